@@ -1,5 +1,5 @@
-# Each target first asks scripts/setup.sh for the Debian packages that it needs; `YES=-y` skips the
-# question.
+# Each target first runs scripts/setup.sh, which installs the Debian packages of the target after a
+# question; `YES=-y` skips the question.
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 OUT := $(or $(CARGO_TARGET_DIR),target)
@@ -9,14 +9,14 @@ OUT := $(or $(CARGO_TARGET_DIR),target)
 help:
 	@echo 'make check   formatting, clippy and unit tests: no root, no QEMU, minutes'
 	@echo 'make test    all lints and all tests, with real guests, MPI and Slurm'
-	@echo 'make demo    two guests and two processes exchange every kind of traffic; tables'
-	@echo 'make bench   rates and delays beside other programs; BENCH="--quick --only stream"'
+	@echo 'make demo    two guests and two processes exchange every kind of traffic; prints tables'
+	@echo 'make bench   throughput and latency, compared with other programs; BENCH="--quick --only stream"'
 	@echo 'make fuzz    fuzz targets, an hour; FUZZ="--target NAME --seconds N --jobs J"'
 	@echo 'make sanitize  tests under the address and thread sanitizers'
 	@echo 'make sim     random scenarios of guests, each from a seed; SIM="--seeds 100000"'
 	@echo 'make lint    formatting, clippy, licences'
-	@echo 'make doc     documentation of all crates, private items included; a broken link fails'
-	@echo 'make setup   installs the Debian packages of all targets; of one: scripts/setup.sh TARGET'
+	@echo 'make doc     documentation of all crates with private items; a broken link is an error'
+	@echo 'make setup   installs the Debian packages of all targets; for one target: scripts/setup.sh TARGET'
 
 setup:
 	@scripts/setup.sh $(YES) all
@@ -24,7 +24,7 @@ setup:
 setup-%:
 	@scripts/setup.sh $(YES) $*
 
-# Builds the packages that vm/src/build.rs asks for, so that no package is built twice.
+# Builds the same packages as vm/src/build.rs, so that no package is built twice.
 build: setup-build
 	cargo build --release -p causeway-daemon -p causeway-cli -p causeway-vm -p causeway-myriexpress \
 	    -p causeway-fi
@@ -55,8 +55,8 @@ lint: setup-lint
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	scripts/licences.sh
 
-# What a contributor runs before each commit: needs neither root nor a service. Unit tests are
-# those inside the sources; tests/ directories belong to `make test`.
+# Checks before each commit; needs neither root nor a service. Runs the unit tests inside the
+# sources; `make test` runs those in tests/ directories.
 check: setup-check
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -66,6 +66,6 @@ test: setup-test lint build
 	@scripts/mpi.sh
 	@scripts/test.sh
 
-# Removes the downloaded kernel and the initramfs; the next run makes them again.
+# Removes the downloaded kernel and the initramfs; the next run creates them again.
 clean-guests:
 	rm -rf '$(OUT)/vm'

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Checks that the workspace compiles with the oldest Rust that Cargo.toml names. Installs that
-# toolchain with rustup where it is missing; where it is not available, says so and succeeds.
+# Checks that the workspace compiles with the `rust-version` of Cargo.toml. Installs that toolchain
+# with rustup where it is missing; where it is not available, reports this and succeeds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
-# How long the download may take, in seconds.
+# Time limit of the download, in seconds.
 DOWNLOAD_MAX=300
 
 oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Checks that the tree compiles for processors other than x86-64.
 #
-# With the standard library of another target it is checked for that target. Everywhere else, and
-# besides, the crates that have code for one processor are checked on this host with that code
-# compiled out, so that the portable code in its place is.
+# If the standard library of another target is installed, the tree is checked for that target. In
+# every case, the crates with code for x86-64 are checked on this host with that code compiled out,
+# which compiles the portable code in its place.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 OUT=${CARGO_TARGET_DIR:-target}

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs the fuzz targets under libFuzzer, on stable Rust.
-#   --target NAME   only this one; may be given several times (default: all)
+#   --target NAME   only this target; may be given several times (default: all)
 #   --seconds N     per target (default: an hour over all)
-#   --jobs J        targets at a time (default: as many as processors)
+#   --jobs J        targets at a time (default: number of processors)
 #   --asan          with the address sanitizer
 #   --build         builds the targets and runs none
-# New inputs are kept in $CARGO_TARGET_DIR/fuzz-corpus, beside the committed ones; what was found
-# is kept in $CARGO_TARGET_DIR/fuzz-found, with the command that replays it.
+# New inputs are stored in $CARGO_TARGET_DIR/fuzz-corpus, beside the committed corpus; crashing
+# inputs in $CARGO_TARGET_DIR/fuzz-found. The output has the command that replays such an input.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
@@ -48,7 +48,7 @@ if [ -n "$asan" ]; then
     flags+=' -Zsanitizer=address'
     build="$out/fuzz-build-asan"
 fi
-# Built fast: what counts is the coverage.
+# A fast build without LTO: the fuzzer needs coverage, not speed.
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 echo "fuzz: building"
 RUSTFLAGS="$flags" CARGO_TARGET_DIR="$build" cargo build --quiet --locked --release \
@@ -65,13 +65,13 @@ done
 [ -n "$seconds" ] || seconds=$((3600 * jobs / ${#chosen[@]} + 1))
 echo "fuzz: ${#chosen[@]} targets, $seconds s each, $jobs at a time"
 
-# One target: a line of what came of it.
+# Runs one target and prints a line with its result.
 fuzz_one() {
     local target=$1 corpus found log status=0
     corpus="$out/fuzz-corpus/$target" found="$out/fuzz-found/$target"
     log="$out/fuzz-found/$target.log"
     mkdir -p "$corpus" "$found"
-    # The memory limit is libFuzzer's own; SIGBUS belongs to the code under test.
+    # The memory limit is libFuzzer's default; the code under test handles SIGBUS itself.
     CAUSEWAY_FUZZ_TARGET=$target "$fuzzer" "$corpus" "fuzz/corpus/$target" \
         -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -handle_bus=0 \
         -max_len="$(sed -n "s/^$target //p" <<<"$list")" -print_final_stats=1 \
@@ -110,4 +110,4 @@ while [ -n "$(jobs -p)" ]; do
     [ -n "$(jobs -rp)" ] || break
 done
 wait || failed=1
-[ $failed -eq 0 ] || die "something was found"
+[ $failed -eq 0 ] || die "a target failed: see the lines marked FOUND"

@@ -1,14 +1,14 @@
 #!/bin/sh
 # Installs the libfabric provider where libfabric's core looks for providers, and its manual page.
 # usage: install-libfabric.sh PREFIX [DIRECTORY OF libcauseway-fi.so]
-# Debian's libfabric looks in /usr/lib/x86_64-linux-gnu/libfabric; any other is found by
+# Debian's libfabric searches /usr/lib/x86_64-linux-gnu/libfabric; for another PREFIX, set
 # FI_PROVIDER_PATH=PREFIX/lib/libfabric.
 set -eu
 prefix=${1:?usage: install-libfabric.sh PREFIX [DIRECTORY]}
 root=$(cd "$(dirname "$0")/.." && pwd)
 built=${2:-$root/target/release}
 [ -e "$built/libcauseway-fi.so" ] || {
-    echo "install-libfabric: $built/libcauseway-fi.so is not there: run cargo build --release -p causeway-fi" >&2
+    echo "install-libfabric: $built/libcauseway-fi.so is missing: run cargo build --release -p causeway-fi" >&2
     exit 1
 }
 mkdir -p "$prefix/lib/libfabric" "$prefix/share/man/man7"

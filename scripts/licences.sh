@@ -17,7 +17,7 @@ allowed=$(sed -n '/^allow = \[$/,/^\]$/s/^ *"\(.*\)",$/\1/p' deny.toml | paste -
 status=0
 while IFS='|' read -r package licence; do
     [ -n "$package" ] || continue # between workspace members
-    # Each demand ("AND") must have at least one allowed choice ("OR").
+    # Each operand of "AND" must have at least one allowed operand of "OR".
     refused=$(printf '%s' "${licence//[()]/}" | sed 's: */ *: OR :g; s/ AND /\n/g' | while read -r choice || [ -n "$choice" ]; do
         printf '%s\n' "$choice" | sed 's/ OR /\n/g' | grep -Eqx "$allowed" || printf '%s' "$choice"
     done)

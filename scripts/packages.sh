@@ -1,6 +1,6 @@
 # Functions that install Debian packages; sourced by setup.sh and bench-peers.sh.
-# The caller sets `self`, the name that stands before each line of output. `assume_yes` set to
-# anything answers the question of `confirm`.
+# The caller sets `self`, the prefix of each line of output. A non-empty `assume_yes` answers the
+# question of `confirm`.
 
 report() {
     printf '%s: %s\n' "$self" "$@"
@@ -23,8 +23,8 @@ is_installed() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# Asks before packages are installed. Without a terminal there is no question: scripts and CI
-# go on. `-y` of the scripts skips the question too.
+# Asks before packages are installed. Without a terminal, as in scripts and CI, it does not ask;
+# nor with the option `-y` of the scripts.
 confirm() {
     [ -z "${assume_yes:-}" ] && [ -t 0 ] && [ -t 1 ] || return 0
     local answer
@@ -32,8 +32,8 @@ confirm() {
     [[ $answer =~ ^([Yy].*)?$ ]]
 }
 
-# Downloads the package lists where they are missing or a day old: old lists name packages that
-# the archive does not have any more.
+# Downloads the package lists where they are missing or a day old: old lists name package versions
+# that the archive has removed.
 refresh_lists() {
     [ -z "${lists_fresh:-}" ] || return 0
     lists_fresh=yes

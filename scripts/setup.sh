@@ -25,7 +25,7 @@ mpi=(openmpi-bin libopenmpi-dev)
 # VXLAN link.
 suite=(libfabric-dev libfabric-bin hpcc netpipe-openmpi slurmd slurmctld slurm-client
     slurm-wlm-basic-plugins munge tshark openvswitch-switch ethtool)
-# Those of `suite` that bring a service of the same name.
+# Packages of `suite` that start a service of the same name.
 services=(openvswitch-switch slurmd slurmctld munge)
 
 die() {
@@ -67,7 +67,7 @@ check_rust() {
         die "Rust $found is too old (at least $wanted). Run this, then try again:" "  $command"
 }
 
-# Installs those of its arguments that are missing.
+# Installs the missing packages of its arguments.
 install_missing() {
     local missing=() package
     for package in "$@"; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Collects the programs and libraries that tests of guests start, from the build of the tests.
+# Collects the programs and libraries that guest tests start, from the build of the tests.
 #   usage: scripts/test-programs.sh FOLDER
 # CAUSEWAY_BIN_DIR=FOLDER then saves a release build of the same programs (see vm/src/build.rs).
 set -euo pipefail
@@ -8,9 +8,10 @@ cd "$(dirname "$0")/.."
 built=$(realpath "${CARGO_TARGET_DIR:-target}/debug")
 mkdir -p "$1"
 
-# link NAME FILE: FOLDER/NAME is a hard link: programs look for libraries beside themselves.
+# link NAME FILE: makes FOLDER/NAME a hard link, because programs load libraries from their own
+# folder.
 link() {
-    [ -e "$built/$2" ] || { echo "test-programs: no $built/$2: build the tests first" >&2 && exit 1; }
+    [ -e "$built/$2" ] || { echo "test-programs: $built/$2 is missing: build the tests first" >&2 && exit 1; }
     ln -f "$built/$2" "$folder/$1" 2>/dev/null || cp -f "$built/$2" "$folder/$1"
 }
 

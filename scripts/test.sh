@@ -2,16 +2,15 @@
 # Builds the tests of the workspace and runs the test programs several at a time.
 #   usage: scripts/test.sh [--jobs J]
 #   --jobs J   test programs at a time (default 2); a program has threads of its own
-# `cargo test` runs one program after the other, and most of them wait: for time-outs of a protocol,
-# or for an emulated guest. Programs that measure time, and those that fill the processors, run
-# alone. Prints the output of a program that fails, and the slowest programs at the end. A single
+# `cargo test` runs the programs sequentially, and most of them wait for protocol timeouts or an
+# emulated guest. Programs that measure time, or that use all processors, run alone. Prints the output of a program that fails, and the slowest programs at the end. A single
 # test is easier to run with cargo: cargo test -p PACKAGE --test NAME.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 
-# Packages and programs ("package" or "package/program") that run alone: guests under emulation fill
-# the processors, MPI starts many ranks, and `isolation` compares round trips.
+# Packages and programs ("package" or "package/program") that run alone: emulated guests use all
+# processors, MPI starts many ranks, and `isolation` compares round trips.
 alone='^(vm|vm/.*|libfabric/mpi|libfabric/provider|daemon/isolation)$'
 slowest=12
 

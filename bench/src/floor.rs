@@ -1,4 +1,4 @@
-//! What the machine itself can do: the least that anything between two cores costs.
+//! Floor of the machine: the minimum cost of any communication between two cores.
 
 use std::hint::{black_box, spin_loop};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::pin::{CLIENT, SERVER, pin};
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// A cache line handed over between the two cores, half a round trip, in microseconds.
+/// Returns half a round trip of a cache line between the two cores, in microseconds.
 pub fn cache_line_us() -> f64 {
     const ROUNDS: u64 = 200_000;
     let (ping, pong) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
@@ -44,7 +44,7 @@ fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd")
 }
 
-/// A thread woken through an eventfd, half a round trip, in microseconds.
+/// Returns half a round trip of a thread's wake-up through an eventfd, in microseconds.
 pub fn eventfd_us() -> f64 {
     const ROUNDS: u64 = 20_000;
     let (ping, pong) = (event(), event());
@@ -68,14 +68,14 @@ pub fn eventfd_us() -> f64 {
     })
 }
 
-/// A bare ring of two pieces between two threads: two copies, and nothing else.
+/// A minimal ring of two pieces between two threads: two copies, and nothing else.
 struct BareRing {
     data: View,
     put: Line,
     taken: Line,
 }
 
-/// Bytes of a piece: what was found best where both copy at the same time.
+/// Bytes of a piece: the fastest size while both threads copy concurrently.
 const PIECE: usize = 4096;
 
 impl BareRing {
@@ -88,7 +88,7 @@ impl BareRing {
         Ok(Self { data, put: line(), taken: line() })
     }
 
-    /// Sends bytes, as pieces from that number on; gives the next number.
+    /// Sends bytes as pieces from `number` on; returns the next number.
     fn send(&self, mut number: u64, bytes: &[u8]) -> u64 {
         for piece in bytes.chunks(PIECE) {
             while number - self.taken.0.load(Ordering::Acquire) >= 2 {
@@ -116,11 +116,11 @@ impl BareRing {
     }
 }
 
-/// Bytes from one private memory into another through a bare ring, half a round trip, in
-/// microseconds: the least that any message of that length costs that is copied twice.
+/// Returns half a round trip of bytes from one private memory into another through a bare ring, in
+/// microseconds: the minimum for any message of that length that is copied twice.
 ///
 /// # Errors
-/// There is no memory.
+/// When there is no memory.
 pub fn bare_ring_us(bytes: usize) -> Result<f64, String> {
     let rounds = (1_u64 << 28) / (bytes as u64 + 10_000);
     let (there, back) = (BareRing::new()?, BareRing::new()?);
@@ -145,7 +145,7 @@ pub fn bare_ring_us(bytes: usize) -> Result<f64, String> {
     }))
 }
 
-/// `memcpy` of `bytes`, warm, in GB/s.
+/// Returns the rate of `memcpy` of `bytes` in a warm cache, in GB/s.
 pub fn memcpy_gbps(bytes: usize) -> f64 {
     pin(CLIENT);
     let from = vec![1_u8; bytes];

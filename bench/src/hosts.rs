@@ -1,4 +1,4 @@
-//! Two hosts, each with a dispatcher of its own, in namespaces joined by a veth pair.
+//! Two hosts, each with its own dispatcher, in namespaces connected by a veth pair.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,18 +12,18 @@ use causeway_model::keys::PrivateKey;
 use causeway_model::{LinkKind, LinkSpec, TunnelSpec, UdpSpec, metric_default};
 
 use crate::effort::Effort;
-use crate::peers::underlay::{Ends, Underlay, Way};
+use crate::peers::underlay::{Ends, PeerNetwork, Underlay};
 use crate::pin::{CLIENT, pin};
 use crate::rig::{GROUP, RING, Rig, SERVICES, mac, polling};
 use crate::rows::ethernet::frame;
 
-/// Without an arrival for this long, what is on the way is lost.
+/// Frames in flight are lost if none arrives within this time.
 pub const LOST: Duration = Duration::from_millis(500);
 
-/// After so many turns without an answer, it is lost: a second or more.
+/// Polls without an answer before a frame counts as lost: a second or more.
 const VAIN_MAX: u32 = 3_000_000;
 
-/// How the two hosts are joined.
+/// Kind of link between the two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Causeway,
@@ -41,7 +41,7 @@ pub struct Pair {
 
 fn link(rig: &Rig, host: usize, kind: Kind) -> LinkSpec {
     let at = |host: usize| -> SocketAddr {
-        let address = Way::Veth.address(host).parse().expect("an address");
+        let address = PeerNetwork::Veth.address(host).parse().expect("an address");
         SocketAddr::new(address, if kind == Kind::Vxlan { 4789 } else { 51871 })
     };
     let (local, remote) = (at(host), at(1 - host));
@@ -76,13 +76,13 @@ fn link(rig: &Rig, host: usize, kind: Kind) -> LinkSpec {
     }
 }
 
-/// As text.
+/// Converts an error to text.
 pub fn failed(error: NativeError) -> String {
     error.to_string()
 }
 
-/// Waits until the link is up on both hosts, and both know where the other's port is and how long
-/// datagrams may be.
+/// Waits until the link is up on both hosts, and both have learnt the other port's location and the
+/// path MTU.
 fn wait_up(rigs: &[Rig; 2]) -> Result<(), String> {
     let since = Instant::now();
     while rigs.iter().any(|rig| rig.link_state("far") == LinkState::Down) {
@@ -109,7 +109,7 @@ fn send(from: u8, port: &mut NetPort) -> Result<(), String> {
 }
 
 impl Pair {
-    /// Joins two hosts whose dispatchers park, on these cores.
+    /// Connects two hosts, whose dispatchers park, on these cores.
     pub fn new(kind: Kind, cores: [usize; 2], features: u64) -> Result<Self, String> {
         let underlay = Underlay::new()?;
         let host = |host: usize| {
@@ -127,7 +127,7 @@ impl Pair {
     }
 }
 
-/// One end of a round trip: receives, sleeping until something comes, or until `stop`.
+/// Runs one end of a round trip: receives, sleeping until a frame arrives, or until `stop`.
 fn receive_asleep(
     port: &mut NetPort,
     room: &mut Vec<u8>,
@@ -146,7 +146,7 @@ fn receive_asleep(
     Ok(true)
 }
 
-/// Round trips of 64 B from port to port and back; whoever waits sleeps: microseconds.
+/// Round trips of 64 B from port to port and back with sleeping receivers: microseconds.
 pub fn parked_round_us(effort: &Effort, kind: Kind, ends: Ends) -> Result<Vec<f64>, String> {
     let rounds = effort.rounds(30_000);
     effort.each(|| {
@@ -173,7 +173,7 @@ pub fn parked_round_us(effort: &Effort, kind: Kind, ends: Ends) -> Result<Vec<f6
             });
             let took = since.elapsed();
             stop.store(true, Ordering::Relaxed);
-            answers.join().map_err(|_| "a host died".to_owned())??;
+            answers.join().map_err(|_| "a host's thread panicked".to_owned())??;
             asked.map(|()| took.as_secs_f64() * 1e6 / rounds as f64)
         })
     })
@@ -194,21 +194,21 @@ pub fn polling_round_us(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String>
                 (handle, give, scope.spawn(move || underlay.at(host, side)))
             });
             let joined = join(kind, [a, b]).map(|(rigs, [one, two])| {
-                // The one that answers first.
+                // The far end, which answers first.
                 drop(far.send(two));
                 drop(near.send(one));
                 rigs
             });
             stop.store(joined.is_err(), Ordering::Relaxed);
-            let took = asks.join().map_err(|_| "a host died".to_owned())?;
+            let took = asks.join().map_err(|_| "a host's thread panicked".to_owned())?;
             stop.store(true, Ordering::Relaxed);
-            answers.join().map_err(|_| "a host died".to_owned())??;
+            answers.join().map_err(|_| "a host's thread panicked".to_owned())??;
             joined.and(took).map(|us| us / rounds as f64)
         })
     })
 }
 
-/// Joins two hosts that are turned, and attaches to a port on each.
+/// Connects two hosts whose dispatchers the caller drives, and attaches to a port on each.
 fn join(kind: Kind, handles: [Receiver<Handle>; 2]) -> Result<([Rig; 2], [NetPort; 2]), String> {
     let [a, b] = handles.map(|handle| handle.recv().map(Rig::with));
     let rigs = [a.map_err(|e| e.to_string())?, b.map_err(|e| e.to_string())?];
@@ -220,8 +220,8 @@ fn join(kind: Kind, handles: [Receiver<Handle>; 2]) -> Result<([Rig; 2], [NetPor
     Ok((rigs, ports))
 }
 
-/// One host of two: turns its dispatcher, and its guest asks or answers. Gives what all rounds
-/// took, in microseconds.
+/// Runs one host of two: polls its dispatcher, and its guest sends or answers. Returns the time of
+/// all rounds, in microseconds.
 fn turn(
     host: usize,
     rounds: u64,

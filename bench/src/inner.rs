@@ -1,5 +1,5 @@
-//! A dispatcher in a process of its own, so that what it costs can be told from
-//! what those cost who drive it. We start ourselves again for it.
+//! A dispatcher in a process of its own, so that its processor time is separate from the time of
+//! its clients. The benchmark executes itself again for this purpose.
 
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
@@ -11,11 +11,11 @@ use causeway_fabric::PollConfig;
 use crate::peers::process::{Program, command};
 use crate::rig::{GROUP, Rig};
 
-/// First argument of the process that serves.
+/// First argument of the serving process.
 pub const FLAG: &str = "--inner-daemon";
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Nanoseconds that the threads of this process have run.
+/// Returns the processor time of this process's threads, in nanoseconds.
 pub fn busy_ns() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let ran = |task: std::fs::DirEntry| {
@@ -25,15 +25,15 @@ pub fn busy_ns() -> u64 {
     tasks.filter_map(ran).sum()
 }
 
-/// Resident memory of this process, in KiB: its own, and what it touched of guests'.
+/// Returns the resident memory of this process, in KiB: its own, and touched pages of guests.
 fn resident_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"));
     line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Serves, with queues paced as the daemon does by default, until its input ends: `vsock CID` and
-/// `net NUMBER` add a port and answer with its socket, `usage` answers with time and memory.
+/// Serves, with the daemon's default poll mode, until its input ends: `vsock CID` and `net NUMBER`
+/// add a port and answer with its socket, `usage` answers with time and memory.
 pub fn serve() -> ExitCode {
     let rig = Rig::paced(PollConfig::default());
     for line in std::io::stdin().lock().lines() {
@@ -56,45 +56,45 @@ pub fn serve() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What the daemon has cost so far.
+/// Resources used by the daemon so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// Nanoseconds that its threads have run.
+    /// Processor time of its threads, in nanoseconds.
     pub busy_ns: u64,
     /// Resident memory, in KiB.
     pub resident_kib: u64,
 }
 
-/// The process that serves, seen from outside; killed when dropped.
+/// Handle of the serving process; killed when dropped.
 #[derive(Debug)]
 pub struct Daemon(Program);
 
 impl Daemon {
-    /// Starts it.
+    /// Starts the daemon.
     pub fn start() -> Result<Self, String> {
         let me = std::env::current_exe().map_err(|e| e.to_string())?;
         Ok(Self(Program::start(command(me).arg(FLAG))?))
     }
 
-    /// Adds a vsock port; gives its socket.
+    /// Adds a vsock port; returns its socket.
     pub fn vsock(&mut self, cid: u32) -> Result<PathBuf, String> {
         self.add(&format!("vsock {cid}"))
     }
 
-    /// Adds an Ethernet port; gives its socket.
+    /// Adds an Ethernet port; returns its socket.
     pub fn net(&mut self, number: u8) -> Result<PathBuf, String> {
         self.add(&format!("net {number}"))
     }
 
     fn add(&mut self, port: &str) -> Result<PathBuf, String> {
-        self.0.say(port)?;
-        self.0.hear(ANSWER, |line| Some(PathBuf::from(line)))
+        self.0.write_line(port)?;
+        self.0.await_line(ANSWER, |line| Some(PathBuf::from(line)))
     }
 
-    /// What it has cost.
+    /// Returns the resources used so far.
     pub fn usage(&mut self) -> Result<Usage, String> {
-        self.0.say("usage")?;
-        self.0.hear(ANSWER, |line| {
+        self.0.write_line("usage")?;
+        self.0.await_line(ANSWER, |line| {
             let (busy, resident) = line.split_once(' ')?;
             Some(Usage { busy_ns: busy.parse().ok()?, resident_kib: resident.parse().ok()? })
         })

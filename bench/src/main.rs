@@ -1,14 +1,12 @@
-//! `make bench`: Causeway beside its peers and the machine's own floor, in one run.
+//! `make bench`: Causeway, comparable software, and the machine's own floor, in one run.
 //!
-//! Every row is the median of several runs with its spread, taken on two pinned
-//! cores: the dispatcher (or the peer's switch) on one, whoever sends and
-//! receives on the other. The floor (a cache line handed over between the two
-//! cores) is measured before and after each round of a row; a round whose floors
-//! differ is made again, because on shared machines the two cores move
-//! ([`rounds`]). Ratios are of one round; absolute figures mean nothing without
-//! the floor beside them.
+//! Every row is the median of several runs with its spread, on two pinned cores: the dispatcher (or
+//! the peer's switch) on one, the sender and receiver on the other. The floor (the transfer of a
+//! cache line between the two cores) is measured before and after each round of a row; a round
+//! whose floors differ is repeated, because on shared machines the two cores move ([`rounds`]).
+//! Ratios are of one round; absolute figures are comparable only with the floor beside them.
 //!
-//! Every row names its kind of guest, and kinds are never mixed in a row.
+//! Every row names its kind of guest, and a row never mixes kinds.
 
 mod bare;
 mod effort;

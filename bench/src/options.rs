@@ -2,36 +2,36 @@
 
 use std::path::PathBuf;
 
-/// What `--help` prints.
+/// Output of `--help`.
 pub const USAGE: &str = "\
 Usage: causeway-bench [--out DIR] [--runs N] [--only WORDS] [--quick] [--list]
 
-  --out DIR    where JSON and plots go (bench/out)
-  --runs N     runs per figure, the median counts (5)
-  --only WORDS only rows whose name has these words in it, as they stand
-  --quick      each row once, and short: to see that all rows work
-  --list       the rows' names
+  --out DIR    folder of the JSON files and plots (default: bench/out)
+  --runs N     runs per figure, of which the median is reported (default: 5)
+  --only WORDS only rows whose name contains WORDS
+  --quick      each row once, with short runs: checks that all rows work
+  --list       prints the rows' names
 
 Example: causeway-bench --only stream --runs 3
 ";
 
-/// As parsed.
+/// Parsed options.
 #[derive(Debug)]
 pub struct Options {
-    /// Where results go.
+    /// Folder of the results.
     pub out: PathBuf,
     /// Runs per figure.
     pub runs: usize,
-    /// Rows to run; all where empty.
+    /// Filter of the rows; empty: all rows.
     pub only: String,
-    /// Each row once, and short.
+    /// Each row once, with short runs.
     pub quick: bool,
-    /// Only name the rows.
+    /// List the rows without running them.
     pub list: bool,
 }
 
 impl Options {
-    /// `None`: help was asked for.
+    /// Parses the arguments; `None` when help was requested.
     pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let out = PathBuf::from("bench/out");
         let mut options = Self { out, runs: 5, only: String::new(), quick: false, list: false };
@@ -48,7 +48,7 @@ impl Options {
                 "--quick" => (options.quick, options.runs) = (true, 1),
                 "--list" => options.list = true,
                 "--help" | "-h" => return Ok(None),
-                _ => return Err(format!("{arg} is not known")),
+                _ => return Err(format!("unknown argument {arg}")),
             }
         }
         Ok(Some(options))

@@ -1,13 +1,13 @@
-//! Which core a thread runs on.
+//! Assignment of threads to cores.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// The core of whoever sends and receives.
+/// The core of the sender and receiver.
 pub const CLIENT: usize = 0;
-/// The core of the dispatcher, or of the other side.
+/// The core of the dispatcher, or of the other end.
 pub const SERVER: usize = 1;
 
-/// Keeps this thread on `core`; says so and goes on where that cannot be.
+/// Pins this thread to `core`; reports an error and continues where that fails.
 pub fn pin(core: usize) {
     let mut set = CpuSet::new();
     set.set(core);

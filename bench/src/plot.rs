@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-/// One line of a plot.
+/// A line of a plot.
 #[derive(Debug)]
 pub struct Series {
-    /// What it is called beside the plot.
+    /// Its label beside the plot.
     pub name: String,
-    /// Points, both coordinates above zero.
+    /// Points; both coordinates are above zero.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -19,7 +19,7 @@ const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
 const COLOURS: [&str; 6] = ["#0b6e4f", "#c8553d", "#2f5d9b", "#8d6a9f", "#b8860b", "#555555"];
 
-/// The powers of ten that enclose the values.
+/// Returns the powers of ten that enclose the values.
 fn decades(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for value in values.filter(|v| v.is_finite() && *v > 0.0) {
@@ -29,7 +29,7 @@ fn decades(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if low.is_finite() { (low, high.max(low + 1.0)) } else { (0.0, 1.0) }
 }
 
-/// Draws the series.
+/// Draws the series as SVG.
 pub fn svg(title: &str, x_name: &str, y_name: &str, series: &[Series]) -> String {
     let points = || series.iter().flat_map(|s| s.points.iter().copied());
     let (x0, x1) = decades(points().map(|p| p.0));
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_lie_inside_and_odd_values_are_left_out() {
+    fn plot_keeps_points_inside_and_omits_invalid_values() {
         let series = [Series {
             name: "ours".into(),
             points: vec![(64.0, 0.5), (f64::NAN, 1.0), (65_536.0, 8.0), (4096.0, 0.0)],

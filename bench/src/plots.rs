@@ -1,4 +1,4 @@
-//! One plot for each family of rows that differ in one thing.
+//! A plot for each family of rows that differ in one parameter.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::plot::{Series, svg};
 use crate::row::Row;
 
-/// What the horizontal axis of a family counts.
+/// Returns the label of a family's horizontal axis.
 fn axis(family: &str) -> &'static str {
     let known = ["ports", "connections", "rules", "routes", "addresses", "burst"];
     known.into_iter().find(|word| family.ends_with(word)).unwrap_or("bytes")

@@ -1,4 +1,4 @@
-//! Running the rows, and what is written of them.
+//! Runs the rows and writes their results.
 
 use std::fmt::Write;
 use std::io::Write as _;
@@ -10,13 +10,13 @@ use crate::row::{Plan, Row};
 use crate::stats::Spread;
 use crate::{plots, rows, sweep};
 
-/// Runs what `options` ask for, prints a table, and writes JSON and plots.
+/// Runs the rows selected by `options`, prints a table, and writes JSON and plots.
 pub fn run(options: &Options) -> Result<(), String> {
     let wanted = |plan: &Plan| plan.name.to_lowercase().contains(&options.only.to_lowercase());
     let plans: Vec<Plan> = rows::all().into_iter().filter(wanted).collect();
     if options.list {
         let names: String = plans.iter().map(|plan| format!("{}\n", plan.name)).collect();
-        // Who reads may have seen enough.
+        // The reader may have closed the pipe.
         let _ = std::io::stdout().write_all(names.as_bytes());
         return Ok(());
     }
@@ -46,14 +46,14 @@ pub fn run(options: &Options) -> Result<(), String> {
         println!("Left out: {name}: {why}");
     }
     plots::write(&rows, &options.out).map_err(failed)?;
-    println!("\nWritten to {}: a JSON file for each row, and plots.", options.out.display());
+    println!("\nResults are in {}: a JSON file for each row, and plots.", options.out.display());
     if options.quick {
-        println!("These were short runs, to see that all rows work: the figures mean little.");
+        println!("Short runs only check that all rows work: the figures are not representative.");
     }
     Ok(())
 }
 
-/// A file name of letters, digits and dashes.
+/// Returns a file name of letters, digits and dashes.
 fn slug(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty());
     words.collect::<Vec<_>>().join("-").to_lowercase()
@@ -72,7 +72,7 @@ fn table(rows: &[Row]) -> String {
     for kind in kinds {
         let _ = writeln!(
             out,
-            "\n{:<wide$} {:>9} {:>19}  {:<5} {:>8}  ratio to peers (above 1: ours is better)",
+            "\n{:<wide$} {:>9} {:>19}  {:<5} {:>8}  ratio to peers (above 1: Causeway is better)",
             format!("Guest: {kind}"),
             "median",
             "min..max",
@@ -98,12 +98,14 @@ fn table(rows: &[Row]) -> String {
         }
     }
     if rows.iter().any(|row| row.rounds_unsteady > 0) {
-        out.push_str("~: the floor moved within rounds that count, for it always did.\n");
+        out.push_str(
+            "~: the floor moved within rounds that count: the limit of repetitions was reached.\n",
+        );
     }
     out
 }
 
-/// Every aim, those that are missed last, plainly.
+/// Lists every aim, missed aims last.
 fn aims(rows: &[Row]) -> String {
     let all = || rows.iter().flat_map(|row| row.aims.iter().map(move |aim| (row, aim)));
     let (met, of) = (all().filter(|(_, aim)| aim.met).count(), all().count());
@@ -111,7 +113,9 @@ fn aims(rows: &[Row]) -> String {
     for (row, aim) in all().filter(|(_, aim)| !aim.met) {
         let _ = match aim.got {
             Some(got) => writeln!(out, "Missed: {}: {}, got {got:.2}", row.name, aim.aim),
-            None => writeln!(out, "Not looked at: {}: {}, it is not here", row.name, aim.aim),
+            None => {
+                writeln!(out, "Not checked: {}: {}, the peer is not available", row.name, aim.aim)
+            }
         };
     }
     out
@@ -122,7 +126,7 @@ mod tests {
     use super::slug;
 
     #[test]
-    fn names_become_file_names() {
+    fn slug_turns_row_names_into_file_names() {
         assert_eq!(
             slug("Ethernet, 64 B: port to port (packed)"),
             "ethernet-64-b-port-to-port-packed"

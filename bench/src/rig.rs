@@ -1,4 +1,4 @@
-//! A dispatcher on its own core, with ports to attach to.
+//! A dispatcher on its own core, and its ports.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use crate::sweep::PREFIX;
 /// Indirect descriptors and event index, as Linux guests negotiate them.
 pub const RING: u64 = 1 << 28 | 1 << 29;
 
-/// Nothing moves for so long: all has come that will.
+/// Time without progress after which no more frames are expected.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// The group of most rows.
+/// Name of the group of most rows.
 pub const GROUP: &str = "bench";
 
 /// The running dispatcher; stopped when dropped.
@@ -32,7 +32,7 @@ pub struct Rig {
     dir: PathBuf,
 }
 
-/// The services that are measured.
+/// The measured services.
 pub const SERVICES: &[ServiceRegistration] = &[
     causeway_ethernet::SERVICE,
     causeway_socket::SERVICE,
@@ -40,7 +40,8 @@ pub const SERVICES: &[ServiceRegistration] = &[
     causeway_mx::SERVICE,
 ];
 
-/// Idle queues are polled for `spin` before the dispatcher parks; not at all for zero.
+/// Returns a poll mode that polls idle queues for `spin` before the dispatcher parks; zero disables
+/// polling.
 pub fn polling(spin: Duration) -> PollConfig {
     let policy = if spin.is_zero() { PollPolicy::GuestDriven } else { PollPolicy::VmmDriven };
     let spin_ns = u64::try_from(spin.as_nanos()).expect("a short time");
@@ -48,17 +49,18 @@ pub fn polling(spin: Duration) -> PollConfig {
 }
 
 impl Rig {
-    /// A dispatcher that polls idle queues for `spin` before it parks; not at all for zero.
+    /// Starts a dispatcher that polls idle queues for `spin` before it parks; zero disables
+    /// polling.
     pub fn new(spin: Duration) -> Self {
         Self::paced(polling(spin))
     }
 
-    /// A dispatcher on `core`, as in [`Self::new`], in the network namespace of this thread.
+    /// Starts a dispatcher on `core`, as [`Self::new`], in the network namespace of this thread.
     pub fn on(core: usize, spin: Duration) -> Self {
         Self::placed(core, polling(spin))
     }
 
-    /// A dispatcher with queues that are paced so.
+    /// Starts a dispatcher with this poll mode.
     pub fn paced(poll_config: PollConfig) -> Self {
         Self::placed(SERVER, poll_config)
     }
@@ -72,7 +74,7 @@ impl Rig {
         rig
     }
 
-    /// A dispatcher that another thread turns.
+    /// Wraps a dispatcher that another thread drives.
     pub fn with(handle: Handle) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -99,16 +101,16 @@ impl Rig {
         self.handle.ask(links::Add(Box::new(spec))).expect("a link");
     }
 
-    /// Whether a link carries frames.
+    /// Returns the state of a link.
     pub fn link_state(&self, name: &str) -> LinkState {
         let name = name.parse().expect("a name");
         self.handle.ask(links::Show(name)).expect("the link").state
     }
 
-    /// Waits until a board of another host has answered.
+    /// Waits until a NIC of another host has answered.
     ///
     /// # Errors
-    /// None does.
+    /// When none answers in time.
     pub fn wait_peer(&self) -> Result<(), String> {
         let since = Instant::now();
         loop {
@@ -116,7 +118,7 @@ impl Rig {
             match peers.iter().any(|peer| peer.state == "answers") {
                 true => return Ok(()),
                 false if since.elapsed() > Duration::from_secs(10) => {
-                    return Err("the boards do not find each other".into());
+                    return Err("the NICs do not find each other within the time limit".into());
                 }
                 _ => std::thread::sleep(Duration::from_millis(20)),
             }
@@ -146,13 +148,13 @@ impl Rig {
         self.dir.join(name.as_str())
     }
 
-    /// Adds a vsock port that no one attaches to.
+    /// Adds a vsock port that remains unattached.
     pub fn idle_vsock(&self, cid: u32) {
         let kind = PortKind::of(VsockSpec { cid, host_socket: None });
         self.add(GROUP, &format!("v{cid}"), kind);
     }
 
-    /// A vsock port, attached and running.
+    /// Adds a vsock port and attaches to it; it runs on return.
     pub fn vsock(&self, cid: u32, options: VsockOptions) -> VsockPort {
         self.idle_vsock(cid);
         let name = format!("v{cid}");
@@ -162,12 +164,12 @@ impl Rig {
         port
     }
 
-    /// A net port, attached and running; its address ends in `number`.
+    /// Adds a net port whose address ends in `number` and attaches to it; it runs on return.
     pub fn net(&self, number: u8, options: NetOptions) -> NetPort {
         self.net_in(GROUP, number, false, options)
     }
 
-    /// As [`Self::net`], in a group, and learning addresses if `learn`.
+    /// As [`Self::net`], in a group; learns addresses if `learn`.
     pub fn net_in(&self, group: &str, number: u8, learn: bool, options: NetOptions) -> NetPort {
         let path = self.idle_net(group, number, learn);
         let port = NetPort::attach(&path, options).expect("attached");
@@ -175,7 +177,7 @@ impl Rig {
         port
     }
 
-    /// Adds a net port that no one attaches to; gives its socket.
+    /// Adds a net port that remains unattached; returns its socket.
     pub fn idle_net(&self, group: &str, number: u8, learn: bool) -> PathBuf {
         let name = format!("n{number}");
         let spec = NetSpec {
@@ -189,12 +191,12 @@ impl Rig {
         self.socket(&name)
     }
 
-    /// Where frontends of a port attach.
+    /// Returns the socket of a port.
     pub fn socket(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// A port as the operator sees it.
+    /// Returns a port's view, as shown to the operator.
     pub fn view(&self, name: &str) -> PortView {
         match self.call(Command::PortShow(name.parse().expect("a name"))) {
             Answer::Port(view) => *view,
@@ -212,7 +214,7 @@ impl Rig {
     }
 }
 
-/// The address of net port `number`.
+/// Returns the MAC address of net port `number`.
 pub fn mac(number: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, number]
 }
@@ -224,9 +226,8 @@ impl Drop for Rig {
     }
 }
 
-/// Leaves `frame` in each of a port's buffers, for
-/// [`queue_as_is`](NetPort::queue_as_is): they all go out once, as far as there is room, and what
-/// comes of them at `to` is thrown away.
+/// Stores `frame` in each of a port's buffers, for [`queue_as_is`](NetPort::queue_as_is): each
+/// buffer is sent once, as far as the ring has room; frames that arrive at `to` are discarded.
 pub fn leave(
     from: &mut NetPort,
     to: &mut NetPort,

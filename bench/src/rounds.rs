@@ -1,10 +1,10 @@
-//! Rounds of a row: ours and each peer, and the floor before each of them and after the last.
+//! Rounds of a row: Causeway and each peer, with the floor before each and after the last.
 //!
-//! On shared machines the two cores come to lie near each other or far apart, many times a
-//! minute, and everything between them takes up to five times as long when they are far. So
-//! ours and the peers are compared within a round, not across rounds; a figure during which the floor
-//! moved is taken again at once, and a round whose floor moved nevertheless is thrown away and made
-//! again; and each figure is begun, as far as patience goes, when the cores are near.
+//! On shared machines the two cores move near each other or far apart, many times a minute, and
+//! communication between them takes up to five times as long when they are far. Causeway and the
+//! peers are therefore compared within a round, not across rounds. A figure during which the floor
+//! moved is measured again at once; a round whose floor moved nevertheless is discarded and
+//! repeated; and each figure starts, within limits, when the cores are near.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,44 +14,44 @@ use crate::floor;
 use crate::row::Measure;
 use crate::stats::Spread;
 
-/// Floors that differ by more than this factor are two different machines.
+/// Floors that differ by more than this factor are of different core placements.
 const DRIFT: f64 = 1.4;
-/// Cores are near while the floor is within this factor of the best one of this run.
+/// Cores are near while the floor is within this factor of the best floor of this run.
 const NEAR: f64 = 1.6;
-/// How often, and how long apart, the floor is looked at before a round for the cores to be near.
-const LOOKS: usize = 12;
-/// How often it is measured for each look.
-const LOOKS_AT_ONCE: usize = 3;
+/// Samples of the floor before a round, and the pause between them, until the cores are near.
+const SAMPLES: usize = 12;
+/// Measurements for each sample.
+const MEASUREMENTS_PER_SAMPLE: usize = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Between cores that share a cache a line takes less than this: what a row waits for longer whose
-/// aim is of such cores.
+/// Cores with a shared cache transfer a line within this time. A row whose aim requires such cores
+/// waits longer for them.
 const NEAR_US: f64 = 0.1;
-/// In a row, for each of its rounds.
-const LOOKS_FOR_NEAR: usize = 120;
-/// How often a figure is taken until the floor is the same before and after it.
+/// Samples per row, for each of its rounds.
+const NEAR_SAMPLES: usize = 120;
+/// Attempts at a figure until the floor is the same before and after it.
 const TRIES: usize = 4;
 
-/// What a row asks of its rounds.
+/// Requirements of a row.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
-    /// The floor may not move within one.
+pub struct Requirements {
+    /// The floor must not move within a round.
     pub steady: bool,
-    /// Its aim is of cores that share a cache.
+    /// The row's aim is for cores that share a cache.
     pub near: bool,
 }
 
-/// What rounds came to.
+/// Result of the rounds.
 #[derive(Debug, Default)]
 pub struct Rounds {
     ours: Vec<f64>,
     floors: Vec<f64>,
     peers: BTreeMap<String, Vec<f64>>,
     ratios: BTreeMap<String, Vec<f64>>,
-    /// Peers without a figure, and why.
+    /// Peers without a figure, with the reason.
     pub left_out: BTreeMap<String, String>,
-    /// Rounds that were thrown away.
+    /// Number of discarded rounds.
     pub discarded: usize,
-    /// Rounds that count although the floor moved in them: patience was at its end.
+    /// Rounds that count although the floor moved in them: the limit of repetitions was reached.
     pub unsteady: usize,
 }
 
@@ -59,30 +59,31 @@ pub struct Rounds {
 struct Round {
     ours: f64,
     peers: Vec<(&'static str, f64)>,
-    /// Before each figure, and after it.
+    /// The floor before each figure, and after it.
     floors: Vec<f64>,
 }
 
-/// A figure, taken again while the floor moves; the floors before and after it are put with `floors`.
+/// Measures a figure, again while the floor moves; appends the floors before and after it to
+/// `floors`.
 fn figure(
     effort: &Effort,
-    asked: Asked,
+    required: Requirements,
     measure: &Measure,
-    eye: &mut Eye,
+    detector: &mut NearDetector,
     floors: &mut Vec<f64>,
 ) -> Result<f64, String> {
     let once = Effort { runs: 1, ..*effort };
-    let mut tries = if effort.quick || !asked.steady { 1 } else { TRIES };
+    let mut tries = if effort.quick || !required.steady { 1 } else { TRIES };
     loop {
         tries -= 1;
-        if asked.near && !effort.quick {
-            eye.await_near();
+        if required.near && !effort.quick {
+            detector.await_near();
         }
-        let before = eye.near(effort);
+        let before = detector.near(effort);
         let value = single(measure(&once)?);
-        let after = (eye.measure)();
-        eye.best = eye.best.min(after);
-        if tries == 0 || !moved(asked, &[before, after]) {
+        let after = (detector.measure)();
+        detector.best = detector.best.min(after);
+        if tries == 0 || !moved(required, &[before, after]) {
             floors.extend([before, after]);
             return Ok(value);
         }
@@ -90,40 +91,44 @@ fn figure(
 }
 
 impl Rounds {
-    /// Makes as many rounds as the effort says. `better` gives the ratio of ours to a peer's figure,
-    /// above 1 where ours is better.
+    /// Makes the rounds required by the effort. `better` gives the ratio of Causeway's to a peer's
+    /// figure, above 1 where Causeway is better.
     ///
     /// # Errors
-    /// Ours cannot be measured.
+    /// When Causeway cannot be measured.
     pub fn make(
         effort: &Effort,
-        asked: Asked,
+        required: Requirements,
         ours: &Measure,
         peers: &[(&'static str, Measure)],
         better: impl Fn(f64, f64) -> f64,
     ) -> Result<Self, String> {
-        Self::beside(floor_us, effort, asked, ours, peers, better)
+        Self::beside(floor_us, effort, required, ours, peers, better)
     }
 
     /// As [`Self::make`], with another measurement of the floor.
     fn beside(
         measure: Floor,
         effort: &Effort,
-        asked: Asked,
+        required: Requirements,
         ours: &Measure,
         peers: &[(&'static str, Measure)],
         better: impl Fn(f64, f64) -> f64,
     ) -> Result<Self, String> {
         let mut rounds = Self::default();
-        let mut patience = if effort.quick || !asked.steady { 0 } else { effort.runs };
-        let mut eye = Eye { best: measure(), looks: LOOKS_FOR_NEAR * effort.runs, measure };
+        let mut repetitions = if effort.quick || !required.steady { 0 } else { effort.runs };
+        let mut detector =
+            NearDetector { best: measure(), samples: NEAR_SAMPLES * effort.runs, measure };
         while rounds.ours.len() < effort.runs {
-            let round = rounds.one(effort, asked, ours, peers, &mut eye)?;
-            let moved = asked.steady && moved(asked, &round.floors);
-            if moved && patience > 0 {
+            let round = rounds.one(effort, required, ours, peers, &mut detector)?;
+            let moved = required.steady && moved(required, &round.floors);
+            if moved && repetitions > 0 {
                 let all: Vec<_> = round.floors.iter().map(|us| format!("{us:.3}")).collect();
-                eprintln!("  the floor moved ({} us): once more", all.join(", "));
-                patience -= 1;
+                eprintln!(
+                    "  the floor moved during a round ({} us): the round is repeated",
+                    all.join(", ")
+                );
+                repetitions -= 1;
                 rounds.discarded += 1;
                 continue;
             }
@@ -142,19 +147,19 @@ impl Rounds {
     fn one(
         &mut self,
         effort: &Effort,
-        asked: Asked,
+        required: Requirements,
         ours: &Measure,
         peers: &[(&'static str, Measure)],
-        eye: &mut Eye,
+        detector: &mut NearDetector,
     ) -> Result<Round, String> {
         let mut floors = Vec::new();
-        let ours = figure(effort, asked, ours, eye, &mut floors)?;
+        let ours = figure(effort, required, ours, detector, &mut floors)?;
         let mut figures = Vec::new();
         for (name, measure) in peers {
             if self.left_out.contains_key(*name) {
                 continue;
             }
-            match figure(effort, asked, measure, eye, &mut floors) {
+            match figure(effort, required, measure, detector, &mut floors) {
                 Ok(value) => figures.push((*name, value)),
                 Err(why) => drop(self.left_out.insert((*name).to_owned(), why)),
             }
@@ -162,22 +167,22 @@ impl Rounds {
         Ok(Round { ours, peers: figures, floors })
     }
 
-    /// Our figures.
+    /// Returns Causeway's figures.
     pub fn ours(&self) -> Spread {
         Spread::of(self.ours.clone())
     }
 
-    /// The floors of every round.
+    /// Returns the floors of every round.
     pub fn floors(&self) -> Spread {
         Spread::of(self.floors.clone())
     }
 
-    /// The peers' figures.
+    /// Returns the peers' figures.
     pub fn peers(&self) -> BTreeMap<String, Spread> {
         spreads(&self.peers)
     }
 
-    /// Ours against each peer's, of each round.
+    /// Returns the ratios of Causeway to each peer, of each round.
     pub fn ratios(&self) -> BTreeMap<String, Spread> {
         spreads(&self.ratios)
     }
@@ -187,11 +192,12 @@ fn spreads(figures: &BTreeMap<String, Vec<f64>>) -> BTreeMap<String, Spread> {
     figures.iter().map(|(name, values)| (name.clone(), Spread::of(values.clone()))).collect()
 }
 
-/// Whether the machine became another one meanwhile. Where near cores are asked for, near is near.
-fn moved(asked: Asked, floors: &[f64]) -> bool {
+/// Returns whether the core placement changed between the floors. Where near cores are required,
+/// all near floors are equivalent.
+fn moved(required: Requirements, floors: &[f64]) -> bool {
     let of = |pick: fn(f64, f64) -> f64| floors.iter().copied().reduce(pick).unwrap_or(1.0);
     let (least, most) = (of(f64::min), of(f64::max));
-    most / least > DRIFT && !(asked.near && most <= NEAR_US)
+    most / least > DRIFT && !(required.near && most <= NEAR_US)
 }
 
 /// Measures the floor, in microseconds.
@@ -201,15 +207,17 @@ fn single(values: Vec<f64>) -> f64 {
     Spread::of(values).median
 }
 
-/// The floor as it is now: the best of some, as whatever disturbs one makes it longer.
+/// Returns the current floor: the minimum of several measurements, because disturbances only
+/// lengthen a measurement.
 fn floor_us() -> f64 {
-    (0..LOOKS_AT_ONCE).map(|_| floor::cache_line_us()).fold(f64::INFINITY, f64::min)
+    (0..MEASUREMENTS_PER_SAMPLE).map(|_| floor::cache_line_us()).fold(f64::INFINITY, f64::min)
 }
 
-/// The floor, once it is what is looked for or so many looks were in vain.
-fn look(looks: usize, measure: Floor, mut is_it: impl FnMut(f64) -> bool) -> f64 {
+/// Samples the floor until `is_it` accepts it or `samples` were taken; returns the last
+/// sample.
+fn sample_floor(samples: usize, measure: Floor, mut is_it: impl FnMut(f64) -> bool) -> f64 {
     let mut now = measure();
-    for _ in 0..looks {
+    for _ in 0..samples {
         if is_it(now) {
             break;
         }
@@ -219,35 +227,35 @@ fn look(looks: usize, measure: Floor, mut is_it: impl FnMut(f64) -> bool) -> f64
     now
 }
 
-/// What looks whether the cores are near.
-struct Eye {
+/// Detection of near cores.
+struct NearDetector {
     /// The best floor so far.
     best: f64,
-    /// How often it may yet look, in this row, for cores that share a cache.
-    looks: usize,
+    /// Remaining samples, in this row, for cores that share a cache.
+    samples: usize,
     measure: Floor,
 }
 
-impl Eye {
-    /// The floor, once the cores are near or patience is at its end.
+impl NearDetector {
+    /// Returns the floor once the cores are near or the samples are used up.
     fn near(&mut self, effort: &Effort) -> f64 {
-        look(LOOKS, self.measure, |now| {
+        sample_floor(SAMPLES, self.measure, |now| {
             self.best = self.best.min(now);
             effort.quick || now <= self.best * NEAR
         })
     }
 
-    /// Waits until the cores share a cache, as far as patience goes.
+    /// Waits until the cores share a cache, up to the limit of samples.
     fn await_near(&mut self) {
         let mut vain = 0;
-        let now = look(self.looks, self.measure, |now| {
+        let now = sample_floor(self.samples, self.measure, |now| {
             if now > NEAR_US && vain == 0 {
-                eprintln!("  the cores are far apart: waiting until they are near");
+                eprintln!("  the cores do not share a cache: waiting until they do");
             }
             vain += usize::from(now > NEAR_US);
             now <= NEAR_US
         });
-        self.looks = self.looks.saturating_sub(vain);
+        self.samples = self.samples.saturating_sub(vain);
         self.best = self.best.min(now);
     }
 }
@@ -260,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_floor_that_moves_is_noticed_whichever_way() {
+    fn rounds_detect_a_floor_that_moves_up_or_down() {
         let moves = [
             [0.14, 0.14, 0.14],
             [0.14, 0.19, 0.14],
@@ -268,16 +276,16 @@ mod tests {
             [0.2, 0.14, 0.14],
             [0.14, 0.2, 0.14],
         ];
-        let of = |near| moves.map(|floors| moved(Asked { steady: true, near }, &floors));
+        let of = |near| moves.map(|floors| moved(Requirements { steady: true, near }, &floors));
         assert_eq!(of(false), [false, false, true, true, true]);
         assert_eq!(of(true), of(false), "these are far");
-        let asked = Asked { steady: true, near: true };
-        assert!(!moved(asked, &[0.03, 0.06, 0.03]) && moved(asked, &[0.06, 0.2, 0.06]));
+        let required = Requirements { steady: true, near: true };
+        assert!(!moved(required, &[0.03, 0.06, 0.03]) && moved(required, &[0.06, 0.2, 0.06]));
     }
 
     #[test]
     fn ours_and_a_peer_are_compared_within_each_round() {
-        // A machine that becomes three times as slow halfway: the ratio stays what it is.
+        // A machine whose speed drops to a third halfway: the ratio does not change.
         let round = Rc::new(Cell::new(0));
         let of = Rc::clone(&round);
         let slow = move || if of.get() > 1 { 3.0 } else { 1.0 };
@@ -290,9 +298,9 @@ mod tests {
         let gone: Measure = Box::new(|_| Err("it is not installed".into()));
         let effort = Effort { runs: 2, quick: true };
         let peers = [("peer", peer), ("gone", gone)];
-        let asked = Asked { steady: true, near: true };
+        let required = Requirements { steady: true, near: true };
         let rounds =
-            Rounds::beside(|| 0.05, &effort, asked, &ours, &peers, |ours, peer| ours / peer);
+            Rounds::beside(|| 0.05, &effort, required, &ours, &peers, |ours, peer| ours / peer);
         let rounds = rounds.unwrap();
         let ratio = rounds.ratios()["peer"];
         assert_eq!((ratio.min, ratio.max), (2.0, 2.0));

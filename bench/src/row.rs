@@ -1,17 +1,17 @@
-//! One row: what is measured, beside what, and what is wanted.
+//! A row: its measurement, its peers, and its aims.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::effort::Effort;
-use crate::rounds::{Asked, Rounds};
+use crate::rounds::{Requirements, Rounds};
 use crate::stats::Spread;
 
-/// What drives our side of a row. Kinds are never mixed in one row.
+/// Driver of Causeway's side of a row. A row never mixes kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Guest {
-    /// A process with our native front end: rings and notifications as a guest's, no exits.
+    /// A process with the native front end: rings and notifications as a guest's, no exits.
     #[serde(rename = "native front end")]
     Native,
     /// A virtual processor without a kernel: real memory slots, doorbells and exits.
@@ -20,13 +20,13 @@ pub enum Guest {
     /// DPDK's virtio-user driver.
     #[serde(rename = "DPDK virtio-user")]
     VirtioUser,
-    /// A machine of QEMU with its own kernel's stack.
+    /// A QEMU machine with its own kernel's stack.
     #[serde(rename = "QEMU guest")]
     Qemu,
 }
 
 impl Guest {
-    /// As in JSON and in the table.
+    /// Returns the name in JSON and in the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native front end",
@@ -37,16 +37,16 @@ impl Guest {
     }
 }
 
-/// What an aim is held against.
+/// Reference of an aim.
 #[derive(Debug, Clone, Copy)]
 pub enum Against {
-    /// Our own median, in the row's unit.
+    /// Causeway's median, in the row's unit.
     Figure,
     /// The ratio to the peer of this name.
     Peer(&'static str),
 }
 
-/// Something wanted of a row.
+/// An aim of a row.
 #[derive(Debug, Clone, Copy)]
 pub struct Aim {
     against: Against,
@@ -56,71 +56,72 @@ pub struct Aim {
 /// An aim, and whether it is met.
 #[derive(Debug, Serialize)]
 pub struct Verdict {
-    /// In words.
+    /// Description of the aim.
     pub aim: String,
-    /// The figure wanted.
+    /// The required figure.
     pub wanted: f64,
-    /// The figure reached; none where the peer was not there.
+    /// The measured figure; `None` where the peer was not available.
     pub got: Option<f64>,
-    /// Whether that is enough.
+    /// Whether the aim is met.
     pub met: bool,
 }
 
 /// The floor around a row: half round trip of a cache line between the two cores.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Floor {
-    /// What it is.
+    /// Unit of the floor.
     pub unit: &'static str,
     /// Before and after every round.
     #[serde(flatten)]
     pub spread: Spread,
 }
 
-/// One row as written to JSON.
+/// A row as written to JSON.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// Unique.
+    /// Unique name.
     pub name: String,
-    /// Of all figures.
+    /// Unit of all figures.
     pub unit: &'static str,
-    /// What drove our side.
+    /// Driver of Causeway's side.
     pub guest: Guest,
-    /// Whether more is better; else less is.
+    /// Whether more is better; otherwise less is better.
     pub more_is_better: bool,
-    /// Our figure.
+    /// Causeway's figure.
     pub ours: Spread,
     /// The floor before and after each round.
     pub floor: Floor,
-    /// Rounds that were thrown away because the floor moved in them.
+    /// Rounds discarded because the floor moved in them.
     pub rounds_discarded: usize,
-    /// Rounds that count although it moved: there were too many of them.
+    /// Rounds that count although the floor moved: the limit of repetitions was reached.
     pub rounds_unsteady: usize,
     /// The peers' figures.
     pub peers: BTreeMap<String, Spread>,
-    /// Ours against each peer, the median of the rounds; above 1 means that ours is better.
+    /// Ratio of Causeway to each peer, the median of the rounds; above 1 means that Causeway is
+    /// better.
     pub ratios: BTreeMap<String, f64>,
-    /// How far the rounds went apart in that.
+    /// Spread of the ratios over the rounds.
     pub ratio_spreads: BTreeMap<String, Spread>,
-    /// Peers without a figure, and why.
+    /// Peers without a figure, with the reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out: BTreeMap<String, String>,
-    /// What was wanted.
+    /// Results of the aims.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aims: Vec<Verdict>,
-    /// What one has to know to read the row.
+    /// Note for the reader of the row.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub note: &'static str,
-    /// The plot that shows it, and where.
+    /// The row's plot, and its horizontal coordinate.
     #[serde(skip)]
     pub at: Option<(&'static str, f64)>,
 }
 
-/// Measures one side: a figure for each run, or why there is none.
+/// Measures one side: a figure for each run, or the reason for their absence.
 pub type Measure = Box<dyn Fn(&Effort) -> Result<Vec<f64>, String>>;
 
 /// A row to measure.
 pub struct Plan {
-    /// Unique.
+    /// Unique name.
     pub name: String,
     unit: &'static str,
     guest: Guest,
@@ -129,14 +130,14 @@ pub struct Plan {
     aims: Vec<Aim>,
     note: &'static str,
     at: Option<(&'static str, f64)>,
-    asked: Asked,
+    required: Requirements,
 }
 
 /// Units of which less is better.
 const LESS_IS_BETTER: [&str; 5] = ["us", "%", "MiB", "KiB", "ns"];
 
 impl Plan {
-    /// A row of `ours` alone.
+    /// Creates a row that measures only `ours`.
     pub fn new(
         name: impl Into<String>,
         unit: &'static str,
@@ -154,11 +155,11 @@ impl Plan {
             aims,
             note: "",
             at: None,
-            asked: Asked { steady: true, near: false },
+            required: Requirements { steady: true, near: false },
         }
     }
 
-    /// Puts a peer beside it.
+    /// Adds a peer.
     pub fn beside(
         mut self,
         name: &'static str,
@@ -168,39 +169,39 @@ impl Plan {
         self
     }
 
-    /// Wants something.
+    /// Adds an aim.
     pub fn aim(mut self, against: Against, wanted: f64) -> Self {
         self.aims.push(Aim { against, wanted });
         self
     }
 
-    /// For rounds that are so long that the floor moves in every one.
+    /// Accepts rounds in which the floor moved: for rounds so long that it moves in each.
     pub fn whatever_the_floor(self) -> Self {
-        Self { asked: Asked { steady: false, ..self.asked }, ..self }
+        Self { required: Requirements { steady: false, ..self.required }, ..self }
     }
 
-    /// For aims that are of cores which share a cache: waits for such.
+    /// Waits for cores that share a cache: for aims that are for such cores.
     pub fn near_cores(self) -> Self {
-        Self { asked: Asked { near: true, ..self.asked }, ..self }
+        Self { required: Requirements { near: true, ..self.required }, ..self }
     }
 
-    /// Says what one has to know.
+    /// Adds a note for the reader.
     pub fn note(mut self, note: &'static str) -> Self {
         self.note = note;
         self
     }
 
-    /// Shows it in a plot.
+    /// Adds the row to a plot.
     pub fn at(mut self, plot: &'static str, x: usize) -> Self {
         self.at = Some((plot, x as f64));
         self
     }
 
-    /// Measures; an error says why there is no row.
+    /// Measures the row; the error is the reason for its absence.
     pub fn measure(&self, effort: &Effort) -> Result<Row, String> {
         let more = !LESS_IS_BETTER.contains(&self.unit);
         let better = |ours: f64, peer: f64| if more { ours / peer } else { peer / ours };
-        Ok(self.row(Rounds::make(effort, self.asked, &self.ours, &self.peers, better)?))
+        Ok(self.row(Rounds::make(effort, self.required, &self.ours, &self.peers, better)?))
     }
 
     fn row(&self, rounds: Rounds) -> Row {
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_and_aims_follow_what_is_better() {
+    fn row_ratios_and_aims_follow_the_unit() {
         let rate = row("Mpps", 6.0, 3.0, Against::Peer("peer"), 2.0);
         assert_eq!(rate.ratios["peer"], 2.0);
         assert!(rate.aims[0].met && rate.left_out.contains_key("gone"));
@@ -265,7 +266,7 @@ mod tests {
         assert!(!delay.aims[0].met);
         assert!(row("us", 1.0, 3.0, Against::Figure, 1.5).aims[0].met);
         assert!(!row("GB/s", 1.0, 3.0, Against::Figure, 1.5).aims[0].met);
-        // An aim against a peer that is not there is neither met nor missed.
+        // An aim against a missing peer is neither met nor missed.
         let open = row("us", 1.0, 3.0, Against::Peer("gone"), 1.0);
         assert!(open.aims[0].got.is_none() && !open.aims[0].met);
     }

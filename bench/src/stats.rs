@@ -1,20 +1,20 @@
-//! Medians with their spread.
+//! Medians and their spread.
 
 use serde::Serialize;
 
-/// The middle of several runs, and how far they went apart.
+/// Median and range of several runs.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Spread {
     /// Smallest.
     pub min: f64,
-    /// Middle.
+    /// Median.
     pub median: f64,
     /// Largest.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of at least one value.
+    /// Creates the spread of at least one value.
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
@@ -27,7 +27,7 @@ mod tests {
     use super::Spread;
 
     #[test]
-    fn the_median_is_the_middle() {
+    fn spread_median_is_the_middle_value() {
         let spread = Spread::of(vec![5.0, 1.0, 9.0]);
         assert_eq!((spread.min, spread.median, spread.max), (1.0, 5.0, 9.0));
     }

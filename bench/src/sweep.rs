@@ -1,21 +1,21 @@
-//! What runs that were interrupted left behind: folders, network namespaces.
+//! Removal of leftovers of interrupted runs: folders, network namespaces.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::peers::process::run;
 
-/// Whatever we make is named so, with our process id behind it.
+/// Prefix of all names, followed by the process ID.
 pub const PREFIX: &str = "causeway-bench-";
 
-/// Whether a name is that of a process that is gone.
+/// Returns whether a name belongs to a process that has ended.
 fn is_stale(name: &str) -> bool {
     let id = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
     let id = id.and_then(|id| id.parse::<u32>().ok());
     id.is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists())
 }
 
-/// Removes what processes left behind that are gone.
+/// Removes leftovers of processes that have ended.
 pub fn sweep() {
     let folders = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     for folder in folders.filter(|f| f.file_name().to_str().is_some_and(is_stale)) {
@@ -33,9 +33,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_dead_are_stale() {
+    fn sweep_selects_only_names_of_ended_benchmarks() {
         assert!(!is_stale(&format!("{PREFIX}{}-0", std::process::id())));
-        // Above the largest process id that Linux gives (2^22).
+        // Above Linux's largest process ID (2^22).
         assert!(is_stale(&format!("{PREFIX}99999999-ovs-1")));
         assert!(!is_stale("another-99999999-0"));
         assert!(!is_stale(&format!("{PREFIX}x")));

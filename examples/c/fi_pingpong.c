@@ -108,7 +108,7 @@ static void answer(void) {
     unsigned char partner[ADDRESS_MAX];
     puts("answering");
     fflush(stdout);
-    /* The first message has the partner's address: an address says nothing of its sender. */
+    /* The first message contains the partner's address: a completion does not name the sender. */
     receive(partner, sizeof partner);
     fi_addr_t to = insert(partner);
     while (receive(bytes, LEN) == PING) send_to(to, bytes, LEN, PONG);

@@ -17,7 +17,7 @@ fn causewayd() {
 }
 
 #[test]
-fn ethernet_frames_are_answered() {
+fn ethernet_ping_answers_frames() {
     let host = Host::start(
         "[[port]]\nname = \"a\"\ngroup = \"blue\"\nkind = \"net\"\nmac = \"52:54:00:00:00:0a\"\n\
          [[port]]\nname = \"b\"\ngroup = \"blue\"\nkind = \"net\"\nmac = \"52:54:00:00:00:0b\"\n",
@@ -30,7 +30,7 @@ fn ethernet_frames_are_answered() {
 }
 
 #[test]
-fn vsock_stream_comes_back() {
+fn vsock_server_echoes_a_stream() {
     let host = Host::start(
         "[[port]]\nname = \"a\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = 3\n\
          [[port]]\nname = \"b\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = 4\n",
@@ -47,7 +47,7 @@ fn vsock_stream_comes_back() {
 const NICS: &str = "[[port]]\nname = \"mx0\"\ngroup = \"blue\"\nkind = \"mx\"\n\
                     [[port]]\nname = \"mx1\"\ngroup = \"blue\"\nkind = \"mx\"\n";
 
-/// The environment of a process at a NIC.
+/// Returns the environment of a process on a NIC.
 fn at_nic(host: &Host, nic: &str) -> (&'static str, String) {
     ("CAUSEWAY_MX", host.socket(nic))
 }
@@ -82,7 +82,7 @@ fn libfabric_messages_are_answered() {
 }
 
 #[test]
-fn examples_say_what_is_wrong() {
+fn examples_name_the_missing_socket() {
     let host = Host::start("");
     let failed = host.output(env!("CARGO_BIN_EXE_vsock-client"), &["none", "4", "7"], &[]);
     let text = String::from_utf8_lossy(&failed.stderr);

@@ -1,5 +1,5 @@
-//! Messages inside a host: a peer that writes what it likes into the memory of a channel, and
-//! applications that call what they like, against a model.
+//! Matching endpoints inside a host: a hostile peer writes arbitrary values into the channel
+//! memory, and applications make arbitrary calls, compared with a model.
 
 use causeway_channel::{EventHead, Layout, Receiver, Sender, Side, open};
 use causeway_memory::View;
@@ -11,27 +11,27 @@ use crate::Input;
 use causeway_testing::messages::model::{Op, play};
 use causeway_testing::messages::{B, Back, End, channel as joined, memory, options, room};
 
-/// Small, so that every byte is near and everything waits for room.
+/// Small, so that positions wrap around quickly and senders wait for room.
 const SLOTS: u32 = 16;
 const DATA: u32 = 4096;
-/// Steps of one story.
+/// Steps of one scenario.
 const STEPS: usize = 200;
-/// Which receives say by their information how long they are.
+/// Receive buffers are shorter than this, in bytes.
 const LONGEST: usize = 6000;
 
-/// What is played with.
+/// The state of a scenario.
 struct Scene {
     memory: View,
     end: End,
-    /// The peer's halves: what it does where it does not scribble.
+    /// The peer's ends of the channel, used for well-formed events.
     sender: Sender,
     receiver: Receiver,
-    /// Names that the peer has heard.
+    /// Message identifiers that the peer has received.
     names: Vec<u64>,
     backs: Vec<Back>,
 }
 
-/// A hostile peer.
+/// Runs a hostile peer against one endpoint.
 pub fn channel(data: &[u8]) {
     let Ok(layout) = Layout::new(SLOTS, DATA) else { return };
     let memory = memory(layout);
@@ -54,12 +54,12 @@ pub fn channel(data: &[u8]) {
 fn step(scene: &mut Scene, input: &mut Input<'_>) {
     let Scene { memory, end, sender, receiver, names, backs } = scene;
     match input.u8() % 12 {
-        // Any word anywhere.
+        // An arbitrary value at an arbitrary place.
         0 => {
             let at = (usize::from(input.u16()) % (memory.len() - 8)) & !7;
             let _ = memory.write(at, &input.u64().to_le_bytes());
         }
-        // A small number in a word that counts, or the last word of a slot.
+        // A small number in a counter, or in the last word of a slot.
         1 => {
             let places = [1024, 1152, 1280, 1408, 2048, 2176, 2304, 2432];
             let at = places[usize::from(input.u8()) % places.len()];
@@ -72,7 +72,7 @@ fn step(scene: &mut Scene, input: &mut Input<'_>) {
             let last = last | u64::from(input.u16()) << 32;
             let _ = memory.write(slot, &last.to_le_bytes());
         }
-        // A proper event of any kind, with names that were heard.
+        // A well-formed event of any kind, with identifiers that were received.
         3..=5 => {
             let kind = input.u8() % 7;
             let words = [(); 3].map(|()| names[usize::from(input.u8()) % names.len()]);
@@ -110,7 +110,7 @@ fn step(scene: &mut Scene, input: &mut Input<'_>) {
     }
 }
 
-/// The endpoint is alive, and wrote no byte of a receive that was not sent.
+/// Checks that the endpoint still works, and that no receive holds bytes that were not sent.
 fn finish(scene: Scene) {
     let Scene { mut end, backs, .. } = scene;
     end.run();
@@ -120,8 +120,8 @@ fn finish(scene: Scene) {
     }
     let late = end.send(B, 0, b"x");
     let own = 1 << 50;
-    // Receives that take anything come first, and the peer may have sent as much with our own
-    // information.
+    // Receives that match any message are older and match first, and the peer may have sent
+    // messages with the same match information.
     let mut owns = Vec::new();
     let alive = (0..=backs.len() + STEPS).any(|_| {
         owns.push(end.receive(own, u64::MAX, 5).1);
@@ -133,7 +133,8 @@ fn finish(scene: Scene) {
     });
     assert!(alive && end.library.test(late).is_err());
     for back in backs {
-        // Bytes of the peer are 9, or what it wrote; the length is the receive's own.
+        // The peer's bytes are 9 or were written by the input; the length must stay below the limit
+        // of the receive.
         if let Ok(mut bytes) = back.lock()
             && let Some(bytes) = bytes.take()
         {
@@ -142,7 +143,8 @@ fn finish(scene: Scene) {
     }
 }
 
-/// Stories that get far: messages, offers that are pulled and fed, scribbles.
+/// Returns scenarios that reach deep code paths: messages, rendezvous with pull and data, arbitrary
+/// writes.
 pub fn channel_seeds() -> Vec<Vec<u8>> {
     let event = |kind: u8, names: [u8; 3], len: u16| {
         let [a, b, c] = names;
@@ -156,10 +158,10 @@ pub fn channel_seeds() -> Vec<Vec<u8>> {
     vec![
         [event(1, [1, 0, 0], 20), receive(50, 1, 0), vec![11], event(1, [1, 0, 0], 900), vec![11]]
             .concat(),
-        // An offer of one byte is pulled by name, and fed.
+        // A rendezvous of one byte is pulled by its identifier, and its data arrives.
         [receive(50, 1, 1), event(2, [1, 1, 1], 0), vec![11, 6], event(4, [5, 0, 0], 1), vec![11]]
             .concat(),
-        // Ours is offered, and pulled.
+        // The endpoint's own rendezvous is announced and pulled.
         [vec![9, 0x20, 0x4e, 1, 11, 6], event(3, [5, 2, 6], 0), vec![11, 6, 11, 6, 11]].concat(),
         [vec![2, 16, 0, 1, 255, 255, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 0, 200, 1, 11, 10]]
             .concat(),
@@ -167,7 +169,7 @@ pub fn channel_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Two applications that call what they like.
+/// Runs two applications that make arbitrary calls.
 pub fn matching(data: &[u8]) {
     let mut input = Input::new(data);
     let layout = match input.u8() & 1 {
@@ -214,7 +216,8 @@ fn op(input: &mut Input<'_>) -> Op {
     }
 }
 
-/// Stories that get far: expected and unexpected, cut, large, taken back, to itself.
+/// Returns scenarios with expected, unexpected, truncated, large and cancelled messages, and
+/// messages to self.
 pub fn matching_seeds() -> Vec<Vec<u8>> {
     vec![
         vec![0, 5, 1, 20, 0x80, 1, 30, 15, 0x80, 2, 9, 15, 5, 2, 9, 15],

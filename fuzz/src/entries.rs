@@ -1,5 +1,5 @@
-//! What crosses between the two halves of an endpoint, and between a process and the daemon: each
-//! entry is one that comes back as it was, or none.
+//! Entries of the rings between host side and engine, and messages between process and daemon: each
+//! either decodes to a value that encodes to the same bytes, or is refused.
 
 use causeway_channel::mx_rings::{layout, read_event, read_request, write_event, write_request};
 use causeway_channel::{EventHead, Receiver, Sender, Side, open};
@@ -11,13 +11,13 @@ use causeway_wire::mx::{Event, NicId};
 use crate::Input;
 use causeway_testing::messages::memory;
 
-/// An entry of the rings.
+/// Decodes a ring entry.
 pub fn entry(data: &[u8]) {
     let mut input = Input::new(data);
     let small = input.u8();
     let mut word = |bit: u8| {
         let word = input.u64();
-        // Values that could be.
+        // Small values are more often valid.
         if small & bit == 0 { word } else { word & 0xff }
     };
     let words = [word(1), word(2), word(4)];
@@ -39,19 +39,19 @@ pub fn entry(data: &[u8]) {
 
 fn pair() -> (Sender, Receiver) {
     let view: View = memory(layout());
-    let (sender, _) = open(&view, Side::First).expect("a channel was made there");
-    let (_, receiver) = open(&view, Side::Second).expect("a channel was made there");
+    let (sender, _) = open(&view, Side::First).expect("a formatted channel");
+    let (_, receiver) = open(&view, Side::Second).expect("a formatted channel");
     (sender, receiver)
 }
 
 fn taken(receiver: &Receiver) -> (EventHead, Vec<u8>) {
-    let event = receiver.poll().expect("it is ours").expect("it is there");
+    let event = receiver.poll().expect("a valid ring").expect("an event");
     let mut bytes = vec![0; event.len];
     receiver.copy(&event, 0, &mut bytes);
     (event.head, bytes)
 }
 
-/// One of each kind.
+/// Returns an entry of each kind.
 pub fn entry_seeds() -> Vec<Vec<u8>> {
     let seed = |kind: u8, len: usize| {
         let words = [0x0003_0200_0000_0001_u64, 2, 3].map(u64::to_le_bytes);
@@ -62,7 +62,7 @@ pub fn entry_seeds() -> Vec<Vec<u8>> {
         .into()
 }
 
-/// Messages of the local attachment, and frames that boards find each other by.
+/// Decodes messages of the local attachment, and discovery frames of NICs.
 pub fn word(data: &[u8]) {
     let mut bytes = [0; MESSAGE_BYTES];
     bytes.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
@@ -84,7 +84,7 @@ pub fn word(data: &[u8]) {
     assert!(frames <= discovery.peers().count() + 1);
 }
 
-/// One of each message, and an announcement.
+/// Returns each message, and an announcement.
 pub fn word_seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = (1..=9_u8).map(|kind| vec![kind, 0, 0, 0, 1, 0, 1, 1]).collect();
     let mut frame = [0; 64];

@@ -1,4 +1,5 @@
-//! A vhost-user frontend that sends any message with any descriptors, and uses what came of it.
+//! A vhost-user frontend that sends arbitrary messages with arbitrary descriptors, and a service
+//! that uses the granted queues.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -17,22 +18,22 @@ use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, Send
 use rustix::net::{SocketFlags, SocketType, sendmsg, socketpair};
 
 use crate::Input;
-use crate::ground::{self, GUEST, Ground};
+use crate::guest_memory::{self, GUEST, GuestMemory};
 
 const BYTES: usize = 64 << 10;
 const QUEUES: usize = 3;
 const STEPS_MAX: usize = 64;
-/// Highest request code, and one more.
+/// Codes 1 to `CODES` are drawn: all request codes, and a code without a request.
 const CODES: u8 = 45;
 
 pub(crate) fn model() -> Model {
     Model { ring_size_max: 64, ..Model::new(QUEUES, 1 << 15, vec![1, 2, 3, 4, 5, 6, 7, 8]) }
 }
 
-/// What a frontend has to hand over.
-pub(crate) struct Purse {
-    ground: OwnedFd,
-    ground_at: u64,
+/// The descriptors that a frontend can pass.
+pub(crate) struct DescriptorSet {
+    guest_memory: OwnedFd,
+    grant_offset: u64,
     shrinks: OwnedFd,
     short: OwnedFd,
     bell: OwnedFd,
@@ -51,22 +52,22 @@ fn file(len: u64) -> OwnedFd {
     file
 }
 
-impl Purse {
-    pub(crate) fn new(ground: &Ground) -> Self {
+impl DescriptorSet {
+    pub(crate) fn new(guest_memory: &GuestMemory) -> Self {
         let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
-        let (file_of_ground, ground_at) = ground.file();
+        let (granted_file, grant_offset) = guest_memory.file();
         Self {
-            ground: file_of_ground.try_clone().expect("a descriptor"),
-            ground_at,
+            guest_memory: granted_file.try_clone().expect("a descriptor"),
+            grant_offset,
             shrinks: file(BYTES as u64),
             short: file(100),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("one"),
-            pipe: rustix::pipe::pipe_with(flags).expect("two"),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd"),
+            pipe: rustix::pipe::pipe_with(flags).expect("a pipe"),
             socket: pair(SocketType::STREAM),
         }
     }
 
-    /// One of the kinds; mostly what suits.
+    /// Returns a descriptor of any kind, usually of the expected kind.
     pub(crate) fn pick(&self, input: &mut Input<'_>, memory: bool) -> BorrowedFd<'_> {
         match input.below(16) {
             0 => self.short.as_fd(),
@@ -75,14 +76,14 @@ impl Purse {
             3 => self.socket.0.as_fd(),
             4 => self.bell.as_fd(),
             5 | 6 => self.shrinks.as_fd(),
-            _ if memory => self.ground.as_fd(),
+            _ if memory => self.guest_memory.as_fd(),
             _ => self.bell.as_fd(),
         }
     }
 
     fn region(&self, input: &mut Input<'_>, len: usize) -> RegionSpec {
         let (guest, len) = (GUEST, len as u64);
-        let right = RegionSpec { guest, len, user: guest, offset: self.ground_at };
+        let right = RegionSpec { guest, len, user: guest, offset: self.grant_offset };
         match input.below(6) {
             0 => RegionSpec { guest: input.u64(), ..right },
             1 => RegionSpec { len: input.u64(), ..right },
@@ -92,10 +93,10 @@ impl Purse {
     }
 }
 
-/// One message: its code, payload, and how many descriptors, of memory or not.
+/// Draws a message: code, payload, number of descriptors, and whether these are memory.
 pub(crate) fn message(
     input: &mut Input<'_>,
-    purse: &Purse,
+    descriptor_set: &DescriptorSet,
     len: usize,
 ) -> (u32, Vec<u8>, usize, bool) {
     let code = 1 + input.u8() % CODES;
@@ -112,7 +113,7 @@ pub(crate) fn message(
         }
         5 => {
             let count = 1 + small as usize % 3;
-            let table: Vec<_> = (0..count).map(|_| purse.region(input, len)).collect();
+            let table: Vec<_> = (0..count).map(|_| descriptor_set.region(input, len)).collect();
             (emit_table(&table), count, true)
         }
         8 => (RingValue { index, value: 1 << (small % 8) }.emit(), 0, true),
@@ -152,7 +153,7 @@ pub(crate) fn message(
             (spec.emit(), usize::from(code == 32), true)
         }
         21 => (Vec::new(), 1, false),
-        37 | 38 => (emit_region(&purse.region(input, len)), usize::from(code == 37), true),
+        37 | 38 => (emit_region(&descriptor_set.region(input, len)), usize::from(code == 37), true),
         39 => (number(u64::from(small)), 0, true),
         10 | 11 => (ring.emit(), 0, true),
         _ => (Vec::new(), 0, true),
@@ -161,8 +162,8 @@ pub(crate) fn message(
 }
 
 struct Play<'a> {
-    ground: &'a mut Ground,
-    purse: Purse,
+    guest_memory: &'a mut GuestMemory,
+    descriptor_set: DescriptorSet,
     peer: Option<MessageStream>,
     server: Server,
     runs: [bool; QUEUES],
@@ -170,15 +171,15 @@ struct Play<'a> {
     held: Vec<(usize, u16)>,
 }
 
-/// Plays one input.
+/// Runs one input.
 pub fn run(data: &[u8]) {
-    ground::with::<BYTES>(|ground| {
+    guest_memory::with::<BYTES>(|guest_memory| {
         let before = probe();
-        let purse = Purse::new(ground);
+        let descriptor_set = DescriptorSet::new(guest_memory);
         let (ours, theirs) = pair(SocketType::STREAM);
         let mut play = Play {
-            ground,
-            purse,
+            guest_memory,
+            descriptor_set,
             peer: Some(MessageStream::new(ours)),
             server: Server::new(model(), theirs),
             runs: [false; QUEUES],
@@ -193,7 +194,7 @@ pub fn run(data: &[u8]) {
             play.step(&mut input);
         }
         play.leave();
-        // Some are closed by another thread, in a moment.
+        // Another thread closes some descriptors shortly afterwards.
         let closed = (0..10_000).any(|_| {
             let closed = before == probe();
             if !closed {
@@ -205,7 +206,7 @@ pub fn run(data: &[u8]) {
     });
 }
 
-/// The lowest free descriptor, where nobody else opens any.
+/// Returns the lowest free descriptor; valid only if no other code opens descriptors.
 fn probe() -> Option<i32> {
     use std::os::fd::AsRawFd as _;
     cfg!(feature = "libfuzzer").then(|| {
@@ -219,39 +220,42 @@ impl Play<'_> {
         match input.below(10) {
             0 => self.bytes(input),
             1 => {
-                let at = usize::from(input.u16()) % self.ground.len();
-                self.ground.write(at, input.bytes(16));
+                let at = usize::from(input.u16()) % self.guest_memory.len();
+                self.guest_memory.write(at, input.bytes(16));
             }
             2 => self.serve(input),
             3 => {
-                // A file that shrinks, perhaps granted and perhaps in use.
-                ftruncate(&self.purse.shrinks, u64::from(input.u16())).expect("it may shrink");
+                // A file that shrinks while it may be granted and in use.
+                ftruncate(&self.descriptor_set.shrinks, u64::from(input.u16()))
+                    .expect("a file that can shrink");
                 let mut events = Vec::new();
                 let fine = self.server.check_memory(&mut events);
                 self.judge(fine.is_err(), events);
             }
-            _ => self.say(input),
+            _ => self.send_message(input),
         }
     }
 
-    /// A whole message, mostly right.
-    fn say(&mut self, input: &mut Input<'_>) {
-        let (code, payload, fds, memory) = message(input, &self.purse, self.ground.len());
+    /// Sends a complete message, usually well-formed.
+    fn send_message(&mut self, input: &mut Input<'_>) {
+        let (code, payload, fds, memory) =
+            message(input, &self.descriptor_set, self.guest_memory.len());
         let wrong = input.u8();
         let fds = if wrong & 0x38 == 0x38 { usize::from(wrong & 7) } else { fds };
-        let picked: Vec<_> = (0..fds).map(|_| self.purse.pick(input, memory)).collect();
+        let picked: Vec<_> = (0..fds).map(|_| self.descriptor_set.pick(input, memory)).collect();
         let flags = if wrong & 0x40 != 0 { 9 } else { 1 };
         let header = Header { code, flags, size: payload.len() as u32 };
         if let Some(peer) = &self.peer {
-            // The server reads every message at once: there is room.
-            peer.send(header, &payload, &picked).expect("room for one message");
+            // The server reads every message at once, so the socket has room.
+            peer.send(header, &payload, &picked).expect("room for a message");
         }
         self.receive();
     }
 
-    /// Any bytes, with any descriptors beside them.
+    /// Sends arbitrary bytes with arbitrary descriptors.
     fn bytes(&mut self, input: &mut Input<'_>) {
-        let fds: Vec<_> = (0..input.below(10)).map(|_| self.purse.pick(input, true)).collect();
+        let fds: Vec<_> =
+            (0..input.below(10)).map(|_| self.descriptor_set.pick(input, true)).collect();
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
         assert!(fds.is_empty() || beside.push(SendAncillaryMessage::ScmRights(&fds)));
@@ -259,7 +263,7 @@ impl Play<'_> {
         let parts = [std::io::IoSlice::new(input.bytes(len))];
         if let Some(peer) = &self.peer {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            // Nothing is sent if there are no bytes.
+            // No message is sent if there are no bytes.
             let _ = sendmsg(peer, &parts, &mut beside, flags);
         }
         self.receive();
@@ -269,7 +273,7 @@ impl Play<'_> {
         let mut events = Vec::new();
         let failed = self.server.receive(&mut events).is_err();
         self.judge(failed, events);
-        // Answers are read, so that they do not fill the socket.
+        // Answers are read so that they do not fill the socket.
         if let Some(peer) = &mut self.peer {
             while let Ok(ReadOutcome::Message(raw)) = peer.receive() {
                 assert!(raw.header.is_reply());
@@ -277,16 +281,23 @@ impl Play<'_> {
         }
     }
 
-    /// Events tell exactly what runs; after a fault nothing does.
+    /// Checks that the events describe exactly the running queues, and that no queue runs after a
+    /// fault.
     fn judge(&mut self, failed: bool, events: Vec<Event>) {
         let mut closed = false;
         for event in events {
             match event {
                 Event::QueueStarted(queue) => {
-                    assert!(!std::mem::replace(&mut self.runs[queue], true), "{queue} twice");
+                    assert!(
+                        !std::mem::replace(&mut self.runs[queue], true),
+                        "queue {queue} started twice"
+                    );
                 }
                 Event::QueueStopped(queue) => {
-                    assert!(std::mem::replace(&mut self.runs[queue], false), "{queue} not running");
+                    assert!(
+                        std::mem::replace(&mut self.runs[queue], false),
+                        "queue {queue} was not running"
+                    );
                     self.held.retain(|(of, _)| *of != queue);
                 }
                 Event::Closed => closed = true,
@@ -301,11 +312,14 @@ impl Play<'_> {
         assert_eq!(self.server.is_over(), failed || closed);
         if failed {
             let clean = device.queues.iter().all(|q| !q.is_running() && !q.is_started());
-            assert!(clean && device.map.regions().is_empty(), "everything is let go of");
+            assert!(
+                clean && device.map.regions().is_empty(),
+                "queues or regions remain after a fault"
+            );
         }
     }
 
-    /// A service at work on what was granted.
+    /// Works on the granted queues as a service does.
     fn serve(&mut self, input: &mut Input<'_>) {
         let queue = input.below(QUEUES);
         let device = self.server.device_mut();
@@ -314,7 +328,7 @@ impl Play<'_> {
         if input.bool() && ring.pop(&map, &mut self.chain) == Ok(true) {
             let mut some = [0; 64];
             let len = self.chain.readable_bytes().min(64) as usize;
-            self.chain.reader().read(&map, &mut some[..len]).expect("it was checked");
+            self.chain.reader().read(&map, &mut some[..len]).expect("a checked chain");
             self.held.push((queue, self.chain.head()));
         } else if let Some(at) = self.held.iter().position(|(of, _)| *of == queue) {
             let (_, head) = self.held.remove(at);
@@ -326,45 +340,45 @@ impl Play<'_> {
 
     fn leave(mut self) {
         self.peer = None;
-        // What was sent before is still handled, a bounded number of messages a turn.
+        // Messages sent before are still handled, a limited number in each turn.
         for _ in 0..4 {
             if self.server.is_over() {
                 break;
             }
             self.receive();
         }
-        assert!(self.server.is_over(), "the frontend has left");
+        assert!(self.server.is_over(), "server is still open after the frontend left");
     }
 }
 
-/// A set-up as frontends do it, with its variations.
+/// Returns frontend set-ups with variations.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for packed in [0_u8, 1] {
-        let mut story = Vec::new();
-        // Code less one, index, small, what is wrong, and the descriptors.
-        let mut say = |code: u8, rest: &[u8]| {
-            story.extend([9, code - 1]);
-            story.extend(rest);
+        let mut scenario = Vec::new();
+        // Code less 1, index, value, defect, and the descriptors.
+        let mut add = |code: u8, rest: &[u8]| {
+            scenario.extend([9, code - 1]);
+            scenario.extend(rest);
         };
-        say(16, &[0, 1, 0]);
-        say(3, &[0, 0, 0x40]);
-        say(2, &[0, packed, 0x40]);
-        say(5, &[0, 0, 5, 0x40, 15]);
-        say(31, &[1, 6, 0x40]);
+        add(16, &[0, 1, 0]);
+        add(3, &[0, 0, 0x40]);
+        add(2, &[0, packed, 0x40]);
+        add(5, &[0, 0, 5, 0x40, 15]);
+        add(31, &[1, 6, 0x40]);
         for queue in 0..2 {
-            say(8, &[queue, 5, 0]);
-            say(10, &[queue, 1, 0]);
-            say(9, &[queue, 1, 0]);
-            say(13, &[queue, 1, 0, 15]);
-            say(12, &[queue, 1, 0, 15]);
-            say(18, &[queue, 0, 0x40]);
+            add(8, &[queue, 5, 0]);
+            add(10, &[queue, 1, 0]);
+            add(9, &[queue, 1, 0]);
+            add(13, &[queue, 1, 0, 15]);
+            add(12, &[queue, 1, 0, 15]);
+            add(18, &[queue, 0, 0x40]);
         }
-        story.extend([2, 0, 1, 2, 0, 0]);
-        story.extend([9, 10, 0, 0, 0]);
-        story.extend([9, 38, 0, 0, 0x40]);
-        story.extend([3, 10, 0]);
-        all.push(story);
+        scenario.extend([2, 0, 1, 2, 0, 0]);
+        scenario.extend([9, 10, 0, 0, 0]);
+        scenario.extend([9, 38, 0, 0, 0x40]);
+        scenario.extend([3, 10, 0]);
+        all.push(scenario);
     }
     all
 }

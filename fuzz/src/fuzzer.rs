@@ -1,5 +1,5 @@
-//! The targets under libFuzzer; `CAUSEWAY_FUZZ_TARGET` names the one, or is `list`: then each
-//! name and the longest input that says anything new are printed.
+//! Runs a target under libFuzzer. The environment variable `CAUSEWAY_FUZZ_TARGET` selects the
+//! target; `list` prints the name and the longest useful input of each target.
 #![no_main]
 #![allow(unsafe_code, reason = "libFuzzer calls an exported function")]
 

@@ -1,4 +1,5 @@
-//! The holder: what causewayd may say to it, and what it says again to the next causewayd.
+//! The connection holder: requests from causewayd, and the state that the holder replays to the
+//! next causewayd.
 
 use std::os::fd::AsFd;
 
@@ -11,33 +12,34 @@ use causeway_host::ReceivedFd;
 use rustix::net::{RecvFlags, SendFlags, SocketType};
 
 use crate::Input;
-use crate::frontend::{Purse, message, model, pair};
-use crate::ground;
+use crate::frontend::{DescriptorSet, message, model, pair};
+use crate::guest_memory;
 
-/// Packets, a zero byte between them: each is refused, or is a request that is the same when it
-/// is said again.
+/// Decodes packets separated by zero bytes: each is refused, or decodes to a request or answer that
+/// encodes to the same value.
 pub fn control(data: &[u8]) {
     let (ours, theirs) = pair(SocketType::SEQPACKET);
     for packet in data.split(|&byte| byte == 0).filter(|packet| !packet.is_empty()) {
         let sent = rustix::net::send(&ours, packet, SendFlags::NOSIGNAL);
         assert_eq!(sent, Ok(packet.len()));
-        // Either side's words may come from the other.
+        // Either side may send requests and answers.
         let answered: Result<Answer, _> = receive(&theirs, RecvFlags::DONTWAIT | RecvFlags::PEEK);
         let asked: Result<Request, ProtocolError> = receive(&theirs, RecvFlags::DONTWAIT);
         if let Ok(request) = asked {
-            send(&ours, &request).expect("it was short enough");
-            let again: Request = receive(&theirs, RecvFlags::DONTWAIT).expect("it was sent");
+            send(&ours, &request).expect("a message within the limit");
+            let again: Request =
+                receive(&theirs, RecvFlags::DONTWAIT).expect("the message just sent");
             assert_eq!(again, request);
         }
         if let Ok(answer) = answered {
-            send(&theirs, &answer).expect("it was short enough");
-            let again: Answer = receive(&ours, RecvFlags::DONTWAIT).expect("it was sent");
+            send(&theirs, &answer).expect("a message within the limit");
+            let again: Answer = receive(&ours, RecvFlags::DONTWAIT).expect("the message just sent");
             assert_eq!(again, answer);
         }
     }
 }
 
-/// Everything that is said.
+/// Returns every request and answer.
 pub fn control_seeds() -> Vec<Vec<u8>> {
     let all = [
         r#"{"hello":{"version":1,"pid":7}}"#,
@@ -51,37 +53,40 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
     vec![all.join("\0").into_bytes()]
 }
 
-/// A frontend's messages, those that a backend took being noted: the record never has more queues
-/// or regions than any device, and says what the device says.
+/// Passes frontend messages to a device, and records those that the device accepts: the record
+/// never has more queues or regions than a device, and agrees with the device.
 pub fn record(data: &[u8]) {
-    ground::with::<{ 64 << 10 }>(|ground| {
-        let purse = Purse::new(ground);
+    guest_memory::with::<{ 64 << 10 }>(|guest_memory| {
+        let descriptor_set = DescriptorSet::new(guest_memory);
         let (ours, theirs) = pair(SocketType::STREAM);
         let mut peer = MessageStream::new(ours);
         let mut server = Server::new(model(), theirs);
         let mut record = Record::default();
         let mut input = Input::new(data);
-        // As the holder has it: every message is acknowledged.
+        // The holder negotiates acknowledgement of every message.
         let all = model().protocol_offered().bits().to_ne_bytes();
-        say(&mut peer, &mut server, 16, &all, &[]).expect("what was offered");
+        exchange(&mut peer, &mut server, 16, &all, &[]).expect("the offered features");
         for _ in 0..64 {
             if input.is_empty() {
                 break;
             }
-            let (code, payload, fds, memory) = message(&mut input, &purse, ground.len());
+            let (code, payload, fds, memory) =
+                message(&mut input, &descriptor_set, guest_memory.len());
             if code == 16 {
                 continue;
             }
-            let fds: Vec<_> = (0..fds).map(|_| purse.pick(&mut input, memory)).collect();
-            let Some(answer) = say(&mut peer, &mut server, code, &payload, &fds) else { break };
+            let fds: Vec<_> = (0..fds).map(|_| descriptor_set.pick(&mut input, memory)).collect();
+            let Some(answer) = exchange(&mut peer, &mut server, code, &payload, &fds) else {
+                break;
+            };
             note(&mut record, code, &payload, &fds, &answer);
             compare(&record, &server);
         }
     });
 }
 
-/// Says one message, and gives the answer's payload; none when the conversation is over.
-fn say(
+/// Sends a message and returns the payload of the answer, or `None` if the connection is over.
+fn exchange(
     peer: &mut MessageStream,
     server: &mut Server,
     code: u32,
@@ -89,7 +94,7 @@ fn say(
     fds: &[std::os::fd::BorrowedFd<'_>],
 ) -> Option<Vec<u8>> {
     let header = Header { code, flags: 9, size: payload.len() as u32 };
-    peer.send(header, payload, fds).expect("room for one message");
+    peer.send(header, payload, fds).expect("room for a message");
     server.receive(&mut Vec::new()).ok()?;
     match peer.receive() {
         Ok(ReadOutcome::Message(raw)) => Some(raw.payload),
@@ -107,13 +112,13 @@ fn note(
     let Ok(request) = causeway_attach::vhost_user::FrontendReq::try_from(code) else { return };
     let owned = || fds.iter().map(|fd| fd.as_fd().try_clone_to_owned().expect("a descriptor"));
     if code == 11 {
-        let stands = Message::decode_ring_value(request, answer).expect("our own answer");
+        let stands = Message::decode_ring_value(request, answer).expect("an answer of the server");
         record.stopped(stands);
     } else if !causeway_holder::inner::expects_reply(request)
         && matches!(Message::decode_number(request, answer), Ok(0))
     {
         let message = Message::decode(request, payload, owned().map(ReceivedFd::new).collect());
-        record.note(message.expect("it was taken"));
+        record.note(message.expect("an accepted message"));
     }
 }
 
@@ -136,17 +141,17 @@ fn compare(record: &Record, server: &Server) {
     }
 }
 
-/// A set-up as frontends do it.
+/// Returns frontend set-ups.
 pub fn record_seeds() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for packed in [0_u8, 1] {
-        let mut story = vec![2, 0, 0, 1, 0, packed, 4, 0, 0, 5, 15, 30, 1, 6];
+        let mut scenario = vec![2, 0, 0, 1, 0, packed, 4, 0, 0, 5, 15, 30, 1, 6];
         for queue in 0..2 {
-            story.extend([7, queue, 5, 9, queue, 1, 8, queue, 1, 12, queue, 1, 15]);
-            story.extend([11, queue, 1, 15, 17, queue, 0]);
+            scenario.extend([7, queue, 5, 9, queue, 1, 8, queue, 1, 12, queue, 1, 15]);
+            scenario.extend([11, queue, 1, 15, 17, queue, 0]);
         }
-        story.extend([10, 0, 0, 38, 0, 0, 33, 0, 0]);
-        all.push(story);
+        scenario.extend([10, 0, 0, 38, 0, 0, 33, 0, 0]);
+        all.push(scenario);
     }
     all
 }

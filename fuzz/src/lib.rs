@@ -1,16 +1,19 @@
-//! Hostile input for every door of Causeway.
+//! Fuzz targets for every untrusted input of Causeway.
 //!
-//! A [`Target`] takes any bytes as the story of a guest, a frontend or an operator that says what
-//! it likes, plays it, and panics when a promise is broken: not only by a crash of the code under
-//! test, but when memory outside of the grant changed, a count does not add up, or what comes out
-//! is not what a slow and plain model says. The same targets run under libFuzzer (`make fuzz`),
-//! as tests over the committed corpora (`tests/replay.rs`), and by hand (`causeway-fuzz replay`).
+//! A [`Target`] interprets arbitrary bytes as a scenario: a series of actions of a hostile guest,
+//! frontend, peer or operator. It panics if an invariant is violated: the code under test crashes,
+//! memory outside the grant changes, counters disagree, or the output differs from a simple
+//! reference model. The same targets run under libFuzzer (`make fuzz`), as tests over the committed
+//! corpora (`tests/replay.rs`), and from the command line (`causeway-fuzz replay`).
+//!
+//! Limits: the targets run in one process without guests, networks or a daemon process; timing and
+//! concurrency between processes are tested elsewhere.
 
 mod endpoint;
 mod entries;
 mod fi;
 mod frontend;
-mod ground;
+mod guest_memory;
 mod holder;
 mod input;
 #[path = "../../crates/daemon/tests/common/model.rs"]
@@ -27,20 +30,20 @@ mod vnet;
 
 pub use input::Input;
 
-/// One door, and who knocks at it.
+/// A fuzz target: an untrusted input and the scenario that exercises it.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, as of its folders under `corpus/` and `regressions/`.
+    /// The name, which is also the name of the folders under `corpus/` and `regressions/`.
     pub name: &'static str,
-    /// Longest input that says anything new, in bytes.
+    /// The longest useful input, in bytes.
     pub bytes_max: usize,
-    /// Plays one input.
+    /// Runs one input; panics if an invariant is violated.
     pub run: fn(&[u8]),
-    /// Inputs that get far, to begin from.
+    /// Returns initial inputs that reach deep code paths.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// Every target.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "split", bytes_max: 1024, run: ring::split, seeds: ring::split_seeds },
     Target { name: "packed", bytes_max: 1024, run: ring::packed, seeds: ring::packed_seeds },
@@ -78,12 +81,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "fi", bytes_max: 1024, run: fi::run, seeds: fi::seeds },
 ];
 
-/// The target of that name.
+/// Returns the target called `name`.
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
 
-/// All names, for a message.
+/// Returns the names of all targets, separated by commas, for error messages.
 pub fn names() -> String {
     TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join(", ")
 }

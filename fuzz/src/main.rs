@@ -1,11 +1,11 @@
-//! Lists the fuzz targets, replays inputs, and makes the seeds of the corpora.
+//! Lists the fuzz targets, replays inputs, and writes the seeds of the corpora.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: causeway-fuzz list
-       causeway-fuzz replay TARGET FILE...   runs each input once
-       causeway-fuzz seeds TARGET DIRECTORY  writes the target's seeds";
+       causeway-fuzz replay TARGET FILE...   run each input once
+       causeway-fuzz seeds TARGET DIRECTORY  write the seeds of the target";
 
 fn run(arguments: &[String]) -> Result<(), String> {
     let target = |name: &String| {

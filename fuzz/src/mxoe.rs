@@ -1,5 +1,5 @@
-//! MXoE packets, and two boards between which somebody drops, doubles, changes and makes up
-//! frames, with libraries that ask for anything.
+//! MXoE packets, and two NICs with a network that drops, duplicates, alters and forges frames, and
+//! host sides that make arbitrary requests.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -11,16 +11,16 @@ use causeway_wire::mxoe::{self, Kind, Packet};
 use crate::Input;
 
 const MS: u64 = 1_000_000;
-/// Frames that somebody remembers.
+/// Frames that are kept for replay.
 const REMEMBERED: usize = 32;
-/// Frames on their way.
+/// The maximum number of frames in transit.
 const UNDERWAY: usize = 256;
-/// Steps of one story.
+/// Steps of one scenario.
 const STEPS: usize = 200;
 const KEY: u32 = 5;
 const REGION_BYTES: usize = 70_000;
 
-/// A frame is a packet that comes back as it was, or no packet.
+/// Decodes a frame: the frame is refused, or is a packet that encodes to the same bytes.
 pub fn packet(data: &[u8]) {
     let mut input = Input::new(data);
     let mut frame = input.array::<17>().to_vec();
@@ -33,20 +33,20 @@ pub fn packet(data: &[u8]) {
     let (head, data) = mxoe::emit(&header, &packet);
     let again = [head.bytes(), data].concat();
     assert!(again.len() >= mxoe::FRAME_LEN_MIN);
-    // Raw packets have no length of their own: padding becomes part of them.
+    // Raw packets carry no length: Ethernet padding becomes part of the payload.
     if let Packet::Raw(_) = packet {
         return;
     }
     assert_eq!(mxoe::parse(&again), Ok((header, packet)));
     assert!(again.len() <= mxoe::FRAME_LEN_MAX.max(frame.len()));
     if let Packet::Medium(fragment) = packet {
-        let (offset, len) = fragment.place.range().expect("it was parsed");
+        let (offset, len) = fragment.place.range().expect("a parsed range");
         assert_eq!(len, fragment.eager.data.len());
         assert!(offset + len <= usize::from(fragment.place.message_len));
     }
 }
 
-/// One of each packet.
+/// Returns each kind of packet.
 pub fn packet_seeds() -> Vec<Vec<u8>> {
     let seed = |frame: &Vec<u8>| {
         let (front, rest) = frame.split_at(17);
@@ -55,31 +55,32 @@ pub fn packet_seeds() -> Vec<Vec<u8>> {
     honest_frames().iter().map(seed).collect()
 }
 
-/// What is around a board.
+/// The environment of a NIC.
 #[derive(Default)]
 struct Side {
     random: u32,
     frames: Vec<Vec<u8>>,
-    /// Events that the library still takes.
+    /// The number of events for which the host side has room.
     room: usize,
-    /// Tokens that have not ended.
+    /// Tokens of requests without a completion.
     open: HashSet<u64>,
     peers: Vec<PeerId>,
     gone: Vec<PeerId>,
     handles: VecDeque<Handle>,
     regions: HashMap<u8, Vec<u8>>,
     broken: bool,
-    /// It forgot a partner that it was not told to be gone: who is who is its own affair now.
-    lied: bool,
+    /// The host side forgot a peer that is still reachable, so peer identities are no longer
+    /// checked.
+    has_forgotten_peer: bool,
 }
 
 impl Side {
     fn check_seen(&self, peer: PeerId) {
-        assert!(self.peers.contains(&peer) || self.lied, "{peer:?} was not seen");
+        assert!(self.peers.contains(&peer) || self.has_forgotten_peer, "{peer:?} was not reported");
     }
 
     fn ended(&mut self, token: Token) {
-        assert!(self.open.remove(&token.0), "{token:?} ended twice, or was none");
+        assert!(self.open.remove(&token.0), "{token:?} completed twice or is unknown");
     }
 }
 
@@ -106,7 +107,7 @@ impl Outside for Side {
             | Event::Pulled { token, .. } => self.ended(token),
             Event::PeerSeen { peer, .. } => {
                 let known = self.peers.contains(&peer) || self.gone.contains(&peer);
-                assert!(!known || self.lied, "{peer:?} was seen twice");
+                assert!(!known || self.has_forgotten_peer, "{peer:?} was reported twice");
                 self.peers.push(peer);
             }
             Event::PeerGone { peer, .. } => {
@@ -145,7 +146,7 @@ impl Outside for Side {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), RegionFault> {
-        let memory = self.regions.get_mut(&region.0).expect("it is registered");
+        let memory = self.regions.get_mut(&region.0).expect("a registered region");
         memory[offset as usize..][..bytes.len()].copy_from_slice(bytes);
         if self.broken { Err(RegionFault) } else { Ok(()) }
     }
@@ -155,11 +156,11 @@ fn nic(board: usize) -> NicId {
     NicId(0x0200_0000_0001 + board as u64)
 }
 
-/// Two boards with an endpoint each, and who is between them.
+/// Two NICs with an endpoint each, and the network between them.
 struct Stage {
     boards: [Nic; 2],
     sides: [Side; 2],
-    /// Frames on their way, and frames that were.
+    /// Frames in transit, and frames kept for replay.
     underway: VecDeque<(usize, Vec<u8>)>,
     remembered: VecDeque<(usize, Vec<u8>)>,
     now: u64,
@@ -174,16 +175,16 @@ impl Stage {
             let config = NicConfig { give_up_ns: 10_000 * MS, wide: true, ..config };
             let mut board = Nic::new(config);
             for other in 0..3 {
-                board.nic_add(nic(other)).expect("there is room");
+                board.nic_add(nic(other)).expect("room for a NIC");
             }
-            board.open(1, KEY, &mut sides[number]).expect("it is free");
+            board.open(1, KEY, &mut sides[number]).expect("a free endpoint");
             board
         });
         let (underway, remembered) = (VecDeque::new(), VecDeque::new());
         Self { boards, sides, underway, remembered, now: 1_000 * MS, tokens: 0 }
     }
 
-    /// Lets a board do something, and takes what it sends: how many frames.
+    /// Lets a NIC act, collects the frames it sends, and returns their number.
     fn at<T>(
         &mut self,
         board: usize,
@@ -197,7 +198,7 @@ impl Stage {
                 self.remembered.pop_front();
             }
             self.remembered.push_back((1 - board, frame.clone()));
-            // What has no room is lost.
+            // Frames without room are lost.
             if self.underway.len() < UNDERWAY {
                 self.underway.push_back((1 - board, frame));
             }
@@ -207,11 +208,11 @@ impl Stage {
 
     fn hear(&mut self, board: usize, frame: &[u8]) {
         let (_, sent) = self.at(board, |board, now, side| board.receive(now, frame, side));
-        // What the window lets go, and what may be lost with it.
-        assert!(sent <= 1_200, "{sent} frames for one");
+        // The frames of a full window, and the retransmits that may follow.
+        assert!(sent <= 1_200, "{sent} frames caused by one frame");
     }
 
-    /// Lets so much time pass.
+    /// Advances time.
     fn pass(&mut self, ns: u64) {
         let end = self.now + ns;
         for _ in 0..64 {
@@ -221,7 +222,10 @@ impl Stage {
             for board in 0..2 {
                 self.at(board, |board, now, side| {
                     board.tick(now, side);
-                    assert!(board.deadline().is_none_or(|due| due > now), "again and again");
+                    assert!(
+                        board.deadline().is_none_or(|due| due > now),
+                        "timer is due without end"
+                    );
                 });
             }
         }
@@ -260,7 +264,7 @@ impl Stage {
             }
             5 => Request::Cancel { token: Token(u64::from(input.u8())) },
             6 => {
-                side.lied |= side.gone.is_empty();
+                side.has_forgotten_peer |= side.gone.is_empty();
                 Request::Forget { peer: side.gone.pop().unwrap_or(peer) }
             }
             7 => Request::Watch { peer, on: input.bool() },
@@ -277,7 +281,7 @@ impl Stage {
         let (taken, _) = self.at(board, |board, now, side| board.request(now, 1, &request, side));
         let side = &mut self.sides[board];
         if !ends || taken == Admission::Later {
-            assert!(side.open.remove(&token.0), "it ends without having begun");
+            assert!(side.open.remove(&token.0), "completion of an unknown token");
             match request {
                 Request::Pull { handle, .. } => side.handles.push_front(handle),
                 Request::Forget { peer } if taken == Admission::Later => side.gone.push(peer),
@@ -297,12 +301,12 @@ impl Stage {
         } else {
             let region = RegionId(input.u8() & 3);
             self.at(board, |board, now, side| board.region_remove(now, 1, region, side));
-            // From here on the board that touches it is wrong.
+            // From now on any access of the NIC to the region is an error.
             self.sides[board].regions.remove(&region.0);
         }
     }
 
-    /// A frame that nobody sent, or that was sent otherwise.
+    /// Delivers a forged or altered frame.
     fn forge(&mut self, input: &mut Input<'_>) {
         let (to, mut frame) = match self.remembered.len() {
             0 => (0, vec![0; 60]),
@@ -322,12 +326,12 @@ impl Stage {
         self.hear(to, &frame);
     }
 
-    /// An endpoint is closed and opened anew: the library that was is told nothing any more.
+    /// Closes and reopens an endpoint; the previous host side gets no further events.
     fn reopen(&mut self, board: usize) {
         self.at(board, |board, now, side| board.close(now, 1, side));
         let side = &mut self.sides[board];
         *side = Side { random: side.random, room: 1_000, ..Side::default() };
-        self.boards[board].open(1, KEY, side).expect("it was closed");
+        self.boards[board].open(1, KEY, side).expect("a closed endpoint");
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
@@ -336,7 +340,7 @@ impl Stage {
         match word & 15 {
             0..=3 => self.request(board, input),
             4..=7 => {
-                // What is under way arrives, as it is.
+                // Frames in transit arrive unchanged.
                 for _ in 0..=input.below(32) {
                     let Some((to, frame)) = self.underway.pop_front() else { break };
                     self.hear(to, &frame);
@@ -379,9 +383,9 @@ impl Stage {
     }
 }
 
-/// Plays one input: each request ends once, partners are told before what concerns them, regions
-/// are touched within their length and while they are registered, and no frame is answered by
-/// more than the window lets go.
+/// Runs one input. Each request completes once, a peer is reported before the events that name it,
+/// regions are accessed within their length and only while registered, and a frame causes no more
+/// frames than the window allows.
 pub fn board(data: &[u8]) {
     let mut input = Input::new(data);
     let mut stage = Stage::new();
@@ -396,15 +400,15 @@ pub fn board(data: &[u8]) {
 
 /// Frames arrive.
 const ARRIVE: [u8; 6] = [4, 31, 4, 31, 4, 31];
-/// The first board connects to the second, and that is done.
+/// The first NIC connects to the second, and the connection completes.
 const CONNECT: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 31, 4, 31, 4];
 
-/// A request: by which board, of which kind, with which length of data and of window.
+/// A request: NIC, kind, length of data, and length of the window.
 fn request(board: u8, kind: u8, len: u8, large: u8) -> [u8; 7] {
     [board << 7, 0, 0, 0, large, len, kind]
 }
 
-/// Stories in which messages of all kinds get there.
+/// Returns scenarios in which messages of all kinds arrive.
 pub fn board_seeds() -> Vec<Vec<u8>> {
     let begin = [&CONNECT[..], &[31], &ARRIVE].concat();
     let mut eager = begin.clone();
@@ -427,7 +431,7 @@ pub fn board_seeds() -> Vec<Vec<u8>> {
     vec![eager, large, slow, lossy, forged, anew]
 }
 
-/// Frames of stories, the first of each kind.
+/// Returns the first frame of each kind from the scenarios.
 fn honest_frames() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut kinds = HashSet::new();

@@ -1,5 +1,5 @@
-//! The virtio-net header, and cutting and checksums in software, against a plain model: sums
-//! modulo 65535, one word at a time.
+//! The virtio-net header, software segmentation and checksums, compared with a simple model: sums
+//! modulo 65535, word by word.
 
 use causeway_ethernet::offload::segment::Segmenter;
 use causeway_ethernet::offload::{OffloadPlan, plan};
@@ -8,10 +8,10 @@ use causeway_wire::virtio_net::{ChecksumPlace, GSO_PIECES_MAX, Gso, Header, Offl
 
 use crate::Input;
 
-/// Every feature that a driver can have.
+/// All driver features.
 pub(crate) const ALL: u64 = u64::MAX;
 
-/// A frame of any kind, mostly with sense; `payload` bytes behind its headers.
+/// Builds a frame of any kind, usually valid, with `payload` bytes after its headers.
 pub(crate) fn frame(input: &mut Input<'_>, source: [u8; 6], destination: [u8; 6]) -> Vec<u8> {
     let shape = input.u8();
     let mut bytes = [destination, source].concat();
@@ -50,7 +50,7 @@ pub(crate) fn frame(input: &mut Input<'_>, source: [u8; 6], destination: [u8; 6]
         body[13] = input.u8();
     }
     bytes.extend(body);
-    // And then what no builder would write.
+    // Alterations that no builder would make.
     for _ in 0..input.below(4) {
         let at = usize::from(input.u8()) % bytes.len().min(HEADERS_MAX);
         bytes[at] = input.u8();
@@ -62,7 +62,7 @@ pub(crate) fn frame(input: &mut Input<'_>, source: [u8; 6], destination: [u8; 6]
     bytes
 }
 
-/// A header that asks for something, mostly what `bytes` could have.
+/// Builds a header that requests an offload, usually an offload that `bytes` can have.
 pub(crate) fn header(input: &mut Input<'_>, bytes: &[u8]) -> Header {
     let network = Frame::parse(bytes).ok().and_then(|frame| frame.network);
     let transport = network.and_then(|network| network.transport);
@@ -89,7 +89,8 @@ pub(crate) fn header(input: &mut Input<'_>, bytes: &[u8]) -> Header {
     }
 }
 
-/// The sum of all big-endian words, modulo 65535; an odd last byte is a word's first half.
+/// Returns the sum of all big-endian words, modulo 65535; an odd last byte is the upper half of a
+/// word.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let word = |two: &[u8]| u64::from(two[0]) << 8 | two.get(1).map_or(0, |&low| u64::from(low));
     bytes.chunks(2).map(word).sum::<u64>() % 65_535
@@ -99,7 +100,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]))
 }
 
-/// Plays one input.
+/// Runs one input.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let choice = input.u8();
@@ -120,9 +121,9 @@ pub fn run(data: &[u8]) {
     };
     assert!(frame.header_len <= bytes.len());
     let Ok(offload) = Offload::check(&header, features, &frame, bytes.len()) else { return };
-    // What we tell a receiver, we would take ourselves, to the same end.
-    let told = offload.to_header(1);
-    assert_eq!(Offload::check(&told, ALL, &frame, bytes.len()), Ok(offload));
+    // A header that is sent to a receiver must be accepted by the own check, with the same result.
+    let derived = offload.to_header(1);
+    assert_eq!(Offload::check(&derived, ALL, &frame, bytes.len()), Ok(offload));
     match plan(&offload, theirs) {
         OffloadPlan::Pass => {}
         OffloadPlan::Complete(place) => complete(bytes, place),
@@ -132,7 +133,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Completes a frame's checksum, which is right then.
+/// Completes the checksum of a frame and checks the result.
 pub(crate) fn complete(mut bytes: Vec<u8>, place: ChecksumPlace) {
     let (start, field) = (usize::from(place.start), usize::from(place.start + place.offset));
     let before = bytes.clone();
@@ -142,10 +143,10 @@ pub(crate) fn complete(mut bytes: Vec<u8>, place: ChecksumPlace) {
     assert_eq!((field_value + whole) % 65_535, 0, "the checksum");
     assert_ne!(field_value, 0, "zero means none");
     bytes[field..field + 2].copy_from_slice(&before[field..field + 2]);
-    assert!(bytes == before, "nothing but the checksum was written");
+    assert!(bytes == before, "bytes other than the checksum were written");
 }
 
-/// Cuts a frame into pieces, which say together what it says.
+/// Splits a frame into segments and checks that they carry the payload of the frame.
 pub(crate) fn cut(
     bytes: &[u8],
     frame: &Frame,
@@ -154,18 +155,18 @@ pub(crate) fn cut(
     gso: Gso,
     complete: bool,
 ) {
-    let network = frame.network.expect("it was checked");
-    let transport = network.transport.expect("it was checked");
+    let network = frame.network.expect("a checked frame");
+    let transport = network.transport.expect("a checked frame");
     let start = &bytes[..bytes.len().min(HEADERS_MAX)];
     let mut segmenter =
-        Segmenter::new(start, frame, place, gso, bytes.len()).expect("the headers are there");
+        Segmenter::new(start, frame, place, gso, bytes.len()).expect("complete headers");
     let head = usize::from(gso.header_len);
     let field = usize::from(place.start + place.offset);
     let counted = (bytes.len() - transport.offset) as u64;
     let (mut at, mut pieces) = (head, 0_usize);
     let longest = offload.piece_len(bytes.len());
     while let Some(mut piece) = segmenter.next_segment() {
-        assert_eq!(piece.payload.start, at, "pieces follow each other");
+        assert_eq!(piece.payload.start, at, "segments are contiguous");
         at = piece.payload.end;
         let payload = &bytes[piece.payload.clone()];
         assert!(!payload.is_empty() && piece.len() <= longest);
@@ -174,7 +175,7 @@ pub(crate) fn cut(
         }
         let whole = [&*piece.headers, payload].concat();
         let len = (whole.len() - transport.offset) as u64;
-        // The sum over the pseudo-header, with this piece's length in place of the frame's.
+        // The sum over the pseudo-header, with the length of this segment instead of the frame's.
         let pseudo = word(bytes, field) + len + 65_535 - counted;
         if complete {
             let all = sum(&whole[usize::from(place.start)..]) + pseudo;
@@ -189,9 +190,9 @@ pub(crate) fn cut(
     assert!((2..=GSO_PIECES_MAX).contains(&pieces), "{pieces} pieces");
 }
 
-/// The headers that change from piece to piece.
+/// Checks the headers that differ between segments.
 fn check_headers(bytes: &[u8], piece: &[u8], network: usize, frame: &Frame, nth: usize, gso: Gso) {
-    let transport = frame.network.and_then(|network| network.transport).expect("it was checked");
+    let transport = frame.network.and_then(|network| network.transport).expect("a checked frame");
     let at = transport.offset;
     match gso.kind.version() {
         Version::V4 => {
@@ -214,25 +215,25 @@ fn check_headers(bytes: &[u8], piece: &[u8], network: usize, frame: &Frame, nth:
     }
 }
 
-/// Frames of every kind, to be cut and completed.
+/// Returns frames of every kind, for segmentation and checksums.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for kind in 0..8_u8 {
         for (choice, size) in [(0_u8, 100_u8), (0, 8), (2, 60)] {
-            let mut story = vec![choice];
+            let mut scenario = vec![choice];
             if choice & 2 != 0 {
-                story.extend(2_u64.to_le_bytes());
+                scenario.extend(2_u64.to_le_bytes());
             }
-            story.push(kind | 0x10);
+            scenario.push(kind | 0x10);
             if kind & 1 != 0 {
-                story.push(7);
+                scenario.push(7);
             }
-            story.extend(3000_u16.to_le_bytes());
+            scenario.extend(3000_u16.to_le_bytes());
             if kind & 4 == 0 {
-                story.push(0x18);
+                scenario.push(0x18);
             }
-            story.extend([0, 1, 1 | 4 | 8 | 16, size]);
-            all.push(story);
+            scenario.extend([0, 1, 1 | 4 | 8 | 16, size]);
+            all.push(scenario);
         }
     }
     all

@@ -1,5 +1,6 @@
-//! Large messages inside a host: a peer whose memory is reached, and that writes what it likes into
-//! the channel meanwhile, the word by which both share a message first.
+//! Large messages by direct memory access inside a host: the peer's memory is accessible, and the
+//! hostile peer writes arbitrary values into the channel, above all into the word that controls
+//! cooperative copy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,13 +14,13 @@ use causeway_message::status::Status;
 use crate::Input;
 use causeway_testing::messages::{B, End, channel as joined, memory, options, room};
 
-/// Steps of one story.
+/// Steps of one scenario.
 const STEPS: usize = 100;
-/// The unit of lengths, in bytes; and most of them.
+/// The unit of message lengths, in bytes, and the largest number of units.
 const UNIT: usize = 16_384;
 const UNITS: usize = 24;
 
-/// The peer's memory: reads and writes end as a number says that each of them changes.
+/// The peer's memory. The result of each access is derived from a number that every access changes.
 #[derive(Debug)]
 struct Memory(AtomicU64);
 
@@ -47,7 +48,7 @@ impl RemoteMemory for Memory {
     }
 
     fn write(&self, to: &[RemoteRange], from: &[u8]) -> Result<usize, Inaccessible> {
-        assert!(from.iter().all(|byte| *byte == 3), "not what was sent");
+        assert!(from.iter().all(|byte| *byte == 3), "payload differs from the sent payload");
         self.end(to, from.len())
     }
 
@@ -58,7 +59,7 @@ impl RemoteMemory for Memory {
 
     fn now_ns(&self) -> u64 {
         let Self(state) = self;
-        // Waiting is short here.
+        // Time advances quickly, so that waits end soon.
         state.fetch_add(1 << 28, Ordering::Relaxed)
     }
 }
@@ -66,14 +67,14 @@ impl RemoteMemory for Memory {
 struct Scene {
     memory: View,
     end: End,
-    /// The peer's halves.
+    /// The peer's ends of the channel.
     sender: Sender,
     receiver: Receiver,
-    /// Names that the peer has heard.
+    /// Message identifiers that the peer has received.
     names: Vec<u64>,
 }
 
-/// A hostile peer.
+/// Runs a hostile peer.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let sides = match input.u8() & 1 {
@@ -102,14 +103,15 @@ fn step(scene: &mut Scene, input: &mut Input<'_>) {
     let name = |input: &mut Input<'_>| names[usize::from(input.u8()) % names.len()];
     let units = |input: &mut Input<'_>| (usize::from(input.u8()) % UNITS) * UNIT;
     match input.u8() % 10 {
-        // The word of either direction: parts from the front and the back, busy, and which.
+        // The cooperative copy word of either direction: parts copied from the front and from the
+        // back, busy flag, message.
         0 | 1 => {
             let at = [1216, 2240][usize::from(input.u8() & 1)];
             let [front, back, flags] = [(); 3].map(|()| u64::from(input.u8()));
             let word = front | back << 21 | (flags & 1) << 42 | (flags >> 1) << 43;
             let _ = memory.write(at, &word.to_le_bytes());
         }
-        // What was offered is called for, or something is offered, with places.
+        // A pull of an announced message, or an announcement with memory ranges.
         2 | 3 => {
             let kind = [2, 7][usize::from(input.u8() & 1)];
             let (a, b, len) = (name(input), name(input), units(input) as u64);
@@ -148,7 +150,8 @@ fn step(scene: &mut Scene, input: &mut Input<'_>) {
     }
 }
 
-/// The endpoint is alive: whatever waited for the peer ends when that is gone.
+/// Checks that the endpoint still works: every operation that waits for the peer ends with the
+/// peer.
 fn finish(scene: Scene) {
     let Scene { mut end, .. } = scene;
     end.run();
@@ -157,22 +160,23 @@ fn finish(scene: Scene) {
         end.run();
     }
     let late = end.send(B, 0, b"x");
-    assert!(end.library.test(late).is_ok_and(|done| done.is_some()), "it waits for who is gone");
+    assert!(end.library.test(late).is_ok_and(|done| done.is_some()), "send waits for a lost peer");
 }
 
-/// Stories that get far: something is read with help, and something helped with.
+/// Returns scenarios that reach deep code paths: reads with cooperative copy, and cooperation with
+/// a peer's reads.
 pub fn seeds() -> Vec<Vec<u8>> {
     let begin = |side: u8, luck: u8| [vec![side], vec![luck; 8]].concat();
     let receive = [6, 16];
     let step = [9];
     let hear = [5];
-    // Offered: kind, information, name, units, cut, withdrawn before.
+    // Announcement: kind, match information, identifier, units, split, withdrawn before.
     let offered = [2, 0, 1, 1, 16, 0, 0];
     let word = |at: u8, front: u8, back: u8, flags: u8| [0, at, front, back, flags];
     let send = [7, 1, 16];
     let called = [2, 1, 4, 1, 16, 3, 1];
     vec![
-        // One by the channel, then one that is read, and shared.
+        // A message by the channel, then messages that are read and copied cooperatively.
         [&begin(0, 5), &receive[..], &offered, &step, &hear, &receive, &offered, &step, &step]
             .concat(),
         [&begin(1, 5), &receive[..], &offered, &step, &word(0, 0, 32, 3), &step, &step, &hear]

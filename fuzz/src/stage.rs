@@ -1,4 +1,4 @@
-//! Whole services under guests that say anything: a shard with two guests, driven by hand.
+//! Complete services under hostile guests: a shard with two guests, driven step by step.
 
 mod frames;
 mod packets;
@@ -9,7 +9,7 @@ use causeway_model::{Name, PollPolicy};
 pub use frames::{run as frames, seeds as frames_seeds};
 pub use packets::{run as packets, seeds as packets_seeds};
 
-/// Longest story.
+/// The longest scenario.
 const STEPS_MAX: usize = 128;
 
 const PACING: PollConfig =
@@ -23,10 +23,10 @@ fn map_bytes(map: &causeway_memory::Map) -> u64 {
     map.bytes()
 }
 
-/// A guest writes over its own memory, rings included.
+/// Writes arbitrary values over a guest's own memory, rings included.
 fn scribble(input: &mut crate::Input<'_>, map: &causeway_memory::Map) {
     let at = u64::from(input.u16()) % map_bytes(map).saturating_sub(8).max(1);
     let base = map.regions().first().map_or(0, |region| region.guest);
-    // Past the end there is nothing to write to.
+    // Writes past the end of the memory fail.
     let _ = map.write(base.saturating_add(at), &input.array::<8>());
 }

@@ -1,4 +1,4 @@
-//! What operators write: the configuration file, and requests to the control socket.
+//! Operator input: the configuration file, and requests to the control socket.
 
 use std::io::Write as _;
 use std::net::Shutdown;
@@ -14,7 +14,8 @@ use causeway_model::draft::host::assume_resolved;
 
 use crate::model::Model;
 
-/// A configuration: read, printed and read again it is the same; or every problem is told.
+/// Parses a configuration: it is printed and parsed again to the same value, or every problem is
+/// reported.
 pub fn config(data: &[u8]) {
     let Ok(source) = std::str::from_utf8(data) else { return };
     let around = ConfigContext {
@@ -35,7 +36,7 @@ pub fn config(data: &[u8]) {
             }
             let printed = config.to_toml();
             let again = Config::parse(path, &printed, &around);
-            assert_eq!(again.expect("what we printed"), config, "{printed}");
+            assert_eq!(again.expect("the printed configuration"), config, "{printed}");
         }
         Err(ConfigError::Wrong(text)) => {
             assert!(text.starts_with("causeway.toml"), "names the file: {text}");
@@ -44,7 +45,7 @@ pub fn config(data: &[u8]) {
     }
 }
 
-/// Configurations: the packaged one and one with everything.
+/// Returns the packaged configuration and a configuration with every key.
 pub fn config_seeds() -> Vec<Vec<u8>> {
     let rich = r#"
 [daemon]
@@ -96,7 +97,7 @@ from = { interface = "a" }
     vec![include_bytes!("../../packaging/causeway.toml").to_vec(), rich.as_bytes().to_vec()]
 }
 
-/// Requests, a zero byte between them: each gets a reply that is whole.
+/// Sends requests separated by zero bytes: each gets a complete reply.
 pub fn control(data: &[u8]) {
     let model = Model::default();
     let about = ApiContext {
@@ -112,9 +113,9 @@ pub fn control(data: &[u8]) {
     let peer = ControlPeer { pid: 1, uid: 0, gid: 0 };
     for bytes in data.split(|&byte| byte == 0).take(16) {
         let (mut ours, mut theirs) = UnixStream::pair().expect("two descriptors");
-        // A sender that sends and closes: nothing is waited for.
-        ours.write_all(bytes).expect("it fits the socket's buffer");
-        ours.shutdown(Shutdown::Write).expect("it is open");
+        // The client sends and closes at once, so that the server never waits for input.
+        ours.write_all(bytes).expect("room in the socket");
+        ours.shutdown(Shutdown::Write).expect("an open socket");
         let reply = match request::read(&mut theirs, Instant::now() + Duration::from_secs(60)) {
             Ok(None) => {
                 assert!(bytes.is_empty());
@@ -138,7 +139,7 @@ pub fn control(data: &[u8]) {
     }
 }
 
-/// A conversation that uses every path.
+/// Returns requests for every path.
 pub fn control_seeds() -> Vec<Vec<u8>> {
     let request = |line: &str, body: &str| {
         let len = body.len();

@@ -1,5 +1,5 @@
-//! Datagrams of a causeway tunnel, from a stranger and from a peer with the right key; VXLAN's
-//! header; frames on a byte stream against a plain model.
+//! Causeway tunnel datagrams, from an unknown sender and from a peer with the correct key; VXLAN
+//! headers; and frames on a byte stream, compared with a simple model.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -19,17 +19,18 @@ use crate::Input;
 const VNI: u32 = 7;
 const MS: u64 = 1_000_000;
 
-/// Two hubs, and what passes between them.
+/// Two tunnel sets and the datagrams between them.
 struct Stage {
-    hubs: [TunnelSet; 2],
+    tunnel_sets: [TunnelSet; 2],
     sink: Sink,
     now: u64,
     random: u8,
-    /// Datagrams that the hubs gave out.
+    /// Number of datagrams that the tunnel sets sent.
     given: usize,
 }
 
-/// The keys of both: made once, because that is most of a short story's time.
+/// The keys of both hosts, generated once because key generation dominates the time of a short
+/// scenario.
 fn keys() -> &'static [(Arc<PrivateKey>, PublicKey); 2] {
     static KEYS: OnceLock<[(Arc<PrivateKey>, PublicKey); 2]> = OnceLock::new();
     KEYS.get_or_init(|| {
@@ -54,36 +55,36 @@ impl Stage {
         };
         let mut moment = Clock { now, wall: now, random: &mut entropy };
         let mut sink = Sink::default();
-        let hubs = [0, 1].map(|own| {
-            let mut hub = TunnelSet::new(Some(Arc::clone(&keys()[own].0)), &mut moment);
+        let tunnel_sets = [0, 1].map(|own| {
+            let mut tunnel_set = TunnelSet::new(Some(Arc::clone(&keys()[own].0)), &mut moment);
             let peer = (Arc::clone(&keys()[own].0), keys()[1 - own].1);
             let config = TunnelConfig {
                 keys: (!plain).then_some(peer),
-                // Only the first begins, so that no handshake is done for nothing.
+                // Only the first host initiates, to avoid a redundant handshake.
                 remote: (plain || own == 0).then(|| address(1 - own)),
                 longest: 1_472,
             };
-            let number = hub.add(&config, &moment).expect("the first tunnel");
-            assert!(hub.tunnel_mut(number).expect("it is there").carry(VNI, &mut sink));
-            hub
+            let number = tunnel_set.add(&config, &moment).expect("the first tunnel");
+            assert!(tunnel_set.tunnel_mut(number).expect("a tunnel").carry(VNI, &mut sink));
+            tunnel_set
         });
-        Self { hubs, sink, now, random, given: 0 }
+        Self { tunnel_sets, sink, now, random, given: 0 }
     }
 
-    /// Calls `with` for a hub at this moment, and passes on what it gives out, if it is to be.
+    /// Calls `with` for a tunnel set at the current time, and delivers its datagrams if requested.
     fn at(
         &mut self,
         host: usize,
         pass: bool,
         with: impl FnOnce(&mut TunnelSet, &mut Clock<'_>, &mut Sink),
     ) {
-        let Self { now, random, sink, hubs, .. } = self;
+        let Self { now, random, sink, tunnel_sets, .. } = self;
         let mut entropy = |bytes: &mut [u8]| {
             *random = random.wrapping_add(1);
             bytes.fill(*random);
         };
         let mut moment = Clock { now: *now, wall: *now, random: &mut entropy };
-        with(&mut hubs[host], &mut moment, sink);
+        with(&mut tunnel_sets[host], &mut moment, sink);
         let letters = std::mem::take(&mut self.sink.datagrams);
         self.given += letters.len();
         for (to, bytes) in letters {
@@ -95,10 +96,10 @@ impl Stage {
     }
 
     fn receive(&mut self, host: usize, from: SocketAddr, bytes: &[u8], pass: bool) {
-        self.at(host, pass, |hub, moment, sink| {
-            let _ = hub.receive(moment, from, bytes, sink);
+        self.at(host, pass, |tunnel_set, moment, sink| {
+            let _ = tunnel_set.receive(moment, from, bytes, sink);
         });
-        let Self { hubs, sink, now, .. } = self;
+        let Self { tunnel_sets, sink, now, .. } = self;
         for frame in &sink.frames {
             assert_eq!(frame.vni, VNI);
             assert!(frame.at.len() <= FRAME_BYTES_MAX);
@@ -111,7 +112,7 @@ impl Stage {
             }
         }
         sink.clear();
-        let state = hubs[host].tunnel(0).expect("it is there").state(*now);
+        let state = tunnel_sets[host].tunnel(0).expect("a tunnel").state(*now);
         let (frames, held) = state.fragments;
         assert!(frames <= FRAGMENTED_FRAMES_MAX && held <= FRAGMENTED_BYTES_MAX);
         assert!(state.addresses.1 <= ADDRESSES_MAX);
@@ -119,14 +120,14 @@ impl Stage {
     }
 
     fn tick(&mut self, host: usize, pass: bool) {
-        self.at(host, pass, |hub, moment, sink| {
-            hub.tick(moment, sink);
-            assert!(hub.deadline() > moment.now, "the same again and again");
+        self.at(host, pass, |tunnel_set, moment, sink| {
+            tunnel_set.tick(moment, sink);
+            assert!(tunnel_set.deadline() > moment.now, "timer is due without end");
         });
         self.sink.clear();
     }
 
-    /// Lets both do what is due, and what they say get there.
+    /// Runs the timers of both hosts and delivers their datagrams.
     fn settle(&mut self) {
         for _ in 0..3 {
             self.now += MS;
@@ -136,24 +137,24 @@ impl Stage {
     }
 }
 
-/// The byte at `offset` of the frame `id` that the story's peer sends in pieces.
+/// Returns the byte at `offset` of frame `id`, which the peer sends in fragments.
 fn byte_of(id: u32, offset: usize, word: u8) -> u8 {
     ((id as usize * 64 + offset % 8 * 8) as u8) | word & 7
 }
 
-/// A frame is made of one frame's pieces only, each in its place; in our stories all frames that
-/// go in pieces are of this size.
+/// Checks that a frame consists of fragments of one frame, each at its offset; every fragmented
+/// frame in a scenario has the same size.
 fn check_origin(frame: &[u8]) {
     if frame.len() != PIECED {
         return;
     }
     for (at, byte) in frame.iter().enumerate() {
-        assert_eq!(byte / 8 % 8, (at % 8) as u8, "byte {at} is in another's place");
-        assert_eq!(byte / 64, frame[0] / 64, "byte {at} is another frame's");
+        assert_eq!(byte / 8 % 8, (at % 8) as u8, "byte {at} is at the wrong offset");
+        assert_eq!(byte / 64, frame[0] / 64, "byte {at} belongs to another frame");
     }
 }
 
-/// Length of the frames that go in pieces.
+/// The length of fragmented frames.
 const PIECED: usize = 160;
 
 fn record_of(kind: u8, bare: bool, hops: u8, body: &[u8]) -> Vec<u8> {
@@ -161,7 +162,7 @@ fn record_of(kind: u8, bare: bool, hops: u8, body: &[u8]) -> Vec<u8> {
     [&header.emit()[..], body].concat()
 }
 
-/// Records that a peer could send, mostly with sense.
+/// Builds records that a peer could send, usually well-formed.
 fn records(input: &mut Input<'_>) -> Vec<u8> {
     let mut text = Vec::new();
     for _ in 0..=input.below(6) {
@@ -186,7 +187,7 @@ fn records(input: &mut Input<'_>) -> Vec<u8> {
             5 => {
                 let mut body = input.array::<{ record::ECHO_REPLY_LEN }>();
                 if input.bool() {
-                    // A time that may have been, and a length that may have been tried.
+                    // A plausible time, and a plausible probe length.
                     body[..8]
                         .copy_from_slice(&(5_000 * MS + u64::from(input.u8()) * MS).to_be_bytes());
                     body[8..].copy_from_slice(
@@ -210,7 +211,7 @@ fn records(input: &mut Input<'_>) -> Vec<u8> {
     text
 }
 
-/// Plays one input.
+/// Runs one input.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let shape = input.u8();
@@ -218,7 +219,12 @@ pub fn run(data: &[u8]) {
     let mut stage = Stage::new(plain);
     if !fresh {
         stage.settle();
-        assert!(stage.hubs.iter().all(|hub| hub.tunnel(0).is_some_and(|tunnel| tunnel.is_up())));
+        assert!(
+            stage
+                .tunnel_sets
+                .iter()
+                .all(|tunnel_set| tunnel_set.tunnel(0).is_some_and(|tunnel| tunnel.is_up()))
+        );
     }
     let mut most = stage.given;
     while !input.is_empty() {
@@ -250,50 +256,52 @@ pub fn run(data: &[u8]) {
             _ => {
                 let vni = if what & 0x80 == 0 { VNI } else { input.u32() };
                 let text = [&Inner { vni, flags: 0 }.emit()[..], &records(&mut input)].concat();
-                let Some(path) = stage.hubs[0].tunnel(0).and_then(|tunnel| tunnel.tx_path().path())
+                let Some(path) =
+                    stage.tunnel_sets[0].tunnel(0).and_then(|tunnel| tunnel.tx_path().path())
                 else {
                     continue;
                 };
                 let mut bytes = Vec::new();
-                path.session.seal(&text, &mut bytes).expect("it is short");
+                path.session.seal(&text, &mut bytes).expect("a short frame");
                 bytes
             }
         };
         stage.receive(1, from, &bytes, false);
         most += 2;
-        assert!(stage.given <= most, "more goes out than came in");
+        assert!(stage.given <= most, "more datagrams sent than allowed for those received");
     }
-    // Whatever was said, nothing incomplete is kept.
+    // No incomplete frame is kept after its timeout.
     stage.now += 2_000 * MS;
     stage.tick(1, false);
-    let state = stage.hubs[1].tunnel(0).expect("it is there").state(stage.now);
+    let state = stage.tunnel_sets[1].tunnel(0).expect("a tunnel").state(stage.now);
     assert_eq!(state.fragments, (0, 0));
 }
 
-/// Stories that reach every record.
+/// Returns scenarios that reach every record.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut all = vec![vec![0, 1, 40, 0xc1, 3], vec![8, 2, 0, 0, 0, 0, 0, 0, 4], vec![9]];
-    // Mostly without a seal: agreeing on one is slow, and what comes after it is the same.
+    // Mostly without encryption: handshakes are slow, and the records after a handshake are the
+    // same.
     for (shape, kinds) in [(0_u8, 1), (1, 8)] {
         for kind in 0..kinds {
-            let mut story = vec![shape];
+            let mut scenario = vec![shape];
             for round in 0..4_u8 {
-                story.extend([3, 0, kind, round, 1, round * 32, 1, 1, 0, 0, 0, 0]);
+                scenario.extend([3, 0, kind, round, 1, round * 32, 1, 1, 0, 0, 0, 0]);
             }
-            story.extend([8, 2, 0, 1, 3, 1, 2, 3, 4]);
-            all.push(story);
+            scenario.extend([8, 2, 0, 1, 3, 1, 2, 3, 4]);
+            all.push(scenario);
         }
-        // All pieces of one frame.
-        let mut story = vec![shape];
+        // All fragments of a frame.
+        let mut scenario = vec![shape];
         for piece in 0..5_u8 {
-            story.extend([3, 0, 1, 2, 0, piece * 32, 1, 1]);
+            scenario.extend([3, 0, 1, 2, 0, piece * 32, 1, 1]);
         }
-        all.push(story);
+        all.push(scenario);
     }
     all
 }
 
-/// A VXLAN packet: what is taken is written back the same, reserved bits apart.
+/// Decodes a VXLAN packet: an accepted packet encodes to the same bytes, except for reserved bits.
 pub fn vxlan(data: &[u8]) {
     match vxlan::parse(data) {
         Ok((vni, frame)) => {
@@ -306,13 +314,13 @@ pub fn vxlan(data: &[u8]) {
     }
 }
 
-/// Packets good and bad.
+/// Returns valid and invalid packets.
 pub fn vxlan_seeds() -> Vec<Vec<u8>> {
     let good = [&vxlan::emit(0x00ab_cdef)[..], &[2; 60]].concat();
     vec![good.clone(), good[..7].to_vec(), vec![0; 20]]
 }
 
-/// A stream in pieces: the frames are those that a plain reading of the whole finds.
+/// Reads a stream in pieces: the frames are those that a simple parser finds in the whole stream.
 pub fn stream(data: &[u8]) {
     let mut input = Input::new(data);
     let cuts = input.array::<4>().map(|cut| usize::from(cut) + 1);
@@ -326,7 +334,7 @@ pub fn stream(data: &[u8]) {
             _ => {
                 let len = usize::from(input.u16());
                 let len = if input.bool() { len % 100 } else { len };
-                whole.extend(vnet_stream::emit(len).expect("it is short"));
+                whole.extend(vnet_stream::emit(len).expect("a short frame"));
                 whole.extend(std::iter::repeat_n(len as u8, len));
             }
         }
@@ -337,13 +345,14 @@ pub fn stream(data: &[u8]) {
         if rest.is_empty() || (rest.len() < 6 && b"et".starts_with(&rest[..rest.len().min(2)])) {
             break false;
         }
-        let told =
+        let announced =
             rest.get(2..6).map(|len| u32::from_le_bytes(len.try_into().expect("four")) as usize);
-        let right = told.is_some_and(|len| (14..=FRAME_BYTES_MAX).contains(&len));
+        let right = announced.is_some_and(|len| (14..=FRAME_BYTES_MAX).contains(&len));
         if !rest.starts_with(b"et") || !right {
             break true;
         }
-        let Some((frame, behind)) = told.and_then(|len| rest[6..].split_at_checked(len)) else {
+        let Some((frame, behind)) = announced.and_then(|len| rest[6..].split_at_checked(len))
+        else {
             break false;
         };
         expected.push(frame);
@@ -377,7 +386,7 @@ pub fn stream(data: &[u8]) {
     assert_eq!((found, failed), (expected.len(), broken));
 }
 
-/// Streams of short and long frames, one with a wrong header.
+/// Returns streams of short and long frames, and a stream with an invalid header.
 pub fn stream_seeds() -> Vec<Vec<u8>> {
     let short = [&[0, 9, 30, 255][..], &[1, 60, 0, 1, 1, 90, 0, 1, 1, 20, 0, 1]].concat();
     let long =

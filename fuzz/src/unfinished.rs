@@ -1,5 +1,5 @@
-//! Frames whose checksum, and whose cutting, a far kernel left to hardware: what is asked for them
-//! is what the switch can do, whatever they say of themselves.
+//! Frames with a partial checksum or pending segmentation from a remote kernel: the offload derived
+//! from the frame is always an offload that the switch supports, for any frame content.
 
 use causeway_ethernet::offload::{OffloadPlan, plan};
 use causeway_fabric::carrier::OFFLOAD_BYTES;
@@ -10,7 +10,7 @@ use causeway_wire::virtio_net::{Header, Offload};
 use crate::Input;
 use crate::offload::{ALL, complete, cut, frame, sum};
 
-/// Plays one input.
+/// Runs one input.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let choice = input.u8();
@@ -24,17 +24,17 @@ pub fn run(data: &[u8]) {
     };
     let offload = missing_offload(&bytes);
     if offload == [0; OFFLOAD_BYTES] {
-        assert!(!left, "what was left is asked for");
+        assert!(!left, "pending offload is not requested");
         return;
     }
     let mut header = [0; 12];
     header[..OFFLOAD_BYTES].copy_from_slice(&offload);
-    let header = Header::parse(&header).expect("twelve bytes");
+    let header = Header::parse(&header).expect("a complete header");
     let start = &bytes[..bytes.len().min(HEADERS_MAX)];
-    let frame = Frame::parse(start).expect("it was read before");
+    let frame = Frame::parse(start).expect("a frame that was parsed before");
     let Ok(offload) = Offload::check(&header, ALL, &frame, bytes.len()) else { return };
     match plan(&offload, 0) {
-        OffloadPlan::Pass => panic!("{header:?} asks for nothing"),
+        OffloadPlan::Pass => panic!("{header:?} requests no offload"),
         OffloadPlan::Complete(place) => complete(bytes, place),
         OffloadPlan::Cut { place, gso, complete } => {
             cut(&bytes, &frame, &offload, place, gso, complete)
@@ -42,8 +42,8 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Writes the pseudo-header's sum into the checksum of a frame that has one and is whole; whether
-/// it was one.
+/// Writes the pseudo-header sum into the checksum field of a complete frame. Returns true if the
+/// frame has a checksum and can be segmented.
 fn unfinish(bytes: &mut [u8]) -> bool {
     let network = Frame::parse(bytes).ok().and_then(|frame| frame.network);
     let Some(network) = network.filter(|network| network.end == bytes.len()) else { return false };
@@ -58,31 +58,32 @@ fn unfinish(bytes: &mut [u8]) -> bool {
     };
     let len = (bytes.len() - transport.offset) as u64;
     let all = sum(&bytes[addresses]) + len + u64::from(transport.protocol.number());
-    // A sum of zero is written as one of the two zeroes that there are; kernels write the other.
+    // Zero has two representations in ones' complement; kernels write 0xffff.
     let word = match all % 65_535 {
         0 => 0xffff,
         word => word as u16,
     };
     bytes[at..at + 2].copy_from_slice(&word.to_be_bytes());
-    // Headers that fill a packet leave no room for pieces: such a frame is left alone.
+    // If the headers fill a packet, segmentation has no room for payload, and no offload is
+    // requested.
     network.transport.is_some_and(|transport| transport.payload - network.offset < 1000)
 }
 
-/// Frames of every kind that were left unfinished.
+/// Returns frames of every kind with pending offloads.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for kind in 0..8_u8 {
         for (len, choice) in [(100_u16, 0_u8), (3000, 0), (40_000, 0), (3000, 2)] {
-            let mut story = vec![choice, kind | if len > 4095 { 0x38 } else { 0x10 }];
+            let mut scenario = vec![choice, kind | if len > 4095 { 0x38 } else { 0x10 }];
             if kind & 1 != 0 {
-                story.push(7);
+                scenario.push(7);
             }
-            story.extend(len.to_le_bytes());
+            scenario.extend(len.to_le_bytes());
             if kind & 4 == 0 {
-                story.push(0x18);
+                scenario.push(0x18);
             }
-            story.push(0);
-            all.push(story);
+            scenario.push(0);
+            all.push(scenario);
         }
     }
     all

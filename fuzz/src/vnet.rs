@@ -1,4 +1,4 @@
-//! What is said in the VNET language: lines to a session, and as a file.
+//! The VNET language: lines of a session, and the same lines as a file.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn group() -> Name {
     "blue".parse().expect("a name")
 }
 
-/// Group blue with two ports and a raw link, and another group with its own.
+/// Builds a group `blue` with two ports and a raw link, and a second group with its own.
 fn model() -> Arc<Model> {
     let model = Arc::new(Model::default());
     let port = |name: &str, group: &str, mac: &str| {
@@ -56,18 +56,19 @@ fn model() -> Arc<Model> {
         link("lan", "blue"),
         link("10.0.0.7", "red"),
     ] {
-        model.call(command).expect("what every conversation begins with");
+        model.call(command).expect("a valid command");
     }
     model
 }
 
-/// Every line is a command that prints as itself or is refused; each answer is whole; a stranger
-/// changes nothing; and a file that was found good is carried out to its end.
+/// Runs one input. Every line is refused, or is a command that prints in a form that parses to the
+/// same command; each answer is complete; an unauthorised session changes no state; and a file that
+/// passed validation is executed to its end.
 pub fn run(data: &[u8]) {
     for line in data.split(|byte| *byte == b'\n') {
         if let Ok(Some(command)) = parse(line) {
             let printed = print::line(&command);
-            // With every word written out it may be longer than a line may be.
+            // In its long form a command may exceed the limit of a line.
             if printed.len() <= causeway_daemon::limits::VNET_LINE_BYTES_MAX {
                 assert_eq!(parse(printed.as_bytes()), Ok(Some(command)), "{printed}");
             }
@@ -80,7 +81,7 @@ pub fn run(data: &[u8]) {
         Ok(script) => {
             let steps = script.steps.len();
             let done = script.execute(&*model);
-            assert_eq!(done.expect("every step was checked"), steps);
+            assert_eq!(done.expect("validated steps"), steps);
             assert_eq!(model.changes(), before + steps as u64);
         }
         Err(error) => {
@@ -91,7 +92,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// The same lines to a session.
+/// Sends the same lines to a session.
 fn talk(data: &[u8]) {
     let model = model();
     let password = Password::new(PASSWORD).expect("a password");
@@ -105,23 +106,23 @@ fn talk(data: &[u8]) {
     let mut session = Session::new(context, IpAddr::V4(Ipv4Addr::LOCALHOST));
     let (now, before) = (Instant::now(), model.changes());
     for line in data.split(|byte| *byte == b'\n').take(64) {
-        let said = session.line(now, line);
-        assert!(said.text.is_empty() || said.text.ends_with('\n'), "{:?}", said.text);
-        if let Some(last) = said.text.lines().last() {
+        let output = session.line(now, line);
+        assert!(output.text.is_empty() || output.text.ends_with('\n'), "{:?}", output.text);
+        if let Some(last) = output.text.lines().last() {
             assert!(last.starts_with("OK") || last.starts_with("ERROR "), "{last}");
             let answers = |line: &&str| line.starts_with("OK") || line.starts_with("ERROR");
-            assert_eq!(said.text.lines().filter(answers).count(), 1, "{}", said.text);
+            assert_eq!(output.text.lines().filter(answers).count(), 1, "{}", output.text);
         }
         if !session.is_authenticated() {
-            assert_eq!(model.changes(), before, "by a stranger");
+            assert_eq!(model.changes(), before, "an unauthorised session changed the state");
         }
-        if said.end {
+        if output.end {
             break;
         }
     }
 }
 
-/// Conversations that use every form.
+/// Returns sessions that use every form.
 pub fn seeds() -> Vec<Vec<u8>> {
     let links = "HELLO s3cret 0.9\nADDLINK 10.0.0.2 9003 9000 pw UDP\nADD 10.0.0.3 9001 TCP\n\
                  ADD LINK fd00::2 9000\nADD LINK far.example 7 UDP\nLIST LINKS\nDEL LINK 2\n\

@@ -1,8 +1,8 @@
-//! Every committed input, replayed: the corpora, and what was once found and is mended.
+//! Replays every committed input: the corpora, and the inputs of fixed defects.
 
 use std::path::{Path, PathBuf};
 
-/// Most bytes of one target's corpus.
+/// The largest size of a target's corpus, in bytes.
 const CORPUS_BYTES_MAX: u64 = 200 << 10;
 
 fn inputs(folder: &str, target: &str) -> Vec<PathBuf> {
@@ -19,18 +19,21 @@ fn replay(name: &str) {
     let corpus = inputs("corpus", name);
     assert!(!corpus.is_empty(), "{name} has no corpus");
     let bytes: u64 = corpus.iter().map(|file| file.metadata().unwrap().len()).sum();
-    assert!(bytes <= CORPUS_BYTES_MAX, "{name}: a corpus of {bytes} bytes: minimise it");
+    assert!(
+        bytes <= CORPUS_BYTES_MAX,
+        "{name}: corpus of {bytes} bytes exceeds the limit: minimise the corpus"
+    );
     let seeds = (target.seeds)();
     assert!(!seeds.is_empty(), "{name} has no seeds");
     seeds.iter().for_each(|seed| (target.run)(seed));
     for file in corpus.into_iter().chain(inputs("regressions", name)) {
-        // Shown where it panics.
+        // Names the input if the target panics.
         println!("{}", file.display());
         (target.run)(&std::fs::read(&file).unwrap());
     }
 }
 
-/// A test for each target, and one that none is left out.
+/// Generates a test for each target, and a test that no target is missing.
 macro_rules! replays {
     ($($name:ident)*) => {
         $(

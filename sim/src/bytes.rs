@@ -1,8 +1,9 @@
-//! What traffic is made of: bytes that only their own flow has at their place.
+//! Payload bytes: each byte is derived from its flow and its offset, so that a misplaced byte is
+//! detected.
 
 use crate::rng::mix;
 
-/// Appends `len` bytes of flow `key` from place `at` on.
+/// Appends `len` bytes of flow `key` from offset `at` on.
 pub fn append(key: u64, at: u64, len: usize, to: &mut Vec<u8>) {
     let end = to.len() + len;
     let mut word = at / 8;
@@ -15,14 +16,14 @@ pub fn append(key: u64, at: u64, len: usize, to: &mut Vec<u8>) {
     }
 }
 
-/// The bytes of a flow from place `at` on.
+/// Returns `len` bytes of a flow from offset `at` on.
 pub fn take(key: u64, at: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len);
     append(key, at, len, &mut bytes);
     bytes
 }
 
-/// A sum in which every byte and its place count.
+/// Returns a checksum that depends on every byte and its position.
 pub fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut tail = [0; 8];

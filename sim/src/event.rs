@@ -1,31 +1,31 @@
-//! What happened in a world, as its guests saw it. Checkers know nothing else.
+//! The events of a world, as its guests observe them. Events are the only input of the checkers.
 
 /// A guest of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Which stage: its group.
+    /// The stage, which has one group.
     pub stage: u8,
-    /// Which guest of it.
+    /// The guest of the stage.
     pub guest: u8,
 }
 
-/// Where a frame goes.
+/// The destination of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum To {
-    /// To one guest.
+    /// One guest.
     One(u8),
-    /// To every other guest of the stage.
+    /// Every other guest of the stage.
     All,
-    /// To an address that nobody has, or it is too long: it must be dropped.
+    /// No guest has the address, or the frame is too long: the frame must be dropped.
     Nobody,
 }
 
-/// A connection, by what both ends call it. Callers never use a port number twice.
+/// A connection, by the identifiers common to both ends. Callers never reuse a port number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
-    /// Which stage.
+    /// The stage.
     pub stage: u8,
-    /// Messages, not a stream.
+    /// A `SOCK_SEQPACKET` connection instead of a stream.
     pub messages: bool,
     /// The caller's guest and port number.
     pub caller: (u8, u32),
@@ -35,15 +35,15 @@ pub struct Link {
 
 /// One direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Way {
+pub struct Direction {
     /// The connection.
     pub link: Link,
     /// From caller to callee.
     pub forth: bool,
 }
 
-impl Way {
-    /// What its bytes are made of.
+impl Direction {
+    /// Returns the key from which the payload bytes of this direction are derived.
     pub fn key(&self) -> u64 {
         let Link { stage, messages, caller, callee } = self.link;
         let ends = u64::from(caller.1) << 32 | u64::from(callee.1);
@@ -51,287 +51,291 @@ impl Way {
         crate::rng::mix(ends ^ crate::rng::mix(u64::from_le_bytes(guests)))
     }
 
-    /// Who sends.
+    /// Returns the sending guest.
     pub fn sender(&self) -> Place {
         let guest = if self.forth { self.link.caller.0 } else { self.link.callee.0 };
         Place { stage: self.link.stage, guest }
     }
 
-    /// The other direction.
+    /// Returns the other direction.
     pub fn back(&self) -> Self {
         Self { forth: !self.forth, ..*self }
     }
 }
 
-/// What happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The world did something that is no traffic.
+    /// The world performed an action other than traffic.
     Act {
         /// The time, in nanoseconds.
         now_ns: u64,
-        /// Where.
+        /// The guest concerned.
         at: Place,
-        /// What.
+        /// The name of the action.
         what: &'static str,
-        /// With which number.
+        /// The parameter of the action.
         value: u64,
     },
-    /// A guest's device begins a life.
+    /// A guest's device starts.
     Joined(Place),
-    /// A guest's device ends its life: left, reset or deleted.
+    /// A guest's device ends: detached, reset or deleted.
     Left(Place),
-    /// A guest showed a frame to the backend.
+    /// A guest made a frame available to the backend.
     FrameSent {
         /// The sender.
         from: Place,
-        /// Its destination.
+        /// The destination.
         to: To,
-        /// Counts the sender's frames.
+        /// The sender's frame counter.
         serial: u16,
-        /// Bytes of payload.
+        /// Payload bytes.
         len: u32,
-        /// Whether it may be cut into pieces.
+        /// Segmentation is allowed.
         large: bool,
     },
-    /// A guest got a frame, or one piece of it.
+    /// A guest received a frame or one segment of a frame.
     FrameGot {
         /// The receiver.
         at: Place,
-        /// Who sent it, by its content.
+        /// The sender, according to the content.
         from: Place,
-        /// The number of the frame.
+        /// The frame number.
         serial: u16,
-        /// Where in the frame's payload this piece begins.
+        /// The offset of this segment in the frame's payload.
         offset: u32,
-        /// Bytes of payload in this piece.
+        /// Payload bytes in this segment.
         len: u32,
-        /// The sum of these bytes.
+        /// The checksum of these bytes.
         sum: u64,
-        /// Whether headers and checksums are what was negotiated.
+        /// Headers and checksums comply with the negotiated features.
         sound: bool,
     },
-    /// How many frames of a guest the backend has taken, ever; the others left with it.
-    Taken {
+    /// The number of frames that the backend has ever taken from a guest; later frames were
+    /// discarded with the device.
+    FramesTaken {
         /// The sender.
         at: Place,
-        /// Frames.
+        /// Number of frames.
         count: u64,
     },
-    /// What a net port counted in all.
+    /// The final counters of a net port.
     Tally {
         /// The port.
         at: Place,
-        /// Frames and pieces given to it.
+        /// Frames and segments delivered to the port.
         given: u64,
-        /// Drops counted at it.
+        /// Drops counted at the port.
         dropped: u64,
     },
-    /// All tallies of a stage are told: they must come out even.
+    /// Every tally of a stage is on the tape: sums of sent, delivered and dropped frames must
+    /// agree.
     Balance {
         /// The stage.
         stage: u8,
-        /// Its ports.
+        /// Number of ports.
         ports: u8,
     },
-    /// An end of a connection came to be.
+    /// An end of a connection was created.
     Opened {
-        /// By the direction that it sends.
-        way: Way,
+        /// The direction in which this end sends.
+        direction: Direction,
     },
-    /// Bytes of a connection were shown to the backend.
+    /// Payload of a connection was made available to the backend.
     Sent {
         /// The direction.
-        way: Way,
-        /// How many.
+        direction: Direction,
+        /// Number of bytes.
         len: u32,
-        /// Whether a message ends there.
+        /// These bytes end a message.
         end: bool,
     },
-    /// Bytes of a connection arrived.
+    /// Payload of a connection arrived.
     Got {
         /// The direction.
-        way: Way,
-        /// How many.
+        direction: Direction,
+        /// Number of bytes.
         len: u32,
-        /// Their sum.
+        /// The checksum of these bytes.
         sum: u64,
-        /// Whether a message ends there.
+        /// These bytes end a message.
         end: bool,
     },
-    /// The receiver of a direction says what room it has.
-    Room {
+    /// The receiver of a direction advertises its receive buffer.
+    CreditAdvertised {
         /// The direction.
-        way: Way,
-        /// Bytes consumed.
+        direction: Direction,
+        /// Bytes consumed (`fwd_cnt`).
         consumed: u32,
-        /// Bytes of buffer.
+        /// Bytes of buffer (`buf_alloc`).
         buffer: u32,
     },
-    /// The sender of a direction is told of that room.
-    Told {
+    /// The sender of a direction receives a credit advertisement.
+    CreditReceived {
         /// The direction.
-        way: Way,
-        /// Bytes consumed.
+        direction: Direction,
+        /// Bytes consumed (`fwd_cnt`).
         consumed: u32,
-        /// Bytes of buffer.
+        /// Bytes of buffer (`buf_alloc`).
         buffer: u32,
     },
-    /// The sender of a direction says that it sends no more.
-    Shut(Way),
-    /// The receiver of a direction is told that no more comes.
-    Eof(Way),
-    /// The sender of a direction has ended the whole connection.
-    Closed(Way),
-    /// The sender of a direction is told that the connection is over.
-    Over(Way),
-    /// The backend counted connections that it ended for a good reason.
+    /// The sender of a direction shuts the direction down.
+    Shut(Direction),
+    /// The receiver of a direction observes the end of the stream.
+    Eof(Direction),
+    /// The sender of a direction has closed the whole connection.
+    Closed(Direction),
+    /// The sender of a direction is notified that the connection is over.
+    Over(Direction),
+    /// The backend counted connections that it ended for a documented reason.
     Excuse {
         /// The stage.
         stage: u8,
     },
-    /// At the end, when all guests behaved for long: an end of a connection is open still.
+    /// At the end, after all guests behaved correctly: an end of a connection is still open.
     Still {
-        /// By the direction that it sends.
-        way: Way,
-        /// It has no answer yet.
+        /// The direction in which this end sends.
+        direction: Direction,
+        /// The connection request has no answer yet.
         asking: bool,
     },
-    /// Something happened between hosts.
+    /// An event between hosts joined by links.
     Crossing(Crossing),
-    /// Something happened between endpoints of boards.
-    Post(Post),
-    /// At the end: something that must be none.
+    /// An event between endpoints of NICs.
+    Message(MessageEvent),
+    /// At the end: a resource count that must be zero.
     Remains {
-        /// Where.
+        /// The stage.
         stage: u8,
-        /// What.
+        /// The resource.
         what: &'static str,
-        /// How much.
+        /// The count.
         count: u64,
     },
 }
 
-/// A message between endpoints of boards: of which life of its sender, and the how manyth from there
-/// to there. The stage of a place is its board here, the guest its endpoint.
+/// A message between MX endpoints, identified by the sender's life and a sequence number for each
+/// pair of sender and receiver. In a [`Place`], `stage` is the NIC and `guest` the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Letter {
+pub struct MessageId {
     /// The sender.
     pub from: Place,
-    /// Which of its lives.
+    /// The life of the sender.
     pub life: u8,
     /// The receiver.
     pub to: Place,
-    /// Counts from 0.
+    /// Sequence number, from 0.
     pub number: u32,
 }
 
-/// What happened between endpoints of boards.
+/// An event between MX endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Post {
-    /// A process asked for a message to be sent.
+pub enum MessageEvent {
+    /// A process posted a message.
     Sent {
-        /// Which.
-        letter: Letter,
-        /// Of how many bytes.
+        /// The message.
+        id: MessageId,
+        /// Length in bytes.
         len: u32,
     },
-    /// A process hears of a message, which may be yet to be pulled.
+    /// A process is notified of a message, whose data may still have to be pulled.
     Heard {
         /// The receiver.
         at: Place,
-        /// Which of its lives.
+        /// The life of the receiver.
         life: u8,
-        /// Which message, by its match information.
-        letter: Letter,
+        /// The message, according to its match information.
+        id: MessageId,
     },
-    /// A process has a message.
+    /// A process has received a message completely.
     Got {
         /// The receiver.
         at: Place,
-        /// Which of its lives.
+        /// The life of the receiver.
         life: u8,
-        /// Which message, by its match information.
-        letter: Letter,
-        /// How many bytes came.
+        /// The message, according to its match information.
+        id: MessageId,
+        /// Number of bytes received.
         len: u32,
-        /// Whether they are the message's.
+        /// The content equals the sent content.
         sound: bool,
     },
-    /// The sender hears that a message is there, or failed.
+    /// The sender gets the completion of a message.
     Ended {
-        /// Which.
-        letter: Letter,
-        /// It is there.
+        /// The message.
+        id: MessageId,
+        /// The message was delivered; otherwise it failed.
         well: bool,
     },
-    /// A process is gone, or its board is. What was in its rings it took before.
+    /// A process or its NIC died, after the process took the events in its rings.
     Died {
-        /// Its endpoint.
+        /// The endpoint.
         at: Place,
-        /// Which life of it.
+        /// The life of the process.
         life: u8,
     },
-    /// All is well, and all have heard of each other: what is sent from now on arrives.
+    /// The network is healthy and all NICs know each other: every message sent from now on must
+    /// arrive.
     Calm,
-    /// What was sent since then has had the time to arrive.
+    /// Messages sent since `Calm` have had the time to arrive.
     Arrived,
 }
 
-/// What happened in a world of hosts that links join. The stage of a place is its group here,
-/// wherever the guest is.
+/// An event in a world of hosts joined by links. In a [`Place`], `stage` is the group; it does not
+/// depend on the guest's host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Crossing {
-    /// A guest runs on a host.
+    /// A guest starts on a host.
     Came {
         /// The guest.
         at: Place,
-        /// Where.
+        /// The host.
         host: u8,
     },
-    /// It runs there no more.
+    /// A guest stops on its host.
     Went(Place),
-    /// It showed a frame to the backend.
+    /// A guest made a frame available to the backend.
     Sent {
         /// The sender.
         from: Place,
-        /// Its destination.
+        /// The destination.
         to: To,
-        /// Counts the sender's frames.
+        /// The sender's frame counter.
         serial: u16,
-        /// Bytes of payload.
+        /// Payload bytes.
         len: u32,
     },
-    /// It got a frame, or one piece of it.
+    /// A guest received a frame or one segment of a frame.
     Got {
         /// The receiver.
         at: Place,
-        /// Who sent it, by its content.
+        /// The sender, according to the content.
         from: Place,
-        /// The number of the frame.
+        /// The frame number.
         serial: u16,
-        /// Where in the frame's payload this piece begins.
+        /// The offset of this segment in the frame's payload.
         offset: u32,
-        /// Bytes of payload in this piece.
+        /// Payload bytes in this segment.
         len: u32,
-        /// The sum of these bytes.
+        /// The checksum of these bytes.
         sum: u64,
-        /// Whether headers and checksums are what was negotiated.
+        /// Headers and checksums comply with the negotiated features.
         sound: bool,
     },
-    /// The network has been whole for long, and nobody moves: what is sent from now on arrives.
+    /// The network has been healthy for `HEAL_NS`, and no guest moves: every frame sent from now on
+    /// must arrive.
     Calm,
-    /// What was sent since then has had the time to arrive.
+    /// Frames sent since `Calm` have had the time to arrive.
     Arrived,
-    /// How much of something bounded a host holds.
+    /// The amount of a bounded resource in use on a host.
     Holds {
-        /// Which host.
+        /// The host.
         host: u8,
-        /// What.
+        /// The resource.
         what: &'static str,
-        /// How much.
+        /// The amount in use.
         count: u64,
-        /// How much it may be.
+        /// The limit.
         most: u64,
     },
 }

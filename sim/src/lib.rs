@@ -1,15 +1,17 @@
-//! The simulator: the product's own shards under random guests, from one seed, without threads
-//! of their own, wall clock or randomness of the host.
+//! The simulator: runs the product's own shards under random guests, from one seed, without threads,
+//! without the host's wall clock or randomness.
 //!
-//! [`world::play`] plays the world of a seed. Its guests write what they see on a
-//! [`tape::Tape`], and the [`check`]ers, which know nothing else, hold it against what was
-//! promised. The same seed gives the same tape.
+//! [`world::play`] plays the world of a seed. Its guests record their observations on a
+//! [`tape::Tape`]; the [`check`]ers read only the tape and compare it with the invariants. The same
+//! seed gives the same tape.
+//!
+//! Limits: the kernel, guest drivers, VMM processes and timing of real hosts are not simulated.
 #![forbid(unsafe_code)]
 
-pub mod bells;
 pub mod boards;
 pub mod bytes;
 pub mod check;
+pub mod doorbells;
 pub mod ether;
 pub mod event;
 pub mod lan;
@@ -21,4 +23,4 @@ pub mod tape;
 pub mod world;
 
 pub use stage::{Stage, StageError};
-pub use world::{Outcome, Wish, play};
+pub use world::{Outcome, PlayOptions, play};

@@ -1,4 +1,5 @@
-//! The guests of one stage, and all that they do whatever their device: come, go, pause, ring.
+//! The guests of one stage and the actions that all device types share: join, leave, pause, resume,
+//! ring.
 
 use std::fmt;
 
@@ -6,90 +7,91 @@ use causeway_attach::native::{Client, Frontend, NativeError};
 use causeway_attach::vhost_user::FrontendReq;
 use causeway_model::Name;
 
-use crate::bells::Bells;
+use crate::doorbells::Doorbells;
 use crate::event::{Event, Place};
 use crate::rng::Rng;
 use crate::stage::{Stage, StageError};
 use crate::tape::Tape;
 
-/// What may happen to the guests of a world.
+/// The faults and the behaviour that a world allows.
 #[derive(Debug, Clone, Copy)]
-pub struct Temper {
-    /// Guests leave and come back, at any moment.
+pub struct Behaviour {
+    /// Guests leave and return at any moment.
     pub leaves: bool,
     /// Ports are deleted and added.
     pub deletes: bool,
     /// Guests are paused, and their memory is granted anew.
     pub pauses: bool,
-    /// How long a guest may take nothing, in nanoseconds.
+    /// The longest time in which a guest takes nothing from its rings, in nanoseconds.
     pub away_ns: u64,
-    /// Guests send a lot, and take nothing more often.
+    /// Guests send more and pause their receive side more often.
     pub heavy: bool,
 }
 
-/// What every guest has, whatever its device.
+/// The state of a guest that does not depend on its device type.
 #[derive(Debug, Default)]
 pub struct Life {
-    /// Where its queues stood when it was paused.
+    /// The ring positions of its queues when the guest was paused.
     pub paused: Option<Vec<u16>>,
-    /// It takes nothing until then.
+    /// The guest takes nothing from its rings until this time.
     pub away_until_ns: u64,
-    /// Its doorbells.
-    pub bells: Bells,
+    /// The doorbells of the guest.
+    pub doorbells: Doorbells,
 }
 
-/// The stage of a play, and who is there.
+/// A stage with the ports that exist on it.
 #[derive(Debug)]
 pub struct Scene {
-    /// Where they play.
+    /// The stage.
     pub stage: Stage,
-    /// Its number in the world.
+    /// The number of the stage in the world.
     pub index: u8,
-    /// Which of the ports exist.
+    /// For each guest, whether its port exists.
     pub there: Vec<bool>,
-    /// What may happen.
-    pub temper: Temper,
-    /// What the ports' names begin with.
-    letter: char,
+    /// The faults and the behaviour allowed.
+    pub behaviour: Behaviour,
+    /// The prefix of the ports' names.
+    prefix: char,
 }
 
-/// How a guest attaches.
+/// Parameters with which a guest attaches.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// Features asked for.
+    /// Required features.
     pub features: u64,
-    /// Features left out.
+    /// Declined features.
     pub declined: u64,
     /// Entries of each ring.
     pub ring_size: u16,
     /// Bytes of each receive buffer.
     pub receive_bytes: u32,
-    /// Messages of a whole set-up, about: one that is cut ends at one of them.
+    /// The approximate number of messages of a complete set-up; an interrupted set-up ends after a
+    /// random number of them.
     pub messages: u64,
 }
 
 impl Scene {
-    /// A stage with no port yet for any of `ports` guests.
-    pub fn new(stage: Stage, index: u8, ports: u8, temper: Temper, letter: char) -> Self {
-        Self { stage, index, there: vec![false; ports.into()], temper, letter }
+    /// Creates a scene without a port for any of `ports` guests.
+    pub fn new(stage: Stage, index: u8, ports: u8, behaviour: Behaviour, prefix: char) -> Self {
+        Self { stage, index, there: vec![false; ports.into()], behaviour, prefix }
     }
 
-    /// The name of a guest's port.
+    /// Returns the name of a guest's port.
     ///
     /// # Errors
-    /// Never: it is one.
+    /// None in practice: the name is valid.
     pub fn name(&self, guest: usize) -> Result<Name, StageError> {
-        let text = format!("{}{guest}", self.letter);
+        let text = format!("{}{guest}", self.prefix);
         text.parse().map_err(|_| StageError::Host(std::io::Error::other("a name")))
     }
 
-    /// Writes down what a guest does.
+    /// Records an action of a guest on the tape.
     pub fn act(&self, tape: &mut Tape, guest: usize, what: &'static str, value: u64) {
         let at = Place { stage: self.index, guest: u8::try_from(guest).unwrap_or(u8::MAX) };
         tape.put(Event::Act { now_ns: self.stage.now_ns(), at, what, value });
     }
 
-    /// Attaches a guest by `over`, maybe not to the end: then there is none.
+    /// Attaches a guest by `over`. The set-up may be interrupted; the result is then `None`.
     ///
     /// # Errors
     /// An honest guest was refused.
@@ -101,7 +103,7 @@ impl Scene {
         tape: &mut Tape,
         over: impl FnOnce(&Stage, Client) -> Result<P, StageError>,
     ) -> Result<Option<P>, StageError> {
-        let cut = self.temper.leaves && rng.chance(15);
+        let cut = self.behaviour.leaves && rng.chance(15);
         let patience = cut.then(|| rng.below(entry.messages) as usize);
         self.act(tape, guest, "join", patience.map_or(0, |p| p as u64 + 1));
         self.act(tape, guest, "with features", entry.features);
@@ -109,7 +111,7 @@ impl Scene {
         self.act(tape, guest, "ring", u64::from(entry.ring_size));
         self.act(tape, guest, "buffers", u64::from(entry.receive_bytes));
         self.stage.patience(patience);
-        let reset = self.temper.leaves && rng.chance(10);
+        let reset = self.behaviour.leaves && rng.chance(10);
         let attached = self.stage.client(&self.name(guest)?).and_then(|mut client| {
             if reset {
                 client.tell(FrontendReq::RESET_DEVICE, &[], &[])?;
@@ -130,59 +132,59 @@ impl Scene {
 
 /// The guests of one stage.
 ///
-/// Everything that fails means that a rule was broken against an honest guest.
+/// Every error means that an invariant was violated against an honest guest.
 pub trait Play: fmt::Debug {
-    /// Where they play.
+    /// Returns the scene.
     fn scene(&self) -> &Scene;
-    /// Queues of each device.
+    /// Returns the number of queues of each device.
     fn queues(&self) -> usize;
-    /// The device of a guest, if it is attached, and what else it has.
+    /// Returns the device of a guest, if the guest is attached, and the rest of its state.
     fn device(&mut self, at: usize) -> (Option<&mut Frontend>, &mut Life);
-    /// A guest's port is added.
+    /// Adds a guest's port.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn add(&mut self, at: usize) -> Result<(), StageError>;
-    /// A guest attaches with random options, maybe not to the end.
+    /// Attaches a guest with random options; the set-up may be interrupted.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn join(&mut self, at: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError>;
-    /// A guest leaves, or is made to.
+    /// Detaches a guest, or forces it off its port.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn disturb(&mut self, at: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError>;
-    /// A guest sends and receives as it likes.
+    /// Lets a guest send and receive at random.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn traffic(&mut self, at: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError>;
-    /// A guest does what it is notified of; says whether there was anything.
+    /// Lets a guest serve the queues that it was notified of. Returns true if there was work.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn attend(&mut self, at: usize, tape: &mut Tape) -> Result<bool, StageError>;
-    /// Writes down what the backend counted before its guests hear of it.
+    /// Records the backend's counters before the guests observe their effect.
     fn count(&mut self, _tape: &mut Tape) {}
-    /// All is at rest: tells of what is there.
+    /// Records the final state, once the world is quiet.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn finish(&mut self, tape: &mut Tape) -> Result<(), StageError>;
-    /// All leave, and all ports are deleted.
+    /// Detaches all guests and deletes all ports.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn part(&mut self, tape: &mut Tape) -> Result<(), StageError>;
 
-    /// One of them does something.
+    /// Applies one random action to one random guest.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn turn(&mut self, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         let at = rng.below(self.scene().there.len() as u64) as usize;
-        let temper = self.scene().temper;
+        let behaviour = self.scene().behaviour;
         self.count(tape);
         let there = self.scene().there.get(at).copied().unwrap_or(false);
         let (device, life) = self.device(at);
@@ -200,11 +202,11 @@ pub trait Play: fmt::Debug {
             if rng.chance(20) {
                 self.resume(at, tape)?;
             }
-        } else if temper.leaves && rng.chance(2) {
+        } else if behaviour.leaves && rng.chance(2) {
             self.disturb(at, rng, tape)?;
-        } else if temper.pauses && rng.chance(2) {
+        } else if behaviour.pauses && rng.chance(2) {
             self.pause(at, tape)?;
-        } else if temper.pauses && rng.chance(2) {
+        } else if behaviour.pauses && rng.chance(2) {
             self.scene().act(tape, at, "grant", 0);
             if let (Some(frontend), _) = self.device(at) {
                 frontend.grant_again()?;
@@ -216,10 +218,10 @@ pub trait Play: fmt::Debug {
         Ok(())
     }
 
-    /// A guest's queues are stopped.
+    /// Stops a guest's queues.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn pause(&mut self, at: usize, tape: &mut Tape) -> Result<(), StageError> {
         self.scene().act(tape, at, "pause", 0);
         let queues = self.queues();
@@ -230,10 +232,10 @@ pub trait Play: fmt::Debug {
         Ok(())
     }
 
-    /// A guest's queues go on where they stopped.
+    /// Resumes a guest's queues at the positions where they stopped.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn resume(&mut self, at: usize, tape: &mut Tape) -> Result<(), StageError> {
         let (Some(frontend), life) = self.device(at) else { return Ok(()) };
         let Some(bases) = life.paused.take() else { return Ok(()) };
@@ -244,34 +246,34 @@ pub trait Play: fmt::Debug {
         Ok(())
     }
 
-    /// A guest rings; with `rng` some of it comes late.
+    /// Rings a guest's doorbells; with `rng`, some of them late.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn ring(&mut self, at: usize, rng: Option<&mut Rng>) -> Result<(), StageError> {
         let (now, queues) = (self.scene().stage.now_ns(), self.queues());
         let (Some(frontend), life) = self.device(at) else { return Ok(()) };
-        Ok(life.bells.ring(frontend, queues, now, rng)?)
+        Ok(life.doorbells.ring(frontend, queues, now, rng)?)
     }
 
-    /// From now on all behave.
+    /// Ends the random phase: from now on all guests behave correctly.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn settle(&mut self, tape: &mut Tape) -> Result<(), StageError> {
         for at in 0..self.scene().there.len() {
             self.resume(at, tape)?;
             let (_, life) = self.device(at);
-            life.bells.wake_all();
+            life.doorbells.wake_all();
             life.away_until_ns = 0;
         }
         Ok(())
     }
 
-    /// All do what they are notified of; says whether there was anything.
+    /// Lets all guests serve the queues that they were notified of. Returns true if there was work.
     ///
     /// # Errors
-    /// See the trait.
+    /// An invariant was violated.
     fn behave(&mut self, tape: &mut Tape) -> Result<bool, StageError> {
         let mut worked = false;
         for at in 0..self.scene().there.len() {

@@ -1,10 +1,10 @@
-//! A stage: a shard and its frontends in one thread, with time and doorbells by hand.
+//! A stage: a shard and its frontends in one thread, with simulated time and simulated doorbells.
 //!
-//! A frontend is a native port over a socket pair. While it waits for an answer the shard works,
-//! so that a whole set-up is one call. Afterwards the shard works when [`Stage::step`] says so,
-//! time stands where [`Stage::advance`] put it, and a port attached here rings no doorbell by
-//! itself: [`causeway_attach::native::DriverQueue::ring_due`] tells of one that a guest would ring, and
-//! `ring` rings it.
+//! A frontend is a native port over a socket pair. While the frontend waits for an answer the shard
+//! works, so that a complete set-up is one call. Afterwards the shard works only in
+//! [`Stage::step`], and time changes only in [`Stage::advance`]. A port attached here never rings a
+//! doorbell itself: [`causeway_attach::native::DriverQueue::ring_due`] returns whether a guest
+//! would ring, and `ring` rings.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,19 +20,19 @@ use causeway_model::{CommandError, PortView};
 use causeway_model::{Mac, NetSpec, PortKind, PortSpec, VsockSpec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-/// Turns of the shard for each time that a frontend waits for an answer.
+/// Turns of the shard each time a frontend waits for an answer.
 const PUMP_TURNS: usize = 4;
 
-/// Why something cannot be staged.
+/// A failure to set up or run a stage.
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
-    /// The host gives no descriptor.
+    /// The host is out of descriptors.
     #[error(transparent)]
     Host(#[from] io::Error),
-    /// The shard refuses.
+    /// The shard refused a command.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// The conversation failed, or was cut short as [`Stage::patience`] had it.
+    /// The conversation failed, or reached the limit set by [`Stage::patience`].
     #[error(transparent)]
     Native(#[from] NativeError),
 }
@@ -41,7 +41,7 @@ pub enum StageError {
 struct Core {
     shard: Shard,
     now_ns: u64,
-    /// How often a frontend may still wait for an answer.
+    /// The number of answers a frontend may still wait for.
     patience: Option<usize>,
 }
 
@@ -51,14 +51,14 @@ impl Core {
     }
 }
 
-/// See the module.
+/// A shard, its simulated clock and the sockets of its ports.
 #[derive(Debug)]
 pub struct Stage {
     core: Arc<Mutex<Core>>,
     group: Name,
 }
 
-/// What a client calls while it waits for the shard.
+/// The hook that a client calls while it waits for the shard.
 #[derive(Debug)]
 struct Prompter(Arc<Mutex<Core>>);
 
@@ -79,18 +79,18 @@ impl Pump for Prompter {
     }
 }
 
-/// A net port of `group` as the operator asks for it.
+/// Returns the specification of a net port of `group`, as an operator requests it.
 pub fn net_spec(group: &Name, name: &Name, net: NetSpec) -> PortSpec {
     spec(group, name, PortKind::of(net))
 }
 
-/// A vsock port of `group` as the operator asks for it.
+/// Returns the specification of a vsock port of `group`, as an operator requests it.
 pub fn vsock_spec(group: &Name, name: &Name, cid: u32) -> PortSpec {
     spec(group, name, PortKind::of(VsockSpec { cid, host_socket: None }))
 }
 
 fn spec(group: &Name, name: &Name, kind: PortKind) -> PortSpec {
-    // Nobody listens there: frontends are handed in.
+    // The socket is never listened on: the stage passes connections to the shard directly.
     PortSpec {
         name: name.clone(),
         group: group.clone(),
@@ -101,16 +101,16 @@ fn spec(group: &Name, name: &Name, kind: PortKind) -> PortSpec {
     }
 }
 
-/// A net port of one queue pair that does not learn.
+/// Returns a net port with one queue pair and without address learning.
 pub fn plain_net(mac: [u8; 6], mtu: u16) -> NetSpec {
     NetSpec { mac: Mac(mac), mtu, queue_pairs: 1, learn: false, offloads: Default::default() }
 }
 
 impl Stage {
-    /// A stage for ports of `group` and of one service, at time zero.
+    /// Creates a stage for ports of `group` and of one service, at time zero.
     ///
     /// # Errors
-    /// The host gives no descriptor.
+    /// The host is out of descriptors.
     pub fn new(
         group: Name,
         service: Box<dyn Service>,
@@ -121,37 +121,37 @@ impl Stage {
         Ok(Self { core: Arc::new(Mutex::new(core)), group })
     }
 
-    /// Whose ports play here.
+    /// Returns the group of the ports.
     pub fn group(&self) -> &Name {
         &self.group
     }
 
-    /// The time, in nanoseconds.
+    /// Returns the time, in nanoseconds.
     pub fn now_ns(&self) -> u64 {
         lock(&self.core).now_ns
     }
 
-    /// Moves time on by `ns` nanoseconds.
+    /// Advances time by `ns` nanoseconds.
     pub fn advance(&self, ns: u64) {
         let mut core = lock(&self.core);
         core.now_ns = core.now_ns.saturating_add(ns);
     }
 
-    /// Lets the shard look at what came and serve its queues, at most `turns` times each; says
-    /// whether it has work left.
+    /// Lets the shard read its events and serve its queues, at most `turns` times each. Returns
+    /// true if the shard has work left.
     ///
     /// # Errors
-    /// The host fails us.
+    /// A system call of the shard fails.
     pub fn step(&self, turns: usize) -> io::Result<bool> {
         let mut core = lock(&self.core);
         core.step(turns)?;
         Ok(core.shard.is_busy())
     }
 
-    /// As [`Self::step`], in another thread: the shard has moved to another dispatcher.
+    /// Runs [`Self::step`] in another thread, as after a move of the shard to another dispatcher.
     ///
     /// # Errors
-    /// The host fails us.
+    /// A system call of the shard fails.
     pub fn step_elsewhere(&self, turns: usize) -> io::Result<bool> {
         let mut core = lock(&self.core);
         let core = &mut *core;
@@ -160,18 +160,18 @@ impl Stage {
         Ok(core.shard.is_busy())
     }
 
-    /// When the service wants to be called without a cause.
+    /// Returns the time at which the service wants to be called without an event.
     pub fn deadline_ns(&self) -> Option<u64> {
         lock(&self.core).shard.deadline_ns()
     }
 
-    /// Reaches the shard itself.
+    /// Calls `call` with the shard.
     pub fn with<R>(&self, call: impl FnOnce(&mut Shard) -> R) -> R {
         call(&mut lock(&self.core).shard)
     }
 
-    /// Has every conversation end after its frontend has waited `answers` times more for an
-    /// answer: a frontend that dies in the middle. `None`: they go on.
+    /// Ends every conversation after its frontend has waited for `answers` more answers, which
+    /// simulates a frontend that dies during set-up. `None` removes the limit.
     pub fn patience(&self, answers: Option<usize>) {
         lock(&self.core).patience = answers;
     }
@@ -179,7 +179,7 @@ impl Stage {
     /// Adds a port.
     ///
     /// # Errors
-    /// The shard refuses it.
+    /// The shard refuses the port.
     pub fn add(&self, spec: PortSpec) -> Result<(), StageError> {
         self.with(|shard| shard.port_add(spec, false))?;
         Ok(())
@@ -188,23 +188,23 @@ impl Stage {
     /// Deletes a port.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// No port has this name.
     pub fn delete(&self, name: &Name) -> Result<(), StageError> {
         Ok(self.with(|shard| shard.port_delete(name))?)
     }
 
-    /// A port as the operator sees it.
+    /// Returns the view of a port that an operator gets.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// No port has this name.
     pub fn view(&self, name: &Name) -> Result<PortView, StageError> {
         Ok(self.with(|shard| shard.port_view(name))?)
     }
 
-    /// The frontend's end of a new connection to a port, for those who write bytes of their own.
+    /// Returns the frontend's end of a new connection to a port, for tests that write raw bytes.
     ///
     /// # Errors
-    /// The port is taken, or the host gives no descriptor.
+    /// The port is in use, or the host is out of descriptors.
     pub fn stream(&self, name: &Name) -> Result<OwnedFd, StageError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -213,7 +213,7 @@ impl Stage {
         Ok(ours)
     }
 
-    /// A conversation with a port, which has negotiated the protocol and no more.
+    /// Returns a conversation with a port in which only the protocol has been negotiated.
     ///
     /// # Errors
     /// As [`Self::stream`], or the conversation fails.
@@ -222,7 +222,7 @@ impl Stage {
         Ok(Client::pumped(stream, Box::new(Prompter(Arc::clone(&self.core))))?)
     }
 
-    /// Attaches a net frontend that leaves out the features `declined`.
+    /// Attaches a net frontend that declines the features `declined`.
     ///
     /// # Errors
     /// As [`Self::client`].
@@ -235,7 +235,7 @@ impl Stage {
         self.net_over(self.client(name)?, options, declined)
     }
 
-    /// As [`Self::net`], over a conversation that has begun.
+    /// Attaches a net frontend as [`Self::net`] does, over an open conversation.
     ///
     /// # Errors
     /// The conversation fails.
@@ -254,7 +254,7 @@ impl Stage {
         Ok(port)
     }
 
-    /// Attaches a vsock frontend that leaves out the features `declined`.
+    /// Attaches a vsock frontend that declines the features `declined`.
     ///
     /// # Errors
     /// As [`Self::client`].
@@ -267,7 +267,7 @@ impl Stage {
         self.vsock_over(self.client(name)?, options, declined)
     }
 
-    /// As [`Self::vsock`], over a conversation that has begun.
+    /// Attaches a vsock frontend as [`Self::vsock`] does, over an open conversation.
     ///
     /// # Errors
     /// The conversation fails.

@@ -1,11 +1,11 @@
-//! The tape: every event in its order, its hash, and the checkers that watch it.
+//! The tape: the ordered event log of a world, its hash, and the checkers that read it.
 
 use std::fmt::Write;
 
 use crate::check::{Checkers, Violation};
 use crate::event::Event;
 
-/// See the module.
+/// The event log of one world.
 #[derive(Debug)]
 pub struct Tape {
     hash: u64,
@@ -18,7 +18,8 @@ pub struct Tape {
 }
 
 impl Tape {
-    /// An empty tape. `print`: every event is written to standard output; `keep`: it is kept.
+    /// Creates an empty tape. `print`: write every event to standard output; `keep`: retain the
+    /// events for [`Tape::close`].
     pub fn new(print: bool, keep: bool) -> Self {
         Self {
             hash: 0xcbf2_9ce4_8422_2325,
@@ -31,7 +32,7 @@ impl Tape {
         }
     }
 
-    /// Puts an event on the tape.
+    /// Appends an event, updates the hash and passes the event to the checkers.
     pub fn put(&mut self, event: Event) {
         self.text.clear();
         let _ = write!(self.text, "{event:?}");
@@ -50,17 +51,18 @@ impl Tape {
         }
     }
 
-    /// Notes what no checker sees.
+    /// Records a violation that was found outside the checkers; the first violation is kept.
     pub fn fail(&mut self, violation: Violation) {
         self.violation.get_or_insert(violation);
     }
 
-    /// Whether a promise was broken.
+    /// Returns true if an invariant was violated.
     pub fn is_broken(&self) -> bool {
         self.violation.is_some()
     }
 
-    /// The end: hash, number of events, what was kept, and the first broken promise.
+    /// Ends the tape and returns the hash, the number of events, the retained events and the first
+    /// violation.
     pub fn close(mut self) -> (u64, u64, Vec<Event>, Option<Violation>) {
         if self.violation.is_none() {
             self.violation = self.checkers.end().err();

@@ -1,8 +1,9 @@
-//! A world: one or two stages, or hosts joined by links, random guests, and what happens to them,
-//! all from one seed.
+//! A world: one or two stages, or hosts joined by links, with random guests and faults, all from
+//! one seed.
 //!
-//! First guests do as they like and things go wrong; then they all behave, and everything that
-//! was under way must arrive by notifications alone; then they leave, and nothing may be left.
+//! A world has three phases. First, guests act at random and faults occur. Then all guests behave
+//! correctly, and everything in flight must arrive by notifications alone. Last, all guests leave,
+//! and no resource may remain.
 
 use std::time::{Duration, Instant};
 
@@ -16,45 +17,46 @@ use crate::check::{Violation, broken};
 use crate::ether::Cards;
 use crate::event::{Event, Place};
 use crate::lan;
-use crate::play::{Play, Temper};
+use crate::play::{Behaviour, Play};
 use crate::rng::{Rng, mix};
 use crate::sock::Sockets;
 use crate::stage::StageError;
 use crate::tape::Tape;
 
-/// Steps of a world in which guests do as they like.
+/// Steps of the random phase.
 const STEPS: (u64, u64) = (80, 500);
-/// Other threads close some descriptors; within this they have, however loaded the host is.
+/// Time limit for the worker threads to close descriptors, on a loaded host too.
 const CLOSES_WITHIN: Duration = Duration::from_secs(5);
-/// Rounds in which guests behave, at most; time moves by [`ROUND_NS`] in each.
+/// Maximum number of rounds in which guests behave correctly; each round advances time by
+/// [`ROUND_NS`].
 const ROUNDS_MAX: usize = 5000;
 const ROUND_NS: u64 = 20_000;
-/// Deadlines that are waited for before a world counts as quiet: receivers are asked for their
-/// credit as rarely as every 100 ms.
+/// Deadlines within this time are awaited before a world counts as quiet: credit is requested from
+/// a receiver at intervals of up to 100 ms.
 const SOON_NS: u64 = 100_000_000;
-/// Quiet rounds before time moves to such a deadline.
+/// Quiet rounds before time is advanced to such a deadline.
 const ROUNDS_BEFORE_SOON: usize = 3;
-/// Rounds without anything: the world is at rest.
+/// Number of rounds without an event after which the world counts as quiet.
 const ROUNDS_QUIET: usize = 60;
-/// How long guests of a world may take nothing.
+/// Choices for the longest time in which a guest takes nothing from its rings.
 const AWAY_NS: [u64; 3] = [1_000_000, 300_000_000, 3_000_000_000];
-/// Long enough for every deadline of the services, in nanoseconds.
+/// Longer than every deadline of the services, in nanoseconds.
 const AFTERWARDS_NS: u64 = 1_000_000_000_000;
 
-/// What came of a world.
+/// The result of a world.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The hash of all that happened.
+    /// The hash of all events.
     pub hash: u64,
-    /// How many events there were.
+    /// The number of events.
     pub count: u64,
-    /// The events, if they were to be kept.
+    /// The events, if [`PlayOptions::keep`] was set.
     pub events: Vec<Event>,
-    /// The first promise that was broken.
+    /// The first violated invariant.
     pub violation: Option<Violation>,
 }
 
-/// A random choice of ring features: those to ask for, and those to leave out.
+/// Draws ring features: the required and the declined ones.
 pub fn ring_features(rng: &mut Rng) -> (u64, u64) {
     let packed = if rng.chance(50) { mask(VIRTIO_F_RING_PACKED) } else { 0 };
     let mut declined = 0;
@@ -66,9 +68,10 @@ pub fn ring_features(rng: &mut Rng) -> (u64, u64) {
     (packed, declined)
 }
 
-/// How a guest cuts what it sends: not at all where its ring has no room for the longest chain.
+/// Draws the descriptor length a guest cuts its frames to; `None` if its ring has no room for the
+/// longest chain.
 pub fn pieces(rng: &mut Rng, ring_size: u16, choices: &[Option<u32>]) -> Option<u32> {
-    /// A native port cuts into no more pieces.
+    /// The longest descriptor chain that a native port builds.
     const PIECES_MAX: u16 = 64;
     rng.pick(choices).filter(|_| ring_size >= PIECES_MAX)
 }
@@ -83,21 +86,22 @@ fn poll_config(rng: &mut Rng) -> PollConfig {
     }
 }
 
-/// How a world is to be played.
+/// Options of a play.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wish {
-    /// Every event is written to standard output.
+pub struct PlayOptions {
+    /// Write every event to standard output.
     pub print: bool,
-    /// The events are kept.
+    /// Retain the events.
     pub keep: bool,
-    /// Descriptors of the process are counted: only where nobody else opens any.
+    /// Count the descriptors of the process; valid only if no other code in the process opens
+    /// descriptors.
     pub descriptors: bool,
 }
 
 /// Plays the world of `seed`.
-pub fn play(seed: u64, wish: Wish) -> Outcome {
-    let mut tape = Tape::new(wish.print, wish.keep);
-    if let Err(error) = run(seed, wish, &mut tape) {
+pub fn play(seed: u64, options: PlayOptions) -> Outcome {
+    let mut tape = Tape::new(options.print, options.keep);
+    if let Err(error) = run(seed, options, &mut tape) {
         tape.fail(broken("honest", error.to_string()));
     }
     let (hash, count, events, violation) = tape.close();
@@ -106,7 +110,7 @@ pub fn play(seed: u64, wish: Wish) -> Outcome {
 
 fn cast(rng: &mut Rng) -> Result<Vec<Box<dyn Play>>, StageError> {
     let heavy = rng.chance(10);
-    let temper = Temper {
+    let behaviour = Behaviour {
         leaves: rng.chance(60),
         deletes: rng.chance(40),
         pauses: rng.chance(50),
@@ -119,16 +123,16 @@ fn cast(rng: &mut Rng) -> Result<Vec<Box<dyn Play>>, StageError> {
     for index in 0..stages {
         let (ports, poll_config) = (rng.within(2, 6) as u8, poll_config(rng));
         plays.push(if sockets {
-            Box::new(Sockets::new(index, ports, poll_config, temper)?)
+            Box::new(Sockets::new(index, ports, poll_config, behaviour)?)
         } else {
-            Box::new(Cards::new(index, ports, poll_config, temper, rng)?)
+            Box::new(Cards::new(index, ports, poll_config, behaviour, rng)?)
         });
     }
     Ok(plays)
 }
 
-/// How many descriptors more or fewer than `before` are open, once other threads have closed what is
-/// left to them.
+/// Returns the change in the number of open descriptors since `before`, after the worker threads
+/// have closed their deferred descriptors.
 pub(crate) fn left_open(before: u64) -> Result<u64, StageError> {
     let since = Instant::now();
     loop {
@@ -140,11 +144,12 @@ pub(crate) fn left_open(before: u64) -> Result<u64, StageError> {
     }
 }
 
-/// Open descriptors of this process.
+/// Returns the number of open descriptors of this process.
 pub(crate) fn descriptors() -> Result<u64, StageError> {
     static FIRST: std::sync::Once = std::sync::Once::new();
     FIRST.call_once(|| {
-        // The first mapping of a process opens the file that replaces lost memory, for good.
+        // The first mapping of a process opens the file that replaces lost memory, and this file
+        // stays open.
         if let Ok(file) = causeway_memory::create("first", 4096) {
             drop(causeway_memory::Mapping::new(std::os::fd::AsFd::as_fd(&file), 0, 4096));
         }
@@ -152,31 +157,31 @@ pub(crate) fn descriptors() -> Result<u64, StageError> {
     Ok(std::fs::read_dir("/proc/self/fd")?.count() as u64)
 }
 
-/// Whether the world of a seed is one of hosts that links join: one in five is.
+/// Returns true if the world of this seed has hosts joined by links: one in five has.
 pub fn has_hosts(seed: u64) -> bool {
     mix(seed ^ 0x686f_7374).is_multiple_of(5)
 }
 
-fn run(seed: u64, wish: Wish, tape: &mut Tape) -> Result<(), StageError> {
-    let before = if wish.descriptors { descriptors()? } else { 0 };
+fn run(seed: u64, options: PlayOptions, tape: &mut Tape) -> Result<(), StageError> {
+    let before = if options.descriptors { descriptors()? } else { 0 };
     let mut rng = Rng::new(seed);
     if has_hosts(seed) {
         lan::run(&mut rng, tape)?
     } else {
         stages(&mut rng, tape)?
     }
-    if wish.descriptors && !tape.is_broken() {
+    if options.descriptors && !tape.is_broken() {
         let count = left_open(before)?;
         tape.put(Event::Remains { stage: 0, what: "descriptors", count });
     }
     Ok(())
 }
 
-/// Plays a world of one or two stages that know nothing of each other.
+/// Plays a world of one or two stages that do not communicate.
 fn stages(rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
     let mut plays = cast(rng)?;
-    // A heavy world needs time until something is full.
-    let more = if plays.iter().any(|play| play.scene().temper.heavy) { 2 } else { 1 };
+    // A heavy world needs more steps until queues and buffers are full.
+    let more = if plays.iter().any(|play| play.scene().behaviour.heavy) { 2 } else { 1 };
     for _ in 0..rng.within(STEPS.0, STEPS.1) * more {
         for play in &mut plays {
             play.turn(rng, tape)?;
@@ -195,7 +200,7 @@ fn stages(rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
     Ok(())
 }
 
-/// The shard works for a while, or not, and time goes on.
+/// Advances time, and lets the shard work for a random number of turns, possibly none.
 fn elapse(play: &dyn Play, rng: &mut Rng) -> Result<(), StageError> {
     let stage = &play.scene().stage;
     match rng.below(100) {
@@ -219,7 +224,7 @@ fn elapse(play: &dyn Play, rng: &mut Rng) -> Result<(), StageError> {
     Ok(())
 }
 
-/// All behave until nothing happens any more.
+/// Lets all guests behave correctly until the world is quiet.
 fn rest(play: &mut dyn Play, tape: &mut Tape) -> Result<(), StageError> {
     play.settle(tape)?;
     let mut quiet = 0;
@@ -241,11 +246,11 @@ fn rest(play: &mut dyn Play, tape: &mut Tape) -> Result<(), StageError> {
             return Ok(());
         }
     }
-    tape.fail(broken("remains", "guests that behave never come to rest"));
+    tape.fail(broken("remains", "the world did not become quiet after guests behaved correctly"));
     Ok(())
 }
 
-/// Nobody is there: nothing may be left.
+/// Checks that no resource remains after all guests have left.
 fn afterwards(play: &dyn Play, tape: &mut Tape) -> Result<(), StageError> {
     let stage = &play.scene().stage;
     for _ in 0..4 {

@@ -1,16 +1,16 @@
-//! Worlds of boards, in which every message comes once and in order, or fails with a word.
+//! Worlds of NICs: every message arrives once and in order, or completes with an error.
 
-use causeway_sim::{Wish, boards};
+use causeway_sim::{PlayOptions, boards};
 
 const WORLDS: u64 = 100;
 
-// Alone in its process, so that descriptors can be counted.
+// The only test of its process, so that open descriptors can be counted.
 #[test]
 fn a_hundred_worlds_of_boards_keep_every_promise() {
     let mut broken = Vec::new();
     for seed in 0..WORLDS {
-        let wish = Wish { descriptors: true, ..Wish::default() };
-        if let Some(violation) = boards::play(seed, wish).violation {
+        let options = PlayOptions { descriptors: true, ..PlayOptions::default() };
+        if let Some(violation) = boards::play(seed, options).violation {
             broken.push(format!("causeway-sim --boards --seed {seed} --trace: {violation}"));
         }
     }

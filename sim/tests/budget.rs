@@ -1,4 +1,4 @@
-//! No guest's frames are more work in one turn than other guests' frames may be.
+//! The work budget of one turn is the same for every guest's frames, broadcasts included.
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
@@ -22,7 +22,7 @@ fn broadcast(number: u64) -> Vec<u8> {
     [&[0xff; 6][..], &mac(0), &[0x88, 0xb5], &number.to_le_bytes()].concat()
 }
 
-/// A group of many, in the given ring format.
+/// Creates a group of `GUESTS` guests with the given ring format.
 fn group(ring: u64) -> (Stage, Vec<NetPort>) {
     let group: Name = "g".parse().unwrap();
     let stage =
@@ -48,14 +48,14 @@ fn hostile_broadcasts(ring: u64) {
         assert!(ports[0].queue(0, &[0; NET_HEADER_BYTES], &broadcast(number)).unwrap());
     }
     ports[0].flush(0).unwrap();
-    // On a stage doorbells are rung by hand.
+    // The stage does not ring doorbells itself.
     ports[0].frontend().driver_queue(1).unwrap().1.ring();
     let mut before = 0;
     for _ in 0..10 * FRAMES {
         stage.advance(1000);
         stage.step(1).unwrap();
         let now = transmitted(&stage);
-        // 64 frames' work, and what the last one is more.
+        // The budget is 64 frames; the last frame may exceed it.
         let copies = (now - before) * u64::from(GUESTS - 1);
         assert!(copies <= 64 + u64::from(GUESTS), "{copies} copies in one turn");
         before = now;

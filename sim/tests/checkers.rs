@@ -1,18 +1,18 @@
-//! Each checker finds what it is for: tapes of good worlds, each with one thing wrong.
+//! Each checker finds its violations: tapes of correct worlds are altered in one place each.
 
 use causeway_sim::check::Checkers;
 use causeway_sim::event::{Crossing, Event, Place};
-use causeway_sim::{Wish, play};
+use causeway_sim::{PlayOptions, play};
 
-/// Tapes of good worlds.
+/// Returns tapes of correct worlds.
 fn tapes() -> Vec<Vec<Event>> {
-    let wish = Wish { keep: true, ..Wish::default() };
-    (0..24).map(|seed| play(seed, wish).events).collect()
+    let options = PlayOptions { keep: true, ..PlayOptions::default() };
+    (0..24).map(|seed| play(seed, options).events).collect()
 }
 
-/// Bends each tape in a few of the places where `bend` can bend an event into others, and says
-/// how often `checker` found it, of how many.
-fn one(
+/// Alters each tape in a few of the places at which `bend` replaces an event. Returns the number of
+/// violations that `checker` found, and the number of alterations.
+fn count_detected(
     tapes: &[Vec<Event>],
     checker: &str,
     bend: impl Fn(&Event) -> Option<Vec<Event>>,
@@ -35,7 +35,7 @@ fn one(
 }
 
 #[test]
-fn frames_that_are_not_as_they_were_sent() {
+fn checkers_detect_altered_frames() {
     let tapes = tapes();
     let bends: [fn(&mut Event); 4] = [
         |e| {
@@ -60,7 +60,7 @@ fn frames_that_are_not_as_they_were_sent() {
         },
     ];
     for bend in bends {
-        let (hits, tries) = one(&tapes, "frames", |event| {
+        let (hits, tries) = count_detected(&tapes, "frames", |event| {
             let mut bent = event.clone();
             bend(&mut bent);
             (bent != *event).then(|| vec![bent])
@@ -71,12 +71,12 @@ fn frames_that_are_not_as_they_were_sent() {
         Event::FrameGot { .. } => Some(vec![e.clone(), e.clone()]),
         _ => None,
     };
-    let (hits, tries) = one(&tapes, "frames", twice);
+    let (hits, tries) = count_detected(&tapes, "frames", twice);
     assert_eq!(hits, tries, "a frame twice");
 }
 
 #[test]
-fn frames_out_of_order() {
+fn checkers_detect_reordered_frames() {
     let tapes = tapes();
     let mut hits = 0;
     for tape in &tapes {
@@ -99,10 +99,10 @@ fn frames_out_of_order() {
 }
 
 #[test]
-fn frames_that_no_counter_knows_of() {
+fn checkers_detect_uncounted_frames() {
     let tapes = tapes();
-    // Not every tape can be balanced: frames that were cut may have been left behind unseen.
-    let (hits, tries) = one(&tapes, "tally", |event| match *event {
+    // Not every tape can be balanced: a guest may have left segmented frames in its ring.
+    let (hits, tries) = count_detected(&tapes, "tally", |event| match *event {
         Event::Tally { at, given, dropped } => {
             Some(vec![Event::Tally { at, given, dropped: dropped + 1 }])
         }
@@ -112,31 +112,34 @@ fn frames_that_no_counter_knows_of() {
 }
 
 #[test]
-fn streams_that_lose_repeat_or_change_bytes() {
+fn checkers_detect_altered_streams() {
     let tapes = tapes();
     let lost = |e: &Event| matches!(e, Event::Got { len, .. } if *len > 0).then(Vec::new);
     let changed = |e: &Event| match *e {
-        Event::Got { way, len, sum, end } => Some(vec![Event::Got { way, len, sum: sum ^ 1, end }]),
+        Event::Got { direction, len, sum, end } => {
+            Some(vec![Event::Got { direction, len, sum: sum ^ 1, end }])
+        }
         _ => None,
     };
     let twice = |e: &Event| match e {
         Event::Got { len, .. } if *len > 0 => Some(vec![e.clone(), e.clone()]),
         _ => None,
     };
-    let (hits, tries) = one(&tapes, "streams", changed);
+    let (hits, tries) = count_detected(&tapes, "streams", changed);
     assert_eq!(hits, tries, "changed");
-    let (hits, tries) = one(&tapes, "streams", twice);
+    let (hits, tries) = count_detected(&tapes, "streams", twice);
     assert_eq!(hits, tries, "twice");
-    let (hits, tries) = one(&tapes, "streams", lost);
-    // The last bytes before a reset may be lost; and without them credit was consumed early.
+    let (hits, tries) = count_detected(&tapes, "streams", lost);
+    // The last bytes before a reset may be lost; without these bytes, credit seems to be consumed
+    // early.
     assert!(hits * 2 > tries, "lost: {hits} of {tries}");
 }
 
 #[test]
-fn messages_without_their_ends() {
-    let (hits, tries) = one(&tapes(), "streams", |e| match *e {
-        Event::Got { way, len, sum, end: true } => {
-            Some(vec![Event::Got { way, len, sum, end: false }])
+fn checkers_detect_lost_message_ends() {
+    let (hits, tries) = count_detected(&tapes(), "streams", |e| match *e {
+        Event::Got { direction, len, sum, end: true } => {
+            Some(vec![Event::Got { direction, len, sum, end: false }])
         }
         _ => None,
     });
@@ -144,15 +147,14 @@ fn messages_without_their_ends() {
 }
 
 #[test]
-fn ends_that_come_too_early() {
+fn checkers_detect_early_stream_ends() {
     let tapes = tapes();
     let mut hits = 0;
     for tape in &tapes {
-        // The end is told before the last bytes.
+        // The end of the stream is moved before the last bytes.
         for at in 1..tape.len() {
-            let Event::Eof(way) = &tape[at] else { continue };
-            let got =
-                |e: &Event| matches!(e, Event::Got { way: w, len, .. } if w == way && *len > 0);
+            let Event::Eof(direction) = &tape[at] else { continue };
+            let got = |e: &Event| matches!(e, Event::Got { direction: d, len, .. } if d == direction && *len > 0);
             let Some(before) = tape[..at].iter().rposition(got) else { continue };
             let mut bent = tape.clone();
             let end = bent.remove(at);
@@ -166,61 +168,67 @@ fn ends_that_come_too_early() {
 }
 
 #[test]
-fn credit_that_was_not_given() {
+fn checkers_detect_excess_credit() {
     let tapes = tapes();
-    let (hits, tries) = one(&tapes, "credit", |e| match *e {
-        Event::Told { way, consumed, buffer } => {
-            Some(vec![Event::Told { way, consumed, buffer: buffer + (1 << 20) }])
+    let (hits, tries) = count_detected(&tapes, "credit", |e| match *e {
+        Event::CreditReceived { direction, consumed, buffer } => {
+            Some(vec![Event::CreditReceived { direction, consumed, buffer: buffer + (1 << 20) }])
         }
         _ => None,
     });
     assert_eq!(hits, tries, "more room than there is");
-    let (hits, tries) = one(&tapes, "credit", |e| match *e {
-        Event::Told { way, consumed, .. } => {
-            Some(vec![Event::Told { way, consumed: consumed + 1, buffer: 0 }])
+    let (hits, tries) = count_detected(&tapes, "credit", |e| match *e {
+        Event::CreditReceived { direction, consumed, .. } => {
+            Some(vec![Event::CreditReceived { direction, consumed: consumed + 1, buffer: 0 }])
         }
         _ => None,
     });
-    assert!(hits * 2 > tries, "consumption that nobody told of: {hits} of {tries}");
+    assert!(hits * 2 > tries, "consumption that was not advertised: {hits} of {tries}");
     let mut found = 0;
     for tape in &tapes {
-        // The receiver is taken to have far less room than it said.
+        // The receiver is given far less buffer than it advertised.
         let small: Vec<Event> = tape
             .iter()
             .map(|e| match *e {
-                Event::Room { way, consumed, .. } => Event::Room { way, consumed, buffer: 1 },
-                Event::Told { way, consumed, .. } => Event::Told { way, consumed, buffer: 1 },
+                Event::CreditAdvertised { direction, consumed, .. } => {
+                    Event::CreditAdvertised { direction, consumed, buffer: 1 }
+                }
+                Event::CreditReceived { direction, consumed, .. } => {
+                    Event::CreditReceived { direction, consumed, buffer: 1 }
+                }
                 ref other => other.clone(),
             })
             .collect();
         found += usize::from(Checkers::judge(&small).is_err_and(|v| v.checker == "credit"));
     }
-    assert!(found > 0, "more came than there was room for");
+    assert!(found > 0, "more bytes than the receiver advertised");
 }
 
 #[test]
-fn endings_that_one_end_does_not_know() {
+fn checkers_detect_half_closed_connections() {
     let tapes = tapes();
-    let (hits, tries) = one(&tapes, "endings", |e| match *e {
+    let (hits, tries) = count_detected(&tapes, "endings", |e| match *e {
         Event::Still { asking: false, .. } => Some(Vec::new()),
         _ => None,
     });
     assert_eq!(hits, tries, "open at one end");
-    let (hits, tries) = one(&tapes, "endings", |e| match *e {
-        Event::Still { way, asking: false } => Some(vec![Event::Still { way, asking: true }]),
+    let (hits, tries) = count_detected(&tapes, "endings", |e| match *e {
+        Event::Still { direction, asking: false } => {
+            Some(vec![Event::Still { direction, asking: true }])
+        }
         _ => None,
     });
     assert_eq!(hits, tries, "no answer");
-    // A reset out of nothing, in worlds that have no excuse for it.
+    // A reset without a cause, in worlds without an `Excuse`.
     let mut found = 0;
     for tape in tapes.iter().filter(|t| !t.iter().any(|e| matches!(e, Event::Excuse { .. }))) {
         let Some(at) = tape.iter().position(|e| matches!(e, Event::Still { asking: false, .. }))
         else {
             continue;
         };
-        let Event::Still { way, .. } = tape[at] else { continue };
+        let Event::Still { direction, .. } = tape[at] else { continue };
         let mut bent = tape.clone();
-        bent.insert(at, Event::Over(way));
+        bent.insert(at, Event::Over(direction));
         found += usize::from(Checkers::judge(&bent).is_err_and(|v| v.checker == "endings"));
     }
     assert!(found > 0, "a reset without a reason");
@@ -228,7 +236,7 @@ fn endings_that_one_end_does_not_know() {
 
 type Bend = fn(&mut Crossing);
 
-/// Bends what a guest got in a world of hosts.
+/// Adapts an alteration of a `Crossing` to events.
 fn bent_crossing(bend: impl Fn(&mut Crossing)) -> impl Fn(&Event) -> Option<Vec<Event>> {
     move |event| {
         let Event::Crossing(crossing @ Crossing::Got { .. }) = event else { return None };
@@ -239,7 +247,7 @@ fn bent_crossing(bend: impl Fn(&mut Crossing)) -> impl Fn(&Event) -> Option<Vec<
 }
 
 #[test]
-fn frames_between_hosts_that_are_not_as_they_were_sent() {
+fn checkers_detect_altered_frames_between_hosts() {
     let tapes = tapes();
     let bends: [(&str, Bend); 5] = [
         ("damaged", |c| {
@@ -269,16 +277,16 @@ fn frames_between_hosts_that_are_not_as_they_were_sent() {
         }),
     ];
     for (name, bend) in bends {
-        let (hits, tries) = one(&tapes, "crossing", bent_crossing(bend));
+        let (hits, tries) = count_detected(&tapes, "crossing", bent_crossing(bend));
         assert_eq!(hits, tries, "{name}");
     }
     let twice = |e: &Event| match e {
         Event::Crossing(Crossing::Got { .. }) => Some(vec![e.clone(), e.clone()]),
         _ => None,
     };
-    let (hits, tries) = one(&tapes, "crossing", twice);
+    let (hits, tries) = count_detected(&tapes, "crossing", twice);
     assert_eq!(hits, tries, "twice");
-    let (hits, tries) = one(&tapes, "crossing", |e| match *e {
+    let (hits, tries) = count_detected(&tapes, "crossing", |e| match *e {
         Event::Crossing(Crossing::Holds { host, what, most, .. }) => {
             let count = most + 1;
             Some(vec![Event::Crossing(Crossing::Holds { host, what, count, most })])
@@ -289,7 +297,7 @@ fn frames_between_hosts_that_are_not_as_they_were_sent() {
 }
 
 #[test]
-fn frames_that_get_lost_or_overtaken_in_calm() {
+fn checkers_detect_lost_or_reordered_frames_in_calm() {
     let (mut lost, mut overtaken) = (0, 0);
     for tape in tapes() {
         let calm = |e: &Event| matches!(e, Event::Crossing(Crossing::Calm));
@@ -311,7 +319,7 @@ fn frames_that_get_lost_or_overtaken_in_calm() {
         let without = [&tape[..first], &tape[first + 1..]].concat();
         assert_eq!(Checkers::judge(&without).unwrap_err().checker, "crossing");
         lost += 1;
-        // Two frames of one pair, the second told of in the first one's place.
+        // Two frames of one pair of guests, of which the second is reported in place of the first.
         let key = |at: usize| got(&tape[at]);
         let pair = places.iter().enumerate().find_map(|(nth, &a)| {
             let (at, from, serial) = key(a)?;
@@ -330,8 +338,8 @@ fn frames_that_get_lost_or_overtaken_in_calm() {
 }
 
 #[test]
-fn things_that_are_left_over() {
-    let (hits, tries) = one(&tapes(), "remains", |e| match *e {
+fn checkers_detect_remaining_resources() {
+    let (hits, tries) = count_detected(&tapes(), "remains", |e| match *e {
         Event::Remains { stage, what, count: 0 } => {
             Some(vec![Event::Remains { stage, what, count: 1 }])
         }

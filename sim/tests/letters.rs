@@ -1,26 +1,26 @@
-//! The checker of messages between boards finds what it is for, and worlds have what is to be checked.
+//! The checker of messages finds its violations, and worlds of NICs contain every kind of event.
 
 use std::collections::BTreeSet;
 
 use causeway_sim::check::Checkers;
-use causeway_sim::event::{Event, Letter, Post};
-use causeway_sim::{Wish, boards};
+use causeway_sim::event::{Event, MessageEvent, MessageId};
+use causeway_sim::{PlayOptions, boards};
 
-/// Tapes of good worlds.
+/// Returns tapes of correct worlds.
 fn tapes(count: u64) -> Vec<Vec<Event>> {
-    let wish = Wish { keep: true, ..Wish::default() };
-    (0..count).map(|seed| boards::play(seed, wish).events).collect()
+    let options = PlayOptions { keep: true, ..PlayOptions::default() };
+    (0..count).map(|seed| boards::play(seed, options).events).collect()
 }
 
 #[test]
-fn worlds_of_boards_have_what_they_are_for() {
+fn nic_worlds_contain_every_event() {
     let mut seen = BTreeSet::new();
     for event in tapes(40).into_iter().flatten() {
         seen.insert(match event {
             Event::Act { what, .. } => what.to_owned(),
-            Event::Post(Post::Ended { well, .. }) => format!("well {well}"),
-            Event::Post(post) => {
-                let text = format!("{post:?}");
+            Event::Message(MessageEvent::Ended { well, .. }) => format!("well {well}"),
+            Event::Message(event) => {
+                let text = format!("{event:?}");
                 text.split(['(', ' ']).next().unwrap_or_default().to_owned()
             }
             _ => continue,
@@ -50,49 +50,50 @@ fn worlds_of_boards_have_what_they_are_for() {
     }
 }
 
-/// What is wrong with an event; none where it is another's.
-type Bend = fn(&Post) -> Option<Vec<Post>>;
+/// Alters an event; `None` if the alteration does not apply.
+type Bend = fn(&MessageEvent) -> Option<Vec<MessageEvent>>;
 
-fn other(letter: Letter) -> Letter {
-    Letter { number: letter.number + 1_000_000, ..letter }
+fn other(id: MessageId) -> MessageId {
+    MessageId { number: id.number + 1_000_000, ..id }
 }
 
 #[test]
-fn the_checker_of_letters_finds_what_it_is_for() {
+fn message_checker_detects_altered_messages() {
     let bends: &[(&str, Bend)] = &[
-        ("other bytes", |post| match post.clone() {
-            Post::Got { at, life, letter, len, .. } => {
-                Some(vec![Post::Got { at, life, letter, len, sound: false }])
+        ("altered bytes", |event| match event.clone() {
+            MessageEvent::Got { at, life, id, len, .. } => {
+                Some(vec![MessageEvent::Got { at, life, id, len, sound: false }])
             }
             _ => None,
         }),
-        ("another length", |post| match post.clone() {
-            Post::Got { at, life, letter, len, sound } => {
-                Some(vec![Post::Got { at, life, letter, len: len + 1, sound }])
+        ("another length", |event| match event.clone() {
+            MessageEvent::Got { at, life, id, len, sound } => {
+                Some(vec![MessageEvent::Got { at, life, id, len: len + 1, sound }])
             }
             _ => None,
         }),
-        ("twice", |post| match post {
-            Post::Heard { .. } | Post::Got { .. } | Post::Ended { .. } | Post::Sent { .. } => {
-                Some(vec![post.clone(), post.clone()])
+        ("twice", |event| match event {
+            MessageEvent::Heard { .. }
+            | MessageEvent::Got { .. }
+            | MessageEvent::Ended { .. }
+            | MessageEvent::Sent { .. } => Some(vec![event.clone(), event.clone()]),
+            _ => None,
+        }),
+        ("never sent", |event| match event.clone() {
+            MessageEvent::Heard { at, life, id } => {
+                Some(vec![MessageEvent::Heard { at, life, id: other(id) }])
             }
             _ => None,
         }),
-        ("never sent", |post| match post.clone() {
-            Post::Heard { at, life, letter } => {
-                Some(vec![Post::Heard { at, life, letter: other(letter) }])
+        ("to another endpoint", |event| match event.clone() {
+            MessageEvent::Heard { life, id, .. } => {
+                Some(vec![MessageEvent::Heard { at: id.from, life, id }])
             }
             _ => None,
         }),
-        ("to another", |post| match post.clone() {
-            Post::Heard { life, letter, .. } => {
-                Some(vec![Post::Heard { at: letter.from, life, letter }])
-            }
-            _ => None,
-        }),
-        ("had by who did not hear of it", |post| match post.clone() {
-            Post::Got { at, life, letter, len, sound } => {
-                Some(vec![Post::Got { at, life: life.wrapping_add(100), letter, len, sound }])
+        ("received without a notification", |event| match event.clone() {
+            MessageEvent::Got { at, life, id, len, sound } => {
+                Some(vec![MessageEvent::Got { at, life: life.wrapping_add(100), id, len, sound }])
             }
             _ => None,
         }),
@@ -101,47 +102,49 @@ fn the_checker_of_letters_finds_what_it_is_for() {
         assert_eq!(Checkers::judge(&tape), Ok(()));
         for (what, bend) in bends {
             let bent_at = |at: &usize| {
-                let Event::Post(post) = &tape[*at] else { return None };
-                bend(post)
+                let Event::Message(event) = &tape[*at] else { return None };
+                bend(event)
             };
             let places: Vec<_> = (0..tape.len()).filter(|at| bent_at(at).is_some()).collect();
             for nth in [0, places.len() / 2, places.len() - 1] {
                 let at = places[nth];
-                let new: Vec<_> = bent_at(&at).unwrap().into_iter().map(Event::Post).collect();
+                let new: Vec<_> = bent_at(&at).unwrap().into_iter().map(Event::Message).collect();
                 let bent = [&tape[..at], &new, &tape[at + 1..]].concat();
                 let found = Checkers::judge(&bent);
-                assert!(found.is_err_and(|v| v.checker == "letters"), "{what}: {:?}", tape[at]);
+                assert!(found.is_err_and(|v| v.checker == "messages"), "{what}: {:?}", tape[at]);
             }
         }
     }
 }
 
-/// The tape without what is so of the letters that were sent in calm.
-fn without(tape: &[Event], so: impl Fn(&Post) -> bool) -> Vec<Event> {
-    let calm = tape.iter().position(|event| *event == Event::Post(Post::Calm)).unwrap();
+/// Returns the tape without those events of messages sent in calm for which `so` holds.
+fn without(tape: &[Event], so: impl Fn(&MessageEvent) -> bool) -> Vec<Event> {
+    let calm = tape.iter().position(|event| *event == Event::Message(MessageEvent::Calm)).unwrap();
     let lost = |(at, event): &(usize, &Event)| {
-        *at > calm && matches!(event, Event::Post(post) if so(post))
+        *at > calm && matches!(event, Event::Message(event) if so(event))
     };
     let left = tape.iter().enumerate().filter(|one| !lost(one));
     left.map(|(_, event)| event.clone()).collect()
 }
 
 #[test]
-fn the_checker_of_letters_finds_what_is_missing() {
+fn message_checker_detects_lost_and_reordered_messages() {
     for tape in tapes(10) {
-        let got = without(&tape, |post| matches!(post, Post::Got { .. } | Post::Heard { .. }));
-        let ended = without(&tape, |post| matches!(post, Post::Ended { .. }));
+        let got = without(&tape, |event| {
+            matches!(event, MessageEvent::Got { .. } | MessageEvent::Heard { .. })
+        });
+        let ended = without(&tape, |event| matches!(event, MessageEvent::Ended { .. }));
         for bent in [got, ended] {
             let found = Checkers::judge(&bent);
-            assert!(found.is_err_and(|v| v.checker == "letters"));
+            assert!(found.is_err_and(|v| v.checker == "messages"));
         }
     }
-    // What is out of order.
+    // Two messages in swapped order.
     let mut swapped = 0;
     for tape in tapes(10) {
         let heard = |event: &Event| match event {
-            Event::Post(Post::Heard { at, life, letter }) => {
-                Some((*at, *life, letter.from, letter.life))
+            Event::Message(MessageEvent::Heard { at, life, id }) => {
+                Some((*at, *life, id.from, id.life))
             }
             _ => None,
         };
@@ -150,7 +153,7 @@ fn the_checker_of_letters_finds_what_is_missing() {
         let Some(&[a, b]) = pair else { continue };
         let mut bent = tape.clone();
         bent.swap(a, b);
-        assert!(Checkers::judge(&bent).is_err_and(|v| v.checker == "letters"));
+        assert!(Checkers::judge(&bent).is_err_and(|v| v.checker == "messages"));
         swapped += 1;
     }
     assert!(swapped > 0);

@@ -1,11 +1,11 @@
-//! A seed is all there is to a world.
+//! A world is determined by its seed.
 
 use std::collections::BTreeSet;
 
 use causeway_sim::event::{Crossing, Event};
-use causeway_sim::{Wish, play};
+use causeway_sim::{PlayOptions, play};
 
-const KEEP: Wish = Wish { print: false, keep: true, descriptors: false };
+const KEEP: PlayOptions = PlayOptions { print: false, keep: true, descriptors: false };
 
 #[test]
 fn a_seed_played_twice_gives_the_same_tape() {
@@ -21,7 +21,7 @@ fn a_seed_played_twice_gives_the_same_tape() {
 }
 
 #[test]
-fn worlds_have_what_they_are_for() {
+fn worlds_contain_every_event() {
     let mut seen = BTreeSet::new();
     for seed in 0..120 {
         for event in play(seed, KEEP).events {
@@ -39,12 +39,39 @@ fn worlds_have_what_they_are_for() {
             });
         }
     }
-    // No world lasts long enough for a receiver to be judged as stalled (`Excuse`): that takes ten
-    // seconds of silence, or a second without progress, and is tested by `socket: stalls.rs`.
+    // No world is long enough for an `Excuse` by a stalled receiver, which takes ten seconds of
+    // silence or one second without progress; the socket crate's `stalls.rs` tests it.
     for wanted in [
-        "join", "leave", "delete", "add", "reset", "pause", "resume", "grant", "FrameGot", "Piece",
-        "Got", "Told", "Eof", "Over", "Closed", "Still", "Balance", "Left", "start", "stop",
-        "part", "heal", "weather", "mtu", "roam", "Cut", "Calm", "Arrived", "Came", "Went",
+        "join",
+        "leave",
+        "delete",
+        "add",
+        "reset",
+        "pause",
+        "resume",
+        "grant",
+        "FrameGot",
+        "Piece",
+        "Got",
+        "CreditReceived",
+        "Eof",
+        "Over",
+        "Closed",
+        "Still",
+        "Balance",
+        "Left",
+        "start",
+        "stop",
+        "part",
+        "heal",
+        "weather",
+        "mtu",
+        "roam",
+        "Cut",
+        "Calm",
+        "Arrived",
+        "Came",
+        "Went",
         "Holds",
     ] {
         assert!(seen.contains(wanted), "no world has {wanted}: {seen:?}");

@@ -1,4 +1,4 @@
-//! The stage itself: nothing happens in it that nobody asked for.
+//! The stage is idle unless a test calls it.
 
 use causeway_attach::native::{NetOptions, VsockOptions};
 use causeway_fabric::PollConfig;

@@ -1,16 +1,16 @@
-//! A thousand worlds, in which every promise is kept and after which nothing is left.
+//! A thousand worlds satisfy every invariant and leave no resource behind.
 
-use causeway_sim::{Wish, play};
+use causeway_sim::{PlayOptions, play};
 
 const WORLDS: u64 = 1000;
 
-// Alone in its process, so that descriptors can be counted.
+// The only test of its process, so that open descriptors can be counted.
 #[test]
 fn a_thousand_worlds_keep_every_promise() {
     let mut broken = Vec::new();
     for seed in 0..WORLDS {
-        let wish = Wish { descriptors: true, ..Wish::default() };
-        if let Some(violation) = play(seed, wish).violation {
+        let options = PlayOptions { descriptors: true, ..PlayOptions::default() };
+        if let Some(violation) = play(seed, options).violation {
             broken.push(format!("causeway-sim --seed {seed} --trace: {violation}"));
         }
         if seed % 100 == 99 {

@@ -1,8 +1,8 @@
-//! What runs guest code: KVM where it can run a stock kernel, else emulation.
+//! Selects KVM where it can run a stock kernel, else emulation.
 //!
-//! That /dev/kvm exists says little: some hosts offer one that cannot run a
-//! stock kernel, and hang or die trying. So a guest is booted on it once, with
-//! little time, and the verdict is kept until the host restarts.
+//! The existence of /dev/kvm is not sufficient: on some hosts a stock kernel hangs or crashes under
+//! KVM. A trial guest is therefore booted once with a short time limit, and the result is cached
+//! until the host restarts.
 
 use crate::error::Result;
 use crate::guest::Guest;
@@ -15,17 +15,17 @@ use crate::spec::GuestSpec;
 use std::fs::{self, OpenOptions};
 use std::time::Instant;
 
-/// What runs guest code.
+/// Execution engine of guest code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
-    /// The processor's virtualisation.
+    /// The processor's virtualisation extensions.
     Kvm,
     /// QEMU's emulation: correct, and many times slower.
     Tcg,
 }
 
 impl Accelerator {
-    /// QEMU's `-accel` value.
+    /// Returns the value of QEMU's `-accel` option.
     #[must_use]
     pub fn option(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl Accelerator {
         }
     }
 
-    /// The name for people.
+    /// Returns the display name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,11 +43,11 @@ impl Accelerator {
         }
     }
 
-    /// The best that works here: what `CAUSEWAY_ACCEL` (`kvm` or `tcg`) says,
-    /// else KVM if a guest boots on it within [`KVM_TRY`], else emulation.
+    /// Selects the accelerator: the value of `CAUSEWAY_ACCEL` (`kvm` or `tcg`), else KVM if a guest
+    /// boots on it within [`KVM_TRY`], else emulation.
     ///
     /// # Errors
-    /// Only when the verdict's file cannot be locked: a failed try is a verdict.
+    /// Only when the result's file cannot be locked: a failed trial is a result.
     pub fn choose(qemu: &Qemu, image: &Image) -> Result<Self> {
         match std::env::var("CAUSEWAY_ACCEL").as_deref() {
             Ok("kvm") => return Ok(Self::Kvm),

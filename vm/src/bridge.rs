@@ -1,8 +1,8 @@
-//! The path to compare with: a Linux bridge and taps, in a network namespace
-//! of their own that ends with the process that holds it.
+//! The reference path of the comparison: a Linux bridge and taps in a network namespace.
 //!
-//! Root makes a network namespace; others make one inside a user namespace,
-//! where the host allows that. Nothing outside the namespace is touched.
+//! The namespace ends with its holder process. Root creates a network namespace directly; other
+//! users create it inside a user namespace, where the host permits that. Nothing outside the
+//! namespace changes.
 
 use crate::console::Console;
 use crate::error::{Error, Result};
@@ -13,9 +13,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the namespace may take to be set up.
+/// Time limit of the namespace's set-up.
 const SET_UP: Duration = Duration::from_secs(10);
-/// What the holder prints when all is set up.
+/// Line that the holder prints when the set-up is complete.
 const READY: &str = "bridge is ready";
 
 /// A bridge with taps named `tap0`, `tap1` and so on.
@@ -29,11 +29,10 @@ fn is_root() -> bool {
 }
 
 impl Bridge {
-    /// Sets up a bridge with so many taps.
+    /// Creates a bridge with `taps` taps.
     ///
     /// # Errors
-    /// When this process lacks the privilege or the kernel lacks a part, with
-    /// the reason.
+    /// When this process lacks the privilege or the kernel lacks a feature, with the reason.
     pub fn new(taps: usize, mtu: u16) -> Result<Self> {
         let mut script =
             format!("set -e; ip link add br0 mtu {mtu} type bridge; ip link set br0 up");
@@ -62,7 +61,7 @@ impl Bridge {
         Ok(Self { holder })
     }
 
-    /// The process whose namespace the taps are in; see
+    /// Returns the process that holds the namespace of the taps; see
     /// [`crate::GuestSpec::namespace_of`].
     #[must_use]
     pub fn holder(&self) -> u32 {
@@ -76,7 +75,7 @@ fn await_ready(holder: &mut Process, said: &Console) -> Result<()> {
         if holder.ended().is_some() || start.elapsed() > SET_UP {
             thread::sleep(Duration::from_millis(50));
             return Err(Error::Missing {
-                what: format!("no bridge and taps here: {}", said.tail()),
+                what: format!("cannot create a bridge with taps: {}", said.tail()),
                 remedy: "run as root, or where user namespaces are allowed".into(),
             });
         }
@@ -85,12 +84,12 @@ fn await_ready(holder: &mut Process, said: &Console) -> Result<()> {
     Ok(())
 }
 
-/// A command in the namespaces that process `pid` holds.
+/// Returns a command in the namespaces of process `pid`.
 pub fn inside(pid: u32, program: &Path) -> Command {
     process::tied_within(&enter(pid), program)
 }
 
-/// What is put before a command so that it runs in the namespaces that process `pid` holds.
+/// Returns the command prefix that enters the namespaces of process `pid`.
 pub(crate) fn enter(pid: u32) -> Vec<String> {
     let mut prefix = vec!["nsenter".to_string(), format!("--net=/proc/{pid}/ns/net")];
     if !is_root() {

@@ -1,25 +1,25 @@
-//! Programs of this workspace that a run needs, built when asked for.
+//! Programs of this workspace that a run needs, built on demand.
 
 use crate::error::{Error, Result};
 use crate::{place, process};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The one target whose static C library every Debian with a C compiler has.
+/// The target whose static C library is part of every Debian C compiler.
 const STATIC_TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// How the variables begin that say of which package a test is.
+/// Prefixes of the variables that cargo sets for the package of a test.
 const OF_PACKAGE: [&str; 3] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
 
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(place::workspace());
-    // What a surrounding `cargo test` set for itself must not change this build.
+    // Settings of a surrounding `cargo test` must not change this build.
     for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
         command.env_remove(name);
     }
-    // Nor what it says of its own package: build scripts that ask for it would be run again, and
-    // all that stands on them built again.
+    // Its package variables likewise: build scripts that depend on them would run again, with a
+    // rebuild of all dependants.
     for (name, _) in std::env::vars_os() {
         let of_package = |name: &str| OF_PACKAGE.iter().any(|prefix| name.starts_with(prefix));
         if name.to_str().is_some_and(of_package) {
@@ -29,15 +29,15 @@ fn cargo() -> Command {
     command
 }
 
-/// What is built for guests and tests, always together and as `make build` does: asked for others,
-/// cargo would choose other features for what they share, and build all of it once more.
+/// Packages built for guests and tests, always together, as in `make build`: for another selection
+/// cargo would unify features differently and rebuild the shared dependencies.
 const PACKAGES: [&str; 5] =
     ["causeway-daemon", "causeway-cli", "causeway-vm", "causeway-myriexpress", "causeway-fi"];
 
 /// Builds the guest's `/init` as a static program and returns its path.
 ///
 /// # Errors
-/// When the build fails, with the end of what it said.
+/// When the build fails, with the end of its output.
 pub fn guest_tool() -> Result<PathBuf> {
     let dir = place::cache()?.join("guest-build");
     process::output(
@@ -51,17 +51,17 @@ pub fn guest_tool() -> Result<PathBuf> {
     Ok(dir.join(STATIC_TARGET).join("release/causeway-guest"))
 }
 
-/// The daemon and the operator's tool: those in the folder that
-/// `CAUSEWAY_BIN_DIR` names, or a release build of this workspace.
+/// Returns the daemon and the operator's tool: from the folder in `CAUSEWAY_BIN_DIR`, or from a
+/// release build of this workspace.
 ///
 /// # Errors
-/// When they are not there, or the build fails.
+/// When a program is missing, or the build fails.
 pub fn daemon() -> Result<(PathBuf, PathBuf)> {
     let [daemon, cli] = built(["causewayd", "causeway"])?;
     Ok((daemon, cli))
 }
 
-/// What measures messages, with the library beside it; from where the daemon is.
+/// Returns the message benchmark, with the library beside it, from the daemon's folder.
 ///
 /// # Errors
 /// As [`daemon`].
@@ -71,7 +71,8 @@ pub fn message_tool() -> Result<PathBuf> {
     Ok(tool)
 }
 
-/// The provider of libfabric, by the name by which libfabric finds it; from where the daemon is.
+/// Returns the libfabric provider, under the name that libfabric searches for, from the daemon's
+/// folder.
 ///
 /// # Errors
 /// As [`daemon`].

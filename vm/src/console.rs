@@ -1,4 +1,4 @@
-//! The last lines of what a process prints, and the words that mean its end.
+//! The last output lines of a process, and detection of fatal messages.
 
 use crate::limits::{TAIL_LINE_BYTES, TAIL_LINES};
 use std::collections::VecDeque;
@@ -6,7 +6,7 @@ use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Words on a console after which a guest will not come back.
+/// Console messages after which a guest does not recover.
 const FATAL: [&str; 3] = ["Kernel panic", "KVM internal error", "failed to initialize kvm"];
 
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ struct State {
     fatal: Option<String>,
 }
 
-/// A bounded tail of one or several streams, filled by threads of its own.
+/// A bounded tail of several streams, filled by its own threads.
 #[derive(Debug, Clone, Default)]
 pub struct Console {
     state: Arc<Mutex<State>>,
@@ -28,7 +28,7 @@ impl Console {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a stream to its end.
+    /// Collects a stream to its end.
     pub fn follow(&self, mut stream: impl Read + Send + 'static) {
         let console = self.clone();
         thread::spawn(move || {
@@ -39,7 +39,7 @@ impl Console {
         });
     }
 
-    /// The last lines.
+    /// Returns the last lines.
     #[must_use]
     pub fn tail(&self) -> String {
         let state = self.state();
@@ -50,13 +50,13 @@ impl Console {
         lines.join("\n")
     }
 
-    /// Bytes seen so far.
+    /// Returns the number of bytes read so far.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.state().total_bytes
     }
 
-    /// The first line that meant the end, if one came.
+    /// Returns the first fatal line, if any.
     #[must_use]
     pub fn fatal(&self) -> Option<String> {
         self.state().fatal.clone()
@@ -89,7 +89,7 @@ impl State {
     }
 }
 
-/// Printable text: a guest's console may hold anything, and it ends up on a terminal.
+/// Returns printable text: a guest's console may contain any byte, and is printed on a terminal.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().filter(|c| !c.is_control() || *c == '\t').collect()
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_is_bounded_and_a_panic_is_noticed() {
+    fn console_tail_is_bounded_and_detects_a_panic() {
         let mut state = State::default();
         for i in 0..1000 {
             state.take(format!("line {i}\r\n").as_bytes());

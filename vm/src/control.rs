@@ -1,7 +1,7 @@
-//! The host's end of a guest's control channel.
+//! Host side of a guest's control channel.
 
 use causeway_guest_tool::limits::MAX_LINE_BYTES;
-use causeway_guest_tool::protocol::{Ask, Hello, Line, Ran, Request};
+use causeway_guest_tool::protocol::{CommandResult, Hello, Line, Operation, Request};
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,8 +12,8 @@ use std::thread;
 #[derive(Debug)]
 struct State {
     next_id: u64,
-    /// Askers that wait; dropped, and so woken, when the channel ends.
-    waiting: HashMap<u64, Sender<Ran>>,
+    /// Pending requests; dropped when the channel ends, which wakes their waiters.
+    waiting: HashMap<u64, Sender<CommandResult>>,
 }
 
 /// A channel to one guest's agent.
@@ -32,7 +32,7 @@ impl Control {
     /// Takes over the connection that QEMU made.
     ///
     /// # Errors
-    /// When its descriptor cannot be doubled.
+    /// When its descriptor cannot be duplicated.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         let reader = stream.try_clone()?;
         let state = Arc::new(Mutex::new(State { next_id: 1, waiting: HashMap::new() }));
@@ -45,17 +45,17 @@ impl Control {
         Ok(Self { stream, state, hellos: Mutex::new(hellos) })
     }
 
-    /// The next greeting of the agent, if one has come: one for each boot.
+    /// Returns the next greeting of the agent, if any: there is one for each boot.
     pub fn hello(&self) -> Option<Hello> {
         lock(&self.hellos).try_recv().ok()
     }
 
-    /// Sends a request; the reply arrives in the channel returned, which ends
-    /// without one when the guest does.
+    /// Sends a request. The returned channel yields the reply; it ends without a reply when the
+    /// guest ends.
     ///
     /// # Errors
     /// When the request cannot be written.
-    pub fn ask(&self, ask: Ask) -> io::Result<Receiver<Ran>> {
+    pub fn ask(&self, ask: Operation) -> io::Result<Receiver<CommandResult>> {
         let (answer, reply) = channel();
         let mut state = lock(&self.state);
         let id = state.next_id;
@@ -63,7 +63,7 @@ impl Control {
         state.waiting.insert(id, answer);
         let mut line = serde_json::to_vec(&Request { id, ask })?;
         line.push(b'\n');
-        // Under the lock: two requests must not mingle on the line.
+        // Written under the lock: two requests must not interleave on the line.
         let sent = (&self.stream).write_all(&line);
         if sent.is_err() {
             state.waiting.remove(&id);
@@ -80,11 +80,11 @@ fn read_lines(stream: UnixStream, state: &Mutex<State>, greet: &Sender<Hello>) {
         if !matches!(limited, Ok(1..)) {
             return;
         }
-        // Firmware may have written to the line before: find the object's begin.
+        // Firmware may have written to the line before: skip to the start of the object.
         let begin = bytes.iter().position(|&b| b == b'{').unwrap_or(0);
         match serde_json::from_slice(&bytes[begin..]) {
             Ok(Line::Hello(hello)) => {
-                // A fresh boot answers nothing that was asked before it.
+                // A new boot does not answer requests of the previous boot.
                 lock(state).waiting.clear();
                 let _ = greet.send(hello);
             }
@@ -103,13 +103,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_find_their_askers_and_an_end_wakes_the_rest() {
+    fn control_delivers_replies_and_wakes_waiters_at_the_end() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let control = Control::new(ours).unwrap();
-        let first = control.ask(Ask::Reboot).unwrap();
-        let second = control.ask(Ask::Reboot).unwrap();
-        let third = control.ask(Ask::Reboot).unwrap();
-        let ran = |code| Ran { code: Some(code), ..Ran::default() };
+        let first = control.ask(Operation::Reboot).unwrap();
+        let second = control.ask(Operation::Reboot).unwrap();
+        let third = control.ask(Operation::Reboot).unwrap();
+        let ran = |code| CommandResult { code: Some(code), ..CommandResult::default() };
         for (id, code) in [(2, 22), (1, 11)] {
             let mut line = serde_json::to_vec(&Line::Reply { id, ran: ran(code) }).unwrap();
             line.push(b'\n');

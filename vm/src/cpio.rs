@@ -28,7 +28,7 @@ impl Archive {
         self.entry(name, 0o020_600, &[], (major, minor));
     }
 
-    /// The finished archive.
+    /// Returns the finished archive.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[], (0, 0));
@@ -63,7 +63,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn entries_are_laid_out_as_newc_says() {
+    fn cpio_entries_have_the_newc_layout() {
         let mut archive = Archive::default();
         archive.file("init", b"abcde");
         let bytes = archive.finish();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_tool_reads_it() {
+    fn cpio_archive_is_readable_by_the_cpio_program() {
         let mut archive = Archive::default();
         archive.directory("bin");
         archive.file("bin/tool", b"content");

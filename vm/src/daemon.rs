@@ -1,4 +1,4 @@
-//! Runs `causewayd` for guests: unprivileged, in a run directory of its own.
+//! Runs `causewayd` for guests: unprivileged, in its own run directory.
 
 use crate::console::Console;
 use crate::error::{Error, Result};
@@ -14,13 +14,13 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Instant;
 
-pub use crate::setup::{Board, Member, Setup};
+pub use crate::setup::{Member, MxNic, Setup};
 
-/// User and group `nobody`: whom the daemon runs as when we are root.
+/// User and group `nobody`, used for the daemon when this process is root.
 pub(crate) const NOBODY: u32 = 65534;
 /// The holder's program.
 const HOLDER: &str = "causeway-holder";
-/// The CID by which guests call the host.
+/// The CID of the host.
 pub const HOST_CID: u32 = 2;
 
 /// A running causewayd.
@@ -35,16 +35,16 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon with two ports for each member and returns when all its
-    /// sockets exist. When we are root, it runs as nobody.
+    /// Starts a daemon with two ports for each member and returns when all its sockets exist. When
+    /// this process is root, the daemon runs as `nobody`.
     ///
     /// # Errors
-    /// When it cannot be built or started, or ends, or is not ready in time.
+    /// When the daemon cannot be built or started, exits, or is not ready in time.
     pub fn start(members: &[Member]) -> Result<Self> {
         Self::with(Setup::new(members))
     }
 
-    /// The same with all that `setup` says.
+    /// Starts a daemon with `setup`.
     ///
     /// # Errors
     /// As [`Daemon::start`].
@@ -54,10 +54,10 @@ impl Daemon {
         let config = dir.join("causeway.toml");
         write(&config, setup.configuration(dir.path()).as_bytes())?;
         let program = if rustix::process::geteuid().is_root() {
-            // Our build may lie in a home that nobody else can enter.
+            // The build may lie in a home directory that `nobody` cannot enter.
             let copy = dir.join("causewayd");
             fs::copy(&program, &copy).map_err(Error::io(format!("copy {}", program.display())))?;
-            // It looks for its holder beside itself.
+            // The daemon expects its holder in its own folder.
             let holder = program.with_file_name(HOLDER);
             fs::copy(&holder, dir.join(HOLDER))
                 .map_err(Error::io(format!("copy {}", holder.display())))?;
@@ -74,26 +74,26 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Kills it outright and starts another, which is ready when this returns.
+    /// Kills the daemon with SIGKILL and starts another, which is ready on return.
     ///
     /// # Errors
-    /// When the other does not get ready.
+    /// When the new daemon is not ready in time.
     pub fn replace(&mut self) -> Result<()> {
         self.kill();
         self.resume()
     }
 
-    /// Kills it outright.
+    /// Kills the daemon with SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill();
-        // Left behind, and no sign of the next one.
+        // A stale socket would be taken for the next daemon's.
         let _ = fs::remove_file(self.control_socket());
     }
 
-    /// Starts another in the place of one that was killed; it is ready when this returns.
+    /// Starts a daemon in place of a killed one; it is ready on return.
     ///
     /// # Errors
-    /// When it does not get ready.
+    /// When the daemon is not ready in time.
     pub fn resume(&mut self) -> Result<()> {
         self.process = launch(&self.program, &self.dir, &self.log, &self.setup)?;
         self.await_ready()
@@ -106,7 +106,8 @@ impl Daemon {
             let Some(missing) = missing else { return Ok(()) };
             self.check()?;
             if start.elapsed() > DAEMON_READY {
-                return Err(self.error(format!("{} never appeared", missing.display())));
+                return Err(self
+                    .error(format!("{} does not exist within the time limit", missing.display())));
             }
             thread::sleep(CHECK);
         }
@@ -115,15 +116,15 @@ impl Daemon {
     fn sockets(&self) -> Vec<PathBuf> {
         let of = |m: &Member| [self.net_socket(m), self.vsock_socket(m), self.host_socket(m)];
         let mut all: Vec<PathBuf> = self.setup.members.iter().flat_map(of).collect();
-        all.extend(self.setup.boards.iter().map(|board| self.board_socket(&board.name)));
+        all.extend(self.setup.nics.iter().map(|nic| self.nic_socket(&nic.name)));
         all.push(self.control_socket());
         all
     }
 
-    /// That it still runs.
+    /// Checks that the daemon runs.
     ///
     /// # Errors
-    /// When it has ended, with the end of its log.
+    /// When the daemon has exited, with the end of its log.
     pub fn check(&mut self) -> Result<()> {
         match self.process.ended() {
             Some(status) => {
@@ -134,7 +135,7 @@ impl Daemon {
         }
     }
 
-    /// The member of this name.
+    /// Returns the member of this name.
     ///
     /// # Errors
     /// When there is none.
@@ -143,7 +144,7 @@ impl Daemon {
         found.ok_or_else(|| self.error(format!("has no guest {name}")))
     }
 
-    /// The spec of a guest attached to a member's two ports.
+    /// Returns the spec of a guest attached to a member's two ports.
     #[must_use]
     pub fn guest(&self, member: &Member) -> GuestSpec {
         let nic = Nic {
@@ -158,71 +159,71 @@ impl Daemon {
     /// Runs the operator's tool against this daemon.
     ///
     /// # Errors
-    /// When it fails, with what it said.
+    /// When the tool fails, with its output.
     pub fn cli(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.cli);
         process::output(command.arg("--control").arg(self.control_socket()).args(arguments))
     }
 
-    /// Asks it to end and waits; none when it had to be killed.
+    /// Sends SIGTERM and waits; `None` when the daemon had to be killed.
     pub fn stop(&mut self) -> Option<ExitStatus> {
         self.process.stop(DAEMON_STOP)
     }
 
-    /// The end of its log.
+    /// Returns the end of the log.
     #[must_use]
     pub fn log(&self) -> String {
         self.log.tail()
     }
 
-    /// Its process id.
+    /// Returns the process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// The control socket.
+    /// Returns the control socket.
     #[must_use]
     pub fn control_socket(&self) -> PathBuf {
         self.dir.join("control.sock")
     }
 
-    /// The socket of a member's network port.
+    /// Returns the socket of a member's network port.
     #[must_use]
     pub fn net_socket(&self, member: &Member) -> PathBuf {
         self.dir.join(&format!("{}-net.sock", member.name))
     }
 
-    /// The socket of a member's vsock port.
+    /// Returns the socket of a member's vsock port.
     #[must_use]
     pub fn vsock_socket(&self, member: &Member) -> PathBuf {
         self.dir.join(&format!("{}-vsock.sock", member.name))
     }
 
-    /// The socket of a board: what `CAUSEWAY_MX` names.
+    /// Returns the socket of a NIC, the value of `CAUSEWAY_MX`.
     #[must_use]
-    pub fn board_socket(&self, board: &str) -> PathBuf {
-        self.dir.join(&format!("{board}.sock"))
+    pub fn nic_socket(&self, nic: &str) -> PathBuf {
+        self.dir.join(&format!("{nic}.sock"))
     }
 
-    /// The socket by which host processes call a member, and the stem of those
-    /// on which they answer its calls.
+    /// Returns the socket on which host processes connect to a member; it is also the prefix of the
+    /// sockets on which they accept its connections.
     #[must_use]
     pub fn host_socket(&self, member: &Member) -> PathBuf {
         self.dir.join(&format!("{}.vsock", member.name))
     }
 
-    /// Where a host process listens for a member's calls to `port`; see
+    /// Returns the socket on which a host process accepts a member's connections to `port`; see
     /// [`Daemon::open_to_daemon`].
     #[must_use]
     pub fn host_listener(&self, member: &Member, port: u32) -> PathBuf {
         self.dir.join(&format!("{}.vsock_{port}", member.name))
     }
 
-    /// Lets the daemon, another user, connect to a socket that we listen on.
+    /// Permits the daemon, another user, to connect to a socket of this process.
     ///
     /// # Errors
-    /// When its mode cannot be changed.
+    /// When the socket's mode cannot be changed.
     pub fn open_to_daemon(&self, socket: &Path) -> Result<()> {
         fs::set_permissions(socket, fs::Permissions::from_mode(0o666))
             .map_err(Error::io(format!("open {}", socket.display())))
@@ -237,7 +238,7 @@ impl Daemon {
 fn launch(program: &Path, dir: &RunDir, log: &Console, setup: &Setup) -> Result<Process> {
     let mut prefix = setup.namespace_of.map(bridge::enter).unwrap_or_default();
     if rustix::process::geteuid().is_root() {
-        let interfaces = setup.boards.iter().any(|board| board.interface.is_some());
+        let interfaces = setup.nics.iter().any(|nic| nic.interface.is_some());
         prefix.extend(as_nobody(interfaces));
     }
     let mut command = process::tied_within(&prefix, program);
@@ -253,7 +254,8 @@ fn launch(program: &Path, dir: &RunDir, log: &Console, setup: &Setup) -> Result<
     Ok(process)
 }
 
-/// As a user without any right but, where it is to use interfaces, the one to open raw sockets.
+/// Returns the prefix that runs a command as `nobody`, with CAP_NET_RAW only where it uses
+/// interfaces.
 fn as_nobody(interfaces: bool) -> Vec<String> {
     let id = NOBODY.to_string();
     let kept = if interfaces { "-all,+net_raw" } else { "-all" };

@@ -1,27 +1,27 @@
-//! What can go wrong around a guest, with the culprit and what it said.
+//! Errors of the guest harness, with the failing component and its output.
 
 use std::io;
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why something about a guest did not work.
+/// An error of the guest harness.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program or package is not there.
+    /// A program or package is not installed.
     #[error("{what}; {remedy}")]
     Missing {
-        /// What is missing.
+        /// The missing program or package.
         what: String,
-        /// How to get it.
+        /// Its installation.
         remedy: String,
     },
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried, on what.
+        /// The operation and its object.
         what: String,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
     /// A host command failed.
@@ -29,37 +29,37 @@ pub enum Error {
     Command {
         /// The command line.
         command: String,
-        /// The end of what it printed.
+        /// The end of its output.
         said: String,
     },
-    /// A guest did not do what it should.
+    /// A guest failed.
     #[error("guest {guest}: {what}\n--- console of {guest} ---\n{console}")]
     Guest {
         /// The guest's name.
         guest: String,
-        /// What happened.
+        /// The failure.
         what: String,
         /// The last lines of its console.
         console: String,
     },
-    /// The daemon did not do what it should.
+    /// The daemon failed.
     #[error("causewayd: {what}\n--- log of causewayd ---\n{log}")]
     Daemon {
-        /// What happened.
+        /// The failure.
         what: String,
         /// The last lines of its log.
         log: String,
     },
-    /// An exchange failed, or its content changed on the way.
+    /// An exchange failed, or its content changed in transit.
     #[error("{what}")]
     Traffic {
-        /// Which exchange, and how.
+        /// The exchange and its failure.
         what: String,
     },
 }
 
 impl Error {
-    /// For `map_err`: the operating system's reason, with what was tried.
+    /// Returns a function for `map_err` that adds the operation to the operating system's error.
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

@@ -8,7 +8,7 @@ use crate::machine::{Channel, Machine};
 use crate::process::Process;
 use crate::rundir::RunDir;
 use crate::spec::{GuestSpec, Nic};
-use causeway_guest_tool::protocol::{Ask, Hello, Ran};
+use causeway_guest_tool::protocol::{CommandResult, Hello, Operation};
 use serde::de::DeserializeOwned;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -51,10 +51,10 @@ impl Guest {
         Ok(Self { spec, process, console, listener, control, hello: None, _dir: dir })
     }
 
-    /// Boots all of them side by side and returns when all are up.
+    /// Boots all guests concurrently and returns when all are up.
     ///
     /// # Errors
-    /// The first guest that did not come up; the others are killed.
+    /// The first guest that failed to boot; the others are killed.
     pub fn boot_all(machine: &Machine, specs: Vec<GuestSpec>) -> Result<Vec<Self>> {
         let starts = specs.into_iter().map(|spec| Self::start(machine, spec));
         let mut guests = starts.collect::<Result<Vec<_>>>()?;
@@ -64,11 +64,11 @@ impl Guest {
         Ok(guests)
     }
 
-    /// Waits until the agent greets, then configures the network devices.
+    /// Waits for the agent's greeting, then configures the network devices.
     ///
     /// # Errors
-    /// When the guest ended, panicked, was not up in time, or lacks something;
-    /// with its console's last lines.
+    /// When the guest ended, panicked, was not up in time, or lacks a feature; with its console's
+    /// last lines.
     pub fn await_ready(&mut self, limit: Duration) -> Result<()> {
         let start = Instant::now();
         while !self.poll_ready()? {
@@ -78,7 +78,7 @@ impl Guest {
             thread::sleep(CHECK);
         }
         if let Some(trouble) = self.hello.as_ref().and_then(|h| h.troubles.first()) {
-            return Err(self.error(format!("came up with trouble: {trouble}")));
+            return Err(self.error(format!("booted with an error: {trouble}")));
         }
         for nic in self.spec.nics.clone() {
             self.configure(&nic)?;
@@ -86,7 +86,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Whether the agent has greeted.
+    /// Returns whether the agent has greeted.
     ///
     /// # Errors
     /// When the guest has ended or panicked.
@@ -109,7 +109,7 @@ impl Guest {
 
     fn check_alive(&mut self) -> Result<()> {
         if let Some(status) = self.process.ended() {
-            // Let the console's threads read what is left in the pipes.
+            // The console's threads read the rest of the pipes.
             thread::sleep(Duration::from_millis(50));
             return Err(self.error(format!("its process ended: {status}")));
         }
@@ -122,8 +122,8 @@ impl Guest {
         }
     }
 
-    /// Gives a device its address, and nothing else: the MTU is what the guest was told by the
-    /// device (VIRTIO_NET_F_MTU), or this fails.
+    /// Sets the address of a device, not its MTU: the guest must have taken the MTU from the device
+    /// (VIRTIO_NET_F_MTU), or this fails.
     fn configure(&self, nic: &Nic) -> Result<()> {
         let script = format!(
             "ip link set lo up; for d in /sys/class/net/*; do \
@@ -137,21 +137,26 @@ impl Guest {
         if ran.code == Some(0) {
             return Ok(());
         }
-        Err(self.error(format!("configure {} as {}: {}", nic.mac, nic.address, complaint(&ran))))
+        Err(self.error(format!(
+            "configure {} as {}: {}",
+            nic.mac,
+            nic.address,
+            failure_reason(&ran)
+        )))
     }
 
     /// Runs a command in the guest, killed there after `limit`.
     ///
     /// # Errors
     /// When the guest ends, panics or does not answer; not when the command fails.
-    pub fn run(&self, argv: &[&str], limit: Duration) -> Result<Ran> {
+    pub fn run(&self, argv: &[&str], limit: Duration) -> Result<CommandResult> {
         let control =
             self.control.as_ref().ok_or_else(|| self.error("not connected yet".to_string()))?;
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
         let what = argv.join(" ");
         let reply = control
-            .ask(Ask::Run { argv, limit_ms })
+            .ask(Operation::Run { argv, limit_ms })
             .map_err(|e| self.error(format!("ask for `{what}`: {e}")))?;
         let start = Instant::now();
         loop {
@@ -171,65 +176,67 @@ impl Guest {
         }
     }
 
-    /// Runs a command that prints one JSON object, and reads that.
+    /// Runs a command that prints one JSON object, and parses the object.
     ///
     /// # Errors
-    /// As [`Guest::run`], and when the command fails or prints something else.
+    /// As [`Guest::run`], and when the command fails or prints anything else.
     pub fn run_json<T: DeserializeOwned>(&self, argv: &[&str], limit: Duration) -> Result<T> {
         let ran = self.run(argv, limit)?;
         let failed = |why: String| Error::Traffic {
             what: format!("guest {}: `{}`: {why}", self.spec.name, argv.join(" ")),
         };
         if ran.code != Some(0) {
-            return Err(failed(complaint(&ran)));
+            return Err(failed(failure_reason(&ran)));
         }
         serde_json::from_str(&ran.stdout)
             .map_err(|e| failed(format!("printed '{}': {e}", ran.stdout.trim())))
     }
 
-    /// Restarts the guest's kernel in the same process and waits until it is up again. Its
-    /// spec must allow it.
+    /// Restarts the guest's kernel in the same process and waits until it is up again. The spec
+    /// must permit it.
     ///
     /// # Errors
     /// As [`Guest::await_ready`].
     pub fn restart(&mut self, limit: Duration) -> Result<()> {
         self.hello = None;
         if let Some(control) = &self.control {
-            control.ask(Ask::Reboot).map_err(|e| self.error(format!("ask to restart: {e}")))?;
+            control
+                .ask(Operation::Reboot)
+                .map_err(|e| self.error(format!("ask to restart: {e}")))?;
         }
         self.await_ready(limit)
     }
 
-    /// Kills its process at once, as a crash would.
+    /// Kills its process with SIGKILL, like a crash.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// The id of its process.
+    /// Returns the process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Its name.
+    /// Returns the guest's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// Its spec.
+    /// Returns the guest's spec.
     #[must_use]
     pub fn spec(&self) -> &GuestSpec {
         &self.spec
     }
 
-    /// What it printed.
+    /// Returns the guest's console.
     #[must_use]
     pub fn console(&self) -> &Console {
         &self.console
     }
 
-    /// The agent's greeting, when up.
+    /// Returns the agent's greeting, if the guest is up.
     #[must_use]
     pub fn hello(&self) -> Option<&Hello> {
         self.hello.as_ref()
@@ -245,12 +252,12 @@ fn control(stream: UnixStream) -> Result<Control> {
     taken.map_err(Error::io("take over a guest's control channel"))
 }
 
-/// Why a command failed, in a line.
-fn complaint(ran: &Ran) -> String {
+/// Returns the reason of a command's failure, on a single line.
+fn failure_reason(ran: &CommandResult) -> String {
     let said = if ran.stderr.trim().is_empty() { &ran.stdout } else { &ran.stderr };
     match (ran.timed_out, ran.code) {
-        (true, _) => format!("took too long: {}", said.trim()),
+        (true, _) => format!("exceeded its time limit: {}", said.trim()),
         (false, Some(code)) => format!("exit code {code}: {}", said.trim()),
-        (false, None) => format!("did not run to its end: {}", said.trim()),
+        (false, None) => format!("did not start, or was killed by a signal: {}", said.trim()),
     }
 }

@@ -1,4 +1,4 @@
-//! What guests boot: the kernel and an initramfs with our agent as `/init`.
+//! The boot image of guests: the kernel, and an initramfs with the agent as `/init`.
 
 use crate::cpio::Archive;
 use crate::error::{Error, Result};
@@ -8,12 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Which kernel.
+/// Kind of kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     /// The stock cloud kernel, for virtual machines.
     Cloud,
-    /// The kernel built as a program: user-mode Linux.
+    /// The kernel built as a host program: user-mode Linux.
     UserMode,
 }
 
@@ -27,8 +27,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// The image of this workspace; fetched and built where it is missing or
-    /// older than its parts.
+    /// Returns the image of this workspace; fetches and builds it where it is missing or older than
+    /// its parts.
     ///
     /// # Errors
     /// When a part cannot be fetched, built or written.
@@ -53,14 +53,14 @@ impl Image {
     }
 }
 
-/// Whether `made` is missing or older than any of `parts`.
+/// Returns whether `made` is missing or older than any of `parts`.
 fn older(made: &Path, parts: &[&Path]) -> bool {
     let time = |p: &Path| fs::metadata(p).and_then(|m| m.modified()).ok();
     let Some(made) = time(made) else { return true };
     parts.iter().any(|p| time(p).is_none_or(|t| t > made))
 }
 
-/// Debian's busybox-static, wherever this release puts it.
+/// Returns the path of Debian's busybox-static, which differs between releases.
 ///
 /// # Errors
 /// When it is not installed.
@@ -75,7 +75,7 @@ pub fn busybox() -> Result<PathBuf> {
         })
 }
 
-/// A program with no interpreter named in it runs without libraries.
+/// Returns whether a program is static: it names no interpreter.
 fn is_static(path: &Path) -> bool {
     let name = b"ld-linux-x86-64";
     fs::read(path).is_ok_and(|b| {

@@ -7,16 +7,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The package whose newest version names the kernel.
+/// The package that depends on the newest kernel.
 const META_PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// The package of the kernel that runs as a process.
+/// The package of user-mode Linux.
 const USER_MODE_PACKAGE: &str = "user-mode-linux";
 
 /// An unpacked kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    /// Its release, as `uname -r` says it.
+    /// Its release, as in `uname -r`.
     pub release: String,
     /// The bootable image; the program itself for user-mode Linux.
     pub image: PathBuf,
@@ -24,9 +24,9 @@ pub struct Kernel {
     pub modules: PathBuf,
 }
 
-/// The kernel in the cache, fetched first when there is none.
+/// Returns the kernel in the cache, after a download when there is none.
 ///
-/// The cached one stays in use until the cache is emptied: a run is repeatable.
+/// The cached kernel stays in use until the cache is emptied, so that runs are repeatable.
 ///
 /// # Errors
 /// When the package cannot be found, downloaded or unpacked.
@@ -53,12 +53,12 @@ pub fn fetch(flavour: Flavour) -> Result<Kernel> {
     let _ = fs::remove_dir_all(&dir);
     fs::rename(&new, &dir).map_err(Error::io(format!("rename {}", new.display())))?;
     find(&dir).ok_or_else(|| Error::Missing {
-        what: format!("{package} holds no kernel with modules beside it"),
-        remedy: format!("look into {}", dir.display()),
+        what: format!("{package} contains no kernel with modules"),
+        remedy: format!("examine {}", dir.display()),
     })
 }
 
-/// The versioned package that the meta-package depends on.
+/// Returns the versioned package that the meta-package depends on.
 fn newest() -> Result<String> {
     let depends = process::output(Command::new("apt-cache").args(["depends", META_PACKAGE]))
         .unwrap_or_default();
@@ -95,7 +95,7 @@ fn find_cloud(dir: &Path) -> Option<Kernel> {
         let Some(release) = name.to_str().and_then(|n| n.strip_prefix("vmlinuz-")) else {
             continue;
         };
-        // A merged /usr puts the modules under usr/lib.
+        // With a merged /usr the modules are under usr/lib.
         for base in ["lib/modules", "usr/lib/modules"] {
             let modules = dir.join(base).join(release);
             if modules.is_dir() {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_versioned_package_is_picked() {
+    fn kernel_selects_the_versioned_package() {
         let text = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
         assert_eq!(parse_depends(text).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
         assert_eq!(parse_depends("x\n  Depends: other\n"), None);

@@ -1,4 +1,4 @@
-//! A daemon's private key, made by the operator's tool.
+//! A daemon's private key, created by the operator's tool.
 
 use crate::daemon::NOBODY;
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use std::os::unix::fs::chown;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A key in a file that the daemon may read; gone when dropped.
+/// A key in a file that the daemon may read; removed when dropped.
 #[derive(Debug)]
 pub struct Key {
     dir: RunDir,
@@ -16,7 +16,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Makes one.
+    /// Creates a key.
     ///
     /// # Errors
     /// When the tool cannot be built, or fails.
@@ -34,13 +34,13 @@ impl Key {
         Ok(Self { dir, public })
     }
 
-    /// The file of the private key.
+    /// Returns the file of the private key.
     #[must_use]
     pub fn file(&self) -> PathBuf {
         self.dir.join("key")
     }
 
-    /// The public key.
+    /// Returns the public key.
     #[must_use]
     pub fn public(&self) -> &str {
         &self.public

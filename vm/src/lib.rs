@@ -1,10 +1,12 @@
 //! Boots real Linux guests: a stock Debian kernel, a small initramfs, QEMU.
 //!
-//! A [`Guest`] is a running guest that takes commands from the host; it is
-//! killed and its files are removed when it is dropped, when the process is
-//! interrupted ([`rundir::clean_on_signals`]), and by the kernel when the
-//! process dies in any other way ([`process`]). [`Machine`] is what guests run on
-//! and boot, [`Daemon`] runs `causewayd` for them, [`Bridge`] is the path to compare with.
+//! A [`Guest`] is a running guest that takes commands from the host. It is killed and its files are
+//! removed when it is dropped, when the process is interrupted ([`rundir::clean_on_signals`]), and
+//! by the kernel when the process ends in any other way ([`process`]). [`Machine`] is the engine
+//! and the boot image of guests, [`Daemon`] runs `causewayd` for them, and [`Bridge`] is the
+//! reference path of comparisons.
+//!
+//! The crate serves tests and the demo; no production program depends on it.
 
 pub mod accel;
 pub mod bridge;

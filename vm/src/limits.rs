@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-/// How long a guest may take to boot, emulated and with other guests beside it.
+/// Time limit of a guest's boot, under emulation and with other guests running.
 pub const BOOT: Duration = Duration::from_secs(120);
-/// How long the try of KVM may take in all.
+/// Time limit of the KVM trial.
 pub const KVM_TRY: Duration = Duration::from_secs(15);
-/// A kernel that KVM can run prints its first line well within this time.
+/// Time limit for the first console line of a kernel under KVM.
 pub const KVM_FIRST_LINE: Duration = Duration::from_secs(5);
-/// How long causewayd may take until all its sockets exist.
+/// Time limit until all sockets of causewayd exist.
 pub const DAEMON_READY: Duration = Duration::from_secs(15);
-/// How long causewayd may take to end when asked.
+/// Time limit of causewayd's shutdown.
 pub const DAEMON_STOP: Duration = Duration::from_secs(5);
-/// How long a network namespace may take to be there, or to be gone.
+/// Time limit of a network namespace's creation or removal.
 pub const NAMESPACE_READY: Duration = Duration::from_secs(10);
-/// How long beyond its own time limit the reply to a command may take.
+/// Time allowed for the reply to a command beyond the command's own limit.
 pub const REPLY_SLACK: Duration = Duration::from_secs(20);
-/// How often waiting code looks again.
+/// Polling interval of waits.
 pub const CHECK: Duration = Duration::from_millis(10);
-/// Lines kept of a console or log, for errors.
+/// Lines of a console or log kept for errors.
 pub const TAIL_LINES: usize = 60;
 /// Longest console line kept, in bytes.
 pub const TAIL_LINE_BYTES: usize = 512;
-/// Memory of a guest, in MiB, unless its spec says otherwise.
+/// Default memory of a guest, in MiB.
 pub const GUEST_MIB: u32 = 192;

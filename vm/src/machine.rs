@@ -1,4 +1,4 @@
-//! What runs guests: QEMU under one of its accelerators, or user-mode Linux.
+//! Engines that run guests: QEMU under one of its accelerators, or user-mode Linux.
 
 use crate::accel::Accelerator;
 use crate::error::{Error, Result};
@@ -12,39 +12,38 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What runs a guest's kernel.
+/// Execution engine of a guest's kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Engine {
     /// A virtual machine.
     Qemu(Qemu, Accelerator),
-    /// The kernel as a process of the host: not a virtual machine, not isolated.
+    /// The kernel as a host process: not a virtual machine, not isolated.
     UserMode,
 }
 
-/// An engine and what it boots.
+/// An engine and its boot image.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// What runs guests.
+    /// The execution engine.
     pub engine: Engine,
-    /// What they boot.
+    /// The boot image.
     pub image: Image,
 }
 
-/// How the control channel of a starting guest comes about.
+/// Control channel of a starting guest.
 #[derive(Debug)]
 pub(crate) enum Channel {
-    /// The engine will connect here.
+    /// The engine will connect to this listener.
     Awaited(UnixListener),
-    /// It was handed over.
+    /// The engine inherited the other end.
     Open(UnixStream),
 }
 
 impl Machine {
-    /// The system's QEMU with the best accelerator that works here, and the
-    /// stock cloud kernel.
+    /// Returns the system's QEMU with the best available accelerator and the stock cloud kernel.
     ///
     /// # Errors
-    /// When QEMU or a part of the image cannot be had.
+    /// When QEMU or a part of the image is not available.
     pub fn qemu() -> Result<Self> {
         let qemu = Qemu::find()?;
         let image = Image::prepare(Flavour::Cloud)?;
@@ -52,15 +51,15 @@ impl Machine {
         Ok(Self { engine: Engine::Qemu(qemu, accel), image })
     }
 
-    /// Debian's user-mode Linux.
+    /// Returns Debian's user-mode Linux.
     ///
     /// # Errors
-    /// When it or a part of the image cannot be had.
+    /// When it or a part of the image is not available.
     pub fn user_mode() -> Result<Self> {
         Ok(Self { engine: Engine::UserMode, image: Image::prepare(Flavour::UserMode)? })
     }
 
-    /// What runs the guests, for people.
+    /// Returns a description of the engine for display.
     #[must_use]
     pub fn describe(&self) -> String {
         match &self.engine {
@@ -69,7 +68,7 @@ impl Machine {
         }
     }
 
-    /// The same in one word: `kvm`, `tcg` or `uml`.
+    /// Returns the engine's short name: `kvm`, `tcg` or `uml`.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match &self.engine {
@@ -78,8 +77,8 @@ impl Machine {
         }
     }
 
-    /// The command that starts a guest; its console is on the streams that are
-    /// piped to us.
+    /// Returns the command that starts a guest; its console is on the streams piped to this
+    /// process.
     pub(crate) fn launch(&self, spec: &GuestSpec, dir: &RunDir) -> Result<(Command, Channel)> {
         match &self.engine {
             Engine::Qemu(qemu, accel) => {

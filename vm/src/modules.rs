@@ -1,7 +1,7 @@
-//! Which kernel modules a guest needs, and in what order they load.
+//! Selection and load order of a guest's kernel modules.
 //!
-//! An unpacked package has no `modules.dep` (its installation would make it),
-//! but each module names what it needs in its `.modinfo` section.
+//! An unpacked package has no `modules.dep` (its installation would create it), but each module
+//! lists its dependencies in its `.modinfo` section.
 
 use crate::error::{Error, Result};
 use crate::process;
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What guests use; what these need comes along.
+/// Modules used by guests; their dependencies are added.
 pub const WANTED: [&str; 4] =
     ["virtio_pci", "virtio_net", "vmw_vsock_virtio_transport", "vsock_loopback"];
 
@@ -19,12 +19,12 @@ pub const WANTED: [&str; 4] =
 pub struct Module {
     /// Its name, with `_` for `-`.
     pub name: String,
-    /// The uncompressed file.
+    /// The uncompressed module.
     pub content: Vec<u8>,
 }
 
-/// Reads `wanted` and all they need, each after what it needs. A module that
-/// the kernel lacks as a file is taken to be built in.
+/// Reads `wanted` and all dependencies, each after its own dependencies. A module without a file is
+/// assumed to be built in.
 ///
 /// # Errors
 /// When a module cannot be read or uncompressed.
@@ -85,15 +85,15 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     if done.status.success() && !done.stdout.is_empty() {
         return Ok(done.stdout);
     }
-    // Run once more for the words of its complaint.
+    // Run again for its error message.
     process::output(Command::new(tool).arg("-t").arg(path))?;
     Err(Error::Missing {
-        what: format!("{} uncompressed to nothing", path.display()),
+        what: format!("{} is empty after decompression", path.display()),
         remedy: "remove the kernel from the cache and fetch it again".into(),
     })
 }
 
-/// The names after `depends=` in a module's `.modinfo`.
+/// Returns the names after `depends=` in a module's `.modinfo`.
 fn depends(content: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = content.windows(KEY.len()).position(|w| w == KEY) else {
@@ -110,7 +110,7 @@ mod tests {
     use crate::rundir::RunDir;
 
     #[test]
-    fn dependencies_come_before_their_users() {
+    fn modules_load_after_their_dependencies() {
         let dir = RunDir::new().unwrap();
         fs::create_dir_all(dir.join("kernel/net")).unwrap();
         for (file, needs) in [

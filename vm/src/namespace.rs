@@ -1,9 +1,9 @@
-//! Network namespaces: hosts of their own as far as networks go, and the cables between them.
+//! Network namespaces, which stand for hosts, and the veth pairs between them.
 //!
-//! Each belongs to a process that this one holds, and has no name that could be left behind: when
-//! the holder ends, and it ends with this process however that ends, the kernel takes the
-//! namespace away, and all devices in it. Root makes them outright; others make them inside a user
-//! namespace, where the host allows that.
+//! Each namespace belongs to a holder process that this process controls, and has no name that
+//! could be left behind. The holder ends with this process in every case; the kernel then removes
+//! the namespace with all its devices. Root creates namespaces directly; other users create them
+//! inside a user namespace, where the host permits that.
 
 use crate::bridge;
 use crate::console::Console;
@@ -15,20 +15,20 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
-/// What a holder prints when its namespace is there.
+/// Line that a holder prints when its namespace exists.
 const READY: &str = "namespace is there";
 
-/// A network namespace; gone with its devices when dropped.
+/// A network namespace; removed with its devices when dropped.
 #[derive(Debug)]
 pub struct Namespace {
     holder: Process,
 }
 
 impl Namespace {
-    /// A new one, with nothing in it but its loopback device.
+    /// Creates a namespace with only a loopback device.
     ///
     /// # Errors
-    /// When this process may not make one, with the reason.
+    /// When this process may not create one, with the reason.
     pub fn new() -> Result<Self> {
         let mut prefix = vec!["unshare", "--net"];
         if !rustix::process::geteuid().is_root() {
@@ -37,7 +37,7 @@ impl Namespace {
         Self::held(prefix.into_iter().map(String::from).collect())
     }
 
-    /// Another one of the same owner: cables between the two are possible.
+    /// Creates another namespace with the same owner: veth pairs between the two are possible.
     ///
     /// # Errors
     /// As [`Namespace::new`].
@@ -69,7 +69,7 @@ impl Namespace {
             if holder.ended().is_some() || start.elapsed() > NAMESPACE_READY {
                 thread::sleep(5 * CHECK);
                 return Err(Error::Missing {
-                    what: format!("no network namespace here: {}", said.tail()),
+                    what: format!("cannot create a network namespace: {}", said.tail()),
                     remedy: "run as root, or where user namespaces are allowed".into(),
                 });
             }
@@ -78,22 +78,22 @@ impl Namespace {
         Ok(Self { holder })
     }
 
-    /// The process whose namespace it is; see [`crate::daemon::Setup::namespace_of`].
+    /// Returns the holder process; see [`crate::daemon::Setup::namespace_of`].
     #[must_use]
     pub fn holder(&self) -> u32 {
         self.holder.id()
     }
 
-    /// A command in it, whose process dies with ours.
+    /// Returns a command in the namespace, whose process dies with this process.
     #[must_use]
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         bridge::inside(self.holder(), program.as_ref())
     }
 
-    /// Runs `ip` in it, with blanks between its arguments; what it printed.
+    /// Runs `ip` in the namespace with blank-separated arguments; returns its output.
     ///
     /// # Errors
-    /// When it fails, with what it said.
+    /// When `ip` fails, with its output.
     pub fn ip(&self, arguments: &str) -> Result<String> {
         process::output(self.command("ip").args(arguments.split_whitespace()))
     }
@@ -106,7 +106,7 @@ impl Namespace {
         lines.iter().try_for_each(|line| self.ip(line).map(drop))
     }
 
-    /// A cable to another namespace: a device of name `device` at both ends, up.
+    /// Creates a veth pair to another namespace: a device `device` at both ends, up.
     ///
     /// # Errors
     /// When the kernel refuses it.
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_namespaces_are_joined_and_go_without_a_trace() {
+    fn namespaces_connect_and_are_removed_with_their_devices() {
         let one = match Namespace::new() {
             Ok(one) => one,
             Err(why) => {
@@ -145,10 +145,13 @@ mod tests {
         let why = one.ip("link show cable1").unwrap_err().to_string();
         assert!(why.contains("cable1"), "{why}");
         drop(two);
-        // The other end went with its namespace, once the kernel came to it.
+        // The kernel removes the other end with its namespace, asynchronously.
         let start = Instant::now();
         while one.ip("link show cable0").is_ok() {
-            assert!(start.elapsed() < NAMESPACE_READY, "a cable outlived its end");
+            assert!(
+                start.elapsed() < NAMESPACE_READY,
+                "a veth device outlived its peer's namespace"
+            );
             thread::sleep(CHECK);
         }
     }

@@ -1,17 +1,17 @@
-//! Where things lie: the workspace, the build's target directory, our cache.
+//! Paths: the workspace, the build's target directory, the cache.
 
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-/// The root of the workspace this crate was built from.
+/// Returns the root of the workspace of this crate.
 #[must_use]
 pub fn workspace() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     here.parent().map_or(here.clone(), PathBuf::from)
 }
 
-/// Cargo's target directory.
+/// Returns cargo's target directory.
 #[must_use]
 pub fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
@@ -20,7 +20,7 @@ pub fn target() -> PathBuf {
     }
 }
 
-/// Our folder of downloaded and built things, created when missing.
+/// Returns the folder of downloaded and built files, created when missing.
 ///
 /// # Errors
 /// When it cannot be created.
@@ -30,17 +30,17 @@ pub fn cache() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Holds a lock on the cache, across processes, until dropped: tests run
-/// in several processes, and one of them fills the cache for all.
+/// A lock on the cache, across processes, held until dropped: tests run in several processes, and
+/// one process fills the cache for all.
 #[derive(Debug)]
 pub struct CacheLock {
     _file: File,
 }
 
-/// Takes the lock named `name`, waiting for its holder.
+/// Takes the lock named `name`; blocks while it is held.
 ///
 /// # Errors
-/// When the lock file cannot be made or locked.
+/// When the lock file cannot be created or locked.
 pub fn lock(name: &str) -> Result<CacheLock> {
     let path = cache()?.join(format!("{name}.lock"));
     let what = format!("lock {}", path.display());

@@ -1,10 +1,9 @@
-//! Child processes that cannot outlive this one.
+//! Child processes that cannot outlive this process.
 //!
-//! Each is started through `setpriv --pdeathsig KILL`: when this process dies,
-//! however it dies, the kernel kills them. The kernel takes the death of the
-//! *thread* that started a child for the parent's, so that one thread that
-//! lives as long as the process starts them all. They get process groups of
-//! their own: an interrupt from the terminal reaches only us, and we clean up.
+//! Each child starts through `setpriv --pdeathsig KILL`: the kernel kills it when this process
+//! dies. For the kernel, the parent is the *thread* that started the child; a single thread with
+//! the lifetime of the process therefore starts all children. Children have their own process
+//! groups: an interrupt from the terminal reaches only this process, which cleans up.
 
 use crate::error::{Error, Result};
 use std::ffi::OsStr;
@@ -32,13 +31,13 @@ fn spawner() -> Sender<Order> {
     sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// A command whose process dies with ours.
+/// Returns a command whose process dies with this process.
 pub fn tied(program: impl AsRef<OsStr>) -> Command {
     tied_within(&[], program)
 }
 
-/// The same behind a `prefix` that changes namespaces or users and then runs
-/// the rest: such a change undoes the tie, so that the tie comes after it.
+/// As [`tied`], behind a `prefix` that changes namespaces or users and then executes the rest. Such
+/// a change clears the parent-death signal, which is therefore set after it.
 pub fn tied_within(prefix: &[String], program: impl AsRef<OsStr>) -> Command {
     let tie = ["setpriv", "--pdeathsig", "KILL", "--"].map(String::from);
     let mut words = prefix.iter().chain(&tie);
@@ -61,7 +60,7 @@ impl Process {
     /// The system's reason, with the command's name.
     pub fn start(name: &str, command: Command) -> Result<Self> {
         let (answer, started) = channel();
-        let gone = || io::Error::other("the thread that starts processes is gone");
+        let gone = || io::Error::other("the thread that starts processes has ended");
         let child = spawner()
             .send((command, answer))
             .map_err(|_| gone())
@@ -75,18 +74,18 @@ impl Process {
         &mut self.child
     }
 
-    /// Process id.
+    /// Returns the process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it did.
+    /// Returns the exit status if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Asks it to end, and waits; what has not ended by then is killed.
+    /// Sends SIGTERM and waits; kills the process after `limit`.
     pub fn stop(&mut self, limit: Duration) -> Option<ExitStatus> {
         if self.ended().is_none() {
             let pid = rustix::process::Pid::from_child(&self.child);
@@ -103,7 +102,7 @@ impl Process {
         None
     }
 
-    /// Kills it now, and the helpers it started in its process group.
+    /// Kills the process and its process group.
     pub fn kill(&mut self) {
         if self.ended().is_none() {
             let group = rustix::process::Pid::from_child(&self.child);
@@ -124,10 +123,10 @@ impl Drop for Process {
     }
 }
 
-/// Runs a host command to its end and returns what it printed.
+/// Runs a host command to its end and returns its output.
 ///
 /// # Errors
-/// When it cannot start or fails, with the end of what it said.
+/// When it cannot start or fails, with the end of its output.
 pub fn output(command: &mut Command) -> Result<String> {
     let line = describe(command);
     let done = command.stdin(Stdio::null()).output().map_err(Error::io(format!("run `{line}`")))?;
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_outlives_the_thread_that_asked_for_it_but_not_its_handle() {
+    fn process_outlives_the_requesting_thread_but_not_its_handle() {
         let mut sleep = tied("sleep");
         sleep.arg("600");
         let process =
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_command_tells_what_it_said() {
+    fn process_failure_contains_the_output() {
         let why = output(Command::new("sh").args(["-c", "echo reason >&2; exit 7"])).unwrap_err();
         assert!(why.to_string().contains("reason"), "{why}");
     }

@@ -1,4 +1,4 @@
-//! QEMU: which one is there, and the command line that makes a guest.
+//! QEMU: detection of the installed version, and the command line of a guest.
 
 use crate::accel::Accelerator;
 use crate::error::{Error, Result};
@@ -21,10 +21,10 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// The program that `CAUSEWAY_QEMU` names, or the system's.
+    /// Returns the program that `CAUSEWAY_QEMU` names, or the system's QEMU.
     ///
     /// # Errors
-    /// When it is not there or does not tell its version.
+    /// When it is missing or its version cannot be read.
     pub fn find() -> Result<Self> {
         let program = std::env::var_os("CAUSEWAY_QEMU")
             .map_or_else(|| PathBuf::from("qemu-system-x86_64"), PathBuf::from);
@@ -35,18 +35,18 @@ impl Qemu {
         };
         let said = said.map_err(|e| missing(e.to_string()))?;
         let (version, version_text) = parse_version(&said)
-            .ok_or_else(|| missing(format!("'{}' names no version", said.trim())))?;
+            .ok_or_else(|| missing(format!("its version is not in '{}'", said.trim())))?;
         Ok(Self { program, version, version_text })
     }
 
-    /// Without this, QEMU 7.2 with emulation crashes when a vhost-user network
-    /// device sets up its interrupt vectors.
+    /// Returns whether network devices must have no MSI-X vectors: QEMU 7.2 with emulation crashes
+    /// when a vhost-user network device sets up its vectors.
     fn net_without_vectors(&self, accel: Accelerator) -> bool {
         accel == Accelerator::Tcg && self.version < (10, 0)
     }
 
-    /// The arguments that boot `spec`. The console is on standard output; the
-    /// agent's channel connects to the listening socket `control`.
+    /// Returns the arguments that boot `spec`. The console is on standard output; the agent's
+    /// channel connects to the listening socket `control`.
     #[must_use]
     pub fn arguments(
         &self,
@@ -64,12 +64,13 @@ impl Qemu {
         line.add("-accel", accel.option());
         line.add("-cpu", if accel == Accelerator::Kvm { "host" } else { "max" });
         line.add("-smp", "1");
-        // QEMU before 9.0 loses writes of an emulated processor when it migrates memory of a length
-        // that its log counts in whole words; the other way to count is right.
+        // QEMU before 9.0 loses writes of an emulated processor during migration if the memory
+        // length is a multiple of its log's word size; other lengths use another code path, which
+        // is correct.
         let odd = spec.monitor.is_some() || spec.incoming.is_some();
         let memory = format!("{}K", spec.memory_mib * 1024 + if odd { 8 } else { 0 });
         line.add("-m", &memory);
-        // Shared memory behind a descriptor: what a vhost-user backend maps.
+        // Shared memory behind a file descriptor: a vhost-user backend maps it.
         line.add("-object", &format!("memory-backend-memfd,id=ram,size={memory},share=on"));
         line.add("-machine", "q35,memory-backend=ram");
         line.add("-chardev", "stdio,id=console,signal=off");
@@ -105,7 +106,7 @@ impl Qemu {
             NicBackend::VhostUser(socket) => {
                 let again = match spec.reconnects {
                     false => "",
-                    // QEMU 9.2 has the new option; QEMU 11 refuses the old one.
+                    // QEMU 9.2 introduced the new option; QEMU 11 refuses the old one.
                     true if self.version >= (9, 2) => ",reconnect-ms=1000",
                     true => ",reconnect=1",
                 };
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read() {
+    fn qemu_version_is_parsed() {
         let said = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright";
         assert_eq!(parse_version(said), Some(((7, 2), "7.2.22".into())));
         assert_eq!(parse_version("QEMU emulator version 11.1.3").unwrap().0, (11, 1));
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn old_qemu_with_emulation_gets_no_vectors() {
+    fn qemu_7_2_with_emulation_has_no_vectors() {
         let spec = spec();
         assert!(line(&qemu((7, 2)), &spec, Accelerator::Tcg).contains("romfile=,vectors=0"));
         assert!(!line(&qemu((7, 2)), &spec, Accelerator::Kvm).contains("vectors"));
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn guest_memory_is_shared_and_devices_are_there() {
+    fn qemu_arguments_have_shared_memory_and_devices() {
         let line = line(&qemu((7, 2)), &spec(), Accelerator::Tcg);
         for want in ["share=on", "memory-backend=ram", "vhost-user-vsock-pci", "-no-reboot"] {
             assert!(line.contains(want), "{want} not in {line}");

@@ -1,4 +1,4 @@
-//! Directories of a run: sockets and files that go away with it.
+//! Directories for the sockets and files of a run.
 
 use crate::error::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -13,19 +13,19 @@ use std::thread;
 static LIVE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// A fresh directory, removed with all in it when dropped, and on signals
-/// where [`clean_on_signals`] was called.
+/// A fresh directory, removed with its contents when dropped, and on signals where
+/// [`clean_on_signals`] was called.
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
 }
 
 impl RunDir {
-    /// Makes one under the system's folder for temporary files. Its path is
-    /// short: a Unix socket's path has room for 107 bytes.
+    /// Creates a directory under the system's folder for temporary files. Its path is short: a Unix
+    /// socket's path is limited to 107 bytes.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn new() -> Result<Self> {
         static SWEPT: Once = Once::new();
         SWEPT.call_once(|| sweep(&std::env::temp_dir()));
@@ -39,20 +39,20 @@ impl RunDir {
         Ok(Self { path })
     }
 
-    /// Where it is.
+    /// Returns the directory's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of `name` in it.
+    /// Returns the path of `name` in the directory.
     #[must_use]
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 }
 
-/// Removes what processes left that were killed outright.
+/// Removes directories of processes that were killed.
 fn sweep(temporary: &Path) {
     for entry in fs::read_dir(temporary).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -63,7 +63,7 @@ fn sweep(temporary: &Path) {
     }
 }
 
-/// The process number in a run directory's name.
+/// Returns the process ID in a run directory's name.
 fn owner(name: &str) -> Option<u32> {
     let (pid, n) = name.strip_prefix("causeway-")?.split_once('-')?;
     n.parse::<u32>().ok()?;
@@ -77,9 +77,8 @@ impl Drop for RunDir {
     }
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP remove every [`RunDir`] and end this
-/// process with 128 + the signal's number; its children die with it (see
-/// [`crate::process`]).
+/// Installs handlers: SIGINT, SIGTERM and SIGHUP remove every [`RunDir`] and end this process with
+/// 128 + the signal's number; its children die with it (see [`crate::process`]).
 ///
 /// # Errors
 /// When the handlers cannot be installed.
@@ -92,7 +91,7 @@ pub fn clean_on_signals() -> Result<()> {
             for dir in dirs {
                 let _ = fs::remove_dir_all(dir);
             }
-            eprintln!("\ninterrupted: guests, daemon and files are gone");
+            eprintln!("\ninterrupted: guests and daemon are stopped, their files removed");
             std::process::exit(128 + signal);
         }
     });
@@ -104,9 +103,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_dead_left_is_swept() {
+    fn rundir_sweep_removes_only_directories_of_ended_processes() {
         let dir = RunDir::new().unwrap();
-        // No process can have this number: it is over the kernel's limit.
+        // Above the kernel's largest process ID: no such process can exist.
         let dead = "causeway-4194305-0";
         let live = format!("causeway-{}-77", std::process::id());
         for name in [dead, &live, "causeway-mine", "causeway-4194305-x"] {
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_directory_goes_with_its_content() {
+    fn rundir_is_removed_with_its_contents() {
         let dir = RunDir::new().unwrap();
         let path = dir.path().to_owned();
         fs::write(dir.join("file"), "x").unwrap();

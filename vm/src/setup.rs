@@ -1,4 +1,4 @@
-//! What a daemon is started with: ports of guests, boards, links, and where it runs.
+//! Configuration of a daemon: ports of guests, NICs, links, and namespaces.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::path::Path;
 /// A guest's two ports, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// The guest's name; its ports are named after it.
+    /// The guest's name, a prefix of its ports' names.
     pub name: String,
     /// Its group.
     pub group: String,
-    /// Distinguishes it: the last byte of its MAC and IPv4 address.
+    /// Unique number: the last byte of its MAC and IPv4 address.
     pub number: u8,
     /// Its AF_VSOCK address.
     pub cid: u32,
@@ -19,66 +19,66 @@ pub struct Member {
 }
 
 impl Member {
-    /// A guest of `group`: its CID is 100 + `number`.
+    /// Creates a guest of `group`: its CID is 100 + `number`.
     #[must_use]
     pub fn new(name: &str, group: &str, number: u8) -> Self {
         let cid = 100 + u32::from(number);
         Self { name: name.into(), group: group.into(), number, cid, mtu: 1500 }
     }
 
-    /// The MAC of its network port.
+    /// Returns the MAC of its network port.
     #[must_use]
     pub fn mac(&self) -> String {
         format!("52:54:00:77:00:{:02x}", self.number)
     }
 
-    /// Its IPv4 address on the network port.
+    /// Returns its IPv4 address on the network port.
     #[must_use]
     pub fn ip(&self) -> String {
         format!("10.77.0.{}", self.number)
     }
 }
 
-/// A board of MX endpoints, as configured.
+/// A NIC with MX endpoints, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Board {
+pub struct MxNic {
     /// Its name, also for other hosts.
     pub name: String,
     /// Its group.
     pub group: String,
-    /// Distinguishes it: the last byte of its MAC.
+    /// Unique number: the last byte of its MAC.
     pub number: u8,
-    /// The interface by which others are reached; none: this host only.
+    /// The interface to other hosts; `None`: this host only.
     pub interface: Option<String>,
 }
 
-/// What a daemon is started with.
+/// Configuration of a daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Setup {
-    /// Whose ports it has.
+    /// Guests with ports.
     pub members: Vec<Member>,
-    /// Boards of processes.
-    pub boards: Vec<Board>,
-    /// `[[link]]` tables and the like, at the end of its configuration file.
+    /// NICs of processes.
+    pub nics: Vec<MxNic>,
+    /// Further tables such as `[[link]]`, appended to its configuration file.
     pub links: String,
     /// The process whose network namespace (and user namespace) it runs in.
     pub namespace_of: Option<u32>,
 }
 
 impl Setup {
-    /// Ports for members, no links, in this process's namespaces.
+    /// Creates ports for members, without links, in this process's namespaces.
     #[must_use]
     pub fn new(members: &[Member]) -> Self {
         Self { members: members.to_vec(), ..Self::default() }
     }
 
-    /// The configuration file, all sockets in `dir`.
+    /// Returns the configuration file, with all sockets in `dir`.
     pub(crate) fn configuration(&self, dir: &Path) -> String {
         let path = |name: String| format!("{:?}", dir.join(name).display().to_string());
         let mut text = format!("[daemon]\ncontrol = {}\n", path("control.sock".into()));
         let members = self.members.iter().map(|m| m.group.as_str());
-        let boards = self.boards.iter().map(|b| b.group.as_str());
-        let mut groups: Vec<&str> = members.chain(boards).collect();
+        let nics = self.nics.iter().map(|b| b.group.as_str());
+        let mut groups: Vec<&str> = members.chain(nics).collect();
         groups.sort_unstable();
         groups.dedup();
         for group in groups {
@@ -99,7 +99,7 @@ impl Setup {
                 path(format!("{name}.vsock")),
             );
         }
-        for Board { name, group, number, interface } in &self.boards {
+        for MxNic { name, group, number, interface } in &self.nics {
             let _ = write!(
                 text,
                 "\n[[port]]\nname = {name:?}\ngroup = {group:?}\nkind = \"mx\"\nsocket = {}\n\
@@ -120,13 +120,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_names_each_group_once_and_the_ports_of_members_and_boards() {
+    fn setup_configuration_has_each_group_once_and_the_ports_of_members_and_nics() {
         let members = [Member::new("a", "blue", 1), Member::new("b", "blue", 2)];
         let mut setup = Setup::new(&members);
         setup.links = "\n[[link]]\nname = \"to-b\"\n".into();
         let interface = Some("eth0".into());
-        setup.boards =
-            vec![Board { name: "mx0".into(), group: "blue".into(), number: 3, interface }];
+        setup.nics = vec![MxNic { name: "mx0".into(), group: "blue".into(), number: 3, interface }];
         let text = setup.configuration(Path::new("/run/x"));
         assert_eq!(text.matches("[[group]]").count(), 1);
         assert_eq!(text.matches("[[port]]").count(), 5);

@@ -1,4 +1,4 @@
-//! What a guest is made of.
+//! Configuration of a guest.
 
 use crate::limits::GUEST_MIB;
 use std::path::PathBuf;
@@ -6,30 +6,30 @@ use std::path::PathBuf;
 /// A guest to boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestSpec {
-    /// Its name, in errors and on the QEMU process.
+    /// Its name, in errors and of the QEMU process.
     pub name: String,
     /// Memory in MiB.
     pub memory_mib: u32,
     /// Network devices.
     pub nics: Vec<Nic>,
-    /// The socket of its vsock port.
+    /// Socket of its vsock port.
     pub vsock: Option<PathBuf>,
-    /// Whether it may restart; one that may not ends when it tries.
+    /// Whether it may restart; otherwise a reboot ends it.
     pub may_restart: bool,
-    /// Whether its network devices connect again when their ports hang up.
+    /// Whether its network devices reconnect after their ports close the connection.
     pub reconnects: bool,
     /// Whether its network devices offer packed rings (virtio 1.3, 2.8).
     pub packed: bool,
     /// The process whose network namespace (and user namespace) it runs in.
     pub namespace_of: Option<u32>,
-    /// Where it can be told to leave for another process (QMP).
+    /// Socket of its monitor (QMP), through which it can migrate.
     pub monitor: Option<PathBuf>,
-    /// It does not boot: it comes here from another process.
+    /// Socket of an incoming migration; the guest does not boot.
     pub incoming: Option<PathBuf>,
 }
 
 impl GuestSpec {
-    /// A guest with no devices.
+    /// Creates a guest with no devices.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl GuestSpec {
         self
     }
 
-    /// Gives it a vsock device on a port's socket.
+    /// Adds a vsock device on a port's socket.
     #[must_use]
     pub fn vsock(mut self, socket: PathBuf) -> Self {
         self.vsock = Some(socket);
@@ -61,12 +61,12 @@ impl GuestSpec {
     }
 }
 
-/// A network device and the address the guest gives itself on it.
+/// A network device and the guest's address on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nic {
-    /// Where its frames go.
+    /// Backend of its frames.
     pub backend: NicBackend,
-    /// Its address on the wire, as `52:54:00:00:00:01`.
+    /// Its MAC address, as `52:54:00:00:00:01`.
     pub mac: String,
     /// Address and prefix length, as `10.0.0.1/24`.
     pub address: String,
@@ -74,7 +74,7 @@ pub struct Nic {
     pub mtu: u16,
 }
 
-/// What carries a network device's frames.
+/// Backend of a network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NicBackend {
     /// The socket of a Causeway port.

@@ -1,4 +1,4 @@
-//! The exchanges of the demo and the tests, asked of guests.
+//! Exchanges of the demo and the tests, run by guests.
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;
@@ -7,15 +7,15 @@ use causeway_guest_tool::transport::Target;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Time beyond an exchange's own limit before the command itself is ended.
+/// Time beyond an exchange's own limit before the command is killed.
 const SLACK: Duration = Duration::from_secs(40);
 
-/// What a series of pings found.
+/// Result of a series of pings.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ping {
     /// Requests sent.
     pub sent: u32,
-    /// Replies that came.
+    /// Replies received.
     pub received: u32,
     /// Fastest reply, in microseconds.
     pub min_us: f64,
@@ -25,11 +25,10 @@ pub struct Ping {
     pub max_us: f64,
 }
 
-/// Pings `address` so many times, each as soon as the last was answered.
+/// Pings `address` `count` times, each after the answer to the last.
 ///
 /// # Errors
-/// When the guest fails or ping's words cannot be read. Lost replies are not
-/// an error but in the report.
+/// When the guest fails or ping's output cannot be parsed. Lost replies are reported, not an error.
 pub fn ping(guest: &Guest, address: &str, count: u32) -> Result<Ping> {
     let count_text = count.to_string();
     let seconds = (count / 20 + 5).to_string();
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_ping_are_read() {
+    fn traffic_parses_the_output_of_ping() {
         let text = "PING 10.0.0.2 (10.0.0.2): 56 data bytes\n\n--- 10.0.0.2 ping statistics ---\n\
                     20 packets transmitted, 19 packets received, 5% packet loss\n\
                     round-trip min/avg/max = 0.174/0.220/0.418 ms\n";

@@ -1,24 +1,24 @@
-//! The command line of a user-mode Linux guest: a Linux kernel built as a
-//! program of the host, with vhost-user devices and no emulated hardware.
+//! Command line of a user-mode Linux guest: a Linux kernel built as a host program, with vhost-user
+//! devices and no emulated hardware.
 
 use crate::image::Image;
 use crate::spec::{GuestSpec, NicBackend};
 use std::path::Path;
 
-/// The virtio numbers of the devices that a guest can have.
+/// Virtio device IDs of a guest's devices.
 const NET: u32 = 1;
 const VSOCK: u32 = 19;
 
-/// The arguments that boot `spec`. The console is on standard error, the
-/// agent's channel on standard input and output; its own files go to `dir`.
+/// Returns the arguments that boot `spec`. The console is on standard error, the agent's channel on
+/// standard input and output; its files are in `dir`.
 ///
-/// A network device's MAC comes from its port; taps are not for these guests.
+/// A network device's MAC comes from its port; taps are not supported.
 #[must_use]
 pub fn arguments(spec: &GuestSpec, image: &Image, dir: &Path) -> Vec<String> {
     let mut line = vec![
         format!("mem={}M", spec.memory_mib),
         format!("initrd={}", image.initramfs.display()),
-        // Its own files, which would else go to the user's home.
+        // Its own files, which would otherwise be in the user's home.
         format!("uml_dir={}/", dir.display()),
         "con=null".into(),
         "con0=null,fd:2".into(),

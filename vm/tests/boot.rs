@@ -1,4 +1,4 @@
-//! Guests without the daemon: they boot, answer, restart, and go away.
+//! Guests without the daemon: boot, commands, restart, shutdown.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn a_guest_boots_answers_and_restarts() {
 }
 
 #[test]
-fn a_panicking_guest_is_reported_with_its_console() {
+fn guest_panic_is_reported_with_its_console() {
     let machine = Machine::qemu().unwrap();
     let specs = vec![GuestSpec::new("panics")];
     let guest = Guest::boot_all(&machine, specs).unwrap().remove(0);
@@ -40,7 +40,7 @@ fn a_panicking_guest_is_reported_with_its_console() {
 }
 
 #[test]
-fn two_guests_talk_over_a_bridge() {
+fn guests_exchange_traffic_over_a_bridge() {
     let machine = Machine::qemu().unwrap();
     let bridge = match Bridge::new(2, 1500) {
         Ok(bridge) => bridge,
@@ -74,7 +74,7 @@ fn two_guests_talk_over_a_bridge() {
 }
 
 #[test]
-fn user_mode_linux_boots_the_same_agent() {
+fn guest_of_user_mode_linux_boots_the_same_agent() {
     let machine = match Machine::user_mode() {
         Ok(machine) => machine,
         Err(why) => {

@@ -1,5 +1,6 @@
-//! A hostile guest in a real virtual machine: it drives its devices by hand and breaks one rule
-//! after the other. Its own port may close, with a reason; everyone else goes on all the while.
+//! A hostile guest in a real virtual machine: it drives its devices by hand and commits a violation
+//! in each case. Its own port may close, with a reason; every other port continues without
+//! interruption.
 
 mod common;
 
@@ -12,23 +13,23 @@ use common::bystanders::Bystanders;
 use common::{BRIEF, LIMIT};
 use serde_json::Value;
 
-/// What becomes of the guest's port.
+/// Expected effect on the guest's port.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// It closes, and says this.
+    /// The port closes, with this reason.
     Closes(&'static str),
-    /// It goes on.
+    /// The port continues.
     GoesOn,
-    /// It goes on, and this counter of it rises.
+    /// The port continues, and this counter rises.
     Counts(&'static str),
-    /// It goes on, on the same connection, with a note that says this.
+    /// The port continues, on the same connection, with this note.
     Notes(&'static str),
-    /// The VMM may keep the worst from the backend, or the race may be won: either.
+    /// Either: the VMM may filter the violation, or the guest may win the race.
     Either,
 }
 use End::*;
 
-/// Wrong things done with a network device.
+/// Violations by a network device.
 const NET: &[(&str, End)] = &[
     ("none", GoesOn),
     ("ring_in_a_hole", Either),
@@ -88,8 +89,7 @@ const NET: &[(&str, End)] = &[
     ("none", GoesOn),
 ];
 
-/// Wrong things done with a socket device. QEMU does not connect again there, so these are
-/// such as a port survives.
+/// Violations by a socket device. QEMU does not reconnect it, so the port must survive all of them.
 const VSOCK: &[(&str, End)] = &[
     ("none", GoesOn),
     ("unknown_operations", Counts("stray")),
@@ -131,7 +131,8 @@ impl Scene {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Runs a case; gives a line for the table of results, or what is wrong with it.
+    /// Runs a case. Returns a line for the table of results, or the deviation from the expected
+    /// effect.
     fn case(&mut self, kind: &str, case: &str, end: End) -> Result<String, String> {
         let name = format!("hostile-{kind}");
         let before = self.port(&name);
@@ -173,7 +174,7 @@ impl Scene {
     }
 }
 
-/// The sum of the counters whose names contain `word`.
+/// Returns the sum of the counters whose names contain `word`.
 fn counted(view: &Value, word: &str) -> u64 {
     let counters = view["counters"].as_object();
     let hits = counters.into_iter().flatten().filter(|(name, _)| name.contains(word));
@@ -210,7 +211,7 @@ fn hostile_guest_in_a_virtual_machine() {
     forged_cid_closes_the_port(&mut scene);
 }
 
-/// After all of it, the kernel's own drivers work with the same devices.
+/// Checks that the kernel's own drivers work with the same devices after all cases.
 fn kernel_takes_them_back(scene: &Scene) {
     for kind in ["net", "vsock"] {
         let ran = scene.guest.run(&["causeway-guest", "hostile", "rebind", kind], LIMIT).unwrap();
@@ -232,7 +233,7 @@ fn kernel_takes_them_back(scene: &Scene) {
     client::ping_pong(&into, 4096, 10, BRIEF).unwrap();
 }
 
-/// What a socket port does not survive; a new virtual machine on the same port works.
+/// Runs the case that no vsock port survives; a new virtual machine on the same port works.
 fn forged_cid_closes_the_port(scene: &mut Scene) {
     let peer = scene.members[1].cid.to_string();
     let argv = ["causeway-guest", "hostile", "last", "forged_source", &peer];

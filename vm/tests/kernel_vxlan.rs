@@ -1,4 +1,4 @@
-//! The Linux kernel's vxlan device is the far end of a link.
+//! A link whose far end is the Linux kernel's vxlan device.
 
 mod common;
 
@@ -14,13 +14,13 @@ use causeway_vm::daemon::Member;
 use causeway_vm::{Daemon, Guest, Machine, Namespace, process, traffic};
 use causeway_wire::ecn::{ECN_MASK, Ecn};
 use common::LIMIT;
-use common::hosts::{Ground, Native, address, address6, counter, ping, show, wait};
+use common::hosts::{Native, TestHosts, address, address6, counter, ping, show, wait};
 use common::station::Station;
 
 const VNI: u32 = 42;
-/// What fits a VXLAN datagram of 1500 bytes.
+/// Largest packet in a VXLAN datagram of 1500 bytes.
 const MTU: u16 = 1450;
-/// The longest ping of that.
+/// Payload of the longest ping at that MTU.
 const LONGEST: usize = MTU as usize - 28;
 const KERNEL: [u8; 4] = [10, 77, 0, 200];
 const BRIDGED: [u8; 4] = [10, 77, 0, 201];
@@ -33,7 +33,7 @@ fn text(ip: [u8; 4]) -> String {
 struct Scene {
     guest: Member,
     daemon: Daemon,
-    ground: Ground,
+    test_hosts: TestHosts,
 }
 
 impl Scene {
@@ -41,29 +41,30 @@ impl Scene {
         Self::at(address)
     }
 
-    /// With the hosts at addresses of one family.
+    /// Creates the scene with the hosts' addresses of one family.
     fn at(address: fn(usize, usize) -> String) -> Option<Self> {
-        let ground = Ground::new(&[1500])?;
+        let test_hosts = TestHosts::new(&[1500])?;
         let (here, there) = (address(0, 0), address(1, 0));
         let device =
             format!("link add vxlan0 type vxlan id {VNI} remote {here} local {there} dstport 4789");
-        if let Err(why) = ground.nets[1].ip(&device) {
+        if let Err(why) = test_hosts.nets[1].ip(&device) {
             eprintln!("skipped: this kernel has no vxlan device: {why}");
             return None;
         }
         let own = format!("addr add {}/24 dev vxlan0", text(KERNEL));
-        ground.nets[1].ip_each(&[own, "link set vxlan0 up".into()]).unwrap();
+        test_hosts.nets[1].ip_each(&[own, "link set vxlan0 up".into()]).unwrap();
         let mut guest = Member::new("guest", "blue", 1);
         guest.mtu = MTU;
         let vni = format!("vni = {VNI}");
-        let link = ground.link_between([0, 1], "to-kernel", "vxlan", [here, there], &vni);
-        let daemon = ground.daemon(0, std::slice::from_ref(&guest), &link);
-        Some(Self { guest, daemon, ground })
+        let link = test_hosts.link_between([0, 1], "to-kernel", "vxlan", [here, there], &vni);
+        let daemon = test_hosts.daemon(0, std::slice::from_ref(&guest), &link);
+        Some(Self { guest, daemon, test_hosts })
     }
 
-    /// Makes the device a port of a bridge, whose other port leads to a namespace of its own.
+    /// Adds the device to a bridge, whose other port leads to a separate namespace.
     fn bridge(&self) -> Namespace {
-        let (kernel, beyond) = (&self.ground.nets[1], self.ground.nets[1].beside().unwrap());
+        let (kernel, beyond) =
+            (&self.test_hosts.nets[1], self.test_hosts.nets[1].beside().unwrap());
         kernel.cable(&beyond, "inner", MTU).unwrap();
         let lines = [
             format!("addr del {}/24 dev vxlan0", text(KERNEL)),
@@ -79,7 +80,7 @@ impl Scene {
     }
 }
 
-/// Pings by `from` are answered by the station.
+/// Checks that the station answers pings of `from`.
 fn pinged(station: &mut Station, from: &Namespace, ip: &str, longest: usize) {
     let sizes = [56, longest];
     let said = station.while_answering(|| sizes.map(|n| process::output(&mut ping(from, ip, n))));
@@ -89,18 +90,19 @@ fn pinged(station: &mut Station, from: &Namespace, ip: &str, longest: usize) {
 }
 
 #[test]
-fn a_native_port_and_a_kernel_vxlan_device_answer_each_other() {
+fn vxlan_native_port_and_kernel_device_ping_each_other() {
     let Some(scene) = Scene::new() else { return };
     assert_eq!(show(&scene.daemon, "to-kernel")["state"], "open");
     let mut station = Station::attach(&scene.daemon, &scene.guest);
-    // Begun by us, then by the kernel, which has forgotten us; to the last byte that fits.
+    // Started by this station, then by the kernel, whose ARP entry was removed; up to the largest
+    // payload.
     for bytes in [0, 56, LONGEST] {
         station.ping(KERNEL, bytes);
     }
-    let kernel = &scene.ground.nets[1];
+    let kernel = &scene.test_hosts.nets[1];
     kernel.ip("neigh flush dev vxlan0").unwrap();
     pinged(&mut station, kernel, &scene.guest.ip(), LONGEST);
-    // The same through a bridge, with the bridge itself and with what is behind it.
+    // The same exchange through a bridge, with the bridge itself and with the host behind it.
     let beyond = scene.bridge();
     for ip in [BRIDGED, KERNEL] {
         station.ping(ip, LONGEST);
@@ -111,23 +113,23 @@ fn a_native_port_and_a_kernel_vxlan_device_answer_each_other() {
 }
 
 #[test]
-fn a_kernel_vxlan_device_is_reached_over_ipv6() {
+fn vxlan_kernel_device_is_reached_over_ipv6() {
     let Some(scene) = Scene::at(address6) else { return };
     let mut station = Station::attach(&scene.daemon, &scene.guest);
-    // IPv6 takes 20 bytes more.
+    // The IPv6 header is 20 bytes longer.
     for bytes in [56, LONGEST - 20] {
         station.ping(KERNEL, bytes);
     }
-    pinged(&mut station, &scene.ground.nets[1], &scene.guest.ip(), LONGEST - 20);
+    pinged(&mut station, &scene.test_hosts.nets[1], &scene.guest.ip(), LONGEST - 20);
 }
 
 #[test]
-fn frames_of_another_kernel_vxlan_network_do_not_come_in() {
+fn vxlan_drops_frames_of_another_kernel_network() {
     let Some(scene) = Scene::new() else { return };
     let mut station = Station::attach(&scene.daemon, &scene.guest);
     station.ping(KERNEL, 56);
-    let kernel = &scene.ground.nets[1];
-    // First of all, for it sends by itself too: to find neighbours.
+    let kernel = &scene.test_hosts.nets[1];
+    // First, because the device also sends on its own: neighbour discovery.
     kernel.ip_each(&["link del vxlan0".into()]).unwrap();
     let received = || counter(&scene.daemon, "to-kernel", "receive_packets_total");
     let before = received();
@@ -149,7 +151,7 @@ fn frames_of_another_kernel_vxlan_network_do_not_come_in() {
 }
 
 #[test]
-fn a_virtual_machine_and_a_kernel_vxlan_device_stream_both_ways() {
+fn vxlan_virtual_machine_and_kernel_device_stream_both_ways() {
     let Some(scene) = Scene::new() else { return };
     let spec = scene.daemon.guest(&scene.guest);
     let guest = Guest::boot_all(&Machine::qemu().unwrap(), vec![spec]).unwrap().remove(0);
@@ -158,7 +160,7 @@ fn a_virtual_machine_and_a_kernel_vxlan_device_stream_both_ways() {
         traffic::stream(&guest, &target, 65_536, 8 << 20, LIMIT)
     };
     let own = scene.guest.ip();
-    let kernel = Native::serve(&scene.ground.nets[1]);
+    let kernel = Native::serve(&scene.test_hosts.nets[1]);
     let ping = traffic::ping(&guest, &text(KERNEL), 10).unwrap();
     assert_eq!((ping.sent, ping.received), (10, 10));
     kernel.ping(&own, LONGEST).unwrap();
@@ -167,16 +169,16 @@ fn a_virtual_machine_and_a_kernel_vxlan_device_stream_both_ways() {
 
     let beyond = scene.bridge();
     let beyond = Native::serve(&beyond);
-    // Whatever begins: here it is the far end.
+    // The connection may be opened by either end: here by the far end.
     beyond.stream(&own, 8 << 20).unwrap();
     stream(BRIDGED).unwrap();
     assert_eq!(traffic::ping(&guest, &text(BRIDGED), 10).unwrap().received, 10);
 }
 
-/// A router between the daemon's host and the kernel's: a process that forwards datagrams between its
-/// two addresses and writes CE to those of one direction.
+/// A router between the daemon's host and the kernel's: a process that forwards datagrams between
+/// its two addresses and writes CE to those of one direction.
 struct Router {
-    /// What it does to datagrams to the kernel, and to those to the daemon.
+    /// Whether it marks datagrams to the kernel, and datagrams to the daemon.
     writes: [Arc<AtomicBool>; 2],
     /// The last traffic class of an outer header, by direction.
     saw: [Arc<AtomicU8>; 2],
@@ -185,14 +187,15 @@ struct Router {
 }
 
 impl Router {
-    /// In a namespace, where `ends` are its addresses, each on the way to one of `far`.
+    /// Starts the router in a namespace. `ends` are its addresses, each on the path to one of
+    /// `far`.
     fn start(net: &Namespace, ends: [SocketAddr; 2], far: [SocketAddr; 2]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: only root enters a network namespace by itself");
             return None;
         }
         let space = std::fs::File::open(format!("/proc/{}/ns/net", net.holder())).unwrap();
-        // Sockets stay in the namespace of the thread that made them.
+        // A socket stays in the namespace of the thread that created it.
         let bind = move || {
             let kind = Some(rustix::thread::LinkNameSpaceType::Network);
             rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&space), kind)
@@ -215,7 +218,8 @@ impl Router {
                     receiver.receive(&from, &mut bursts, false, usize::MAX).unwrap();
                     for burst in bursts.drain(..) {
                         saw.store(burst.class, Ordering::Relaxed);
-                        // Of what the kernel sends by itself, such as ARP and IGMP, none is marked.
+                        // Packets that the kernel sends on its own, such as ARP and IGMP, are not
+                        // marked.
                         let is_ping = burst.buffer[20..22] == [8, 0] && burst.buffer[31] == 1;
                         let mark =
                             if write.load(Ordering::Relaxed) && is_ping { ECN_MASK } else { 0 };
@@ -232,7 +236,7 @@ impl Router {
         Some(router)
     }
 
-    /// Marks datagrams to the kernel, and those to the daemon.
+    /// Sets the marking of datagrams to the kernel, and of those to the daemon.
     fn mark(&self, to_kernel: bool, to_daemon: bool) {
         self.writes[0].store(to_kernel, Ordering::Relaxed);
         self.writes[1].store(to_daemon, Ordering::Relaxed);
@@ -248,7 +252,7 @@ impl Drop for Router {
 
 #[test]
 fn marks_survive_both_ways_between_a_native_port_and_a_kernel_vxlan_device() {
-    let Some(ground) = Ground::triangle() else { return };
+    let Some(test_hosts) = TestHosts::triangle() else { return };
     let at = |host, cable| address(host, cable);
     let lines = [
         format!(
@@ -259,22 +263,22 @@ fn marks_survive_both_ways_between_a_native_port_and_a_kernel_vxlan_device() {
         format!("addr add {}/24 dev vxlan0", text(KERNEL)),
         "link set vxlan0 up".into(),
     ];
-    if let Err(why) = ground.nets[2].ip_each(&lines) {
+    if let Err(why) = test_hosts.nets[2].ip_each(&lines) {
         eprintln!("skipped: this kernel has no vxlan device: {why}");
         return;
     }
     let end = |ip: String| format!("{ip}:4789").parse().unwrap();
     let (ends, far) = ([end(at(1, 0)), end(at(1, 1))], [end(at(0, 0)), end(at(2, 1))]);
-    let Some(router) = Router::start(&ground.nets[1], ends, far) else { return };
+    let Some(router) = Router::start(&test_hosts.nets[1], ends, far) else { return };
     let mut guest = Member::new("guest", "blue", 1);
     guest.mtu = MTU;
     let vni = format!("vni = {VNI}");
-    let link = ground.link_between([0, 1], "to-kernel", "vxlan", [at(0, 0), at(1, 0)], &vni);
-    let daemon = ground.daemon(0, std::slice::from_ref(&guest), &link);
+    let link = test_hosts.link_between([0, 1], "to-kernel", "vxlan", [at(0, 0), at(1, 0)], &vni);
+    let daemon = test_hosts.daemon(0, std::slice::from_ref(&guest), &link);
     let mut station = Station::attach(&daemon, &guest);
     station.ping(KERNEL, 56);
     let dropped = || counter(&daemon, "to-kernel", "drop_congestion_total");
-    // The kernel answers a ping by a packet of the same class. AF11, and each ECN field.
+    // The kernel answers a ping with a packet of the same class. AF11, and each ECN field.
     let class = |ecn: Ecn| 10 << 2 | ecn as u8;
     for ecn in Ecn::ALL {
         router.mark(false, false);

@@ -1,18 +1,18 @@
-//! Links that fail and come back, under guests that want to talk: two hosts, native ports.
+//! Link failure and recovery under load: two hosts, native ports.
 
 mod common;
 
 use causeway_vm::Daemon;
 use causeway_vm::daemon::Member;
-use common::hosts::{Ground, address, address6, await_state, counter, show, wait};
+use common::hosts::{TestHosts, address, address6, await_state, counter, show, wait};
 use common::station::{Station, ip};
 use std::time::{Duration, Instant};
 
-/// The ports' MTU, and the longest ping of it.
+/// MTU of the ports, and payload of the longest ping.
 const JUMBO: u16 = 9000;
 const LONGEST: usize = JUMBO as usize - 28;
 
-/// Two ports on each host: 1 and 3 on the first, 2 and 4 on the second.
+/// Returns the two members of each host: 1 and 3 on the first, 2 and 4 on the second.
 fn members(host: usize) -> [Member; 2] {
     let number = 1 + host as u8;
     [number, number + 2].map(|n| {
@@ -22,16 +22,16 @@ fn members(host: usize) -> [Member; 2] {
     })
 }
 
-fn daemons(ground: &Ground, links: impl Fn(usize) -> String) -> [Daemon; 2] {
-    [0, 1].map(|host| ground.daemon(host, &members(host), &links(host)))
+fn daemons(test_hosts: &TestHosts, links: impl Fn(usize) -> String) -> [Daemon; 2] {
+    [0, 1].map(|host| test_hosts.daemon(host, &members(host), &links(host)))
 }
 
-/// The first station of each host.
+/// Attaches the first station of each host.
 fn stations(daemons: &[Daemon; 2]) -> [Station; 2] {
     [0, 1].map(|host| Station::attach(&daemons[host], &members(host)[0]))
 }
 
-/// Each pings the other.
+/// Pings in both directions.
 fn both_ping(stations: &mut [Station; 2]) {
     for asker in [0, 1] {
         asks(stations, asker, 1000);
@@ -44,21 +44,21 @@ fn asks(stations: &mut [Station; 2], asker: usize, bytes: usize) {
     ask(asker, other, bytes);
 }
 
-/// One pings another.
+/// Pings `other` from `asker`.
 fn ask(asker: &mut Station, other: &mut Station, bytes: usize) {
     let other_ip = other.ip();
     other.while_answering(|| asker.ping(other_ip, bytes));
 }
 
-/// Links of these kinds carry frames, from short ones to `longest` bytes in a ping.
+/// Checks that links of these kinds carry frames, up to a ping of `longest` bytes.
 fn carries(mtu: u16, address: fn(usize, usize) -> String, kinds: &[&str], longest: usize) {
-    let Some(ground) = Ground::new(&[mtu]) else { return };
+    let Some(test_hosts) = TestHosts::new(&[mtu]) else { return };
     for kind in kinds {
         println!("{kind}");
-        let daemons = daemons(&ground, |host| {
+        let daemons = daemons(&test_hosts, |host| {
             let ends = [address(host, 0), address(1 - host, 0)];
             let more = if *kind == "vxlan" { "vni = 42" } else { "" };
-            ground.link_between([host, 1 - host], "link", kind, ends, more)
+            test_hosts.link_between([host, 1 - host], "link", kind, ends, more)
         });
         let state = if matches!(*kind, "vnet" | "vxlan") { "open" } else { "up" };
         daemons.iter().for_each(|daemon| await_state(daemon, "link", state));
@@ -81,16 +81,16 @@ fn every_kind_of_link_carries_frames_over_ipv6() {
 
 #[test]
 fn a_path_that_becomes_narrow_without_a_word_carries_on() {
-    let Some(ground) = Ground::new(&[1500]) else { return };
-    let daemons = daemons(&ground, |host| ground.link(host, "link", "causeway", 0, ""));
+    let Some(test_hosts) = TestHosts::new(&[1500]) else { return };
+    let daemons = daemons(&test_hosts, |host| test_hosts.link(host, "link", "causeway", 0, ""));
     let mut stations = stations(&daemons);
     daemons.iter().for_each(|daemon| await_state(daemon, "link", "up"));
     let mtu = || show(&daemons[0], "link")["path_mtu"].as_u64().unwrap_or(0);
     let text = || format!("{:#}", show(&daemons[0], "link"));
     wait(|| mtu() > 1400, text);
     asks(&mut stations, 0, LONGEST);
-    // What is longer than the far end takes is gone, and host 0 is told nothing.
-    ground.nets[1].ip("link set cable0 mtu 1300").unwrap();
+    // The far end drops longer datagrams, and host 0 receives no error.
+    test_hosts.nets[1].ip("link set cable0 mtu 1300").unwrap();
     wait(|| mtu() <= 1300, text);
     assert_eq!(show(&daemons[0], "link")["state"], "up");
     for asker in [0, 1] {
@@ -100,23 +100,23 @@ fn a_path_that_becomes_narrow_without_a_word_carries_on() {
 
 #[test]
 fn a_link_that_flaps_or_is_made_anew_carries_again() {
-    let Some(ground) = Ground::new(&[1500]) else { return };
-    let daemons = daemons(&ground, |host| ground.link(host, "link", "causeway", 0, ""));
+    let Some(test_hosts) = TestHosts::new(&[1500]) else { return };
+    let daemons = daemons(&test_hosts, |host| test_hosts.link(host, "link", "causeway", 0, ""));
     let mut stations = stations(&daemons);
     let all = |state| daemons.iter().for_each(|daemon| await_state(daemon, "link", state));
     all("up");
     both_ping(&mut stations);
     for side in [0, 1] {
-        ground.nets[side].ip("link set cable0 down").unwrap();
+        test_hosts.nets[side].ip("link set cable0 down").unwrap();
         all("down");
-        ground.nets[side].ip("link set cable0 up").unwrap();
+        test_hosts.nets[side].ip("link set cable0 up").unwrap();
         all("up");
         both_ping(&mut stations);
     }
-    // At one side only, and then at the other: peers find each other again.
+    // On one side only, and then on the other: the peers reconnect.
     for side in [0, 1] {
         daemons[side].cli(&["link", "del", "link"]).unwrap();
-        let add = ground.link_add(side, "link", "causeway", 0);
+        let add = test_hosts.link_add(side, "link", "causeway", 0);
         daemons[side].cli(&add.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
         all("up");
         both_ping(&mut stations);
@@ -125,10 +125,10 @@ fn a_link_that_flaps_or_is_made_anew_carries_again() {
 
 #[test]
 fn traffic_takes_the_other_link_to_a_peer_and_returns() {
-    let Some(ground) = Ground::new(&[1500, 1500]) else { return };
-    let daemons = daemons(&ground, |host| {
-        let one = ground.link(host, "better", "causeway", 0, "peer = \"other\"\nmetric = 10");
-        one + &ground.link(host, "worse", "causeway", 1, "peer = \"other\"\nmetric = 20")
+    let Some(test_hosts) = TestHosts::new(&[1500, 1500]) else { return };
+    let daemons = daemons(&test_hosts, |host| {
+        let one = test_hosts.link(host, "better", "causeway", 0, "peer = \"other\"\nmetric = 10");
+        one + &test_hosts.link(host, "worse", "causeway", 1, "peer = \"other\"\nmetric = 20")
     });
     let mut stations = stations(&daemons);
     let all = |link, state| daemons.iter().for_each(|daemon| await_state(daemon, link, state));
@@ -138,17 +138,17 @@ fn traffic_takes_the_other_link_to_a_peer_and_returns() {
     both_ping(&mut stations);
     let mut fastest = Duration::MAX;
     for _ in 0..3 {
-        // Cut at the far end: nothing but silence tells our side.
+        // Cut at the far end: the near end detects only the silence.
         let (before, cut) = (sent("worse"), Instant::now());
-        ground.nets[1].ip("link set cable0 down").unwrap();
+        test_hosts.nets[1].ip("link set cable0 down").unwrap();
         asks(&mut stations, 0, 100);
         fastest = fastest.min(cut.elapsed());
         assert!(sent("worse") > before, "{:#}", show(&daemons[0], "worse"));
         both_ping(&mut stations);
         all("better", "down");
-        ground.nets[1].ip("link set cable0 up").unwrap();
+        test_hosts.nets[1].ip("link set cable0 up").unwrap();
         all("better", "up");
-        // Back on the better one, and nothing more by the other.
+        // Traffic returns to the better link, and the other carries nothing more.
         let before = sent("better");
         wait(
             || {
@@ -163,14 +163,14 @@ fn traffic_takes_the_other_link_to_a_peer_and_returns() {
             break;
         }
     }
-    // Heartbeats tell within 2 s; a machine that is busy with other things gets three tries.
+    // Heartbeats detect the failure within 2 s; a busy machine has three attempts.
     assert!(fastest < Duration::from_secs(3), "the other link took over after {fastest:?}");
 }
 
 #[test]
 fn a_host_that_is_killed_harms_nobody_and_is_found_again() {
-    let Some(ground) = Ground::new(&[1500]) else { return };
-    let mut daemons = daemons(&ground, |host| ground.link(host, "link", "causeway", 0, ""));
+    let Some(test_hosts) = TestHosts::new(&[1500]) else { return };
+    let mut daemons = daemons(&test_hosts, |host| test_hosts.link(host, "link", "causeway", 0, ""));
     let [near, far] = &mut daemons;
     await_state(near, "link", "up");
     let mut one = Station::attach_for_long(near, &members(0)[0]);
@@ -184,7 +184,7 @@ fn a_host_that_is_killed_harms_nobody_and_is_found_again() {
         near.resume().unwrap();
         await_state(far, "link", "up");
         await_state(near, "link", "up");
-        // Whoever begins.
+        // Either end may start.
         two.while_answering(|| one.ping(two_ip, 1400));
         one.while_answering(|| two.ping(ip(1), 1400));
     }
@@ -192,18 +192,18 @@ fn a_host_that_is_killed_harms_nobody_and_is_found_again() {
 }
 
 #[test]
-fn a_port_that_moves_to_the_other_host_is_found_at_once() {
-    let Some(ground) = Ground::new(&[1500]) else { return };
-    // The same port is configured on both hosts; its guest is at one of them.
+fn link_port_that_moves_to_the_other_host_is_found_at_once() {
+    let Some(test_hosts) = TestHosts::new(&[1500]) else { return };
+    // The same port is configured on both hosts; its guest is attached on one host.
     let mover = Member::new("mover", "blue", 9);
     let daemons = [0, 1].map(|host| {
         let all = [&members(host)[..], std::slice::from_ref(&mover)].concat();
-        ground.daemon(host, &all, &ground.link(host, "link", "causeway", 0, ""))
+        test_hosts.daemon(host, &all, &test_hosts.link(host, "link", "causeway", 0, ""))
     });
     daemons.iter().for_each(|daemon| await_state(daemon, "link", "up"));
     let mut stations = stations(&daemons);
     for host in [0, 1, 0, 1] {
-        // It says nothing itself: its host announces it.
+        // The guest sends nothing itself: its host announces it.
         let mut guest = Station::attach(&daemons[host], &mover);
         for station in &mut stations {
             guest.while_answering(|| station.ping_at(mover_mac(), ip(9), 1000));
@@ -218,16 +218,16 @@ fn mover_mac() -> [u8; 6] {
 }
 
 #[test]
-fn two_groups_share_the_path_between_two_hosts_and_nothing_crosses() {
-    let Some(ground) = Ground::new(&[1500]) else { return };
+fn link_path_shared_by_two_groups_keeps_them_separate() {
+    let Some(test_hosts) = TestHosts::new(&[1500]) else { return };
     let red = |host: usize| Member::new("red", "red", 5 + host as u8);
     for (kind, more) in [("causeway", ["", ""]), ("vxlan", ["vni = 42", "vni = 43"])] {
         println!("{kind}");
         let daemons = [0, 1].map(|host| {
-            let blue = ground.link(host, "link", kind, 0, more[0]);
-            let other = ground.link(host, "red-link", kind, 0, more[1]);
+            let blue = test_hosts.link(host, "link", kind, 0, more[0]);
+            let other = test_hosts.link(host, "red-link", kind, 0, more[1]);
             let other = other.replace("\"blue\"", "\"red\"");
-            ground.daemon(host, &[members(host)[0].clone(), red(host)], &(blue + &other))
+            test_hosts.daemon(host, &[members(host)[0].clone(), red(host)], &(blue + &other))
         });
         let state = if kind == "vxlan" { "open" } else { "up" };
         for daemon in &daemons {
@@ -236,31 +236,31 @@ fn two_groups_share_the_path_between_two_hosts_and_nothing_crosses() {
         let mut blues = stations(&daemons);
         let mut reds = [0, 1].map(|host| Station::attach(&daemons[host], &red(host)));
         for _ in 0..2 {
-            blues.iter_mut().chain(&mut reds).for_each(Station::shout);
+            blues.iter_mut().chain(&mut reds).for_each(Station::broadcast);
             both_ping(&mut blues);
             both_ping(&mut reds);
         }
         for host in [0, 1] {
-            assert!(blues[host].has_heard(2 - host as u8), "host {host}");
-            assert!(reds[host].has_heard(6 - host as u8), "host {host}");
-            assert!(!blues[host].has_heard(6 - host as u8), "red came to blue on host {host}");
-            assert!(!reds[host].has_heard(2 - host as u8), "blue came to red on host {host}");
+            assert!(blues[host].has_received(2 - host as u8), "host {host}");
+            assert!(reds[host].has_received(6 - host as u8), "host {host}");
+            assert!(!blues[host].has_received(6 - host as u8), "red came to blue on host {host}");
+            assert!(!reds[host].has_received(2 - host as u8), "blue came to red on host {host}");
         }
     }
 }
 
 #[test]
 fn what_is_for_all_of_three_hosts_comes_once_and_one_of_them_may_die() {
-    let Some(ground) = Ground::triangle() else { return };
-    // Who is at the other end of which cable.
+    let Some(test_hosts) = TestHosts::triangle() else { return };
+    // The far end of each cable: host and cable index.
     let ways = [[(1, 0), (2, 2)], [(0, 0), (2, 1)], [(1, 1), (0, 2)]];
     let member = |host: usize| Member::new("guest", "blue", 1 + host as u8);
     let mut daemons = [0, 1, 2].map(|host| {
         let link = |(peer, cable)| {
             let ends = [address(host, cable), address(peer, cable)];
-            ground.link_between([host, peer], &format!("to{peer}"), "causeway", ends, "")
+            test_hosts.link_between([host, peer], &format!("to{peer}"), "causeway", ends, "")
         };
-        ground.daemon(host, &[member(host)], &ways[host].map(link).concat())
+        test_hosts.daemon(host, &[member(host)], &ways[host].map(link).concat())
     });
     let up = |daemon: &Daemon, peers: &[usize]| {
         peers.iter().for_each(|peer| await_state(daemon, &format!("to{peer}"), "up"));
@@ -270,9 +270,9 @@ fn what_is_for_all_of_three_hosts_comes_once_and_one_of_them_may_die() {
         [0, 1, 2].map(|host| Station::attach_for_long(&daemons[host], &member(host)));
     for _ in 0..2 {
         for station in [&mut one, &mut two, &mut three] {
-            station.shout();
+            station.broadcast();
         }
-        // What comes twice comes before these are done.
+        // Duplicates would arrive before these exchanges end.
         for _ in 0..3 {
             ask(&mut one, &mut two, 1000);
             ask(&mut two, &mut three, 1000);
@@ -280,8 +280,8 @@ fn what_is_for_all_of_three_hosts_comes_once_and_one_of_them_may_die() {
         }
     }
     for (station, own) in [(&one, 1), (&two, 2), (&three, 3)] {
-        let heard = [1, 2, 3].map(|n| station.shouts_of(n));
-        assert_eq!(heard, [1, 2, 3].map(|n| if n == own { 0 } else { 2 }), "guest {own}");
+        let received = [1, 2, 3].map(|n| station.broadcasts_from(n));
+        assert_eq!(received, [1, 2, 3].map(|n| if n == own { 0 } else { 2 }), "guest {own}");
     }
     daemons[0].kill();
     ask(&mut two, &mut three, 1400);

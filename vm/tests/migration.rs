@@ -1,5 +1,5 @@
-//! A virtual machine is moved from one process to another on another host while it runs, by QEMU's
-//! own migration: with its memory, of which causewayd says what it writes to.
+//! Live migration of a virtual machine to another host by QEMU. QEMU transfers the memory;
+//! causewayd logs the pages that it writes.
 
 mod common;
 
@@ -10,24 +10,24 @@ use causeway_guest_tool::transport::Target;
 use causeway_vm::daemon::Member;
 use causeway_vm::{Daemon, Guest, Machine, RunDir, traffic};
 use common::LIMIT;
-use common::hosts::{Ground, await_state, counter, is_served, wait};
+use common::hosts::{TestHosts, await_state, counter, is_served, wait};
 use common::monitor::Monitor;
 
 #[test]
-fn a_virtual_machine_that_qemu_migrates_keeps_its_tcp_connections() {
-    let Some(ground) = Ground::new(&[1500]) else { return };
+fn migration_by_qemu_keeps_tcp_connections() {
+    let Some(test_hosts) = TestHosts::new(&[1500]) else { return };
     let (stays, mover) = (Member::new("stays", "blue", 1), Member::new("mover", "blue", 2));
     let members = [vec![stays.clone(), mover.clone()], vec![mover.clone()]];
     let daemons: Vec<Daemon> = (0..2)
         .map(|host| {
-            let link = ground.link(host, "link", "causeway", 0, "");
-            ground.daemon(host, &members[host], &link)
+            let link = test_hosts.link(host, "link", "causeway", 0, "");
+            test_hosts.daemon(host, &members[host], &link)
         })
         .collect();
     daemons.iter().for_each(|daemon| await_state(daemon, "link", "up"));
     let dir = RunDir::new().unwrap();
     let machine = Machine::qemu().unwrap();
-    // Its vsock device is not QEMU's to migrate.
+    // QEMU does not migrate a vhost-user vsock device.
     let spec = |daemon: &Daemon| {
         let mut spec = daemon.guest(&mover);
         spec.vsock = None;
@@ -41,12 +41,12 @@ fn a_virtual_machine_that_qemu_migrates_keeps_its_tcp_connections() {
     let stays_guest = &guests[0];
     assert!(traffic::ping(stays_guest, &mover.ip(), 5).unwrap().received > 0);
     let moved = Guest::start(&machine, there).unwrap();
-    wait(|| dir.join("incoming").exists(), || "the other process does not wait".to_owned());
+    wait(|| dir.join("incoming").exists(), || "the destination process does not listen".to_owned());
     let mut monitor = Monitor::connect(&dir.join("here.qmp"));
     let target: Target = format!("tcp:{}:{STREAM_PORT}", mover.ip()).parse().unwrap();
     let crossed = || counter(&daemons[0], "link", "transmit_bytes_total");
     let before = crossed();
-    // Every byte is checked at its end.
+    // The receiver checks every byte.
     let long = Duration::from_secs(30);
     let stream = std::thread::scope(|scope| {
         let stream = scope.spawn(|| traffic::stream(stays_guest, &target, 4096, u64::MAX, long));
@@ -54,11 +54,11 @@ fn a_virtual_machine_that_qemu_migrates_keeps_its_tcp_connections() {
         assert!(crossed() < before + 1_000_000, "they talk on one host so far");
         monitor.migrate(&dir.join("incoming"));
         let served = || is_served(&daemons[1], "mover-net");
-        let told = || format!("{}\n{}", daemons[1].log(), moved.console().tail());
-        wait(served, || format!("it did not come\n{}", told()));
+        let logs = || format!("{}\n{}", daemons[1].log(), moved.console().tail());
+        wait(served, || format!("the guest did not attach\n{}", logs()));
         wait(
             || crossed() > before + 1_000_000,
-            || format!("nothing crosses\n{}\n{}", daemons[0].log(), told()),
+            || format!("nothing crosses\n{}\n{}", daemons[0].log(), logs()),
         );
         stream.join().unwrap()
     });

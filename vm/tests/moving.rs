@@ -1,8 +1,8 @@
-//! A virtual machine moves between two hosts in the middle of a TCP connection.
+//! A virtual machine moves between two hosts during a TCP connection.
 //!
-//! What moves here is its network device: the port on one host goes, and the device, with its
-//! rings as they stand, attaches to the port of the same address on the other. To its peers that
-//! is all of a migration; the guest's kernel and its connections live on.
+//! The test moves only the network device: the port on the first host is deleted, and the device,
+//! with its current ring state, attaches to the port of the same address on the second host. Peers
+//! see no difference from a migration; the guest's kernel and its connections survive.
 
 mod common;
 
@@ -11,23 +11,23 @@ use causeway_guest_tool::transport::Target;
 use causeway_vm::daemon::Member;
 use causeway_vm::{Daemon, Guest, GuestSpec, Machine, Nic, NicBackend, RunDir, traffic};
 use common::LIMIT;
-use common::hosts::{Ground, await_state, counter, is_served, show, wait};
+use common::hosts::{TestHosts, await_state, counter, is_served, show, wait};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
 const PORT: &str = "mover-net";
 
-/// The device leaves one host for another: it connects to whatever `door` leads to.
+/// Moves the device between hosts: the device reconnects to the socket that `door` links to.
 fn move_to(door: &Path, from: &Daemon, to: &Daemon, mover: &Member) {
     let next = door.with_extension("next");
     symlink(to.net_socket(mover), &next).unwrap();
     std::fs::rename(&next, door).unwrap();
     from.cli(&["port", "del", PORT]).unwrap();
-    wait(|| is_served(to, PORT), || format!("the device did not come\n{}", to.log()));
+    wait(|| is_served(to, PORT), || format!("the device did not attach\n{}", to.log()));
 }
 
-/// Makes the port on a host that it left, for its return.
+/// Recreates the port on the host that the device left, for its return.
 fn restore(daemon: &Daemon, mover: &Member) {
     let (mac, mtu) = (mover.mac(), mover.mtu.to_string());
     let socket = daemon.net_socket(mover).display().to_string();
@@ -38,14 +38,14 @@ fn restore(daemon: &Daemon, mover: &Member) {
 
 #[test]
 fn a_virtual_machine_that_moves_to_the_other_host_keeps_its_tcp_connections() {
-    let Some(ground) = Ground::new(&[1500]) else { return };
+    let Some(test_hosts) = TestHosts::new(&[1500]) else { return };
     let (stays, mover) = (Member::new("stays", "blue", 1), Member::new("mover", "blue", 2));
     let near = [stays.clone(), mover.clone()];
     let daemons = [&near[..], &near[1..]].map(|m| m.to_vec());
     let daemons: Vec<Daemon> = (0..2)
         .map(|host| {
-            let link = ground.link(host, "link", "causeway", 0, "");
-            ground.daemon(host, &daemons[host], &link)
+            let link = test_hosts.link(host, "link", "causeway", 0, "");
+            test_hosts.daemon(host, &daemons[host], &link)
         })
         .collect();
     daemons.iter().for_each(|daemon| await_state(daemon, "link", "up"));
@@ -69,7 +69,7 @@ fn a_virtual_machine_that_moves_to_the_other_host_keeps_its_tcp_connections() {
     let crossed = || counter(&daemons[0], "link", "transmit_bytes_total");
     assert!(traffic::ping(stays_guest, &mover.ip(), 5).unwrap().received > 0);
     let before = crossed();
-    // Both directions of data, each with every byte checked at its end.
+    // Data in both directions; each receiver checks every byte.
     let long = Duration::from_secs(15);
     let streams = std::thread::scope(|scope| {
         let to =
@@ -82,7 +82,7 @@ fn a_virtual_machine_that_moves_to_the_other_host_keeps_its_tcp_connections() {
             || crossed() > before + 1_000_000,
             || format!("nothing crosses: {:#}\n{}", show(&daemons[0], "link"), daemons[0].log()),
         );
-        // And home again.
+        // Back to the first host.
         restore(&daemons[0], &mover);
         move_to(&door, &daemons[1], &daemons[0], &mover);
         [to.join().unwrap(), from.join().unwrap()]

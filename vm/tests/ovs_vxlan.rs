@@ -1,4 +1,4 @@
-//! Open vSwitch, with its datapath in user space, is the far end of a link.
+//! A link whose far end is Open vSwitch with its user-space datapath.
 
 mod common;
 
@@ -7,13 +7,13 @@ use causeway_vm::daemon::Member;
 use causeway_vm::process::Process;
 use causeway_vm::{Daemon, Guest, Machine, Namespace, RunDir, image, process, traffic};
 use common::LIMIT;
-use common::hosts::{Ground, Native, address, counter, ping, show, wait};
+use common::hosts::{Native, TestHosts, address, counter, ping, show, wait};
 use common::station::Station;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 const VNI: u32 = 42;
-/// What fits a VXLAN datagram of 1500 bytes.
+/// Largest packet in a VXLAN datagram of 1500 bytes.
 const MTU: u16 = 1450;
 const LONGEST: usize = MTU as usize - 28;
 const SWITCH_IP: [u8; 4] = [10, 77, 0, 200];
@@ -21,10 +21,10 @@ const SWITCH_IP_TEXT: &str = "10.77.0.200";
 const SWITCH: &str = "/usr/lib/openvswitch-switch/ovs-vswitchd";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-/// A switch of our own in a namespace, with all its files in one folder. Bridge `under` has the
+/// A separate switch in a namespace, with all its files in one folder. Bridge `under` has the
 /// host's cable and address, bridge `over` the tunnel and an address in it.
 struct Switch<'a> {
-    // In this order: the switch ends before its database.
+    // Drop order: the switch ends before its database.
     _switch: Process,
     _database: Process,
     folder: RunDir,
@@ -32,7 +32,7 @@ struct Switch<'a> {
 }
 
 impl<'a> Switch<'a> {
-    /// On a host whose cable has `address`, with a tunnel to `remote`.
+    /// Starts the switch on a host whose cable has `address`, with a tunnel to `remote`.
     fn start(net: &'a Namespace, address: &str, remote: &str) -> Self {
         let folder = RunDir::new().unwrap();
         let file = |name: &str| folder.path().join(name).display().to_string();
@@ -63,7 +63,7 @@ impl<'a> Switch<'a> {
         switch
     }
 
-    /// What `ovs-vsctl` does by these words.
+    /// Runs `ovs-vsctl` with these arguments.
     fn set(&self, words: &str) {
         let mut command = own_files(self.net.command("ovs-vsctl"), self.folder.path());
         let database = format!("--db=unix:{}", self.folder.path().join("db.sock").display());
@@ -79,7 +79,7 @@ fn own_files(mut command: Command, folder: &Path) -> Command {
     command
 }
 
-/// Starts one of its daemons, which is told what to do by `control`.
+/// Starts a daemon of the switch, controlled through the socket `control`.
 fn start(name: &str, mut command: Command, control: &str) -> Process {
     command.args([&format!("--unixctl={control}"), "-vconsole:off"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -90,7 +90,7 @@ fn start(name: &str, mut command: Command, control: &str) -> Process {
 struct Scene {
     guest: Member,
     daemon: Daemon,
-    ground: Ground,
+    test_hosts: TestHosts,
 }
 
 impl Scene {
@@ -99,31 +99,32 @@ impl Scene {
             eprintln!("skipped: Open vSwitch is not installed (scripts/setup.sh test)");
             return None;
         }
-        let ground = Ground::new(&[1500])?;
-        // As an interface does: Open vSwitch in user space takes no datagram whose checksum is
-        // left to be completed, and nobody completes it on a cable within a host.
-        let mut sums = ground.nets[0].command("/usr/sbin/ethtool");
+        let test_hosts = TestHosts::new(&[1500])?;
+        // As a physical NIC would: Open vSwitch in user space drops datagrams with an incomplete
+        // checksum, and a veth pair leaves the checksum incomplete.
+        let mut sums = test_hosts.nets[0].command("/usr/sbin/ethtool");
         process::output(sums.args(["-K", "cable0", "tx", "off"])).unwrap();
         let mut guest = Member::new("guest", "blue", 1);
         guest.mtu = MTU;
-        let link = ground.link(0, "to-ovs", "vxlan", 0, &format!("vni = {VNI}"));
-        let daemon = ground.daemon(0, std::slice::from_ref(&guest), &link);
+        let link = test_hosts.link(0, "to-ovs", "vxlan", 0, &format!("vni = {VNI}"));
+        let daemon = test_hosts.daemon(0, std::slice::from_ref(&guest), &link);
         assert_eq!(show(&daemon, "to-ovs")["state"], "open");
-        Some(Self { guest, daemon, ground })
+        Some(Self { guest, daemon, test_hosts })
     }
 
     fn switch(&self) -> Switch<'_> {
-        Switch::start(&self.ground.nets[1], &address(1, 0), &address(0, 0))
+        Switch::start(&self.test_hosts.nets[1], &address(1, 0), &address(0, 0))
     }
 }
 
 #[test]
-fn a_native_port_and_open_vswitch_answer_each_other() {
+fn vxlan_native_port_and_open_vswitch_ping_each_other() {
     let Some(scene) = Scene::new() else { return };
     let switch = scene.switch();
-    let (net, own) = (&scene.ground.nets[1], scene.guest.ip());
+    let (net, own) = (&scene.test_hosts.nets[1], scene.guest.ip());
     let mut station = Station::attach(&scene.daemon, &scene.guest);
-    // Begun by us, then by the switch, which has forgotten us; to the last byte that fits.
+    // Started by this station, then by the switch, whose ARP entry was removed; up to the largest
+    // payload.
     for bytes in [0, 56, LONGEST] {
         station.ping(SWITCH_IP, bytes);
     }
@@ -132,7 +133,7 @@ fn a_native_port_and_open_vswitch_answer_each_other() {
     for said in station.while_answering(|| [56, LONGEST].map(answers)) {
         assert!(said.unwrap().contains("3 packets received"));
     }
-    // A network of another number is another network.
+    // Frames of another VNI are dropped.
     let wrong = || counter(&scene.daemon, "to-ovs", "socket_drop_wrong_vni_total");
     assert_eq!(wrong(), 0);
     switch.set("set interface tunnel options:key=43");
@@ -147,12 +148,12 @@ fn a_native_port_and_open_vswitch_answer_each_other() {
 }
 
 #[test]
-fn a_virtual_machine_and_a_host_of_open_vswitch_stream_both_ways() {
+fn vxlan_virtual_machine_and_open_vswitch_stream_both_ways() {
     let Some(scene) = Scene::new() else { return };
     let _switch = scene.switch();
     let spec = scene.daemon.guest(&scene.guest);
     let guest = Guest::boot_all(&Machine::qemu().unwrap(), vec![spec]).unwrap().remove(0);
-    let far = Native::serve(&scene.ground.nets[1]);
+    let far = Native::serve(&scene.test_hosts.nets[1]);
     let ping = traffic::ping(&guest, SWITCH_IP_TEXT, 10).unwrap();
     assert_eq!((ping.sent, ping.received), (10, 10));
     let target = format!("tcp:{SWITCH_IP_TEXT}:{STREAM_PORT}").parse().unwrap();

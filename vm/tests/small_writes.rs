@@ -3,7 +3,7 @@
 
 mod common;
 
-use causeway_guest_tool::report::{Flooded, Sunk};
+use causeway_guest_tool::report::{FloodReport, SinkReport};
 use causeway_guest_tool::transport::{CID_ANY, Target};
 use causeway_vm::daemon::Member;
 use causeway_vm::{Daemon, Guest, Machine, RunDir};
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-/// Of one exchange, on a machine that is shared and emulates its guests.
+/// Time limit of an exchange on a shared machine with emulated guests.
 const LIMIT: Duration = Duration::from_secs(150);
 const PAUSE: Duration = Duration::from_secs(3);
 const PORT: u32 = 7100;
@@ -26,7 +26,7 @@ struct Rig {
     receiver: Guest,
     to: Member,
     daemon: Daemon,
-    /// Of the receiver's machine.
+    /// Monitor socket of the receiver's machine.
     monitor: PathBuf,
     _dir: RunDir,
 }
@@ -58,7 +58,7 @@ impl Rig {
         bytes: u64,
         count: u64,
         pause: Duration,
-    ) -> Flooded {
+    ) -> FloodReport {
         let target = |cid| match messages {
             true => Target::SeqPacket(cid, port),
             false => Target::Vsock(cid, port),
@@ -68,26 +68,28 @@ impl Rig {
         let (length, number) = (bytes.to_string(), count.to_string());
         let sink = ["causeway-guest", "sink", &at, &pause];
         let flood = ["causeway-guest", "flood", &to, &length, &number];
-        let (sunk, flooded) = thread::scope(|scope| {
-            let sunk = scope.spawn(|| self.receiver.run_json::<Sunk>(&sink, LIMIT));
-            let flooded = self.sender.run_json::<Flooded>(&flood, LIMIT);
-            (sunk.join().unwrap(), flooded)
+        let (sink_report, flood_report) = thread::scope(|scope| {
+            let sink_report = scope.spawn(|| self.receiver.run_json::<SinkReport>(&sink, LIMIT));
+            let flood_report = self.sender.run_json::<FloodReport>(&flood, LIMIT);
+            (sink_report.join().unwrap(), flood_report)
         });
-        let told = || format!("{:#}\n{}", show_port(&self.daemon), self.daemon.log());
-        let flooded = flooded.unwrap_or_else(|e| panic!("{e}\n{sunk:?}\n{}", told()));
-        let sunk = sunk.unwrap_or_else(|e| panic!("{e}\n{flooded:?}\n{}", told()));
-        assert_eq!(sunk.bytes, bytes * count, "{flooded:?} {}", told());
-        assert!(!messages || sunk.reads == count, "{sunk:?} {flooded:?}");
-        println!("{to}: {count} of {bytes} B, pause {pause} us: {} ms", flooded.elapsed_ms);
-        flooded
+        let logs = || format!("{:#}\n{}", show_port(&self.daemon), self.daemon.log());
+        let flood_report =
+            flood_report.unwrap_or_else(|e| panic!("{e}\n{sink_report:?}\n{}", logs()));
+        let sink_report =
+            sink_report.unwrap_or_else(|e| panic!("{e}\n{flood_report:?}\n{}", logs()));
+        assert_eq!(sink_report.bytes, bytes * count, "{flood_report:?} {}", logs());
+        assert!(!messages || sink_report.reads == count, "{sink_report:?} {flood_report:?}");
+        println!("{to}: {count} of {bytes} B, pause {pause} us: {} ms", flood_report.elapsed_ms);
+        flood_report
     }
 
-    /// Connections that the daemon reset because of the receiver.
+    /// Returns the number of connections that the daemon reset because of the receiver.
     fn resets(&self) -> u64 {
         self.counter("reset_stalled_total")
     }
 
-    /// A counter of the receiver's port.
+    /// Returns a counter of the receiver's port.
     fn counter(&self, name: &str) -> u64 {
         let view = show_port(&self.daemon);
         view["counters"][name].as_u64().unwrap_or_else(|| panic!("no counter {name}: {view}"))
@@ -99,23 +101,24 @@ fn show_port(daemon: &Daemon) -> serde_json::Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Four streams of small writes, during which `stop` stops the receiver's machine for [`PAUSE`].
+/// Runs four streams of small writes, during which `stop` stops the receiver's machine for
+/// [`PAUSE`].
 fn streams(rig: &Rig, mut stop: impl FnMut(bool)) {
     let before = rig.counter(RECEIVED);
     thread::scope(|scope| {
         let streams: Vec<_> = (PORT..PORT + 4)
             .map(|port| scope.spawn(move || rig.exchange(false, port, 64, 40_000, Duration::ZERO)))
             .collect();
-        // All of them are under way: a connect would time out in the guest.
+        // All streams have started: a connect would time out in the guest.
         let all = || rig.counter("connections") == 4 && rig.counter(RECEIVED) > before + 64_000;
         wait(all, || format!("{:#}", show_port(&rig.daemon)));
         stop(true);
         thread::sleep(PAUSE);
         stop(false);
         for stream in streams {
-            let flooded = stream.join().unwrap();
-            let paused = u128::from(flooded.elapsed_ms) >= PAUSE.as_millis();
-            assert!(paused, "it ended before the pause: {flooded:?}");
+            let flood_report = stream.join().unwrap();
+            let paused = u128::from(flood_report.elapsed_ms) >= PAUSE.as_millis();
+            assert!(paused, "the exchange ended before the pause: {flood_report:?}");
         }
     });
     assert_eq!(rig.resets(), 0, "{}", rig.daemon.log());
@@ -137,7 +140,7 @@ fn vsock_streams_to_a_paused_machine_go_on() {
     let rig = Rig::new();
     let mut monitor = Monitor::connect(&rig.monitor);
     streams(&rig, |stop| drop(monitor.ask(if stop { "stop" } else { "cont" }, json!({}))));
-    // The process itself: its frontend answers nothing meanwhile either.
+    // Stops the process itself: its vhost-user frontend does not answer either.
     let id = Pid::from_raw(i32::try_from(rig.receiver.id()).unwrap()).unwrap();
     streams(&rig, |stop| kill_process(id, if stop { Signal::STOP } else { Signal::CONT }).unwrap());
 }

@@ -1,10 +1,9 @@
-//! A virtual machine of one processor in 64-bit user mode, with no kernel.
+//! A virtual machine with one processor in 64-bit user mode, without a kernel.
 //!
-//! It starts at privilege level 3 in long mode and without an interrupt table:
-//! whatever it does wrong ends it. It rings doorbells by writing to addresses
-//! behind which there is no memory, as drivers of PCI devices do.
+//! It starts at privilege level 3 in long mode and without an interrupt table: any fault ends it.
+//! It rings doorbells by writes to addresses without memory, as drivers of PCI devices do.
 
-#![allow(unsafe_code, reason = "memory slots, and an eventfd that two owners know")]
+#![allow(unsafe_code, reason = "memory slots, and an eventfd with two owners")]
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -19,7 +18,7 @@ use super::payload::{EXIT, code};
 
 /// Guest memory, in bytes; at guest address 0, mapped to itself.
 pub const MEMORY: u64 = 4 << 20;
-/// Where parameters lie.
+/// Guest address of the parameters.
 pub const PARAMETERS: u64 = 0x4000;
 
 const TABLES: u64 = 0x1000;
@@ -31,14 +30,14 @@ pub struct Machine {
     processor: VcpuFd,
     vm: VmFd,
     memory: std::fs::File,
-    bells: Vec<EventFd>,
+    doorbells: Vec<EventFd>,
 }
 
 fn failed(what: &str) -> impl Fn(kvm_ioctls::Error) -> String {
     move |error| format!("KVM: {what}: {error}")
 }
 
-/// Page tables that map memory and the 2 MiB behind it to themselves, for the user.
+/// Page tables that identity-map the memory and the next 2 MiB, accessible in user mode.
 fn page_tables(memory: &std::fs::File) -> std::io::Result<()> {
     const USER: u64 = 0b111;
     const LARGE: u64 = 1 << 7;
@@ -51,7 +50,7 @@ fn page_tables(memory: &std::fs::File) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A flat segment of the user.
+/// A flat user-mode segment.
 fn segment(selector: u16, kind: u8, long: u8) -> kvm_segment {
     kvm_segment {
         limit: u32::MAX,
@@ -73,22 +72,23 @@ fn start_state(processor: &VcpuFd) -> Result<(), String> {
     let data = segment(0x2b, 3, 0);
     (sregs.ss, sregs.ds, sregs.es, sregs.fs, sregs.gs) = (data, data, data, data, data);
     sregs.tr = kvm_segment { type_: 11, present: 1, limit: 0x67, ..kvm_segment::default() };
-    // Protection and paging; PAE and SSE; long mode.
+    // CR0: protection and paging. CR4: PAE and SSE. EFER: long mode.
     (sregs.cr0, sregs.cr3, sregs.cr4, sregs.efer) = (0x8000_0033, TABLES, 0x220, 0x500);
-    processor.set_sregs(&sregs).map_err(failed("64-bit user mode is refused"))?;
+    processor.set_sregs(&sregs).map_err(failed("cannot set 64-bit user mode"))?;
     let mut regs = processor.get_regs().map_err(failed("registers"))?;
     (regs.rip, regs.rdi, regs.rflags) = (CODE, PARAMETERS, 2);
     processor.set_regs(&regs).map_err(failed("registers"))
 }
 
 impl Machine {
-    /// Makes it; an error says why this host cannot.
+    /// Creates the machine; the error is the reason why this host cannot.
     pub fn new() -> Result<Self, String> {
         let kvm = Kvm::new().map_err(|e| format!("/dev/kvm: {e}"))?;
         let vm = kvm.create_vm().map_err(failed("no machine"))?;
         let file = causeway_memory::create("causeway-bare", MEMORY).map_err(|e| e.to_string())?;
         let (kind, access) = (MapFlags::SHARED, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new mapping where the kernel likes; nothing of ours lies there.
+        // SAFETY: a new mapping at an address of the kernel's choice; no memory of this process
+        // lies there.
         let mapped =
             unsafe { mmap(std::ptr::null_mut(), MEMORY as usize, access, kind, file.as_fd(), 0) };
         let slot = kvm_userspace_memory_region {
@@ -106,33 +106,33 @@ impl Machine {
         let cpuid = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(failed("cpuid"))?;
         processor.set_cpuid2(&cpuid).map_err(failed("cpuid"))?;
         start_state(&processor)?;
-        Ok(Self { processor, vm, memory, bells: Vec::new() })
+        Ok(Self { processor, vm, memory, doorbells: Vec::new() })
     }
 
-    /// Its memory.
+    /// Returns the guest's memory.
     pub fn memory(&self) -> &std::fs::File {
         &self.memory
     }
 
-    /// The same, to be granted.
+    /// Returns the memory's descriptor, to be granted to the daemon.
     pub fn memory_fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
 
-    /// Has writes to an address ring an eventfd, inside the kernel.
+    /// Registers an ioeventfd: writes to `address` signal the returned eventfd inside the kernel.
     pub fn doorbell(&mut self, address: u64) -> Result<OwnedFd, String> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let ours = eventfd(0, flags).map_err(|e| e.to_string())?;
         let theirs = ours.try_clone().map_err(|e| e.to_string())?.into_raw_fd();
-        // SAFETY: just made, and given up by its only owner.
+        // SAFETY: the descriptor was just created, and its only owner gave it up.
         let theirs = unsafe { EventFd::from_raw_fd(theirs) };
         let address = IoEventAddress::Mmio(address);
         self.vm.register_ioevent(&theirs, &address, NoDatamatch).map_err(failed("ioeventfd"))?;
-        self.bells.push(theirs);
+        self.doorbells.push(theirs);
         Ok(ours)
     }
 
-    /// Runs until the guest says that it is done.
+    /// Runs until the guest signals the end of the run.
     pub fn run(&mut self) -> Result<(), String> {
         loop {
             match self.processor.run() {

@@ -1,8 +1,8 @@
 //! A bare KVM guest: a virtual processor in 64-bit user mode without a kernel.
 //!
-//! Its memory slots, doorbells (ioeventfd) and exits are those of any guest; it
-//! has no kernel, takes no interrupts, and polls. It runs in a process of its
-//! own, which is ended when it takes too long: not every /dev/kvm can do this.
+//! Its memory slots, doorbells (ioeventfd) and exits equal those of any guest; it has no kernel,
+//! takes no interrupts, and polls. It runs in a process of its own, which is killed after a time
+//! limit: not every /dev/kvm supports it.
 
 mod machine;
 mod payload;
@@ -24,12 +24,12 @@ use crate::pin::{CLIENT, pin};
 use crate::rig::mac;
 use crate::rows::ethernet::frame;
 
-/// First argument of the process that is the guest.
+/// First argument of the guest's process.
 pub const FLAG: &str = "--inner-bare-guest";
 
 const SIZE: u16 = 256;
 const VERSION_1: u64 = 1 << 32;
-/// Where the daemon believes that the frontend has guest address 0.
+/// User address of guest address 0, as reported to the daemon.
 const USER: u64 = 0x7000_0000_0000;
 const RINGS: u64 = 0x1_0000;
 const RING_BYTES: u64 = 0x4000;
@@ -43,7 +43,7 @@ const NET_HEADER: usize = 12;
 /// VIRTQ_DESC_F_WRITE.
 const WRITE: u16 = 2;
 
-/// Fills a ring: entry `i` names buffer `i` of `bytes`.
+/// Initialises a ring: entry `i` names buffer `i` of `bytes`.
 fn fill(
     memory: &std::fs::File,
     ring: u64,
@@ -58,7 +58,7 @@ fn fill(
         memory.write_all_at(&head.concat(), ring + u64::from(i) * 16)?;
         memory.write_all_at(&i.to_le_bytes(), ring + AVAILABLE + 4 + u64::from(i) * 2)?;
     }
-    // Nobody waits for notifications.
+    // VIRTQ_AVAIL_F_NO_INTERRUPT: the guest polls.
     memory.write_all_at(&1_u16.to_le_bytes(), ring + AVAILABLE)
 }
 
@@ -68,7 +68,7 @@ fn attach(
     machine: &Machine,
     first: u64,
     bells: [BorrowedFd<'_>; 2],
-    nobody: BorrowedFd<'_>,
+    unused: BorrowedFd<'_>,
 ) -> Result<Client, String> {
     let attach = || {
         let mut client = Client::connect(path)?;
@@ -80,7 +80,7 @@ fn attach(
             let (used, available) = (ring + USED, ring + AVAILABLE);
             let addresses =
                 RingAddresses { index, flags: 0, descriptors: ring, used, available, log: 0 };
-            client.start_queue(SIZE, 0, &addresses, bell, nobody)?;
+            client.start_queue(SIZE, 0, &addresses, bell, unused)?;
         }
         Ok(client)
     };
@@ -99,7 +99,7 @@ impl Guest {
         let mut machine = Machine::new()?;
         let send = machine.doorbell(payload::RING_SEND)?;
         let receive = machine.doorbell(payload::RING_RECEIVE)?;
-        let nobody = machine.doorbell(payload::RING_NOBODY)?;
+        let unused = machine.doorbell(payload::RING_UNUSED)?;
         // Receive and transmit ring of the sender, then of the receiver.
         let [_, sender, receiver, _] = [0, 1, 2, 3].map(|i| RINGS + i * RING_BYTES);
         let memory = machine.memory();
@@ -124,7 +124,7 @@ impl Guest {
             memory.write_all_at(&rings, PARAMETERS + at::RINGS)
         };
         fill().map_err(|e: std::io::Error| e.to_string())?;
-        let (n, [a, b]) = (nobody.as_fd(), paths);
+        let (n, [a, b]) = (unused.as_fd(), paths);
         let devices = [
             attach(a, &machine, RINGS, [n, send.as_fd()], n)?,
             attach(b, &machine, RINGS + 2 * RING_BYTES, [receive.as_fd(), n], n)?,
@@ -137,14 +137,14 @@ impl Guest {
         written.map_err(|e| e.to_string())
     }
 
-    /// Sends frames; gives seconds and doorbells.
+    /// Sends frames; returns seconds and doorbells.
     fn frames(&mut self, count: u64, burst: u64) -> Result<(f64, u64), String> {
         self.frames += count;
         self.set(at::TARGET, self.frames)?;
         self.set(at::BURST, burst)?;
         self.set(at::WINDOW, 128)?;
         self.set(at::RUNG, 0)?;
-        self.set(at::WHAT, 0)?;
+        self.set(at::MODE, 0)?;
         let since = Instant::now();
         self.machine.run()?;
         let mut rung = [0; 8];
@@ -153,18 +153,18 @@ impl Guest {
         Ok((since.elapsed().as_secs_f64(), u64::from_le_bytes(rung)))
     }
 
-    /// Rings a doorbell that nobody listens to; gives seconds.
+    /// Rings a doorbell without a listener; returns seconds.
     fn bells(&mut self, count: u64) -> Result<f64, String> {
         self.set(at::TARGET, count)?;
-        self.set(at::WHAT, 1)?;
+        self.set(at::MODE, 1)?;
         let since = Instant::now();
         self.machine.run()?;
         Ok(since.elapsed().as_secs_f64())
     }
 }
 
-/// Is the guest until its input ends: `frames COUNT BURST`, `bells COUNT`; answers `ok` with
-/// figures, or `no` with a reason.
+/// Runs the guest until its input ends. Commands: `frames COUNT BURST`, `bells COUNT`; answers:
+/// `ok` with figures, or `no` with a reason.
 pub fn serve() -> ExitCode {
     pin(CLIENT);
     let paths: Vec<String> = std::env::args().skip(2).collect();
@@ -190,35 +190,35 @@ pub fn serve() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The guest's process, seen from outside; killed when dropped.
+/// Handle of the guest's process; killed when dropped.
 #[derive(Debug)]
 pub struct Bare(Program);
 
 impl Bare {
-    /// Starts it on the sockets of two net ports with the addresses 1 and 2.
+    /// Starts the guest on the sockets of two net ports with the addresses 1 and 2.
     pub fn start(sockets: [&Path; 2]) -> Result<Self, String> {
         let me = std::env::current_exe().map_err(|e| e.to_string())?;
         Ok(Self(Program::start(command(me).arg(FLAG).args(sockets))?))
     }
 
     fn ask(&mut self, words: &str) -> Result<String, String> {
-        self.0.say(words)?;
-        let answer = self.0.hear(Duration::from_secs(20), |line| Some(line.to_owned()))?;
+        self.0.write_line(words)?;
+        let answer = self.0.await_line(Duration::from_secs(20), |line| Some(line.to_owned()))?;
         match answer.split_once(' ') {
             Some(("ok", figures)) => Ok(figures.to_owned()),
             Some(("no", why)) => Err(why.to_owned()),
-            _ => Err(format!("the bare guest says {answer:?}")),
+            _ => Err(format!("unexpected answer of the bare guest: {answer:?}")),
         }
     }
 
-    /// Sends frames of 64 B from the first port to the second; gives seconds.
+    /// Sends frames of 64 B from the first port to the second; returns seconds.
     pub fn frames_s(&mut self, count: u64, burst: u64) -> Result<f64, String> {
         let figures = self.ask(&format!("frames {count} {burst}"))?;
         let seconds = figures.split_whitespace().next().and_then(|w| w.parse().ok());
         seconds.ok_or_else(|| "no figure".to_owned())
     }
 
-    /// Rings a doorbell that nobody listens to; gives seconds.
+    /// Rings a doorbell without a listener; returns seconds.
     pub fn bells_s(&mut self, count: u64) -> Result<f64, String> {
         self.ask(&format!("bells {count}"))?.parse().map_err(|_| "no figure".to_owned())
     }

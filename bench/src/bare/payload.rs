@@ -1,38 +1,38 @@
-//! What runs inside the bare guest: position-independent, without a stack.
+//! The bare guest's program: position-independent, without a stack.
 //!
-//! It is the driver of two devices: it sends frames by the transmit ring of one
-//! and takes them from the receive ring of the other. Every ring has 256
-//! entries, and entry `i` always names buffer `i`; the backend uses them in
-//! order, so two counters say all. `rdi` points to the parameters.
+//! It drives two devices: it sends frames by the transmit ring of the first device and takes them
+//! from the receive ring of the second. Every ring has 256 entries, and entry `i` always names
+//! buffer `i`; the backend uses buffers in order, so that two counters are the complete state.
+//! `rdi` points to the parameters.
 
 #![allow(unsafe_code, reason = "the only way to have machine code of our own")]
 
 use std::arch::global_asm;
 
-/// Writing here rings the transmit ring's doorbell. No memory lies behind these addresses.
+/// Doorbell address of the transmit ring. There is no memory at these addresses.
 pub const RING_SEND: u64 = 0x40_0500;
-/// The same for the receive ring.
+/// Doorbell address of the receive ring.
 pub const RING_RECEIVE: u64 = 0x40_0510;
-/// A doorbell that nobody listens to.
-pub const RING_NOBODY: u64 = 0x40_0520;
-/// Ends a run.
+/// Address of a doorbell without a listener.
+pub const RING_UNUSED: u64 = 0x40_0520;
+/// A write to this address ends a run.
 pub const EXIT: u64 = 0x40_0530;
 
-/// Where each parameter lies, in bytes from `rdi`.
+/// Offset of each parameter, in bytes from `rdi`.
 pub mod at {
-    /// Guest addresses: available and used ring of the sender, then of the receiver; buffers of
-    /// the sender (128 bytes apart), then of the receiver (2048 bytes apart).
+    /// Guest addresses: available and used ring of the sender, then of the receiver; buffers of the
+    /// sender (128 bytes apart), then of the receiver (2048 bytes apart).
     pub const RINGS: u64 = 0;
-    /// Send and receive until this many frames, counted from the start of the guest.
+    /// Number of frames, counted from the start of the guest, at which the run ends.
     pub const TARGET: u64 = 48;
-    /// Frames shown at a time.
+    /// Frames made available at a time.
     pub const BURST: u64 = 56;
-    /// Frames on their way at most.
+    /// Maximum frames in flight.
     pub const WINDOW: u64 = 64;
-    /// Doorbells that were rung; the guest counts.
+    /// Doorbells rung, counted by the guest.
     pub const RUNG: u64 = 88;
-    /// 0: frames; 1: ring the doorbell that nobody listens to, TARGET times.
-    pub const WHAT: u64 = 112;
+    /// 0: frames; 1: ring the doorbell without a listener, TARGET times.
+    pub const MODE: u64 = 112;
 }
 
 global_asm!(
@@ -116,7 +116,7 @@ global_asm!(
     "jmp 9f",
     "8:",
     "mov rcx, [rdi+48]",
-    "mov edx, {nobody}",
+    "mov edx, {unused}",
     "4:",
     "mov [rdx], ax",
     "dec rcx",
@@ -129,7 +129,7 @@ global_asm!(
     ".previous",
     send = const RING_SEND,
     receive = const RING_RECEIVE,
-    nobody = const RING_NOBODY,
+    unused = const RING_UNUSED,
     exit = const EXIT,
 );
 
@@ -140,9 +140,10 @@ unsafe extern "C" {
     static END: u8;
 }
 
-/// The machine code.
+/// Returns the machine code.
 pub fn code() -> &'static [u8] {
-    // SAFETY: both symbols are ours, START before END in one section that is never written.
+    // SAFETY: this module defines both symbols, START before END in a section that is never
+    // written.
     unsafe {
         let (start, end) = (&raw const START, &raw const END);
         std::slice::from_raw_parts(start, end.offset_from_unsigned(start))

@@ -1,8 +1,8 @@
-/* af_xdp INTERFACE CORE ROLE LEN COUNT WAIT: what AF_XDP takes on a veth, in native mode.
- * ROLE ask: COUNT round trips with `echo`, prints microseconds of one.
- * ROLE source: COUNT frames; ROLE sink: prints Gbit/s of what came.
- * WAIT spin: looks again and again; sleep: asleep while nothing comes.
- * A frame that is longer than a chunk of the memory, which is a page at most, takes several. */
+/* af_xdp INTERFACE CORE ROLE LEN COUNT WAIT: measures AF_XDP on a veth, in native mode.
+ * ROLE ask: COUNT round trips with `echo`; prints the mean in microseconds.
+ * ROLE source: sends COUNT frames; ROLE sink: prints the received Gbit/s.
+ * WAIT spin: polls; sleep: sleeps until a frame arrives.
+ * A UMEM chunk is at most a page: a longer frame takes several chunks. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/bpf.h>
@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Of newer headers than some systems have. */
+/* Missing in older kernel headers. */
 #ifndef XDP_USE_SG
 #define XDP_USE_SG (1 << 4)
 #endif
@@ -62,7 +62,7 @@ static int bpf(int command, union bpf_attr *attr) {
     return (int)syscall(SYS_bpf, command, attr, sizeof *attr);
 }
 
-/* All frames of queue 0 go to the socket that the map has. */
+/* XDP program: redirects all frames of queue 0 to the socket in the map. */
 static int steer(int interface) {
     union bpf_attr map = {.map_type = BPF_MAP_TYPE_XSKMAP, .key_size = 4, .value_size = 4, .max_entries = 1};
     int sockets = bpf(BPF_MAP_CREATE, &map);
@@ -124,7 +124,7 @@ static void open_socket(int interface, int longer) {
     must(bind(xsk, (struct sockaddr *)&to, sizeof to) == 0, "bind");
 }
 
-/* Puts a frame into the ring, in as many chunks as it takes. */
+/* Adds a frame to the transmit ring, in as many chunks as it needs. */
 static void put(int left) {
     static const unsigned char head[14] = {[0 ... 5] = 0xff, [6] = 2, [12] = 0x88, [13] = 0xb5};
     for (int first = 1; left > 0; first = 0) {
@@ -137,7 +137,7 @@ static void put(int left) {
     }
 }
 
-/* Has the kernel send what was put. */
+/* Wakes the kernel to send the transmit ring. */
 static void kick(void) {
     __atomic_store_n(sent.produced, sent.mine, __ATOMIC_RELEASE);
     int again;
@@ -147,7 +147,7 @@ static void kick(void) {
     } while (again && __atomic_load_n(sent.consumed, __ATOMIC_ACQUIRE) != sent.mine);
 }
 
-/* Takes what came: how many frames. */
+/* Takes received frames and returns their number. */
 static long take(void) {
     long frames = 0;
     uint32_t end = __atomic_load_n(received.produced, __ATOMIC_ACQUIRE);
@@ -232,7 +232,7 @@ int main(int argc, char **argv) {
     else if (strcmp(role, "source") == 0) source(len, count);
     else sink(len);
     fflush(stdout);
-    /* What was sent last is on its way. */
+    /* The kernel may still be sending the last frames. */
     usleep(QUIET_US);
     return 0;
 }

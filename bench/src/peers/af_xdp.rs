@@ -1,4 +1,4 @@
-//! The same as [`super::frames`] by AF_XDP, in native mode: to see whether a carrier by it would pay.
+//! As [`super::frames`], with AF_XDP in native mode: the possible gain of an AF_XDP carrier.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER};
 
 const SOURCE: &str = include_str!("af_xdp.c");
-/// Length of the shortest frame, and of one with 4 KiB of data as MXoE has it.
+/// Length of the shortest frame, and of an MXoE frame with 4 KiB of data.
 const LENS: [usize; 2] = [60, 4096 + 14];
-/// How long one run takes at most.
+/// Time limit of a run.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What the two ends are.
+/// Roles of the two ends.
 #[derive(Debug, Clone, Copy)]
 struct Roles {
     near: &'static str,
     far: &'static str,
     len: usize,
     count: u64,
-    /// Whether both look without end, each on a core of its own; else they sleep, on one core.
+    /// Whether both ends poll, each on its own core; otherwise they sleep, on one core.
     spin: bool,
-    /// Whether the near end has the figure.
+    /// Whether the near end reports the figure.
     near_says: bool,
 }
 
@@ -34,14 +34,14 @@ fn one(underlay: &Underlay, program: &Path, roles: Roles) -> Result<f64, String>
         end.args(["netns", "exec", underlay.name(host)?]).arg(program);
         end.args(["eth0", &core.to_string(), role, &len.to_string(), &count.to_string()]);
         let end = Program::start(end.arg(if spin { "spin" } else { "sleep" }))?;
-        end.hear(LONG, |line| (line == "ready").then_some(()))?;
+        end.await_line(LONG, |line| (line == "ready").then_some(()))?;
         Ok::<_, String>(end)
     };
     let far = start(1, far, if spin { SERVER } else { CLIENT })?;
     let mut near = start(0, near, CLIENT)?;
-    near.say("")?;
+    near.write_line("")?;
     let says = if near_says { &near } else { &far };
-    says.hear(LONG, |line| line.parse().ok())
+    says.await_line(LONG, |line| line.parse().ok())
 }
 
 fn each(effort: &Effort, roles: Roles) -> Result<Vec<f64>, String> {
@@ -58,13 +58,13 @@ fn each(effort: &Effort, roles: Roles) -> Result<Vec<f64>, String> {
     effort.each(|| one(&underlay, &program, roles))
 }
 
-/// Round trips of the shortest frame between two ends that sleep: microseconds.
+/// Round trips of the shortest frame between two sleeping ends: microseconds.
 pub fn xdp_round_us(effort: &Effort) -> Result<Vec<f64>, String> {
     let (near, far, len, count) = ("ask", "echo", LENS[0], 30_000);
     each(effort, Roles { near, far, len, count, spin: false, near_says: true })
 }
 
-/// A stream of frames with 4 KiB of data each, in Gbit/s of what came.
+/// A stream of frames with 4 KiB of data each, in Gbit/s received.
 pub fn xdp_gbits(effort: &Effort) -> Result<Vec<f64>, String> {
     let (near, far, len, count) = ("source", "sink", LENS[1], 200_000);
     each(effort, Roles { near, far, len, count, spin: true, near_says: false })

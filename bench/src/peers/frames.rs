@@ -1,4 +1,4 @@
-//! Bare frames over a veth pair between two namespaces: what `AF_PACKET` itself takes.
+//! Bare frames over a veth pair between two namespaces: the cost of `AF_PACKET` itself.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ use super::underlay::{Ends, Underlay};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER, pin};
 
-/// EtherType for experiments, of IEEE 802.
+/// EtherType for local experiments (IEEE 802).
 const ETHERTYPE: u16 = 0x88b5;
-/// Length of the shortest frame, with the bytes before it that say how it is to be finished.
+/// Length of the shortest frame, with the virtio-net header before it.
 const LEN: usize = VNET_HEADER_BYTES + 60;
 
 fn frame() -> [u8; LEN] {
@@ -27,7 +27,7 @@ fn frame() -> [u8; LEN] {
     frame
 }
 
-/// Waits for one frame, looking without end or asleep.
+/// Waits for one frame, polling or asleep.
 fn receive(socket: &PacketSocket, spin: bool) -> std::io::Result<()> {
     let mut room = [0; 256];
     loop {
@@ -79,15 +79,15 @@ pub fn frame_round_us(effort: &Effort, ends: Ends) -> Result<Vec<f64>, String> {
     })
 }
 
-/// Bytes of data in each frame of a stream, as MXoE has them.
+/// Bytes of data in each frame of a stream, as in MXoE.
 pub const DATA: usize = 4096;
-/// What a socket holds in each direction, in bytes.
+/// Buffer size of a socket in each direction, in bytes.
 const HELD: usize = 4 << 20;
-/// Without a frame for so long, none comes, or all have come.
+/// Time without a frame after which the receiver gives up: before the first frame, and after it.
 const QUIET: [Duration; 2] = [Duration::from_secs(5), Duration::from_millis(100)];
 
-/// A stream of frames of so many bytes each, at most 8 KiB, in Gbit/s of what came: many in
-/// one call out, by the host's ring in, each end on a core of its own and never asleep.
+/// A stream of frames of `data` bytes each, at most 8 KiB, in Gbit/s received. Sends are batched in
+/// one system call, receives use the packet ring; each end polls on its own core.
 pub fn frame_gbits(effort: &Effort, total: u64, data: usize) -> Result<Vec<f64>, String> {
     let underlay = Underlay::new()?;
     for host in 0..2 {

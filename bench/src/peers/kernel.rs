@@ -1,20 +1,20 @@
-//! The host kernel's own way: two network namespaces, joined by a bridge and two
-//! veth pairs. Both include the kernel's protocol stack.
+//! The host kernel's path: two network namespaces, connected by a bridge and two veth pairs. Both
+//! include the kernel's protocol stack.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::netns::{Spaces, ip};
+use super::netns::{Namespaces, ip};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER, pin};
 
 const FAR: &str = "10.199.0.2:7000";
 
-/// Two namespaces on one bridge, which is in a third; gone when dropped.
-fn bridge() -> Result<Spaces, String> {
-    let spaces = Spaces::new(&["a", "b", "s"])?;
+/// Creates two namespaces on a bridge in a third; removed when dropped.
+fn bridge() -> Result<Namespaces, String> {
+    let spaces = Namespaces::new(&["a", "b", "s"])?;
     let switch = spaces.name(2)?;
     ip(&format!("-n {switch} link add br0 type bridge"))?;
     ip(&format!("-n {switch} link set br0 up"))?;
@@ -27,9 +27,9 @@ fn bridge() -> Result<Spaces, String> {
     Ok(spaces)
 }
 
-/// Runs the two sides in their namespaces, each on its core.
+/// Runs both sides in their namespaces, each on its core.
 fn both<T: Send>(
-    spaces: &Spaces,
+    spaces: &Namespaces,
     receive: impl FnOnce() -> std::io::Result<T> + Send,
     send: impl FnOnce() -> std::io::Result<()> + Send,
 ) -> Result<T, String> {
@@ -42,12 +42,12 @@ fn both<T: Send>(
         let sender = scope.spawn(|| {
             pin(CLIENT);
             spaces.enter(0)?;
-            // The receiver listens by then.
+            // The receiver listens after this delay.
             std::thread::sleep(Duration::from_millis(200));
             send().map_err(|e| e.to_string())
         });
-        let sent = sender.join().map_err(|_| "the sender died".to_owned())?;
-        let received = receiver.join().map_err(|_| "the receiver died".to_owned())?;
+        let sent = sender.join().map_err(|_| "the sender's thread panicked".to_owned())?;
+        let received = receiver.join().map_err(|_| "the receiver's thread panicked".to_owned())?;
         sent.and(received)
     })
 }

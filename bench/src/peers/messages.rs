@@ -1,4 +1,4 @@
-//! Others that carry messages between processes of a host by shared memory: UCX, as Debian has it.
+//! Other messaging between processes of a host by shared memory: UCX, as packaged by Debian.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use super::process::{Program, command, run};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER};
 
-/// How long a server gets to listen.
-const BEGUN: Duration = Duration::from_millis(300);
+/// Time allowed for a server to listen.
+const START_DELAY: Duration = Duration::from_millis(300);
 
-/// What UCX's own measure says of a test: one column of its last line.
+/// Returns a figure of UCX's own benchmark: one column of its last line.
 fn ucx(test: &str, len: usize, rounds: u64, column: usize) -> Result<f64, String> {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let port = free.map_err(|e| e.to_string())?.port().to_string();
@@ -24,7 +24,7 @@ fn ucx(test: &str, len: usize, rounds: u64, column: usize) -> Result<f64, String
         return Err("UCX is not installed".into());
     }
     let _server = Program::start(&mut perftest(SERVER))?;
-    std::thread::sleep(BEGUN);
+    std::thread::sleep(START_DELAY);
     let (len, rounds) = (len.to_string(), rounds.to_string());
     let mut client = perftest(CLIENT);
     let said = run(client.args(["127.0.0.1", "-t", test, "-s", &len, "-n", &rounds, "-f", "-v"]))?;
@@ -38,10 +38,10 @@ pub fn ucx_us(effort: &Effort, len: usize, rounds: u64) -> Result<Vec<f64>, Stri
     effort.each(|| ucx("tag_lat", len, rounds, 1))
 }
 
-/// Messages of `len` bytes through UCX one after the other: GB/s.
+/// Messages of `len` bytes through UCX back to back: GB/s.
 pub fn ucx_gb_s(effort: &Effort, len: usize, count: u64) -> Result<Vec<f64>, String> {
     let count = effort.rounds(count);
-    // In MiB/s.
+    // The column is in MiB/s.
     effort.each(|| ucx("tag_bw", len, count, 5).map(|mib| mib * 1.048_576 / 1e3))
 }
 

@@ -1,5 +1,5 @@
-//! What a user could pick instead, as far as it is on this machine. Whatever is
-//! not there makes an error that says so, and the row stands without it.
+//! Alternatives to Causeway, as far as they are installed on this machine. A missing program is
+//! reported as an error, and the row stands without it.
 
 pub mod af_xdp;
 pub mod frames;

@@ -1,21 +1,21 @@
-//! MPI programs, by Debian's Open MPI, over whatever carries their messages.
+//! MPI programs, by Debian's Open MPI, over each available transport.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::process::{Folder, command, run};
-use super::underlay::{Underlay, Way};
+use super::underlay::{PeerNetwork, Underlay};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER};
 
 const PINGPONG: &str = include_str!("mpi_pingpong.c");
-/// What HPCC is asked, with names in place of what is small or large.
+/// Parameters of HPCC, with placeholders for the problem size.
 const HPCC_ASKED: &str = include_str!("hpccinf.txt");
 
 /// Open MPI's own shared memory.
 pub const SHARED_MEMORY: &[&str] = &["pml=ob1", "btl=self,vader"];
-/// Its own TCP.
+/// Open MPI's own TCP.
 pub const TCP: &[&str] = &["pml=ob1", "btl=self,tcp"];
 /// libfabric over TCP.
 pub const LIBFABRIC_TCP: &[&str] = &["pml=cm", "mtl=ofi", "mtl_ofi_provider_include=tcp;ofi_rxm"];
@@ -24,25 +24,25 @@ pub const UCX: &[&str] = &["pml=ucx", "osc=ucx", "pml_ucx_tls=any", "pml_ucx_dev
 /// libfabric over Causeway.
 pub const CAUSEWAY: &[&str] = &["pml=cm", "mtl=ofi", "mtl_ofi_provider_include=causeway"];
 
-/// What two ranks do.
+/// Exchange of two ranks.
 #[derive(Debug, Clone, Copy)]
-pub enum Play {
+pub enum Exchange {
     /// Half round trips: microseconds.
     HalfRound,
-    /// One way: GB/s.
+    /// One-way stream: GB/s.
     Stream,
 }
 
-/// How messages are carried.
+/// Transport of the messages.
 #[derive(Debug, Clone)]
-pub struct Over<'a> {
+pub struct Transport<'a> {
     /// Parameters of Open MPI.
     pub mca: &'static [&'static str],
-    /// Each rank's board, and where the provider is.
+    /// Each rank's NIC, and the folder of the provider.
     pub causeway: Option<([&'a Path; 2], PathBuf)>,
 }
 
-/// The test program, in `folder`.
+/// Compiles the test program into `folder`.
 fn compiled(folder: &Folder) -> Result<PathBuf, String> {
     let (source, program) = (folder.file("pingpong.c"), folder.file("pingpong"));
     std::fs::write(&source, PINGPONG).map_err(|e| e.to_string())?;
@@ -58,7 +58,7 @@ pub fn tcp_between_hosts_us(effort: &Effort, len: usize, rounds: u64) -> Result<
     let underlay = Underlay::new()?;
     let folder = Folder::new("mpi-tcp")?;
     let program = compiled(&folder)?;
-    // What logs into the other host: its namespace is entered.
+    // The remote shell of `mpirun`: it enters the other host's namespace.
     let agent = folder.file("agent");
     let text = format!("#!/bin/sh\nshift\nexec ip netns exec {} sh -c \"$*\"\n", underlay.name(1)?);
     std::fs::write(&agent, text).map_err(|e| e.to_string())?;
@@ -76,7 +76,7 @@ pub fn tcp_between_hosts_us(effort: &Effort, len: usize, rounds: u64) -> Result<
             if host > 0 {
                 mpirun.arg(":");
             }
-            mpirun.args(["-n", "1", "--host", Way::Veth.address(host)]);
+            mpirun.args(["-n", "1", "--host", PeerNetwork::Veth.address(host)]);
             mpirun.args(["taskset", "-c", &core.to_string()]).arg(&program).args([&len, &rounds]);
         }
         let said = run(&mut mpirun)?;
@@ -84,11 +84,11 @@ pub fn tcp_between_hosts_us(effort: &Effort, len: usize, rounds: u64) -> Result<
     })
 }
 
-/// Two ranks on two cores that do so with `len` bytes.
+/// Runs `exchange` with `len` bytes between two ranks on two cores.
 pub fn mpi(
     effort: &Effort,
-    over: &Over<'_>,
-    play: Play,
+    over: &Transport<'_>,
+    exchange: Exchange,
     len: usize,
     rounds: u64,
 ) -> Result<Vec<f64>, String> {
@@ -96,7 +96,7 @@ pub fn mpi(
     let program = compiled(&folder)?;
     let (len, rounds) = (len.to_string(), effort.rounds(rounds).to_string());
     let mut words = vec![&*len, &*rounds];
-    if matches!(play, Play::Stream) {
+    if matches!(exchange, Exchange::Stream) {
         words.push("stream");
     }
     effort.each(|| {
@@ -112,22 +112,22 @@ fn parameters(mpirun: &mut Command, all: &[&str]) {
     }
 }
 
-/// What starts a program, with these words, as two ranks on two cores.
-fn two_ranks(over: &Over<'_>, program: &Path, words: &[&str]) -> Command {
+/// Returns the command that starts a program, with these arguments, as two ranks on two cores.
+fn two_ranks(over: &Transport<'_>, program: &Path, words: &[&str]) -> Command {
     let cores = format!("{CLIENT},{SERVER}");
     let mut mpirun = command("mpirun");
     mpirun.args(["--allow-run-as-root", "--oversubscribe", "--timeout", "120"]);
     mpirun.args(["--cpu-set", &cores, "--bind-to", "core"]);
     parameters(&mut mpirun, over.mca);
     for rank in 0..2 {
-        // What is between colons are programs, with environments of their own.
+        // Colons separate programs, each with its own environment.
         if rank > 0 {
             mpirun.arg(":");
         }
         mpirun.args(["-n", "1"]);
-        if let Some((boards, provider)) = &over.causeway {
-            let board = boards.get(rank).map(|path| path.display().to_string());
-            mpirun.args(["-x", &format!("CAUSEWAY_MX={}", board.unwrap_or_default())]);
+        if let Some((nics, provider)) = &over.causeway {
+            let nic = nics.get(rank).map(|path| path.display().to_string());
+            mpirun.args(["-x", &format!("CAUSEWAY_MX={}", nic.unwrap_or_default())]);
             mpirun.args(["-x", &format!("FI_PROVIDER_PATH={}", provider.display())]);
         }
         mpirun.arg(program).args(words);
@@ -135,9 +135,9 @@ fn two_ranks(over: &Over<'_>, program: &Path, words: &[&str]) -> Command {
     mpirun
 }
 
-/// A figure of HPCC's test of latency and bandwidth, by its name in the summary, between two ranks
-/// on two cores.
-pub fn hpcc(effort: &Effort, over: &Over<'_>, name: &str) -> Result<Vec<f64>, String> {
+/// Returns a figure of HPCC's latency and bandwidth test, by its name in the summary, between two
+/// ranks on two cores.
+pub fn hpcc(effort: &Effort, over: &Transport<'_>, name: &str) -> Result<Vec<f64>, String> {
     let program = Path::new("/usr/bin/hpcc");
     if !program.exists() {
         return Err("hpcc is not installed (scripts/setup.sh bench)".into());
@@ -148,7 +148,7 @@ pub fn hpcc(effort: &Effort, over: &Over<'_>, name: &str) -> Result<Vec<f64>, St
     std::fs::write(folder.file("hpccinf.txt"), asked).map_err(|e| e.to_string())?;
     let answer = folder.file("hpccoutf.txt");
     effort.each(|| {
-        // It adds to what is there.
+        // HPCC appends to an existing file.
         let _ = std::fs::remove_file(&answer);
         run(two_ranks(over, program, &[]).current_dir(folder.path()))?;
         let said = std::fs::read_to_string(&answer).map_err(|e| format!("hpcc: {e}"))?;
@@ -157,7 +157,7 @@ pub fn hpcc(effort: &Effort, over: &Over<'_>, name: &str) -> Result<Vec<f64>, St
             line.and_then(|value| value.trim().parse::<f64>().ok())
         };
         if value("Success") != Some(1.0) {
-            return Err("hpcc: not all of its results are right".into());
+            return Err("hpcc: its check of results failed".into());
         }
         value(name).ok_or_else(|| format!("hpcc: no {name}"))
     })
@@ -165,6 +165,6 @@ pub fn hpcc(effort: &Effort, over: &Over<'_>, name: &str) -> Result<Vec<f64>, St
 
 /// Half round trips of `len` bytes through Open MPI's shared memory: microseconds.
 pub fn open_mpi_us(effort: &Effort, len: usize, rounds: u64) -> Result<Vec<f64>, String> {
-    let over = Over { mca: SHARED_MEMORY, causeway: None };
-    mpi(effort, &over, Play::HalfRound, len, rounds)
+    let over = Transport { mca: SHARED_MEMORY, causeway: None };
+    mpi(effort, &over, Exchange::HalfRound, len, rounds)
 }

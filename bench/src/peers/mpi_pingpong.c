@@ -12,7 +12,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* One after the other, until the last is known to be there. */
+/* Sends messages back to back; the receiver confirms the last. */
 static void one_way(int rank, char *room, int bytes, long count) {
     for (long i = 0; i < count; i++) {
         if (rank == 0) MPI_Send(room, bytes, MPI_BYTE, 1, 2, MPI_COMM_WORLD);
@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     char *room = malloc((size_t)bytes + 1);
-    /* Written, for what never was is the kernel's one page of zeros, which lies in every cache. */
+    /* Written first: unwritten pages all map to the kernel's zero page, which stays in the cache. */
     memset(room, rank + 1, (size_t)bytes + 1);
     for (int part = -1; part < PARTS; part++) {
         double since = MPI_Wtime();

@@ -1,4 +1,4 @@
-//! Network namespaces that we make, enter and remove.
+//! Network namespaces: creation, entry and removal.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -10,22 +10,22 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::process::run;
 use crate::sweep::PREFIX;
 
-/// Runs `ip` with these words.
+/// Runs `ip` with these arguments.
 pub fn ip(words: &str) -> Result<(), String> {
     run(Command::new("ip").args(words.split_whitespace())).map(drop)
 }
 
-/// Network namespaces; gone when dropped.
+/// Network namespaces; removed when dropped.
 #[derive(Debug)]
-pub struct Spaces(Vec<String>);
+pub struct Namespaces(Vec<String>);
 
-impl Spaces {
-    /// Makes one for each letter.
+impl Namespaces {
+    /// Creates a namespace for each letter.
     pub fn new(letters: &[&str]) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = |letter: &&str| format!("{PREFIX}{}-{number}{letter}", std::process::id());
-        // Named first, so that whatever was made goes when a later step fails.
+        // Constructed first, so that all namespaces are removed when a later step fails.
         let spaces = Self(letters.iter().map(name).collect());
         for name in spaces.names() {
             ip(&format!("netns add {name}"))?;
@@ -33,17 +33,17 @@ impl Spaces {
         Ok(spaces)
     }
 
-    /// What they are called.
+    /// Returns the names of the namespaces.
     pub fn names(&self) -> &[String] {
         &self.0
     }
 
-    /// What one of them is called.
+    /// Returns the name of a namespace.
     pub fn name(&self, index: usize) -> Result<&str, String> {
         self.0.get(index).map(String::as_str).ok_or_else(|| "no such namespace".to_owned())
     }
 
-    /// Puts this thread into one of them.
+    /// Moves this thread into a namespace.
     pub fn enter(&self, index: usize) -> Result<(), String> {
         let name = self.name(index)?;
         let file = File::open(format!("/run/netns/{name}")).map_err(|e| e.to_string())?;
@@ -52,7 +52,7 @@ impl Spaces {
     }
 }
 
-impl Drop for Spaces {
+impl Drop for Namespaces {
     fn drop(&mut self) {
         for name in &self.0 {
             let _ = ip(&format!("netns del {name}"));

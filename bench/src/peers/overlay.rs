@@ -1,4 +1,4 @@
-//! Overlays of user space between two hosts, as Debian has them: n2n and tinc, both as switches of
+//! User-space overlays between two hosts, as packaged by Debian: n2n and tinc, both as switches of
 //! Ethernet frames over UDP.
 
 use std::net::{SocketAddr, TcpStream};
@@ -8,34 +8,34 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::process::{Folder, Program, command, run};
-use super::underlay::{Underlay, Way};
+use super::underlay::{PeerNetwork, Underlay};
 use crate::effort::Effort;
 
-/// How long both ends may take to find each other.
+/// Time limit for both ends to reach each other.
 const FOUND: Duration = Duration::from_secs(60);
-/// How long whoever is to be found gets to begin.
-const BEGUN: Duration = Duration::from_millis(700);
+/// Time allowed for the listening end to start.
+const START_DELAY: Duration = Duration::from_millis(700);
 
-/// One of them.
+/// An overlay program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overlay {
-    /// n2n; that of Debian goes with a cipher only.
+    /// n2n; Debian's package requires a cipher.
     N2n,
-    /// tinc as it comes, with its cipher and digest.
+    /// tinc with its default cipher and digest.
     Tinc,
-    /// tinc without them.
+    /// tinc without cipher and digest.
     TincPlain,
 }
 
-/// The overlay's address of host 0 or 1.
+/// Returns the overlay's address of host 0 or 1.
 fn address(host: usize) -> String {
     format!("10.196.0.{}", host + 1)
 }
 
-/// A program on host 0 or 1, ended when dropped.
+/// Starts a program on host 0 or 1; killed when dropped.
 fn start(underlay: &Underlay, host: usize, words: &[&str]) -> Result<Program, String> {
     let (name, arguments) = words.split_first().ok_or("no program")?;
-    // Else `ip` would say that it is not there, where nobody reads.
+    // Otherwise only `ip` would report the missing program, on a stream that is not read.
     if !["/usr/bin", "/usr/sbin", "/usr/local/sbin"]
         .iter()
         .any(|at| Path::new(at).join(name).exists())
@@ -62,7 +62,7 @@ impl Running {
             Overlay::TincPlain => tinc(underlay, "Cipher = none\nDigest = none\n", &folder)?,
         };
         let running = Self { _programs: programs, _folder: folder };
-        // Refused is an answer too: it came from the far host.
+        // A refused connection is an answer too: it came from the far host.
         let far: SocketAddr = format!("{}:7", address(1)).parse().map_err(|_| "an address")?;
         let since = Instant::now();
         underlay.at(0, || {
@@ -70,7 +70,7 @@ impl Running {
                 match TcpStream::connect_timeout(&far, Duration::from_secs(1)) {
                     Err(e) if e.kind() != std::io::ErrorKind::ConnectionRefused => {
                         if since.elapsed() > FOUND {
-                            return Err(format!("{overlay:?} does not carry anything: {e}"));
+                            return Err(format!("{overlay:?} does not connect the hosts: {e}"));
                         }
                         std::thread::sleep(Duration::from_millis(200));
                     }
@@ -82,12 +82,12 @@ impl Running {
     }
 }
 
-/// A supernode on the first host, where the edges hear of each other.
+/// Starts n2n: a supernode on the first host, where the edges find each other.
 fn n2n(underlay: &Underlay) -> Result<Vec<Program>, String> {
-    let near = Way::Veth.address(0);
+    let near = PeerNetwork::Veth.address(0);
     let mut programs = vec![start(underlay, 0, &["supernode", "-l", "7654"])?];
-    // Edges that find nobody ask again after half a minute only.
-    std::thread::sleep(BEGUN);
+    // Edges retry a failed lookup only after half a minute.
+    std::thread::sleep(START_DELAY);
     for host in 0..2 {
         let (address, port) = (address(host), format!("{}", 7655 + host));
         let (supernode, mac) = (format!("{near}:7654"), format!("02:00:00:00:00:0{host}"));
@@ -99,7 +99,7 @@ fn n2n(underlay: &Underlay) -> Result<Vec<Program>, String> {
     Ok(programs)
 }
 
-/// Two daemons, the first of which connects to the other.
+/// Starts two tinc daemons, the first of which connects to the other.
 fn tinc(underlay: &Underlay, seal: &str, folder: &Folder) -> Result<Vec<Program>, String> {
     let write = |path: &Path, text: &str| {
         std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
@@ -121,7 +121,7 @@ fn tinc(underlay: &Underlay, seal: &str, folder: &Folder) -> Result<Vec<Program>
         write(&at.join("tinc-up"), &up)?;
         let mode = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(at.join("tinc-up"), mode).map_err(|e| e.to_string())?;
-        let own = format!("Address = {}\n{seal}", Way::Veth.address(host));
+        let own = format!("Address = {}\n{seal}", PeerNetwork::Veth.address(host));
         write(&at.join("hosts").join(name(host)), &own)?;
         run(Command::new("tincd").arg("-c").arg(&at).arg("-K2048"))?;
     }
@@ -130,18 +130,18 @@ fn tinc(underlay: &Underlay, seal: &str, folder: &Folder) -> Result<Vec<Program>
         std::fs::copy(key(from).join(name(from)), key(to).join(name(from)))
             .map_err(|e| e.to_string())?;
     }
-    // The one that is connected to goes first: the other tries again after seconds.
+    // The accepting daemon starts first: the other retries only after seconds.
     let daemon = |host: usize| {
         let (at, pid) = (folder.file(&name(host)), folder.file(&format!("pid{host}")));
         let pid = format!("--pidfile={}", pid.display());
         start(underlay, host, &["tincd", "-c", &at.to_string_lossy(), "-D", &pid])
     };
     let far = daemon(1)?;
-    std::thread::sleep(BEGUN);
+    std::thread::sleep(START_DELAY);
     Ok(vec![daemon(0)?, far])
 }
 
-/// TCP over it with writes of 64 KiB, in Gbit/s.
+/// TCP over the overlay with writes of 64 KiB, in Gbit/s.
 pub fn tcp_gbits(effort: &Effort, overlay: Overlay) -> Result<Vec<f64>, String> {
     let underlay = Underlay::new()?;
     let running = Running::new(&underlay, overlay)?;

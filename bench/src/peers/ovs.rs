@@ -1,5 +1,5 @@
-//! Open vSwitch with DPDK, as an instance of our own: own database, sockets and
-//! folder, never the system's.
+//! Open vSwitch with DPDK, as a separate instance: own database, sockets and folder, independent of
+//! the system's instance.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,17 +10,17 @@ use super::testpmd::{Generator, Traffic};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER};
 
-/// Where Debian puts the switch that was built with DPDK.
+/// Path of Debian's switch with DPDK support.
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 /// With less memory the second port forwards nothing.
 const EXTRA: &str = "--legacy-mem --no-huge -m 2560 --no-pci";
 const START: Duration = Duration::from_secs(60);
 
-/// The running switch, with two ports of one bridge.
+/// The running switch, a bridge with two ports.
 #[derive(Debug)]
 pub struct Ovs {
-    // In this order: the switch ends before its database.
+    // Drop order: the switch ends before its database.
     _switch: Program,
     _database: Program,
     folder: Folder,
@@ -36,7 +36,7 @@ impl Ovs {
         run(self.command("ovs-vsctl").arg(database).args(["-t", "60"]).args(words))
     }
 
-    /// Starts it.
+    /// Starts the switch.
     pub fn start() -> Result<Self, String> {
         if !Path::new(SWITCH).exists() {
             return Err("openvswitch-switch-dpdk is not installed".into());
@@ -50,7 +50,8 @@ impl Ovs {
                 .args([format!("--unixctl={}", file("db.ctl"))]),
         )?;
         wait_for(&folder.file("db.sock"), START)?;
-        // The polling thread has the dispatcher's core; the main thread, which sleeps, the other.
+        // The polling thread has the dispatcher's core; the main thread, which sleeps, has the
+        // other.
         let options = [
             "other_config:dpdk-init=true".to_owned(),
             format!("other_config:pmd-cpu-mask={:#x}", 1 << SERVER),
@@ -79,19 +80,19 @@ impl Ovs {
         Ok(ovs)
     }
 
-    /// Where guests attach.
+    /// Returns the vhost-user sockets.
     pub fn sockets(&self) -> [PathBuf; 2] {
         [self.folder.file("v0"), self.folder.file("v1")]
     }
 
-    /// Waits until both ports have their guest.
+    /// Waits until both ports have a guest.
     fn wait_up(&self) -> Result<(), String> {
         let up = |port| ["--", "wait-until", "Interface", port, "link_state=up"];
         self.set(&[up("v0"), up("v1")].concat()).map(drop)
     }
 }
 
-/// A command that keeps all its files in `folder`.
+/// Returns a command that keeps all its files in `folder`.
 fn own_folders(name: &str, folder: &Path) -> Command {
     let mut command = command(name);
     for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
@@ -100,7 +101,7 @@ fn own_folders(name: &str, folder: &Path) -> Command {
     command
 }
 
-/// Frames per second through a bridge with two ports, learning addresses.
+/// Frames per second through a bridge with two ports, with address learning.
 pub fn forwarding(effort: &Effort, traffic: &Traffic) -> Result<Vec<f64>, String> {
     let ovs = Ovs::start()?;
     let [a, b] = ovs.sockets();

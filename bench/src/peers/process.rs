@@ -1,4 +1,4 @@
-//! Programs that we start, listen to, and are sure to end.
+//! Child processes: start, line-based communication, guaranteed termination.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use crate::sweep::PREFIX;
 
-/// A folder that goes when dropped.
+/// A folder that is removed when dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A new one for `what`, below the system's folder for such things.
+    /// Creates a folder for `what` below the system's folder for temporary files.
     pub fn new(what: &str) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -25,12 +25,12 @@ impl Folder {
         Ok(Self(path))
     }
 
-    /// A file in it.
+    /// Returns the path of a file in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// The folder.
+    /// Returns the folder's path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -42,7 +42,7 @@ impl Drop for Folder {
     }
 }
 
-/// A command for a program that is to end when we do, however that comes.
+/// Returns a command for a program that ends with this process in every case.
 pub fn command(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(name);
@@ -58,7 +58,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts `command`, whose lines can be read and who can be told things.
+    /// Starts `command` with its input and output connected to this process.
     pub fn start(command: &mut Command) -> Result<Self, String> {
         let words = command.get_args().skip_while(|word| *word != "--").nth(1);
         let name = words.unwrap_or(command.get_program()).to_string_lossy().into_owned();
@@ -80,8 +80,8 @@ impl Program {
         Ok(Self { name, child, lines })
     }
 
-    /// Writes a line to its input.
-    pub fn say(&mut self, line: &str) -> Result<(), String> {
+    /// Writes a line to the program's input.
+    pub fn write_line(&mut self, line: &str) -> Result<(), String> {
         let input = self.child.stdin.as_mut().ok_or("no input")?;
         writeln!(input, "{line}").and_then(|()| input.flush()).map_err(|e| self.ended(&e))
     }
@@ -90,8 +90,8 @@ impl Program {
         format!("{} ended: {why}", self.name)
     }
 
-    /// The next line for which `of` has something, within `timeout`.
-    pub fn hear<T>(
+    /// Returns the first value that `of` finds in a line of output, within `timeout`.
+    pub fn await_line<T>(
         &self,
         timeout: Duration,
         mut of: impl FnMut(&str) -> Option<T>,
@@ -107,15 +107,15 @@ impl Program {
         }
     }
 
-    /// Whether it still runs.
-    pub fn lives(&mut self) -> bool {
+    /// Returns whether the program still runs.
+    pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Gives it `time` to end by itself.
+    /// Waits up to `time` for the program to end.
     pub fn wait_end(&mut self, time: Duration) {
         let since = Instant::now();
-        while self.lives() && since.elapsed() < time {
+        while self.is_running() && since.elapsed() < time {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -128,7 +128,7 @@ impl Drop for Program {
     }
 }
 
-/// Runs a short command to its end; an error has what it said.
+/// Runs a short command to its end; the error contains its output.
 pub fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.stdin(Stdio::null()).output().map_err(|e| match e.kind() {
@@ -142,12 +142,12 @@ pub fn run(command: &mut Command) -> Result<String, String> {
     Err(format!("{name}: {}", said.lines().next().unwrap_or("failed")))
 }
 
-/// Waits until `path` is there.
+/// Waits until `path` exists.
 pub fn wait_for(path: &Path, timeout: Duration) -> Result<(), String> {
     let since = Instant::now();
     while !path.exists() {
         if since.elapsed() > timeout {
-            return Err(format!("{} does not appear", path.display()));
+            return Err(format!("{} does not exist within the time limit", path.display()));
         }
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -1,7 +1,9 @@
-//! What any overlay in user space is up against: guests behind one process a host, which takes what
-//! its guest rings about to the other host by UDP, and rings its guest for what comes. It does
-//! nothing else, so its round trip is the machine's own price for the wake-ups and datagrams that
-//! ours has: guest, process, process, guest, and back.
+//! Lower bound of any user-space overlay: a relay process on each host.
+//!
+//! The relay forwards a guest's eventfd notification to the other host as a UDP datagram, and a
+//! received datagram to its guest as a notification. It does nothing else. Its round trip is
+//! therefore the machine's own cost of the wake-ups and datagrams that Causeway has as well: guest,
+//! process, process, guest, and back.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,15 +12,15 @@ use std::time::Instant;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
-use super::underlay::{Ends, Underlay, Way};
+use super::underlay::{Ends, PeerNetwork, Underlay};
 use crate::effort::Effort;
 use crate::pin::pin;
 
-/// The two bells between a guest and the process behind it.
-struct Bells {
-    /// Rung by the guest.
+/// The two eventfds between a guest and its relay.
+struct Doorbells {
+    /// Signalled by the guest.
     out: OwnedFd,
-    /// Rung by the process.
+    /// Signalled by the relay.
     back: OwnedFd,
 }
 
@@ -30,26 +32,26 @@ fn ring(bell: &OwnedFd) -> Result<(), String> {
     rustix::io::write(bell, &1_u64.to_ne_bytes()).map(drop).map_err(failed)
 }
 
-/// Sleeps until it is rung.
-fn hear(bell: &OwnedFd) -> Result<(), String> {
+/// Sleeps until the eventfd is signalled.
+fn wait_for_doorbell(bell: &OwnedFd) -> Result<(), String> {
     rustix::io::read(bell, &mut [0; 8]).map(drop).map_err(failed)
 }
 
-impl Bells {
+impl Doorbells {
     fn new() -> Result<Self, String> {
         let bell = || eventfd(0, EventfdFlags::CLOEXEC).map_err(failed);
         Ok(Self { out: bell()?, back: bell()? })
     }
 }
 
-/// The process of a host.
-fn relay(host: usize, bells: &Bells, stop: &AtomicBool) -> Result<(), String> {
-    let at = |host| format!("{}:7004", Way::Veth.address(host));
+/// Runs the relay of a host.
+fn relay(host: usize, doorbells: &Doorbells, stop: &AtomicBool) -> Result<(), String> {
+    let at = |host| format!("{}:7004", PeerNetwork::Veth.address(host));
     let io = |error: std::io::Error| error.to_string();
     let socket = UdpSocket::bind(at(host)).map_err(io)?;
     socket.connect(at(1 - host)).map_err(io)?;
     let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-    for (fd, number) in [(bells.out.as_fd(), 0), (socket.as_fd(), 1)] {
+    for (fd, number) in [(doorbells.out.as_fd(), 0), (socket.as_fd(), 1)] {
         let data = epoll::EventData::new_u64(number);
         epoll::add(&poller, fd, data, epoll::EventFlags::IN).map_err(failed)?;
     }
@@ -59,11 +61,11 @@ fn relay(host: usize, bells: &Bells, stop: &AtomicBool) -> Result<(), String> {
         epoll::wait(&poller, rustix::buffer::spare_capacity(&mut events), None).map_err(failed)?;
         for event in events.drain(..) {
             if event.data.u64() == 0 {
-                hear(&bells.out)?;
-                // The other may be gone at the end.
+                wait_for_doorbell(&doorbells.out)?;
+                // The other end may have exited already.
                 let _ = socket.send(&room);
             } else if socket.recv(&mut room).is_ok() {
-                ring(&bells.back)?;
+                ring(&doorbells.back)?;
             }
         }
     }
@@ -76,26 +78,26 @@ pub fn relay_round_us(effort: &Effort, ends: Ends) -> Result<Vec<f64>, String> {
     let rounds = effort.rounds(30_000);
     effort.each(|| {
         let stop = &AtomicBool::new(false);
-        let bells = [Bells::new()?, Bells::new()?];
-        let [near, far] = &bells;
+        let doorbells = [Doorbells::new()?, Doorbells::new()?];
+        let [near, far] = &doorbells;
         std::thread::scope(|scope| {
-            for (host, bells) in [near, far].into_iter().enumerate() {
+            for (host, doorbells) in [near, far].into_iter().enumerate() {
                 let underlay = &underlay;
                 scope.spawn(move || {
                     pin(ends.core(host));
-                    underlay.at(host, || relay(host, bells, stop))
+                    underlay.at(host, || relay(host, doorbells, stop))
                 });
             }
             scope.spawn(|| {
                 pin(ends.core(1));
                 while !stop.load(Ordering::Relaxed) {
-                    hear(&far.back)?;
+                    wait_for_doorbell(&far.back)?;
                     ring(&far.out)?;
                 }
                 Ok::<_, String>(())
             });
             pin(ends.core(0));
-            // Until both sockets are there.
+            // Both sockets exist after this delay.
             std::thread::sleep(std::time::Duration::from_millis(200));
             let mut since = Instant::now();
             let asked = (0..=rounds).try_for_each(|round| {
@@ -103,11 +105,11 @@ pub fn relay_round_us(effort: &Effort, ends: Ends) -> Result<Vec<f64>, String> {
                     since = Instant::now();
                 }
                 ring(&near.out)?;
-                hear(&near.back)
+                wait_for_doorbell(&near.back)
             });
             let took = since.elapsed();
             stop.store(true, Ordering::Relaxed);
-            for bell in bells.iter().flat_map(|bells| [&bells.out, &bells.back]) {
+            for bell in doorbells.iter().flat_map(|doorbells| [&doorbells.out, &doorbells.back]) {
                 ring(bell)?;
             }
             asked.map(|()| took.as_secs_f64() * 1e6 / rounds as f64)

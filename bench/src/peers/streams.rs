@@ -1,4 +1,4 @@
-//! Streams of the host: Unix sockets and TCP over loopback.
+//! Host streams: Unix sockets and TCP over loopback.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -51,7 +51,7 @@ fn half_trip<P: Pair>(bytes: usize, rounds: u64) -> std::io::Result<f64> {
         near.read_exact(&mut room)?;
     }
     let us = since.elapsed().as_secs_f64() * 1e6 / rounds as f64 / 2.0;
-    echo.join().map_err(|_| std::io::Error::other("the echo died"))??;
+    echo.join().map_err(|_| std::io::Error::other("the echo thread panicked"))??;
     Ok(us)
 }
 
@@ -75,17 +75,17 @@ fn stream<P: Pair>(write: usize, total: usize) -> std::io::Result<f64> {
     for _ in 0..total.div_ceil(write) {
         near.write_all(&data)?;
     }
-    reader.join().map_err(|_| std::io::Error::other("the reader died"))??;
+    reader.join().map_err(|_| std::io::Error::other("the reader's thread panicked"))??;
     Ok(total as f64 / since.elapsed().as_secs_f64() / 1e9)
 }
 
-/// Both sides sleeping: half a round trip in microseconds.
+/// Half a round trip with both sides sleeping, in microseconds.
 fn half_trips<P: Pair>(effort: &Effort, bytes: usize) -> Result<Vec<f64>, String> {
     let rounds = effort.rounds(10_000);
     effort.each(|| half_trip::<P>(bytes, rounds).map_err(|e| e.to_string()))
 }
 
-/// In GB/s.
+/// A one-way stream, in GB/s.
 fn streams<P: Pair>(effort: &Effort, write: usize) -> Result<Vec<f64>, String> {
     let total = effort.rounds(if write < 1024 { 16 << 20 } else { 1 << 30 }) as usize;
     effort.each(|| stream::<P>(write, total).map_err(|e| e.to_string()))

@@ -1,13 +1,12 @@
 //! DPDK's testpmd: as generator with two virtio-user ports, and as a vhost switch.
 //!
-//! The generator is the same whatever it drives, ours or a peer's switch. Its
-//! ports receive on one and send by the other, and the first frames come from
-//! itself, so that a fixed number goes round in each direction: nothing has to
-//! be dropped, and the generator does the least that a guest's driver can do: on split rings it
-//! takes frames by vector instructions, several at a time (in short bursts it would take none so, and
-//! on packed rings it needs them in order, which not every switch offers).
-//! (testpmd can also make new frames without end, but under fixed source addresses
-//! that are not its ports': forged ones, which we refuse.)
+//! The same generator drives Causeway and the peers' switches. Each port forwards received frames
+//! to the other port, and the generator creates the first frames, so that a fixed number circulates
+//! in each direction: no frame has to be dropped, and the generator's cost is close to the minimum
+//! of a guest's driver. On split rings it receives frames by vector instructions, several at a
+//! time. It does not do so with short bursts; on packed rings it requires in-order completion,
+//! which not every switch offers. (testpmd can also generate frames continuously, but with fixed
+//! source addresses that are not those of its ports. Causeway drops such forged frames.)
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,26 +16,26 @@ use super::process::{Folder, Program, command, wait_for};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER};
 
-/// The shortest burst that it takes so.
+/// The shortest burst for the vector path.
 const VECTOR_BURST: usize = 16;
-/// Frames on their way in each direction.
+/// Frames in flight in each direction.
 pub const IN_FLIGHT: usize = 128;
-/// How long a figure is watched.
+/// Observation time of a figure.
 const WATCH: Duration = Duration::from_millis(1500);
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// What the generator sends.
+/// Traffic of the generator.
 #[derive(Debug, Clone, Copy)]
 pub struct Traffic {
     /// Bytes of each frame, 60 to 1514.
     pub len: usize,
     /// Frames in a burst, 1 to 32.
     pub burst: usize,
-    /// Packed rings, else split.
+    /// Whether rings are packed; otherwise split.
     pub packed: bool,
 }
 
-/// What both testpmd are started with.
+/// Starts testpmd with the options common to generator and switch.
 fn testpmd(core: usize, devices: [String; 2], options: &[String]) -> Result<Program, String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -81,16 +80,16 @@ impl Generator {
             "--eth-peer=1,02:00:00:00:00:01".to_owned(),
         ];
         let program = testpmd(CLIENT, [device(0, a), device(1, b)], &options)?;
-        // It names both ports' addresses when they are attached and set up.
+        // testpmd prints a port's address once the port is attached and configured.
         for _ in 0..2 {
-            program.hear(ANSWER, |line| line.contains(": 02:00:00:00:00:0").then_some(()))?;
+            program.await_line(ANSWER, |line| line.contains(": 02:00:00:00:00:0").then_some(()))?;
         }
         Ok(Self(program))
     }
 
-    /// Sets the frames going.
+    /// Starts the circulation of frames.
     pub fn start(&mut self, traffic: &Traffic) -> Result<(), String> {
-        self.0.say(&format!("start tx_first {}", (IN_FLIGHT / traffic.burst).max(1)))
+        self.0.write_line(&format!("start tx_first {}", (IN_FLIGHT / traffic.burst).max(1)))
     }
 
     /// Frames per second that arrive at both ports together, in millions, for each run.
@@ -100,26 +99,26 @@ impl Generator {
         effort.each(|| {
             std::thread::sleep(effort.time(WATCH));
             let mpps = self.show()? / 1e6;
-            if mpps > 0.0 { Ok(mpps) } else { Err("no frame came through".into()) }
+            if mpps > 0.0 { Ok(mpps) } else { Err("no frame arrived".into()) }
         })
     }
 
-    /// The rate since the last look, by the generator's own clock.
+    /// Returns the rate since the last call, by the generator's own clock.
     fn show(&mut self) -> Result<f64, String> {
-        self.0.say("show port stats all")?;
-        let one = || self.0.hear(ANSWER, rate);
+        self.0.write_line("show port stats all")?;
+        let one = || self.0.await_line(ANSWER, rate);
         Ok(one()? + one()?)
     }
 }
 
-/// `Rx-pps: 747769   Rx-bps: …`
+/// Parses the rate in a line such as `Rx-pps: 747769   Rx-bps: …`.
 fn rate(line: &str) -> Option<f64> {
     line.trim().strip_prefix("Rx-pps:")?.split_whitespace().next()?.parse().ok()
 }
 
 impl Drop for Generator {
     fn drop(&mut self) {
-        let _ = self.0.say("stop").and_then(|()| self.0.say("quit"));
+        let _ = self.0.write_line("stop").and_then(|()| self.0.write_line("quit"));
         self.0.wait_end(Duration::from_secs(3));
     }
 }
@@ -132,7 +131,7 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Starts it.
+    /// Starts the switch.
     pub fn start() -> Result<Self, String> {
         let folder = Folder::new("testpmd")?;
         let device = |i: usize| {
@@ -147,7 +146,7 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Where guests attach.
+    /// Returns the vhost-user sockets.
     pub fn sockets(&self) -> [PathBuf; 2] {
         [self.folder.file("v0"), self.folder.file("v1")]
     }
@@ -155,7 +154,7 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        let _ = self.program.say("stop").and_then(|()| self.program.say("quit"));
+        let _ = self.program.write_line("stop").and_then(|()| self.program.write_line("quit"));
         self.program.wait_end(Duration::from_secs(3));
     }
 }

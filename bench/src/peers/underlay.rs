@@ -1,24 +1,24 @@
-//! Two hosts: network namespaces joined by a veth pair, and the kernel's own ways between them.
+//! Two hosts: network namespaces connected by a veth pair, and the kernel's own paths between them.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::netns::{Spaces, ip};
+use super::netns::{Namespaces, ip};
 use crate::effort::Effort;
 use crate::pin::{CLIENT, SERVER, pin};
 
-/// By which network the peers talk.
+/// Network between the peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum PeerNetwork {
     /// The veth pair itself.
     Veth,
     /// The kernel's VXLAN over it.
     Vxlan,
 }
 
-impl Way {
-    /// The address of host 0 or 1.
+impl PeerNetwork {
+    /// Returns the address of host 0 or 1.
     pub const fn address(self, host: usize) -> &'static str {
         match (self, host) {
             (Self::Veth, 0) => "10.198.0.1",
@@ -29,18 +29,19 @@ impl Way {
     }
 }
 
-/// Two namespaces; gone when dropped.
+/// Two namespaces; removed when dropped.
 #[derive(Debug)]
-pub struct Underlay(Spaces);
+pub struct Underlay(Namespaces);
 
 impl Underlay {
-    /// Makes them, with a VXLAN device in each.
+    /// Creates them, with a VXLAN device in each.
     pub fn new() -> Result<Self, String> {
-        let spaces = Spaces::new(&["x", "y"])?;
+        let spaces = Namespaces::new(&["x", "y"])?;
         let (a, b) = (spaces.name(0)?, spaces.name(1)?);
         ip(&format!("link add eth0 netns {a} type veth peer name eth0 netns {b}"))?;
         for (host, name) in spaces.names().iter().enumerate() {
-            let (here, there) = (Way::Veth.address(host), Way::Veth.address(1 - host));
+            let (here, there) =
+                (PeerNetwork::Veth.address(host), PeerNetwork::Veth.address(1 - host));
             ip(&format!("-n {name} link set lo up"))?;
             ip(&format!("-n {name} addr add {here}/24 dev eth0"))?;
             ip(&format!("-n {name} link set eth0 up"))?;
@@ -48,18 +49,18 @@ impl Underlay {
                 "-n {name} link add vx0 type vxlan id 9 local {here} remote {there} dstport 4788"
             );
             ip(&vxlan)?;
-            ip(&format!("-n {name} addr add {}/24 dev vx0", Way::Vxlan.address(host)))?;
+            ip(&format!("-n {name} addr add {}/24 dev vx0", PeerNetwork::Vxlan.address(host)))?;
             ip(&format!("-n {name} link set vx0 up"))?;
         }
         Ok(Self(spaces))
     }
 
-    /// What the namespace of host 0 or 1 is called.
+    /// Returns the name of the namespace of host 0 or 1.
     pub fn name(&self, host: usize) -> Result<&str, String> {
         self.0.name(host)
     }
 
-    /// Does something in a thread of host 0 or 1; threads that it starts are there too.
+    /// Runs a function in a thread of host 0 or 1; threads that it starts are there too.
     pub fn at<T: Send>(
         &self,
         host: usize,
@@ -67,11 +68,11 @@ impl Underlay {
     ) -> Result<T, String> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| self.0.enter(host).and_then(|()| act()));
-            thread.join().map_err(|_| "a thread died".to_owned())?
+            thread.join().map_err(|_| "a measuring thread panicked".to_owned())?
         })
     }
 
-    /// Runs both sides at once; the first begins a little later.
+    /// Runs both sides concurrently; the first starts a little later.
     pub fn both<T: Send>(
         &self,
         send: impl FnOnce() -> std::io::Result<()> + Send,
@@ -81,7 +82,7 @@ impl Underlay {
             let far = scope.spawn(|| self.at(1, || receive().map_err(|e| e.to_string())));
             std::thread::sleep(Duration::from_millis(200));
             let sent = self.at(0, || send().map_err(|e| e.to_string()));
-            let received = far.join().map_err(|_| "the receiver died".to_owned())?;
+            let received = far.join().map_err(|_| "the receiver's thread panicked".to_owned())?;
             sent.and(received)
         })
     }
@@ -116,23 +117,23 @@ impl Underlay {
 }
 
 /// TCP with writes of 64 KiB, in Gbit/s.
-pub fn tcp_gbits(effort: &Effort, way: Way) -> Result<Vec<f64>, String> {
-    Underlay::new()?.tcp_gbits(effort, way.address(1), effort.rounds(3 << 30))
+pub fn tcp_gbits(effort: &Effort, network: PeerNetwork) -> Result<Vec<f64>, String> {
+    Underlay::new()?.tcp_gbits(effort, network.address(1), effort.rounds(3 << 30))
 }
 
-/// Where the ends of a round trip are, and what they do between.
+/// Core assignment and wait mode of a round trip's ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// Each spins on a core of its own.
+    /// Each end polls on its own core.
     Spinning,
-    /// They sleep, each host on a core of its own, which has halted when something comes.
+    /// The ends sleep, each host on its own core, which is halted when a frame arrives.
     Apart,
-    /// They sleep, all on one core: whoever waits leaves it to the other.
+    /// The ends sleep, all on one core.
     Together,
 }
 
 impl Ends {
-    /// The core of host 0 or 1.
+    /// Returns the core of host 0 or 1.
     pub const fn core(self, host: usize) -> usize {
         match (self, host) {
             (Self::Together, _) | (_, 0) => CLIENT,
@@ -142,11 +143,12 @@ impl Ends {
 }
 
 /// Round trips of 64 B over UDP: microseconds.
-pub fn udp_round_us(effort: &Effort, way: Way, ends: Ends) -> Result<Vec<f64>, String> {
+pub fn udp_round_us(effort: &Effort, network: PeerNetwork, ends: Ends) -> Result<Vec<f64>, String> {
     let underlay = Underlay::new()?;
     let rounds = effort.rounds(30_000);
     let spin = ends == Ends::Spinning;
-    let (near, far) = (format!("{}:7003", way.address(0)), format!("{}:7002", way.address(1)));
+    let (near, far) =
+        (format!("{}:7003", network.address(0)), format!("{}:7002", network.address(1)));
     effort.each(|| {
         let receive = |socket: &UdpSocket, room: &mut [u8]| loop {
             match socket.recv_from(room) {

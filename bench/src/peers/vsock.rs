@@ -1,8 +1,8 @@
-//! vhost-device-vsock: the one other daemon that joins sibling guests by vsock.
+//! vhost-device-vsock: the only other daemon that connects sibling guests by vsock.
 //!
-//! Our native front end attaches to it as the guest, so that both daemons are
-//! driven by the same code. It is measured for the sizes that it survives: data
-//! of one packet must fit one receive buffer, else it is lost.
+//! Causeway's native front end attaches to it as the guest, so that the same code drives both
+//! daemons. It is measured only with sizes that it supports: a packet that exceeds one receive
+//! buffer is lost.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use causeway_attach::native::{VsockOptions, VsockPort};
 use super::process::{Folder, Program, command, wait_for};
 use crate::pin::SERVER;
 
-/// Largest write that it carries into receive buffers of 4 KiB.
+/// Largest write that fits its packets into receive buffers of 4 KiB.
 pub const WRITE_MAX: usize = 3072;
 
 /// The running daemon with ports for CIDs 3 and 4.
@@ -22,7 +22,7 @@ pub struct VhostDevice {
     folder: Folder,
 }
 
-/// Where scripts/bench-peers.sh puts it: beside the folder that we were built into.
+/// Returns the program's path; scripts/bench-peers.sh puts it beside the build folder.
 fn binary() -> Result<PathBuf, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let built = me.ancestors().map(|dir| dir.join("peers/bin/vhost-device-vsock"));
@@ -31,7 +31,7 @@ fn binary() -> Result<PathBuf, String> {
 }
 
 impl VhostDevice {
-    /// Starts it on the dispatcher's core.
+    /// Starts the daemon on the dispatcher's core.
     pub fn start() -> Result<Self, String> {
         let folder = Folder::new("vsock")?;
         let vm = |cid: u32| {

@@ -1,4 +1,4 @@
-//! What a port attacks with, step by step, while victims are measured.
+//! Attacks of a port, step by step, during which victims are measured.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -13,16 +13,16 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::ethernet::{frame, options};
 use crate::rig::{Rig, mac};
 
-/// A group in which no victim is.
+/// A group without victims.
 pub const OTHERS: &str = "others";
 const ATTACKER: u8 = 9;
 
-/// Does one step of an attack; says whether it reached the daemon.
+/// Runs one step of an attack; returns whether it reached the daemon.
 pub type Attack = Box<dyn FnMut() -> bool + Send>;
-/// Makes the attacker in a group.
+/// Creates the attacker in a group.
 pub type Make = fn(&Rig, &str) -> Result<Attack, String>;
 
-/// All of them, and what their neighbour does.
+/// All attacks, with the neighbour's activity.
 pub const ALL: [(&str, Make); 6] = [
     ("reconnects with broken set-up", broken_setup),
     ("floods forged frames", forged),
@@ -32,7 +32,7 @@ pub const ALL: [(&str, Make); 6] = [
     ("resets its queues without end", resets),
 ];
 
-/// The attacker's port, to be attached to.
+/// Adds the attacker's port; returns its socket.
 fn port(rig: &Rig, group: &str) -> PathBuf {
     rig.idle_net(group, ATTACKER, false)
 }
@@ -41,17 +41,17 @@ fn bell() -> Result<OwnedFd, String> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| e.to_string())
 }
 
-/// Connects, sets up what makes no sense, and goes.
+/// Connects, sends an invalid set-up, and disconnects.
 fn broken_setup(rig: &Rig, group: &str) -> Result<Attack, String> {
     let path = port(rig, group);
     Ok(Box::new(move || {
         let Ok(mut client) = Client::connect(&path) else { return false };
-        // Refused, as it should be.
+        // The daemon must refuse it.
         client.set_features(u64::MAX).is_err() | client.stop_queue(77).is_err()
     }))
 }
 
-/// Sends frames under another's address as fast as it can.
+/// Sends frames with a forged source address as fast as possible.
 fn forged(rig: &Rig, group: &str) -> Result<Attack, String> {
     let mut port: NetPort = rig.net_in(group, ATTACKER, false, options(64));
     let forged = frame(mac(1), mac(2), 64);
@@ -62,7 +62,7 @@ fn forged(rig: &Rig, group: &str) -> Result<Attack, String> {
     }))
 }
 
-/// Where the attacker's memory lies for the daemon.
+/// User address of the attacker's memory, as reported to the daemon.
 const BASE: u64 = 0x10_0000;
 const LEN: u64 = 0x1_0000;
 const AVAILABLE: u64 = 0x4000;
@@ -80,7 +80,7 @@ const RING: RingAddresses = RingAddresses {
     log: 0,
 };
 
-/// A memory file with a split ring whose one chain points outside of it.
+/// Returns a memory file with a split ring whose only chain points outside of it.
 fn malformed_memory() -> Result<std::fs::File, String> {
     let fd = rustix::fs::memfd_create("attacker", rustix::fs::MemfdFlags::CLOEXEC);
     let file = std::fs::File::from(fd.map_err(|e| e.to_string())?);
@@ -92,7 +92,8 @@ fn malformed_memory() -> Result<std::fs::File, String> {
     written.map(|()| file).map_err(|e| e.to_string())
 }
 
-/// Starts the transmit queue over the malformed chain, rings once, and goes when it is closed.
+/// Starts the transmit queue over the malformed chain, rings once, and waits until the daemon closes
+/// the connection.
 fn submit(path: &Path, memory: &std::fs::File, bell: &OwnedFd) -> Option<()> {
     let client = running(path, memory, bell)?;
     rustix::io::write(bell, &1_u64.to_ne_bytes()).ok()?;
@@ -103,18 +104,18 @@ fn submit(path: &Path, memory: &std::fs::File, bell: &OwnedFd) -> Option<()> {
     client.is_gone().then_some(())
 }
 
-/// Submits a chain that points outside of its memory, again and again.
+/// Submits a chain that points outside of its memory, repeatedly.
 fn malformed(rig: &Rig, group: &str) -> Result<Attack, String> {
     let (path, memory, bell) = (port(rig, group), malformed_memory()?, bell()?);
     let name = format!("n{ATTACKER}");
-    submit(&path, &memory, &bell).ok_or("the attack cannot be made")?;
+    submit(&path, &memory, &bell).ok_or("the attacker cannot attach its port")?;
     if rig.view(&name).faults_total == 0 {
-        return Err("the malformed chain was not found out".into());
+        return Err("the daemon did not detect the malformed chain".into());
     }
     Ok(Box::new(move || submit(&path, &memory, &bell).is_some()))
 }
 
-/// Attaches with a transmit queue that has nothing in it.
+/// Attaches with an empty transmit queue.
 fn running(path: &Path, memory: &std::fs::File, bell: &OwnedFd) -> Option<Client> {
     let mut client = Client::connect(path).ok()?;
     client.set_features(VERSION_1).ok()?;
@@ -123,16 +124,16 @@ fn running(path: &Path, memory: &std::fs::File, bell: &OwnedFd) -> Option<Client
     Some(client)
 }
 
-/// Steps of an attack from a port whose queue runs; one that is closed for it comes again.
+/// Runs steps of an attack from a port whose queue runs; reconnects when the port is closed.
 fn while_running(
     rig: &Rig,
     group: &str,
     mut step: impl FnMut(&mut Client, &std::fs::File, &OwnedFd) -> bool + Send + 'static,
 ) -> Result<Attack, String> {
     let (path, memory, bell) = (port(rig, group), malformed_memory()?, bell()?);
-    // Nothing is available.
+    // The available ring is empty.
     memory.write_all_at(&[0; 2], AVAILABLE + 2).map_err(|e| e.to_string())?;
-    let client = running(&path, &memory, &bell).ok_or("the attack cannot be made")?;
+    let client = running(&path, &memory, &bell).ok_or("the attacker cannot attach its port")?;
     let mut client = Some(client);
     Ok(Box::new(move || {
         let Some(there) = &mut client else {
@@ -147,7 +148,7 @@ fn while_running(
     }))
 }
 
-/// Rings for nothing.
+/// Rings the doorbell of an empty queue.
 fn doorbells(rig: &Rig, group: &str) -> Result<Attack, String> {
     while_running(rig, group, |client, _, bell| {
         let ring = |_| rustix::io::write(bell, &1_u64.to_ne_bytes()).is_ok();
@@ -155,7 +156,7 @@ fn doorbells(rig: &Rig, group: &str) -> Result<Attack, String> {
     })
 }
 
-/// Says again and again where its memory is, while its queue runs.
+/// Sends its memory table repeatedly, while its queue runs.
 fn memory_tables(rig: &Rig, group: &str) -> Result<Attack, String> {
     while_running(rig, group, |client, memory, _| {
         client.tell(FrontendReq::SET_MEM_TABLE, &emit_table(&[REGION]), &[memory.as_fd()]).is_ok()

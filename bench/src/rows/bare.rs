@@ -1,5 +1,5 @@
-//! Rows of the bare KVM guest: frames through rings in a memory slot, and what a
-//! doorbell costs that leaves the guest.
+//! Rows of the bare KVM guest: frames through rings in a memory slot, and the cost of a doorbell
+//! with a VM exit.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -26,14 +26,14 @@ fn mpps(effort: &Effort, burst: u64) -> Result<Vec<f64>, String> {
     effort.each(|| Ok(count as f64 / bare.frames_s(count, burst)? / 1e6))
 }
 
-/// A doorbell of the guest, in microseconds.
+/// Cost of a guest's doorbell, in microseconds.
 fn bell_us(effort: &Effort) -> Result<Vec<f64>, String> {
     let (_rig, mut bare) = guest()?;
     let count = effort.rounds(100_000);
     effort.each(|| Ok(bare.bells_s(count)? * 1e6 / count as f64))
 }
 
-/// A doorbell of a process, in microseconds.
+/// Cost of a process's doorbell, in microseconds.
 fn write_us(effort: &Effort) -> Result<Vec<f64>, String> {
     let bell = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| e.to_string())?;
     let count = effort.rounds(1_000_000);

@@ -1,11 +1,12 @@
-//! Containment: what two ports of one group lose while another port attacks, which
-//! is beside frames one of their own group and shard, and beside sockets one of
-//! another group. With a dispatcher for both, either way.
+//! Containment: the loss of two ports while another port attacks.
 //!
-//! The victims' rate is counted by the processor time of their own thread, which
-//! polls: time in which the dispatcher serves the attacker is time in which they
-//! poll in vain. So an attacker that shares their core, for want of a third one,
-//! does not count as an attack by itself; in peace it only burns time.
+//! The victims are in one group. The attacker is in the victims' group and shard in rows of frames,
+//! and in another group in rows of sockets. In both cases a single dispatcher serves all.
+//!
+//! The victims' rate is relative to the processor time of their own thread, which polls: while the
+//! dispatcher serves the attacker, they poll without progress. An attacker that shares their core,
+//! for lack of a third core, therefore does not count as an attack by itself; in control phases it
+//! only consumes processor time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,13 +21,13 @@ use crate::pin::{CLIENT, SERVER, pin};
 use crate::rig::{GROUP, Rig, mac};
 use crate::row::{Against, Guest, Plan};
 
-/// Processor time of this thread, in seconds.
+/// Returns the processor time of this thread, in seconds.
 pub(super) fn thread_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The core of attackers: a third one where there is one.
+/// Returns the core of attackers: a third core where there is one.
 pub(super) fn attackers_core() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if cores > 2 {
@@ -36,15 +37,15 @@ pub(super) fn attackers_core() -> usize {
     }
 }
 
-/// Frames between two changes from peace to attack or back, and how many of them do not count:
-/// until the change has taken effect.
+/// Frames between two changes from control to attack or back, and the number of them that do not
+/// count: until the change has taken effect.
 const PHASE: u64 = 250_000;
 const SETTLE: u64 = 25_000;
 
-/// Has so many frames, or packets, cross between two victims.
+/// Sends the given number of frames, or packets, between two victims.
 type Cross = Box<dyn FnMut(u64) -> Result<(), String>>;
 
-/// Two ports that exchange frames.
+/// Creates two ports that exchange frames.
 fn frames(rig: &Rig) -> Result<Cross, String> {
     let frames = vec![frame(mac(1), mac(2), 64)];
     let mut pair = Pair::new(rig.net(1, options(64)), rig.net(2, options(64)), frames);
@@ -57,14 +58,14 @@ fn frames(rig: &Rig) -> Result<Cross, String> {
     }))
 }
 
-/// Two ports with a connection.
+/// Creates two ports with a connection.
 fn packets(rig: &Rig) -> Result<Cross, String> {
     let mut packets = Packets::new(rig, 1)?;
     Ok(Box::new(move |more| packets.send(more)))
 }
 
-/// The victims' rate while an attack goes on, as a share of their rate without. Both are taken in
-/// turn, many times a run: a machine whose cores move changes either rate by more than any attack.
+/// Returns the victims' rate during an attack, as a share of their rate without. Phases alternate
+/// many times a run: on a machine whose cores move, each rate varies by more than any attack costs.
 fn share(
     effort: &Effort,
     victims: fn(&Rig) -> Result<Cross, String>,
@@ -121,8 +122,8 @@ pub fn plans() -> Vec<Plan> {
         Plan::new(name, "of peace", Guest::Native, move |e| share(e, victims, attack, group))
             .aim(Against::Figure, 0.95)
             .note(
-                "A share of the victims' rate in peace, taken in turn with it in the same run; \
-                 rates are by the processor time of the victims' own thread, which polls.",
+                "Share of the victims' rate without an attack; both are measured alternately in the \
+                 same run. Rates are per processor time of the victims' own thread, which polls.",
             )
     };
     let mut plans = Vec::new();

@@ -1,5 +1,5 @@
-//! The copy that every path is made of: from one guest's memory into another's, beside `memcpy` of
-//! private memory and beside two copies by way of a buffer; in caches, and not.
+//! The copy, the basis of every path: from one guest's memory into another's, compared with
+//! `memcpy` of private memory and with two copies through a buffer; in cache, and out of cache.
 
 use std::hint::black_box;
 use std::os::fd::AsFd as _;
@@ -13,12 +13,12 @@ use crate::effort::Effort;
 use crate::pin::{CLIENT, pin};
 use crate::row::{Guest, Plan};
 
-/// So much is copied for a figure, in bytes.
+/// Bytes copied for a figure.
 const ALL: usize = 1 << 30;
-/// Memory of which every place is copied in turn: far more than a core's own caches.
+/// Memory size of the out-of-cache rows, copied place by place: far more than a core's own caches.
 const COLD: usize = 64 << 20;
 
-/// A guest with so many bytes of memory, each of them touched.
+/// Creates a guest with `bytes` bytes of memory, all of them touched.
 fn guest(bytes: usize) -> Result<Map, String> {
     let file = create("bench", bytes as u64).map_err(|e| e.to_string())?;
     let mapping = Mapping::new(file.as_fd(), 0, bytes as u64).map_err(|e| e.to_string())?;
@@ -28,7 +28,7 @@ fn guest(bytes: usize) -> Result<Map, String> {
     Ok(map)
 }
 
-/// GB/s of `one`, which copies `len` bytes at a place of `within` bytes.
+/// Returns the rate of `one`, in GB/s; it copies `len` bytes at a place of `within` bytes.
 fn gb_s(
     effort: &Effort,
     len: usize,
@@ -48,8 +48,8 @@ fn gb_s(
     })
 }
 
-/// Straight from one guest into the other.
-fn straight(effort: &Effort, len: usize, within: usize) -> Result<Vec<f64>, String> {
+/// Copies directly from one guest into the other.
+fn copy_directly(effort: &Effort, len: usize, within: usize) -> Result<Vec<f64>, String> {
     let (from, to) = (guest(within)?, guest(within)?);
     gb_s(effort, len, within, |at| {
         let span = [Span { addr: at as u64, len: len as u32 }];
@@ -58,7 +58,8 @@ fn straight(effort: &Effort, len: usize, within: usize) -> Result<Vec<f64>, Stri
     })
 }
 
-/// Into a buffer of ours and out of it again, as who trusts no memory of guests might.
+/// Copies into a private buffer and out of it again, as an implementation that does not trust guest
+/// memory would.
 fn by_way_of_a_buffer(effort: &Effort, len: usize, within: usize) -> Result<Vec<f64>, String> {
     let (from, to) = (guest(within)?, guest(within)?);
     let mut buffer = vec![0; len];
@@ -68,7 +69,7 @@ fn by_way_of_a_buffer(effort: &Effort, len: usize, within: usize) -> Result<Vec<
     })
 }
 
-/// Memory of our own.
+/// Copies private memory.
 fn memcpy(effort: &Effort, len: usize, within: usize) -> Result<Vec<f64>, String> {
     let (from, mut to) = (vec![1_u8; within], vec![0_u8; within]);
     gb_s(effort, len, within, |at| {
@@ -85,12 +86,10 @@ pub fn plans() -> Vec<Plan> {
         for (within, where_) in [(len.max(64), "in the cache"), (COLD, "out of the cache")] {
             let title = format!("Copy between guests of {name}, {where_}");
             plans.push(
-                Plan::new(title, "GB/s", Guest::Native, move |e| straight(e, len, within))
+                Plan::new(title, "GB/s", Guest::Native, move |e| copy_directly(e, len, within))
                     .beside("memcpy", move |e| memcpy(e, len, within))
                     .beside("two copies", move |e| by_way_of_a_buffer(e, len, within))
-                    .note(
-                        "By which the copy kernels are chosen, together with the rows of frames.",
-                    ),
+                    .note("Basis, with the rows of frames, of the choice of copy kernels."),
             );
         }
     }

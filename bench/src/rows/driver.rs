@@ -1,9 +1,10 @@
-//! Frames between two ports under a front end of our own, beside what the same front end gets from
-//! testpmd's vhost forwarding and from OVS with DPDK. Both directions summed; the front end has one
+//! Frames between two ports with Causeway's own front end, compared with testpmd's vhost forwarding
+//! and OVS with DPDK under the same front end. Both directions are summed; the front end has one
 //! core, the switch the other.
 //!
-//! It does the least that a guest's driver can: frames stand in its buffers and are not read where
-//! they come. So a switch waits for it less than for DPDK's generator ([`switch`](super::switch)).
+//! The front end does the minimum of a guest's driver: it does not write frames before sending or
+//! read received frames. A switch therefore waits for it less than for DPDK's generator
+//! ([`switch`](super::switch)).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -31,7 +32,7 @@ struct Direction {
 }
 
 impl Direction {
-    /// Sends a burst, if as much has come; takes what is there.
+    /// Sends a burst, if as many frames have arrived; takes received frames.
     fn turn(
         &mut self,
         from: &mut NetPort,
@@ -58,21 +59,21 @@ impl Direction {
 /// Millions of frames per second between two ports, for each run.
 fn mpps(effort: &Effort, sockets: [&Path; 2], traffic: Traffic) -> Result<Vec<f64>, String> {
     pin(CLIENT);
-    // Those of the rings that are offered are taken anyway; of a net device's none.
+    // Ring features are accepted if offered; net device features are not.
     let features = if traffic.packed { PACKED } else { 0 };
     let attach = |path: &Path| {
         let options = NetOptions { features, ..NetOptions::default() };
         NetPort::attach(path, options).map_err(failed)
     };
     let (mut a, mut b) = (attach(sockets[0])?, attach(sockets[1])?);
-    // A switch of others says nothing of when it has taken them.
+    // A peer's switch does not report when it has enabled the queues.
     std::thread::sleep(Duration::from_secs(2));
     let header = [0; NET_HEADER_BYTES];
     let (there, back) = (frame(mac(1), mac(2), traffic.len), frame(mac(2), mac(1), traffic.len));
     leave(&mut a, &mut b, &header, &there).map_err(failed)?;
     leave(&mut b, &mut a, &header, &back).map_err(failed)?;
     let (mut to, mut fro) = (Direction::default(), Direction::default());
-    // The clock is looked at only while nothing moves.
+    // The clock is read only while no frame moves.
     let (mut vain, mut last) = (0_u64, Instant::now());
     let mut carry = |frames: u64| {
         let (until, since) = (to.got + fro.got + frames, Instant::now());
@@ -92,7 +93,7 @@ fn mpps(effort: &Effort, sockets: [&Path; 2], traffic: Traffic) -> Result<Vec<f6
     };
     carry(effort.rounds(2_000_000))?;
     let rates = effort.each(|| carry(effort.rounds(10_000_000)));
-    // What was lost on the way, or never sent, would have changed how much is on it.
+    // A lost or unsent frame would have changed the number of frames in flight.
     let since = Instant::now();
     while since.elapsed() < LOST {
         to.take(&mut b)?;
@@ -100,7 +101,7 @@ fn mpps(effort: &Effort, sockets: [&Path; 2], traffic: Traffic) -> Result<Vec<f6
     }
     if (to.sent, fro.sent) != (to.got, fro.got) {
         return Err(format!(
-            "of {} and {} frames came {} and {}",
+            "frames were lost: {} and {} sent, {} and {} received",
             to.sent, fro.sent, to.got, fro.got
         ));
     }

@@ -1,5 +1,5 @@
-//! Ethernet rows of the native front end: frames from port to port, by size,
-//! burst and number of ports, and segments that pass uncut.
+//! Ethernet rows of the native front end: frames from port to port, by size, burst and number of
+//! ports, and unsegmented TSO segments.
 
 use std::time::{Duration, Instant};
 
@@ -15,31 +15,31 @@ use crate::row::{Against, Guest, Plan};
 const MERGE: u64 = 1 << 15;
 /// VIRTIO_F_RING_PACKED.
 pub const PACKED: u64 = 1 << 34;
-/// Without an arrival for this long, what is on the way is counted as lost.
+/// Frames in flight count as lost if none arrives within this time.
 pub const LOST: Duration = Duration::from_millis(300);
 
-/// A frame between two ports.
+/// Returns a frame between two ports.
 pub fn frame(from: [u8; 6], to: [u8; 6], len: usize) -> Vec<u8> {
-    // An experimental EtherType (IEEE 802): no protocol for us to look into.
+    // EtherType for local experiments (IEEE 802): the dispatcher does not inspect the payload.
     const LOCAL_EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
     let mut frame = [&to[..], &from, &LOCAL_EXPERIMENTAL].concat();
     frame.resize(len, 0);
     frame
 }
 
-/// How a port attaches for frames of `len` bytes.
+/// Returns the options of a port for frames of `len` bytes.
 pub fn options(len: usize) -> NetOptions {
     let features = if len > 4000 { RING | MERGE } else { RING };
     NetOptions { features, ..NetOptions::default() }
 }
 
-/// The same with packed rings.
+/// As [`options`], with packed rings.
 fn packed(len: usize) -> NetOptions {
     let split = options(len);
     NetOptions { features: split.features | PACKED, ..split }
 }
 
-/// One sender, one receiver, and what is sent between them, one frame after the other.
+/// One sender, one receiver, and the frames sent between them in turn.
 #[derive(Debug)]
 pub struct Pair {
     from: NetPort,
@@ -47,28 +47,28 @@ pub struct Pair {
     frames: Vec<Vec<u8>>,
     window: u64,
     sent: u64,
-    /// Frames that arrived, or were given up.
+    /// Frames that arrived, or counted as lost.
     pub got: u64,
     last: Instant,
     room: Vec<u8>,
 }
 
 impl Pair {
-    /// Sends `frames` in turn; all of one length.
+    /// Creates a pair that sends `frames` in turn; all have the same length.
     pub fn new(from: NetPort, to: NetPort, frames: Vec<Vec<u8>>) -> Self {
         let len = frames.first().map_or(64, Vec::len);
-        // No more on the way than a cache holds: what a guest's own limits would leave.
+        // Limits the bytes in flight to a cache's size, as a guest's own limits would.
         let window = ((1_usize << 20) / len).clamp(8, 192) as u64;
         let last = Instant::now();
         Self { from, to, frames, window, sent: 0, got: 0, last, room: Vec::new() }
     }
 
-    /// Lets no more than `frames` be on the way.
+    /// Limits the frames in flight to `frames`.
     fn with_window(self, frames: u64) -> Self {
         Self { window: frames, ..self }
     }
 
-    /// Sends at most a burst, and takes what has come.
+    /// Sends at most a burst, and takes received frames.
     pub fn turn(&mut self, burst: usize, until: u64) {
         let header = [0; NET_HEADER_BYTES];
         let mut queued = 0;
@@ -95,8 +95,8 @@ impl Pair {
     }
 }
 
-/// Frames of `len` bytes in bursts from one port to another: millions of frames per second that
-/// arrived.
+/// Frames of `len` bytes in bursts from one port to another: millions of received frames per
+/// second.
 fn mpps(effort: &Effort, len: usize, burst: usize) -> Result<Vec<f64>, String> {
     mpps_with(effort, len, burst, options)
 }
@@ -114,9 +114,9 @@ fn mpps_with(
     })
 }
 
-/// As [`mpps`] of 64 B in bursts of 32, over `pairs` pairs of ports in turn. Each has few frames
-/// on the way, and the same whatever their number, so that as little as can be of the client's
-/// and the switch's caches is what is measured.
+/// As [`mpps`] of 64 B in bursts of 32, over `pairs` pairs of ports in turn. Each pair has few
+/// frames in flight, independent of the number of pairs, to minimise the effect of the client's and
+/// the switch's caches.
 fn busy_mpps(effort: &Effort, pairs: u8) -> Result<Vec<f64>, String> {
     const WINDOW: u64 = 64;
     let frames = effort.rounds(3_000_000) / u64::from(pairs);
@@ -133,7 +133,7 @@ fn pair(rig: &Rig, number: u8, len: usize, options: fn(usize) -> NetOptions) -> 
     Pair::new(rig.net(a, options(len)), rig.net(b, options(len)), frames)
 }
 
-/// Has each pair carry `frames` frames; millions per second in all.
+/// Sends `frames` frames over each pair; returns millions per second in total.
 fn rate(mut pairs: Vec<Pair>, burst: usize, frames: u64) -> f64 {
     let since = Instant::now();
     while pairs.iter().any(|pair| pair.got < frames) {
@@ -149,7 +149,7 @@ fn filled_gbps(effort: &Effort, len: usize, burst: usize) -> Result<Vec<f64>, St
     Ok(rates.into_iter().map(|mpps| mpps * len as f64 / 1e3).collect())
 }
 
-/// Segments of `len` bytes that the client leaves in its buffers, so that the one copy is the
+/// Segments of `len` bytes that the client leaves in its buffers, so that the only copy is the
 /// switch's: GB/s.
 fn gbps(effort: &Effort, len: usize, burst: usize) -> Result<Vec<f64>, String> {
     let total = effort.rounds(120_000);
@@ -205,8 +205,8 @@ pub fn plans() -> Vec<Plan> {
     }
     let udp = row("Ethernet frames, 1442 B".into(), 1442, 32);
     plans.push(udp.beside("bridge + veth, UDP", kernel::udp_mpps).note(
-        "The peer's figure has the host kernel's protocol stack in it, with a system call for \
-         each datagram of 1400 B; ours has none.",
+        "The peer's figure includes the host kernel's protocol stack, with a system call for \
+         each datagram of 1400 B; Causeway's figure includes no stack.",
     ));
     for len in [64, 1500] {
         let name = format!("Ethernet frames, {len} B, packed ring");
@@ -235,15 +235,15 @@ pub fn plans() -> Vec<Plan> {
         gbps(effort, 65_000, 8)
     });
     plans.push(plan.beside("memcpy", memcpy).aim(Against::Figure, 8.0).note(
-        "The client leaves the segments in its buffers and does not read what it gets, as DPDK's \
-         generator does: the one copy is the switch's.",
+        "The client leaves the segments in its buffers and does not read received segments, like \
+         DPDK's generator: the only copy is the switch's.",
     ));
     let name = "Ethernet segments, 64 KiB, written and read";
     let plan = Plan::new(name, "GB/s", Guest::Native, |effort| filled_gbps(effort, 65_000, 8));
     plans.push(plan.beside("memcpy", memcpy).beside("bridge + veth, TCP", kernel::tcp_gbps).note(
         "One core writes and reads every segment: three copies in all, of which the switch makes \
-         one. The peer's figure is TCP with 64 KiB writes between two namespaces, the host \
-         kernel's protocol stack included; ours has none.",
+         one. The peer's figure is TCP with 64 KiB writes between two namespaces and includes the \
+         host kernel's protocol stack; Causeway's figure includes no stack.",
     ));
     plans
 }

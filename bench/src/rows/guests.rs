@@ -1,9 +1,9 @@
-//! Whole guests: two QEMU machines and their own kernels' stacks, over causewayd and over a Linux
-//! bridge with taps.
+//! Complete guests: two QEMU machines with their own kernels' stacks, over causewayd and over a
+//! Linux bridge with taps.
 //!
-//! These are the figures of `make demo`: one run of it per round gives all rows their figures,
-//! because the guests have to boot. Where the host has no KVM the guests are emulated, and what
-//! is measured is mostly the emulation.
+//! The figures are those of `make demo`: a run per round provides the figures of all rows, because
+//! the guests have to boot. Without KVM the guests are emulated, and the emulation dominates the
+//! figures.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::peers::process::{Folder, command, run};
 use crate::row::{Guest, Plan};
 
 const PEER: &str = "bridge + taps";
-/// The demo's rows that are shown here, and their units.
+/// Rows of the demo shown here, with their units.
 const ROWS: [(&str, &str); 6] = [
     ("Ethernet ping, 56 B", "us"),
     ("TCP throughput, 64 KiB writes", "MB/s"),
@@ -25,15 +25,15 @@ const ROWS: [(&str, &str); 6] = [
     ("AF_VSOCK stream, 64 KiB writes", "MB/s"),
 ];
 
-/// Of each row: over causewayd, and over the bridge.
+/// Figures of each row: over causewayd, and over the bridge.
 type Figures = BTreeMap<String, [Option<f64>; 2]>;
 
-/// Runs of the demo, as far as they were needed.
+/// Cached runs of the demo.
 #[derive(Debug, Default)]
 struct Demo(RefCell<Vec<Result<Rc<Figures>, String>>>);
 
 impl Demo {
-    /// What run `number` gave.
+    /// Returns the figures of run `number`.
     fn run(&self, number: usize, effort: &Effort) -> Result<Rc<Figures>, String> {
         let mut runs = self.0.borrow_mut();
         while runs.len() <= number {
@@ -45,14 +45,15 @@ impl Demo {
 
 fn demo(effort: &Effort) -> Result<Figures, String> {
     let programs = std::env::current_exe().map_err(|e| e.to_string())?;
-    let programs = programs.parent().ok_or("this program lies nowhere")?;
+    let programs = programs.parent().ok_or("the path of this program has no folder")?;
     let (folder, program) = (Folder::new("guests")?, programs.join("causeway-demo"));
     if !program.exists() {
-        return Err(format!("{} is not there: make build", program.display()));
+        return Err(format!("{} is missing: run make build", program.display()));
     }
     let json = folder.file("demo.json");
     let seconds = effort.time(Duration::from_secs(2)).as_secs_f64().to_string();
-    // A row of the demo may fail and others not: what it says of each counts.
+    // A row of the demo may fail while others succeed: the result of each row counts, not the exit
+    // status.
     let ended = run(command(&program)
         .env("CAUSEWAY_BIN_DIR", programs)
         .args(["--seconds", &seconds, "--json"])
@@ -61,7 +62,7 @@ fn demo(effort: &Effort) -> Result<Figures, String> {
     read(&serde_json::from_slice(&text).map_err(|e| e.to_string())?)
 }
 
-/// Takes the verified rows out of the demo's JSON.
+/// Extracts the verified rows from the demo's JSON.
 fn read(json: &serde_json::Value) -> Result<Figures, String> {
     let rows = json["rows"].as_array().ok_or("the demo wrote no rows")?;
     let row = |row: &serde_json::Value| {
@@ -77,7 +78,7 @@ fn read(json: &serde_json::Value) -> Result<Figures, String> {
 pub fn plans() -> Vec<Plan> {
     let demo = Rc::new(Demo::default());
     let plan = |(name, unit): (&'static str, &'static str)| {
-        // Each side asks once a round, and both get the same run's figures.
+        // Each side is measured once a round, and both use the same run.
         let side = |which: usize| {
             let (demo, next) = (Rc::clone(&demo), Cell::new(0));
             move |effort: &Effort| {
@@ -90,7 +91,7 @@ pub fn plans() -> Vec<Plan> {
         Plan::new(format!("QEMU guests, {name}"), unit, Guest::Qemu, side(0))
             .beside(PEER, side(1))
             .whatever_the_floor()
-            .note("Guests without KVM are emulated: then little of this is Causeway's or the bridge's.")
+            .note("Guests without KVM are emulated: the emulation then dominates both figures.")
     };
     ROWS.into_iter().map(plan).collect()
 }
@@ -100,7 +101,7 @@ mod tests {
     use super::read;
 
     #[test]
-    fn only_verified_figures_are_taken() {
+    fn guests_reads_only_verified_figures() {
         let text = r#"{"rows": [
             {"name": "a", "causeway": 2.0, "bridge_tap": 3.0, "verified": true},
             {"name": "b", "causeway": 2.0, "bridge_tap": null, "verified": true},

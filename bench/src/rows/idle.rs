@@ -1,4 +1,4 @@
-//! What a daemon costs that has nothing to do.
+//! Costs of an idle daemon.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::row::{Against, Guest, Plan};
 
 const PORTS: u8 = 100;
 
-/// Guests that do nothing.
+/// Idle guests.
 type Guests = Vec<Box<dyn std::any::Any>>;
 /// Attaches a guest to a new port of this number.
 type Attach = fn(&mut Daemon, u8) -> Result<Box<dyn std::any::Any>, String>;
@@ -47,11 +47,11 @@ fn percent(effort: &Effort, attach: Attach) -> Result<Vec<f64>, String> {
     percents
 }
 
-/// What each of 100 attached ports without traffic adds to the daemon's resident memory, in MiB.
+/// Resident memory of the daemon for each of 100 attached ports without traffic, in MiB.
 fn memory_mib(effort: &Effort, attach: Attach) -> Result<Vec<f64>, String> {
     effort.each(|| {
         let mut daemon = Daemon::start()?;
-        // The first command makes what is there once.
+        // The first command causes the allocations that are independent of the number of ports.
         daemon.vsock(u32::from(PORTS) + 4)?;
         daemon.net(PORTS + 1)?;
         let before = daemon.usage()?.resident_kib;
@@ -69,7 +69,7 @@ pub fn plans() -> Vec<Plan> {
     let plans = kinds.map(|(kind, attach)| {
         let time = move |e: &Effort| percent(e, attach);
         let memory = move |e: &Effort| memory_mib(e, attach);
-        let whole = "Resident memory of the daemon's process, with what it touched of the guests'.";
+        let whole = "Resident memory of the daemon's process, with touched pages of the guests.";
         [
             Plan::new(format!("processor time of 100 idle {kind} ports"), "%", Guest::Native, time)
                 .aim(Against::Figure, 0.1),

@@ -20,7 +20,7 @@ use crate::row::{Against, Guest, Plan};
 
 /// From the start of one round trip of the victim to the start of the next.
 const INTERVAL: Duration = Duration::from_millis(1);
-/// Sleep of the attacker between two steps.
+/// Pause of the attacker between two steps.
 const STEP_PAUSE: Duration = Duration::from_micros(200);
 /// Pairs of phases, their length, and the time after a change that does not count.
 const PAIRS: usize = 4;
@@ -28,7 +28,7 @@ const PHASE: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_millis(50);
 /// A frame that takes longer is lost.
 const LOST: Duration = Duration::from_secs(10);
-/// What the victim's 99th percentile may be more beside the attacker, in microseconds.
+/// Permitted increase of the victim's 99th percentile beside the attacker, in microseconds.
 const EXCESS_US: f64 = 200.0;
 
 /// The modes of the attacker's thread.
@@ -113,7 +113,7 @@ fn p99(mut trips: Vec<f64>) -> Result<f64, String> {
     trips.get(index).copied().ok_or_else(|| "no round trip".into())
 }
 
-/// The victim's 99th percentile beside the attacker, less the one of the control.
+/// The victim's 99th percentile beside the attacker, minus that of the control phases.
 fn excess(effort: &Effort, make: Make) -> Result<Vec<f64>, String> {
     let rig = Rig::paced(PollConfig::default());
     let mut victim = Victim([1, 2].map(|number| rig.net(number, options(64))));
@@ -153,7 +153,7 @@ pub fn plans() -> Vec<Plan> {
         Plan::new(name, "us", Guest::Native, move |effort| excess(effort, make))
             .aim(Against::Figure, EXCESS_US)
             .note(
-                "The victim sends a frame to and fro once a millisecond and sleeps in between, in \
+                "The victim makes a round trip once a millisecond and sleeps in between, in \
                  another group on the same dispatcher. Phases alternate in one run; the spinning \
                  process takes the attacker's processor time on its core.",
             )

@@ -1,4 +1,4 @@
-//! Links: two hosts, each with its own dispatcher, in namespaces joined by a veth pair.
+//! Links: two hosts, each with its own dispatcher, in namespaces connected by a veth pair.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::effort::Effort;
 use crate::hosts::{Kind, LOST, Pair, failed, parked_round_us, polling_round_us};
 use crate::peers::overlay::{Overlay, tcp_gbits as overlay_gbits};
 use crate::peers::relay::relay_round_us;
-use crate::peers::underlay::{Ends, Way, tcp_gbits, udp_round_us};
+use crate::peers::underlay::{Ends, PeerNetwork, tcp_gbits, udp_round_us};
 use crate::pin::{CLIENT, SERVER};
 use crate::rig::{GROUP, leave, mac};
 use crate::row::{Against, Guest, Plan};
@@ -22,21 +22,21 @@ use crate::row::{Against, Guest, Plan};
 /// VIRTIO_NET_F_CSUM, GUEST_CSUM, GUEST_TSO4, HOST_TSO4, MRG_RXBUF.
 const OFFLOADS: u64 = 1 | 1 << 1 | 1 << 7 | 1 << 11 | 1 << 15;
 
-/// Payload of the pieces that a segment may be cut to: what a guest makes them of that knows its
-/// MTU behind a VXLAN link, 1450 B.
+/// Payload of the pieces into which a segment may be cut: the segment size of a guest behind a
+/// VXLAN link, MTU 1450 B.
 const PIECE: u16 = 1398;
 
-/// The virtio-net header of a TCP segment of which such pieces are to be made.
+/// Returns the virtio-net header of a TCP segment that is to be cut into such pieces.
 fn segment_header() -> [u8; NET_HEADER_BYTES] {
     let mut header = [0; NET_HEADER_BYTES];
     let [low, high] = PIECE.to_le_bytes();
-    // NEEDS_CSUM, TCPV4, length of headers, size of pieces, where the checksum is.
+    // NEEDS_CSUM, TCPV4, length of headers, size of pieces, position of the checksum.
     let fields = [1, 1, 66, 0, low, high, 34, 0, 16, 0];
     header[..fields.len()].copy_from_slice(&fields);
     header
 }
 
-/// A TCP segment over IPv4 of `len` bytes with 12 bytes of options.
+/// Returns a TCP segment over IPv4 of `len` bytes with 12 bytes of options.
 fn segment(len: usize) -> Vec<u8> {
     let mut bytes = frame(mac(1), mac(2), len);
     bytes[12..14].copy_from_slice(&[8, 0]);
@@ -53,14 +53,14 @@ fn gbits(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String> {
     const HEADERS: usize = 66;
     let bytes = segment(65_226);
     let payload = (bytes.len() - HEADERS) as u64;
-    // Cut to pieces, what is under way has to fit the receiver's ring.
+    // If segments are cut into pieces, those in flight have to fit the receiver's ring.
     let window = if kind == Kind::Vxlan { 4 } else { 16 };
     let all = effort.rounds(40_000).max(2 * window) * payload;
     effort.each(|| {
         let mut pair = Pair::new(kind, [CLIENT, SERVER], OFFLOADS)?;
         leave(&mut pair.near, &mut pair.far, &segment_header(), &bytes).map_err(failed)?;
         let whole = (NET_HEADER_BYTES + bytes.len()) as u32;
-        // What came, what will not come, and what came before the clock ran; in bytes.
+        // Bytes sent, received, lost, and received before the clock started.
         let (mut sent, mut got, mut lost, mut before) = (0, 0, 0, 0);
         let (mut since, mut last) = (Instant::now(), Instant::now());
         while got + lost < all {
@@ -85,7 +85,7 @@ fn gbits(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String> {
                     (since, before) = (last, got);
                 }
             } else if last.elapsed() > LOST {
-                // Links may lose frames; the time until that is known counts too.
+                // Links may lose frames; the time until the loss is detected counts too.
                 lost = sent - got;
                 if lost > all / 50 {
                     return Err(format!("{lost} bytes of {sent} were lost"));
@@ -98,10 +98,10 @@ fn gbits(effort: &Effort, kind: Kind) -> Result<Vec<f64>, String> {
     })
 }
 
-/// What look-ups among many routes are measured beside.
+/// Reference of the look-ups among many routes.
 const FEW: &str = "10 routes";
 
-/// One look for the route of a frame whose pair of addresses is known, among `count` routes:
+/// Time of a route look-up for a frame with a known pair of addresses, among `count` routes:
 /// nanoseconds.
 fn look_up_ns(effort: &Effort, count: u32) -> Result<Vec<f64>, String> {
     const PAIRS: u64 = 64;
@@ -145,7 +145,8 @@ pub fn plans() -> Vec<Plan> {
         let name = format!("Route of a known pair, {count} routes");
         let plan = Plan::new(name, "ns", Guest::Native, move |e| look_up_ns(e, count));
         let plan = plan.aim(Against::Figure, 30.0).at("routes", count as usize);
-        // Flat: as fast among many as among few, but for what the machine itself varies.
+        // Constant time: as fast among many routes as among few, within the machine's own
+        // variation.
         plans.push(match count {
             10 => plan,
             _ => plan.beside(FEW, |e| look_up_ns(e, 10)).aim(Against::Peer(FEW), 0.9),
@@ -157,7 +158,7 @@ pub fn plans() -> Vec<Plan> {
         ("Link vxlan, segments of 64 KiB, cut to 1398 B", Kind::Vxlan, 10.0),
     ] {
         let plan = Plan::new(name, "Gbit/s", Guest::Native, move |e| gbits(e, kind));
-        // Each beside what is as secret as itself.
+        // Each compared with a peer of the same level of encryption.
         let plan = match kind {
             Kind::Causeway => plan
                 .beside("n2n, TCP", |e| overlay_gbits(e, Overlay::N2n))
@@ -169,8 +170,8 @@ pub fn plans() -> Vec<Plan> {
                 .aim(Against::Peer("tinc without cipher, TCP"), 10.0),
         };
         plans.push(
-            plan.beside("kernel VXLAN, TCP", |e| tcp_gbits(e, Way::Vxlan))
-                .beside("raw veth, TCP", |e| tcp_gbits(e, Way::Veth))
+            plan.beside("kernel VXLAN, TCP", |e| tcp_gbits(e, PeerNetwork::Vxlan))
+                .beside("raw veth, TCP", |e| tcp_gbits(e, PeerNetwork::Veth))
                 .aim(Against::Figure, aim)
                 .aim(Against::Peer("kernel VXLAN, TCP"), 1.0)
                 .note(
@@ -188,33 +189,35 @@ pub fn plans() -> Vec<Plan> {
             let title = format!("Link {name}, round trip of 64 B, {how}");
             let measure = move |e: &Effort| parked_round_us(e, kind, ends);
             let plan = Plan::new(title, "us", Guest::Native, measure)
-                .beside("kernel VXLAN, UDP", move |e| udp_round_us(e, Way::Vxlan, ends))
-                .beside("raw veth, UDP", move |e| udp_round_us(e, Way::Veth, ends))
+                .beside("kernel VXLAN, UDP", move |e| udp_round_us(e, PeerNetwork::Vxlan, ends))
+                .beside("raw veth, UDP", move |e| udp_round_us(e, PeerNetwork::Veth, ends))
                 .beside("relays that do nothing else", move |e| relay_round_us(e, ends))
                 .aim(Against::Peer("kernel VXLAN, UDP"), 1.0 / 1.3);
             plans.push(match ends {
                 Ends::Apart => plan.note(
-                    "Each host on a core of its own, which its guest and its dispatcher share \
-                     and which has halted when something comes.",
+                    "Each host on its own core, shared by its guest and its dispatcher; the core \
+                     is halted when a frame arrives.",
                 ),
                 _ => plan.note(
-                    "Both hosts, and both ends of each peer, on one core, so that what a wake-up \
-                     of a halted core takes is not in it. Six wake-ups a round, as the relays' \
-                     (guest, dispatcher, dispatcher, guest, and back), against the kernel's two.",
+                    "Both hosts, and both ends of each peer, on one core, which excludes the cost \
+                     of waking a halted core. Six wake-ups a round, like the relays \
+                     (guest, dispatcher, dispatcher, guest, and back); the kernel needs two.",
                 ),
             });
         }
         let title = format!("Link {name}, round trip of 64 B, polling");
         let plan = Plan::new(title, "us", Guest::Native, move |e| polling_round_us(e, kind));
         plans.push(
-            plan.beside("raw veth, UDP", |e| udp_round_us(e, Way::Veth, Ends::Apart))
-                .beside("raw veth, UDP, polling", |e| udp_round_us(e, Way::Veth, Ends::Spinning))
+            plan.beside("raw veth, UDP", |e| udp_round_us(e, PeerNetwork::Veth, Ends::Apart))
+                .beside("raw veth, UDP, polling", |e| {
+                    udp_round_us(e, PeerNetwork::Veth, Ends::Spinning)
+                })
                 .aim(Against::Peer("raw veth, UDP"), 1.0 / 1.5)
                 .aim(Against::Peer("raw veth, UDP, polling"), 1.0 / 1.5)
                 .note(
-                    "Each host on a core of its own, where its guest and its dispatcher take \
-                     turns in one thread. Beside sockets whose ends sleep, as ours would wait \
-                     without polling, and beside two that do nothing but spin on a core each.",
+                    "Each host on its own core, where its guest and its dispatcher take turns in \
+                     one thread. The peers are sockets whose ends sleep, as Causeway would without \
+                     polling, and sockets whose ends poll on a core each.",
                 ),
         );
     }

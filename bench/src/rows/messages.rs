@@ -1,5 +1,5 @@
-//! Messages through the MX API, between processes on two cores and between two hosts: what
-//! `causeway-mx` measures with `libmyriexpress.so`.
+//! Messages through the MX API, between processes on two cores and between two hosts, measured by
+//! `causeway-mx` with `libmyriexpress.so`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,22 +17,23 @@ use crate::peers::frames::{DATA, frame_gbits, frame_round_us};
 use crate::peers::messages::{ucx_gb_s, ucx_mps, ucx_us};
 use crate::peers::mpi::open_mpi_us;
 use crate::peers::process::{Program, command, run};
-use crate::peers::underlay::{Ends, Underlay, Way, udp_round_us};
+use crate::peers::underlay::{Ends, PeerNetwork, Underlay, udp_round_us};
 use crate::pin::{CLIENT, SERVER};
 use crate::rig::{GROUP, Rig, mac};
 use crate::row::{Against, Guest, Plan};
 
-/// How long whoever serves gets to open its endpoint.
-const BEGUN: Duration = Duration::from_millis(300);
+/// Time allowed for the server to open its endpoint.
+const START_DELAY: Duration = Duration::from_millis(300);
 
-/// The tool and the library, which `make bench` builds beside us.
+/// Returns the path of the tool or the library, which `make bench` builds into the folder of this
+/// program.
 pub(super) fn built(name: &str) -> Result<PathBuf, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let file = me.parent().map(|dir| dir.join(name)).filter(|path| path.exists());
-    file.ok_or_else(|| format!("{name} is not built: cargo build --release"))
+    file.ok_or_else(|| format!("{name} is not built: run cargo build --release"))
 }
 
-/// `causeway-mx` for a board, in a namespace or here.
+/// Returns a command for `causeway-mx` on a NIC, in a namespace or here.
 fn tool(socket: &Path, space: Option<&str>) -> Result<Command, String> {
     built("libmyriexpress.so")?;
     let tool = built("causeway-mx")?;
@@ -48,27 +49,27 @@ fn tool(socket: &Path, space: Option<&str>) -> Result<Command, String> {
     Ok(command)
 }
 
-/// How a board reaches those of other hosts.
+/// Transport of a NIC to those of other hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
-    /// Not.
+    /// None: this host only.
     Nothing,
-    /// Frames on an interface.
+    /// MXoE frames on an interface.
     Frames,
-    /// The same, by the processes themselves.
+    /// MXoE frames in direct mode, sent by the processes themselves.
     Bypass,
-    /// Datagrams.
+    /// UDP datagrams.
     Udp,
 }
 
-/// Where boards take datagrams.
+/// UDP port of the NICs.
 const UDP_PORT: u16 = 4710;
 
-/// A board on a rig: number 1 on host 0, and number 2 on host 1 where it reaches others.
-pub(super) fn board(rig: &Rig, number: u8, by: By) -> PathBuf {
+/// Adds a NIC to a rig: number 1 on host 0, and number 2 on host 1 where there is a transport.
+pub(super) fn add_nic(rig: &Rig, number: u8, by: By) -> PathBuf {
     let local = MxSpec::local(Mac(mac(number)), format!("bench{number}"));
     let at = |host: usize| -> SocketAddr {
-        let text = format!("{}:{UDP_PORT}", Way::Veth.address(host));
+        let text = format!("{}:{UDP_PORT}", PeerNetwork::Veth.address(host));
         text.parse().expect("an address")
     };
     let spec = match by {
@@ -86,7 +87,7 @@ pub(super) fn board(rig: &Rig, number: u8, by: By) -> PathBuf {
     rig.socket(&name)
 }
 
-/// One figure of the JSON that a measure says.
+/// Returns a figure from a measurement's JSON.
 fn figure(said: &str, of: &[&str]) -> Result<f64, String> {
     let value: serde_json::Value = serde_json::from_str(said).map_err(|e| e.to_string())?;
     let row = value.get("rows").and_then(|rows| rows.get(0));
@@ -94,21 +95,21 @@ fn figure(said: &str, of: &[&str]) -> Result<f64, String> {
     found.and_then(serde_json::Value::as_f64).ok_or_else(|| format!("causeway-mx: {said}"))
 }
 
-/// What is measured.
+/// Parameters of a measurement.
 #[derive(Debug, Clone, Copy)]
 struct Test {
     words: &'static [&'static str],
     len: usize,
     count: u64,
     figure: &'static [&'static str],
-    /// What turns it into the row's unit.
+    /// Factor from the tool's unit to the row's unit.
     factor: f64,
-    /// Whether buffers that were found mapped are known again.
+    /// Whether the registration cache keeps mapped buffers.
     cached: bool,
 }
 
 impl Test {
-    /// Measures between the endpoints of two boards, which may be one and the same.
+    /// Measures between the endpoints of two NICs, which may be the same NIC.
     fn between(
         &self,
         effort: &Effort,
@@ -120,7 +121,7 @@ impl Test {
         let mut server = tool(serves.0, serves.1)?;
         server.env("MX_RCACHE", kept).args(["serve", "--core", &SERVER.to_string()]).args(also);
         let _server = Program::start(&mut server)?;
-        std::thread::sleep(BEGUN);
+        std::thread::sleep(START_DELAY);
         let count = effort.rounds(self.count).to_string();
         effort.each(|| {
             let mut client = tool(asks.0, asks.1)?;
@@ -137,21 +138,21 @@ impl Test {
 
     fn on_one_host(&self, effort: &Effort) -> Result<Vec<f64>, String> {
         let rig = Rig::new(Duration::ZERO);
-        let socket = board(&rig, 1, By::Nothing);
+        let socket = add_nic(&rig, 1, By::Nothing);
         self.between(effort, [(&socket, None), (&socket, None)], "bench1", &[])
     }
 
-    /// Over so many pairs of endpoints at a time, all together.
+    /// Measures `pairs` pairs of endpoints concurrently; returns their sum.
     fn in_pairs(&self, effort: &Effort, pairs: usize) -> Result<Vec<f64>, String> {
         let rig = Rig::new(Duration::ZERO);
-        let socket = board(&rig, 1, By::Nothing);
+        let socket = add_nic(&rig, 1, By::Nothing);
         let serve = |endpoint: usize| {
             let mut server = tool(&socket, None)?;
             server.args(["serve", "--blocking", "--endpoint", &endpoint.to_string()]);
             Program::start(server.args(["--core", &SERVER.to_string()]))
         };
         let _servers: Vec<Program> = (0..pairs).map(serve).collect::<Result<_, _>>()?;
-        std::thread::sleep(BEGUN);
+        std::thread::sleep(START_DELAY);
         let count = (effort.rounds(self.count) / pairs as u64).max(1).to_string();
         let one = |endpoint: usize| {
             let mut client = tool(&socket, None)?;
@@ -165,20 +166,20 @@ impl Test {
                 let one = &one;
                 let all: Vec<_> =
                     (0..pairs).map(|endpoint| scope.spawn(move || one(endpoint))).collect();
-                let died = |_| Err("a thread died".to_owned());
+                let died = |_| Err("a measuring thread panicked".to_owned());
                 all.into_iter().map(|thread| thread.join().unwrap_or_else(died)).sum()
             })
         })
     }
 
-    /// Processor time of everybody who has a part in it, in microseconds for each MiB. Who serves
-    /// is only known to have cost something once it has ended, so each run has one of its own.
+    /// Returns the processor time of all participants, in microseconds for each MiB. A server's
+    /// time is known only after its exit, so that each run has its own server.
     fn cost(&self, effort: &Effort, hosts: bool) -> Result<Vec<f64>, String> {
         let once = Effort { runs: 1, ..*effort };
         let mib = effort.rounds(self.count) as f64 * self.len as f64 / f64::from(1 << 20);
         effort.each(|| {
             let (ours, children) = (busy_ns(), children_us()?);
-            // Threads that ended meanwhile are not seen: those of the daemons have not.
+            // Threads that have ended are not counted; the daemons' threads still run.
             let threads = match hosts {
                 true => self.hosts(&once, By::Frames)?.1,
                 false => {
@@ -195,19 +196,20 @@ impl Test {
         self.hosts(effort, by).map(|(figures, _)| figures)
     }
 
-    /// The figures, and how long the threads of this process, the daemons' among them, ran.
+    /// Returns the figures, and the processor time of this process's threads, including the
+    /// daemons'.
     fn hosts(&self, effort: &Effort, by: By) -> Result<(Vec<f64>, u64), String> {
         let underlay = Underlay::new()?;
         let host = |host: usize, core: usize| {
             underlay.at(host, move || {
                 let rig = Rig::on(core, Duration::from_millis(100));
-                let socket = board(&rig, host as u8 + 1, by);
+                let socket = add_nic(&rig, host as u8 + 1, by);
                 Ok((rig, socket))
             })
         };
         let spaces = [underlay.name(0)?, underlay.name(1)?];
         for space in spaces {
-            // MXoE's frames are longer than Ethernet's usual 1500 B.
+            // MXoE frames exceed the standard Ethernet MTU of 1500 B.
             run(command("ip").args(["-n", space, "link", "set", "eth0", "mtu", "9000"]))?;
         }
         let (near, asks) = host(0, CLIENT)?;
@@ -215,16 +217,17 @@ impl Test {
         near.wait_peer()?;
         far.wait_peer()?;
         let ends = [(&*asks, Some(spaces[0])), (&*serves, Some(spaces[1]))];
-        // A process that never sleeps would keep its daemon from the core that they share.
+        // A process that polls would keep its daemon from the shared core.
         let also: &[&str] = if by == By::Bypass { &[] } else { &["--blocking"] };
         Ok((self.between(effort, ends, "bench2", also)?, busy_ns()))
     }
 }
 
-/// Processor time of processes that we started and that have ended, in microseconds.
+/// Returns the processor time of child processes that have exited, in microseconds.
 fn children_us() -> Result<f64, String> {
     let text = std::fs::read_to_string("/proc/self/stat").map_err(|e| e.to_string())?;
-    // Behind the name, which may have blanks in it: what children took is the 14th and 15th word.
+    // After the name, which may contain blanks: the children's times are fields 16 and 17 of
+    // /proc/self/stat.
     let behind = text.rsplit_once(')').map_or("", |(_, behind)| behind);
     let ticks = behind.split_whitespace().skip(13).take(2);
     let ticks: f64 = ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
@@ -289,18 +292,18 @@ pub fn plans() -> Vec<Plan> {
         (
             "MX between hosts, round trip of 8 B",
             By::Frames,
-            "Each host on one core: its process and its daemon wake each other there.",
+            "Each host on one core: its process and its daemon wake each other.",
         ),
         (
             "MX between hosts past the daemon, round trip of 8 B",
             By::Bypass,
-            "Each host on one core: its process, which is at the interface itself and never sleeps.",
+            "Each host on one core: its process, which sends on the interface itself and polls.",
         ),
     ] {
         plans.push(
             Plan::new(title, "us", Guest::Native, move |e| round.between_hosts(e, by))
                 .beside("by datagrams", move |e| round.between_hosts(e, By::Udp))
-                .beside("raw veth, UDP", |e| udp_round_us(e, Way::Veth, Ends::Together))
+                .beside("raw veth, UDP", |e| udp_round_us(e, PeerNetwork::Veth, Ends::Together))
                 .beside("raw veth, frames, asleep", |e| frame_round_us(e, Ends::Apart))
                 .beside("raw veth, frames, spinning", |e| frame_round_us(e, Ends::Spinning))
                 .beside("raw veth, frames, on one core", |e| frame_round_us(e, Ends::Together))
@@ -317,19 +320,19 @@ pub fn plans() -> Vec<Plan> {
         })
         .beside("one pair", move |e| pairs.in_pairs(e, 1))
         .aim(Against::Peer("one pair"), 1.0)
-        .note("All of them sleep while they wait, those who send on one core, the others on the other."),
+        .note("All endpoints sleep while they wait: the senders on one core, the receivers on the other."),
     );
     let cost = Test { count: 4_000, ..stream };
     plans.push(
         Plan::new("MX processor time of 1 MiB", "us", Guest::Native, move |e| cost.cost(e, false))
-            .note("Of both processes, which look again and again, with their beginnings."),
+            .note("Both processes, which poll, with their start-up."),
     );
     let far = Test { count: 500, ..stream };
     plans.push(
         Plan::new("MX between hosts, processor time of 1 MiB", "us", Guest::Native, move |e| {
             far.cost(e, true)
         })
-        .note("Of both processes and both daemons, with their beginnings."),
+        .note("Both processes and both daemons, with their start-up."),
     );
     let wide = Test { count: 500, factor: 8e-3, ..stream };
     let plain = Test { cached: false, ..wide };
@@ -337,24 +340,24 @@ pub fn plans() -> Vec<Plan> {
         (
             "MX between hosts, stream of 1 MiB",
             By::Frames,
-            "Each host on one core, in turns. Frames of 8 KiB, each of which crosses the kernel alone.",
+            "Each host on one core: process and daemon alternate. Frames of 8 KiB, one per system call.",
         ),
         (
             "MX between hosts past the daemon, stream of 1 MiB",
             By::Bypass,
-            "Each host on one core: its process alone. Frames of 8 KiB, many in one call.",
+            "Each host on one core: its process only. Frames of 8 KiB, many per system call.",
         ),
         (
             "MX between hosts by datagrams, stream of 1 MiB",
             By::Udp,
-            "Each host on one core, in turns. Frames of 4 KiB, which cross the kernel many at a time.",
+            "Each host on one core: process and daemon alternate. Frames of 4 KiB, many per system call.",
         ),
     ] {
         plans.push(
             Plan::new(title, "Gbit/s", Guest::Native, move |e| wide.between_hosts(e, by))
                 .beside("buffers asked for each time", move |e| plain.between_hosts(e, by))
                 .beside("raw veth, TCP", |e| {
-                    Underlay::new()?.tcp_gbits(e, Way::Veth.address(1), e.rounds(1 << 30))
+                    Underlay::new()?.tcp_gbits(e, PeerNetwork::Veth.address(1), e.rounds(1 << 30))
                 })
                 .beside("raw veth, frames", |e| frame_gbits(e, 1 << 30, DATA))
                 .beside("raw veth, frames of 8 KiB", |e| frame_gbits(e, 2 << 30, 2 * DATA))

@@ -1,4 +1,4 @@
-//! All rows, in the order they are shown.
+//! All rows, in display order.
 
 mod attacks;
 mod bare;
@@ -19,7 +19,7 @@ mod tenants;
 
 use crate::row::Plan;
 
-/// Every row; each kind of guest together.
+/// Returns every row, grouped by the kind of guest.
 pub fn all() -> Vec<Plan> {
     let mut plans = sockets::plans();
     plans.extend(ethernet::plans());

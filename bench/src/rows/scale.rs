@@ -1,4 +1,4 @@
-//! What growth costs: connections, rules, learnt addresses.
+//! Cost of scale: connections, rules, learnt addresses.
 
 use std::time::{Duration, Instant};
 
@@ -7,27 +7,27 @@ use causeway_model::{RuleAction, RuleSpec};
 use causeway_wire::vsock::{Header, Op};
 
 use super::ethernet::{Pair, frame, options as net_options};
-use super::sockets::{header, next, options, say};
+use super::sockets::{header, next, options, send_packet};
 use crate::effort::Effort;
 use crate::inner::Daemon;
 use crate::rig::{GROUP, Rig, mac};
 use crate::row::{Against, Guest, Plan};
 
-/// How long a dispatcher polls here.
+/// Poll time of the dispatcher.
 const SPIN: Duration = Duration::from_millis(100);
 const MANY: u32 = 10_000;
 
-/// From CID 3 to CID 4, on connection `number`.
+/// Returns a header from CID 3 to CID 4, on connection `number`.
 fn forth(number: u32, op: Op, len: u32) -> Header {
     Header { src_port: number, ..header(3, 4, op, len, 0) }
 }
 
-/// The other way.
+/// Returns a header of the opposite direction.
 fn back(number: u32, op: Op, consumed: u32) -> Header {
     Header { dst_port: number, ..header(4, 3, op, 0, consumed) }
 }
 
-/// Opens connections, some at a time; `close` ends each at once again.
+/// Opens connections, several concurrently; `close` closes each at once.
 fn connect(
     a: &mut VsockPort,
     b: &mut VsockPort,
@@ -98,15 +98,15 @@ pub struct Packets {
     b: VsockPort,
     connections: u32,
     sent: u64,
-    /// Bytes that came; packets may be joined or parted on the way.
+    /// Received bytes; packets may be joined or split in transit.
     came: u64,
-    /// Bytes that came by each connection.
+    /// Received bytes of each connection.
     consumed: Vec<u32>,
     room: Vec<u8>,
 }
 
 impl Packets {
-    /// Over so many connections.
+    /// Creates `connections` connections.
     pub fn new(rig: &Rig, connections: u32) -> Result<Self, String> {
         let (mut a, mut b) = (rig.vsock(3, options()), rig.vsock(4, options()));
         connect(&mut a, &mut b, 1..connections + 1, false)?;
@@ -114,7 +114,7 @@ impl Packets {
         Ok(Self { a, b, connections, sent: 0, came: 0, consumed, room: Vec::new() })
     }
 
-    /// Sends `more` packets, and returns when all have come.
+    /// Sends `more` packets, and returns when all have arrived.
     pub fn send(&mut self, more: u64) -> Result<(), String> {
         const WINDOW: u64 = 128;
         let failed = |e: causeway_attach::native::NativeError| e.to_string();
@@ -134,30 +134,32 @@ impl Packets {
             self.a.flush().map_err(failed)?;
             let before = self.came;
             self.take()?;
-            // Credit that comes back makes room for more; the daemon counts it.
+            // Returned credit makes room for more; the daemon counts it.
             while self.a.receive(&mut self.room).map_err(failed)?.is_some() {}
             self.a.flush().map_err(failed)?;
             if self.came > before {
                 last = Instant::now();
             } else if last.elapsed() > Duration::from_secs(5) {
-                return Err(format!("nothing comes any more after {got} packets"));
+                return Err(format!("the packets stall after {got}"));
             }
         }
         Ok(())
     }
 
-    /// Takes what has come, and tells of it now and then.
+    /// Takes received packets, with a credit update at intervals.
     fn take(&mut self) -> Result<(), String> {
-        /// After this many bytes, far below what is granted.
-        const TELL: u32 = 128 << 10;
+        /// Bytes between credit updates, far below the granted credit.
+        const CREDIT_UPDATE_BYTES: u32 = 128 << 10;
         let failed = |e: causeway_attach::native::NativeError| e.to_string();
         while let Some(packet) = self.b.receive(&mut self.room).map_err(failed)? {
             let Some(consumed) = self.consumed.get_mut(packet.src_port as usize) else { continue };
             self.came += u64::from(packet.len);
             *consumed = consumed.wrapping_add(packet.len);
-            if *consumed / TELL != (consumed.wrapping_sub(packet.len)) / TELL {
-                let told = back(packet.src_port, Op::CreditUpdate, *consumed);
-                say(&mut self.b, &told, &[])?;
+            if *consumed / CREDIT_UPDATE_BYTES
+                != (consumed.wrapping_sub(packet.len)) / CREDIT_UPDATE_BYTES
+            {
+                let update = back(packet.src_port, Op::CreditUpdate, *consumed);
+                send_packet(&mut self.b, &update, &[])?;
             }
         }
         self.b.flush().map_err(failed)
@@ -176,7 +178,7 @@ fn packets(effort: &Effort, count: u32) -> Result<Vec<f64>, String> {
     })
 }
 
-/// What each of 10,000 open connections adds to the daemon's resident memory, in KiB.
+/// Resident memory of the daemon for each of 10,000 open connections, in KiB.
 fn connection_kib(effort: &Effort) -> Result<Vec<f64>, String> {
     effort.each(|| {
         let mut daemon = Daemon::start()?;
@@ -194,7 +196,7 @@ fn connection_kib(effort: &Effort) -> Result<Vec<f64>, String> {
     })
 }
 
-/// Address number `i` behind port `port`.
+/// Returns address number `i` behind port `port`.
 fn behind(port: u8, i: u16) -> [u8; 6] {
     let [high, low] = i.to_be_bytes();
     [2, 1, 0, port, high, low]
@@ -206,7 +208,7 @@ fn addresses(effort: &Effort, count: u16) -> Result<Vec<f64>, String> {
     let rig = Rig::new(SPIN);
     let sender = rig.net(1, net_options(64));
     let receiver = rig.net_in(GROUP, 2, true, net_options(64));
-    // All of them exist; those behind the receiver are sent to.
+    // Both ports learn all addresses; the frames go to those behind the receiver.
     let mut others = Vec::new();
     let teach = |port: &mut causeway_attach::native::NetPort, number: u8, count: u16| {
         for i in 0..count {
@@ -224,7 +226,7 @@ fn addresses(effort: &Effort, count: u16) -> Result<Vec<f64>, String> {
         teach(&mut port, number, PER_PORT)?;
         others.push(port);
     }
-    // The sender has to empty its ring of what taught its port.
+    // The sender has to empty its ring of the frames that taught its port.
     let (mut sender, mut room) = (sender, Vec::new());
     let since = Instant::now();
     while since.elapsed() < Duration::from_millis(300) {

@@ -1,4 +1,4 @@
-//! Socket rows: a stream by write size, and the way there and back.
+//! Socket rows: a stream by write size, and round trips.
 
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
@@ -15,15 +15,15 @@ use crate::row::{Against, Guest, Plan};
 
 /// Receive space that both sides grant, in bytes.
 const WINDOW: u32 = 1 << 20;
-/// Without any progress for this long, a run has failed.
+/// Time without progress after which a run has failed.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// What the rows' ports want.
+/// Returns the options of the rows' ports.
 pub fn options() -> VsockOptions {
     VsockOptions { features: RING, ..VsockOptions::default() }
 }
 
-/// A packet between the same port numbers as CIDs.
+/// Returns the header of a packet whose port numbers equal the CIDs.
 pub fn header(from: u32, to: u32, op: Op, len: u32, consumed: u32) -> Header {
     Header {
         src_cid: from.into(),
@@ -40,18 +40,18 @@ pub fn header(from: u32, to: u32, op: Op, len: u32, consumed: u32) -> Header {
 }
 
 /// Sends one packet at once.
-pub fn say(port: &mut VsockPort, header: &Header, data: &[u8]) -> Result<(), String> {
+pub fn send_packet(port: &mut VsockPort, header: &Header, data: &[u8]) -> Result<(), String> {
     let since = Instant::now();
     while !port.queue(header, data).map_err(|e| e.to_string())? {
         spin_loop();
         if since.elapsed() > STUCK {
-            return Err("nothing can be sent any more".into());
+            return Err("no packet can be sent: the ring stays full".into());
         }
     }
     port.flush().map_err(|e| e.to_string())
 }
 
-/// The next packet, by looking without end, or by sleeping on the notification.
+/// Returns the next packet, by polling, or by sleeping on the notification.
 pub fn next(port: &mut VsockPort, room: &mut Vec<u8>, sleep: bool) -> Result<Header, String> {
     let mut looks = 0_u32;
     let mut since = None;
@@ -66,16 +66,16 @@ pub fn next(port: &mut VsockPort, room: &mut Vec<u8>, sleep: bool) -> Result<Hea
             spin_loop();
         }
         looks = looks.wrapping_add(1);
-        // The clock costs more than the look.
+        // A clock read costs more than a poll.
         if (sleep || looks.is_multiple_of(65_536))
             && since.get_or_insert_with(Instant::now).elapsed() > STUCK
         {
-            return Err("nothing comes any more".into());
+            return Err("no packet arrives within the time limit".into());
         }
     }
 }
 
-/// Two ports and the connection from CID 3 to CID 4, and what they are attached to.
+/// Two ports, the connection from CID 3 to CID 4, and the daemon of both.
 struct Connected<D> {
     a: VsockPort,
     b: VsockPort,
@@ -84,11 +84,11 @@ struct Connected<D> {
 
 fn connected<D>(daemon: D, mut a: VsockPort, mut b: VsockPort) -> Result<Connected<D>, String> {
     let mut room = Vec::new();
-    say(&mut a, &header(3, 4, Op::Request, 0, 0), &[])?;
+    send_packet(&mut a, &header(3, 4, Op::Request, 0, 0), &[])?;
     if next(&mut b, &mut room, true)?.operation() != Some(Op::Request) {
         return Err("the request did not arrive".into());
     }
-    say(&mut b, &header(4, 3, Op::Response, 0, 0), &[])?;
+    send_packet(&mut b, &header(4, 3, Op::Response, 0, 0), &[])?;
     if next(&mut a, &mut room, true)?.operation() != Some(Op::Response) {
         return Err("the connect was refused".into());
     }
@@ -104,16 +104,16 @@ fn ours(spin: Duration) -> Result<Connected<Rig>, String> {
 fn theirs() -> Result<Connected<VhostDevice>, String> {
     let daemon = VhostDevice::start()?;
     let (a, b) = (daemon.attach(3, options())?, daemon.attach(4, options())?);
-    // It takes packets only once it has noticed both guests' rings.
+    // The daemon accepts packets only after it has detected both guests' rings.
     std::thread::sleep(Duration::from_millis(200));
     connected(daemon, a, b)
 }
 
-/// Bytes per second of one connection, written `write` bytes at a time into receive buffers of
-/// 4 KiB, in GB/s. One thread writes and reads; the daemon has the other core.
+/// Rate of one connection, written `write` bytes at a time into receive buffers of 4 KiB, in GB/s.
+/// One thread writes and reads; the daemon has the other core.
 fn stream<D>(two: &mut Connected<D>, write: usize, total: usize) -> Result<f64, String> {
     let data = vec![7_u8; write];
-    let (mut sent, mut got, mut told, mut credit) = (0_usize, 0_usize, 0_usize, 0_u32);
+    let (mut sent, mut got, mut confirmed, mut credit) = (0_usize, 0_usize, 0_usize, 0_u32);
     let mut room = Vec::new();
     let (a, b) = (&mut two.a, &mut two.b);
     let since = Instant::now();
@@ -144,11 +144,11 @@ fn stream<D>(two: &mut Connected<D>, write: usize, total: usize) -> Result<f64, 
             b.flush().map_err(failed)?;
             last = Instant::now();
         } else if last.elapsed() > STUCK {
-            return Err(format!("nothing comes any more after {got} bytes"));
+            return Err(format!("the stream stalls after {got} bytes"));
         }
-        if got - told >= WINDOW as usize / 4 {
-            told = got;
-            say(b, &header(4, 3, Op::CreditUpdate, 0, got as u32), &[])?;
+        if got - confirmed >= WINDOW as usize / 4 {
+            confirmed = got;
+            send_packet(b, &header(4, 3, Op::CreditUpdate, 0, got as u32), &[])?;
         }
         while let Some(packet) = a.receive(&mut room).map_err(failed)? {
             if packet.operation() == Some(Op::Reset) {
@@ -160,7 +160,7 @@ fn stream<D>(two: &mut Connected<D>, write: usize, total: usize) -> Result<f64, 
     Ok(total as f64 / since.elapsed().as_secs_f64() / 1e9)
 }
 
-/// Takes a message of `len` bytes, which comes in as many packets as its receiver's buffers make.
+/// Receives a message of `len` bytes, in as many packets as the receiver's buffers require.
 fn whole(port: &mut VsockPort, room: &mut Vec<u8>, sleep: bool, len: u32) -> Result<(), String> {
     let mut came = 0;
     while came < len {
@@ -169,8 +169,8 @@ fn whole(port: &mut VsockPort, room: &mut Vec<u8>, sleep: bool, len: u32) -> Res
     Ok(())
 }
 
-/// Half a round trip of `bytes` between two ports, in microseconds. `sleep`: both sides sleep
-/// while there is nothing, else they poll.
+/// Half a round trip of `bytes` between two ports, in microseconds. `sleep`: both sides sleep while
+/// no packet is available; otherwise they poll.
 fn half_trip<D>(
     two: &mut Connected<D>,
     bytes: usize,
@@ -183,9 +183,9 @@ fn half_trip<D>(
     let since = Instant::now();
     for i in 0..rounds {
         let consumed = (i as u32).wrapping_mul(len);
-        say(a, &header(3, 4, Op::Data, len, consumed), &data)?;
+        send_packet(a, &header(3, 4, Op::Data, len, consumed), &data)?;
         whole(b, &mut room, sleep, len)?;
-        say(b, &header(4, 3, Op::Data, len, consumed.wrapping_add(len)), &data)?;
+        send_packet(b, &header(4, 3, Op::Data, len, consumed.wrapping_add(len)), &data)?;
         whole(a, &mut room, sleep, len)?;
     }
     Ok(since.elapsed().as_secs_f64() * 1e6 / rounds as f64 / 2.0)
@@ -256,7 +256,7 @@ pub fn plans() -> Vec<Plan> {
     plans.push(
         parked
             .beside("eventfd", |e| e.each(|| Ok(floor::eventfd_us())))
-            // Two wake-ups: as many as it takes to reach the dispatcher, and then the other port.
+            // Two wake-ups: the minimum to reach the dispatcher, and then the other port.
             .beside("eventfd round trip", |e| e.each(|| Ok(2.0 * floor::eventfd_us())))
             .beside("AF_UNIX", |e| streams::unix_half_trip_us(e, 64))
             .beside("TCP loopback", |e| streams::tcp_half_trip_us(e, 64))
@@ -266,8 +266,8 @@ pub fn plans() -> Vec<Plan> {
             // At most two of them.
             .aim(Against::Peer("eventfd round trip"), 0.5)
             .note(
-                "Ten times as fast as vhost-device-vsock is no aim here: both wake two sleepers, and \
-                 that alone is more than a tenth of its time.",
+                "No aim relative to vhost-device-vsock: both daemons need two wake-ups, which alone \
+                 take more than a tenth of its round trip.",
             ),
     );
     plans

@@ -1,6 +1,6 @@
-//! Frames between two ports under DPDK's generator: ours beside testpmd's vhost
-//! forwarding and OVS with DPDK. Both directions summed; the generator has one
-//! core, the switch the other. Ring types are never mixed in a row.
+//! Frames between two ports under DPDK's generator, compared with testpmd's vhost forwarding and
+//! OVS with DPDK. Both directions are summed; the generator has one core, the switch the other. A
+//! row never mixes ring types.
 
 use std::time::Duration;
 

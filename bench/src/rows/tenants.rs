@@ -123,7 +123,7 @@ fn broadcasts(rig: &Rig) -> Result<Work, String> {
     sender(from, to, [0; NET_HEADER_BYTES], &frame(mac(FROM), BROADCAST, 64))
 }
 
-/// A TCP segment over IPv4, with zeros for what the dispatcher does not look at.
+/// Returns a TCP segment over IPv4, with zeros in fields that the dispatcher does not read.
 fn segment(destination: [u8; 6]) -> Vec<u8> {
     let mut segment = frame(mac(FROM), destination, HEADERS_BYTES + PAYLOAD_BYTES);
     let total = (segment.len() - 14) as u16;

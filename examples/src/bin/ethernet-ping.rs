@@ -21,7 +21,7 @@ const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
 const HEADER_BYTES: usize = 14;
 /// Bytes of the shortest Ethernet frame, without its checksum.
 const FRAME_BYTES: usize = 60;
-/// How long an answer may take.
+/// Time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Box<dyn Error>> {

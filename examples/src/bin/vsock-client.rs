@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use causeway_attach::native::{Sockets, VsockOptions, VsockPort};
 use causeway_wire::vsock::Type;
 
-/// How long the connection, and each wait for bytes, may take.
+/// Time limit of the connection, and of each wait for bytes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Most bytes that are sent before the next look at what has come back. Without that look both
-/// ends would wait: the client for room to send, the server for room to send back.
+/// Maximum bytes sent between two reads of returned bytes. Without these reads both ends would
+/// deadlock: the client waits for room to send, the server for room to send back.
 const PIECE_BYTES: usize = 16_384;
-/// Bytes that are sent where the command line has no count.
+/// Default number of bytes.
 const BYTES_DEFAULT: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let came = sockets.try_receive(connection, &mut buffer)?;
         received.extend_from_slice(&buffer[..came]);
         if now == 0 && came == 0 && !sockets.wait(PATIENCE)? {
-            return Err("the server sends nothing back".into());
+            return Err("the server does not send bytes back".into());
         }
     }
     // After the half-close the server reads the end and closes: the connection then gives an error,
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         sockets.wait(PATIENCE)?;
     }
     if received != data {
-        return Err("other bytes came back than were sent".into());
+        return Err("the received bytes differ from the sent bytes".into());
     }
     let rate = 2.0 * bytes as f64 / started.elapsed().as_secs_f64() / 1e6;
     println!("{bytes} bytes there and back, {rate:.0} MB/s");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use causeway_attach::native::{SocketError, Sockets, VsockOptions, VsockPort};
 use causeway_wire::vsock::Type;
 
-/// How long the server waits for the connection, and for room to send.
+/// Time limit of the server's wait for the connection, and for room to send.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes that are received at a time.
 const BUFFER_BYTES: usize = 65_536;
@@ -28,8 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("accepted CID {}, port {}", connection.cid, connection.port);
     let (mut buffer, mut total) = (vec![0; BUFFER_BYTES], 0);
     loop {
-        // `try_receive` returns at once: 0 says that no byte is there yet, `Closed` that the client
-        // has sent its last.
+        // `try_receive` returns at once: 0 means that no byte is available yet, `Closed` that the
+        // client has shut down its sending direction.
         match sockets.try_receive(connection, &mut buffer) {
             Ok(0) => _ = sockets.wait(PATIENCE)?,
             Ok(count) => {

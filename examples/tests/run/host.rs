@@ -1,4 +1,4 @@
-//! A folder with a causewayd in it, and the example programs that are started there.
+//! A folder with a causewayd, and the example programs that are started there.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
@@ -7,9 +7,9 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Names the configuration file to the daemon's process.
+/// The variable with the path of the configuration file for the daemon's process.
 pub const CONFIG: &str = "CAUSEWAY_EXAMPLES_CONFIG";
-/// How long a program may take.
+/// Time limit of a program.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A causewayd with one group, `blue`; it ends with this value, and its folder is removed.
@@ -18,7 +18,7 @@ pub struct Host {
     folder: PathBuf,
 }
 
-/// An example program that goes on while the test runs another; it ends with this value.
+/// A running example program beside another; killed when this value is dropped.
 pub struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -69,7 +69,8 @@ impl Host {
         self.folder.join(format!("{port}.sock")).display().to_string()
     }
 
-    /// A command in this folder. Of the Rust examples the first argument is the name of a port.
+    /// Returns a command in this folder. The first argument of a Rust example is the name of a
+    /// port.
     fn command(&self, program: &str, args: &[&str], env: &[(&str, String)]) -> Command {
         let mut command = Command::new(program);
         match args {
@@ -80,7 +81,7 @@ impl Host {
         command
     }
 
-    /// Starts a program that goes on.
+    /// Starts a program that keeps running.
     pub fn spawn(&self, program: &str, args: &[&str], env: &[(&str, String)]) -> Running {
         let mut child = self.command(program, args, env).stdout(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -92,7 +93,7 @@ impl Host {
         self.command(program, args, env).output().unwrap()
     }
 
-    /// Runs a program to its end, which must be a good one, and returns its output.
+    /// Runs a program to its end, which must be successful, and returns its output.
     #[track_caller]
     pub fn run(&self, program: &str, args: &[&str], env: &[(&str, String)]) -> String {
         let output = self.output(program, args, env);
@@ -102,7 +103,7 @@ impl Host {
         text
     }
 
-    /// Compiles an MX program; none without a C compiler.
+    /// Compiles an MX program; `None` without a C compiler.
     pub fn compile_mx(&self, name: &str) -> Option<String> {
         let include = example("../clients/myriexpress/include");
         let library = built("libmyriexpress.so");
@@ -116,7 +117,7 @@ impl Host {
         self.compile(name, &options)
     }
 
-    /// Compiles a libfabric program; none where libfabric's headers are not installed.
+    /// Compiles a libfabric program; `None` where libfabric's headers are not installed.
     pub fn compile_fi(&self, name: &str) -> Option<String> {
         let there = Command::new("cc")
             .args(["-E", "-include", "rdma/fabric.h", "-x", "c", "/dev/null", "-o", "/dev/null"])
@@ -171,7 +172,7 @@ impl Running {
         assert!(line.starts_with(text), "expected {text:?}, got {line:?}");
     }
 
-    /// Waits for the program's end, which must be a good one.
+    /// Waits for the program's end, which must be successful.
     #[track_caller]
     pub fn ends_well(&mut self) {
         let since = Instant::now();

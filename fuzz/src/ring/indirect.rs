@@ -1,10 +1,11 @@
-//! One chain with tables, against a plain model of virtio 1.3, 2.7.5 and 2.8.
+//! One descriptor chain with indirect tables, compared with a simple model of virtio 1.3, 2.7.5 and
+//! 2.8.
 
 use causeway_memory::Span;
 use causeway_ring::{Chain, Queue, QueueSetup};
 
 use crate::Input;
-use crate::ground::{self, GUEST, Ground};
+use crate::guest_memory::{self, GUEST, GuestMemory};
 
 const BYTES: usize = 16 << 10;
 const AVAIL: usize = 0x400;
@@ -27,8 +28,8 @@ struct Entry {
     next: u16,
 }
 
-/// What a chain comes to: readable spans and then writable ones, if it is any.
-type Told = Option<(Vec<Span>, Vec<Span>)>;
+/// The readable and the writable spans of a chain; `None` for an invalid chain.
+type ExpectedChain = Option<(Vec<Span>, Vec<Span>)>;
 
 fn entry(input: &mut Input<'_>, len: usize) -> Entry {
     let addr = match input.below(8) {
@@ -47,9 +48,9 @@ fn entry(input: &mut Input<'_>, len: usize) -> Entry {
     Entry { addr, len, flags, next }
 }
 
-/// Reads an entry of a table back, wherever in the grant it lies.
-fn read(ground: &Ground, addr: u64, packed: bool) -> Entry {
-    let raw: [u8; 16] = ground.read((addr - GUEST) as usize);
+/// Reads a table entry anywhere in the grant.
+fn read(guest_memory: &GuestMemory, addr: u64, packed: bool) -> Entry {
+    let raw: [u8; 16] = guest_memory.read((addr - GUEST) as usize);
     let word = |at: usize| u16::from_le_bytes([raw[at], raw[at + 1]]);
     let (flags, next) = if packed { (word(14), 0) } else { (word(12), word(14)) };
     let addr = u64::from_le_bytes(std::array::from_fn(|n| raw[n]));
@@ -57,8 +58,13 @@ fn read(ground: &Ground, addr: u64, packed: bool) -> Entry {
     Entry { addr, len, flags, next }
 }
 
-/// What the chain that begins at descriptor 0 of `ring` comes to.
-fn expected(ground: &Ground, ring: &[Entry], packed: bool, indirect: bool) -> Told {
+/// Returns the expected result for the chain that begins at descriptor 0 of `ring`.
+fn expected(
+    guest_memory: &GuestMemory,
+    ring: &[Entry],
+    packed: bool,
+    indirect: bool,
+) -> ExpectedChain {
     let mut spans = Vec::new();
     let mut at = 0;
     for steps in 0..SIZE {
@@ -68,27 +74,32 @@ fn expected(ground: &Ground, ring: &[Entry], packed: bool, indirect: bool) -> To
             if !indirect || one.flags & NEXT != 0 || !alone {
                 return None;
             }
-            table(ground, one, packed, &mut spans)?;
-            return judge(ground, &spans);
+            table(guest_memory, one, packed, &mut spans)?;
+            return judge(guest_memory, &spans);
         }
         spans.push(one);
         if one.flags & NEXT == 0 {
-            return judge(ground, &spans);
+            return judge(guest_memory, &spans);
         }
         at = if packed { at + 1 } else { one.next };
     }
     None
 }
 
-fn table(ground: &Ground, named: Entry, packed: bool, spans: &mut Vec<Entry>) -> Option<()> {
+fn table(
+    guest_memory: &GuestMemory,
+    named: Entry,
+    packed: bool,
+    spans: &mut Vec<Entry>,
+) -> Option<()> {
     let count = named.len / 16;
     if named.len == 0
         || !named.len.is_multiple_of(16)
-        || !ground.grants(named.addr, named.len.into())
+        || !guest_memory.grants(named.addr, named.len.into())
     {
         return None;
     }
-    // Of a packed ring all entries count; of a split ring those that are linked.
+    // In a packed ring every entry of a table counts; in a split ring the linked entries count.
     if packed && count > u32::from(SIZE) {
         return None;
     }
@@ -97,7 +108,7 @@ fn table(ground: &Ground, named: Entry, packed: bool, spans: &mut Vec<Entry>) ->
         if at >= count {
             return packed.then_some(());
         }
-        let one = read(ground, named.addr + 16 * u64::from(at), packed);
+        let one = read(guest_memory, named.addr + 16 * u64::from(at), packed);
         if one.flags & INDIRECT != 0 || spans.len() >= usize::from(SIZE) {
             return None;
         }
@@ -112,10 +123,10 @@ fn table(ground: &Ground, named: Entry, packed: bool, spans: &mut Vec<Entry>) ->
     }
 }
 
-fn judge(ground: &Ground, spans: &[Entry]) -> Told {
+fn judge(guest_memory: &GuestMemory, spans: &[Entry]) -> ExpectedChain {
     let (mut readable, mut writable) = (Vec::new(), Vec::new());
     for one in spans {
-        if one.len > 0 && !ground.grants(one.addr, one.len.into()) {
+        if one.len > 0 && !guest_memory.grants(one.addr, one.len.into()) {
             return None;
         }
         let span = Span { addr: one.addr, len: one.len };
@@ -130,36 +141,36 @@ fn judge(ground: &Ground, spans: &[Entry]) -> Told {
     Some((readable, writable))
 }
 
-fn put(ground: &mut Ground, at: usize, one: Entry, packed: bool) {
+fn put(guest_memory: &mut GuestMemory, at: usize, one: Entry, packed: bool) {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&one.addr.to_le_bytes());
     bytes[8..12].copy_from_slice(&one.len.to_le_bytes());
     let (first, second) = if packed { (0, one.flags) } else { (one.flags, one.next) };
     bytes[12..14].copy_from_slice(&first.to_le_bytes());
     bytes[14..].copy_from_slice(&second.to_le_bytes());
-    ground.write(at, &bytes);
+    guest_memory.write(at, &bytes);
 }
 
-/// Plays one input.
+/// Runs one input.
 pub fn run(data: &[u8]) {
-    ground::with::<BYTES>(|ground| {
+    guest_memory::with::<BYTES>(|guest_memory| {
         let mut input = Input::new(data);
         let flags = input.u8();
         let (packed, indirect) = (flags & 1 != 0, flags & 2 != 0);
         let mut ring = Vec::new();
         for nth in 0..usize::from(SIZE) {
-            let mut one = entry(&mut input, ground.len());
+            let mut one = entry(&mut input, guest_memory.len());
             if packed {
-                // All available, in the first round of the ring.
+                // Marks every descriptor as available in the first round of the ring.
                 one.flags = one.flags & !(1 << 15) | 1 << 7;
             }
-            put(ground, 16 * nth, one, packed);
+            put(guest_memory, 16 * nth, one, packed);
             ring.push(one);
         }
         for table in 0..4 {
             for nth in 0..16 {
-                let one = entry(&mut input, ground.len());
-                put(ground, TABLES + TABLE * table + 16 * nth, one, packed);
+                let one = entry(&mut input, guest_memory.len());
+                put(guest_memory, TABLES + TABLE * table + 16 * nth, one, packed);
             }
         }
         let places = [0, AVAIL, USED].map(|at| GUEST + at as u64);
@@ -168,42 +179,42 @@ pub fn run(data: &[u8]) {
         let setup =
             QueueSetup { size: SIZE, desc, avail, used, event_index: false, indirect, next };
         let queue = match packed {
-            true => Queue::packed(setup, next, &ground.map),
-            false => Queue::new(setup, &ground.map),
+            true => Queue::packed(setup, next, &guest_memory.map),
+            false => Queue::new(setup, &guest_memory.map),
         };
         if !packed {
-            ground.write(AVAIL + 2, &1_u16.to_le_bytes());
+            guest_memory.write(AVAIL + 2, &1_u16.to_le_bytes());
         }
         let mut queue = queue.expect("the usual places");
         let mut chain = Chain::new();
-        queue.prefetch(&ground.map, u16::MAX);
-        let got = queue.pop(&ground.map, &mut chain);
-        match expected(ground, &ring, packed, indirect) {
+        queue.prefetch(&guest_memory.map, u16::MAX);
+        let got = queue.pop(&guest_memory.map, &mut chain);
+        match expected(guest_memory, &ring, packed, indirect) {
             Some((readable, writable)) => {
                 assert_eq!(got, Ok(true));
                 assert_eq!((chain.readable(), chain.writable()), (&readable[..], &writable[..]));
             }
             None => assert!(got.is_err(), "{got:?}: {chain:?}"),
         }
-        ground.assert_untouched(&[]);
+        guest_memory.assert_untouched(&[]);
     });
 }
 
-/// Tables that are whole, in rings of both formats.
+/// Returns valid tables in rings of both formats.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for flags in [2_u8, 3, 0, 1] {
-        let mut story = vec![flags];
-        // A table of three entries, named by the first descriptor.
-        story.extend([2, 0, 1, 3, 1, 4, 1, 0]);
+        let mut scenario = vec![flags];
+        // A table of three entries, referenced by the first descriptor.
+        scenario.extend([2, 0, 1, 3, 1, 4, 1, 0]);
         for _ in 1..SIZE {
-            story.extend([7, 0, 0, 3, 64, 1, 0, 1, 0]);
+            scenario.extend([7, 0, 0, 3, 64, 1, 0, 1, 0]);
         }
         for nth in 0..64_u8 {
             let last = u8::from(nth % 16 == 2);
-            story.extend([7, nth, 0, 3, 32, 1, 1 - last, 1, (nth + 1) % 8]);
+            scenario.extend([7, nth, 0, 3, 32, 1, 1 - last, 1, (nth + 1) % 8]);
         }
-        all.push(story);
+        all.push(scenario);
     }
     all
 }

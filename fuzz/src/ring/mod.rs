@@ -1,26 +1,27 @@
-//! Rings of both formats: a driver that writes what it likes between our calls.
+//! Virtqueues of both formats, with a driver that writes arbitrary values between the calls of the
+//! device.
 
 mod indirect;
-mod story;
+mod scenario;
 
 pub use indirect::{run as indirect, seeds as indirect_seeds};
 
-/// A story of a split ring.
+/// Runs a scenario on a split ring.
 pub fn split(data: &[u8]) {
-    story::run(data, false);
+    scenario::run(data, false);
 }
 
-/// A story of a packed ring.
+/// Runs a scenario on a packed ring.
 pub fn packed(data: &[u8]) {
-    story::run(data, true);
+    scenario::run(data, true);
 }
 
-/// Stories that get far.
+/// Returns scenarios that reach deep code paths.
 pub fn split_seeds() -> Vec<Vec<u8>> {
-    story::seeds(false)
+    scenario::seeds(false)
 }
 
-/// Stories that get far.
+/// Returns scenarios that reach deep code paths.
 pub fn packed_seeds() -> Vec<Vec<u8>> {
-    story::seeds(true)
+    scenario::seeds(true)
 }

@@ -1,5 +1,5 @@
-//! Ethernet: one guest sends any frame with any header, and may write over its rings; what the
-//! other one gets is right, and its port goes on.
+//! Ethernet: a hostile guest sends arbitrary frames with arbitrary headers and may overwrite its
+//! rings; the other guest receives valid frames, and its port keeps running.
 
 use causeway_attach::native::{NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
@@ -13,7 +13,7 @@ use crate::Input;
 
 const HOSTILE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const GOOD: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// Longest frame that fits a ring whose frames are cut for its receiver.
+/// The longest frame that fits into a ring whose frames are segmented for the receiver.
 const FRAME_BYTES_MAX: usize = 65_557;
 
 struct Play {
@@ -21,26 +21,26 @@ struct Play {
     hostile: NetPort,
     good: NetPort,
     features: u64,
-    /// The hostile guest wrote over its own memory: its native half may find its rings broken.
+    /// The hostile guest overwrote its own memory, so its driver may find its rings broken.
     spoiled: bool,
     frame: Vec<u8>,
 }
 
-/// Plays one input.
+/// Runs one input.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let choice = input.u8();
     let stage = Stage::new(name("g"), Box::new(Ethernet::new()), PACING).expect("descriptors");
     for (port, mac) in [("h", HOSTILE), ("g", GOOD)] {
         let spec = net_spec(stage.group(), &name(port), plain_net(mac, 9000));
-        stage.add(spec).expect("a port that is not there yet");
+        stage.add(spec).expect("a new port");
     }
     let packed = u64::from(choice & 1) << 34;
     let all = causeway_ethernet::features::offered(&plain_net(HOSTILE, 9000));
     let attach = |port: &str, wanted: u64, receive_bytes| {
         let options =
             NetOptions { ring_size: 8, receive_bytes, features: wanted, ..NetOptions::default() };
-        stage.net(&name(port), options, 0).expect("a set-up as it should be")
+        stage.net(&name(port), options, 0).expect("a valid set-up")
     };
     let hostile = attach("h", all | packed, 2048);
     let theirs = if choice & 2 == 0 { all } else { input.u64() & all } | 1 << 15;
@@ -62,7 +62,7 @@ impl Play {
             0..=3 => self.send(input),
             4 => {
                 let lane = self.hostile.frontend().driver_queue(1);
-                lane.expect("it has two").1.ring();
+                lane.expect("two queues").1.ring();
                 self.work();
             }
             5 => self.receive(),
@@ -82,7 +82,7 @@ impl Play {
     }
 
     fn work(&self) {
-        self.stage.step(16).expect("the host is well");
+        self.stage.step(16).expect("a working host");
     }
 
     fn send(&mut self, input: &mut Input<'_>) {
@@ -105,30 +105,34 @@ impl Play {
         assert!(self.spoiled || shown.is_ok(), "{shown:?}");
     }
 
-    /// Whatever was sent, what comes is a frame that its receiver can take.
+    /// Receives frames and checks that each complies with the receiver's features.
     fn receive(&mut self) {
         let mut frame = std::mem::take(&mut self.frame);
-        while let Some(header) = self.good.receive(0, &mut frame).expect("its rings are its own") {
+        while let Some(header) = self.good.receive(0, &mut frame).expect("intact rings") {
             let header = Header::parse(&header).expect("twelve bytes");
             assert!((14..=FRAME_BYTES_MAX).contains(&frame.len()), "{} bytes", frame.len());
-            assert_eq!(frame[6..12], HOSTILE, "its source is the sender's");
-            assert!(frame[..6] == GOOD || frame[0] & 1 == 1, "it is for the receiver");
+            assert_eq!(frame[6..12], HOSTILE, "source address differs from the sender");
+            assert!(frame[..6] == GOOD || frame[0] & 1 == 1, "frame for another receiver");
             let start = &frame[..frame.len().min(HEADERS_MAX)];
             let parsed = Frame::parse(start).expect("an Ethernet header");
             let offload = Offload::check(&header, u64::MAX, &parsed, frame.len());
-            let offload = offload.expect("a header that we would take");
+            let offload = offload.expect("a valid header");
             if self.features & 2 == 0 {
-                assert_eq!(offload, Offload::None, "it takes no incomplete checksum");
+                assert_eq!(offload, Offload::None, "partial checksum was not negotiated");
             }
             if let Offload::Segment(_, gso) = offload {
-                assert!(self.features >> gso.kind.guest_feature() & 1 == 1, "it takes no such");
+                assert!(
+                    self.features >> gso.kind.guest_feature() & 1 == 1,
+                    "segmentation was not negotiated"
+                );
             }
         }
-        self.good.flush(0).expect("its rings are its own");
+        self.good.flush(0).expect("intact rings");
         self.frame = frame;
     }
 
-    /// The good guest's port stands; a whole guest gets all its buffers back.
+    /// Checks that the good guest's port still runs, and that an intact guest gets all its buffers
+    /// back.
     fn end(&mut self) {
         for _ in 0..4 {
             self.receive();
@@ -139,33 +143,33 @@ impl Play {
             self.stage.advance(200_000_000);
             self.work();
         }
-        let state = |port| self.stage.view(&name(port)).expect("it is there").state;
+        let state = |port| self.stage.view(&name(port)).expect("an existing port").state;
         assert_eq!(state("g"), PortState::Running);
         if !self.spoiled {
             assert_eq!(state("h"), PortState::Running);
-            assert!(self.hostile.is_idle(0).expect("whole rings"), "frames were not given back");
+            assert!(self.hostile.is_idle(0).expect("intact rings"), "frames were not returned");
         }
     }
 }
 
-/// Frames of each kind, sent, held and received.
+/// Returns frames of each kind, sent, delayed and received.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for choice in [0_u8, 1, 2, 4, 7] {
-        let mut story = vec![choice];
+        let mut scenario = vec![choice];
         if choice & 2 != 0 {
-            story.extend([0; 8]);
+            scenario.extend([0; 8]);
         }
         for kind in [0_u8, 2, 4, 6] {
-            story.extend([0, 2 | 0x20, kind | 0x10]);
-            story.extend(3000_u16.to_le_bytes());
+            scenario.extend([0, 2 | 0x20, kind | 0x10]);
+            scenario.extend(3000_u16.to_le_bytes());
             if kind & 4 == 0 {
-                story.push(0x18);
+                scenario.push(0x18);
             }
-            story.extend([0, 1, 1 | 4 | 8 | 16, 100, 4, 5]);
+            scenario.extend([0, 1, 1 | 4 | 8 | 16, 100, 4, 5]);
         }
-        story.extend([6, 255, 7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-        all.push(story);
+        scenario.extend([6, 255, 7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        all.push(scenario);
     }
     all
 }

@@ -1,5 +1,5 @@
-//! Sockets: two guests send any packet, answer what comes as a guest would or otherwise, and may
-//! write over their rings. What they get names its sender, and fits the room they gave.
+//! vsock: two guests send arbitrary packets, answer correctly or not, and may overwrite their
+//! rings. Received packets name their true sender and fit the advertised credit.
 
 use std::collections::HashMap;
 
@@ -14,18 +14,19 @@ use crate::Input;
 
 const CIDS: [u32; 2] = [3, 4];
 
-/// Room given on a connection, and bytes that came; none once it is unclear which connection
-/// packets belong to.
+/// The advertised credit of a connection and the bytes received; `None` once the connection of a
+/// packet is ambiguous.
 type Room = Option<(u64, u64)>;
 
 struct Guest {
     port: VsockPort,
     last: Option<Header>,
-    /// By own port, peer's CID and port, and type.
+    /// By own port, peer's CID, peer's port, and type.
     rooms: HashMap<(u32, u64, u32, u16), Room>,
     spoiled: bool,
-    /// It sent what costs a guest its port: another's CID, or a length that is not there.
-    outlaw: bool,
+    /// The guest sent a packet that costs it its port: with a foreign CID, or with a length that
+    /// exceeds the data.
+    is_violating: bool,
 }
 
 struct Play {
@@ -34,19 +35,19 @@ struct Play {
     data: Vec<u8>,
 }
 
-/// Plays one input.
+/// Runs one input.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let packed = u64::from(input.u8() & 1) << 34;
     let stage = Stage::new(name("g"), Box::new(Socket::new()), PACING).expect("descriptors");
     let attach = |cid: u32| {
         let port = name(&format!("v{cid}"));
-        stage.add(vsock_spec(stage.group(), &port, cid)).expect("a port that is not there yet");
+        stage.add(vsock_spec(stage.group(), &port, cid)).expect("a new port");
         let features = packed;
         let options =
             VsockOptions { ring_size: 16, receive_bytes: 1024, features, ..Default::default() };
-        let port = stage.vsock(&port, options, 0).expect("a set-up as it should be");
-        Guest { port, last: None, rooms: HashMap::new(), spoiled: false, outlaw: false }
+        let port = stage.vsock(&port, options, 0).expect("a valid set-up");
+        Guest { port, last: None, rooms: HashMap::new(), spoiled: false, is_violating: false }
     };
     let guests = CIDS.map(attach).into();
     let mut play = Play { stage, guests, data: Vec::new() };
@@ -59,7 +60,7 @@ pub fn run(data: &[u8]) {
     play.end();
 }
 
-/// A packet of few ports and all operations; most are nearly right.
+/// Builds a packet with one of a few ports and any operation, usually almost valid.
 fn header(input: &mut Input<'_>, from: u32, last: Option<Header>) -> Header {
     let op = input.one_of(&[1, 2, 3, 4, 5, 5, 5, 6, 7, 0]);
     let choice = input.u8();
@@ -77,7 +78,7 @@ fn header(input: &mut Input<'_>, from: u32, last: Option<Header>) -> Header {
     };
     match (input.below(4), last) {
         (0 | 1, Some(last)) => {
-            // Answers what came.
+            // Answers the last received packet.
             (header.dst_cid, header.kind) = (last.src_cid, last.kind);
             (header.src_port, header.dst_port) = (last.dst_port, last.src_port);
         }
@@ -114,7 +115,7 @@ impl Play {
     }
 
     fn work(&self) {
-        self.stage.step(16).expect("the host is well");
+        self.stage.step(16).expect("a working host");
     }
 
     fn ring(&mut self, who: usize) {
@@ -136,7 +137,7 @@ impl Play {
         if input.below(16) == 0 {
             header.len = input.u32();
         }
-        guest.outlaw |= header.src_cid != u64::from(CIDS[who]) || header.len as usize != len;
+        guest.is_violating |= header.src_cid != u64::from(CIDS[who]) || header.len as usize != len;
         guest.note_sent(&header);
         self.data.resize(len, 0x5a);
         let sent = guest.port.queue(&header, &self.data);
@@ -163,8 +164,8 @@ impl Play {
         self.data = data;
     }
 
-    /// A guest that kept its rings whole keeps its port, and gets its descriptors back: what waits
-    /// for a guest that gives no buffers, when that guest leaves.
+    /// Checks that a guest with intact rings keeps its port and gets its descriptors back,
+    /// including packets queued for another guest without receive buffers, once that guest leaves.
     fn end(&mut self) {
         for _ in 0..40 {
             for who in 0..2 {
@@ -176,13 +177,13 @@ impl Play {
         }
         let rings = self.guests.drain(..).zip(CIDS);
         let (whole, broken): (Vec<_>, Vec<_>) =
-            rings.partition(|(guest, _)| !guest.spoiled && !guest.outlaw);
+            rings.partition(|(guest, _)| !guest.spoiled && !guest.is_violating);
         drop(broken);
         self.work();
         for (mut guest, cid) in whole {
-            let view = self.stage.view(&name(&format!("v{cid}"))).expect("it is there");
+            let view = self.stage.view(&name(&format!("v{cid}"))).expect("an existing port");
             assert_eq!(view.state, PortState::Running, "{view:?}");
-            assert!(guest.port.is_idle().expect("whole rings"), "packets were not given back");
+            assert!(guest.port.is_idle().expect("intact rings"), "packets were not returned");
         }
     }
 }
@@ -192,7 +193,7 @@ impl Guest {
         let key = (header.src_port, header.dst_cid, header.dst_port, header.kind);
         let edge = u64::from(header.fwd_cnt) + u64::from(header.buf_alloc);
         match self.rooms.get_mut(&key) {
-            // A reset and a new beginning are not told apart here.
+            // The model cannot distinguish a reset from a new connection with the same identifiers.
             Some(room) if header.op == Op::Reset.raw() => *room = None,
             Some(Some((most, _))) => *most = edge.max(*most),
             Some(None) => {}
@@ -203,15 +204,15 @@ impl Guest {
     }
 
     fn note_received(&mut self, header: &Header, len: usize, cid: u32) {
-        // A guest that writes over its buffers reads what it wrote.
+        // A guest that overwrites its buffers reads its own bytes.
         if self.spoiled {
             return;
         }
-        assert_eq!(header.dst_cid, u64::from(cid), "it is for this guest");
-        let op = header.operation().expect("an operation that there is");
-        // Whoever speaks to nobody is reset in nobody's name.
+        assert_eq!(header.dst_cid, u64::from(cid), "packet for another guest");
+        let op = header.operation().expect("a valid operation");
+        // A packet to an unknown CID is answered by a reset from that CID.
         assert!([3, 4].contains(&header.src_cid) || op == Op::Reset, "{header:?}");
-        assert_eq!(header.len as usize, len, "as long as it says");
+        assert_eq!(header.len as usize, len, "length differs from the header");
         assert!(len == 0 || op == Op::Data, "{op:?} with data");
         let key = (header.dst_port, header.src_cid, header.src_port, header.kind);
         match op {
@@ -219,10 +220,10 @@ impl Guest {
                 self.rooms.insert(key, None);
             }
             Op::Data => {
-                let room = self.rooms.get_mut(&key).expect("a connection that it knows of");
+                let room = self.rooms.get_mut(&key).expect("a known connection");
                 if let Some((most, came)) = room {
                     *came += len as u64;
-                    assert!(came <= most, "{came} bytes in room for {most}");
+                    assert!(came <= most, "{came} bytes exceed the credit of {most}");
                 }
             }
             _ => {}
@@ -231,30 +232,30 @@ impl Guest {
     }
 }
 
-/// Connections that are made, used and shut.
+/// Returns connections that are opened, used and shut down.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for packed in [0_u8, 1] {
         for kind in [0_u8, 0x10] {
-            // Who, send, operation, ports and type, to whom, room, how it answers, how much.
+            // Guest, send, operation, ports and type, destination, credit, kind of answer, length.
             let send = |who: u8, op: u8, to: u8, answers: u8, len: u8| {
                 vec![who, 0, op, 5 | kind, to, 4, answers, len, 1, who, 7]
             };
             let take = |who: u8| vec![who, 5];
-            let mut story = vec![packed];
-            story.extend(send(0, 0, 1, 2, 0));
-            story.extend(take(1));
-            story.extend(send(1, 1, 0, 0, 0));
-            story.extend(take(0));
+            let mut scenario = vec![packed];
+            scenario.extend(send(0, 0, 1, 2, 0));
+            scenario.extend(take(1));
+            scenario.extend(send(1, 1, 0, 0, 0));
+            scenario.extend(take(0));
             for (who, len) in [(0, 3), (1, 2), (0, 5)] {
-                story.extend(send(who, 4, 1 - who, 0, len));
-                story.extend(take(1 - who));
+                scenario.extend(send(who, 4, 1 - who, 0, len));
+                scenario.extend(take(1 - who));
             }
-            story.extend(send(1, 7, 0, 0, 0));
-            story.extend(send(0, 3, 1, 0, 0));
-            story.extend([0, 8, 255, 255]);
-            story.extend(send(0, 2, 1, 0, 0));
-            all.push(story);
+            scenario.extend(send(1, 7, 0, 0, 0));
+            scenario.extend(send(0, 3, 1, 0, 0));
+            scenario.extend([0, 8, 255, 255]);
+            scenario.extend(send(0, 2, 1, 0, 0));
+            all.push(scenario);
         }
     }
     all

@@ -1,15 +1,18 @@
-//! The folder of a world, in which daemons and processes leave files for the next daemon.
+//! The folder of a world, in which daemons and processes leave state files for the next daemon.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A folder that is removed with its world.
+/// A temporary folder that is removed when the world ends.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates a folder of which no other world of this process or of another knows.
+    /// Creates a folder whose name no other world of any process uses.
+    ///
+    /// # Errors
+    /// The folder cannot be created.
     pub fn new() -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name =
@@ -19,7 +22,7 @@ impl Folder {
         Ok(Self(path))
     }
 
-    /// Returns the path of a board's socket.
+    /// Returns the path of a NIC's socket.
     pub fn socket(&self, board: usize) -> PathBuf {
         self.0.join(format!("board-{board}"))
     }

@@ -1,9 +1,9 @@
-//! Hosts with a board each, whose processes send each other messages over a network that fails in
-//! every way that it can.
+//! Worlds of hosts with one MX NIC each, whose processes exchange messages over a faulty network.
 //!
-//! First there are storms: datagrams are lost, doubled and late, networks part, processes come, go
-//! and look away, daemons die. Then all is well, and whoever is there hears everybody else. The
-//! boards are the product's own, with their sockets; time is the world's.
+//! First there are storms: datagrams are lost, duplicated and delayed; networks are partitioned;
+//! processes start, exit and stop polling; daemons die. Then the network is healthy, and every
+//! endpoint must reach every other endpoint. The NICs and their sockets are the product's own; time
+//! is simulated. The host's loopback interface carries the datagrams.
 
 mod folder;
 mod net;
@@ -17,36 +17,36 @@ use causeway_model::{Name, PollPolicy};
 use causeway_mx::MxService;
 
 use crate::check::broken;
-use crate::event::{Event, Place, Post};
+use crate::event::{Event, MessageEvent, Place};
 use crate::rng::Rng;
 use crate::stage::{Stage, StageError};
 use crate::tape::Tape;
-use crate::world::{Outcome, Wish, descriptors, left_open};
+use crate::world::{Outcome, PlayOptions, descriptors, left_open};
 use folder::Folder;
 use net::{Net, Weather, home};
 use process::{LEN_MAX, Process, nic};
 
-/// Rounds until all that is there has been done, at most, and turns of a shard in each.
+/// Maximum number of rounds until a host has no work left, and turns of a shard in each round.
 const ROUNDS_MAX: usize = 256;
 const TURNS: usize = 4;
 /// Steps of one storm.
 const STEPS: (u64, u64) = (20, 80);
-/// How long it takes at most until boards have heard of each other: they announce themselves every
-/// three minutes.
+/// The longest time until NICs have discovered each other: a NIC announces itself every three
+/// minutes.
 const HEAL_NS: u64 = 400_000_000_000;
-/// How long it takes at most until what is sent then has come, or failed.
+/// The longest time until a message sent in calm has arrived or failed.
 const ARRIVE_NS: u64 = 60_000_000_000;
-/// Lengths around limits; others are drawn.
+/// Message lengths around protocol limits; other lengths are drawn at random.
 const EDGES: &[u64] = &[0, 1, 32, 33, 128, 129, 4096, 4097, 32_768, 32_769, 65_536];
 
-/// A host.
+/// A host with its NIC and its processes.
 #[derive(Debug)]
 struct Host {
     stage: Stage,
     processes: Vec<Process>,
 }
 
-/// See the module.
+/// A world of NICs.
 #[derive(Debug)]
 struct Boards {
     now: u64,
@@ -54,11 +54,11 @@ struct Boards {
     net: Net,
     folder: Folder,
     poll_config: PollConfig,
-    /// Boards know each other from the beginning.
+    /// The NICs know each other from the start, without discovery.
     named: bool,
-    /// Lives of all processes.
+    /// Counts the lives of all processes.
     lives: u8,
-    /// When every host has its turn anew.
+    /// The time of the next turn of every host.
     looks_at: u64,
 }
 
@@ -68,7 +68,7 @@ fn mac(board: usize) -> Mac {
 }
 
 fn name() -> Result<Name, StageError> {
-    "board".parse().map_err(|_| io::Error::other("no name").into())
+    "board".parse().map_err(|_| io::Error::other("invalid name").into())
 }
 
 impl Boards {
@@ -129,7 +129,7 @@ impl Boards {
         Ok(())
     }
 
-    /// A process dies, and another one takes its place.
+    /// Kills a process and starts its replacement.
     fn kill(&mut self, at: Place, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         self.act(tape, at, "kill", 0);
         let processes = &mut self.hosts[usize::from(at.stage)].processes;
@@ -143,13 +143,13 @@ impl Boards {
         self.start(at, rng, tape)
     }
 
-    /// A daemon dies, and all that it knew; another one takes its place.
+    /// Kills a daemon with its state and starts its replacement.
     fn crash(&mut self, board: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         self.act(tape, Place { stage: board as u8, guest: 0 }, "crash", 0);
         let processes = std::mem::take(&mut self.hosts[board].processes);
         let places: Vec<_> = processes.iter().map(|process| process.at).collect();
         processes.into_iter().try_for_each(|process| process.die(tape))?;
-        // The old socket is gone before the new one is there.
+        // The old socket must be removed before its successor is created.
         let nobody = Stage::new(name()?, Box::new(MxService::new()), self.poll_config)?;
         self.hosts[board].stage = nobody;
         self.net.left(board);
@@ -157,7 +157,7 @@ impl Boards {
         places.into_iter().try_for_each(|at| self.start(at, rng, tape))
     }
 
-    /// A host does all that is to be done, and so do its processes.
+    /// Serves a host and its processes until neither has work left.
     fn work(&mut self, at: usize, tape: &mut Tape) -> Result<(), StageError> {
         let Self { now, hosts, net, .. } = self;
         let Host { stage, processes } = &mut hosts[at];
@@ -173,7 +173,7 @@ impl Boards {
                 return Ok(());
             }
             if !busy {
-                // It polls in vain: that ends with time.
+                // A polling process repeats without effect until time advances.
                 self.looks_at = self.looks_at.min(*now + 20_000);
                 return Ok(());
             }
@@ -189,7 +189,7 @@ impl Boards {
         all.min().unwrap_or(u64::MAX)
     }
 
-    /// Lets time pass.
+    /// Advances time, serving hosts and network as due.
     fn run(&mut self, ns: u64, tape: &mut Tape) -> Result<(), StageError> {
         let end = self.now + ns;
         let mut stood = 0;
@@ -200,7 +200,7 @@ impl Boards {
             }
             stood = if next > self.now { 0 } else { stood + 1 };
             if stood > 1000 {
-                tape.fail(broken("remains", "something is due again and again"));
+                tape.fail(broken("remains", "a host has work without end"));
             }
             self.now = self.now.max(next);
             let mut due = self.net.pass(self.now)?;
@@ -229,7 +229,8 @@ impl Boards {
         host.processes.iter_mut().find(|process| process.at == at)
     }
 
-    /// Endpoints on other boards: those on the same one are joined by channels of their own.
+    /// Returns the endpoints on other NICs; endpoints on the same NIC communicate by channels of
+    /// their own.
     fn others(&self, at: Place) -> Vec<Place> {
         self.places().into_iter().filter(|other| other.stage != at.stage).collect()
     }
@@ -256,7 +257,7 @@ impl Boards {
         self.act(tape, Place { stage: 0, guest: 0 }, "weather", self.net.weather.lost);
     }
 
-    /// A process looks away, and another one sends it more than its rings hold.
+    /// Stops a process and sends it more messages than its rings hold.
     fn flood(&mut self, at: Place, to: Place, rng: &mut Rng, tape: &mut Tape) {
         let (until, count) = (self.now + 500_000_000, rng.within(300, 600));
         self.act(tape, to, "flood", count);
@@ -268,7 +269,7 @@ impl Boards {
         }
     }
 
-    /// One thing happens.
+    /// Applies one random action or fault.
     fn strike(&mut self, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         let places = self.places();
         let at = rng.pick(&places);
@@ -285,14 +286,14 @@ impl Boards {
             }
             8..12 => {
                 self.act(tape, at, "part", other.stage.into());
-                self.net.parted.insert((one, two));
+                self.net.partitions.insert((one, two));
                 if rng.chance(70) {
-                    self.net.parted.insert((two, one));
+                    self.net.partitions.insert((two, one));
                 }
             }
             12..18 => {
                 self.act(tape, at, "join", 0);
-                self.net.parted.pop_first();
+                self.net.partitions.pop_first();
             }
             18..22 => self.weather(rng, tape),
             22..28 => {
@@ -314,7 +315,7 @@ impl Boards {
         self.run(rng.below(most), tape)
     }
 
-    /// Until all that was asked for has ended.
+    /// Runs until every requested message has ended.
     fn settle(&mut self, most_ns: u64, tape: &mut Tape) -> Result<(), StageError> {
         let end = self.now + most_ns;
         for at in 0..self.hosts.len() {
@@ -329,16 +330,17 @@ impl Boards {
         Ok(())
     }
 
-    /// All is well: all send to all, until what is stale was found out; then everything arrives.
+    /// Heals the network; all endpoints send to all others until stale peers are detected, after
+    /// which every message must arrive.
     fn calm(&mut self, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         self.act(tape, Place { stage: 0, guest: 0 }, "heal", 0);
-        self.net.parted.clear();
+        self.net.partitions.clear();
         self.net.weather = Weather { doubled: rng.pick(&[0, 10]), ..Weather::default() };
         for well in [false, true] {
-            // What was asked for before ends first.
+            // Messages requested before must end first.
             self.settle(HEAL_NS, tape)?;
             if well {
-                tape.put(Event::Post(Post::Calm));
+                tape.put(Event::Message(MessageEvent::Calm));
             }
             for at in self.places() {
                 for other in self.others(at) {
@@ -347,11 +349,11 @@ impl Boards {
             }
             self.settle(if well { ARRIVE_NS } else { HEAL_NS }, tape)?;
         }
-        tape.put(Event::Post(Post::Arrived));
+        tape.put(Event::Message(MessageEvent::Arrived));
         Ok(())
     }
 
-    /// All leave: nothing may be left.
+    /// Stops all processes and checks that no resource remains.
     fn part(mut self, tape: &mut Tape) -> Result<(), StageError> {
         for at in 0..self.hosts.len() {
             let processes = std::mem::take(&mut self.hosts[at].processes);
@@ -363,7 +365,7 @@ impl Boards {
             for (what, count) in [
                 ("processes", counted("processes")),
                 ("endpoints", counted("endpoints")),
-                ("drops of frames that are none", counted("drop_malformed_total")),
+                ("drops of malformed frames", counted("drop_malformed_total")),
             ] {
                 tape.put(Event::Remains { stage: at as u8, what, count });
             }
@@ -378,8 +380,8 @@ impl Boards {
     }
 }
 
-fn run(seed: u64, wish: Wish, tape: &mut Tape) -> Result<(), StageError> {
-    let before = if wish.descriptors { descriptors()? } else { 0 };
+fn run(seed: u64, options: PlayOptions, tape: &mut Tape) -> Result<(), StageError> {
+    let before = if options.descriptors { descriptors()? } else { 0 };
     let mut rng = Rng::new(seed);
     let mut world = Boards::new(&mut rng, tape)?;
     for _ in 0..rng.within(1, 2) {
@@ -393,18 +395,18 @@ fn run(seed: u64, wish: Wish, tape: &mut Tape) -> Result<(), StageError> {
         world.calm(&mut rng, tape)?;
     }
     world.part(tape)?;
-    if wish.descriptors {
+    if options.descriptors {
         let count = left_open(before)?;
         tape.put(Event::Remains { stage: 0, what: "descriptors", count });
     }
     Ok(())
 }
 
-/// Plays the world of boards of `seed`. The host's own network carries their datagrams, so two plays
-/// of it may differ, though they hardly do.
-pub fn play(seed: u64, wish: Wish) -> Outcome {
-    let mut tape = Tape::new(wish.print, wish.keep);
-    if let Err(error) = run(seed, wish, &mut tape) {
+/// Plays the world of NICs of `seed`. The host's own network carries the datagrams, so two plays of
+/// the same seed may differ in rare cases.
+pub fn play(seed: u64, options: PlayOptions) -> Outcome {
+    let mut tape = Tape::new(options.print, options.keep);
+    if let Err(error) = run(seed, options, &mut tape) {
         tape.fail(broken("honest", error.to_string()));
     }
     let (hash, count, events, violation) = tape.close();

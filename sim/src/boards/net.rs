@@ -1,7 +1,7 @@
-//! The network between boards: their datagrams, which it loses, doubles and delays as it likes.
+//! The network between NICs: loses, duplicates and delays their datagrams.
 //!
-//! Boards have real sockets, on the loopback interface. Each knows the others by sockets of ours,
-//! one for each board, which take what is for it and pass it on.
+//! NICs have real sockets on the loopback interface, and each NIC has a relay socket here.
+//! A datagram sent to the relay of NIC N reaches NIC N from the relay of its sender.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -10,46 +10,49 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use crate::rng::Rng;
 
-/// Time on the way, at least.
+/// The shortest transit time.
 const WAY_NS: u64 = 40_000;
 /// Longer than any frame.
 const DATAGRAM_MAX: usize = 16_384;
 
-/// What happens to datagrams, in percent.
+/// Probabilities of datagram faults, in per cent.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Weather {
     pub lost: u64,
     pub doubled: u64,
     pub late: u64,
-    /// By how much they are late, at most.
+    /// The longest additional delay.
     pub late_ns: u64,
 }
 
-/// When, in which order; from which board to which; what.
-type Underway = Reverse<(u64, u64, usize, usize, Vec<u8>)>;
+/// A datagram in transit: arrival time, sequence number, source NIC, destination NIC, bytes.
+type InTransit = Reverse<(u64, u64, usize, usize, Vec<u8>)>;
 
-/// See the module.
+/// The simulated network.
 #[derive(Debug)]
 pub struct Net {
     pub weather: Weather,
-    /// Boards that do not hear others: who, and whom.
-    pub parted: BTreeSet<(usize, usize)>,
+    /// Partitions, as pairs of a receiver and a sender it does not hear.
+    pub partitions: BTreeSet<(usize, usize)>,
     relays: Vec<UdpSocket>,
-    /// Where boards are, when they were heard of.
+    /// The socket address of each NIC, once known.
     homes: Vec<Option<SocketAddr>>,
-    underway: BinaryHeap<Underway>,
+    in_transit: BinaryHeap<InTransit>,
     rng: Rng,
     order: u64,
     room: Vec<u8>,
 }
 
-/// Where a board listens: any port of an address of its own.
+/// Returns the listening address of a NIC: an address of its own, with any port.
 pub fn home(board: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(127, 77, 1, board as u8 + 1), 0))
 }
 
 impl Net {
-    /// For so many boards.
+    /// Creates a network for `boards` NICs.
+    ///
+    /// # Errors
+    /// A relay socket cannot be opened.
     pub fn new(boards: usize, rng: Rng) -> io::Result<Self> {
         let relay = |board: usize| {
             let socket = UdpSocket::bind((Ipv4Addr::new(127, 77, 2, board as u8 + 1), 0))?;
@@ -59,34 +62,40 @@ impl Net {
         let relays = (0..boards).map(relay).collect::<io::Result<_>>()?;
         Ok(Self {
             weather: Weather::default(),
-            parted: BTreeSet::new(),
+            partitions: BTreeSet::new(),
             relays,
             homes: vec![None; boards],
-            underway: BinaryHeap::new(),
+            in_transit: BinaryHeap::new(),
             rng,
             order: 0,
             room: vec![0; DATAGRAM_MAX],
         })
     }
 
-    /// Where a board finds the others.
+    /// Returns the relay addresses at which a NIC reaches the others.
+    ///
+    /// # Errors
+    /// A relay socket has no address.
     pub fn others(&self, board: usize) -> io::Result<Vec<SocketAddr>> {
         let others = self.relays.iter().enumerate().filter(|(at, _)| *at != board);
         others.map(|(_, relay)| relay.local_addr()).collect()
     }
 
-    /// A board is gone.
+    /// Forgets the address of a NIC that is gone.
     pub fn left(&mut self, board: usize) {
         self.homes[board] = None;
     }
 
-    /// Takes what boards sent: whether there was something.
+    /// Reads the datagrams that NICs sent. Returns true if any was available.
+    ///
+    /// # Errors
+    /// A relay socket cannot be read.
     pub fn take(&mut self, now: u64) -> io::Result<bool> {
         let mut some = false;
         for to in 0..self.relays.len() {
             loop {
                 let (len, source) = match self.relays[to].recv_from(&mut self.room) {
-                    Ok(came) => came,
+                    Ok(received) => received,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
                     Err(error) => return Err(error),
@@ -105,29 +114,33 @@ impl Net {
         let Weather { lost, doubled, late, late_ns } = self.weather;
         let copies = 1 + u64::from(self.rng.chance(doubled));
         for _ in 0..copies {
-            if self.rng.chance(lost) || self.parted.contains(&(to, from)) {
+            if self.rng.chance(lost) || self.partitions.contains(&(to, from)) {
                 continue;
             }
             let late = if self.rng.chance(late) { self.rng.below(late_ns) } else { 0 };
             self.order += 1;
             let datagram = self.room[..len].to_vec();
-            self.underway.push(Reverse((now + WAY_NS + late, self.order, from, to, datagram)));
+            self.in_transit.push(Reverse((now + WAY_NS + late, self.order, from, to, datagram)));
         }
     }
 
-    /// When the next datagram is there.
+    /// Returns the arrival time of the next datagram.
     pub fn next(&self) -> Option<u64> {
-        self.underway.peek().map(|Reverse((at, ..))| *at)
+        self.in_transit.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Passes on what is there: which boards have something.
+    /// Delivers the datagrams that are due. Returns the receiving NICs.
+    ///
+    /// # Errors
+    /// None: a failed send counts as a lost datagram.
     pub fn pass(&mut self, now: u64) -> io::Result<BTreeSet<usize>> {
         let mut boards = BTreeSet::new();
         while self.next().is_some_and(|at| at <= now) {
-            let Some(Reverse((_, _, from, to, datagram))) = self.underway.pop() else { break };
+            let Some(Reverse((_, _, from, to, datagram))) = self.in_transit.pop() else { break };
             let Some(home) = self.homes[to] else { continue };
             match self.relays[from].send_to(&datagram, home) {
-                // Its socket may be gone, or full.
+                // The destination's socket may be closed or full, in which case the datagram is
+                // lost.
                 Ok(_) | Err(_) => boards.insert(to),
             };
         }

@@ -1,5 +1,5 @@
-//! A process with one endpoint: the library's half of it, by hand. It sends what it is told to, and
-//! takes what comes.
+//! A process with one MX endpoint: drives the host side of the endpoint step by step, sends the
+//! messages posted to it and receives the messages that arrive.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -16,28 +16,28 @@ use causeway_memory::{Mapping, View, create};
 use causeway_wire::local::{ClientMessage, DaemonMessage, VERSION};
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{
-    Address, Event as Told, Handle, NicId, PeerId, RegionId, Request, Status, Token, Window,
+    Address, Event as MxEvent, Handle, NicId, PeerId, RegionId, Request, Status, Token, Window,
 };
 
 use crate::bytes;
-use crate::event::{Event, Letter, Place, Post};
+use crate::event::{Event, MessageEvent, MessageId, Place};
 use crate::stage::{Stage, StageError};
 use crate::tape::Tape;
 
 /// The key of every endpoint.
 const KEY: u32 = 7;
-/// Memory that it lends, for so many large messages at a time.
+/// The number of regions granted, each for one large message.
 const REGIONS: usize = 6;
-/// Longest message.
+/// The longest message, in bytes.
 pub const LEN_MAX: usize = 150_000;
-/// How long it tries to connect before it tries anew.
+/// The time limit of one connection attempt.
 const CONNECT_NS: u64 = 2_000_000_000;
-/// Events that it takes at a time.
+/// The maximum number of events taken at a time.
 const EVENTS: usize = 40;
-/// How often the daemon works until it answers.
+/// Turns of the daemon within which it must answer.
 const ANSWER_TURNS: usize = 64;
 
-/// The address of a board.
+/// Returns the address of a NIC.
 pub fn nic(board: u8) -> u64 {
     0x0200_0000_0100 | u64::from(board)
 }
@@ -46,8 +46,8 @@ fn failed(error: impl std::fmt::Display) -> StageError {
     StageError::Host(io::Error::other(error.to_string()))
 }
 
-impl Letter {
-    /// What it is matched by, which tells it.
+impl MessageId {
+    /// Returns the match information, which encodes the message.
     fn info(self) -> u64 {
         let place = |place: Place| u64::from(place.stage) << 4 | u64::from(place.guest);
         u64::from(self.number)
@@ -63,55 +63,55 @@ impl Letter {
     }
 }
 
-/// Memory that it lent.
+/// A region granted for a large message.
 #[derive(Debug)]
-struct Lent {
+struct GrantedRegion {
     file: File,
     region: RegionId,
     busy: bool,
 }
 
-/// See the module.
+/// A process with one open endpoint.
 #[derive(Debug)]
 pub struct Process {
     pub at: Place,
     pub life: u8,
-    /// Until then it does nothing.
+    /// The process does nothing until this time.
     pub away_until: u64,
-    /// It looks again and again, and does not sleep.
+    /// The process polls and never sleeps.
     polls: bool,
     local: LocalAttachment,
     sender: Sender,
     receiver: Receiver,
     bell: OwnedFd,
-    /// Held as long as the endpoint is open.
+    /// The lock of the endpoint, held while the endpoint is open.
     _lock: OwnedFd,
     asleep: bool,
-    /// What it could not ask for had so many bytes.
+    /// The length of the request that did not fit into the ring.
     full: Option<usize>,
     token: u64,
     to_send: VecDeque<(Place, usize)>,
     numbers: BTreeMap<Place, u32>,
     peers: BTreeMap<Place, PeerId>,
     places: BTreeMap<PeerId, Place>,
-    /// Partners that are gone, which the daemon is to be told.
+    /// Peers that are gone, of which the daemon is still to be notified.
     forgets: VecDeque<PeerId>,
     connecting: BTreeMap<Token, Place>,
-    sent: BTreeMap<Token, (Letter, Option<usize>)>,
+    sent: BTreeMap<Token, (MessageId, Option<usize>)>,
     waiting: VecDeque<(u64, u32, Handle, PeerId)>,
     pulls: BTreeMap<Token, (u64, u32, usize)>,
-    regions: Vec<Lent>,
+    regions: Vec<GrantedRegion>,
 }
 
-/// What the daemon says next.
+/// Waits for the next answer of the daemon.
 fn hear(
     local: &mut LocalAttachment,
     stage: &Stage,
 ) -> Result<(DaemonMessage, Vec<OwnedFd>), StageError> {
     for _ in 0..ANSWER_TURNS {
         if let Some(received) = local.receive().map_err(failed)? {
-            let tell = DaemonMessage::parse(&received.bytes).map_err(failed)?;
-            return Ok((tell, received.fds.into_iter().map(ReceivedFd::into_fd).collect()));
+            let answer = DaemonMessage::parse(&received.bytes).map_err(failed)?;
+            return Ok((answer, received.fds.into_iter().map(ReceivedFd::into_fd).collect()));
         }
         stage.step(1)?;
     }
@@ -127,18 +127,21 @@ fn ask(
 }
 
 impl Process {
-    /// Attaches to a board, and opens its endpoint.
+    /// Attaches to a NIC and opens an endpoint.
+    ///
+    /// # Errors
+    /// The daemon refuses the attachment, or does not answer.
     pub fn start(stage: &Stage, at: Place, life: u8, polls: bool) -> Result<Self, StageError> {
         let mut local = LocalAttachment::new(stage.stream(stage.group())?);
         ask(&mut local, ClientMessage::Hello { version: VERSION, direct: 0 }, vec![])?;
         let (DaemonMessage::Welcome { .. }, _) = hear(&mut local, stage)? else {
-            return Err(failed("it is not welcome"));
+            return Err(failed("the daemon refused the attachment"));
         };
         ask(&mut local, ClientMessage::Open { tag: 1, endpoint: at.guest, key: KEY }, vec![])?;
-        let (tell, fds) = hear(&mut local, stage)?;
-        // The file, the bell, and the lock of an endpoint that the next daemon awaits.
+        let (answer, fds) = hear(&mut local, stage)?;
+        // The ring file, the doorbell, and the lock of an endpoint that the next daemon awaits.
         let Ok([file, bell, lock]) = <[OwnedFd; 3]>::try_from(fds) else {
-            return Err(failed(format!("no endpoint: {tell:?}")));
+            return Err(failed(format!("the daemon refused the endpoint: {answer:?}")));
         };
         let len = layout().bytes();
         let mapping = Mapping::new(file.as_fd(), 0, len as u64).map_err(failed)?;
@@ -148,13 +151,17 @@ impl Process {
         for _ in 0..REGIONS {
             let file = create("sim-region", LEN_MAX as u64).map_err(failed)?;
             let (tag, len) = (2, LEN_MAX as u64);
-            let lent = file.try_clone()?;
-            ask(&mut local, ClientMessage::Region { tag, endpoint: at.guest, len }, vec![lent])?;
-            let (tell, _) = hear(&mut local, stage)?;
-            let DaemonMessage::Region { code: 0, region, .. } = tell else {
-                return Err(failed(format!("no memory: {tell:?}")));
+            let granted = file.try_clone()?;
+            ask(&mut local, ClientMessage::Region { tag, endpoint: at.guest, len }, vec![granted])?;
+            let (answer, _) = hear(&mut local, stage)?;
+            let DaemonMessage::Region { code: 0, region, .. } = answer else {
+                return Err(failed(format!("the daemon refused the region: {answer:?}")));
             };
-            regions.push(Lent { file: file.into(), region: RegionId(region), busy: false });
+            regions.push(GrantedRegion {
+                file: file.into(),
+                region: RegionId(region),
+                busy: false,
+            });
         }
         Ok(Self {
             at,
@@ -182,13 +189,16 @@ impl Process {
         })
     }
 
-    /// It is to send a message.
+    /// Posts a message to be sent.
     pub fn post(&mut self, to: Place, len: usize) {
         self.to_send.push_back((to, len));
         self.wake();
     }
 
-    /// Forgets a partner, and what is under way with it.
+    /// Forgets a peer and the messages in flight with it.
+    ///
+    /// # Errors
+    /// The daemon or a ring violates the protocol.
     pub fn part(&mut self, from: Place) -> Result<(), StageError> {
         self.wake();
         if let Some(peer) = self.peers.get(&from).copied()
@@ -199,7 +209,7 @@ impl Process {
         Ok(())
     }
 
-    /// Whether nothing is under way or to be sent.
+    /// Returns true if no message is in flight or waiting.
     pub fn is_idle(&self) -> bool {
         self.to_send.is_empty()
             && self.sent.is_empty()
@@ -208,7 +218,10 @@ impl Process {
             && self.forgets.is_empty()
     }
 
-    /// It has its turn: whether it did something.
+    /// Runs one turn of the process. Returns true if the process did any work.
+    ///
+    /// # Errors
+    /// The daemon or a ring violates the protocol.
     pub fn play(&mut self, now: u64, tape: &mut Tape) -> Result<bool, StageError> {
         let mut busy = self.listen()?;
         if self.asleep || self.away_until > now {
@@ -222,11 +235,14 @@ impl Process {
         Ok(busy)
     }
 
-    /// It dies: what is in its rings it takes before.
+    /// Ends the process after taking the events left in its rings.
+    ///
+    /// # Errors
+    /// The daemon or a ring violates the protocol.
     pub fn die(mut self, tape: &mut Tape) -> Result<(), StageError> {
         while self.take(EVENTS, tape)? {}
         let Self { at, life, .. } = self;
-        tape.put(Event::Post(Post::Died { at, life }));
+        tape.put(Event::Message(MessageEvent::Died { at, life }));
         Ok(())
     }
 
@@ -237,7 +253,7 @@ impl Process {
         }
     }
 
-    /// Sleeps, unless there is something to do.
+    /// Sleeps, unless there is work.
     fn sleep(&mut self) -> Result<(), StageError> {
         let mut stays = self.receiver.arm();
         if let Some(len) = self.full {
@@ -251,13 +267,15 @@ impl Process {
         Ok(())
     }
 
-    /// Hears of the daemon.
+    /// Reads the daemon's messages.
     fn listen(&mut self) -> Result<bool, StageError> {
         let mut some = false;
         while let Some(received) = self.local.receive().map_err(failed)? {
             match DaemonMessage::parse(&received.bytes).map_err(failed)? {
                 DaemonMessage::Wake { .. } => self.wake(),
-                other => return Err(failed(format!("nobody asked for {other:?}"))),
+                other => {
+                    return Err(failed(format!("unexpected message from the daemon: {other:?}")));
+                }
             }
             some = true;
         }
@@ -265,11 +283,11 @@ impl Process {
     }
 
     fn ring(&self) {
-        // It can only fail when it is full, and then it is readable all the same.
+        // The write fails only if the counter is full, and a full counter is readable as well.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Asks for something, if there is room.
+    /// Posts a request, if the ring has room.
     fn request(&mut self, request: &Request<'_>) -> Result<bool, StageError> {
         let len = if let Request::Eager { data, .. } = request { data.len() } else { 32 };
         let taken = write_request(&mut self.sender, request).map_err(failed)?;
@@ -285,14 +303,15 @@ impl Process {
         Token(self.token)
     }
 
-    /// Memory that is free: some for what it sends, and some for what it pulls, or two that send each
-    /// other much would both wait for the other.
+    /// Returns a free region. Sends and pulls have regions of their own: otherwise two processes
+    /// that send each other large messages would wait for each other.
     fn room(&self, sends: bool) -> Option<usize> {
-        let free = |(at, lent): (usize, &Lent)| !lent.busy && (at < REGIONS / 2) == sends;
+        let free =
+            |(at, granted): (usize, &GrantedRegion)| !granted.busy && (at < REGIONS / 2) == sends;
         self.regions.iter().enumerate().position(free)
     }
 
-    /// Asks for what is to be done: whether it asked for something.
+    /// Posts the requests that are due. Returns true if any was posted.
     fn act(&mut self, tape: &mut Tape) -> Result<bool, StageError> {
         let mut some = false;
         while let Some(peer) = self.forgets.front().copied() {
@@ -323,7 +342,8 @@ impl Process {
         Ok(some)
     }
 
-    /// Sends the next message, or connects to whom it is for: whether it did.
+    /// Sends the next message, or connects to its destination. Returns true if a request was
+    /// posted.
     fn send(&mut self, tape: &mut Tape) -> Result<bool, StageError> {
         let Some((to, len)) = self.to_send.front().copied() else { return Ok(false) };
         let token = self.token();
@@ -340,11 +360,11 @@ impl Process {
             return Ok(false);
         };
         let number = self.numbers.get(&to).copied().unwrap_or(0);
-        let letter = Letter { from: self.at, life: self.life, to, number };
-        let info = letter.info();
+        let id = MessageId { from: self.at, life: self.life, to, number };
+        let info = id.info();
         let data = bytes::take(info, 0, len);
         let mut at = None;
-        // Also short ones are offered, now and then: synchronous sends.
+        // Some short messages are sent by rendezvous too, as synchronous sends are.
         let taken = if len <= MEDIUM_BYTES_MAX && !number.is_multiple_of(7) {
             self.request(&Request::Eager { peer, token, match_info: info, data: &data })?
         } else {
@@ -359,25 +379,25 @@ impl Process {
                 self.regions[at].busy = true;
             }
             self.numbers.insert(to, number + 1);
-            self.sent.insert(token, (letter, at));
+            self.sent.insert(token, (id, at));
             self.to_send.pop_front();
-            tape.put(Event::Post(Post::Sent { letter, len: len as u32 }));
+            tape.put(Event::Message(MessageEvent::Sent { id, len: len as u32 }));
         }
         Ok(taken)
     }
 
-    /// Takes so many events at most: whether there were any.
+    /// Takes at most `most` events. Returns true if any was available.
     fn take(&mut self, most: usize, tape: &mut Tape) -> Result<bool, StageError> {
         let mut some = false;
         for _ in 0..most {
             let Some(event) = self.receiver.poll().map_err(failed)? else { break };
             let mut data = vec![0; event.len];
             self.receiver.copy(&event, 0, &mut data);
-            let told = read_event(&event.head, event.len).map_err(failed)?;
+            let mx_event = read_event(&event.head, event.len).map_err(failed)?;
             if self.receiver.advance(&event) {
                 self.ring();
             }
-            self.told(told, &data, tape)?;
+            self.handle_event(mx_event, &data, tape)?;
             some = true;
         }
         Ok(some)
@@ -385,40 +405,45 @@ impl Process {
 
     fn heard(&self, info: u64, tape: &mut Tape) {
         let Self { at, life, .. } = *self;
-        tape.put(Event::Post(Post::Heard { at, life, letter: Letter::of(info) }));
+        tape.put(Event::Message(MessageEvent::Heard { at, life, id: MessageId::of(info) }));
     }
 
     fn got(&self, info: u64, data: &[u8], tape: &mut Tape) {
         let sound = data == bytes::take(info, 0, data.len());
-        let (letter, len) = (Letter::of(info), data.len() as u32);
+        let (id, len) = (MessageId::of(info), data.len() as u32);
         let Self { at, life, .. } = *self;
-        tape.put(Event::Post(Post::Got { at, life, letter, len, sound }));
+        tape.put(Event::Message(MessageEvent::Got { at, life, id, len, sound }));
     }
 
-    fn told(&mut self, told: Told<'_>, data: &[u8], tape: &mut Tape) -> Result<(), StageError> {
-        match told {
-            Told::Message { match_info, .. } => {
+    fn handle_event(
+        &mut self,
+        mx_event: MxEvent<'_>,
+        data: &[u8],
+        tape: &mut Tape,
+    ) -> Result<(), StageError> {
+        match mx_event {
+            MxEvent::Message { match_info, .. } => {
                 self.heard(match_info, tape);
                 self.got(match_info, data, tape);
             }
-            Told::Offered { peer, match_info, len, handle } => {
+            MxEvent::Offered { peer, match_info, len, handle } => {
                 self.heard(match_info, tape);
                 self.waiting.push_back((match_info, len, handle, peer));
             }
-            Told::Connected { token, status, peer } => {
+            MxEvent::Connected { token, status, peer } => {
                 let to = self.connecting.remove(&token);
                 if let Some(to) = to.filter(|_| status == Status::Success) {
                     self.peers.insert(to, peer);
                 }
             }
-            Told::PeerSeen { peer, address, .. } => {
+            MxEvent::PeerSeen { peer, address, .. } => {
                 let from = Place { stage: address.nic.0 as u8, guest: address.endpoint };
                 if self.places.insert(peer, from).is_some() {
-                    return Err(failed(format!("{peer:?} is another's: {from:?}")));
+                    return Err(failed(format!("{peer:?} was reported twice, now as {from:?}")));
                 }
                 self.peers.insert(from, peer);
             }
-            Told::PeerGone { peer, .. } => {
+            MxEvent::PeerGone { peer, .. } => {
                 let from = self.places.remove(&peer);
                 if let Some(from) = from
                     && self.peers.get(&from) == Some(&peer)
@@ -428,16 +453,16 @@ impl Process {
                 self.waiting.retain(|waiting| waiting.3 != peer);
                 self.forgets.push_back(peer);
             }
-            Told::Sent { token, status, .. } => {
+            MxEvent::Sent { token, status, .. } => {
                 let ended = self.sent.remove(&token);
-                let (letter, at) = ended.ok_or_else(|| failed(format!("{token:?} ended twice")))?;
+                let (id, at) = ended.ok_or_else(|| failed(format!("{token:?} completed twice")))?;
                 if let Some(at) = at {
                     self.regions[at].busy = false;
                 }
                 let well = status == Status::Success;
-                tape.put(Event::Post(Post::Ended { letter, well }));
+                tape.put(Event::Message(MessageEvent::Ended { id, well }));
             }
-            Told::Pulled { token, status } => {
+            MxEvent::Pulled { token, status } => {
                 let pulled = self.pulls.remove(&token);
                 let (info, len, at) =
                     pulled.ok_or_else(|| failed(format!("{token:?} was pulled twice")))?;

@@ -1,54 +1,54 @@
-//! A receiver never gets more than it has room for, and a sender is told of no room that is not
-//! there.
+//! Credit: a receiver never gets more bytes than it advertised, and a sender never gets an
+//! advertisement that exceeds the receiver's.
 
 use std::collections::BTreeMap;
 
 use super::{Check, Violation, broken};
-use crate::event::{Event, Way};
+use crate::event::{Direction, Event};
 
 #[derive(Debug, Default)]
-struct Room {
-    /// The largest count of bytes that the receiver ever allowed.
+struct CreditState {
+    /// The highest byte count that the receiver has allowed so far.
     edge: u64,
     consumed: u32,
     got: u64,
-    /// What the sender was told last.
-    told: u32,
+    /// The last advertisement that reached the sender.
+    advertised: u32,
 }
 
-/// See the module. Counters stay far below 2^32 in any world.
+/// The checker. Counters stay far below 2^32 in every world, so wrap-around is not modelled.
 #[derive(Debug, Default)]
 pub struct Credits {
-    rooms: BTreeMap<Way, Room>,
+    rooms: BTreeMap<Direction, CreditState>,
 }
 
 impl Check for Credits {
     fn see(&mut self, event: &Event) -> Result<(), Violation> {
         let fail = |what: &str| Err(broken("credit", format!("{what}: {event:?}")));
         match *event {
-            Event::Room { way, consumed, buffer } => {
-                let room = self.rooms.entry(way).or_default();
+            Event::CreditAdvertised { direction, consumed, buffer } => {
+                let room = self.rooms.entry(direction).or_default();
                 if u64::from(consumed) > room.got {
-                    return fail("the receiver consumed what it did not get");
+                    return fail("the receiver consumed bytes that it never received");
                 }
                 room.edge = room.edge.max(u64::from(consumed) + u64::from(buffer));
                 room.consumed = consumed;
             }
-            Event::Told { way, consumed, buffer } => {
-                let room = self.rooms.entry(way).or_default();
+            Event::CreditReceived { direction, consumed, buffer } => {
+                let room = self.rooms.entry(direction).or_default();
                 if u64::from(consumed) + u64::from(buffer) > room.edge {
-                    return fail("the sender is told of more room than there is");
+                    return fail("the sender got more credit than the receiver advertised");
                 }
-                if consumed > room.consumed || consumed < room.told {
-                    return fail("the sender is told of other consumption");
+                if consumed > room.consumed || consumed < room.advertised {
+                    return fail("the sender got a consumed count that was never advertised");
                 }
-                room.told = consumed;
+                room.advertised = consumed;
             }
-            Event::Got { way, len, .. } => {
-                let room = self.rooms.entry(way).or_default();
+            Event::Got { direction, len, .. } => {
+                let room = self.rooms.entry(direction).or_default();
                 room.got += u64::from(len);
                 if room.got > room.edge {
-                    return fail("more came than there is room for");
+                    return fail("the receiver got more bytes than it advertised");
                 }
             }
             _ => {}

@@ -1,5 +1,6 @@
-//! Frames between hosts: what arrives was sent by whom it says, as it is, at most once, in its
-//! group and to whom it was meant; in calm everything arrives, in order. Memory has bounds.
+//! Frames between hosts: each frame carries its true sender, is unchanged, arrives at most once, in
+//! its group and at its destination; in calm every frame arrives, in order. Resource use stays
+//! within its limits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,20 +9,20 @@ use super::{Check, Violation, broken};
 use crate::bytes;
 use crate::event::{Crossing, Event, Place, To};
 
-/// What came of a frame to one life of a guest: where pieces begin and end.
+/// The segments of a frame that one life of a guest received, as start and end offsets.
 type Pieces = BTreeMap<u32, u32>;
 
-/// See the module.
+/// The checker.
 #[derive(Debug, Default)]
 pub struct Crossings {
     sent: BTreeMap<(Place, u16), (To, u32)>,
-    /// Who runs.
+    /// The running guests.
     here: BTreeSet<Place>,
-    /// What each running guest got, by sender and number.
+    /// The segments that each running guest received, by sender and frame number.
     got: BTreeMap<(Place, Place, u16), Pieces>,
     calm: bool,
-    /// Of what was sent in calm: what is still to come, by sender and receiver, and how far the
-    /// first of it has come.
+    /// Frames sent in calm that have not arrived, by sender and receiver, each with the offset of
+    /// its next segment.
     owed: BTreeMap<(Place, Place), VecDeque<(u16, u32)>>,
 }
 
@@ -49,7 +50,8 @@ impl Crossings {
         }
     }
 
-    /// A piece of a frame came: it is due if it was sent in calm, and none before it is missing.
+    /// Checks a received segment: if its frame was sent in calm, all previous frames and segments
+    /// must have arrived.
     fn due(&mut self, event: &Event, whole: u32) -> Result<(), Violation> {
         let Event::Crossing(Crossing::Got { at, from, serial, offset, len, .. }) = *event else {
             return Ok(());
@@ -60,7 +62,9 @@ impl Crossings {
         }
         let Some((first, far)) = owed.front_mut() else { return Ok(()) };
         if (*first, *far) != (serial, offset) {
-            return fail(format!("out of order in calm, {first} from {far} was next: {event:?}"));
+            return fail(format!(
+                "out of order in calm, expected frame {first} from offset {far}: {event:?}"
+            ));
         }
         *far = far.saturating_add(len);
         if *far >= whole {
@@ -75,32 +79,32 @@ impl Crossings {
             return Ok(());
         };
         if at.stage != from.stage {
-            return fail(format!("from another group: {event:?}"));
+            return fail(format!("frame from another group: {event:?}"));
         }
         let Some(&(to, whole)) = self.sent.get(&(from, serial)) else {
-            return fail(format!("nobody sent it: {event:?}"));
+            return fail(format!("frame was never sent: {event:?}"));
         };
         if at == from {
-            return fail(format!("it came back: {event:?}"));
+            return fail(format!("frame returned to its sender: {event:?}"));
         }
         if !(to == To::All || to == To::One(at.guest)) {
-            return fail(format!("it was for {to:?}: {event:?}"));
+            return fail(format!("frame for {to:?} arrived at another guest: {event:?}"));
         }
         let end = offset.saturating_add(len);
         if end > whole || (len == 0 && whole > 0) {
-            return fail(format!("a piece of a frame of {whole} bytes: {event:?}"));
+            return fail(format!("segment exceeds its frame of {whole} bytes: {event:?}"));
         }
         let right = bytes::take(key(from, serial), u64::from(offset), len as usize);
         if bytes::sum(&right) != sum {
-            return fail(format!("other bytes than were sent: {event:?}"));
+            return fail(format!("payload differs from the sent payload: {event:?}"));
         }
         if !sound {
-            return fail(format!("headers that were not negotiated: {event:?}"));
+            return fail(format!("header uses features that were not negotiated: {event:?}"));
         }
         let pieces = self.got.entry((at, from, serial)).or_default();
         let overlaps = |(start, stop): (&u32, &u32)| *start < end.max(offset + 1) && offset < *stop;
         if pieces.iter().any(overlaps) || pieces.contains_key(&offset) {
-            return fail(format!("twice: {event:?}"));
+            return fail(format!("segment arrived twice: {event:?}"));
         }
         pieces.insert(offset, end);
         self.due(event, whole)
@@ -128,7 +132,7 @@ impl Check for Crossings {
             }
             Crossing::Holds { host, what, count, most } => {
                 if count > most {
-                    return fail(format!("host {host}: {count} {what}, at most {most}"));
+                    return fail(format!("host {host}: {count} {what} exceed the limit {most}"));
                 }
             }
         }

@@ -1,13 +1,13 @@
-//! A connection that is over for one end is over for both, and never without a reason.
+//! The end of a connection: if one end is closed, so is the other, and never without a cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Violation, broken};
-use crate::event::{Event, Link, Place, Way};
+use crate::event::{Direction, Event, Link, Place};
 
 #[derive(Debug, Default)]
 struct Ends {
-    /// The lives in which the ends came to be, caller first.
+    /// The life of each end's guest when the end was created, caller first.
     lives: [Option<u64>; 2],
     closed: bool,
     over: [bool; 2],
@@ -15,7 +15,7 @@ struct Ends {
     still: [Option<bool>; 2],
 }
 
-/// See the module.
+/// The checker.
 #[derive(Debug, Default)]
 pub struct Endings {
     links: BTreeMap<Link, Ends>,
@@ -24,33 +24,37 @@ pub struct Endings {
     excused: BTreeSet<u8>,
 }
 
-fn side(way: &Way) -> usize {
-    usize::from(!way.forth)
+fn side(direction: &Direction) -> usize {
+    usize::from(!direction.forth)
 }
 
 impl Endings {
-    fn ends(&mut self, way: &Way) -> &mut Ends {
-        self.links.entry(way.link).or_default()
+    fn ends(&mut self, direction: &Direction) -> &mut Ends {
+        self.links.entry(direction.link).or_default()
     }
 
-    /// Whether the guest of an end has not left since.
-    fn lives_on(&self, ends: &Ends, way: &Way) -> bool {
-        let place = way.sender();
-        let born = ends.lives[side(way)];
+    /// Returns true if the guest of an end has not left since the end was created.
+    fn lives_on(&self, ends: &Ends, direction: &Direction) -> bool {
+        let place = direction.sender();
+        let born = ends.lives[side(direction)];
         self.running.contains(&place) && born.is_some() && born == self.lives.get(&place).copied()
     }
 
-    fn over(&mut self, way: Way) -> Result<(), Violation> {
-        let ends = self.links.entry(way.link).or_default();
-        ends.over[side(&way)] = true;
-        let ends = &self.links[&way.link];
-        let other = way.back();
+    fn over(&mut self, direction: Direction) -> Result<(), Violation> {
+        let ends = self.links.entry(direction.link).or_default();
+        ends.over[side(&direction)] = true;
+        let ends = &self.links[&direction.link];
+        let other = direction.back();
         let reason = ends.closed
             || ends.shut == [true; 2]
             || ends.over[side(&other)]
             || !self.lives_on(ends, &other)
-            || self.excused.contains(&way.link.stage);
-        if reason { Ok(()) } else { Err(broken("endings", format!("no reason for {way:?}"))) }
+            || self.excused.contains(&direction.link.stage);
+        if reason {
+            Ok(())
+        } else {
+            Err(broken("endings", format!("connection ended without a cause: {direction:?}")))
+        }
     }
 }
 
@@ -64,22 +68,22 @@ impl Check for Endings {
             Event::Left(place) => {
                 self.running.remove(&place);
             }
-            Event::Opened { way } => {
-                let life = self.lives.get(&way.sender()).copied();
-                self.ends(&way).lives[side(&way)] = life;
+            Event::Opened { direction } => {
+                let life = self.lives.get(&direction.sender()).copied();
+                self.ends(&direction).lives[side(&direction)] = life;
             }
-            Event::Closed(way) => {
-                let ends = self.ends(&way);
+            Event::Closed(direction) => {
+                let ends = self.ends(&direction);
                 ends.closed = true;
-                ends.over[side(&way)] = true;
+                ends.over[side(&direction)] = true;
             }
-            Event::Shut(way) => self.ends(&way).shut[side(&way)] = true,
-            Event::Over(way) => return self.over(way),
+            Event::Shut(direction) => self.ends(&direction).shut[side(&direction)] = true,
+            Event::Over(direction) => return self.over(direction),
             Event::Excuse { stage } => {
                 self.excused.insert(stage);
             }
-            Event::Still { way, asking } => {
-                self.ends(&way).still[side(&way)] = Some(asking);
+            Event::Still { direction, asking } => {
+                self.ends(&direction).still[side(&direction)] = Some(asking);
             }
             _ => {}
         }
@@ -90,12 +94,12 @@ impl Check for Endings {
         for (link, ends) in &self.links {
             let fail = |what: &str| Err(broken("endings", format!("{what}: {link:?}")));
             for forth in [true, false] {
-                let way = Way { link: *link, forth };
-                let (own, other) = (side(&way), side(&way.back()));
+                let direction = Direction { link: *link, forth };
+                let (own, other) = (side(&direction), side(&direction.back()));
                 match ends.still[own] {
-                    Some(true) => return fail("a connect has no answer"),
+                    Some(true) => return fail("connection request has no answer"),
                     Some(false) if ends.still[other].is_none() => {
-                        return fail("one end is open, the other one is not");
+                        return fail("one end is open and the other is closed");
                     }
                     _ => {}
                 }

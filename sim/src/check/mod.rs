@@ -1,60 +1,60 @@
-//! The checkers: independent models of what was promised, fed with events and nothing else.
+//! The checkers: independent models of the invariants, with events as their only input.
 //!
-//! | module | promise |
+//! | module | invariant |
 //! |---|---|
-//! | [`frames`] | frames: order, content, none twice, none to others |
-//! | [`tally`] | frames: as many sent as delivered and dropped by a counter |
-//! | [`streams`] | connections: order, content, whole or reset, nothing left behind |
-//! | [`credit`] | never more on the way than the receiver has room for |
-//! | [`endings`] | an end that is over for one is over for both, and has a reason |
-//! | [`crossing`] | frames between hosts: as they were, once, in their group, and all of them in calm |
-//! | [`letters`] | messages between boards: as they were sent, once and in order, or their sender hears that they failed |
-//! | [`remains`] | nothing is left when all are gone |
+//! | [`frames`] | frames: order, content, no duplicates, no wrong receiver |
+//! | [`tally`] | frames: the number sent equals the numbers delivered and counted as dropped |
+//! | [`streams`] | connections: order, content, complete or reset, no data left behind |
+//! | [`credit`] | bytes in flight never exceed the receiver's buffer |
+//! | [`endings`] | if one end of a connection is closed, so is the other, and with a cause |
+//! | [`crossing`] | frames between hosts: unchanged, once, in their group; complete in calm |
+//! | [`messages`] | messages between NICs: unchanged, once, in order, or completed with an error |
+//! | [`remains`] | no resource remains after all guests have left |
 
 pub mod credit;
 pub mod crossing;
 pub mod endings;
 pub mod frames;
-pub mod letters;
+pub mod messages;
 pub mod remains;
 pub mod streams;
 pub mod tally;
 
 use crate::event::Event;
 
-/// A promise that was broken.
+/// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{checker}: {what}")]
 pub struct Violation {
-    /// Whose promise.
+    /// The checker that found the violation.
     pub checker: &'static str,
-    /// How.
+    /// The description.
     pub what: String,
 }
 
-/// A violation found by `checker`.
+/// Creates a violation found by `checker`.
 pub fn broken(checker: &'static str, what: impl Into<String>) -> Violation {
     Violation { checker, what: what.into() }
 }
 
-/// One checker.
+/// A checker.
 pub trait Check: std::fmt::Debug {
-    /// Takes an event in.
+    /// Reads an event.
     ///
     /// # Errors
-    /// It breaks the promise.
+    /// The event violates the invariant.
     fn see(&mut self, event: &Event) -> Result<(), Violation>;
 
-    /// There are no more events.
+    /// Ends the sequence of events.
     ///
     /// # Errors
-    /// Something is missing.
+    /// An event that the invariant requires is missing.
     fn end(&mut self) -> Result<(), Violation> {
         Ok(())
     }
 }
 
-/// All of them.
+/// All checkers.
 #[derive(Debug)]
 pub struct Checkers(Vec<Box<dyn Check>>);
 
@@ -67,33 +67,33 @@ impl Default for Checkers {
             Box::new(credit::Credits::default()),
             Box::new(endings::Endings::default()),
             Box::new(crossing::Crossings::default()),
-            Box::new(letters::Letters::default()),
+            Box::new(messages::Messages::default()),
             Box::new(remains::Remains),
         ])
     }
 }
 
 impl Checkers {
-    /// Shows an event to all.
+    /// Passes an event to every checker.
     ///
     /// # Errors
-    /// The first promise that it breaks.
+    /// The first violation.
     pub fn see(&mut self, event: &Event) -> Result<(), Violation> {
         self.0.iter_mut().try_for_each(|checker| checker.see(event))
     }
 
-    /// Asks all whether something is missing.
+    /// Ends the sequence of events for every checker.
     ///
     /// # Errors
-    /// The first promise that is broken.
+    /// The first violation.
     pub fn end(&mut self) -> Result<(), Violation> {
         self.0.iter_mut().try_for_each(|checker| checker.end())
     }
 
-    /// Judges a whole tape.
+    /// Checks a complete sequence of events.
     ///
     /// # Errors
-    /// The first promise that is broken.
+    /// The first violation.
     pub fn judge(events: &[Event]) -> Result<(), Violation> {
         let mut checkers = Self::default();
         events.iter().try_for_each(|event| checkers.see(event))?;

@@ -1,9 +1,10 @@
-//! Nothing is left over: no buffer kept, no connection, no descriptor, no work, no fault.
+//! No resource remains: no buffer, connection or descriptor, no pending work, and no port has a
+//! fault.
 
 use super::{Check, Violation, broken};
 use crate::event::Event;
 
-/// See the module.
+/// The checker.
 #[derive(Debug, Default)]
 pub struct Remains;
 

@@ -1,51 +1,52 @@
-//! What one end sent the other one gets, in order, as it was, and whole unless it is reset.
+//! The bytes of a connection arrive in order and unchanged, and completely unless the connection is
+//! reset.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Check, Violation, broken};
 use crate::bytes;
-use crate::event::{Event, Way};
+use crate::event::{Direction, Event};
 
 #[derive(Debug, Default)]
 struct Flow {
     sent: u64,
     got: u64,
-    /// Where messages end that have not arrived.
+    /// The offsets of the message ends that have not arrived.
     ends: VecDeque<u64>,
     shut: bool,
     eof: bool,
 }
 
-/// See the module.
+/// The checker.
 #[derive(Debug, Default)]
 pub struct Streams {
-    flows: BTreeMap<Way, Flow>,
-    still: Vec<Way>,
+    flows: BTreeMap<Direction, Flow>,
+    still: Vec<Direction>,
 }
 
 impl Check for Streams {
     fn see(&mut self, event: &Event) -> Result<(), Violation> {
         let fail = |what: &str| Err(broken("streams", format!("{what}: {event:?}")));
         match *event {
-            Event::Sent { way, len, end } => {
-                let flow = self.flows.entry(way).or_default();
+            Event::Sent { direction, len, end } => {
+                let flow = self.flows.entry(direction).or_default();
                 flow.sent += u64::from(len);
                 if end {
                     flow.ends.push_back(flow.sent);
                 }
             }
-            Event::Got { way, len, sum, end } => {
-                let flow = self.flows.entry(way).or_default();
-                let right = bytes::take(way.key(), flow.got, len as usize);
+            Event::Got { direction, len, sum, end } => {
+                let flow = self.flows.entry(direction).or_default();
+                let right = bytes::take(direction.key(), flow.got, len as usize);
                 flow.got += u64::from(len);
                 if flow.got > flow.sent {
-                    return fail("more came than was sent");
+                    return fail("more bytes arrived than were sent");
                 }
                 if bytes::sum(&right) != sum {
-                    return fail("other bytes came than were sent");
+                    return fail("payload differs from the sent payload");
                 }
                 if flow.eof {
-                    return fail("bytes came after the end");
+                    return fail("bytes arrived after the end of the stream");
                 }
                 let message = flow.ends.front().copied();
                 if end && message != Some(flow.got) {
@@ -57,35 +58,40 @@ impl Check for Streams {
                     return fail("the end of a message is missing");
                 }
             }
-            Event::Shut(way) => self.flows.entry(way).or_default().shut = true,
-            Event::Eof(way) => {
-                let flow = self.flows.entry(way).or_default();
+            Event::Shut(direction) => self.flows.entry(direction).or_default().shut = true,
+            Event::Eof(direction) => {
+                let flow = self.flows.entry(direction).or_default();
                 if !flow.shut {
-                    return fail("an end that nobody made");
+                    return fail("end of the stream without a shutdown by the sender");
                 }
                 if flow.got != flow.sent {
-                    let what = format!("{} of {} bytes came before the end", flow.got, flow.sent);
+                    let what = format!("stream ended after {} of {} bytes", flow.got, flow.sent);
                     return fail(&what);
                 }
                 flow.eof = true;
             }
-            Event::Still { way, asking: false } => self.still.push(way),
+            Event::Still { direction, asking: false } => self.still.push(direction),
             _ => {}
         }
         Ok(())
     }
 
     fn end(&mut self) -> Result<(), Violation> {
-        // Both of its ends are open still, or the endings have something to say.
-        for way in &self.still {
-            let Some(flow) = self.flows.get(way) else { continue };
+        // Both ends are still open; otherwise `endings` reports the connection.
+        for direction in &self.still {
+            let Some(flow) = self.flows.get(direction) else { continue };
             let Flow { sent, got, .. } = *flow;
             if sent != got || !flow.ends.is_empty() {
-                let what = format!("{got} of {sent} bytes came, and no end: {way:?}");
+                let what = format!(
+                    "only {got} of {sent} bytes arrived, and the connection is open: {direction:?}"
+                );
                 return Err(broken("streams", what));
             }
             if flow.shut && !flow.eof {
-                return Err(broken("streams", format!("the end was not told: {way:?}")));
+                return Err(broken(
+                    "streams",
+                    format!("the receiver did not observe the end of the stream: {direction:?}"),
+                ));
             }
         }
         Ok(())

@@ -1,20 +1,21 @@
-//! No frame is lost without a counter: what the backend took it delivered or counted as dropped.
+//! Every frame that the backend took was delivered or counted as dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Violation, broken};
 use crate::event::{Event, Place, To};
 
-/// See the module.
+/// The checker.
 #[derive(Debug, Default)]
 pub struct Tallies {
-    /// Of each sender: the frames that it showed the backend, and how far they were taken.
+    /// For each sender: the frames made available to the backend; `taken` counts those that it
+    /// took.
     sent: BTreeMap<Place, Vec<To>>,
     len: BTreeMap<(Place, u16), u32>,
-    /// Of each frame at each receiver: pieces, and bytes.
+    /// For each frame at each receiver: segments and bytes received.
     got: BTreeMap<(Place, Place, u16), (u64, u32)>,
     tally: BTreeMap<Place, (u64, u64)>,
-    /// Stages in which frames may be cut.
+    /// Stages in which frames may be segmented.
     cuts: BTreeSet<u8>,
 }
 
@@ -24,9 +25,9 @@ impl Tallies {
         all.map(|to| if *to == To::All { u64::from(ports).saturating_sub(1) } else { 1 }).sum()
     }
 
-    /// Frames delivered to a guest by the backend's count of frames and pieces.
+    /// Converts the port's count of frames and segments to a number of frames.
     ///
-    /// `None`: the guest left frames behind, and some may be pieces.
+    /// Returns `None` if the guest left frames in its ring, because some of them may be segments.
     fn delivered(&self, at: Place, given: u64) -> Result<Option<u64>, Violation> {
         let (mut pieces, mut whole) = (0_u64, 0_u64);
         for ((_, from, serial), (count, bytes)) in
@@ -37,7 +38,7 @@ impl Tallies {
         }
         let unseen = given.checked_sub(pieces);
         let unseen = unseen.ok_or_else(|| {
-            broken("tally", format!("{at:?} got {pieces} frames, {given} are counted"))
+            broken("tally", format!("{at:?} received {pieces} frames, the counter is {given}"))
         })?;
         Ok((unseen == 0 || !self.cuts.contains(&at.stage)).then_some(whole + unseen))
     }
@@ -55,7 +56,7 @@ impl Check for Tallies {
                 self.sent.entry(from).or_default().push(to);
                 self.len.insert((from, serial), len);
             }
-            Event::Taken { at, count } => {
+            Event::FramesTaken { at, count } => {
                 let sent = self.sent.entry(at).or_default();
                 if sent.len() < count as usize {
                     let what = format!("{at:?} sent {} frames, {count} were taken", sent.len());

@@ -1,4 +1,5 @@
-//! Frames that tell who sent them: of a kind of their own, or TCP segments to be cut.
+//! Frames that carry their sender and number: frames of an experimental EtherType, or TCP segments
+//! for segmentation offload.
 
 use causeway_attach::native::NET_HEADER_BYTES;
 use causeway_wire::checksum;
@@ -8,22 +9,22 @@ use crate::bytes;
 use crate::check::frames::key;
 use crate::event::{Event, Place};
 
-/// An Ethernet type for local experiments (IEEE 802).
+/// The EtherType for local experiments (IEEE 802).
 const KIND: [u8; 2] = [0x88, 0xb5];
 const IPV4: [u8; 2] = [8, 0];
 const ETHERNET: usize = 14;
-/// Ethernet, IPv4 and TCP headers.
+/// Length of the Ethernet, IPv4 and TCP headers.
 const HEADERS: usize = ETHERNET + 20 + 20;
-/// Ethernet header, sender and serial number.
+/// Length of the Ethernet header, sender and frame number.
 const PLAIN: usize = ETHERNET + 4;
 const TCP: u8 = 6;
 
-/// The address of a guest; the same in every stage.
+/// Returns the MAC address of a guest, which is the same in every stage.
 pub fn mac(guest: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, guest + 1]
 }
 
-/// A frame of `len` bytes of payload.
+/// Builds an Ethernet frame with `len` bytes of payload.
 pub fn plain(from: Place, to: [u8; 6], serial: u16, len: usize) -> Vec<u8> {
     let [low, high] = serial.to_le_bytes();
     let head = [from.stage, from.guest, low, high];
@@ -32,8 +33,9 @@ pub fn plain(from: Place, to: [u8; 6], serial: u16, len: usize) -> Vec<u8> {
     frame
 }
 
-/// A TCP segment of `len` bytes of payload whose checksum is left to others; it is to be cut to
-/// `size` bytes each, if that is not 0. Its sequence number tells its serial number and place.
+/// Builds a TCP segment with `len` bytes of payload and a partial checksum. If `size` is not 0, the
+/// segment is to be split into segments of `size` bytes. The TCP sequence number carries the frame
+/// number and the payload offset.
 pub fn tcp(from: Place, to: [u8; 6], serial: u16, len: usize, size: u16) -> (Header, Vec<u8>) {
     let source = [10, from.stage, 0, from.guest];
     let destination = [10, from.stage, 1, to[5]];
@@ -63,7 +65,8 @@ pub fn tcp(from: Place, to: [u8; 6], serial: u16, len: usize, size: u16) -> (Hea
     (header, frame)
 }
 
-/// What a received frame says. `takes_partial` and `takes_large` are what its receiver negotiated.
+/// Parses a received frame into an event. `takes_partial` and `takes_large`: the receiver
+/// negotiated partial checksums and large frames.
 pub fn read(
     at: Place,
     header: &[u8; NET_HEADER_BYTES],

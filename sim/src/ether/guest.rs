@@ -1,11 +1,11 @@
-//! An honest guest with a network card.
+//! An honest guest with a virtio-net device.
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetPort};
 use causeway_wire::virtio::{has, mask};
 use causeway_wire::virtio_net::*;
 
 use super::frame;
-use crate::bells::Bells;
+use crate::doorbells::Doorbells;
 use crate::event::{Event, Place, To};
 use crate::play::Life;
 use crate::rng::Rng;
@@ -13,46 +13,47 @@ use crate::tape::Tape;
 
 const RECEIVE: usize = 0;
 
-/// See the module.
+/// A guest with a virtio-net device.
 #[derive(Debug)]
 pub struct Guest {
-    /// Which.
+    /// Stage and number of the guest.
     pub place: Place,
-    /// Its device, while it runs.
+    /// The device, while the guest runs.
     pub port: Option<NetPort>,
-    /// What it has whatever its device.
+    /// The state that does not depend on the device type.
     pub life: Life,
-    /// Longest payload that its port takes, in bytes.
+    /// The longest payload that the guest's port accepts, in bytes.
     pub mtu: u16,
     serial: u16,
     frame: Vec<u8>,
 }
 
 impl Guest {
-    /// A guest without a device.
+    /// Creates a guest without a device.
     pub fn new(place: Place, mtu: u16) -> Self {
         Self { place, port: None, life: Life::default(), mtu, serial: 0, frame: Vec::new() }
     }
 
-    /// A device begins its life.
+    /// Attaches a device.
     pub fn join(&mut self, port: NetPort, tape: &mut Tape) {
         self.port = Some(port);
         tape.put(Event::Joined(self.place));
     }
 
-    /// The device is gone.
+    /// Removes the device.
     pub fn leave(&mut self, tape: &mut Tape) {
         if self.port.take().is_some() {
             tape.put(Event::Left(self.place));
         }
         self.life.paused = None;
-        self.life.bells = Bells::default();
+        self.life.doorbells = Doorbells::default();
     }
 
-    /// Sends a random frame to one of `guests`, to all or to nobody; `false`: the ring is full.
+    /// Sends a random frame to one of `guests`, to all or to an unused address. Returns false if
+    /// the ring is full.
     ///
     /// # Errors
-    /// The backend broke a rule.
+    /// The backend broke the protocol.
     pub fn send(
         &mut self,
         guests: u8,
@@ -86,7 +87,7 @@ impl Guest {
             let most = fits.min(9000) as u64 >> rng.below(6);
             let mut len = rng.below(most) as usize;
             if rng.chance(2) && fits < 20_000 {
-                // Longer than the port's MTU.
+                // Longer than the MTU of the port, which must drop the frame.
                 (to, address, len) = (To::Nobody, frame::mac(0), fits + 1);
             }
             let len = len.min(if to == To::Nobody { usize::MAX } else { fits - 4 });
@@ -101,18 +102,18 @@ impl Guest {
         Ok(true)
     }
 
-    /// Shows the backend what was queued.
+    /// Makes the queued frames available to the backend.
     ///
     /// # Errors
-    /// The backend broke a rule.
+    /// The backend broke the protocol.
     pub fn flush(&mut self) -> Result<(), NativeError> {
         self.port.as_mut().map_or(Ok(()), |port| port.flush(0))
     }
 
-    /// Takes at most `most` frames that came; says how many.
+    /// Receives at most `most` frames and returns their number.
     ///
     /// # Errors
-    /// The backend broke a rule.
+    /// The backend broke the protocol.
     pub fn receive(&mut self, most: usize, tape: &mut Tape) -> Result<usize, NativeError> {
         let Some(port) = &mut self.port else { return Ok(0) };
         let features = port.frontend().features();
@@ -126,45 +127,45 @@ impl Guest {
                 None => break,
             }
             count += 1;
-            // A buffer that was given back unwritten when the queue stopped.
+            // The buffer was returned empty when the queue stopped.
             if self.frame.is_empty() {
                 continue;
             }
             match frame::read(self.place, &header, &self.frame, takes) {
                 Some(event) => tape.put(event),
-                None => tape.fail(crate::check::broken("frames", "a frame that nobody made")),
+                None => tape.fail(crate::check::broken("frames", "received a malformed frame")),
             }
         }
         Ok(count)
     }
 
-    /// Everything that an attentive guest does when it is notified, and nothing when it is not.
+    /// Does all work of a guest that was notified, and no work without a notification.
     ///
     /// # Errors
-    /// The backend broke a rule.
+    /// The backend broke the protocol.
     pub fn attend(&mut self, tape: &mut Tape) -> Result<bool, NativeError> {
         let mut worked = false;
         loop {
             let Some(port) = &mut self.port else { return Ok(worked) };
-            if !self.life.bells.wakes(port.frontend(), RECEIVE)? {
+            if !self.life.doorbells.wakes(port.frontend(), RECEIVE)? {
                 return Ok(worked);
             }
             worked |= self.receive(usize::MAX, tape)? > 0;
             let Some(port) = &mut self.port else { return Ok(worked) };
-            self.life.bells.sleep(port.frontend(), RECEIVE, false)?;
+            self.life.doorbells.sleep(port.frontend(), RECEIVE, false)?;
         }
     }
 
-    /// Whether every frame sent has come back.
+    /// Returns true if the backend has returned every sent buffer.
     ///
     /// # Errors
-    /// The backend broke a rule.
+    /// The backend broke the protocol.
     pub fn is_idle(&mut self) -> Result<bool, NativeError> {
         self.port.as_mut().map_or(Ok(true), |port| port.is_idle(0))
     }
 }
 
-/// A random choice of what a driver can do.
+/// Draws a random set of driver features.
 pub fn offloads(rng: &mut Rng) -> u64 {
     let mut features = mask(VIRTIO_NET_F_MAC);
     if rng.chance(70) {

@@ -1,4 +1,4 @@
-//! A stage of network cards.
+//! A stage of guests with virtio-net devices.
 
 pub(crate) mod frame;
 pub(crate) mod guest;
@@ -12,7 +12,7 @@ use causeway_wire::virtio::has;
 use causeway_wire::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 
 use crate::event::{Event, Place};
-use crate::play::{Entry, Life, Play, Scene, Temper};
+use crate::play::{Behaviour, Entry, Life, Play, Scene};
 use crate::rng::Rng;
 use crate::stage::{Stage, StageError, net_spec, plain_net};
 use crate::tape::Tape;
@@ -21,12 +21,12 @@ use guest::Guest;
 
 const QUEUES: usize = 2;
 
-/// See the module.
+/// A stage of net ports.
 #[derive(Debug)]
 pub struct Cards {
     scene: Scene,
     guests: Vec<Guest>,
-    /// No port was ever deleted, so that counters tell of everything.
+    /// No port was deleted, so the counters cover all frames.
     steady: bool,
 }
 
@@ -39,15 +39,15 @@ fn counter(view: &PortView, name: &str) -> u64 {
 }
 
 impl Cards {
-    /// A stage of `ports` guests.
+    /// Creates a stage of `ports` guests.
     ///
     /// # Errors
-    /// The host fails us.
+    /// The stage cannot be created.
     pub fn new(
         index: u8,
         ports: u8,
         poll_config: PollConfig,
-        temper: Temper,
+        behaviour: Behaviour,
         rng: &mut Rng,
     ) -> Result<Self, StageError> {
         let group = "group".parse().map_err(|_| StageError::Host(std::io::Error::other("name")))?;
@@ -55,7 +55,7 @@ impl Cards {
         let guests = (0..ports)
             .map(|guest| Guest::new(Place { stage: index, guest }, rng.pick(&[576, 1500, 65535])))
             .collect();
-        let scene = Scene::new(stage, index, ports, temper, 'n');
+        let scene = Scene::new(stage, index, ports, behaviour, 'n');
         let mut play = Self { scene, guests, steady: true };
         for guest in 0..play.guests.len() {
             play.add(guest)?;
@@ -72,7 +72,7 @@ impl Cards {
         let view = self.scene.stage.view(&self.scene.name(guest)?)?;
         let count = counter(&view, "transmit_packets_total");
         if self.steady {
-            tape.put(Event::Taken { at: self.guests[guest].place, count });
+            tape.put(Event::FramesTaken { at: self.guests[guest].place, count });
         }
         Ok(())
     }
@@ -129,7 +129,7 @@ impl Play for Cards {
             return Ok(());
         }
         if rng.chance(1) {
-            guest.life.away_until_ns = now + rng.below(self.scene.temper.away_ns);
+            guest.life.away_until_ns = now + rng.below(self.scene.behaviour.away_ns);
         }
         if rng.chance(60) {
             for _ in 0..rng.within(1, 12) {
@@ -151,7 +151,7 @@ impl Play for Cards {
                 self.scene.act(tape, at, "leave", 0);
                 self.leave(at, tape)?;
             }
-            2 if self.scene.temper.deletes => {
+            2 if self.scene.behaviour.deletes => {
                 self.scene.act(tape, at, "delete", 0);
                 if rng.chance(50) {
                     self.leave(at, tape)?;
@@ -187,7 +187,7 @@ impl Play for Cards {
             }
             let view = self.scene.stage.view(&self.scene.name(at)?)?;
             if view.state == PortState::Faulted {
-                tape.fail(crate::check::broken("remains", format!("a fault: {:?}", view.fault)));
+                tape.fail(crate::check::broken("remains", format!("port fault: {:?}", view.fault)));
             }
             if self.steady {
                 let given = counter(&view, "receive_packets_total");

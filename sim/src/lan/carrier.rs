@@ -1,4 +1,4 @@
-//! A link's way out: what the packer of its tunnel gives goes to the host's outbox.
+//! The TX path of a link: datagrams packed by the tunnel go to the host's outbox.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,11 +7,11 @@ use causeway_fabric::carrier::{Carrier, Outgoing, Refusal};
 use causeway_link::limits::FRAME_BYTES_MAX;
 use causeway_link::{Batch, Packer, PushError, TunnelTxPath, flood};
 
-/// Datagrams of one host for the network: on which one, to whom, and the bytes.
+/// Datagrams of one host that wait for the network.
 #[derive(Debug, Clone, Default)]
 pub struct Outbox(Arc<Mutex<Vec<Parcel>>>);
 
-/// One of them.
+/// A datagram: underlay, destination address, bytes.
 pub type Parcel = (usize, SocketAddr, Vec<u8>);
 
 impl Outbox {
@@ -19,17 +19,17 @@ impl Outbox {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a datagram behind the others.
+    /// Appends a datagram.
     pub fn put(&self, parcel: Parcel) {
         self.lock().push(parcel);
     }
 
-    /// All that are in it.
+    /// Removes and returns all datagrams.
     pub fn take(&self) -> Vec<Parcel> {
         std::mem::take(&mut *self.lock())
     }
 
-    /// As the kernel cuts a batch.
+    /// Cuts a batch into datagrams, as the kernel does (UDP segmentation offload).
     fn cut(&self, under: usize, batch: &Batch) {
         let Some(to) = batch.to() else { return };
         let pieces = batch.bytes().chunks(batch.segment().max(1));
@@ -37,23 +37,23 @@ impl Outbox {
     }
 }
 
-/// See the module.
+/// The TX path of one link.
 #[derive(Debug)]
-pub struct Way {
+pub struct LinkTxPath {
     packer: Packer,
     outbox: Outbox,
     under: usize,
     vni: u32,
 }
 
-impl Way {
-    /// Frames of network `vni` by a tunnel.
+impl LinkTxPath {
+    /// Creates the path of network `vni` over a tunnel.
     pub fn new(tx_path: Arc<TunnelTxPath>, outbox: Outbox, under: usize, vni: u32) -> Self {
         Self { packer: Packer::new(tx_path), outbox, under, vni }
     }
 }
 
-impl Carrier for Way {
+impl Carrier for LinkTxPath {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal> {
         let Self { packer, outbox, under, vni } = self;
         let packed = flood::pack(packer, *vni, frame, |batch| outbox.cut(*under, batch));

@@ -1,4 +1,4 @@
-//! A guest that may run on any of the hosts, with the same address everywhere.
+//! A guest that can run on any host and keeps its address.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use causeway_model::Name;
 use causeway_wire::virtio::{has, mask};
 use causeway_wire::virtio_net::*;
 
-use crate::bells::Bells;
 use crate::check::broken;
+use crate::doorbells::Doorbells;
 use crate::ether::frame;
 use crate::ether::guest::offloads;
 use crate::event::{Crossing, Event, Place, To};
@@ -18,49 +18,49 @@ use crate::tape::Tape;
 use crate::world::{pieces, ring_features};
 
 const QUEUES: usize = 2;
-/// Room for all that may come before a guest looks again.
+/// Has room for every frame that can arrive between two receive calls.
 const RING: u16 = 256;
-/// Payload of the longest segment.
+/// Payload of the longest TCP segment.
 const SEGMENT_BYTES_MAX: u64 = 40_000;
 
-/// See the module.
+/// A migratable guest.
 #[derive(Debug)]
 pub struct Guest {
-    /// Its group, and which of it.
+    /// Group and number of the guest.
     pub place: Place,
-    /// Where it runs.
+    /// The host on which the guest runs.
     pub host: Option<usize>,
-    /// The hosts that have a port for it.
+    /// The hosts that have a port for the guest.
     pub ports: BTreeSet<usize>,
-    /// Longest payload that its ports take, in bytes.
+    /// The longest payload that the guest's ports accept, in bytes.
     pub mtu: u16,
     port: Option<NetPort>,
-    bells: Bells,
+    doorbells: Doorbells,
     serial: u16,
     frame: Vec<u8>,
 }
 
 impl Guest {
-    /// A guest that runs nowhere.
+    /// Creates a guest that is not running.
     pub fn new(place: Place, mtu: u16) -> Self {
-        let (port, bells) = Default::default();
+        let (port, doorbells) = Default::default();
         let (ports, frame) = Default::default();
-        Self { place, host: None, ports, mtu, port, bells, serial: 0, frame }
+        Self { place, host: None, ports, mtu, port, doorbells, serial: 0, frame }
     }
 
-    /// The name of its ports.
+    /// Returns the name of the guest's ports.
     ///
     /// # Errors
-    /// Never: it is one.
+    /// None in practice: the name is valid.
     pub fn name(&self) -> Result<Name, StageError> {
         let text = format!("n{}", self.place.guest);
         text.parse().map_err(|_| StageError::Host(std::io::Error::other("a name")))
     }
 
-    /// It begins to run on a host, which gets a port for it if it has none.
+    /// Starts the guest on a host, adding a port if the host has none for the guest.
     ///
     /// # Errors
-    /// It is refused.
+    /// The host refuses the port or the frontend.
     pub fn start(
         &mut self,
         host: usize,
@@ -83,15 +83,15 @@ impl Guest {
             ..NetOptions::default()
         };
         self.port = Some(stage.net(&name, options, declined)?);
-        (self.host, self.bells) = (Some(host), Bells::default());
+        (self.host, self.doorbells) = (Some(host), Doorbells::default());
         tape.put(Event::Crossing(Crossing::Came { at: self.place, host: host as u8 }));
         Ok(())
     }
 
-    /// It stops; with `delete` its port goes too.
+    /// Stops the guest; with `delete`, deletes its port as well.
     ///
     /// # Errors
-    /// The host fails us.
+    /// The shard refuses.
     pub fn stop(&mut self, stage: &Stage, delete: bool, tape: &mut Tape) -> Result<(), StageError> {
         let Some(host) = self.host.take() else { return Ok(()) };
         self.port = None;
@@ -106,7 +106,7 @@ impl Guest {
     /// Sends a frame of random kind and length.
     ///
     /// # Errors
-    /// The backend broke a rule.
+    /// The backend broke the protocol.
     pub fn send(&mut self, to: To, rng: &mut Rng, tape: &mut Tape) -> Result<(), NativeError> {
         let (from, serial, fits) = (self.place, self.serial, u64::from(self.mtu));
         let Some(port) = &mut self.port else { return Ok(()) };
@@ -139,13 +139,13 @@ impl Guest {
 
     fn ring(&mut self) -> Result<(), NativeError> {
         let Some(port) = &mut self.port else { return Ok(()) };
-        self.bells.ring(port.frontend(), QUEUES, 0, None)
+        self.doorbells.ring(port.frontend(), QUEUES, 0, None)
     }
 
-    /// Takes all that came; says whether there was anything.
+    /// Receives every available frame. Returns true if any was available.
     ///
     /// # Errors
-    /// The backend broke a rule.
+    /// The backend broke the protocol.
     pub fn receive(&mut self, tape: &mut Tape) -> Result<bool, NativeError> {
         let Some(port) = &mut self.port else { return Ok(false) };
         let features = port.frontend().features();
@@ -162,7 +162,7 @@ impl Guest {
             if !self.frame.is_empty() {
                 match read(self.place, &header, &self.frame, takes) {
                     Some(event) => tape.put(Event::Crossing(event)),
-                    None => tape.fail(broken("crossing", "a frame that nobody made")),
+                    None => tape.fail(broken("crossing", "received a malformed frame")),
                 }
             }
         }
@@ -171,7 +171,7 @@ impl Guest {
     }
 }
 
-/// What a received frame says.
+/// Parses a received frame into an event.
 fn read(
     at: Place,
     header: &[u8; NET_HEADER_BYTES],

@@ -1,7 +1,7 @@
 //! A host: a shard for each group, and the tunnels to other hosts that its groups share.
 //!
-//! What stands between them in the daemon is the service of links, with its sockets. Here is what
-//! it does, without sockets.
+//! In the daemon the link service connects shards and tunnels through sockets. This module does the
+//! same work without sockets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,32 +21,31 @@ use causeway_link::{Clock, Event, EventKind, Sink, Tunnel, TunnelConfig, TunnelS
 use causeway_model::Mac;
 use causeway_model::keys::{PrivateKey, PublicKey};
 
-use super::carrier::{Outbox, Way};
-use super::net::{Letter, Net};
+use super::carrier::{LinkTxPath, Outbox};
+use super::net::{Datagram, Net};
 use crate::rng::Rng;
 use crate::stage::{Stage, StageError};
 
-/// The time of day when worlds begin, in nanoseconds since 1970.
+/// Wall-clock time at which worlds begin, in nanoseconds since 1970.
 const WALL_NS: u64 = 1_700_000_000_000_000_000;
-/// Where the hosts' clocks begin.
+/// Monotonic time at which the hosts' clocks begin.
 const CLOCK_NS: u64 = 1_000_000_000;
-/// How far a host's time of day is ahead of another's at most, in nanoseconds; 3 days, of which
-/// peers believe one.
+/// The largest difference between the wall clocks of two hosts: 3 days, of which peers accept 1.
 const AHEAD_NS: u64 = 3 * 86_400_000_000_000;
-/// Notices taken in one go.
+/// Notices taken at a time.
 const NOTICES: usize = 64;
 
-/// One of a host's groups.
+/// One group of a host.
 #[derive(Debug)]
-pub struct Room {
-    /// Its shard.
+pub struct HostGroup {
+    /// The shard of the group.
     pub stage: Stage,
     inbox: Sender<Message>,
     directory: Directory<MacKey>,
 }
 
-impl Room {
-    /// Tells the group where addresses are by the next best claim.
+impl HostGroup {
+    /// Reports changed locations of addresses to the shard.
     fn change(&self, changes: impl IntoIterator<Item = Change<MacKey>>) {
         for Change { key: (_, mac), from, to } in changes {
             let macs = vec![Mac(mac)];
@@ -60,43 +59,43 @@ impl Room {
     }
 }
 
-/// The tunnels on one underlay.
+/// The tunnels over one underlay.
 #[derive(Debug)]
 pub struct Under {
-    /// The host's address there.
+    /// The host's address on the underlay.
     pub address: SocketAddr,
-    /// Its tunnels.
-    pub hub: TunnelSet,
+    /// The tunnels.
+    pub tunnel_set: TunnelSet,
     sink: Sink,
-    seats: BTreeMap<u16, Seat>,
+    tunnel_links: BTreeMap<u16, TunnelLinks>,
 }
 
-/// The links of one tunnel, by their networks.
+/// The links of one tunnel by virtual network, and whether the tunnel is up.
 #[derive(Debug, Default)]
-struct Seat {
+struct TunnelLinks {
     links: BTreeMap<u32, LinkId>,
     up: bool,
 }
 
-/// See the module.
+/// A host.
 #[derive(Debug)]
 pub struct Host {
-    /// Its groups.
-    pub rooms: Vec<Room>,
-    /// Its underlays.
+    /// The groups of the host.
+    pub host_groups: Vec<HostGroup>,
+    /// The underlays of the host.
     pub unders: Vec<Under>,
     key: Arc<PrivateKey>,
-    /// Where each link is: underlay, tunnel and group.
+    /// Underlay, tunnel and group of each link.
     links: BTreeMap<LinkId, (usize, u16, usize)>,
     notices: (Sender<Notice>, Mailbox<Notice>),
     outbox: Outbox,
     pool: BufferPool,
     entropy: Rng,
-    /// How far its time of day is ahead, in nanoseconds.
+    /// The offset of the host's wall clock, in nanoseconds.
     ahead_ns: u64,
 }
 
-/// The virtual network of a group.
+/// Returns the virtual network identifier of a group.
 pub const fn vni(group: usize) -> u32 {
     100 + group as u32
 }
@@ -105,33 +104,33 @@ fn other(what: impl ToString) -> StageError {
     StageError::Host(io::Error::other(what.to_string()))
 }
 
-/// The address of that place in a directory.
+/// Returns the directory's location for a link.
 const fn place(id: LinkId) -> Place {
     Place::Link(id.0)
 }
 
-/// Which link a tunnel is to be.
+/// Parameters of a link.
 #[derive(Debug, Clone, Copy)]
 pub struct Line {
-    /// On which underlay.
+    /// The underlay.
     pub under: usize,
-    /// To which host.
+    /// The peer host.
     pub peer: usize,
-    /// Its key; None: without secrets.
+    /// The peer's public key; `None` for a tunnel without encryption.
     pub key: Option<PublicKey>,
-    /// Its address, if it is known.
+    /// The peer's address, if configured.
     pub remote: Option<SocketAddr>,
-    /// The longest datagram that leaves the host, in bytes of UDP payload.
+    /// The longest UDP payload that leaves the host, in bytes.
     pub longest: usize,
-    /// Whether frames of other links may leave by it.
+    /// Frames from other links may be forwarded over this link.
     pub transit: bool,
 }
 
 impl Host {
-    /// A host with shards for `groups` groups, at these addresses, without tunnels.
+    /// Creates a host with shards for `groups` groups, at these addresses, without tunnels.
     ///
     /// # Errors
-    /// The host fails us.
+    /// A shard or key cannot be created.
     pub fn new(
         addresses: &[SocketAddr],
         groups: usize,
@@ -141,16 +140,16 @@ impl Host {
         let mut secret = [0; 32];
         secret.fill_with(|| entropy.number() as u8);
         let key = Arc::new(PrivateKey::new(secret));
-        let mut rooms = Vec::new();
+        let mut host_groups = Vec::new();
         for group in 0..groups {
             let name = format!("g{group}").parse().map_err(|_| other("a name"))?;
             let stage = Stage::new(name, Box::new(Ethernet::new()), poll_config)?;
             let inbox = stage.with(|shard| shard.ask(OpenInbox))?;
-            rooms.push(Room { stage, inbox, directory: Directory::default() });
+            host_groups.push(HostGroup { stage, inbox, directory: Directory::default() });
         }
         let ahead_ns = entropy.within(0, AHEAD_NS);
         let mut host = Self {
-            rooms,
+            host_groups,
             unders: Vec::new(),
             key,
             links: BTreeMap::new(),
@@ -162,24 +161,24 @@ impl Host {
         };
         for &address in addresses {
             let own = host.key.clone();
-            let hub = host.at(0, |_, moment| TunnelSet::new(Some(own), moment));
-            let (sink, seats) = Default::default();
-            host.unders.push(Under { address, hub, sink, seats });
+            let tunnel_set = host.at(0, |_, moment| TunnelSet::new(Some(own), moment));
+            let (sink, tunnel_links) = Default::default();
+            host.unders.push(Under { address, tunnel_set, sink, tunnel_links });
         }
         Ok(host)
     }
 
-    /// Its public key.
+    /// Returns the public key of the host.
     pub fn key(&self) -> PublicKey {
         self.key.public()
     }
 
-    /// All its tunnels.
+    /// Returns all tunnels of the host.
     pub fn tunnels(&self) -> impl Iterator<Item = &Tunnel> {
-        self.unders.iter().flat_map(|under| under.hub.tunnels())
+        self.unders.iter().flat_map(|under| under.tunnel_set.tunnels())
     }
 
-    /// The clock of its tunnels at this time of the world.
+    /// Returns the monotonic time of the tunnels at this time of the world.
     pub const fn clock(now: u64) -> u64 {
         CLOCK_NS.saturating_add(now)
     }
@@ -194,22 +193,24 @@ impl Host {
         result
     }
 
-    /// Adds a tunnel to a peer, and a link on it to each group.
+    /// Adds a tunnel to a peer, and a link over the tunnel to each group.
     ///
     /// # Errors
-    /// A refusal.
+    /// The tunnel or a link is refused.
     pub fn link(&mut self, now: u64, line: &Line) -> Result<(), StageError> {
         let keys = line.key.map(|key| (self.key.clone(), key));
         let config = TunnelConfig { keys, remote: line.remote, longest: line.longest };
         let Line { under, peer, transit, .. } = *line;
-        let number = self.at(now, |host, moment| host.unders[under].hub.add(&config, moment));
+        let number =
+            self.at(now, |host, moment| host.unders[under].tunnel_set.add(&config, moment));
         let number = number.map_err(other)?;
-        self.unders[under].seats.insert(number, Seat::default());
-        for group in 0..self.rooms.len() {
+        self.unders[under].tunnel_links.insert(number, TunnelLinks::default());
+        for group in 0..self.host_groups.len() {
             let id = LinkId(self.links.len() as u32 + 1);
-            let tunnel = self.unders[under].hub.tunnel(number).ok_or_else(|| other("no tunnel"))?;
+            let tunnel =
+                self.unders[under].tunnel_set.tunnel(number).ok_or_else(|| other("no tunnel"))?;
             let tx_path = tunnel.tx_path().clone();
-            let carrier = Way::new(tx_path, self.outbox.clone(), under, vni(group));
+            let carrier = LinkTxPath::new(tx_path, self.outbox.clone(), under, vni(group));
             let member = Membership {
                 id,
                 name: format!("l{}", id.0).parse().map_err(|_| other("a name"))?,
@@ -221,39 +222,39 @@ impl Host {
                 carrier: Box::new(carrier),
             };
             self.links.insert(id, (under, number, group));
-            self.rooms[group].stage.with(|shard| shard.ask(Join(member)))?;
-            let Under { hub, sink, seats, .. } = &mut self.unders[under];
-            if let Some(seat) = seats.get_mut(&number) {
-                seat.links.insert(vni(group), id);
+            self.host_groups[group].stage.with(|shard| shard.ask(Join(member)))?;
+            let Under { tunnel_set, sink, tunnel_links, .. } = &mut self.unders[under];
+            if let Some(links_of_tunnel) = tunnel_links.get_mut(&number) {
+                links_of_tunnel.links.insert(vni(group), id);
             }
-            if let Some(tunnel) = hub.tunnel_mut(number) {
+            if let Some(tunnel) = tunnel_set.tunnel_mut(number) {
                 tunnel.carry(vni(group), sink);
             }
         }
         Ok(())
     }
 
-    /// Takes a datagram; says whether its groups have anything to do.
-    pub fn receive(&mut self, now: u64, under: usize, letter: &Letter) -> bool {
-        if self.unders.get(under).is_none_or(|under| under.address != letter.to) {
+    /// Receives a datagram. Returns true if the groups have work.
+    pub fn receive(&mut self, now: u64, under: usize, datagram: &Datagram) -> bool {
+        if self.unders.get(under).is_none_or(|under| under.address != datagram.to) {
             return false;
         }
         self.at(now, |host, moment| {
-            let Under { hub, sink, .. } = &mut host.unders[under];
-            // A refusal is counted.
-            let _ = hub.receive(moment, letter.from, &letter.bytes, sink);
+            let Under { tunnel_set, sink, .. } = &mut host.unders[under];
+            // The tunnel set counts refused datagrams.
+            let _ = tunnel_set.receive(moment, datagram.from, &datagram.bytes, sink);
             host.empty(under, moment.wall)
         })
     }
 
-    /// Does what is due; says whether its groups have anything to do.
+    /// Runs the timers that are due. Returns true if the groups have work.
     pub fn tick(&mut self, now: u64) -> bool {
         let mut busy = false;
         for under in 0..self.unders.len() {
-            if self.unders[under].hub.deadline() <= Self::clock(now) {
+            if self.unders[under].tunnel_set.deadline() <= Self::clock(now) {
                 busy |= self.at(now, |host, moment| {
-                    let Under { hub, sink, .. } = &mut host.unders[under];
-                    hub.tick(moment, sink);
+                    let Under { tunnel_set, sink, .. } = &mut host.unders[under];
+                    tunnel_set.tick(moment, sink);
                     host.empty(under, moment.wall)
                 });
             }
@@ -261,25 +262,26 @@ impl Host {
         busy
     }
 
-    /// When it has something to do by itself, in the time of the world.
+    /// Returns the time of the next timer, in time of the world.
     pub fn deadline(&self) -> u64 {
-        let hubs = self.unders.iter().map(|under| under.hub.deadline());
-        let hubs = hubs.min().unwrap_or(u64::MAX).saturating_sub(CLOCK_NS);
-        let rooms = self.rooms.iter().filter_map(|room| room.stage.deadline_ns());
-        rooms.fold(hubs, u64::min)
+        let tunnel_deadline = self.unders.iter().map(|under| under.tunnel_set.deadline());
+        let tunnel_deadline = tunnel_deadline.min().unwrap_or(u64::MAX).saturating_sub(CLOCK_NS);
+        let shard_deadlines =
+            self.host_groups.iter().filter_map(|host_group| host_group.stage.deadline_ns());
+        shard_deadlines.fold(tunnel_deadline, u64::min)
     }
 
-    /// Puts what is to be sent on the network; says whether there was anything.
+    /// Sends the datagrams in the outbox. Returns true if any was pending.
     pub fn post(&self, now: u64, net: &mut Net) -> bool {
         let parcels = self.outbox.take();
         let any = !parcels.is_empty();
         for (under, to, bytes) in parcels {
-            net.post(now, Letter { from: self.unders[under].address, to, bytes });
+            net.post(now, Datagram { from: self.unders[under].address, to, bytes });
         }
         any
     }
 
-    /// Tells peers what groups say of their addresses; says whether there was anything.
+    /// Announces address changes of the groups to the peers. Returns true if any was pending.
     pub fn notice(&mut self, now: u64) -> bool {
         let mut all = Vec::new();
         self.notices.1.take(NOTICES, &mut all);
@@ -293,50 +295,55 @@ impl Host {
     fn announce(&mut self, notice: Notice, moment: &mut Clock<'_>) {
         let (Notice::AddressAdded(id, mac) | Notice::AddressRemoved(id, mac)) = notice;
         let Some(&(under, number, group)) = self.links.get(&id) else { return };
-        let directory = &mut self.rooms[group].directory;
+        let directory = &mut self.host_groups[group].directory;
         let epoch = match notice {
             Notice::AddressAdded(..) => Some(directory.claim_local((0, mac.0), moment.wall)),
             Notice::AddressRemoved(..) => {
                 let change = directory.withdraw(Place::Here, (0, mac.0));
-                self.rooms[group].change(change);
+                self.host_groups[group].change(change);
                 None
             }
         };
-        let Under { hub, sink, .. } = &mut self.unders[under];
-        if let Some(tunnel) = hub.tunnel_mut(number) {
+        let Under { tunnel_set, sink, .. } = &mut self.unders[under];
+        if let Some(tunnel) = tunnel_set.tunnel_mut(number) {
             match epoch {
-                // A handful of guests is never too many.
+                // The number of guests stays below the limit of addresses.
                 Some(epoch) => drop(tunnel.announce(moment.now, vni(group), mac.0, epoch)),
                 None => tunnel.withdraw(moment.now, vni(group), mac.0),
             }
         }
-        hub.tick(moment, sink);
+        tunnel_set.tick(moment, sink);
         self.empty(under, moment.wall);
     }
 
-    /// Carries out what the core gave; says whether the groups have anything to do.
+    /// Delivers the output of the tunnel core to outbox and groups. Returns true if the groups have
+    /// work.
     fn empty(&mut self, under: usize, wall: u64) -> bool {
-        let Self { rooms, unders, outbox, links, pool, .. } = self;
-        let Under { sink, seats, .. } = &mut unders[under];
+        let Self { host_groups, unders, outbox, links, pool, .. } = self;
+        let Under { sink, tunnel_links, .. } = &mut unders[under];
         for (to, datagram) in sink.datagrams.drain(..) {
             outbox.put((under, to, datagram));
         }
         let busy = !sink.events.is_empty() || !sink.frames.is_empty();
         for event in sink.events.drain(..) {
-            if let Some(seat) = seats.get_mut(&event.tunnel) {
-                happened(rooms, links, seat, &event, wall);
+            if let Some(links_of_tunnel) = tunnel_links.get_mut(&event.tunnel) {
+                apply_event(host_groups, links, links_of_tunnel, &event, wall);
             }
         }
         for frame in &sink.frames {
-            let seat = seats.get(&frame.tunnel);
-            let Some(&link) = seat.and_then(|seat| seat.links.get(&frame.vni)) else { continue };
+            let links_of_tunnel = tunnel_links.get(&frame.tunnel);
+            let Some(&link) =
+                links_of_tunnel.and_then(|links_of_tunnel| links_of_tunnel.links.get(&frame.vni))
+            else {
+                continue;
+            };
             let Some(&(_, _, group)) = links.get(&link) else { continue };
             let Some(arrival) = flood::arrival(sink, frame) else { continue };
             let bytes = sink.bytes().get(arrival.at.clone()).unwrap_or(&[]);
             let frames = vec![ReceivedFrame { at: 0..bytes.len(), ..arrival }];
             let bytes = pool.adopt(bytes.to_vec());
-            // A group that is too busy loses it, as in the daemon.
-            let _ = rooms[group].inbox.push(Message::ReceivedFrames(ReceivedFrames {
+            // A group with a full inbox loses the frame, as in the daemon.
+            let _ = host_groups[group].inbox.push(Message::ReceivedFrames(ReceivedFrames {
                 link,
                 bytes,
                 frames,
@@ -347,41 +354,42 @@ impl Host {
     }
 }
 
-/// Something became known of a tunnel: its groups are told what is news to them.
-fn happened(
-    rooms: &mut [Room],
+/// Applies a tunnel event to the groups that it concerns.
+fn apply_event(
+    host_groups: &mut [HostGroup],
     links: &BTreeMap<LinkId, (usize, u16, usize)>,
-    seat: &mut Seat,
+    links_of_tunnel: &mut TunnelLinks,
     event: &Event,
     wall: u64,
 ) {
-    let room_of = |id: &LinkId| links.get(id).map(|(_, _, group)| *group);
+    let group_of = |id: &LinkId| links.get(id).map(|(_, _, group)| *group);
     match event.kind {
         EventKind::Up | EventKind::Down => {
-            seat.up = event.kind == EventKind::Up;
-            for id in seat.links.values() {
-                let standing = LinkStatus { up: seat.up, poor: false, rtt_ns: None };
-                if let Some(group) = room_of(id) {
-                    let _ = rooms[group].inbox.push_urgent(Message::LinkStatus(*id, standing));
-                    let report = Report::Reachable { place: place(*id), up: seat.up };
-                    let changes = rooms[group].directory.apply(report, wall);
-                    rooms[group].change(changes);
+            links_of_tunnel.up = event.kind == EventKind::Up;
+            for id in links_of_tunnel.links.values() {
+                let standing = LinkStatus { up: links_of_tunnel.up, poor: false, rtt_ns: None };
+                if let Some(group) = group_of(id) {
+                    let _ =
+                        host_groups[group].inbox.push_urgent(Message::LinkStatus(*id, standing));
+                    let report = Report::Reachable { place: place(*id), up: links_of_tunnel.up };
+                    let changes = host_groups[group].directory.apply(report, wall);
+                    host_groups[group].change(changes);
                 }
             }
         }
         EventKind::Here { vni, mac, epoch } => {
-            let Some(id) = seat.links.get(&vni) else { return };
-            let Some(group) = room_of(id) else { return };
+            let Some(id) = links_of_tunnel.links.get(&vni) else { return };
+            let Some(group) = group_of(id) else { return };
             let report = Report::Claimed { place: place(*id), key: (0, mac), epoch };
-            let changes = rooms[group].directory.apply(report, wall);
-            rooms[group].change(changes);
+            let changes = host_groups[group].directory.apply(report, wall);
+            host_groups[group].change(changes);
         }
         EventKind::Gone { vni, mac, .. } => {
-            let Some(id) = seat.links.get(&vni) else { return };
-            let Some(group) = room_of(id) else { return };
-            let directory = &mut rooms[group].directory;
+            let Some(id) = links_of_tunnel.links.get(&vni) else { return };
+            let Some(group) = group_of(id) else { return };
+            let directory = &mut host_groups[group].directory;
             let change = directory.withdraw(place(*id), (0, mac));
-            rooms[group].change(change);
+            host_groups[group].change(change);
         }
         EventKind::Session
         | EventKind::Datagram(_)

@@ -1,9 +1,9 @@
-//! Hosts whose groups are joined by links, over a network that fails in every way that it can.
+//! Worlds of hosts whose groups are joined by links, over a faulty network.
 //!
-//! First there are storms: datagrams are lost, doubled, delayed, cut and damaged, networks part,
-//! guests come, go and move from host to host. Then the network is whole again, and after
-//! `HEAL_NS` everything that is sent must arrive, in order. Then guests move once more, and
-//! after `MOVE_NS` everything must arrive where they are now.
+//! First there are storms: datagrams are lost, duplicated, delayed, truncated and corrupted;
+//! networks are partitioned; guests start, stop and migrate. Then the network is healthy, and
+//! `HEAL_NS` later every frame sent must arrive, in order. Then guests migrate once more, and
+//! `MOVE_NS` later every frame must arrive at the new hosts.
 
 mod carrier;
 mod guest;
@@ -22,24 +22,24 @@ use guest::Guest;
 use host::{Host, Line};
 use net::{Net, Weather, address};
 
-/// How long it takes at most until links carry everything again, once the network is whole:
-/// initiations at most 5.25 s apart, 6 s until long datagrams are found to be lost, and lists of
-/// addresses compared and asked for.
+/// The longest time until links carry all traffic again after the network is healthy: handshakes
+/// start at most 5.25 s apart, loss of long datagrams is detected within 6 s, and address lists are
+/// compared and requested.
 const HEAL_NS: u64 = 15_000_000_000;
-/// How long it takes at most until a guest that moved is found, while the network is whole.
+/// The longest time until a migrated guest is located, in a healthy network.
 const MOVE_NS: u64 = 1_000_000_000;
-/// How long a frame is under way at most, in calm.
+/// The longest transit time of a frame in calm.
 const ARRIVE_NS: u64 = 500_000_000;
-/// Longer than a session is used.
+/// Longer than the life of a session.
 const REKEY_NS: u64 = 130_000_000_000;
-/// Rounds until all that is there has been done, at most.
+/// Maximum number of rounds until a host has no work left.
 const ROUNDS_MAX: usize = 64;
-/// Turns of a shard in each.
+/// Turns of a shard in each round.
 const TURNS: usize = 8;
 /// Steps of one storm.
 const STEPS: (u64, u64) = (40, 150);
 
-/// See the module.
+/// A world of hosts.
 #[derive(Debug)]
 struct Lan {
     now: u64,
@@ -47,11 +47,11 @@ struct Lan {
     guests: Vec<Guest>,
     net: Net,
     unders: usize,
-    /// All hosts but the first have a link to that one only.
+    /// Every host but the first has one link, to the first.
     star: bool,
-    /// Tunnels with secrets.
+    /// The tunnels are encrypted.
     sealed: bool,
-    /// How often the first host changed its addresses.
+    /// Number of address changes of the first host.
     roamed: u16,
 }
 
@@ -113,8 +113,8 @@ impl Lan {
     ) -> Result<(), StageError> {
         self.act(tape, host, guest, "start", 0);
         let guest = &mut self.guests[guest];
-        let room = &self.hosts[host].rooms[usize::from(guest.place.stage)];
-        guest.start(host, &room.stage, rng, tape)?;
+        let host_group = &self.hosts[host].host_groups[usize::from(guest.place.stage)];
+        guest.start(host, &host_group.stage, rng, tape)?;
         self.work(host, tape)
     }
 
@@ -123,12 +123,12 @@ impl Lan {
         let delete = rng.chance(50);
         self.act(tape, host, guest, "stop", u64::from(delete));
         let guest = &mut self.guests[guest];
-        let room = &self.hosts[host].rooms[usize::from(guest.place.stage)];
-        guest.stop(&room.stage, delete, tape)?;
+        let host_group = &self.hosts[host].host_groups[usize::from(guest.place.stage)];
+        guest.stop(&host_group.stage, delete, tape)?;
         self.work(host, tape)
     }
 
-    /// A guest stops where it is, and goes on elsewhere.
+    /// Stops a guest on its host and starts it on another.
     fn migrate(&mut self, guest: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         self.stop(guest, rng, tape)?;
         if rng.chance(50) {
@@ -136,7 +136,7 @@ impl Lan {
         }
         let host = rng.below(self.hosts.len() as u64) as usize;
         self.start(guest, host, rng, tape)?;
-        // Behind a third host only a frame of its own says where it is.
+        // Across a third host, only a frame from the guest updates the learned location.
         if self.star { self.send(guest, To::All, rng, tape) } else { Ok(()) }
     }
 
@@ -152,15 +152,15 @@ impl Lan {
         self.work(host, tape)
     }
 
-    /// A host does all that is to be done, and so do its guests.
+    /// Serves a host and its guests until neither has work left.
     fn work(&mut self, at: usize, tape: &mut Tape) -> Result<(), StageError> {
         let Self { now, hosts, guests, net, .. } = self;
         let host = &mut hosts[at];
         for _ in 0..ROUNDS_MAX {
             let mut busy = false;
-            for room in &host.rooms {
-                room.stage.advance(now.saturating_sub(room.stage.now_ns()));
-                busy |= room.stage.step(TURNS)?;
+            for host_group in &host.host_groups {
+                host_group.stage.advance(now.saturating_sub(host_group.stage.now_ns()));
+                busy |= host_group.stage.step(TURNS)?;
             }
             busy |= host.notice(*now);
             busy |= host.post(*now, net);
@@ -174,7 +174,7 @@ impl Lan {
         Ok(())
     }
 
-    /// Lets time pass.
+    /// Advances time, serving hosts and network as due.
     fn run(&mut self, ns: u64, tape: &mut Tape) -> Result<(), StageError> {
         let end = self.now + ns;
         loop {
@@ -190,9 +190,9 @@ impl Lan {
                 host.tick(self.now);
                 busy[at] |= due;
             }
-            while let Some((under, at, letter)) = self.net.take(self.now) {
+            while let Some((under, at, datagram)) = self.net.take(self.now) {
                 if let Some(host) = self.hosts.get_mut(at) {
-                    let news = host.receive(self.now, under, &letter);
+                    let news = host.receive(self.now, under, &datagram);
                     host.post(self.now, &mut self.net);
                     busy[at] |= news;
                 }
@@ -205,7 +205,7 @@ impl Lan {
         Ok(())
     }
 
-    /// Whom a guest may send to.
+    /// Draws the destination of a frame.
     fn target(&self, guest: usize, rng: &mut Rng) -> To {
         let from = self.guests[guest].place;
         let others = self.guests.iter().map(|g| g.place);
@@ -217,7 +217,7 @@ impl Lan {
         }
     }
 
-    /// One thing happens.
+    /// Applies one random action or fault.
     fn strike(&mut self, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         let guest = rng.below(self.guests.len() as u64) as usize;
         let here = self.guests[guest].host.is_some();
@@ -230,14 +230,14 @@ impl Lan {
                 let (from, to) = (rng.below(hosts) as usize, rng.below(hosts) as usize);
                 let (under, both) = (rng.below(self.unders as u64) as usize, rng.chance(70));
                 self.act(tape, from, to, "part", u64::from(both));
-                self.net.parted.insert((under, from, to));
+                self.net.partitions.insert((under, from, to));
                 if both {
-                    self.net.parted.insert((under, to, from));
+                    self.net.partitions.insert((under, to, from));
                 }
             }
             36..42 => {
                 self.act(tape, 0, 0, "join", 0);
-                self.net.parted.pop_first();
+                self.net.partitions.pop_first();
             }
             42..46 => self.weather(rng, tape),
             46..48 => {
@@ -263,7 +263,7 @@ impl Lan {
         let sealed = |parts: u64| if self.sealed { parts } else { 0 };
         self.net.weather = Weather {
             lost: rng.pick(&[0, 20, 100, 400]),
-            // Without secrets nobody tells what was said twice, or otherwise.
+            // Without encryption, duplicated and corrupted datagrams are not detected.
             doubled: sealed(rng.pick(&[0, 100, 500])),
             late: rng.pick(&[0, 100, 500]),
             late_ns: rng.pick(&[2_000_000, 30_000_000, 400_000_000]),
@@ -273,16 +273,16 @@ impl Lan {
         self.act(tape, 0, 0, "weather", self.net.weather.lost);
     }
 
-    /// The network is whole again.
+    /// Heals the network.
     fn heal(&mut self, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         self.act(tape, 0, 0, "heal", 0);
-        self.net.parted.clear();
+        self.net.partitions.clear();
         let doubled = if self.sealed { rng.pick(&[0, 300]) } else { 0 };
         self.net.weather = Weather { doubled, ..Weather::default() };
         self.run(HEAL_NS, tape)
     }
 
-    /// All send to all; everything arrives.
+    /// Lets all guests send to all others; every frame must arrive.
     fn calm(&mut self, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         if self.star {
             for guest in 0..self.guests.len() {
@@ -316,7 +316,7 @@ impl Lan {
         Ok(())
     }
 
-    /// How much hosts hold of what is bounded.
+    /// Records the use of each bounded resource.
     fn measure(&self, tape: &mut Tape) {
         for (at, host) in self.hosts.iter().enumerate() {
             let host_number = at as u8;
@@ -326,8 +326,8 @@ impl Lan {
                 for (what, count, most) in [
                     ("incomplete frames", state.fragments.0, FRAGMENTED_FRAMES_MAX),
                     ("bytes of incomplete frames", state.fragments.1, FRAGMENTED_BYTES_MAX),
-                    ("addresses told", state.addresses.0, addresses),
-                    ("addresses heard", state.addresses.1, addresses),
+                    ("addresses announced", state.addresses.0, addresses),
+                    ("addresses learned", state.addresses.1, addresses),
                 ] {
                     let (count, most) = (count as u64, most as u64);
                     let holds = Crossing::Holds { host: host_number, what, count, most };
@@ -337,7 +337,7 @@ impl Lan {
         }
     }
 
-    /// All leave: nothing may be left.
+    /// Stops all guests and checks that no resource remains.
     fn part(&mut self, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         for guest in 0..self.guests.len() {
             self.stop(guest, rng, tape)?;
@@ -348,8 +348,8 @@ impl Lan {
                 let state = tunnel.state(Host::clock(self.now));
                 for (what, count) in [
                     ("incomplete frames", state.fragments.0),
-                    ("addresses told", state.addresses.0),
-                    ("addresses heard", state.addresses.1),
+                    ("addresses announced", state.addresses.0),
+                    ("addresses learned", state.addresses.1),
                     ("tunnels down", usize::from(!state.up)),
                 ] {
                     tape.put(Event::Remains { stage: at as u8, what, count: count as u64 });
@@ -363,7 +363,7 @@ impl Lan {
 /// Plays a world of hosts.
 ///
 /// # Errors
-/// A rule was broken against an honest guest, or the host fails us.
+/// An invariant was violated against an honest guest, or a system call fails.
 pub fn run(rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
     let mut lan = Lan::new(rng, tape)?;
     lan.run(rng.below(2_000_000_000), tape)?;

@@ -1,44 +1,46 @@
-//! The network between hosts: late, lost, doubled, cut and damaged datagrams, and partitions.
+//! The network between hosts: delays, loses, duplicates, truncates and corrupts datagrams, and
+//! partitions hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::rng::Rng;
 
-/// What happens to datagrams, in parts of a thousand.
+/// Probabilities of datagram faults, in parts per thousand.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Weather {
-    /// Never arrive.
+    /// Loss.
     pub lost: u64,
-    /// Arrive twice.
+    /// Duplication.
     pub doubled: u64,
-    /// Arrive later than others.
+    /// Additional delay, which reorders datagrams.
     pub late: u64,
-    /// By how much at most, in nanoseconds.
+    /// The longest additional delay, in nanoseconds.
     pub late_ns: u64,
-    /// Lose their end.
+    /// Truncation.
     pub cut: u64,
-    /// Have a bit changed.
+    /// Corruption of one bit.
     pub flipped: u64,
 }
 
-/// A datagram under way.
+/// A datagram in transit.
 #[derive(Debug, Clone)]
-pub struct Letter {
+pub struct Datagram {
     /// The sender's address.
     pub from: SocketAddr,
-    /// The receiver's.
+    /// The receiver's address.
     pub to: SocketAddr,
-    /// What is in it.
+    /// The payload.
     pub bytes: Vec<u8>,
 }
 
-/// The address of a host on one of the networks; it moves with `number`.
+/// Returns the address of a host on an underlay; the address depends on `number`, the count of
+/// moves.
 pub fn address(under: usize, host: usize, number: u16) -> SocketAddr {
     SocketAddr::from(([10, under as u8, 0, host as u8], 7000 + number))
 }
 
-/// Which network and host have that address, or had it.
+/// Returns underlay and host of a present or former address.
 fn place(address: SocketAddr) -> (usize, usize) {
     match address {
         SocketAddr::V4(v4) => {
@@ -49,67 +51,67 @@ fn place(address: SocketAddr) -> (usize, usize) {
     }
 }
 
-/// See the module.
+/// The simulated network.
 #[derive(Debug)]
 pub struct Net {
-    /// What happens to datagrams.
+    /// The fault probabilities.
     pub weather: Weather,
-    /// From whom to whom nothing arrives, on which network.
-    pub parted: BTreeSet<(usize, usize, usize)>,
-    /// Datagrams longer than this are lost, in bytes of UDP payload.
+    /// Partitions: underlay, sender and receiver between which every datagram is lost.
+    pub partitions: BTreeSet<(usize, usize, usize)>,
+    /// Longer datagrams are lost, in bytes of UDP payload.
     pub mtu: usize,
-    /// How long each takes at least, in nanoseconds.
+    /// The shortest transit time, in nanoseconds.
     pub delay_ns: u64,
-    wire: BTreeMap<(u64, u64), Letter>,
+    wire: BTreeMap<(u64, u64), Datagram>,
     count: u64,
     rng: Rng,
 }
 
 impl Net {
-    /// A network in fair weather.
+    /// Creates a network without faults.
     pub fn new(mut rng: Rng) -> Self {
         let delay_ns = rng.within(10_000, 5_000_000);
-        let (weather, parted, wire) = Default::default();
-        Self { weather, parted, mtu: usize::MAX, delay_ns, wire, count: 0, rng }
+        let (weather, partitions, wire) = Default::default();
+        Self { weather, partitions, mtu: usize::MAX, delay_ns, wire, count: 0, rng }
     }
 
     fn happens(&mut self, of_1000: u64) -> bool {
         self.rng.below(1000) < of_1000
     }
 
-    /// Takes a datagram on.
-    pub fn post(&mut self, now: u64, mut letter: Letter) {
+    /// Accepts a datagram for transit, subject to faults.
+    pub fn post(&mut self, now: u64, mut datagram: Datagram) {
         let Weather { lost, doubled, late, late_ns, cut, flipped } = self.weather;
-        let ((under, from), (_, to)) = (place(letter.from), place(letter.to));
-        let parted = self.parted.contains(&(under, from, to));
-        if parted || letter.bytes.len() > self.mtu || self.happens(lost) {
+        let ((under, from), (_, to)) = (place(datagram.from), place(datagram.to));
+        let is_partitioned = self.partitions.contains(&(under, from, to));
+        if is_partitioned || datagram.bytes.len() > self.mtu || self.happens(lost) {
             return;
         }
-        let len = letter.bytes.len() as u64;
+        let len = datagram.bytes.len() as u64;
         if self.happens(cut) {
-            letter.bytes.truncate(self.rng.below(len) as usize);
+            datagram.bytes.truncate(self.rng.below(len) as usize);
         } else if self.happens(flipped) && len > 0 {
             let (at, bit) = (self.rng.below(len) as usize, self.rng.below(8));
-            letter.bytes[at] ^= 1 << bit;
+            datagram.bytes[at] ^= 1 << bit;
         }
         let copies = if self.happens(doubled) { 2 } else { 1 };
         for _ in 0..copies {
             let more = if self.happens(late) { self.rng.below(late_ns) } else { 0 };
             self.count += 1;
-            self.wire.insert((now + self.delay_ns + more, self.count), letter.clone());
+            self.wire.insert((now + self.delay_ns + more, self.count), datagram.clone());
         }
     }
 
-    /// When the next datagram arrives.
+    /// Returns the arrival time of the next datagram.
     pub fn next(&self) -> Option<u64> {
         self.wire.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// The next datagram that has arrived by now: to which network and host.
-    pub fn take(&mut self, now: u64) -> Option<(usize, usize, Letter)> {
+    /// Removes the next datagram that has arrived, and returns its underlay, host and content.
+    pub fn take(&mut self, now: u64) -> Option<(usize, usize, Datagram)> {
         let first = self.wire.first_entry().filter(|first| first.key().0 <= now)?;
-        let letter = first.remove();
-        let (under, host) = place(letter.to);
-        Some((under, host, letter))
+        let datagram = first.remove();
+        let (under, host) = place(datagram.to);
+        Some((under, host, datagram))
     }
 }

@@ -1,66 +1,66 @@
-//! One end of a connection as an honest guest keeps it.
+//! One end of a vsock connection, as an honest guest keeps its state.
 
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type};
 
-use crate::event::Way;
+use crate::event::Direction;
 
-/// How far an end has come.
+/// The state of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It asked, and has no answer.
+    /// The connection request was sent and has no answer.
     Asking,
     /// Data may flow.
     Open,
-    /// It said that all is over, and waits for the other end's word.
+    /// Both directions are shut down; the peer's reset is awaited.
     Closing,
-    /// Over.
+    /// The connection is over.
     Over,
 }
 
-/// See the module.
+/// One end of a connection.
 #[derive(Debug)]
 pub struct Conn {
-    /// The direction that it sends.
-    pub way: Way,
-    /// How far it has come.
+    /// The direction in which this end sends.
+    pub direction: Direction,
+    /// The state.
     pub state: State,
     /// Stream or messages.
     pub kind: Type,
     /// Bytes of receive buffer.
     pub buffer: u32,
-    /// Bytes that came, that the application took, and of which the other end was told.
-    pub came: u32,
-    /// See `came`.
+    /// Bytes received.
+    pub received: u32,
+    /// Bytes taken by the application.
     pub taken: u32,
-    /// See `came`.
-    pub told: u32,
+    /// The value of `taken` last advertised to the peer.
+    pub advertised: u32,
     /// Bytes sent.
     pub sent: u32,
-    /// The other end's room.
+    /// The peer's last header, which carries its credit.
     pub peer: Header,
-    /// Bytes that the application wants to send still, of its present message.
+    /// Bytes of the current message that are still to be sent.
     pub want: u32,
-    /// What was shut here, and there.
+    /// Shutdown flags sent.
     pub ours: u32,
-    /// See `ours`.
+    /// Shutdown flags received.
     pub theirs: u32,
-    /// Shut the sending direction once all is sent.
+    /// Shut the sending direction down once all data is sent.
     pub shut_after: bool,
-    /// Asked for credit, without an answer.
+    /// A credit request was sent and has no answer.
     pub asked: bool,
 }
 
 impl Conn {
-    /// An end that sends by `way`.
-    pub fn new(way: Way, kind: Type, buffer: u32, state: State) -> Self {
+    /// Creates an end that sends in direction `direction`.
+    pub fn new(direction: Direction, kind: Type, buffer: u32, state: State) -> Self {
         Self {
-            way,
+            direction,
             state,
             kind,
             buffer,
-            came: 0,
+            received: 0,
             taken: 0,
-            told: 0,
+            advertised: 0,
             sent: 0,
             peer: Header::default(),
             want: 0,
@@ -71,29 +71,29 @@ impl Conn {
         }
     }
 
-    /// Bytes that may be sent now.
+    /// Returns the number of bytes that may be sent now.
     pub fn credit(&self) -> u32 {
         self.peer.peer_free(self.sent)
     }
 
-    /// Whether the other end should be told of room.
+    /// Returns true if a credit update is due.
     pub fn owes_credit(&self) -> bool {
-        self.state == State::Open && self.taken - self.told >= (self.buffer / 2).max(1)
+        self.state == State::Open && self.taken - self.advertised >= (self.buffer / 2).max(1)
     }
 
-    /// Whether the application may send.
+    /// Returns true if the application may send.
     pub fn may_send(&self) -> bool {
         self.state == State::Open && self.ours & SHUTDOWN_SEND == 0
     }
 
-    /// A packet of this end.
+    /// Builds the header of a packet of this end.
     pub fn header(&mut self, cids: (u64, u64), op: Op, flags: u32, len: u32) -> Header {
-        let link = self.way.link;
-        let (own, peer) = match self.way.forth {
+        let link = self.direction.link;
+        let (own, peer) = match self.direction.forth {
             true => (link.caller.1, link.callee.1),
             false => (link.callee.1, link.caller.1),
         };
-        self.told = self.taken;
+        self.advertised = self.taken;
         Header {
             src_cid: cids.0,
             dst_cid: cids.1,
@@ -108,7 +108,7 @@ impl Conn {
         }
     }
 
-    /// Whether both directions are shut by one end.
+    /// Returns true if the peer shut both directions down.
     pub fn is_shut_by_peer(&self) -> bool {
         self.theirs == SHUTDOWN_BOTH
     }

@@ -1,4 +1,4 @@
-//! An honest guest with sockets: what Linux does, without its timers.
+//! An honest guest with sockets: behaves as the Linux driver does, without its timers.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,36 +6,37 @@ use causeway_attach::native::{NativeError, VsockPort};
 use causeway_wire::vsock::{Header, Op, SEQ_EOM, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type};
 
 use super::conn::{Conn, State};
-use crate::bells::Bells;
 use crate::bytes;
-use crate::event::{Event, Link, Place, Way};
+use crate::doorbells::Doorbells;
+use crate::event::{Direction, Event, Link, Place};
 use crate::play::Life;
 use crate::tape::Tape;
 
 const RECEIVE: usize = 0;
 const SEND: usize = 1;
-/// CID of the first guest.
+/// The CID of the first guest.
 pub const CID_FIRST: u64 = 3;
-/// Longest data packet that a guest sends, in bytes.
+/// The longest data packet that a guest sends, in bytes.
 const PACKET_BYTES_MAX: u32 = 20_000;
-/// Control packets that wait for room; beyond it connections are simply not answered yet.
+/// Limit of control packets that wait for room in the ring; beyond it, the guest leaves connection
+/// requests unanswered.
 const BACKLOG_MAX: usize = 4096;
 
-/// How an end is told apart: messages, own port, other CID, other port.
+/// Identifies an end: messages or stream, own port, peer's CID, peer's port.
 type Key = (bool, u32, u64, u32);
 
-/// See the module.
+/// A guest with a vsock device.
 #[derive(Debug)]
 pub struct Guest {
-    /// Which.
+    /// Stage and number of the guest.
     pub place: Place,
-    /// Its device, while it runs.
+    /// The device, while the guest runs.
     pub port: Option<VsockPort>,
-    /// What it has whatever its device.
+    /// The state that does not depend on the device type.
     pub life: Life,
-    /// It asks for credit when it has none.
+    /// The guest requests credit when it has none.
     pub asks: bool,
-    /// The sizes of its receive buffers: 4 KiB times two to the power of these.
+    /// The range of receive buffer sizes, as exponents: 4 KiB times two to the power of these.
     buffers: (u64, u64),
     conns: BTreeMap<Key, Conn>,
     backlog: VecDeque<Header>,
@@ -44,7 +45,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A guest without a device.
+    /// Creates a guest without a device.
     pub fn new(place: Place) -> Self {
         Self {
             place,
@@ -59,17 +60,17 @@ impl Guest {
         }
     }
 
-    /// Its CID.
+    /// Returns the guest's CID.
     pub fn cid(&self) -> u64 {
         CID_FIRST + u64::from(self.place.guest)
     }
 
-    /// Whether it runs.
+    /// Returns true if the guest has a device.
     pub fn is_running(&self) -> bool {
         self.port.is_some() && self.life.paused.is_none()
     }
 
-    /// A device begins its life.
+    /// Attaches a device.
     pub fn join(&mut self, port: VsockPort, asks: bool, buffers: (u64, u64), tape: &mut Tape) {
         self.buffers = buffers;
         self.port = Some(port);
@@ -77,7 +78,7 @@ impl Guest {
         tape.put(Event::Joined(self.place));
     }
 
-    /// The device is gone, and all that the guest knew with it.
+    /// Removes the device and discards all connections.
     pub fn leave(&mut self, tape: &mut Tape) {
         if self.port.take().is_some() {
             tape.put(Event::Left(self.place));
@@ -85,20 +86,20 @@ impl Guest {
         self.life.paused = None;
         self.conns.clear();
         self.backlog.clear();
-        self.life.bells = Bells::default();
+        self.life.doorbells = Doorbells::default();
     }
 
-    /// Names of the ends that are there.
+    /// Returns the keys of all ends.
     pub fn ends(&self) -> Vec<Key> {
         self.conns.keys().copied().collect()
     }
 
-    /// One of its ends.
+    /// Returns an end.
     pub fn conn(&mut self, key: Key) -> Option<&mut Conn> {
         self.conns.get_mut(&key)
     }
 
-    /// Connects to a guest.
+    /// Connects to another guest.
     pub fn connect(&mut self, to: u8, port: u32, messages: bool, buffer: u32, tape: &mut Tape) {
         let own = self.next_port;
         self.next_port += 1;
@@ -108,48 +109,48 @@ impl Guest {
             caller: (self.place.guest, own),
             callee: (to, port),
         };
-        let way = Way { link, forth: true };
+        let direction = Direction { link, forth: true };
         let kind = if messages { Type::Seqpacket } else { Type::Stream };
         let key = (messages, own, CID_FIRST + u64::from(to), port);
-        self.conns.insert(key, Conn::new(way, kind, buffer, State::Asking));
-        tape.put(Event::Opened { way });
-        self.tell(key, Op::Request, 0, tape);
+        self.conns.insert(key, Conn::new(direction, kind, buffer, State::Asking));
+        tape.put(Event::Opened { direction });
+        self.queue_control(key, Op::Request, 0, tape);
     }
 
-    /// Ends a connection: orderly, or by a reset.
+    /// Closes a connection, by shutdown or by reset.
     pub fn close(&mut self, key: Key, orderly: bool, tape: &mut Tape) {
         let Some(conn) = self.conns.get_mut(&key) else { return };
         if matches!(conn.state, State::Closing | State::Over) {
             return;
         }
-        tape.put(Event::Closed(conn.way));
+        tape.put(Event::Closed(conn.direction));
         if orderly && conn.state == State::Open {
             conn.state = State::Closing;
             conn.ours = SHUTDOWN_BOTH;
-            tape.put(Event::Shut(conn.way));
-            self.tell(key, Op::Shutdown, SHUTDOWN_BOTH, tape);
+            tape.put(Event::Shut(conn.direction));
+            self.queue_control(key, Op::Shutdown, SHUTDOWN_BOTH, tape);
         } else {
             conn.state = State::Over;
-            self.tell(key, Op::Reset, 0, tape);
+            self.queue_control(key, Op::Reset, 0, tape);
             self.conns.remove(&key);
         }
     }
 
     /// Queues a packet without data.
-    fn tell(&mut self, key: Key, op: Op, flags: u32, tape: &mut Tape) {
+    fn queue_control(&mut self, key: Key, op: Op, flags: u32, tape: &mut Tape) {
         let cids = (self.cid(), key.2);
         let Some(conn) = self.conns.get_mut(&key) else { return };
         let header = conn.header(cids, op, flags, 0);
-        tape.put(room(conn.way, &header));
+        tape.put(room(conn.direction, &header));
         if self.backlog.len() < BACKLOG_MAX {
             self.backlog.push_back(header);
         }
     }
 
-    /// Takes at most `most` packets that came; says how many.
+    /// Receives at most `most` packets and returns their number.
     ///
     /// # Errors
-    /// The backend broke a rule.
+    /// The backend broke the protocol.
     pub fn receive(&mut self, most: usize, tape: &mut Tape) -> Result<usize, NativeError> {
         let Some(mut port) = self.port.take() else { return Ok(0) };
         let mut data = std::mem::take(&mut self.data);
@@ -175,55 +176,59 @@ impl Guest {
         let messages = kind == Type::Seqpacket;
         let key = (messages, header.dst_port, header.src_cid, header.src_port);
         let Some(conn) = self.conns.get_mut(&key) else {
-            return self.stranger(key, kind, header, op, tape);
+            return self.receive_unknown(key, kind, header, op, tape);
         };
-        let way = conn.way;
+        let direction = conn.direction;
         if op == Op::Reset {
             conn.state = State::Over;
-            tape.put(Event::Over(way));
+            tape.put(Event::Over(direction));
             self.conns.remove(&key);
             return;
         }
-        tape.put(Event::Told { way, consumed: header.fwd_cnt, buffer: header.buf_alloc });
+        tape.put(Event::CreditReceived {
+            direction,
+            consumed: header.fwd_cnt,
+            buffer: header.buf_alloc,
+        });
         conn.peer = *header;
         conn.asked = false;
         match (conn.state, op) {
             (State::Asking, Op::Response) => conn.state = State::Open,
             (State::Open, Op::Data) => {
-                conn.came += header.len;
+                conn.received += header.len;
                 let end = messages && header.flags & SEQ_EOM != 0;
                 let sum = bytes::sum(data);
-                tape.put(Event::Got { way: way.back(), len: header.len, sum, end });
+                tape.put(Event::Got { direction: direction.back(), len: header.len, sum, end });
             }
             (State::Open, Op::Shutdown) => {
                 let before = conn.theirs;
                 conn.theirs |= header.flags & SHUTDOWN_BOTH;
                 let by_peer = conn.is_shut_by_peer();
                 if (conn.theirs & !before) & SHUTDOWN_SEND != 0 {
-                    tape.put(Event::Eof(way.back()));
+                    tape.put(Event::Eof(direction.back()));
                 }
                 if by_peer {
-                    tape.put(Event::Over(way));
-                    self.tell(key, Op::Reset, 0, tape);
+                    tape.put(Event::Over(direction));
+                    self.queue_control(key, Op::Reset, 0, tape);
                     self.conns.remove(&key);
                 }
             }
-            // Both ended it at once.
+            // Both ends closed the connection at the same time.
             (State::Closing, Op::Shutdown) => {
                 conn.theirs |= header.flags & SHUTDOWN_BOTH;
                 if conn.is_shut_by_peer() {
-                    tape.put(Event::Over(way));
-                    self.tell(key, Op::Reset, 0, tape);
+                    tape.put(Event::Over(direction));
+                    self.queue_control(key, Op::Reset, 0, tape);
                     self.conns.remove(&key);
                 }
             }
-            (State::Open, Op::CreditRequest) => self.tell(key, Op::CreditUpdate, 0, tape),
+            (State::Open, Op::CreditRequest) => self.queue_control(key, Op::CreditUpdate, 0, tape),
             _ => {}
         }
     }
 
-    /// A packet of no connection that is known here.
-    fn stranger(&mut self, key: Key, kind: Type, header: &Header, op: Op, tape: &mut Tape) {
+    /// Handles a packet that belongs to no known connection.
+    fn receive_unknown(&mut self, key: Key, kind: Type, header: &Header, op: Op, tape: &mut Tape) {
         if op == Op::Request {
             let Ok(guest) = u8::try_from(header.src_cid.wrapping_sub(CID_FIRST)) else { return };
             let link = Link {
@@ -232,15 +237,19 @@ impl Guest {
                 caller: (guest, header.src_port),
                 callee: (self.place.guest, header.dst_port),
             };
-            let way = Way { link, forth: false };
+            let direction = Direction { link, forth: false };
             let (first, last) = self.buffers;
             let buffer = 4096 << (first + u64::from(header.src_port) % (last - first + 1));
-            let mut conn = Conn::new(way, kind, buffer, State::Open);
+            let mut conn = Conn::new(direction, kind, buffer, State::Open);
             conn.peer = *header;
             self.conns.insert(key, conn);
-            tape.put(Event::Opened { way });
-            tape.put(Event::Told { way, consumed: header.fwd_cnt, buffer: header.buf_alloc });
-            self.tell(key, Op::Response, 0, tape);
+            tape.put(Event::Opened { direction });
+            tape.put(Event::CreditReceived {
+                direction,
+                consumed: header.fwd_cnt,
+                buffer: header.buf_alloc,
+            });
+            self.queue_control(key, Op::Response, 0, tape);
         } else if op != Op::Reset && self.backlog.len() < BACKLOG_MAX {
             self.backlog.push_back(Header {
                 src_cid: self.cid(),
@@ -257,21 +266,22 @@ impl Guest {
         }
     }
 
-    /// The applications take at most `most` bytes of each connection; owed credit is told.
+    /// Lets the applications take at most `most` bytes of each connection, and queues credit
+    /// updates that are due.
     pub fn consume(&mut self, most: u32, tape: &mut Tape) {
         for key in self.ends() {
             let Some(conn) = self.conns.get_mut(&key) else { continue };
-            conn.taken += most.min(conn.came - conn.taken);
+            conn.taken += most.min(conn.received - conn.taken);
             if conn.owes_credit() {
-                self.tell(key, Op::CreditUpdate, 0, tape);
+                self.queue_control(key, Op::CreditUpdate, 0, tape);
             }
         }
     }
 
-    /// Sends what waits as far as ring and credit have room; `false`: the ring is full.
+    /// Sends waiting data as far as ring and credit have room. Returns false if the ring is full.
     ///
     /// # Errors
-    /// The backend broke a rule.
+    /// The backend broke the protocol.
     pub fn send(&mut self, tape: &mut Tape) -> Result<bool, NativeError> {
         let Some(mut port) = self.port.take() else { return Ok(true) };
         let outcome = self.send_by(&mut port, tape);
@@ -287,7 +297,7 @@ impl Guest {
                 room = sent;
             }
         }
-        // Ends that were shut, and wishes for credit.
+        // `send_data` may have queued shutdowns and credit requests.
         room &= self.send_backlog(port)?;
         port.flush()?;
         Ok(room)
@@ -303,7 +313,8 @@ impl Guest {
         Ok(true)
     }
 
-    /// One data packet of a connection; `None`: it has nothing to send now.
+    /// Sends a data packet of a connection. Returns `None` if the connection has nothing to send
+    /// now.
     fn send_data(
         &mut self,
         port: &mut VsockPort,
@@ -318,37 +329,37 @@ impl Guest {
         if conn.want == 0 {
             if std::mem::take(&mut conn.shut_after) {
                 conn.ours |= SHUTDOWN_SEND;
-                tape.put(Event::Shut(conn.way));
-                self.tell(key, Op::Shutdown, SHUTDOWN_SEND, tape);
+                tape.put(Event::Shut(conn.direction));
+                self.queue_control(key, Op::Shutdown, SHUTDOWN_SEND, tape);
             }
             return Ok(None);
         }
         let len = conn.want.min(conn.credit()).min(PACKET_BYTES_MAX);
         if len == 0 {
             if asks && !std::mem::replace(&mut conn.asked, true) {
-                self.tell(key, Op::CreditRequest, 0, tape);
+                self.queue_control(key, Op::CreditRequest, 0, tape);
             }
             return Ok(None);
         }
         let end = conn.kind == Type::Seqpacket && len == conn.want;
-        let (way, told) = (conn.way, conn.told);
-        let data = bytes::take(way.key(), u64::from(conn.sent), len as usize);
+        let (direction, advertised) = (conn.direction, conn.advertised);
+        let data = bytes::take(direction.key(), u64::from(conn.sent), len as usize);
         let header = conn.header(cids, Op::Data, if end { SEQ_EOM } else { 0 }, len);
         if !port.queue(&header, &data)? {
-            conn.told = told;
+            conn.advertised = advertised;
             return Ok(Some(false));
         }
-        tape.put(room(way, &header));
-        tape.put(Event::Sent { way, len, end });
+        tape.put(room(direction, &header));
+        tape.put(Event::Sent { direction, len, end });
         conn.sent += len;
         conn.want -= len;
         Ok(Some(true))
     }
 
-    /// Everything that an attentive guest does when it is notified, and nothing when it is not.
+    /// Does all work of a guest that was notified, and no work without a notification.
     ///
     /// # Errors
-    /// The backend broke a rule.
+    /// The backend broke the protocol.
     pub fn attend(&mut self, tape: &mut Tape) -> Result<bool, NativeError> {
         let mut worked = false;
         if self.wakes(RECEIVE)? {
@@ -368,16 +379,20 @@ impl Guest {
 
     fn wakes(&mut self, queue: usize) -> Result<bool, NativeError> {
         let Some(port) = &mut self.port else { return Ok(false) };
-        self.life.bells.wakes(port.frontend(), queue)
+        self.life.doorbells.wakes(port.frontend(), queue)
     }
 
     fn sleep(&mut self, queue: usize, sender: bool) -> Result<bool, NativeError> {
         let Some(port) = &mut self.port else { return Ok(true) };
-        self.life.bells.sleep(port.frontend(), queue, sender)
+        self.life.doorbells.sleep(port.frontend(), queue, sender)
     }
 }
 
-/// What a header says of its sender's room.
-fn room(way: Way, header: &Header) -> Event {
-    Event::Room { way: way.back(), consumed: header.fwd_cnt, buffer: header.buf_alloc }
+/// Returns the credit advertisement that a header carries.
+fn room(direction: Direction, header: &Header) -> Event {
+    Event::CreditAdvertised {
+        direction: direction.back(),
+        consumed: header.fwd_cnt,
+        buffer: header.buf_alloc,
+    }
 }

@@ -1,4 +1,4 @@
-//! A stage of sockets.
+//! A stage of guests with vsock devices.
 
 mod conn;
 pub mod guest;
@@ -10,7 +10,7 @@ use causeway_model::PortState;
 use causeway_socket::Socket;
 
 use crate::event::{Event, Place};
-use crate::play::{Entry, Life, Play, Scene, Temper};
+use crate::play::{Behaviour, Entry, Life, Play, Scene};
 use crate::rng::Rng;
 use crate::stage::{Stage, StageError, vsock_spec};
 use crate::tape::Tape;
@@ -18,37 +18,37 @@ use crate::world::{pieces, ring_features};
 use guest::{CID_FIRST, Guest};
 
 const QUEUES: usize = 3;
-/// Bytes that a guest wants to send at once, and of a heavy world.
+/// The most bytes that a guest queues at a time, in normal and in heavy worlds.
 const WANT_BYTES_MAX: [u64; 2] = [60_000, 900_000];
-/// Receive buffers are 4 KiB times two to the power of these.
+/// Receive buffers are 4 KiB times two to the power of these, in normal and in heavy worlds.
 const BUFFERS: [(u64, u64); 2] = [(0, 5), (6, 8)];
-/// Most ends of one guest.
+/// The maximum number of ends of a guest.
 const ENDS_MAX: usize = 24;
 
-/// See the module.
+/// A stage of vsock ports.
 #[derive(Debug)]
 pub struct Sockets {
     scene: Scene,
     guests: Vec<Guest>,
-    /// Connections that the backend ended for a counted reason, of ports that are gone too.
+    /// Connections that the backend ended for a counted reason, including those of deleted ports.
     excused: u64,
 }
 
 impl Sockets {
-    /// A stage of `ports` guests.
+    /// Creates a stage of `ports` guests.
     ///
     /// # Errors
-    /// The host fails us.
+    /// The stage cannot be created.
     pub fn new(
         index: u8,
         ports: u8,
         poll_config: PollConfig,
-        temper: Temper,
+        behaviour: Behaviour,
     ) -> Result<Self, StageError> {
         let group = "group".parse().map_err(|_| StageError::Host(std::io::Error::other("name")))?;
         let stage = Stage::new(group, Box::new(Socket::new()), poll_config)?;
         let guests = (0..ports).map(|guest| Guest::new(Place { stage: index, guest })).collect();
-        let scene = Scene::new(stage, index, ports, temper, 'v');
+        let scene = Scene::new(stage, index, ports, behaviour, 'v');
         let mut play = Self { scene, guests, excused: 0 };
         for guest in 0..play.guests.len() {
             play.add(guest)?;
@@ -58,12 +58,12 @@ impl Sockets {
 
     fn leave(&mut self, guest: usize, tape: &mut Tape) -> Result<(), StageError> {
         self.guests[guest].leave(tape);
-        // The frontend's end is closed; the shard finds out when it looks.
+        // The frontend closed its end; the shard detects the closed socket in its next turn.
         self.scene.stage.step(4)?;
         Ok(())
     }
 
-    /// What guests have lost for a counted reason, of all ports that are there.
+    /// Returns the connections that existing ports lost for a counted reason.
     fn excuses(&self) -> u64 {
         let views = self.scene.stage.with(|shard| shard.port_views());
         let count = |view: &causeway_model::PortView| {
@@ -97,7 +97,7 @@ impl Play for Sockets {
     }
 
     fn join(&mut self, at: usize, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
-        let heavy = self.scene.temper.heavy;
+        let heavy = self.scene.behaviour.heavy;
         let (features, declined) = ring_features(rng);
         let ring_size = 1 << rng.within(2, 8);
         let options = VsockOptions {
@@ -135,13 +135,13 @@ impl Play for Sockets {
             return Ok(());
         }
         match rng.below(12) {
-            0 if guest.ends().len() < ENDS_MAX && !(self.scene.temper.heavy && at == 0) => {
+            0 if guest.ends().len() < ENDS_MAX && !(self.scene.behaviour.heavy && at == 0) => {
                 let to = rng.below(others) as u8;
                 let (port, messages) = (rng.within(1, 3) as u32, rng.chance(30));
-                let (first, last) = BUFFERS[usize::from(self.scene.temper.heavy)];
+                let (first, last) = BUFFERS[usize::from(self.scene.behaviour.heavy)];
                 let buffer = 4096 << rng.within(first, last);
-                // In heavy worlds most of it goes to one.
-                let to = if self.scene.temper.heavy && rng.chance(70) { 0 } else { to };
+                // In heavy worlds most connections go to guest 0.
+                let to = if self.scene.behaviour.heavy && rng.chance(70) { 0 } else { to };
                 guest.connect(to, port, messages, buffer, tape);
             }
             1..7 => {
@@ -151,8 +151,8 @@ impl Play for Sockets {
                     .and_then(|key| guest.conn(key))
                     .filter(|c| c.may_send() && c.want == 0 && !c.shut_after)
                 {
-                    let most = WANT_BYTES_MAX[usize::from(self.scene.temper.heavy)];
-                    let shift = rng.below(if self.scene.temper.heavy { 3 } else { 14 });
+                    let most = WANT_BYTES_MAX[usize::from(self.scene.behaviour.heavy)];
+                    let shift = rng.below(if self.scene.behaviour.heavy { 3 } else { 14 });
                     conn.want = (rng.within(1, most) as u32 >> shift).max(1);
                     conn.shut_after = rng.chance(8);
                 }
@@ -164,8 +164,8 @@ impl Play for Sockets {
                     guest.close(rng.pick(&ends), rng.chance(60), tape);
                 }
             }
-            8 if rng.chance(10) || (self.scene.temper.heavy && guest.ends().len() > 3) => {
-                guest.life.away_until_ns = now + rng.below(self.scene.temper.away_ns)
+            8 if rng.chance(10) || (self.scene.behaviour.heavy && guest.ends().len() > 3) => {
+                guest.life.away_until_ns = now + rng.below(self.scene.behaviour.away_ns)
             }
             _ => guest.consume(u32::MAX, tape),
         }
@@ -222,18 +222,21 @@ impl Play for Sockets {
             let count = u64::from(view.state == PortState::Faulted);
             if count > 0 {
                 self.scene.act(tape, 0, "fault", 0);
-                tape.fail(crate::check::broken("remains", format!("a fault: {:?}", view.fault)));
+                tape.fail(crate::check::broken("remains", format!("port fault: {:?}", view.fault)));
             }
             let breaches = view.counters.get("reset_breach_total").copied().unwrap_or(0);
             if breaches > 0 {
-                tape.fail(crate::check::broken("remains", format!("a breach: {:?}", view.fault)));
+                tape.fail(crate::check::broken(
+                    "remains",
+                    format!("port breach: {:?}", view.fault),
+                ));
             }
         }
         for guest in &mut self.guests {
             for key in guest.ends() {
                 let Some(conn) = guest.conn(key) else { continue };
                 let asking = conn.state == conn::State::Asking;
-                tape.put(Event::Still { way: conn.way, asking });
+                tape.put(Event::Still { direction: conn.direction, asking });
             }
             if let Some(port) = &mut guest.port {
                 let count = u64::from(!port.is_idle()?);

@@ -1,8 +1,9 @@
-//! Runs commands for the host and sends back how they ended, each on its own
-//! thread, so that a long exchange and a short question can overlap.
+//! Executes the host's commands and replies with their results.
+//!
+//! Each command has a thread of its own, so that a long exchange does not block a short one.
 
 use crate::limits::{MAX_LINE_BYTES, MAX_OUTPUT_BYTES};
-use crate::protocol::{Ask, Line, Ran, Request};
+use crate::protocol::{CommandResult, Line, Operation, Request};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,13 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How often a running command is looked at.
+/// Interval at which a running command is polled.
 const CHECK: Duration = Duration::from_millis(5);
 
 /// Serves the control channel until it ends.
 ///
 /// # Errors
-/// What reading from the channel reported.
+/// The read error of the channel.
 pub fn serve(channel: &File, restart: fn()) -> io::Result<()> {
     let out = Arc::new(Mutex::new(channel.try_clone()?));
     let mut lines = BufReader::new(channel);
@@ -28,8 +29,8 @@ pub fn serve(channel: &File, restart: fn()) -> io::Result<()> {
             return Ok(());
         }
         match serde_json::from_str::<Request>(&line) {
-            Ok(Request { ask: Ask::Reboot, .. }) => restart(),
-            Ok(Request { id, ask: Ask::Run { argv, limit_ms } }) => {
+            Ok(Request { ask: Operation::Reboot, .. }) => restart(),
+            Ok(Request { id, ask: Operation::Run { argv, limit_ms } }) => {
                 let out = Arc::clone(&out);
                 thread::spawn(move || {
                     let ran = run(&argv, Duration::from_millis(limit_ms));
@@ -47,7 +48,7 @@ pub fn serve(channel: &File, restart: fn()) -> io::Result<()> {
 /// Writes one line to the control channel.
 ///
 /// # Errors
-/// What writing reported.
+/// The write error of the channel.
 pub fn send(channel: &mut File, line: &Line) -> io::Result<()> {
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
@@ -56,8 +57,8 @@ pub fn send(channel: &mut File, line: &Line) -> io::Result<()> {
 
 /// Runs a command to its end or its time limit.
 #[must_use]
-pub fn run(argv: &[String], limit: Duration) -> Ran {
-    let failed = |why: String| Ran { stderr: why, ..Ran::default() };
+pub fn run(argv: &[String], limit: Duration) -> CommandResult {
+    let failed = |why: String| CommandResult { stderr: why, ..CommandResult::default() };
     let Some((program, arguments)) = argv.split_first() else {
         return failed("no command given".into());
     };
@@ -74,7 +75,7 @@ pub fn run(argv: &[String], limit: Duration) -> Ran {
     let stdout = child.stdout.take().map(collect);
     let stderr = child.stderr.take().map(collect);
     let (code, timed_out) = wait(&mut child, limit);
-    Ran { code, timed_out, stdout: finish(stdout), stderr: finish(stderr) }
+    CommandResult { code, timed_out, stdout: finish(stdout), stderr: finish(stderr) }
 }
 
 fn wait(child: &mut Child, limit: Duration) -> (Option<i32>, bool) {
@@ -114,34 +115,38 @@ fn finish(stream: Option<JoinHandle<String>>) -> String {
 mod tests {
     use super::*;
 
-    fn sh(script: &str, limit_ms: u64) -> Ran {
+    fn sh(script: &str, limit_ms: u64) -> CommandResult {
         run(&["sh".into(), "-c".into(), script.into()], Duration::from_millis(limit_ms))
     }
 
     #[test]
-    fn a_command_reports_its_streams_and_code() {
+    fn agent_reports_streams_and_exit_code() {
         let ran = sh("echo out; echo err >&2; exit 3", 10_000);
-        let want =
-            Ran { code: Some(3), timed_out: false, stdout: "out\n".into(), stderr: "err\n".into() };
+        let want = CommandResult {
+            code: Some(3),
+            timed_out: false,
+            stdout: "out\n".into(),
+            stderr: "err\n".into(),
+        };
         assert_eq!(ran, want);
     }
 
     #[test]
-    fn a_command_that_hangs_is_ended() {
+    fn agent_kills_a_command_at_its_time_limit() {
         let ran = sh("echo started; exec sleep 600", 300);
         assert!(ran.timed_out && ran.code.is_none());
         assert_eq!(ran.stdout, "started\n");
     }
 
     #[test]
-    fn a_flood_of_output_keeps_its_end() {
+    fn agent_keeps_the_end_of_long_output() {
         let ran = sh("yes | head -c 200000; echo last", 20_000);
         assert_eq!(ran.stdout.len(), MAX_OUTPUT_BYTES);
         assert!(ran.stdout.ends_with("last\n"));
     }
 
     #[test]
-    fn a_missing_program_is_named() {
+    fn agent_names_a_missing_program() {
         let ran = run(&["/no/such/program".into()], Duration::from_secs(1));
         assert!(ran.code.is_none() && ran.stderr.contains("/no/such/program"));
     }

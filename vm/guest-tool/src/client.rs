@@ -1,10 +1,9 @@
-//! The asking side of every exchange. Nothing is reported as done unless every
-//! byte came through as sent.
+//! Client side of every exchange. An exchange succeeds only if every byte arrived unchanged.
 
 use crate::limits::{MAX_ROUND_BYTES, MAX_WRITE_BYTES};
 use crate::pattern::Pattern;
-use crate::report::{HalfClose, Messages, PingPong, Received, Stream};
-use crate::serve::Job;
+use crate::report::{HalfClose, Messages, PingPong, Stream, StreamReport};
+use crate::serve::Exchange;
 use crate::transport::Target;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -28,9 +27,8 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sends `bytes` and awaits them back, round after round, until `rounds` are
-/// done or `limit` has passed (one round at least). A tenth more rounds come
-/// first, unmeasured.
+/// Sends `bytes` and waits for their echo, for `rounds` rounds or until `limit` has passed (at
+/// least one round). A warm-up of a tenth of the rounds is not measured.
 ///
 /// # Errors
 /// Any failing socket call, and any byte that came back changed.
@@ -45,7 +43,7 @@ pub fn ping_pong(
     }
     let socket = context("connect to", target, target.connect())?;
     let socket = &mut &socket;
-    context("write to", target, socket.write_all(&Job::PingPong(bytes).header()))?;
+    context("write to", target, socket.write_all(&Exchange::PingPong(bytes).header()))?;
     let pattern = Pattern::new(seed());
     let mut back = vec![0; bytes];
     let warm_up = rounds / 10 + 1;
@@ -68,8 +66,8 @@ pub fn ping_pong(
     Ok(PingPong::from_rounds(bytes, times))
 }
 
-/// Streams the pattern one way in writes of `write_bytes`, until `max_bytes`
-/// are sent or `limit` has passed, and awaits the receiver's verdict.
+/// Streams the pattern in one direction in writes of `write_bytes`, until `max_bytes` are sent or
+/// `limit` has passed, and waits for the receiver's verdict.
 ///
 /// # Errors
 /// Any failing socket call, a byte that arrived changed, or a wrong count.
@@ -86,12 +84,12 @@ pub fn stream(
     let pattern = Pattern::new(seed);
     let socket = context("connect to", target, target.connect())?;
     if let Target::Tcp(_) = target {
-        // A stream is for TCP to pack as it sees fit.
+        // Nagle's algorithm stays on: TCP may coalesce the writes of a stream.
         context("configure", target, socket.set_tcp_nodelay(false))?;
     }
     let mut writer = &socket;
-    context("write to", target, writer.write_all(&Job::Stream(seed).header()))?;
-    // Reading the clock is dear in an emulated guest: not before every small write.
+    context("write to", target, writer.write_all(&Exchange::Stream(seed).header()))?;
+    // A clock read is expensive in an emulated guest: it is not done before every small write.
     let clock_every = (16 << 10) / write_bytes as u64 + 1;
     let start = Instant::now();
     let (mut sent, mut writes) = (0u64, 0u64);
@@ -109,7 +107,7 @@ pub fn stream(
 }
 
 fn verdict(target: &Target, line: &str, sent: u64) -> io::Result<()> {
-    let received: Received = serde_json::from_str(line)
+    let received: StreamReport = serde_json::from_str(line)
         .map_err(|e| invalid(format!("{target}: verdict '{}': {e}", line.trim_end())))?;
     match received.wrong {
         Some(wrong) => Err(invalid(format!("{target}: {wrong}"))),
@@ -120,7 +118,7 @@ fn verdict(target: &Target, line: &str, sent: u64) -> io::Result<()> {
     }
 }
 
-/// Closes the sending half first, and only then receives `bytes`.
+/// Shuts down the sending direction first, and only then receives `bytes`.
 ///
 /// # Errors
 /// Any failing socket call, a changed byte, or a wrong count.
@@ -129,7 +127,7 @@ pub fn half_close(target: &Target, bytes: u64) -> io::Result<HalfClose> {
     let pattern = Pattern::new(seed);
     let socket = context("connect to", target, target.connect())?;
     let mut stream = &socket;
-    context("write to", target, stream.write_all(&Job::Reply(seed, bytes).header()))?;
+    context("write to", target, stream.write_all(&Exchange::Reply(seed, bytes).header()))?;
     context("write to", target, stream.write_all(pattern.at(0, 1000)))?;
     context("shut down", target, socket.shutdown(Shutdown::Write))?;
     let mut buffer = vec![0; 64 << 10];
@@ -149,7 +147,7 @@ pub fn half_close(target: &Target, bytes: u64) -> io::Result<HalfClose> {
     Ok(HalfClose { bytes })
 }
 
-/// Sends one message of each size and awaits each back as one message.
+/// Sends a message of each size and waits for its echo as a single message.
 ///
 /// # Errors
 /// Any failing socket call, a message that was cut, joined or changed.
@@ -157,7 +155,7 @@ pub fn messages(target: &Target, sizes: &[usize]) -> io::Result<Messages> {
     let pattern = Pattern::new(seed());
     let socket = context("connect to", target, target.connect())?;
     let mut buffer = vec![0; MAX_WRITE_BYTES];
-    // Two on the way at a time: joined messages would show.
+    // Two messages are in flight at a time, so that joined messages are detected.
     for pair in sizes.chunks(2) {
         for &size in pair {
             let sent = context("send to", target, socket.send(pattern.at(size as u64, size)))?;

@@ -1,11 +1,11 @@
 //! One-way traffic of many small writes or messages, and the receiver that counts them.
 //!
 //! A receiver of SEQPACKET messages reads them at its own pace and sends nothing back: its kernel
-//! queues each message with its overhead, and tells the sender of its credit when it sees fit.
+//! queues each message with its overhead, and decides when to send credit updates.
 
 use crate::limits::{CONNECT, MAX_WRITE_BYTES};
 use crate::pattern::Pattern;
-use crate::report::{Flooded, Sunk};
+use crate::report::{FloodReport, SinkReport};
 use crate::transport::{Target, prepare};
 use socket2::Socket;
 use std::io::{self, Read};
@@ -13,27 +13,27 @@ use std::net::Shutdown;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Both sides know the pattern.
+/// Seed of the pattern, equal on both sides.
 const SEED: u64 = 7;
-/// Between two tries to connect.
+/// Delay between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(50);
 
 fn invalid(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Where the pattern begins in write or message `number`, of which `bytes` came before: messages
-/// are checked by their numbers, so that a lost one shows.
+/// Returns the pattern offset of write or message `number`, preceded by `bytes` bytes. Messages are
+/// checked by their numbers, so that a lost message is detected.
 fn offset(target: &Target, number: u64, bytes: u64) -> u64 {
     if matches!(target, Target::SeqPacket(..)) { number } else { bytes }
 }
 
-/// Sends `count` writes or messages of `bytes` each, shuts down the sending half and waits for the
-/// receiver's end.
+/// Sends `count` writes or messages of `bytes` each, shuts down the sending direction and waits for
+/// the receiver's end of stream.
 ///
 /// # Errors
 /// Any failing socket call, and a message that was sent in part.
-pub fn flood(target: &Target, bytes: usize, count: u64) -> io::Result<Flooded> {
+pub fn flood(target: &Target, bytes: usize, count: u64) -> io::Result<FloodReport> {
     if bytes == 0 || bytes > MAX_WRITE_BYTES {
         return Err(invalid(format!("a flood of {bytes} bytes a write: out of range")));
     }
@@ -63,12 +63,12 @@ pub fn flood(target: &Target, bytes: usize, count: u64) -> io::Result<Flooded> {
     }
     socket.shutdown(Shutdown::Write).map_err(|error| failed(count, error))?;
     match (&socket).read(&mut [0]).map_err(|error| failed(count, error))? {
-        0 => Ok(Flooded { writes: count, bytes: sent, elapsed_ms: elapsed_ms() }),
-        _ => Err(invalid("the receiver sent something".into())),
+        0 => Ok(FloodReport { writes: count, bytes: sent, elapsed_ms: elapsed_ms() }),
+        _ => Err(invalid("the receiver sent unexpected data".into())),
     }
 }
 
-/// The receiver may not listen yet.
+/// Connects, with retries: the receiver may not listen yet.
 fn connect(target: &Target) -> io::Result<Socket> {
     let start = Instant::now();
     loop {
@@ -83,7 +83,7 @@ fn connect(target: &Target) -> io::Result<Socket> {
 ///
 /// # Errors
 /// Any failing socket call, a changed byte, and a message that is lost, cut or joined.
-pub fn sink(target: &Target, pause: Duration) -> io::Result<Sunk> {
+pub fn sink(target: &Target, pause: Duration) -> io::Result<SinkReport> {
     let (socket, _) = target.listen()?.accept()?;
     prepare(target, &socket)?;
     let pattern = Pattern::new(SEED);
@@ -91,7 +91,7 @@ pub fn sink(target: &Target, pause: Duration) -> io::Result<Sunk> {
     let (mut reads, mut bytes) = (0, 0);
     loop {
         let got = match (&socket).read(&mut buffer) {
-            Ok(0) => return Ok(Sunk { reads, bytes }),
+            Ok(0) => return Ok(SinkReport { reads, bytes }),
             Ok(got) => got,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => {

@@ -1,4 +1,4 @@
-//! The first process of a guest: mounts, modules, services, then the agent.
+//! The guest's first process: mounts file systems, loads modules, starts services, then the agent.
 
 use crate::agent;
 use crate::limits::{MESSAGE_PORT, STREAM_PORT};
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// The list of modules to load, in order, one path a line.
+/// File with the modules to load, in order, a path on each line.
 pub const MODULES: &str = "/etc/modules";
 /// The serial line that carries the control channel.
 const CONTROL: &str = "/dev/ttyS1";

@@ -1,7 +1,7 @@
-//! Traffic with checked content, and the agent that runs it inside a guest.
+//! Traffic with checked content, and the agent that generates it inside a guest.
 //!
-//! The same code is the client and the server on both sides: in a guest (as
-//! `/init`), and in the host process that plays the other end of a connection.
+//! Client and server are the same code on both sides: in a guest (as `/init`), and in a host
+//! process at the other end of a connection.
 
 pub mod agent;
 pub mod client;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Largest single write or message, in bytes.
 pub const MAX_WRITE_BYTES: usize = 1 << 20;
-/// Most that a ping-pong may hold in memory for one round, in bytes.
+/// Maximum memory of a ping-pong for one round, in bytes.
 pub const MAX_ROUND_BYTES: usize = 16 << 20;
 /// A read or write that makes no progress for this long is a failure.
 pub const STALL: Duration = Duration::from_secs(30);
@@ -12,7 +12,7 @@ pub const STALL: Duration = Duration::from_secs(30);
 pub const CONNECT: Duration = Duration::from_secs(10);
 /// Output kept of a command that the agent ran, in bytes for each stream.
 pub const MAX_OUTPUT_BYTES: usize = 32 << 10;
-/// Time limit of a command that came without one.
+/// Time limit of a command without a limit of its own.
 pub const DEFAULT_COMMAND: Duration = Duration::from_secs(60);
 /// Longest line on the control channel, in bytes.
 pub const MAX_LINE_BYTES: usize = 256 << 10;

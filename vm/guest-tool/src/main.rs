@@ -1,4 +1,4 @@
-//! `/init` of a test guest, and the same traffic as a command on any machine.
+//! `/init` of a test guest; on any other machine, a command that generates the same traffic.
 
 use causeway_guest_tool::transport::Target;
 use causeway_guest_tool::{client, flood, hostile, init, serve};

@@ -1,32 +1,28 @@
-//! A seeded byte pattern, cheap to send and to check byte for byte.
+//! A seeded byte pattern, cheap to generate and to check byte for byte.
 //!
-//! The table repeats with a prime period, so that a lost, doubled or moved
-//! piece of any usual size (a page, a packet, a buffer) shows up as a mismatch.
-//! It is one write longer than its period: every write is one slice of it.
+//! The table repeats with a prime period, so that a lost, duplicated or moved piece of a common
+//! size (a page, a packet, a buffer) is a mismatch. The table is one write longer than its period:
+//! every write is a single slice of it.
 
 use crate::limits::MAX_WRITE_BYTES;
 
-/// Length after which the pattern repeats: a prime just under 1 MiB.
+/// Period of the pattern: a prime just under 1 MiB.
 const PERIOD_BYTES: usize = 1_048_573;
 
-/// The first byte that was not what the pattern says.
+/// The first byte that differs from the pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mismatch {
     /// Offset of the byte in the stream.
     pub offset: u64,
-    /// What should have been there.
+    /// The pattern's byte.
     pub expected: u8,
-    /// What was there.
+    /// The received byte.
     pub found: u8,
 }
 
 impl std::fmt::Display for Mismatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "byte {} is {:#04x} where the pattern says {:#04x}",
-            self.offset, self.found, self.expected
-        )
+        write!(f, "byte {} is {:#04x}, expected {:#04x}", self.offset, self.found, self.expected)
     }
 }
 
@@ -37,7 +33,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern that `seed` stands for.
+    /// Creates the pattern of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -55,13 +51,13 @@ impl Pattern {
         Self { table }
     }
 
-    /// The `len` bytes at `offset` of the stream.
+    /// Returns the `len` bytes at `offset` of the stream.
     ///
     /// # Panics
     /// When `len` is over [`MAX_WRITE_BYTES`].
     #[must_use]
     pub fn at(&self, offset: u64, len: usize) -> &[u8] {
-        assert!(len <= MAX_WRITE_BYTES, "a slice of the pattern is one write at most");
+        assert!(len <= MAX_WRITE_BYTES, "a slice of the pattern is limited to MAX_WRITE_BYTES");
         let start = usize::try_from(offset % PERIOD_BYTES as u64).unwrap_or(0);
         &self.table[start..start + len]
     }
@@ -89,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_slice_checks_against_its_own_offset() {
+    fn pattern_matches_every_slice_at_its_offset() {
         let p = Pattern::new(7);
         for offset in [0, 1, 4096, PERIOD_BYTES as u64 - 1, 5_000_000_000] {
             let bytes = p.at(offset, MAX_WRITE_BYTES).to_vec();
@@ -98,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_lost_anywhere_is_seen() {
+    fn pattern_detects_a_lost_piece() {
         let p = Pattern::new(1);
         for lost in [1, 64, 3732, 4096, 65536, 262_144, 1 << 20] {
             assert!(p.check(0, p.at(lost, 4096)).is_err(), "{lost} bytes lost went unseen");
@@ -106,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_is_named() {
+    fn pattern_reports_a_flipped_bit() {
         let p = Pattern::new(3);
         let mut bytes = p.at(10, 100).to_vec();
         bytes[42] ^= 1;
@@ -115,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_differ() {
+    fn pattern_differs_between_seeds() {
         assert!(Pattern::new(1).check(0, Pattern::new(2).at(0, 64)).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The control channel between host and agent: one JSON object a line.
+//! Control channel between host and agent: a JSON object on each line.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 pub struct Hello {
     /// The guest kernel's release.
     pub kernel: String,
-    /// Modules that were loaded.
+    /// Number of loaded modules.
     pub modules: usize,
-    /// What did not work on the way here, in words; empty when all did.
+    /// Errors during start-up; empty when there were none.
     pub troubles: Vec<String>,
 }
 
-/// What the host asks.
+/// A request of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// Comes back in the reply.
+    /// Number of the request, repeated in the reply.
     pub id: u64,
-    /// What to do.
-    pub ask: Ask,
+    /// The operation.
+    pub ask: Operation,
 }
 
-/// The things the agent can do.
+/// Operations of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ask {
-    /// Run a command, killed after so many milliseconds.
+pub enum Operation {
+    /// Run a command, killed after its time limit.
     Run {
         /// Program and arguments.
         argv: Vec<String>,
@@ -37,16 +37,16 @@ pub enum Ask {
     Reboot,
 }
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ran {
-    /// Exit code; none when a signal ended it or it never started.
+pub struct CommandResult {
+    /// Exit code; `None` when a signal ended the command or it did not start.
     pub code: Option<i32>,
     /// Whether the time limit ended it.
     pub timed_out: bool,
-    /// The end of what it printed.
+    /// The end of its standard output.
     pub stdout: String,
-    /// The end of what it complained of.
+    /// The end of its standard error.
     pub stderr: String,
 }
 
@@ -56,11 +56,11 @@ pub struct Ran {
 pub enum Line {
     /// The guest is up.
     Hello(Hello),
-    /// A command has ended.
+    /// A command has finished.
     Reply {
         /// The request's number.
         id: u64,
-        /// How it ended.
-        ran: Ran,
+        /// The command's result.
+        ran: CommandResult,
     },
 }

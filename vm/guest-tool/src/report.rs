@@ -1,28 +1,28 @@
-//! What a measured exchange reports. All times are nanoseconds.
+//! Results of measured exchanges. All times are nanoseconds.
 
 use serde::{Deserialize, Serialize};
 
-/// Round-trip times of a ping-pong whose every byte came back right.
+/// Round-trip times of a ping-pong with all bytes verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PingPong {
-    /// Bytes sent, and awaited back, in each round.
+    /// Bytes sent, and echoed, in each round.
     pub bytes: usize,
     /// Rounds measured.
     pub rounds: usize,
     /// Fastest round.
     pub min_ns: u64,
-    /// Middle round.
+    /// Median round.
     pub median_ns: u64,
-    /// Average round.
+    /// Mean round.
     pub mean_ns: u64,
-    /// The round that 99 in 100 stay under.
+    /// 99th percentile of the rounds.
     pub p99_ns: u64,
     /// Slowest round.
     pub max_ns: u64,
 }
 
 impl PingPong {
-    /// Summary of the measured rounds; all zero when there were none.
+    /// Summarises the measured rounds; all fields are zero when there were none.
     #[must_use]
     pub fn from_rounds(bytes: usize, mut rounds_ns: Vec<u64>) -> Self {
         rounds_ns.sort_unstable();
@@ -47,12 +47,12 @@ pub struct Stream {
     pub write_bytes: usize,
     /// Bytes sent, received and compared.
     pub total_bytes: u64,
-    /// From the first write until the receiver's word that all arrived.
+    /// From the first write until the receiver confirmed the last byte.
     pub elapsed_ns: u64,
 }
 
 impl Stream {
-    /// Mean rate in bytes a second.
+    /// Returns the mean rate in bytes per second.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn bytes_per_second(&self) -> f64 {
@@ -60,48 +60,48 @@ impl Stream {
     }
 }
 
-/// The receiver's word at the end of a stream.
+/// The receiver's report at the end of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Received {
+pub struct StreamReport {
     /// Bytes that arrived before the end of the stream.
     pub bytes: u64,
-    /// The first mismatch, in words; none when all bytes were right.
+    /// The first mismatch as text; `None` when all bytes matched.
     pub wrong: Option<String>,
 }
 
 /// Messages that came back with their boundaries and content intact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Messages {
-    /// How many were exchanged.
+    /// Number of exchanged messages.
     pub count: usize,
-    /// Size of the largest, in bytes.
+    /// Size of the largest message, in bytes.
     pub largest_bytes: usize,
 }
 
-/// A reply that arrived whole after the asking side had closed its sending half.
+/// A complete reply received after the client shut down its sending direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HalfClose {
     /// Bytes that arrived after the half-close.
     pub bytes: u64,
 }
 
-/// Writes or messages that were sent one way and read to their end.
+/// Writes or messages that were sent in one direction and read to the end of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flooded {
-    /// How many were sent.
+pub struct FloodReport {
+    /// Number of writes or messages.
     pub writes: u64,
-    /// Their bytes.
+    /// Total bytes.
     pub bytes: u64,
-    /// Until the receiver's end, in milliseconds.
+    /// Time until the receiver's end of stream, in milliseconds.
     pub elapsed_ms: u64,
 }
 
-/// What a receiver read, every byte as it was sent.
+/// Result of a receiver that verified every byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sunk {
-    /// How many reads gave something: messages, where the socket keeps them apart.
+pub struct SinkReport {
+    /// Number of non-empty reads; messages on a message socket.
     pub reads: u64,
-    /// Their bytes.
+    /// Total bytes.
     pub bytes: u64,
 }
 
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn summary_orders_the_rounds() {
+    fn report_orders_the_rounds() {
         let s = PingPong::from_rounds(64, vec![30, 10, 20, 1000]);
         assert_eq!((s.min_ns, s.median_ns, s.mean_ns, s.max_ns, s.rounds), (10, 30, 265, 1000, 4));
         assert_eq!(PingPong::from_rounds(64, vec![]).max_ns, 0);

@@ -1,12 +1,11 @@
-//! The service that answers a client, one thread for each connection.
+//! The service for clients, with a thread for each connection.
 //!
-//! A stream connection opens with one fixed-size header that says what the
-//! client is about to do. A SEQPACKET connection needs none: every message is
-//! sent back as it came.
+//! A stream connection opens with a header of fixed size that names the client's exchange. A
+//! SEQPACKET connection has no header: every message is echoed.
 
 use crate::limits::{MAX_ROUND_BYTES, MAX_WRITE_BYTES};
 use crate::pattern::Pattern;
-use crate::report::Received;
+use crate::report::StreamReport;
 use crate::transport::{Target, prepare};
 use socket2::Socket;
 use std::io::{self, Read, Write};
@@ -16,19 +15,19 @@ use std::thread;
 /// Size of the header that opens a stream connection, in bytes.
 pub const HEADER_BYTES: usize = 48;
 
-/// What the client of a stream connection is about to do.
+/// Exchange of a stream connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Job {
-    /// Rounds of this many bytes, each sent back whole, until the client closes.
+pub enum Exchange {
+    /// Rounds of this many bytes, each echoed as a whole, until the client closes.
     PingPong(usize),
-    /// A one-way stream of the pattern with this seed; one line answers its end.
+    /// A one-way stream of the pattern with this seed; a line answers its end.
     Stream(u64),
-    /// After the client's half-close, send so many bytes of the pattern: seed, bytes.
+    /// After the client's half-close, the service sends the pattern: seed, bytes.
     Reply(u64, u64),
 }
 
-impl Job {
-    /// The header's bytes: words, padded with blanks.
+impl Exchange {
+    /// Encodes the header: words, padded with blanks.
     #[must_use]
     pub fn header(self) -> [u8; HEADER_BYTES] {
         let words = match self {
@@ -43,7 +42,7 @@ impl Job {
         header
     }
 
-    /// Reads a header; none when it is not one.
+    /// Parses a header; `None` when it is malformed.
     #[must_use]
     pub fn parse(header: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(header).ok()?.split_whitespace();
@@ -61,10 +60,10 @@ impl Job {
     }
 }
 
-/// Serves connections on `target` for as long as this process lives.
+/// Serves connections on `target` for the lifetime of this process.
 ///
 /// # Errors
-/// Where listening itself failed; a failing connection is only logged.
+/// When listening fails; an error of a connection is only logged.
 pub fn spawn(target: Target) -> io::Result<()> {
     let listener = target.listen()?;
     thread::Builder::new().name(format!("serve {target}")).spawn(move || {
@@ -92,40 +91,43 @@ fn answer(target: Target, socket: Socket) {
         }
     };
     if let Err(e) = thread::Builder::new().spawn(work) {
-        eprintln!("causeway-guest: no thread for a connection: {e}");
+        eprintln!("causeway-guest: cannot start a thread for a connection: {e}");
     }
 }
 
-/// Serves one stream connection to its end.
+/// Serves a stream connection to its end.
 ///
 /// # Errors
-/// What the socket reported, or a header that is not one.
+/// The socket's error, or a malformed header.
 pub fn serve_stream(mut socket: &Socket) -> io::Result<()> {
     let mut header = [0; HEADER_BYTES];
     socket.read_exact(&mut header)?;
-    match Job::parse(&header) {
-        Some(Job::PingPong(bytes)) => echo_rounds(socket, bytes),
-        Some(Job::Stream(seed)) => {
+    match Exchange::parse(&header) {
+        Some(Exchange::PingPong(bytes)) => echo_rounds(socket, bytes),
+        Some(Exchange::Stream(seed)) => {
             let received = receive(socket, &Pattern::new(seed))?;
             let mut line = serde_json::to_vec(&received)?;
             line.push(b'\n');
             socket.write_all(&line)?;
             socket.shutdown(Shutdown::Write)
         }
-        Some(Job::Reply(seed, bytes)) => {
+        Some(Exchange::Reply(seed, bytes)) => {
             io::copy(&mut socket, &mut io::sink())?;
             send_pattern(socket, &Pattern::new(seed), bytes)?;
             socket.shutdown(Shutdown::Write)
         }
-        None => Err(io::Error::new(io::ErrorKind::InvalidData, "not a header of this tool")),
+        None => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "malformed header of a stream connection",
+        )),
     }
 }
 
 fn echo_rounds(mut socket: &Socket, bytes: usize) -> io::Result<()> {
     let mut round = vec![0; bytes];
     loop {
-        // The whole round comes in before any of it goes back: two sides that
-        // both write more than the buffers hold would wait for each other.
+        // The whole round is received before its echo is sent: two sides that both write more than
+        // the buffers hold would deadlock.
         match socket.read(&mut round)? {
             0 => return Ok(()),
             n => socket.read_exact(&mut round[n..])?,
@@ -134,13 +136,13 @@ fn echo_rounds(mut socket: &Socket, bytes: usize) -> io::Result<()> {
     }
 }
 
-fn receive(mut socket: &Socket, pattern: &Pattern) -> io::Result<Received> {
+fn receive(mut socket: &Socket, pattern: &Pattern) -> io::Result<StreamReport> {
     let mut buffer = vec![0; 256 << 10];
     let mut bytes = 0u64;
     let mut wrong = None;
     loop {
         let n = match socket.read(&mut buffer) {
-            Ok(0) => return Ok(Received { bytes, wrong }),
+            Ok(0) => return Ok(StreamReport { bytes, wrong }),
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(e),
@@ -174,7 +176,7 @@ fn echo_messages(socket: &Socket) -> io::Result<()> {
         if sent != n {
             return Err(io::Error::new(
                 io::ErrorKind::WriteZero,
-                format!("a message of {n} bytes went out as {sent}"),
+                format!("a message of {n} bytes was sent as {sent}"),
             ));
         }
     }
@@ -185,13 +187,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_survive_the_round_trip() {
-        for job in [Job::PingPong(64), Job::Stream(u64::MAX), Job::Reply(u64::MAX, u64::MAX)] {
-            assert_eq!(Job::parse(&job.header()), Some(job));
+    fn header_parses_its_own_encoding() {
+        for exchange in [
+            Exchange::PingPong(64),
+            Exchange::Stream(u64::MAX),
+            Exchange::Reply(u64::MAX, u64::MAX),
+        ] {
+            assert_eq!(Exchange::parse(&exchange.header()), Some(exchange));
         }
-        assert_eq!(Job::parse(b"pingpong 0"), None);
-        assert_eq!(Job::parse(b"pingpong 99999999999"), None);
-        assert_eq!(Job::parse(b"CONNECT 7001"), None);
-        assert_eq!(Job::parse(b""), None);
+        assert_eq!(Exchange::parse(b"pingpong 0"), None);
+        assert_eq!(Exchange::parse(b"pingpong 99999999999"), None);
+        assert_eq!(Exchange::parse(b"CONNECT 7001"), None);
+        assert_eq!(Exchange::parse(b""), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Where traffic goes: TCP, AF_VSOCK, Unix sockets, and AF_VSOCK reached from
-//! the host by the Unix-socket convention (`CONNECT <port>`, `OK <n>`).
+//! Transports of the traffic: TCP, AF_VSOCK, Unix sockets, and AF_VSOCK reached from the host by
+//! the Unix-socket convention (`CONNECT <port>`, `OK <n>`).
 
 use crate::limits::{CONNECT, STALL};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -12,9 +12,8 @@ use std::str::FromStr;
 /// The wildcard CID of a listener.
 pub const CID_ANY: u32 = u32::MAX;
 
-/// An address to connect to or to listen on. Written as
-/// `tcp:10.0.0.1:7001`, `vsock:4:7001`, `seqpacket:4:7002`, `unix:/path` or
-/// `hybrid:/path:7001` (connect only).
+/// An address to connect to or to listen on, written as `tcp:10.0.0.1:7001`, `vsock:4:7001`,
+/// `seqpacket:4:7002`, `unix:/path` or `hybrid:/path:7001` (connect only).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// TCP over IPv4 or IPv6.
@@ -91,8 +90,7 @@ impl Target {
     /// Connects, with [`STALL`] as the limit of every later read and write.
     ///
     /// # Errors
-    /// The operating system's reason, or what the host's socket answered
-    /// instead of `OK`.
+    /// The operating system's error, or the host socket's answer if it is not `OK`.
     pub fn connect(&self) -> io::Result<Socket> {
         let (socket, address) = self.socket()?;
         prepare(self, &socket)?;
@@ -109,13 +107,13 @@ impl Target {
     /// Listens; a stale Unix socket of the same path is replaced.
     ///
     /// # Errors
-    /// The operating system's reason; `InvalidInput` for `hybrid`, which names
-    /// the daemon's own socket.
+    /// The operating system's error; `InvalidInput` for `hybrid`, whose path is the daemon's
+    /// socket.
     pub fn listen(&self) -> io::Result<Socket> {
         if let Self::Hybrid(..) = self {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "hybrid is for connecting; listen on unix:PATH_PORT instead",
+                "hybrid targets only connect; listen on unix:PATH_PORT instead",
             ));
         }
         if let Self::Unix(path) = self {
@@ -134,10 +132,10 @@ impl Target {
     }
 }
 
-/// Limits for a connected socket, and no delay where TCP would add one.
+/// Sets the time limits of a connected socket, and disables Nagle's algorithm on TCP.
 ///
 /// # Errors
-/// The operating system's reason.
+/// The operating system's error.
 pub fn prepare(target: &Target, socket: &Socket) -> io::Result<()> {
     socket.set_read_timeout(Some(STALL))?;
     socket.set_write_timeout(Some(STALL))?;
@@ -149,7 +147,7 @@ pub fn prepare(target: &Target, socket: &Socket) -> io::Result<()> {
 
 fn handshake(mut socket: &Socket, port: u32) -> io::Result<()> {
     socket.write_all(format!("CONNECT {port}\n").as_bytes())?;
-    // Byte by byte: what follows the line belongs to the connection.
+    // Reads byte by byte: the bytes after the line belong to the connection.
     let mut line = Vec::new();
     let mut byte = [0];
     while line.last() != Some(&b'\n') && line.len() < 64 {
@@ -173,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_survive_the_round_trip_through_text() {
+    fn target_parses_its_own_text() {
         for text in [
             "tcp:10.1.2.3:7001",
             "tcp:[fe80::1]:80",

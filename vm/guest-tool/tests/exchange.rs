@@ -1,4 +1,4 @@
-//! Every exchange against the service, over sockets of this machine.
+//! Every exchange with the service, over sockets of this machine.
 
 use causeway_guest_tool::transport::Target;
 use causeway_guest_tool::{client, serve};
@@ -13,7 +13,7 @@ fn path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("causeway-exchange-{}-{name}", std::process::id()))
 }
 
-/// A service on a fresh Unix socket; the path goes when the test ends.
+/// A service on a fresh Unix socket; the socket file is removed when the test ends.
 struct Service(PathBuf);
 
 impl Service {
@@ -35,7 +35,7 @@ impl Drop for Service {
 }
 
 #[test]
-fn ping_pong_of_every_size() {
+fn exchange_ping_pong_of_every_size() {
     let service = Service::new("ping-pong");
     for bytes in [1, 64, 4096, 65536, 1 << 20] {
         let report = client::ping_pong(&service.target(), bytes, 20, LIMIT).unwrap();
@@ -45,7 +45,7 @@ fn ping_pong_of_every_size() {
 }
 
 #[test]
-fn streams_of_every_size() {
+fn exchange_streams_of_every_size() {
     let service = Service::new("stream");
     for bytes in [64, 4096, 65536, 1 << 20] {
         let report = client::stream(&service.target(), bytes, 4 << 20, LIMIT).unwrap();
@@ -55,14 +55,14 @@ fn streams_of_every_size() {
 }
 
 #[test]
-fn half_close_still_receives() {
+fn exchange_half_close_keeps_receiving() {
     let service = Service::new("half-close");
     assert_eq!(client::half_close(&service.target(), 3_000_000).unwrap().bytes, 3_000_000);
 }
 
 #[test]
-fn tcp_works_too() {
-    // A port that was free a moment ago.
+fn exchange_works_over_tcp() {
+    // A port that was free at the time of the call.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let target = Target::Tcp(free);
     serve::spawn(target.clone()).unwrap();
@@ -87,19 +87,19 @@ fn gateway(name: &str, answer: &'static str) -> Target {
 }
 
 #[test]
-fn hybrid_connects_and_carries() {
+fn exchange_works_over_a_hybrid_target() {
     let target = gateway("hybrid", "OK 1025\n");
     assert_eq!(client::stream(&target, 4096, 1 << 20, LIMIT).unwrap().total_bytes, 1 << 20);
 }
 
 #[test]
-fn hybrid_refused_says_what_came() {
+fn exchange_reports_the_answer_of_a_refusing_hybrid_target() {
     let why = client::half_close(&gateway("refused", "NO such port\n"), 1).unwrap_err().to_string();
     assert!(why.contains("CONNECT 7001 was answered with 'NO such port'"), "{why}");
 }
 
 #[test]
-fn a_changed_byte_fails_the_ping_pong() {
+fn exchange_ping_pong_fails_on_a_changed_byte() {
     let path = path("liar");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     std::thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! `make demo`: two real guests and every kind of traffic, messages of processes; two tables.
+//! `make demo`: two guests with every kind of traffic, and messages between processes; prints two
+//! tables.
 
 mod measure;
 mod messages;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs it all; whether every row worked.
+/// Runs the demo. Returns whether every row passed.
 fn run(options: &Options) -> causeway_vm::Result<bool> {
     causeway_vm::rundir::clean_on_signals()?;
     let (mut report, shut) = match options.guests {
@@ -46,14 +47,14 @@ fn run(options: &Options) -> causeway_vm::Result<bool> {
     report.add_messages(messages);
     print!("\n{}", report.text());
     report.write_json(&options.json)?;
-    println!("\nThe same as JSON: {}", options.json.display());
+    println!("\nThe tables as JSON: {}", options.json.display());
     if let Err(why) = &shut {
         eprintln!("causeway-demo: {why}");
     }
     Ok(report.ok && shut.is_ok())
 }
 
-/// What two guests came to, and whether all ended well.
+/// Runs the guests' rows. Returns their report, and whether all programs exited cleanly.
 fn guests(options: &Options) -> causeway_vm::Result<(Report, causeway_vm::Result<()>)> {
     let mut scene = Scene::set_up(options)?;
     let rows = measure::all(&mut scene, options.limit);
@@ -61,7 +62,7 @@ fn guests(options: &Options) -> causeway_vm::Result<(Report, causeway_vm::Result
     Ok((report, scene.tear_down()))
 }
 
-/// A line of progress.
+/// Prints a line of progress.
 fn step(text: &str) {
     eprintln!("- {text}");
 }

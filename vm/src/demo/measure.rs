@@ -1,5 +1,5 @@
-//! The rows of the table: each exchange over Causeway, and beside it over the
-//! bridge. A row that fails says why, and the others go on.
+//! Rows of the guests' table: each exchange over Causeway and over the bridge. An error of a row is
+//! reported; the other rows continue.
 
 use crate::scene::{Scene, bridge_ip};
 use crate::step;
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 /// Write sizes of the AF_VSOCK rows, in bytes.
 const SIZES: [usize; 4] = [64, 4 << 10, 64 << 10, 1 << 20];
-/// Most rounds of one ping-pong.
+/// Maximum rounds of a ping-pong.
 const ROUNDS: usize = 2000;
-/// Most bytes of one stream: time ends it before, but for the fastest hosts.
+/// Maximum bytes of a stream: only the fastest hosts reach it before the time limit.
 const STREAM_BYTES: u64 = 16 << 30;
 /// Pings of the Ethernet row.
 const PINGS: u32 = 200;
@@ -52,7 +52,7 @@ fn row(
     row
 }
 
-/// A row that no bridge can have beside it.
+/// Returns a row without a bridge column.
 fn alone(name: &str, unit: Unit, causeway: impl FnOnce() -> Result<f64>) -> Row {
     row(name, unit, causeway, None::<fn() -> Result<f64>>)
 }

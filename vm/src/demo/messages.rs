@@ -1,10 +1,10 @@
-//! The second table: MX messages between two processes, of one host and of two, and beside them
-//! the same through sockets. Hosts are network namespaces with a cable between them.
+//! The second table: MX messages between two processes, on one host and on two hosts, compared with
+//! sockets. Hosts are network namespaces connected by a veth pair.
 
 use crate::step;
 use crate::table::{Row, Unit};
 use causeway_guest_tool::report::{PingPong, Stream};
-use causeway_vm::daemon::{Board, Daemon, Setup};
+use causeway_vm::daemon::{Daemon, MxNic, Setup};
 use causeway_vm::process::{self, Process};
 use causeway_vm::{Error, Namespace, Result, RunDir, build};
 use serde::de::DeserializeOwned;
@@ -12,36 +12,37 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Messages of each length that are looked at byte by byte, before time is taken.
+/// Messages of each length that are verified before the measurement.
 const VERIFIED: &str = "100";
-/// Most time for each figure of sockets; the messages' own take about a second.
+/// Time limit of each socket figure; a message figure takes about a second.
 const LIMIT: Duration = Duration::from_millis(500);
-/// Most rounds of a ping-pong through sockets, and bytes of a stream.
+/// Maximum rounds of a ping-pong through sockets.
 const ROUNDS: &str = "20000";
 const STREAM_BYTES: &str = "17179869184";
-/// Seconds after which a silent peer is given up.
+/// Seconds before an unresponsive peer is given up.
 const PATIENCE: &str = "20";
-/// MTU of the cable: frames of MXoE are longer than Ethernet's usual ones.
+/// MTU of the veth pair: MXoE frames exceed the standard Ethernet MTU.
 const MTU: u16 = 9000;
 
-/// The programs that talk.
+/// Programs of both ends.
 struct Programs {
     messages: PathBuf,
     sockets: PathBuf,
 }
 
-/// Where two processes talk: the first asks, the second answers. Fields drop in this order.
+/// Environment of two processes: the first is the client, the second the server. Fields drop in
+/// this order.
 struct Place {
     name: &'static str,
-    /// The second process, of messages and of sockets.
+    /// The server processes of messages and of sockets.
     _serving: Vec<Process>,
     asks: Daemon,
     _answers: Option<Daemon>,
-    /// The hosts; none: both are here.
+    /// The hosts' namespaces; empty: both processes run on this host.
     spaces: Vec<Namespace>,
-    /// What the boards' MACs end with.
+    /// Last byte of the server NIC's MAC.
     peer: u8,
-    /// Where the second process answers, for sockets.
+    /// Socket address of the server.
     target: String,
     also: &'static [&'static str],
     _dir: RunDir,
@@ -60,9 +61,9 @@ pub fn all(limit: Duration) -> Vec<Row> {
         };
         match place {
             Ok((programs, place)) => rows.extend(measured(programs, &place, limit)),
-            // As with the bridge: what this machine does not allow is not ours to fail.
+            // As for the bridge: a missing privilege of this machine is not a failure.
             Err(why @ Error::Missing { .. }) if name == "two hosts" => {
-                step(&format!("no messages between hosts: {why}"));
+                step(&format!("messages between hosts are not measured: {why}"));
             }
             Err(why) => {
                 step(&format!("  FAILED: {why}"));
@@ -77,20 +78,20 @@ fn programs() -> Result<Programs> {
     Ok(Programs { messages: build::message_tool()?, sockets: build::guest_tool()? })
 }
 
-fn board(number: u8, interface: Option<&str>) -> Setup {
+fn nic(number: u8, interface: Option<&str>) -> Setup {
     let (name, group) = (format!("mx{number}"), "blue".into());
     let interface = interface.map(str::to_owned);
-    Setup { boards: vec![Board { name, group, number, interface }], ..Setup::default() }
+    Setup { nics: vec![MxNic { name, group, number, interface }], ..Setup::default() }
 }
 
 fn one_host(programs: &Programs) -> Result<Place> {
     step("messages between two processes of this host");
-    let (daemon, dir) = (Daemon::with(board(1, None))?, RunDir::new()?);
+    let (daemon, dir) = (Daemon::with(nic(1, None))?, RunDir::new()?);
     let target = format!("unix:{}", dir.join("sockets").display());
     let serving = serve(
         programs,
         |program: &Path| process::tied(program),
-        &daemon.board_socket("mx1"),
+        &daemon.nic_socket("mx1"),
         &target,
         &[],
     )?;
@@ -108,7 +109,7 @@ fn one_host(programs: &Programs) -> Result<Place> {
 }
 
 fn two_hosts(programs: &Programs) -> Result<Place> {
-    step("messages between two hosts: network namespaces, with a cable between them");
+    step("messages between two hosts: network namespaces, connected by a veth pair");
     let one = Namespace::new()?;
     let two = one.beside()?;
     one.cable(&two, "eth0", MTU)?;
@@ -116,12 +117,12 @@ fn two_hosts(programs: &Programs) -> Result<Place> {
         space.ip(&format!("addr add {address} dev eth0"))?;
     }
     let daemon = |number: u8, space: &Namespace| {
-        Daemon::with(Setup { namespace_of: Some(space.holder()), ..board(number, Some("eth0")) })
+        Daemon::with(Setup { namespace_of: Some(space.holder()), ..nic(number, Some("eth0")) })
     };
     let (asks, answers) = (daemon(1, &one)?, daemon(2, &two)?);
-    // Whoever looks again and again would keep its daemon from a processor.
+    // A client that polls would keep its daemon from the shared processor.
     let (target, also) = ("tcp:10.79.0.2:7001".to_owned(), &["--blocking"][..]);
-    let socket = answers.board_socket("mx2");
+    let socket = answers.nic_socket("mx2");
     let serving = serve(programs, |program: &Path| two.command(program), &socket, &target, also)?;
     let (dir, spaces) = (RunDir::new()?, vec![one, two]);
     Ok(Place {
@@ -137,16 +138,16 @@ fn two_hosts(programs: &Programs) -> Result<Place> {
     })
 }
 
-/// Starts those who answer.
+/// Starts the servers.
 fn serve(
     programs: &Programs,
     command: impl Fn(&Path) -> Command,
-    board: &Path,
+    nic: &Path,
     target: &str,
     also: &[&str],
 ) -> Result<Vec<Process>> {
     let mut messages = command(&programs.messages);
-    messages.env("CAUSEWAY_MX", board).arg("serve").args(also);
+    messages.env("CAUSEWAY_MX", nic).arg("serve").args(also);
     messages.stderr(std::process::Stdio::null());
     let mut sockets = command(&programs.sockets);
     sockets.args(["serve", target]);
@@ -161,12 +162,12 @@ impl Place {
         }
     }
 
-    /// One figure of `causeway-mx`, after messages of that length were looked at.
+    /// Returns a figure of `causeway-mx`, after messages of that length were verified.
     fn messages(&self, programs: &Programs, play: &str, len: &str, of: &[&str]) -> Result<f64> {
         let said = |more: &[&str]| {
             let mut command = self.command(&programs.messages);
             let peer = format!("52:54:00:79:00:{:02x}", self.peer);
-            command.env("CAUSEWAY_MX", self.asks.board_socket("mx1")).args([play, &peer, "--json"]);
+            command.env("CAUSEWAY_MX", self.asks.nic_socket("mx1")).args([play, &peer, "--json"]);
             command.args(["--sizes", len, "--patience", PATIENCE]).args(self.also);
             process::output(command.args(more))
         };
@@ -178,7 +179,7 @@ impl Place {
         found.and_then(serde_json::Value::as_f64).ok_or_else(|| unreadable(&text))
     }
 
-    /// What the tool for sockets reports.
+    /// Returns the report of the socket benchmark.
     fn sockets<T: DeserializeOwned>(&self, programs: &Programs, words: [&str; 4]) -> Result<T> {
         let [play, len, most, limit] = words;
         let mut command = self.command(&programs.sockets);
@@ -191,7 +192,7 @@ fn parsed<T: DeserializeOwned>(text: &str) -> Result<T> {
 }
 
 fn unreadable(text: &str) -> Error {
-    Error::Traffic { what: format!("nobody can read '{text}'") }
+    Error::Traffic { what: format!("cannot parse the output '{text}'") }
 }
 
 fn measured(programs: &Programs, place: &Place, limit: Duration) -> Vec<Row> {

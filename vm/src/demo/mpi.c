@@ -1,5 +1,5 @@
-/* Two ranks: messages back and forth, of 8 bytes and of 1 MiB, and one after the other; every byte
- * is looked at first. Prints half round trips in us and MB/s. */
+/* Two ranks: ping-pong with messages of 8 bytes and of 1 MiB, and a one-way stream, after every byte
+ * was verified. Prints half round trips in us, and MB/s. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,28 +1,28 @@
-//! The rest of the second table: a program that knows nothing of Causeway, started by Open MPI's
-//! `mpirun` over libfabric's provider, and beside it the same through sockets.
+//! MPI rows of the second table: a program without any knowledge of Causeway, started by Open MPI's
+//! `mpirun` over the libfabric provider, compared with sockets.
 
 use crate::step;
 use crate::table::{Row, Unit};
-use causeway_vm::daemon::{Board, Daemon, Setup};
+use causeway_vm::daemon::{Daemon, MxNic, Setup};
 use causeway_vm::{Error, Result, RunDir, build, process};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SOURCE: &str = include_str!("mpi.c");
-/// Seconds after which `mpirun` gives up.
+/// Time limit of `mpirun`, in seconds.
 const PATIENCE: &str = "60";
 
-/// What the program prints.
+/// Output of the program.
 struct Figures {
     small_us: f64,
     large_us: f64,
     mb_per_s: f64,
 }
 
-/// A row: its name, its unit, and what of the figures it shows.
-type Shown = (&'static str, Unit, fn(&Figures) -> f64);
+/// A row: name, unit, and the figure it shows.
+type FigureRow = (&'static str, Unit, fn(&Figures) -> f64);
 
-/// Measures every row; none if this machine has no Open MPI.
+/// Measures every row; empty if this machine has no Open MPI.
 pub fn all() -> Vec<Row> {
     step("MPI between two processes of this host");
     let dir = match RunDir::new() {
@@ -30,7 +30,7 @@ pub fn all() -> Vec<Row> {
         Err(why) => return vec![row("MPI", Unit::Count, Err(why), None)],
     };
     let Some(program) = compiled(&dir) else {
-        step("no MPI: install openmpi-bin and libopenmpi-dev");
+        step("MPI is not measured: install openmpi-bin and libopenmpi-dev");
         return Vec::new();
     };
     let ours = ours(&program);
@@ -38,7 +38,7 @@ pub fn all() -> Vec<Row> {
     for error in [&ours, &sockets].into_iter().filter_map(|done| done.as_ref().err()) {
         step(&format!("  FAILED: {error}"));
     }
-    let figures: [Shown; 3] = [
+    let figures: [FigureRow; 3] = [
         ("MPI ping-pong, one host, 8 B", Unit::Micros, |figures| 2.0 * figures.small_us),
         ("MPI ping-pong, one host, 1 MiB", Unit::Micros, |figures| 2.0 * figures.large_us),
         ("MPI stream, one host, 1 MiB", Unit::MegabytesPerSecond, |figures| figures.mb_per_s),
@@ -55,7 +55,7 @@ fn row(name: &str, unit: Unit, ours: Result<f64>, sockets: Option<Result<f64>>) 
     Row::beside_sockets(name, unit, ours, sockets)
 }
 
-/// The program, if there is what compiles it.
+/// Compiles the program, if a compiler is installed.
 fn compiled(dir: &RunDir) -> Option<PathBuf> {
     let (source, program) = (dir.join("mpi.c"), dir.join("mpi"));
     std::fs::write(&source, SOURCE).ok()?;
@@ -65,19 +65,19 @@ fn compiled(dir: &RunDir) -> Option<PathBuf> {
 }
 
 fn ours(program: &Path) -> Result<Figures> {
-    let board = Board { name: "mx1".into(), group: "blue".into(), number: 1, interface: None };
-    let daemon = Daemon::with(Setup { boards: vec![board], ..Setup::default() })?;
+    let nic = MxNic { name: "mx1".into(), group: "blue".into(), number: 1, interface: None };
+    let daemon = Daemon::with(Setup { nics: vec![nic], ..Setup::default() })?;
     let provider = build::provider()?;
     let also = ["cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "causeway"];
     let mut command = mpirun(program, &also);
     command.env("FI_PROVIDER_PATH", provider.parent().unwrap_or(&provider));
-    run(command.env("CAUSEWAY_MX", daemon.board_socket("mx1")))
+    run(command.env("CAUSEWAY_MX", daemon.nic_socket("mx1")))
 }
 
-/// Two ranks of a program, over what `also` says.
+/// Returns a command for two ranks of a program, with additional options `also`.
 fn mpirun(program: &Path, also: &[&str]) -> Command {
     let mut command = process::tied("mpirun");
-    // On two processors and as root, which Open MPI wants to hear twice.
+    // Root needs two confirmations from Open MPI.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.args(["--oversubscribe", "--timeout", PATIENCE, "-n", "2", "--mca", "pml"]);
     command.args(also).arg(program);
@@ -89,6 +89,6 @@ fn run(command: &mut Command) -> Result<Figures> {
     let numbers: Vec<f64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match *numbers {
         [small_us, large_us, mb_per_s] => Ok(Figures { small_us, large_us, mb_per_s }),
-        _ => Err(Error::Traffic { what: format!("nobody can read '{said}'") }),
+        _ => Err(Error::Traffic { what: format!("cannot parse the output '{said}'") }),
     }
 }

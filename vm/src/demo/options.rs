@@ -4,27 +4,27 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub const USAGE: &str = "usage: causeway-demo [--json FILE] [--seconds N] [--no-bridge] [--messages]
-  --json FILE   where the table goes as JSON (default: demo.json in the target directory)
-  --seconds N   time for each measurement (default: 2)
-  --no-bridge   leave out the comparison with a Linux bridge and taps
-  --messages    only the messages between processes, without guests
+  --json FILE   path of the table as JSON (default: demo.json in the target directory)
+  --seconds N   time limit of each measurement (default: 2)
+  --no-bridge   omits the comparison with a Linux bridge and taps
+  --messages    measures only messages between processes, without guests
 Environment: CAUSEWAY_QEMU (program), CAUSEWAY_ACCEL (kvm or tcg), CAUSEWAY_BIN_DIR (causewayd's folder)";
 
-/// What was asked for.
+/// Parsed options.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where the JSON goes.
+    /// Path of the JSON output.
     pub json: PathBuf,
-    /// Time for each measurement.
+    /// Time limit of each measurement.
     pub limit: Duration,
-    /// Whether to compare with a bridge and taps where that is possible.
+    /// Whether to compare with a bridge and taps where possible.
     pub bridge: bool,
-    /// Whether there are guests at all, or messages alone.
+    /// Whether to boot guests, or to measure messages only.
     pub guests: bool,
 }
 
 impl Options {
-    /// Reads the arguments; none when help was asked for.
+    /// Parses the arguments; `None` when help was requested.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut options = Self {
             json: causeway_vm::place::target().join("demo.json"),
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_read() {
+    fn options_parse_the_arguments() {
         let options = parse("--json /tmp/x --seconds 0.5 --no-bridge --messages").unwrap().unwrap();
         let want = Options {
             json: "/tmp/x".into(),

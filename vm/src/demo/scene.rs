@@ -1,4 +1,4 @@
-//! What the demo plays on: causewayd, two guests, and a bridge beside them.
+//! Test environment of the demo: causewayd, two guests, and a bridge.
 
 use crate::options::Options;
 use crate::step;
@@ -10,22 +10,22 @@ use causeway_vm::{Bridge, Daemon, Error, Guest, GuestSpec, Machine, Nic, NicBack
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// Everything that runs during the demo. Fields drop in this order.
+/// Processes of the demo. Fields drop in this order.
 pub struct Scene {
-    /// The two guests: the first one asks, the second one answers.
+    /// The two guests: the first is the client, the second the server.
     pub guests: Vec<Guest>,
     /// The guests' ports.
     pub members: Vec<Member>,
     /// The daemon between them.
     pub daemon: Daemon,
-    /// The path to compare with; or why there is none.
+    /// The reference path; or the reason for its absence.
     pub bridge: std::result::Result<Bridge, String>,
-    /// What the guests run on.
+    /// Engine and image of the guests.
     pub machine: Machine,
 }
 
 impl Scene {
-    /// Builds and starts it all.
+    /// Builds and starts all parts.
     pub fn set_up(options: &Options) -> Result<Self> {
         step("guest kernel and initramfs (the first run downloads a Debian kernel package)");
         let machine = Machine::qemu()?;
@@ -36,62 +36,62 @@ impl Scene {
         let bridge = if options.bridge {
             Bridge::new(2, 1500).map_err(|e| e.to_string())
         } else {
-            Err("left out".into())
+            Err("omitted by --no-bridge".into())
         };
         match &bridge {
-            Ok(_) => step("a Linux bridge with two taps, in a network namespace of its own"),
-            Err(why) => step(&format!("no bridge to compare with: {why}")),
+            Ok(_) => step("a Linux bridge with two taps, in a separate network namespace"),
+            Err(why) => step(&format!("there is no comparison with a bridge: {why}")),
         }
         step("boot two guests");
         let start = Instant::now();
         let holder = bridge.as_ref().ok().map(Bridge::holder);
         let specs = members.iter().enumerate().map(|(i, m)| spec(&daemon, m, i, holder)).collect();
         let guests = Guest::boot_all(&machine, specs)?;
-        step(&format!("both are up after {:.1} s", start.elapsed().as_secs_f64()));
+        step(&format!("both guests are up after {:.1} s", start.elapsed().as_secs_f64()));
         answer_for_host(&daemon, &members[0])?;
         Ok(Self { guests, members, daemon, bridge, machine })
     }
 
-    /// The second guest's service over Causeway's Ethernet.
+    /// Returns the second guest's service over Causeway's Ethernet.
     pub fn tcp(&self) -> Target {
         address(&self.members[1].ip())
     }
 
-    /// The second guest's service over the bridge.
+    /// Returns the second guest's service over the bridge.
     pub fn bridge_tcp(&self) -> Option<Target> {
         self.bridge.as_ref().ok().map(|_| address(&bridge_ip(1)))
     }
 
-    /// The second guest's service over AF_VSOCK.
+    /// Returns the second guest's service over AF_VSOCK.
     pub fn vsock(&self) -> Target {
         Target::Vsock(self.members[1].cid, STREAM_PORT)
     }
 
-    /// The first guest's service, from the host.
+    /// Returns the first guest's service, from the host.
     pub fn host_to_guest(&self) -> Target {
         Target::Hybrid(self.daemon.host_socket(&self.members[0]), STREAM_PORT)
     }
 
-    /// The host's service, from the first guest.
+    /// Returns the host's service, from the first guest.
     pub fn guest_to_host() -> Target {
         Target::Vsock(HOST_CID, STREAM_PORT)
     }
 
-    /// Ends guests and daemon; the daemon must end well when asked.
+    /// Stops guests and daemon; the daemon must exit cleanly.
     pub fn tear_down(mut self) -> Result<()> {
         self.guests.clear();
         self.daemon.check()?;
         match self.daemon.stop() {
             Some(status) if status.success() => Ok(()),
             status => Err(Error::Daemon {
-                what: format!("did not end well when asked to: {status:?}"),
+                what: format!("did not exit cleanly after SIGTERM: {status:?}"),
                 log: self.daemon.log(),
             }),
         }
     }
 }
 
-/// The second guest's address on the bridge, or the first one's.
+/// Returns the bridge address of guest `index`.
 pub fn bridge_ip(index: usize) -> String {
     format!("10.78.0.{}", index + 1)
 }
@@ -115,7 +115,7 @@ fn spec(daemon: &Daemon, member: &Member, index: usize, holder: Option<u32>) -> 
     spec
 }
 
-/// Serves the calls that a guest makes to the host.
+/// Serves a guest's connections to the host.
 fn answer_for_host(daemon: &Daemon, member: &Member) -> Result<()> {
     let path = daemon.host_listener(member, STREAM_PORT);
     let what = format!("listen on {}", path.display());

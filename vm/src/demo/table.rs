@@ -1,4 +1,4 @@
-//! The table, for people and as JSON.
+//! The tables, as text and as JSON.
 
 use crate::scene::Scene;
 use causeway_vm::machine::Engine;
@@ -7,54 +7,55 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
 
-/// What a row's numbers mean.
+/// Unit of a row's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Unit {
-    /// Time there and back, in microseconds: less is better.
+    /// Round-trip time, in microseconds: less is better.
     #[serde(rename = "us")]
     Micros,
-    /// 10^6 bytes a second: more is better.
+    /// 10^6 bytes per second: more is better.
     #[serde(rename = "MB/s")]
     MegabytesPerSecond,
-    /// Things that went through: nothing to compare.
+    /// Completed operations: not compared.
     #[serde(rename = "count")]
     Count,
 }
 
-/// What stands beside Causeway in the table of guests.
+/// Name of the reference path in the table of guests.
 const BRIDGE: &str = "bridge+tap";
-/// ... and in the one of messages.
+/// Name of the reference path in the table of messages.
 const SOCKETS: &str = "sockets";
 
-/// One line of the table.
+/// A line of the table.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// Which exchange.
+    /// Name of the exchange.
     pub name: String,
-    /// What the numbers mean.
+    /// Unit of the figures.
     pub unit: Unit,
-    /// Over Causeway; none when it failed.
+    /// Over Causeway; `None` when it failed.
     pub causeway: Option<f64>,
-    /// Over the bridge; none when it failed or has no such exchange.
+    /// Over the bridge; `None` when it failed or the bridge has no such exchange.
     pub bridge_tap: Option<f64>,
-    /// Through sockets; none when it failed or is no row of messages.
+    /// Through sockets; `None` when it failed or the row has no messages.
     pub sockets: Option<f64>,
-    /// How many times better Causeway did, where both have a number.
+    /// Causeway's figure relative to the reference path, above 1 where Causeway is better; `None`
+    /// where a figure is missing.
     pub ratio: Option<f64>,
     /// Whether all content arrived and was compared.
     pub verified: bool,
-    /// What failed.
+    /// Errors of the row.
     pub errors: Vec<String>,
 }
 
 impl Row {
-    /// A row of guests: two outcomes.
+    /// Creates a row of guests from two results.
     pub fn new(name: &str, unit: Unit, ours: Result<f64>, bridge: Option<Result<f64>>) -> Self {
         let (row, bridge_tap) = Self::of_two(name, unit, ours, (BRIDGE, bridge));
         Self { bridge_tap, ..row }
     }
 
-    /// A row of messages: two outcomes.
+    /// Creates a row of messages from two results.
     pub fn beside_sockets(
         name: &str,
         unit: Unit,
@@ -89,10 +90,10 @@ impl Row {
     }
 }
 
-/// The whole outcome.
+/// Result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Layout of this object; raised when a field changes its meaning.
+    /// Version of this object's layout; raised when a field changes its meaning.
     pub format: u32,
     /// `kvm`, `tcg` or `uml`; `none` without guests.
     pub accelerator: &'static str,
@@ -102,20 +103,20 @@ pub struct Report {
     pub guest_kernel: String,
     /// Processor cores of the host.
     pub host_cores: usize,
-    /// Why there is no bridge beside it, if there is none.
+    /// Reason for the absence of a bridge, if any.
     pub no_bridge: Option<String>,
-    /// Whether every row worked.
+    /// Whether every row passed.
     pub ok: bool,
-    /// The rows.
+    /// Rows of the guests.
     pub rows: Vec<Row>,
-    /// Those of messages between processes.
+    /// Rows of messages between processes.
     pub messages: Vec<Row>,
     #[serde(skip)]
     title: String,
 }
 
 impl Report {
-    /// The outcome of `rows` on `scene`.
+    /// Creates the report of `rows` on `scene`.
     pub fn new(scene: &Scene, rows: Vec<Row>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let machine = &scene.machine;
@@ -142,7 +143,7 @@ impl Report {
         }
     }
 
-    /// The outcome of a run that has no guests.
+    /// Creates the report of a run without guests.
     pub fn without_guests() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
@@ -165,7 +166,7 @@ impl Report {
         self.messages = rows;
     }
 
-    /// The table as text.
+    /// Formats the tables as text.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n\n", self.title);
         if !self.rows.is_empty() {
@@ -185,14 +186,14 @@ impl Report {
         text
     }
 
-    /// The table of guests, and what there is to say of it.
+    /// Appends the table of guests and its notes.
     fn guests(&self, text: &mut String) {
         table(text, BRIDGE, &self.rows);
-        text.push_str("\nTimes are there and back (ping: mean, ping-pong: median).\n");
+        text.push_str("\nTimes are round trips (ping: mean, ping-pong: median).\n");
         match &self.no_bridge {
             None => text.push_str(
-                "bridge+tap beside an AF_VSOCK row is TCP with the same writes: \
-                 the kernel itself has no AF_VSOCK between guests.\n",
+                "In AF_VSOCK rows, bridge+tap is TCP with the same writes: \
+                 the kernel has no AF_VSOCK between guests.\n",
             ),
             Some(why) => {
                 let _ = writeln!(text, "No bridge+tap: {}", first_line(why));
@@ -208,7 +209,7 @@ impl Report {
     }
 }
 
-/// Appends a table with `peer` beside Causeway.
+/// Appends a table that compares Causeway with `peer`.
 fn table(text: &mut String, peer: &str, rows: &[Row]) {
     let header = ["", "causeway", peer, "better by", "verified"].map(String::from);
     let cells = rows.iter().map(|row| cells(row, peer));
@@ -274,15 +275,15 @@ mod tests {
     }
 
     #[test]
-    fn better_means_less_time_and_more_bytes() {
+    fn table_ratio_follows_the_unit() {
         let time = Row::new("a", Unit::Micros, Ok(50.0), Some(Ok(100.0)));
         let rate = Row::new("b", Unit::MegabytesPerSecond, Ok(50.0), Some(Ok(100.0)));
         assert_eq!((time.ratio, rate.ratio), (Some(2.0), Some(0.5)));
     }
 
     #[test]
-    fn a_failed_row_fails_the_table_and_says_why() {
-        let why = || Error::Traffic { what: "byte 7 is wrong\nmore".into() };
+    fn table_fails_with_a_failed_row_and_shows_its_error() {
+        let why = || Error::Traffic { what: "byte 7 differs\nmore".into() };
         let rows = vec![
             Row::new("good", Unit::Count, Ok(1.0), None),
             Row::new("bad", Unit::Micros, Err(why()), Some(Ok(3.0))),
@@ -290,28 +291,28 @@ mod tests {
         let report = report(rows);
         assert!(!report.ok);
         let text = report.text();
-        assert!(text.contains("FAILED causeway: byte 7 is wrong\n"), "{text}");
+        assert!(text.contains("FAILED causeway: byte 7 differs\n"), "{text}");
         let lines: Vec<&str> = text.lines().filter(|l| l.ends_with("yes")).collect();
         assert_eq!(lines.len(), 1, "{text}");
     }
 
     #[test]
-    fn messages_have_a_table_of_their_own_and_fail_the_whole() {
+    fn table_of_messages_fails_the_report() {
         let mut report = report(vec![Row::new("a", Unit::Count, Ok(1.0), None)]);
-        let why = Error::Traffic { what: "nobody answers".into() };
+        let why = Error::Traffic { what: "no answer".into() };
         report.add_messages(vec![
             Row::beside_sockets("b", Unit::Micros, Ok(1.0), Some(Ok(4.0))),
             Row::beside_sockets("c", Unit::Micros, Ok(1.0), Some(Err(why))),
         ]);
         assert!(!report.ok);
         let text = report.text();
-        for want in ["better by", "4.00x", "FAILED sockets: nobody answers"] {
+        for want in ["better by", "4.00x", "FAILED sockets: no answer"] {
             assert!(text.contains(want), "{want} not in:\n{text}");
         }
     }
 
     #[test]
-    fn columns_line_up() {
+    fn table_columns_line_up() {
         let rows = vec![
             Row::new("short", Unit::Micros, Ok(1.0), Some(Ok(12345.0))),
             Row::new("a much longer name", Unit::MegabytesPerSecond, Ok(1234.0), None),

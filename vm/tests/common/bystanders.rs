@@ -1,5 +1,5 @@
-//! Those who want nothing but peace: pairs of native ports that exchange checked content without
-//! a pause, and one that answers whoever asks.
+//! Bystanders: pairs of native ports that exchange checked content continuously, and a port that
+//! answers requests.
 
 use causeway_attach::native::{NetOptions, NetPort, Sockets, VsockOptions, VsockPort};
 use causeway_vm::Daemon;
@@ -10,23 +10,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The port on which the answering one accepts connections, and the pair's own.
+/// Port on which the answering bystander accepts connections, and the pair's port.
 const OPEN: u32 = 9000;
 const PAIR: u32 = 9001;
-/// No bystander waits longer than this for anything.
+/// Time limit of every wait of a bystander.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The threads of the bystanders; they end when this is dropped.
+/// Threads of the bystanders; they end when this value is dropped.
 pub struct Bystanders {
     stop: Arc<AtomicBool>,
-    /// Exchanges so far: of frames, of stream data.
+    /// Exchanges so far: frames, stream data.
     done: [Arc<AtomicU64>; 2],
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Bystanders {
-    /// On the ports of three members: the first answers, the others are a pair.
+    /// Starts on the ports of three members: the first answers, the others are a pair.
     pub fn start(daemon: &Daemon, members: &[Member]) -> Self {
         let [echo, one, two] = members else { panic!("three members") };
         let net =
@@ -79,10 +79,10 @@ impl Bystanders {
         Self { stop, done, threads }
     }
 
-    /// That both kinds of exchange go on, each byte right.
+    /// Checks that both kinds of exchange progress, with every byte correct.
     ///
     /// # Errors
-    /// When one of them does not.
+    /// When an exchange stalls.
     pub fn go_on(&self) -> Result<(), String> {
         let count = |n: usize| self.done[n].load(Ordering::Relaxed);
         let (start, before) = (Instant::now(), [count(0), count(1)]);
@@ -94,7 +94,7 @@ impl Bystanders {
                 return Ok(());
             }
             if start.elapsed() > PATIENCE {
-                return Err("the bystanders stand still".into());
+                return Err("the bystanders' exchanges stall".into());
             }
             thread::sleep(PAUSE);
         }
@@ -119,7 +119,7 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|n| (n.wrapping_mul(31).wrapping_add(seed) >> 2) as u8).collect()
 }
 
-/// One frame from `a` to `b`, and no other.
+/// Sends a frame from `a` to `b` and waits for it; panics if another frame of `a` arrives.
 fn exchange_frames(a: &mut NetPort, b: &mut NetPort, head: &[u8], number: u64) {
     let body = pattern(number, 60 + (number % 1400) as usize);
     let sent = [head, &number.to_le_bytes(), &body].concat();
@@ -127,12 +127,12 @@ fn exchange_frames(a: &mut NetPort, b: &mut NetPort, head: &[u8], number: u64) {
     let (start, mut got) = (Instant::now(), Vec::new());
     loop {
         if b.receive(0, &mut got).unwrap().is_some() {
-            // Anyone may broadcast to the group; nobody else sends frames of ours.
+            // Other members may broadcast to the group; only `a` sends frames with this header.
             if got.get(..14) == Some(head) {
                 assert_eq!(got, sent, "frame {number}");
                 return;
             }
-            assert_eq!(got[0] & 1, 1, "a stranger's frame: {got:?}");
+            assert_eq!(got[0] & 1, 1, "an unexpected unicast frame: {got:?}");
             continue;
         }
         assert!(start.elapsed() < PATIENCE, "frame {number} was lost");
@@ -140,7 +140,7 @@ fn exchange_frames(a: &mut NetPort, b: &mut NetPort, head: &[u8], number: u64) {
     }
 }
 
-/// Sends frames back, and says who has our address.
+/// Echoes frames, and answers ARP requests for this address.
 fn answer(port: &mut NetPort, own: [u8; 6], ip: [u8; 4]) {
     let mut frame = Vec::new();
     if port.receive(0, &mut frame).unwrap().is_none() {
@@ -155,7 +155,7 @@ fn answer(port: &mut NetPort, own: [u8; 6], ip: [u8; 4]) {
         if frame[38..42] != ip {
             return;
         }
-        // An answer: sender and target of the question change places.
+        // An ARP reply: sender and target are exchanged.
         frame[21] = 2;
         let question: Vec<u8> = frame[22..32].to_vec();
         frame[22..28].copy_from_slice(&own);
@@ -166,6 +166,6 @@ fn answer(port: &mut NetPort, own: [u8; 6], ip: [u8; 4]) {
     }
     frame[..6].copy_from_slice(&asker);
     frame[6..12].copy_from_slice(&own);
-    // A full ring is the asker's loss.
+    // A full ring drops the reply.
     let _ = port.send(&frame).unwrap();
 }

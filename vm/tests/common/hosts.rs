@@ -1,4 +1,5 @@
-//! Two hosts: network namespaces joined by cables, with a causewayd in each, or in the first alone.
+//! Two hosts: network namespaces connected by veth pairs, with a causewayd in each, or in the first
+//! only.
 
 use super::LIMIT;
 use causeway_guest_tool::limits::STREAM_PORT;
@@ -11,34 +12,34 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Long enough for the slowest machine; no test waits for it to pass.
+/// Time limit for the slowest machine; no test waits for it to pass.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Hosts: their namespaces and keys. Host 0 and host 1 have addresses `10.99.CABLE.1` and
+/// Namespaces and keys of the hosts. Host 0 and host 1 have addresses `10.99.CABLE.1` and
 /// `10.99.CABLE.2`, and `fd99:CABLE::1` and `fd99:CABLE::2`.
-pub struct Ground {
+pub struct TestHosts {
     pub nets: Vec<Namespace>,
     keys: Vec<Key>,
 }
 
-impl Ground {
-    /// Two hosts with a cable between them for each MTU given; none, with a word, where this
-    /// process may not make network namespaces.
+impl TestHosts {
+    /// Creates two hosts with a veth pair for each MTU; `None`, with a message, where this process
+    /// may not create network namespaces.
     pub fn new(mtus: &[u16]) -> Option<Self> {
-        let ground = Self::bare(2)?;
+        let test_hosts = Self::bare(2)?;
         for (cable, mtu) in mtus.iter().enumerate() {
-            ground.cable(cable, [0, 1], *mtu);
+            test_hosts.cable(cable, [0, 1], *mtu);
         }
-        Some(ground)
+        Some(test_hosts)
     }
 
-    /// Three hosts, each joined with both others: cable 0 leaves out host 2, and so on.
+    /// Creates three hosts, each connected to both others: cable 0 excludes host 2, and so on.
     pub fn triangle() -> Option<Self> {
-        let ground = Self::bare(3)?;
+        let test_hosts = Self::bare(3)?;
         for (cable, ends) in [[0, 1], [1, 2], [0, 2]].into_iter().enumerate() {
-            ground.cable(cable, ends, 1500);
+            test_hosts.cable(cable, ends, 1500);
         }
-        Some(ground)
+        Some(test_hosts)
     }
 
     fn bare(hosts: usize) -> Option<Self> {
@@ -69,7 +70,7 @@ impl Ground {
         }
     }
 
-    /// A daemon on a host, with links as their `[[link]]` tables.
+    /// Starts a daemon on a host, with `links` as its `[[link]]` tables.
     pub fn daemon(&self, host: usize, members: &[Member], links: &str) -> Daemon {
         let mut setup = Setup::new(members);
         setup.namespace_of = Some(self.nets[host].holder());
@@ -77,13 +78,13 @@ impl Ground {
         Daemon::with(setup).unwrap()
     }
 
-    /// The `[[link]]` table of a link from host 0 or 1 to the other, by a cable.
+    /// Returns the `[[link]]` table of a link from host 0 or 1 to the other, by a cable.
     pub fn link(&self, host: usize, name: &str, kind: &str, cable: usize, more: &str) -> String {
         let ends = [address(host, cable), address(1 - host, cable)];
         self.link_between([host, 1 - host], name, kind, ends, more)
     }
 
-    /// The same between two hosts, and two addresses of theirs, the link's own first.
+    /// As [`Self::link`], between two hosts and two of their addresses, the link's own first.
     pub fn link_between(
         &self,
         [host, peer]: [usize; 2],
@@ -96,7 +97,7 @@ impl Ground {
             "\n[[link]]\nname = {name:?}\ngroup = \"blue\"\nkind = {kind:?}\n\
              remote = {remote:?}\n{more}\n"
         );
-        // Of a stream one end listens, and the other calls from wherever it is.
+        // A stream has a listening end; the other end connects from any port.
         match kind {
             "tcp" if host < peer => {}
             "tcp" => text += &format!("listen = {local:?}\n"),
@@ -109,7 +110,7 @@ impl Ground {
         text
     }
 
-    /// The arguments of `causeway` that add the same link.
+    /// Returns the arguments of `causeway` that add the same link.
     pub fn link_add(&self, host: usize, name: &str, kind: &str, cable: usize) -> Vec<String> {
         let (local, remote) = (address(host, cable), address(1 - host, cable));
         let mut words = vec!["link", "add", name, "--group", "blue", "--kind", kind];
@@ -124,28 +125,28 @@ impl Ground {
     }
 }
 
-/// The address of a host on a cable.
+/// Returns the address of a host on a cable.
 pub fn address(host: usize, cable: usize) -> String {
     format!("10.99.{cable}.{}", host + 1)
 }
 
-/// The IPv6 address of a host on a cable.
+/// Returns the IPv6 address of a host on a cable.
 pub fn address6(host: usize, cable: usize) -> String {
     format!("fd99:{cable}::{}", host + 1)
 }
 
-/// A link as `causeway link show` tells it.
+/// Returns a link as shown by `causeway link show`.
 pub fn show(daemon: &Daemon, link: &str) -> Value {
     let text = daemon.cli(&["link", "show", link, "-o", "json"]).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
-/// A counter of a link; 0 where there is none.
+/// Returns a counter of a link; 0 where it does not exist.
 pub fn counter(daemon: &Daemon, link: &str, name: &str) -> u64 {
     show(daemon, link)["counters"][name].as_u64().unwrap_or(0)
 }
 
-/// Whether a port is there and has a frontend, all of whose queues run.
+/// Returns whether a port exists and has a frontend with all queues running.
 pub fn is_served(daemon: &Daemon, port: &str) -> bool {
     let shown = daemon.cli(&["port", "show", port, "-o", "json"]);
     let Ok(Ok(view)) = shown.map(|text| serde_json::from_str::<Value>(&text)) else { return false };
@@ -161,7 +162,7 @@ pub fn await_state(daemon: &Daemon, link: &str, state: &str) {
     );
 }
 
-/// Waits until `done`; panics with `what` when it takes too long.
+/// Waits until `done`; panics with `what` after the time limit.
 pub fn wait(mut done: impl FnMut() -> bool, what: impl Fn() -> String) {
     let start = Instant::now();
     while !done() {
@@ -170,7 +171,7 @@ pub fn wait(mut done: impl FnMut() -> bool, what: impl Fn() -> String) {
     }
 }
 
-/// A host without causewayd: its own network stack talks.
+/// A host without causewayd, with the kernel's network stack.
 pub struct Native<'a> {
     pub net: &'a Namespace,
     tool: PathBuf,
@@ -178,7 +179,7 @@ pub struct Native<'a> {
 }
 
 impl<'a> Native<'a> {
-    /// Serves TCP there at every address.
+    /// Serves TCP on every address of the host.
     pub fn serve(net: &'a Namespace) -> Self {
         let tool = build::guest_tool().unwrap();
         let mut command = net.command(&tool);
@@ -187,7 +188,7 @@ impl<'a> Native<'a> {
         Self { net, tool, _service: service }
     }
 
-    /// Sends so many bytes to `ip` by TCP; each is checked there.
+    /// Sends `bytes` bytes to `ip` by TCP; the receiver checks each.
     pub fn stream(&self, ip: &str, bytes: u64) -> causeway_vm::Result<String> {
         let (target, bytes) = (format!("tcp:{ip}:{STREAM_PORT}"), bytes.to_string());
         let limit = LIMIT.as_millis().to_string();
@@ -195,13 +196,13 @@ impl<'a> Native<'a> {
         process::output(command.args(["stream", &target, "65536", &bytes, &limit]))
     }
 
-    /// Pings `ip` with so many bytes; all of a few must come back.
+    /// Pings `ip` with `bytes` bytes of payload; every reply must arrive.
     pub fn ping(&self, ip: &str, bytes: usize) -> causeway_vm::Result<String> {
         process::output(&mut ping(self.net, ip, bytes))
     }
 }
 
-/// Three pings of so many bytes from a namespace.
+/// Returns a command for three pings of `bytes` bytes from a namespace.
 pub fn ping(net: &Namespace, ip: &str, bytes: usize) -> Command {
     let mut command = net.command(image::busybox().unwrap());
     let bytes = bytes.to_string();

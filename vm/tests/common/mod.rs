@@ -1,4 +1,4 @@
-//! What the guest tests share: the machine to boot on, and a daemon with guests.
+//! Shared parts of the guest tests: the machine, and a daemon with guests.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -18,20 +18,20 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// Time for one measured exchange: these tests check content, not speed.
 pub const BRIEF: Duration = Duration::from_millis(500);
 
-/// A daemon and its guests, all up. Guests drop first.
-pub struct Party {
+/// A daemon and its running guests. Guests drop first.
+pub struct Testbed {
     pub guests: Vec<Guest>,
     pub members: Vec<Member>,
     pub daemon: Daemon,
 }
 
-impl Party {
-    /// Boots a guest of QEMU for each member; all may restart.
+impl Testbed {
+    /// Boots a QEMU guest for each member; all may restart.
     pub fn new(members: Vec<Member>) -> Self {
         Self::on(&Machine::qemu().unwrap(), members)
     }
 
-    /// The same on another machine.
+    /// As [`Self::new`], on another machine.
     pub fn on(machine: &Machine, members: Vec<Member>) -> Self {
         let daemon = Daemon::start(&members).unwrap();
         let spec = |m: &Member| {
@@ -45,27 +45,27 @@ impl Party {
         Self { guests, members, daemon }
     }
 
-    /// The TCP service of guest `i`.
+    /// Returns the TCP service of guest `i`.
     pub fn tcp(&self, i: usize) -> Target {
         format!("tcp:{}:{STREAM_PORT}", self.members[i].ip()).parse().unwrap()
     }
 
-    /// The AF_VSOCK stream service of guest `i`.
+    /// Returns the AF_VSOCK stream service of guest `i`.
     pub fn vsock(&self, i: usize) -> Target {
         Target::Vsock(self.members[i].cid, STREAM_PORT)
     }
 
-    /// The AF_VSOCK message service of guest `i`.
+    /// Returns the AF_VSOCK message service of guest `i`.
     pub fn messages(&self, i: usize) -> Target {
         Target::SeqPacket(self.members[i].cid, MESSAGE_PORT)
     }
 
-    /// The AF_VSOCK stream service of guest `i`, from the host.
+    /// Returns the AF_VSOCK stream service of guest `i`, from the host.
     pub fn hybrid(&self, i: usize) -> Target {
         Target::Hybrid(self.daemon.host_socket(&self.members[i]), STREAM_PORT)
     }
 
-    /// Fails with the daemon's log when `result` is an error.
+    /// Panics with the daemon's log when `result` is an error.
     pub fn expect<T>(&self, what: &str, result: causeway_vm::Result<T>) -> T {
         result.unwrap_or_else(|e| panic!("{what}: {e}\n--- causewayd ---\n{}", self.daemon.log()))
     }

@@ -14,7 +14,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Connects to a monitor, as soon as it is there.
+    /// Connects to a monitor as soon as its socket exists.
     pub fn connect(path: &Path) -> Self {
         wait(|| path.exists(), || "no monitor".to_owned());
         let write = UnixStream::connect(path).unwrap();
@@ -31,7 +31,7 @@ impl Monitor {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Executes a command; its answer.
+    /// Executes a command and returns its answer.
     pub fn ask(&mut self, what: &str, arguments: Value) -> Value {
         let line = json!({"execute": what, "arguments": arguments});
         writeln!(self.write, "{line}").unwrap();
@@ -44,9 +44,9 @@ impl Monitor {
         }
     }
 
-    /// Has the machine leave, and waits until it has.
+    /// Migrates the machine, and waits for the end of the migration.
     pub fn migrate(&mut self, to: &Path) {
-        // However fast the guest writes, it ends.
+        // The migration converges at any write rate of the guest.
         let limits = json!({"downtime-limit": 2000, "max-bandwidth": 1 << 30});
         self.ask("migrate-set-parameters", limits);
         self.ask("migrate", json!({"uri": format!("unix:{}", to.display())}));
@@ -58,7 +58,7 @@ impl Monitor {
         };
         let start = std::time::Instant::now();
         while !done() {
-            assert!(start.elapsed() < PATIENCE, "it does not end: {status}");
+            assert!(start.elapsed() < PATIENCE, "the migration does not end: {status}");
             std::thread::sleep(Duration::from_millis(100));
         }
     }

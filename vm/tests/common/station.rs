@@ -1,4 +1,4 @@
-//! A native front end that speaks enough of IPv4 to be pinged and to ping.
+//! A native front end with a minimal IPv4 stack that answers pings and sends them.
 
 use super::hosts::{PATIENCE, is_served, wait};
 use causeway_attach::native::{NetOptions, NetPort};
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 const IPV4: [u8; 2] = [8, 0];
 const ARP: [u8; 2] = [8, 6];
 const ECHO: u8 = 8;
-/// Free for local experiments (IEEE 802).
-const SHOUT: [u8; 2] = [0x88, 0xb5];
+/// EtherType for local experiments (IEEE 802).
+const BROADCAST_TYPE: [u8; 2] = [0x88, 0xb5];
 
-/// A port with an address, and the addresses that it learnt.
+/// A port with an address, and its ARP table.
 pub struct Station {
     port: NetPort,
     mac: [u8; 6],
     ip: [u8; 4],
-    /// Frames that came, by who sent them and what kind they were of.
-    heard: BTreeMap<([u8; 6], [u8; 2]), u32>,
-    /// Pings of [`Self::ping_as`] so far.
+    /// Received frames, by source and EtherType.
+    received: BTreeMap<([u8; 6], [u8; 2]), u32>,
+    /// Number of pings sent by [`Self::ping_as`].
     pings: u16,
 }
 
@@ -30,7 +30,7 @@ impl Station {
         Self::with(daemon, member, NetOptions::default())
     }
 
-    /// One that looks for its daemon again when that is gone.
+    /// Attaches a station that reconnects after a restart of its daemon.
     pub fn attach_for_long(daemon: &Daemon, member: &Member) -> Self {
         let reconnect = Some(PATIENCE);
         Self::with(daemon, member, NetOptions { reconnect, ..NetOptions::default() })
@@ -41,30 +41,30 @@ impl Station {
         let name = format!("{}-net", member.name);
         wait(|| is_served(daemon, &name), || format!("{name} does not run\n{}", daemon.log()));
         let (mac, ip) = (mac(member.number), ip(member.number));
-        Self { port, mac, ip, heard: BTreeMap::new(), pings: 0 }
+        Self { port, mac, ip, received: BTreeMap::new(), pings: 0 }
     }
 
-    /// Its address.
+    /// Returns its IPv4 address.
     pub fn ip(&self) -> [u8; 4] {
         self.ip
     }
 
-    /// Says something to all, of a kind that nobody answers.
-    pub fn shout(&mut self) {
-        self.send(&[&[0xff; 6][..], &self.mac, &SHOUT, &[0; 46]].concat());
+    /// Broadcasts a frame that no station answers.
+    pub fn broadcast(&mut self) {
+        self.send(&[&[0xff; 6][..], &self.mac, &BROADCAST_TYPE, &[0; 46]].concat());
     }
 
-    /// How many shouts of member `n` came so far.
-    pub fn shouts_of(&self, n: u8) -> u32 {
-        self.heard.get(&(mac(n), SHOUT)).copied().unwrap_or(0)
+    /// Returns the number of broadcasts received from member `n`.
+    pub fn broadcasts_from(&self, n: u8) -> u32 {
+        self.received.get(&(mac(n), BROADCAST_TYPE)).copied().unwrap_or(0)
     }
 
-    /// Whether anything of member `n` came so far.
-    pub fn has_heard(&self, n: u8) -> bool {
-        self.heard.keys().any(|(from, _)| *from == mac(n))
+    /// Returns whether any frame of member `n` has been received.
+    pub fn has_received(&self, n: u8) -> bool {
+        self.received.keys().any(|(from, _)| *from == mac(n))
     }
 
-    /// Answers whoever asks, while `act` does something.
+    /// Answers requests while `act` runs.
     pub fn while_answering<R>(&mut self, act: impl FnOnce() -> R) -> R {
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
@@ -79,20 +79,20 @@ impl Station {
                     self.take();
                 }
             });
-            // Also when `act` panics.
+            // Dropped also when `act` panics.
             let _stop = Stop(&done);
             act()
         })
     }
 
-    /// Pings `ip` with `bytes` of content, which must come back unchanged. What is lost on the
-    /// way is sent again, as ARP and people do.
+    /// Pings `ip` with `bytes` of payload, which must return unchanged. Lost packets are sent
+    /// again, as by ARP and by users.
     pub fn ping(&mut self, ip: [u8; 4], bytes: usize) {
         let mac = self.resolve(ip);
         self.ping_at(mac, ip, bytes);
     }
 
-    /// The same at a MAC address that is known already.
+    /// As [`Self::ping`], with a known MAC address.
     pub fn ping_at(&mut self, mac: [u8; 6], ip: [u8; 4], bytes: usize) {
         let content: Vec<u8> = (0..bytes).map(|i| (i * 7) as u8).collect();
         let start = Instant::now();
@@ -108,15 +108,15 @@ impl Station {
         }
     }
 
-    /// Pings `ip` by a packet of that traffic class, a few times if there is no answer. Returns the
-    /// class of the answer.
+    /// Pings `ip` by a packet of that traffic class, with a few retries. Returns the class of the
+    /// reply.
     pub fn ping_as(&mut self, ip: [u8; 4], class: u8) -> Option<u8> {
         let mac = self.resolve(ip);
         (0..3).find_map(|_| self.ping_once_as(mac, ip, class))
     }
 
     fn ping_once_as(&mut self, mac: [u8; 6], ip: [u8; 4], class: u8) -> Option<u8> {
-        // Numbers of their own: an answer that comes late is not that to another ping.
+        // Distinct sequence numbers: a late reply does not match another ping.
         self.pings += 1;
         let echo = icmp(ECHO, self.pings, &[0; 56]);
         let packet = packet_of(class, self.ip, ip, &echo);
@@ -124,7 +124,7 @@ impl Station {
         let want = icmp(0, self.pings, &[0; 56]);
         let answers = |frame: &[u8]| frame.get(26..30) == Some(&ip) && frame.ends_with(&want);
         let frame = self.await_frame(answers)?;
-        assert_eq!(sum(&frame[14..34]), 0, "the header of the answer came damaged");
+        assert_eq!(sum(&frame[14..34]), 0, "the answer's IP header is corrupted");
         Some(frame[15])
     }
 
@@ -137,11 +137,11 @@ impl Station {
             if let Some(frame) = self.await_frame(answers) {
                 return frame[22..28].try_into().unwrap();
             }
-            assert!(start.elapsed() < PATIENCE, "nobody has {ip:?}");
+            assert!(start.elapsed() < PATIENCE, "no ARP reply from {ip:?}");
         }
     }
 
-    /// The next frame that `fits`, if it comes soon.
+    /// Returns the next frame that `fits`, if it arrives in time.
     fn await_frame(&mut self, fits: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(1) {
@@ -152,7 +152,7 @@ impl Station {
         None
     }
 
-    /// The next frame, if one comes soon; answered where it asks something of us.
+    /// Returns the next frame, if it arrives in time; answers a request to this station.
     fn take(&mut self) -> Option<Vec<u8>> {
         let mut frame = Vec::new();
         if self.port.receive(0, &mut frame).unwrap().is_none() {
@@ -160,7 +160,7 @@ impl Station {
             self.port.receive(0, &mut frame).unwrap()?;
         }
         let kind = (frame[6..12].try_into().unwrap(), frame[12..14].try_into().unwrap());
-        *self.heard.entry(kind).or_default() += 1;
+        *self.received.entry(kind).or_default() += 1;
         let back = [&frame[6..12], &self.mac, &frame[12..14]].concat();
         if frame[12..14] == ARP && frame[20..22] == [0, 1] && frame[38..42] == self.ip {
             let (asker, head) = (&frame[22..32], [0, 1, 8, 0, 6, 4, 0, 2]);
@@ -168,7 +168,7 @@ impl Station {
         } else if frame[12..14] == IPV4 && frame[30..34] == self.ip && frame[23] == 1 {
             let end = 14 + usize::from(u16::from_be_bytes([frame[16], frame[17]]));
             let (from, echo) = (frame[26..30].try_into().unwrap(), &frame[34..end]);
-            assert_eq!(sum(echo), 0, "an echo request came damaged");
+            assert_eq!(sum(echo), 0, "an echo request is corrupted");
             if echo[0] == ECHO {
                 let number = u16::from_be_bytes([echo[6], echo[7]]);
                 let answer = icmp_of(0, [echo[4], echo[5]], number, &echo[8..]);
@@ -185,12 +185,12 @@ impl Station {
     }
 }
 
-/// The MAC address of member `n`.
+/// Returns the MAC address of member `n`.
 pub fn mac(n: u8) -> [u8; 6] {
     [0x52, 0x54, 0, 0x77, 0, n]
 }
 
-/// The IPv4 address of member `n`.
+/// Returns the IPv4 address of member `n`.
 pub fn ip(n: u8) -> [u8; 4] {
     [10, 77, 0, n]
 }
@@ -206,7 +206,7 @@ fn icmp_of(kind: u8, id: [u8; 2], number: u16, content: &[u8]) -> Vec<u8> {
     echo
 }
 
-/// An IPv4 packet of ICMP.
+/// Builds an IPv4 packet with ICMP.
 fn packet(from: [u8; 4], to: [u8; 4], content: &[u8]) -> Vec<u8> {
     packet_of(0, from, to, content)
 }
@@ -220,7 +220,7 @@ fn packet_of(class: u8, from: [u8; 4], to: [u8; 4], content: &[u8]) -> Vec<u8> {
     head
 }
 
-/// The Internet's checksum.
+/// Returns the Internet checksum (RFC 1071).
 fn sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0)));
     let mut sum: u32 = words.sum();

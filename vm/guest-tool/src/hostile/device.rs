@@ -1,4 +1,4 @@
-//! A virtio device driven by hand: every register and every ring byte is the caller's.
+//! A virtio device driven by hand: the caller controls every register and every ring byte.
 
 use super::pages::Pages;
 use super::pci::{Part, Pci};
@@ -8,28 +8,28 @@ use std::time::{Duration, Instant};
 
 /// Descriptor flags (virtio 1.3, section 2.7.5).
 pub const NEXT: u16 = 1;
-/// The device writes.
+/// `VIRTQ_DESC_F_WRITE`: the device writes the buffer.
 pub const WRITE: u16 = 2;
-/// A table of descriptors.
+/// `VIRTQ_DESC_F_INDIRECT`: the buffer is a table of descriptors.
 pub const INDIRECT: u16 = 4;
 /// Descriptors of each queue that the cases use.
 pub const SIZE: u16 = 64;
-/// The status of a device that runs: acknowledged, driver, features, driver ok.
+/// Status of a running device: ACKNOWLEDGE, DRIVER, FEATURES_OK, DRIVER_OK.
 pub const RUNNING: u8 = 0xf;
 /// The feature bits that the cases negotiate: version 1 and indirect descriptors.
 pub const FEATURES: u64 = 1 << 32 | 1 << 28;
 /// Pages of each queue: descriptors, available ring, used ring.
 const QUEUE_PAGES: usize = 3;
-/// Queues that have pages.
+/// Number of queues with pages.
 const QUEUES: usize = 3;
-/// The first page for buffers and tables, and how many there are.
+/// First page for buffers and tables.
 pub const BUFFERS: usize = QUEUE_PAGES * QUEUES;
 /// Pages for buffers.
 pub const BUFFER_COUNT: usize = 40;
-/// How long a reset may take.
+/// Time limit of a reset.
 const RESET: Duration = Duration::from_secs(10);
 
-/// Registers of the common part.
+/// Register offsets of the common configuration.
 mod register {
     pub const DRIVER_FEATURE_SELECT: u32 = 8;
     pub const DRIVER_FEATURE: u32 = 12;
@@ -43,54 +43,54 @@ mod register {
     pub const QUEUE_DEVICE: u32 = 48;
 }
 
-/// Where a queue's parts are said to lie.
+/// Addresses of a queue's parts, as written to the device.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     /// Descriptors of the queue.
     pub size: u16,
     /// Physical address of the descriptor table.
     pub desc: u64,
-    /// Of the available ring.
+    /// Physical address of the available ring.
     pub avail: u64,
-    /// Of the used ring.
+    /// Physical address of the used ring.
     pub used: u64,
 }
 
-/// The device and the memory that it is given.
+/// The device and its memory.
 #[derive(Debug)]
 pub struct Device {
-    /// Its registers.
+    /// The device's registers.
     pub pci: Pci,
-    /// Its memory.
+    /// The memory for rings and buffers.
     pub pages: Pages,
-    /// Available indices as shown, by queue.
-    shown: [u16; QUEUES],
-    /// Doorbells, by queue.
-    bells: [u32; QUEUES],
+    /// Published available index of each queue.
+    available: [u16; QUEUES],
+    /// Doorbell offset of each queue.
+    doorbell_offsets: [u32; QUEUES],
 }
 
 impl Device {
-    /// Over a device that no driver has.
+    /// Creates a device without a driver.
     ///
     /// # Errors
-    /// When there is no memory for it whose address is known.
+    /// When no memory with a known physical address is available.
     pub fn new(pci: Pci) -> io::Result<Self> {
         let pages = Pages::new(BUFFERS + BUFFER_COUNT)?;
-        Ok(Self { pci, pages, shown: [0; QUEUES], bells: [0; QUEUES] })
+        Ok(Self { pci, pages, available: [0; QUEUES], doorbell_offsets: [0; QUEUES] })
     }
 
     /// Sets the status register.
     ///
     /// # Errors
-    /// As all here: what the configuration space reported.
+    /// The error of the configuration space access, as for all methods here.
     pub fn status(&mut self, status: u8) -> io::Result<()> {
         self.pci.write(Part::Common, register::STATUS, &[status])
     }
 
-    /// Resets, and waits until that is done.
+    /// Resets the device and waits for the end of the reset.
     ///
     /// # Errors
-    /// When it is not done in time.
+    /// When the reset exceeds its time limit.
     pub fn reset(&mut self) -> io::Result<()> {
         self.pci.master(true)?;
         self.status(0)?;
@@ -104,10 +104,10 @@ impl Device {
         Ok(())
     }
 
-    /// Says which features the driver has.
+    /// Writes the driver's feature bits.
     ///
     /// # Errors
-    /// What the configuration space reported.
+    /// The error of the configuration space access.
     pub fn features(&mut self, features: u64) -> io::Result<()> {
         for half in [0_u32, 1] {
             let bits = (features >> (32 * half)) as u32;
@@ -118,7 +118,7 @@ impl Device {
         Ok(())
     }
 
-    /// The lawful place of `queue`.
+    /// Returns the correct layout of `queue`.
     #[must_use]
     pub fn layout(&self, queue: u16) -> Layout {
         let page = usize::from(queue) * QUEUE_PAGES;
@@ -126,19 +126,19 @@ impl Device {
         Layout { size: SIZE, desc, avail, used }
     }
 
-    /// Says where `queue` lies and enables it.
+    /// Writes the layout of `queue` and enables the queue.
     ///
     /// # Errors
-    /// What the configuration space reported.
+    /// The error of the configuration space access.
     pub fn enable(&mut self, queue: u16, layout: Layout) -> io::Result<()> {
         self.place(queue, layout)?;
         self.pci.write(Part::Common, register::QUEUE_ENABLE, &1_u16.to_le_bytes())
     }
 
-    /// Says where `queue` lies.
+    /// Writes the layout of `queue`.
     ///
     /// # Errors
-    /// What the configuration space reported.
+    /// The error of the configuration space access.
     pub fn place(&mut self, queue: u16, layout: Layout) -> io::Result<()> {
         self.pci.write(Part::Common, register::QUEUE_SELECT, &queue.to_le_bytes())?;
         self.pci.write(Part::Common, register::QUEUE_SIZE, &layout.size.to_le_bytes())?;
@@ -153,20 +153,20 @@ impl Device {
             }
         }
         let bell = self.pci.read::<2>(Part::Common, register::QUEUE_NOTIFY_OFF)?;
-        self.bells[usize::from(queue)] = u32::from(u16::from_le_bytes(bell));
+        self.doorbell_offsets[usize::from(queue)] = u32::from(u16::from_le_bytes(bell));
         Ok(())
     }
 
-    /// Forgets what the rings said: all their bytes are zero again.
+    /// Zeroes all rings.
     ///
     /// # Errors
-    /// What the kernel reported.
+    /// The kernel's error.
     pub fn clear(&mut self) -> io::Result<()> {
-        self.shown = [0; QUEUES];
+        self.available = [0; QUEUES];
         (0..BUFFERS).try_for_each(|page| self.pages.write(page, 0, &[0; 4096]))
     }
 
-    /// Resets and goes as far as the features: what follows are queues.
+    /// Resets the device and negotiates features; the queues come next.
     ///
     /// # Errors
     /// When the device does not reset.
@@ -179,7 +179,7 @@ impl Device {
         self.status(0xb)
     }
 
-    /// Everything as a driver should: queues 0 and 1 run.
+    /// Initialises the device correctly: queues 0 and 1 run afterwards.
     ///
     /// # Errors
     /// When the device does not reset.
@@ -194,7 +194,7 @@ impl Device {
     /// Writes a descriptor of `queue`.
     ///
     /// # Errors
-    /// What the kernel reported.
+    /// The kernel's error.
     pub fn describe(
         &mut self,
         queue: u16,
@@ -207,49 +207,49 @@ impl Device {
         self.pages.write(page, u64::from(index) * 16, &descriptor(addr, len, flags, next))
     }
 
-    /// Shows a head in `queue`.
+    /// Adds a head to the available ring of `queue`.
     ///
     /// # Errors
-    /// What the kernel reported.
+    /// The kernel's error.
     pub fn offer(&mut self, queue: u16, head: u16) -> io::Result<()> {
         let page = usize::from(queue) * QUEUE_PAGES + 1;
-        let at = self.shown[usize::from(queue)];
+        let at = self.available[usize::from(queue)];
         self.pages.write(page, 4 + 2 * u64::from(at % SIZE), &head.to_le_bytes())?;
-        self.show(queue, at.wrapping_add(1))
+        self.set_available(queue, at.wrapping_add(1))
     }
 
     /// Sets the available index of `queue`.
     ///
     /// # Errors
-    /// What the kernel reported.
-    pub fn show(&mut self, queue: u16, index: u16) -> io::Result<()> {
-        self.shown[usize::from(queue)] = index;
+    /// The kernel's error.
+    pub fn set_available(&mut self, queue: u16, index: u16) -> io::Result<()> {
+        self.available[usize::from(queue)] = index;
         self.pages.write(usize::from(queue) * QUEUE_PAGES + 1, 2, &index.to_le_bytes())
     }
 
     /// Rings the doorbell of `queue`.
     ///
     /// # Errors
-    /// What the configuration space reported.
+    /// The error of the configuration space access.
     pub fn ring(&mut self, queue: u16) -> io::Result<()> {
-        let at = self.bells[usize::from(queue)] * self.pci.notify_step;
+        let at = self.doorbell_offsets[usize::from(queue)] * self.pci.notify_step;
         self.pci.write(Part::Notify, at, &queue.to_le_bytes())
     }
 
-    /// The used index of `queue`.
+    /// Returns the used index of `queue`.
     ///
     /// # Errors
-    /// What the kernel reported.
+    /// The kernel's error.
     pub fn used(&self, queue: u16) -> io::Result<u16> {
         let mut index = [0; 2];
         self.pages.read(usize::from(queue) * QUEUE_PAGES + 2, 2, &mut index)?;
         Ok(u16::from_le_bytes(index))
     }
 
-    /// The `n`th used entry of `queue`: head and written bytes.
+    /// Returns used entry `n` of `queue`: head and written bytes.
     ///
     /// # Errors
-    /// What the kernel reported.
+    /// The kernel's error.
     pub fn used_entry(&self, queue: u16, n: u16) -> io::Result<(u32, u32)> {
         let mut entry = [0; 8];
         let at = 4 + 8 * u64::from(n % SIZE);
@@ -258,7 +258,7 @@ impl Device {
         Ok((u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes(rest)))
     }
 
-    /// Physical address of buffer `n`, a page.
+    /// Returns the physical address of buffer `n`, a page.
     #[must_use]
     pub fn buffer(&self, n: usize) -> u64 {
         self.pages.address(BUFFERS + n)
@@ -267,13 +267,13 @@ impl Device {
     /// Writes to buffer `n`.
     ///
     /// # Errors
-    /// What the kernel reported.
+    /// The kernel's error.
     pub fn fill(&self, n: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.pages.write(BUFFERS + n, at, bytes)
     }
 }
 
-/// A descriptor's bytes.
+/// Encodes a descriptor.
 #[must_use]
 pub fn descriptor(addr: u64, len: u32, flags: u16, next: u16) -> [u8; 16] {
     let mut bytes = [0; 16];

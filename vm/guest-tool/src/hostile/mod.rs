@@ -1,7 +1,8 @@
-//! A guest that breaks the rules of its devices: it takes one from the kernel, drives it by hand,
-//! does one wrong thing, and then behaves and looks whether the device works again.
+//! A guest that violates the rules of its devices.
 //!
-//! What became of the port is for the host to say; here it is told when the device worked again.
+//! It takes a device from the kernel's driver, drives it by hand, commits a single violation, and
+//! then behaves correctly until the device works again. The guest reports the time of recovery; the
+//! host checks the state of the port.
 
 mod device;
 mod net;
@@ -16,41 +17,42 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a device may take to work again after a wrong thing was done with it.
+/// Time limit of a device's recovery after a violation.
 const HEALS: Duration = Duration::from_secs(20);
 
-/// How a case ended.
+/// Result of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The case.
+    /// Name of the case.
     pub case: String,
-    /// Whether the link went down after it; only network devices have one.
+    /// Whether the link went down afterwards; only network devices have a link.
     pub link_down: bool,
-    /// How often the device was set up before it worked again.
+    /// Initialisations of the device before it worked again.
     pub tries: u32,
-    /// How long that took, in milliseconds.
+    /// Time until the device worked again, in milliseconds.
     pub heals_ms: u64,
 }
 
 /// A kind of device and its cases.
 trait Kind {
-    /// PCI device numbers.
+    /// PCI device IDs.
     const NUMBERS: &'static [&'static str];
-    /// Feature bits to negotiate when behaving.
+    /// Feature bits negotiated by a correct driver.
     const FEATURES: u64;
 
-    /// From its configuration space, and whom it talks to.
+    /// Reads the device's address from its configuration space; `peer` is the address of its peer.
     fn new(device: &mut Device, peer: &str) -> io::Result<Self>
     where
         Self: Sized;
 
-    /// Does the wrong thing; none if there is no such case.
+    /// Commits the violation of a case; `None` if there is no such case.
     fn case(&self, device: &mut Device, name: &str) -> Option<io::Result<()>>;
 
-    /// Lets what was done take effect; says whether the link went down.
+    /// Waits for the violation to take effect. Returns whether the link went down.
     fn settle(&self, device: &mut Device) -> io::Result<bool>;
 
-    /// Behaves: sets the device up and talks to the peer. Whether that worked.
+    /// Initialises the device correctly and exchanges data with the peer. Returns whether that
+    /// worked.
     fn talks(&self, device: &mut Device) -> io::Result<bool>;
 }
 
@@ -70,12 +72,15 @@ fn run_kind<K: Kind>(case: &str, peer: &str) -> io::Result<Verdict> {
             return Ok(Verdict { case: case.into(), link_down, tries, heals_ms });
         }
     }
-    Err(io::Error::other(format!("{case}: the device does not work again, tried {tries} times")))
+    Err(io::Error::other(format!(
+        "{case}: the device did not recover after {tries} initialisations"
+    )))
 }
 
-/// Runs one case on the guest's device of a kind (`net` or `vsock`); `peer` is the MAC address
-/// of one that echoes frames, or the CID of one that accepts connections. The case `none` is the
-/// good behaviour alone.
+/// Runs a case on the guest's device of a kind (`net` or `vsock`).
+///
+/// `peer` is the MAC address of a port that echoes frames, or the CID of a port that accepts
+/// connections. The case `none` has no violation.
 ///
 /// # Errors
 /// When there is no such device or case, or the device does not work again.
@@ -87,7 +92,7 @@ pub fn run(kind: &str, case: &str, peer: &str) -> io::Result<Verdict> {
     }
 }
 
-/// Does the wrong thing and leaves it at that, for what no device recovers from.
+/// Commits a violation from which no device recovers, and does not check for recovery.
 ///
 /// # Errors
 /// As [`run`].
@@ -99,10 +104,10 @@ pub fn last(case: &str, peer: &str) -> io::Result<()> {
     kind.settle(&mut device).map(drop)
 }
 
-/// Gives the device back to the kernel's driver.
+/// Returns the device to the kernel's driver.
 ///
 /// # Errors
-/// When the driver does not take it.
+/// When the driver does not bind.
 pub fn rebind(kind: &str) -> io::Result<()> {
     pci::rebind(match kind {
         "net" => net::Net::NUMBERS,

@@ -1,4 +1,4 @@
-//! A network device: frames and their headers, lawful and not.
+//! Cases of a network device: frames and headers, valid and invalid.
 
 use super::Kind;
 use super::device::{Device, FEATURES, NEXT, SIZE, WRITE};
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 const RX: u16 = 0;
 const TX: u16 = 1;
-/// Bytes of the header before each frame.
+/// Size of the virtio-net header, in bytes.
 const HEADER: usize = 12;
-/// Where the configuration space has the link's status.
+/// Offset of the link status in the configuration space.
 const LINK: u32 = 6;
-/// Receive buffers of a good driver, and the page that it sends from.
+/// Receive buffers of a correct driver; their number is also the page of its transmit buffer.
 const RECEIVE: u16 = 16;
 const SEND: usize = 20;
-/// How long what was done may take to bring the link down.
+/// Time limit for a violation to bring the link down.
 const SETTLES: Duration = Duration::from_millis(400);
-/// How long a good driver waits for its echo before it sets the device up again.
+/// Wait for an echo before the device is initialised again.
 const ECHO: Duration = Duration::from_millis(400);
 
-/// The device's address and its peer's.
+/// MAC addresses of the device and of its peer.
 #[derive(Debug)]
 pub struct Net {
     own: [u8; 6],
@@ -51,7 +51,7 @@ impl Header {
 
 impl Kind for Net {
     const NUMBERS: &'static [&'static str] = &["0x1000", "0x1041"];
-    /// Its address and the link's status; checksums and segmentation, so that headers count.
+    /// MAC address, link status, checksum and segmentation offload, so that headers are checked.
     const FEATURES: u64 = FEATURES | 1 << 5 | 1 << 16 | 1 | 1 << 11 | 1 << 12;
 
     fn new(device: &mut Device, peer: &str) -> io::Result<Self> {
@@ -137,7 +137,7 @@ impl Kind for Net {
 }
 
 impl Net {
-    /// A frame to the peer, 60 bytes long.
+    /// Builds a frame to the peer, 60 bytes long.
     fn frame(&self, from: [u8; 6], payload: &[u8]) -> Vec<u8> {
         let mut frame = [&self.peer[..], &from, &[0x88, 0xb5], payload].concat();
         frame.resize(60, 0);
@@ -152,7 +152,7 @@ impl Net {
         device.ring(TX)
     }
 
-    /// Sends frames that look like TCP over IPv4, with these headers.
+    /// Sends frames that look like TCP over IPv4, with these virtio-net headers.
     fn with_headers(&self, device: &mut Device, headers: &[Header]) -> io::Result<()> {
         device.start(Self::FEATURES)?;
         let mut frame = self.frame(self.own, &[]);
@@ -216,7 +216,7 @@ impl Net {
         device.ring(TX)
     }
 
-    /// Lawful, if odd: a header and a frame over as many descriptors as they have bytes.
+    /// Valid but unusual: a header and a frame with a descriptor for each byte.
     fn single_bytes(&self, device: &mut Device) -> io::Result<()> {
         device.start(Self::FEATURES)?;
         let frame = self.frame(self.own, b"bit by bit");
@@ -229,7 +229,8 @@ impl Net {
         device.ring(TX)
     }
 
-    /// Receive buffers as `what` says of a page's address, and a frame that comes back to them.
+    /// Adds receive buffers that `what` derives from a page's address, and requests an echo into
+    /// them.
     fn receive(
         &self,
         device: &mut Device,

@@ -1,5 +1,7 @@
-//! Pages of this process whose physical addresses are known. They are reached through
-//! `/proc/self/mem`, so that what a device writes there is no business of the compiler.
+//! Pages of this process with known physical addresses.
+//!
+//! Access goes through `/proc/self/mem`: a device writes these pages, so that no Rust reference to
+//! them may exist.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,11 +12,10 @@ pub const PAGE: u64 = 4096;
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 
-/// Pages that stay where they are: there is no swap in the guest, and they are too few for the
-/// kernel to make a huge page of them.
+/// Pages that do not move: the guest has no swap, and the pages are too few for a huge page.
 #[derive(Debug)]
 pub struct Pages {
-    /// Keeps the pages; never touched again.
+    /// Owner of the pages; never accessed.
     _owner: Vec<u8>,
     memory: File,
     first: u64,
@@ -22,10 +23,10 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// `count` pages of zeros.
+    /// Allocates `count` zeroed pages.
     ///
     /// # Errors
-    /// When this process may not know physical addresses.
+    /// When this process may not read physical addresses.
     pub fn new(count: usize) -> io::Result<Self> {
         let page = PAGE as usize;
         let owner = vec![1_u8; (count + 1) * page];
@@ -39,7 +40,7 @@ impl Pages {
             map.read_exact_at(&mut entry, (first / PAGE + n) * 8)?;
             let entry = u64::from_le_bytes(entry);
             if entry & PRESENT == 0 || entry & FRAME == 0 {
-                return Err(io::Error::other("a page's physical address is hidden"));
+                return Err(io::Error::other("/proc/self/pagemap hides physical addresses"));
             }
             Ok((entry & FRAME) * PAGE)
         });
@@ -47,7 +48,7 @@ impl Pages {
         Ok(Self { _owner: owner, memory, first, physical })
     }
 
-    /// The physical address of page `n`.
+    /// Returns the physical address of page `n`.
     #[must_use]
     pub fn address(&self, n: usize) -> u64 {
         self.physical[n]
@@ -56,7 +57,7 @@ impl Pages {
     /// Writes to page `n`.
     ///
     /// # Errors
-    /// What the kernel reported.
+    /// The kernel's error.
     pub fn write(&self, n: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.memory.write_all_at(bytes, self.first + n as u64 * PAGE + at)
     }
@@ -64,7 +65,7 @@ impl Pages {
     /// Reads from page `n`.
     ///
     /// # Errors
-    /// What the kernel reported.
+    /// The kernel's error.
     pub fn read(&self, n: usize, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.memory.read_exact_at(bytes, self.first + n as u64 * PAGE + at)
     }

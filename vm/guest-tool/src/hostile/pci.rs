@@ -1,6 +1,7 @@
-//! A virtio PCI device reached through its configuration space alone: the PCI
-//! configuration access capability (virtio 1.3, section 4.1.4.9) is a window onto
-//! its registers, and sysfs gives root that space as a file.
+//! A virtio PCI device accessed only through its configuration space.
+//!
+//! The PCI configuration access capability (virtio 1.3, section 4.1.4.9) is a window onto its
+//! registers; sysfs provides the configuration space as a file for root.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -14,20 +15,20 @@ const VENDOR: &str = "0x1af4";
 const COMMAND: u64 = 4;
 const MEMORY: u16 = 2;
 const MASTER: u16 = 4;
-/// Where the list of capabilities starts, and the one that vendors use.
+/// Offset of the capability list's pointer, and the ID of vendor-specific capabilities.
 const CAPABILITIES: u64 = 0x34;
 const CAP_VENDOR: u8 = 9;
-/// Most capabilities in one configuration space.
+/// Maximum number of capabilities in a configuration space.
 const CAPS_MAX: usize = 48;
 
-/// The parts of a virtio device's registers (virtio 1.3, section 4.1.4).
+/// Register sets of a virtio device (virtio 1.3, section 4.1.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Features, status and queues.
     Common = 1,
     /// Doorbells.
     Notify = 2,
-    /// The configuration space of the kind of device.
+    /// Device-specific configuration.
     Device = 4,
 }
 
@@ -38,19 +39,20 @@ struct Place {
     offset: u32,
 }
 
-/// A device that no driver has.
+/// A device that is bound to no driver.
 #[derive(Debug)]
 pub struct Pci {
     config: File,
     places: Vec<Place>,
-    /// Where the window is in the configuration space, and what it shows: bar, offset, length.
+    /// Offset of the window in the configuration space, and the window's position: BAR, offset,
+    /// length.
     window: u64,
-    shown: Option<(u8, u32, u8)>,
-    /// Bytes between the doorbells of two queues.
+    selected: Option<(u8, u32, u8)>,
+    /// Bytes between the doorbells of two queues (`notify_off_multiplier`).
     pub notify_step: u32,
 }
 
-/// The address of the first device with one of these device numbers.
+/// Returns the address of the first device with a listed device ID.
 fn find(numbers: &[&str]) -> io::Result<String> {
     let read = |dir: &Path, name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default();
     for entry in fs::read_dir(DEVICES)? {
@@ -63,19 +65,19 @@ fn find(numbers: &[&str]) -> io::Result<String> {
     Err(io::Error::new(io::ErrorKind::NotFound, format!("no virtio device {numbers:?}")))
 }
 
-/// Gives the device back to the kernel's driver.
+/// Returns the device to the kernel's driver.
 ///
 /// # Errors
-/// When there is no such device or the driver does not take it.
+/// When there is no such device or the driver does not bind.
 pub fn rebind(numbers: &[&str]) -> io::Result<()> {
     fs::write(Path::new(DRIVER).join("bind"), find(numbers)?)
 }
 
 impl Pci {
-    /// Takes the device from the kernel's driver, if that has it.
+    /// Unbinds the device from the kernel's driver, if it is bound.
     ///
     /// # Errors
-    /// When there is no such device, or it lacks what a modern virtio device has.
+    /// When there is no such device, or it lacks a capability of a modern virtio device.
     pub fn take(numbers: &[&str]) -> io::Result<Self> {
         let address = find(numbers)?;
         let dir: PathBuf = Path::new(DEVICES).join(&address);
@@ -83,7 +85,8 @@ impl Pci {
             fs::write(dir.join("driver/unbind"), &address)?;
         }
         let config = OpenOptions::new().read(true).write(true).open(dir.join("config"))?;
-        let mut pci = Self { config, places: Vec::new(), window: 0, shown: None, notify_step: 0 };
+        let mut pci =
+            Self { config, places: Vec::new(), window: 0, selected: None, notify_step: 0 };
         pci.capabilities()?;
         pci.master(true)?;
         Ok(pci)
@@ -125,44 +128,45 @@ impl Pci {
         Ok(())
     }
 
-    /// Lets the device reach memory, or not.
+    /// Enables or disables bus mastering, the device's access to memory.
     ///
     /// # Errors
-    /// What writing the command register reported.
+    /// The write error of the command register.
     pub fn master(&self, on: bool) -> io::Result<()> {
         let command = if on { MEMORY | MASTER } else { MEMORY };
         self.config.write_all_at(&command.to_le_bytes(), COMMAND)
     }
 
-    fn show(&mut self, part: Part, at: u32, len: u8) -> io::Result<()> {
+    fn select(&mut self, part: Part, at: u32, len: u8) -> io::Result<()> {
         let place = self.places.iter().find(|p| p.kind == part as u8);
-        let place = place.ok_or_else(|| io::Error::other(format!("no registers {part:?}")))?;
-        let shown = (place.bar, place.offset + at, len);
-        if self.shown == Some(shown) {
+        let place = place
+            .ok_or_else(|| io::Error::other(format!("the device has no {part:?} registers")))?;
+        let selected = (place.bar, place.offset + at, len);
+        if self.selected == Some(selected) {
             return Ok(());
         }
-        self.config.write_all_at(&[shown.0], self.window + 4)?;
-        self.config.write_all_at(&shown.1.to_le_bytes(), self.window + 8)?;
+        self.config.write_all_at(&[selected.0], self.window + 4)?;
+        self.config.write_all_at(&selected.1.to_le_bytes(), self.window + 8)?;
         self.config.write_all_at(&u32::from(len).to_le_bytes(), self.window + 12)?;
-        self.shown = Some(shown);
+        self.selected = Some(selected);
         Ok(())
     }
 
     /// Writes a register of 1, 2 or 4 bytes.
     ///
     /// # Errors
-    /// What the configuration space's file reported.
+    /// The error of the configuration space's file.
     pub fn write(&mut self, part: Part, at: u32, value: &[u8]) -> io::Result<()> {
-        self.show(part, at, u8::try_from(value.len()).unwrap_or(4))?;
+        self.select(part, at, u8::try_from(value.len()).unwrap_or(4))?;
         self.config.write_all_at(value, self.window + 16)
     }
 
     /// Reads a register of `N` bytes: 1, 2 or 4.
     ///
     /// # Errors
-    /// What the configuration space's file reported.
+    /// The error of the configuration space's file.
     pub fn read<const N: usize>(&mut self, part: Part, at: u32) -> io::Result<[u8; N]> {
-        self.show(part, at, u8::try_from(N).unwrap_or(4))?;
+        self.select(part, at, u8::try_from(N).unwrap_or(4))?;
         let mut bytes = [0; N];
         self.config.read_exact_at(&mut bytes, self.window + 16)?;
         Ok(bytes)

@@ -1,19 +1,19 @@
-//! Wrong things that can be done with any device: where rings lie, what they say, and when.
+//! Violations that apply to any device: addresses, contents and timing of rings.
 
 use super::device::{Device, INDIRECT, Layout, NEXT, RUNNING, SIZE, WRITE, descriptor};
 use super::pci::Part;
 use std::fs;
 use std::io;
 
-/// The transmit queue of every kind of device here.
+/// Transmit queue of the network and the socket device.
 const TX: u16 = 1;
-/// A buffer page that the cases use for data, and one for tables.
+/// Buffer page for data, and buffer page for tables.
 const DATA: usize = 30;
 const TABLE: usize = 31;
-/// A physical address where no machine of ours has memory.
+/// A physical address without memory on any test machine.
 const HOLE: u64 = 0x3f_ffff_0000;
 
-/// Does what `name` says; none if it is no case of this file.
+/// Runs case `name`; `None` if it is no case of this module.
 pub fn case(device: &mut Device, features: u64, name: &str) -> Option<io::Result<()>> {
     Some(match name {
         "none" => Ok(()),
@@ -43,7 +43,7 @@ pub fn case(device: &mut Device, features: u64, name: &str) -> Option<io::Result
         "reset_storm" => (0..30).try_for_each(|_| device.start(features)),
         "doorbell_storm" => doorbell_storm(device, features),
         "doorbells_of_no_queue" => odd_doorbells(device, features),
-        "index_jump" => tx(device, features, |d| d.show(TX, 1000)),
+        "index_jump" => tx(device, features, |d| d.set_available(TX, 1000)),
         "head_out_of_range" => tx(device, features, |d| d.offer(TX, SIZE + 7)),
         "head_twice" => tx(device, features, |d| (0..40).try_for_each(|_| d.offer(TX, 0))),
         "cycle" => chain(device, features, |at, _| (at, 16, NEXT, 0)),
@@ -65,7 +65,7 @@ pub fn case(device: &mut Device, features: u64, name: &str) -> Option<io::Result
     })
 }
 
-/// The first address behind the guest's memory.
+/// Returns the first address after the guest's memory.
 fn memory_end() -> io::Result<u64> {
     const MIB: u64 = 1 << 20;
     let table = fs::read_to_string("/proc/iomem")?;
@@ -74,11 +74,12 @@ fn memory_end() -> io::Result<u64> {
         u64::from_str_radix(end, 16).ok()
     });
     let last = ends.max().filter(|end| *end > MIB);
-    let last = last.ok_or_else(|| io::Error::other("the end of memory is hidden"))?;
+    let last =
+        last.ok_or_else(|| io::Error::other("/proc/iomem hides the physical addresses of memory"))?;
     Ok((last + 1).next_multiple_of(MIB))
 }
 
-/// A start whose transmit queue is placed otherwise.
+/// Starts the device with a changed layout of the transmit queue.
 fn placed(device: &mut Device, features: u64, how: impl Fn(Layout) -> Layout) -> io::Result<()> {
     device.begin(features)?;
     device.enable(0, device.layout(0))?;
@@ -89,7 +90,7 @@ fn placed(device: &mut Device, features: u64, how: impl Fn(Layout) -> Layout) ->
     device.ring(TX)
 }
 
-/// A good start, then `what` in the transmit ring, then its doorbell.
+/// Starts the device correctly, applies `what` to the transmit ring, and rings its doorbell.
 fn tx(
     device: &mut Device,
     features: u64,
@@ -101,7 +102,7 @@ fn tx(
     device.ring(TX)
 }
 
-/// A chain whose first descriptor is what `what` makes of the addresses of data and table:
+/// Sends a chain whose first descriptor `what` derives from the addresses of data and table:
 /// address, length, flags, next.
 fn chain(
     device: &mut Device,
@@ -115,8 +116,8 @@ fn chain(
     })
 }
 
-/// A chain of one table of `len` bytes, whose entries are all what `what` makes of the addresses
-/// of data and table.
+/// Sends a chain of one indirect table of `len` bytes. `what` derives every entry from the
+/// addresses of data and table.
 fn table(
     device: &mut Device,
     features: u64,
@@ -174,7 +175,7 @@ fn without_features(device: &mut Device) -> io::Result<()> {
     device.ring(TX)
 }
 
-/// The device may no longer reach memory: to the backend, the grant is gone.
+/// Disables bus mastering: to the backend, the memory grant is revoked.
 fn memory_taken(device: &mut Device, features: u64) -> io::Result<()> {
     device.start(features)?;
     device.describe(TX, 0, (device.buffer(DATA), 60), 0, 0)?;
@@ -207,13 +208,13 @@ fn odd_doorbells(device: &mut Device, features: u64) -> io::Result<()> {
     device.start(features)?;
     for queue in [2_u32, 3, 63, 64, 255] {
         let at = queue * device.pci.notify_step;
-        // A doorbell that the device does not have is not there to be written; that is its right.
+        // A device may refuse a write to a doorbell that it does not have.
         let _ = device.pci.write(Part::Notify, at, &u16::MAX.to_le_bytes());
     }
     device.ring(TX)
 }
 
-/// Descriptors and tables change while the other side reads them.
+/// Changes descriptors and tables while the backend reads them.
 fn rewritten(device: &mut Device, features: u64) -> io::Result<()> {
     device.start(features)?;
     let (data, table) = (device.buffer(DATA), device.buffer(TABLE));

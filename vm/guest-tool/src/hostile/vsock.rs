@@ -1,4 +1,4 @@
-//! A socket device: packets, lawful and not.
+//! Cases of a socket device: packets, valid and invalid.
 
 use super::Kind;
 use super::device::{BUFFERS, Device, FEATURES, SIZE, WRITE};
@@ -19,13 +19,13 @@ const DATA: u16 = 5;
 const CREDIT_UPDATE: u16 = 6;
 const RECEIVE: u16 = 16;
 const SEND: usize = 20;
-/// The port on which the peer accepts connections, and one on which nobody does.
+/// A port on which the peer accepts connections, and a port without a listener.
 const OPEN: u32 = 9000;
 const SHUT: u32 = 9999;
-/// How long an answer may take.
+/// Time limit of an answer.
 const ANSWER: Duration = Duration::from_millis(1000);
 
-/// The device's CID and its peer's.
+/// CIDs of the device and of its peer.
 #[derive(Debug)]
 pub struct Vsock {
     own: u64,
@@ -60,8 +60,8 @@ impl Packet {
         bytes
     }
 
-    /// The port it is for, and its operation.
-    fn gist(bytes: &[u8; HEADER]) -> (u32, u16) {
+    /// Returns a header's destination port and operation.
+    fn destination_and_op(bytes: &[u8; HEADER]) -> (u32, u16) {
         let port = [bytes[20], bytes[21], bytes[22], bytes[23]];
         (u32::from_le_bytes(port), u16::from_le_bytes([bytes[30], bytes[31]]))
     }
@@ -100,8 +100,8 @@ impl Kind for Vsock {
                 self.connected(device, 502, |p| Packet { op: CREDIT_UPDATE, fwd_cnt: 1000, ..p })
             }
             "second_connect_of_a_connection" => {
-                // A driver that has forgotten a connection begins anew with its numbers. The peer's
-                // kernel ignores that while it still has the socket of the old one.
+                // A driver that lost a connection's state reuses its port numbers. The peer's
+                // kernel ignores the request while the socket of the old connection exists.
                 self.answered(device, 503, &[], |p| Packet { op: REQUEST, ..p })
             }
             "type_changed_on_a_connection" => {
@@ -129,7 +129,7 @@ impl Kind for Vsock {
 }
 
 impl Vsock {
-    /// Data without a byte: to a connection that does not exist unless the case makes it.
+    /// Returns a data packet without payload; its connection exists only if the case opens it.
     fn packet(&self, from: u32, to: u32) -> Packet {
         Packet {
             from: (self.own, from),
@@ -161,7 +161,8 @@ impl Vsock {
         device.ring(TX)
     }
 
-    /// Waits for a packet to `port` that says `op`; whether it came. Buffers are given again.
+    /// Waits for a packet to `port` with operation `op`; returns whether it arrived. Used buffers
+    /// are made available again.
     fn expect(
         &self,
         device: &mut Device,
@@ -179,7 +180,7 @@ impl Vsock {
                 *seen = seen.wrapping_add(1);
                 device.offer(RX, head)?;
                 device.ring(RX)?;
-                let (to, op) = Packet::gist(&bytes);
+                let (to, op) = Packet::destination_and_op(&bytes);
                 if to == port && ops.contains(&op) {
                     return Ok(true);
                 }
@@ -189,7 +190,7 @@ impl Vsock {
         Ok(false)
     }
 
-    /// One packet for each value, as `what` makes it.
+    /// Sends a packet for each value, built by `what`.
     fn each<T: Copy, const N: usize>(
         &self,
         device: &mut Device,
@@ -207,7 +208,8 @@ impl Vsock {
         self.each(device, [()], |p, ()| what(p))
     }
 
-    /// Connects to the peer from port `from`, which each case has of its own, and sends what `what` makes; the connection must be reset.
+    /// Connects to the peer from port `from`, which is unique to the case, and sends the packets
+    /// built by `what`; the peer must reset the connection.
     fn connected(
         &self,
         device: &mut Device,
@@ -217,7 +219,7 @@ impl Vsock {
         self.answered(device, from, &[RESET], what)
     }
 
-    /// The same; the answer must be one of `answers`, if there are any.
+    /// As [`Self::connected`]; the answer must be among `answers` if that is not empty.
     fn answered(
         &self,
         device: &mut Device,
@@ -230,16 +232,16 @@ impl Vsock {
         let good = self.packet(from, OPEN);
         self.send(device, 0, &Packet { op: REQUEST, ..good })?;
         if !self.expect(device, &mut seen, from, &[RESPONSE])? {
-            return Err(io::Error::other("the peer does not accept"));
+            return Err(io::Error::other("the peer did not accept the connection"));
         }
         self.send(device, 1, &what(good))?;
         if answers.is_empty() || self.expect(device, &mut seen, from, answers)? {
             return Ok(());
         }
-        Err(io::Error::other(format!("none of the operations {answers:?} was the answer")))
+        Err(io::Error::other(format!("the peer answered with none of the operations {answers:?}")))
     }
 
-    /// Two thousand connects to where nobody listens.
+    /// Sends two thousand requests to a port without a listener.
     fn flood(&self, device: &mut Device) -> io::Result<()> {
         self.start(device)?;
         let mut seen = 0;
@@ -253,11 +255,12 @@ impl Vsock {
         Ok(())
     }
 
-    /// More strays than resets may wait, and no buffer to receive one.
+    /// Sends more packets of unknown connections than resets may be pending, with no receive
+    /// buffers.
     fn never_taken(&self, device: &mut Device) -> io::Result<()> {
         device.start(Self::FEATURES)?;
         for n in 0..1000 {
-            // A full ring is waited for: to run over it would be another case.
+            // Waits while the ring is full: an overrun would be another case.
             let start = Instant::now();
             while n - device.used(TX)? >= SIZE {
                 if start.elapsed() > ANSWER {

@@ -1,29 +1,30 @@
-//! Doorbells and notifications of one guest: late, lost, or as they should be.
+//! Doorbells and notifications of one guest: delivered in time, late, or lost.
 
 use causeway_attach::native::{Frontend, NativeError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::rng::Rng;
 
-/// How late a doorbell may be, in nanoseconds.
+/// The longest delay of a doorbell, in nanoseconds.
 const LATE_NS_MAX: u64 = 3_000_000;
-/// After how long a guest rings again by its own timer, in nanoseconds.
+/// The range of delays after which a guest repeats a lost doorbell by its own timer, in
+/// nanoseconds.
 const AGAIN_NS: (u64, u64) = (5_000_000, 40_000_000);
 
-/// Doorbells on their way, and which queues the guest sleeps on.
+/// Delayed doorbells of a guest, and the queues on which the guest sleeps.
 #[derive(Debug, Default)]
-pub struct Bells {
-    /// When each is rung, for which queue.
+pub struct Doorbells {
+    /// Due time and queue of each delayed doorbell.
     late: Vec<(u64, usize)>,
     asleep: Vec<usize>,
 }
 
-impl Bells {
-    /// Rings what a guest would ring. With `rng` some of it comes late, or is lost until the guest
-    /// rings again by its own timer.
+impl Doorbells {
+    /// Rings every doorbell that is due. With `rng`, some doorbells are delayed, or lost until the
+    /// guest repeats them by its own timer.
     ///
     /// # Errors
-    /// There is no such queue.
+    /// The queue does not exist.
     pub fn ring(
         &mut self,
         frontend: &mut Frontend,
@@ -60,10 +61,10 @@ impl Bells {
         Ok(())
     }
 
-    /// Whether the guest looks at a queue: it does not sleep on it, or was notified.
+    /// Returns true if the guest polls a queue: the guest does not sleep on it, or was notified.
     ///
     /// # Errors
-    /// There is no such queue.
+    /// The queue does not exist.
     pub fn wakes(&mut self, frontend: &mut Frontend, queue: usize) -> Result<bool, NativeError> {
         if !self.asleep.contains(&queue) {
             return Ok(true);
@@ -78,10 +79,10 @@ impl Bells {
         Ok(called)
     }
 
-    /// Goes to sleep on a queue; `false` if something is there already.
+    /// Sleeps on a queue. Returns false if the queue already has entries for the guest.
     ///
     /// # Errors
-    /// There is no such queue.
+    /// The queue does not exist.
     pub fn sleep(
         &mut self,
         frontend: &mut Frontend,
@@ -97,12 +98,12 @@ impl Bells {
         Ok(true)
     }
 
-    /// The guest looks by its own timer.
+    /// Wakes the guest by its own timer.
     pub fn wake(&mut self, queue: usize) {
         self.asleep.retain(|asleep| *asleep != queue);
     }
 
-    /// Wakes all, and forgets doorbells on their way: they are rung anew.
+    /// Wakes the guest on every queue and discards delayed doorbells, which are due again at once.
     pub fn wake_all(&mut self) {
         self.asleep.clear();
         self.late.clear();

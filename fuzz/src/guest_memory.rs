@@ -1,4 +1,4 @@
-//! A guest's memory with a copy beside it, so that every byte that changed is known.
+//! Guest memory with a reference copy, so that every unexpected write is detected.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,53 +6,54 @@ use std::sync::Arc;
 
 use causeway_memory::{Map, Mapping, Region};
 
-/// Guest address of the first granted byte.
+/// The guest address of the first granted byte.
 pub const GUEST: u64 = 0x10_0000;
-/// Bytes before and behind the grant, on the same pages; nobody may write there.
+/// Bytes before and after the grant on the same pages, which must never be written.
 const MARGIN: usize = 64;
 const CANARY: u8 = 0xc5;
 
-/// Memory of which the middle is granted.
+/// A memory file of which the middle is granted.
 #[derive(Debug)]
-pub struct Ground {
+pub struct GuestMemory {
     file: OwnedFd,
-    /// The grant.
+    /// The granted part.
     pub map: Map,
-    /// All of the file, from address 0.
+    /// The whole file, from address 0.
     all: Map,
-    /// What the guest itself wrote.
+    /// The expected content: the guest's own writes.
     copy: Vec<u8>,
 }
 
 fn map_of(file: &OwnedFd, offset: usize, len: usize, guest: u64) -> Map {
-    let mapping = Mapping::new(file.as_fd(), offset as u64, len as u64).expect("the file has it");
+    let mapping =
+        Mapping::new(file.as_fd(), offset as u64, len as u64).expect("a range of the file");
     let region = Region { guest, user: guest, mapping: Arc::new(mapping) };
-    Map::new(vec![region]).expect("one region is a map")
+    Map::new(vec![region]).expect("a map of one region")
 }
 
-impl Ground {
-    /// A file of `bytes`, of which all but the margins are granted.
+impl GuestMemory {
+    /// Creates a file of `bytes` bytes; all but the margins is granted.
     pub fn new(bytes: usize) -> Self {
-        let file = causeway_memory::create("fuzz", bytes as u64).expect("memory is there");
+        let file = causeway_memory::create("fuzz", bytes as u64).expect("memory");
         let map = map_of(&file, MARGIN, bytes - 2 * MARGIN, GUEST);
         let all = map_of(&file, 0, bytes, 0);
-        let mut ground = Self { file, map, all, copy: vec![0; bytes] };
-        ground.clear();
-        ground
+        let mut guest_memory = Self { file, map, all, copy: vec![0; bytes] };
+        guest_memory.clear();
+        guest_memory
     }
 
-    /// Granted bytes.
-    #[allow(clippy::len_without_is_empty, reason = "it never is")]
+    /// Returns the number of granted bytes.
+    #[allow(clippy::len_without_is_empty, reason = "the memory is never empty")]
     pub fn len(&self) -> usize {
         self.copy.len() - 2 * MARGIN
     }
 
-    /// The file, to be granted again by a message; the grant begins at this offset.
+    /// Returns the file and the offset of the grant, so that a message can grant the file again.
     pub fn file(&self) -> (&OwnedFd, u64) {
         (&self.file, MARGIN as u64)
     }
 
-    /// Zeros in the grant, canaries around it.
+    /// Fills the grant with zeros and the margins with canaries.
     pub fn clear(&mut self) {
         self.copy.fill(0);
         let end = self.copy.len() - MARGIN;
@@ -61,7 +62,7 @@ impl Ground {
         self.all.write(0, &self.copy).expect("all of the file");
     }
 
-    /// The guest writes at an offset of its grant; what does not fit is left out.
+    /// Writes as the guest at an offset of the grant; bytes past the end are dropped.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         let offset = offset.min(self.len());
         let bytes = &bytes[..bytes.len().min(self.len() - offset)];
@@ -77,17 +78,18 @@ impl Ground {
         bytes
     }
 
-    /// Whether all of `len` bytes at guest address `addr` are granted; reckoned apart from the
-    /// map.
+    /// Returns true if all `len` bytes at guest address `addr` are granted. Computed independently
+    /// of the map under test.
     pub fn grants(&self, addr: u64, len: u64) -> bool {
         let end = u128::from(addr) + u128::from(len);
         addr >= GUEST && end <= u128::from(GUEST) + self.len() as u128
     }
 
-    /// That nothing but the guest wrote, except within `ours`: offsets in the grant and lengths.
+    /// Asserts that all bytes but `ours` (offsets in the grant, with lengths) are unchanged since
+    /// the guest's last write.
     ///
     /// # Panics
-    /// Something else was written.
+    /// If another byte has changed.
     pub fn assert_untouched(&self, ours: &[(usize, usize)]) {
         let mut now = vec![0; self.copy.len()];
         self.all.read(0, &mut now).expect("all of the file");
@@ -96,7 +98,8 @@ impl Ground {
             let span = MARGIN + offset..MARGIN + (offset + len).min(self.len());
             expected[span.clone()].copy_from_slice(&now[span]);
         }
-        // All at once first: the fuzzer's eyes on every single byte would cost more than the story.
+        // Compare the whole memory first: the byte-wise comparison is slow under the fuzzer's
+        // instrumentation.
         if now == expected {
             return;
         }
@@ -107,17 +110,17 @@ impl Ground {
     }
 }
 
-/// Calls `play` with a fresh ground of `bytes`; the same one is used again and again.
-pub fn with<const BYTES: usize>(play: impl FnOnce(&mut Ground)) {
+/// Calls `play` with a cleared memory of `BYTES` bytes; the mapping is reused between calls.
+pub fn with<const BYTES: usize>(play: impl FnOnce(&mut GuestMemory)) {
     thread_local! {
-        static KEPT: RefCell<Vec<Ground>> = const { RefCell::new(Vec::new()) };
+        static KEPT: RefCell<Vec<GuestMemory>> = const { RefCell::new(Vec::new()) };
     }
     let kept = KEPT.with_borrow_mut(|all| {
-        let at = all.iter().position(|ground| ground.copy.len() == BYTES)?;
+        let at = all.iter().position(|guest_memory| guest_memory.copy.len() == BYTES)?;
         Some(all.swap_remove(at))
     });
-    let mut ground = kept.unwrap_or_else(|| Ground::new(BYTES));
-    ground.clear();
-    play(&mut ground);
-    KEPT.with_borrow_mut(|all| all.push(ground));
+    let mut guest_memory = kept.unwrap_or_else(|| GuestMemory::new(BYTES));
+    guest_memory.clear();
+    play(&mut guest_memory);
+    KEPT.with_borrow_mut(|all| all.push(guest_memory));
 }

@@ -1,16 +1,16 @@
-//! A driver, a device and a record of what is in flight, step by step.
+//! A scenario of a driver, a device and an inflight record, step by step.
 //!
-//! The model knows which chains the device holds. Whatever the driver wrote, what the device
-//! hands out is granted and bounded, its counts add up, it writes nowhere but where its format
-//! lets it, and an error stays. A device that dies gives again what it held.
+//! The model tracks the chains that the device holds. For any content of the ring: popped chains
+//! are granted and bounded, counts agree, the device writes only where its format allows, and an
+//! error is permanent. After a restart the device returns the chains in flight again.
 
 use causeway_memory::View;
 use causeway_ring::{Chain, Inflight, Queue, QueueSetup, RingError};
 
 use crate::Input;
-use crate::ground::{self, GUEST, Ground};
+use crate::guest_memory::{self, GUEST, GuestMemory};
 
-/// Bytes of the guest's memory, and offsets of its parts.
+/// Size of the guest's memory, and offsets of its parts.
 const BYTES: usize = 16 << 10;
 const DESC: usize = 0;
 const AVAIL: usize = 0x400;
@@ -18,45 +18,55 @@ const USED: usize = 0x600;
 const TABLES: usize = 0x1000;
 const DATA: usize = 0x2000;
 const SIZE_MAX: u16 = 64;
-/// Longest story, so that a slow input is not a find.
+/// The longest scenario, so that a slow input is not reported as a finding.
 const STEPS_MAX: usize = 512;
 
 const NEXT: u16 = 1;
 const INDIRECT: u16 = 4;
 
-struct Story<'g> {
-    ground: &'g mut Ground,
+struct Scenario<'g> {
+    guest_memory: &'g mut GuestMemory,
     packed: bool,
     setup: QueueSetup,
     queue: Queue,
     chain: Chain,
-    /// Heads that we hold, in the order they were taken.
+    /// Heads held by the device, in the order of `pop`.
     held: Vec<u16>,
-    /// Pushed and not published.
+    /// Heads pushed and not published.
     pushed: Vec<u16>,
-    /// Whether the last one of `held` may be put back: nothing was pushed since it was taken.
+    /// Heads at the end of `held` that may be put back, because no chain was pushed since their
+    /// `pop`.
     fresh: Vec<u16>,
     recording: bool,
-    /// A chain was taken, if only to be put back.
+    /// A chain was popped, even if it was put back.
     began: bool,
-    /// The driver wrote over what recovery relies on.
+    /// The driver overwrote state on which recovery depends.
     spoiled: bool,
-    /// The driver's own position and wrap counter.
+    /// The driver's position and wrap counter.
     tail: u16,
     wrap: bool,
 }
 
-/// The record's memory, apart from the guest's.
-fn record_view(record: &Ground, packed: bool, size: u16) -> View {
+/// Returns the memory of the inflight record, which is separate from the guest's.
+fn record_view(record: &GuestMemory, packed: bool, size: u16) -> View {
     let bytes = if packed { Inflight::packed_bytes(size) } else { Inflight::bytes(size) };
     record.map.view(GUEST, bytes).expect("the record has room")
 }
 
-fn open(setup: QueueSetup, used: u16, packed: bool, ground: &Ground) -> Result<Queue, RingError> {
-    if packed { Queue::packed(setup, used, &ground.map) } else { Queue::new(setup, &ground.map) }
+fn open(
+    setup: QueueSetup,
+    used: u16,
+    packed: bool,
+    guest_memory: &GuestMemory,
+) -> Result<Queue, RingError> {
+    if packed {
+        Queue::packed(setup, used, &guest_memory.map)
+    } else {
+        Queue::new(setup, &guest_memory.map)
+    }
 }
 
-/// Where a queue is set up, mostly with sense.
+/// Draws the addresses of a queue, usually valid.
 fn setup(input: &mut Input<'_>, packed: bool) -> (QueueSetup, u16) {
     let flags = input.u8();
     let mut size = if packed { input.below(64) as u16 + 1 } else { 1 << input.below(7) };
@@ -75,38 +85,44 @@ fn setup(input: &mut Input<'_>, packed: bool) -> (QueueSetup, u16) {
     (QueueSetup { size, desc, avail, used, event_index, indirect, next }, start)
 }
 
-/// Plays `data` on a ring of one format.
+/// Runs `data` on a ring of one format.
 pub fn run(data: &[u8], packed: bool) {
-    ground::with::<BYTES>(|ground| {
-        ground::with::<{ 4 << 10 }>(|record| {
+    guest_memory::with::<BYTES>(|guest_memory| {
+        guest_memory::with::<{ 4 << 10 }>(|record| {
             let mut input = Input::new(data);
             let (setup, used) = setup(&mut input, packed);
             let usual = setup.desc == GUEST
                 && setup.avail == GUEST + AVAIL as u64
                 && setup.used == GUEST + USED as u64;
-            let queue = open(setup, used, packed, ground);
-            // A ring elsewhere may lie over anything: it is only set up.
+            let queue = open(setup, used, packed, guest_memory);
+            // A ring at another place may overlap with other data: the scenario ends after its
+            // set-up.
             let (Ok(queue), true) = (queue, usual && setup.size <= SIZE_MAX) else { return };
-            let mut story = Story::new(ground, packed, setup, queue);
+            let mut scenario = Scenario::new(guest_memory, packed, setup, queue);
             for _ in 0..STEPS_MAX {
                 if input.is_empty() {
                     break;
                 }
-                story.step(&mut input, record);
+                scenario.step(&mut input, record);
             }
-            story.end();
+            scenario.end();
         });
     });
 }
 
-impl<'g> Story<'g> {
-    fn new(ground: &'g mut Ground, packed: bool, setup: QueueSetup, queue: Queue) -> Self {
+impl<'g> Scenario<'g> {
+    fn new(
+        guest_memory: &'g mut GuestMemory,
+        packed: bool,
+        setup: QueueSetup,
+        queue: Queue,
+    ) -> Self {
         let (tail, wrap) = match packed {
             true => (setup.next & 0x7fff, setup.next & 0x8000 != 0),
             false => (setup.next, false),
         };
-        let story = Self {
-            ground,
+        let scenario = Self {
+            guest_memory,
             packed,
             setup,
             queue,
@@ -121,12 +137,12 @@ impl<'g> Story<'g> {
             wrap,
         };
         if !packed {
-            story.ground.write(AVAIL + 2, &tail.to_le_bytes());
+            scenario.guest_memory.write(AVAIL + 2, &tail.to_le_bytes());
         }
-        story
+        scenario
     }
 
-    fn step(&mut self, input: &mut Input<'_>, record: &mut Ground) {
+    fn step(&mut self, input: &mut Input<'_>, record: &mut GuestMemory) {
         match input.below(20) {
             0 => self.scribble(input),
             1 | 2 => self.describe(input),
@@ -134,7 +150,7 @@ impl<'g> Story<'g> {
             6 => self.jump(input),
             7..=9 => self.pop(),
             10 | 11 => self.push(input),
-            12 => self.push_stranger(input),
+            12 => self.push_unknown_head(input),
             13 => self.put_back(),
             14 => self.publish(),
             15 => self.look(input),
@@ -154,12 +170,12 @@ impl<'g> Story<'g> {
         assert_eq!(usize::from(self.queue.in_flight()), self.held.len(), "chains in flight");
     }
 
-    /// A broken queue stays broken; a whole one says so.
+    /// Checks that a broken queue stays broken and that an intact queue reports no error.
     fn judge<T>(&mut self, result: Result<T, RingError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
-                assert_eq!(self.queue.broken(), Some(error), "an error stays");
+                assert_eq!(self.queue.broken(), Some(error), "error is not permanent");
                 assert_eq!(self.queue.available(), Err(error));
                 assert_eq!(self.queue.publish(), Err(error));
                 None
@@ -168,19 +184,19 @@ impl<'g> Story<'g> {
     }
 
     fn scribble(&mut self, input: &mut Input<'_>) {
-        let at = usize::from(input.u16()) % self.ground.len();
-        self.ground.write(at, input.bytes(8));
+        let at = usize::from(input.u16()) % self.guest_memory.len();
+        self.guest_memory.write(at, input.bytes(8));
         self.spoiled |= (USED..TABLES).contains(&(at + 7)) || self.packed && at < AVAIL;
     }
 
-    /// Writes one descriptor, into the ring or a table.
+    /// Writes a descriptor into the ring or a table.
     fn describe(&mut self, input: &mut Input<'_>) {
         let table = [DESC, DESC, TABLES, TABLES + 0x100][input.below(4)];
         let nth = input.below(usize::from(SIZE_MAX));
         let at = table + 16 * nth;
         let addr = match input.below(8) {
             0 => input.u64(),
-            1 => GUEST + self.ground.len() as u64 - u64::from(input.u8()),
+            1 => GUEST + self.guest_memory.len() as u64 - u64::from(input.u8()),
             2 => GUEST.wrapping_sub(u64::from(input.u8())),
             3 | 4 => GUEST + [TABLES, TABLES + 0x100, TABLES + 0x200][input.below(3)] as u64,
             _ => GUEST + DATA as u64 + u64::from(input.u16() & 0x1fff),
@@ -192,19 +208,19 @@ impl<'g> Story<'g> {
         };
         let flags = if input.below(8) == 0 { input.u16() } else { u16::from(input.u8() & 7) };
         let last = if input.below(8) == 0 { input.u16() } else { u16::from(input.u8()) % SIZE_MAX };
-        self.ground.write(at, &descriptor(addr, len, flags, last, self.packed));
+        self.guest_memory.write(at, &descriptor(addr, len, flags, last, self.packed));
         self.spoiled |= self.packed && table == DESC;
     }
 
-    /// Makes a chain available, as a driver would.
+    /// Makes a chain available, as a driver does.
     fn offer(&mut self, input: &mut Input<'_>) {
         let size = self.setup.size;
         let id = u16::from(input.u8()) % size;
         if !self.packed {
             let slot = usize::from(self.tail % size);
-            self.ground.write(AVAIL + 4 + 2 * slot, &id.to_le_bytes());
+            self.guest_memory.write(AVAIL + 4 + 2 * slot, &id.to_le_bytes());
             self.tail = self.tail.wrapping_add(1);
-            self.ground.write(AVAIL + 2, &self.tail.to_le_bytes());
+            self.guest_memory.write(AVAIL + 2, &self.tail.to_le_bytes());
             return;
         }
         let count = 1 + input.below(3) as u16;
@@ -219,7 +235,7 @@ impl<'g> Story<'g> {
             };
             let at = DESC + 16 * usize::from(self.tail);
             let bytes = descriptor(GUEST + addr as u64, len, flags, id, true);
-            self.ground.write(at, &bytes);
+            self.guest_memory.write(at, &bytes);
             self.tail += 1;
             if self.tail >= size {
                 self.tail = 0;
@@ -228,28 +244,29 @@ impl<'g> Story<'g> {
         }
     }
 
-    /// Moves the available index anywhere; of a packed ring, the driver's position.
+    /// Sets the available index to any value; in a packed ring, the driver's position.
     fn jump(&mut self, input: &mut Input<'_>) {
         if self.packed {
             self.tail = input.u16() % self.setup.size;
             self.wrap = input.bool();
         } else {
             self.tail = input.u16();
-            self.ground.write(AVAIL + 2, &self.tail.to_le_bytes());
+            self.guest_memory.write(AVAIL + 2, &self.tail.to_le_bytes());
         }
     }
 
     fn pop(&mut self) {
         let mut chain = std::mem::take(&mut self.chain);
-        self.queue.prefetch(&self.ground.map, u16::MAX);
-        let popped = self.queue.pop(&self.ground.map, &mut chain);
+        self.queue.prefetch(&self.guest_memory.map, u16::MAX);
+        let popped = self.queue.pop(&self.guest_memory.map, &mut chain);
         if self.judge(popped) == Some(true) {
             let head = chain.head();
             self.began = true;
             assert!(head < self.setup.size, "head {head}");
-            assert!(!self.held.contains(&head), "head {head} twice");
+            assert!(!self.held.contains(&head), "head {head} popped twice");
             self.assert_sound(&chain);
-            // A driver that offers what it has not got back confuses the record, to its own loss.
+            // A driver that reuses a chain before its return corrupts the record, at its own
+            // expense.
             self.spoiled |= self.pushed.contains(&head);
             self.held.push(head);
             self.fresh.push(head);
@@ -257,7 +274,7 @@ impl<'g> Story<'g> {
         self.chain = chain;
     }
 
-    /// Everything that a service may rely on.
+    /// Asserts the guarantees on which a service relies.
     fn assert_sound(&self, chain: &Chain) {
         let (readable, writable) = (chain.readable(), chain.writable());
         assert!(
@@ -265,7 +282,7 @@ impl<'g> Story<'g> {
             "longer than the queue"
         );
         for span in readable.iter().chain(writable) {
-            let granted = span.len == 0 || self.ground.grants(span.addr, span.len.into());
+            let granted = span.len == 0 || self.guest_memory.grants(span.addr, span.len.into());
             assert!(granted, "{span:?} is not granted");
         }
         let sum = |spans: &[causeway_memory::Span]| {
@@ -283,7 +300,7 @@ impl<'g> Story<'g> {
         }
         let head = self.held[input.below(self.held.len())];
         let pushed = self.queue.push(head, u32::from(input.u8()));
-        // A queue that breaks while it pushes may still count the chain or not.
+        // A queue that breaks during a push may or may not still count the chain.
         if self.queue.broken().is_none() {
             self.held.retain(|&held| held != head);
             self.pushed.push(head);
@@ -294,8 +311,8 @@ impl<'g> Story<'g> {
         self.judge(pushed);
     }
 
-    /// A head that nobody holds is left alone.
-    fn push_stranger(&mut self, input: &mut Input<'_>) {
+    /// A push of a head that the device does not hold has no effect.
+    fn push_unknown_head(&mut self, input: &mut Input<'_>) {
         let head = input.u16();
         if self.held.contains(&head) || self.queue.broken().is_some() {
             return;
@@ -314,13 +331,13 @@ impl<'g> Story<'g> {
     }
 
     fn publish(&mut self) {
-        let before = u16::from_le_bytes(self.ground.read(USED + 2));
+        let before = u16::from_le_bytes(self.guest_memory.read(USED + 2));
         let published = self.queue.publish();
         if self.judge(published).is_none() {
             return;
         }
         let count = std::mem::take(&mut self.pushed).len() as u16;
-        let after = u16::from_le_bytes(self.ground.read(USED + 2));
+        let after = u16::from_le_bytes(self.guest_memory.read(USED + 2));
         if !self.packed && count > 0 && !self.spoiled {
             assert_eq!(after.wrapping_sub(before), count, "used entries shown");
         }
@@ -347,39 +364,39 @@ impl<'g> Story<'g> {
     }
 
     fn remap(&mut self) {
-        assert_eq!(self.queue.remap(&self.ground.map), Ok(()));
+        assert_eq!(self.queue.remap(&self.guest_memory.map), Ok(()));
     }
 
-    fn begin_record(&mut self, record: &Ground) {
-        // As at the start of a queue: nothing was taken yet.
+    fn begin_record(&mut self, record: &GuestMemory) {
+        // Recording starts only at the start of a queue, before the first `pop`.
         if self.recording || self.began || self.queue.broken().is_some() {
             return;
         }
         self.recording = self.take_record(record);
     }
 
-    fn take_record(&mut self, record: &Ground) -> bool {
+    fn take_record(&mut self, record: &GuestMemory) -> bool {
         let size = self.setup.size;
         let view = record_view(record, self.packed, size);
         let taken =
             if self.packed { Inflight::packed(view, size) } else { Inflight::new(view, size) };
         let outcome = taken.and_then(|inflight| self.queue.record(inflight));
-        assert!(outcome.is_ok() || self.spoiled, "a record that we wrote: {outcome:?}");
+        assert!(outcome.is_ok() || self.spoiled, "own record was refused: {outcome:?}");
         outcome.is_ok()
     }
 
-    /// The process dies, and its successor gives again what it held.
-    fn die(&mut self, record: &Ground) {
+    /// Restarts the device: the new queue must return the chains in flight again.
+    fn die(&mut self, record: &GuestMemory) {
         if !self.recording || self.queue.broken().is_some() {
             return;
         }
-        // The next index, as the frontend knows it: what the ring shows.
+        // The next index as the frontend knows it: the used index of the ring.
         let used = match self.packed {
             true => self.setup.next,
-            false => u16::from_le_bytes(self.ground.read(USED + 2)),
+            false => u16::from_le_bytes(self.guest_memory.read(USED + 2)),
         };
         let setup = QueueSetup { next: used, ..self.setup };
-        let Ok(queue) = open(setup, used, self.packed, self.ground) else { return };
+        let Ok(queue) = open(setup, used, self.packed, self.guest_memory) else { return };
         self.queue = queue;
         let mut lost = std::mem::take(&mut self.held);
         (self.pushed, self.fresh) = (Vec::new(), Vec::new());
@@ -390,7 +407,8 @@ impl<'g> Story<'g> {
         if self.spoiled {
             return;
         }
-        // All that were held come first, each once, unless the driver broke them since.
+        // Every chain that was in flight comes first, each once, unless the driver broke the ring
+        // since.
         while !lost.is_empty() && self.queue.broken().is_none() {
             let before = self.held.len();
             self.pop();
@@ -400,10 +418,13 @@ impl<'g> Story<'g> {
             let head = self.held[before];
             lost.retain(|&one| one != head);
         }
-        assert!(lost.is_empty() || self.queue.broken().is_some(), "not given again: {lost:?}");
+        assert!(
+            lost.is_empty() || self.queue.broken().is_some(),
+            "chains were not returned after the restart: {lost:?}"
+        );
     }
 
-    /// Gives everything back, and goes on where the queue stood.
+    /// Returns all chains, stops the queue and resumes at its position.
     fn finish(&mut self) {
         let finished = self.queue.finish();
         if self.judge(finished).is_none() {
@@ -415,7 +436,7 @@ impl<'g> Story<'g> {
         self.fresh.clear();
     }
 
-    /// After a break only the queue knows what it still counts.
+    /// Takes the counts from the queue, because they are undefined for the model after a break.
     fn resync(&mut self) {
         let count = usize::from(self.queue.in_flight());
         self.held.truncate(count);
@@ -427,15 +448,16 @@ impl<'g> Story<'g> {
         if self.packed {
             ours.push((DESC, 16 * usize::from(self.setup.size)));
         }
-        self.ground.assert_untouched(&ours);
+        self.guest_memory.assert_untouched(&ours);
         let finished = self.queue.finish();
         if self.judge(finished).is_some() {
-            assert_eq!(self.queue.in_flight(), 0, "all chains were given back");
+            assert_eq!(self.queue.in_flight(), 0, "all chains were returned");
         }
     }
 }
 
-/// A descriptor's bytes; `last` is its next field, or the buffer id of a packed one.
+/// Encodes a descriptor; `last` is the next field of a split ring, or the buffer id of a packed
+/// ring.
 fn descriptor(addr: u64, len: u32, flags: u16, last: u16, packed: bool) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&addr.to_le_bytes());
@@ -446,31 +468,32 @@ fn descriptor(addr: u64, len: u32, flags: u16, last: u16, packed: bool) -> [u8; 
     bytes
 }
 
-/// Stories that get far: good chains, taken and used, with and without a death in between.
+/// Returns scenarios that reach deep code paths: valid chains, popped and used, with and without a
+/// restart.
 pub fn seeds(packed: bool) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for flags in [0_u8, 2, 4, 6] {
-        // Queue of 8, from the beginning; the record begins.
-        let mut story = vec![flags, if packed { 7 } else { 3 }, 0, 0, 17];
+        // A queue of 8 from the first position; recording starts.
+        let mut scenario = vec![flags, if packed { 7 } else { 3 }, 0, 0, 17];
         for round in 0..6_u8 {
             if !packed {
-                // A descriptor of the ring, within the data, readable and alone.
-                story.extend([1, 0, round, 5, 0, 0, 2, 32, 1, 0, 1, 0]);
+                // A readable descriptor in the ring, within the data, without a successor.
+                scenario.extend([1, 0, round, 5, 0, 0, 2, 32, 1, 0, 1, 0]);
             }
-            story.extend([3, round]);
+            scenario.extend([3, round]);
             if packed {
-                story.extend([round % 3, 4]);
+                scenario.extend([round % 3, 4]);
             }
-            story.extend([7, 15, 0, 15, 1]);
+            scenario.extend([7, 15, 0, 15, 1]);
             match round {
-                0 | 3 => story.extend([10, 0, 8]),
-                1 => story.push(18),
-                2 => story.push(13),
-                _ => story.push(14),
+                0 | 3 => scenario.extend([10, 0, 8]),
+                1 => scenario.push(18),
+                2 => scenario.push(13),
+                _ => scenario.push(14),
             }
         }
-        story.extend([14, 16, 19, 0]);
-        all.push(story);
+        scenario.extend([14, 16, 19, 0]);
+        all.push(scenario);
     }
     all
 }
