@@ -109,7 +109,7 @@ mod tests {
             (Some("/x/mx0.sock"), Error::NoPermission, "/x/mx0.sock: permission denied"),
             (Some("/x/mx0.sock"), Error::NoDaemon, "start causewayd"),
             (Some("/x/mx0.sock"), Error::Version, "of one release"),
-            (Some("/x/mx0.sock"), Error::NoResources, "/x/mx0.sock: a limit is reached"),
+            (Some("/x/mx0.sock"), Error::NoResources, "/x/mx0.sock: a limit of the host"),
         ] {
             let text = NicsUnavailable { path: path.map(Into::into), reason }.to_string();
             assert!(text.contains(remedy) && !text.contains('\n'), "{text}");

@@ -46,7 +46,7 @@ fn held_up(end: fn(&mut Bench) -> Result<(), Fault>) {
     let mut bench = Bench::granted();
     (0..).zip(&calls).for_each(|(index, call)| trap(&mut bench, index, call));
     let result = end(&mut bench);
-    assert_fault(&mut bench, result, &["queue 0", "held up"]);
+    assert_fault(&mut bench, result, &["queue 0", "blocked"]);
     drop(done);
     freer.join().unwrap();
 }

@@ -106,7 +106,7 @@ fn peer_list_and_show_print_nics_and_connections() {
     assert!(lines.contains(&vec!["endpoint", "3,", "partner", "4"]), "{shown}");
     assert!(shown.contains("messages_sent_total") && !shown.contains("resent_total"), "{shown}");
     assert_eq!(host.json("peer show far:0 -j")[0]["pairs"][0]["counters"]["resent_total"], 0);
-    host.fails("peer show near:0", 3, "`causeway peer list` shows those that are");
+    host.fails("peer show near:0", 3, "see `causeway peer list`");
     assert!(host.ok("port show mx0").contains("interface   eth1"));
     host.fails("port add mx1 --kind mx --group blue --interface a/b", 2, "interface");
 }

@@ -62,7 +62,7 @@ fn hostile_frontend_that_blocks_its_notification() {
     );
     assert_eq!(view.state, PortState::Faulted);
     let fault = view.fault.unwrap();
-    assert!(fault.contains("queue 0") && fault.contains("held up"), "{fault}");
+    assert!(fault.contains("queue 0") && fault.contains("blocked"), "{fault}");
     assert_eq!(rig.view("good").faults_total, 0);
 
     // The port refuses the frontend for a while, because it could repeat the attack at once.

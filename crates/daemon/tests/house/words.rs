@@ -59,9 +59,9 @@ impl Counts {
 /// Returns the comments of a source file, without their marks.
 pub fn comments(code: &str) -> String {
     let comment = |line: &str| {
-        let (before, comment) = line.split_once("//")?;
-        (before.is_empty() || before.ends_with(char::is_whitespace))
-            .then(|| comment.trim_start_matches(['/', '!']).to_owned())
+        let is_start = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);
+        let at = line.match_indices("//").map(|(at, _)| at).find(is_start)?;
+        Some(line[at..].trim_start_matches(['/', '!']).to_owned())
     };
     code.lines().filter_map(comment).collect::<Vec<_>>().join("\n")
 }

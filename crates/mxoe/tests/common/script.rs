@@ -177,3 +177,10 @@ pub fn theirs(body_len: usize, at: &[(usize, &[u8])]) -> Vec<u8> {
 pub fn packets(frames: &[Vec<u8>]) -> Vec<Packet<'_>> {
     frames.iter().map(|frame| parse(frame).unwrap().1).collect()
 }
+
+/// Returns a connect request.
+pub fn connect(ends: EndpointPair, session: u32, number: u8, key: u32) -> Packet<'static> {
+    let greeting = ConnectBody::Request { key };
+    let index_of_destination = THEIR_INDEX;
+    Packet::Connect(Connect { ends, index_of_destination, session, expected: 1, number, greeting })
+}
