@@ -3,14 +3,11 @@
 use std::fmt::Write as _;
 
 use causeway_model::port::PORT_FIELDS;
-use causeway_model::schema::{quoted, to_toml as print};
-use causeway_model::{PortSpec, RouteEnd, RouteSpec, RuleAction};
-use serde_json::Value;
-
-use causeway_model::{Forwarding, GroupKind};
+use causeway_model::schema::{Field, quoted, to_toml as print, values};
+use causeway_model::{GROUP_FIELDS, PortSpec, ROUTE_FIELDS, RULE_FIELDS};
+use serde_json::{Map, Value};
 
 use super::{Config, VnetConfig};
-use causeway_model::draft::LinkDraft;
 use causeway_model::draft::link::LINK_FIELDS;
 
 /// The first keys of a table.
@@ -21,32 +18,25 @@ pub fn to_toml(config: &Config) -> String {
     let mut out = String::new();
     daemon(&mut out, config);
     for group in &config.groups {
-        let _ = writeln!(out, "\n[[group]]\nname = {}", quoted(group.name.as_str()));
-        let forwarding = match group.forwarding {
-            Forwarding::Learn => "learn",
-            Forwarding::Routes => "routes",
-        };
-        let kind = match group.kind {
-            GroupKind::Bridge => "bridge",
-            GroupKind::Wire => "wire",
-        };
-        let weight = group.weight;
-        let _ =
-            writeln!(out, "forwarding = \"{forwarding}\"\nweight = {weight}\nkind = \"{kind}\"");
+        table(&mut out, "[[group]]", GROUP_FIELDS, &values(group));
     }
     config.ports.iter().for_each(|spec| port(&mut out, spec, config));
     for rule in &config.rules {
-        let action = match rule.action {
-            RuleAction::Accept => "accept",
-            RuleAction::Reject => "reject",
-        };
-        let (from, to) = (rule.from.to_string(), rule.to.to_string());
-        let _ =
-            writeln!(out, "\n[[rule]]\naction = \"{action}\"\nfrom = \"{from}\"\nto = \"{to}\"");
+        table(&mut out, "[[rule]]", RULE_FIELDS, &values(rule));
     }
-    config.links.iter().for_each(|draft| link(&mut out, draft));
-    config.routes.iter().for_each(|spec| route(&mut out, spec));
+    for link in &config.links {
+        table(&mut out, "[[link]]", LINK_FIELDS, &link.values());
+    }
+    for route in &config.routes {
+        table(&mut out, "[[route]]", ROUTE_FIELDS, &route.values());
+    }
     out
+}
+
+/// Prints a table with its keys in the order of its fields.
+fn table(out: &mut String, title: &str, fields: &[Field], values: &Map<String, Value>) {
+    let _ = writeln!(out, "\n{title}");
+    print(out, fields.iter().map(|field| field.key), values);
 }
 
 fn port(out: &mut String, port: &PortSpec, config: &Config) {
@@ -61,26 +51,6 @@ fn port(out: &mut String, port: &PortSpec, config: &Config) {
             out.push_str("# ");
         }
         print(out, [key], &values);
-    }
-}
-
-fn link(out: &mut String, link: &LinkDraft) {
-    out.push_str("\n[[link]]\n");
-    print(out, LINK_FIELDS.iter().map(|field| field.key), &link.values());
-}
-
-fn route(out: &mut String, route: &RouteSpec) {
-    let RouteSpec { group, source, destination, to, from } = route;
-    let _ = writeln!(out, "\n[[route]]\ngroup = {}", quoted(group.as_str()));
-    let _ = writeln!(out, "source = \"{source}\"\ndestination = \"{destination}\"");
-    for (key, end) in [("to", Some(to)), ("from", from.as_ref())] {
-        let _ = match end {
-            Some(RouteEnd::Edge(link)) => writeln!(out, "{key} = {{ edge = \"{link}\" }}"),
-            Some(RouteEnd::Interface(port)) => {
-                writeln!(out, "{key} = {{ interface = \"{port}\" }}")
-            }
-            None => Ok(()),
-        };
     }
 }
 

@@ -33,11 +33,6 @@ impl Problems {
         self.list.is_empty()
     }
 
-    /// Returns the number of problems.
-    pub fn len(&self) -> usize {
-        self.list.len()
-    }
-
     /// Returns the problems as text: `file:line:column: problem`, then the line, then marks under
     /// it.
     pub fn render(&self, file: &Path, source: &str) -> String {

@@ -3,12 +3,10 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use causeway_model::limits::WEIGHT_MAX;
+use causeway_model::draft::LinkDraft;
 use causeway_model::port::{self, ReadContext};
-use causeway_model::{
-    Forwarding, GroupKind, GroupSpec, Name, PortSpec, RuleAction, RuleSide, RuleSpec,
-    weight_default,
-};
+use causeway_model::schema::read as read_as;
+use causeway_model::{GROUP_FIELDS, Name, PortSpec, ROUTE_FIELDS, RULE_FIELDS};
 use log::LevelFilter;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -38,8 +36,6 @@ const DAEMON_KEYS: [&str; 11] = [
     "raw_sockets",
     "sandbox_paths",
 ];
-const GROUP_KEYS: [&str; 4] = ["name", "forwarding", "weight", "kind"];
-const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
 /// Reads the whole file, or returns all its problems.
@@ -60,31 +56,33 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
         }
     }
     let daemon = daemon(&document, around, &mut problems);
-    let groups: Vec<FileValue<GroupSpec>> =
-        array(&document, "group", "[[group]]", &GROUP_KEYS, &mut problems)
-            .iter()
-            .filter_map(|section| group(section, &mut problems))
-            .collect();
-    let rules: Vec<_> = array(&document, "rule", "[[rule]]", &RULE_KEYS, &mut problems)
-        .iter()
-        .filter_map(|section| rule(section, &mut problems))
-        .collect();
-    let links: Vec<_> = tables(&document, "link", "[[link]]", &mut problems)
+    let all = |key, title, problems: &mut Problems| tables(&document, key, title, problems);
+    let groups: Vec<_> = all("group", "[[group]]", &mut problems)
         .into_iter()
-        .filter_map(|table| links::link(table, &daemon.key_file, &mut problems))
+        .filter_map(|table| table.parse(|v| read_as(GROUP_FIELDS, v), &mut problems))
+        .collect();
+    let rules: Vec<_> = all("rule", "[[rule]]", &mut problems)
+        .into_iter()
+        .filter_map(|table| table.parse(|v| read_as(RULE_FIELDS, v), &mut problems))
+        .collect();
+    let key_file = &daemon.key_file;
+    let link = |values: &_| LinkDraft::read(values).map(|draft| draft.filled(key_file));
+    let links: Vec<_> = all("link", "[[link]]", &mut problems)
+        .into_iter()
+        .filter_map(|table| table.parse(link, &mut problems))
         .collect();
     let carried = |group: &Name| {
         let of = links.iter().filter(|link| link.value.group == *group);
         of.map(|link| link.value.mtu(around.underlay)).min().unwrap_or(u16::MAX)
     };
     let cx = ReadContext { kinds: around.kinds, run_dir: &daemon.run_dir, links_mtu: &carried };
-    let ports: Vec<_> = tables(&document, "port", "[[port]]", &mut problems)
+    let ports: Vec<_> = all("port", "[[port]]", &mut problems)
         .into_iter()
-        .filter_map(|table| port(table, &cx, &mut problems))
+        .filter_map(|table| table.parse(|values| port::read(values, &cx), &mut problems))
         .collect();
-    let routes: Vec<_> = array(&document, "route", "[[route]]", &links::ROUTE_KEYS, &mut problems)
-        .iter()
-        .filter_map(|section| links::route(section, &mut problems))
+    let routes: Vec<_> = all("route", "[[route]]", &mut problems)
+        .into_iter()
+        .filter_map(|table| table.parse(|v| read_as(ROUTE_FIELDS, v), &mut problems))
         .collect();
     let vnet = control(&document, &mut problems);
     let found = ParsedFile { daemon, groups, ports, rules, links, routes, vnet };
@@ -111,20 +109,6 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
 
 fn values<T>(sited: Vec<FileValue<T>>) -> Vec<T> {
     sited.into_iter().map(|sited| sited.value).collect()
-}
-
-/// Returns the sections of `[[key]]`. A plain `[key]` is refused with the correct form.
-fn array<'a, 'i>(
-    document: &'a DeTable<'i>,
-    key: &str,
-    title: &'static str,
-    known: &'static [&'static str],
-    problems: &mut Problems,
-) -> Vec<Section<'a, 'i>> {
-    items(document, key, title, problems)
-        .iter()
-        .filter_map(|item| Section::new(title, item, known, problems))
-        .collect()
 }
 
 fn items<'a, 'i>(
@@ -237,33 +221,6 @@ fn places(
     (control.or_else(|| base.map(|dir| dir.join("control.sock"))), run_dir)
 }
 
-fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<FileValue<GroupSpec>> {
-    section.require("name", "expected name = \"blue\", say", problems);
-    let forwarding = section.word("forwarding", &["learn", "routes"], problems);
-    let forwarding = match forwarding.map(|at| at.value) {
-        Some("routes") => Forwarding::Routes,
-        _ => Forwarding::Learn,
-    };
-    let kind = match section.word("kind", &["bridge", "wire"], problems).map(|at| at.value) {
-        Some("wire") => GroupKind::Wire,
-        _ => GroupKind::Bridge,
-    };
-    let name = section.parsed::<Name>("name", problems)?;
-    if name.value.as_str() == "host" {
-        let text = "key \"name\": in rules \"host\" is the host itself: expected another name";
-        problems.add(name.span, text);
-        return None;
-    }
-    let weight = section.integer("weight", 1..=WEIGHT_MAX, problems);
-    let weight = weight.map_or_else(weight_default, |at| at.value);
-    let value = GroupSpec { name: name.value, forwarding, weight, kind };
-    Some(FileValue {
-        value,
-        spans: vec![("name".to_owned(), name.span)],
-        whole: section.span.clone(),
-    })
-}
-
 /// The byte ranges of the keys of a table, collected while they are read.
 pub(super) type Spans = Vec<(String, Range<usize>)>;
 
@@ -288,33 +245,4 @@ fn tables(
         .iter()
         .filter_map(|item| TomlTable::read(title, item, problems))
         .collect()
-}
-
-fn port(
-    table: TomlTable,
-    cx: &ReadContext<'_>,
-    problems: &mut Problems,
-) -> Option<FileValue<PortSpec>> {
-    match port::read(&table.values, cx) {
-        Ok(spec) => Some(table.with_spans(spec)),
-        Err(found) => {
-            found.iter().for_each(|problem| table.report(problem, problems));
-            None
-        }
-    }
-}
-
-fn rule(section: &Section<'_, '_>, problems: &mut Problems) -> Option<FileValue<RuleSpec>> {
-    section.require("action", "expected \"accept\" or \"reject\"", problems);
-    let action = section.word("action", &["accept", "reject"], problems);
-    let from = section.parsed::<RuleSide>("from", problems);
-    let to = section.parsed::<RuleSide>("to", problems);
-    let mut spans = Spans::new();
-    let from = keep(&mut spans, "from", from).unwrap_or_default();
-    let to = keep(&mut spans, "to", to).unwrap_or_default();
-    let action = match action?.value {
-        "accept" => RuleAction::Accept,
-        _ => RuleAction::Reject,
-    };
-    Some(FileValue { value: RuleSpec { action, from, to }, spans, whole: section.span.clone() })
 }

@@ -89,21 +89,6 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// Reads a nested table.
-    pub fn table(
-        &self,
-        key: &'static str,
-        known: &'static [&'static str],
-        problems: &mut Problems,
-    ) -> Option<Self> {
-        let value = self.find(key)?;
-        if let DeValue::Table(_) = value.get_ref() {
-            return Self::new(key, value, known, problems);
-        }
-        self.wrong(key, value, "a table", problems);
-        None
-    }
-
     /// Reads a string.
     pub fn string(&self, key: &str, problems: &mut Problems) -> Option<SpannedValue<String>> {
         let value = self.find(key)?;

@@ -24,7 +24,7 @@ pub struct TomlTable {
     /// Title in messages: `[[port]]`.
     title: &'static str,
     /// The values.
-    pub values: Map<String, Value>,
+    values: Map<String, Value>,
     /// Positions by path, in the form of [`Problem::path`].
     spans: BTreeMap<String, KeySpans>,
     whole: Range<usize>,
@@ -82,8 +82,23 @@ impl TomlTable {
         self.spans.get(path).map_or_else(|| self.whole.clone(), |place| place.value.clone())
     }
 
+    /// Reads the table with a function of the model; reports the problems that it returns.
+    pub fn parse<T>(
+        self,
+        read: impl FnOnce(&Map<String, Value>) -> Result<T, Vec<Problem>>,
+        problems: &mut Problems,
+    ) -> Option<FileValue<T>> {
+        match read(&self.values) {
+            Ok(value) => Some(self.with_spans(value)),
+            Err(found) => {
+                found.iter().for_each(|problem| self.report(problem, problems));
+                None
+            }
+        }
+    }
+
     /// Returns a value that was read from this table, with the positions of its keys.
-    pub fn with_spans<T>(self, value: T) -> FileValue<T> {
+    fn with_spans<T>(self, value: T) -> FileValue<T> {
         let spans = self.spans.into_iter().map(|(path, place)| (path, place.value)).collect();
         FileValue { value, spans, whole: self.whole }
     }
