@@ -106,7 +106,7 @@ fn config_with_every_table_is_read() {
     assert_eq!((config.links[0].dscp, config.links[0].ecn), (Some(Dscp::Fixed(0)), Some(true)));
     assert_eq!((config.links[1].dscp, config.links[1].ecn), (Some(Dscp::Inherit), Some(false)));
     assert_eq!(config.routes[1].from.as_ref().unwrap().to_string(), "edge x");
-    assert_eq!(config.vnet.listen, Some("127.0.0.1:9003".parse().unwrap()));
+    assert_eq!(config.control.vnet_listen, Some("127.0.0.1:9003".parse().unwrap()));
     assert_eq!(parse(&config.to_toml()).unwrap(), config, "printed and read again");
 }
 

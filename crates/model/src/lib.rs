@@ -47,6 +47,7 @@ pub mod port;
 mod route;
 mod rule;
 pub mod schema;
+pub mod settings;
 mod traffic_class;
 mod view;
 

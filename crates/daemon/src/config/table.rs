@@ -48,6 +48,18 @@ impl TomlTable {
         Some(Self { title, values, spans, whole })
     }
 
+    /// Reads a table that the file may omit; a value of another type is reported and counts as
+    /// omitted.
+    pub fn optional(
+        title: &'static str,
+        value: Option<&Spanned<DeValue<'_>>>,
+        problems: &mut Problems,
+    ) -> Self {
+        let table = value.and_then(|value| Self::read(title, value, problems));
+        let (values, spans) = Default::default();
+        table.unwrap_or(Self { title, values, spans, whole: 0..0 })
+    }
+
     /// Reports a problem at the position of its key.
     pub fn report(&self, problem: &Problem, problems: &mut Problems) {
         let (title, key, text) = (self.title, problem.key(), &problem.text);
@@ -95,6 +107,22 @@ impl TomlTable {
                 None
             }
         }
+    }
+
+    /// Reads a table all of whose keys are optional: keys with problems are reported, and count as
+    /// not given.
+    pub fn parse_valid<T>(
+        mut self,
+        read: impl Fn(&Map<String, Value>) -> Result<T, Vec<Problem>>,
+        problems: &mut Problems,
+    ) -> Option<FileValue<T>> {
+        for problem in read(&self.values).err().into_iter().flatten() {
+            self.report(&problem, problems);
+            let key = problem.path.split(['.', '[']).next().unwrap_or_default();
+            self.values.remove(key);
+        }
+        let value = read(&self.values).ok()?;
+        Some(self.with_spans(value))
     }
 
     /// Returns a value that was read from this table, with the positions of its keys.

@@ -221,9 +221,29 @@ pub fn read<T: DeserializeOwned>(
     if !problems.is_empty() {
         return Err(problems);
     }
-    let given = values.iter().filter(|(_, value)| !value.is_null());
-    let given = given.map(|(key, value)| (key.clone(), value.clone())).collect();
-    serde_json::from_value(Value::Object(given))
+    build(values.clone())
+}
+
+/// Reads the struct of a table, with the defaults of keys that are not given.
+///
+/// # Errors
+/// All problems of the values.
+pub fn read_filled<T: DeserializeOwned>(
+    fields: &[Field],
+    values: &Map<String, Value>,
+) -> Result<T, Vec<Problem>> {
+    let problems = check(fields, values);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let mut values = values.clone();
+    fill(fields, &mut values);
+    build(values)
+}
+
+fn build<T: DeserializeOwned>(mut values: Map<String, Value>) -> Result<T, Vec<Problem>> {
+    values.retain(|_, value| !value.is_null());
+    serde_json::from_value(Value::Object(values))
         .map_err(|error| vec![Problem::wrong("", error.to_string())])
 }
 
