@@ -222,7 +222,7 @@ fn rule_list_keeps_its_order() {
     assert_eq!(rows[1], ["0", "accept", "*/*:*", "host:1-1023", "0"]);
     assert_eq!(rows[2], ["1", "reject", "blue/3:*", "blue/4:22", "0"]);
     assert_eq!(rows.len(), 3);
-    host.fails("rule add drop", 2, "expected accept or reject");
+    host.fails("rule add drop", 2, "possible values: accept, reject");
     host.fails("rule add reject --to blue", 2, "expected GROUP/CID:PORT");
     host.fails("rule add reject --from blue/3:* --to red/4:1", 1, "no traffic crosses groups");
     host.fails("rule del 7", 3, "see `causeway rule list`");

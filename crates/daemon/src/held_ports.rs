@@ -20,9 +20,9 @@ use causeway_model::{Answer, Command, CommandError, PortView};
 use causeway_model::{PortKind, PortSpec};
 use causeway_socket::ledger::HELD_EXTENSION;
 
-use crate::config::HoldPolicy;
 use crate::fabric::FabricControl;
 use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
+use causeway_model::settings::HoldPolicy;
 
 /// File name of the holder's program, in the directory of causewayd.
 const PROGRAM: &str = "causeway-holder";

@@ -20,7 +20,7 @@ use causeway_model::commands::links;
 
 use crate::accounts::group_id;
 use crate::api::{self, ApiContext};
-use crate::config::{Config, DaemonConfig, HoldPolicy, VnetConfig};
+use crate::config::{Config, DaemonConfig};
 use crate::fabric::{
     FabricControl, SocketOwner, apply, ask, close_all, close_all_but_held, has_held_guests,
 };
@@ -39,6 +39,7 @@ use crate::vnet::server::SessionTimeouts;
 use crate::vnet::session::SessionContext;
 use causeway_model::draft::host::resolve;
 use causeway_model::draft::mac::warn_without_identity;
+use causeway_model::settings::{ControlSettings, HoldPolicy};
 
 /// The reason why the daemon cannot start, as a sentence for the operator.
 pub type StartError = Box<dyn std::error::Error + Send + Sync>;
@@ -221,7 +222,9 @@ impl Daemon {
         if stops() {
             return Ok(());
         }
-        let VnetConfig { file: Some(path), group: Some(group), .. } = &self.config.vnet else {
+        let ControlSettings { vnet_file: Some(path), vnet_group: Some(group), .. } =
+            &self.config.control
+        else {
             return Ok(());
         };
         let shown = path.display().to_string();
@@ -236,9 +239,12 @@ impl Daemon {
         &self,
         fabric: Arc<dyn FabricControl>,
     ) -> Result<Option<vnet::server::VnetServer>, StartError> {
-        let VnetConfig {
-            listen: Some(listen), password_file: Some(file), group: Some(group), ..
-        } = &self.config.vnet
+        let ControlSettings {
+            vnet_listen: Some(listen),
+            vnet_password_file: Some(file),
+            vnet_group: Some(group),
+            ..
+        } = &self.config.control
         else {
             return Ok(None);
         };

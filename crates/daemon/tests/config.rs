@@ -106,7 +106,7 @@ fn config_with_every_table_is_read() {
     assert_eq!((config.links[0].dscp, config.links[0].ecn), (Some(Dscp::Fixed(0)), Some(true)));
     assert_eq!((config.links[1].dscp, config.links[1].ecn), (Some(Dscp::Inherit), Some(false)));
     assert_eq!(config.routes[1].from.as_ref().unwrap().to_string(), "edge x");
-    assert_eq!(config.vnet.listen, Some("127.0.0.1:9003".parse().unwrap()));
+    assert_eq!(config.control.vnet_listen, Some("127.0.0.1:9003".parse().unwrap()));
     assert_eq!(parse(&config.to_toml()).unwrap(), config, "printed and read again");
 }
 
@@ -152,7 +152,17 @@ fn config_syntax_types_and_ranges_are_checked() {
         "[daemon]\nrun_dir = \"/{}\"\n{HEAD}[[port]]\nname = \"n\"\ngroup = \"blue\"\nkind = \"net\"\n",
         "x".repeat(105)
     );
-    refused(&long, "7:1", "give \"socket\" or a shorter run_dir");
+    let place = "give \"socket\" or a shorter run_dir";
+    refused(&long, "7:1", place);
+    // A wrong key does not hide problems that depend on the other keys of its table.
+    let wrong = long.replacen("run_dir", "log = 3\nrun_dir", 1);
+    refused(&wrong, "2:7", "key \"log\": expected a string, found integer");
+    refused(&wrong, "8:1", place);
+    refused("[dispatch]\nlower = 20000", "2:9", "expected lower to be at most upper");
+    refused("[dispatch]\nupper = 10", "2:9", "found 1000 and 10");
+    refused("[daemon]\nsandbox_paths = [\"a\"]", "2:18", "expected an absolute path");
+    refused(&format!("{HEAD}[[group]]\nname = \"host\""), "6:8", "is the host itself");
+    refused(&format!("{HEAD}[[group]]\nweight = 0\nname = \"a\""), "6:10", "from 1 to 100");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Name;
+use crate::limits::WEIGHT_MAX;
+use crate::schema::{DefaultValue, Form, ValueType, parses, table};
 
 /// Treatment of frames that no route matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -28,25 +30,46 @@ pub enum GroupKind {
     Wire,
 }
 
-/// A group: its name, and how its frames are forwarded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GroupSpec {
-    /// Name of the group, unique in the daemon.
-    pub name: Name,
-    /// Treatment of frames that no route matches.
-    #[serde(default)]
-    pub forwarding: Forwarding,
-    /// Share of a dispatcher's time relative to other busy groups: 1 to
-    /// [`WEIGHT_MAX`](crate::limits::WEIGHT_MAX).
-    #[serde(default = "weight_default")]
-    pub weight: u32,
-    /// Treatment of frames of link-layer protocols.
-    #[serde(default)]
-    pub kind: GroupKind,
+impl Forwarding {
+    /// The names, as operators write them.
+    pub const NAMES: [&'static str; 2] = ["learn", "routes"];
+}
+
+impl GroupKind {
+    /// The names, as operators write them.
+    pub const NAMES: [&'static str; 2] = ["bridge", "wire"];
+}
+
+table! {
+    /// A group: its name, and how its frames are forwarded.
+    pub struct GroupSpec, pub const GROUP_FIELDS {
+        /// Name of the group, unique in the daemon.
+        name: Name => ValueType::Text(Form { placeholder: "NAME", check: group_name }),
+            DefaultValue::Required("expected name = \"blue\", say");
+        /// Frames that no route matches: learn (forward as a switch) or routes (drop).
+        #[serde(default)]
+        forwarding: Forwarding => ValueType::Word(&Forwarding::NAMES), DefaultValue::Text("learn");
+        /// Share of a dispatcher's time while other groups are busy: 2 gets twice as much as 1.
+        #[serde(default = "weight_default")]
+        weight: u32 => ValueType::Integer { min: 1, max: WEIGHT_MAX as u64, unit: "N" },
+            DefaultValue::Number(weight_default() as u64);
+        /// Frames to 01:80:C2:00:00:00-0F (BPDU, LACP, LLDP, PAUSE): bridge (drop) or wire
+        /// (forward).
+        #[serde(default)]
+        kind: GroupKind => ValueType::Word(&GroupKind::NAMES), DefaultValue::Text("bridge");
+    }
+}
+
+/// Checks the name of a group.
+fn group_name(text: &str) -> Result<(), String> {
+    if text == "host" {
+        return Err("in rules \"host\" is the host itself: expected another name".into());
+    }
+    parses::<Name>(text)
 }
 
 /// Returns the default weight of a group: 1.
-pub fn weight_default() -> u32 {
+pub const fn weight_default() -> u32 {
     1
 }
 

@@ -47,6 +47,7 @@ pub mod port;
 mod route;
 mod rule;
 pub mod schema;
+pub mod settings;
 mod traffic_class;
 mod view;
 
@@ -56,7 +57,7 @@ pub use capture::{CaptureChunk, CaptureSpec, Filter};
 pub use command::{Command, CommandError, SocketKind, TraceQuery};
 pub use date::date;
 pub use error::SpecError;
-pub use group::{Forwarding, GroupKind, GroupSpec, weight_default};
+pub use group::{Forwarding, GROUP_FIELDS, GroupKind, GroupSpec, weight_default};
 pub use link::{
     LinkKind, LinkSpec, PublicKeyText, RawSpec, StreamSpec, TlsSpec, TunnelSpec, UdpSpec,
     VXLAN_BYTES, datagram_mtu, metric_default, udp_headers,
@@ -68,8 +69,8 @@ pub use port::{
     CID_GUEST_MIN, CID_HOST, KindDefinition, KindInfo, MxPeer, MxSpec, MxUdp, NetSpec, Offloads,
     PortContext, PortKind, PortOptions, PortSpec, VsockSpec, message_socket,
 };
-pub use route::{MacMatch, RouteEnd, RouteSpec};
-pub use rule::{RuleAction, RuleSide, RuleSpec};
+pub use route::{MacMatch, ROUTE_FIELDS, RouteEnd, RouteSpec};
+pub use rule::{RULE_FIELDS, RULE_INDEX, RuleAction, RuleSide, RuleSpec};
 pub use traffic_class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};
 pub use view::{
     Answer, CaptureView, DispatcherView, EventFrontend, GroupView, LinkState, LinkView, PairView,

@@ -17,6 +17,11 @@ pub enum PollPolicy {
     VmmDriven,
 }
 
+impl PollPolicy {
+    /// The names, as operators write them.
+    pub const NAMES: [&'static str; 3] = ["adaptive", "guest-driven", "vmm-driven"];
+}
+
 /// The current poll mode of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -4,7 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use crate::limits::RULES_MAX;
+use crate::schema::{self, DefaultValue, Field, Problem, ValueType, check, table, text};
 use crate::{Name, SpecError};
 
 /// The effect of a rule on a connect that it matches.
@@ -15,6 +18,11 @@ pub enum RuleAction {
     Accept,
     /// The connect is answered with a reset.
     Reject,
+}
+
+impl RuleAction {
+    /// The names, as operators write them.
+    pub const NAMES: [&'static str; 2] = ["accept", "reject"];
 }
 
 /// A side of a rule: `GROUP/CID:PORT`, each part a value or `*`; the host is `host`.
@@ -103,18 +111,47 @@ impl fmt::Display for RuleSide {
     }
 }
 
-/// An ordered rule over connects, as in V4V's viptables. The first matching rule decides; a connect
-/// that no rule matches is accepted within its group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RuleSpec {
-    /// Effect on matching connects.
-    pub action: RuleAction,
-    /// The connecting side.
-    #[serde(default)]
-    pub from: RuleSide,
-    /// The side that is connected to.
-    #[serde(default)]
-    pub to: RuleSide,
+table! {
+    /// An ordered rule over connects, as in V4V's viptables. The first matching rule decides; a
+    /// connect that no rule matches is accepted within its group.
+    pub struct RuleSpec, pub const RULE_FIELDS {
+        /// Effect on matching connects.
+        action: RuleAction => ValueType::Word(&RuleAction::NAMES),
+            DefaultValue::Required("expected \"accept\" or \"reject\"");
+        /// The connecting side.
+        #[serde(default)]
+        from: RuleSide => text::<RuleSide>("SIDE"), DefaultValue::Derived("any");
+        /// The side that is connected to.
+        #[serde(default)]
+        to: RuleSide => text::<RuleSide>("SIDE"), DefaultValue::Derived("any");
+    }
+}
+
+/// The number of a rule that is added, which is no part of the rule.
+pub const RULE_INDEX: Field = Field::new(
+    "index",
+    "Insert before the rule that now has this number.",
+    ValueType::Integer { min: 0, max: RULES_MAX as u64, unit: "N" },
+    DefaultValue::NoneMeans("at the end"),
+);
+
+impl RuleSpec {
+    /// Reads the table of a rule that is added, and its number, if given.
+    ///
+    /// # Errors
+    /// All problems of the table.
+    pub fn read_with_index(
+        values: &Map<String, Value>,
+    ) -> Result<(Option<usize>, Self), Vec<Problem>> {
+        let problems = check(RULE_FIELDS.iter().chain([&RULE_INDEX]), values);
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let mut rule = values.clone();
+        let index = rule.remove(RULE_INDEX.key).and_then(|index| index.as_u64());
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        Ok((index, schema::read(RULE_FIELDS, &rule)?))
+    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::LinkOptionValues;
-use causeway_model::Name;
-use causeway_model::{MacMatch, RouteEnd};
+use super::TableArguments;
+use causeway_model::draft::LinkDraft;
+use causeway_model::{Name, RouteSpec};
 use clap::{Args, Subcommand};
 
 /// `causeway link …`
@@ -50,21 +50,12 @@ Examples:
 /// `causeway link add`
 #[derive(Debug, Args)]
 pub struct LinkAdd {
-    /// Name of the link, unique in the daemon
-    pub name: Name,
-    /// Group, kind and values of the link.
+    /// Name, group, kind and values of the link.
     #[command(flatten)]
-    pub values: LinkOptionValues,
+    pub values: TableArguments<LinkDraft>,
     /// Succeed if a link of this name, group and kind exists already
     #[arg(long)]
     pub may_exist: bool,
-}
-
-impl LinkAdd {
-    /// Returns a text option, or an empty text if it is not given.
-    pub fn text(&self, key: &str) -> &str {
-        self.values.0.get(key).and_then(serde_json::Value::as_str).unwrap_or_default()
-    }
 }
 
 /// `causeway route …`
@@ -81,28 +72,16 @@ pub enum RouteVerb {
     },
     /// Add a route: the best matching routes forward a frame
     #[command(after_help = "\
-An address is any, none, a MAC address, or not-MAC. A place is edge:LINK or
-interface:PORT. If several routes match equally well, each gets a copy of the frame.
+An address is any, none, a MAC address, or not-MAC. If several routes match equally well,
+each gets a copy of the frame.
 
 Examples:
   causeway route add --group blue --destination 52:54:00:00:00:02 --to edge:to-b
   causeway route add --group blue --to edge:to-b --from interface:vm1-net")]
     Add {
-        /// Group of the frames
-        #[arg(long, value_name = "NAME")]
-        group: Name,
-        /// Source addresses that match
-        #[arg(long, value_name = "ADDRESS", default_value = "any")]
-        source: MacMatch,
-        /// Destination addresses that match
-        #[arg(long, value_name = "ADDRESS", default_value = "any")]
-        destination: MacMatch,
-        /// Link or port to which matching frames go
-        #[arg(long, value_name = "PLACE", value_parser = route_end)]
-        to: RouteEnd,
-        /// Link or port from which frames must have come [default: any]
-        #[arg(long, value_name = "PLACE", value_parser = route_end)]
-        from: Option<RouteEnd>,
+        /// Values of the route.
+        #[command(flatten)]
+        values: TableArguments<RouteSpec>,
         /// Succeed if the same route exists already
         #[arg(long)]
         may_exist: bool,
@@ -116,17 +95,6 @@ Examples:
         #[arg(long)]
         if_exists: bool,
     },
-}
-
-fn route_end(text: &str) -> Result<RouteEnd, String> {
-    let wrong = || "expected edge:LINK or interface:PORT".to_owned();
-    let (kind, name) = text.split_once(':').ok_or_else(wrong)?;
-    let name: Name = name.parse().map_err(|e: causeway_model::SpecError| e.to_string())?;
-    match kind {
-        "edge" => Ok(RouteEnd::Edge(name)),
-        "interface" => Ok(RouteEnd::Interface(name)),
-        _ => Err(wrong()),
-    }
 }
 
 /// `causeway vnet`

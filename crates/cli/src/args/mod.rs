@@ -1,7 +1,7 @@
 //! The command line: `causeway NOUN VERB [NAME] [--flag]`.
 //!
-//! Help texts, manual pages and completions are generated from these definitions. Options of ports
-//! and links derive from the tables of `causeway-model` ([`options`]).
+//! Help texts, manual pages and completions are generated from these definitions. Options of ports,
+//! links, groups, rules and routes derive from the tables of `causeway-model` ([`options`]).
 
 mod capture;
 mod links;
@@ -11,8 +11,8 @@ pub mod options;
 use std::path::PathBuf;
 
 use causeway_model::SocketKind;
+use causeway_model::{GroupSpec, RuleSpec};
 use causeway_model::{Mac, Name};
-use causeway_model::{RuleAction, RuleSide};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::limits::{SECONDS_MAX, TIMEOUT_S_DEFAULT};
@@ -21,7 +21,7 @@ use crate::qemu;
 pub use capture::CaptureArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiArgs};
-pub use options::{LinkOptionValues, PortOptionValues};
+pub use options::{PortOptionValues, TableArguments};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -273,18 +273,9 @@ pub enum GroupVerb {
     /// Add a group
     #[command(after_help = "Example:\n  causeway group add blue --may-exist")]
     Add {
-        /// Name of the group, unique in the daemon
-        name: Name,
-        /// Frames that no route matches: learn (forward as a switch) or routes (drop)
-        #[arg(long, value_name = "HOW", default_value = "learn", value_parser = ["learn", "routes"])]
-        forwarding: String,
-        /// Share of a dispatcher's time while other groups are busy: 2 gets twice as much as 1
-        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
-        weight: u32,
-        /// Frames to 01:80:C2:00:00:00-0F (BPDU, LACP, LLDP, PAUSE): bridge (drop) or wire
-        /// (forward)
-        #[arg(long, value_name = "KIND", default_value = "bridge", value_parser = ["bridge", "wire"])]
-        kind: String,
+        /// Name and values of the group.
+        #[command(flatten)]
+        values: TableArguments<GroupSpec>,
         /// Succeed if the same group exists already
         #[arg(long)]
         may_exist: bool,
@@ -367,18 +358,9 @@ Examples:
   causeway rule add reject --from 'blue/3:*' --to 'blue/4:22'
   causeway rule add accept --from 'host:*' --to 'blue/*:1-1023' --index 0")]
     Add {
-        /// Effect on matching connects
-        #[arg(value_parser = action)]
-        action: RuleAction,
-        /// The connecting side [default: any]
-        #[arg(long, value_name = "SIDE")]
-        from: Option<RuleSide>,
-        /// The side that is connected to [default: any]
-        #[arg(long, value_name = "SIDE")]
-        to: Option<RuleSide>,
-        /// Insert before the rule that now has this number [default: at the end]
-        #[arg(long, value_name = "N")]
-        index: Option<usize>,
+        /// Values of the rule, and its number.
+        #[command(flatten)]
+        values: TableArguments<RuleSpec>,
         /// Succeed if the same rule exists already, at any position
         #[arg(long)]
         may_exist: bool,
@@ -392,14 +374,6 @@ Examples:
         #[arg(long)]
         if_exists: bool,
     },
-}
-
-fn action(text: &str) -> Result<RuleAction, String> {
-    match text {
-        "accept" => Ok(RuleAction::Accept),
-        "reject" => Ok(RuleAction::Reject),
-        _ => Err("expected accept or reject".into()),
-    }
 }
 
 /// `causeway stats`

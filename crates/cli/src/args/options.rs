@@ -1,18 +1,24 @@
 //! Options that derive from the fields of a table, for example `--mtu` from `mtu`.
 
 use std::collections::HashMap;
+use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use causeway_model::KindInfo;
-use causeway_model::draft::LinkKindName;
 use causeway_model::draft::link::LINK_FIELDS;
+use causeway_model::draft::{LinkDraft, LinkKindName};
 use causeway_model::port::{KINDS, PORT_FIELDS};
-use causeway_model::schema::{FieldInfo, TypeInfo};
+use causeway_model::schema::{self, Field, FieldInfo, TypeInfo};
+use causeway_model::{
+    GROUP_FIELDS, GroupSpec, KindInfo, ROUTE_FIELDS, RULE_FIELDS, RULE_INDEX, RouteSpec, RuleSpec,
+};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
 
 /// Kinds of the daemon that this release does not have.
 static FURTHER: OnceLock<Vec<KindInfo>> = OnceLock::new();
@@ -39,9 +45,64 @@ pub fn kinds() -> Vec<KindInfo> {
 #[derive(Debug, Clone, Default)]
 pub struct PortOptionValues(pub Map<String, Value>);
 
-/// Values of a link in the daemon's form.
-#[derive(Debug, Clone, Default)]
-pub struct LinkOptionValues(pub Map<String, Value>);
+/// A table whose keys are arguments of a command, each stated once in `causeway-model`.
+pub trait ArgumentTable: DeserializeOwned {
+    /// The keys.
+    const FIELDS: &'static [Field];
+    /// The key whose value stands without an option.
+    const POSITIONAL: Option<&'static str>;
+    /// An option that is no key of the table.
+    const FURTHER: Option<&'static Field> = None;
+}
+
+impl ArgumentTable for LinkDraft {
+    const FIELDS: &'static [Field] = LINK_FIELDS;
+    const POSITIONAL: Option<&'static str> = Some("name");
+}
+
+impl ArgumentTable for GroupSpec {
+    const FIELDS: &'static [Field] = GROUP_FIELDS;
+    const POSITIONAL: Option<&'static str> = Some("name");
+}
+
+impl ArgumentTable for RuleSpec {
+    const FIELDS: &'static [Field] = RULE_FIELDS;
+    const POSITIONAL: Option<&'static str> = Some("action");
+    const FURTHER: Option<&'static Field> = Some(&RULE_INDEX);
+}
+
+impl ArgumentTable for RouteSpec {
+    const FIELDS: &'static [Field] = ROUTE_FIELDS;
+    const POSITIONAL: Option<&'static str> = None;
+}
+
+/// Values of a table in the daemon's form, from the arguments of a command line.
+#[derive(Debug, Clone)]
+pub struct TableArguments<T> {
+    /// The given values.
+    pub values: Map<String, Value>,
+    table: PhantomData<T>,
+}
+
+impl<T: ArgumentTable> TableArguments<T> {
+    /// Returns the table with its defaults. The values were checked one by one.
+    ///
+    /// # Errors
+    /// The values do not fit together.
+    pub fn read(&self) -> Result<T> {
+        let mut values = self.values.clone();
+        T::FURTHER.and_then(|field| values.remove(field.key));
+        schema::read(T::FIELDS, &values).map_err(|problems| {
+            let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            Error::Usage(all.join("; "))
+        })
+    }
+
+    /// Returns a text, or an empty text if it is not given.
+    pub fn text(&self, key: &str) -> &str {
+        self.values.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+}
 
 /// An option of the command line.
 #[derive(Debug)]
@@ -72,8 +133,9 @@ fn port_options() -> Vec<TableOption> {
     all
 }
 
-fn link_options() -> Vec<TableOption> {
-    let fields = LINK_FIELDS.iter().filter(|field| field.key != "name").map(FieldInfo::from);
+/// Returns the arguments of a table.
+fn table_options<T: ArgumentTable>() -> Vec<TableOption> {
+    let fields = T::FIELDS.iter().chain(T::FURTHER).map(FieldInfo::from);
     fields.map(|info| TableOption { info, of: Vec::new() }).collect()
 }
 
@@ -116,7 +178,11 @@ impl TableOption {
 
     fn arg(&self) -> Arg {
         let key = self.info.key.clone();
-        let arg = Arg::new(key.clone()).long(key.replace('_', "-")).help(self.help());
+        self.with_value(Arg::new(key.clone()).long(key.replace('_', "-")))
+    }
+
+    fn with_value(&self, arg: Arg) -> Arg {
+        let arg = arg.help(self.help());
         let arg = match &self.info.requires {
             Some(other) => arg.requires(other.clone()),
             None => arg,
@@ -157,7 +223,7 @@ fn continued(sentence: &str) -> String {
 }
 
 /// Returns an absolute path: the daemon has another working directory.
-fn absolute(text: &str) -> Result<String, String> {
+fn absolute(text: &str) -> std::result::Result<String, String> {
     let path: PathBuf = std::path::absolute(text).map_err(|error| error.to_string())?;
     path.into_os_string().into_string().map_err(|_| "expected text in UTF-8".to_owned())
 }
@@ -202,7 +268,7 @@ impl Args for PortOptionValues {
 }
 
 impl FromArgMatches for PortOptionValues {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
         let mut all = values(matches, &port_options());
         let kind = matches.get_one::<String>("kind");
         let kind = kind.ok_or_else(|| clap::Error::new(ErrorKind::MissingRequiredArgument))?;
@@ -210,15 +276,25 @@ impl FromArgMatches for PortOptionValues {
         Ok(Self(all))
     }
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+    fn update_from_arg_matches(
+        &mut self,
+        matches: &ArgMatches,
+    ) -> std::result::Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
 }
 
-impl Args for LinkOptionValues {
+impl<T: ArgumentTable> Args for TableArguments<T> {
     fn augment_args(command: Command) -> Command {
-        augment(command, &link_options())
+        table_options::<T>().iter().fold(command, |command, opt| {
+            let key = opt.info.key.as_str();
+            if T::POSITIONAL != Some(key) {
+                return command.arg(opt.arg());
+            }
+            let arg = opt.with_value(Arg::new(key.to_owned()));
+            command.arg(arg.value_name(key.to_uppercase()))
+        })
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -226,12 +302,16 @@ impl Args for LinkOptionValues {
     }
 }
 
-impl FromArgMatches for LinkOptionValues {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Self(values(matches, &link_options())))
+impl<T: ArgumentTable> FromArgMatches for TableArguments<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+        let values = values(matches, &table_options::<T>());
+        Ok(Self { values, table: PhantomData })
     }
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+    fn update_from_arg_matches(
+        &mut self,
+        matches: &ArgMatches,
+    ) -> std::result::Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }

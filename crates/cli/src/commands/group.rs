@@ -1,5 +1,6 @@
 //! `causeway group`: lists, shows, adds and deletes groups.
 
+use causeway_model::GROUP_FIELDS;
 use serde_json::json;
 
 use super::kept::warn_not_kept;
@@ -31,10 +32,9 @@ pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
                 ]))
             })
         }
-        GroupVerb::Add { name, forwarding, weight, kind, may_exist } => {
-            let body = json!({
-                "name": name, "forwarding": forwarding, "weight": weight, "kind": kind,
-            });
+        GroupVerb::Add { values, may_exist } => {
+            let group = values.read()?;
+            let (name, body) = (&group.name, json!(group));
             match cx.client.post("/v1/groups", &body) {
                 Ok(_) => {
                     warn_not_kept("group", &body);
@@ -44,16 +44,9 @@ pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
                     // A full table is a conflict too: only an existing group satisfies
                     // `--may-exist`.
                     let there = cx.client.get(&format!("/v1/groups/{name}")).map_err(|_| error)?;
-                    if there["forwarding"] != forwarding.as_str() {
-                        let text = format!("group {name} exists with another forwarding");
-                        return Err(Error::Refused { kind: "conflict".into(), message: text });
-                    }
-                    if there["weight"] != weight {
-                        let text = format!("group {name} exists with another weight");
-                        return Err(Error::Refused { kind: "conflict".into(), message: text });
-                    }
-                    if there["kind"] != kind.as_str() {
-                        let text = format!("group {name} exists with another kind");
+                    let keys = GROUP_FIELDS.iter().map(|field| field.key);
+                    if let Some(key) = keys.into_iter().find(|key| there[key] != body[key]) {
+                        let text = format!("group {name} exists with another {key}");
                         return Err(Error::Refused { kind: "conflict".into(), message: text });
                     }
                     cx.done(false, &format!("group {name} exists already"))

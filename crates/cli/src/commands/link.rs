@@ -6,7 +6,7 @@ use causeway_model::draft::LinkKindName;
 use causeway_model::draft::link::LINK_FIELDS;
 use causeway_model::schema::FieldInfo;
 use causeway_model::{Name, date};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::kept::warn_not_kept;
 use super::port::counters;
@@ -121,10 +121,8 @@ fn text(link: &LinkInfo) -> String {
 }
 
 fn add(cx: &CommandContext, args: &LinkAdd) -> Result<()> {
-    let (name, group) = (&args.name, args.text("group"));
-    let mut wanted = args.values.0.clone();
-    wanted.insert("name".into(), json!(name));
-    let wanted = Value::Object(wanted);
+    let (name, group) = (args.values.text("name"), args.values.text("group"));
+    let wanted = Value::Object(args.values.values.clone());
     let value = match cx.client.post("/v1/links", &wanted) {
         Ok(value) => {
             warn_not_kept("link", &wanted);
@@ -144,20 +142,20 @@ fn add(cx: &CommandContext, args: &LinkAdd) -> Result<()> {
 
 /// Returns the requested kind, by default `causeway`.
 fn kind_of(args: &LinkAdd) -> &str {
-    let kind = args.text("kind");
+    let kind = args.values.text("kind");
     if kind.is_empty() { LinkKindName::default().as_str() } else { kind }
 }
 
 /// Returns the existing link if it has the requested group and kind.
 fn existing(cx: &CommandContext, args: &LinkAdd, refusal: Error) -> Result<Value> {
-    let name = &args.name;
+    let name = args.values.text("name");
     let there = match cx.client.get(&format!("/v1/links/{name}")) {
         Ok(value) => value,
         // The conflict is with another object.
         Err(Error::NotFound(_)) => return Err(refusal),
         Err(other) => return Err(other),
     };
-    if there["group"] == args.text("group") && there["kind"] == kind_of(args) {
+    if there["group"] == args.values.text("group") && there["kind"] == kind_of(args) {
         return Ok(there);
     }
     let (group, kind) = (&there["group"], &there["kind"]);

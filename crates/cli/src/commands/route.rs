@@ -1,7 +1,7 @@
 //! `causeway route`: lists, adds and deletes routes.
 
 use causeway_model::Name;
-use causeway_model::RouteSpec;
+use causeway_model::{ROUTE_FIELDS, RouteSpec};
 use serde_json::{Value, json};
 
 use super::kept::warn_not_kept;
@@ -16,9 +16,7 @@ use crate::view::{RouteEndInfo, RouteInfo};
 pub fn run(cx: &CommandContext, verb: RouteVerb) -> Result<()> {
     match verb {
         RouteVerb::List { group } => list(cx, group.as_ref()),
-        RouteVerb::Add { group, source, destination, to, from, may_exist } => {
-            add(cx, &RouteSpec { group, source, destination, to, from }, may_exist)
-        }
+        RouteVerb::Add { values, may_exist } => add(cx, &values.read()?, may_exist),
         RouteVerb::Del { index, if_exists } => {
             match cx.client.delete(&format!("/v1/routes/{index}")) {
                 Ok(_) => cx.done(true, &format!("route {index} deleted")),
@@ -64,7 +62,7 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
 fn add(cx: &CommandContext, route: &RouteSpec, may_exist: bool) -> Result<()> {
     match cx.client.post("/v1/routes", &json!(route)) {
         Ok(value) => {
-            warn_not_kept("route", &json!(route));
+            warn_not_kept("route", &Value::Object(route.values()));
             cx.show(&value, |value| Ok(format!("route {} added\n", value["index"])))
         }
         Err(error) if may_exist && is_conflict(&error) => {
@@ -84,7 +82,7 @@ fn add(cx: &CommandContext, route: &RouteSpec, may_exist: bool) -> Result<()> {
 
 fn is_there(cx: &CommandContext, wanted: &Value) -> Result<bool> {
     let routes = cx.client.get("/v1/routes")?;
-    let keys = ["group", "source", "destination", "to", "from"];
-    let same = |route: &Value| keys.iter().all(|key| route[key] == wanted[key]);
+    let same =
+        |route: &Value| ROUTE_FIELDS.iter().all(|field| route[field.key] == wanted[field.key]);
     Ok(routes.as_array().is_some_and(|routes| routes.iter().any(same)))
 }

@@ -1,6 +1,6 @@
 //! `causeway rule`: lists, adds and deletes rules.
 
-use causeway_model::RuleSpec;
+use causeway_model::{RULE_FIELDS, RULE_INDEX, RuleSpec};
 use serde_json::{Value, json};
 
 use super::kept::warn_not_kept;
@@ -15,9 +15,8 @@ use crate::view::RuleInfo;
 pub fn run(cx: &CommandContext, verb: RuleVerb) -> Result<()> {
     match verb {
         RuleVerb::List => list(cx),
-        RuleVerb::Add { action, from, to, index, may_exist } => {
-            let (from, to) = (from.unwrap_or_default(), to.unwrap_or_default());
-            add(cx, &RuleSpec { action, from, to }, index, may_exist)
+        RuleVerb::Add { values, may_exist } => {
+            add(cx, &values.read()?, values.values.get(RULE_INDEX.key), may_exist)
         }
         RuleVerb::Del { index, if_exists } => {
             match cx.client.delete(&format!("/v1/rules/{index}")) {
@@ -46,14 +45,14 @@ fn list(cx: &CommandContext) -> Result<()> {
     })
 }
 
-fn add(cx: &CommandContext, rule: &RuleSpec, index: Option<usize>, may_exist: bool) -> Result<()> {
+fn add(cx: &CommandContext, rule: &RuleSpec, index: Option<&Value>, may_exist: bool) -> Result<()> {
     let wanted = json!(rule);
     if may_exist && is_there(cx, &wanted)? {
         return cx.done(false, "the rule exists already");
     }
     let mut body = wanted.clone();
     if let (Some(index), Some(body)) = (index, body.as_object_mut()) {
-        body.insert("index".into(), json!(index));
+        body.insert(RULE_INDEX.key.to_owned(), index.clone());
     }
     cx.client
         .post("/v1/rules", &body)
@@ -64,6 +63,6 @@ fn add(cx: &CommandContext, rule: &RuleSpec, index: Option<usize>, may_exist: bo
 
 fn is_there(cx: &CommandContext, wanted: &Value) -> Result<bool> {
     let rules = cx.client.get("/v1/rules")?;
-    let same = |rule: &Value| ["action", "from", "to"].iter().all(|key| rule[key] == wanted[key]);
+    let same = |rule: &Value| RULE_FIELDS.iter().all(|field| rule[field.key] == wanted[field.key]);
     Ok(rules.as_array().is_some_and(|rules| rules.iter().any(same)))
 }

@@ -33,8 +33,7 @@ use std::time::Instant;
 
 use causeway_model::Name;
 use causeway_model::{Answer, Command, CommandError, GroupView, PortView, TypedRequest};
-use causeway_model::{Forwarding, GroupKind, GroupSpec, weight_default};
-use causeway_model::{KindDefinition, KindInfo, PortSpec, RuleAction, RuleSide, RuleSpec};
+use causeway_model::{GROUP_FIELDS, KindDefinition, KindInfo, PortSpec, RuleSpec, schema};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -75,30 +74,6 @@ pub struct ApiContext {
 struct ShutdownBody {
     #[serde(default)]
     release: bool,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GroupBody {
-    name: Name,
-    #[serde(default)]
-    forwarding: Forwarding,
-    #[serde(default = "weight_default")]
-    weight: u32,
-    #[serde(default)]
-    kind: GroupKind,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RuleBody {
-    #[serde(default)]
-    index: Option<usize>,
-    action: RuleAction,
-    #[serde(default)]
-    from: RuleSide,
-    #[serde(default)]
-    to: RuleSide,
 }
 
 #[derive(Debug, Deserialize)]
@@ -268,7 +243,12 @@ fn port_spec(call: &ApiCall<'_>, values: &Map<String, Value>) -> Result<PortSpec
 /// Returns the problems of a table as one line that starts with the table's name.
 fn named(table: &str, values: &Map<String, Value>, problems: &[Problem]) -> String {
     let name = values.get("name").and_then(Value::as_str).unwrap_or("?");
-    let prefix = format!("{table} {name}: ");
+    joined(&format!("{table} {name}"), problems)
+}
+
+/// Returns the problems as one line that starts with `place`.
+fn joined(place: &str, problems: &[Problem]) -> String {
+    let prefix = format!("{place}: ");
     let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let text = all.join("; ");
     if text.starts_with(&prefix) { text } else { prefix + &text }
@@ -278,8 +258,10 @@ fn groups(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::GroupList, 200),
         ([], "POST") => {
-            let GroupBody { name, forwarding, weight, kind } = call.body()?;
-            call.run(Command::GroupAdd(GroupSpec { name, forwarding, weight, kind }), 201)
+            let values: Map<String, Value> = call.body()?;
+            let spec = schema::read(GROUP_FIELDS, &values);
+            let spec = spec.map_err(|problems| invalid(named("group", &values, &problems)))?;
+            call.run(Command::GroupAdd(spec), 201)
         }
         ([name], "GET") => {
             let name = parse_name(name)?;
@@ -305,14 +287,14 @@ fn rules(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::RuleList, 200),
         ([], "POST") => {
-            let RuleBody { index, action, from, to } = call.body()?;
-            if let (Some(a), Some(b)) = (&from.group, &to.group)
+            let (index, rule) = RuleSpec::read_with_index(&call.body()?)
+                .map_err(|problems| invalid(joined("rule", &problems)))?;
+            if let (Some(a), Some(b)) = (&rule.from.group, &rule.to.group)
                 && a != b
             {
                 let text = format!("rule from group {a} to group {b}: no traffic crosses groups");
                 return Err(invalid(text));
             }
-            let rule = RuleSpec { action, from, to };
             call.run(Command::RuleAdd { index, rule }, 201)
         }
         ([index], "DELETE") => {

@@ -1,18 +1,17 @@
 //! `/v1/routes`: rules that send frames to a port or a link.
 
+use causeway_model::RouteSpec;
 use causeway_model::commands::routes::{Add, Delete, List};
-use causeway_model::draft::RouteDraft;
 
-use super::{ApiCall, invalid, no_path};
+use super::{ApiCall, invalid, joined, no_path};
 use crate::http::HttpReply;
 
 pub(super) fn routes(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.ask(List, 200),
         ([], "POST") => {
-            let draft: RouteDraft = call.body()?;
-            let spec = draft.into_spec().map_err(|e| invalid(e.to_string()))?;
-            call.ask(Add(spec), 201)
+            let spec = RouteSpec::read(&call.body()?);
+            call.ask(Add(spec.map_err(|problems| invalid(joined("route", &problems)))?), 201)
         }
         ([index], "DELETE") => {
             let index = index

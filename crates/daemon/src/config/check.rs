@@ -9,11 +9,12 @@ use causeway_model::GroupSpec;
 use causeway_model::Name;
 use causeway_model::limits::{GROUPS_MAX, LINKS_MAX, PORTS_MAX, ROUTES_MAX, RULES_MAX};
 use causeway_model::schema::nearest;
+use causeway_model::settings::ControlSettings;
 use causeway_model::{PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
+use super::DaemonConfig;
 use super::problem::{Problems, line_of};
 use super::sockets;
-use super::{DaemonConfig, VnetConfig};
 use causeway_model::draft::LinkDraft;
 
 /// A value with the positions of the keys that it was read from.
@@ -51,12 +52,12 @@ pub struct ParsedFile {
     /// `[[route]]`.
     pub routes: Vec<FileValue<RouteSpec>>,
     /// `[control]`.
-    pub vnet: FileValue<VnetConfig>,
+    pub control: Option<FileValue<ControlSettings>>,
 }
 
 /// Checks conditions between different parts of the file.
 pub fn check(source: &str, found: &ParsedFile, problems: &mut Problems) {
-    let ParsedFile { daemon, groups, ports, rules, links, routes, vnet } = found;
+    let ParsedFile { daemon, groups, ports, rules, links, routes, control } = found;
     too_many("[[group]]", groups, GROUPS_MAX, problems);
     too_many("[[port]]", ports, PORTS_MAX, problems);
     too_many("[[rule]]", rules, RULES_MAX, problems);
@@ -81,8 +82,10 @@ pub fn check(source: &str, found: &ParsedFile, problems: &mut Problems) {
     }
     sockets::check(source, links, problems);
     check_routes(source, found, &defined, problems);
-    if let Some(group) = &vnet.value.group {
-        known_group(group, vnet.span("vnet_group"), "vnet_group", &defined, problems);
+    if let Some(control) = control
+        && let Some(group) = &control.value.vnet_group
+    {
+        known_group(group, control.span("vnet_group"), "vnet_group", &defined, problems);
     }
 }
 

@@ -39,12 +39,12 @@ impl Config {
         for cpu in absent {
             found.errors.push(format!("[dispatch]: key \"cpus\": this host has no CPU {cpu}"));
         }
-        if let (Some(_), Some(file)) = (&self.vnet.listen, &self.vnet.password_file)
+        if let (Some(_), Some(file)) = (&self.control.vnet_listen, &self.control.vnet_password_file)
             && let Err(text) = Password::load(file)
         {
             found.errors.push(format!("[control]: key \"vnet_password_file\": {text}"));
         }
-        if let Some(file) = &self.vnet.file
+        if let Some(file) = &self.control.vnet_file
             && let Err(error) = File::open(file)
         {
             found.errors.push(format!("[control]: key \"vnet_file\": {}: {error}", file.display()));

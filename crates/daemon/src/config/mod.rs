@@ -1,28 +1,26 @@
 //! The configuration file: reads, checks and prints it.
 //!
-//! Reading reports all problems of a file at once, each with its line. Ports and links are checked
-//! by the tables of [`causeway_model::schema`]. The module changes nothing on the host;
+//! Reading reports all problems of a file at once, each with its line. Values are checked by the
+//! tables of [`causeway_model::schema`]. The module changes nothing on the host;
 //! [`Config::check_host`] only checks for the presence of files, CPUs and accounts.
 
 mod check;
 mod dispatch;
 pub mod environment;
-mod links;
 mod print;
 mod problem;
 mod read;
-mod section;
 mod sockets;
 mod table;
 pub mod underlay;
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use causeway_model::GroupSpec;
 use causeway_model::Name;
+use causeway_model::settings::{ControlSettings, HoldPolicy};
 use causeway_model::{KindDefinition, PortSpec, RouteSpec, RuleSpec};
 use log::LevelFilter;
 
@@ -31,10 +29,6 @@ use causeway_model::draft::LinkDraft;
 
 /// Path of the configuration file unless `--config` is given.
 pub const CONFIG_DEFAULT: &str = "/etc/causeway/causeway.toml";
-/// Default permissions of the control socket.
-pub const CONTROL_MODE_DEFAULT: u32 = 0o660;
-/// Default path of the private key of links.
-pub const KEY_FILE_DEFAULT: &str = "/etc/causeway/key";
 
 /// A checked configuration with every default filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,43 +48,7 @@ pub struct Config {
     /// `[[route]]`, in the file's order.
     pub routes: Vec<RouteSpec>,
     /// `[control]`.
-    pub vnet: VnetConfig,
-}
-
-/// The `[control]` table: access to the VNET language.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct VnetConfig {
-    /// Address of its TCP server; `None` disables the server.
-    pub listen: Option<SocketAddr>,
-    /// File of the password of clients.
-    pub password_file: Option<PathBuf>,
-    /// Group of the links and routes.
-    pub group: Option<Name>,
-    /// File of commands that are executed at the start.
-    pub file: Option<PathBuf>,
-}
-
-/// The ports whose frontends the holder keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HoldPolicy {
-    /// vsock ports: QEMU does not reconnect them.
-    #[default]
-    Vsock,
-    /// All ports.
-    All,
-    /// No port: no holder is started.
-    None,
-}
-
-impl HoldPolicy {
-    /// The values with their names in the file.
-    pub const NAMES: [(&str, Self); 3] =
-        [("vsock", Self::Vsock), ("all", Self::All), ("none", Self::None)];
-
-    /// Returns the name of the value in the file.
-    pub fn as_str(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, hold)| *hold == self).map_or("none", |(word, _)| word)
-    }
+    pub control: ControlSettings,
 }
 
 /// The `[daemon]` table.

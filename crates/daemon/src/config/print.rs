@@ -1,16 +1,17 @@
 //! Prints a [`Config`] as TOML, with every default written out.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use causeway_model::port::PORT_FIELDS;
-use causeway_model::schema::{quoted, to_toml as print};
-use causeway_model::{PortSpec, RouteEnd, RouteSpec, RuleAction};
-use serde_json::Value;
+use causeway_model::schema::{Field, to_toml as print, values};
+use causeway_model::settings::{
+    CONTROL_FIELDS, ControlSettings, DAEMON_FIELDS, DISPATCH_FIELDS, DaemonSettings,
+};
+use causeway_model::{FileMode, GROUP_FIELDS, PortSpec, ROUTE_FIELDS, RULE_FIELDS};
+use serde_json::{Map, Value};
 
-use causeway_model::{Forwarding, GroupKind};
-
-use super::{Config, VnetConfig};
-use causeway_model::draft::LinkDraft;
+use super::{Config, DaemonConfig, dispatch};
 use causeway_model::draft::link::LINK_FIELDS;
 
 /// The first keys of a table.
@@ -19,34 +20,33 @@ const NAMES: [&str; 2] = ["name", "group"];
 /// Returns the whole configuration; reading it again gives an equal configuration.
 pub fn to_toml(config: &Config) -> String {
     let mut out = String::new();
-    daemon(&mut out, config);
+    table(&mut out, "[daemon]", DAEMON_FIELDS, &values(&daemon(&config.daemon)));
+    let dispatch = dispatch::settings(&config.daemon.dispatch);
+    table(&mut out, "[dispatch]", DISPATCH_FIELDS, &values(&dispatch));
+    if config.control != ControlSettings::default() {
+        table(&mut out, "[control]", CONTROL_FIELDS, &values(&config.control));
+    }
     for group in &config.groups {
-        let _ = writeln!(out, "\n[[group]]\nname = {}", quoted(group.name.as_str()));
-        let forwarding = match group.forwarding {
-            Forwarding::Learn => "learn",
-            Forwarding::Routes => "routes",
-        };
-        let kind = match group.kind {
-            GroupKind::Bridge => "bridge",
-            GroupKind::Wire => "wire",
-        };
-        let weight = group.weight;
-        let _ =
-            writeln!(out, "forwarding = \"{forwarding}\"\nweight = {weight}\nkind = \"{kind}\"");
+        table(&mut out, "[[group]]", GROUP_FIELDS, &values(group));
     }
     config.ports.iter().for_each(|spec| port(&mut out, spec, config));
     for rule in &config.rules {
-        let action = match rule.action {
-            RuleAction::Accept => "accept",
-            RuleAction::Reject => "reject",
-        };
-        let (from, to) = (rule.from.to_string(), rule.to.to_string());
-        let _ =
-            writeln!(out, "\n[[rule]]\naction = \"{action}\"\nfrom = \"{from}\"\nto = \"{to}\"");
+        table(&mut out, "[[rule]]", RULE_FIELDS, &values(rule));
     }
-    config.links.iter().for_each(|draft| link(&mut out, draft));
-    config.routes.iter().for_each(|spec| route(&mut out, spec));
+    for link in &config.links {
+        table(&mut out, "[[link]]", LINK_FIELDS, &link.values());
+    }
+    for route in &config.routes {
+        table(&mut out, "[[route]]", ROUTE_FIELDS, &route.values());
+    }
     out
+}
+
+/// Prints a table with its keys in the order of its fields.
+fn table(out: &mut String, title: &str, fields: &[Field], values: &Map<String, Value>) {
+    let space = if out.is_empty() { "" } else { "\n" };
+    let _ = writeln!(out, "{space}{title}");
+    print(out, fields.iter().map(|field| field.key), values);
 }
 
 fn port(out: &mut String, port: &PortSpec, config: &Config) {
@@ -64,69 +64,21 @@ fn port(out: &mut String, port: &PortSpec, config: &Config) {
     }
 }
 
-fn link(out: &mut String, link: &LinkDraft) {
-    out.push_str("\n[[link]]\n");
-    print(out, LINK_FIELDS.iter().map(|field| field.key), &link.values());
-}
-
-fn route(out: &mut String, route: &RouteSpec) {
-    let RouteSpec { group, source, destination, to, from } = route;
-    let _ = writeln!(out, "\n[[route]]\ngroup = {}", quoted(group.as_str()));
-    let _ = writeln!(out, "source = \"{source}\"\ndestination = \"{destination}\"");
-    for (key, end) in [("to", Some(to)), ("from", from.as_ref())] {
-        let _ = match end {
-            Some(RouteEnd::Edge(link)) => writeln!(out, "{key} = {{ edge = \"{link}\" }}"),
-            Some(RouteEnd::Interface(port)) => {
-                writeln!(out, "{key} = {{ interface = \"{port}\" }}")
-            }
-            None => Ok(()),
-        };
+/// Returns the settings of `[daemon]` that give this configuration.
+fn daemon(daemon: &DaemonConfig) -> DaemonSettings {
+    // The paths may be derived from the environment, which need not be UTF-8.
+    let path = |path: &Path| Some(path.to_string_lossy().into_owned().into());
+    DaemonSettings {
+        control: path(&daemon.control),
+        run_dir: path(&daemon.run_dir),
+        log: daemon.log.as_str().to_lowercase(),
+        hold: daemon.hold,
+        key_file: daemon.key_file.clone(),
+        control_mode: FileMode(daemon.control_mode),
+        control_group: daemon.control_group.clone(),
+        socket_mode: daemon.socket_mode.map(FileMode),
+        socket_group: daemon.socket_group.clone(),
+        raw_sockets: daemon.raw_sockets,
+        sandbox_paths: daemon.sandbox_paths.clone(),
     }
-}
-
-fn control(out: &mut String, vnet: &VnetConfig) {
-    if *vnet == VnetConfig::default() {
-        return;
-    }
-    let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|p| p.display().to_string());
-    out.push_str("\n[control]\n");
-    for (key, value) in [
-        ("vnet_listen", vnet.listen.map(|listen| listen.to_string())),
-        ("vnet_password_file", path(&vnet.password_file)),
-        ("vnet_group", vnet.group.as_ref().map(ToString::to_string)),
-        ("vnet_file", path(&vnet.file)),
-    ] {
-        if let Some(value) = value {
-            let _ = writeln!(out, "{key} = {}", quoted(&value));
-        }
-    }
-}
-
-fn daemon(out: &mut String, config: &Config) {
-    let daemon = &config.daemon;
-    let _ = writeln!(out, "[daemon]\ncontrol = {}", quoted(&daemon.control.to_string_lossy()));
-    let _ = writeln!(out, "run_dir = {}", quoted(&daemon.run_dir.to_string_lossy()));
-    let _ = writeln!(out, "log = \"{}\"", daemon.log.as_str().to_lowercase());
-    let _ = writeln!(out, "hold = \"{}\"", daemon.hold.as_str());
-    let _ = writeln!(out, "key_file = {}", quoted(&daemon.key_file.to_string_lossy()));
-    let _ = writeln!(out, "control_mode = \"{:04o}\"", daemon.control_mode);
-    if let Some(group) = &daemon.control_group {
-        let _ = writeln!(out, "control_group = {}", quoted(group));
-    }
-    if let Some(mode) = daemon.socket_mode {
-        let _ = writeln!(out, "socket_mode = \"{mode:04o}\"");
-    }
-    if let Some(group) = &daemon.socket_group {
-        let _ = writeln!(out, "socket_group = {}", quoted(group));
-    }
-    if let Some(raw) = daemon.raw_sockets {
-        let _ = writeln!(out, "raw_sockets = {raw}");
-    }
-    if !daemon.sandbox_paths.is_empty() {
-        let paths = daemon.sandbox_paths.iter().map(|path| quoted(&path.to_string_lossy()));
-        let paths: Vec<String> = paths.collect();
-        let _ = writeln!(out, "sandbox_paths = [{}]", paths.join(", "));
-    }
-    super::dispatch::print(out, &daemon.dispatch);
-    control(out, &config.vnet);
 }

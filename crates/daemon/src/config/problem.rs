@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::Path;
 
+use causeway_model::schema::nearest;
+
 use crate::limits::PROBLEMS_MAX;
 
 /// Most characters of a line that are printed.
@@ -33,11 +35,6 @@ impl Problems {
         self.list.is_empty()
     }
 
-    /// Returns the number of problems.
-    pub fn len(&self) -> usize {
-        self.list.len()
-    }
-
     /// Returns the problems as text: `file:line:column: problem`, then the line, then marks under
     /// it.
     pub fn render(&self, file: &Path, source: &str) -> String {
@@ -51,6 +48,16 @@ impl Problems {
             let _ = writeln!(out, "{}: {more} more problems not shown", file.display());
         }
         out
+    }
+}
+
+/// Returns the text of the problem of an unknown table in `place`.
+pub fn unknown(place: &str, name: &str, known: &[&str]) -> String {
+    match nearest(name, known.iter().copied()) {
+        Some(near) => format!("{place}: unknown key {name:?}; did you mean {near:?}?"),
+        None => {
+            format!("{place}: unknown key {name:?}; expected one of {}", known.join(", "))
+        }
     }
 }
 

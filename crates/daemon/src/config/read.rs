@@ -1,46 +1,23 @@
-//! Reads a [`Config`] from TOML: every key, its type, its range and its default.
+//! Reads a [`Config`] from TOML by the tables of the model.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use causeway_model::limits::WEIGHT_MAX;
+use causeway_model::draft::LinkDraft;
 use causeway_model::port::{self, ReadContext};
-use causeway_model::{
-    Forwarding, GroupKind, GroupSpec, Name, PortSpec, RuleAction, RuleSide, RuleSpec,
-    weight_default,
-};
+use causeway_model::schema::read as read_as;
+use causeway_model::settings::{ControlSettings, DaemonSettings, DispatchSettings};
+use causeway_model::{FileMode, GROUP_FIELDS, Name, PortSpec, ROUTE_FIELDS, RULE_FIELDS};
 use log::LevelFilter;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::check::{self, FileValue, ParsedFile};
-use super::problem::Problems;
-use super::section::{Section, SpannedValue, unknown};
+use super::problem::{Problems, unknown};
 use super::table::TomlTable;
-use super::{
-    CONTROL_MODE_DEFAULT, Config, ConfigContext, DaemonConfig, HoldPolicy, KEY_FILE_DEFAULT,
-    VnetConfig,
-};
-use super::{dispatch, links};
+use super::{Config, ConfigContext, DaemonConfig, dispatch};
 
 const TABLES: [&str; 8] =
     ["daemon", "dispatch", "control", "group", "port", "rule", "link", "route"];
-const DAEMON_KEYS: [&str; 11] = [
-    "control",
-    "run_dir",
-    "log",
-    "hold",
-    "key_file",
-    "control_mode",
-    "control_group",
-    "socket_mode",
-    "socket_group",
-    "raw_sockets",
-    "sandbox_paths",
-];
-const GROUP_KEYS: [&str; 4] = ["name", "forwarding", "weight", "kind"];
-const RULE_KEYS: [&str; 3] = ["action", "from", "to"];
-const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 
 /// Reads the whole file, or returns all its problems.
 pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
@@ -59,35 +36,38 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
             problems.add(key.span(), unknown("file", name, &TABLES));
         }
     }
-    let daemon = daemon(&document, around, &mut problems);
-    let groups: Vec<FileValue<GroupSpec>> =
-        array(&document, "group", "[[group]]", &GROUP_KEYS, &mut problems)
-            .iter()
-            .filter_map(|section| group(section, &mut problems))
-            .collect();
-    let rules: Vec<_> = array(&document, "rule", "[[rule]]", &RULE_KEYS, &mut problems)
-        .iter()
-        .filter_map(|section| rule(section, &mut problems))
-        .collect();
-    let links: Vec<_> = tables(&document, "link", "[[link]]", &mut problems)
+    let Some(daemon) = daemon(&document, around, &mut problems) else { return Err(problems) };
+    let all = |key, title, problems: &mut Problems| tables(&document, key, title, problems);
+    let groups: Vec<_> = all("group", "[[group]]", &mut problems)
         .into_iter()
-        .filter_map(|table| links::link(table, &daemon.key_file, &mut problems))
+        .filter_map(|table| table.parse(|v| read_as(GROUP_FIELDS, v), &mut problems))
+        .collect();
+    let rules: Vec<_> = all("rule", "[[rule]]", &mut problems)
+        .into_iter()
+        .filter_map(|table| table.parse(|v| read_as(RULE_FIELDS, v), &mut problems))
+        .collect();
+    let key_file = &daemon.key_file;
+    let link = |values: &_| LinkDraft::read(values).map(|draft| draft.filled(key_file));
+    let links: Vec<_> = all("link", "[[link]]", &mut problems)
+        .into_iter()
+        .filter_map(|table| table.parse(link, &mut problems))
         .collect();
     let carried = |group: &Name| {
         let of = links.iter().filter(|link| link.value.group == *group);
         of.map(|link| link.value.mtu(around.underlay)).min().unwrap_or(u16::MAX)
     };
     let cx = ReadContext { kinds: around.kinds, run_dir: &daemon.run_dir, links_mtu: &carried };
-    let ports: Vec<_> = tables(&document, "port", "[[port]]", &mut problems)
+    let ports: Vec<_> = all("port", "[[port]]", &mut problems)
         .into_iter()
-        .filter_map(|table| port(table, &cx, &mut problems))
+        .filter_map(|table| table.parse(|values| port::read(values, &cx), &mut problems))
         .collect();
-    let routes: Vec<_> = array(&document, "route", "[[route]]", &links::ROUTE_KEYS, &mut problems)
-        .iter()
-        .filter_map(|section| links::route(section, &mut problems))
+    let routes: Vec<_> = all("route", "[[route]]", &mut problems)
+        .into_iter()
+        .filter_map(|table| table.parse(|v| read_as(ROUTE_FIELDS, v), &mut problems))
         .collect();
-    let vnet = control(&document, &mut problems);
-    let found = ParsedFile { daemon, groups, ports, rules, links, routes, vnet };
+    let control = TomlTable::optional("[control]", document.get("control"), &mut problems)
+        .parse_valid(ControlSettings::read, &mut problems);
+    let found = ParsedFile { daemon, groups, ports, rules, links, routes, control };
     check::check(source, &found, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
@@ -105,26 +85,12 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
         rules: values(found.rules),
         links: values(found.links),
         routes: values(found.routes),
-        vnet: found.vnet.value,
+        control: found.control.map(|control| control.value).unwrap_or_default(),
     })
 }
 
 fn values<T>(sited: Vec<FileValue<T>>) -> Vec<T> {
     sited.into_iter().map(|sited| sited.value).collect()
-}
-
-/// Returns the sections of `[[key]]`. A plain `[key]` is refused with the correct form.
-fn array<'a, 'i>(
-    document: &'a DeTable<'i>,
-    key: &str,
-    title: &'static str,
-    known: &'static [&'static str],
-    problems: &mut Problems,
-) -> Vec<Section<'a, 'i>> {
-    items(document, key, title, problems)
-        .iter()
-        .filter_map(|item| Section::new(title, item, known, problems))
-        .collect()
 }
 
 fn items<'a, 'i>(
@@ -147,81 +113,37 @@ fn items<'a, 'i>(
     }
 }
 
-fn daemon(document: &DeTable<'_>, around: &ConfigContext, problems: &mut Problems) -> DaemonConfig {
-    let empty = Spanned::new(0..0, DeValue::Table(DeTable::new()));
-    let value = document.get("daemon").unwrap_or(&empty);
-    let section = Section::new("[daemon]", value, &DAEMON_KEYS, problems);
-    let section = match section {
-        Some(section) => section,
-        None => return daemon(&DeTable::new(), around, problems),
-    };
-    let run_dir = section.path("run_dir", problems).map(|at| at.value);
-    let control = section.socket_path("control", problems);
-    let log = section.word("log", &LEVELS, problems).map_or("info", |at| at.value);
-    let (control, run_dir) = places(control.map(|at| at.value), run_dir, around);
+/// Reads `[daemon]` and `[dispatch]`.
+fn daemon(
+    document: &DeTable<'_>,
+    around: &ConfigContext,
+    problems: &mut Problems,
+) -> Option<DaemonConfig> {
+    let table = TomlTable::optional("[daemon]", document.get("daemon"), problems);
+    let FileValue { value: settings, whole, .. } =
+        table.parse_valid(DaemonSettings::read, problems)?;
+    let (control, run_dir) = places(settings.control, settings.run_dir, around);
     if control.is_none() {
         let text = "[daemon]: key \"control\" must be given: there is no default (this process is \
                     not root, and XDG_RUNTIME_DIR is not set)";
-        problems.add(section.span.clone(), text);
+        problems.add(whole, text);
     }
-    DaemonConfig {
+    let table = TomlTable::optional("[dispatch]", document.get("dispatch"), problems);
+    let dispatch = table.parse_valid(DispatchSettings::read, problems)?;
+    Some(DaemonConfig {
         control: control.unwrap_or_default(),
         run_dir: run_dir.unwrap_or_default(),
-        log: log.parse().unwrap_or(LevelFilter::Info),
-        dispatch: dispatch(document, problems),
-        hold: hold(&section, problems),
-        key_file: section
-            .path("key_file", problems)
-            .map_or_else(|| KEY_FILE_DEFAULT.into(), |at| at.value),
-        control_mode: section.mode("control_mode", problems).unwrap_or(CONTROL_MODE_DEFAULT),
-        control_group: section.string("control_group", problems).map(|at| at.value),
-        socket_mode: section.mode("socket_mode", problems),
-        socket_group: section.string("socket_group", problems).map(|at| at.value),
-        raw_sockets: section.boolean("raw_sockets", problems),
-        sandbox_paths: sandbox_paths(&section, problems),
-    }
-}
-
-fn sandbox_paths(section: &Section<'_, '_>, problems: &mut Problems) -> Vec<PathBuf> {
-    let paths: Vec<AbsolutePath> =
-        section.all_parsed("sandbox_paths", problems).unwrap_or_default();
-    paths.into_iter().map(|AbsolutePath(path)| path).collect()
-}
-
-/// An absolute path.
-struct AbsolutePath(PathBuf);
-
-impl std::str::FromStr for AbsolutePath {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let path = PathBuf::from(text);
-        if path.is_absolute() && !text.contains('\0') {
-            return Ok(Self(path));
-        }
-        Err(format!("expected an absolute path, found {text:?}"))
-    }
-}
-
-fn hold(section: &Section<'_, '_>, problems: &mut Problems) -> HoldPolicy {
-    let words = HoldPolicy::NAMES.map(|(word, _)| word);
-    let word = section.word("hold", &words, problems).map(|at| at.value);
-    let named = |word| HoldPolicy::NAMES.iter().find(|(name, _)| *name == word);
-    word.and_then(named).map(|(_, hold)| *hold).unwrap_or_default()
-}
-
-fn dispatch(document: &DeTable<'_>, problems: &mut Problems) -> causeway_fabric::Options {
-    let empty = Spanned::new(0..0, DeValue::Table(DeTable::new()));
-    let value = document.get("dispatch").unwrap_or(&empty);
-    let section = Section::new("[dispatch]", value, &dispatch::KEYS, problems);
-    section.map(|section| dispatch::read(&section, problems)).unwrap_or_default()
-}
-
-fn control(document: &DeTable<'_>, problems: &mut Problems) -> FileValue<VnetConfig> {
-    let nothing =
-        || FileValue { value: VnetConfig::default(), spans: Spans::new(), whole: Range::default() };
-    let Some(value) = document.get("control") else { return nothing() };
-    let section = Section::new("[control]", value, &links::CONTROL_KEYS, problems);
-    section.map_or_else(nothing, |section| links::control(&section, problems))
+        log: settings.log.parse().unwrap_or(LevelFilter::Info),
+        dispatch: dispatch::options(dispatch.value),
+        hold: settings.hold,
+        key_file: settings.key_file,
+        control_mode: settings.control_mode.0,
+        control_group: settings.control_group,
+        socket_mode: settings.socket_mode.map(|FileMode(mode)| mode),
+        socket_group: settings.socket_group,
+        raw_sockets: settings.raw_sockets,
+        sandbox_paths: settings.sandbox_paths,
+    })
 }
 
 /// Returns the paths of the control socket and the run directory; each defaults to the
@@ -237,46 +159,6 @@ fn places(
     (control.or_else(|| base.map(|dir| dir.join("control.sock"))), run_dir)
 }
 
-fn group(section: &Section<'_, '_>, problems: &mut Problems) -> Option<FileValue<GroupSpec>> {
-    section.require("name", "expected name = \"blue\", say", problems);
-    let forwarding = section.word("forwarding", &["learn", "routes"], problems);
-    let forwarding = match forwarding.map(|at| at.value) {
-        Some("routes") => Forwarding::Routes,
-        _ => Forwarding::Learn,
-    };
-    let kind = match section.word("kind", &["bridge", "wire"], problems).map(|at| at.value) {
-        Some("wire") => GroupKind::Wire,
-        _ => GroupKind::Bridge,
-    };
-    let name = section.parsed::<Name>("name", problems)?;
-    if name.value.as_str() == "host" {
-        let text = "key \"name\": in rules \"host\" is the host itself: expected another name";
-        problems.add(name.span, text);
-        return None;
-    }
-    let weight = section.integer("weight", 1..=WEIGHT_MAX, problems);
-    let weight = weight.map_or_else(weight_default, |at| at.value);
-    let value = GroupSpec { name: name.value, forwarding, weight, kind };
-    Some(FileValue {
-        value,
-        spans: vec![("name".to_owned(), name.span)],
-        whole: section.span.clone(),
-    })
-}
-
-/// The byte ranges of the keys of a table, collected while they are read.
-pub(super) type Spans = Vec<(String, Range<usize>)>;
-
-pub(super) fn keep<T>(
-    spans: &mut Spans,
-    key: &'static str,
-    at: Option<SpannedValue<T>>,
-) -> Option<T> {
-    let SpannedValue { value, span } = at?;
-    spans.push((key.to_owned(), span));
-    Some(value)
-}
-
 /// Returns the tables of `[[key]]`. A plain `[key]` is refused with the correct form.
 fn tables(
     document: &DeTable<'_>,
@@ -288,33 +170,4 @@ fn tables(
         .iter()
         .filter_map(|item| TomlTable::read(title, item, problems))
         .collect()
-}
-
-fn port(
-    table: TomlTable,
-    cx: &ReadContext<'_>,
-    problems: &mut Problems,
-) -> Option<FileValue<PortSpec>> {
-    match port::read(&table.values, cx) {
-        Ok(spec) => Some(table.with_spans(spec)),
-        Err(found) => {
-            found.iter().for_each(|problem| table.report(problem, problems));
-            None
-        }
-    }
-}
-
-fn rule(section: &Section<'_, '_>, problems: &mut Problems) -> Option<FileValue<RuleSpec>> {
-    section.require("action", "expected \"accept\" or \"reject\"", problems);
-    let action = section.word("action", &["accept", "reject"], problems);
-    let from = section.parsed::<RuleSide>("from", problems);
-    let to = section.parsed::<RuleSide>("to", problems);
-    let mut spans = Spans::new();
-    let from = keep(&mut spans, "from", from).unwrap_or_default();
-    let to = keep(&mut spans, "to", to).unwrap_or_default();
-    let action = match action?.value {
-        "accept" => RuleAction::Accept,
-        _ => RuleAction::Reject,
-    };
-    Some(FileValue { value: RuleSpec { action, from, to }, spans, whole: section.span.clone() })
 }

@@ -24,7 +24,7 @@ pub struct TomlTable {
     /// Title in messages: `[[port]]`.
     title: &'static str,
     /// The values.
-    pub values: Map<String, Value>,
+    values: Map<String, Value>,
     /// Positions by path, in the form of [`Problem::path`].
     spans: BTreeMap<String, KeySpans>,
     whole: Range<usize>,
@@ -46,6 +46,18 @@ impl TomlTable {
         let mut spans = BTreeMap::new();
         let values = map(table, "", &mut spans, problems);
         Some(Self { title, values, spans, whole })
+    }
+
+    /// Reads a table that the file may omit; a value of another type is reported and counts as
+    /// omitted.
+    pub fn optional(
+        title: &'static str,
+        value: Option<&Spanned<DeValue<'_>>>,
+        problems: &mut Problems,
+    ) -> Self {
+        let table = value.and_then(|value| Self::read(title, value, problems));
+        let (values, spans) = Default::default();
+        table.unwrap_or(Self { title, values, spans, whole: 0..0 })
     }
 
     /// Reports a problem at the position of its key.
@@ -82,8 +94,39 @@ impl TomlTable {
         self.spans.get(path).map_or_else(|| self.whole.clone(), |place| place.value.clone())
     }
 
+    /// Reads the table with a function of the model; reports the problems that it returns.
+    pub fn parse<T>(
+        self,
+        read: impl FnOnce(&Map<String, Value>) -> Result<T, Vec<Problem>>,
+        problems: &mut Problems,
+    ) -> Option<FileValue<T>> {
+        match read(&self.values) {
+            Ok(value) => Some(self.with_spans(value)),
+            Err(found) => {
+                found.iter().for_each(|problem| self.report(problem, problems));
+                None
+            }
+        }
+    }
+
+    /// Reads a table all of whose keys are optional: keys with problems are reported, and count as
+    /// not given.
+    pub fn parse_valid<T>(
+        mut self,
+        read: impl Fn(&Map<String, Value>) -> Result<T, Vec<Problem>>,
+        problems: &mut Problems,
+    ) -> Option<FileValue<T>> {
+        for problem in read(&self.values).err().into_iter().flatten() {
+            self.report(&problem, problems);
+            let key = problem.path.split(['.', '[']).next().unwrap_or_default();
+            self.values.remove(key);
+        }
+        let value = read(&self.values).ok()?;
+        Some(self.with_spans(value))
+    }
+
     /// Returns a value that was read from this table, with the positions of its keys.
-    pub fn with_spans<T>(self, value: T) -> FileValue<T> {
+    fn with_spans<T>(self, value: T) -> FileValue<T> {
         let spans = self.spans.into_iter().map(|(path, place)| (path, place.value)).collect();
         FileValue { value, spans, whole: self.whole }
     }

@@ -55,7 +55,7 @@ fn of_file(access: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
 
 fn readable(config: &Config) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = READ.map(PathBuf::from).into();
-    let vnet = [&config.vnet.file, &config.vnet.password_file];
+    let vnet = [&config.control.vnet_file, &config.control.vnet_password_file];
     let links = config.links.iter().flat_map(|link| {
         [&link.certificate, &link.private_key, &link.authorities].into_iter().flatten()
     });

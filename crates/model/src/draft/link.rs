@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use super::host::{self, HostPort, Resolver};
 use crate::schema::{
-    DefaultValue, Form, Problem, ProblemKind, ValueType, check, parses, table, text,
+    self, DefaultValue, Form, Problem, ProblemKind, ValueType, check, parses, table, text,
 };
 
 /// The name of a link's kind. The default is `causeway`, so that a link without encryption must be
@@ -278,23 +278,14 @@ impl LinkDraft {
     /// # Errors
     /// All problems of the table. Names are not resolved.
     pub fn read(values: &Map<String, Value>) -> Result<Self, Vec<Problem>> {
-        let problems = check(LINK_FIELDS, values);
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        let draft: Self = serde_json::from_value(Value::Object(values.clone()))
-            .map_err(|error| vec![Problem::wrong("", error.to_string())])?;
+        let draft: Self = schema::read(LINK_FIELDS, values)?;
         let problems = draft.problems();
         if problems.is_empty() { Ok(draft) } else { Err(problems) }
     }
 
     /// Returns the given values by key.
     pub fn values(&self) -> Map<String, Value> {
-        match serde_json::to_value(self) {
-            Ok(Value::Object(values)) => values,
-            // A struct with named members is always an object.
-            _ => Map::new(),
-        }
+        schema::values(self)
     }
 
     /// Returns all problems of the draft. Names are not resolved.

@@ -1,15 +1,12 @@
-//! Links and routes as an operator writes them, in the file or to the control socket, and the
-//! defaults of values that are not given.
+//! Links as an operator writes them, in the file or to the control socket, and the defaults of
+//! values that are not given.
 //!
-//! A draft becomes a specification ([`crate::LinkSpec`], [`crate::RouteSpec`]) before it reaches a
-//! service.
+//! A draft becomes a specification ([`crate::LinkSpec`]) before it reaches a service.
 
 pub mod host;
 pub mod link;
 pub mod mac;
-pub mod route;
 
 pub use host::{HostPort, Resolver};
 pub use link::{LinkDraft, LinkKindName};
 pub use mac::derived_mac;
-pub use route::RouteDraft;

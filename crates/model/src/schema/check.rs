@@ -133,6 +133,17 @@ fn check_into(path: &str, wanted: &ValueType, value: &Value, problems: &mut Vec<
             }
             return;
         }
+        (ValueType::Choice(fields), Value::Object(table)) => {
+            let before = problems.len();
+            let fields: Vec<&Field> = fields.iter().collect();
+            check_table(&format!("{path}."), &fields, table, problems);
+            if problems.len() == before && table.values().filter(|v| !v.is_null()).count() != 1 {
+                let form = |f: &&Field| format!("{{ {} = \"{}\" }}", f.key, f.value.placeholder());
+                let forms: Vec<String> = fields.iter().map(form).collect();
+                problems.push(Problem::wrong(path, format!("expected {}", forms.join(" or "))));
+            }
+            return;
+        }
         (ValueType::Texts(form), Value::Array(texts)) => {
             for (index, text) in texts.iter().enumerate() {
                 let checked = match text {
@@ -191,7 +202,7 @@ impl ValueType {
             Self::Word(_) | Self::Text(_) | Self::Path | Self::SocketPath(_) => "a string".into(),
             Self::NumberOrText(_) => "a number or a string".into(),
             Self::Texts(_) => "an array of strings".into(),
-            Self::Table(_) => "a table".into(),
+            Self::Table(_) | Self::Choice(_) => "a table".into(),
             Self::Tables(_) => "an array of tables".into(),
         }
     }

@@ -2,7 +2,7 @@
 //! daemon.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{DefaultValue, Field, ValueType, check_value};
 
@@ -28,6 +28,8 @@ pub enum TypeInfo {
     Table,
     /// A list of tables.
     Tables,
+    /// A table with exactly one of the keys in `words`.
+    Choice,
 }
 
 /// One key of a table.
@@ -89,6 +91,13 @@ impl FieldInfo {
             TypeInfo::Table | TypeInfo::Tables => {
                 serde_json::from_str(text).map_err(|error| format!("expected JSON: {error}"))?
             }
+            TypeInfo::Choice => {
+                let choice =
+                    text.split_once(':').filter(|(key, _)| self.words.iter().any(|k| k == key));
+                let (key, value) = choice
+                    .ok_or_else(|| format!("expected {}", self.placeholder.replace('|', " or ")))?;
+                json!({ key: value })
+            }
         };
         let problem = self.field.and_then(|field| check_value(field, &value).pop());
         problem.map_or(Ok(value), |problem| Err(problem.text))
@@ -103,16 +112,17 @@ impl FieldInfo {
 
 impl From<&'static Field> for FieldInfo {
     fn from(field: &'static Field) -> Self {
-        let (value, placeholder) = match field.value {
-            ValueType::Boolean => (TypeInfo::Boolean, ""),
-            ValueType::Integer { unit, .. } => (TypeInfo::Integer, unit),
-            ValueType::Word(_) => (TypeInfo::Word, "WORD"),
-            ValueType::Text(form) => (TypeInfo::Text, form.placeholder),
-            ValueType::NumberOrText(form) => (TypeInfo::NumberOrText, form.placeholder),
-            ValueType::Path | ValueType::SocketPath(_) => (TypeInfo::Path, "PATH"),
-            ValueType::Texts(form) => (TypeInfo::Texts, form.placeholder),
-            ValueType::Table(_) => (TypeInfo::Table, "JSON"),
-            ValueType::Tables(_) => (TypeInfo::Tables, "JSON"),
+        let value = match field.value {
+            ValueType::Boolean => TypeInfo::Boolean,
+            ValueType::Integer { .. } => TypeInfo::Integer,
+            ValueType::Word(_) => TypeInfo::Word,
+            ValueType::Text(_) => TypeInfo::Text,
+            ValueType::NumberOrText(_) => TypeInfo::NumberOrText,
+            ValueType::Path | ValueType::SocketPath(_) => TypeInfo::Path,
+            ValueType::Texts(_) => TypeInfo::Texts,
+            ValueType::Table(_) => TypeInfo::Table,
+            ValueType::Tables(_) => TypeInfo::Tables,
+            ValueType::Choice(_) => TypeInfo::Choice,
         };
         let (min, max) = match field.value {
             ValueType::Integer { min, max, .. } => (Some(min), Some(max)),
@@ -120,6 +130,7 @@ impl From<&'static Field> for FieldInfo {
         };
         let words = match field.value {
             ValueType::Word(words) => words.iter().map(ToString::to_string).collect(),
+            ValueType::Choice(fields) => fields.iter().map(|field| field.key.to_owned()).collect(),
             _ => Vec::new(),
         };
         let default = match field.default {
@@ -132,7 +143,7 @@ impl From<&'static Field> for FieldInfo {
             min,
             max,
             words,
-            placeholder: placeholder.to_owned(),
+            placeholder: field.value.placeholder(),
             required: field.is_required(),
             default,
             requires: field.requires.map(ToOwned::to_owned),

@@ -31,6 +31,9 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value, json};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 pub use check::{Problem, ProblemKind, check, check_value};
 pub use describe::{FieldInfo, TypeInfo};
 pub use nearest::nearest;
@@ -85,6 +88,8 @@ pub enum ValueType {
     Table(&'static [Field]),
     /// A list of tables within the table.
     Tables(&'static [Field]),
+    /// A table with exactly one of the keys; on the command line `KEY:VALUE`.
+    Choice(&'static [Field]),
 }
 
 /// The form of a text.
@@ -172,6 +177,25 @@ impl DefaultValue {
     }
 }
 
+impl ValueType {
+    /// Returns the placeholder for the value in help texts.
+    pub fn placeholder(&self) -> String {
+        match self {
+            Self::Boolean => "",
+            Self::Integer { unit, .. } => unit,
+            Self::Word(_) => "WORD",
+            Self::Text(form) | Self::NumberOrText(form) | Self::Texts(form) => form.placeholder,
+            Self::Path | Self::SocketPath(_) => "PATH",
+            Self::Table(_) | Self::Tables(_) => "JSON",
+            Self::Choice(fields) => {
+                let forms = fields.iter().map(|f| format!("{}:{}", f.key, f.value.placeholder()));
+                return forms.collect::<Vec<_>>().join("|");
+            }
+        }
+        .to_owned()
+    }
+}
+
 /// Checks that `text` parses as a `T`.
 ///
 /// # Errors
@@ -183,6 +207,53 @@ pub fn parses<T: FromStr<Err: Display>>(text: &str) -> Result<(), String> {
 /// Returns the type of a text that parses as a `T`.
 pub const fn text<T: FromStr<Err: Display>>(placeholder: &'static str) -> ValueType {
     ValueType::Text(Form { placeholder, check: parses::<T> })
+}
+
+/// Reads the struct of a table. JSON's `null` counts as not given.
+///
+/// # Errors
+/// All problems of the values.
+pub fn read<T: DeserializeOwned>(
+    fields: &[Field],
+    values: &Map<String, Value>,
+) -> Result<T, Vec<Problem>> {
+    let problems = check(fields, values);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    build(values.clone())
+}
+
+/// Reads the struct of a table, with the defaults of keys that are not given.
+///
+/// # Errors
+/// All problems of the values.
+pub fn read_filled<T: DeserializeOwned>(
+    fields: &[Field],
+    values: &Map<String, Value>,
+) -> Result<T, Vec<Problem>> {
+    let problems = check(fields, values);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let mut values = values.clone();
+    fill(fields, &mut values);
+    build(values)
+}
+
+fn build<T: DeserializeOwned>(mut values: Map<String, Value>) -> Result<T, Vec<Problem>> {
+    values.retain(|_, value| !value.is_null());
+    serde_json::from_value(Value::Object(values))
+        .map_err(|error| vec![Problem::wrong("", error.to_string())])
+}
+
+/// Returns the values of the struct of a table, by key.
+pub fn values<T: Serialize>(table: &T) -> Map<String, Value> {
+    match serde_json::to_value(table) {
+        Ok(Value::Object(values)) => values,
+        // A struct with named members is always an object.
+        _ => Map::new(),
+    }
 }
 
 /// Fills in the defaults of keys that are not given.
