@@ -1,4 +1,15 @@
 //! causeway-holder: keeps frontends connected while causewayd is away.
+//!
+//! The program parses its options, starts the log, leaves the session of its parent, and runs
+//! [`causeway_holder::holder::Holder`] on the main thread until SIGTERM, SIGINT, or the release of
+//! the last port (without `--stay`). SIGHUP is ignored. A thread waits for the signals.
+//!
+//! It reads no configuration file, enters no sandbox, and forwards no traffic: causewayd sends it
+//! the ports over the control connection of `--dir`. Two holders of one directory are refused by
+//! the library.
+//!
+//! causewayd starts it through [`causeway_daemon::held_ports::HolderStarter`]; a service manager
+//! may start it instead.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
