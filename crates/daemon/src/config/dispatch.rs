@@ -1,4 +1,14 @@
 //! The `[dispatch]` table: number and placement of dispatchers, and their poll mode.
+//!
+//! By default, half of the CPUs that the process may use get a dispatcher, 1 to
+//! [`DISPATCHERS_DEFAULT_MAX`]; with `cpus`, each listed CPU gets a dispatcher. Times are read in
+//! microseconds and kept in nanoseconds. Ranges are those of `causeway_model::limits`; `lower`
+//! above `upper` is a problem.
+//!
+//! The module does not check that a CPU exists (`config::environment` does), and binds no thread.
+//! Changes need a restart of the daemon: `causeway apply` ignores the table. `config::read` calls
+//! [`read`], `config::print` calls [`print`], and [`causeway_fabric::Fabric::start`] uses the
+//! result.
 
 use std::fmt::Write as _;
 use std::str::FromStr;

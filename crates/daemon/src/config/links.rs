@@ -1,4 +1,11 @@
 //! Reads `[[link]]`, `[[route]]` and the `[control]` table from TOML.
+//!
+//! A link stays a draft: its peer's name is resolved when the link is added. A route is checked for
+//! its syntax here, and for the existence of its group and ends in `config::check`. A table with a
+//! problem yields `None`, after the problem was reported, and is left out. The functions read no
+//! other table and open no file.
+//!
+//! `config::read` calls them once per table, links before ports.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,17 @@
 //! The configuration file: reads, checks and prints it.
 //!
-//! Reading reports all problems of a file at once, each with its line. Ports and links are checked
-//! by the tables of [`causeway_model::schema`]. The module changes nothing on the host;
-//! [`Config::check_host`] only checks for the presence of files, CPUs and accounts.
+//! [`Config::parse`] turns a TOML text into a [`Config`] with every default filled in, or reports
+//! all problems of the file at once, each with its line, up to `PROBLEMS_MAX`. A file has at most
+//! `CONFIG_BYTES_MAX` bytes, and an unknown key is a problem. Ports and links are checked by the
+//! tables of [`causeway_model::schema`].
+//!
+//! The module changes nothing on the host and knows no running state: a valid configuration can
+//! still be refused by a service. [`Config::check_host`] only checks for the presence of files,
+//! CPUs and accounts. Names of links' peers are not resolved here. There are no includes and no
+//! variables.
+//!
+//! [`crate::run`] reads the daemon's own file once, before the sandbox; `POST /v1/apply` parses a
+//! text that a client sent, and [`crate::plan`] compares the result with the running state.
 
 mod check;
 mod dispatch;

@@ -1,4 +1,13 @@
-//! Reads a [`Config`] from TOML: every key, its type, its range and its default.
+//! Reads a `Config` from TOML: every key, its type, its range and its default.
+//!
+//! [`read`] parses the text, reads table by table in an order in which later tables know the
+//! earlier ones (ports need the links' MTUs), and then lets `config::check` compare the tables with
+//! each other. A text that is not TOML is reported alone; all other problems are collected, and a
+//! table with a problem is left out of the later checks.
+//!
+//! The module opens no file: `Config::load` reads the text and limits its size. Keys of ports and
+//! links are read by the tables of `causeway_model`; keys of the other tables are read here, in
+//! `config::dispatch` and in `config::links`, and printed in `config::print`: a new key needs both.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,12 @@
 //! Reads a table of the file key by key, and collects its problems.
+//!
+//! A [`Section`] knows the permitted keys of its table and reports unknown keys, with the nearest
+//! known key. Each method reads a key as a type and returns its value with its byte range; `None`
+//! is an absent key or a reported problem, so that callers fill in the default in both cases.
+//! Values are checked by type and range only: relations between keys are the callers' part.
+//!
+//! `config::read`, `config::dispatch` and `config::links` use it for the tables that have no
+//! schema; ports and links use `config::table`.
 
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};

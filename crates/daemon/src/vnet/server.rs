@@ -221,9 +221,7 @@ enum ReceivedLine {
     /// A line with its line end.
     Whole(Vec<u8>),
     /// The client closed the connection, possibly within a line.
-    End {
-        half: bool,
-    },
+    End { half: bool },
     /// No complete line arrived in time.
     Late,
     /// The line exceeds [`VNET_LINE_BYTES_MAX`].
