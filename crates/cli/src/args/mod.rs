@@ -1,7 +1,12 @@
 //! The command line: `causeway NOUN VERB [NAME] [--flag]`.
 //!
-//! Help texts, manual pages and completions are generated from these definitions. Options of ports
-//! and links derive from the tables of `causeway-model` ([`options`]).
+//! Help texts, manual pages and completions are generated from these definitions: a doc comment of
+//! an item is its help text. Options of ports and links derive from the tables of `causeway-model`
+//! ([`options`]). Nouns and verbs may be abbreviated to a unique prefix.
+//!
+//! Parsing checks the syntax of each argument and exits with status 2 for a wrong argument; it
+//! opens no file and contacts no daemon. Ranges of ports' and links' values are checked by the
+//! daemon, which may be newer. `main` parses, [`crate::commands`] executes.
 
 mod capture;
 mod links;

@@ -1,4 +1,11 @@
-//! `causeway rule`: lists, adds and deletes rules.
+//! `causeway rule`: lists, adds and deletes rules about connects between sockets.
+//!
+//! Rules are numbered by their position, from 0: numbers of later rules change with each addition
+//! and deletion, so that a number is valid only until the list changes. `add` without `--index`
+//! appends. `add --may-exist` succeeds if an equal rule exists at any position, and then the index
+//! is ignored. The verb does not check whether a rule can match.
+//!
+//! `commands::run` is the caller; the requests go to `/v1/rules`.
 
 use causeway_model::RuleSpec;
 use serde_json::{Value, json};
@@ -29,6 +36,7 @@ pub fn run(cx: &CommandContext, verb: RuleVerb) -> Result<()> {
     }
 }
 
+/// Prints a line for each rule, in the order of evaluation.
 fn list(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/rules")?;
     cx.show(&value, |value| {
@@ -46,6 +54,7 @@ fn list(cx: &CommandContext) -> Result<()> {
     })
 }
 
+/// Adds a rule at `index`, or at the end.
 fn add(cx: &CommandContext, rule: &RuleSpec, index: Option<usize>, may_exist: bool) -> Result<()> {
     let wanted = json!(rule);
     if may_exist && is_there(cx, &wanted)? {
@@ -62,6 +71,7 @@ fn add(cx: &CommandContext, rule: &RuleSpec, index: Option<usize>, may_exist: bo
     cx.done(true, "rule added")
 }
 
+/// Returns whether an equal rule exists at any position.
 fn is_there(cx: &CommandContext, wanted: &Value) -> Result<bool> {
     let rules = cx.client.get("/v1/rules")?;
     let same = |rule: &Value| ["action", "from", "to"].iter().all(|key| rule[key] == wanted[key]);

@@ -176,8 +176,8 @@ impl<'a> LineWords<'a> {
         }
     }
 
-    /// Takes the words of a route. With `source_needed`, the end from which frames must have come is
-    /// not optional.
+    /// Takes the words of a route. With `source_needed`, the end from which frames must have come
+    /// is not optional.
     fn route(&mut self, source_needed: bool) -> Result<RouteWords, SyntaxError> {
         let source = self.mac("the source address")?;
         let destination = self.mac("the destination address")?;
