@@ -7,7 +7,7 @@
 //!
 //! The module does not check that a CPU exists (`config::environment` does), and binds no thread.
 //! Changes need a restart of the daemon: `causeway apply` ignores the table. `config::read` calls
-//! [`read`], `config::print` calls [`print`], and [`causeway_fabric::Fabric::start`] uses the
+//! [`read`], `config::print` calls [`print()`], and [`causeway_fabric::Fabric::start`] uses the
 //! result.
 
 use std::fmt::Write as _;

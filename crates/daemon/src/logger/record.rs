@@ -6,7 +6,7 @@
 //! `…` marks the cut, and a cut line may lack its last quote and keys. Keys are not escaped: they
 //! are literals of the code.
 //!
-//! `super` calls [`line`] on the logging thread and queues the result (`queue`). The function is
+//! `super` calls [`line()`] on the logging thread and queues the result (`queue`). The function is
 //! pure and does not fail.
 
 use std::fmt::Write as _;

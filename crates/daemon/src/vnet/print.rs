@@ -1,6 +1,6 @@
 //! Prints VNET commands and lists as text, in VNET/P's format.
 //!
-//! [`line`] is the inverse of `vnet::parse`; its text contains passwords and must not be logged.
+//! [`line()`] is the inverse of `vnet::parse`; its text contains passwords and must not be logged.
 //! Lists have no final `OK` line: [`super::session`] appends it. The functions are pure: they read
 //! no state and have no limit of length. Counters of a link that the view does not have are printed
 //! as 0; an address that is not known yet as `-`.
