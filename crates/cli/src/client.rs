@@ -27,7 +27,9 @@ use crate::limits::{REPLY_BYTES_MAX, REPLY_HEADERS_MAX};
 /// The control socket, and the time to wait for a reply.
 #[derive(Debug, Clone)]
 pub struct ControlClient {
+    /// The control socket.
     path: PathBuf,
+    /// Longest time of a request, from connect to the last byte of the reply.
     timeout: Duration,
 }
 

@@ -22,6 +22,7 @@ pub enum Align {
 pub struct TextTable {
     /// Title and alignment of each column.
     heads: Vec<(&'static str, Align)>,
+    /// Cells of each row, a cell for each column.
     rows: Vec<Vec<String>>,
 }
 

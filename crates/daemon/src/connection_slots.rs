@@ -61,6 +61,7 @@ impl<K> std::fmt::Debug for ConnectionSlots<K> {
 #[derive(Debug)]
 pub struct ConnectionSlot<K: Ord + Copy> {
     slots: Arc<ConnectionSlots<K>>,
+    /// Key of the slot in [`SlotTable::occupied`].
     number: u64,
 }
 

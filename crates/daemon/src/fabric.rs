@@ -209,6 +209,7 @@ impl SocketOwner {
         })
     }
 
+    /// Sets the access of a socket: the given values, else the defaults of this wrapper.
     fn set_access(&self, path: &Path, given: SocketPermissions) -> Result<(), String> {
         let owner = given.owner.as_deref().map(user_id).transpose()?;
         let group = given.group.as_deref().map(group_id).transpose()?;

@@ -83,6 +83,7 @@ impl HolderStarter {
 
 /// A fabric with held ports.
 pub struct HeldPortsFabric {
+    /// The fabric, whose held ports listen on inner sockets.
     inner: Arc<dyn FabricControl>,
     policy: HoldPolicy,
     /// The holder's directory, with the inner sockets.
@@ -91,6 +92,7 @@ pub struct HeldPortsFabric {
     /// Whether a holder ran before this process: guests of an earlier causewayd may be connected to
     /// it.
     found: bool,
+    /// Locked while a request to the holder is in progress.
     state: Mutex<HolderState>,
 }
 
@@ -261,6 +263,7 @@ impl FabricControl for HeldPortsFabric {
     }
 }
 
+/// Returns the error of a command that the holder failed.
 fn host(error: HolderError) -> CommandError {
     CommandError::Host(error.to_string())
 }

@@ -146,6 +146,7 @@ fn note_pid(file: &mut File, path: &Path) -> io::Result<()> {
     }
 }
 
+/// Returns whether the file system, or the quota of the user, is exhausted.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -212,6 +213,7 @@ impl Drop for BoundPath {
 #[derive(Debug)]
 struct InstanceLock {
     path: PathBuf,
+    /// Holds the lock while it is open.
     _file: File,
 }
 
@@ -264,6 +266,7 @@ fn same_file(file: &File, path: &Path) -> bool {
     }
 }
 
+/// Writes the line with the pid of this process.
 fn write_pid(file: &mut File) -> io::Result<()> {
     // Overwrites the previous line of the same length, whose block exists even on a full file
     // system.

@@ -62,13 +62,17 @@ pub struct Daemon {
     config: Config,
     kinds: &'static [&'static KindDefinition],
     control: ControlSocket,
+    /// The user and group that may use the control socket.
     access: ControlAccess,
+    /// Group of the sockets of ports.
     socket_group: Option<u32>,
     signals: Signals,
     /// Set by the first signal that stops the daemon; ends the filling of the fabric.
     stopping: Arc<AtomicBool>,
+    /// Time of the start, for the uptime.
     started: Instant,
     refusals: Arc<ControlRefusals>,
+    /// A stop that a client requested.
     stop: Arc<StopRequest>,
 }
 

@@ -14,8 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Wakes the thread that waits for signals, and records whether held ports are released.
 #[derive(Debug)]
 pub struct StopRequest {
+    /// Whether a client has requested a stop.
     asked: AtomicBool,
+    /// Whether the latest request releases the frontends of held ports.
     release: AtomicBool,
+    /// Called after each request.
     wake: fn(),
 }
 

@@ -138,6 +138,7 @@ fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
 
+/// Writes bytes to stdout and flushes.
 fn print_bytes(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(bytes)

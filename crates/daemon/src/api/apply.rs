@@ -52,6 +52,7 @@ fn file() -> PathBuf {
     "configuration".into()
 }
 
+/// Answers `/v1/apply`.
 pub(super) fn apply(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "POST")?;
     let ApiCall { fabric, about, .. } = *call;
@@ -106,6 +107,7 @@ fn wanted_state(config: Config, about: &ApiContext) -> Result<FabricState, Strin
     })
 }
 
+/// Returns the changes as JSON, each with whether it is `done`.
 fn changes_json(plan: &ChangePlan, done: &[bool], dry_run: bool) -> Value {
     let change = |(change, done): (&PlannedChange, &bool)| {
         let mut value = json!(change);

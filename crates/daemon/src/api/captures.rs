@@ -20,6 +20,7 @@ use super::{ApiCall, invalid, no_path, refused};
 use crate::fabric::ask;
 use crate::http::HttpReply;
 
+/// Answers `/v1/captures`; `rest` holds the path segments after it.
 pub(super) fn captures(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     let number = |text: &str| {
         text.parse::<u64>().map_err(|_| invalid(format!("capture {text:?}: expected its number")))

@@ -18,6 +18,7 @@ use super::{ApiCall, invalid, named, no_path, parse_name, refused};
 use crate::fabric::ask;
 use crate::http::HttpReply;
 
+/// Answers `/v1/links`; `rest` holds the path segments after it.
 pub(super) fn links(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.ask(List, 200),

@@ -241,6 +241,7 @@ pub fn answer(
     reply
 }
 
+/// Answers `/v1/ports`.
 fn ports(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::PortList, 200),
@@ -285,6 +286,7 @@ fn named(table: &str, values: &Map<String, Value>, problems: &[Problem]) -> Stri
     if text.starts_with(&prefix) { text } else { prefix + &text }
 }
 
+/// Answers `/v1/groups`.
 fn groups(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::GroupList, 200),
@@ -313,6 +315,7 @@ fn find_group(fabric: &dyn FabricControl, name: &Name) -> Result<GroupView, Http
     }
 }
 
+/// Answers `/v1/rules`; refuses a rule between two groups.
 fn rules(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::RuleList, 200),
@@ -425,14 +428,17 @@ fn held(fabric: &dyn FabricControl, view: &PortView) -> serde_json::Value {
     value
 }
 
+/// Parses a name of a path; the error is the reply 422.
 fn parse_name(text: &str) -> Result<Name, HttpReply> {
     text.parse().map_err(|error: causeway_model::SpecError| invalid(error.to_string()))
 }
 
+/// Returns the reply for an invalid value: 422.
 fn invalid(text: String) -> HttpReply {
     HttpReply::error(422, "invalid", text)
 }
 
+/// Returns the reply for an unknown path: 404 with the list of nouns.
 fn no_path(request: &HttpRequest) -> HttpReply {
     let text = format!(
         "{}: expected /v1/ and one of {}",
@@ -442,6 +448,7 @@ fn no_path(request: &HttpRequest) -> HttpReply {
     HttpReply::error(404, "no_such_path", text)
 }
 
+/// Returns the reply for an answer of another type than that of the command: 500. It is a bug.
 fn unexpected(answer: &Answer) -> HttpReply {
     log::error!(answer:? = answer; "the fabric returned an answer of an unexpected type");
     HttpReply::error(500, "internal", "the fabric returned an answer of an unexpected type")
@@ -458,6 +465,7 @@ pub(crate) fn kind_of(error: &CommandError) -> (u16, &'static str) {
     }
 }
 
+/// Returns the reply for a command that the fabric or a service refused.
 fn refused(error: CommandError) -> HttpReply {
     let (status, kind) = kind_of(&error);
     HttpReply::error(status, kind, error.to_string())

@@ -11,6 +11,7 @@ use causeway_model::commands::peers::List;
 use super::{ApiCall, no_path};
 use crate::http::HttpReply;
 
+/// Answers `/v1/peers`; `rest` holds the path segments after it.
 pub(super) fn peers(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.ask(List, 200),

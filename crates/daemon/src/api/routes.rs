@@ -14,6 +14,7 @@ use causeway_model::draft::RouteDraft;
 use super::{ApiCall, invalid, no_path};
 use crate::http::HttpReply;
 
+/// Answers `/v1/routes`; `rest` holds the path segments after it.
 pub(super) fn routes(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.ask(List, 200),

@@ -15,6 +15,7 @@ use causeway_model::commands::traffic::Show;
 use super::{ApiCall, no_path, parse_name};
 use crate::http::HttpReply;
 
+/// Answers `/v1/traffic`; `rest` holds the path segments after it.
 pub(super) fn traffic(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([group], "GET") => call.ask(Show(parse_name(group)?), 200),

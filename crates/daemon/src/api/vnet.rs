@@ -39,6 +39,7 @@ fn file() -> String {
     "commands".into()
 }
 
+/// Answers `/v1/vnet`; `rest` holds the path segments after it.
 pub(super) fn vnet(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "POST")?;
     let ApiCall { fabric, about, .. } = *call;

@@ -49,6 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
+/// Holds ports until a signal, or until no port is held.
 fn run(HolderArgs { dir, stay }: HolderArgs) -> Result<(), StartError> {
     // A session of its own, so that the end of causewayd's session does not end this process. The
     // call fails if the process leads one already.

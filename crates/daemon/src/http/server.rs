@@ -38,7 +38,9 @@ pub type RequestHandler = dyn Fn(&ControlPeer, &HttpRequest) -> HttpReply + Send
 /// A running server. [`ControlServer::stop`] stops it; dropping it does not.
 #[derive(Debug)]
 pub struct ControlServer {
+    /// Shut down to wake the acceptor.
     listener: UnixListener,
+    /// Ends the acceptor.
     stopping: Arc<AtomicBool>,
     acceptor: Option<JoinHandle<()>>,
 }

@@ -102,6 +102,7 @@ struct LogWriter<W> {
 }
 
 impl<W: Write> LogWriter<W> {
+    /// Writes lines until the queue is dropped.
     fn run(mut self, lines: &Receiver<String>) {
         while let Ok(line) = lines.recv() {
             self.write(&line);
@@ -116,6 +117,7 @@ impl<W: Write> LogWriter<W> {
         let _ = self.sink.write_all(line.as_bytes()).and_then(|()| self.sink.flush());
     }
 
+    /// Writes a warning about the lines dropped since the previous warning.
     fn report_dropped(&mut self) {
         let dropped_total = self.counts.dropped.load(Ordering::Relaxed);
         let dropped = dropped_total.saturating_sub(self.reported);

@@ -27,6 +27,7 @@ pub fn line(record: &Record<'_>, at: Option<std::time::Duration>) -> String {
     line
 }
 
+/// Appends level, target, message and values to a line, and ends it.
 fn write_record(line: &mut String, record: &Record<'_>) {
     let level = record.level().as_str().to_ascii_lowercase();
     let _ = write!(line, "level={level} target=");

@@ -149,7 +149,9 @@ struct NamedObjects<'a, T> {
     /// `group`, `port` or `link`.
     what: &'static str,
     name: fn(&T) -> &Name,
+    /// The running objects.
     before: &'a [T],
+    /// The wanted objects.
     after: &'a [T],
 }
 

@@ -104,6 +104,7 @@ impl<'a> LineWords<'a> {
         self.left.next().ok_or(SyntaxError::Missing { command: self.command, what })
     }
 
+    /// Returns the error for a word of an unexpected form.
     fn bad(&self, word: &str, expected: &'static str) -> SyntaxError {
         SyntaxError::Bad { command: self.command, word: word.to_owned(), expected }
     }
@@ -116,11 +117,13 @@ impl<'a> LineWords<'a> {
         }
     }
 
+    /// Takes a host name or an address; does not resolve it.
     fn host(&mut self) -> Result<String, SyntaxError> {
         let word = self.next("the peer's host")?;
         if is_host(word) { Ok(word.to_owned()) } else { Err(self.bad(word, "a host or address")) }
     }
 
+    /// Takes a decimal number without a sign.
     fn number<T: std::str::FromStr>(
         &mut self,
         what: &'static str,
@@ -131,6 +134,7 @@ impl<'a> LineWords<'a> {
         word.parse().ok().filter(|_| digits).ok_or_else(|| self.bad(word, expected))
     }
 
+    /// Takes a port, 1 to 65535.
     fn port(&mut self, what: &'static str) -> Result<u16, SyntaxError> {
         match self.number(what, "a port, 1 to 65535")? {
             0 => Err(self.bad("0", "a port, 1 to 65535")),
@@ -138,6 +142,7 @@ impl<'a> LineWords<'a> {
         }
     }
 
+    /// Takes a control port; 0 leaves the peer unnotified.
     fn control_port(&mut self) -> Result<u16, SyntaxError> {
         self.number("the control port", "a port, 0 to 65535")
     }
@@ -155,6 +160,7 @@ impl<'a> LineWords<'a> {
         }
     }
 
+    /// Takes an address that routes match.
     fn mac(&mut self, what: &'static str) -> Result<MacMatch, SyntaxError> {
         let word = self.next(what)?;
         let expected = "any, none, a MAC address, or not- and one";
@@ -269,6 +275,7 @@ fn command(first: &str, words: Vec<&str>, greeting: bool) -> Result<VnetCommand,
     Ok(done)
 }
 
+/// Parses HELLO, and the command that follows on its line.
 fn hello(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     let password = words.secret("the password")?;
     let version = words.next("the version")?.to_owned();
@@ -279,6 +286,7 @@ fn hello(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     Ok(VnetCommand::Hello { password, version, then })
 }
 
+/// Parses `ADD`, by its second word or by the number of words.
 fn add(words: &[&str]) -> Result<VnetCommand, SyntaxError> {
     let is = |word: &str| words.first().is_some_and(|first| first.eq_ignore_ascii_case(word));
     let (link, rest) = match words.len() {
@@ -299,6 +307,7 @@ fn add(words: &[&str]) -> Result<VnetCommand, SyntaxError> {
     Ok(VnetCommand::LinkAdd { host, port, transport })
 }
 
+/// Parses `DEL`.
 fn del(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     const EXPECTED: &str = "LINK or ROUTE, and its number in the list";
     let what = words.next(EXPECTED)?;
@@ -318,6 +327,7 @@ fn del(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     Ok(command)
 }
 
+/// Parses `LIST`.
 fn list(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     const EXPECTED: &str = "LINKS, ROUTES or DEVICES";
     let what = words.next(EXPECTED)?;

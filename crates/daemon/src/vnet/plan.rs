@@ -57,6 +57,7 @@ impl VnetStep {
 pub struct LinkNumbers {
     /// The last number given.
     last: u64,
+    /// The number of each existing link.
     known: HashMap<Name, u64>,
 }
 
@@ -83,8 +84,11 @@ impl LinkNumbers {
 #[derive(Debug)]
 pub struct GroupState {
     group: Name,
+    /// Resolves names of hosts; may block.
     resolve: Resolver,
+    /// Net ports of the group.
     ports: Vec<PortSpec>,
+    /// Links of the group.
     links: Vec<LinkSpec>,
     /// Names of the links of all groups.
     taken: HashSet<Name>,
@@ -97,6 +101,7 @@ pub struct GroupState {
     known: HashMap<String, Vec<IpAddr>>,
 }
 
+/// Returns the error for an answer of an unexpected type.
 fn wrong_answer() -> CommandError {
     CommandError::Host("the fabric returned an answer of an unexpected type".into())
 }
@@ -290,6 +295,7 @@ impl GroupState {
         Ok(VnetStep::LinkDel(link.name.clone()))
     }
 
+    /// Plans a new route; duplicates are detected if routes were read.
     fn route_add(&mut self, route: &RouteWords) -> Result<VnetStep, String> {
         let spec = self.route(route)?;
         if let Some(routes) = &self.routes {
@@ -314,6 +320,7 @@ impl GroupState {
         })
     }
 
+    /// Returns the route of the group with this number; routes must have been read.
     fn numbered_route(&self, number: u64) -> Result<RouteSpec, String> {
         let group = &self.group;
         let mut routes = self.routes.iter().flatten();
@@ -322,6 +329,7 @@ impl GroupState {
         spec.ok_or_else(|| format!("route {number} does not exist"))
     }
 
+    /// Resolves an end of a route.
     fn end(&mut self, end: &EndName) -> Result<RouteEnd, String> {
         match end {
             EndName::Interface(word) => self.interface(word),

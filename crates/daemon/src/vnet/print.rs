@@ -46,6 +46,7 @@ pub fn line(command: &VnetCommand) -> String {
     }
 }
 
+/// Returns the word for a transport.
 fn word(transport: VnetTransport) -> &'static str {
     match transport {
         VnetTransport::Udp => "UDP",
@@ -53,6 +54,7 @@ fn word(transport: VnetTransport) -> &'static str {
     }
 }
 
+/// Returns the words of a route after its command.
 fn route_line(route: &RouteWords) -> String {
     let end = |end: &EndName| match end {
         EndName::Interface(name) => format!("INTERFACE {name}"),

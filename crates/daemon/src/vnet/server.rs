@@ -48,7 +48,9 @@ impl Default for SessionTimeouts {
 /// A running server. [`VnetServer::stop`] stops it; dropping it does not.
 #[derive(Debug)]
 pub struct VnetServer {
+    /// Shut down to wake the acceptor.
     listener: TcpListener,
+    /// Ends the acceptor.
     stopping: Arc<AtomicBool>,
     acceptor: Option<JoinHandle<()>>,
 }

@@ -111,6 +111,7 @@ pub struct Session {
     from: IpAddr,
     /// The unit by which failed passwords are counted.
     source: ClientSource,
+    /// Whether a valid HELLO was received.
     is_authenticated: bool,
 }
 
@@ -162,10 +163,10 @@ impl Session {
     }
 
     /// Checks the password, then the version. The error is the answer.
-    fn hello(&mut self, now: Instant, said: &Secret, version: &str) -> Result<(), SessionReply> {
+    fn hello(&mut self, now: Instant, given: &Secret, version: &str) -> Result<(), SessionReply> {
         let SessionContext { attempts, password, .. } = &*self.context;
         let mut attempts = attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        let verdict = attempts.attempt(now, self.source, password, said.expose());
+        let verdict = attempts.attempt(now, self.source, password, given.expose());
         drop(attempts);
         let from = self.source;
         let seconds = |wait: Duration| wait.as_secs().saturating_add(1);
