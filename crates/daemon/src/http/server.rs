@@ -154,7 +154,7 @@ fn refuse(stream: &mut UnixStream, reply: &HttpReply, refusals: &ControlRefusals
     }
 }
 
-/// Serves the one request of a connection: read, execute, reply.
+/// Serves the single request of a connection: read, execute, reply.
 fn serve(
     stream: &mut UnixStream,
     peer: &ControlPeer,

@@ -2,9 +2,8 @@
 //! the same user, and only the capabilities in [`KEPT`], with CAP_NET_RAW for raw interfaces.
 //!
 //! The user and groups of the process stay: a daemon of root keeps uid 0 without the other
-//! capabilities. No capability is gained: one that the process does not have stays absent. The
-//! bounding set stays as it is. Capabilities change for the calling thread and the threads that it
-//! starts later.
+//! capabilities. No capability is gained, and the bounding set stays as it is. Capabilities change
+//! for the calling thread and the threads that it starts later.
 //!
 //! `super::Sandbox` calls [`drop_privileges`] first, on the main thread: Landlock and seccomp need
 //! the ban on new privileges.
