@@ -1,4 +1,14 @@
-//! Prints how a guest is attached to a port: arguments of QEMU, XML of libvirt.
+//! Prints how a guest is attached to a port: arguments of QEMU, or XML of libvirt.
+//!
+//! [`qemu`] prints the shared memory, the character device and the device of a `net` or `vsock`
+//! port, quoted for a POSIX shell; [`libvirt`] prints elements to insert into a domain. Both are
+//! pure functions of the port's view and the version of QEMU: nothing is started, edited or
+//! checked, and an attached guest does not change the output.
+//!
+//! The memory size is an example (1G), and the port's socket must be reachable for QEMU's user.
+//! `mx` ports have no guest: their processes attach by the libraries, and the output for them is
+//! meaningless. `causeway port show --qemu` and `--libvirt` are the callers; [`crate::qemu`]
+//! determines the version before.
 
 use crate::qemu::{QemuVersion, Vectors};
 use crate::view::PortInfo;
@@ -190,6 +200,7 @@ fn libvirt_override(port: &PortInfo, vectors: Vectors) -> String {
     }
 }
 
+/// Returns the `<qemu:override>` element that sets unsigned properties of the port's device.
 fn override_block(port: &PortInfo, properties: &[(&str, u32)]) -> String {
     let lines = properties.iter().map(|(name, value)| {
         format!("      <qemu:property name='{name}' type='unsigned' value='{value}'/>\n")

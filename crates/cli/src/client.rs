@@ -1,4 +1,15 @@
 //! The client of the control socket: sends an HTTP/1.1 request and reads the reply.
+//!
+//! Each request connects anew, blocks the thread, and must be answered within the timeout of the
+//! client, from connect to the last byte; a reply has at most [`REPLY_BYTES_MAX`] bytes and
+//! [`REPLY_HEADERS_MAX`] headers. A non-2xx status becomes the [`Error`] of its `kind`. Requests
+//! are not repeated: after a timeout, the daemon may still execute the command.
+//!
+//! Paths and bodies are the callers' text and are sent as they are; names need no escaping, because
+//! names of objects have no characters that a path would not accept. There is no TCP and no chunked
+//! transfer. [`view`] turns the JSON of a reply into a type of [`crate::view`].
+//!
+//! [`crate::commands`] is the caller; `daemon::http` is the server.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -16,7 +27,9 @@ use crate::limits::{REPLY_BYTES_MAX, REPLY_HEADERS_MAX};
 /// The control socket, and the time to wait for a reply.
 #[derive(Debug, Clone)]
 pub struct ControlClient {
+    /// The control socket.
     path: PathBuf,
+    /// Longest time of a request, from connect to the last byte of the reply.
     timeout: Duration,
 }
 
@@ -67,6 +80,7 @@ impl ControlClient {
         self.ask("DELETE", path, None)
     }
 
+    /// Sends a request and returns the JSON body of a successful reply; `Null` for an empty body.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
         let deadline = Instant::now() + self.timeout;
         let mut stream = self.connect()?;
@@ -86,6 +100,7 @@ impl ControlClient {
         answer(&reply)
     }
 
+    /// Connects within the timeout.
     fn connect(&self) -> Result<UnixStream> {
         let lost = |error: rustix::io::Errno| self.lost(error.into());
         let address = SocketAddrUnix::new(&self.path).map_err(|_| {
@@ -104,6 +119,7 @@ impl ControlClient {
         Ok(UnixStream::from(socket))
     }
 
+    /// Reads until the daemon closes the connection, at the latest at `deadline`.
     fn read(&self, stream: &mut UnixStream, deadline: Instant) -> Result<Vec<u8>> {
         let mut reply = Vec::new();
         let mut chunk = [0_u8; 16 * 1024];
@@ -127,6 +143,7 @@ impl ControlClient {
         }
     }
 
+    /// Returns the error for a failed system call: a timeout, or an unreachable daemon.
     fn lost(&self, error: std::io::Error) -> Error {
         let path = self.path.clone();
         match error.kind() {

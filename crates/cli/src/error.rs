@@ -1,4 +1,10 @@
 //! Errors of the tool: sentences with a remedy, and the exit status of each.
+//!
+//! [`crate::client`] maps a refused request to an error by the `kind` of the reply, the verbs add
+//! remedies, and `main` prints the text to stderr and exits with [`Error::status`]: 1 refused, 2
+//! usage, 3 not found, 4 no daemon, 5 timeout, 65 partial. The statuses are a contract with
+//! scripts; the texts are not. Usage errors that clap finds exit with 2 before. No error is retried
+//! or logged, and with JSON output errors are still text.
 
 use std::io;
 use std::path::PathBuf;
@@ -25,7 +31,7 @@ pub enum Error {
         /// The time waited, in seconds.
         seconds: u64,
     },
-    /// The named object does not exist.
+    /// The object that the command names does not exist; the text is the daemon's, with a remedy.
     #[error("{0}")]
     NotFound(String),
     /// The daemon refused the request.
@@ -47,7 +53,7 @@ pub enum Error {
     /// The reply is malformed.
     #[error("unexpected reply from the daemon: {0}; are causeway and causewayd of one version?")]
     Reply(String),
-    /// An argument is invalid.
+    /// An argument, or a file that it names, is invalid.
     #[error("{0}")]
     Usage(String),
     /// Output could not be written.
@@ -79,6 +85,7 @@ impl Error {
     }
 }
 
+/// Returns the text for a failed connect, with the remedy for missing access or a missing daemon.
 fn unreachable_text(path: &std::path::Path, error: &io::Error) -> String {
     let path = path.display();
     if error.kind() == io::ErrorKind::PermissionDenied {
@@ -95,6 +102,7 @@ fn unreachable_text(path: &std::path::Path, error: &io::Error) -> String {
     )
 }
 
+/// Returns the remedy for a kind of refusal; empty if its message has the remedy.
 fn hint(kind: &str) -> &'static str {
     match kind {
         "busy" => "; try again",

@@ -1,4 +1,7 @@
-//! Bounds of the tool.
+//! Limits of the tool: sizes of replies and files, and times, each a constant.
+//!
+//! Each user enforces its limit: a longer reply or file is refused, not truncated. Only the timeout
+//! can be changed, by `--timeout`. The daemon has its own limits for requests (`daemon::limits`).
 
 use std::time::Duration;
 
@@ -16,7 +19,7 @@ pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub const KEY_FILE_BYTES_MAX: u64 = 256;
 /// Longest run time of `qemu-system-… --version`, which loads libraries but no guest.
 pub const QEMU_VERSION_TIME_MAX: Duration = Duration::from_secs(5);
-/// Interval at which its end is checked.
+/// Interval at which the end of that program is checked.
 pub const QEMU_VERSION_CHECK: Duration = Duration::from_millis(5);
-/// Most bytes of its output that are read: the version is in the first line.
+/// Most bytes of that program's output that are read: the version is in the first line.
 pub const QEMU_VERSION_BYTES_MAX: u64 = 4096;

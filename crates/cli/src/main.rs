@@ -2,8 +2,15 @@
 //!
 //! The tool translates a command line into requests to the control socket of causewayd, and prints
 //! the replies. It keeps no state and imports only `causeway-model`. [`args`] defines the command
-//! line, [`client`] transports requests, [`commands`] implements the verbs, [`table`] formats text
-//! output.
+//! line, [`client`] transports requests, [`commands`] implements the verbs, [`view`] gives replies
+//! their types, [`table`] formats text output.
+//!
+//! A process executes a command on a single thread and ends with the exit status of
+//! [`error::Error::status`]; a closed pipe at stdout is a success. It retries no request, reads no
+//! configuration of its own, and changes nothing except through the daemon: the files that `key`,
+//! `man` and `capture` write are the exceptions. The daemon checks values and access rights; a
+//! newer daemon's kinds of ports are learned from it before the command line is parsed
+//! (`load_kinds`).
 
 mod args;
 mod attach;

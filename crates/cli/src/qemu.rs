@@ -1,4 +1,12 @@
 //! Versions of QEMU: the printed arguments differ between versions.
+//!
+//! [`QemuTarget::version`] is the version that the operator gives, or that of the first installed
+//! program of three names, which is run with `--version` for at most [`QEMU_VERSION_TIME_MAX`].
+//! [`QemuVersion`] knows two differences: the option to reconnect, and a crash without KVM. Micro
+//! versions and distributors' patches are ignored; QEMU of another architecture or outside of
+//! `PATH` and /usr/libexec is not found. Nothing is cached: each call runs the program again.
+//!
+//! `crate::args` parses `--qemu[=VERSION]`; [`crate::attach`] prints for the result.
 
 use std::fmt;
 use std::io::Read as _;
@@ -96,11 +104,11 @@ impl QemuTarget {
 /// Whether a vhost-user network device can have MSI-X vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vectors {
-    /// It can.
+    /// The device works with vectors.
     Work,
-    /// It can with KVM, which this host has; without KVM, QEMU crashes.
+    /// The device works with vectors under KVM, which this host has; without KVM, QEMU crashes.
     CrashWithoutKvm,
-    /// It cannot: this host has no KVM, and QEMU crashes.
+    /// QEMU crashes if the device has vectors: this host has no KVM.
     Crash,
 }
 

@@ -1,4 +1,12 @@
-//! Aligned tables and lists for people. Programs use the JSON output instead.
+//! Aligned tables and lists of `key value` lines for people, and numbers with units.
+//!
+//! Widths count characters, not terminal columns: wide characters misalign. Nothing is cut, wrapped
+//! or escaped, and the width of the terminal is not considered. A cell must not contain a line
+//! feed; a row must have a cell for each column. The format is no interface for programs, which use
+//! the JSON output.
+//!
+//! The functions are pure. The verbs in [`crate::commands`] fill tables from [`crate::view`] and
+//! print the text.
 
 /// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +20,9 @@ pub enum Align {
 /// A table with a header line and columns as wide as their widest cells.
 #[derive(Debug, Clone)]
 pub struct TextTable {
+    /// Title and alignment of each column.
     heads: Vec<(&'static str, Align)>,
+    /// Cells of each row, a cell for each column.
     rows: Vec<Vec<String>>,
 }
 
@@ -88,7 +98,8 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Returns seconds as `1d 2h 3m 4s`, without leading zero parts.
+/// Returns seconds as `1d 2h 3m 4s`, without leading zero parts; fractions are dropped, negative
+/// numbers are 0.
 pub fn duration(seconds: f64) -> String {
     let s = seconds.max(0.0) as u64;
     let parts = [(s / 86_400, 'd'), (s / 3_600 % 24, 'h'), (s / 60 % 60, 'm'), (s % 60, 's')];

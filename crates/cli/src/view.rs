@@ -1,7 +1,12 @@
-//! Views of the daemon's replies, with the fields that text output needs. Unknown fields of newer
-//! daemons are ignored; fields of older daemons have defaults.
+//! Types of the daemon's replies, with the fields that text output needs.
 //!
-//! `causeway_model` has the daemon's side of these types, with all fields.
+//! [`crate::client::view`] deserialises a reply into them. Unknown fields of newer daemons are
+//! ignored, and fields that older daemons do not send have defaults; a reply that lacks another
+//! field is an error. The types are read-only: requests are built from `causeway_model` types or
+//! JSON, and JSON output bypasses the types. Values are the daemon's and are not checked.
+//!
+//! `causeway_model` has the daemon's side of these types, with all fields. The verbs in
+//! [`crate::commands`] and [`crate::attach`] use them.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,14 +1,20 @@
-//! Users and groups of the host by name, from the sources of nsswitch.conf(5): local files and
-//! directory services.
+//! Numbers of users and groups of the host by name, from the sources of nsswitch.conf(5): local
+//! files and directory services.
 //!
 //! A lookup may load a module of the C library and connect to a service of the host (sssd,
 //! systemd-userdbd, nslcd, winbindd). [`resolve_ahead`] therefore looks up all names of the
-//! configuration before the sandbox is entered, and keeps the numbers. Names that are given later
-//! are looked up inside the sandbox. Its filter allows what the services above need: Unix sockets,
-//! and reading below /etc, /run, /usr and /var/lib. If a module needs more, the lookup fails, and
-//! the operator gives the number.
+//! configuration before the sandbox is entered, and keeps the numbers until the process ends: a
+//! later change of an account has no effect. Names that are given later are looked up inside the
+//! sandbox, each time. Its filter allows the calls of the services above: Unix sockets, and reading
+//! below /etc, /run, /usr and /var/lib. If a module needs more, the lookup fails, and the operator
+//! gives the number. A text of digits is a number and is not looked up.
 //!
-//! A static build with musl has no modules and reads /etc/passwd and /etc/group only.
+//! A lookup blocks its thread for as long as the directory service takes; there is no time limit
+//! and no negative cache. A static build with musl has no modules and reads /etc/passwd and
+//! /etc/group only.
+//!
+//! [`crate::run`] resolves ahead; [`crate::lifecycle`] and [`crate::fabric::SocketOwner`] ask for
+//! numbers before they set owners of sockets.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -72,6 +78,7 @@ fn find_user(name: &str) -> Result<u32, String> {
     find("user", name, || Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
 }
 
+/// Parses a number, or calls `lookup`. `kind` is `user` or `group`, for the error.
 fn find(
     kind: &str,
     name: &str,

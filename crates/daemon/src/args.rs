@@ -1,4 +1,10 @@
-//! The command line of causewayd.
+//! The command line of causewayd, with its help text, manual page and completions.
+//!
+//! [`Args`] only describes and parses: options that exclude each other (`mode`) are refused by
+//! clap, and no file is opened here. Settings of a running daemon are not options but keys of the
+//! configuration file ([`crate::config`]); the only environment variable is `CAUSEWAY_CONFIG`.
+//! `main` parses, [`crate::run`] executes. The tool `causeway` has its own command line, in
+//! `cli::args`.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -1,9 +1,19 @@
 //! Connection slots of one listener, shared fairly among clients.
 //!
 //! A connection *waits* while its client has not sent a complete request or has not read the reply.
-//! Clients can wait as long as they like. When slots run out, a new connection therefore evicts a
+//! A client can wait as long as it likes. When slots run out, a new connection therefore evicts a
 //! waiting connection: the oldest of the client with the most waiting connections. A client that
 //! opens many silent connections loses its own.
+//!
+//! [`ConnectionSlots::take`] never blocks: without a free or evictable slot the caller must refuse
+//! the connection. A connection that does not wait, so that its request is being executed, is never
+//! evicted and has no time limit here. The module owns no socket and no clock: callers give a
+//! function that disconnects, and the time. All methods may be called from any thread; a mutex
+//! serialises them.
+//!
+//! The acceptors of [`crate::http::server`] (client: a user id) and [`crate::vnet::server`]
+//! (client: a [`crate::vnet::source::ClientSource`]) take a slot after `accept`; the connection's
+//! thread reports when it waits and drops the slot at its end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +37,7 @@ pub struct ConnectionSlots<K> {
 }
 
 struct SlotTable<K> {
+    /// Number of the next slot; numbers are not reused.
     next: u64,
     /// Occupied slots by number, the oldest first.
     occupied: BTreeMap<u64, OccupiedSlot<K>>,
@@ -34,6 +45,7 @@ struct SlotTable<K> {
 
 struct OccupiedSlot<K> {
     client: K,
+    /// Since when the connection waits; `None` while its request is executed.
     waits_since: Option<Instant>,
     /// Shuts the connection down, so that its thread ends.
     disconnect: Box<dyn Fn() + Send>,
@@ -49,6 +61,7 @@ impl<K> std::fmt::Debug for ConnectionSlots<K> {
 #[derive(Debug)]
 pub struct ConnectionSlot<K: Ord + Copy> {
     slots: Arc<ConnectionSlots<K>>,
+    /// Key of the slot in [`SlotTable::occupied`].
     number: u64,
 }
 
@@ -63,8 +76,12 @@ impl<K: Ord + Copy> ConnectionSlots<K> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a slot for a connection of `client`, which waits from now on. Returns `None` if no
-    /// slot is free and no connection has waited for longer than the grace time.
+    /// Takes a slot for a connection of `client`, which waits from `now` on.
+    ///
+    /// A client with `waiting_each` waiting connections loses its own oldest. Otherwise, with all
+    /// slots occupied, the client with the most waiting connections loses its oldest: `disconnect`
+    /// of that connection is called under the lock and must not block. Returns `None` if the
+    /// connection to evict has waited for less than the grace time, or if none waits.
     pub fn take(
         self: &Arc<Self>,
         now: Instant,
@@ -116,7 +133,8 @@ impl<K: Ord + Copy> SlotTable<K> {
 }
 
 impl<K: Ord + Copy> ConnectionSlot<K> {
-    /// Records since when the connection waits; `None` if it does not wait.
+    /// Records since when the connection waits; `None` if it does not wait. Has no effect on an
+    /// evicted connection.
     pub fn waits(&self, since: Option<Instant>) {
         if let Some(taken) = self.slots.lock().occupied.get_mut(&self.number) {
             taken.waits_since = since;

@@ -1,4 +1,13 @@
-//! Safety check of the directories in which sockets are created.
+//! Safety check of the directories in which sockets are created: no other user may be able to
+//! replace a socket.
+//!
+//! [`check_dir`] accepts a directory of root or of the daemon's user that is not writable for all,
+//! or has the sticky bit. It checks the given directory only: not its parents and not ACLs. A
+//! directory that is writable for its group passes: the operator is assumed to trust its members.
+//! The state can change after the check.
+//!
+//! [`crate::instance::make_dir`] calls it after the directory was created and before a socket is
+//! bound; a refusal ends the start of the daemon.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;

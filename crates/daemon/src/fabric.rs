@@ -1,8 +1,18 @@
 //! The interface between the control plane and the dispatchers.
 //!
-//! [`FabricControl`] executes commands of [`causeway_model`]. The daemon stacks two wrappers on the real
-//! fabric: [`crate::held_ports::HeldPortsFabric`] moves held ports behind the holder,
-//! [`SocketOwner`] sets owners and permissions of new sockets.
+//! [`FabricControl`] executes commands of [`causeway_model`]. The daemon stacks two wrappers on the
+//! real fabric ([`causeway_fabric::Handle`]): [`crate::held_ports::HeldPortsFabric`] moves held
+//! ports behind the holder, and outside of it [`SocketOwner`] sets owners and permissions of new
+//! sockets. The module also fills a fabric from a configuration ([`apply`]) and empties it
+//! ([`close_all`]).
+//!
+//! A call blocks its thread until the dispatcher answers, and may come from any thread; calls of
+//! several threads are not ordered. No frame passes here, and nothing is undone: a function that
+//! stops at an error leaves the earlier commands in effect. Differences between a running fabric
+//! and a file are [`crate::plan`].
+//!
+//! Callers are [`crate::lifecycle`] at the start and end, and [`crate::api`], [`crate::plan`] and
+//! [`crate::vnet`] in between.
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -51,8 +61,11 @@ pub fn ask<T: TypedRequest>(
     fabric.call(Command::service(command))?.to_service::<T>()
 }
 
-/// Adds the objects of a configuration to an empty fabric, until `stops` returns true. Links that
-/// cannot be opened yet stay down and are retried; names of peers are resolved in the background.
+/// Adds the objects of a configuration to an empty fabric: groups, rules, ports, links, routes.
+///
+/// `stops` is called before each port and link; if it returns true, the remaining objects are left
+/// out and the function returns `Ok`. Links that cannot be opened yet stay down and are retried;
+/// names of peers are resolved in the background.
 ///
 /// # Errors
 /// The first refusal; objects added before it remain.
@@ -91,7 +104,8 @@ pub fn apply(
     Ok(())
 }
 
-/// Closes every link and port, so that peers are notified and no socket file remains.
+/// Closes every link and port, so that peers are notified and no socket file remains. Failures are
+/// logged, and the next object follows.
 pub fn close_all(fabric: &dyn FabricControl) {
     close(fabric, |_| true);
 }
@@ -101,7 +115,7 @@ pub fn close_all_but_held(fabric: &dyn FabricControl) {
     close(fabric, |port| !fabric.is_held(port));
 }
 
-/// Returns whether a frontend is connected to a held port.
+/// Returns whether a frontend is connected to a held port; also true if the fabric does not answer.
 pub fn has_held_guests(fabric: &dyn FabricControl) -> bool {
     let is_attached = |port: &PortView| {
         matches!(port.state, PortState::Connected | PortState::Running)
@@ -114,6 +128,7 @@ pub fn has_held_guests(fabric: &dyn FabricControl) -> bool {
     }
 }
 
+/// Closes every link, then the ports that `wanted` selects.
 fn close(fabric: &dyn FabricControl, wanted: impl Fn(&Name) -> bool) {
     if let Ok(all) = ask(fabric, links::List) {
         for link in all {
@@ -182,6 +197,7 @@ impl FabricControl for SocketOwner {
 }
 
 impl SocketOwner {
+    /// Sets the access of a port's socket, and of the sockets in the host that it serves.
     fn set_port_access(&self, spec: &PortSpec) -> Result<(), String> {
         let mut sockets = spec.paths();
         if let Some(socket) = sockets.next() {
@@ -193,6 +209,7 @@ impl SocketOwner {
         })
     }
 
+    /// Sets the access of a socket: the given values, else the defaults of this wrapper.
     fn set_access(&self, path: &Path, given: SocketPermissions) -> Result<(), String> {
         let owner = given.owner.as_deref().map(user_id).transpose()?;
         let group = given.group.as_deref().map(group_id).transpose()?;
@@ -201,7 +218,8 @@ impl SocketOwner {
     }
 }
 
-/// Sets owner and group, then permissions, of a socket.
+/// Sets owner and group, then permission bits (`mode`), of a socket. `None` leaves a property as it
+/// is.
 ///
 /// The path is opened once, without following a symbolic link, and all changes apply to the opened
 /// file: a link that replaces the path later has no effect.

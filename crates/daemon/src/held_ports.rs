@@ -1,9 +1,18 @@
 //! Held ports: their frontends stay connected while causewayd is replaced.
 //!
-//! For a held port the dispatcher listens on an inner socket, and the holder process
-//! ([`causeway_holder`]) listens on the public socket and passes frontends on. [`HeldPortsFabric`]
-//! wraps the fabric and translates: commands to the fabric carry the inner path, views from it the
-//! public path.
+//! For a held port the dispatcher listens on an inner socket in the holder's directory, and the
+//! holder process ([`causeway_holder`]) listens on the public socket and passes frontends on.
+//! [`HeldPortsFabric`] wraps the fabric and translates: commands to the fabric carry the inner
+//! path, views from it the public path. [`HoldPolicy`] decides which kinds of ports are held.
+//!
+//! The module starts the holder when the first held port is added and none runs, and registers all
+//! held ports again with a new holder. It does not watch the holder: a holder that ends is noticed
+//! at the next addition of a port, and its frontends are disconnected until then. The decision to
+//! keep or release frontends at a stop is that of [`crate::lifecycle`].
+//!
+//! Calls may come from any thread. A mutex serialises additions and deletions of held ports, and a
+//! request to the holder blocks the calling thread. [`crate::fabric::SocketOwner`] is the wrapper
+//! outside, [`causeway_fabric::Handle`] the fabric inside.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,14 +36,16 @@ use causeway_model::settings::HoldPolicy;
 /// File name of the holder's program, in the directory of causewayd.
 const PROGRAM: &str = "causeway-holder";
 
-/// Starts the holder's program from a thread of its own, policy is outside the sandbox: the program
-/// would inherit it. Without held ports there is no such thread.
+/// Starts the holder's program from a thread outside the sandbox, because the program would inherit
+/// the sandbox. `None` if no port is held: then no thread exists.
 #[derive(Debug)]
 pub struct HolderStarter(Option<Mutex<StartRequests>>);
 
 #[derive(Debug)]
 struct StartRequests {
+    /// Holder's directories, to the starter thread.
     requests: Sender<PathBuf>,
+    /// A result for each request, in order.
     answers: Receiver<Result<(), HolderError>>,
 }
 
@@ -60,6 +71,7 @@ impl HolderStarter {
         Ok(Self(Some(Mutex::new(StartRequests { requests, answers }))))
     }
 
+    /// Starts a holder for `dir` and waits for the result.
     fn start(&self, dir: &Path) -> Result<(), HolderError> {
         let Some(channel) = &self.0 else { return Err(HolderError::Silent(dir.to_owned())) };
         let channel = channel.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,19 +83,24 @@ impl HolderStarter {
 
 /// A fabric with held ports.
 pub struct HeldPortsFabric {
+    /// The fabric, whose held ports listen on inner sockets.
     inner: Arc<dyn FabricControl>,
     policy: HoldPolicy,
+    /// The holder's directory, with the inner sockets.
     dir: PathBuf,
     starter: HolderStarter,
     /// Whether a holder ran before this process: guests of an earlier causewayd may be connected to
     /// it.
     found: bool,
+    /// Locked while a request to the holder is in progress.
     state: Mutex<HolderState>,
 }
 
 #[derive(Debug, Default)]
 struct HolderState {
+    /// The connection to the holder; `None` if no holder is used, or it may have ended.
     client: Option<Client>,
+    /// The held ports, as they were described to the holder.
     ports: BTreeMap<Name, HeldPort>,
 }
 
@@ -94,8 +111,8 @@ impl std::fmt::Debug for HeldPortsFabric {
 }
 
 impl HeldPortsFabric {
-    /// Wraps `inner`; ports of the kinds `policy` are held, with the holder's files in `run_dir`.
-    /// Connects to a holder that runs already.
+    /// Wraps `inner`; `policy` selects the kinds of ports that are held, with the holder's files
+    /// below `run_dir`. Connects to a holder that runs already, and starts none.
     ///
     /// # Errors
     /// A holder runs and its protocol fails.
@@ -156,6 +173,7 @@ impl HeldPortsFabric {
         kind.device().filter(|_| is_held)
     }
 
+    /// Adds a port; a held port to the fabric first and then to the holder.
     fn add(&self, spec: PortSpec) -> Result<Answer, CommandError> {
         let Some(device) = self.held_device(&spec.kind) else {
             if let Some(client) = &mut self.state().client {
@@ -179,6 +197,7 @@ impl HeldPortsFabric {
         Ok(answer)
     }
 
+    /// Deletes a port. A failure of the holder is logged: the port is gone.
     fn delete(&self, name: Name) -> Result<Answer, CommandError> {
         let answer = self.inner.call(Command::PortDel(name.clone()))?;
         let mut state = self.state();
@@ -244,13 +263,14 @@ impl FabricControl for HeldPortsFabric {
     }
 }
 
+/// Returns the error of a command that the holder failed.
 fn host(error: HolderError) -> CommandError {
     CommandError::Host(error.to_string())
 }
 
 /// Returns the description of a port for the holder.
 fn describe(spec: &PortSpec, device: DeviceInfo, dir: &Path) -> Result<HeldPort, CommandError> {
-    // A short and stable file name, by policy the next causewayd finds the port's ledger.
+    // A short and stable file name (FNV-1a), by which the next causewayd finds the port's ledger.
     let hash = spec.name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

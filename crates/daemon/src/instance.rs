@@ -1,4 +1,17 @@
-//! Ensures one daemon per control socket: the lock file, and the socket itself.
+//! Ensures one daemon per control socket, by a lock file and by the socket itself.
+//!
+//! [`ControlSocket::claim`] takes flock(2) on `<control>.lock`, removes a stale socket, binds and
+//! listens. A socket on which a process still answers is not stale, even without a lock; a path
+//! that is no socket is never removed. [`make_dir`] creates directories of sockets and refuses
+//! those whose entries another user could replace.
+//!
+//! The claim does not wait for another daemon to end: it fails with [`ClaimError::Running`]. Two
+//! daemons with different control sockets are not detected here; their ports conflict when they
+//! bind. While binding, the umask of the process changes: no other thread may create files. After
+//! SIGKILL both files remain, and the next claim replaces them.
+//!
+//! [`crate::lifecycle`] claims before the dispatchers start and drops the claim last;
+//! [`crate::http::server`] accepts on the listener.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -16,13 +29,13 @@ use crate::directory::{UnsafeDir, check_dir};
 use crate::fabric::set_socket_access;
 use crate::limits::{LOCK_PID_PAUSE, LOCK_PID_TRIES};
 
-/// Length of the line with the pid.
+/// Length of the line with the pid in the lock file: the pid in 10 columns, and a line feed.
 const PID_LINE_BYTES: u64 = 11;
 
 /// The reason why the control socket cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Another daemon serves it.
+    /// Another daemon has the lock, or answers on the socket.
     #[error(
         "another causewayd is running already{}: it serves {path}; stop it first, or give this \
          one another control socket in its configuration",
@@ -67,7 +80,8 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Takes the lock, replaces a stale socket, and listens.
+    /// Takes the lock, replaces a stale socket, and listens. The socket gets the permission bits
+    /// `mode` and the group `group`.
     ///
     /// # Errors
     /// Another daemon runs, the path is no socket, or a system call fails.
@@ -132,6 +146,7 @@ fn note_pid(file: &mut File, path: &Path) -> io::Result<()> {
     }
 }
 
+/// Returns whether the file system, or the quota of the user, is exhausted.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -154,8 +169,8 @@ fn clear(path: &Path) -> Result<(), ClaimError> {
     std::fs::remove_file(path).map_err(|e| host("cannot remove the old socket", e))
 }
 
-/// Returns the process that listens on `path`: `None` if there is none, `Some(None)` if it is
-/// unknown.
+/// Returns the pid of the process that listens on `path`: `None` if no process listens,
+/// `Some(None)` if its pid is unknown.
 fn listener_pid(path: &Path) -> Option<Option<i32>> {
     let address = SocketAddrUnix::new(path).ok()?;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -177,6 +192,7 @@ fn listener_pid(path: &Path) -> Option<Option<i32>> {
 #[derive(Debug)]
 struct BoundPath {
     path: PathBuf,
+    /// Device and inode of the socket.
     file: (u64, u64),
 }
 
@@ -197,10 +213,12 @@ impl Drop for BoundPath {
 #[derive(Debug)]
 struct InstanceLock {
     path: PathBuf,
+    /// Holds the lock while it is open.
     _file: File,
 }
 
 impl InstanceLock {
+    /// Takes the lock without waiting.
     fn take(control: &Path) -> Result<Self, ClaimError> {
         let mut name = control.as_os_str().to_owned();
         name.push(".lock");
@@ -240,6 +258,7 @@ impl Drop for InstanceLock {
     }
 }
 
+/// Returns whether the opened file is still the file at `path`.
 fn same_file(file: &File, path: &Path) -> bool {
     match (file.metadata(), std::fs::symlink_metadata(path)) {
         (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
@@ -247,6 +266,7 @@ fn same_file(file: &File, path: &Path) -> bool {
     }
 }
 
+/// Writes the line with the pid of this process.
 fn write_pid(file: &mut File) -> io::Result<()> {
     // Overwrites the previous line of the same length, whose block exists even on a full file
     // system.
@@ -254,7 +274,8 @@ fn write_pid(file: &mut File) -> io::Result<()> {
     file.set_len(PID_LINE_BYTES)
 }
 
-/// Returns the pid in the lock file; retries while its holder has not written it yet.
+/// Returns the pid in the lock file. Retries [`LOCK_PID_TRIES`] times while the process that holds
+/// the lock has not written its pid; `None` after that.
 fn holder(file: &mut File) -> Option<i32> {
     for _ in 0..LOCK_PID_TRIES {
         let mut text = String::new();

@@ -4,11 +4,12 @@
 //! ([`services`]). It reads the configuration ([`config`]), starts the dispatchers ([`run`],
 //! [`lifecycle`]), serves the control socket ([`http`], [`api`]) and the VNET language ([`vnet`]),
 //! and restricts its own threads ([`sandbox`]). It forwards no frame and touches no guest memory:
-//! dispatchers of `causeway-fabric` do.
+//! dispatchers of `causeway-fabric` do. A stalled client or a slow request delays no traffic.
 //!
 //! A request of an operator passes [`http`] (bytes to [`http::HttpRequest`]), [`api`] (to a
-//! [`causeway_model::Command`]), and [`fabric::FabricControl`], the interface to the dispatchers. Tests
-//! replace that interface by a model and drive each part alone; the binary only calls [`run::run`].
+//! [`causeway_model::Command`]), and [`fabric::FabricControl`], the interface to the dispatchers.
+//! Tests replace that interface by a model and drive each part alone; the binary only calls
+//! [`run::run`].
 //!
 //! ```no_run
 //! use causeway_daemon::{args::Args, run::run, services::SERVICES};

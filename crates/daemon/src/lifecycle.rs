@@ -1,8 +1,18 @@
 //! The lifecycle of the daemon: claim the control socket, configure the fabric, serve, and close.
 //!
-//! [`Daemon::claim`] runs before the dispatchers start, [`Daemon::serve`] beside them until a
-//! signal or `causeway shutdown` stops the daemon. The module decides at the end whether frontends
-//! of held ports stay connected.
+//! [`crate::run`] calls [`Daemon::claim`] before the dispatchers start, and [`Daemon::serve`] on
+//! the thread `lifecycle` beside them. `serve` fills the fabric, starts the servers of the control
+//! socket and of the VNET language and the watchdog thread, waits for a signal, and closes
+//! everything in the reverse order. A stop by `causeway shutdown` arrives as SIGTERM
+//! ([`crate::stop`]).
+//!
+//! At the end the module decides whether frontends of held ports stay connected: then the process
+//! exits at once and leaves their rings as they are, and the functions do not return.
+//!
+//! SIGHUP only makes links read keys and certificates again. The configuration file is read once,
+//! by [`crate::run`]; later changes come through [`crate::api`]. A second SIGTERM or SIGINT during
+//! the stop ends the process with status 1. No time limit bounds the filling of the fabric, but a
+//! signal ends it before the next port or link.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -53,13 +63,17 @@ pub struct Daemon {
     config: Config,
     kinds: &'static [&'static KindDefinition],
     control: ControlSocket,
+    /// The user and group that may use the control socket.
     access: ControlAccess,
+    /// Group of the sockets of ports.
     socket_group: Option<u32>,
     signals: Signals,
-    /// Set by the first signal that stops the daemon.
+    /// Set by the first signal that stops the daemon; ends the filling of the fabric.
     stopping: Arc<AtomicBool>,
+    /// Time of the start, for the uptime.
     started: Instant,
     refusals: Arc<ControlRefusals>,
+    /// A stop that a client requested.
     stop: Arc<StopRequest>,
 }
 
@@ -235,6 +249,7 @@ impl Daemon {
         Ok(())
     }
 
+    /// Starts the server of the VNET language, if the configuration has one.
     fn start_vnet(
         &self,
         fabric: Arc<dyn FabricControl>,
@@ -259,6 +274,7 @@ impl Daemon {
         Ok(Some(server))
     }
 
+    /// Starts the server of the control socket.
     fn start_server(&self, fabric: Arc<dyn FabricControl>) -> Result<ControlServer, StartError> {
         let about = ApiContext {
             started: self.started,
@@ -351,7 +367,8 @@ fn wait(signals: &mut Signals, fabric: &dyn FabricControl) {
     }
 }
 
-/// Sends systemd's watchdog notification for as long as every dispatcher answers.
+/// Starts a thread that sends systemd's watchdog notification for as long as every dispatcher
+/// answers; none if systemd does not watch this process. The thread ends with the process.
 fn start_watchdog(
     fabric: &Arc<dyn FabricControl>,
     notify: &Arc<ServiceManager>,

@@ -1,4 +1,9 @@
-//! Bounds of the daemon's control plane.
+//! Limits of the daemon's control plane: sizes, counts and times, each a constant.
+//!
+//! The module has no code: each user enforces its limit. None of the limits can be configured, and
+//! none applies to traffic of guests; limits of ports, groups, links and routes are in
+//! [`causeway_model::limits`]. A reader finds here the effect of each limit, and the action at the
+//! limit (refuse, truncate, evict) at its user.
 
 use std::time::Duration;
 
@@ -11,7 +16,7 @@ pub const FILE_REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const REQUEST_HEADERS_MAX: usize = 64;
 /// Most control connections served at the same time.
 pub const CONNECTIONS_MAX: usize = 64;
-/// Most of these connections of one user that wait for a request or for the reply to be read.
+/// Most control connections of one user that wait: for a request, or for the reply to be read.
 pub const CONNECTIONS_WAITING_PER_USER_MAX: usize = 48;
 /// Time for which a waiting connection keeps its slot when slots run out.
 pub const CONNECTION_GRACE: Duration = Duration::from_millis(250);
@@ -36,20 +41,20 @@ pub const PROBLEMS_MAX: usize = 20;
 pub const VNET_LINE_BYTES_MAX: usize = 256;
 /// Most VNET connections at the same time.
 pub const VNET_CONNECTIONS_MAX: usize = 16;
-/// Most of these connections of one source (address, and user if it is on this host) without a
-/// valid HELLO. The limit leaves slots to other sources.
+/// Most VNET connections without a valid HELLO of one source (address, and user if it is on this
+/// host). The limit leaves slots to other sources.
 pub const VNET_STRANGERS_PER_SOURCE_MAX: usize = 4;
 /// Time for which a connection without a valid HELLO keeps its slot when slots run out.
 pub const VNET_GRACE: Duration = Duration::from_secs(1);
 /// Most bytes of the host's table of TCP sockets that are searched for the user of a connection.
 pub const TCP_TABLE_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Time from connecting to a valid HELLO.
+/// Longest time from the connect of a VNET client to its valid HELLO.
 pub const VNET_HELLO_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time between two lines.
+/// Longest time between two lines of a VNET session; the session then ends.
 pub const VNET_IDLE_TIME_MAX: Duration = Duration::from_secs(300);
-/// Time for registering a link with the peer's server.
+/// Longest time for registering a link with the peer's VNET server, from connect to answer.
 pub const VNET_TELL_TIME_MAX: Duration = Duration::from_secs(3);
-/// Most bytes of the password.
+/// Most bytes of the VNET password.
 pub const VNET_PASSWORD_BYTES_MAX: usize = 128;
 /// Most sources with failed passwords that are remembered; the least recent one is evicted.
 pub const VNET_SOURCES_MAX: usize = 1024;
@@ -73,7 +78,7 @@ pub const LOG_FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
 pub const LOG_FLUSH_PAUSE: Duration = Duration::from_millis(1);
 /// Attempts to read the pid of a daemon that has just taken the lock.
 pub const LOCK_PID_TRIES: u32 = 20;
-/// Pause between these attempts.
+/// Pause between two attempts to read the pid.
 pub const LOCK_PID_PAUSE: Duration = Duration::from_millis(10);
 /// Most symbolic links of a path that are followed to find the directories that the sandbox opens.
 pub const SYMLINKS_MAX: usize = 8;

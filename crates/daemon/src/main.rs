@@ -1,4 +1,9 @@
-//! causewayd, the host daemon.
+//! causewayd, the host daemon: parses the command line, runs [`causeway_daemon::run::run`], prints
+//! its error, and flushes the log.
+//!
+//! The exit status is 0 after a stop or a successful check, 1 after an error, and 2 for a wrong
+//! command line, which clap reports. All other code is in the library, so that tests can drive it
+//! without a process.
 
 use std::process::ExitCode;
 

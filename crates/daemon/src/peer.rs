@@ -1,4 +1,16 @@
-//! ControlAccess control of the control socket: which processes may use it.
+//! Access control of the control socket: which processes may use it.
+//!
+//! A process is admitted if its user is root or the daemon's user, or if it is a member of
+//! `control_group`. [`ControlAccess::admit`] reads its user and groups from the kernel (SO_PEERCRED
+//! and SO_PEERGROUPS), as they were at the time of the connect.
+//!
+//! The check follows the permissions of the socket file, which connect(2) checks first, and does
+//! not replace them. An admitted process may execute every command: there are no roles, and no
+//! check per request. VNET clients over TCP have no such credentials: [`crate::vnet::password`]
+//! admits them.
+//!
+//! The acceptor thread of [`crate::http::server`] calls it once per connection, before the
+//! connection gets a slot; a refused connection gets [`ControlAccess::reply`].
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;

@@ -1,8 +1,13 @@
-//! RefusalCounters of control clients, counted by reason.
+//! Counts refused control clients by reason, and limits the log lines about them.
 //!
 //! Clients reach the daemon at the control socket ([`crate::http`]) and at the port of the VNET
-//! language ([`crate::vnet`]). The counters of both are part of `GET /v1/stats`; `causeway stats`
-//! prints them.
+//! language ([`crate::vnet`]). Each interface has its own counters; both are part of `GET
+//! /v1/stats`, and `causeway stats` prints them. [`RefusalLog`] admits as many lines per window as
+//! [`causeway_fabric::LogLimit`] and is shared by both.
+//!
+//! The module refuses no client: the servers, sessions and the API decide, send their reply and
+//! then count. Counters have no labels for users or addresses, are updated without a lock or
+//! ordering, and start at 0 with each process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,19 +37,19 @@ pub enum RefusalReason {
     Password,
     /// A password was not checked because of too many wrong passwords.
     Waiting,
-    /// Another version of the language.
+    /// A HELLO names another version of the VNET language.
     Version,
-    /// The path or method does not exist.
+    /// The API has no such path, or the path has no such method.
     Unknown,
     /// A value is invalid.
     Invalid,
-    /// The named object does not exist.
+    /// The object that the command names does not exist.
     NotFound,
-    /// The object exists already, or is in use.
+    /// The object of the command exists already, or is in use.
     Conflict,
     /// A table of the fabric or of a service is full.
     Full,
-    /// An operation of this host failed.
+    /// An operation of this host failed; also every kind that has no reason of its own.
     Host,
 }
 
@@ -67,6 +72,7 @@ impl RefusalReason {
         Self::Host,
     ];
 
+    /// Returns the part of the counter's name that stands for the reason.
     const fn name(self) -> &'static str {
         match self {
             Self::Busy => "busy",
@@ -87,7 +93,8 @@ impl RefusalReason {
         }
     }
 
-    /// Returns the reason for the `kind` of a [`crate::http::HttpReply`].
+    /// Returns the reason for the `kind` of a [`crate::http::HttpReply`]; [`Self::Host`] for kinds
+    /// that are not listed.
     pub fn of_kind(kind: &str) -> Self {
         match kind {
             "busy" => Self::Busy,
@@ -131,6 +138,7 @@ impl RefusalCounters {
 /// Limits the rate of log lines about refusals, which clients can cause at will.
 #[derive(Debug)]
 pub struct RefusalLog {
+    /// Zero of the limit's clock.
     start: Instant,
     limit: Mutex<LogLimit>,
 }
@@ -175,9 +183,9 @@ impl RefusalLog {
 pub struct ControlRefusals {
     /// The rate limit of log lines about refusals.
     pub log: RefusalLog,
-    /// RefusalCounters at the control socket.
+    /// The counters of the control socket.
     pub control: RefusalCounters,
-    /// RefusalCounters at the port of the VNET language.
+    /// The counters of the port of the VNET language.
     pub vnet: RefusalCounters,
 }
 

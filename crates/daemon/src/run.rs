@@ -1,7 +1,17 @@
 //! Starts causewayd: from the command line to the serving threads.
 //!
-//! The order of the steps matters: accounts are looked up and the holder's starter thread is
-//! created before the sandbox is entered, and the sandbox before the threads that inherit it.
+//! [`run`] executes one of the modes of [`crate::args::Args`]: it prints the manual page,
+//! completions or the configuration, checks the configuration, or serves until the daemon is
+//! stopped. The order of the steps matters: accounts are looked up and the holder's starter thread
+//! is created before the sandbox is entered, and the sandbox before the threads that inherit it.
+//!
+//! Serving, the calling thread waits for the dispatchers; the thread `start` only starts them, and
+//! `lifecycle` runs [`crate::lifecycle`]. The module neither handles signals nor forks into the
+//! background: a service manager does. It writes to stdout only in the printing modes; errors are
+//! returned, and `main` prints them.
+//!
+//! Before: `main` parses the command line. After: the process ends, because threads of the watchdog
+//! and of open sessions are not joined.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -76,7 +86,7 @@ pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), 
     serve(config, (services, kinds), args.keep, sandbox, starter)
 }
 
-/// Looks up the users and groups that the configuration names.
+/// Looks up the users and groups that the configuration names; unknown names are reported later.
 fn resolve_accounts(config: &Config) {
     let daemon = &config.daemon;
     let access = || config.ports.iter().map(|port| &port.access);
@@ -90,7 +100,8 @@ fn resolve_accounts(config: &Config) {
     );
 }
 
-/// Runs the dispatchers, and the rest beside them.
+/// Claims the control socket, starts the dispatchers and the thread `lifecycle`, and waits for
+/// both.
 fn serve(
     config: Config,
     (services, kinds): (&'static [ServiceRegistration], &'static [&'static KindDefinition]),
@@ -131,6 +142,7 @@ fn start_fabric(
     started.join().map_err(|_| "the thread that starts the dispatchers failed")?
 }
 
+/// Writes to stdout.
 fn print(bytes: &[u8]) -> Result<(), StartError> {
     Ok(std::io::stdout().write_all(bytes)?)
 }

@@ -1,4 +1,12 @@
 //! Notifications to the service manager by sd_notify(3): ready, alive, stopping.
+//!
+//! Each notification is a datagram to the socket in `NOTIFY_SOCKET` (a path, or an abstract name
+//! after `@`). Without that variable, or with an address of another form, notifications are dropped
+//! silently. A datagram that cannot be sent is logged and not repeated. The module passes no
+//! descriptors and reads no replies. A send may block while the manager's receive buffer is full.
+//!
+//! [`crate::lifecycle`] sends READY, WATCHDOG (every [`watchdog_period`]) and STOPPING; the
+//! holder's program sends READY. [`ServiceManager::send`] may be called from any thread.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -7,6 +15,7 @@ use std::time::Duration;
 /// The connection to the service manager, if a service manager started this process.
 #[derive(Debug)]
 pub struct ServiceManager {
+    /// An unbound socket, and the service manager's address.
     to: Option<(UnixDatagram, SocketAddr)>,
 }
 
@@ -30,6 +39,7 @@ impl ServiceManager {
     }
 }
 
+/// Returns a socket and the address to send to, or `None` for an address of an unknown form.
 fn open(address: &str) -> Option<(UnixDatagram, SocketAddr)> {
     let address = match address.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name).ok()?,
@@ -46,6 +56,7 @@ pub fn watchdog_period() -> Option<Duration> {
     period(var("WATCHDOG_USEC").as_deref(), var("WATCHDOG_PID").as_deref(), std::process::id())
 }
 
+/// Returns half of `usec` microseconds, if `pid` is absent or `own`.
 fn period(usec: Option<&str>, pid: Option<&str>, own: u32) -> Option<Duration> {
     if pid.is_some_and(|pid| pid.parse() != Ok(own)) {
         return None;

@@ -1,4 +1,9 @@
-//! The services of the daemon. No other file lists them.
+//! The list of services of this daemon: the only place that names them all.
+//!
+//! [`SERVICES`] is passed by `main` to [`crate::run::run`], which starts a dispatcher loop that
+//! knows services only by their [`ServiceRegistration`]. A new service is one line here. The order
+//! has no effect on traffic. Services cannot be added, removed or disabled while the daemon runs,
+//! nor by the configuration; tests pass other lists.
 
 use causeway_fabric::ServiceRegistration;
 use causeway_model::KindDefinition;

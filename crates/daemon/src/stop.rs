@@ -1,12 +1,24 @@
-//! A stop requested through the control socket.
+//! A stop of the daemon that a client of the control socket requests.
+//!
+//! [`StopRequest`] records the request and whether frontends of held ports are released, and wakes
+//! the thread of [`crate::lifecycle`]: with [`terminate`], the request arrives there as SIGTERM.
+//! The call returns before the stop takes place, so that the reply can be sent within
+//! [`crate::limits::STOP_REPLY_GRACE`]. A stop cannot be withdrawn; a second request only replaces
+//! `release` and sends a second SIGTERM, which ends a stop that hangs.
+//!
+//! `POST /v1/shutdown` ([`crate::api`]) calls [`StopRequest::ask`] on the thread of a connection.
+//! Any thread may use it; the fields are atomics.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Wakes the thread that waits for signals, and records whether held ports are released.
 #[derive(Debug)]
 pub struct StopRequest {
+    /// Whether a client has requested a stop.
     asked: AtomicBool,
+    /// Whether the latest request releases the frontends of held ports.
     release: AtomicBool,
+    /// Called after each request.
     wake: fn(),
 }
 

@@ -1,4 +1,9 @@
-//! Arguments of `causeway capture`.
+//! Arguments of `causeway capture`: the port or link, the file, the filter and the end of the
+//! capture.
+//!
+//! Conditions of the filter must all match; each can be given once, and there is no expression
+//! language. EtherTypes and protocols have names ([`ethertype`], [`protocol`]) or numbers. The
+//! filter is executed by the daemon. `commands::capture` uses the arguments.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

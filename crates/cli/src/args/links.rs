@@ -1,4 +1,9 @@
 //! Arguments of `causeway link`, `route`, `traffic`, `vnet`, `apply` and `key`.
+//!
+//! The options of `link add` are not written here: they derive from the table of links
+//! ([`super::options`]). Ends of routes are parsed ([`route_end`]) as `edge:LINK` or
+//! `interface:PORT`, without a check that the object exists. Each verb has a module in
+//! [`crate::commands`].
 
 use std::path::PathBuf;
 

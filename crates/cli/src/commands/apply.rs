@@ -1,4 +1,13 @@
-//! `causeway apply`: changes the running state to that of a file.
+//! `causeway apply`: changes the running state to that of a configuration file, and prints the
+//! changes.
+//!
+//! The file (at most [`FILE_BYTES_MAX`] bytes, `-` is stdin) is read by the tool and sent as text
+//! to `POST /v1/apply`; the daemon checks, plans and executes it. With `--dry-run` it only plans.
+//! If the daemon stops at a refusal, the changes are printed with the marks of those not made, and
+//! the exit status is 65; nothing is undone.
+//!
+//! The daemon does not keep the changes across a restart: a file other than [`CONFIG_DEFAULT`]
+//! causes a warning. `commands::run` is the caller.
 
 use std::path::Path;
 
@@ -62,6 +71,7 @@ fn diff(value: &Value) -> String {
     out
 }
 
+/// Returns a change as `+ port NAME: …`, with `-` for deletions and `~` for replacements.
 fn line(change: &Value) -> String {
     let sign = match change["action"].as_str() {
         Some("add") => '+',
@@ -79,12 +89,14 @@ fn line(change: &Value) -> String {
     format!("{sign} {what} {name}{details}")
 }
 
+/// Returns the fields of an added or deleted object.
 fn fields(of: &Map<String, Value>) -> String {
     let shown = of.iter().filter(|(key, _)| *key != "name");
     let shown: Vec<String> = shown.map(|(key, value)| format!("{key} {}", plain(value))).collect();
     if shown.is_empty() { String::new() } else { format!(": {}", shown.join(", ")) }
 }
 
+/// Returns the fields that differ between both states of a replaced object.
 fn differences(before: &Map<String, Value>, after: &Map<String, Value>) -> String {
     let none = Value::Null;
     let mut changes = Vec::new();
@@ -101,6 +113,7 @@ fn differences(before: &Map<String, Value>, after: &Map<String, Value>) -> Strin
     }
 }
 
+/// Returns a JSON value without quotes.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

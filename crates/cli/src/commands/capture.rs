@@ -1,4 +1,14 @@
-//! `causeway capture`: writes frames to a file.
+//! `causeway capture`: writes the frames at a port or link to a pcapng file, or to stdout for `-`.
+//!
+//! The verb begins a capture, fetches its bytes in a loop with a pause of [`PAUSE`] after an empty
+//! reply, and ends the capture. It stops after `--count` frames, after `--seconds`, at SIGINT or
+//! SIGTERM, when the reader of a pipe closes it, or when the port or link is deleted. An existing
+//! file is overwritten, but only after the daemon accepted the capture.
+//!
+//! The daemon buffers and filters the frames. Frames that the tool fetches too slowly are dropped
+//! and counted; the count goes to stderr. A tool that is killed leaves the capture to the daemon,
+//! which ends it after 30 s. Frames are not decoded. `commands::run` is the caller; `daemon::api`
+//! serves the requests.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,14 +32,19 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Deserialize)]
 struct CaptureReply {
+    /// Number of the capture.
     capture: u64,
 }
 
 #[derive(Debug, Deserialize)]
 struct CapturePart {
+    /// The next bytes of the file, in base64.
     bytes: String,
+    /// Frames that passed the filter, including dropped frames.
     frames_total: u64,
+    /// Frames for which the daemon's buffer had no room.
     dropped_total: u64,
+    /// Whether no further frames are recorded; bytes may still be fetched.
     closed: bool,
 }
 
@@ -75,6 +90,7 @@ pub fn run(cx: &CommandContext, args: &CaptureArgs) -> Result<()> {
     Ok(())
 }
 
+/// Creates or overwrites the file; stdout for `-`.
 fn open(path: &Path) -> Result<Box<dyn Write>> {
     if path == Path::new("-") {
         return Ok(Box::new(std::io::stdout().lock()));

@@ -1,4 +1,12 @@
-//! `causeway dispatcher`: lists dispatchers, moves groups.
+//! `causeway dispatcher`: lists dispatchers with their load and shards, and moves the shards of a
+//! group to another dispatcher.
+//!
+//! A move is for all services of the group, or for a single service with `--service`; the reply is
+//! the list after the request. The daemon balances load by itself and may move the shards again
+//! later. The number of dispatchers and their CPUs are configuration (`[dispatch]`) and cannot be
+//! changed here. Loads are percentages that the daemon measured, not sampled by the tool.
+//!
+//! `commands::run` is the caller.
 
 use serde_json::json;
 

@@ -1,4 +1,11 @@
 //! `causeway group`: lists, shows, adds and deletes groups.
+//!
+//! `add --may-exist` succeeds if the group exists with the same forwarding, weight and kind, and is
+//! refused otherwise: a group cannot be changed in place. A group with ports or links is not
+//! deleted by the daemon. An added group is lost at a restart; the warning prints the lines that
+//! keep it.
+//!
+//! `commands::run` is the caller; the requests go to `/v1/groups`.
 
 use causeway_model::GROUP_FIELDS;
 use serde_json::json;
@@ -64,6 +71,7 @@ pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
     }
 }
 
+/// Prints a line for each group, with the names of its ports and links.
 fn list(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/groups")?;
     cx.show(&value, |value| {

@@ -1,11 +1,18 @@
-//! Warnings that changes at run time are lost when causewayd restarts, with the lines of the
-//! configuration file that keep them.
+//! Warnings on stderr that changes at run time are lost when causewayd restarts, with the lines of
+//! the configuration file that keep them.
+//!
+//! The tool neither reads nor writes the daemon's configuration file, and does not know whether the
+//! lines are there already: the warning appears after each addition, also with JSON output.
+//! Deletions cause no warning.
+//!
+//! The verbs that add objects call [`warn_not_kept`] after the daemon has accepted the request;
+//! `apply` and `vnet` call [`warn_file_not_kept`].
 
 use causeway_model::schema::to_toml;
 use serde_json::{Map, Value};
 
 /// Prints to stderr that an added object is not kept, and the lines of a configuration file that
-/// keep it.
+/// keep it: a `[[table]]` with the requested values.
 pub fn warn_not_kept(table: &str, wanted: &Value) {
     let nothing = Map::new();
     eprint!("{}", note(table, wanted.as_object().unwrap_or(&nothing)));
@@ -19,6 +26,7 @@ pub fn warn_file_not_kept() {
     );
 }
 
+/// Returns the warning.
 fn note(table: &str, wanted: &Map<String, Value>) -> String {
     let mut out = format!(
         "causeway: this {table} is not kept across a restart of causewayd; to keep it, add these \

@@ -1,4 +1,13 @@
-//! `causeway key`: generates keys and derives public keys, without the daemon.
+//! `causeway key`: generates private keys of links and derives their public keys, without the
+//! daemon.
+//!
+//! `generate` reads random bytes from /dev/urandom and prints the private key, or writes it to a
+//! new file of mode 0600 and prints the public key; an existing file is refused, not overwritten.
+//! `public` reads a file of at most [`KEY_FILE_BYTES_MAX`] bytes, and `-` is stdin. Certificates of
+//! TLS links are not made here, and no key is sent to the daemon: the operator names the file in
+//! the configuration and gives the public key to the peer's operator.
+//!
+//! `commands::run` is the caller; the format is `causeway_model::keys`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -38,6 +47,7 @@ pub fn run(cx: &CommandContext, verb: KeyVerb) -> Result<()> {
     }
 }
 
+/// Prints the public key of a private key.
 fn public(cx: &CommandContext, key: &PrivateKey) -> Result<()> {
     let public = key.public().to_string();
     cx.show(&json!({ "public_key": public }), |_| Ok(format!("{public}\n")))

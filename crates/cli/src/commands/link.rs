@@ -1,4 +1,12 @@
 //! `causeway link`: lists, shows, adds and deletes links.
+//!
+//! `add` sends the given options only; the daemon fills in the defaults and answers with the link's
+//! state, which may still be down: the verb does not wait for the peer. `add --may-exist` succeeds
+//! if a link of the name has the requested group and kind; other options are not compared. A link
+//! cannot be changed in place. `del` also deletes the routes that name the link. Round-trip time,
+//! loss and path MTU are those that the daemon measured last; `-` means not measured.
+//!
+//! `commands::run` is the caller; the requests go to `/v1/links`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -38,6 +46,7 @@ pub fn run(cx: &CommandContext, verb: LinkVerb) -> Result<()> {
     }
 }
 
+/// Prints a line for each link, or for each link of a group.
 fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
     let mut value = cx.client.get("/v1/links")?;
     if let (Some(group), Some(links)) = (group, value.as_array_mut()) {
@@ -70,6 +79,7 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
     })
 }
 
+/// Returns microseconds with a unit: ms from 10,000 us on.
 fn microseconds(n: f64) -> String {
     if n < 10_000.0 { format!("{n:.0} us") } else { format!("{:.1} ms", n / 1000.0) }
 }
@@ -120,6 +130,7 @@ fn text(link: &LinkInfo) -> String {
     pairs(&list) + &counters(&link.counters)
 }
 
+/// Adds a link and prints its state.
 fn add(cx: &CommandContext, args: &LinkAdd) -> Result<()> {
     let (name, group) = (args.values.text("name"), args.values.text("group"));
     let wanted = Value::Object(args.values.values.clone());

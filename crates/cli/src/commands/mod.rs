@@ -1,4 +1,13 @@
-//! The verbs: each sends requests and prints the replies.
+//! The verbs: each sends requests to the daemon and prints the replies, as text or as JSON (`-o
+//! json`).
+//!
+//! [`run`] receives the parsed command line from `main`, selects the module of the noun, and
+//! returns the first error. JSON output is the daemon's value unchanged; text output is made from
+//! [`crate::view`]. Texts go to stdout, warnings and remedies to stderr.
+//!
+//! A verb that sends several requests is not atomic: the state may change between them.
+//! `--may-exist` and `--if-exists` make additions and deletions repeatable, and report `changed:
+//! false`. The modules check no value that the daemon checks, and undo nothing.
 
 mod apply;
 mod capture;
@@ -72,6 +81,7 @@ pub fn run(cli: Cli) -> Result<()> {
     }
 }
 
+/// Runs `causeway info`.
 fn info(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/info")?;
     cx.show(&value, |value| {
@@ -86,6 +96,7 @@ fn info(cx: &CommandContext) -> Result<()> {
     })
 }
 
+/// Runs `causeway shutdown`. The daemon may still run when the command ends.
 fn shutdown(cx: &CommandContext, release: bool) -> Result<()> {
     cx.client.post("/v1/shutdown", &json!({ "release": release }))?;
     cx.done(true, "causewayd stops")
@@ -127,6 +138,7 @@ fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
 
+/// Writes bytes to stdout and flushes.
 fn print_bytes(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(bytes)
@@ -134,7 +146,8 @@ fn print_bytes(bytes: &[u8]) -> Result<()> {
         .map_err(|error| Error::Output { what: "stdout".into(), error })
 }
 
-/// Adds a remedy to an error about a missing object of kind `kind`.
+/// Adds the remedy `hint` to an error about a missing object of type `what`, for example `group`;
+/// returns other errors unchanged.
 fn hint(error: Error, what: &str, hint: &str) -> Error {
     match error {
         Error::NotFound(text) if text.starts_with(what) => {
@@ -144,6 +157,7 @@ fn hint(error: Error, what: &str, hint: &str) -> Error {
     }
 }
 
+/// Returns whether the object exists already, or a table is full: both are conflicts.
 fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::Refused { kind, .. } if kind == "conflict")
 }

@@ -1,4 +1,14 @@
 //! `causeway mpi-env`: prints the environment with which an MPI program uses the NICs of this host.
+//!
+//! The output is shell text to evaluate: `export` lines for the provider of libfabric, the sockets
+//! of the NICs, and the variables of the chosen MPI library, and a comment with the start command.
+//! The provider is searched in five directories, the NICs in `--board`, `CAUSEWAY_MX`, the daemon,
+//! or beside the control socket, in this order. A connect to each NIC tests access.
+//!
+//! The verb starts no program, sets no variable of the caller, and does not check the version of
+//! the MPI library. It describes this host only: other hosts of a job need their own output. If it
+//! fails, it prints [`EVALUATED_FAILURE`], so that the evaluating shell fails too. `commands::run`
+//! is the caller; `main` prints the failure for a wrong command line.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -20,6 +30,7 @@ pub const EVALUATED_FAILURE: &str = "false # causeway mpi-env failed\n";
 /// The environment and the start command of a program.
 #[derive(Debug, PartialEq, Eq)]
 struct MpiEnvironment {
+    /// Values by name of the variable.
     environment: BTreeMap<&'static str, String>,
     /// Start command with placeholders for ranks and program.
     start: &'static str,
@@ -46,6 +57,7 @@ pub fn run(cx: &CommandContext, args: &MpiArgs) -> Result<()> {
     cx.show(&value, |_| Ok(script(&program)))
 }
 
+/// Returns the environment for an MPI library; with `slurm`, srun starts the ranks.
 fn mpi_environment(mpi: Mpi, slurm: bool, provider: &Path, nics: &[PathBuf]) -> MpiEnvironment {
     let nics: Vec<String> = nics.iter().map(|path| path.display().to_string()).collect();
     let places =
@@ -98,7 +110,7 @@ fn script(program: &MpiEnvironment) -> String {
     format!("{lines}# {}\n", program.start)
 }
 
-/// Returns the directory of the provider.
+/// Returns the directory of the provider: the given directory, or the first that has the file.
 fn provider(named: Option<&Path>) -> Result<PathBuf> {
     let has = |folder: &PathBuf| folder.join(PROVIDER).exists();
     if let Some(folder) = named {
@@ -125,11 +137,13 @@ fn provider(named: Option<&Path>) -> Result<PathBuf> {
     })
 }
 
+/// Returns the path without symbolic links, or unchanged if it does not exist.
 fn absolute(folder: PathBuf) -> PathBuf {
     std::fs::canonicalize(&folder).unwrap_or(folder)
 }
 
-/// Returns the sockets of NICs, after a test connect to each.
+/// Returns the sockets of NICs, after a test connect to each: those given, else those of
+/// `CAUSEWAY_MX`, else the daemon's.
 fn nics(cx: &CommandContext, named: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let (nics, searched) = match (named, std::env::var_os("CAUSEWAY_MX")) {
         ([], None) => known(cx)?,

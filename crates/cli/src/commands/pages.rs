@@ -1,4 +1,14 @@
-//! `causeway completion` and `causeway man`: generated from the command-line definition.
+//! `causeway completion` and `causeway man`: shell completions and manual pages, generated from the
+//! command-line definition.
+//!
+//! `completion` prints a script for a shell. `man` prints the page of `causeway`, or, with a
+//! directory, creates the directory if it is missing and writes a page for the command and for each
+//! subcommand, overwriting files of the same names. Other files stay; a failure leaves the pages
+//! written so far. Pages are roff of section 1.
+//!
+//! Neither needs the daemon; with `--control`, pages and completions include the kinds of ports of
+//! that daemon (`load_kinds` in `main`). Nothing is installed. `commands::run` is the caller;
+//! packaging scripts use both.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -17,7 +27,7 @@ pub fn completion(shell: clap_complete::Shell) -> Result<()> {
     print_bytes(&script)
 }
 
-/// Writes the manual pages into a directory, or prints the first one.
+/// Writes all manual pages into a directory, or prints the page of `causeway` without a directory.
 pub fn man(dir: Option<&Path>) -> Result<()> {
     let failed = |what: String| move |error| Error::Output { what, error };
     let mut command = Cli::command();
@@ -42,6 +52,7 @@ fn write_pages(command: &Command, dir: &Path) -> std::io::Result<()> {
     std::fs::write(dir.join(man.get_filename()), page(&man, command)?)
 }
 
+/// Returns a page in roff.
 fn page(man: &Man, command: &Command) -> std::io::Result<Vec<u8>> {
     let mut page = Vec::new();
     man.render_title(&mut page)?;

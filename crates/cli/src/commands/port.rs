@@ -1,4 +1,13 @@
-//! `causeway port`: lists, shows, adds and deletes ports.
+//! `causeway port`: lists, shows, adds and deletes ports, and prints how a guest attaches.
+//!
+//! `add` sends the given options only, and the daemon fills in the defaults; the verb does not wait
+//! for a guest. `add --may-exist` succeeds if a port of the name has all given values, and is
+//! refused otherwise: a port cannot be changed in place. `del` disconnects the guest. `show --qemu`
+//! and `--libvirt` print the text of [`crate::attach`] instead of the port, also with JSON output.
+//! Text output omits counters of 0.
+//!
+//! `commands::run` is the caller; the requests go to `/v1/ports`. [`counters`] is also used by
+//! `link` and `stats`.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +39,7 @@ pub fn run(cx: &CommandContext, verb: PortVerb) -> Result<()> {
     }
 }
 
+/// Prints a line for each port, or for each port of a group.
 fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
     let mut value = cx.client.get("/v1/ports")?;
     if let (Some(group), Some(ports)) = (group, value.as_array_mut()) {
@@ -60,6 +70,7 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
     })
 }
 
+/// Prints a port, or the arguments of its guest.
 fn show(cx: &CommandContext, name: &Name, qemu: Option<QemuTarget>, libvirt: bool) -> Result<()> {
     let value =
         cx.client.get(&format!("/v1/ports/{name}")).map_err(|e| hint(e, "port", SEE_PORTS))?;
@@ -163,6 +174,7 @@ pub(super) fn counters(counters: &BTreeMap<String, u64>) -> String {
     if counted.is_empty() { String::new() } else { format!("\n{}", table.render()) }
 }
 
+/// Adds a port and prints its socket.
 fn add(cx: &CommandContext, args: PortAdd) -> Result<()> {
     let (name, may_exist) = (args.name.clone(), args.may_exist);
     let mut wanted = args.values.0;
@@ -211,6 +223,7 @@ fn existing(
     }
 }
 
+/// Deletes a port.
 fn del(cx: &CommandContext, name: &Name, if_exists: bool) -> Result<()> {
     match cx.client.delete(&format!("/v1/ports/{name}")) {
         Ok(_) => cx.done(true, &format!("port {name} deleted")),

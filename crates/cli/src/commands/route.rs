@@ -1,4 +1,11 @@
 //! `causeway route`: lists, adds and deletes routes.
+//!
+//! Routes are deleted by the number that `list` prints; the daemon gives numbers and does not reuse
+//! them. `add --may-exist` succeeds if an equal route exists. The daemon refuses a route whose
+//! group, port or link does not exist. The priority in the list is computed by the daemon and
+//! cannot be set. A route is not changed in place.
+//!
+//! `commands::run` is the caller; the requests go to `/v1/routes`.
 
 use causeway_model::Name;
 use causeway_model::{ROUTE_FIELDS, RouteSpec};
@@ -29,6 +36,7 @@ pub fn run(cx: &CommandContext, verb: RouteVerb) -> Result<()> {
     }
 }
 
+/// Prints a line for each route, or for each route of a group.
 fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
     let mut value = cx.client.get("/v1/routes")?;
     if let (Some(group), Some(routes)) = (group, value.as_array_mut()) {
@@ -59,6 +67,7 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
     })
 }
 
+/// Adds a route and prints its number.
 fn add(cx: &CommandContext, route: &RouteSpec, may_exist: bool) -> Result<()> {
     match cx.client.post("/v1/routes", &json!(route)) {
         Ok(value) => {
@@ -80,6 +89,7 @@ fn add(cx: &CommandContext, route: &RouteSpec, may_exist: bool) -> Result<()> {
     }
 }
 
+/// Returns whether an equal route exists.
 fn is_there(cx: &CommandContext, wanted: &Value) -> Result<bool> {
     let routes = cx.client.get("/v1/routes")?;
     let same =

@@ -1,4 +1,11 @@
-//! `causeway rule`: lists, adds and deletes rules.
+//! `causeway rule`: lists, adds and deletes rules about connects between sockets.
+//!
+//! Rules are numbered by their position, from 0: numbers of later rules change with each addition
+//! and deletion, so that a number is valid only until the list changes. `add` without `--index`
+//! appends. `add --may-exist` succeeds if an equal rule exists at any position, and then the index
+//! is ignored. The verb does not check whether a rule can match.
+//!
+//! `commands::run` is the caller; the requests go to `/v1/rules`.
 
 use causeway_model::{RULE_FIELDS, RULE_INDEX, RuleSpec};
 use serde_json::{Value, json};
@@ -28,6 +35,7 @@ pub fn run(cx: &CommandContext, verb: RuleVerb) -> Result<()> {
     }
 }
 
+/// Prints a line for each rule, in the order of evaluation.
 fn list(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/rules")?;
     cx.show(&value, |value| {
@@ -61,6 +69,7 @@ fn add(cx: &CommandContext, rule: &RuleSpec, index: Option<&Value>, may_exist: b
     cx.done(true, "rule added")
 }
 
+/// Returns whether an equal rule exists at any position.
 fn is_there(cx: &CommandContext, wanted: &Value) -> Result<bool> {
     let rules = cx.client.get("/v1/rules")?;
     let same = |rule: &Value| RULE_FIELDS.iter().all(|field| rule[field.key] == wanted[field.key]);

@@ -1,4 +1,14 @@
-//! `causeway stats`: totals, or rates between two samples.
+//! `causeway stats`: counters of ports and links, as totals or as rates between two samples.
+//!
+//! Without `--interval` and `--count` the verb prints the totals once, with the refusals at the
+//! control interfaces. Otherwise it samples every `--interval` seconds (default 1) and prints the
+//! rates per second between consecutive samples, `--count` times or until it is ended; a failed
+//! request ends it. Rates use the daemon's uptime as the clock; after a restart of the daemon, or
+//! for a re-created port, counters count from 0.
+//!
+//! Rates have no refusals. Deleted ports are left out, and nothing is averaged over more than two
+//! samples. `--port` selects a port and omits links. `commands::run` is the caller; the request
+//! goes to `/v1/stats`.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -71,6 +81,7 @@ fn sums<T: Copy + Default + std::iter::Sum>(counters: &BTreeMap<String, T>) -> [
     ]
 }
 
+/// Returns an empty table with these five columns of numbers.
 fn table(numbers: [&'static str; 5]) -> TextTable {
     let mut heads = vec![("NAME", Align::Left), ("STATE", Align::Left)];
     heads.extend(numbers.map(|head| (head, Align::Right)));
@@ -96,6 +107,7 @@ fn refusals(doors: &[RefusalStats]) -> String {
     out
 }
 
+/// Returns the table of ports, followed by that of links if there are `links`.
 fn both(ports: String, links: bool, of_links: impl FnOnce() -> String) -> String {
     if links {
         format!("{ports}\nLinks: received from the peer, sent to it\n{}", of_links())
@@ -104,6 +116,7 @@ fn both(ports: String, links: bool, of_links: impl FnOnce() -> String) -> String
     }
 }
 
+/// Returns the table of totals of ports, or of links.
 fn totals_of(all: &[PortStats]) -> String {
     let mut table = table(["RX-PACKETS", "RX-BYTES", "TX-PACKETS", "TX-BYTES", "DROPPED"]);
     for port in all {
@@ -121,6 +134,7 @@ struct Rates {
     name: String,
     state: String,
     faults_total: u64,
+    /// Growth of each counter per second, by the counter's name.
     per_second: BTreeMap<String, f64>,
 }
 
@@ -153,6 +167,7 @@ fn rates_of(before: &[PortStats], now: &[PortStats], seconds: f64) -> Vec<Rates>
     now.iter().map(rate).collect()
 }
 
+/// Returns the table of rates of ports, or of links.
 fn rates_table(rates: &[Rates]) -> String {
     let mut table = table(["RX-PPS", "RX-MBIT/S", "TX-PPS", "TX-MBIT/S", "DROPS/S"]);
     for port in rates {
@@ -172,6 +187,7 @@ fn rates_table(rates: &[Rates]) -> String {
     table.render()
 }
 
+/// Returns the rates as JSON, in a single line: `NAME_total` becomes `NAME_per_second`.
 fn rates_json(now: &Stats, ports: &[Rates], links: &[Rates]) -> Value {
     let rates_of_port = |port: &Rates| {
         let rate = |(name, n): (&String, &f64)| {

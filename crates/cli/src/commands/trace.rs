@@ -1,4 +1,11 @@
-//! `causeway trace`: explains forwarding and connect decisions.
+//! `causeway trace`: explains the decision about a described frame or connect, in numbered steps.
+//!
+//! The daemon decides with its current tables and sends nothing: no counter changes and no address
+//! is learned. The verdict holds for the moment of the request; addresses behind links are those
+//! that the daemon knows. The verb interprets nothing: verdict, receivers and reasons are the
+//! daemon's text.
+//!
+//! `commands::run` is the caller; the request goes to `/v1/trace`.
 
 use causeway_model::TraceQuery;
 use serde_json::json;

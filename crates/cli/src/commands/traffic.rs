@@ -1,4 +1,12 @@
-//! `causeway traffic`: prints the traffic matrix of a group.
+//! `causeway traffic`: prints the traffic matrix of a group, the pair of addresses with the highest
+//! rate first.
+//!
+//! Rates are in Mbit/s over the daemon's last window (about 1 s), frames and bytes since the pair
+//! entered the matrix. The verb takes a single sample; it neither repeats nor resets. Pairs that
+//! did not fit into the daemon's bounded matrix are only counted together, in the last line. JSON
+//! output has the daemon's order and units.
+//!
+//! `commands::run` is the caller; the request goes to `/v1/traffic/GROUP`.
 
 use causeway_model::Name;
 
@@ -18,6 +26,7 @@ pub fn run(cx: &CommandContext, group: &Name) -> Result<()> {
     })
 }
 
+/// Returns the table, and the lines about the window and uncounted frames.
 fn text(mut traffic: TrafficInfo) -> String {
     let left = ["SOURCE", "DESTINATION", "FROM"].map(|head| (head, Align::Left));
     let right = ["MBIT/S", "FRAMES", "BYTES"].map(|head| (head, Align::Right));

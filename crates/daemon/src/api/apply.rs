@@ -1,4 +1,18 @@
-//! `POST /v1/apply`: changes the running state to that of a configuration.
+//! `POST /v1/apply`: changes the running state to that of a configuration, or reports the changes
+//! (`dry_run`).
+//!
+//! The request carries the file's text. [`Config::parse`] checks it, [`read_running`] reads the
+//! fabric, [`plan()`] compares both, and [`execute`] makes the changes, one command after the
+//! other. Groups, rules, ports, links and routes change; `[daemon]`, `[dispatch]` and `[control]`
+//! are checked and otherwise ignored until the daemon restarts. The daemon's own file is neither
+//! read nor written.
+//!
+//! A changed port or link is deleted and added again, which disconnects its frontend or peer.
+//! Execution stops at the first refusal, and earlier changes remain: the reply lists each change
+//! with `done`. Requests are serialised with each other ([`TURN`]), not with other changes of the
+//! API: such a change shows as a refused command.
+//!
+//! `super::answer` dispatches here on the thread of a connection; `causeway apply` is the client.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -38,6 +52,7 @@ fn file() -> PathBuf {
     "configuration".into()
 }
 
+/// Answers `/v1/apply`.
 pub(super) fn apply(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "POST")?;
     let ApiCall { fabric, about, .. } = *call;
@@ -67,8 +82,8 @@ pub(super) fn apply(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, Http
     }
 }
 
-/// Keeps the MTU of running ports if only the set of links would change it: replacing the port
-/// would disconnect its frontend.
+/// Keeps the MTU of the running ports named by `ours`, whose file gives none: a changed set of
+/// links would change their MTU, and replacing a port would disconnect its frontend.
 fn keep_mtus(wanted: &mut FabricState, running: &FabricState, ours: &BTreeSet<Name>) {
     for port in wanted.ports.iter_mut().filter(|port| ours.contains(&port.name)) {
         let same = running.ports.iter().find(|other| other.name == port.name);
@@ -92,6 +107,7 @@ fn wanted_state(config: Config, about: &ApiContext) -> Result<FabricState, Strin
     })
 }
 
+/// Returns the changes as JSON, each with whether it is `done`.
 fn changes_json(plan: &ChangePlan, done: &[bool], dry_run: bool) -> Value {
     let change = |(change, done): (&PlannedChange, &bool)| {
         let mut value = json!(change);

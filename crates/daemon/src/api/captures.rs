@@ -1,4 +1,15 @@
 //! `/v1/captures`: frames that pass a port or a link, as a pcapng file in several replies.
+//!
+//! `POST /v1/captures` begins a capture and answers with its number, `GET /v1/captures/N` takes the
+//! bytes captured since the previous request, `POST /v1/captures/N/stop` ends the recording and
+//! keeps the bytes, `DELETE /v1/captures/N` ends the capture and frees them.
+//!
+//! Bytes are delivered once: those of a reply that the client does not receive are lost. A client
+//! that fetches too slowly loses frames, which `dropped_total` counts; guests are not slowed. A
+//! capture belongs to no connection: it ends when no client has fetched for 30 s. The buffers and
+//! their limits are those of the service that captures.
+//!
+//! `super::answer` dispatches here on the thread of a connection; `causeway capture` is the client.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,6 +20,7 @@ use super::{ApiCall, invalid, no_path, refused};
 use crate::fabric::ask;
 use crate::http::HttpReply;
 
+/// Answers `/v1/captures`; `rest` holds the path segments after it.
 pub(super) fn captures(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     let number = |text: &str| {
         text.parse::<u64>().map_err(|_| invalid(format!("capture {text:?}: expected its number")))
@@ -25,6 +37,7 @@ pub(super) fn captures(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, H
     }
 }
 
+/// Takes the next bytes of a capture, in base64.
 fn fetch(call: &ApiCall<'_>, number: u64) -> Result<HttpReply, HttpReply> {
     let fetched = ask(call.fabric, Fetch(number)).map_err(refused)?;
     Ok(HttpReply::json(

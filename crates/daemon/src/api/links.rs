@@ -1,4 +1,13 @@
-//! `/v1/links`: configured paths to peers.
+//! `/v1/links`: lists, adds, shows and deletes configured paths to peers.
+//!
+//! `POST` reads the keys of a `[[link]]` table and resolves the peer's name on the thread of the
+//! connection, which blocks for as long as the resolver takes; a name without an address is refused
+//! (422). A link cannot be changed in place: clients delete and add it. The module opens no socket;
+//! the `link` service does, and reports a link that cannot be opened as down.
+//!
+//! [`mtus`] and [`stats`] serve the other nouns: the default MTU of new ports, and `/v1/stats`.
+//! `super::answer` dispatches here; the commands go to the `link` service by
+//! [`crate::fabric::ask`].
 
 use causeway_model::commands::links::{Add, Delete, List, Show};
 use causeway_model::draft::LinkDraft;
@@ -9,6 +18,7 @@ use super::{ApiCall, invalid, named, no_path, parse_name, refused};
 use crate::fabric::ask;
 use crate::http::HttpReply;
 
+/// Answers `/v1/links`; `rest` holds the path segments after it.
 pub(super) fn links(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.ask(List, 200),

@@ -1,22 +1,29 @@
 //! The control API: maps each HTTP request to a command and each answer to JSON.
 //!
-//! The module keeps no state. [`crate::http`] transports requests, [`crate::fabric`] executes the
-//! commands. Paths, JSON fields and status codes are a contract: docs/control-api.md describes
-//! them.
+//! [`answer`] runs on the thread of one connection of [`crate::http::server`], after the peer was
+//! admitted. It finds the noun of the path, parses the body, calls [`crate::fabric::FabricControl`]
+//! and waits for the answer. Unknown fields of a body are refused (422), as are invalid values;
+//! malformed JSON is 400.
 //!
+//! The module keeps no state and does not retry. Requests of several clients run concurrently; only
+//! `POST /v1/apply` is serialised with itself. Nothing that the API changes is written to the
+//! configuration file: it lasts until the process ends. Access rights are checked before
+//! ([`crate::peer`]). Paths, JSON fields and status codes are a contract: docs/control-api.md
+//! describes them.
 //!
 //! ```text
 //! GET  /v1/info                       GET  /v1/stats        POST /v1/trace
 //! GET  /v1/ports    POST /v1/ports    GET  /v1/ports/NAME   DELETE /v1/ports/NAME
 //! GET  /v1/groups   POST /v1/groups   GET  /v1/groups/NAME  DELETE /v1/groups/NAME
 //! GET  /v1/dispatchers                POST /v1/dispatchers/NUMBER
-//! GET  /v1/peers                     GET  /v1/kinds
+//! GET  /v1/peers                      GET  /v1/kinds
 //! GET  /v1/rules    POST /v1/rules                          DELETE /v1/rules/INDEX
 //! GET  /v1/links    POST /v1/links    GET  /v1/links/NAME   DELETE /v1/links/NAME
 //! GET  /v1/routes   POST /v1/routes                         DELETE /v1/routes/INDEX
 //! GET  /v1/traffic/GROUP              POST /v1/apply        POST /v1/vnet
 //! POST /v1/shutdown
 //! POST /v1/captures                   GET  /v1/captures/N   DELETE /v1/captures/N
+//! POST /v1/captures/N/stop
 //! ```
 
 mod apply;
@@ -72,6 +79,7 @@ pub struct ApiContext {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ShutdownBody {
+    /// Disconnect the guests of held ports too.
     #[serde(default)]
     release: bool,
 }
@@ -80,6 +88,7 @@ struct ShutdownBody {
 #[serde(deny_unknown_fields)]
 struct MoveBody {
     group: Name,
+    /// Service of the shard to move; absent for all shards of the group.
     #[serde(default)]
     service: Option<String>,
 }
@@ -181,6 +190,7 @@ impl ApiCall<'_> {
     }
 }
 
+/// Answers with the decision about a described frame or connection; sends none.
 fn trace(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "POST")?;
     call.run(Command::Trace(call.body()?), 200)
@@ -205,6 +215,7 @@ pub fn answer(
     reply
 }
 
+/// Answers `/v1/ports`.
 fn ports(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::PortList, 200),
@@ -254,6 +265,7 @@ fn joined(place: &str, problems: &[Problem]) -> String {
     if text.starts_with(&prefix) { text } else { prefix + &text }
 }
 
+/// Answers `/v1/groups`.
 fn groups(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::GroupList, 200),
@@ -274,6 +286,7 @@ fn groups(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     }
 }
 
+/// Returns the view of a group: the fabric has no command for a single group.
 fn find_group(fabric: &dyn FabricControl, name: &Name) -> Result<GroupView, HttpReply> {
     match fabric.call(Command::GroupList).map_err(refused)? {
         Answer::Groups(groups) => groups.into_iter().find(|g| g.name == *name).ok_or_else(|| {
@@ -283,6 +296,7 @@ fn find_group(fabric: &dyn FabricControl, name: &Name) -> Result<GroupView, Http
     }
 }
 
+/// Answers `/v1/rules`; refuses a rule between two groups.
 fn rules(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::RuleList, 200),
@@ -309,6 +323,7 @@ fn rules(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     }
 }
 
+/// Lists the dispatchers, or moves shards of a group to a dispatcher.
 fn dispatchers(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.run(Command::DispatcherList, 200),
@@ -333,6 +348,7 @@ fn shutdown(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     Ok(HttpReply::done())
 }
 
+/// Answers with the version, the processes and the paths of the daemon.
 fn info(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "GET")?;
     let ApiCall { fabric, about, .. } = *call;
@@ -348,6 +364,8 @@ fn info(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     Ok(HttpReply::json(200, &value))
 }
 
+/// Answers with the counters of ports, links, refusals and the log. The counters are read one
+/// after the other, not at one moment.
 fn stats(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "GET")?;
     let ApiCall { fabric, about, .. } = *call;
@@ -391,14 +409,17 @@ fn held(fabric: &dyn FabricControl, view: &PortView) -> serde_json::Value {
     value
 }
 
+/// Parses a name of a path; the error is the reply 422.
 fn parse_name(text: &str) -> Result<Name, HttpReply> {
     text.parse().map_err(|error: causeway_model::SpecError| invalid(error.to_string()))
 }
 
+/// Returns the reply for an invalid value: 422.
 fn invalid(text: String) -> HttpReply {
     HttpReply::error(422, "invalid", text)
 }
 
+/// Returns the reply for an unknown path: 404 with the list of nouns.
 fn no_path(request: &HttpRequest) -> HttpReply {
     let text = format!(
         "{}: expected /v1/ and one of {}",
@@ -408,6 +429,7 @@ fn no_path(request: &HttpRequest) -> HttpReply {
     HttpReply::error(404, "no_such_path", text)
 }
 
+/// Returns the reply for an answer of another type than that of the command: 500. It is a bug.
 fn unexpected(answer: &Answer) -> HttpReply {
     log::error!(answer:? = answer; "the fabric returned an answer of an unexpected type");
     HttpReply::error(500, "internal", "the fabric returned an answer of an unexpected type")
@@ -424,6 +446,7 @@ pub(crate) fn kind_of(error: &CommandError) -> (u16, &'static str) {
     }
 }
 
+/// Returns the reply for a command that the fabric or a service refused.
 fn refused(error: CommandError) -> HttpReply {
     let (status, kind) = kind_of(&error);
     HttpReply::error(status, kind, error.to_string())

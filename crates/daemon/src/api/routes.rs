@@ -1,4 +1,12 @@
-//! `/v1/routes`: rules that send frames to a port or a link.
+//! `/v1/routes`: lists, adds and deletes rules that send frames to a port or a link.
+//!
+//! `GET` lists the routes of all groups, newest first; `POST` adds a route (201); `DELETE
+//! /v1/routes/INDEX` deletes the route with that number. Numbers start at 1 and are not reused, so
+//! that a number never names another route later. A route cannot be changed in place.
+//!
+//! The `ethernet` service owns the routes, limits them to [`causeway_model::limits::ROUTES_MAX`]
+//! and refuses duplicates; the module checks only the syntax. `super::answer` dispatches here on
+//! the thread of a connection.
 
 use causeway_model::RouteSpec;
 use causeway_model::commands::routes::{Add, Delete, List};
@@ -6,6 +14,7 @@ use causeway_model::commands::routes::{Add, Delete, List};
 use super::{ApiCall, invalid, joined, no_path};
 use crate::http::HttpReply;
 
+/// Answers `/v1/routes`; `rest` holds the path segments after it.
 pub(super) fn routes(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([], "GET") => call.ask(List, 200),

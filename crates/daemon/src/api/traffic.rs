@@ -1,10 +1,21 @@
-//! `/v1/traffic`: the traffic matrix of a group.
+//! `GET /v1/traffic/GROUP`: the traffic matrix of a group, an entry for each recently active pair
+//! of sender and receiver address, the busiest first.
+//!
+//! An entry has the frames and bytes since the pair entered the matrix, and bytes per second over
+//! the last window of about 1 s (`window_seconds` in the reply). The `ethernet` service counts
+//! accepted frames and bounds the number of pairs: frames of pairs that do not fit are only in
+//! `uncounted_frames_total`. Messages and socket packets are not in the matrix. The request resets
+//! no counter; an unknown group is 404.
+//!
+//! `super::answer` dispatches here on the thread of a connection; `causeway traffic` prints the
+//! reply.
 
 use causeway_model::commands::traffic::Show;
 
 use super::{ApiCall, no_path, parse_name};
 use crate::http::HttpReply;
 
+/// Answers `/v1/traffic`; `rest` holds the path segments after it.
 pub(super) fn traffic(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     match (rest, call.method()) {
         ([group], "GET") => call.ask(Show(parse_name(group)?), 200),

@@ -1,4 +1,14 @@
-//! `POST /v1/vnet`: a file of VNET commands.
+//! `POST /v1/vnet`: executes a file of VNET commands for one group, or reports its changes
+//! (`dry_run`).
+//!
+//! All lines are checked before the first is executed ([`crate::vnet::file`]); a wrong line refuses
+//! the whole file. Execution stops at the first refusal, and the steps before it remain. The text
+//! has at most [`CONFIG_BYTES_MAX`] bytes. The request needs no VNET password: access to the
+//! control socket is enough. Peers' servers are not notified of links.
+//!
+//! Concurrent requests are not serialised: a change between check and execution shows as a refused
+//! step. `super::answer` dispatches here on the thread of a connection; `causeway vnet` is the
+//! client.
 
 use causeway_model::Name;
 use serde::Deserialize;
@@ -29,6 +39,7 @@ fn file() -> String {
     "commands".into()
 }
 
+/// Answers `/v1/vnet`; `rest` holds the path segments after it.
 pub(super) fn vnet(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "POST")?;
     let ApiCall { fabric, about, .. } = *call;

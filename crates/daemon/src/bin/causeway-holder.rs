@@ -1,4 +1,15 @@
 //! causeway-holder: keeps frontends connected while causewayd is away.
+//!
+//! The program parses its options, starts the log, leaves the session of its parent, and runs
+//! [`causeway_holder::holder::Holder`] on the main thread until SIGTERM, SIGINT, or the release of
+//! the last port (without `--stay`). SIGHUP is ignored. A thread waits for the signals.
+//!
+//! It reads no configuration file, enters no sandbox, and forwards no traffic: causewayd sends it
+//! the ports over the control connection of `--dir`. Two holders of one directory are refused by
+//! the library.
+//!
+//! causewayd starts it through [`causeway_daemon::held_ports::HolderStarter`]; a service manager
+//! may start it instead.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,6 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
+/// Holds ports until a signal, or until no port is held.
 fn run(HolderArgs { dir, stay }: HolderArgs) -> Result<(), StartError> {
     // A session of its own, so that the end of causewayd's session does not end this process. The
     // call fails if the process leads one already.

@@ -1,4 +1,12 @@
-//! Checks across keys: duplicates, undefined names, and rules that cannot match.
+//! Checks across keys and tables: duplicates, undefined names, too many objects, and rules that
+//! cannot match.
+//!
+//! [`check`] runs once after all tables were read, on the values that have no problem of their own,
+//! and adds its findings to the `Problems` with the byte ranges that [`FileValue`] keeps. It
+//! compares values of the file only: not with the host, and not with a running daemon. Conflicts of
+//! links' UDP sockets are `config::sockets`.
+//!
+//! `config::read` calls it last; without problems the values become the `Config`.
 
 use std::collections::HashMap;
 use std::hash::Hash;

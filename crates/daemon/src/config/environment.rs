@@ -1,5 +1,13 @@
 //! Checks whether this host has the files, CPUs and accounts of a configuration, without changing
 //! anything.
+//!
+//! An error is a finding with which the daemon does not start; a warning is a missing key file,
+//! certificate or interface, with which it starts and leaves a link down. Files are opened and
+//! closed, not read, except the VNET password. Directories of sockets, addresses in use, privileges
+//! and memory are not checked, and the host can change afterwards.
+//!
+//! `causewayd --check-config` calls [`Config::check_host`]; a normal start does not, and reports
+//! the same errors where they occur.
 
 use std::fs::File;
 use std::path::Path;

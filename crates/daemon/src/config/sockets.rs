@@ -1,5 +1,13 @@
-//! Checks for links of one file that cannot be open at the same time: two links that use one UDP
-//! port in conflicting ways, or that a shared socket cannot distinguish.
+//! Checks for links of a file that cannot be open at the same time: two links that use a UDP port
+//! in conflicting ways, or that a shared socket cannot distinguish.
+//!
+//! Only links over UDP are compared: streams and raw links pass. Each link is compared with the
+//! links before it, and the first conflict is reported: quadratic in the number of links. Names of
+//! peers are not resolved, so that two names of the same host pass, and an unresolved name counts
+//! as either address family. Ports that other programs use are found at the opening of the link.
+//!
+//! `config::check` calls [`check`]. Links that are added at run time are checked by the `link`
+//! service instead.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;

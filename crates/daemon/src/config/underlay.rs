@@ -1,4 +1,13 @@
-//! The MTU of the IP path of a link, as far as this host knows it.
+//! The MTU of the IP path of a link, as far as this host knows it, in bytes.
+//!
+//! [`underlay`] asks the kernel for the MTU of the link's interface or of the route to its peer,
+//! once, when a configuration is read. It sends no packet and discovers no path MTU: a smaller MTU
+//! beyond the first hop is unknown. Names of peers are not resolved. `None` lets the caller assume
+//! its default.
+//!
+//! The function is passed to [`crate::config::ConfigContext`], so that tests replace the host;
+//! `config::read` uses it for the MTU of ports that give none. The `link` service measures path
+//! MTUs at run time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,7 +1,11 @@
-//! The subset of HTTP/1.1 that the control socket needs: one request per connection.
+//! The subset of HTTP/1.1 that the control socket needs: one request per connection, with a JSON
+//! body in both directions.
 //!
-//! [`request`] reads, [`reply`] writes, [`server`] accepts connections and enforces limits.
-//! [`crate::api`] interprets the requests.
+//! [`request`] reads, [`reply`] writes, [`server`] accepts connections and enforces limits. A
+//! request then goes to [`crate::api`], which interprets it.
+//!
+//! Not supported: keep-alive, pipelining, chunked bodies (status 411), TLS, TCP and queries
+//! (ignored). The subset serves `curl --unix-socket` and `causeway`, not browsers.
 
 pub mod reply;
 pub mod request;

@@ -1,4 +1,14 @@
-//! Replies: a status and a JSON body.
+//! Replies of the control socket: a status, a JSON body, and its encoding as HTTP/1.1.
+//!
+//! An error has the body `{"error":{"kind":…,"message":…}}`; `kind` is stable and meant for
+//! programs, the message for operators. Every reply closes the connection.
+//!
+//! The module sets no timeout and retries nothing: [`HttpReply::write`] writes all bytes at once,
+//! and the caller sets the write timeout of the socket or makes it non-blocking. A body has no size
+//! limit. A value that cannot be serialised becomes an error 500.
+//!
+//! [`crate::api`] builds the replies, also [`super::request`] and [`crate::peer`] for refusals;
+//! [`super::server`] writes them.
 
 use std::io::{self, Write};
 
@@ -13,7 +23,7 @@ pub struct HttpReply {
     pub body: String,
     /// For status 405: the methods that the path supports.
     pub allow: &'static str,
-    /// The kind of an error; empty for success.
+    /// The kind of an error, as in the body; empty for success. [`crate::refusals`] counts by it.
     pub kind: &'static str,
 }
 
@@ -66,6 +76,7 @@ impl HttpReply {
     }
 }
 
+/// Returns the reason phrase of a status code, RFC 9110.
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",

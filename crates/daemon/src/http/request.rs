@@ -1,4 +1,16 @@
-//! Reads a request within bounds of size and time, independent of how the client splits it.
+//! Reads one HTTP request within bounds of size and time, independent of how the client splits it.
+//!
+//! Limits: [`REQUEST_BYTES_MAX`] bytes for head and body together, [`FILE_REQUEST_BYTES_MAX`] for
+//! the two paths that carry files, [`REQUEST_HEADERS_MAX`] headers, and a deadline for the last
+//! byte. A request over a limit becomes an error reply (408, 411, 413 or 431), and its remaining
+//! bytes stay unread: [`super::server`] drains them.
+//!
+//! Only the method, the path without its query and the body are kept. Headers other than
+//! Content-Length, Transfer-Encoding and Expect are ignored, also Host and Content-Type; bytes
+//! after the body are dropped. Path and body are not interpreted.
+//!
+//! [`read`] blocks the thread of its connection, which [`super::server`] starts; the request then
+//! goes to [`crate::api`].
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -13,7 +25,7 @@ const FILE_PATHS: [&str; 2] = ["/v1/apply", "/v1/vnet"];
 /// A complete request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRequest {
-    /// `GET`, `POST`, `DELETE` or another.
+    /// `GET`, `POST`, `DELETE` or any other token; not checked.
     pub method: String,
     /// The path, without query.
     pub path: String,
@@ -21,7 +33,7 @@ pub struct HttpRequest {
     pub body: Vec<u8>,
 }
 
-/// The head of a request.
+/// The request line and the headers, parsed.
 #[derive(Debug)]
 struct RequestHead {
     method: String,
@@ -81,7 +93,7 @@ pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<HttpReq
     Ok(Some(HttpRequest { method: head.method, path: head.path, body }))
 }
 
-/// Reads at most 4 KiB; returns 0 at the end of the stream.
+/// Appends at most 4 KiB to `bytes` and returns their number: 0 at the end of the stream.
 fn read_more(
     stream: &mut UnixStream,
     bytes: &mut Vec<u8>,
@@ -145,6 +157,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<RequestHead>, HttpReply> {
     Ok(Some(RequestHead { method, path, bytes: size, body: body.unwrap_or(0), waits }))
 }
 
+/// Parses the value of Content-Length: decimal digits only, without a sign.
 fn content_length(value: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(value).ok()?;
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?

@@ -1,4 +1,19 @@
-//! Accepts control connections: one short-lived thread each, within bounds.
+//! Accepts control connections and serves each on a short-lived thread of its own, within bounds.
+//!
+//! At most [`CONNECTIONS_MAX`] connections are served, of which
+//! [`CONNECTIONS_WAITING_PER_USER_MAX`] of one user may wait; more are refused with 503
+//! ([`crate::connection_slots`]). A request must be complete within [`REQUEST_TIME_MAX`], and each
+//! write of a reply must progress within [`REPLY_TIME_MAX`]. The execution of a request has no time
+//! limit.
+//!
+//! The acceptor thread (`control`) must not block on a client: it checks the peer
+//! ([`crate::peer`]), takes a slot, starts the thread (`control-request`) and sends refusals
+//! non-blocking. Requests of different connections run concurrently and in no order; serialisation
+//! is up to the handler.
+//!
+//! [`crate::lifecycle`] starts and stops the server; the handler is [`crate::api::answer`]. After
+//! [`ControlServer::stop`] no connection is accepted, and threads of requests in progress are not
+//! joined.
 
 use std::io::Read as _;
 use std::net::Shutdown;
@@ -17,13 +32,15 @@ use crate::limits::{
 use crate::peer::{ControlAccess, ControlPeer};
 use crate::refusals::{ControlRefusals, RefusalReason};
 
-/// Answers requests.
+/// Answers a complete request of an admitted peer; called on the thread of the connection.
 pub type RequestHandler = dyn Fn(&ControlPeer, &HttpRequest) -> HttpReply + Send + Sync;
 
 /// A running server. [`ControlServer::stop`] stops it; dropping it does not.
 #[derive(Debug)]
 pub struct ControlServer {
+    /// Shut down to wake the acceptor.
     listener: UnixListener,
+    /// Ends the acceptor.
     stopping: Arc<AtomicBool>,
     acceptor: Option<JoinHandle<()>>,
 }
@@ -68,6 +85,7 @@ struct ServerContext {
     refusals: Arc<ControlRefusals>,
 }
 
+/// The loop of the acceptor thread. Ends when `stopping` is set and `accept` returns.
 fn accept(listener: &UnixListener, stopping: &AtomicBool, terms: &ServerContext) {
     let served = ConnectionSlots::new(SlotLimits {
         all: CONNECTIONS_MAX,
@@ -89,6 +107,7 @@ fn accept(listener: &UnixListener, stopping: &AtomicBool, terms: &ServerContext)
     }
 }
 
+/// Admits or refuses an accepted connection, and starts its thread.
 fn start_connection(
     mut stream: UnixStream,
     served: &Arc<ConnectionSlots<u32>>,
@@ -135,6 +154,7 @@ fn refuse(stream: &mut UnixStream, reply: &HttpReply, refusals: &ControlRefusals
     }
 }
 
+/// Serves the single request of a connection: read, execute, reply.
 fn serve(
     stream: &mut UnixStream,
     peer: &ControlPeer,

@@ -1,11 +1,20 @@
 //! The log: one line on stderr per record, as `key=value` pairs.
 //!
-//! `time=… level=info target=… msg="…" port=vm1-net`; the time is omitted if journald reads stderr,
-//! because it adds its own.
+//! `time=… level=info target=… msg="…" port=vm1-net`; the time (UTC) is omitted if journald reads
+//! stderr, because it adds its own.
 //!
 //! A write to stderr blocks while the reader of the log does not read. The logging thread therefore
-//! only puts its line into a bounded queue (`queue`), and a separate thread writes. Lines that find
-//! the queue full are dropped and counted.
+//! only puts its line into a bounded queue (`queue`, [`LOG_LINES_QUEUED_MAX`] lines), and a
+//! separate thread writes. Lines that find the queue full are dropped, counted and reported in the
+//! log. Dispatchers may log: a line costs its formatting and an allocation. Lines of one thread
+//! keep their order.
+//!
+//! The module neither rotates nor filters by target, and it limits no rate: code that a guest or
+//! client can make log uses [`causeway_fabric::LogLimit`]. Records before [`start`] are lost; lines
+//! in the queue are lost if the process ends without [`flush`]. The level cannot change at run
+//! time.
+//!
+//! [`crate::run`] starts the log inside the sandbox; every crate logs through the `log` crate.
 
 mod queue;
 mod record;
@@ -27,6 +36,7 @@ static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
 #[derive(Debug)]
 struct Logger {
+    /// Whether lines have a time.
     timed: bool,
 }
 

@@ -1,4 +1,13 @@
-//! The queue between the logging threads and the writing thread.
+//! The queue between the logging threads and the writing thread (`log`).
+//!
+//! [`LogQueue::push`] never blocks: a line that finds the queue full is dropped and counted. The
+//! writing thread takes one line after the other and blocks in the write for as long as the reader
+//! of stderr does not read; after each line it reports newly dropped lines. Errors of the write are
+//! ignored, and the line counts as written.
+//!
+//! [`LogQueue::flush`] polls every [`LOG_FLUSH_PAUSE`] and is meant for the end of the process;
+//! lines that are queued meanwhile are not waited for. The thread ends with the process. `super`
+//! owns the queue and formats the lines (`record`) before.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -19,8 +28,11 @@ pub struct LogQueue {
 /// Counters of lines. They only grow.
 #[derive(Debug, Default)]
 struct Counts {
+    /// Lines put into the queue.
     queued: AtomicU64,
+    /// Lines taken from the queue and written; those still queued are `queued - written`.
     written: AtomicU64,
+    /// Lines that found the queue full.
     dropped: AtomicU64,
 }
 
@@ -44,6 +56,7 @@ impl LogQueue {
         }
     }
 
+    /// Queues a line, or returns it in the error.
     fn try_push(&self, line: String) -> Result<(), TrySendError<String>> {
         self.sender.try_send(line)?;
         self.counts.queued.fetch_add(1, Ordering::Release);
@@ -89,6 +102,7 @@ struct LogWriter<W> {
 }
 
 impl<W: Write> LogWriter<W> {
+    /// Writes lines until the queue is dropped.
     fn run(mut self, lines: &Receiver<String>) {
         while let Ok(line) = lines.recv() {
             self.write(&line);
@@ -103,6 +117,7 @@ impl<W: Write> LogWriter<W> {
         let _ = self.sink.write_all(line.as_bytes()).and_then(|()| self.sink.flush());
     }
 
+    /// Writes a warning about the lines dropped since the previous warning.
     fn report_dropped(&mut self) {
         let dropped_total = self.counts.dropped.load(Ordering::Relaxed);
         let dropped = dropped_total.saturating_sub(self.reported);

@@ -1,4 +1,13 @@
-//! Formats a log record: `level=… target=… msg="…" key=value …`.
+//! Formats a log record as one line: `level=… target=… msg="…" key=value …`.
+//!
+//! Values of printable ASCII without `"`, `=` and `\` are written plain, all others in quotes with
+//! escapes, so that bytes of guests and clients cannot end the quotes or the line. A text of a
+//! message or value is cut at [`LOG_VALUE_BYTES_MAX`] bytes, the line at [`LOG_LINE_BYTES_MAX`];
+//! `…` marks the cut, and a cut line may lack its last quote and keys. Keys are not escaped: they
+//! are literals of the code.
+//!
+//! `super` calls [`line()`] on the logging thread and queues the result (`queue`). The function is
+//! pure and does not fail.
 
 use std::fmt::Write as _;
 
@@ -8,8 +17,7 @@ use log::kv::{self, Key, Value, VisitSource};
 
 use crate::limits::{LOG_LINE_BYTES_MAX, LOG_VALUE_BYTES_MAX};
 
-/// Returns the line of a record, with its line feed. `at` is the time since 1970, if the line has a
-/// time.
+/// Returns the line of a record, with its line feed. `at` is the time since 1970; `None` omits it.
 pub fn line(record: &Record<'_>, at: Option<std::time::Duration>) -> String {
     let mut line = String::new();
     if let Some(at) = at {
@@ -19,6 +27,7 @@ pub fn line(record: &Record<'_>, at: Option<std::time::Duration>) -> String {
     line
 }
 
+/// Appends level, target, message and values to a line, and ends it.
 fn write_record(line: &mut String, record: &Record<'_>) {
     let level = record.level().as_str().to_ascii_lowercase();
     let _ = write!(line, "level={level} target=");
@@ -40,6 +49,7 @@ fn cut(line: &mut String) {
     }
 }
 
+/// Appends each key and value to a line.
 struct Pairs<'a>(&'a mut String);
 
 impl<'kvs> VisitSource<'kvs> for Pairs<'_> {

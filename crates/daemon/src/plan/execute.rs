@@ -1,4 +1,12 @@
 //! Executes a plan step by step, up to the first refusal.
+//!
+//! [`execute`] sends one command after the other to [`FabricControl`] and blocks the calling thread
+//! until each is answered. Steps before a refused step are not undone, steps after it are not
+//! tried; [`PlanResult::done`] reports which changes are complete. A replacement whose deletion
+//! succeeded and whose addition was refused is not done, and its object is missing. The numbers of
+//! routes are read once, before the first route is deleted.
+//!
+//! `POST /v1/apply` calls it after `plan()`.
 
 use std::collections::HashMap;
 
@@ -14,7 +22,7 @@ use crate::fabric::{FabricControl, ask};
 pub struct PlanResult {
     /// For each change, whether all of its steps were executed.
     pub done: Vec<bool>,
-    /// The change that failed, and the error.
+    /// Index of the change that failed, and the error.
     pub failed: Option<(usize, CommandError)>,
 }
 
@@ -36,8 +44,10 @@ pub fn execute(fabric: &dyn FabricControl, plan: &ChangePlan) -> PlanResult {
     PlanResult { done: left.into_iter().map(|left| left == 0).collect(), failed }
 }
 
+/// The number of each route, by which the fabric deletes it.
 type RouteNumbers = HashMap<RouteSpec, u64>;
 
+/// Executes a step. `numbers` is filled when it is first needed.
 fn execute_step(
     fabric: &dyn FabricControl,
     act: &StepCommand,

@@ -2,7 +2,17 @@
 //! executes them.
 //!
 //! `POST /v1/apply` reads the running state ([`read_running`]), compares it with the file
-//! ([`plan`]) and executes the steps ([`execute()`]). Planning has no side effect.
+//! ([`plan()`]) and executes the steps ([`execute()`]). Planning has no side effect and cannot
+//! fail; equal states have an empty plan. Objects are deleted after the objects that name them and
+//! added before them, in the order of [`StepCommand`].
+//!
+//! A changed object is deleted and added again: there is no change in place, and its frontend or
+//! peer is disconnected in between. Objects that name a replaced object are replaced too. Names are
+//! compared exactly: a renamed object is a deletion and an addition. The plan holds for the state
+//! that was read; a concurrent change shows as a refused step, and executed steps are not undone.
+//!
+//! `[daemon]`, `[dispatch]` and `[control]` are not planned. VNET commands have their own planner,
+//! [`crate::vnet::plan`]. [`crate::api`] is the only caller, and serialises its plans.
 
 mod execute;
 mod rules;
@@ -88,7 +98,7 @@ pub enum StepCommand {
     GroupDel(Name),
     /// Add a group.
     GroupAdd(GroupSpec),
-    /// Insert a rule.
+    /// Insert a rule at an index; rules before it are inserted before.
     RuleAdd(usize, RuleSpec),
     /// Add a port.
     PortAdd(Box<PortSpec>),
@@ -136,9 +146,12 @@ pub fn shown(route: &RouteSpec) -> String {
 /// Two lists of named objects. Objects that do not change themselves must be replaced if an object
 /// that they name is.
 struct NamedObjects<'a, T> {
+    /// `group`, `port` or `link`.
     what: &'static str,
     name: fn(&T) -> &Name,
+    /// The running objects.
     before: &'a [T],
+    /// The wanted objects.
     after: &'a [T],
 }
 
@@ -176,6 +189,7 @@ impl<T: PartialEq + Clone + Serialize> NamedObjects<'_, T> {
         gone
     }
 
+    /// Returns the change of an object, for the operator.
     fn change(
         &self,
         action: ChangeType,
@@ -255,6 +269,7 @@ fn with_known_addresses(before: &FabricState, after: &FabricState) -> FabricStat
     after
 }
 
+/// Plans the changes of routes, which have no names: equal routes stay, unless `must_replace`.
 fn note_routes(
     plan: &mut ChangePlan,
     before: &FabricState,

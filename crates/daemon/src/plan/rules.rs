@@ -1,12 +1,18 @@
 //! Plans the changes of rules. Rules have an order and no names: the longest common subsequence of
-//! both lists stays.
+//! both lists stays, all others are deleted or inserted. A rule is never replaced in place.
+//!
+//! Time and memory grow with the product of the differing parts of both lists, at most `RULES_MAX`
+//! squared entries of 2 bytes. While the steps are executed, the rules in effect are neither the
+//! old nor the new list: deletions come first, so that a connect between both may find fewer rules.
+//!
+//! `plan()` calls [`note`] once per plan; `plan::execute` executes the steps in their order.
 
 use causeway_model::RuleSpec;
 use serde_json::json;
 
 use super::{ChangePlan, ChangeType, PlanStep, PlannedChange, StepCommand};
 
-/// Returns the pairs of indices of rules that stay, in order.
+/// Returns the rules that stay as pairs of indices, in `before` and in `after`, ascending.
 fn common(before: &[RuleSpec], after: &[RuleSpec]) -> Vec<(usize, usize)> {
     let head = before.iter().zip(after).take_while(|(a, b)| a == b).count();
     let (old, new) = (&before[head..], &after[head..]);

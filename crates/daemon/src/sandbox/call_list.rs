@@ -1,5 +1,10 @@
-//! The system calls by class. Numbers differ between architectures; calls that a single
-//! architecture has are marked.
+//! The system calls by class: allowed, fatal, and refused to dispatchers.
+//!
+//! The lists are data for `super`, the filter of `sandbox::calls`, which adds conditions on
+//! arguments. A call in none of the lists fails with ENOSYS; [`KILLED`] has precedence over
+//! [`ALLOWED`]. Numbers differ between architectures; calls that a single architecture has are
+//! marked. A call that a new dependency makes must be added here, or its caller sees ENOSYS: the
+//! tests of the sandbox run the daemon under the filter.
 
 /// Calls of the daemon, its libraries and the C library, on every architecture.
 pub const ALLOWED: &[i64] = &[
@@ -207,7 +212,7 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_unlink,
 ];
 
-/// Calls that the daemon never makes and an attacker requirements: they end the process.
+/// Calls that the daemon never makes and an attacker needs: they end the process.
 pub const KILLED: &[i64] = &[
     // Starting programs, and other processes' memory.
     libc::SYS_execve,
@@ -251,7 +256,8 @@ pub const KILLED: &[i64] = &[
     libc::SYS_iopl,
 ];
 
-/// Calls that change owners and permissions: refused to dispatchers.
+/// Calls that change owners and permissions: refused to dispatchers with EPERM, although
+/// [`ALLOWED`] has them.
 pub const OWNERSHIP: &[i64] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,

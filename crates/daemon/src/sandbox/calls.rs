@@ -2,12 +2,20 @@
 //!
 //! The filter has three answers:
 //!
-//! - A call that an attacker requirements and the daemon never makes ([`KILLED`]) ends the process:
-//!   a thread executes foreign code, and the kernel logs it.
+//! - A call that an attacker needs and the daemon never makes ([`KILLED`]) ends the process: a
+//!   thread executes foreign code, and the kernel logs it.
 //! - A call that is not in the list fails with ENOSYS. The C library tries newer calls first and
 //!   falls back on that error, so a newer library works.
 //! - A listed call with arguments that are never used (a raw socket, a new process, executable
 //!   memory) fails with EPERM: name services and libraries may try it.
+//!
+//! Filters compare numbers, not memory: paths and addresses behind pointers are not examined; paths
+//! are Landlock's part (`super::files`). A filter holds for the calling thread and the threads that
+//! it starts later, and cannot be removed. Architectures that `seccompiler` does not know are an
+//! error.
+//!
+//! `super::Sandbox` calls [`restrict`] on the main thread after Landlock, and
+//! [`restrict_dispatcher`] on the thread that starts the dispatchers.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +30,7 @@ use super::Requirements;
 mod list;
 use list::{ALLOWED, KILLED, OWNERSHIP};
 
+/// Rules by number of the system call; a call without rules matches with any arguments.
 type CallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 const EPERM: u32 = libc::EPERM as u32;
@@ -71,6 +80,7 @@ pub fn restrict_dispatcher() -> Result<(), Error> {
     apply_filter(&filter(rules, SeccompAction::Allow, SeccompAction::Errno(EPERM))?)
 }
 
+/// Compiles a filter: action `these` for calls that match `rules`, action `other` for all others.
 fn filter(
     rules: CallRules,
     other: SeccompAction,
@@ -113,6 +123,7 @@ fn refused(requirements: Requirements) -> Result<CallRules, BackendError> {
     ]))
 }
 
+/// Returns a condition on argument `at`, from 0. Only its lower 32 bits are compared.
 fn argument(at: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(at, SeccompCmpArgLen::Dword, op, value)
 }

@@ -1,8 +1,18 @@
 //! Directories that the daemon can reach: Landlock, landlock(7).
 //!
 //! Ports and links may be added while the daemon runs. The rules therefore permit more than the
-//! configured paths: sockets may be created where hosts keep runtime files, and the host's
-//! configuration may be read. `sandbox_paths` in `[daemon]` permits more directories.
+//! configured paths: sockets may be created where hosts keep runtime files ([`SOCKETS`] and the
+//! temporary directory), and the host's configuration may be read ([`READ`]). `sandbox_paths` in
+//! `[daemon]` permits more directories, for reading and writing.
+//!
+//! Rules are bound to directories that exist now: a directory that is created later below none of
+//! them is unreachable until a restart. Permissions of the file system still apply. Landlock checks
+//! opening, not descriptors that are open or received: files of guests' memory are not affected.
+//! Connecting to a Unix socket is not restricted. A kernel with an older ABI than [`NEWEST`]
+//! handles fewer access rights.
+//!
+//! `super::Sandbox` calls [`restrict`] on the main thread, after privileges were dropped and before
+//! the system call filter.
 
 use std::path::{Path, PathBuf};
 
@@ -49,10 +59,12 @@ pub fn restrict(config: &Config) -> Result<bool, RulesetError> {
     Ok(rules.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
 }
 
+/// Returns the rights that apply to a file that is no directory.
 fn of_file(access: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
     access & AccessFs::from_file(NEWEST)
 }
 
+/// Returns the paths to read: of the host, and of the keys and certificates of the configuration.
 fn readable(config: &Config) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = READ.map(PathBuf::from).into();
     let vnet = [&config.control.vnet_file, &config.control.vnet_password_file];
@@ -106,12 +118,14 @@ fn holders(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Returns the directories in which sockets may be created and removed.
 fn of_sockets() -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = SOCKETS.map(PathBuf::from).into();
     paths.push(std::env::temp_dir());
     paths
 }
 
+/// Returns the directories of the configuration in which files may be written.
 fn writable(config: &Config) -> Vec<PathBuf> {
     let daemon = &config.daemon;
     let mut paths = vec![daemon.run_dir.clone()];

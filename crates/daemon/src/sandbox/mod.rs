@@ -1,7 +1,7 @@
 //! The sandbox: restricts the daemon's own threads before they serve.
 //!
-//! The main thread calls [`Sandbox::enter`] before any other thread starts, because the threads
-//! that a thread starts inherit all parts:
+//! The main thread calls [`Sandbox::enter`] before any other thread starts, except the holder's
+//! starter, because the threads that a thread starts inherit all parts:
 //!
 //! - no new privileges by execve(2), no core dump, no ptrace(2) by the same user (`privileges`);
 //! - only the capabilities that are used; CAP_NET_RAW only with raw interfaces;
@@ -9,8 +9,14 @@
 //! - seccomp: the system calls that the daemon makes (`calls`). Dispatchers, which read guests'
 //!   memory, get a second filter ([`Sandbox::enter_dispatcher`]).
 //!
-//! Parts that the kernel does not support are left out and reported. `--no-sandbox` leaves out all
-//! parts, for debuggers and core dumps.
+//! A restriction cannot be lifted, and none is added when the configuration changes at run time: a
+//! later port outside the permitted directories is refused with a remedy ([`add_remedy`]). The
+//! sandbox limits neither memory nor processor time, and it does not confine the network beyond
+//! socket families. Parts that the kernel does not support are left out and reported.
+//! `--no-sandbox` leaves out all parts, for debuggers and core dumps.
+//!
+//! [`crate::run`] enters the sandbox after the directories of sockets exist and accounts are
+//! resolved.
 
 mod calls;
 mod files;
@@ -44,7 +50,7 @@ pub enum SandboxError {
     Files(#[from] landlock::RulesetError),
 }
 
-/// Access that the daemon requirements inside the sandbox, by its configuration.
+/// Access that the daemon needs inside the sandbox, by its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Requirements {
     /// Sockets on interfaces (AF_PACKET): links of kind `raw`, NICs with an interface.
@@ -70,6 +76,7 @@ pub fn add_remedy(error: CommandError) -> CommandError {
     }
 }
 
+/// Returns the remedy for an error text, or `None` if the sandbox is not its likely cause.
 fn remedy(text: &str, requirements: Requirements) -> Option<&'static str> {
     if text.contains("CAP_NET_RAW") && !requirements.raw {
         return Some(
@@ -86,7 +93,8 @@ fn remedy(text: &str, requirements: Requirements) -> Option<&'static str> {
 /// The sandbox that the calling thread has entered.
 #[derive(Debug)]
 pub struct Sandbox {
-    /// The parts that this kernel does not support.
+    /// The parts that this kernel does not support: `change of capabilities`, `Landlock` or
+    /// `seccomp`.
     lacks: Vec<&'static str>,
     requirements: Requirements,
 }

@@ -1,4 +1,12 @@
-//! Drops privileges permanently.
+//! Drops privileges of the process permanently: no gain by execve(2), no core dump, no ptrace(2) by
+//! the same user, and only the capabilities in [`KEPT`], with CAP_NET_RAW for raw interfaces.
+//!
+//! The user and groups of the process stay: a daemon of root keeps uid 0 without the other
+//! capabilities. No capability is gained, and the bounding set stays as it is. Capabilities change
+//! for the calling thread and the threads that it starts later.
+//!
+//! `super::Sandbox` calls [`drop_privileges`] first, on the main thread: Landlock and seccomp need
+//! the ban on new privileges.
 
 use rustix::io::Errno;
 use rustix::process::DumpableBehavior;

@@ -1,4 +1,9 @@
-//! The commands of the VNET language, as values.
+//! The commands of the VNET language, as values: the result of `vnet::parse`, and the input of
+//! `vnet::plan` and `vnet::print`.
+//!
+//! Values are syntactically valid and nothing more: hosts and ends of routes are text that is not
+//! resolved yet, and a link or route may not exist. The module has no functions on commands.
+//! Passwords are [`Secret`]s, which `Debug` omits; they are not wiped from memory when dropped.
 
 use std::fmt;
 
@@ -32,9 +37,10 @@ impl fmt::Debug for Secret {
 /// A command: the content of one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VnetCommand {
-    /// Starts a session; a command may follow on the same line.
+    /// Authenticates the client, as the first command of a session; a command may follow on the
+    /// same line.
     Hello {
-        /// Password; must be the server's.
+        /// Password of the client; must equal the server's.
         password: Secret,
         /// Version of the language; must be [`VERSION`].
         version: String,
@@ -53,7 +59,7 @@ pub enum VnetCommand {
         data_port: u16,
         /// Password of the peer's server.
         password: Secret,
-        /// VnetTransport of the link.
+        /// Transport of the link.
         transport: VnetTransport,
     },
     /// VNET/U's DeleteLink: deletes a link.
@@ -64,7 +70,7 @@ pub enum VnetCommand {
         control_port: u16,
         /// Password of the peer's server.
         password: Secret,
-        /// VnetTransport of the link.
+        /// Transport of the link.
         transport: VnetTransport,
     },
     /// The sending peer has added a link to this host: add the other end.
@@ -84,7 +90,7 @@ pub enum VnetCommand {
         host: String,
         /// Port of the peer for frames.
         port: u16,
-        /// VnetTransport of the link.
+        /// Transport of the link.
         transport: VnetTransport,
     },
     /// VNET/P's `DEL` of a link, by its number.
@@ -106,7 +112,7 @@ pub enum ListKind {
     Devices,
 }
 
-/// VnetTransport of a link.
+/// The transport of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum VnetTransport {
     /// The Ethernet frame in UDP without a further header.

@@ -1,4 +1,17 @@
 //! Files of VNET commands: all lines are checked before the first is executed.
+//!
+//! [`check`] parses and plans every line against the state of one group, as it would be after the
+//! lines before, and collects up to [`PROBLEMS_MAX`] wrong lines. [`VnetScript::execute`] makes the
+//! changes up to the first refusal; changes before it remain. Between both calls the fabric may
+//! change, which shows as a refusal.
+//!
+//! A file needs no password: HELLO is optional, and only its version is checked. `DEL LINK
+//! <number>`, `LIST` and commands that need a sender's address (`REGISTERLINK`) are errors; lines
+//! after `DONE` are ignored. Peers' servers are not notified. The size of the text is limited by
+//! the callers.
+//!
+//! [`crate::lifecycle`] executes `vnet_file` at the start; `POST /v1/vnet` ([`crate::api`]) any
+//! other file. Resolving a host blocks the calling thread.
 
 use causeway_model::CommandError;
 use causeway_model::Name;
@@ -77,11 +90,15 @@ pub fn check(
 }
 
 enum PlannedLine {
+    /// A change.
     Step(VnetStep),
+    /// An empty line, a comment, or a command that changes nothing.
     Nothing,
+    /// `DONE`: further lines are ignored.
     End,
 }
 
+/// Parses and plans a line; updates `world` for the next.
 fn plan_line(world: &mut GroupState, line: &[u8]) -> Result<PlannedLine, String> {
     let Some(command) = parse(line).map_err(|error| error.to_string())? else {
         return Ok(PlannedLine::Nothing);

@@ -29,6 +29,15 @@
 //! `REGISTERLINK` with the remote password to the server at the peer's control port before anything
 //! changes here. `DELETELINK` deletes this end and then sends `DEREGISTERLINK`. With control port
 //! 0, in files, and for TCP links only this end is created or deleted.
+//!
+//! The language has no ports, groups or rules, no links of other kinds than VNET's UDP and TCP, and
+//! no encryption: the password passes the network in plain text. Its changes last until the daemon
+//! ends.
+//!
+//! A line from TCP passes [`server`] (bytes to lines), [`session`] (password),
+//! [`parse`](mod@parse), [`plan`] (names to specifications), and [`crate::fabric::FabricControl`];
+//! a file passes [`file`](mod@file), which uses the same parser and planner. [`crate::lifecycle`]
+//! starts the server and executes `vnet_file`; `POST /v1/vnet` executes other files.
 
 pub mod command;
 pub mod file;

@@ -1,4 +1,14 @@
-//! Parses a line into a command.
+//! Parses a line of the VNET language into a command; the first stage after the bytes of a line are
+//! complete.
+//!
+//! [`parse`] is a pure function: it resolves no host, checks no password and knows no link or
+//! route. It accepts printable ASCII and tabs, at most [`VNET_LINE_BYTES_MAX`] bytes without the
+//! line end, and reports the first problem only. Words cannot be quoted, so that no name or
+//! password contains a blank. The language itself is described in [`crate::vnet`];
+//! `vnet::print::line` is the inverse.
+//!
+//! Callers are [`super::session`] for lines of a client, which are hostile input, and
+//! [`super::file`](mod@super::file) for lines of a file.
 
 use causeway_model::MacMatch;
 
@@ -9,10 +19,10 @@ use causeway_model::draft::host::is_host;
 /// The reason why a line is no command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
-    /// The line exceeds [`VNET_LINE_BYTES_MAX`].
+    /// The line has this many bytes, more than [`VNET_LINE_BYTES_MAX`].
     #[error("a line of {0} bytes: expected at most {VNET_LINE_BYTES_MAX}")]
     TooLong(usize),
-    /// The line contains a byte that is no printable ASCII character.
+    /// The byte at this position of the line, from 1, is no printable ASCII character.
     #[error("byte {0} of the line is no printable ASCII character")]
     NotText(usize),
     /// The first word is no command.
@@ -50,7 +60,7 @@ pub enum SyntaxError {
     /// A HELLO within a HELLO.
     #[error("HELLO: one is enough")]
     Twice,
-    /// `DEL` with a number only.
+    /// `DEL` with a number, but neither `LINK` nor `ROUTE`.
     #[error("DEL {0}: expected DEL LINK {0} or DEL ROUTE {0}")]
     DelWhat(u64),
     /// `ADD` with neither a link nor a route.
@@ -81,21 +91,25 @@ pub fn parse(line: &[u8]) -> Result<Option<VnetCommand>, SyntaxError> {
     command(first, words, true).map(Some)
 }
 
-/// The remaining words of a line.
+/// The remaining words of a line. `what` and `expected` are texts for errors.
 struct LineWords<'a> {
+    /// The command, for errors.
     command: &'static str,
     left: std::vec::IntoIter<&'a str>,
 }
 
 impl<'a> LineWords<'a> {
+    /// Takes the next word.
     fn next(&mut self, what: &'static str) -> Result<&'a str, SyntaxError> {
         self.left.next().ok_or(SyntaxError::Missing { command: self.command, what })
     }
 
+    /// Returns the error for a word of an unexpected form.
     fn bad(&self, word: &str, expected: &'static str) -> SyntaxError {
         SyntaxError::Bad { command: self.command, word: word.to_owned(), expected }
     }
 
+    /// Refuses further words.
     fn end(&mut self) -> Result<(), SyntaxError> {
         match self.left.next() {
             None => Ok(()),
@@ -103,11 +117,13 @@ impl<'a> LineWords<'a> {
         }
     }
 
+    /// Takes a host name or an address; does not resolve it.
     fn host(&mut self) -> Result<String, SyntaxError> {
         let word = self.next("the peer's host")?;
         if is_host(word) { Ok(word.to_owned()) } else { Err(self.bad(word, "a host or address")) }
     }
 
+    /// Takes a decimal number without a sign.
     fn number<T: std::str::FromStr>(
         &mut self,
         what: &'static str,
@@ -118,6 +134,7 @@ impl<'a> LineWords<'a> {
         word.parse().ok().filter(|_| digits).ok_or_else(|| self.bad(word, expected))
     }
 
+    /// Takes a port, 1 to 65535.
     fn port(&mut self, what: &'static str) -> Result<u16, SyntaxError> {
         match self.number(what, "a port, 1 to 65535")? {
             0 => Err(self.bad("0", "a port, 1 to 65535")),
@@ -125,6 +142,7 @@ impl<'a> LineWords<'a> {
         }
     }
 
+    /// Takes a control port; 0 leaves the peer unnotified.
     fn control_port(&mut self) -> Result<u16, SyntaxError> {
         self.number("the control port", "a port, 0 to 65535")
     }
@@ -142,12 +160,14 @@ impl<'a> LineWords<'a> {
         }
     }
 
+    /// Takes an address that routes match.
     fn mac(&mut self, what: &'static str) -> Result<MacMatch, SyntaxError> {
         let word = self.next(what)?;
         let expected = "any, none, a MAC address, or not- and one";
         word.parse().map_err(|_| self.bad(word, expected))
     }
 
+    /// Takes the word MYSELF, in place of the sender's address.
     fn myself(&mut self) -> Result<(), SyntaxError> {
         let word = self.next("MYSELF")?;
         let yes = word.eq_ignore_ascii_case("myself");
@@ -162,6 +182,8 @@ impl<'a> LineWords<'a> {
         }
     }
 
+    /// Takes the words of a route. With `source_needed`, the end from which frames must have come
+    /// is not optional.
     fn route(&mut self, source_needed: bool) -> Result<RouteWords, SyntaxError> {
         let source = self.mac("the source address")?;
         let destination = self.mac("the destination address")?;
@@ -199,6 +221,7 @@ impl<'a> LineWords<'a> {
     }
 }
 
+/// Parses a command from its first word and the others. `greeting` is whether HELLO is permitted.
 fn command(first: &str, words: Vec<&str>, greeting: bool) -> Result<VnetCommand, SyntaxError> {
     let keyword = first.to_ascii_uppercase();
     let begin = |command| LineWords { command, left: words.clone().into_iter() };
@@ -252,6 +275,7 @@ fn command(first: &str, words: Vec<&str>, greeting: bool) -> Result<VnetCommand,
     Ok(done)
 }
 
+/// Parses HELLO, and the command that follows on its line.
 fn hello(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     let password = words.secret("the password")?;
     let version = words.next("the version")?.to_owned();
@@ -262,6 +286,7 @@ fn hello(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     Ok(VnetCommand::Hello { password, version, then })
 }
 
+/// Parses `ADD`, by its second word or by the number of words.
 fn add(words: &[&str]) -> Result<VnetCommand, SyntaxError> {
     let is = |word: &str| words.first().is_some_and(|first| first.eq_ignore_ascii_case(word));
     let (link, rest) = match words.len() {
@@ -282,6 +307,7 @@ fn add(words: &[&str]) -> Result<VnetCommand, SyntaxError> {
     Ok(VnetCommand::LinkAdd { host, port, transport })
 }
 
+/// Parses `DEL`.
 fn del(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     const EXPECTED: &str = "LINK or ROUTE, and its number in the list";
     let what = words.next(EXPECTED)?;
@@ -301,6 +327,7 @@ fn del(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     Ok(command)
 }
 
+/// Parses `LIST`.
 fn list(mut words: LineWords<'_>) -> Result<VnetCommand, SyntaxError> {
     const EXPECTED: &str = "LINKS, ROUTES or DEVICES";
     let what = words.next(EXPECTED)?;

@@ -1,4 +1,17 @@
 //! The password of VNET clients, and the delay after wrong passwords.
+//!
+//! [`Attempts::attempt`] compares in constant time. After a wrong password the source is not
+//! checked for [`VNET_DELAY_FIRST`]; each further failure doubles the delay up to
+//! [`VNET_DELAY_MAX`], and a right password or [`VNET_FORGET_AFTER`] without a failure resets it.
+//! At most [`VNET_SOURCES_MAX`] sources are remembered; the source with the oldest last failure is
+//! forgotten first.
+//!
+//! The delay is per source and never blocks a thread: the caller refuses the client. An attacker
+//! with many sources is not limited, and a password on the wire is not protected. All clients have
+//! the same password, which is loaded once; a changed file takes effect at the next start.
+//!
+//! [`super::session`] calls it for each HELLO, with the attempts of all sessions behind a mutex;
+//! the caller gives the time. [`crate::lifecycle`] loads the password.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -80,7 +93,9 @@ pub enum PasswordResult {
 #[derive(Debug, Clone, Copy)]
 struct Failures {
     count: u32,
+    /// Time of the last failure.
     last: Instant,
+    /// Time until which attempts are not checked.
     until: Instant,
 }
 
@@ -123,6 +138,7 @@ impl Attempts {
         PasswordResult::Wrong(delay)
     }
 
+    /// Forgets the source with the oldest last failure if `source` would exceed the limit.
     fn make_room(&mut self, source: &ClientSource) {
         if self.sources.len() < VNET_SOURCES_MAX || self.sources.contains_key(source) {
             return;

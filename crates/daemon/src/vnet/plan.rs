@@ -1,5 +1,18 @@
 //! Plans the changes of VNET commands: resolves names, and detects refusals before anything
 //! changes.
+//!
+//! [`GroupState::read`] takes a snapshot of one group; [`GroupState::plan`] turns a command into at
+//! most one [`VnetStep`] and updates the snapshot, so that the next command sees the change;
+//! [`StepExecutor`] executes steps. Planning changes nothing in the fabric, but it resolves hosts
+//! and then blocks the calling thread; each host is resolved once per snapshot.
+//!
+//! The snapshot is not kept current: a change of another client shows as a refusal of the step.
+//! Groups other than its own are visible only for names of links, and for equal routes. Links are
+//! limited by `LINKS_MAX`, routes by `ROUTES_MAX`. Peers are not notified here: [`super::session`]
+//! does that.
+//!
+//! Callers are [`super::session`] (a snapshot per command) and [`super::file`](mod@super::file) (a
+//! snapshot per file). Configuration files are planned by [`crate::plan`].
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -39,10 +52,12 @@ impl VnetStep {
     }
 }
 
-/// LinkNumbers of links. As in VNET/P, links are counted from 1 and numbers are never reused.
+/// Numbers of links. As in VNET/P, links are counted from 1 and numbers are never reused.
 #[derive(Debug, Default)]
 pub struct LinkNumbers {
+    /// The last number given.
     last: u64,
+    /// The number of each existing link.
     known: HashMap<Name, u64>,
 }
 
@@ -69,17 +84,24 @@ impl LinkNumbers {
 #[derive(Debug)]
 pub struct GroupState {
     group: Name,
+    /// Resolves names of hosts; may block.
     resolve: Resolver,
+    /// Net ports of the group.
     ports: Vec<PortSpec>,
+    /// Links of the group.
     links: Vec<LinkSpec>,
     /// Names of the links of all groups.
     taken: HashSet<Name>,
+    /// Numbers and names of the links of the group, newest first.
     numbers: Vec<(u64, Name)>,
-    /// Routes of all groups with their numbers; `None` if they were not read.
+    /// Routes of all groups with their numbers, `None` for planned routes; `None` as a whole if
+    /// routes were not read.
     routes: Option<HashMap<RouteSpec, Option<u64>>>,
+    /// Addresses of the hosts that were resolved.
     known: HashMap<String, Vec<IpAddr>>,
 }
 
+/// Returns the error for an answer of an unexpected type.
 fn wrong_answer() -> CommandError {
     CommandError::Host("the fabric returned an answer of an unexpected type".into())
 }
@@ -215,6 +237,7 @@ impl GroupState {
         }
     }
 
+    /// Returns the addresses of a host; a later call for the host returns the same.
     fn addresses(&mut self, host: &str) -> Result<Vec<IpAddr>, String> {
         if let Some(known) = self.known.get(host) {
             return Ok(known.clone());
@@ -225,6 +248,7 @@ impl GroupState {
         Ok(found)
     }
 
+    /// Plans a new link to the first address of `host`.
     fn link_add(
         &mut self,
         host: &str,
@@ -257,6 +281,7 @@ impl GroupState {
         spec.map(|spec| VnetStep::LinkAdd(Box::new(spec))).map_err(|error| error.to_string())
     }
 
+    /// Plans the deletion of a link by its name, or by the name or address of its host.
     fn link_del(&mut self, host: &str, transport: VnetTransport) -> Result<VnetStep, String> {
         let fits = |link: &&LinkSpec| kind_of(link) == Some(transport);
         let named = |link: &&LinkSpec| link.name.as_str() == host;
@@ -270,6 +295,7 @@ impl GroupState {
         Ok(VnetStep::LinkDel(link.name.clone()))
     }
 
+    /// Plans a new route; duplicates are detected if routes were read.
     fn route_add(&mut self, route: &RouteWords) -> Result<VnetStep, String> {
         let spec = self.route(route)?;
         if let Some(routes) = &self.routes {
@@ -283,6 +309,7 @@ impl GroupState {
         Ok(VnetStep::RouteAdd(spec))
     }
 
+    /// Resolves the ends of a route.
     fn route(&mut self, route: &RouteWords) -> Result<RouteSpec, String> {
         Ok(RouteSpec {
             group: self.group.clone(),
@@ -293,6 +320,7 @@ impl GroupState {
         })
     }
 
+    /// Returns the route of the group with this number; routes must have been read.
     fn numbered_route(&self, number: u64) -> Result<RouteSpec, String> {
         let group = &self.group;
         let mut routes = self.routes.iter().flatten();
@@ -301,6 +329,7 @@ impl GroupState {
         spec.ok_or_else(|| format!("route {number} does not exist"))
     }
 
+    /// Resolves an end of a route.
     fn end(&mut self, end: &EndName) -> Result<RouteEnd, String> {
         match end {
             EndName::Interface(word) => self.interface(word),
@@ -308,6 +337,7 @@ impl GroupState {
         }
     }
 
+    /// Returns the port with this name or MAC address, or the raw link with this name or interface.
     fn interface(&self, word: &str) -> Result<RouteEnd, String> {
         let mac: Option<Mac> = word.parse().ok();
         let fits = |port: &&PortSpec| {
@@ -329,6 +359,7 @@ impl GroupState {
         })
     }
 
+    /// Returns the link with this name, or the only link to this host.
     fn edge(&mut self, word: &str) -> Result<RouteEnd, String> {
         if let Some(link) = self.links.iter().find(|link| link.name.as_str() == word) {
             return Ok(RouteEnd::Edge(link.name.clone()));
@@ -385,6 +416,7 @@ fn link_name(address: IpAddr, transport: VnetTransport) -> Result<Name, String> 
 /// Executes steps, and records the numbers of added routes.
 #[derive(Debug, Default)]
 pub struct StepExecutor {
+    /// Numbers of the routes, by which the fabric deletes them.
     routes: HashMap<RouteSpec, u64>,
 }
 

@@ -1,4 +1,12 @@
-//! Prints commands and lists as text.
+//! Prints VNET commands and lists as text, in VNET/P's format.
+//!
+//! [`line()`] is the inverse of `vnet::parse`; its text contains passwords and must not be logged.
+//! Lists have no final `OK` line: [`super::session`] appends it. The functions are pure: they read
+//! no state and have no limit of length. Counters of a link that the view does not have are printed
+//! as 0; an address that is not known yet as `-`.
+//!
+//! [`super::session`] prints lists, [`super::registration`] the command that it sends to a peer's
+//! server.
 
 use std::fmt::Write as _;
 
@@ -38,6 +46,7 @@ pub fn line(command: &VnetCommand) -> String {
     }
 }
 
+/// Returns the word for a transport.
 fn word(transport: VnetTransport) -> &'static str {
     match transport {
         VnetTransport::Udp => "UDP",
@@ -45,6 +54,7 @@ fn word(transport: VnetTransport) -> &'static str {
     }
 }
 
+/// Returns the words of a route after its command.
 fn route_line(route: &RouteWords) -> String {
     let end = |end: &EndName| match end {
         EndName::Interface(name) => format!("INTERFACE {name}"),
@@ -54,7 +64,8 @@ fn route_line(route: &RouteWords) -> String {
     format!("{} {} {} {from}", route.source, route.destination, end(&route.to))
 }
 
-/// Returns the peer's address and port; for a raw link, its interface.
+/// Returns the peer's address and port as text; for a raw link, its interface and `-`. Both are `-`
+/// if the peer's address is not known.
 fn ends(spec: &LinkSpec) -> (String, String) {
     let of = |remote: Option<std::net::SocketAddr>| match remote {
         Some(remote) => (remote.ip().to_string(), remote.port().to_string()),

@@ -1,5 +1,17 @@
 //! Registers links with peers' servers, as VNET/U's servers do: a link created at one end is
 //! created at the other.
+//!
+//! [`register`] connects to the VNET server of the peer, sends `HELLO` with `REGISTERLINK` or
+//! `DEREGISTERLINK` on the same line, and reads the first line of the answer: at most
+//! [`VNET_LINE_BYTES_MAX`] bytes, of which printable ASCII is kept. It blocks its thread for at
+//! most [`VNET_TELL_TIME_MAX`].
+//!
+//! It is attempted once and not repeated: an error leaves the peer's end in an unknown state, and
+//! the caller decides about this end. The connection is plain TCP: the password is readable on the
+//! network. Only UDP links are registered.
+//!
+//! [`super::session`] calls it through [`RegisterFn`] on the thread of the client's session; tests
+//! replace the function.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,18 @@
 //! The TCP server of the VNET language: one thread per connection, within bounds.
+//!
+//! The acceptor thread (`vnet`) takes a slot for each connection ([`crate::connection_slots`]): at
+//! most [`VNET_CONNECTIONS_MAX`], and [`VNET_STRANGERS_PER_SOURCE_MAX`] of one source without a
+//! valid HELLO; more get an `ERROR` line and are closed. The connection's thread (`vnet-session`)
+//! splits the bytes into lines, gives each to [`super::session`], and writes the answer. A line
+//! over [`VNET_LINE_BYTES_MAX`], a HELLO after [`VNET_HELLO_TIME_MAX`], or silence for
+//! [`VNET_IDLE_TIME_MAX`] ends the session.
+//!
+//! Lines of one connection are answered in order; a client may send further lines before the
+//! answer. A line without its line feed at the end of the connection is not executed.
+//! [`VnetServer::stop`] leaves sessions running. There is no TLS and no list of permitted
+//! addresses.
+//!
+//! [`crate::lifecycle`] starts and stops the server if `vnet_listen` is configured.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -34,7 +48,9 @@ impl Default for SessionTimeouts {
 /// A running server. [`VnetServer::stop`] stops it; dropping it does not.
 #[derive(Debug)]
 pub struct VnetServer {
+    /// Shut down to wake the acceptor.
     listener: TcpListener,
+    /// Ends the acceptor.
     stopping: Arc<AtomicBool>,
     acceptor: Option<JoinHandle<()>>,
 }
@@ -79,6 +95,7 @@ impl VnetServer {
     }
 }
 
+/// The loop of the acceptor thread. Ends when `stopping` is set and `accept` returns.
 fn accept(
     listener: &TcpListener,
     stopping: &AtomicBool,
@@ -105,6 +122,7 @@ fn accept(
     }
 }
 
+/// Takes a slot for an accepted connection, and starts its thread.
 fn start_connection(
     mut stream: TcpStream,
     from: SocketAddr,
@@ -145,6 +163,7 @@ fn start_connection(
     }
 }
 
+/// Answers the lines of a connection until its session ends.
 fn serve(
     stream: &mut TcpStream,
     mut session: Session,
@@ -201,22 +220,25 @@ fn refuse(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
 }
 
 enum ReceivedLine {
+    /// A line with its line end.
     Whole(Vec<u8>),
     /// The client closed the connection, possibly within a line.
-    End {
-        half: bool,
-    },
+    End { half: bool },
+    /// No complete line arrived in time.
     Late,
+    /// The line exceeds [`VNET_LINE_BYTES_MAX`].
     TooLong,
 }
 
 /// Splits received bytes into lines.
 #[derive(Debug, Default)]
 struct LineReader {
+    /// Received bytes that were not returned yet.
     bytes: Vec<u8>,
 }
 
 impl LineReader {
+    /// Returns the next line, received until `until`.
     fn next(&mut self, stream: &mut TcpStream, until: Instant) -> std::io::Result<ReceivedLine> {
         loop {
             if let Some(at) = self.bytes.iter().position(|b| *b == b'\n') {

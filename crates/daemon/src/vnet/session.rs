@@ -1,4 +1,18 @@
 //! A session of the VNET language: lines in, text out. No socket and no clock of its own.
+//!
+//! [`Session::line`] parses a line, checks the password of HELLO, plans the change, registers the
+//! link with the peer's server, executes the change and returns the answer. Before a valid HELLO,
+//! the first mistake ends the session, and its answer shows nothing of the language. After it, an
+//! error is answered and the session goes on.
+//!
+//! A call blocks its thread for the time of the fabric, of a resolver, and of the peer's server. A
+//! command is not atomic: a peer that was registered keeps its end if the undo of a failed addition
+//! does not reach it, and a peer that cannot be notified of a deletion keeps its end, which the
+//! answer reports. Sessions run concurrently and share the [`SessionContext`]: the group, the
+//! password, the failed attempts and the numbers of links.
+//!
+//! [`super::server`] creates a session per connection and limits time and length of lines;
+//! [`super::plan`] and [`crate::fabric`] come after.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +49,9 @@ pub struct SessionContext {
     pub refusals: Arc<ControlRefusals>,
     /// Registers links with peers' servers; `None` leaves peers unnotified.
     pub register: Option<RegisterFn>,
+    /// Failed passwords of all sources.
     attempts: Mutex<Attempts>,
+    /// Numbers of links, which all sessions see alike.
     numbers: Mutex<LinkNumbers>,
 }
 
@@ -69,16 +85,19 @@ pub struct SessionReply {
 }
 
 impl SessionReply {
+    /// Returns the answer `OK text`.
     fn ok(text: &str) -> Self {
         Self { text: format!("OK {text}\n"), end: false }
     }
 
+    /// Returns the answer `ERROR text`; the session goes on.
     fn error(text: impl std::fmt::Display) -> Self {
         // The answer must be one line, independent of the error's text.
         let text = text.to_string().replace(['\n', '\r'], " ");
         Self { text: format!("ERROR {text}\n"), end: false }
     }
 
+    /// Returns the answer, after which the session ends.
     fn last(self) -> Self {
         Self { end: true, ..self }
     }
@@ -88,8 +107,11 @@ impl SessionReply {
 #[derive(Debug)]
 pub struct Session {
     context: Arc<SessionContext>,
+    /// Address of the client: the peer of `REGISTERLINK MYSELF`.
     from: IpAddr,
+    /// The unit by which failed passwords are counted.
     source: ClientSource,
+    /// Whether a valid HELLO was received.
     is_authenticated: bool,
 }
 
@@ -140,10 +162,11 @@ impl Session {
         }
     }
 
-    fn hello(&mut self, now: Instant, said: &Secret, version: &str) -> Result<(), SessionReply> {
+    /// Checks the password, then the version. The error is the answer.
+    fn hello(&mut self, now: Instant, given: &Secret, version: &str) -> Result<(), SessionReply> {
         let SessionContext { attempts, password, .. } = &*self.context;
         let mut attempts = attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        let verdict = attempts.attempt(now, self.source, password, said.expose());
+        let verdict = attempts.attempt(now, self.source, password, given.expose());
         drop(attempts);
         let from = self.source;
         let seconds = |wait: Duration| wait.as_secs().saturating_add(1);
@@ -169,6 +192,7 @@ impl Session {
         Ok(())
     }
 
+    /// Executes a command of an authenticated client.
     fn command(&mut self, command: &VnetCommand) -> SessionReply {
         match command {
             VnetCommand::Done => Ok(SessionReply::ok("goodbye").last()),
@@ -187,12 +211,14 @@ impl Session {
         SessionReply::error(text)
     }
 
+    /// Returns the current state of the group.
     fn read_group(&self, with_routes: bool) -> Result<GroupState, CommandError> {
         let SessionContext { fabric, group, resolve, numbers, .. } = &*self.context;
         let mut numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner);
         GroupState::read(&**fabric, group, *resolve, &mut numbers, with_routes)
     }
 
+    /// Plans and executes a command that changes links or routes.
     fn change(&self, command: &VnetCommand) -> Result<SessionReply, CommandError> {
         let with_routes = matches!(command, VnetCommand::DeleteRoute(_) | VnetCommand::RouteDel(_));
         let mut world = self.read_group(with_routes)?;
@@ -253,6 +279,7 @@ impl Session {
         Some(PeerRegistration { teller, at, password, data_port: udp.local.port() })
     }
 
+    /// Returns a list of the group's objects.
     fn list(&self, list: ListKind) -> Result<SessionReply, CommandError> {
         let SessionContext { fabric, group, .. } = &*self.context;
         let world = self.read_group(false)?;
@@ -283,8 +310,11 @@ impl Session {
 /// A registration of a link with its peer.
 struct PeerRegistration<'a> {
     teller: RegisterFn,
+    /// The VNET server of the peer.
     at: SocketAddr,
+    /// Password of the peer's server.
     password: &'a Secret,
+    /// UDP port of this end of the link.
     data_port: u16,
 }
 
