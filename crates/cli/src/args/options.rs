@@ -1,6 +1,5 @@
 //! Options that derive from the fields of a table, for example `--mtu` from `mtu`.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -240,7 +239,7 @@ impl FromArgMatches for LinkOptionValues {
 /// Returns the given options of a table as text, in the order of its fields.
 pub fn shown<'a>(
     fields: impl IntoIterator<Item = &'a FieldInfo>,
-    values: &HashMap<String, Value>,
+    values: &Map<String, Value>,
 ) -> Vec<(String, String)> {
     let mut list = Vec::new();
     for info in fields {
