@@ -11,7 +11,7 @@
 //! determines the version before.
 
 use crate::qemu::{QemuVersion, Vectors};
-use crate::view::PortInfo;
+use crate::view::{PortView, cell};
 
 /// Default MTU of a guest's interface.
 const MTU_USUAL: u32 = 1500;
@@ -28,14 +28,14 @@ const QEMU_NO_OFFLOADS: &str = ",guest_csum=off,guest_tso4=off,guest_tso6=off,gu
 const LIBVIRT_NO_OFFLOADS: &str = "<guest csum='off' tso4='off' tso6='off' ecn='off'/>";
 
 /// Returns whether a port offers its guest no offloads.
-fn is_for_xdp(port: &PortInfo) -> bool {
-    port.text("offloads") == Some("xdp")
+fn is_for_xdp(port: &PortView) -> bool {
+    port.spec.text("offloads") == Some("xdp")
 }
 
 /// Returns QEMU arguments for a port, to append to `qemu-system-x86_64`.
 ///
 /// Without a version, only options that every version accepts are printed.
-pub fn qemu(port: &PortInfo, version: Option<QemuVersion>) -> String {
+pub fn qemu(port: &PortView, version: Option<QemuVersion>) -> String {
     let mut out = notes(port, version);
     out.push_str(
         "# The first two lines once per guest: all its memory in one shared file, size as -m.\n",
@@ -50,8 +50,8 @@ pub fn qemu(port: &PortInfo, version: Option<QemuVersion>) -> String {
 }
 
 /// Returns comment lines: the version that the arguments are for, and its limits.
-fn notes(port: &PortInfo, version: Option<QemuVersion>) -> String {
-    if port.kind != "net" {
+fn notes(port: &PortView, version: Option<QemuVersion>) -> String {
+    if port.spec.text("kind") != Some("net") {
         return String::new();
     }
     let Some(version) = version else {
@@ -71,21 +71,21 @@ fn notes(port: &PortInfo, version: Option<QemuVersion>) -> String {
 }
 
 /// Returns the options of the device, without the memory.
-fn qemu_device(port: &PortInfo, version: Option<QemuVersion>) -> Vec<(&'static str, String)> {
+fn qemu_device(port: &PortView, version: Option<QemuVersion>) -> Vec<(&'static str, String)> {
     let id = id(port);
     let mut options = vec![("-chardev", chardev(port, version))];
-    if port.kind == "vsock" {
+    if port.spec.text("kind") == Some("vsock") {
         options.push(("-device", format!("vhost-user-vsock-pci,chardev={id}")));
         return options;
     }
-    let pairs = port.number("queue_pairs").unwrap_or(1);
+    let pairs = port.spec.number("queue_pairs").unwrap_or(1);
     options.push(("-netdev", format!("vhost-user,id={id}-dev,chardev={id},queues={pairs}")));
-    let mac = port.text("mac").unwrap_or_default();
+    let mac = port.spec.text("mac").unwrap_or_default();
     let mut device = format!("virtio-net-pci,netdev={id}-dev,mac={mac}");
     if pairs > 1 {
         device.push_str(",mq=on");
     }
-    if let Some(mtu) = port.number("mtu") {
+    if let Some(mtu) = port.spec.number("mtu") {
         device.push_str(&format!(",host_mtu={mtu}"));
     }
     if is_for_xdp(port) {
@@ -99,15 +99,18 @@ fn qemu_device(port: &PortInfo, version: Option<QemuVersion>) -> Vec<(&'static s
 }
 
 /// Returns an id for QEMU, which must start with a letter; port names may start with a digit.
-fn id(port: &PortInfo) -> String {
-    format!("cw-{}", port.name)
+fn id(port: &PortView) -> String {
+    format!("cw-{}", cell(&port.spec, "name"))
 }
 
 /// Returns the character device of the socket. QEMU's vsock device never reconnects.
-fn chardev(port: &PortInfo, version: Option<QemuVersion>) -> String {
-    let chardev = format!("socket,id={},path={}", id(port), port.socket.replace(',', ",,"));
+fn chardev(port: &PortView, version: Option<QemuVersion>) -> String {
+    let chardev =
+        format!("socket,id={},path={}", id(port), cell(&port.spec, "socket").replace(',', ",,"));
     match version {
-        Some(version) if port.kind == "net" => format!("{chardev},{}", version.reconnect()),
+        Some(version) if port.spec.text("kind") == Some("net") => {
+            format!("{chardev},{}", version.reconnect())
+        }
         _ => chardev,
     }
 }
@@ -122,12 +125,12 @@ fn shell(word: &str) -> String {
 }
 
 /// Returns libvirt domain XML for a port, to insert with `virsh edit`.
-pub fn libvirt(port: &PortInfo, vectors: Vectors) -> String {
+pub fn libvirt(port: &PortView, vectors: Vectors) -> String {
     let mut out = String::from(
         "<!-- once per domain, inside <domain>: its memory in a shared file -->\n\
          <memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n</memoryBacking>\n",
     );
-    if port.kind == "vsock" {
+    if port.spec.text("kind") == Some("vsock") {
         out.push_str(&libvirt_vsock(port));
     } else {
         out.push_str(&libvirt_net(port));
@@ -139,7 +142,7 @@ pub fn libvirt(port: &PortInfo, vectors: Vectors) -> String {
 /// Returns the device as JSON. libvirt passes its own devices as JSON, and QEMU creates devices in
 /// the older syntax first, so that such a device would take a PCI slot that libvirt assigned to
 /// another device.
-fn libvirt_vsock(port: &PortInfo) -> String {
+fn libvirt_vsock(port: &PortView) -> String {
     let device = serde_json::json!({
         "driver": "vhost-user-vsock-pci", "id": format!("{}-dev", id(port)), "chardev": id(port),
     });
@@ -156,10 +159,10 @@ fn libvirt_vsock(port: &PortInfo) -> String {
 
 /// Returns an interface element. It has no `<mtu>`: libvirt refuses to start a domain that has one
 /// with `type='vhostuser'`.
-fn libvirt_net(port: &PortInfo) -> String {
-    let (path, alias) = (xml(&port.socket), libvirt_alias(port));
-    let mac = xml(port.text("mac").unwrap_or_default());
-    let queues = port.number("queue_pairs").filter(|pairs| *pairs > 1);
+fn libvirt_net(port: &PortView) -> String {
+    let (path, alias) = (xml(&cell(&port.spec, "socket")), libvirt_alias(port));
+    let mac = xml(port.spec.text("mac").unwrap_or_default());
+    let queues = port.spec.number("queue_pairs").filter(|pairs| *pairs > 1);
     let queues = queues.map(|pairs| format!(" queues='{pairs}'")).unwrap_or_default();
     let driver = match (is_for_xdp(port), queues.is_empty()) {
         (true, _) => format!("  <driver{queues}>\n    {LIBVIRT_NO_OFFLOADS}\n  </driver>\n"),
@@ -176,8 +179,8 @@ fn libvirt_net(port: &PortInfo) -> String {
 
 /// Returns properties of the device that libvirt has no element for; empty if the defaults are
 /// right.
-fn libvirt_override(port: &PortInfo, vectors: Vectors) -> String {
-    let mtu = port.number("mtu").filter(|mtu| *mtu != MTU_USUAL).map(|mtu| ("host_mtu", mtu));
+fn libvirt_override(port: &PortView, vectors: Vectors) -> String {
+    let mtu = port.spec.number("mtu").filter(|mtu| *mtu != MTU_USUAL).map(|mtu| ("host_mtu", mtu));
     let none = ("vectors", 0);
     match (mtu, vectors) {
         (None, Vectors::Work) => String::new(),
@@ -201,7 +204,7 @@ fn libvirt_override(port: &PortInfo, vectors: Vectors) -> String {
 }
 
 /// Returns the `<qemu:override>` element that sets unsigned properties of the port's device.
-fn override_block(port: &PortInfo, properties: &[(&str, u32)]) -> String {
+fn override_block(port: &PortView, properties: &[(&str, u32)]) -> String {
     let lines = properties.iter().map(|(name, value)| {
         format!("      <qemu:property name='{name}' type='unsigned' value='{value}'/>\n")
     });
@@ -215,7 +218,7 @@ fn override_block(port: &PortInfo, properties: &[(&str, u32)]) -> String {
 }
 
 /// Returns an alias: libvirt accepts aliases of operators that start with `ua-`.
-fn libvirt_alias(port: &PortInfo) -> String {
+fn libvirt_alias(port: &PortView) -> String {
     format!("ua-{}", id(port))
 }
 
@@ -232,7 +235,7 @@ fn xml(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn port(json: serde_json::Value) -> PortInfo {
+    fn port(json: serde_json::Value) -> PortView {
         let mut base = serde_json::json!({
             "name": "1-net", "group": "g", "state": "listening", "socket": "/run/c/1.sock",
         });
@@ -240,7 +243,7 @@ mod tests {
         serde_json::from_value(base).unwrap()
     }
 
-    fn net(pairs: u32) -> PortInfo {
+    fn net(pairs: u32) -> PortView {
         port(serde_json::json!({
             "kind": "net", "mac": "52:54:00:00:00:01", "mtu": 9000, "queue_pairs": pairs,
         }))
@@ -297,7 +300,7 @@ mod tests {
     fn attach_net_device_for_xdp_has_no_offloads_towards_the_guest() {
         let xdp = |pairs| {
             let mut port = net(pairs);
-            port.options.insert("offloads".into(), "xdp".into());
+            port.spec.0.insert("offloads".into(), "xdp".into());
             port
         };
         let text = qemu(&xdp(1), None);

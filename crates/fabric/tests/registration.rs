@@ -1,6 +1,7 @@
 //! A service unknown to the fabric, added by one registration: commands of its own type, a shard,
 //! requests between two services, and the hooks of the control plane.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use causeway_attach::Model;
@@ -170,7 +171,7 @@ fn started(services: &[ServiceRegistration]) -> Fabric {
     fabric
 }
 
-fn shards(fabric: &Fabric) -> Vec<(String, &'static str)> {
+fn shards(fabric: &Fabric) -> Vec<(String, Cow<'static, str>)> {
     let answer = fabric.handle().call(Command::DispatcherList).unwrap();
     let Answer::Dispatchers(all) = answer else { panic!("{answer:?}") };
     let shards = all.into_iter().flat_map(|dispatcher| dispatcher.shards);
@@ -190,7 +191,7 @@ fn registration_adds_commands_shards_and_requests_between_services() {
     assert_eq!(open(&fabric, "a", "red").unwrap(), 1, "the other service saw its shard open");
     assert_eq!(open(&fabric, "b", "red").unwrap(), 1, "both accounts share it");
     assert_eq!(open(&fabric, "c", "blue").unwrap(), 2);
-    assert_eq!(shards(&fabric), [("blue".into(), ADDER), ("red".into(), ADDER)]);
+    assert_eq!(shards(&fabric), [("blue".into(), ADDER.into()), ("red".into(), ADDER.into())]);
     assert_eq!(handle.ask(Pay(name("a"), 10)).unwrap(), 11, "the shard began with one");
     assert_eq!(handle.ask(Pay(name("b"), 5)).unwrap(), 16);
     assert_eq!(handle.ask(Pay(name("c"), 5)).unwrap(), 6, "groups share nothing");

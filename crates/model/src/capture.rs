@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Mac, RouteEnd};
 
@@ -45,15 +48,27 @@ pub struct Filter {
 }
 
 /// The next part of a capture.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureChunk {
-    /// The next bytes of the capture file.
+    /// The next bytes of the capture file; base64 in JSON.
+    #[serde(serialize_with = "to_base64", deserialize_with = "from_base64")]
     pub bytes: Vec<u8>,
     /// Frames that passed the filter, since the capture began.
+    #[serde(rename = "frames_total")]
     pub frames: u64,
     /// Frames of these that were dropped because the buffer was full.
+    #[serde(rename = "dropped_total")]
     pub dropped: u64,
     /// Whether the capture is complete and no bytes follow those that are buffered: its limit is
     /// reached, it was stopped, or the port or link is gone.
     pub closed: bool,
+}
+
+fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&STANDARD.encode(bytes))
+}
+
+fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    STANDARD.decode(text).map_err(|error| D::Error::custom(format!("bytes: {error}")))
 }

@@ -190,7 +190,8 @@ fn sleeper() {
     soon(|| named(&mut of_one, find) == Some((nic("b"), "b:0".to_owned())), "the NIC is not found");
     let peers = one.peers();
     assert_eq!(peers.len(), 1);
-    assert_eq!((peers[0].known, peers[0].state, peers[0].partners), ("announced", "answers", 1));
+    let view = &peers[0];
+    assert_eq!((&*view.known, &*view.state, view.partners), ("announced", "answers", 1));
     assert_eq!(peers[0].counters["messages_sent_total"], 50);
     assert_eq!(two.peers()[0].counters["messages_received_total"], 50);
     // When the process ends, the peer learns of it with the next message.

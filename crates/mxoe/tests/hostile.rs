@@ -3,7 +3,7 @@
 mod common;
 
 use causeway_mxoe::limits::{
-    CONNECTS_MAX, DOUBT_NS, OFFERS_OF_PEER_MAX, OUTBOX_MAX, QUIET_NS, RESEND_NS, SENDS_MAX,
+    CONNECTS_MAX, DOUBT_NS, OFFERS_OF_PEER_MAX, OUTBOX_MAX, QUIET_NS, SENDS_MAX,
 };
 use causeway_mxoe::{Admission, DropReason};
 use causeway_wire::mx::{Address, Event, Handle, PeerId, RegionId, Request, Status, Token, Window};

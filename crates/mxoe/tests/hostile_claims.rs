@@ -2,26 +2,13 @@
 
 mod common;
 
-use causeway_mxoe::limits::{
-    CONNECTS_MAX, DOUBT_NS, OFFERS_OF_PEER_MAX, OUTBOX_MAX, QUIET_NS, RESEND_NS, SENDS_MAX,
-};
+use causeway_mxoe::limits::{DOUBT_NS, RESEND_NS};
 use causeway_mxoe::{Admission, DropReason};
-use causeway_wire::mx::{Address, Event, Handle, PeerId, RegionId, Request, Status, Token, Window};
-use causeway_wire::mxoe::{
-    Ack, Connect, ConnectBody, Eager, EndpointPair, Fragment, FragmentPlace, Nack, Notify, Packet,
-    Pull, PullNack, PullReply, Rendezvous, nack,
-};
-use proptest::prelude::*;
+use causeway_wire::mx::{Event, PeerId, Request, Status, Token};
+use causeway_wire::mxoe::{Ack, EndpointPair, Nack, Packet, nack};
 
-use common::script::{
-    KEY, OURS, Script, THEIR_INDEX, THEIR_MAC, THEIR_SESSION, THEIRS, TO_US, connect, packets,
-    theirs,
-};
-use common::{MS, RecordedEvent, address, nic};
-
-/// Another known NIC, and an unknown one.
-const THIRD_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
-const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 99];
+use common::script::{KEY, Script, THEIRS, TO_US, connect, packets};
+use common::{MS, RecordedEvent, address};
 
 #[test]
 fn hostile_claims_that_a_peer_is_gone_end_nothing_while_it_answers() {

@@ -10,7 +10,6 @@
 //! [`shown`] is the other direction, for `port show` and `link show`. `super` includes the types in
 //! the command line.
 
-use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -330,7 +329,7 @@ impl<T: ArgumentTable> FromArgMatches for TableArguments<T> {
 /// Returns the given options of a table as text, in the order of its fields.
 pub fn shown<'a>(
     fields: impl IntoIterator<Item = &'a FieldInfo>,
-    values: &HashMap<String, Value>,
+    values: &Map<String, Value>,
 ) -> Vec<(String, String)> {
     let mut list = Vec::new();
     for info in fields {

@@ -17,9 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
+use causeway_model::{CaptureChunk, CaptureView};
 use serde_json::json;
 
 use super::{CommandContext, hint};
@@ -29,24 +27,6 @@ use crate::error::{Error, Result};
 
 /// Pause after an empty reply.
 const PAUSE: Duration = Duration::from_millis(100);
-
-#[derive(Debug, Deserialize)]
-struct CaptureReply {
-    /// Number of the capture.
-    capture: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct CapturePart {
-    /// The next bytes of the file, in base64.
-    bytes: String,
-    /// Frames that passed the filter, including dropped frames.
-    frames_total: u64,
-    /// Frames for which the daemon's buffer had no room.
-    dropped_total: u64,
-    /// Whether no further frames are recorded; bytes may still be fetched.
-    closed: bool,
-}
 
 /// Runs `causeway capture` and prints the result.
 pub fn run(cx: &CommandContext, args: &CaptureArgs) -> Result<()> {
@@ -72,7 +52,7 @@ pub fn run(cx: &CommandContext, args: &CaptureArgs) -> Result<()> {
     let spec = json!({"at": at, "filter": filter, "snap": args.snap, "count": count});
     let what = if kind == "edge" { "link" } else { "port" };
     let started = cx.client.post("/v1/captures", &spec);
-    let started: CaptureReply =
+    let started: CaptureView =
         view(&started.map_err(|e| hint(e, what, &format!("see `causeway {what} list`")))?)?;
     let path = format!("/v1/captures/{}", started.capture);
     // Opened only after the daemon has accepted the capture, because an existing file is
@@ -81,9 +61,9 @@ pub fn run(cx: &CommandContext, args: &CaptureArgs) -> Result<()> {
     let ended = cx.client.delete(&path);
     let (part, is_stopped) = copied?;
     ended?;
-    let CapturePart { frames_total, dropped_total, closed, .. } = part;
-    eprintln!("{frames_total} frames, {dropped_total} of them dropped because the buffer was full");
-    let full = count > 0 && frames_total.saturating_sub(dropped_total) >= count;
+    let CaptureChunk { frames, dropped, closed, .. } = part;
+    eprintln!("{frames} frames, {dropped} of them dropped because the buffer was full");
+    let full = count > 0 && frames.saturating_sub(dropped) >= count;
     if closed && !is_stopped && !full {
         eprintln!("the {what} was deleted");
     }
@@ -118,7 +98,7 @@ fn copy(
     path: &str,
     out: &mut dyn Write,
     stopped: &AtomicBool,
-) -> Result<(CapturePart, bool)> {
+) -> Result<(CaptureChunk, bool)> {
     let (since, mut is_stopped) = (Instant::now(), false);
     loop {
         let last = stopped.load(Ordering::Relaxed)
@@ -127,11 +107,9 @@ fn copy(
             // Frames that are buffered by now are still fetched.
             cx.client.post(&format!("{path}/stop"), &json!({}))?;
         }
-        let part: CapturePart = view(&cx.client.get(path)?)?;
-        let bytes = STANDARD.decode(&part.bytes);
-        let bytes = bytes.map_err(|e| Error::Reply(format!("bytes: {e}")))?;
+        let part: CaptureChunk = view(&cx.client.get(path)?)?;
         let what = args.write.display().to_string();
-        let written = out.write_all(&bytes).and_then(|()| out.flush());
+        let written = out.write_all(&part.bytes).and_then(|()| out.flush());
         match written {
             // The reader of the pipe has closed it.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
@@ -139,10 +117,10 @@ fn copy(
             }
             other => other.map_err(|error| Error::Output { what, error })?,
         }
-        if bytes.is_empty() && part.closed {
+        if part.bytes.is_empty() && part.closed {
             return Ok((part, is_stopped));
         }
-        if bytes.is_empty() {
+        if part.bytes.is_empty() {
             std::thread::sleep(PAUSE);
         }
     }

@@ -15,26 +15,26 @@ use crate::args::DispatcherVerb;
 use crate::client::view;
 use crate::error::Result;
 use crate::table::{Align, TextTable};
-use crate::view::DispatcherInfo;
+use crate::view::DispatcherView;
 
 /// Runs `causeway dispatcher` and prints the result.
 pub fn run(cx: &CommandContext, verb: DispatcherVerb) -> Result<()> {
     match verb {
         DispatcherVerb::List => {
             let value = cx.client.get("/v1/dispatchers")?;
-            cx.show(&value, |value| Ok(table(&view::<Vec<DispatcherInfo>>(value)?)))
+            cx.show(&value, |value| Ok(table(&view::<Vec<DispatcherView>>(value)?)))
         }
         DispatcherVerb::Move { group, dispatcher, service } => {
             let body = json!({ "group": group, "service": service });
             let moved = cx.client.post(&format!("/v1/dispatchers/{dispatcher}"), &body);
             let value = moved.map_err(|e| hint(e, "group", "see `causeway group list`"))?;
-            cx.show(&value, |value| Ok(table(&view::<Vec<DispatcherInfo>>(value)?)))
+            cx.show(&value, |value| Ok(table(&view::<Vec<DispatcherView>>(value)?)))
         }
     }
 }
 
 /// Returns a line for each dispatcher, and a line for each of its shards.
-fn table(dispatchers: &[DispatcherInfo]) -> String {
+fn table(dispatchers: &[DispatcherView]) -> String {
     let mut table = TextTable::new(&[
         ("DISPATCHER", Align::Right),
         ("CPU", Align::Left),

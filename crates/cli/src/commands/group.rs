@@ -16,7 +16,7 @@ use crate::args::GroupVerb;
 use crate::client::view;
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, pairs};
-use crate::view::GroupInfo;
+use crate::view::GroupView;
 
 const SEE_GROUPS: &str = "see `causeway group list`";
 
@@ -28,7 +28,7 @@ pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
             let path = format!("/v1/groups/{name}");
             let value = cx.client.get(&path).map_err(|e| hint(e, "group", SEE_GROUPS))?;
             cx.show(&value, |value| {
-                let group: GroupInfo = view(value)?;
+                let group: GroupView = view(value)?;
                 Ok(pairs(&[
                     ("name", group.name),
                     ("forwarding", group.forwarding),
@@ -75,7 +75,7 @@ pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
 fn list(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/groups")?;
     cx.show(&value, |value| {
-        let groups: Vec<GroupInfo> = view(value)?;
+        let groups: Vec<GroupView> = view(value)?;
         let heads = ["NAME", "FORWARDING", "PORTS", "LINKS"].map(|head| (head, Align::Left));
         let mut table = TextTable::new(&heads);
         let words = |names: &[String]| match names {

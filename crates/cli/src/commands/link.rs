@@ -24,9 +24,11 @@ use crate::args::{LinkAdd, LinkVerb};
 use crate::client::view;
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, pairs};
-use crate::view::LinkInfo;
+use crate::view::{LinkView, cell};
 
 const SEE_LINKS: &str = "see `causeway link list`";
+/// Keys that `link show` prints before and after the options.
+const PRINTED: [&str; 4] = ["name", "group", "kind", "metric"];
 
 /// Runs `causeway link` and prints the result.
 pub fn run(cx: &CommandContext, verb: LinkVerb) -> Result<()> {
@@ -56,23 +58,25 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
         links.retain(|link| link["group"] == group.as_str());
     }
     cx.show(&value, |value| {
-        let links: Vec<LinkInfo> = view(value)?;
+        let links: Vec<LinkView> = view(value)?;
         let left = ["NAME", "GROUP", "KIND", "PEER", "STATE"].map(|head| (head, Align::Left));
         let right = ["RTT", "LOSS", "PATH-MTU", "METRIC"].map(|head| (head, Align::Right));
         let mut table = TextTable::new(&[&left[..], &right].concat());
         for link in links {
+            let of = |key| cell(&link.spec, key);
+            let (name, group, kind, metric) = (of("name"), of("group"), of("kind"), of("metric"));
             let peer = peer(&link);
             let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
             table.row(vec![
-                link.name,
-                link.group,
-                link.kind,
+                name,
+                group,
+                kind,
                 peer,
                 link.state,
                 or_none(link.rtt_us.map(microseconds)),
                 or_none(link.loss_percent.map(|n| format!("{n} %"))),
                 or_none(link.path_mtu.map(|n| n.to_string())),
-                link.metric.to_string(),
+                metric,
             ]);
         }
         Ok(table.render())
@@ -85,8 +89,8 @@ fn microseconds(n: f64) -> String {
 }
 
 /// Returns the peer's current or configured address, or the interface.
-fn peer(link: &LinkInfo) -> String {
-    let option = |key| link.text(key).map(str::to_owned);
+fn peer(link: &LinkView) -> String {
+    let option = |key| link.spec.text(key).map(str::to_owned);
     let address = link.endpoint.clone().or_else(|| option("remote"));
     address.or_else(|| option("interface")).unwrap_or_else(|| "-".into())
 }
@@ -108,18 +112,20 @@ fn day(seconds: i64) -> String {
 }
 
 /// Returns the full description of a link.
-fn text(link: &LinkInfo) -> String {
+fn text(link: &LinkView) -> String {
+    let of = |key| (key, cell(&link.spec, key));
     let mut list = vec![
-        ("name", link.name.clone()),
-        ("group", link.group.clone()),
-        ("kind", link.kind.clone()),
+        of("name"),
+        of("group"),
+        of("kind"),
         ("state", format!("{}: {}", link.state, link.reason)),
     ];
-    let fields: Vec<FieldInfo> = LINK_FIELDS.iter().map(FieldInfo::from).collect();
-    let options = shown(&fields, &link.options);
+    let fields = LINK_FIELDS.iter().filter(|field| !PRINTED.contains(&field.key));
+    let fields: Vec<FieldInfo> = fields.map(FieldInfo::from).collect();
+    let options = shown(&fields, &link.spec.0);
     list.extend(options.iter().map(|(key, value)| (key.as_str(), value.clone())));
     let mut add = |key, value: Option<String>| list.extend(value.map(|value| (key, value)));
-    add("metric", Some(link.metric.to_string()));
+    add("metric", Some(cell(&link.spec, "metric")));
     add("endpoint", link.endpoint.clone());
     add("certificate", link.certificate_expires.map(expiry));
     add("round trip", link.rtt_us.map(microseconds));
@@ -146,7 +152,7 @@ fn add(cx: &CommandContext, args: &LinkAdd) -> Result<()> {
         }
     };
     cx.show(&value, |value| {
-        let link: LinkInfo = view(value)?;
+        let link: LinkView = view(value)?;
         Ok(format!("link {name} to {} is {}: {}\n", peer(&link), link.state, link.reason))
     })
 }

@@ -32,13 +32,13 @@ pub use mpi_env::EVALUATED_FAILURE;
 use std::io::{Read, Write as _};
 use std::path::Path;
 
+use causeway_model::InfoView;
 use serde_json::{Value, json};
 
 use crate::args::{Cli, Format, Noun};
 use crate::client::{ControlClient, default_control, view};
 use crate::error::{Error, Result};
 use crate::table::{duration, pairs};
-use crate::view::DaemonInfo;
 
 /// The state that every command uses.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ pub fn run(cli: Cli) -> Result<()> {
 fn info(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/info")?;
     cx.show(&value, |value| {
-        let info: DaemonInfo = view(value)?;
+        let info: InfoView = view(value)?;
         Ok(pairs(&[
             ("version", info.version),
             ("pid", info.pid.to_string()),

@@ -20,7 +20,7 @@ use super::{CommandContext, print};
 use crate::args::{Format, Mpi, MpiArgs};
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::view::PortInfo;
+use crate::view::PortView;
 
 /// File name of the provider, as libfabric searches it.
 const PROVIDER: &str = "libcauseway-fi.so";
@@ -177,9 +177,10 @@ fn known(cx: &CommandContext) -> Result<(Vec<PathBuf>, String)> {
     let control = cx.client.path();
     match cx.client.get("/v1/ports") {
         Ok(value) => {
-            let ports: Vec<PortInfo> = view(&value)?;
-            let nics = ports.into_iter().filter(|port| port.kind == "mx");
-            let nics = nics.map(|port| PathBuf::from(port.socket)).collect();
+            let ports: Vec<PortView> = view(&value)?;
+            let nics = ports.iter().filter(|port| port.spec.text("kind") == Some("mx"));
+            let nics = nics.filter_map(|port| port.spec.text("socket").map(PathBuf::from));
+            let nics = nics.collect();
             Ok((nics, format!("the daemon at {}", control.display())))
         }
         Err(Error::Unreachable { .. } | Error::Timeout { .. } | Error::Refused { .. }) => {

@@ -7,6 +7,7 @@
 //!
 //! `commands::run` is the caller; the request goes to `/v1/peers`.
 
+use causeway_model::PairView;
 use serde_json::Value;
 
 use super::CommandContext;
@@ -14,13 +15,13 @@ use crate::args::PeerVerb;
 use crate::client::view;
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable};
-use crate::view::{PairInfo, PeerInfo};
+use crate::view::PeerView;
 
 /// Runs `causeway peer` and prints the result.
 pub fn run(cx: &CommandContext, verb: PeerVerb) -> Result<()> {
     let value = cx.client.get("/v1/peers")?;
     match verb {
-        PeerVerb::List => cx.show(&value, |value| Ok(table(&view::<Vec<PeerInfo>>(value)?))),
+        PeerVerb::List => cx.show(&value, |value| Ok(table(&view::<Vec<PeerView>>(value)?))),
         PeerVerb::Show { nic } => show(cx, value, &nic),
     }
 }
@@ -38,7 +39,7 @@ fn show(cx: &CommandContext, value: Value, nic: &str) -> Result<()> {
         return Err(Error::NotFound(text));
     }
     cx.show(&Value::Array(found), |value| {
-        let peers = view::<Vec<PeerInfo>>(value)?;
+        let peers = view::<Vec<PeerView>>(value)?;
         let mut out = table(&peers);
         for peer in &peers {
             out.push_str(&format!("\n{}", pairs(peer)));
@@ -51,7 +52,7 @@ fn show(cx: &CommandContext, value: Value, nic: &str) -> Result<()> {
 }
 
 /// Returns the connections of a NIC, a line for each.
-fn pairs(peer: &PeerInfo) -> String {
+fn pairs(peer: &PeerView) -> String {
     let heads = ["ENDPOINT", "PARTNER", "RTT", "IN FLIGHT", "WAITING", "PARKED"];
     let mut table = TextTable::new(&heads.map(|head| (head, Align::Right)));
     for pair in &peer.pairs {
@@ -68,7 +69,7 @@ fn pairs(peer: &PeerInfo) -> String {
 }
 
 /// Returns the counters of a connection.
-fn counters(pair: &PairInfo) -> String {
+fn counters(pair: &PairView) -> String {
     let heads = [("COUNTER", Align::Left), ("VALUE", Align::Right)];
     let mut table = TextTable::new(&heads);
     for (name, value) in pair.counters.iter().filter(|(_, value)| **value > 0) {
@@ -78,12 +79,12 @@ fn counters(pair: &PairInfo) -> String {
 }
 
 /// Returns a line for each NIC.
-fn table(peers: &[PeerInfo]) -> String {
+fn table(peers: &[PeerView]) -> String {
     let left = ["PORT", "MAC", "HOSTNAME", "KNOWN", "STATE"].map(|head| (head, Align::Left));
     let right = ["HEARD", "PARTNERS", "RTT", "SENT", "RECEIVED", "RESENT"];
     let right = right.map(|head| (head, Align::Right));
     let mut table = TextTable::new(&[&left[..], &right].concat());
-    let counter = |peer: &PeerInfo, name: &str| peer.counters.get(name).copied().unwrap_or(0);
+    let counter = |peer: &PeerView, name: &str| peer.counters.get(name).copied().unwrap_or(0);
     for peer in peers {
         let shown = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         table.row(vec![

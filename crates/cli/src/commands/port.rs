@@ -25,9 +25,11 @@ use crate::client::view;
 use crate::error::{Error, Result};
 use crate::qemu::QemuTarget;
 use crate::table::{Align, TextTable, bytes, pairs};
-use crate::view::PortInfo;
+use crate::view::{PortView, address, cell};
 
 const SEE_PORTS: &str = "see `causeway port list`";
+/// Keys that `port show` prints before the options.
+const HEAD: [&str; 3] = ["name", "group", "socket"];
 
 /// Runs `causeway port` and prints the result.
 pub fn run(cx: &CommandContext, verb: PortVerb) -> Result<()> {
@@ -49,22 +51,16 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
         ports.retain(|port| port["group"] == group.as_str());
     }
     cx.show(&value, |value| {
-        let ports: Vec<PortInfo> = view(value)?;
+        let ports: Vec<PortView> = view(value)?;
         let left = ["NAME", "GROUP", "KIND", "ADDRESS", "STATE"].map(|head| (head, Align::Left));
         let mut heads = left.to_vec();
         heads.extend([("FAULTS", Align::Right), ("SOCKET", Align::Left)]);
         let mut table = TextTable::new(&heads);
         for port in ports {
-            let (address, faults) = (port.address(), port.faults_total.to_string());
-            table.row(vec![
-                port.name,
-                port.group,
-                port.kind,
-                address,
-                port.state,
-                faults,
-                port.socket,
-            ]);
+            let of = |key| cell(&port.spec, key);
+            let (address, faults) = (address(&port.spec), port.faults_total.to_string());
+            let (name, group, kind, socket) = (of("name"), of("group"), of("kind"), of("socket"));
+            table.row(vec![name, group, kind, address, port.state, faults, socket]);
         }
         Ok(table.render())
     })
@@ -90,13 +86,9 @@ fn show(cx: &CommandContext, name: &Name, qemu: Option<QemuTarget>, libvirt: boo
 }
 
 /// Returns the full description of a port.
-fn text(port: &PortInfo) -> String {
-    let mut list = vec![
-        ("name", port.name.clone()),
-        ("group", port.group.clone()),
-        ("kind", port.kind.clone()),
-        ("state", port.state.clone()),
-    ];
+fn text(port: &PortView) -> String {
+    let of = |key| (key, cell(&port.spec, key));
+    let mut list = vec![of("name"), of("group"), of("kind"), ("state", port.state.clone())];
     if port.faults_total > 0 {
         let reason = port.fault.as_deref().unwrap_or("unknown");
         let when = when(port.fault_age_seconds, port.fault_of.as_deref());
@@ -110,15 +102,16 @@ fn text(port: &PortInfo) -> String {
         list.push(("host fault", format!("{reason} ({} in all)", port.host_faults_total)));
     }
     list.extend(port.warnings.iter().map(|warning| ("warning", warning.clone())));
-    list.push(("socket", port.socket.clone()));
+    list.push(of("socket"));
     if port.held {
         list.push(("held", "yes: its guest stays connected while causewayd is replaced".into()));
     }
     list.push(("dispatcher", port.dispatcher.to_string()));
-    let kind = kinds().into_iter().find(|kind| kind.name == port.kind);
-    let common: Vec<FieldInfo> = PORT_FIELDS.iter().map(FieldInfo::from).collect();
+    let kind = kinds().into_iter().find(|kind| port.spec.text("kind") == Some(&kind.name));
+    let common = PORT_FIELDS.iter().filter(|field| !HEAD.contains(&field.key));
+    let common: Vec<FieldInfo> = common.map(FieldInfo::from).collect();
     let own = kind.as_ref().map(|kind| &kind.options[..]).unwrap_or_default();
-    let options = shown(own.iter().chain(&common), &port.options);
+    let options = shown(own.iter().chain(&common), &port.spec.0);
     list.extend(options.iter().map(|(key, value)| (key.as_str(), value.clone())));
     if kind.as_ref().is_none_or(|kind| kind.has_guest) {
         list.push(("features", port.features.clone()));
@@ -193,8 +186,9 @@ fn add(cx: &CommandContext, args: PortAdd) -> Result<()> {
         }
     };
     cx.show(&value, |value| {
-        let port: PortInfo = view(value)?;
-        Ok(format!("port {} listens on {}\n", port.name, port.socket))
+        let port: PortView = view(value)?;
+        let (name, socket) = (cell(&port.spec, "name"), cell(&port.spec, "socket"));
+        Ok(format!("port {name} listens on {socket}\n"))
     })
 }
 

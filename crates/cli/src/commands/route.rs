@@ -17,7 +17,7 @@ use crate::args::RouteVerb;
 use crate::client::view;
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable};
-use crate::view::{RouteEndInfo, RouteInfo};
+use crate::view::{RouteView, cell, route_end};
 
 /// Runs `causeway route` and prints the result.
 pub fn run(cx: &CommandContext, verb: RouteVerb) -> Result<()> {
@@ -45,20 +45,20 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
         routes.retain(|route| route["group"] == group.as_str());
     }
     cx.show(&value, |value| {
-        let routes: Vec<RouteInfo> = view(value)?;
+        let routes: Vec<RouteView> = view(value)?;
         let left = ["GROUP", "SOURCE", "DESTINATION", "TO", "FROM"].map(|head| (head, Align::Left));
         let right = ["PRIORITY", "HITS"].map(|head| (head, Align::Right));
         let mut table = TextTable::new(&[&[("INDEX", Align::Right)], &left[..], &right].concat());
-        let shown = |end: &RouteEndInfo| format!("{}:{}", end.kind, end.name);
         for route in routes {
-            let (to, from) = (shown(&route.to), route.from.as_ref().map(shown));
+            let of = |key| cell(&route.spec, key);
+            let end = |key| route_end(&route.spec, key);
             table.row(vec![
                 route.index.to_string(),
-                route.group,
-                route.source,
-                route.destination,
-                to,
-                from.unwrap_or_else(|| "any".into()),
+                of("group"),
+                of("source"),
+                of("destination"),
+                end("to").unwrap_or_else(|| "-".into()),
+                end("from").unwrap_or_else(|| "any".into()),
                 route.priority.to_string(),
                 route.hits_total.to_string(),
             ]);

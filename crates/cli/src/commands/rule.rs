@@ -16,7 +16,7 @@ use crate::args::RuleVerb;
 use crate::client::view;
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable};
-use crate::view::RuleInfo;
+use crate::view::{RuleView, cell};
 
 /// Runs `causeway rule` and prints the result.
 pub fn run(cx: &CommandContext, verb: RuleVerb) -> Result<()> {
@@ -39,15 +39,16 @@ pub fn run(cx: &CommandContext, verb: RuleVerb) -> Result<()> {
 fn list(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/rules")?;
     cx.show(&value, |value| {
-        let rules: Vec<RuleInfo> = view(value)?;
+        let rules: Vec<RuleView> = view(value)?;
         let left = ["ACTION", "FROM", "TO"].map(|head| (head, Align::Left));
         let mut heads = vec![("INDEX", Align::Right)];
         heads.extend(left);
         heads.push(("HITS", Align::Right));
         let mut table = TextTable::new(&heads);
         for rule in rules {
+            let of = |key| cell(&rule.rule, key);
             let (index, hits) = (rule.index.to_string(), rule.hits_total.to_string());
-            table.row(vec![index, rule.action, rule.from, rule.to, hits]);
+            table.row(vec![index, of("action"), of("from"), of("to"), hits]);
         }
         Ok(table.render())
     })

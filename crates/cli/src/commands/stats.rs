@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::Duration;
 
+use causeway_model::RefusalStats;
 use serde_json::{Value, json};
 
 use super::port::counters;
@@ -22,7 +23,7 @@ use crate::args::{Format, StatsArgs};
 use crate::client::view;
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable};
-use crate::view::{PortStats, RefusalStats, Stats};
+use crate::view::{ObjectStats, StatsView};
 
 /// Runs `causeway stats` and prints the result.
 pub fn run(cx: &CommandContext, args: &StatsArgs) -> Result<()> {
@@ -30,11 +31,11 @@ pub fn run(cx: &CommandContext, args: &StatsArgs) -> Result<()> {
         let value = sample(cx, args)?;
         return cx.show(&value, |value| Ok(totals(&view(value)?)));
     };
-    let mut before: Stats = view(&sample(cx, args)?)?;
+    let mut before: StatsView = view(&sample(cx, args)?)?;
     let mut left = args.count;
     while left != Some(0) {
         sleep(Duration::from_secs(interval));
-        let now: Stats = view(&sample(cx, args)?)?;
+        let now: StatsView = view(&sample(cx, args)?)?;
         let [ports, links] = rates(&before, &now);
         match cx.format {
             Format::Json => print(&format!("{}\n", rates_json(&now, &ports, &links)))?,
@@ -89,9 +90,37 @@ fn table(numbers: [&'static str; 5]) -> TextTable {
     TextTable::new(&heads)
 }
 
+/// A port or a link, with its state and its faults.
+#[derive(Debug, Clone, Copy)]
+struct CountedObject<'a> {
+    object: &'a ObjectStats,
+    state: &'a str,
+    faults_total: u64,
+}
+
+fn ports_of(stats: &StatsView) -> Vec<CountedObject<'_>> {
+    let port = stats.ports.iter().map(|port| CountedObject {
+        object: &port.object,
+        state: &port.state,
+        faults_total: port.faults_total,
+    });
+    port.collect()
+}
+
+/// Returns the links; a link has no faults.
+fn links_of(stats: &StatsView) -> Vec<CountedObject<'_>> {
+    let link = stats.links.iter().map(|link| CountedObject {
+        object: &link.object,
+        state: &link.state,
+        faults_total: 0,
+    });
+    link.collect()
+}
+
 /// Returns the table of ports, and the table of links if there are any.
-fn totals(stats: &Stats) -> String {
-    let ports = both(totals_of(&stats.ports), !stats.links.is_empty(), || totals_of(&stats.links));
+fn totals(stats: &StatsView) -> String {
+    let ports =
+        both(totals_of(&ports_of(stats)), !stats.links.is_empty(), || totals_of(&links_of(stats)));
     ports + &refusals(&stats.doors)
 }
 
@@ -117,11 +146,11 @@ fn both(ports: String, links: bool, of_links: impl FnOnce() -> String) -> String
 }
 
 /// Returns the table of totals of ports, or of links.
-fn totals_of(all: &[PortStats]) -> String {
+fn totals_of(all: &[CountedObject<'_>]) -> String {
     let mut table = table(["RX-PACKETS", "RX-BYTES", "TX-PACKETS", "TX-BYTES", "DROPPED"]);
     for port in all {
-        let mut row = vec![port.name.clone(), port.state.clone()];
-        row.extend(sums(&port.counters).iter().map(u64::to_string));
+        let mut row = vec![port.object.name.clone(), port.state.to_owned()];
+        row.extend(sums(&port.object.counters).iter().map(u64::to_string));
         row.push(port.faults_total.to_string());
         table.row(row);
     }
@@ -139,27 +168,29 @@ struct Rates {
 }
 
 /// Returns the rates of the present ports and links.
-fn rates(before: &Stats, now: &Stats) -> [Vec<Rates>; 2] {
+fn rates(before: &StatsView, now: &StatsView) -> [Vec<Rates>; 2] {
     let passed = now.uptime_seconds - before.uptime_seconds;
     // After a restart of the daemon, all counters have begun at 0.
-    let (anew, none) = (passed < 0.0, [].as_slice());
+    let anew = passed < 0.0;
     let seconds = if anew { now.uptime_seconds } else { passed }.max(0.001);
-    let of = |before, now| rates_of(if anew { none } else { before }, now, seconds);
-    [of(&before.ports[..], &now.ports), of(&before.links[..], &now.links)]
+    let of = |before: Vec<CountedObject<'_>>, now: Vec<CountedObject<'_>>| {
+        rates_of(if anew { &[] } else { &before }, &now, seconds)
+    };
+    [of(ports_of(before), ports_of(now)), of(links_of(before), links_of(now))]
 }
 
 /// Counters of a new or re-created port begin at 0.
-fn rates_of(before: &[PortStats], now: &[PortStats], seconds: f64) -> Vec<Rates> {
-    let rate = |port: &PortStats| {
-        let old = before.iter().find(|p| p.name == port.name);
-        let per_second = port.counters.iter().map(|(name, n)| {
-            let old = old.and_then(|p| p.counters.get(name)).copied().unwrap_or(0);
+fn rates_of(before: &[CountedObject<'_>], now: &[CountedObject<'_>], seconds: f64) -> Vec<Rates> {
+    let rate = |port: &CountedObject<'_>| {
+        let old = before.iter().find(|p| p.object.name == port.object.name);
+        let per_second = port.object.counters.iter().map(|(name, n)| {
+            let old = old.and_then(|p| p.object.counters.get(name)).copied().unwrap_or(0);
             let grown = n.checked_sub(old).unwrap_or(*n);
             (name.clone(), grown as f64 / seconds)
         });
         Rates {
-            name: port.name.clone(),
-            state: port.state.clone(),
+            name: port.object.name.clone(),
+            state: port.state.to_owned(),
             faults_total: port.faults_total,
             per_second: per_second.collect(),
         }
@@ -188,7 +219,7 @@ fn rates_table(rates: &[Rates]) -> String {
 }
 
 /// Returns the rates as JSON, in a single line: `NAME_total` becomes `NAME_per_second`.
-fn rates_json(now: &Stats, ports: &[Rates], links: &[Rates]) -> Value {
+fn rates_json(now: &StatsView, ports: &[Rates], links: &[Rates]) -> Value {
     let rates_of_port = |port: &Rates| {
         let rate = |(name, n): (&String, &f64)| {
             let name = name.strip_suffix("_total").unwrap_or(name);
@@ -206,7 +237,7 @@ fn rates_json(now: &Stats, ports: &[Rates], links: &[Rates]) -> Value {
 mod tests {
     use super::*;
 
-    fn stats(uptime: f64, ports: &[(&str, u64)]) -> Stats {
+    fn stats(uptime: f64, ports: &[(&str, u64)]) -> StatsView {
         let port = |(name, n): &(&str, u64)| {
             let counters = [
                 ("receive_bytes_total", *n),
@@ -214,7 +245,10 @@ mod tests {
                 ("reject_b_total", 2),
                 ("transmit_packets_total", 5),
             ];
-            json!({"name": name, "state": "running", "counters": BTreeMap::from(counters)})
+            let counters = BTreeMap::from(counters);
+            json!({
+                "name": name, "group": "g", "kind": "net", "state": "running", "counters": counters,
+            })
         };
         let ports: Vec<Value> = ports.iter().map(port).collect();
         view(&json!({"uptime_seconds": uptime, "ports": ports})).unwrap()

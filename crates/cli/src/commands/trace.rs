@@ -7,7 +7,7 @@
 //!
 //! `commands::run` is the caller; the request goes to `/v1/trace`.
 
-use causeway_model::TraceQuery;
+use causeway_model::{TraceQuery, TraceView};
 use serde_json::json;
 
 use super::{CommandContext, hint};
@@ -15,7 +15,6 @@ use crate::args::TraceVerb;
 use crate::client::view;
 use crate::error::Result;
 use crate::table::pairs;
-use crate::view::TraceInfo;
 
 /// Runs `causeway trace` and prints the result.
 pub fn run(cx: &CommandContext, verb: TraceVerb) -> Result<()> {
@@ -33,7 +32,7 @@ pub fn run(cx: &CommandContext, verb: TraceVerb) -> Result<()> {
         .map_err(|e| hint(e, "port", "see `causeway port list`"))
         .map_err(|e| hint(e, "group", "see `causeway group list`"))?;
     cx.show(&value, |value| {
-        let trace: TraceInfo = view(value)?;
+        let trace: TraceView = view(value)?;
         let numbered = trace.steps.iter().enumerate().map(|(n, step)| format!("{}. {step}", n + 1));
         let steps = numbered.collect::<Vec<_>>().join("\n");
         Ok(pairs(&[("verdict", trace.verdict), ("to", trace.to.join("\n")), ("because", steps)]))

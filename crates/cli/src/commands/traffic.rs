@@ -14,20 +14,20 @@ use super::{CommandContext, hint};
 use crate::client::view;
 use crate::error::Result;
 use crate::table::{Align, TextTable};
-use crate::view::TrafficInfo;
+use crate::view::TrafficView;
 
 /// Runs `causeway traffic` and prints the result.
 pub fn run(cx: &CommandContext, group: &Name) -> Result<()> {
     let value = cx.client.get(&format!("/v1/traffic/{group}"));
     let value = value.map_err(|e| hint(e, "group", "see `causeway group list`"))?;
     cx.show(&value, |value| {
-        let traffic: TrafficInfo = view(value)?;
+        let traffic: TrafficView = view(value)?;
         Ok(text(traffic))
     })
 }
 
 /// Returns the table, and the lines about the window and uncounted frames.
-fn text(mut traffic: TrafficInfo) -> String {
+fn text(mut traffic: TrafficView) -> String {
     let left = ["SOURCE", "DESTINATION", "FROM"].map(|head| (head, Align::Left));
     let right = ["MBIT/S", "FRAMES", "BYTES"].map(|head| (head, Align::Right));
     let mut table = TextTable::new(&[&left[..], &right].concat());

@@ -11,8 +11,6 @@
 //!
 //! `super::answer` dispatches here on the thread of a connection; `causeway capture` is the client.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use causeway_model::commands::captures::{Begin, End, Fetch, Stop};
 use serde_json::json;
 
@@ -40,13 +38,5 @@ pub(super) fn captures(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, H
 /// Takes the next bytes of a capture, in base64.
 fn fetch(call: &ApiCall<'_>, number: u64) -> Result<HttpReply, HttpReply> {
     let fetched = ask(call.fabric, Fetch(number)).map_err(refused)?;
-    Ok(HttpReply::json(
-        200,
-        &json!({
-            "bytes": STANDARD.encode(&fetched.bytes),
-            "frames_total": fetched.frames,
-            "dropped_total": fetched.dropped,
-            "closed": fetched.closed,
-        }),
-    ))
+    Ok(HttpReply::json(200, &json!(fetched)))
 }

@@ -11,8 +11,8 @@
 
 use causeway_model::commands::links::{Add, Delete, List, Show};
 use causeway_model::draft::LinkDraft;
-use causeway_model::{CommandError, LinkView, Name};
-use serde_json::{Map, Value, json};
+use causeway_model::{CommandError, LinkStats, LinkView, Name, ObjectStats};
+use serde_json::{Map, Value};
 
 use super::{ApiCall, invalid, named, no_path, parse_name, refused};
 use crate::fabric::ask;
@@ -58,18 +58,17 @@ pub(super) fn mtus(call: &ApiCall<'_>) -> Result<impl Fn(&Name) -> u16 + use<>, 
 }
 
 /// Returns the counters of every link, for `/v1/stats`.
-pub(super) fn stats(call: &ApiCall<'_>) -> Result<Vec<Value>, HttpReply> {
-    let links = all(call)?;
-    let links = links.iter().map(|link| {
-        json!({
-            "name": link.spec.name,
-            "group": link.spec.group,
-            "kind": link.spec.kind.name(),
-            "state": link.state,
-            "ups_total": link.ups_total,
-            "certificate_expires": link.certificate_expires,
-            "counters": link.counters,
-        })
+pub(super) fn stats(call: &ApiCall<'_>) -> Result<Vec<LinkStats>, HttpReply> {
+    let links = all(call)?.into_iter().map(|link| LinkStats {
+        object: ObjectStats {
+            kind: link.spec.kind.name().into(),
+            name: link.spec.name,
+            group: link.spec.group,
+            counters: link.counters,
+        },
+        state: link.state,
+        ups_total: link.ups_total,
+        certificate_expires: link.certificate_expires,
     });
     Ok(links.collect())
 }

@@ -41,6 +41,7 @@ use std::time::Instant;
 use causeway_model::Name;
 use causeway_model::{Answer, Command, CommandError, GroupView, PortView, TypedRequest};
 use causeway_model::{GROUP_FIELDS, KindDefinition, KindInfo, PortSpec, RuleSpec, schema};
+use causeway_model::{InfoView, LogStats, ObjectStats, PortStats, RefusalStats, StatsView};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -180,9 +181,9 @@ impl ApiCall<'_> {
     fn run(&self, command: Command, status: u16) -> Result<HttpReply, HttpReply> {
         match self.fabric.call(command).map_err(refused)? {
             Answer::Done => Ok(HttpReply::done()),
-            Answer::Port(view) => Ok(HttpReply::json(status, &held(self.fabric, &view))),
+            Answer::Port(view) => Ok(HttpReply::json(status, &held(self.fabric, *view))),
             Answer::Ports(views) => {
-                let views: Vec<_> = views.iter().map(|view| held(self.fabric, view)).collect();
+                let views: Vec<_> = views.into_iter().map(|view| held(self.fabric, view)).collect();
                 Ok(HttpReply::json(status, &views))
             }
             answer => Ok(HttpReply::json(status, &answer)),
@@ -352,16 +353,16 @@ fn shutdown(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
 fn info(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
     call.only(rest, "GET")?;
     let ApiCall { fabric, about, .. } = *call;
-    let value = json!({
-        "name": "causewayd",
-        "version": env!("CARGO_PKG_VERSION"),
-        "pid": std::process::id(),
-        "holder_pid": fabric.holder(),
-        "uptime_seconds": about.started.elapsed().as_secs_f64(),
-        "control": about.control.display().to_string(),
-        "run_dir": about.run_dir.display().to_string(),
-    });
-    Ok(HttpReply::json(200, &value))
+    let view = InfoView {
+        name: "causewayd".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        pid: std::process::id(),
+        holder_pid: fabric.holder(),
+        uptime_seconds: about.started.elapsed().as_secs_f64(),
+        control: about.control.display().to_string(),
+        run_dir: about.run_dir.display().to_string(),
+    };
+    Ok(HttpReply::json(200, &json!(view)))
 }
 
 /// Answers with the counters of ports, links, refusals and the log. The counters are read one
@@ -373,40 +374,35 @@ fn stats(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
         Answer::Ports(ports) => ports,
         other => return Err(unexpected(&other)),
     };
-    let ports: Vec<_> = ports
-        .iter()
-        .map(|port| {
-            json!({
-                "name": port.spec.name,
-                "group": port.spec.group,
-                "kind": port.spec.kind.name(),
-                "state": port.state,
-                "faults_total": port.faults_total,
-                "connects_total": port.connects_total,
-                "counters": port.counters,
-            })
-        })
-        .collect();
-    let links = links::stats(call)?;
-    let uptime = about.started.elapsed().as_secs_f64();
-    let refusals = json!([
-        { "name": "control socket", "counters": about.refusals.control.by_name() },
-        { "name": "VNET control", "counters": about.refusals.vnet.by_name() },
-    ]);
-    let all = json!({
-        "uptime_seconds": uptime, "ports": ports, "links": links, "doors": refusals,
-        "log": { "dropped_lines_total": logger::dropped_total() },
+    let ports = ports.into_iter().map(|port| PortStats {
+        object: ObjectStats {
+            name: port.spec.name,
+            group: port.spec.group,
+            kind: port.spec.kind.name().into(),
+            counters: port.counters,
+        },
+        state: port.state,
+        faults_total: port.faults_total,
+        connects_total: port.connects_total,
     });
-    Ok(HttpReply::json(200, &all))
+    let refusals = [
+        ("control socket", about.refusals.control.by_name()),
+        ("VNET control", about.refusals.vnet.by_name()),
+    ];
+    let view = StatsView {
+        uptime_seconds: about.started.elapsed().as_secs_f64(),
+        ports: ports.collect(),
+        links: links::stats(call)?,
+        doors: refusals.map(|(name, counters)| RefusalStats { name: name.into(), counters }).into(),
+        log: LogStats { dropped_lines_total: logger::dropped_total() },
+    };
+    Ok(HttpReply::json(200, &json!(view)))
 }
 
-/// Returns the view of a port, with the field `held`.
-fn held(fabric: &dyn FabricControl, view: &PortView) -> serde_json::Value {
-    let mut value = json!(view);
-    if let Some(map) = value.as_object_mut() {
-        map.insert("held".into(), fabric.is_held(&view.spec.name).into());
-    }
-    value
+/// Returns the JSON of a port's view, with the field `held`: the fabric does not know the holder.
+fn held(fabric: &dyn FabricControl, mut view: PortView) -> Value {
+    view.held = fabric.is_held(&view.spec.name);
+    json!(view)
 }
 
 /// Parses a name of a path; the error is the reply 422.

@@ -234,7 +234,7 @@ impl Core {
             let mine = self.shards.iter().filter(|(_, place)| place.dispatcher == number);
             let shards = mine.map(|(key, place)| ShardView {
                 group: key.group.clone(),
-                service: key.service,
+                service: key.service.into(),
                 ports: self.ports.values().filter(|(_, of)| of == key).count(),
                 busy_percent: place.load.percent(now),
                 moves_total: place.moves,

@@ -145,7 +145,7 @@ impl Shard {
             QueueView {
                 index,
                 size: ring.map_or(0, causeway_ring::Queue::size),
-                format: ring.map_or(format, causeway_ring::Queue::format),
+                format: ring.map_or(format, causeway_ring::Queue::format).into(),
                 running: ring.is_some(),
                 mode: if ring.is_some() {
                     queue_mode.mode(&self.poll_config)
@@ -182,6 +182,7 @@ impl Shard {
             host_faults_total: port.host_faults_total,
             connects_total: port.connects_total,
             warnings: self.service.warnings(port.id),
+            held: false,
             features: format!("{:#x}", port.features()),
             memory_bytes: port.map().map_or(0, causeway_memory::Map::bytes),
             queues: port.queues.iter().enumerate().map(queue).collect(),

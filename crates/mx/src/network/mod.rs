@@ -180,8 +180,9 @@ fn view(
         known: match peer.origin {
             NicOrigin::Static => "static",
             NicOrigin::Announced => "announced",
-        },
-        state: if peer.answered { "answers" } else { "silent" },
+        }
+        .into(),
+        state: if peer.answered { "answers" } else { "silent" }.into(),
         heard_seconds: peer.heard_at.map(seconds),
         partners: its().count(),
         sending: its().map(|p| p.sending.0.saturating_add(p.sending.1)).sum(),

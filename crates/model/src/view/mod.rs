@@ -1,13 +1,31 @@
 //! Views: the state that the control plane shows, and the JSON contract of `causeway -o json`.
 //!
-//! Fields are added, never renamed or removed. Counters end in `_total` and grow from 0 at the
+//! The daemon writes a view in the form [`Typed`]; tools read the same view in the form
+//! [`Textual`].
+//!
+//! Fields are added, never renamed or removed: a reader ignores fields of newer daemons, and a
+//! field that older daemons omit has a default. Counters end in `_total` and grow from 0 at the
 //! daemon's start.
+
+mod form;
+mod peer;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+pub use form::{SpecValues, Textual, Typed, ViewForm, ViewText, ViewValue};
+pub use peer::{PairView, PeerView};
+pub use stats::{InfoView, LinkStats, LogStats, ObjectStats, PortStats, RefusalStats, StatsView};
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     CommandError, Forwarding, GroupKind, GroupSpec, LinkSpec, Mac, Name, PollMode, PortSpec,
-    RouteSpec, RuleSpec, ServiceResponse, TypedRequest,
+    RouteSpec, RuleSpec, ServiceResponse, TypedRequest, weight_default,
 };
 
 /// The answer to a [`Command`](crate::Command).
@@ -72,14 +90,16 @@ pub enum EventFrontend {
 }
 
 /// The state of a port.
-#[derive(Debug, Clone, Serialize)]
-pub struct PortView {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound(serialize = "", deserialize = "F::Spec<PortSpec>: Deserialize<'de>"))]
+pub struct PortView<F: ViewForm = Typed> {
     /// The configuration of the port.
     #[serde(flatten)]
-    pub spec: PortSpec,
+    pub spec: F::Spec<PortSpec>,
     /// State of the attachment.
-    pub state: PortState,
+    pub state: F::Text<PortState>,
     /// Number of the dispatcher that serves the port.
+    #[serde(default)]
     pub dispatcher: usize,
     /// Reason of the last protocol violation, for which the port was closed or reset.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +109,7 @@ pub struct PortView {
     pub fault_age_seconds: Option<u64>,
     /// The frontend that caused the violation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fault_of: Option<EventFrontend>,
+    pub fault_of: Option<F::Text<EventFrontend>>,
     /// The last event that impaired the guest although it violated no rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
@@ -98,54 +118,70 @@ pub struct PortView {
     pub notice_age_seconds: Option<u64>,
     /// The frontend that the event concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub notice_of: Option<EventFrontend>,
+    pub notice_of: Option<F::Text<EventFrontend>>,
     /// Protocol violations for which the port was closed or reset.
+    #[serde(default)]
     pub faults_total: u64,
     /// Reason of the last failure of this host to serve a well-behaved frontend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_fault: Option<String>,
     /// Failures of this host to serve a frontend.
+    #[serde(default)]
     pub host_faults_total: u64,
     /// Connections of frontends.
+    #[serde(default)]
     pub connects_total: u64,
     /// Lasting conditions that impair the port, each with its remedy.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Whether the frontend stays connected while causewayd is replaced.
+    #[serde(default)]
+    pub held: bool,
     /// Negotiated virtio features, in hexadecimal.
+    #[serde(default)]
     pub features: String,
     /// Guest memory granted now, in bytes.
+    #[serde(default)]
     pub memory_bytes: u64,
     /// Queues, in virtio order.
-    pub queues: Vec<QueueView>,
+    #[serde(default)]
+    pub queues: Vec<QueueView<F>>,
     /// Counters by name, e.g. `receive_packets_total`; drops are `drop_<reason>_total`. Directions
     /// are the guest's: "transmit" counts frames that the guest sent.
-    pub counters: std::collections::BTreeMap<String, u64>,
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// One queue of a port.
-#[derive(Debug, Clone, Serialize)]
-pub struct QueueView {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct QueueView<F: ViewForm = Typed> {
     /// Index in virtio order.
     pub index: usize,
     /// Number of entries; 0 before the driver has set the queue up.
     pub size: u16,
     /// `split` or `packed`.
-    pub format: &'static str,
+    pub format: F::Text<Cow<'static, str>>,
     /// Whether the driver runs the queue now.
     pub running: bool,
     /// `guest-driven`: the guest's doorbell starts service. `vmm-driven`: the dispatcher polls.
-    pub mode: PollMode,
+    #[serde(default = "F::missing::<PollMode>")]
+    pub mode: F::Text<PollMode>,
     /// Reason of the mode.
+    #[serde(default)]
     pub mode_reason: String,
     /// Changes of the mode.
+    #[serde(default)]
     pub mode_changes_total: u64,
     /// Chains a second in the last measurement period.
+    #[serde(default)]
     pub rate: u32,
 }
 
 /// The state of a dispatcher.
-#[derive(Debug, Clone, Serialize)]
-pub struct DispatcherView {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct DispatcherView<F: ViewForm = Typed> {
     /// Number of the dispatcher, from 0.
     pub number: usize,
     /// The CPU to which the thread is bound, if it is bound.
@@ -158,17 +194,18 @@ pub struct DispatcherView {
     /// Share of the last second in which the dispatcher had work, in percent.
     pub busy_percent: u8,
     /// The shards that the dispatcher serves.
-    pub shards: Vec<ShardView>,
+    pub shards: Vec<ShardView<F>>,
 }
 
 /// The state of a shard: the ports of one group and service, which move between dispatchers
 /// together.
-#[derive(Debug, Clone, Serialize)]
-pub struct ShardView {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct ShardView<F: ViewForm = Typed> {
     /// The group.
-    pub group: Name,
+    pub group: F::Text<Name>,
     /// The name of the service.
-    pub service: &'static str,
+    pub service: F::Text<Cow<'static, str>>,
     /// Number of ports.
     pub ports: usize,
     /// Share of the last second in which the shard occupied its dispatcher, in percent.
@@ -178,20 +215,25 @@ pub struct ShardView {
 }
 
 /// The state of a group.
-#[derive(Debug, Clone, Serialize)]
-pub struct GroupView {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct GroupView<F: ViewForm = Typed> {
     /// Name of the group.
-    pub name: Name,
+    pub name: F::Text<Name>,
     /// Treatment of frames that no route matches.
-    pub forwarding: Forwarding,
+    #[serde(default = "F::missing::<Forwarding>")]
+    pub forwarding: F::Text<Forwarding>,
     /// Share of a dispatcher's time relative to other busy groups.
+    #[serde(default = "weight_default")]
     pub weight: u32,
     /// Treatment of frames of link-layer protocols.
-    pub kind: GroupKind,
+    #[serde(default = "F::missing::<GroupKind>")]
+    pub kind: F::Text<GroupKind>,
     /// Names of the group's ports.
-    pub ports: Vec<Name>,
+    pub ports: Vec<F::Text<Name>>,
     /// Names of the group's links.
-    pub links: Vec<Name>,
+    #[serde(default)]
+    pub links: Vec<F::Text<Name>>,
 }
 
 impl GroupView {
@@ -215,18 +257,20 @@ pub enum LinkState {
 }
 
 /// The state of a link.
-#[derive(Debug, Clone, Serialize)]
-pub struct LinkView {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound(serialize = "", deserialize = "F::Spec<LinkSpec>: Deserialize<'de>"))]
+pub struct LinkView<F: ViewForm = Typed> {
     /// The configuration of the link.
     #[serde(flatten)]
-    pub spec: LinkSpec,
+    pub spec: F::Spec<LinkSpec>,
     /// Whether the link carries frames.
-    pub state: LinkState,
+    pub state: F::Text<LinkState>,
     /// Reason of the state, as text.
+    #[serde(default)]
     pub reason: String,
     /// The peer's current address, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<std::net::SocketAddr>,
+    pub endpoint: Option<F::Text<SocketAddr>>,
     /// Smoothed round-trip time, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt_us: Option<f64>,
@@ -243,19 +287,22 @@ pub struct LinkView {
     /// Largest payload of a guest's frame that crosses, in bytes.
     pub mtu: u16,
     /// Changes of the state to up.
+    #[serde(default)]
     pub ups_total: u64,
     /// Counters by name, e.g. `receive_packets_total`; drops are `drop_<reason>_total`.
-    pub counters: std::collections::BTreeMap<String, u64>,
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// The state of a route.
-#[derive(Debug, Clone, Serialize)]
-pub struct RouteView {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound(serialize = "", deserialize = "F::Spec<RouteSpec>: Deserialize<'de>"))]
+pub struct RouteView<F: ViewForm = Typed> {
     /// Number of the route: from 1, never reused.
     pub index: u64,
     /// The configuration of the route.
     #[serde(flatten)]
-    pub spec: RouteSpec,
+    pub spec: F::Spec<RouteSpec>,
     /// Priority by how specific the match is (VNET/P, `priority_map`); -1 for a route that never
     /// applies.
     pub priority: i8,
@@ -271,25 +318,28 @@ pub struct CaptureView {
 }
 
 /// The traffic between the addresses of a group: VTTIF's matrix.
-#[derive(Debug, Clone, Serialize)]
-pub struct TrafficView {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct TrafficView<F: ViewForm = Typed> {
     /// The group.
-    pub group: Name,
+    pub group: F::Text<Name>,
     /// Period over which rates were measured, in seconds.
     pub window_seconds: f64,
     /// The recently active pairs, the busiest first.
-    pub pairs: Vec<TrafficPair>,
+    pub pairs: Vec<TrafficPair<F>>,
     /// Frames of pairs that did not fit into the matrix.
+    #[serde(default)]
     pub uncounted_frames_total: u64,
 }
 
 /// One entry of the matrix.
-#[derive(Debug, Clone, Serialize)]
-pub struct TrafficPair {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct TrafficPair<F: ViewForm = Typed> {
     /// Address of the sender.
-    pub source: Mac,
+    pub source: F::Text<Mac>,
     /// Address of the receiver.
-    pub destination: Mac,
+    pub destination: F::Text<Mac>,
     /// The port or link behind which the sender is.
     pub from: String,
     /// Frames since the pair entered the matrix.
@@ -300,72 +350,21 @@ pub struct TrafficPair {
     pub bytes_per_second: f64,
 }
 
-/// A NIC of another host, as a NIC of this host knows it.
-#[derive(Debug, Clone, Serialize)]
-pub struct PeerView {
-    /// The port of the NIC of this host.
-    pub port: Name,
-    /// Group of that port.
-    pub group: Name,
-    /// Address of the peer's NIC.
-    pub mac: Mac,
-    /// Hostname of the peer's NIC, if known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hostname: Option<String>,
-    /// Source of the entry: `static` (configured by the operator) or `announced`.
-    pub known: &'static str,
-    /// `answers`, or `silent`: the peer did not answer the query for its name.
-    pub state: &'static str,
-    /// Time since the last announcement or answer of the peer, in seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub heard_seconds: Option<f64>,
-    /// Number of connected pairs of endpoints.
-    pub partners: usize,
-    /// Messages that the peer has not acknowledged.
-    pub sending: usize,
-    /// Shortest smoothed round-trip time of all pairs, in microseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rtt_us: Option<f64>,
-    /// Counters of these pairs by name, e.g. `messages_sent_total`.
-    pub counters: std::collections::BTreeMap<String, u64>,
-    /// The connected pairs of endpoints.
-    pub pairs: Vec<PairView>,
-}
-
-/// A connection between an endpoint of a NIC of this host and an endpoint of a peer's NIC.
-#[derive(Debug, Clone, Serialize)]
-pub struct PairView {
-    /// Number of this host's endpoint.
-    pub endpoint: u8,
-    /// Number of the peer's endpoint.
-    pub partner: u8,
-    /// Messages sent and not acknowledged.
-    pub in_flight: usize,
-    /// Messages queued behind these.
-    pub waiting: usize,
-    /// Received bytes that this host's endpoint has not read yet.
-    pub parked_bytes: usize,
-    /// Smoothed round-trip time, in microseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rtt_us: Option<f64>,
-    /// Counters of the connection by name.
-    pub counters: std::collections::BTreeMap<String, u64>,
-}
-
 /// A rule, and the number of connects that it decided.
-#[derive(Debug, Clone, Serialize)]
-pub struct RuleView {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(bound(serialize = "", deserialize = "F::Spec<RuleSpec>: Deserialize<'de>"))]
+pub struct RuleView<F: ViewForm = Typed> {
     /// Position of the rule, from 0.
     pub index: usize,
     /// The rule.
     #[serde(flatten)]
-    pub rule: RuleSpec,
+    pub rule: F::Spec<RuleSpec>,
     /// Connects that the rule decided.
     pub hits_total: u64,
 }
 
 /// The explanation of a forwarding or connect decision.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TraceView {
     /// `forward`, `flood`, `drop`, `accept` or `reject`.
     pub verdict: String,
