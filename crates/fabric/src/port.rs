@@ -1,8 +1,14 @@
 //! Ports: attached devices, and access to their rings.
 //!
 //! A [`Port`] holds the attachment of its frontend, the dispatch state of its queues and the
-//! accounts that bound its cost. A service reaches the rings by [`Port::queue`]; it never sees the
-//! socket or the mapping. Parsing of frames and packets is the service's.
+//! accounts that bound its cost. The shard adds and deletes ports and connects their frontends; a
+//! service reaches a port by [`Context::ports`](crate::Context::ports) and its rings by
+//! [`Port::queue`]. A service never sees the socket or the mapping.
+//!
+//! A port belongs to a single shard and is not shared between threads. Without a frontend it has no
+//! device, no queue and no memory, so each accessor returns an `Option`. [`PortId`] becomes stale
+//! when its port is deleted; look-ups then return `None`. The module does not parse frames or
+//! packets, and does not limit the number of ports: the caller of `Ports::free_slot` does.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +33,7 @@ use causeway_model::{Name, PortSpec};
 /// Binary logarithm of a MiB.
 const MIB_SHIFT: u32 = 20;
 
-/// Identifies a port for as long as it exists; never reused.
+/// Identifies a port in its shard for as long as the port exists; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId {
     pub(crate) slot: u16,
@@ -42,14 +48,14 @@ impl PortId {
     }
 }
 
-/// Identifies a group; a small number, because groups are compared often.
+/// Identifies a group in a shard; a small number, because groups are compared often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId(pub(crate) u32);
 
 /// A port: a device that one frontend at a time attaches.
 #[derive(Debug)]
 pub struct Port {
-    /// Configuration.
+    /// Configuration; it does not change while the port exists.
     pub spec: PortSpec,
     /// Group.
     pub group: GroupId,
@@ -57,16 +63,21 @@ pub struct Port {
     /// Account of the descriptors that the port's frontends send.
     pub descriptor_account: Account,
     pub(crate) state: PortState,
+    /// Last violation by a guest or frontend.
     pub(crate) fault: Option<PortEvent>,
     /// Last event that affected the guest although it broke no rule.
     pub(crate) notice: Option<PortEvent>,
+    /// Violations by guests and frontends, also those that left the port open.
     pub(crate) faults_total: u64,
     /// Reason of the last frontend that this host could not serve.
     pub(crate) host_fault: Option<String>,
+    /// Frontends that this host could not serve.
     pub(crate) host_faults_total: u64,
+    /// Frontends that connected.
     pub(crate) connects_total: u64,
     /// Time before which no frontend is accepted.
     pub(crate) barred_until_ns: u64,
+    /// Limit of log lines that the port causes.
     pub(crate) log: LogLimit,
     /// `None` if frontends are passed in by [`crate::Shard::connect`].
     pub(crate) listener: Option<ListeningSocket>,
@@ -85,7 +96,8 @@ pub struct Port {
     pub(crate) files_shrank_ns: Option<u64>,
     /// Guest memory that is charged to this process.
     pub(crate) footprint: Footprint,
-    /// Number of frontends that were closed for that.
+    /// Number of frontends that were closed for their `footprint`; each doubles the next refusal
+    /// period.
     pub(crate) footprint_faults: u32,
     /// Cost of its notifications.
     pub(crate) wakes: WakeAccount,
@@ -120,10 +132,13 @@ pub(crate) struct ListeningSocket {
 /// An error that keeps used entries or their notification from a guest.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PublishError {
+    /// The ring is broken.
     #[error(transparent)]
     Ring(#[from] RingError),
+    /// The notification failed, or blocked for too long.
     #[error(transparent)]
     Notification(#[from] DoorbellError),
+    /// Notifications take more than their share of the dispatcher ([`crate::wakes`]).
     #[error("{}", wakes::EXCESS)]
     Excess,
 }
@@ -138,6 +153,7 @@ impl PublishError {
 /// Dispatch state of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct QueueWork {
+    /// Watch of its doorbell; `None` while the queue is stopped, or if the guest rings by messages.
     pub doorbell: Option<Watch>,
     /// The queue is in the list of active queues.
     pub is_active: bool,
@@ -182,7 +198,8 @@ impl Port {
         self.device().map_or(0, Device::features)
     }
 
-    /// Returns the running queue `index` and the memory map of its chains.
+    /// Returns the running queue `index` and the memory map of its chains; `None` if the queue does
+    /// not run.
     #[inline]
     pub fn queue(&mut self, index: usize) -> Option<(&Map, &mut Queue)> {
         let device = self.connection.as_mut()?.device_mut()?;
@@ -196,7 +213,7 @@ impl Port {
         self.connection.as_ref().is_some_and(|connection| connection.is_running(index))
     }
 
-    /// Returns the guest's memory in its present epoch.
+    /// Returns the guest's memory in its present epoch; `None` without a frontend.
     #[inline]
     pub fn map(&self) -> Option<&Map> {
         self.connection.as_ref()?.map()
@@ -316,8 +333,10 @@ impl Port {
 #[derive(Debug, Default)]
 pub struct Ports {
     slots: Vec<Option<Port>>,
+    /// Identifiers by name; names are unique.
     names: HashMap<Name, PortId>,
     groups: Vec<(GroupId, Name)>,
+    /// Serial number of the last port.
     serial: u32,
     next_group: u32,
 }
@@ -335,7 +354,8 @@ impl Ports {
         self.slots.get_mut(usize::from(id.slot))?.as_mut().filter(|p| p.id == id)
     }
 
-    /// Returns two different ports: a sender and a receiver.
+    /// Returns two different ports: a sender and a receiver. `None` if either is gone, or both are
+    /// the same port.
     #[inline]
     pub fn pair(&mut self, a: PortId, b: PortId) -> Option<(&mut Port, &mut Port)> {
         let slots = [usize::from(a.slot), usize::from(b.slot)];
