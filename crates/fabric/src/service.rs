@@ -94,9 +94,10 @@ pub trait Service: Send + std::fmt::Debug {
     /// queues need none of `started`, `paused`, `memory_changed` and `doorbell`.
     fn started(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
 
-    /// Stops queue `queue`, as when a VM is paused. The frontend has taken its chains in flight
-    /// back, but their bytes stay readable during this call. The queue may start again where it
-    /// stopped; if the guest restarts its driver or leaves, [`Self::stopped`] follows.
+    /// Stops queue `queue`, as when a VM is paused. The attachment has returned its chains in
+    /// flight to the guest, but their bytes stay readable during this call. The queue may start
+    /// again where it stopped; if the guest restarts its driver or leaves, [`Self::stopped`]
+    /// follows.
     fn paused(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
 
     /// Reacts to a new memory map of the frontend, which running queues use already. Pending work
