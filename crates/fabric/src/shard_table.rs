@@ -3,11 +3,11 @@
 //! The dispatcher's thread owns the table and calls [`ShardTable::turns`] in its loop; orders of
 //! the registry add, detach and attach shards ([`crate::registry`]). The table asks
 //! [`crate::schedule`] for the next group, divides the time of a group's turn among its busy
-//! shards, and calls [`Shard::turn_for`]. After each call it looks whether the shard is busy, and
-//! at its deadline.
+//! shards, and calls [`Shard::turn_for`]. After each call the table updates whether the shard is
+//! busy, and its deadline.
 //!
-//! A slot holds one shard; its serial number tells events of a removed shard from those of its
-//! successor. A table has at most 65,536 slots; then adding fails. Shards are found by key in
+//! A slot holds one shard; its serial number distinguishes events of a removed shard from those of
+//! its successor. A table has at most 65,536 slots; then adding fails. Shards are found by key in
 //! linear time, for commands only. A detached shard is served by no dispatcher until another
 //! attaches it. The table does not read the clock between turns except through the slice.
 

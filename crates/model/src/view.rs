@@ -1,7 +1,14 @@
 //! Views: the state that the control plane shows, and the JSON contract of `causeway -o json`.
 //!
+//! The fabric and the services make views when a command asks ([`crate::Command`]), each by its
+//! owner's thread; the daemon prints them as JSON. A view is a copy of one moment: it does not
+//! follow later changes, and two views of one answer may be of different moments. The order of
+//! lists is stated at the command; without a statement there is none.
+//!
 //! Fields are added, never renamed or removed. Counters end in `_total` and grow from 0 at the
-//! daemon's start.
+//! daemon's start, or when their object was added. Units are in the name of a field or in its
+//! description. Views are written and not read here: the tool has its own types (`cli::view`), and
+//! ignores unknown fields.
 
 use serde::{Deserialize, Serialize};
 

@@ -9,11 +9,11 @@
 //! the file lies beside the socket.
 //!
 //! The service opens the ledger when the port is added, and records and erases connections;
-//! `crate::resume` sends the resets of [`Ledger::take_survivors`]. Writes are not synced, so entries
-//! survive the process and not a crash of the host, whose guests are gone too. A failed write is not
-//! reported: an entry that is missing or left over costs a late or a superfluous reset. Two entries
-//! per permitted connection fit; a full ledger skips connections. The file must not be shared
-//! between two daemons.
+//! `crate::resume` sends the resets of [`Ledger::take_survivors`]. Writes are not synced, so
+//! entries survive the process and not a crash of the host, whose guests are gone too. A failed
+//! write is not reported: an entry that is missing or left over costs a late or a superfluous
+//! reset. Two entries per permitted connection fit; a full ledger skips connections. The file must
+//! not be shared between two daemons.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -5,8 +5,8 @@
 //! guest's own AF_VSOCK is the interface, the dispatcher is the trusted party, and the copy goes
 //! from the sender's transmit descriptors directly into the receiver's receive descriptors. The
 //! service stands above the fabric, which owns ports and rings and calls it for each queue with
-//! work. It does not connect hosts or groups: both ends of a connection are in a group of this host.
-//! Datagram sockets are not supported. Connections end when the daemon is replaced.
+//! work. It does not connect hosts or groups: both ends of a connection are in a group of this
+//! host. Datagram sockets are not supported. Connections end when the daemon is replaced.
 //!
 //! [`SERVICE`] registers the service, and [`Socket`] is its part of a shard.
 //!

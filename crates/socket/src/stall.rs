@@ -16,9 +16,9 @@
 //! ([`Socket::release`]), and deadlines of the service call the checks. For one receiver at most
 //! 1/[`HELD_PART_ONE`] of the ring's entries are held, for all 1/[`HELD_PART_ALL`], and
 //! [`STAGED_BYTES_MAX`] are staged per sender. Delays are bounded and not prevented: a stopped
-//! sender waits for a running receiver up to
-//! [`STALL_WINDOW_NS`](crate::limits::STALL_WINDOW_NS) without progress, and longer with progress.
-//! The application learns of the loss only by the reset. Host processes as receivers are not tracked: credit bounds their data.
+//! sender waits for a running receiver up to [`STALL_WINDOW_NS`](crate::limits::STALL_WINDOW_NS)
+//! without progress, and longer with progress. The application learns of the loss only by the
+//! reset. Host processes as receivers are not tracked: credit bounds their data.
 
 use causeway_fabric::{Context, PortId};
 

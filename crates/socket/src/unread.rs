@@ -6,8 +6,8 @@
 //! limit: at most `buf_alloc` / [`SKB_OVERHEAD_BYTES`] packets are unread, and at least 1.
 //!
 //! Each side of a connection has an [`Unread`]: delivery adds packets, credit of the side consumes
-//! them ([`crate::conn`]), and `crate::stall` asks for credit when the room is used. The count is an
-//! upper bound: packets that the kernel merged, and packets of a run that was consumed in part,
+//! them ([`crate::conn`]), and `crate::stall` asks for credit when the room is used. The count is
+//! an upper bound: packets that the kernel merged, and packets of a run that was consumed in part,
 //! count as unread. At most [`UNREAD_RUNS_MAX`] runs are kept; the count itself has no limit. The
 //! module does not know kernels with another accounting.
 

@@ -1,8 +1,10 @@
 //! Links and routes as an operator writes them, in the file or to the control socket, and the
 //! defaults of values that are not given.
 //!
-//! A draft becomes a specification ([`crate::LinkSpec`], [`crate::RouteSpec`]) before it reaches a
-//! service.
+//! The daemon reads a draft from TOML or JSON, and makes a specification of it
+//! ([`crate::LinkSpec`], [`crate::RouteSpec`]), which goes to a service; services see no drafts. A
+//! draft may be incomplete, and names of hosts in it are unresolved. Ports have no draft type:
+//! [`crate::port::read()`] reads them.
 
 pub mod host;
 pub mod link;

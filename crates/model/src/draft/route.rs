@@ -1,4 +1,9 @@
 //! Routes as an operator writes them.
+//!
+//! The daemon reads a [`RouteDraft`] from the configuration file or the control socket;
+//! [`RouteDraft::into_spec`] makes the [`RouteSpec`] that the Ethernet service adds. Source and
+//! destination default to any address. Unknown keys and an end that is neither a port nor a link
+//! are refused; that the group, port or link exists is checked by the service.
 
 use crate::Name;
 use crate::{MacMatch, RouteEnd, RouteSpec, SpecError};
