@@ -60,12 +60,14 @@ pub(crate) struct Worker {
     doorbell: OwnedFd,
     /// The dispatcher is to close its ports and end.
     stop: AtomicBool,
+    /// State that the dispatcher publishes.
     pub gauges: Gauges,
     /// CPU to which the thread is bound.
     pub cpu: Option<usize>,
 }
 
 impl Worker {
+    /// Wakes the dispatcher.
     fn ring(&self) {
         let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }

@@ -7,10 +7,10 @@
 //!
 //! Commands are executed one after the other and block their caller; a dispatcher's own thread must
 //! not send a command, as the dispatcher would wait for itself. Threads beside the dispatchers: a
-//! balancer if there are at least two dispatchers, and a ticker while a controller needs ticks
-//! ([`CONTROL_TICK`]). If a dispatcher fails or panics, all stop: its ports would no longer be
-//! served. [`ManualFabric`] is for a caller with its own event loop; it has one dispatcher and
-//! starts no thread for it.
+//! balancer if there are at least two dispatchers, a ticker while a controller needs ticks
+//! ([`CONTROL_TICK`]), and the sampler of `crate::memory_charge`. If a dispatcher fails or panics,
+//! all stop: its ports would no longer be served. [`ManualFabric`] is for a caller with its own
+//! event loop; it has one dispatcher and starts no thread for it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,6 +51,7 @@ pub struct Fabric {
 #[derive(Debug, Clone)]
 pub struct Handle(Arc<Inner>);
 
+/// The state that all handles share.
 #[derive(Debug)]
 struct Inner {
     /// The control plane; one command at a time.
@@ -158,6 +159,7 @@ impl Fabric {
         self.join()
     }
 
+    /// Waits for the end of all threads. Returns the first error of a dispatcher.
     fn join(&mut self) -> io::Result<()> {
         let mut ended = Ok(());
         for thread in self.threads.drain(..) {

@@ -50,6 +50,7 @@ impl HostListener {
         Self::bind_as(path, SocketType::SEQPACKET)
     }
 
+    /// As [`Self::bind`], for sockets of type `kind`.
     fn bind_as(path: &Path, kind: SocketType) -> Result<Self, CommandError> {
         let listener = Listener::bind_as(path, kind)?;
         // Accepted sockets inherit the option from the listener.
@@ -110,6 +111,7 @@ impl HostStream {
         Self::connect_as(path, SocketType::SEQPACKET)
     }
 
+    /// As [`Self::connect`], to a listener of type `kind`.
     pub(crate) fn connect_as(path: &Path, kind: SocketType) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;

@@ -113,6 +113,7 @@ impl<T> Sender<T> {
         self.put(message, self.0.room.saturating_mul(4))
     }
 
+    /// Appends a message if fewer than `room` messages wait, and wakes the reader if it sleeps.
     fn put(&self, message: T, room: usize) -> Result<(), T> {
         let mut state = self.0.state();
         if state.is_closed || state.messages.len() >= room {

@@ -36,7 +36,9 @@ const MIB_SHIFT: u32 = 20;
 /// Identifies a port in its shard for as long as the port exists; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId {
+    /// Index in [`Ports`]; reused after the port is deleted.
     pub(crate) slot: u16,
+    /// Distinguishes the port from earlier ports in the slot.
     pub(crate) serial: u32,
 }
 
@@ -62,6 +64,7 @@ pub struct Port {
     pub(crate) id: PortId,
     /// Account of the descriptors that the port's frontends send.
     pub descriptor_account: Account,
+    /// State of the attachment.
     pub(crate) state: PortState,
     /// Last violation by a guest or frontend.
     pub(crate) fault: Option<PortEvent>,
@@ -89,6 +92,7 @@ pub struct Port {
     pub(crate) connection: Option<Connection>,
     /// `None` while the port reads no messages of its frontend.
     pub(crate) connection_watch: Option<Watch>,
+    /// Queues of the device, in virtio order; their number does not change.
     pub(crate) queues: Vec<QueueWork>,
     /// Bytes of its memory files in the last sample, by inode.
     pub(crate) files: BTreeMap<u64, u64>,
@@ -109,6 +113,7 @@ pub struct Port {
 #[derive(Debug, Clone)]
 pub(crate) struct PortEvent {
     pub text: String,
+    /// Time of the event, on the shard's clock.
     pub at_ns: u64,
     /// `connects_total` at that time, which identifies the frontend.
     pub frontend: u64,
@@ -243,6 +248,7 @@ impl Port {
         if self.footprint.is_due(now_ns) { self.sample_memory(now_ns) } else { None }
     }
 
+    /// As [`Self::check_memory`], without regard to when a sample is due.
     #[cold]
     fn sample_memory(&mut self, now_ns: u64) -> Option<String> {
         let allocated = self.sample_files(now_ns);
@@ -395,6 +401,7 @@ impl Ports {
         Some(PortId { slot: u16::try_from(slot).ok()?, serial: self.serial })
     }
 
+    /// Adds a port under its identifier, whose slot is free.
     pub(crate) fn insert(&mut self, port: Port) {
         let id = port.id;
         self.names.insert(port.spec.name.clone(), id);
@@ -403,6 +410,7 @@ impl Ports {
         }
     }
 
+    /// Removes a port and returns it; `None` if it is gone.
     pub(crate) fn remove(&mut self, id: PortId) -> Option<Port> {
         let slot = self.slots.get_mut(usize::from(id.slot))?;
         let port = slot.take_if(|p| p.id == id)?;
@@ -425,6 +433,7 @@ impl Ports {
         self.groups.iter().map(|(id, name)| (*id, name))
     }
 
+    /// Adds a group, and returns its identifier.
     pub(crate) fn add_group(&mut self, name: Name) -> GroupId {
         let id = GroupId(self.next_group);
         self.next_group = self.next_group.wrapping_add(1);

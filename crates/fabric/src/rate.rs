@@ -39,6 +39,7 @@ impl Bucket {
         self.used.saturating_add(TOKEN).saturating_sub(all).checked_div(rate).unwrap_or(0)
     }
 
+    /// Removes the units that drained since the last call.
     fn drain(&mut self, now: u64, rate: u64) {
         let drained = now.saturating_sub(self.at).saturating_mul(rate);
         self.used = self.used.saturating_sub(drained);

@@ -38,6 +38,7 @@ struct ScheduledGroup {
 }
 
 impl ScheduledGroup {
+    /// Returns the time that the group earns in a cycle, in nanoseconds.
     fn quantum_ns(&self) -> i64 {
         i64::from(self.weight.max(1)).saturating_mul(QUANTUM_NS)
     }

@@ -73,6 +73,7 @@ pub(crate) struct DetachedShard {
 /// The shards of a dispatcher.
 #[derive(Debug)]
 pub(crate) struct ShardTable {
+    /// The epoll set of the dispatcher, which watches the sets of the shards.
     pub(crate) poller: Poller,
     /// Shards by slot.
     entries: Vec<Option<ShardEntry>>,
@@ -85,6 +86,7 @@ pub(crate) struct ShardTable {
     pub(crate) now_ns: u64,
     /// The clock within turns.
     pub(crate) slice: Slice,
+    /// Idle spin of the dispatcher.
     pub(crate) spin_budget: SpinBudget,
     /// A process was notified, and the processor was not yielded since.
     pub(crate) has_notified: bool,
@@ -97,6 +99,7 @@ pub(crate) struct ShardTable {
 }
 
 impl ShardTable {
+    /// Makes a table without shards, on a clock that counts from `start`.
     pub(crate) fn new(poller: Poller, spin_budget: SpinBudget, start: Instant) -> Self {
         Self {
             poller,

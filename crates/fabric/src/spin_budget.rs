@@ -31,6 +31,7 @@ pub(crate) struct SpinBudget {
 }
 
 impl SpinBudget {
+    /// Makes a budget of the full configured length.
     pub(crate) fn new(most_ns: u64) -> Self {
         Self { spin_ns: most_ns, most_ns }
     }

@@ -92,6 +92,7 @@ impl Udp {
         }
     }
 
+    /// Binds a socket; a dual-stack socket takes datagrams of IPv4 as well.
     fn bind_as(local: SocketAddr, cut: Fragmentation, is_dual_stack: bool) -> io::Result<Self> {
         let domain = socket2::Domain::for_address(local);
         let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;

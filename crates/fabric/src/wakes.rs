@@ -2,9 +2,9 @@
 //!
 //! A wake-up (a write to an eventfd, a message on a socket) runs in the kernel all work that the
 //! owner attached to the descriptor: thousands of epoll watches take milliseconds of the
-//! dispatcher. [`WakeAccount`] is the account of one owner: a port, a host process or an attached
-//! process. The owner's service or port wraps each wake-up in [`WakeAccount::charge`], and carries
-//! out the [`Verdict`]: the account neither pauses nor closes.
+//! dispatcher. [`WakeAccount`] is the account of one owner: a port, a host process, or all attached
+//! processes of one user. The owner's service or port wraps each wake-up in
+//! [`WakeAccount::charge`], and carries out the [`Verdict`]: the account neither pauses nor closes.
 //!
 //! A wake-up is free up to [`WAKE_USUAL_NS`]. The excess may take 1/[`WAKE_SHARE`] of the time,
 //! after a burst of [`WAKE_BURST_NS`]. An owner beyond its share gets a strike: it is not to be

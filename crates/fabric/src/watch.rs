@@ -83,6 +83,7 @@ pub(crate) enum Trigger {
 }
 
 impl Trigger {
+    /// Returns the epoll flags of the trigger.
     fn flags(self) -> epoll::EventFlags {
         match self {
             Self::Readable => epoll::EventFlags::IN,
@@ -103,6 +104,7 @@ impl Trigger {
 /// An event of a watched descriptor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WatchEvent {
+    /// Subject of the event.
     pub token: WatchToken,
     /// Reading is possible, or the descriptor failed or hung up.
     pub readable: bool,

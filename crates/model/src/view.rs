@@ -7,8 +7,7 @@
 //!
 //! Fields are added, never renamed or removed. Counters end in `_total` and grow from 0 at the
 //! daemon's start, or when their object was added. Units are in the name of a field or in its
-//! description. Views are written and not read here: the tool has its own types (`cli::view`), and
-//! ignores unknown fields.
+//! description. Most views are written and not read here: the tool has its own types (`cli::view`).
 
 use serde::{Deserialize, Serialize};
 

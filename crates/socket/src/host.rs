@@ -154,6 +154,7 @@ impl HostTokens {
         self.list.len().saturating_sub(self.free.len())
     }
 
+    /// Sets the subject of a reserved token.
     fn set(&mut self, token: u32, what: HostToken) {
         if let Some(place) = self.list.get_mut(token as usize) {
             *place = Some(what);
@@ -177,6 +178,7 @@ impl HostTokens {
         }
     }
 
+    /// Frees a token, and returns its subject.
     fn remove(&mut self, token: u32) -> Option<HostToken> {
         let what = self.list.get_mut(token as usize)?.take()?;
         self.free.push(token);

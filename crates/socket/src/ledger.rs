@@ -84,6 +84,7 @@ impl Ledger {
         path_of(socket).map(Self::open).transpose()
     }
 
+    /// Opens or creates the file, and reads the connections in it.
     fn open(path: PathBuf) -> io::Result<Self> {
         let len = ENTRIES_MAX.saturating_mul(ENTRY_BYTES);
         let file = File::options()

@@ -106,9 +106,11 @@ pub(crate) enum Expiry {
 /// AF_VSOCK for the vsock ports of a shard.
 #[derive(Debug, Default)]
 pub struct Socket {
+    /// States of the ports.
     pub(crate) socket_ports: SocketPorts,
     /// Port of each CID in each group.
     pub(crate) directory: HashMap<(GroupId, u32), PortId>,
+    /// Connections of all ports.
     pub(crate) table: ConnTable,
     /// Ports with an open receive buffer in this batch.
     pub(crate) filling_ports: Vec<PortId>,

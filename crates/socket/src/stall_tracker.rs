@@ -60,6 +60,7 @@ pub struct StallTracker<K> {
     stopped: Option<(K, u64)>,
 }
 
+/// A sender's account of one receiver.
 #[derive(Debug)]
 struct Stall<K> {
     /// The receiver.

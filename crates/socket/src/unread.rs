@@ -50,6 +50,7 @@ impl Unread {
         self.runs.push_back(Run { end: self.delivered, packets: 1 });
     }
 
+    /// Merges runs in pairs, so that half as many remain.
     fn merge(&mut self) {
         let runs = std::mem::take(&mut self.runs);
         let mut old = runs.into_iter();

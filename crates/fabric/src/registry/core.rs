@@ -51,9 +51,11 @@ pub(super) struct Core {
     poll_config: PollConfig,
     workers: Vec<Arc<Worker>>,
     start: Instant,
+    /// Groups, in the order in which they were added.
     pub(super) groups: Vec<GroupSpec>,
     /// Ports by name, each with the shard that serves it.
     pub(super) ports: BTreeMap<Name, (PortSpec, ShardKey)>,
+    /// Open shards.
     pub(super) shards: BTreeMap<ShardKey, ShardPlacement>,
     /// Rules, with the hit counts of closed shards.
     pub(super) rules: Rules,
@@ -89,6 +91,7 @@ impl Core {
         }
     }
 
+    /// Returns the handle of dispatcher `number`.
     fn worker(&self, number: usize) -> Result<&Worker, CommandError> {
         self.workers.get(number).map(|w| &**w).ok_or_else(inconsistent)
     }
@@ -112,6 +115,7 @@ impl Core {
         self.workers.iter().map(|w| w.run(ask.clone())).collect()
     }
 
+    /// Returns the time on the fabric's clock, in nanoseconds.
     fn now_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -244,6 +248,8 @@ impl Core {
         Ok(shard)
     }
 
+    /// Returns the views of all dispatchers, in order of their numbers. Waits for an answer of
+    /// each, so a dispatcher that hangs makes the command wait.
     pub(super) fn dispatcher_views(&self) -> Result<Vec<DispatcherView>, CommandError> {
         // An answer shows that every dispatcher is alive.
         self.all(|_| ())?;

@@ -57,6 +57,7 @@ fn no_service(which: fmt::Arguments<'_>) -> CommandError {
 }
 
 impl Registry {
+    /// Makes the registry, and the controller of each service.
     pub(crate) fn new(
         services: &[ServiceRegistration],
         poll_config: PollConfig,
@@ -119,6 +120,7 @@ impl Registry {
         Control::new(&mut self.core, &mut self.controllers)
     }
 
+    /// Returns the views of all groups, with the objects of services.
     fn group_views(&self) -> Vec<GroupView> {
         let views = self.core.groups.iter().map(|group| {
             let mut view = GroupView::new(group, self.core.ports_of(&group.name));
@@ -185,6 +187,7 @@ impl Registry {
         }
     }
 
+    /// Deletes a port, notifies all controllers, and closes the shard if it has no further use.
     fn port_delete(&mut self, name: &Name) -> Reply {
         let core = &mut self.core;
         let (_, key) = core.ports.get(name).ok_or_else(|| no_port(name))?;

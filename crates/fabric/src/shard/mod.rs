@@ -86,11 +86,13 @@ enum Work {
 /// The ports of one group and one service. A dispatcher or a test drives it.
 #[derive(Debug)]
 pub struct Shard {
+    /// The epoll set of the shard.
     pub(crate) poller: Poller,
     pub(crate) ports: Ports,
     pub(crate) rules: Rules,
     service: Box<dyn Service>,
     pub(crate) poll_config: PollConfig,
+    /// Time of the last read of the clock.
     pub(crate) now_ns: u64,
     group: Name,
     /// Idle spin now: the time for which an empty VMM-driven queue is polled, at most that of
@@ -220,6 +222,7 @@ impl Shard {
         self.weight = weight;
     }
 
+    /// Returns the weight of its group.
     pub(crate) fn weight(&self) -> u32 {
         self.weight
     }
@@ -331,6 +334,7 @@ impl Shard {
         self.turn_for(Slice::counted(self.now_ns, quantum)).0
     }
 
+    /// Handles an event: passes it to the port, source or service that it concerns.
     fn handle_event(&mut self, event: WatchEvent) {
         match event.token {
             // Events of a dispatcher.

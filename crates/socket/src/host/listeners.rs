@@ -8,8 +8,9 @@
 //! [`HOST_LISTENER_PAUSE_NS`] and connections wait in the backlog. At most [`HANDSHAKES_MAX`]
 //! processes are in their handshake; further processes are closed. A handshake ends with the first
 //! line, after [`HANDSHAKE_NS_MAX`], at [`HANDSHAKE_BYTES_MAX`] bytes without a newline, or if the
-//! line is not `CONNECT <port>`: the stream then closes without an answer. Bytes after the line are
-//! data for the guest and are left in the socket. Listeners need no running guest.
+//! line is not `CONNECT <port>`: the stream then closes without an answer. Bytes of a stream after
+//! the line are data for the guest and are left in the socket; the rest of a message is dropped.
+//! Listeners need no running guest.
 
 use std::path::Path;
 
