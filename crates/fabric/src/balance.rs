@@ -1,19 +1,28 @@
 //! Load balancing: chooses a shard to move to another dispatcher.
 //!
-//! The registry calls this every [`BALANCE_MS`](crate::limits::BALANCE_MS) and makes one move at a
-//! time: from the busiest dispatcher to the least busy one, the shard that levels the two best, and
-//! only if the gain is worth a cold cache. This module only decides; the registry moves.
+//! A thread of the fabric has the registry call it every [`BALANCE_MS`](crate::limits::BALANCE_MS)
+//! and make one move at a time: from the busiest dispatcher to the least busy, the shard that
+//! levels the two best. This module only decides; `crate::registry` moves.
+//!
+//! No shard moves while the busiest dispatcher is below [`BALANCE_BUSY_MIN`] percent, or if the
+//! move takes less than [`BALANCE_GAIN_MIN`] percent off the busier of the two, because a move
+//! costs a cold cache. A single shard that fills its dispatcher stays: the ports of a shard are
+//! never divided. Placement by the operator is not remembered, so a shard moved by command may move
+//! again.
 
 use crate::limits::{BALANCE_BUSY_MIN, BALANCE_GAIN_MIN};
 
 /// Load of a dispatcher and of each of its shards, in percent of its time.
 #[derive(Debug, Clone)]
 pub(crate) struct DispatcherLoad<K> {
+    /// Load of the dispatcher.
     pub busy: u32,
+    /// Its shards, each with its load.
     pub shards: Vec<(K, u32)>,
 }
 
-/// Returns the shard to move and the number of the target dispatcher.
+/// Returns the shard to move and the number of the target dispatcher; `None` if no move is worth
+/// its cost. `loads` is in order of the dispatchers' numbers.
 pub(crate) fn choose_move<K: Clone>(loads: &[DispatcherLoad<K>]) -> Option<(K, usize)> {
     let numbered = || loads.iter().enumerate();
     let (from, hot) = numbered().max_by_key(|(_, b)| b.busy)?;

@@ -1,9 +1,15 @@
-//! The interface between links and the services that send frames through them.
+//! The interface between links and the services that forward frames.
 //!
-//! A service passes frames to a link's [`Carrier`] in its own thread; the carrier sends them
-//! itself. Received frames reach the service's shard as [`ReceivedFrames`] through a [`crate::mailbox`].
-//! The types here carry frames and the state of links; encapsulation is the link's, and forwarding
-//! the service's.
+//! Sending: a service passes a frame to the link's [`Carrier`], in its own thread and turn; the
+//! carrier encapsulates it and sends it by [`Carrier::flush`] at the latest. Receiving: the link's
+//! shard puts [`ReceivedFrames`] into the [mailbox](crate::mailbox) of the service's shard
+//! ([`OpenInbox`]), which may run in another thread.
+//!
+//! The types carry frames and the state of links. Encapsulation and encryption are the link's;
+//! addresses, routes and the choice among links are the service's. Delivery is not guaranteed: a
+//! carrier without room refuses a frame and keeps none for later ([`Refusal::NoRoom`]), and a full
+//! mailbox drops a whole batch of received frames. A carrier does not check [`Outgoing::hops`]; the
+//! service refuses a frame that crossed [`HOPS_MAX`](crate::limits::HOPS_MAX) links.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,10 +30,10 @@ pub struct LinkId(pub u32);
 /// buffers (virtio 1.3, 5.1.6).
 pub const OFFLOAD_BYTES: usize = 10;
 
-/// The bytes behind a frame's head.
+/// The bytes of a frame after its head ([`Outgoing::head`]).
 #[derive(Debug, Clone, Copy)]
 pub enum Body<'a> {
-    /// In a guest's memory.
+    /// In a guest's memory: the map, and the position of the next byte.
     Guest(&'a Map, Cursor<'a>),
     /// In private memory.
     Private(&'a [u8]),
@@ -39,7 +45,7 @@ pub enum Body<'a> {
 pub struct MemoryLost;
 
 impl Body<'_> {
-    /// Copies the next `out.len()` bytes.
+    /// Copies the next `out.len()` bytes, and advances.
     ///
     /// # Errors
     /// Fewer bytes are left, or their memory was withdrawn.
@@ -59,16 +65,16 @@ impl Body<'_> {
 /// An outgoing frame.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
-    /// Offload left to the receiver; if [`Carrier::takes_offloads`] is false, at most a checksum,
-    /// which the carrier completes ([`Self::write`]).
+    /// Offload that the receiver has to complete. If [`Carrier::takes_offloads`] is false, it is at
+    /// most a checksum, and the carrier completes it ([`Self::write`]).
     pub offload: &'a Offload,
-    /// First bytes, with all headers that the frame has.
+    /// First bytes of the frame, in private memory, with all its headers.
     pub head: &'a [u8],
-    /// Remaining bytes.
+    /// The bytes after `head`.
     pub body: Body<'a>,
-    /// Length of the frame, in bytes.
+    /// Length of `head` and `body` together, in bytes.
     pub len: usize,
-    /// Links that it has crossed.
+    /// Number of links that the frame has crossed.
     pub hops: u8,
     /// Flood sequence of a multicast or broadcast frame, by which duplicates are recognized. Links
     /// whose format has no field for it omit it.
@@ -76,12 +82,12 @@ pub struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// Returns a reader of its bytes.
+    /// Returns a reader of the bytes as they are: a checksum that was left stays incomplete.
     pub fn reader(&self) -> Reader<'_> {
         Reader { head: self.head, body: self.body }
     }
 
-    /// Copies all [`Self::len`] bytes, and completes a checksum that was left.
+    /// Copies all [`Self::len`] bytes to `into`, and completes a checksum that was left.
     ///
     /// # Errors
     /// The frame has fewer bytes, or their memory was withdrawn.
@@ -119,11 +125,11 @@ impl Reader<'_> {
 /// Reason for which a link did not send a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// The link is down.
+    /// The link is down; the frame is dropped.
     Down,
     /// The frame is longer than the link carries.
     TooBig,
-    /// The kernel or the stream has no room now.
+    /// The socket or the stream has no room now; the frame is dropped, and not sent again.
     NoRoom,
     /// The sender's memory was withdrawn.
     Lost,
@@ -131,7 +137,8 @@ pub enum Refusal {
     MacControl,
 }
 
-/// The transmit path of a link, for one shard.
+/// The transmit path of a link, for one shard. Only the thread that owns the shard calls it; no
+/// method blocks.
 pub trait Carrier: Send + std::fmt::Debug {
     /// Takes a frame. It is sent by [`Self::flush`] at the latest.
     ///
@@ -139,8 +146,8 @@ pub trait Carrier: Send + std::fmt::Debug {
     /// Returns the reason for which the frame is not sent.
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal>;
 
-    /// Sends the frames taken so far. Returns the number of frames for which the kernel had no
-    /// room.
+    /// Sends the frames taken so far; the service calls it at the end of a turn. Returns the number
+    /// of frames that were dropped because the kernel had no room.
     fn flush(&mut self) -> u64;
 
     /// Returns whether frames may cross with unfinished checksums and segments. If not, the service
@@ -154,7 +161,7 @@ pub trait Carrier: Send + std::fmt::Debug {
 /// A received frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedFrame {
-    /// Position in [`ReceivedFrames::bytes`].
+    /// Its bytes in [`ReceivedFrames::bytes`].
     pub at: Range<usize>,
     /// Offload request, from the network: to be checked like a guest's.
     pub offload: [u8; OFFLOAD_BYTES],
@@ -167,15 +174,15 @@ pub struct ReceivedFrame {
 /// Frames received by a link.
 #[derive(Debug)]
 pub struct ReceivedFrames {
-    /// Link.
+    /// Link that received them.
     pub link: LinkId,
-    /// Bytes of the frames.
+    /// Bytes of all frames.
     pub bytes: PooledBuffer,
-    /// Frames.
+    /// Frames, in order of arrival.
     pub frames: Vec<ReceivedFrame>,
 }
 
-/// State of a link.
+/// State of a link, as its shard reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkStatus {
     /// The link carries frames.
@@ -198,7 +205,8 @@ pub enum Message {
     AddressAdded(LinkId, Vec<Mac>),
     /// The peer of the link withdraws these addresses.
     AddressRemoved(LinkId, Vec<Mac>),
-    /// The link has a new transmit path: it was opened after its group had joined it, or reopened.
+    /// The link has a new transmit path, which replaces the last: the link was opened after its
+    /// group had joined it, or reopened.
     Carrier(LinkId, Box<dyn Carrier>),
 }
 
@@ -216,11 +224,11 @@ pub enum Notice {
 pub struct Membership {
     /// Identifier.
     pub id: LinkId,
-    /// Name.
+    /// Name of the link.
     pub name: Name,
-    /// Peer at the other end.
+    /// Name of the peer; links with equal names are alternatives to each other.
     pub peer: String,
-    /// Cost; lower is better.
+    /// Cost of the link among its alternatives; the lowest is preferred.
     pub metric: u16,
     /// Whether frames of other links may leave by this link.
     pub transit: bool,
@@ -244,7 +252,7 @@ impl TypedRequest for OpenInbox {
     type Answer = Sender<Message>;
 }
 
-/// Adds a link to a shard that forwards frames.
+/// Adds a link to a shard that forwards frames; the answer confirms the membership.
 #[derive(Debug)]
 pub struct Join(pub Membership);
 
@@ -289,15 +297,17 @@ impl TypedRequest for LinkDeleted {
     type Answer = ();
 }
 
-/// A pool of reusable buffers.
+/// A pool of reusable buffers, shared between threads. It keeps at most `POOLED_MAX` unused buffers
+/// and does not limit the buffers in use.
 #[derive(Debug, Clone, Default)]
 pub struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
 
-/// Buffers that a pool keeps.
+/// Unused buffers that a pool keeps; further returned buffers are freed.
 const POOLED_MAX: usize = 64;
 
 impl BufferPool {
-    /// Returns a buffer of at least `len` bytes with arbitrary content.
+    /// Returns a buffer of at least `len` bytes: a pooled buffer if there is one, else a new one.
+    /// Its content is arbitrary.
     pub fn take(&self, len: usize) -> PooledBuffer {
         let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut bytes = bytes.unwrap_or_default();
@@ -307,14 +317,14 @@ impl BufferPool {
         PooledBuffer { bytes, pool: self.clone() }
     }
 
-    /// Makes a vector a buffer of this pool.
+    /// Makes a vector a buffer of this pool: it returns there when dropped.
     pub fn adopt(&self, bytes: Vec<u8>) -> PooledBuffer {
         PooledBuffer { bytes, pool: self.clone() }
     }
 }
 
 impl PooledBuffer {
-    /// Returns the bytes; they do not return to the pool.
+    /// Takes the bytes out; they do not return to the pool.
     pub fn into_bytes(mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

@@ -1,9 +1,15 @@
 //! Controllers: the control-plane part of a service, one per service and process.
 //!
 //! A shard of a service holds the state of one group and forwards its traffic. The controller holds
-//! the operator's objects beyond ports, answers the service's commands, and reaches shards, ports,
-//! groups and other controllers through [`Control`]. The registry calls it under its lock, from any
-//! thread. It is never called on the data path.
+//! the operator's objects beyond ports (links, routes, captures), answers the service's commands,
+//! and reaches shards, ports, groups and other controllers through [`Control`].
+//!
+//! The registry (`crate::registry`) makes the controllers when the fabric starts, and calls them
+//! under its lock, from the thread of a command or of the ticks: one call at a time. A call may
+//! block for as long as a dispatcher needs to answer, and delays all other commands meanwhile. A
+//! controller is never called on the data path, and stores nothing on disk. It learns of added
+//! ports only by their shard ([`Controller::shard_opened`]), and of deleted ports by
+//! [`Controller::port_deleted`].
 
 use std::fmt;
 
@@ -15,14 +21,13 @@ use crate::shard::ShardKey;
 
 /// The control-plane part of a service. The default of each method does nothing.
 pub trait Controller: Send + fmt::Debug {
-    /// Answers a command of the operator or a request of another controller.
-    ///
-    /// Returns a request of an unknown type unanswered.
+    /// Answers a command of the operator or a request of another controller, or returns a request
+    /// of an unknown type unanswered.
     fn ask(&mut self, _control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
     }
 
-    /// Configures a new shard of the service.
+    /// Configures a new shard of the service, before its first port is added.
     ///
     /// # Errors
     /// A refusal closes the shard again.

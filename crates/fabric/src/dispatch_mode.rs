@@ -10,8 +10,12 @@
 //! inverts the fraction, and in practice never leaves its first mode.
 //!
 //! A VMM-driven queue that stays empty for the idle spin is armed as well, so that an idle
-//! dispatcher sleeps; the spin depends on how scarce processors are (`crate::spin_budget`). This
-//! module decides; the shard polls and arms.
+//! dispatcher sleeps; the spin depends on how scarce processors are (`crate::spin_budget`).
+//!
+//! The shard reports the chains of a queue after each batch and each publish, and polls or arms the
+//! queue; this module only decides. It has no timer: a period ends at the first report after its
+//! length, so a sleeping queue keeps its mode and rate until it wakes. By default the rates are
+//! 10,000 and 1,000 chains a second, and the period is 10 ms ([`causeway_model::limits`]).
 
 use causeway_model::{PollMode, PollPolicy};
 
@@ -26,7 +30,8 @@ pub struct PollConfig {
     pub policy: PollPolicy,
     /// Chains per second above which a queue becomes VMM-driven.
     pub upper: u32,
-    /// Chains per second below which a queue becomes guest-driven.
+    /// Chains per second below which a queue becomes guest-driven; the mode is kept from `lower` to
+    /// `upper`.
     pub lower: u32,
     /// Measuring period of a rate, in nanoseconds.
     pub period_ns: u64,
@@ -47,7 +52,7 @@ impl Default for PollConfig {
     }
 }
 
-/// Returns the chains of `elapsed_ns` at `rate` per second.
+/// Returns the number of chains in `elapsed_ns` at `rate` per second.
 fn expected(rate: u32, elapsed_ns: u64) -> u64 {
     let chains = u128::from(rate).saturating_mul(elapsed_ns.into()) / 1_000_000_000;
     u64::try_from(chains).unwrap_or(u64::MAX)
@@ -56,16 +61,19 @@ fn expected(rate: u32, elapsed_ns: u64) -> u64 {
 /// Dispatch mode of a queue, and the measurement behind it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct QueueMode {
+    /// Mode by the measured rate; a fixed policy overrides it.
     mode: PollMode,
     /// Start of the period, and the count of chains at that time.
     since_ns: u64,
     base: u32,
     /// Chains per second in the last whole period.
     rate: u32,
+    /// Changes of `mode`.
     changes: u64,
 }
 
 impl QueueMode {
+    /// Returns the mode in effect: that of the policy, or of the rate if the policy is adaptive.
     pub(crate) fn mode(&self, poll_config: &PollConfig) -> PollMode {
         match poll_config.policy {
             PollPolicy::Adaptive => self.mode,

@@ -1,12 +1,19 @@
 //! A dispatcher: a thread that serves whole shards.
 //!
-//! Each shard has its own epoll set, and the dispatcher watches these sets. While a shard is busy
-//! the dispatcher serves the busy groups in turn ([`crate::schedule`]), each for a slice of time
-//! ([`crate::slice`]), and reads the kernel's events every [`EVENT_READ_NS`], so that an idle group that
-//! is woken is served soon regardless of the others' load. Without a busy shard it parks in epoll
-//! until a doorbell, a message, an order or a deadline. Orders come from other threads and run
-//! between turns; adding a shard, removing it and sending it a request are orders. The dispatcher
-//! does not choose its shards: the registry does.
+//! [`crate::fabric`] makes the dispatchers and runs each in a thread; [`crate::shard_table`] holds
+//! the shards of one. Each shard has its own epoll set, and the dispatcher watches these sets.
+//! While a shard is busy the dispatcher serves the busy groups in turn ([`crate::schedule`]), each
+//! for a slice of time ([`crate::slice`]), and reads the kernel's events every [`EVENT_READ_NS`],
+//! so that an idle group that is woken is served soon regardless of the load of others. Without a
+//! busy shard it waits in epoll for a doorbell, a message, an order or a deadline.
+//!
+//! An *order* is a closure from another thread, which runs between two turns, in order of arrival:
+//! adding a shard, removing it, sending it a request. At most [`ORDERS_WAITING_MAX`] orders wait;
+//! further callers block, so the dispatcher's own thread must not send itself an order. Orders are
+//! executed when events are read, so each may wait for a turn of every busy group.
+//!
+//! The dispatcher does not choose its shards: the registry does. If a turn fails with an error of
+//! the host, the thread ends, and the fabric stops the other dispatchers.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,11 +40,15 @@ use causeway_model::CommandError;
 /// A closure for the thread that owns the shards.
 type Order = Box<dyn FnOnce(&mut ShardTable) + Send>;
 
-/// The published state of a dispatcher.
+/// The state that a dispatcher publishes, for views and for the placement of shards; at most
+/// [`LOAD_WINDOW_NS`] old while it serves.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
+    /// Busy share.
     pub load: Load,
+    /// Idle spin, in nanoseconds.
     pub spin_ns: AtomicU64,
+    /// The idle spin is reduced because processors are scarce.
     pub scarce: AtomicBool,
 }
 
@@ -45,18 +56,23 @@ pub(crate) struct Gauges {
 #[derive(Debug)]
 pub(crate) struct Worker {
     orders: SyncSender<Order>,
+    /// Eventfd that wakes the dispatcher for an order or the stop.
     doorbell: OwnedFd,
+    /// The dispatcher is to close its ports and end.
     stop: AtomicBool,
+    /// State that the dispatcher publishes.
     pub gauges: Gauges,
+    /// CPU to which the thread is bound.
     pub cpu: Option<usize>,
 }
 
 impl Worker {
+    /// Wakes the dispatcher.
     fn ring(&self) {
         let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
 
-    /// Runs `order` in the dispatcher, and waits for its result.
+    /// Runs `order` in the dispatcher's thread, and blocks until its result is there.
     ///
     /// # Errors
     /// The dispatcher has stopped.
@@ -88,6 +104,7 @@ pub(crate) struct Dispatcher {
     inbox: Receiver<Order>,
     shards: ShardTable,
     _doorbell: Watch,
+    /// Origin of the clock.
     start: Instant,
     sched_stats: SchedStats,
     events: Vec<WatchEvent>,
@@ -97,6 +114,7 @@ pub(crate) struct Dispatcher {
     idle_cost: usize,
     /// Function that yields the processor; tests replace it.
     yield_now: fn(),
+    /// The processor was yielded since the last read of events.
     has_yielded: bool,
     /// A queue was served since the last read of events.
     has_served: bool,
@@ -104,6 +122,7 @@ pub(crate) struct Dispatcher {
     recent: Turn,
     /// Busy time since the window of the loads began.
     meter: Meter,
+    /// Start of that window.
     window_ns: u64,
 }
 
@@ -224,11 +243,13 @@ impl Dispatcher {
         }
     }
 
+    /// Begins a new round: every queue is to be polled before the next yield.
     fn begin_round(&mut self) {
         self.idle_cost = 0;
         self.shards.round = self.shards.round.wrapping_add(1);
     }
 
+    /// Returns the time since `start`, in nanoseconds.
     fn elapsed(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }

@@ -1,7 +1,16 @@
 //! The fabric: starts, reaches and stops all dispatchers.
 //!
-//! The daemon starts a [`Fabric`] with its services and sends commands through a [`Handle`]. The
-//! data path runs in the dispatchers' threads and never passes through here.
+//! The daemon starts a [`Fabric`] with its services and sends commands through a [`Handle`], from
+//! any thread. A command runs under the lock of the registry (`crate::registry`), which sends
+//! orders to the dispatchers and waits for their answers. The data path runs in the dispatchers'
+//! threads and never passes through here.
+//!
+//! Commands are executed one after the other and block their caller; a dispatcher's own thread must
+//! not send a command, as the dispatcher would wait for itself. Threads beside the dispatchers: a
+//! balancer if there are at least two dispatchers, a ticker while a controller needs ticks
+//! ([`CONTROL_TICK`]), and the sampler of `crate::memory_charge`. If a dispatcher fails or panics,
+//! all stop: its ports would no longer be served. [`ManualFabric`] is for a caller with its own
+//! event loop; it has one dispatcher and starts no thread for it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +28,7 @@ use crate::registry::Registry;
 use causeway_model::limits::{DISPATCHERS_MAX, SPIN_US_MAX};
 use causeway_model::{Answer, Command, CommandError, TypedRequest};
 
-/// Options of dispatching.
+/// Options of dispatching; values out of range are clamped.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
     /// Number of dispatchers, 1 to [`DISPATCHERS_MAX`]; 0 counts as 1.
@@ -30,7 +39,7 @@ pub struct Options {
     pub poll_config: PollConfig,
 }
 
-/// The running dispatchers.
+/// The running dispatchers. Dropping the value stops them and waits for their end.
 #[derive(Debug)]
 pub struct Fabric {
     handle: Handle,
@@ -42,15 +51,18 @@ pub struct Fabric {
 #[derive(Debug, Clone)]
 pub struct Handle(Arc<Inner>);
 
+/// The state that all handles share.
 #[derive(Debug)]
 struct Inner {
+    /// The control plane; one command at a time.
     registry: Mutex<Registry>,
+    /// Dispatchers, by number.
     workers: Vec<Arc<Worker>>,
     stopped: AtomicBool,
 }
 
 impl Handle {
-    /// Executes `command`, and waits for its answer.
+    /// Executes `command`, and blocks until its answer is there.
     ///
     /// # Errors
     /// See [`CommandError`].
@@ -64,7 +76,7 @@ impl Handle {
         answer
     }
 
-    /// Executes a command of a service, and waits for its answer.
+    /// Executes a command of a service, and blocks until its answer is there.
     ///
     /// # Errors
     /// See [`CommandError`]; also if no registered service knows the command.
@@ -88,7 +100,7 @@ impl Handle {
         thread::Builder::new().name("control-tick".into()).spawn(ticks).map(drop)
     }
 
-    /// Requests every dispatcher to close its ports and end.
+    /// Requests every dispatcher to close its ports and end; does not wait ([`Fabric::wait`] does).
     pub fn stop(&self) {
         self.0.stopped.store(true, Ordering::Release);
         for worker in &self.0.workers {
@@ -147,6 +159,7 @@ impl Fabric {
         self.join()
     }
 
+    /// Waits for the end of all threads. Returns the first error of a dispatcher.
     fn join(&mut self) -> io::Result<()> {
         let mut ended = Ok(());
         for thread in self.threads.drain(..) {
@@ -228,6 +241,7 @@ impl ManualFabric {
     }
 }
 
+/// Stops all dispatchers when dropped: at the end or panic of a dispatcher.
 struct StopOnDrop(Handle);
 
 impl Drop for StopOnDrop {
@@ -236,6 +250,7 @@ impl Drop for StopOnDrop {
     }
 }
 
+/// Moves shards off busy dispatchers, every [`BALANCE_MS`], until the fabric is stopped.
 fn balance(handle: &Handle) {
     while !handle.is_stopped() {
         thread::park_timeout(Duration::from_millis(BALANCE_MS));

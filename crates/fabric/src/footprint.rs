@@ -7,8 +7,12 @@
 //!
 //! No kernel interface names the payer of a page. The account of a port therefore adds, for each
 //! second, the smaller of two upper bounds: the growth of the port's files, and the growth of this
-//! process's charge ([`crate::memory_charge`]). The shard samples it while it serves the port, and
-//! closes a port beyond its limit.
+//! process's charge ([`crate::memory_charge`]). [`crate::port`] takes the samples, every
+//! [`FOOTPRINT_SAMPLE_NS`] while its shard serves the port, and closes a port beyond `memory_max`.
+//!
+//! The account ends with its frontend. The sum never falls, even if the frontend frees memory; it
+//! may count pages that another port made the daemon touch in the same second. A port that is not
+//! served is not sampled.
 
 use crate::limits::{FOOTPRINT_SAMPLE_NS, FOOTPRINT_WINDOW_NS};
 
@@ -17,9 +21,11 @@ use crate::limits::{FOOTPRINT_SAMPLE_NS, FOOTPRINT_WINDOW_NS};
 pub(crate) struct Footprint {
     /// Time of the next sample; 0: none was taken yet.
     due_ns: u64,
-    /// Start of the window, and both figures at that time.
+    /// Start of the window, which lasts [`FOOTPRINT_WINDOW_NS`].
     window_ns: u64,
+    /// Bytes that the port's files had allocated at the start of the window.
     allocated: u64,
+    /// Bytes that were charged to this process at the start of the window.
     charged: u64,
     /// Growth, within the window, of files that were replaced since.
     replaced: u64,

@@ -1,8 +1,16 @@
-//! Unix sockets of host processes, for services that bridge guests to them.
+//! Unix sockets between a service and processes of this host: listeners and streams.
 //!
-//! Services get non-blocking listeners and streams that move bytes directly between a socket and
-//! guest memory; the kernel makes the only copy. The sockets carry bytes and messages, and no
-//! descriptors.
+//! The socket service bridges guests to processes by them; it accepts with [`HostListener::accept`]
+//! or connects with [`HostStream::connect`], watches the socket by
+//! [`Context::watch`](crate::Context::watch), and owns the stream until it drops it. The sockets of
+//! *ports*, to which frontends connect, are `crate::listen`; [`HostListener`] is the same listener
+//! with the type of the socket chosen, and without file descriptors in messages.
+//!
+//! All calls are non-blocking: `Ok(None)` means that the socket has no data or no room now. Streams
+//! move bytes directly between a socket and guest memory; the kernel makes the only copy. Sending
+//! is partial for SOCK_STREAM; the caller keeps the rest. The sockets carry bytes and messages, and
+//! no file descriptors. A process whose wake-ups repeatedly take too long counts as gone
+//! ([`crate::wakes`]).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,27 +28,29 @@ use crate::listen::Listener;
 use crate::wakes::{Verdict, WakeAccount};
 use causeway_model::CommandError;
 
-/// A listening Unix socket; its file is removed when it is dropped.
+/// A listening Unix socket; its file is removed when it is dropped, unless another file has taken
+/// its place.
 #[derive(Debug)]
 pub struct HostListener(Listener);
 
 impl HostListener {
-    /// Listens at `path`, and replaces a socket file without a listener.
+    /// Listens at `path` by SOCK_STREAM, and replaces a socket file without a listener.
     ///
     /// # Errors
-    /// The socket cannot be bound.
+    /// The socket cannot be bound; another process listens there; the file is no socket.
     pub fn bind(path: &Path) -> Result<Self, CommandError> {
         Self::bind_as(path, SocketType::STREAM)
     }
 
-    /// As [`Self::bind`], for SOCK_SEQPACKET.
+    /// As [`Self::bind`], by SOCK_SEQPACKET.
     ///
     /// # Errors
-    /// The socket cannot be bound.
+    /// As for [`Self::bind`].
     pub fn bind_messages(path: &Path) -> Result<Self, CommandError> {
         Self::bind_as(path, SocketType::SEQPACKET)
     }
 
+    /// As [`Self::bind`], for sockets of type `kind`.
     fn bind_as(path: &Path, kind: SocketType) -> Result<Self, CommandError> {
         let listener = Listener::bind_as(path, kind)?;
         // Accepted sockets inherit the option from the listener.
@@ -67,9 +77,9 @@ impl AsFd for HostListener {
     }
 }
 
-/// A connected, non-blocking Unix stream. The process at its other end may send no descriptors,
-/// because their last close could block this process. Without that option in the kernel, a
-/// descriptor ends the stream.
+/// A connected, non-blocking Unix socket. The process at its other end may send no file
+/// descriptors, because their last close could block this process: the kernel refuses them by a
+/// socket option, and on a kernel without that option a received descriptor ends the stream.
 #[derive(Debug)]
 pub struct HostStream {
     socket: UntrustedSocket,
@@ -101,6 +111,7 @@ impl HostStream {
         Self::connect_as(path, SocketType::SEQPACKET)
     }
 
+    /// As [`Self::connect`], to a listener of type `kind`.
     pub(crate) fn connect_as(path: &Path, kind: SocketType) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
@@ -109,8 +120,8 @@ impl HostStream {
         Ok(UntrustedSocket::from(fd).into())
     }
 
-    /// Receives at most `limit` bytes into guest memory. `Ok(None)`: no data now; `Ok(Some(0))`:
-    /// the process closed its writing side.
+    /// Receives at most `limit` bytes into guest memory, and advances `into`. `Ok(None)`: no data
+    /// now; `Ok(Some(0))`: the process closed its writing side.
     ///
     /// # Errors
     /// The kernel's.
@@ -123,10 +134,11 @@ impl HostStream {
         none_if_blocked(guest_io::receive(self.socket.as_fd(), map, into, limit))
     }
 
-    /// Sends at most `limit` bytes of guest memory. `Ok(None)`: no room now.
+    /// Sends at most `limit` bytes of guest memory, and advances `from`. `Ok(None)`: no room now.
     ///
     /// # Errors
-    /// The kernel's; [`Errno::TIME`]: waking the process repeatedly took too long.
+    /// The kernel's; [`Errno::TIME`]: waking the process repeatedly took too long, and the caller
+    /// closes the stream.
     pub fn send(
         &mut self,
         map: &Map,
@@ -156,8 +168,9 @@ impl HostStream {
         none_if_blocked(rustix::net::recv(&self.socket, into, flags).map(|(n, _)| n))
     }
 
-    /// Returns the length of the next message; `Ok(Some(0))`: it is empty, or the process closed
-    /// its writing side ([`Self::is_ended`]).
+    /// Returns the length of the next message, which stays in the socket. `Ok(None)`: no message
+    /// now; `Ok(Some(0))`: the message is empty, or the process closed its writing side
+    /// ([`Self::is_ended`]).
     ///
     /// # Errors
     /// As for [`Self::receive`].
@@ -207,14 +220,16 @@ impl AsFd for HostStream {
     }
 }
 
-/// Returns the outcome of a send; an owner that may not be woken any more counts as gone. A stream
-/// cannot be paused: its bytes wait for room, which the kernel reports once.
+/// Returns the outcome of a send, or an error if the account of the process demands that it be
+/// closed. A verdict of [`Verdict::Pause`] is ignored, because a stream cannot be paused: its bytes
+/// wait for room, which the kernel reports once.
 fn check_verdict(
     (sent, verdict): (Result<Option<usize>, Errno>, Verdict),
 ) -> Result<Option<usize>, Errno> {
     if verdict == Verdict::Excess { Err(Errno::TIME) } else { sent }
 }
 
+/// Returns `None` for a call that would block or was interrupted.
 fn none_if_blocked(outcome: Result<usize, Errno>) -> Result<Option<usize>, Errno> {
     match outcome {
         Ok(bytes) => Ok(Some(bytes)),

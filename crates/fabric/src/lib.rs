@@ -8,6 +8,12 @@
 //! ([`Controller`]). Services send each other, and their own shards, typed requests
 //! ([`causeway_model::TypedRequest`]).
 //!
+//! The fabric does not read configuration files, keeps nothing on disk and opens no connection to
+//! other hosts by itself: the daemon and the services do. It never moves traffic between groups.
+//! The API of [`Handle`] blocks its caller and may be used from any thread except a dispatcher's;
+//! everything that a service reaches belongs to the thread that serves its shard. [`limits`] has
+//! the bounds.
+//!
 //! | type | content |
 //! |---|---|
 //! | [`Fabric`], [`Handle`] | the dispatchers, and access to them from any thread |

@@ -1,4 +1,9 @@
 //! Every limit of this crate.
+//!
+//! The modules of the crate apply them, and other crates read those that concern them. Units are in
+//! the description or the name: `_NS` nanoseconds, `_MS` milliseconds, `_BYTES` bytes. The values
+//! are fixed at compile time; `causeway_model::limits` has the bounds of the values that an
+//! operator gives.
 
 /// Chains served from one queue before the next queue is served.
 pub const SERVE_CHAINS_MAX: usize = 64;

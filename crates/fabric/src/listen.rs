@@ -1,4 +1,13 @@
 //! Listening Unix sockets that remove their own file, and never another process's.
+//!
+//! Ports listen by them for frontends (`crate::shard`), and [`crate::host`] for host processes. The
+//! owner watches the socket, calls [`Listener::accept`] and hands the accepted socket on.
+//!
+//! Binding replaces a socket file only if no process listens at it; any other file is refused. The
+//! check and the replacement are two steps: two daemons that bind one path at the same time are not
+//! kept apart. Dropping a listener removes its file if the path still leads to that file (device
+//! and inode), and closes at most [`BACKLOG_MAX`] waiting connections. Permissions of the file are
+//! set by the daemon. No call blocks.
 
 use std::fs;
 use std::io;
@@ -32,9 +41,10 @@ pub(crate) struct Listener {
     account: Account,
 }
 
-/// Backlog; the kernel reduces it to its own limit.
+/// Waiting connections that the socket asks for; the kernel reduces the number to its own limit.
 const BACKLOG: i32 = 4096;
 
+/// Returns the device and inode of a file, without following a symbolic link.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
@@ -56,6 +66,7 @@ fn listen_at(path: &Path, kind: SocketType) -> Result<UnixListener, Errno> {
     Ok(socket.into())
 }
 
+/// Returns a reserve descriptor, if the process may open another.
 fn keep_spare(socket: &UnixListener) -> Option<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(socket, 0).ok()
 }
@@ -66,7 +77,7 @@ impl Listener {
         Self::bind_as(path, SocketType::STREAM)
     }
 
-    /// As [`Self::bind`], for connections of type `kind`.
+    /// As [`Self::bind`], for sockets of type `kind`.
     pub(crate) fn bind_as(path: &Path, kind: SocketType) -> Result<Self, CommandError> {
         let wrong = |e: io::Error| CommandError::Host(format!("socket {}: {e}", path.display()));
         if let Ok(meta) = fs::symlink_metadata(path) {
@@ -108,6 +119,7 @@ impl Listener {
         Ok(self.incoming(stream))
     }
 
+    /// Returns an accepted socket, whose received descriptors are charged to this listener.
     fn incoming(&self, stream: UnixStream) -> UntrustedSocket {
         UntrustedSocket::from(OwnedFd::from(stream)).charged_to(self.account)
     }

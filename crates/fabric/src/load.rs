@@ -1,14 +1,18 @@
 //! Loads of dispatchers and shards, published across threads.
 //!
-//! The owner publishes at the end of each window; the registry reads the value to place and move
-//! shards.
+//! The dispatcher that owns a shard measures its busy time ([`Meter`]) and publishes the percentage
+//! at the end of each window ([`LOAD_WINDOW_NS`](crate::limits::LOAD_WINDOW_NS)); the registry
+//! reads it ([`Load`]) to place and move shards, and for views. A value older than 2.5 s counts as
+//! 0. Values are whole percent of wall-clock time and may be a window old; polling of empty queues
+//! does not count as busy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Busy share of the owner's last window.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
-    /// Percent in the low byte; above it, milliseconds of the fabric's clock.
+    /// Percent in the low byte; above it, the time of publishing, in milliseconds of the fabric's
+    /// clock.
     word: AtomicU64,
 }
 
@@ -16,12 +20,13 @@ pub(crate) struct Load {
 const FRESH_MS: u64 = 2_500;
 
 impl Load {
+    /// Publishes the busy share of a window that ended at `now_ns`.
     pub(crate) fn publish(&self, percent: u8, now_ns: u64) {
         let word = (now_ns / 1_000_000) << 8 | u64::from(percent.min(100));
         self.word.store(word, Ordering::Relaxed);
     }
 
-    /// Returns the busy share of the last window, in percent.
+    /// Returns the busy share of the last window, in percent; 0 if the owner has slept since.
     pub(crate) fn percent(&self, now_ns: u64) -> u8 {
         let word = self.word.load(Ordering::Relaxed);
         let age = (now_ns / 1_000_000).saturating_sub(word >> 8);
@@ -36,6 +41,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
+    /// Adds busy time.
     pub(crate) fn add(&mut self, busy_ns: u64) {
         self.busy_ns = self.busy_ns.saturating_add(busy_ns);
     }

@@ -1,5 +1,16 @@
 //! Mailboxes: bounded message queues between shards, which may run in different threads.
 //!
+//! Links send received frames and changes of state to the shards of groups, and groups send notices
+//! to links ([`crate::carrier`]). A shard opens a mailbox by
+//! [`Context::mailbox`](crate::Context::mailbox); its dispatcher is then woken by
+//! `crate::source_doorbell`, and the service takes the messages in
+//! [`Service::serve_source`](crate::Service::serve_source).
+//!
+//! A mailbox has any number of senders and one reader, and keeps the order of messages. Pushing
+//! never blocks: a full mailbox, or a mailbox without a reader, returns the message, and the sender
+//! drops it or tries again later. The reader is not notified when the last sender is gone, and a
+//! sender is not notified when room returns. Dropping the mailbox drops its messages.
+//!
 //! # Budget
 //! A message costs an uncontended lock on either side, and a system call only if its reader sleeps
 //! in another thread: a polling reader is never woken. Senders therefore put many frames into one
@@ -12,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::service::ServiceWatch;
 use crate::source_doorbell::SourceDoorbell;
 
+/// State under the lock.
 #[derive(Debug)]
 struct State<T> {
     messages: VecDeque<T>,
@@ -21,10 +33,12 @@ struct State<T> {
     is_closed: bool,
 }
 
+/// The part that senders and the reader share.
 #[derive(Debug)]
 struct Shared<T> {
     state: Mutex<State<T>>,
     doorbell: Arc<SourceDoorbell>,
+    /// Messages that fit, for [`Sender::push`].
     room: usize,
 }
 
@@ -34,7 +48,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// The sending side; may be cloned.
+/// The sending side; may be cloned, and used from any thread.
 #[derive(Debug)]
 pub struct Sender<T>(Arc<Shared<T>>);
 
@@ -99,6 +113,7 @@ impl<T> Sender<T> {
         self.put(message, self.0.room.saturating_mul(4))
     }
 
+    /// Appends a message if fewer than `room` messages wait, and wakes the reader if it sleeps.
     fn put(&self, message: T, room: usize) -> Result<(), T> {
         let mut state = self.0.state();
         if state.is_closed || state.messages.len() >= room {
@@ -123,12 +138,13 @@ impl<T> Mailbox<T> {
         count
     }
 
-    /// Returns the next message.
+    /// Removes and returns the next message; `None` if the mailbox is empty.
     pub fn next(&self) -> Option<T> {
         self.shared.state().messages.pop_front()
     }
 
-    /// Asks to be woken for the next message. Returns false if a message waits already.
+    /// Asks to be woken for the next message: its push rings the doorbell, once. Returns false, and
+    /// arms nothing, if a message waits already.
     pub fn arm(&self) -> bool {
         let mut state = self.shared.state();
         state.is_asleep = state.messages.is_empty();

@@ -5,7 +5,11 @@
 //! that this process has mapped and touched is used: an upper bound, which includes pages charged
 //! to others.
 //!
-//! A separate thread reads the figure, because the kernel may take milliseconds to sum it up.
+//! A separate thread reads the figure every [`FOOTPRINT_SAMPLE_NS`], because the kernel may take
+//! milliseconds to sum it up; it reads only if a dispatcher asked since the last sample.
+//! [`crate::footprint`] uses the figure to bound the charge of a port. The first answer after a
+//! pause is old, and the answer before the first sample is 0. If the kernel's files cannot be read,
+//! the last figure stays.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -15,6 +19,7 @@ use std::time::Duration;
 
 use crate::limits::{FOOTPRINT_MAX_DEFAULT, FOOTPRINT_PART, FOOTPRINT_SAMPLE_NS};
 
+/// Last sample, in bytes.
 static CHARGED: AtomicU64 = AtomicU64::new(0);
 /// Set by readers since the last sample.
 static WANTED: AtomicBool = AtomicBool::new(false);
@@ -64,6 +69,7 @@ pub(crate) fn start_sampling() -> std::io::Result<()> {
     thread::Builder::new().name("causeway-memory".into()).spawn(sample).map(drop)
 }
 
+/// Reads the figure of the control group, or of the process without a group; in bytes.
 fn figure(group: Option<&Path>) -> Option<u64> {
     match group {
         Some(group) => shmem(&std::fs::read_to_string(group.join("memory.stat")).ok()?),

@@ -1,8 +1,14 @@
 //! Ports: attached devices, and access to their rings.
 //!
 //! A [`Port`] holds the attachment of its frontend, the dispatch state of its queues and the
-//! accounts that bound its cost. A service reaches the rings by [`Port::queue`]; it never sees the
-//! socket or the mapping. Parsing of frames and packets is the service's.
+//! accounts that bound its cost. The shard adds and deletes ports and connects their frontends; a
+//! service reaches a port by [`Context::ports`](crate::Context::ports) and its rings by
+//! [`Port::queue`]. A service never sees the socket or the mapping.
+//!
+//! A port belongs to a single shard and is not shared between threads. Without a frontend it has no
+//! device, no queue and no memory, so each accessor returns an `Option`. [`PortId`] becomes stale
+//! when its port is deleted; look-ups then return `None`. The module does not parse frames or
+//! packets, and does not limit the number of ports: the caller of `Ports::free_slot` does.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,10 +33,12 @@ use causeway_model::{Name, PortSpec};
 /// Binary logarithm of a MiB.
 const MIB_SHIFT: u32 = 20;
 
-/// Identifies a port for as long as it exists; never reused.
+/// Identifies a port in its shard for as long as the port exists; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId {
+    /// Index in [`Ports`]; reused after the port is deleted.
     pub(crate) slot: u16,
+    /// Distinguishes the port from earlier ports in the slot.
     pub(crate) serial: u32,
 }
 
@@ -42,31 +50,37 @@ impl PortId {
     }
 }
 
-/// Identifies a group; a small number, because groups are compared often.
+/// Identifies a group in a shard; a small number, because groups are compared often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId(pub(crate) u32);
 
 /// A port: a device that one frontend at a time attaches.
 #[derive(Debug)]
 pub struct Port {
-    /// Configuration.
+    /// Configuration; it does not change while the port exists.
     pub spec: PortSpec,
     /// Group.
     pub group: GroupId,
     pub(crate) id: PortId,
     /// Account of the descriptors that the port's frontends send.
     pub descriptor_account: Account,
+    /// State of the attachment.
     pub(crate) state: PortState,
+    /// Last violation by a guest or frontend.
     pub(crate) fault: Option<PortEvent>,
     /// Last event that affected the guest although it broke no rule.
     pub(crate) notice: Option<PortEvent>,
+    /// Violations by guests and frontends, also those that left the port open.
     pub(crate) faults_total: u64,
     /// Reason of the last frontend that this host could not serve.
     pub(crate) host_fault: Option<String>,
+    /// Frontends that this host could not serve.
     pub(crate) host_faults_total: u64,
+    /// Frontends that connected.
     pub(crate) connects_total: u64,
     /// Time before which no frontend is accepted.
     pub(crate) barred_until_ns: u64,
+    /// Limit of log lines that the port causes.
     pub(crate) log: LogLimit,
     /// `None` if frontends are passed in by [`crate::Shard::connect`].
     pub(crate) listener: Option<ListeningSocket>,
@@ -78,6 +92,7 @@ pub struct Port {
     pub(crate) connection: Option<Connection>,
     /// `None` while the port reads no messages of its frontend.
     pub(crate) connection_watch: Option<Watch>,
+    /// Queues of the device, in virtio order; their number does not change.
     pub(crate) queues: Vec<QueueWork>,
     /// Bytes of its memory files in the last sample, by inode.
     pub(crate) files: BTreeMap<u64, u64>,
@@ -85,7 +100,8 @@ pub struct Port {
     pub(crate) files_shrank_ns: Option<u64>,
     /// Guest memory that is charged to this process.
     pub(crate) footprint: Footprint,
-    /// Number of frontends that were closed for that.
+    /// Number of frontends that were closed for their `footprint`; each doubles the next refusal
+    /// period.
     pub(crate) footprint_faults: u32,
     /// Cost of its notifications.
     pub(crate) wakes: WakeAccount,
@@ -97,6 +113,7 @@ pub struct Port {
 #[derive(Debug, Clone)]
 pub(crate) struct PortEvent {
     pub text: String,
+    /// Time of the event, on the shard's clock.
     pub at_ns: u64,
     /// `connects_total` at that time, which identifies the frontend.
     pub frontend: u64,
@@ -120,10 +137,13 @@ pub(crate) struct ListeningSocket {
 /// An error that keeps used entries or their notification from a guest.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PublishError {
+    /// The ring is broken.
     #[error(transparent)]
     Ring(#[from] RingError),
+    /// The notification failed, or blocked for too long.
     #[error(transparent)]
     Notification(#[from] DoorbellError),
+    /// Notifications take more than their share of the dispatcher ([`crate::wakes`]).
     #[error("{}", wakes::EXCESS)]
     Excess,
 }
@@ -138,6 +158,7 @@ impl PublishError {
 /// Dispatch state of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct QueueWork {
+    /// Watch of its doorbell; `None` while the queue is stopped, or if the guest rings by messages.
     pub doorbell: Option<Watch>,
     /// The queue is in the list of active queues.
     pub is_active: bool,
@@ -182,7 +203,8 @@ impl Port {
         self.device().map_or(0, Device::features)
     }
 
-    /// Returns the running queue `index` and the memory map of its chains.
+    /// Returns the running queue `index` and the memory map of its chains; `None` if the queue does
+    /// not run.
     #[inline]
     pub fn queue(&mut self, index: usize) -> Option<(&Map, &mut Queue)> {
         let device = self.connection.as_mut()?.device_mut()?;
@@ -196,7 +218,7 @@ impl Port {
         self.connection.as_ref().is_some_and(|connection| connection.is_running(index))
     }
 
-    /// Returns the guest's memory in its present epoch.
+    /// Returns the guest's memory in its present epoch; `None` without a frontend.
     #[inline]
     pub fn map(&self) -> Option<&Map> {
         self.connection.as_ref()?.map()
@@ -226,6 +248,7 @@ impl Port {
         if self.footprint.is_due(now_ns) { self.sample_memory(now_ns) } else { None }
     }
 
+    /// As [`Self::check_memory`], without regard to when a sample is due.
     #[cold]
     fn sample_memory(&mut self, now_ns: u64) -> Option<String> {
         let allocated = self.sample_files(now_ns);
@@ -316,8 +339,10 @@ impl Port {
 #[derive(Debug, Default)]
 pub struct Ports {
     slots: Vec<Option<Port>>,
+    /// Identifiers by name; names are unique.
     names: HashMap<Name, PortId>,
     groups: Vec<(GroupId, Name)>,
+    /// Serial number of the last port.
     serial: u32,
     next_group: u32,
 }
@@ -335,7 +360,8 @@ impl Ports {
         self.slots.get_mut(usize::from(id.slot))?.as_mut().filter(|p| p.id == id)
     }
 
-    /// Returns two different ports: a sender and a receiver.
+    /// Returns two different ports: a sender and a receiver. `None` if either is gone, or both are
+    /// the same port.
     #[inline]
     pub fn pair(&mut self, a: PortId, b: PortId) -> Option<(&mut Port, &mut Port)> {
         let slots = [usize::from(a.slot), usize::from(b.slot)];
@@ -375,6 +401,7 @@ impl Ports {
         Some(PortId { slot: u16::try_from(slot).ok()?, serial: self.serial })
     }
 
+    /// Adds a port under its identifier, whose slot is free.
     pub(crate) fn insert(&mut self, port: Port) {
         let id = port.id;
         self.names.insert(port.spec.name.clone(), id);
@@ -383,6 +410,7 @@ impl Ports {
         }
     }
 
+    /// Removes a port and returns it; `None` if it is gone.
     pub(crate) fn remove(&mut self, id: PortId) -> Option<Port> {
         let slot = self.slots.get_mut(usize::from(id.slot))?;
         let port = slot.take_if(|p| p.id == id)?;
@@ -405,6 +433,7 @@ impl Ports {
         self.groups.iter().map(|(id, name)| (*id, name))
     }
 
+    /// Adds a group, and returns its identifier.
     pub(crate) fn add_group(&mut self, name: Name) -> GroupId {
         let id = GroupId(self.next_group);
         self.next_group = self.next_group.wrapping_add(1);

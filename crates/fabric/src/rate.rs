@@ -1,4 +1,9 @@
 //! Rate limits: leaky buckets without fractions.
+//!
+//! An owner (a port, a host socket, a handshake guard) keeps a [`Bucket`] and asks it at each
+//! event, with the rate and its own clock in nanoseconds. The burst equals the events of one second
+//! and cannot be chosen. A bucket decides only: the owner delays or refuses. It is not shared
+//! between threads. A clock that goes back drains nothing.
 
 /// Units of an event, so that rates need no fractions.
 const TOKEN: u64 = 1_000_000_000;
@@ -8,6 +13,7 @@ const TOKEN: u64 = 1_000_000_000;
 pub struct Bucket {
     /// Units in use; they drain by `rate` per nanosecond.
     used: u64,
+    /// Time of the last drain.
     at: u64,
 }
 
@@ -33,6 +39,7 @@ impl Bucket {
         self.used.saturating_add(TOKEN).saturating_sub(all).checked_div(rate).unwrap_or(0)
     }
 
+    /// Removes the units that drained since the last call.
     fn drain(&mut self, now: u64, rate: u64) {
         let drained = now.saturating_sub(self.at).saturating_mul(rate);
         self.used = self.used.saturating_sub(drained);

@@ -1,7 +1,12 @@
 //! Registration: the values by which a service is added to the fabric.
 //!
-//! The daemon registers each service at its start; the fabric then makes the service's shards and
-//! its controller from these values, and needs no other knowledge of the service.
+//! The daemon lists its [`ServiceRegistration`]s and passes them to
+//! [`Fabric::start`](crate::Fabric::start), once; the registry then makes the service's controller,
+//! and a service for each shard that it opens. The fabric needs no other knowledge of the service.
+//!
+//! Services cannot be added or removed later. Names and kinds must be unique; this is not checked:
+//! the first registration with a name or kind is used. The order of registrations is the order in
+//! which controllers are asked.
 
 use std::fmt;
 
@@ -10,12 +15,14 @@ use causeway_model::KindDefinition;
 use crate::controller::{Controller, NoCommands};
 use crate::service::Service;
 
-/// Makes a service without ports, for a new shard.
+/// Makes a service without ports, for a new shard. Called in the thread of a command, not in a
+/// dispatcher.
 pub type Maker = fn() -> Box<dyn Service>;
 
 /// An ability that other services use without knowing which service provides it, in words that
 /// complete "a service that …". It is declared beside its requests, for example in
-/// [`crate::carrier`].
+/// [`crate::carrier`]. The first service with a capability provides it
+/// ([`Control::provider`](crate::Control::provider)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capability(pub &'static str);
 
@@ -30,7 +37,7 @@ impl fmt::Display for Capability {
 pub struct ServiceRegistration {
     /// Unique name by which operators know the service.
     pub name: &'static str,
-    /// Kinds of ports that the service serves.
+    /// Kinds of ports that the service serves; empty for a service without ports.
     pub kinds: &'static [&'static KindDefinition],
     /// Makes the service of a shard.
     pub make: Maker,

@@ -1,7 +1,12 @@
 //! Connect rules: an ordered list of accept and reject rules, after V4V's viptables.
 //!
-//! The registry keeps the list of the operator, and each shard a copy with its own hit counts.
-//! Services check connects against the copy; frames are not checked here.
+//! The registry keeps the list of the operator, and each shard a copy with its own hit counts. The
+//! socket service checks each connect against the copy ([`Rules::admits`]) before it looks up the
+//! destination. The first matching rule decides; a connect that no rule matches is accepted.
+//!
+//! Rules apply to new connects only: neither to open connections, nor to frames, nor to MX
+//! messages. They cannot admit a connect to another group. At most [`RULES_MAX`] rules; a look-up
+//! scans the list in order, so its cost grows with the length.
 
 use causeway_model::limits::RULES_MAX;
 use causeway_model::{CID_HOST, Name, RuleAction, RuleSide, RuleSpec};
@@ -21,9 +26,11 @@ pub struct RuleEnd<'a> {
 /// The rules and their hit counts.
 #[derive(Debug, Default)]
 pub struct Rules {
+    /// Rules in order, each with the number of connects that it decided.
     list: Vec<(RuleSpec, u64)>,
 }
 
+/// Returns whether one side of a rule matches an end of a connect.
 fn matches(side: &RuleSide, end: RuleEnd<'_>) -> bool {
     let is_host = end.cid == CID_HOST;
     let matches_end = if side.host {
@@ -37,7 +44,8 @@ fn matches(side: &RuleSide, end: RuleEnd<'_>) -> bool {
 }
 
 impl Rules {
-    /// Returns the first rule that matches, without counting it.
+    /// Returns the index and action of the first rule that matches, without counting it; `None` if
+    /// no rule matches.
     pub fn find(&self, from: RuleEnd<'_>, to: RuleEnd<'_>) -> Option<(usize, RuleAction)> {
         let index =
             self.list.iter().position(|(r, _)| matches(&r.from, from) && matches(&r.to, to))?;
@@ -62,7 +70,7 @@ impl Rules {
             .collect()
     }
 
-    /// Returns the hit count of each rule.
+    /// Returns the hit count of each rule, in order.
     pub fn hits(&self) -> Vec<u64> {
         self.list.iter().map(|(_, hits)| *hits).collect()
     }

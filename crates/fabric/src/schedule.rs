@@ -8,8 +8,12 @@
 //! idle and busy again.
 //!
 //! All shards of a group share its turn (Ethernet, sockets, messages), so a group with more kinds
-//! of ports gets no more time. The schedule knows numbers and times only; the dispatcher serves the
-//! shards.
+//! of ports gets no more time. The schedule knows numbers and times only: [`crate::shard_table`]
+//! asks for the next turn, serves the shards, and reports the time that they used.
+//!
+//! The schedule cannot cut a turn short. A debt is at most [`DEBT_QUANTA_MAX`] quanta, and unused
+//! time is not saved beyond one quantum. Groups on other dispatchers have no part in it: weights
+//! compare the groups of one dispatcher.
 
 use std::collections::VecDeque;
 
@@ -34,6 +38,7 @@ struct ScheduledGroup {
 }
 
 impl ScheduledGroup {
+    /// Returns the time that the group earns in a cycle, in nanoseconds.
     fn quantum_ns(&self) -> i64 {
         i64::from(self.weight.max(1)).saturating_mul(QUANTUM_NS)
     }
@@ -42,8 +47,9 @@ impl ScheduledGroup {
 /// A turn of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupTurn {
+    /// Number of the group in the schedule.
     pub group: usize,
-    /// Longest duration.
+    /// Longest duration; the group pays back time beyond it.
     pub len_ns: u64,
     /// Number of busy shards.
     pub shards: usize,
@@ -55,8 +61,9 @@ pub(crate) struct Schedule {
     groups: Vec<Option<ScheduledGroup>>,
     /// Groups that became busy and had no turn in this cycle.
     fresh: VecDeque<usize>,
-    /// Groups that have their turn in this cycle, and in the next cycle.
+    /// Groups that have their turn in this cycle.
     current: VecDeque<usize>,
+    /// Groups that have their turn in the next cycle.
     next: VecDeque<usize>,
     cycle: u64,
     /// A group had its turn in this cycle.
@@ -73,7 +80,7 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Adds a shard of a group, and returns the number of the group.
+    /// Adds a shard of a group, sets the weight of the group, and returns the number of the group.
     pub(crate) fn join(&mut self, name: &Name, weight: u32) -> usize {
         let named = |group: &Option<ScheduledGroup>| {
             group.as_ref().is_some_and(|group| group.name == *name)
@@ -88,6 +95,7 @@ impl Schedule {
         index
     }
 
+    /// Adds a group, and returns its number.
     fn add(&mut self, name: &Name, weight: u32) -> usize {
         let group = Some(ScheduledGroup {
             name: name.clone(),
@@ -151,7 +159,8 @@ impl Schedule {
         self.groups.iter().flatten().flat_map(|group| group.busy.iter().copied())
     }
 
-    /// Returns the turn of the next group, or `None` at the end of a cycle.
+    /// Returns the turn of the next group, or `None` at the end of a cycle. The caller ends each
+    /// turn by [`Self::end_turn`].
     pub(crate) fn next_turn(&mut self) -> Option<GroupTurn> {
         loop {
             let Some(index) = self.fresh.pop_front().or_else(|| self.current.pop_front()) else {

@@ -1,9 +1,19 @@
 //! The interface between a service and the fabric: [`Service`], which a service implements, and
 //! [`Context`], which it reaches while it is called.
 //!
-//! A shard calls its service on the data path: for a queue with chains, a ready descriptor, a
-//! deadline or a request. A service never blocks, and never reaches another shard except through
-//! mailboxes and [`crate::carrier::Carrier`]s.
+//! A shard calls its service on the data path: for a queue with chains, a ready file descriptor, a
+//! deadline or a request. Between the call and the guests stand [`crate::shard`], which publishes
+//! used entries and notifies, and [`crate::port`], which holds the rings.
+//!
+//! Two kinds of inputs are not queues. A *watched descriptor* is a file descriptor of the service
+//! that calls [`Service::ready`]. A *source* is a descriptor or mailbox that yields frames or
+//! messages and is served like a queue ([`Service::serve_source`]). The service chooses a `u32`
+//! value for each, by which the shard names it in calls.
+//!
+//! A service never blocks, never reaches another shard except through mailboxes and
+//! [`crate::carrier::Carrier`]s, and never publishes or notifies by itself. Calls are not
+//! reentrant: wakes and faults that a service requests through its context take effect after the
+//! call.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -26,20 +36,20 @@ use causeway_model::{CommandError, RequestDispatch, ServiceRequest, TraceQuery, 
 /// Result of serving a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// There was work, and there may be more: the queue is served again soon.
+    /// The queue had work, and may have more: it is served again soon.
     Worked,
     /// The queue was empty: it is polled for a while, then its doorbell is armed and it is parked.
     Idle,
     /// The queue is not served again until the service calls [`Context::wake`] or the guest rings.
-    /// The service has armed the doorbell itself if it expects the guest to ring.
+    /// The fabric does not arm the doorbell: a service that expects the guest to ring has armed it.
     Parked,
 }
 
 /// Result of serving a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceProgress {
-    /// As for a queue; a [`Progress::Parked`] source is served again when its descriptor becomes
-    /// ready.
+    /// As for a queue; a [`Progress::Parked`] source is served again when its file descriptor
+    /// becomes ready, or after [`Context::wake_source`].
     pub progress: Progress,
     /// Frames that the source yielded; their rate decides whether the source is polled or parked.
     pub count: u32,
@@ -49,23 +59,25 @@ pub struct SourceProgress {
 ///
 /// Each shard has its own instance, which a single thread at a time calls. No method may block.
 pub trait Service: Send + std::fmt::Debug {
-    /// Returns the virtio device that such a port presents.
+    /// Returns the virtio device that a port with `spec` presents. Called before the port exists,
+    /// and for each frontend.
     fn model(&self, spec: &PortSpec) -> Model;
 
-    /// Returns the attachment of a frontend that connected to such a port by `stream`: a virtio
-    /// device over vhost-user, unless the service has another protocol.
+    /// Returns the attachment of a frontend that connected by `stream` to a port with `spec`: a
+    /// virtio device over vhost-user, unless the service has another protocol.
     fn connect(&self, spec: &PortSpec, stream: UntrustedSocket) -> Connection {
         Server::new(self.model(spec), stream).into()
     }
 
-    /// Returns whether the service keeps the attachments of such a port itself
-    /// ([`Self::attached`]), because many processes attach to it at the same time.
+    /// Returns whether the service keeps the attachments of a port with `spec` itself, because many
+    /// processes attach to it at the same time. If true, [`Self::attached`] is called for each
+    /// connection, in place of [`Self::connect`]; the answer must not change while the port exists.
     fn attaches(&self, _spec: &PortSpec) -> bool {
         false
     }
 
-    /// Takes a frontend that connected to a port of [`Self::attaches`]. The connection closes if
-    /// the service drops `stream`.
+    /// Takes the connection of a process to a port for which [`Self::attaches`] is true. The
+    /// connection closes if the service drops `stream`.
     fn attached(&mut self, _cx: &mut Context<'_>, _port: PortId, _stream: UntrustedSocket) {}
 
     /// Adds a port.
@@ -78,31 +90,34 @@ pub trait Service: Send + std::fmt::Debug {
     /// before.
     fn removed(&mut self, cx: &mut Context<'_>, port: PortId);
 
-    /// Starts queue `queue` of the port. Services whose ports have no queues need neither this
-    /// method nor the next three.
+    /// Starts queue `queue` of the port; [`Self::serve`] follows. Services whose ports have no
+    /// queues need none of `started`, `paused`, `memory_changed` and `doorbell`.
     fn started(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
 
-    /// Stops queue `queue`, as when a VM is paused. Its chains in flight were returned, but their
-    /// bytes stay readable during this call. The queue may start again where it stopped; if the
-    /// guest restarts its driver or leaves, [`Self::stopped`] follows.
+    /// Stops queue `queue`, as when a VM is paused. The attachment has returned its chains in
+    /// flight to the guest, but their bytes stay readable during this call. The queue may start
+    /// again where it stopped; if the guest restarts its driver or leaves, [`Self::stopped`]
+    /// follows.
     fn paused(&mut self, _cx: &mut Context<'_>, _port: PortId, _queue: usize) {}
 
     /// Reacts to a new memory map of the frontend, which running queues use already. Pending work
     /// that keeps guest addresses needs no call.
     fn memory_changed(&mut self, _cx: &mut Context<'_>, _port: PortId) {}
 
-    /// Handles doorbell `doorbell`, which the guest rang by a message. Doorbells are numbered as
-    /// queues unless the service numbers them otherwise.
+    /// Handles doorbell `doorbell`, which the guest rang by a message of the attachment instead of
+    /// an eventfd. Doorbells are numbered as queues unless the service numbers them otherwise.
     fn doorbell(&mut self, cx: &mut Context<'_>, port: PortId, doorbell: usize) {
         cx.wake(port, doorbell);
     }
 
-    /// Drops all state of the port's device, which is going: reset, disconnected or faulted.
+    /// Drops all state of the device of a port: the driver reset it, the frontend disconnected, or
+    /// the port faulted. The port itself stays.
     fn stopped(&mut self, _cx: &mut Context<'_>, _port: PortId) {}
 
     /// Serves at most `budget` chains of a queue, until [`Context::is_over`]. The service charges
-    /// its work by [`Context::charge`] and resumes long work in the next call. Used entries pushed
-    /// here or elsewhere are published after the call if [`Context::touch`] reported them.
+    /// its work by [`Context::charge`] and resumes long work in the next call. It reports each
+    /// queue, of any port, to which it pushed used entries by [`Context::touch`]; they are
+    /// published after the call.
     fn serve(
         &mut self,
         _cx: &mut Context<'_>,
@@ -113,7 +128,8 @@ pub trait Service: Send + std::fmt::Debug {
         Progress::Parked
     }
 
-    /// Handles a ready descriptor of [`Context::watch`].
+    /// Handles a watched descriptor ([`Context::watch`]) that is ready; `value` is the number that
+    /// the service gave it. An error or hang-up counts as readable and writable.
     fn ready(&mut self, _cx: &mut Context<'_>, _value: u32, _readable: bool, _writable: bool) {}
 
     /// Serves at most `budget` frames of a source ([`Context::watch_source`]). An empty source is
@@ -128,12 +144,11 @@ pub trait Service: Send + std::fmt::Debug {
         SourceProgress { progress: Progress::Parked, count: 0 }
     }
 
-    /// Ends a turn: sends output that was collected over several queues.
+    /// Ends a turn: sends output that was collected over several queues. Called once per turn, also
+    /// if the turn had no work.
     fn turned(&mut self) {}
 
-    /// Answers a request of a controller.
-    ///
-    /// Returns a request of an unknown type unanswered.
+    /// Answers a request of a controller, or returns a request of an unknown type unanswered.
     fn ask(&mut self, _cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
     }
@@ -143,18 +158,19 @@ pub trait Service: Send + std::fmt::Debug {
         None
     }
 
-    /// Handles a deadline that has passed.
+    /// Handles the deadlines of [`Self::deadline_ns`] that have passed.
     fn tick(&mut self, _cx: &mut Context<'_>) {}
 
     /// Returns the counters of a port by name.
     fn counters(&self, port: PortId) -> BTreeMap<String, u64>;
 
-    /// Returns lasting conditions of a port that the operator should know.
+    /// Returns lasting conditions that impair a port, each with its remedy, for the operator.
     fn warnings(&self, _port: PortId) -> Vec<String> {
         Vec::new()
     }
 
-    /// Explains a query, or returns `None` if it does not concern this service.
+    /// Explains the decision about a frame or connect without making it, or returns `None` if the
+    /// query does not concern this service.
     fn trace(
         &self,
         _ports: &Ports,
@@ -166,26 +182,40 @@ pub trait Service: Send + std::fmt::Debug {
 }
 
 /// The parts of a shard that a service reaches while it is called.
+///
+/// Four methods report an event of a port:
+///
+/// | method | shown as | log level | port |
+/// |---|---|---|---|
+/// | [`Self::fault`] | fault, counted | warning | closes |
+/// | [`Self::note`] | fault, counted | warning | stays open |
+/// | [`Self::remark`] | notice | information | stays open |
+/// | [`Self::warn`] | log line only | warning | stays open |
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// All ports.
+    /// All ports of the shard.
     pub ports: &'a mut Ports,
     /// Connect rules.
     pub rules: &'a mut Rules,
-    /// Monotonic time of this round, in nanoseconds.
+    /// Monotonic time of the last read of the clock, in nanoseconds; it does not advance during a
+    /// call.
     pub now_ns: u64,
     pub(crate) poll_config: &'a PollConfig,
+    /// Idle spin now.
     pub(crate) spin_ns: u64,
     pub(crate) poller: &'a Poller,
+    /// Queues with used entries to publish.
     pub(crate) dirty: &'a mut Vec<(PortId, usize)>,
+    /// Queues to serve.
     pub(crate) woken: &'a mut Vec<(PortId, usize)>,
     pub(crate) sources: &'a mut Sources,
+    /// Ports to close, each with the reason.
     pub(crate) faults: &'a mut Vec<(PortId, String)>,
     /// Remaining time of the turn.
     pub slice: &'a mut Slice,
 }
 
-/// A watched descriptor of a service; unwatched when dropped.
+/// A watched file descriptor of a service; unwatched when dropped.
 #[derive(Debug)]
 pub struct ServiceWatch(Watch);
 
@@ -241,7 +271,8 @@ impl Context<'_> {
         }
     }
 
-    /// Schedules a queue to be served.
+    /// Schedules a queue to be served after this call; no effect if it is active already or does
+    /// not run.
     pub fn wake(&mut self, port: PortId, queue: usize) {
         self.woken.push((port, queue));
     }
@@ -253,12 +284,14 @@ impl Context<'_> {
         work.is_some_and(|w| w.is_polled(self.poll_config, self.now_ns, self.spin_ns))
     }
 
-    /// Closes a port because its guest broke a rule; the operator sees the reason.
+    /// Closes a port after this call, because its guest broke a rule. The operator sees `reason` as
+    /// the fault of the port.
     pub fn fault(&mut self, port: PortId, reason: impl std::fmt::Display) {
         self.faults.push((port, reason.to_string()));
     }
 
-    /// Records a guest's violation that does not close its port; the operator sees the reason.
+    /// Records a violation by the guest that does not close its port. The operator sees `reason` as
+    /// the fault of the port.
     pub fn note(&mut self, port: PortId, reason: impl std::fmt::Display) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(port) else { return };
@@ -271,8 +304,8 @@ impl Context<'_> {
         port.fault = Some(port.event_now(now, reason));
     }
 
-    /// Records an event that affects a guest although it broke no rule; the operator sees it beside
-    /// faults, and it is not counted as a fault.
+    /// Records an event that affects a guest although the guest broke no rule. The operator sees
+    /// `event` as the notice of the port; it is not counted as a fault.
     pub fn remark(&mut self, port: PortId, event: impl std::fmt::Display) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(port) else { return };
@@ -304,8 +337,8 @@ impl Context<'_> {
         self.poller.watch(fd, token, Trigger::AnyEdge).map(ServiceWatch)
     }
 
-    /// As [`Self::watch`], for reading alone. A descriptor that is rarely written is thus not
-    /// reported each time that its peer reads.
+    /// As [`Self::watch`], for reading alone: a socket that is rarely written is then not reported
+    /// each time that its peer reads.
     ///
     /// # Errors
     /// As for [`Self::watch`].
@@ -324,7 +357,8 @@ impl Context<'_> {
     }
 
     /// Returns a mailbox for `room` messages, at least 1: [`Service::serve_source`] is called with
-    /// `value` when a message arrives after the mailbox was armed.
+    /// `value` when a message arrives after the reader called [`Mailbox::arm`]. A new mailbox is
+    /// armed.
     ///
     /// # Errors
     /// The host has no descriptor.
@@ -344,19 +378,20 @@ impl Context<'_> {
         self.sources.wake(value);
     }
 
-    /// Reports that a process was notified which may need this very processor: the dispatcher
-    /// yields as soon as it has no other work.
+    /// Reports that the service notified a process that may need this very processor: the
+    /// dispatcher yields as soon as it has no other work.
     pub fn yield_to_process(&mut self) {
         self.sources.has_notified = true;
     }
 
-    /// Returns whether an empty source is still polled.
+    /// Returns whether an empty source is still polled: its rate is high, and its idle spin has not
+    /// passed. While true, the service returns [`Progress::Idle`]; after that it arms the source.
     pub fn polls_source(&self, value: u32) -> bool {
         self.sources.is_polled(value, self.poll_config, self.now_ns, self.spin_ns)
     }
 
-    /// Returns whether an empty source is still polled, also because its answers arrive so soon
-    /// that spinning for them pays although processors are scarce.
+    /// Returns whether an empty source is still polled, or is awaited: its answers arrive so soon
+    /// that spinning pays even while processors are scarce.
     pub fn awaits_source(&self, value: u32) -> bool {
         self.polls_source(value) || self.sources.is_awaited(value, self.poll_config, self.now_ns)
     }

@@ -1,4 +1,15 @@
 //! The shard table of a dispatcher: busy shards, the next turn, passed deadlines.
+//!
+//! The dispatcher's thread owns the table and calls [`ShardTable::turns`] in its loop; orders of
+//! the registry add, detach and attach shards ([`crate::registry`]). The table asks
+//! [`crate::schedule`] for the next group, divides the time of a group's turn among its busy
+//! shards, and calls [`Shard::turn_for`]. After each call the table updates whether the shard is
+//! busy, and its deadline.
+//!
+//! A slot holds one shard; its serial number distinguishes events of a removed shard from those of
+//! its successor. A table has at most 65,536 slots; then adding fails. Shards are found by key in
+//! linear time, for commands only. A detached shard is served by no dispatcher until another
+//! attaches it. The table does not read the clock between turns except through the slice.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,17 +29,23 @@ use crate::watch::{Poller, Trigger, Watch, WatchToken};
 struct ShardEntry {
     key: ShardKey,
     shard: Box<Shard>,
+    /// Distinguishes the shard from earlier shards in its slot.
     serial: u32,
+    /// Watch of the shard's epoll set.
     watch: Watch,
     /// Number of its group in the schedule.
     group: usize,
     /// The shard is in the schedule's list of busy shards.
     is_busy: bool,
+    /// First deadline of the shard, as it is in the deadlines of the table.
     deadline_ns: Option<u64>,
     /// Empty polls of this round since a queue last became active.
     empty_polls: usize,
+    /// Round in which `empty_polls` was counted.
     round: u32,
+    /// Time in which the shard had work.
     meter: Meter,
+    /// Published load.
     load: Arc<Load>,
 }
 
@@ -56,15 +73,20 @@ pub(crate) struct DetachedShard {
 /// The shards of a dispatcher.
 #[derive(Debug)]
 pub(crate) struct ShardTable {
+    /// The epoll set of the dispatcher, which watches the sets of the shards.
     pub(crate) poller: Poller,
+    /// Shards by slot.
     entries: Vec<Option<ShardEntry>>,
     schedule: Schedule,
+    /// Deadlines of shards, with the slot of each.
     deadlines: BTreeSet<(u64, usize)>,
+    /// Serial number of the last shard.
     serial: u32,
     /// Time of the last read of the kernel's events.
     pub(crate) now_ns: u64,
-    /// Time within turns.
+    /// The clock within turns.
     pub(crate) slice: Slice,
+    /// Idle spin of the dispatcher.
     pub(crate) spin_budget: SpinBudget,
     /// A process was notified, and the processor was not yielded since.
     pub(crate) has_notified: bool,
@@ -77,6 +99,7 @@ pub(crate) struct ShardTable {
 }
 
 impl ShardTable {
+    /// Makes a table without shards, on a clock that counts from `start`.
     pub(crate) fn new(poller: Poller, spin_budget: SpinBudget, start: Instant) -> Self {
         Self {
             poller,
@@ -114,6 +137,7 @@ impl ShardTable {
         Some(entry)
     }
 
+    /// Returns the slot of a shard.
     fn find(&self, key: &ShardKey) -> Option<usize> {
         self.entries.iter().position(|s| s.as_ref().is_some_and(|s| s.key == *key))
     }
@@ -157,6 +181,7 @@ impl ShardTable {
         Ok((index, WatchToken::Shard { slot, serial: self.serial }))
     }
 
+    /// Puts a shard in a free slot.
     fn insert(&mut self, index: usize, key: ShardKey, detached: DetachedShard) {
         let DetachedShard { shard, watch, load } = detached;
         // A free slot has a 16-bit number.
@@ -203,7 +228,7 @@ impl ShardTable {
         Some(DetachedShard { shard, watch, load })
     }
 
-    /// Calls `call` with a shard.
+    /// Calls `call` with a shard; `None` if this dispatcher does not serve it.
     pub(crate) fn with<R>(
         &mut self,
         key: &ShardKey,
@@ -280,6 +305,7 @@ impl ShardTable {
         all
     }
 
+    /// Serves a shard until `until_ns`.
     fn shard_turn(&mut self, index: usize, until_ns: u64) -> Turn {
         let (round, slice) = (self.round, self.slice.until(until_ns));
         let Some(entry) = self.entry(index) else { return Turn::default() };

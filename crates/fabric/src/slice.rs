@@ -5,6 +5,11 @@
 //! estimate costs a reading; a low estimate lets a slice overrun, for which the group's next slices
 //! are shorter (`crate::schedule`).
 //!
+//! The shard table starts a slice for a shard's turn; the shard and its service charge it
+//! ([`Context::charge`](crate::Context::charge)) and stop when [`Slice::is_over`]. A slice does not
+//! interrupt: work that is not charged, or not checked, goes on. Times are nanoseconds of the
+//! fabric's clock.
+//!
 //! A shard that is driven by hand (the simulator, the fuzzer, unit tests) has no clock: estimates
 //! alone end its slices, so that each run is the same.
 
@@ -43,7 +48,9 @@ pub struct Slice {
     start: Option<Instant>,
     /// Time: the last reading plus the work charged since.
     now_ns: u64,
+    /// Time at the last reading of the clock.
     read_ns: u64,
+    /// End of the slice.
     end_ns: u64,
 }
 
@@ -80,7 +87,7 @@ impl Slice {
         Self { end_ns, ..self }
     }
 
-    /// Takes the time of a slice that ended.
+    /// Continues from the time of `other`, a slice that ended.
     pub(crate) fn take_time(&mut self, other: &Self) {
         (self.now_ns, self.read_ns) = (other.now_ns, other.read_ns);
     }

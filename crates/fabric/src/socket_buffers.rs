@@ -1,5 +1,8 @@
-//! Kernel buffer sizes of sockets. With CAP_NET_ADMIN they exceed the limit for all processes;
-//! otherwise they reach it at most.
+//! Kernel buffer sizes of sockets.
+//!
+//! Links and NICs set them when they open a socket. With CAP_NET_ADMIN a size may exceed the
+//! kernel's limit for all processes (`net.core.rmem_max`, `wmem_max`); without it the size is cut
+//! to that limit. Failure is not reported: the socket then keeps its default size.
 
 use std::os::fd::AsFd;
 

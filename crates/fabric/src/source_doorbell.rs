@@ -1,7 +1,11 @@
 //! Doorbells of sources: a message to a source wakes the shard that serves it.
 //!
-//! A mailbox owns the doorbell and rings it when its reader sleeps. The dispatcher of the shard
-//! marks the source active. A doorbell carries no data and never blocks.
+//! A mailbox ([`crate::mailbox`]) owns the doorbell and rings it when its reader sleeps. The
+//! dispatcher of the shard marks the source active, and the shard serves it in its next turn.
+//!
+//! A doorbell carries no data and never blocks. Rings before the shard handles the first are
+//! merged. Any thread may ring. The location of a shard is updated when the shard moves; a ring
+//! from a thread that reads an old location wakes the shard by the file descriptor all the same.
 //!
 //! # Budget
 //! A ring from the dispatcher's own thread costs a few stores: the dispatcher finds it before it
@@ -18,9 +22,11 @@ use rustix::event::{EventfdFlags, eventfd};
 /// Location of a shard: its dispatcher and its slot there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ShardLocation {
-    /// Number of the dispatcher in the process, from 1; 0: none.
+    /// Number of the dispatcher in the process, from 1; 0: no dispatcher.
     pub dispatcher: u16,
+    /// Slot in the dispatcher's shard table.
     pub slot: u16,
+    /// Serial number of the shard in its slot.
     pub serial: u32,
 }
 
@@ -62,7 +68,7 @@ pub(crate) fn register_dispatcher() -> u16 {
     number
 }
 
-/// Removes a ring of this thread.
+/// Removes and returns a ring of this thread; the last first.
 #[inline]
 pub(crate) fn pop_local_ring() -> Option<LocalRing> {
     LOCAL_RINGS.with_borrow_mut(Vec::pop)
@@ -71,10 +77,12 @@ pub(crate) fn pop_local_ring() -> Option<LocalRing> {
 /// The doorbell of one source.
 #[derive(Debug)]
 pub(crate) struct SourceDoorbell {
+    /// Eventfd for rings from other threads.
     fd: OwnedFd,
+    /// Number of the source.
     value: u32,
-    /// Only the threads of the old and the new dispatcher store here. A thread that reads its own
-    /// number therefore reads the present location.
+    /// Packed location of the shard. Only the threads of the old and the new dispatcher store here.
+    /// A thread that reads its own number therefore reads the present location.
     location: AtomicU64,
 }
 

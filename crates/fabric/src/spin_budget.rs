@@ -2,8 +2,15 @@
 //!
 //! A dispatcher that polls empty queues takes time from guests where processors are scarce. The
 //! kernel counts how long a thread was runnable without a processor; if that time grows, other
-//! threads wait for the dispatcher as well. The spin is then cut to a quarter and idle turns yield;
-//! without contention the spin doubles again, up to its configured length.
+//! threads wait for the dispatcher as well. The spin is then cut to a quarter, down to
+//! [`SPIN_SCARCE_NS_MIN`], and idle turns yield; without contention the spin doubles again, up to
+//! its configured length. Scarce is a wait of more than 1/32 of the time, ample of less than 1/256;
+//! between the two the budget stays.
+//!
+//! The dispatcher samples the kernel's figures ([`SchedStats::sample`]) when it reads events, at
+//! most every [`SHARE_PERIOD_NS`]; [`crate::dispatch_mode`] applies the spin. The module neither
+//! spins nor yields. Each dispatcher has its own budget, and its figures belong to the thread that
+//! opened them. On a kernel without `schedstat` the budget never shrinks.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -19,10 +26,12 @@ const AMPLE: u64 = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SpinBudget {
     spin_ns: u64,
+    /// Configured length.
     most_ns: u64,
 }
 
 impl SpinBudget {
+    /// Makes a budget of the full configured length.
     pub(crate) fn new(most_ns: u64) -> Self {
         Self { spin_ns: most_ns, most_ns }
     }
@@ -52,11 +61,15 @@ impl SpinBudget {
 /// The kernel's scheduling statistics of a thread (proc(5), `schedstat`).
 #[derive(Debug, Default)]
 pub(crate) struct SchedStats {
+    /// `/proc/thread-self/schedstat`; `None` if the kernel does not count.
     file: Option<File>,
+    /// Time on a run queue at the last sample.
     waited_ns: u64,
+    /// Time of the last sample; 0: none.
     at_ns: u64,
-    /// Processor time at the last sample, and time waited for events since.
+    /// Processor time at the last sample.
     ran_ns: u64,
+    /// Time waited for events since the last sample.
     parked_ns: u64,
 }
 

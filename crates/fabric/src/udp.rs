@@ -1,7 +1,14 @@
 //! UDP sockets with batched I/O: `sendmsg` with UDP GSO, `recvmsg` with UDP GRO.
 //!
-//! Links and the MX service send and receive their datagrams here. The module knows addresses,
-//! lengths and traffic classes, and never the content of a datagram.
+//! Links and the MX service send and receive their datagrams here: a service watches the socket as
+//! a source ([`Context::watch_source`](crate::Context::watch_source)) and drains it by
+//! [`UdpReceiver::receive`]; a carrier sends by [`Udp::send`] in the thread of the sending shard.
+//! The module knows addresses, lengths and traffic classes, and never the content of a datagram.
+//!
+//! No call waits. A send without room returns an error and keeps nothing: the caller drops the
+//! datagrams. A [`Udp`] may be shared between threads; a [`UdpReceiver`] may not. The kernel may
+//! lose, duplicate and reorder datagrams. Without GSO or GRO in the kernel the calls carry single
+//! datagrams ([`Udp::batch`] is 1).
 //!
 //! # Budget
 //! One system call for up to 64 datagrams of one size out, or 64 KiB in from one flow, and an empty
@@ -36,11 +43,12 @@ use crate::limits::{
 };
 use crate::socket_buffers::{set_receive_buffer, set_send_buffer};
 
-/// A non-blocking UDP socket.
+/// A non-blocking UDP socket, with [`UDP_SOCKET_BYTES`] of buffer in each direction as far as the
+/// host allows.
 #[derive(Debug)]
 pub struct Udp {
     socket: UdpSocket,
-    /// Datagrams that the kernel segments from one call.
+    /// Datagrams that the kernel segments from one call; 1 without GSO.
     batch: usize,
     /// The socket is of IPv6 and takes datagrams of IPv4 as well.
     is_dual_stack: bool,
@@ -56,7 +64,7 @@ pub enum Fragmentation {
 }
 
 impl Udp {
-    /// Binds a socket.
+    /// Binds a socket to one address.
     ///
     /// # Errors
     /// The address is in use, or does not belong to this host.
@@ -84,6 +92,7 @@ impl Udp {
         }
     }
 
+    /// Binds a socket; a dual-stack socket takes datagrams of IPv4 as well.
     fn bind_as(local: SocketAddr, cut: Fragmentation, is_dual_stack: bool) -> io::Result<Self> {
         let domain = socket2::Domain::for_address(local);
         let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
@@ -144,7 +153,7 @@ impl Udp {
         }
     }
 
-    /// Returns how many datagrams a call may send.
+    /// Returns how many datagrams a call may send, 1 to [`UDP_BATCH_MAX`].
     pub fn batch(&self) -> usize {
         self.batch
     }
@@ -281,7 +290,7 @@ pub struct Origin {
     pub class: u8,
 }
 
-/// The outcome of a receive call.
+/// The outcome of a receive call: datagrams of one flow.
 struct Received {
     from: SocketAddr,
     to: Option<IpAddr>,
@@ -290,6 +299,7 @@ struct Received {
     stride: usize,
 }
 
+/// Returns the control message for an IPv4 source address.
 fn from_v4(from: Option<IpAddr>) -> Option<libc::in_pktinfo> {
     let Some(IpAddr::V4(ip)) = from else { return None };
     let address = libc::in_addr { s_addr: u32::from(ip).to_be() };
@@ -297,6 +307,7 @@ fn from_v4(from: Option<IpAddr>) -> Option<libc::in_pktinfo> {
     Some(libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: address, ipi_addr: any })
 }
 
+/// Returns the control message for an IPv6 source address.
 fn from_v6(from: Option<IpAddr>) -> Option<libc::in6_pktinfo> {
     let Some(IpAddr::V6(ip)) = from else { return None };
     let address = libc::in6_addr { s6_addr: ip.octets() };
@@ -336,6 +347,7 @@ fn may_cut(socket: &UdpSocket, local: IpAddr, cut: Fragmentation) -> io::Result<
     Ok(())
 }
 
+/// Returns an IP address and port; `None` for another family.
 fn address(address: &SockaddrStorage) -> Option<SocketAddr> {
     let v4 = address.as_sockaddr_in().map(|from| SocketAddrV4::from(*from).into());
     v4.or_else(|| address.as_sockaddr_in6().map(|from| SocketAddrV6::from(*from).into()))
@@ -361,7 +373,7 @@ pub struct Burst {
     pub buffer: PooledBuffer,
     /// Bytes of all datagrams.
     pub len: usize,
-    /// Bytes of each datagram.
+    /// Bytes of each datagram; the last may be shorter.
     pub stride: usize,
 }
 
@@ -379,6 +391,7 @@ pub struct UdpReceiver {
     pool: BufferPool,
     /// Buffer of the next call.
     buffer: Option<PooledBuffer>,
+    /// Buffer for control messages.
     space: Vec<u8>,
     /// Polls for which the drained socket is still skipped.
     skips: u8,

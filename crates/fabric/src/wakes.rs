@@ -2,15 +2,20 @@
 //!
 //! A wake-up (a write to an eventfd, a message on a socket) runs in the kernel all work that the
 //! owner attached to the descriptor: thousands of epoll watches take milliseconds of the
-//! dispatcher. [`WakeAccount`] is the account of one owner. A wake-up of ordinary cost is free. The
-//! excess may take a share of the time ([`WAKE_SHARE`]); an owner beyond its share is not woken for
-//! a while, for twice as long each time, and the last time it is to be closed. The caller pauses
-//! and closes; the account only judges.
+//! dispatcher. [`WakeAccount`] is the account of one owner: a port, a host process, or all attached
+//! processes of one user. The owner's service or port wraps each wake-up in
+//! [`WakeAccount::charge`], and carries out the [`Verdict`]: the account neither pauses nor closes.
+//!
+//! A wake-up is free up to [`WAKE_USUAL_NS`]. The excess may take 1/[`WAKE_SHARE`] of the time,
+//! after a burst of [`WAKE_BURST_NS`]. An owner beyond its share gets a strike: it is not to be
+//! woken for a while, twice as long each time, and at the strike [`WAKE_STRIKES_MAX`] it is to be
+//! closed, and barred for [`BARRED_NS`]. Strikes are forgotten after [`WAKE_STRIKES_NS`] without
+//! another.
 //!
 //! The excess is first taken from two reads of the clock around the call. That includes time in
 //! which another thread had the processor, so an owner is penalised only after the processor time
 //! of this thread, which costs a system call, was measured around its next calls and exceeds the
-//! share too.
+//! share too. An account cannot interrupt a wake-up that blocks: the watchdog of the thread does.
 //!
 //! # Budget
 //! Two reads of the clock besides a system call.
@@ -25,7 +30,7 @@ use crate::limits::{
 /// Consequence of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// None.
+    /// No consequence.
     Fine,
     /// The owner is not to be woken for this many nanoseconds.
     Pause(u64),
@@ -38,14 +43,17 @@ pub enum Verdict {
 pub struct WakeAccount {
     /// Excess that time has not paid off yet, in nanoseconds.
     owed_ns: u64,
+    /// Time up to which `owed_ns` was paid off.
     at_ns: u64,
     /// Calls that are still to be measured by the thread's processor time.
     measured: u32,
+    /// Times that the owner exceeded its share.
     strikes: u32,
+    /// Time of the last strike.
     struck_ns: u64,
 }
 
-/// Reason for which an owner is closed.
+/// Reason with which a caller closes an owner after [`Verdict::Excess`].
 pub const EXCESS: &str = "waking the owner takes more than its share of the dispatcher's time: its \
                           notification descriptor has too many watchers";
 
@@ -56,7 +64,8 @@ impl WakeAccount {
         self.charge_beyond(WAKE_USUAL_NS, wake)
     }
 
-    /// As [`Self::charge`], for a call that also moves data: `usual_ns` are free.
+    /// As [`Self::charge`], for a call that also moves data: its first `usual_ns` nanoseconds are
+    /// free.
     #[inline]
     pub fn charge_beyond<T>(&mut self, usual_ns: u64, wake: impl FnOnce() -> T) -> (T, Verdict) {
         let since = read(ClockId::Monotonic);
@@ -73,6 +82,7 @@ impl WakeAccount {
         (result, Verdict::Fine)
     }
 
+    /// As [`Self::charge_beyond`], by the processor time of this thread.
     #[cold]
     fn measure<T>(&mut self, now_ns: u64, usual_ns: u64, wake: impl FnOnce() -> T) -> (T, Verdict) {
         let since = read(ClockId::ThreadCPUTime);

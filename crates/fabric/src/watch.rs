@@ -1,4 +1,14 @@
-//! Watched descriptors: an epoll set per dispatcher and shard, and the meaning of its events.
+//! Watched descriptors: an epoll set per dispatcher and per shard, and the meaning of its events.
+//!
+//! Shards and services watch file descriptors by [`Poller::watch`]; the dispatcher and the shard
+//! read the events by [`Poller::wait`] and find the subject by its [`WatchToken`]. A [`Watch`] ends
+//! when it is dropped; an event that was read before may still be delivered, so tokens of slots
+//! carry a serial number.
+//!
+//! Each watch uses a file descriptor of its own, a duplicate. Only [`Trigger::Readable`] is
+//! level-triggered. An error or hang-up is reported as readable and writable, even by a muted
+//! watch. Reads of the set may come from one thread at a time. Queue numbers in tokens have 12
+//! bits, slots 16.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +22,7 @@ use rustix::event::epoll;
 pub(crate) enum WatchToken {
     /// An order for the dispatcher.
     Order,
-    /// The epoll set of a shard.
+    /// The epoll set of a shard in the shard table.
     Shard { slot: u16, serial: u32 },
     /// A connection to a port's socket.
     Listener { slot: u16, serial: u32 },
@@ -20,9 +30,9 @@ pub(crate) enum WatchToken {
     Frontend { slot: u16, serial: u32 },
     /// A doorbell of a guest.
     Doorbell { slot: u16, queue: u16, serial: u32 },
-    /// A descriptor of a service; the value is the service's.
+    /// A watched file descriptor of a service, by the number that the service gave it.
     Service { value: u32 },
-    /// A source of a service.
+    /// A source of a service, by the number that the service gave it.
     Source { value: u32 },
 }
 
@@ -73,6 +83,7 @@ pub(crate) enum Trigger {
 }
 
 impl Trigger {
+    /// Returns the epoll flags of the trigger.
     fn flags(self) -> epoll::EventFlags {
         match self {
             Self::Readable => epoll::EventFlags::IN,
@@ -93,8 +104,11 @@ impl Trigger {
 /// An event of a watched descriptor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WatchEvent {
+    /// Subject of the event.
     pub token: WatchToken,
+    /// Reading is possible, or the descriptor failed or hung up.
     pub readable: bool,
+    /// Writing is possible, or the descriptor failed or hung up.
     pub writable: bool,
 }
 
@@ -121,7 +135,8 @@ impl Poller {
         Ok(Watch { poller: self.clone(), fd, token, when })
     }
 
-    /// Waits for events: without end if `timeout_ns` is `None`, else at most that many nanoseconds.
+    /// Replaces `out` by at most `room` events: waits without end if `timeout_ns` is `None`, else
+    /// at most that many nanoseconds. A signal ends the wait without events.
     pub(crate) fn wait(
         &self,
         out: &mut Vec<WatchEvent>,

@@ -1,6 +1,10 @@
 //! Owner, group and permissions of the sockets of a port.
 //!
-//! Values only: `causewayd` applies them when it binds a socket.
+//! Values only: [`SocketAccess`] is a part of [`PortSpec`](crate::PortSpec), read from the
+//! configuration file or the control socket; the daemon resolves account names and applies owner,
+//! group and mode after the fabric has bound the socket. [`SocketAccess::check`] checks the form of
+//! a name (1 to [`ACCOUNT_BYTES_MAX`] characters) and not that the account exists. Only permission
+//! bits up to 0777 are accepted; access lists and the directory's permissions are not managed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -129,7 +133,7 @@ impl SocketAccess {
     }
 }
 
-/// Checks the name of a user or a group.
+/// Checks the form of the name or number of a user or a group; the account need not exist.
 ///
 /// # Errors
 /// The name is malformed; the text states the expected form.

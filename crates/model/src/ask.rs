@@ -1,12 +1,15 @@
 //! Typed requests through interfaces that do not know the types.
 //!
 //! An operator's command to a service, a request to a shard of a service, and a request from one
-//! service to another are types of their own; each names the type of its answer ([`TypedRequest`]). The
-//! control plane and the fabric carry a [`ServiceRequest`] and a [`ServiceResponse`] without knowing either type.
-//! The answering service lists its request types with [`RequestDispatch::on`], so the compiler checks that
-//! each is answered with its own answer type.
+//! service to another are types of their own; each names the type of its answer ([`TypedRequest`]).
+//! The control plane and the fabric carry a [`ServiceRequest`] and a [`ServiceResponse`] without
+//! knowing either type. The answering service lists its request types with [`RequestDispatch::on`],
+//! so the compiler checks that each is answered with its own answer type.
 //!
-//! Requests are not on the data path: each costs an allocation and a type check.
+//! The module does not deliver requests: the fabric's registry offers a request to the controllers
+//! in order, and calls the shard that a controller names. A request of a type that no service lists
+//! is refused by [`RequestDispatch::finish`]. Requests stay in the process and have no encoding;
+//! they are not on the data path: each costs an allocation and a type check.
 //!
 //! ```
 //! use causeway_model::{TypedRequest, RequestDispatch, ServiceRequest};
@@ -36,7 +39,9 @@ pub trait TypedRequest: Any + fmt::Debug + Send {
 /// A request of any type, erased.
 pub struct ServiceRequest {
     request: Box<dyn Any + Send>,
+    /// Name of the type, for messages.
     name: &'static str,
+    /// Prints the request as its own type.
     print: fn(&dyn Any, &mut fmt::Formatter<'_>) -> fmt::Result,
 }
 
@@ -62,7 +67,7 @@ impl ServiceRequest {
         self.name
     }
 
-    /// Returns whether the request is a `T`.
+    /// Returns whether the request has the type `T`.
     pub fn is<T: TypedRequest>(&self) -> bool {
         self.request.is::<T>()
     }
@@ -70,7 +75,7 @@ impl ServiceRequest {
     /// Returns the request as a `T`.
     ///
     /// # Errors
-    /// The request has another type and is returned unchanged.
+    /// The request itself, unchanged, if it has another type.
     pub fn take<T: TypedRequest>(self) -> Result<T, Self> {
         let Self { request, name, print } = self;
         let taken = request.downcast::<T>().map(|request| *request);
@@ -105,7 +110,8 @@ impl ServiceResponse {
     }
 }
 
-/// A request that is offered to one handler after the other.
+/// A request on its way past the handlers: each takes the request if it has the type, or leaves it
+/// open for the next handler.
 #[derive(Debug)]
 #[must_use = "a request without an answer is refused by `finish`"]
 pub enum RequestDispatch {

@@ -1,4 +1,14 @@
 //! Captures: copies of frames that pass a port or a link.
+//!
+//! A client of the control socket begins a capture by
+//! [`commands::captures`](crate::commands::captures) and fetches [`CaptureChunk`]s of the capture
+//! file; the Ethernet service copies the frames as they pass. The module holds the values alone.
+//!
+//! A capture does not delay or change frames. Bytes that are not fetched wait in a bounded buffer;
+//! frames that do not fit are dropped from the capture and counted ([`CaptureChunk::dropped`]). A
+//! filter combines its conditions by *and*; *or* and *not* do not exist. Captures are not in the
+//! configuration file and do not survive the daemon. Socket packets and MX messages cannot be
+//! captured.
 
 use std::net::IpAddr;
 
@@ -33,7 +43,7 @@ pub struct Filter {
     /// Source or destination Ethernet address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
-    /// EtherType, behind all VLAN tags.
+    /// EtherType, after all VLAN tags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ethertype: Option<u16>,
     /// Source or destination IP address.
@@ -59,8 +69,8 @@ pub struct CaptureChunk {
     /// Frames of these that were dropped because the buffer was full.
     #[serde(rename = "dropped_total")]
     pub dropped: u64,
-    /// Whether the capture is complete and no bytes follow those that are buffered: its limit is
-    /// reached, it was stopped, or the port or link is gone.
+    /// Whether no frame is added any more, so that the bytes in this and the following chunks are
+    /// the last: the limit is reached, the capture was stopped, or the port or link is gone.
     pub closed: bool,
 }
 

@@ -1,7 +1,13 @@
 //! Commands of the control plane, and the reasons why a command is refused.
 //!
-//! A command changes or reads configuration; the fabric executes it between two turns of its
-//! dispatchers. [`Answer`](crate::Answer) holds the results.
+//! A command changes or reads configuration. The control socket, the configuration file and the
+//! VNET language make commands; `causeway_fabric::Handle::call` executes them one at a time,
+//! between two turns of the dispatchers. [`Answer`](crate::Answer) holds the results;
+//! [`crate::commands`] has the commands of single services.
+//!
+//! A command is not a transaction over several objects: each is executed or refused alone. The
+//! names and ranges in it are checked by its executor, and not by the type. Commands do not
+//! authenticate their sender; the control socket does.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +22,7 @@ pub enum Command {
     PortShow(Name),
     /// Adds a port and listens on its socket. Its group must exist.
     PortAdd(PortSpec),
-    /// Closes a port, its connections and its socket.
+    /// Closes a port, its connections and its socket. Data in flight is lost.
     PortDel(Name),
     /// Lists the groups.
     GroupList,
@@ -38,11 +44,11 @@ pub enum Command {
         /// Position, from 0.
         index: usize,
     },
-    /// Explains the destination of a frame or a connect, without sending it.
+    /// Explains the destination of a frame or a connect, and sends nothing.
     Trace(TraceQuery),
     /// Lists the dispatchers and the shards that each serves.
     DispatcherList,
-    /// Moves a group to another dispatcher.
+    /// Moves the shards of a group to another dispatcher, with their connections.
     ShardMove {
         /// The group.
         group: Name,
@@ -107,18 +113,18 @@ pub enum CommandError {
     /// The named object does not exist.
     #[error("{what} {name:?} does not exist")]
     NotFound {
-        /// The name that was given.
+        /// Kind of the object, for example `port`.
         what: &'static str,
-        /// What was asked for.
+        /// The name or number that was given.
         name: String,
     },
-    /// The object exists already, or is in use.
+    /// The object exists already, is in use, or excludes another object.
     #[error("{0}")]
     Conflict(String),
-    /// A table is full.
+    /// A table of the daemon has reached its limit.
     #[error("{0}")]
     Full(String),
-    /// A value is out of range.
+    /// A value is out of range, or the command is not known.
     #[error("{0}")]
     Invalid(String),
     /// An operation of this host failed, for example a socket could not be bound.

@@ -1,4 +1,8 @@
-//! Dates of the Gregorian calendar, for log records and views. No time zones.
+//! Dates of the Gregorian calendar, in UTC, for log records and views.
+//!
+//! The logger and `causeway` call [`date`]. There are no time zones, no leap seconds, no times of
+//! the day and no dates before 1970; the module reads no clock. The result has four digits for a
+//! year up to 9999, and more for later years.
 
 /// Returns the date of a time in seconds since 1970, in UTC, as `2026-11-21`.
 ///

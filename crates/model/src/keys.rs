@@ -1,7 +1,13 @@
 //! Identities of daemons: X25519 key pairs, in WireGuard's text form (44 characters of base64).
 //!
-//! Links of kind `causeway` authenticate the peer by its public key. This module holds keys; the
-//! handshake is in the `link` crate.
+//! Links of kind `causeway` authenticate the peer by its public key. `causeway key` makes and
+//! prints keys; the daemon reads the key file when it opens a link. This module holds and converts
+//! keys; the handshake is in the `link` crate, and random bytes come from the caller
+//! ([`PrivateKey::new`]).
+//!
+//! A text of another length or with other characters is refused, with an error that does not repeat
+//! it. Any 32 bytes are a valid key; the module does not check that a public key has a private
+//! half. Keys are not encrypted at rest and do not expire.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,6 +28,7 @@ pub const KEY_TEXT_LEN: usize = 44;
 #[error("a key is {KEY_TEXT_LEN} characters of base64, as `causeway key` writes it")]
 pub struct KeyError;
 
+/// Decodes the text of a key; the bytes are wiped from memory on drop.
 fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
     // One byte more than a key: 44 characters without padding would decode to 33 bytes.
     let mut bytes = Zeroizing::new([0_u8; KEY_LEN + 1]);

@@ -6,13 +6,15 @@
 //! and the VNET language read and print these types.
 //!
 //! The crate stands on the lowest floor: it imports only `causeway-wire`, and knows no service and
-//! no operating-system object. It never touches the data path. Its only I/O is name resolution
-//! ([`draft::host::resolve`]) and the identity of the machine ([`draft::derived_mac`]).
+//! no operating-system object. It executes no command, keeps no state and never touches the data
+//! path; whether an object exists or a name is in use is checked by the fabric and the services.
+//! Its only I/O is name resolution ([`draft::host::resolve`]) and the identity of the machine
+//! ([`draft::derived_mac`]).
 //!
 //! A command passes through this crate's types: `causeway` or `curl` sends JSON, the daemon reads
 //! it into a draft or a specification ([`draft`], [`port::read`]), hands a [`Command`] to the
-//! fabric, which answers it or passes it to a service ([`TypedRequest`], [`ServiceRequest`]), and prints the
-//! [`Answer`].
+//! fabric, which answers it or passes it to a service ([`TypedRequest`], [`ServiceRequest`]), and
+//! prints the [`Answer`].
 //!
 //! ```
 //! use causeway_model::port::{KINDS, ReadContext, read};

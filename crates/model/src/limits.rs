@@ -1,4 +1,8 @@
 //! Bounds of the values that an operator gives. Each description states the unit.
+//!
+//! The checks of this crate and the executors of commands apply them; a value out of range is
+//! refused with the expected range and is never clamped. They are fixed at compile time. Limits
+//! that an operator does not see are in the `limits` modules of the other crates.
 
 /// Longest name of a port or a group, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;

@@ -1,7 +1,13 @@
 //! Links: configured paths to peers.
 //!
 //! [`LinkSpec`] describes a link completely, with defaults filled in and names resolved;
-//! [`crate::draft::LinkDraft`] is the operator's form. The `link` service opens the sockets.
+//! [`crate::draft::LinkDraft`] is the operator's form, from which it is made. The `link` service
+//! opens the sockets of a specification and reports [`crate::LinkView`].
+//!
+//! Values only: no function here opens a socket, reads a key file or resolves a name.
+//! [`LinkSpec::check`] checks ranges and address families, and neither reachability nor the key.
+//! The MTU ([`LinkKind::mtu`]) is computed from an assumed path and may exceed that of the real
+//! path. Only the kinds `causeway` and `tls` encrypt and authenticate.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -101,8 +107,8 @@ pub const fn udp_headers(is_ipv4: bool) -> u16 {
     if is_ipv4 { 28 } else { 48 }
 }
 
-/// Returns the largest payload of a frame that fits one UDP datagram behind `encapsulation` bytes,
-/// in bytes.
+/// Returns the largest payload of a frame that fits one UDP datagram with an encapsulation header
+/// of `encapsulation` bytes, in bytes; 0 if none fits.
 pub const fn datagram_mtu(underlay: u16, is_ipv4: bool, encapsulation: u16) -> u16 {
     let headers = udp_headers(is_ipv4).saturating_add(ETHERNET_BYTES);
     underlay.saturating_sub(headers.saturating_add(encapsulation))
@@ -315,7 +321,8 @@ impl LinkSpec {
         spec
     }
 
-    /// Returns this host's end and the peer's end.
+    /// Returns the addresses of this host's end and of the peer's end, in this order; `None` for a
+    /// link without addresses.
     fn ends(&self) -> Option<(Option<SocketAddr>, Option<SocketAddr>)> {
         match &self.kind {
             LinkKind::Causeway(tunnel) => Some((Some(tunnel.local), tunnel.remote)),

@@ -1,4 +1,10 @@
-//! Ethernet addresses.
+//! Ethernet addresses: [`Mac`], its text form and its classes.
+//!
+//! Specifications, routes and views hold addresses in this form; the data path uses it as a value.
+//! The text form is six pairs of hexadecimal digits separated by colons; `-`, `.` and missing zeros
+//! are refused. Every 48-bit value is accepted: keys that need a station's address check
+//! [`Mac::is_unicast`] themselves. Addresses for ports without one come from
+//! [`crate::draft::derived_mac`].
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,13 @@
 //! Routes: rules that send frames to a port or link (VNET/P, 4.2).
+//!
+//! An operator adds routes through [`crate::draft::RouteDraft`]; the Ethernet service looks up each
+//! frame: routes first, then learnt addresses ([`crate::Forwarding`]). Routes match addresses and
+//! the port or link of arrival, and not VLANs, protocols or IP addresses.
+//!
+//! All matching routes of the highest priority apply, so routes can copy a frame; the priority
+//! follows from how specific the match is ([`crate::RouteView::priority`]), and the operator does
+//! not choose it. Both ends are in the group of the route. The types check the form of a route; the
+//! service checks that its ends exist.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,13 @@
 //! Rules: which socket connects are accepted.
+//!
+//! An operator inserts rules at a position ([`crate::Command::RuleAdd`]); the fabric keeps the list
+//! and copies it to every shard, and the socket service checks each connect of a guest or of the
+//! host. The first matching rule decides; without a match a connect is accepted.
+//!
+//! Rules do not apply to open connections, to Ethernet frames or to MX messages, and cannot connect
+//! two groups. At most [`RULES_MAX`](crate::limits::RULES_MAX) rules. This module parses and prints
+//! the sides of a rule; matching is in `causeway_fabric::rules`. A CID or port number beyond 32
+//! bits is refused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,9 +44,9 @@ pub struct RuleSide {
     pub host: bool,
     /// The group; `None` is any.
     pub group: Option<Name>,
-    /// The CID; `None` is any guest's and the host's.
+    /// The CID; `None` is any CID, that of the host included.
     pub cid: Option<u32>,
-    /// First and last port, inclusive; `None` is any.
+    /// First and last port number, both included; `None` is any.
     pub ports: Option<(u32, u32)>,
 }
 

@@ -1,8 +1,15 @@
 //! A connection: a state machine over packet headers, free of I/O.
 //!
-//! Packets of one side become [`Signals`] and data for the other side. Signals are flags and not
-//! queued packets, so a guest that repeats itself cannot grow a queue. The module checks phases and
-//! credit; it neither copies data nor finds connections.
+//! `crate::transmit` passes the header of each packet of a guest to [`Conn::process`]; packets of
+//! one side become [`Signals`] and data for the other side, which `crate::deliver` sends, or
+//! `crate::host` if that side is a process. The connections of a shard are in [`crate::table`].
+//!
+//! Signals are flags and not queued packets, so a guest that repeats itself cannot grow a queue.
+//! The module checks phases and credit; it neither copies data (except [`PendingData::copy_aside`])
+//! nor finds connections, and it has no clock: the service sets and checks [`Conn::expires_ns`]. A
+//! breach does not end the connection by itself; the caller resets it. Both sides may be guests, or
+//! one a process; two processes cannot be connected. A late reset of an earlier connection with the
+//! same addresses is not recognized.
 
 use std::collections::VecDeque;
 
@@ -64,14 +71,14 @@ pub enum PendingData {
         from: PortId,
         /// The sender's chain, not yet used.
         chain: Chain,
-        /// Bytes of the chain that are delivered, including the header.
+        /// Position of the next byte in the chain: the header and the delivered bytes.
         at: u64,
-        /// Bytes left.
+        /// Bytes that are not delivered.
         left: u32,
-        /// SEQPACKET flags of the last fragment.
+        /// SEQPACKET flags of the packet: end of message, end of record.
         flags: u32,
     },
-    /// Data in a copy.
+    /// Data in a copy, charged to the quota of its sender.
     Staged(Pack),
 }
 
@@ -129,23 +136,24 @@ pub enum Party {
     Host(Box<HostEnd>),
 }
 
-/// State of a side.
+/// State of a side. In the descriptions of fields, "it" is the guest or process at this side; "data
+/// for it" comes from the other side.
 #[derive(Debug)]
 pub struct Side {
     /// Owner.
     pub party: Party,
-    /// CID.
+    /// CID of the side.
     pub cid: u32,
-    /// Port number.
+    /// Port number of the side.
     pub port: u32,
-    /// Credit that it advertised, and bytes sent to it.
+    /// Credit that the side advertised, and bytes sent to it.
     pub credit: Credit,
-    /// Packets that it received and has not consumed, as far as its credit shows.
+    /// Packets that the side received and has not consumed, as far as its credit shows.
     pub unread: Unread,
     /// Packets that its credit declared as consumed and that are not yet added to its port's
     /// progress.
     pub returned: u32,
-    /// A credit request was sent since its last packet.
+    /// The side was sent a credit request after its last packet.
     pub credit_requested: bool,
     /// The request of this connection was delivered to it.
     pub is_request_delivered: bool,
@@ -163,7 +171,8 @@ pub struct Side {
     pub is_queued: bool,
     /// `SHUTDOWN_*` flags that it has sent.
     pub shut: u32,
-    /// It has ended the connection, which stays only to drain.
+    /// The side has ended the connection, which stays only until data of the side has reached the
+    /// process at the other side.
     pub is_gone: bool,
 }
 
@@ -190,7 +199,7 @@ impl Side {
         }
     }
 
-    /// Returns the number of packets that it accepts before it has consumed earlier packets.
+    /// Returns the number of packets that the side accepts before it must consume earlier packets.
     #[inline]
     pub fn room_packets(&self) -> usize {
         if self.shut & SHUTDOWN_RECEIVE != 0 {
@@ -205,8 +214,8 @@ impl Side {
         self.is_held_back && self.shut & SHUTDOWN_RECEIVE != 0
     }
 
-    /// Schedules a credit request if its unread packets use half of its room and no request is
-    /// pending. Returns whether it did.
+    /// Schedules a credit request to this side if its unread packets use half of its room and no
+    /// request is pending. Returns whether it did.
     #[inline]
     pub fn request_credit_early(&mut self) -> bool {
         let receives = self.shut & SHUTDOWN_RECEIVE == 0;
@@ -219,7 +228,7 @@ impl Side {
         due
     }
 
-    /// Returns its port if it is a guest.
+    /// Returns the port of the side, or `None` if it is a process.
     pub fn guest(&self) -> Option<PortId> {
         match self.party {
             Party::Guest(id) => Some(id),
@@ -231,7 +240,7 @@ impl Side {
 /// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The callee has not answered.
+    /// The callee has not answered; data is a breach.
     Requested,
     /// Data may flow.
     Open,
@@ -242,13 +251,15 @@ pub enum Phase {
 pub enum PacketEffect {
     /// Signals for the other side were set.
     Signals,
-    /// Data for the other side; its credit was checked and used.
+    /// The packet has data for the other side; its credit was checked and used. The caller delivers
+    /// or queues the data.
     Data,
     /// No effect on the other side.
     Nothing,
-    /// The side ended the connection.
+    /// The side ended the connection by a reset.
     Ended,
-    /// The side has lost the connection, and connects again from the same addresses.
+    /// The side has lost the connection, and connects again from the same addresses: the caller
+    /// ends this connection and opens another.
     Reconnect,
 }
 
@@ -282,7 +293,8 @@ pub struct Conn {
     pub kind: Type,
     /// Phase.
     pub phase: Phase,
-    /// Time of its expiry unless it makes progress; see the limits.
+    /// Time at which the service ends the connection unless it makes progress:
+    /// [`REQUEST_NS_MAX`](crate::limits::REQUEST_NS_MAX) and others.
     pub expires_ns: Option<u64>,
     /// A connection with the same addresses has ended before: its late packets may arrive.
     pub is_reused: bool,
@@ -296,7 +308,7 @@ impl Conn {
         Self { kind, phase: Phase::Requested, expires_ns: None, is_reused: false, caller, callee }
     }
 
-    /// Returns a side.
+    /// Returns side `role`.
     #[inline]
     pub fn side(&self, role: Role) -> &Side {
         match role {
@@ -316,7 +328,7 @@ impl Conn {
         }
     }
 
-    /// Returns a side.
+    /// Returns side `role`.
     #[inline]
     pub fn side_mut(&mut self, role: Role) -> &mut Side {
         match role {
@@ -401,7 +413,7 @@ impl Conn {
         self.caller.shut == SHUTDOWN_BOTH && self.callee.shut == SHUTDOWN_BOTH
     }
 
-    /// Sets signals.
+    /// Sets signals for side `to`.
     fn signal(&mut self, to: Role, signals: Signals) -> Result<PacketEffect, Breach> {
         self.side_mut(to).signals |= signals;
         Ok(PacketEffect::Signals)

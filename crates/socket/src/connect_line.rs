@@ -1,7 +1,11 @@
 //! The handshake line by which a host process chooses a port of a guest. Free of I/O.
+//!
+//! `host/listeners.rs` reads the line, at most
+//! [`HANDSHAKE_BYTES_MAX`](crate::limits::HANDSHAKE_BYTES_MAX) bytes, and passes it here without
+//! its newline. The answer `OK <port>` is written by `crate::host`. Other commands do not exist.
 
 /// Parses `CONNECT <port>`, case-insensitively and with any white space, as Firecracker and Cloud
-/// Hypervisor do.
+/// Hypervisor do. Returns the port number, or `None` for any other text.
 pub(crate) fn parse_connect(line: &[u8]) -> Option<u32> {
     let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
     let (word, port, end) = (words.next()?, words.next()?, words.next());

@@ -1,15 +1,25 @@
 //! Credit: the number of bytes that a sender may have in flight (virtio 1.3, 5.10.6.3).
 //!
-//! Counters are modulo 2^32. Each receiver advertises `buf_alloc` and `fwd_cnt` in every packet
-//! that it sends; this module enforces them for both sides.
+//! Each receiver advertises `buf_alloc` (the size of its buffer) and `fwd_cnt` (bytes consumed) in
+//! every packet that it sends. [`crate::conn`] keeps a [`Credit`] for each side: it records
+//! advertisements of the side, and checks the data sent to it. Delivery counts the bytes that
+//! reached the receiver.
+//!
+//! Counters are modulo 2^32. An error is a breach, for which the caller resets the connection. A
+//! receiver may reduce `buf_alloc`; data within an earlier advertisement stays allowed, because the
+//! sender may not know. Credit counts bytes and not packets: [`crate::unread`] counts those. The
+//! module requests no credit and sends nothing.
 
 /// The credit that a receiver advertised, and the bytes sent to it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Credit {
+    /// Last advertised size of the receiver's buffer.
     buf_alloc: u32,
+    /// Last advertised count of consumed bytes.
     fwd_cnt: u32,
     /// Largest `fwd_cnt + buf_alloc` ever advertised: a sender may not know of a later reduction.
     edge: u32,
+    /// The receiver has advertised credit.
     advertised: bool,
     /// Bytes accepted from the sender for this receiver.
     accepted: u32,
@@ -47,12 +57,14 @@ pub enum CreditError {
 }
 
 impl Credit {
-    /// Returns the last advertised `buf_alloc` and `fwd_cnt`.
+    /// Returns the last advertised `buf_alloc` and `fwd_cnt`, in this order; zeros before the
+    /// first.
     pub fn advertised(&self) -> (u32, u32) {
         (self.buf_alloc, self.fwd_cnt)
     }
 
-    /// Returns whether the receiver can have consumed `fwd_cnt` bytes.
+    /// Returns whether the receiver can have consumed `fwd_cnt` bytes: at least as many as it
+    /// declared before, and at most as many as were delivered.
     pub fn is_possible(&self, fwd_cnt: u32) -> bool {
         fwd_cnt.wrapping_sub(self.fwd_cnt) <= self.delivered.wrapping_sub(self.fwd_cnt)
     }
@@ -90,10 +102,10 @@ impl Credit {
         self.edge.wrapping_sub(self.accepted)
     }
 
-    /// Accepts `len` bytes from the sender.
+    /// Counts `len` bytes of the sender as in flight to the receiver.
     ///
     /// # Errors
-    /// The bytes exceed the receiver's room.
+    /// The bytes exceed the receiver's room; no byte is counted.
     pub fn accept(&mut self, len: u32) -> Result<(), CreditError> {
         let free = self.free();
         if len > free {

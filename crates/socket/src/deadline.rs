@@ -1,4 +1,10 @@
 //! Lists of deadlines in the order in which they were set. Free of I/O.
+//!
+//! The service keeps a list for each fixed period (expiry of connects, credit requests): as all
+//! entries of a list have the same period, the order in which they are set is the order in which
+//! they are due. The list does not sort: entries with different periods belong in different lists.
+//! It has no timer: the owner reports [`Deadlines::first_ns`] to the shard and calls
+//! [`Deadlines::take_due`].
 
 use std::collections::VecDeque;
 
@@ -10,7 +16,9 @@ const SWEEP_MIN: usize = 64;
 /// sets and cancels.
 #[derive(Debug)]
 pub struct Deadlines<T> {
+    /// Time and subject of each entry.
     list: VecDeque<(u64, T)>,
+    /// Length at which cancelled entries are removed.
     sweep_at: usize,
 }
 
@@ -21,7 +29,8 @@ impl<T> Default for Deadlines<T> {
 }
 
 impl<T: Copy> Deadlines<T> {
-    /// Adds `what`, due at `at_ns`; `holds` returns whether an entry is still valid.
+    /// Adds `what`, due at `at_ns`, which must not be earlier than the last entry; `holds` returns
+    /// whether an entry is still valid.
     pub fn set(&mut self, at_ns: u64, what: T, holds: impl Fn(u64, T) -> bool) {
         if self.list.len() >= self.sweep_at {
             self.list.retain(|&(at, what)| holds(at, what));
@@ -35,7 +44,8 @@ impl<T: Copy> Deadlines<T> {
         self.list.front().map(|&(at, _)| at)
     }
 
-    /// Removes an entry that is due at `now_ns`, and returns it with its time.
+    /// Removes the first entry if it is due at `now_ns`, and returns its time and subject. The
+    /// caller checks whether the entry is still valid.
     pub fn take_due(&mut self, now_ns: u64) -> Option<(u64, T)> {
         self.list.front().filter(|&&(at, _)| at <= now_ns)?;
         self.list.pop_front()

@@ -1,4 +1,16 @@
-//! Delivery into a guest's receive buffers: the last step of a packet's way.
+//! Delivery into a guest's receive buffers: the last step of a packet on its way.
+//!
+//! [`crate::transmit`] calls [`fill`] for data that fits at once; the shard and the end of a batch
+//! call [`Socket::deliver`] for queued packets of a port. Bytes come from the sender's descriptors,
+//! from a staged copy, or (by [`crate::host`]) from a process. After the call the shard publishes
+//! the buffers and notifies the guest.
+//!
+//! A port's connections are served in rotation, at most [`TURN_BUFFERS`] buffers each; resets go
+//! first. Within a connection the order is: answer to the connect, data, credit, shutdown. Small
+//! data of one stream shares a buffer until the batch ends; messages do not share. If the receiver
+//! has no buffer or its kernel's queue is full, the packet stays queued ([`crate::stall`] bounds
+//! the time). A buffer without room for a header and one byte, or a buffer that is not granted,
+//! closes the receiver's port. The module does not check credit: the sender's side did.
 //!
 //! # Budget
 //! A data packet costs one copy from the sender's descriptors, and a header of 44 bytes per receive
@@ -21,10 +33,13 @@ use crate::table::{ConnId, ConnTable};
 /// A fault of the receiver's own ring or memory.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 pub(crate) enum RxFault {
+    /// The receive ring is broken.
     #[error("receive queue: {0}")]
     Ring(#[from] RingError),
+    /// A receive buffer of this many bytes has no room for a header and data.
     #[error("a receive buffer of {0} bytes has no room for a header and data")]
     Small(u64),
+    /// A receive buffer lies outside of granted memory.
     #[error("a receive buffer is not granted: {0}")]
     Memory(#[from] OutOfGrant),
 }
@@ -32,7 +47,9 @@ pub(crate) enum RxFault {
 /// A failed copy, by the port at fault.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CopyFault {
+    /// The receiver is at fault.
     Receiver(RxFault),
+    /// The sender is at fault: its data lies outside of granted memory.
     Sender(OutOfGrant),
 }
 
@@ -44,13 +61,17 @@ impl From<RxFault> for CopyFault {
 
 /// Origin of data.
 pub(crate) enum DataSource<'a, 'b> {
+    /// Descriptors of a guest: its map, and the position of the next byte.
     Guest(&'a Map, &'a mut Cursor<'b>),
+    /// Staged bytes, or bytes of a process.
     Bytes(&'a [u8]),
 }
 
+/// Length of a packet's header.
 const HEADER_BYTES: u64 = HEADER_LEN as u64;
 
-/// Pops the next receive buffer; returns false if the ring is empty.
+/// Pops the next receive buffer of the guest into `socket_port.filling`; returns false if the ring
+/// is empty.
 pub(crate) fn pop_buffer(port: &mut Port, socket_port: &mut SocketPort) -> Result<bool, RxFault> {
     let Some((map, ring)) = port.queue(RX) else { return Ok(false) };
     if !ring.pop(map, &mut socket_port.filling.chain)? {
@@ -60,7 +81,8 @@ pub(crate) fn pop_buffer(port: &mut Port, socket_port: &mut SocketPort) -> Resul
     if room <= HEADER_BYTES { Err(RxFault::Small(room)) } else { Ok(true) }
 }
 
-/// Completes the buffer being filled: writes its header and pushes its used entry.
+/// Completes the receive buffer that is being filled, if there is one: writes its header and pushes
+/// its used entry. A buffer of a connection that has ended goes back to the ring unused.
 pub(crate) fn close_buffer(
     table: &mut ConnTable,
     port: &mut Port,
@@ -101,8 +123,9 @@ pub(crate) fn put_control(
     Ok(true)
 }
 
-/// Copies data into receive buffers, of which at most `buffers` are new. Returns the number of
-/// bytes.
+/// Copies at most `left` bytes of `source` into receive buffers for side `to.1` of connection
+/// `to.0`. Takes at most `buffers` new buffers, and subtracts them from `buffers`. Returns the
+/// number of bytes, less than `left` if the buffers are used up.
 ///
 /// Data of a stream is appended to the buffer that the same stream is filling. The last buffer
 /// stays open for more data; the end of the batch closes it.
@@ -165,7 +188,7 @@ fn room_for(socket_port: &SocketPort, to: (ConnId, Role)) -> u32 {
     u32::try_from(room).unwrap_or(u32::MAX)
 }
 
-/// Result of a connection's turn.
+/// Result of serving a connection in the rotation of its port.
 enum ConnTurn {
     /// No delivery is left.
     Done,
@@ -212,6 +235,8 @@ impl Socket {
         }
     }
 
+    /// Delivers resets, then each ready connection once, until the buffers or the time of the turn
+    /// are used.
     fn deliver_all(&mut self, cx: &mut Context<'_>, to: PortId) -> Result<(), CopyFault> {
         if let Some(socket_port) = self.socket_ports.get_mut(to) {
             socket_port.is_starved = false;
@@ -315,7 +340,8 @@ impl Socket {
         Ok(ConnTurn::Done)
     }
 
-    /// Delivers a signal if it is set; returns false if no buffer is left.
+    /// Delivers signal `signal` as a packet of operation `op`, if it is set; returns false if no
+    /// buffer is left.
     #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
     fn deliver_signal(
         &mut self,
@@ -346,6 +372,7 @@ impl Socket {
         Ok(true)
     }
 
+    /// Removes the first queued data of an open connection.
     fn next_pending(&mut self, id: ConnId, role: Role) -> Option<PendingData> {
         let conn = self.table.get_mut(id).filter(|c| c.phase == Phase::Open)?;
         conn.side_mut(role).pending.pop_front()
@@ -436,7 +463,8 @@ impl Socket {
         self.filling_ports = open;
     }
 
-    /// Clears the ledger entries of published resets.
+    /// Clears the ledger entries of resets that are now in a published receive ring, where they
+    /// survive this process.
     pub(crate) fn clear_published_resets(&mut self, cx: &mut Context<'_>) {
         let Self { unpublished_resets, socket_ports, .. } = self;
         unpublished_resets.retain(|to| {
@@ -511,7 +539,8 @@ fn fill_from_pack(
     Ok((moved, true))
 }
 
-/// Ends a packet: returns whether it is wholly delivered, and marks the end of a message.
+/// Ends a packet (`all`: its bytes are delivered): returns whether it is wholly delivered, and
+/// marks the end of a message (SEQPACKET).
 #[expect(clippy::too_many_arguments, reason = "the ends of one packet, each value another kind")]
 pub(crate) fn end_message(
     table: &mut ConnTable,

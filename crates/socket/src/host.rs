@@ -9,6 +9,16 @@
 //! `<host socket>_seqpacket`, where `CONNECT <port>` and `OK <port>` are messages, and a guest that
 //! connects by SEQPACKET reaches the SOCK_SEQPACKET listener at `<host socket>_<P>`; see
 //! [`crate::host_messages`].
+//!
+//! The shard calls [`Socket::host_ready`] for events of sockets; [`crate::transmit`] passes data of
+//! guests, [`crate::deliver`] fetches data for guests. [`listeners`] accepts processes and reads
+//! their handshakes; the sockets are [`causeway_fabric::host`].
+//!
+//! A process sees no CID and no credit. Data that it does not read waits in [`HostEnd::out`], at
+//! most [`HOST_BUFFER_BYTES`] or [`HOST_MESSAGE_BYTES`], which the credit advertised to the guest
+//! bounds. A port has at most [`HOST_CONNECTIONS_PER_PORT_MAX`] such connections, a shard
+//! [`HOST_CONNECTIONS_MAX`]. A connect to a process does not block: a full backlog counts as
+//! refused. A process cannot send file descriptors, and its connections end with the daemon.
 
 mod listeners;
 
@@ -35,16 +45,20 @@ use crate::socket_port::SocketPort;
 use crate::table::{ConnId, ConnKey};
 use crate::transmit::Refusal;
 
-/// The host socket of a port: its listeners and its limits.
+/// The host socket of a port: its listeners and their limits.
 #[derive(Debug)]
 pub struct HostListeners {
+    /// Path of the listener for streams; other paths derive from it.
     path: PathBuf,
+    /// Listener at `path`, SOCK_STREAM.
     streams: WatchedListener,
+    /// Listener at `<path>_seqpacket`, SOCK_SEQPACKET.
     messages: WatchedListener,
     /// Rate limit of connects to both listeners.
     connects: Bucket,
     /// Handshakes in progress.
     handshakes: usize,
+    /// Next source port to try for a connection of a process.
     next_port: u32,
 }
 
@@ -54,14 +68,17 @@ struct WatchedListener {
     listener: HostListener,
     /// `None` while the listener is paused.
     watch: Option<ServiceWatch>,
+    /// Index of the listener in [`HostTokens`].
     token: u32,
 }
 
 /// A process's end of a connection.
 #[derive(Debug)]
 pub struct HostEnd {
+    /// Socket to the process.
     pub(crate) stream: HostStream,
     _watch: ServiceWatch,
+    /// Index of the connection in [`HostTokens`].
     token: u32,
     /// Stream or messages.
     kind: Type,
@@ -70,8 +87,9 @@ pub struct HostEnd {
     pub(crate) out: VecDeque<u8>,
     /// Fragments of an incomplete message.
     pub(crate) partial: Vec<u8>,
-    /// Bytes that the process has taken, modulo 2^32, and the count that the guest knows.
+    /// Bytes that the process has taken, modulo 2^32.
     pub(crate) consumed: u32,
+    /// The value of `consumed` that the guest knows.
     advertised: u32,
     /// The socket may have data to read.
     pub(crate) readable: bool,
@@ -88,25 +106,33 @@ pub struct HostEnd {
 /// A process that has connected and not yet sent its `CONNECT` line.
 #[derive(Debug)]
 struct Handshake {
+    /// Port to whose host socket the process connected.
     port: PortId,
     kind: Type,
     stream: HostStream,
     _watch: ServiceWatch,
+    /// Time at which the process is refused.
     deadline_ns: u64,
 }
 
 /// The subject of a watched descriptor.
 #[derive(Debug)]
 enum HostToken {
+    /// The listener of a port for one socket type.
     Listener(PortId, Type),
+    /// A process in its handshake.
     Handshake(Handshake),
+    /// The process of a connection.
     Conn(ConnId),
 }
 
-/// Watched descriptors by token.
+/// Watched descriptors by token: the number by which the shard reports their events
+/// ([`Context::watch`]).
 #[derive(Debug, Default)]
 pub(crate) struct HostTokens {
+    /// Subjects by token.
     list: Vec<Option<HostToken>>,
+    /// Tokens that are not in use.
     free: Vec<u32>,
     /// Deadlines of handshakes in order; some handshakes have ended since.
     handshake_deadlines: VecDeque<(u64, u32)>,
@@ -115,6 +141,7 @@ pub(crate) struct HostTokens {
 }
 
 impl HostTokens {
+    /// Takes a free token; the caller sets its subject, or returns it to `free`.
     fn reserve(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.list.push(None);
@@ -122,10 +149,12 @@ impl HostTokens {
         })
     }
 
+    /// Returns the number of tokens in use.
     fn count(&self) -> usize {
         self.list.len().saturating_sub(self.free.len())
     }
 
+    /// Sets the subject of a reserved token.
     fn set(&mut self, token: u32, what: HostToken) {
         if let Some(place) = self.list.get_mut(token as usize) {
             *place = Some(what);
@@ -149,6 +178,7 @@ impl HostTokens {
         }
     }
 
+    /// Frees a token, and returns its subject.
     fn remove(&mut self, token: u32) -> Option<HostToken> {
         let what = self.list.get_mut(token as usize)?.take()?;
         self.free.push(token);
@@ -165,7 +195,8 @@ fn buffer_of(kind: Type) -> u32 {
 }
 
 impl Socket {
-    /// Handles a ready descriptor.
+    /// Handles a ready descriptor: accepts processes, reads a handshake, or moves data of a
+    /// connection.
     pub(crate) fn host_ready(
         &mut self,
         cx: &mut Context<'_>,
@@ -210,7 +241,8 @@ impl Socket {
         }
     }
 
-    /// Connects a process to a guest.
+    /// Opens a connection of a process, whose handshake is done, to port number `port` of the guest
+    /// at `to`. On refusal the stream closes without an answer.
     fn connect_from_host(
         &mut self,
         cx: &mut Context<'_>,
@@ -269,13 +301,14 @@ impl Socket {
         None
     }
 
-    /// Returns whether a port has reached the limit of connections with processes.
+    /// Returns whether a port or the shard has reached its limit of connections with processes.
     pub(crate) fn host_full(&self, socket_port: &SocketPort) -> bool {
         socket_port.host_connections >= HOST_CONNECTIONS_PER_PORT_MAX
             || self.tokens.count() > HOST_CONNECTIONS_MAX
     }
 
-    /// Connects a guest to a process.
+    /// Opens a connection of the guest at `from` to the process that listens for port number
+    /// `port`.
     pub(crate) fn connect_to_host(
         &mut self,
         cx: &mut Context<'_>,
@@ -333,7 +366,8 @@ impl Socket {
         }
     }
 
-    /// Makes the side of a process, with a watch and the credit advertised to the guest.
+    /// Makes the side of a process: watches its socket, and sets the credit that is advertised to
+    /// the guest. `None`: the host has no descriptor.
     fn host_side(
         &mut self,
         cx: &mut Context<'_>,
@@ -366,8 +400,8 @@ impl Socket {
         Some(side)
     }
 
-    /// Sends a guest's data to a process from its descriptors, and keeps the rest, which credit
-    /// bounds.
+    /// Sends a guest's data to a process from the guest's descriptors, and copies the rest to
+    /// [`HostEnd::out`]. A process that fails ends the connection.
     pub(crate) fn data_to_host(
         &mut self,
         cx: &mut Context<'_>,
@@ -494,8 +528,9 @@ impl Socket {
         }
     }
 
-    /// Moves data of a process into a guest's buffers. `None`: the other side is no process;
-    /// `Some(true)`: data is left, but no buffer.
+    /// Moves data of a process into the buffers of the guest at side `role`, at most `buffers`.
+    /// `None`: the other side is no process; `Some(true)`: data is left, but no buffer;
+    /// `Some(false)`: no data now, or no credit.
     pub(crate) fn receive_from_host(
         &mut self,
         cx: &mut Context<'_>,
@@ -556,7 +591,8 @@ impl Socket {
         }
     }
 
-    /// Handles a process without data now, at the end of its stream, or with an error.
+    /// Handles a process without data. `ended`: `Ok(false)`: no data now; `Ok(true)`: the end of
+    /// its stream; an error: its socket failed, or, for `FAULT`, the guest's buffer is not granted.
     pub(crate) fn process_idle(
         &mut self,
         cx: &mut Context<'_>,
@@ -607,7 +643,7 @@ impl Socket {
         self.host_end(id).is_some_and(|(_, end)| !end.out.is_empty())
     }
 
-    /// Drops the process of a connection that ended.
+    /// Drops the process of a connection that ended: its socket closes.
     pub(crate) fn drop_host(&mut self, conn: Conn) {
         for role in [Role::Caller, Role::Callee] {
             if let Party::Host(end) = &conn.side(role).party {
@@ -616,7 +652,7 @@ impl Socket {
         }
     }
 
-    /// Returns the first deadline of a handshake.
+    /// Returns the first deadline of a handshake, which may have ended.
     pub(crate) fn handshake_deadline_ns(&self) -> Option<u64> {
         self.tokens.handshake_deadlines.front().map(|(at, _)| *at)
     }
@@ -644,6 +680,7 @@ pub(crate) fn host_end_of(conn: &Conn) -> Option<(Role, &HostEnd)> {
     })
 }
 
+/// Returns the token of the process at a side.
 fn host_token(side: &Side) -> u32 {
     match &side.party {
         Party::Host(end) => end.token,

@@ -7,6 +7,11 @@
 //!
 //! Empty messages are dropped and counted in both directions: a process reads an empty message as
 //! the end of the connection, and an AF_VSOCK socket of Linux sends none.
+//!
+//! `crate::transmit` and `crate::host` call this module for connections of type SEQPACKET. A
+//! message has at most [`HOST_MESSAGE_BYTES`]; a process that sends a longer message loses the
+//! connection, and a guest cannot send one within its credit. End-of-record marks (`SEQ_EOR`) are
+//! not passed on. A message costs a copy more than a stream's bytes.
 
 use causeway_fabric::{Context, PortId, cost};
 use causeway_memory::Cursor;
@@ -173,7 +178,8 @@ impl Socket {
         }
     }
 
-    /// Delivers a process's message; returns false if a part of it stays queued.
+    /// Stages a message of a process for the guest at `to`, and delivers it as far as the guest has
+    /// buffers; returns false if a part of it stays queued.
     fn take_message(
         &mut self,
         cx: &mut Context<'_>,

@@ -7,6 +7,13 @@
 //!
 //! Only ports behind the holder have a ledger: their socket's name ends in [`HELD_EXTENSION`], and
 //! the file lies beside the socket.
+//!
+//! The service opens the ledger when the port is added, and records and erases connections;
+//! `crate::resume` sends the resets of [`Ledger::take_survivors`]. Writes are not synced, so
+//! entries survive the process and not a crash of the host, whose guests are gone too. A failed
+//! write is not reported: an entry that is missing or left over costs a late or a superfluous
+//! reset. Two entries per permitted connection fit; a full ledger skips connections. The file must
+//! not be shared between two daemons.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,6 +28,8 @@ use crate::table::ConnId;
 pub const HELD_EXTENSION: &str = "inner";
 /// Extension of its ledger.
 const EXTENSION: &str = "open";
+/// Length of an entry: peer CID, local port and peer port of 4 bytes each, mark and socket type of
+/// 2 bytes each, little-endian.
 const ENTRY_BYTES: usize = 16;
 /// Twice the connections: as many may have ended while their guest receives no resets.
 const ENTRIES_MAX: usize = 2 * CONNECTIONS_PER_PORT_MAX;
@@ -49,9 +58,11 @@ pub struct LedgerSlot(u32);
 pub struct Ledger {
     path: PathBuf,
     file: File,
+    /// Free entries below `fresh`.
     free: Vec<u32>,
     /// First entry that was never used.
     fresh: u32,
+    /// Entry of each recorded connection.
     slots: HashMap<ConnId, u32>,
     /// Connections that the last process left open.
     survivors: Vec<(u32, OpenConnection)>,
@@ -73,6 +84,7 @@ impl Ledger {
         path_of(socket).map(Self::open).transpose()
     }
 
+    /// Opens or creates the file, and reads the connections in it.
     fn open(path: PathBuf) -> io::Result<Self> {
         let len = ENTRIES_MAX.saturating_mul(ENTRY_BYTES);
         let file = File::options()
@@ -169,10 +181,12 @@ impl Ledger {
     }
 }
 
+/// Returns the position of an entry in the file.
 fn at(slot: u32) -> u64 {
     u64::from(slot).saturating_mul(ENTRY_BYTES as u64)
 }
 
+/// Parses an entry; `None` if it is free.
 fn parse(bytes: &[u8; ENTRY_BYTES]) -> Option<OpenConnection> {
     let (words, _) = bytes.as_chunks::<4>();
     let [peer_cid, local_port, peer_port, [m0, m1, k0, k1]] = *words else { return None };

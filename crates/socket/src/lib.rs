@@ -5,7 +5,8 @@
 //! guest's own AF_VSOCK is the interface, the dispatcher is the trusted party, and the copy goes
 //! from the sender's transmit descriptors directly into the receiver's receive descriptors. The
 //! service stands above the fabric, which owns ports and rings and calls it for each queue with
-//! work. It does not connect hosts: both ends of a connection are on this host.
+//! work. It does not connect hosts or groups: both ends of a connection are in a group of this
+//! host. Datagram sockets are not supported. Connections end when the daemon is replaced.
 //!
 //! [`SERVICE`] registers the service, and [`Socket`] is its part of a shard.
 //!
@@ -27,7 +28,7 @@
 //! |---|---|
 //! | `transmit` | packets of guests: checks, resolution to a connection, delivery |
 //! | `deliver` | a guest's receive buffers |
-//! | `host`, `host_messages` | connections with host processes |
+//! | `host`, `host_messages`, `connect_line` | connections with host processes |
 //! | `stall` | receivers without room: limits of queued data, stopped senders |
 //! | [`conn`] | state machine of a connection, free of I/O |
 //! | [`credit`] | flow-control arithmetic and violations |
@@ -36,7 +37,7 @@
 //! | [`deadline`] | connections that expire |
 //! | [`stall_tracker`] | time for which senders stand still |
 //! | [`unread`] | packets that a receiver's kernel still queues |
-//! | [`pack`] | data staged outside of descriptors |
+//! | [`pack`] | copies of data outside of descriptors, for receivers without room |
 //! | [`ledger`], `resume` | open connections across a restart of the daemon |
 //!
 //! # When a receiver has no room

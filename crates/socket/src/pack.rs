@@ -1,6 +1,13 @@
 //! Staged data: copies for receivers without room. Free of I/O.
 //!
-//! Consecutive pieces share a pack, so that a small piece costs little more than its bytes.
+//! A *pack* is a buffer with consecutive pieces of data from one sender to one receiver.
+//! `crate::transmit` appends a packet's data as a piece, if the sender's descriptors may hold no
+//! more; messages of host processes are staged too. Delivery takes pieces from the front. Pieces
+//! share a pack, so that a small piece costs little more than its bytes.
+//!
+//! A pack takes at most [`PACK_BYTES`] of data (a single larger piece excepted), and its memory is
+//! freed as a whole, after its last piece. The pack counts its cost; the caller keeps the quota of
+//! the sender ([`STAGED_BYTES_MAX`](crate::limits::STAGED_BYTES_MAX)).
 
 use std::collections::VecDeque;
 
@@ -14,11 +21,13 @@ use crate::limits::{PACK_BYTES, STAGED_PACK_BYTES, STAGED_PIECE_BYTES};
 pub struct Pack {
     /// Sender; its quota is charged.
     pub from: PortId,
+    /// Bytes of all pieces, delivered and not.
     bytes: Vec<u8>,
     /// Delivered bytes.
     at: usize,
     /// Ends of pieces in `bytes`, and the SEQPACKET flags of each.
     ends: VecDeque<(usize, u32)>,
+    /// Bytes of the sender's quota that the pack uses.
     cost: usize,
 }
 
@@ -39,8 +48,8 @@ impl Pack {
         self.from == from && self.bytes.len().saturating_add(len) <= PACK_BYTES
     }
 
-    /// Appends `len` bytes at `cursor` as a piece with the SEQPACKET flags `flags`. Bytes after a
-    /// piece without flags continue that piece.
+    /// Appends `len` bytes at `cursor` as a piece with the SEQPACKET flags `flags`. If the last
+    /// piece has no flags, the bytes continue that piece.
     ///
     /// # Errors
     /// The bytes are not granted; the pack is unchanged.
@@ -68,6 +77,7 @@ impl Pack {
         self.seal(bytes.len(), flags);
     }
 
+    /// Ends a piece of which the last `len` bytes were appended.
     fn seal(&mut self, len: usize, flags: u32) {
         let end = self.bytes.len();
         match self.ends.back_mut().filter(|(_, flags)| *flags == 0) {
@@ -80,7 +90,8 @@ impl Pack {
         self.cost = self.cost.saturating_add(len);
     }
 
-    /// Returns the rest of the first piece and its flags; `None` if all pieces are delivered.
+    /// Returns the undelivered bytes of the first piece, and its flags; `None` if all pieces are
+    /// removed.
     pub fn first(&self) -> Option<(&[u8], u32)> {
         let (end, flags) = *self.ends.front()?;
         Some((self.bytes.get(self.at..end).unwrap_or_default(), flags))

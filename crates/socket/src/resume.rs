@@ -3,7 +3,12 @@
 //! A guest whose frontend survived the last causewayd attaches with rings that start at a non-zero
 //! index. Its connections are unknown here, so it gets the event by which Linux resets all of them
 //! (virtio 1.3, 5.10.6.7), and a reset for each connection in its ledger, because QEMU keeps the
-//! event queue to itself. Traffic is not restored: lost data stays lost.
+//! event queue to itself.
+//!
+//! The service calls this module when a queue starts, and when the event queue has buffers. Traffic
+//! is not restored: lost data stays lost, and connections that began before the event was sent end
+//! too. A guest without a ledger gets the event alone. A device whose indices have all wrapped to
+//! exactly 0 counts as new. Host processes see the end of their streams with the old daemon.
 
 use causeway_fabric::{Context, PortId, Progress};
 use causeway_ring::RingError;
@@ -15,7 +20,8 @@ use crate::socket_port::Reset;
 /// Resume state of a device.
 #[derive(Debug, Default)]
 pub struct ResumeState {
-    /// Queues that have started since the device attached, a bit each.
+    /// Queues that have started since the device attached, a bit each: 1 receive, 2 transmit, 4
+    /// event.
     started_queues: u8,
     /// A queue started at a non-zero index.
     is_resumed: bool,

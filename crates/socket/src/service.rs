@@ -1,4 +1,15 @@
 //! The service's interface to the fabric: ports, queues, deadlines, and the end of connections.
+//!
+//! The shard calls [`Socket`] as its [`Service`]: `transmit` for transmit queues, `deliver` for
+//! receive queues, [`crate::host`] for ready sockets, and [`Service::tick`] for deadlines: expiry,
+//! handshakes, pauses, stalls and credit requests. Deliveries that a call causes are collected and
+//! made at its end, for each port once.
+//!
+//! A CID is unique in a group; a second port with the same CID is refused. A guest that is paused
+//! keeps its connections; a guest that resets its device, leaves or faults loses all of them, and
+//! the peers get resets. Connections do not survive the daemon; [`crate::resume`] resets them for
+//! the guest. The event queue is used for that event alone. One thread at a time calls the service,
+//! and nothing here blocks except the ledger's small writes ([`crate::ledger`]).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -32,7 +43,8 @@ pub(crate) use causeway_model::CID_HOST;
 /// The guest supports SEQPACKET sockets.
 pub(crate) const VSOCK_F_SEQPACKET: u64 = 1 << VIRTIO_VSOCK_F_SEQPACKET;
 
-/// The states of all ports, by the slot of the port.
+/// The states of all ports, by the slot of the port. Look-ups with the identifier of a deleted port
+/// return `None`.
 #[derive(Debug, Default)]
 pub(crate) struct SocketPorts(Vec<Option<SocketPort>>);
 
@@ -83,20 +95,22 @@ impl SocketPorts {
 /// Reason for which a connection expires; each reason has a fixed time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Expiry {
-    /// The connect is unanswered.
+    /// The connect is unanswered: [`REQUEST_NS_MAX`].
     Request,
-    /// Both directions are shut down.
+    /// No more data may be sent, and the connection is not reset: [`LINGER_NS_MAX`].
     Linger,
-    /// A process still has data of its guest to take.
+    /// A process still has data of its guest to take: [`DRAIN_NS_MAX`].
     Drain,
 }
 
 /// AF_VSOCK for the vsock ports of a shard.
 #[derive(Debug, Default)]
 pub struct Socket {
+    /// States of the ports.
     pub(crate) socket_ports: SocketPorts,
-    /// Port of each CID.
+    /// Port of each CID in each group.
     pub(crate) directory: HashMap<(GroupId, u32), PortId>,
+    /// Connections of all ports.
     pub(crate) table: ConnTable,
     /// Ports with an open receive buffer in this batch.
     pub(crate) filling_ports: Vec<PortId>,
@@ -104,16 +118,20 @@ pub struct Socket {
     scheduled: Vec<PortId>,
     /// Ports with resets in their unpublished receive ring, which their ledgers still record.
     pub(crate) unpublished_resets: Vec<PortId>,
-    /// Connects without an answer, shut connections, and connections that only drain to a process.
+    /// Connects without an answer.
     requests: Deadlines<ConnId>,
+    /// Connections that are shut down.
     lingering: Deadlines<ConnId>,
+    /// Connections that only drain to a process.
     draining: Deadlines<ConnId>,
     /// Sides that are held back, with the time of the next credit request.
     pub(crate) frequent_requests: Deadlines<(ConnId, Role)>,
-    /// The same, for sides that did not answer the first requests.
+    /// The same, for sides that did not answer the first
+    /// [`CREDIT_REQUESTS_SOON`](crate::limits::CREDIT_REQUESTS_SOON) requests.
     pub(crate) rare_requests: Deadlines<(ConnId, Role)>,
+    /// Watched sockets of host processes.
     pub(crate) tokens: HostTokens,
-    /// First check of a receiver for which a sender stands still.
+    /// Time of the first check of a receiver for which a sender stands still.
     pub(crate) stall_check_ns: Option<u64>,
 }
 
@@ -172,7 +190,8 @@ impl Socket {
         }
     }
 
-    /// Ends a connection that side `role` ended; the other side gets a reset.
+    /// Ends a connection that side `role` ended: the other side gets a reset. If the other side is
+    /// a process with data left to take, the connection stays until that is done.
     pub(crate) fn end_from(&mut self, cx: &mut Context<'_>, id: ConnId, role: Role) {
         if self.begin_drain(cx.now_ns, id, role) {
             self.table.unkey(id, role);
@@ -193,11 +212,13 @@ impl Socket {
         }
     }
 
-    /// Ends a connection; if `resets` is set, its guests get a reset.
+    /// Ends a connection at once, and drops its undelivered data; if `resets` is set, its guests
+    /// get a reset.
     pub(crate) fn end(&mut self, cx: &mut Context<'_>, id: ConnId, resets: bool) {
         self.finish(cx, id, |_| resets);
     }
 
+    /// Ends a connection; the guests at the sides for which `resets` is true get a reset.
     fn finish(&mut self, cx: &mut Context<'_>, id: ConnId, resets: impl Fn(Role) -> bool) {
         for role in [Role::Caller, Role::Callee] {
             self.close_of(cx, id, role);
@@ -238,7 +259,7 @@ impl Socket {
         self.drop_host(conn);
     }
 
-    /// Closes the receive buffer of side `role` if it holds data of this connection.
+    /// Closes the receive buffer of side `role` if the buffer holds data of this connection.
     fn close_of(&mut self, cx: &mut Context<'_>, id: ConnId, role: Role) {
         let Some(to) = self.table.get(id).and_then(|c| c.side(role).guest()) else { return };
         let Some((port, socket_port)) = self.socket_ports.with_port(cx, to) else { return };

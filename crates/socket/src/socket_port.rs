@@ -1,4 +1,13 @@
 //! The service's state of a port: queued deliveries, held chains, quotas and limits.
+//!
+//! The service makes a [`SocketPort`] when a vsock port is added, and drops it with the port;
+//! transmit, delivery and the host code read and change it. The fabric's own state of the port
+//! (rings, doorbells) is [`causeway_fabric::Port`].
+//!
+//! The module counts and stores, and enforces no limit: `crate::stall` decides on held and staged
+//! data, `crate::transmit` on connections and resets. Data itself waits in connections
+//! ([`crate::conn::Side::pending`]), not here. Counters of a port start at 0 when the port is
+//! added.
 
 use std::collections::VecDeque;
 
@@ -22,14 +31,14 @@ pub struct Filling {
     pub chain: Chain,
     /// Connection and side of its data; `None`: no buffer is open.
     pub of: Option<(ConnId, Role)>,
-    /// Data bytes in it, behind the header.
+    /// Data bytes in it, after the header.
     pub written: u32,
 }
 
-/// A reset that is queued for a guest.
+/// A reset that waits for a receive buffer of a guest.
 #[derive(Debug, Clone, Copy)]
 pub struct Reset {
-    /// Packet.
+    /// The packet.
     pub header: Header,
     /// Ledger entry of the connection that it ends.
     pub slot: Option<LedgerSlot>,
@@ -38,17 +47,18 @@ pub struct Reset {
 /// State of a vsock port.
 #[derive(Debug)]
 pub struct SocketPort {
-    /// Port.
+    /// Identifier of the port.
     pub id: PortId,
-    /// Group.
+    /// Group of the port.
     pub group: GroupId,
-    /// CID.
+    /// CID of the guest.
     pub cid: u32,
     /// Connections with deliveries for this port; some may have ended since.
     pub ready: VecDeque<(ConnId, Role)>,
     /// Upper bound of ended connections in `ready`.
     ended: usize,
-    /// Resets for packets without a connection, and for connections that have ended.
+    /// Resets for packets without a connection, and for connections that have ended. At
+    /// [`RESETS_WAITING_MAX`] the transmit ring stops.
     pub resets: VecDeque<Reset>,
     /// Ledger entries of resets in the unpublished receive ring: if this process dies before
     /// publishing, the next process must send them again.
@@ -59,11 +69,12 @@ pub struct SocketPort {
     pub scratch: Chain,
     /// Chains of this port's transmit ring that wait for receivers.
     pub held: u16,
-    /// Held chains by receiver; few at a time.
+    /// Held chains by receiver, with their number; few at a time.
     held_for: Vec<(PortId, u16)>,
-    /// Staged bytes of this port.
+    /// Bytes staged for this port's data, of its quota
+    /// [`STAGED_BYTES_MAX`](crate::limits::STAGED_BYTES_MAX).
     pub staged: usize,
-    /// Progress as a receiver, without its indices.
+    /// Progress as a receiver; its `indices` stay 0 and are filled in by `crate::stall`.
     pub progress: ReceiverProgress,
     /// Stops of its transmit ring for slow receivers.
     pub stalls: StallTracker<PortId>,
@@ -75,9 +86,9 @@ pub struct SocketPort {
     pub connections: usize,
     /// Connections of this port with host processes.
     pub host_connections: usize,
-    /// Host socket.
+    /// Listeners for host processes; `None` without `host_socket`.
     pub host_listeners: Option<HostListeners>,
-    /// Open connections, for the next process.
+    /// Record of open connections for the next process; `None` if the port is not held.
     pub ledger: Option<Ledger>,
     /// Resume state of its device.
     pub resume: ResumeState,

@@ -11,6 +11,14 @@
 //! A connection is also held back while its receiver's kernel queues as many packets as it accounts
 //! for ([`crate::unread`]). The receiver gets credit requests, because not every kernel sends
 //! updates by itself.
+//!
+//! `transmit` asks where data may wait ([`Socket::placement_of`]), delivery returns it
+//! ([`Socket::release`]), and deadlines of the service call the checks. For one receiver at most
+//! 1/[`HELD_PART_ONE`] of the ring's entries are held, for all 1/[`HELD_PART_ALL`], and
+//! [`STAGED_BYTES_MAX`] are staged per sender. Delays are bounded and not prevented: a stopped
+//! sender waits for a running receiver up to [`STALL_WINDOW_NS`](crate::limits::STALL_WINDOW_NS)
+//! without progress, and longer with progress. The application learns of the loss only by the
+//! reset. Host processes as receivers are not tracked: credit bounds their data.
 
 use causeway_fabric::{Context, PortId};
 
@@ -27,7 +35,7 @@ use crate::table::ConnId;
 use crate::transmit::Placement;
 
 impl Socket {
-    /// Returns where `left` bytes from `from` may wait for `to`.
+    /// Returns where `left` bytes from `from` may wait for `to`; records nothing.
     pub(crate) fn placement_of(
         &self,
         cx: &mut Context<'_>,
@@ -50,7 +58,7 @@ impl Socket {
         }
     }
 
-    /// Returns the progress of a receiver, with the indices of its driver.
+    /// Returns the progress of the receiver `on`, with the indices of its driver.
     fn progress_of(&self, cx: &mut Context<'_>, on: PortId) -> ReceiverProgress {
         let mut progress = self
             .socket_ports
@@ -66,7 +74,7 @@ impl Socket {
         progress
     }
 
-    /// Stops a sender's transmit ring until `on` makes room.
+    /// Stops the transmit ring of `from` until the port `on` makes room.
     pub(crate) fn stop_transmit(&mut self, cx: &mut Context<'_>, from: PortId, on: PortId) {
         let progress = self.progress_of(cx, on);
         let Some(socket_port) = self.socket_ports.get_mut(from) else { return };
@@ -88,7 +96,8 @@ impl Socket {
         }
     }
 
-    /// Ends queued data: returns the sender's descriptors and quota.
+    /// Ends queued data, delivered or dropped: returns the sender's descriptors and quota, and
+    /// resumes its ring. `to` is the receiver, if that is a guest.
     pub(crate) fn release(
         &mut self,
         cx: &mut Context<'_>,
@@ -181,7 +190,7 @@ impl Socket {
         self.deliver_scheduled(cx);
     }
 
-    /// Resets the connections on which data of `from` waits for `on`.
+    /// Resets the connections on which data of `from` waits for the port `on`.
     fn reset_stalled(&mut self, cx: &mut Context<'_>, from: PortId, on: PortId, why: &str) {
         let is_waiting = |&(id, role): &(_, Role)| {
             self.table.get(id).is_some_and(|conn| {

@@ -4,6 +4,13 @@
 //! without traffic is not late, and two receivers that are slow in turn are both found. Time in
 //! which the receiver moves no index of any queue counts separately: its vCPUs may be paused, or
 //! wait for a processor.
+//!
+//! Each port has a [`StallTracker`] as a sender; `crate::stall` reports stops and resumes, calls
+//! [`StallTracker::check`] every [`STALL_CHECK_NS`], and carries out the [`StallVerdict`]: the
+//! tracker resets nothing. A running receiver must make progress within [`STALL_WINDOW_NS`] of
+//! standing still: [`STALL_BYTES_MIN`] bytes, [`STALL_PACKETS_MIN`] packets or
+//! [`STALL_RETURNED_MIN`] consumed packets. A sender stands still for one receiver at a time. A
+//! check counts at most two intervals, so a pause of the daemon is not held against a receiver.
 
 use crate::limits::{
     SILENT_NS_MAX, STALL_BYTES_MIN, STALL_CHECK_NS, STALL_PACKETS_MIN, STALL_RETURNED_MIN,
@@ -47,13 +54,16 @@ pub enum StallVerdict {
 /// A sender's stalls by receiver, which `K` identifies. Few at a time.
 #[derive(Debug)]
 pub struct StallTracker<K> {
+    /// Stalls, one per receiver.
     list: Vec<Stall<K>>,
     /// Receiver for which the sender stands still, and the start or last check of that time.
     stopped: Option<(K, u64)>,
 }
 
+/// A sender's account of one receiver.
 #[derive(Debug)]
 struct Stall<K> {
+    /// The receiver.
     on: K,
     /// The receiver's progress at the start of this window.
     began: ReceiverProgress,
@@ -80,6 +90,7 @@ impl<K> Stall<K> {
         }
     }
 
+    /// Returns the verdict by the times so far.
     fn verdict(&self) -> StallVerdict {
         if self.waited_ns >= STALL_WINDOW_NS {
             StallVerdict::Slow

@@ -1,4 +1,15 @@
 //! The connections of a shard, found by the addresses of a packet.
+//!
+//! `crate::transmit` looks up each packet of a guest by its [`ConnKey`]; the same connection has a
+//! key for each guest. A process has no key: its connection is found by the token of its socket.
+//! [`ConnId`] is stable, and becomes stale when its connection is removed; look-ups then return
+//! `None`.
+//!
+//! The table holds at most [`CONNECTIONS_MAX`] connections; then [`ConnTable::insert`] returns
+//! `None`. The limit of a port is its caller's. Two connections cannot have equal addresses. The
+//! addresses of the last [`ENDED_MAX`] ended connections are remembered, so that late packets are
+//! recognized ([`Conn::is_reused`](crate::conn::Conn)). The table sends no resets and knows no
+//! time.
 
 use std::collections::VecDeque;
 
@@ -29,9 +40,11 @@ pub struct ConnKey {
     pub peer_port: u32,
 }
 
+/// A slot of the table.
 #[derive(Debug)]
 struct TableEntry {
     serial: u32,
+    /// The connection; `None` in a free slot.
     conn: Option<Conn>,
     /// Positions of its sides in their ports' lists, by [`Role`].
     positions: [u32; 2],
@@ -43,6 +56,7 @@ struct TableEntry {
 struct ByPort(Vec<Vec<(ConnId, Role)>>);
 
 impl ByPort {
+    /// Returns the sides at the port in `slot`.
     fn of(&self, slot: usize) -> &[(ConnId, Role)] {
         self.0.get(slot).map_or(&[], Vec::as_slice)
     }
@@ -69,8 +83,11 @@ impl ByPort {
 /// The connections of a shard.
 #[derive(Debug)]
 pub struct ConnTable {
+    /// Slots, by the index of [`ConnId`].
     entries: Vec<TableEntry>,
+    /// Free slots.
     free: Vec<u32>,
+    /// Connection and side of each guest's addresses.
     keys: Keyed<ConnKey, (ConnId, Role)>,
     by_port: ByPort,
     /// Last result: packets arrive in runs.
@@ -147,7 +164,8 @@ impl ConnTable {
         Some(id)
     }
 
-    /// Returns the connection of a guest's packet, and the guest's side.
+    /// Returns the connection of a guest's packet, and the guest's side; `None` if no connection
+    /// has the addresses.
     #[inline]
     pub fn find(&mut self, key: ConnKey) -> Option<(ConnId, Role)> {
         if let Some((last, id, role)) = self.last
@@ -210,7 +228,7 @@ impl ConnTable {
     }
 
     /// Removes the key of side `role`, which has ended the connection and may reuse its port
-    /// number.
+    /// number. The connection stays, and packets of that side no longer find it.
     pub fn unkey(&mut self, id: ConnId, role: Role) {
         let Some(conn) = self.get(id) else { return };
         let key = keys_of(conn).find(|(_, w)| *w == role).map(|(key, _)| key);

@@ -1,4 +1,12 @@
 //! Traces of connects: the decision and its reasons, without a connect.
+//!
+//! The registry asks each service for `causeway trace connect`; the shard calls [`connect`]. The
+//! steps are those of a real connect in `crate::transmit` and `crate::host` (rules, destination,
+//! socket type), and must be changed together with them.
+//!
+//! A trace sends nothing, counts no rule and checks no limit on connections. It does not show
+//! whether an application in the guest listens, nor whether a process listens at a socket file; the
+//! steps state this.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt as _;
@@ -12,11 +20,15 @@ use crate::service::VSOCK_F_SEQPACKET;
 
 /// The caller as the rules match it.
 struct TraceCaller {
+    /// Group of the caller, or the group that the host connects to.
     group: GroupId,
+    /// CID of the caller.
     cid: u32,
+    /// First step of the trace.
     text: String,
 }
 
+/// Returns the caller: port `from`, or the host towards `group`.
 fn caller(
     ports: &Ports,
     from: Option<&Name>,
@@ -64,7 +76,8 @@ fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
-/// Returns the target of the connect; `None` if it would be answered with a reset.
+/// Returns the name of the destination; `None` if the connect would be answered with a reset. The
+/// triple is CID, port number and socket type of the destination. Appends the steps.
 fn decide(
     directory: &HashMap<(GroupId, u32), PortId>,
     ports: &Ports,

@@ -1,5 +1,20 @@
 //! The transmit path: packets of guests are checked, resolved to a connection, and passed to
 //! delivery.
+//!
+//! The shard calls [`Socket::transmit`] when a guest's transmit queue has chains. Each packet is
+//! popped, its header is copied once and checked, its connection is found in [`crate::table`] and
+//! processes it ([`crate::conn`]); data goes on to [`crate::deliver`] if the receiver is a guest,
+//! and to [`crate::host`] if it is a process. A request without a connection opens one, if a rule,
+//! a quota and the destination admit it; another packet without a connection is answered with a
+//! reset.
+//!
+//! A header that lies about its length or its source CID, data longer than [`PACKET_BYTES_MAX`], or
+//! memory that is not granted closes the sender's port; a violation on a connection resets that
+//! connection alone. Data for a receiver without room is not dropped: it stays in the sender's
+//! descriptors, is staged, or stops the sender's whole ring ([`crate::stall`]), so a slow receiver
+//! can delay the sender's other connections. A ring with [`RESETS_WAITING_MAX`] unread resets stops
+//! too. Packets of one connection keep their order. The module writes no receive buffer itself and
+//! sends nothing to other hosts.
 
 use causeway_fabric::{Context, PortId, Progress, RuleEnd, cost};
 use causeway_memory::Cursor;
@@ -19,19 +34,22 @@ use crate::table::{ConnId, ConnKey};
 
 /// Outcome of a transmitted chain.
 enum ChainOutcome {
-    /// The chain is processed: return it.
+    /// The packet is processed and its data delivered or dropped: the caller returns the chain to
+    /// the guest, and reuses its memory.
     Used(Chain),
-    /// The data is staged: return the head.
+    /// The data is staged in a copy: the caller returns the chain to the guest, by its head.
     Copied(u16),
-    /// The chain waits for its receiver: keep its descriptors.
+    /// The chain waits for its receiver: its descriptors stay with the connection
+    /// ([`PendingData::Held`]), which returns them later.
     Kept,
 }
 
-/// A violation by the sender, which closes its port.
+/// A violation by the sender, which closes its port; the text is the reason.
 struct TxFault(String);
 
 impl Socket {
-    /// Serves the transmit queue of a guest, at most `budget` packets.
+    /// Serves the transmit queue of a guest, at most `budget` packets, then delivers to the ports
+    /// for which it queued packets.
     pub(crate) fn transmit(
         &mut self,
         cx: &mut Context<'_>,
@@ -88,7 +106,8 @@ impl Socket {
         progress
     }
 
-    /// Returns a chain to its sender.
+    /// Returns the chain with head `head` to the guest at `from`; the used entry is published after
+    /// the call.
     pub(crate) fn return_chain(&self, cx: &mut Context<'_>, from: PortId, head: u16) {
         let ring = cx.ports.get_mut(from).and_then(|p| p.queue(TX));
         if let Some((_, ring)) = ring
@@ -98,7 +117,7 @@ impl Socket {
         }
     }
 
-    /// Checks and processes a packet.
+    /// Checks a packet and passes it to its connection.
     fn process_packet(
         &mut self,
         cx: &mut Context<'_>,
@@ -148,7 +167,7 @@ impl Socket {
         }
     }
 
-    /// Processes a packet of a connection.
+    /// Processes a packet from side `role` of connection `id`.
     fn packet_of_connection(
         &mut self,
         cx: &mut Context<'_>,
@@ -204,7 +223,8 @@ impl Socket {
         Ok(ChainOutcome::Used(chain))
     }
 
-    /// Sets the expiry of a connection that is shut down in both directions.
+    /// Sets the expiry of a connection on which no more data may be sent, unless an expiry is set
+    /// already.
     pub(crate) fn start_linger(&mut self, now_ns: u64, id: ConnId) {
         let Some(conn) = self.table.get(id) else { return };
         let (a, b) = (conn.side(Role::Caller).shut, conn.side(Role::Callee).shut);
@@ -215,7 +235,8 @@ impl Socket {
         }
     }
 
-    /// Processes data with accepted credit: delivers it, or queues the rest.
+    /// Processes data that the receiver's credit covers: delivers as much as the receiver has room
+    /// for, and queues the rest.
     fn data(
         &mut self,
         cx: &mut Context<'_>,
@@ -252,8 +273,9 @@ impl Socket {
         self.queue_data(cx, from, chain, at, left, flags, target)
     }
 
-    /// Delivers a packet's data as far as the receiver has room. Returns the number of delivered
-    /// bytes, or `None` if the chain is processed.
+    /// Delivers a packet's data as far as the receiver, a guest, has room. Returns the number of
+    /// delivered bytes, of which the caller queues the rest; or `None` if nothing is left to do:
+    /// all was delivered, or the sender's memory is at fault.
     fn deliver_now(
         &mut self,
         cx: &mut Context<'_>,
@@ -305,8 +327,9 @@ impl Socket {
         }
     }
 
-    /// Queues data for which its receiver has no room: in descriptors, staged, or with a stop of
-    /// the sender.
+    /// Queues the last `left` bytes of a chain, for which the receiver has no room: held in the
+    /// sender's descriptors, or staged. If neither has room, the data is held all the same and the
+    /// sender's ring stops.
     #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
     fn queue_data(
         &mut self,
@@ -341,7 +364,8 @@ impl Socket {
         ChainOutcome::Kept
     }
 
-    /// Stages data, in the last pack or a new one.
+    /// Stages the last `left` bytes of a chain, in the last pack of the connection or a new pack
+    /// ([`Pack`]: a copy of consecutive pieces of data).
     #[expect(clippy::too_many_arguments, reason = "one call site, each value another kind")]
     fn stage(
         &mut self,
@@ -405,7 +429,8 @@ impl Socket {
         }
     }
 
-    /// Answers a packet with a reset.
+    /// Answers a packet with a reset, and counts the reason. Stops the transmit ring of a guest
+    /// that does not take its resets.
     fn refuse(&mut self, cx: &mut Context<'_>, from: PortId, header: &Header, why: Refusal) {
         let Some(socket_port) = self.socket_ports.get_mut(from) else { return };
         bump(match why {
@@ -422,7 +447,7 @@ impl Socket {
         self.schedule_port(cx, from);
     }
 
-    /// Connects a guest.
+    /// Opens the connection that a guest requests, to another guest or to a host process.
     fn connect(
         &mut self,
         cx: &mut Context<'_>,
@@ -455,7 +480,8 @@ impl Socket {
         self.open_connection(cx, Conn::new(kind, caller, callee)).map(drop)
     }
 
-    /// Adds a connection to a guest, and sends the request.
+    /// Adds a connection whose callee is a guest, and sends the guest the request. The connection
+    /// expires if it is not answered.
     pub(crate) fn open_connection(
         &mut self,
         cx: &mut Context<'_>,
@@ -468,7 +494,7 @@ impl Socket {
         Ok(id)
     }
 
-    /// Adds a connection within its guests' quotas.
+    /// Adds a connection, if its guests are within their quotas.
     pub(crate) fn add_connection(&mut self, conn: Conn) -> Result<ConnId, Refusal> {
         let guests = [conn.side(Role::Caller).guest(), conn.side(Role::Callee).guest()];
         let host = guests.iter().any(Option::is_none);
@@ -495,7 +521,8 @@ impl Socket {
         Ok(id)
     }
 
-    /// Returns whether the rules admit a connect.
+    /// Returns whether the rules admit a connect, and counts the rule that decided. `from` and `to`
+    /// are a CID and a port number each.
     pub(crate) fn admits(
         &self,
         cx: &mut Context<'_>,
@@ -509,22 +536,27 @@ impl Socket {
     }
 }
 
-/// Reason of a reset that answers a packet.
+/// Reason of a reset that answers a packet without a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
+    /// No port of the group has the CID, its device does not run, or no host process listens.
     Unknown,
+    /// A rule rejects the connect.
     Rule,
+    /// A limit on connections is reached.
     Limit,
+    /// The destination does not support the socket type, or no such type exists.
     Type,
+    /// The packet belongs to no connection and opens none.
     Stray,
 }
 
-/// Place of queued data.
+/// Place in which data waits for its receiver.
 pub(crate) enum Placement {
-    /// In its own descriptors.
+    /// In the sender's own descriptors.
     Held,
     /// In a copy.
     Staged,
-    /// No room: the sender stops.
+    /// In the sender's descriptors beyond its share: the sender's ring stops.
     Full,
 }

@@ -3,7 +3,13 @@
 //! Linux queues each packet in its own `sk_buff`, and refuses a packet that would take the overhead
 //! of its queue beyond `buf_alloc` (`virtio_transport_inc_rx_pkt`); the connection then loses data
 //! or dies although credit in bytes was left. The service therefore holds packets back before that
-//! limit.
+//! limit: at most `buf_alloc` / [`SKB_OVERHEAD_BYTES`] packets are unread, and at least 1.
+//!
+//! Each side of a connection has an [`Unread`]: delivery adds packets, credit of the side consumes
+//! them ([`crate::conn`]), and `crate::stall` asks for credit when the room is used. The count is
+//! an upper bound: packets that the kernel merged, and packets of a run that was consumed in part,
+//! count as unread. At most [`UNREAD_RUNS_MAX`] runs are kept; the count itself has no limit. The
+//! module does not know kernels with another accounting.
 
 use std::collections::VecDeque;
 
@@ -14,6 +20,7 @@ use crate::limits::{SKB_OVERHEAD_BYTES, UNREAD_RUNS_MAX};
 struct Run {
     /// Bytes delivered up to its end, modulo 2^32.
     end: u32,
+    /// Packets in the run.
     packets: u32,
 }
 
@@ -21,7 +28,9 @@ struct Run {
 /// pairs, and a run counts as consumed only as a whole.
 #[derive(Debug, Default)]
 pub struct Unread {
+    /// Runs, the oldest first.
     runs: VecDeque<Run>,
+    /// Unconsumed packets of all runs.
     packets: u32,
     /// Bytes delivered, modulo 2^32.
     delivered: u32,
@@ -41,6 +50,7 @@ impl Unread {
         self.runs.push_back(Run { end: self.delivered, packets: 1 });
     }
 
+    /// Merges runs in pairs, so that half as many remain.
     fn merge(&mut self) {
         let runs = std::mem::take(&mut self.runs);
         let mut old = runs.into_iter();
@@ -54,7 +64,7 @@ impl Unread {
     }
 
     /// Records that the receiver has consumed all bytes up to `fwd_cnt`. Returns the number of
-    /// packets.
+    /// packets that this consumed.
     pub fn consume(&mut self, fwd_cnt: u32) -> u32 {
         let before = self.packets;
         while let Some(run) = self.runs.front() {

@@ -1,4 +1,12 @@
 //! The interface through which controllers reach the rest of the fabric.
+//!
+//! The registry hands a [`Control`] to a controller for the length of a call, under the registry's
+//! lock. A controller reads groups and ports by it, opens and holds shards, and sends requests to
+//! shards and to other controllers.
+//!
+//! Requests to shards run in the dispatcher's thread and block the caller until the dispatcher
+//! answers. Calls do not nest: a controller that is called by another controller, or by an event,
+//! reaches no further controller. A controller cannot add or delete ports and groups.
 
 use causeway_model::{CommandError, GroupSpec, Name, PortSpec, ServiceRequest, TypedRequest};
 
@@ -18,7 +26,8 @@ use causeway_model::RequestDispatch;
 #[derive(Debug)]
 pub struct Control<'a> {
     core: &'a mut Core,
-    /// The controllers before and behind the called one.
+    /// The reachable controllers: those before and those after the called controller, in the order
+    /// of services.
     others: [&'a mut [Entry]; 2],
 }
 
@@ -99,7 +108,7 @@ impl<'a> Control<'a> {
         self.core.shards.contains_key(key)
     }
 
-    /// Returns every open shard of a service.
+    /// Returns every open shard of a service, in order of groups.
     pub fn shards(&self, service: &str) -> Vec<ShardKey> {
         let all = self.core.shards.keys();
         all.filter(|key| key.service == service).cloned().collect()
@@ -134,10 +143,11 @@ impl<'a> Control<'a> {
         self.core.close_if_unused(key);
     }
 
-    /// Asks every other controller, and returns the answers of those that know the request.
+    /// Asks every other controller, in order, and returns the answers of those that know the
+    /// request.
     ///
     /// # Errors
-    /// The first refusal.
+    /// The first refusal; later controllers are not asked.
     pub fn consult<T: TypedRequest + Clone>(
         &mut self,
         request: &T,

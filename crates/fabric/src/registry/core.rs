@@ -1,4 +1,14 @@
 //! The registry without the controllers: groups, ports, rules, and the shards.
+//!
+//! [`super::Registry`] and [`super::Control`] call it, under the lock of the registry. It opens a
+//! shard on the dispatcher with the lowest load, moves shards (by command, or by
+//! [`crate::balance`]), and closes a shard without ports and holds. A *hold* is the claim of a
+//! controller's object, such as a link, on an open shard.
+//!
+//! A shard that moves keeps its connections, but is not served between its two dispatchers. If the
+//! new dispatcher refuses it, it returns to the old; if that fails too, its ports are lost and the
+//! error names this. At most [`GROUPS_MAX`] groups; a group cannot have the name of [`HOST`]. Rules
+//! and weights of a shard are those at its opening; `registry::rules` updates rules later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +33,11 @@ use causeway_model::{Name, PortSpec};
 /// The dispatcher and load of a shard.
 #[derive(Debug)]
 pub(super) struct ShardPlacement {
+    /// Number of the dispatcher that serves the shard.
     dispatcher: usize,
+    /// Load that the dispatcher publishes for the shard.
     load: Arc<Load>,
+    /// Moves to another dispatcher.
     moves: u64,
     /// Number of controllers' objects that need the shard.
     holds: usize,
@@ -38,8 +51,11 @@ pub(super) struct Core {
     poll_config: PollConfig,
     workers: Vec<Arc<Worker>>,
     start: Instant,
+    /// Groups, in the order in which they were added.
     pub(super) groups: Vec<GroupSpec>,
+    /// Ports by name, each with the shard that serves it.
     pub(super) ports: BTreeMap<Name, (PortSpec, ShardKey)>,
+    /// Open shards.
     pub(super) shards: BTreeMap<ShardKey, ShardPlacement>,
     /// Rules, with the hit counts of closed shards.
     pub(super) rules: Rules,
@@ -48,6 +64,8 @@ pub(super) struct Core {
 /// The name that stands for the host in place of a group.
 pub(super) const HOST: &str = "host";
 
+/// Returns the error of a shard that the registry knows and its dispatcher does not, or the
+/// reverse.
 pub(super) fn inconsistent() -> CommandError {
     CommandError::Host(
         "the registry and the dispatchers disagree about a shard: restart the daemon".into(),
@@ -73,6 +91,7 @@ impl Core {
         }
     }
 
+    /// Returns the handle of dispatcher `number`.
     fn worker(&self, number: usize) -> Result<&Worker, CommandError> {
         self.workers.get(number).map(|w| &**w).ok_or_else(inconsistent)
     }
@@ -96,10 +115,12 @@ impl Core {
         self.workers.iter().map(|w| w.run(ask.clone())).collect()
     }
 
+    /// Returns the time on the fabric's clock, in nanoseconds.
     fn now_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// Returns the views of all ports, in order of their names.
     pub(super) fn port_views(&self) -> Result<Vec<PortView>, CommandError> {
         let list = |r: &mut ShardTable| r.shards().flat_map(|(_, s)| s.port_views()).collect();
         let lists: Vec<Vec<PortView>> = self.all(list)?;
@@ -124,10 +145,12 @@ impl Core {
         self.groups.iter().find(|group| group.name == *name)
     }
 
+    /// Checks that a group exists.
     pub(super) fn has_group(&self, name: &Name) -> Result<(), CommandError> {
         self.group(name).map(drop).ok_or_else(|| no_group(name))
     }
 
+    /// Checks and adds a group; opens no shard.
     pub(super) fn group_add(&mut self, spec: GroupSpec) -> Reply {
         let name = &spec.name;
         if name.as_str() == HOST {
@@ -225,6 +248,8 @@ impl Core {
         Ok(shard)
     }
 
+    /// Returns the views of all dispatchers, in order of their numbers. Waits for an answer of
+    /// each, so a dispatcher that hangs makes the command wait.
     pub(super) fn dispatcher_views(&self) -> Result<Vec<DispatcherView>, CommandError> {
         // An answer shows that every dispatcher is alive.
         self.all(|_| ())?;
@@ -251,6 +276,7 @@ impl Core {
         Ok(self.workers.iter().enumerate().map(view).collect())
     }
 
+    /// Moves the shards of a group, of one service or all, to dispatcher `to`.
     pub(super) fn shard_move(&mut self, group: &Name, service: Option<&str>, to: usize) -> Reply {
         // A shard of the host is in no group of the operator.
         if !self.shards.keys().any(|key| key.group == *group) {
@@ -273,7 +299,7 @@ impl Core {
         self.dispatcher_views().map(Answer::Dispatchers)
     }
 
-    /// Moves a shard, with its state, to another dispatcher.
+    /// Moves a shard, with its state, to dispatcher `to`; no effect if that serves it already.
     fn relocate(&mut self, key: &ShardKey, to: usize) -> Result<(), CommandError> {
         let place = self.shards.get(key).ok_or_else(inconsistent)?;
         if place.dispatcher == to {

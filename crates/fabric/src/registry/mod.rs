@@ -1,8 +1,14 @@
 //! The registry: executes the operator's commands across all dispatchers.
 //!
-//! It keeps the groups, the ports, the rules, and the dispatcher of each shard. Objects of services
-//! (links, for example) belong to the services' controllers ([`crate::controller`]). One thread at
-//! a time calls the registry; it is never called on the data path.
+//! [`crate::Handle`] calls the registry under its lock, so one thread at a time; the registry
+//! reaches shards by orders to their dispatchers, and blocks until they answer. It is never called
+//! on the data path.
+//!
+//! It keeps the groups, the ports, the rules, and the dispatcher of each shard, all in memory: the
+//! daemon writes the configuration file. Objects of services (links, for example) belong to the
+//! services' controllers ([`crate::controller`]), which reach the fabric by [`Control`]. A port is
+//! recorded only after its shard has added it. Limits: [`PORTS_MAX`] ports; `core` and
+//! `crate::rules` check the others.
 
 mod control;
 mod core;
@@ -25,6 +31,7 @@ use causeway_model::{Name, PortSpec};
 pub use control::Control;
 use core::Core;
 
+/// The outcome of a command.
 type Reply = Result<Answer, CommandError>;
 
 /// The controller of a service.
@@ -44,11 +51,13 @@ pub(crate) struct Registry {
     is_ticking: bool,
 }
 
+/// Returns the error of a request that no service answers.
 fn no_service(which: fmt::Arguments<'_>) -> CommandError {
     CommandError::Invalid(format!("this daemon has no service {which}"))
 }
 
 impl Registry {
+    /// Makes the registry, and the controller of each service.
     pub(crate) fn new(
         services: &[ServiceRegistration],
         poll_config: PollConfig,
@@ -111,6 +120,7 @@ impl Registry {
         Control::new(&mut self.core, &mut self.controllers)
     }
 
+    /// Returns the views of all groups, with the objects of services.
     fn group_views(&self) -> Vec<GroupView> {
         let views = self.core.groups.iter().map(|group| {
             let mut view = GroupView::new(group, self.core.ports_of(&group.name));
@@ -122,6 +132,7 @@ impl Registry {
         views.collect()
     }
 
+    /// Deletes a group without ports and without objects of services.
     fn group_delete(&mut self, name: &Name) -> Reply {
         self.core.has_group(name)?;
         let ports = &self.core.ports;
@@ -139,6 +150,7 @@ impl Registry {
         Ok(Answer::Done)
     }
 
+    /// Checks a port, opens the shard of its group and service if needed, and adds the port there.
     fn port_add(&mut self, spec: PortSpec) -> Reply {
         spec.check().map_err(|e| CommandError::Invalid(e.to_string()))?;
         let ports = &self.core.ports;
@@ -175,6 +187,7 @@ impl Registry {
         }
     }
 
+    /// Deletes a port, notifies all controllers, and closes the shard if it has no further use.
     fn port_delete(&mut self, name: &Name) -> Reply {
         let core = &mut self.core;
         let (_, key) = core.ports.get(name).ok_or_else(|| no_port(name))?;
@@ -207,6 +220,7 @@ impl Registry {
         self.is_ticking = false;
     }
 
+    /// Returns whether a controller needs ticks.
     fn needs_tick(&self) -> bool {
         self.controllers.iter().any(|entry| entry.controller.needs_tick())
     }

@@ -1,4 +1,12 @@
 //! Rules, of which every shard has a copy, and traces of forwarding decisions.
+//!
+//! [`super::Registry`] calls it for commands about rules and for `Trace`. The list of the operator
+//! is in the registry; a change is made there first and then in every shard, so shards check
+//! connects against the old list for a moment. Existing connections are not affected by a change.
+//! Hit counts are summed over all shards when they are viewed.
+//!
+//! A trace asks the services in order of registration until one explains the query, and sends
+//! nothing. If the service has no shard in the group, an empty shard answers.
 
 use super::Reply;
 use super::core::{Core, inconsistent};
@@ -9,6 +17,7 @@ use causeway_model::{Answer, CommandError, RuleView, TraceQuery};
 use causeway_model::{Name, RuleSpec};
 
 impl Core {
+    /// Returns the rules with the hit counts of all shards, open and closed.
     pub(super) fn rule_views(&self) -> Result<Vec<RuleView>, CommandError> {
         let hits = |r: &mut ShardTable| {
             r.shards().map(|(_, shard)| shard.rules_mut().hits()).collect::<Vec<_>>()
@@ -22,6 +31,8 @@ impl Core {
         Ok(views)
     }
 
+    /// Inserts a rule before `index`, or at the end, here and in every shard. The groups that it
+    /// names must exist.
     pub(super) fn rule_add(&mut self, index: Option<usize>, rule: RuleSpec) -> Reply {
         for group in [&rule.from.group, &rule.to.group].into_iter().flatten() {
             self.has_group(group)?;
@@ -36,6 +47,7 @@ impl Core {
         self.rule_views().map(Answer::Rules)
     }
 
+    /// Deletes the rule at `index`, here and in every shard.
     pub(super) fn rule_delete(&mut self, index: usize) -> Reply {
         self.rules.delete(index)?;
         self.all(move |r| {
@@ -46,6 +58,7 @@ impl Core {
         Ok(Answer::Done)
     }
 
+    /// Returns the explanation of a frame or connect.
     pub(super) fn trace(&self, query: TraceQuery) -> Reply {
         let (from, group) = match &query {
             TraceQuery::Frame { from, .. } => (Some(from), None),

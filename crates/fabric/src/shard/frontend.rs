@@ -1,5 +1,21 @@
 //! Frontends of ports: accepts connections, handles the events of attachments, and closes
-//! connections on faults. Messages are parsed by `causeway_attach`; traffic is the service's.
+//! connections on faults.
+//!
+//! The shard calls this module for events of listening sockets and of frontends' connections. A
+//! frontend arrives by `accept`, or already connected by [`Shard::connect`]; `causeway_attach`
+//! parses its messages; queues that start here are then served in the shard's turns ([`super`]).
+//! Traffic is the service's.
+//!
+//! A port has one frontend at a time: a second frontend is refused and not queued. A port accepts
+//! [`CONNECTS_PER_SECOND`] frontends a second, or [`ATTACHES_PER_SECOND`] processes where the
+//! service keeps the attachments; further frontends wait in the socket's backlog. A frontend that
+//! stalled the dispatcher bars its port for [`BARRED_NS`](crate::limits::BARRED_NS). A queue
+//! without a doorbell is a fault.
+//!
+//! Three functions close a connection: `fault` (the guest or frontend broke a rule), `host_fault`
+//! (this host cannot serve it) and `connection_lost` (its socket failed). The port and its
+//! listening socket stay in all three; the service drops the state of the device
+//! ([`Service::stopped`](crate::Service::stopped)).
 
 use causeway_attach::{AttachmentError, Connection, DoorbellSource, Event, FaultKind};
 use causeway_host::fd::receive::UntrustedSocket;
@@ -13,6 +29,7 @@ use crate::watch::{Trigger, WatchToken};
 use causeway_model::Name;
 use causeway_model::{CommandError, PortState};
 
+/// Reason of a fault: a memory file became shorter than its grants.
 pub(super) const MEMORY_LOST: &str = "granted memory shrank: its file was truncated";
 
 impl Shard {
@@ -49,6 +66,7 @@ impl Shard {
         }
     }
 
+    /// Logs an event of a port, within the log limit of the port.
     pub(super) fn warn(&mut self, id: PortId, event: &str) {
         let now = self.now_ns;
         if let Some(port) = self.ports.get_mut(id)
@@ -67,6 +85,8 @@ impl Shard {
         self.admit(port.id, stream).map_err(CommandError::Conflict)
     }
 
+    /// Attaches a frontend, or passes it to a service that keeps its attachments itself. An error
+    /// is the reason of a refusal, which closes `stream`.
     fn admit(&mut self, id: PortId, stream: UntrustedSocket) -> Result<(), String> {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
@@ -108,7 +128,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Handles the messages or the end of a frontend's connection.
+    /// Handles the messages of a port's frontend, or the end of its connection.
     pub(super) fn receive(&mut self, id: PortId) {
         let mut events = Vec::new();
         let Some(port) = self.ports.get_mut(id) else { return };
@@ -172,6 +192,7 @@ impl Shard {
         }
     }
 
+    /// Watches the doorbell of a started queue, and serves the queue for the first time.
     fn queue_started(&mut self, id: PortId, queue: usize) {
         let Some(port) = self.ports.get_mut(id) else { return };
         if !port.is_running(queue) {
@@ -281,6 +302,7 @@ impl Shard {
         }
     }
 
+    /// Handles the stop of a queue by the frontend, which keeps the state of its connections.
     fn queue_stopped(&mut self, id: PortId, queue: usize) {
         let Some(port) = self.ports.get_mut(id) else { return };
         if let Some(work) = port.queues.get_mut(queue) {
@@ -405,6 +427,7 @@ impl Shard {
     }
 }
 
+/// Drops the attachment and its accounts; the counters and the last fault of the port stay.
 fn drop_frontend(port: &mut Port) {
     for work in &mut port.queues {
         work.doorbell = None;

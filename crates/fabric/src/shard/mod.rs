@@ -1,19 +1,26 @@
 //! A shard: the ports of one group and one service, and the state that serves them.
 //!
-//! No traffic crosses groups, and services do not know each other, so shards share no mutable
-//! state. One dispatcher at a time owns a shard without a lock, and a shard moves to another
-//! dispatcher whole, with its rings, connections and watched descriptors (`crate::dispatcher`). The
-//! simulator and the tests drive shards by hand, with their own clock.
+//! A dispatcher (`crate::dispatcher`) gives a shard its turns, and the shard calls its [`Service`].
+//! One dispatcher at a time owns a shard, without a lock; a shard moves to another dispatcher
+//! whole, with its rings, connections and watched file descriptors. No traffic crosses groups, and
+//! services do not know each other, so shards share no mutable state. The simulator and the tests
+//! drive shards by hand ([`Shard::step`], [`Shard::turn`]), with their own clock.
 //!
-//! Queues with work are *active* and served in turn, a bounded batch each. An empty queue is polled
-//! or armed by its dispatch mode ([`causeway_ring`] explains why no doorbell is missed). Used
-//! entries are published after each batch. The guest is notified at the end of the turn, at most
-//! once per ring, and only on request. A shard parses no frames: that is the service's part.
+//! A shard serves the *queues* of its ports and the *sources* of its service: sockets of links, and
+//! mailboxes, each numbered by a `u32` of the service. A queue or source with work is *active*.
+//! Active queues and sources are served in rotation, at most [`SERVE_CHAINS_MAX`] chains or frames
+//! each time. An empty queue is polled or armed by its dispatch mode ([`causeway_ring`] explains
+//! why no doorbell is missed). Used entries are published after each batch. The guest is notified
+//! at the end of the turn, at most once per ring, and only on request.
+//!
+//! A shard parses no frames, starts no thread and never waits for an event. A fault of a guest
+//! closes the port of that guest and no other port.
 //!
 //! # Budget
 //! Serving costs no system call except the notifications that guests asked for. A turn ends when
 //! its slice of time is used ([`crate::slice`]); the remaining queues and events wait for the next
-//! turn. The dispatcher reads the kernel's events every [`EVENT_READ_NS`](crate::limits::EVENT_READ_NS).
+//! turn. The dispatcher reads the kernel's events every
+//! [`EVENT_READ_NS`](crate::limits::EVENT_READ_NS).
 
 mod frontend;
 mod key;
@@ -41,14 +48,14 @@ pub use key::ShardKey;
 use pauses::Pausable;
 use sources::Sources;
 
-/// Work of a turn, in queues served.
+/// Work of a turn: counts of services, one for each time that a queue or source was served.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// Queues that had work.
+    /// Services that found work.
     pub worked: u32,
-    /// Queues that were polled and found empty.
+    /// Services that found the queue or source empty.
     pub idle: u32,
-    /// Turns of shards that handled events of the kernel.
+    /// 1 if the turn handled events of the kernel; in a sum of turns, the number of such turns.
     pub events: u32,
 }
 
@@ -70,38 +77,47 @@ impl Turn {
 /// An entry of the list of active queues and sources.
 #[derive(Debug, Clone, Copy)]
 enum Work {
+    /// A queue, by its port and its index in virtio order.
     Queue(PortId, usize),
-    /// A source, by its value.
+    /// A source, by the service's number.
     Source(u32),
 }
 
 /// The ports of one group and one service. A dispatcher or a test drives it.
 #[derive(Debug)]
 pub struct Shard {
+    /// The epoll set of the shard.
     pub(crate) poller: Poller,
     pub(crate) ports: Ports,
     pub(crate) rules: Rules,
     service: Box<dyn Service>,
     pub(crate) poll_config: PollConfig,
+    /// Time of the last read of the clock.
     pub(crate) now_ns: u64,
     group: Name,
-    /// Present idle spin of VMM-driven queues: at most that of `poll_config`.
+    /// Idle spin now: the time for which an empty VMM-driven queue is polled, at most that of
+    /// `poll_config`.
     spin_ns: u64,
+    /// Queues and sources to be served, in order of service.
     active: VecDeque<Work>,
     /// Work was queued since the flag was last read.
     has_new_work: bool,
     sources: Sources,
     /// Paused activities of ports, with the time of their end.
     pauses: BTreeSet<(u64, PortId, Pausable)>,
+    /// Queues with used entries that are not published.
     dirty: Vec<(PortId, usize)>,
     /// Queues with a notification at the end of the turn.
     notifications: Vec<(PortId, usize)>,
     /// A turn is under way; guests are notified at its end.
     in_turn: bool,
+    /// Queues that the service asked to serve, not yet in `active`.
     woken: Vec<(PortId, usize)>,
+    /// Ports to be closed, each with the reason.
     faults: Vec<(PortId, String)>,
     /// Events that the kernel reported and that are not handled yet.
     events: VecDeque<WatchEvent>,
+    /// Buffer of the last read of events; keeps its capacity.
     reported: Vec<WatchEvent>,
     /// A deadline has passed.
     is_deadline_due: bool,
@@ -154,12 +170,13 @@ impl Shard {
         &self.group
     }
 
-    /// Returns the rules that connects are checked against.
+    /// Returns the rules against which the service checks connects.
     pub fn rules_mut(&mut self) -> &mut Rules {
         &mut self.rules
     }
 
-    /// Sets the time, the idle spin, and whether spinning for sources is allowed.
+    /// Sets the time, the idle spin, and whether the service may spin for a source whose answers
+    /// arrive soon (`may_await`). The dispatcher calls this before each other call.
     pub(crate) fn set_clock(&mut self, now_ns: u64, spin_ns: u64, may_await: bool) {
         self.sources.may_await = may_await;
         self.now_ns = now_ns;
@@ -173,18 +190,18 @@ impl Shard {
         self.sources.doorbells.set_location(location);
     }
 
-    /// Handles a ring of a source's doorbell by the shard's own thread.
+    /// Activates a source: the dispatcher's own thread rang its doorbell.
     pub(crate) fn ring_source(&mut self, value: u32) {
         self.sources.wake(value);
         self.apply_and_notify();
     }
 
-    /// Returns and clears whether the service notified a process.
+    /// Returns whether the service notified a process since the last call, and clears the flag.
     pub(crate) fn take_notified(&mut self) -> bool {
         std::mem::take(&mut self.sources.has_notified)
     }
 
-    /// Returns and clears whether a queue or source became active.
+    /// Returns whether a queue or source became active since the last call, and clears the flag.
     pub(crate) fn take_new_work(&mut self) -> bool {
         std::mem::take(&mut self.has_new_work)
     }
@@ -205,6 +222,7 @@ impl Shard {
         self.weight = weight;
     }
 
+    /// Returns the weight of its group.
     pub(crate) fn weight(&self) -> u32 {
         self.weight
     }
@@ -219,13 +237,14 @@ impl Shard {
         self.service.deadline_ns().into_iter().chain(self.next_pause_end_ns()).min()
     }
 
-    /// Returns a descriptor that is readable while a doorbell, a message or a connect waits for
-    /// [`Self::look`].
+    /// Returns the epoll descriptor of the shard: readable while a doorbell, a message or a connect
+    /// waits for [`Self::look`].
     pub fn events(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }
 
-    /// Reads the kernel's events, to be handled in the next turn. Never waits.
+    /// Reads the kernel's events, at most [`EVENTS_MAX`], to be handled in the next turn. Reads
+    /// none while earlier events are unhandled. Never waits.
     ///
     /// # Errors
     /// The host fails.
@@ -242,10 +261,11 @@ impl Shard {
         Ok(())
     }
 
-    /// Reads and handles the kernel's events, and handles deadlines. Never waits.
+    /// Reads and handles the kernel's events, and handles passed deadlines, without a limit of
+    /// time. Serves no queue: [`Self::turn`] does. Never waits.
     ///
     /// # Errors
-    /// The host fails.
+    /// Reading the events fails; events that were read before are handled all the same.
     pub fn look(&mut self) -> io::Result<()> {
         let taken = self.take_events();
         self.slice = Slice::counted(self.now_ns, u64::MAX);
@@ -314,6 +334,7 @@ impl Shard {
         self.turn_for(Slice::counted(self.now_ns, quantum)).0
     }
 
+    /// Handles an event: passes it to the port, source or service that it concerns.
     fn handle_event(&mut self, event: WatchEvent) {
         match event.token {
             // Events of a dispatcher.
@@ -506,6 +527,8 @@ impl Shard {
         }
     }
 
+    /// Publishes the queues in `dirty`, activates the queues in `woken` and the woken sources, and
+    /// closes the ports in `faults`, until all lists are empty.
     fn apply_requests(&mut self) {
         loop {
             // Transmit queues are published before receive queues: if this process dies in between,

@@ -1,9 +1,16 @@
 //! Pauses of ports: listening sockets whose connection rate is too high, frontends whose messages
 //! cost too much, and notifications that take too long.
 //!
+//! [`super::frontend`] begins a pause. A listening socket pauses for [`LISTENER_PAUSE_NS`], a
+//! frontend until its messages are within [`MESSAGES_PER_SECOND`] again, notifications for the time
+//! that `crate::wakes` determines. The end of a pause is a deadline of the shard, whose `tick`
+//! resumes the activity.
+//!
 //! A pause unwatches the descriptor, so a frontend that connects or changes its setup without end
-//! costs the dispatcher nothing meanwhile. A pause delays and never refuses a frontend; the end of
-//! a pause is a deadline of the shard.
+//! costs the dispatcher nothing meanwhile. A pause delays and never refuses a frontend, and loses
+//! no notification: delayed notifications are sent at its end. If two pauses of an activity
+//! overlap, the activity resumes at the first end. If no descriptor is free for the new watch, the
+//! pause lasts [`LISTENER_PAUSE_NS`] longer.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -56,7 +63,8 @@ impl Shard {
         }
     }
 
-    /// Charges the messages of a port's frontend, and pauses the frontend if they exceed the limit.
+    /// Charges `cost` for messages of a port's frontend, and pauses the frontend if the sum exceeds
+    /// [`MESSAGES_PER_SECOND`].
     pub(super) fn charge(&mut self, id: PortId, cost: u64) {
         let Some(port) = self.ports.get_mut(id) else { return };
         let wait = port.messages.charge(self.now_ns, MESSAGES_PER_SECOND, cost);
@@ -77,6 +85,7 @@ impl Shard {
         }
     }
 
+    /// Records a pause of `for_ns`; the caller has stopped the activity.
     pub(super) fn pause(&mut self, id: PortId, activity: Pausable, for_ns: u64) {
         self.pauses.insert((self.now_ns.saturating_add(for_ns), id, activity));
     }

@@ -1,4 +1,12 @@
-//! The ports of a shard: adding, deleting, views for the operator.
+//! The ports of a shard: adds and deletes them, and makes the views for the operator.
+//!
+//! The registry (`crate::registry`) calls these functions by an order, in the dispatcher's thread
+//! and between two turns; tests call them directly. The registry has checked the specification, and
+//! that its name and paths are unique; this module does not check them again. Frontends of an added
+//! port are handled by [`super::frontend`].
+//!
+//! A shard takes at most [`PORTS_MAX`] ports. Deleting a port closes its frontend at once: data in
+//! flight is lost. A view does not know the number of its dispatcher; the registry fills it in.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +28,12 @@ use causeway_model::{
 };
 use causeway_model::{Name, PortSpec};
 
+/// Returns the error of a command that names a missing port.
 pub(crate) fn no_port(name: &Name) -> CommandError {
     CommandError::NotFound { what: "port", name: name.to_string() }
 }
 
+/// Returns the error of a command that names a missing group.
 pub(crate) fn no_group(name: &Name) -> CommandError {
     CommandError::NotFound { what: "group", name: name.to_string() }
 }
@@ -81,6 +91,7 @@ impl Shard {
         Ok(self.view(port))
     }
 
+    /// Binds and watches the socket of a port.
     fn listen(&self, id: PortId, spec: &PortSpec) -> Result<ListeningSocket, CommandError> {
         let listener = Listener::bind(&spec.socket)?;
         let watch = watch_listener(&self.poller, id, &listener);
@@ -130,6 +141,7 @@ impl Shard {
         self.service.trace(&self.ports, &self.rules, query)
     }
 
+    /// Returns the view of a port now; `dispatcher` is 0.
     fn view(&self, port: &Port) -> PortView {
         let device = port.device();
         let packed = has(port.features(), VIRTIO_F_RING_PACKED);
@@ -191,6 +203,7 @@ impl Shard {
     }
 }
 
+/// Returns the error of a port beyond [`PORTS_MAX`].
 pub(crate) fn too_many_ports() -> CommandError {
     CommandError::Full(format!("there are {PORTS_MAX} ports already"))
 }

@@ -1,6 +1,15 @@
 //! Sources of a shard: sockets of links and mailboxes, which are served like queues.
 //!
-//! The state here decides when a source is active, polled or awaited; the service reads it.
+//! A source is known by a `u32` that the service chose
+//! ([`Context::watch_source`](crate::Context::watch_source)). The module keeps for each source
+//! whether it is active, its dispatch mode by the rate of its frames, and whether its frames come
+//! in quick succession. The shard moves woken sources to its active list. The service asks whether
+//! to poll an empty source or to arm it: a source is *polled* for the idle spin while its mode is
+//! VMM-driven; it is *awaited*, also while processors are scarce, after [`QUICK_RESULTS`] results
+//! in a row that each came within [`QUICK_NS`] of the last.
+//!
+//! A source becomes known at its first wake and is never forgotten: services reuse their few
+//! numbers. The module reads no socket and owns no file descriptor.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,6 +24,7 @@ use causeway_model::{PollMode, PollPolicy};
 struct Source {
     /// The source is in the list of active sources, or about to be.
     is_active: bool,
+    /// Time of its last work.
     worked_ns: u64,
     queue_mode: QueueMode,
     /// Frames that it yielded; wraps.
@@ -27,16 +37,18 @@ struct Source {
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     all: BTreeMap<u32, Source>,
+    /// Woken sources that are not yet in the active list of the shard.
     woken: VecDeque<u32>,
+    /// Doorbells of the shard's mailboxes.
     pub(crate) doorbells: SourceDoorbells,
     /// A process was notified that may wait for the processor.
     pub(crate) has_notified: bool,
-    /// Spinning for sources is allowed.
+    /// Spinning for awaited sources is allowed: no other thread contends for the processor.
     pub(crate) may_await: bool,
 }
 
 impl Sources {
-    /// Schedules a source.
+    /// Schedules a source; no effect if it is active already.
     pub(crate) fn wake(&mut self, value: u32) {
         let source = self.all.entry(value).or_default();
         if !source.is_active {
@@ -45,7 +57,7 @@ impl Sources {
         }
     }
 
-    /// Removes the source that was woken first.
+    /// Removes and returns the source that was woken first.
     pub(crate) fn next_woken(&mut self) -> Option<u32> {
         self.woken.pop_front()
     }
@@ -82,7 +94,8 @@ impl Sources {
         }
     }
 
-    /// Returns whether an empty source is still polled.
+    /// Returns whether an empty source is still polled: it is VMM-driven, and its last work is less
+    /// than `spin_ns` ago.
     pub(crate) fn is_polled(
         &self,
         value: u32,

@@ -1,4 +1,8 @@
-//! Commands about captures.
+//! Commands about captures ([`crate::CaptureSpec`]), answered by the Ethernet service.
+//!
+//! A client sends [`Begin`], then [`Fetch`] until the chunk is closed, or [`Stop`] or [`End`]
+//! before. Captures are numbered by the daemon; a number is never reused. A capture without a fetch
+//! for 30 s ends by itself. A number that does not exist is refused.
 
 use crate::{CaptureChunk, CaptureSpec, CaptureView, TypedRequest};
 
@@ -19,7 +23,8 @@ impl TypedRequest for Fetch {
     type Answer = CaptureChunk;
 }
 
-/// Ends the copying of frames for a capture; buffered bytes can still be fetched.
+/// Ends the copying of frames for the capture with this number; buffered bytes can still be
+/// fetched.
 #[derive(Debug)]
 pub struct Stop(pub u64);
 
@@ -27,7 +32,7 @@ impl TypedRequest for Stop {
     type Answer = ();
 }
 
-/// Ends a capture and drops its buffer.
+/// Ends the capture with this number and drops its buffer.
 #[derive(Debug)]
 pub struct End(pub u64);
 

@@ -1,4 +1,9 @@
-//! Commands about the traffic matrix.
+//! Commands about the traffic matrix of a group ([`crate::TrafficView`]), answered by the Ethernet
+//! service.
+//!
+//! The matrix counts frames by pairs of Ethernet addresses, since the pair entered the matrix;
+//! rates are of the last measurement period. Pairs beyond the capacity are counted as a sum only.
+//! The command resets nothing. Socket packets and MX messages are not counted.
 
 use crate::{Name, TrafficView, TypedRequest};
 

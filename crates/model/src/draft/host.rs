@@ -1,5 +1,14 @@
 //! Hosts as an operator writes them: a name or an address, with an optional port; and their
 //! resolution.
+//!
+//! [`crate::draft::LinkDraft`] parses the peer's host by [`HostPort`] and resolves it by a
+//! [`Resolver`] of its caller: [`resolve`] where the result is used, [`resolve_later`] at the start
+//! of the daemon, [`assume_resolved`] for a check alone. The link service resolves names again
+//! while a link is in use.
+//!
+//! [`resolve`] blocks for as long as the system's resolver needs, so it must not run in a
+//! dispatcher; it returns at most [`RESOLVED_MAX`] addresses and caches none. A host has at most
+//! [`HOST_BYTES_MAX`] bytes. Service names in place of port numbers, and port 0, are refused.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};

@@ -1,8 +1,13 @@
 //! Links as an operator writes them: with defaults by kind, and hosts by name.
 //!
 //! [`LinkDraft`] holds the given values and nothing more. [`LinkDraft::into_spec`] fills in
-//! defaults, resolves the peer's name and returns the [`LinkSpec`] that the `link` service opens.
-//! The module opens no socket.
+//! defaults, checks which keys the kind accepts and requires, resolves the peer's name and returns
+//! the [`LinkSpec`] that the `link` service opens.
+//!
+//! The module opens no socket and reads no key file. It resolves names only by the [`Resolver`] of
+//! its caller, which may block. It does not compare links: names and addresses in use are refused
+//! by the service. [`LinkDraft::read`] and [`LinkDraft::problems`] report all problems,
+//! [`LinkDraft::into_spec`] the first.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,14 @@
 //! Kinds of ports, and the options of a port.
 //!
-//! A service declares a [`KindDefinition`] with the type of its options ([`PortOptions`]). Other crates see
-//! the options as a checked table ([`PortKind`]), so that they need no change for a new kind.
+//! A service declares a [`KindDefinition`] with the type of its options ([`PortOptions`]). Other
+//! crates see the options as a checked table ([`PortKind`]), so that they need no change for a new
+//! kind. [`super::read()`] finds the kind of a table and fills in its defaults; the service reads
+//! the table as its own type by [`PortKind::get`].
+//!
+//! Kinds are known at compile time; the daemon passes its list in [`super::ReadContext`]. Two kinds
+//! are equal if their names are. Reading options converts the table each time, so services read
+//! them when a port is added and not on the data path. A kind cannot have keys with the names of
+//! keys of every port.
 
 use std::path::Path;
 
@@ -40,10 +47,15 @@ type Values = Map<String, Value>;
 /// Functions of the option type, called without knowing the type.
 #[derive(Debug, Clone, Copy)]
 struct Hooks {
+    /// [`PortOptions::complete`].
     complete: fn(&mut Map<String, Value>, &PortContext<'_>),
+    /// Converts options to their type and back: values that the JSON form omits drop out.
     normalise: fn(&Values) -> Result<Values, String>,
+    /// [`PortOptions::check`].
     check: fn(&Map<String, Value>) -> Result<(), String>,
+    /// [`PortOptions::interface`].
     interface: fn(&Map<String, Value>) -> Option<String>,
+    /// [`PortOptions::device`].
     device: fn(&Map<String, Value>) -> Option<DeviceInfo>,
 }
 
@@ -105,10 +117,12 @@ pub trait PortOptions: Serialize + DeserializeOwned {
     }
 }
 
+/// Converts options to their type.
 fn typed<T: PortOptions>(values: &Map<String, Value>) -> Result<T, String> {
     serde_json::from_value(Value::Object(values.clone())).map_err(|error| error.to_string())
 }
 
+/// Converts options of a type to a table.
 fn map_of<T: Serialize>(options: &T) -> Map<String, Value> {
     match serde_json::to_value(options) {
         Ok(Value::Object(map)) => map,
@@ -197,7 +211,7 @@ impl PortKind {
         if self.kind == T::kind() { typed(&self.options).ok() } else { None }
     }
 
-    /// Returns the kind.
+    /// Returns the kind of the port.
     pub fn kind(&self) -> &'static KindDefinition {
         self.kind
     }

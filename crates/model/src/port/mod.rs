@@ -1,9 +1,15 @@
 //! Ports: the devices of guests, and the attachments of processes.
 //!
-//! A port is of a [`KindDefinition`]. A kind belongs to one service and describes its options by fields
-//! ([`crate::schema`]), from which the configuration file, the control API, the command line and
-//! manual pages derive. The fabric and the daemon know a kind only through [`KindDefinition`], so a service
-//! adds a kind without a change elsewhere.
+//! A port is of a [`KindDefinition`]. A kind belongs to one service and describes its options by
+//! fields ([`crate::schema`]), from which the configuration file, the control API, the command line
+//! and manual pages derive. The fabric and the daemon know a kind only through [`KindDefinition`],
+//! so a service adds a kind without a change elsewhere.
+//!
+//! [`read()`] makes a [`PortSpec`] of an operator's table; the registry of the fabric checks that
+//! names and paths are unique and adds the port; its service reads the options ([`PortKind::get`]).
+//! A specification does not change while its port exists. [`PortSpec::check`] checks each value and
+//! conditions between them, and neither other ports nor the host's files. At most
+//! [`PORTS_MAX`](crate::limits::PORTS_MAX) ports of all kinds.
 
 mod kind;
 mod mx;

@@ -1,4 +1,12 @@
 //! Reads ports as an operator writes them, in the file or to the control socket.
+//!
+//! The daemon calls [`read`] with the table of one port: keys, types and ranges are checked against
+//! the fields of its kind, then defaults are filled in, then conditions between values are checked.
+//! The resulting [`PortSpec`] goes to the registry of the fabric.
+//!
+//! All problems of keys and values are reported at once, a later failed condition alone. Unknown
+//! keys are refused, with a suggestion. The module does not compare ports with each other, does not
+//! check that the group exists, and touches no file. JSON's `null` counts as not given.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +26,7 @@ pub struct ReadContext<'a> {
     pub kinds: &'a [&'static KindDefinition],
     /// Directory of the ports' sockets.
     pub run_dir: &'a Path,
-    /// Returns the largest payload that all links of a group carry uncut, in bytes.
+    /// Returns the largest payload that all links of a group carry without fragmentation, in bytes.
     pub links_mtu: &'a dyn Fn(&Name) -> u16,
 }
 
@@ -61,6 +69,7 @@ pub fn read(values: &Map<String, Value>, cx: &ReadContext<'_>) -> Result<PortSpe
     build(kind, rest, cx).map_err(|text| vec![Problem::wrong("", text)])
 }
 
+/// Returns the kind that a table names; reports a missing or unknown kind.
 fn find_kind(
     values: &Map<String, Value>,
     kinds: &[&'static KindDefinition],
@@ -126,6 +135,8 @@ fn check_without_kind(
     check(fields.iter(), values)
 }
 
+/// Returns the port of a table without problems: fills in defaults, and checks conditions between
+/// values.
 fn build(
     kind: &'static KindDefinition,
     values: Map<String, Value>,

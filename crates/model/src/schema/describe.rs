@@ -1,5 +1,9 @@
 //! Fields as data of the control API, so that an older client can use the kinds of ports of a newer
 //! daemon.
+//!
+//! `GET /v1/kinds` returns [`FieldInfo`]s; `causeway` derives options, help and completions from
+//! them, and converts a text of the command line by [`FieldInfo::read`]. A client without the field
+//! itself checks types, words and ranges alone; the daemon checks the value again, with its form.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -1,4 +1,9 @@
-//! Suggestions for misspelt keys.
+//! Suggestions for misspelt keys and names.
+//!
+//! [`check`](super::check()) and the reader of the configuration file call [`nearest`] for an
+//! unknown word and show the result as a question; nothing is corrected by itself. Words are
+//! compared in lower case, and by their first 64 characters. The cost grows with the product of the
+//! lengths, so callers pass short lists of short words.
 
 /// Returns the candidate with the smallest edit distance to `word`, or `None` if all are further
 /// than one edit plus one for each four letters.

@@ -1,4 +1,16 @@
 //! The listeners of a port's host socket: accepts processes and reads their `CONNECT` lines.
+//!
+//! The service opens the listeners when a port with `host_socket` is added, and closes them with
+//! the port; [`Socket::host_ready`] calls this module for their events, and the service's deadlines
+//! for expiry. After a proper line, [`super`] opens the connection.
+//!
+//! A port accepts [`HOST_CONNECTS_PER_SECOND`] processes a second, then both listeners pause for
+//! [`HOST_LISTENER_PAUSE_NS`] and connections wait in the backlog. At most [`HANDSHAKES_MAX`]
+//! processes are in their handshake; further processes are closed. A handshake ends with the first
+//! line, after [`HANDSHAKE_NS_MAX`], at [`HANDSHAKE_BYTES_MAX`] bytes without a newline, or if the
+//! line is not `CONNECT <port>`: the stream then closes without an answer. Bytes of a stream after
+//! the line are data for the guest and are left in the socket; the rest of a message is dropped.
+//! Listeners need no running guest.
 
 use std::path::Path;
 
@@ -49,6 +61,7 @@ impl Socket {
         })
     }
 
+    /// Opens the listener for sockets of type `kind` at `path`.
     fn open_listener(
         &mut self,
         cx: &mut Context<'_>,
@@ -93,7 +106,7 @@ impl Socket {
     }
 
     /// Accepts waiting processes, at most [`HANDSHAKES_PER_TURN`]; the level-triggered watch
-    /// reports the rest again.
+    /// reports further processes again.
     pub(super) fn accept_processes(&mut self, cx: &mut Context<'_>, port: PortId, kind: Type) {
         for _ in 0..HANDSHAKES_PER_TURN {
             let Some(host_listeners) =
@@ -161,7 +174,10 @@ impl Socket {
         self.tokens.paused.front().map(|(at, _)| *at)
     }
 
-    /// Begins the handshake of a process.
+    /// Begins the handshake of an accepted process, and reads its line if it is there already.
+    ///
+    /// # Errors
+    /// The host has no descriptor; the stream closes.
     fn begin_handshake(
         &mut self,
         cx: &mut Context<'_>,
@@ -185,7 +201,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Reads the `CONNECT` line; any other content ends the handshake.
+    /// Reads the `CONNECT` line and opens the connection; any other content ends the handshake. An
+    /// incomplete line stays in the socket.
     pub(super) fn read_handshake(&mut self, cx: &mut Context<'_>, token: u32) {
         let Some(HostToken::Handshake(handshake)) = self.tokens.get(token) else { return };
         let mut bytes = [0_u8; HANDSHAKE_BYTES_MAX];
@@ -217,7 +234,7 @@ impl Socket {
         }
     }
 
-    /// Ends a handshake, and returns it.
+    /// Ends the handshake with this token, and returns it.
     pub(super) fn end_handshake(&mut self, token: u32) -> Option<Handshake> {
         let Some(HostToken::Handshake(handshake)) = self.tokens.remove(token) else { return None };
         self.tokens.drop_ended();
