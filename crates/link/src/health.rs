@@ -1,16 +1,26 @@
 //! Health of a tunnel: reachability, round trip, loss, and the longest datagram that reaches the
 //! peer.
 //!
-//! Heartbeats leave every [`HEARTBEAT_NS`]; the peer answers each at once. Some are padded to the
-//! datagram length in use, or to candidates for it: the longest answered length is used
-//! (packetization layer path MTU discovery, as RFC 8899 describes it). When padded heartbeats are
-//! no longer answered while short ones are, the length falls to 1280 bytes of IPv6 packet at once
-//! and the search begins anew. Where not even those arrive, the longest answered length is used,
-//! down to the minimum that IPv4 requires of every host.
+//! Heartbeats leave every [`HEARTBEAT_NS`]; the peer answers each at once. After
+//! [`HEARTBEATS_MISSED`] unanswered heartbeats in a row, and no frame of the peer meanwhile, the
+//! tunnel is down; the next answer sets it up. The path is poor after [`HEARTBEATS_POOR`] lost
+//! heartbeats of the last [`HEARTBEATS_KEPT`], and good again after [`HEARTBEATS_GOOD`] answered in
+//! a row.
+//!
+//! Some heartbeats are padded to the datagram length in use, or to candidates for it: the longest
+//! answered length is used (packetization layer path MTU discovery, as RFC 8899 describes it). When
+//! padded heartbeats are no longer answered while short ones are, the length falls to 1280 bytes of
+//! IPv6 packet at once and the search begins anew. Where not even those arrive, the longest
+//! answered length is used, down to the minimum that IPv4 requires of every host
+//! ([`DATAGRAM_BYTES_MIN`]).
+//!
+//! Delivery reports of the peer give the loss of datagrams. At [`LOSSY_OF_10000`] or more senders
+//! cut TCP segments before they pack them, because one lost datagram costs the whole segment.
 //!
 //! The module sends nothing: [`Health::tick`] calls back with the lengths to send, and
-//! [`Health::record_answer`] takes the answers. It does not choose between paths; `ethernet` does, by
-//! [`Health::is_poor`] and the metric.
+//! [`Health::record_answer`] takes the answers. `crate::tunnel` calls both and publishes the
+//! results. The module does not measure bandwidth and does not choose between paths; `ethernet`
+//! does, by [`Health::is_poor`] and the metric.
 
 use std::collections::VecDeque;
 
@@ -31,6 +41,7 @@ const LENGTHS: [usize; 24] = [
 
 #[derive(Debug, Clone, Copy)]
 struct Heartbeat {
+    /// When the heartbeat was sent, in ns of the caller's clock.
     time: u64,
     answered: bool,
 }
@@ -241,6 +252,7 @@ impl Health {
         Some(false)
     }
 
+    /// Runs the timers of the datagram length. Returns the new length if it changed.
     fn tick_lengths(&mut self, now: u64, send: &mut impl FnMut(usize)) -> Option<usize> {
         if now >= self.next_check {
             self.next_check = now.saturating_add(LENGTH_CHECK_NS);

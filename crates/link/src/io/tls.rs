@@ -1,8 +1,15 @@
 //! TLS for links: TLS 1.3 with certificates on both sides.
 //!
 //! Each side presents a certificate from an authority that the other configured, with a name that
-//! the other expects. Private keys are kept by TLS only, and never logged. The module reads files
-//! and configures TLS; [`super::stream`] moves the bytes.
+//! the other expects. There are neither older versions of TLS, nor session resumption, nor
+//! revocation lists; an expired certificate is refused when a connection begins, and does not end a
+//! live connection. Files are read again when one of them changes, at each new connection and every
+//! `RENEW_NS`; faulty files leave the old configuration in use. A file has at most
+//! [`CERTIFICATE_BYTES_MAX`] bytes.
+//!
+//! Private keys are kept by TLS only, and never logged. The module reads files (it may block on the
+//! file system) and configures TLS; [`super::stream`] calls it in the shard of links, and moves the
+//! bytes.
 
 use std::path::Path;
 use std::sync::Arc;

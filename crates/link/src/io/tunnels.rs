@@ -3,7 +3,13 @@
 //! Connects the core ([`crate::tunnel_set`]) to its socket: passes received datagrams and the time in, and
 //! executes the results. Links of several groups to one peer share a tunnel and are distinguished
 //! by their virtual networks. Frames to send do not pass through [`TunnelSocket`]: each shard has a
-//! [`TunnelCarrier`].
+//! [`TunnelCarrier`], which `ethernet` calls in the thread of the group.
+//!
+//! Frames up to [`FRAME_BYTES_MAX`] bytes cross with their offloads unfinished, unless loss is high.
+//! The module neither queues nor retransmits frames: a carrier without a session refuses them, and
+//! datagrams that the kernel refuses are counted as lost. Frames of one carrier keep their order on
+//! this host; the network may change it. A full mailbox of the group drops received frames
+//! (`LinkInbox`).
 //!
 //! # Budget
 //! Send: one copy from the sender's memory into the plaintext of a datagram, one pass that seals it
@@ -49,7 +55,9 @@ use causeway_model::keys::{PrivateKey, PublicKey};
 struct TunnelEntry {
     /// By virtual network.
     links: BTreeMap<u32, LinkInbox>,
+    /// The peer's key; `None` without encryption.
     peer: Option<PublicKey>,
+    /// The peer's configured address.
     remote: Option<SocketAddr>,
     /// Host name of the peer, if it was given by name.
     host: Option<String>,
@@ -57,8 +65,11 @@ struct TunnelEntry {
     too_long: Arc<AtomicBool>,
     /// For peers that identify us by our address.
     local_address: LocalAddressRecorder,
+    /// Whether the peer answers.
     up: bool,
+    /// Whether loss on the path is high.
     poor: bool,
+    /// How often the tunnel came up.
     ups: u64,
     /// Whether an address could not be announced because of the peer's quota.
     over_quota: bool,
@@ -80,12 +91,15 @@ pub enum LinkAddError {
 pub struct TunnelSocket {
     /// The socket.
     pub udp: Arc<Udp>,
+    /// The tunnels, by number.
     hub: TunnelSet,
+    /// Our private key; `None` for tunnels without encryption.
     own: Option<Arc<PrivateKey>>,
     receiver: UdpReceiver,
     bursts: Vec<Burst>,
     sink: Sink,
     pool: BufferPool,
+    /// The links of each tunnel, by the tunnel's number.
     entries: BTreeMap<u16, TunnelEntry>,
     /// Reports about addresses of peers, and about links that came up or went down.
     reports: Vec<Report<MacKey>>,
@@ -382,6 +396,7 @@ impl TunnelSocket {
         self.sink.clear();
     }
 
+    /// Reports an event to the groups of the tunnel's links, and to the directory.
     fn handle_event(&mut self, event: Event) {
         let Some(entry) = self.entries.get_mut(&event.tunnel) else { return };
         match event.kind {
@@ -470,6 +485,8 @@ struct BatchOutput {
 }
 
 impl BatchOutput {
+    /// Sends a batch to the peer. Counts datagrams that the kernel refuses; reports a datagram that
+    /// is too long through `too_long`.
     fn send(&mut self, batch: &Batch) {
         let Some(to) = batch.to() else { return };
         let count = batch.datagrams() as u64;
