@@ -2,9 +2,15 @@
 //! until `munmap` has returned.
 //!
 //! Memory files may be of any size and cost nothing while they are empty, so a frontend that maps
-//! and replaces large ones could exhaust the addresses of the process. Two rules prevent that: a
-//! grant takes at most a share of the addresses that are left ([`fits`]), and a peer whose ranges
-//! wait for `munmap` in another thread is not served until they are unmapped ([`is_behind`]).
+//! and replaces large files could exhaust the addresses of the process. Two rules prevent that: a
+//! grant takes at most 1/[`ADDRESS_SHARES`] of the addresses that are left of [`ADDRESSES_MAX`]
+//! ([`fits`]), and a peer with more than [`UNMAPPING_BYTES_MAX`] bytes waiting for `munmap` in
+//! another thread is not served until they are unmapped ([`is_behind`]).
+//!
+//! `attach` and [`crate::Grants`] call [`fits`] before they map; `crate::mapping` and
+//! `crate::unmap` count. The check and the count are separate steps: peers that map at the same
+//! time may exceed their shares together. The budget does not limit memory that is allocated, and
+//! nothing here maps or unmaps.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

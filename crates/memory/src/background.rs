@@ -1,13 +1,25 @@
 //! Queued work that takes long, in threads that end when the queue is empty.
+//!
+//! [`Background::hand_over`] queues an item and starts a thread, up to `threads_max` for the queue.
+//! It blocks for no work, but starting a thread is a system call. The queue has no limit: callers
+//! bound it by their own accounts. Items of one queue may run at the same time and finish in any
+//! order. If no thread can be started, the caller takes the oldest item back and processes it
+//! itself.
+//!
+//! `crate::unmap` uses it for `munmap`, and `host` for closing descriptors. A child after fork has
+//! no such threads; the process does not wait for them when it ends.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+/// State of a queue.
 #[derive(Debug)]
 struct BackgroundState<T> {
+    /// Items that no thread has taken yet, oldest first.
     waiting: VecDeque<T>,
+    /// Threads that run.
     threads: usize,
 }
 
@@ -60,6 +72,7 @@ impl<T: Send + 'static> Background<T> {
         self.state().waiting.len()
     }
 
+    /// Processes items until the queue is empty: the body of a thread.
     fn work(&self) {
         loop {
             let mut state = self.state();

@@ -3,6 +3,11 @@
 //! Peers of the kinds `vnet`, `vxlan` and `causeway-plain` identify us by our address and drop
 //! datagrams from another. On a host with several addresses the route would choose the source
 //! address.
+//!
+//! The shard of links records the destination address of received datagrams; the carriers in the
+//! groups' threads read it before each batch, by a version number, and take a lock only after a
+//! change. Before the first datagram of the peer, and after the host refused the address, the host
+//! chooses. The module binds nothing and does not check that the address is still this host's.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
