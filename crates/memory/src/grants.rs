@@ -9,9 +9,8 @@
 //!
 //! A table has at most [`GRANTS_MAX`] grants in [`GRANT_FILES_MAX`] files; further grants are refused,
 //! and so are grants that overlap. A revocation covers whole grants only. Revoked memory stays
-//! reachable through older epochs until their last user drops them: the caller waits for those
-//! before it confirms a revocation. The table has no lock, belongs to the thread of the front end's
-//! connection, and maps files of memory file systems only ([`crate::is_memory`]).
+//! reachable through older epochs until their last user drops them. The table has no lock, and maps
+//! files of memory file systems only ([`crate::is_memory`]).
 //!
 //! Measured by `examples/lookup.rs`: reads of 8 bytes at random granted addresses, fastest of 15 runs
 //! in one thread on a busy virtual machine with two processors.
