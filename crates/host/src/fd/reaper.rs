@@ -10,6 +10,12 @@
 //!
 //! A FUSE server may block the flush of its file without limit. Its account then stays behind, and
 //! its peer is refused, until the server answers or ends.
+//!
+//! `crate::fd::deferred_close` queues the closes. The process has at most [`REAPERS_MAX`] threads, each
+//! of which ends when no close is left for it. The queues have no limit of their own: accounts limit
+//! them. Closes of one account run in order; closes of different accounts in any order. If no thread
+//! can be started, closes wait for a thread that ends. The first thread installs a handler for SIGURG
+//! in the process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -24,6 +30,7 @@ pub(crate) type PendingClose = Box<dyn FnOnce() + Send>;
 /// Pending closes of a port's accounts.
 #[derive(Default)]
 struct OwnerQueue {
+    /// Closes that no thread has begun, oldest first.
     waiting: VecDeque<(Account, PendingClose)>,
     /// Accounts with a close in progress.
     serving: Vec<Account>,
@@ -40,6 +47,7 @@ impl OwnerQueue {
         Some((account, close))
     }
 
+    /// Removes an account from those with a close in progress.
     fn done(&mut self, account: Account) {
         if let Some(at) = self.serving.iter().position(|served| *served == account) {
             self.serving.swap_remove(at);
@@ -47,9 +55,12 @@ impl OwnerQueue {
     }
 }
 
+/// All pending closes and threads of the process.
 #[derive(Default)]
 struct Reapers {
+    /// By the number that the accounts of a port share ([`causeway_memory::Owner::number`]).
     owners: BTreeMap<u64, OwnerQueue>,
+    /// Threads of all owners.
     threads: usize,
 }
 
@@ -85,6 +96,7 @@ pub(crate) fn is_held_up(account: Account) -> bool {
     owner.is_some_and(|owner| owner.waiting.iter().any(|(waiting, _)| *waiting == account))
 }
 
+/// The body of a thread: closes for the owner `first`, then for owners without a thread.
 fn work(first: u64) {
     let _interrupted = Interrupted::new();
     let mut number = first;
