@@ -44,7 +44,7 @@ pub enum HolderError {
         /// Why.
         error: io::Error,
     },
-    /// Other users can write to the directory.
+    /// The directory belongs to another user, or other users can write to it.
     #[error(
         "directory {0} must belong to the holder's user and be writable for no other; remove it, \
          or give another run_dir"

@@ -76,6 +76,7 @@ struct DaemonConnection {
 pub struct Holder {
     options: HolderOptions,
     control: UnixSocketListener,
+    /// Lock of the directory, held until the drop.
     _lock: OwnedFd,
     daemon: Option<DaemonConnection>,
     /// Held ports, by name.

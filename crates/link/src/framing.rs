@@ -20,6 +20,7 @@ use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, FRAME_BYTES_MAX, STREA
 /// Splits a byte stream into frames.
 #[derive(Debug)]
 pub struct Deframer {
+    /// Receive buffer of [`STREAM_BYTES`].
     bytes: Vec<u8>,
     /// Range of bytes that were received and not returned yet.
     held: Range<usize>,
@@ -131,6 +132,7 @@ pub enum FrameError<E> {
 /// Queues frames for a byte stream.
 #[derive(Debug)]
 pub struct Framer {
+    /// Sent bytes that are still to be removed, and queued frames with their headers.
     bytes: Vec<u8>,
     /// Bytes at the front of `bytes` that were sent.
     sent: usize,

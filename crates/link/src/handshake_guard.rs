@@ -103,6 +103,7 @@ impl HandshakeGuard {
         Admission::Ask(cookie_of(secret, from))
     }
 
+    /// Replaces the older secret if the current secret is older than [`COOKIE_NS`].
     fn rotate(&mut self, clock: &mut Clock<'_>) {
         if clock.now.saturating_sub(self.rotated) >= COOKIE_NS {
             self.rotated = clock.now;
@@ -118,6 +119,7 @@ fn same(a: &[u8; COOKIE_LEN], b: &[u8; COOKIE_LEN]) -> bool {
     a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
+/// Returns the cookie of an address and port.
 fn cookie_of(secret: &[u8; 32], from: SocketAddr) -> [u8; COOKIE_LEN] {
     let mut data = [0_u8; 19];
     let ip = from.ip().to_canonical();

@@ -60,10 +60,13 @@ pub struct Changes {
 /// The health of one tunnel.
 #[derive(Debug)]
 pub struct Health {
+    /// Whether the peer answers.
     up: bool,
     /// Short heartbeats, oldest first.
     heartbeats: VecDeque<Heartbeat>,
+    /// When the next short heartbeat is sent.
     next_heartbeat: u64,
+    /// Smoothed round trip, in ns; `None` before the first answer.
     rtt: Option<u64>,
     /// Smoothed deviation of the round trip, in ns.
     variation: u64,
@@ -72,16 +75,17 @@ pub struct Health {
     proven: u64,
     /// Whether another path to the peer should be preferred.
     poor: bool,
-    /// How often the path became poor within [`FLAP_NS`], and since when it has been good.
+    /// How often the path became poor within [`FLAP_NS`].
     flaps: u32,
+    /// Since when the path has been good.
     good_since: u64,
     /// The longest datagram in use, in bytes of UDP payload.
     datagram: usize,
     /// Whether a datagram of that length was answered.
     verified: bool,
-    /// The longest answered length since the search began, and when it replaces a longer length in
-    /// use.
+    /// The longest answered length since the search began.
     answered: usize,
+    /// When that length replaces a longer length in use; `u64::MAX` for never.
     decide: u64,
     /// The longest datagram that leaves this host.
     longest: usize,
@@ -89,12 +93,15 @@ pub struct Health {
     reported: (u64, u64),
     /// Until when segments are cut at least; `None` while they are not cut.
     lossy: Option<u64>,
+    /// When the next padded heartbeat of the length in use is due.
     next_check: u64,
-    /// When the last padded heartbeat of the length in use was sent, and how many before it were
-    /// not answered.
+    /// When the last padded heartbeat of the length in use was sent; `None` once it is answered.
     check: Option<u64>,
+    /// Consecutive unanswered padded heartbeats of the length in use.
     missed: u32,
+    /// When the next burst of candidate lengths is sent.
     next_probes: u64,
+    /// Bursts left in this search.
     probe_bursts_left: u32,
 }
 
@@ -334,6 +341,7 @@ impl Health {
         changes
     }
 
+    /// Updates the smoothed round trip and its deviation by a measured round trip, in ns.
     fn measure(&mut self, trip: u64) {
         let Some(rtt) = self.rtt else {
             (self.rtt, self.variation) = (Some(trip), trip / 2);
@@ -395,6 +403,7 @@ impl Health {
         (before != self.datagram).then_some(self.datagram)
     }
 
+    /// Begins a new search for the longest datagram at the time `at`.
     fn search(&mut self, at: u64) {
         (self.check, self.missed) = (None, 0);
         (self.verified, self.answered, self.decide) = (false, 0, u64::MAX);

@@ -20,9 +20,11 @@ use crate::limits::{MSS_FLOWS, MSS_MIN};
 
 /// Offset of the flags in TCP's header.
 const FLAGS_AT: usize = 13;
-/// TCP options: end of list, no-operation, and maximum segment size.
+/// TCP option: end of the list.
 const END: u8 = 0;
+/// TCP option: no operation.
 const NOTHING: u8 = 1;
+/// TCP option: maximum segment size.
 const MAXIMUM: u8 = 2;
 
 /// A lock-free table of segment sizes by flow.

@@ -61,6 +61,7 @@ pub struct Batch {
     segment: usize,
     datagrams: usize,
     to: Option<SocketAddr>,
+    /// Traffic class of the outer headers.
     class: u8,
 }
 
@@ -101,6 +102,7 @@ pub struct Packer {
     tx_path: Arc<TunnelTxPath>,
     /// Version of the TX path from which `path` was read.
     version: u64,
+    /// The path for pending and following frames; `None` without a session.
     path: Option<Arc<Path>>,
     /// Plaintext of the datagram being filled.
     text: Box<[u8]>,
@@ -372,6 +374,7 @@ impl FrameToPack<'_> {
         self.first.len().saturating_add(self.len)
     }
 
+    /// Returns the header of a record of `len` bytes.
     fn header(&self, kind: u8, len: usize) -> [u8; record::HEADER_LEN] {
         let len = u16::try_from(len).unwrap_or(u16::MAX);
         record::Header { kind, bare: self.bare, hops: self.hops, len }.emit()

@@ -41,6 +41,8 @@ pub fn missing_offload_within(
     offload
 }
 
+/// Returns the missing work of a frame; `None` for a finished frame. `most`: longest packet if the
+/// receiver's segment size is unknown, in bytes.
 fn find(frame: &[u8], most: usize, sizes: Option<&SegmentSizes>) -> Option<Header> {
     let network = Frame::parse(frame).ok()?.network?;
     let transport = network.transport.filter(|_| network.end == frame.len())?;

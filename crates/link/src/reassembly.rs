@@ -49,12 +49,15 @@ pub struct ReceivedFragment<'a> {
 #[derive(Debug)]
 struct IncompleteFrame {
     vni: u32,
+    /// The sender's number of the frame.
     id: u32,
     bare: bool,
     hops: u8,
+    /// When the first fragment arrived.
     since: u64,
     /// Combined from the outer headers of all fragments.
     ecn: Ecn,
+    /// Metadata and frame, in their full length.
     bytes: Vec<u8>,
     /// Received ranges: sorted, not touching each other.
     have: Vec<Range<usize>>,

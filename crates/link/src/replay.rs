@@ -10,6 +10,7 @@
 
 use crate::limits::REPLAY_WINDOW;
 
+/// Words of the bit map.
 const WORDS: usize = (REPLAY_WINDOW / 64) as usize;
 
 /// The received counters among the newest [`REPLAY_WINDOW`]. Call it only with counters of

@@ -26,6 +26,7 @@ static MAPPED: AtomicU64 = AtomicU64::new(0);
 /// Bytes that wait for `munmap`, by the peer that granted them. At most one entry per mapping.
 static UNMAPPING: Mutex<BTreeMap<Owner, u64>> = Mutex::new(BTreeMap::new());
 
+/// Locks the bytes that wait for `munmap`.
 fn unmapping() -> MutexGuard<'static, BTreeMap<Owner, u64>> {
     UNMAPPING.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -39,6 +40,7 @@ pub fn fits(held: u64, more: u64) -> Result<(), MappingError> {
     fits_beside(MAPPED.load(Ordering::Relaxed).saturating_sub(held), held, more)
 }
 
+/// As [`fits`], beside `others` mapped bytes of other peers.
 fn fits_beside(others: u64, held: u64, more: u64) -> Result<(), MappingError> {
     let part = |bytes: u64| bytes.checked_div(ADDRESS_SHARES).unwrap_or(0);
     let (share, left) = (part(ADDRESSES_MAX), part(ADDRESSES_MAX.saturating_sub(others)));

@@ -26,8 +26,11 @@ struct BackgroundState<T> {
 /// A queue of work of one kind, and its threads.
 pub struct Background<T> {
     state: Mutex<BackgroundState<T>>,
+    /// Name of the threads.
     name: &'static str,
+    /// Most threads at a time.
     threads_max: usize,
+    /// Processes one item; may block.
     process: fn(T),
 }
 

@@ -120,6 +120,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// As [`Self::read`], for bytes that lie in more than one span.
     fn read_spans(&mut self, map: &Map, into: &mut [u8]) -> Result<(), OutOfGrant> {
         let mut into = into;
         while !into.is_empty() {
@@ -158,6 +159,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// As [`Self::write`], for bytes that lie in more than one span.
     fn write_spans(&mut self, map: &Map, from: &[u8]) -> Result<(), OutOfGrant> {
         let mut from = from;
         while !from.is_empty() {

@@ -31,6 +31,7 @@ struct HandlerEntry {
     replaced: AtomicU64,
 }
 
+/// The handler's table of mappings.
 static SLOTS: [HandlerEntry; MAPPINGS_MAX] = [const {
     HandlerEntry {
         slot: MappingSlot::new(),

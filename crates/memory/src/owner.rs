@@ -19,6 +19,7 @@ pub struct Owner {
     user: u64,
 }
 
+/// The default owner: this process.
 const THIS_PROCESS: Owner = Owner { number: 0, user: 0 };
 
 /// The number of the next owner. At one owner per nanosecond the numbers last for centuries.

@@ -12,9 +12,9 @@
 //! deregistration.
 //!
 //! A table has at most [`REGION_KEYS_MAX`] regions, or fewer by its creator, and refuses more. It
-//! has no lock: each NIC owns its table in one thread. `mxoe` looks up the keys of messages, and
-//! copies through the region; the table itself touches no memory. Keys are no secret: the owner
-//! check protects a region.
+//! has no lock. `mxoe::driver` keeps a table per endpoint, looks up the keys of messages, and
+//! copies through the region; the table itself touches no memory. Keys can be guessed: the owner
+//! and the access rights protect a region, not the key.
 
 use std::sync::Arc;
 

@@ -93,6 +93,7 @@ impl<W: SharedWord> MappingSlot<W> {
         self.base.store(FREE, Ordering::Release);
     }
 
+    /// Writes base and length as one change for readers. One writer at a time.
     fn change(&self, base: usize, len: usize) {
         let changes = self.changes.load(Ordering::Relaxed);
         self.changes.store(changes.wrapping_add(1), Ordering::Relaxed);

@@ -39,6 +39,7 @@ static UNMAP: Background<Range> = Background::new("causeway-unmap", UNMAPPERS_MA
     // SAFETY: the caller of `unmap` guarantees that no pointer into it exists.
     unsafe { unmap_counted(range) }
 });
+/// Set by [`unmap_in_background`].
 static IN_BACKGROUND: AtomicBool = AtomicBool::new(false);
 
 /// Unmaps large mappings in a background thread from now on. Not for processes that fork: a child

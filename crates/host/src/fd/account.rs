@@ -23,6 +23,7 @@ pub struct Account(Owner);
 /// Descriptors that are not closed yet, by account. At most one entry per descriptor.
 static UNCLOSED: Mutex<BTreeMap<Account, usize>> = Mutex::new(BTreeMap::new());
 
+/// Locks the counts of descriptors that are not closed yet.
 fn unclosed() -> MutexGuard<'static, BTreeMap<Account, usize>> {
     UNCLOSED.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -64,6 +64,7 @@ struct Reapers {
     threads: usize,
 }
 
+/// The closes and threads of this process.
 static STATE: Mutex<Reapers> = Mutex::new(Reapers { owners: BTreeMap::new(), threads: 0 });
 
 fn state() -> MutexGuard<'static, Reapers> {

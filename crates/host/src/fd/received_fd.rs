@@ -70,6 +70,7 @@ pub struct ReceivedFd {
     /// Taken when the value is dropped or unwrapped, and at no other time.
     fd: ManuallyDrop<OwnedFd>,
     kind: FdKind,
+    /// The account that the receiving thread served.
     account: Account,
 }
 

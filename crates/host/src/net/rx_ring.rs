@@ -60,6 +60,7 @@ impl Slots {
         self.of_block.saturating_mul(self.blocks)
     }
 
+    /// Returns the length of a block in bytes.
     const fn block_bytes(self) -> usize {
         self.bytes.saturating_mul(self.of_block)
     }
@@ -87,7 +88,9 @@ pub struct PacketRing {
 /// The offset and the length of a frame in its slot.
 #[derive(Debug, Clone, Copy)]
 struct HeldFrame {
+    /// Offset of the frame, with its header, in the slot.
     from: usize,
+    /// Length of header and frame, in bytes.
     len: usize,
 }
 

@@ -52,12 +52,15 @@ pub(super) const fn place(id: LinkId) -> Place {
     Place::Link(id.0)
 }
 
+/// The links of the service, by identifier.
 type LinkEntries = BTreeMap<LinkId, LinkEntry>;
+/// The sources of the service, by source value.
 type LinkSources = BTreeMap<u32, LinkSource>;
 
 /// The owners of addresses by group, and changes of owners that groups have not accepted yet.
 #[derive(Debug, Default)]
 pub(super) struct AddressClaims {
+    /// The directory of each group with links.
     directories: BTreeMap<Name, Directory<MacKey>>,
     changes: PendingChanges,
     /// When claims that found a directory full may be requested again.

@@ -62,6 +62,7 @@ pub struct BareSocket {
     senders: Arc<Senders>,
     encapsulation: Encapsulation,
     receiver: UdpReceiver,
+    /// Received datagrams of one call; empty between calls.
     bursts: Vec<Burst>,
     /// By the peer's address, and the virtual network.
     peers: HashMap<(IpAddr, u32), BarePeer>,
@@ -77,12 +78,14 @@ struct BarePeer {
     inbox: LinkInbox,
     /// The longest packet that the link carries, in bytes.
     packet: usize,
+    /// The local address to which the peer sends.
     local_address: LocalAddressRecorder,
 }
 
 /// Sockets to send from; a flow always uses the same one.
 #[derive(Debug)]
 struct Senders {
+    /// Never empty; for `vnet` the socket that receives.
     sockets: Vec<Arc<Udp>>,
     /// Random per process, because guests choose the flows.
     flows: RandomState,
@@ -323,11 +326,14 @@ pub struct BareCarrier {
     class: (TrafficClass, u8),
     remote: SocketAddr,
     local_address: LocalAddressReader,
+    /// The VXLAN header before each frame; `None` for `vnet`.
     header: Option<[u8; vxlan::HEADER_LEN]>,
     /// Datagrams of [`Self::segment`] bytes, `used` bytes in all.
     bytes: Vec<u8>,
     used: usize,
+    /// Length of every datagram of the batch but the last, in bytes.
     segment: usize,
+    /// Datagrams in the batch.
     count: usize,
     /// Bytes of the frames in the batch.
     frame_bytes: usize,

@@ -54,6 +54,7 @@ impl Shards {
         control.hold(&self.links).inspect_err(|_| control.release(&self.frames))
     }
 
+    /// Undoes [`Self::hold`].
     fn release(&self, control: &mut Control<'_>) {
         control.release(&self.frames);
         control.release(&self.links);
@@ -81,6 +82,7 @@ impl Shards {
     }
 }
 
+/// Returns the error for a name that no link has.
 fn no_link(name: &Name) -> CommandError {
     CommandError::NotFound { what: "link", name: name.to_string() }
 }

@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Shared by the receiving and the sending side of a link.
 #[derive(Debug, Default)]
 pub struct SharedLocalAddress {
+    /// Grows with each change of the address.
     version: AtomicU32,
+    /// The last recorded address.
     at: Mutex<Option<IpAddr>>,
 }
 
@@ -31,6 +33,7 @@ pub struct LocalAddressRecorder {
 #[derive(Debug)]
 pub struct LocalAddressReader {
     shared: Arc<SharedLocalAddress>,
+    /// Version at which `from` was read.
     version: u32,
     from: Option<IpAddr>,
 }

@@ -31,6 +31,7 @@ struct QueuedLookup {
     answer: Box<dyn FnOnce(ResolverAnswer) + Send>,
 }
 
+/// The queue of lookups; set once the threads run.
 static LOOKUPS: OnceLock<SyncSender<QueuedLookup>> = OnceLock::new();
 
 /// Starts the threads, unless they run already.

@@ -162,6 +162,7 @@ impl Links {
         other.map(|other| other.name.as_str())
     }
 
+    /// Returns a link's name, or `?` for a link that was closed.
     fn name_of(&self, id: LinkId) -> &str {
         self.links.get(&id).map_or("?", |link| link.spec.name.as_str())
     }

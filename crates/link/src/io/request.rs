@@ -25,6 +25,7 @@ pub(crate) struct OpenLink {
     pub spec: Box<LinkSpec>,
     /// The mailbox of the group's shard, for received frames.
     pub to: Sender<Message>,
+    /// Handling of a link that cannot be opened now.
     pub on_failure: OnFailure,
 }
 

@@ -108,14 +108,19 @@ pub(super) struct Names {
 /// The service that owns all links of the daemon.
 #[derive(Debug)]
 pub struct Links {
+    /// Pool of receive buffers, shared with all sources.
     pub(super) pool: BufferPool,
     pub(super) links: BTreeMap<LinkId, LinkEntry>,
     /// The identifier given to the last opened link.
     last: u32,
+    /// By source value.
     pub(super) sources: BTreeMap<u32, LinkSource>,
+    /// Created with the first link.
     notices: Option<Notices>,
     claims: AddressClaims,
+    /// Created with the first lookup.
     pub(super) names: Option<Names>,
+    /// Resolves host names; the tests replace it.
     pub(super) resolver: NameResolver,
     /// No link is opened, and no name resolved, before this time.
     pub(super) pending_ns: u64,

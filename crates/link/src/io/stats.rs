@@ -48,6 +48,7 @@ impl Loss {
         Self::Congestion,
     ];
 
+    /// Returns the middle part of the counter's name: `drop_NAME_total`.
     const fn name(self) -> &'static str {
         match self {
             Self::NoRoom => "no_room",
@@ -71,9 +72,11 @@ pub struct LinkStats {
     transmit: DirectionStats,
     receive: DirectionStats,
     transmit_datagrams: AtomicU64,
+    /// By [`Loss`], in the order of [`Loss::ALL`].
     losses: [AtomicU64; Loss::ALL.len()],
 }
 
+/// Frames and bytes in one direction.
 #[derive(Debug, Default)]
 struct DirectionStats {
     packets: AtomicU64,

@@ -56,6 +56,7 @@ type FileFingerprint = Option<(u64, u64, i64, i64)>;
 #[derive(Debug)]
 pub struct ReloadableTls {
     spec: TlsSpec,
+    /// Of certificate, private key and authorities, when they were read.
     fingerprints: [FileFingerprint; 3],
     security: Security,
     /// When our certificate expires, in seconds since 1970.
@@ -125,6 +126,7 @@ pub fn days_until(seconds: i64) -> i64 {
     seconds.saturating_sub(now).div_euclid(86_400)
 }
 
+/// Returns the fingerprints of certificate, private key and authorities.
 fn fingerprints(spec: &TlsSpec) -> [FileFingerprint; 3] {
     use std::os::unix::fs::MetadataExt as _;
     [&spec.certificate, &spec.private_key, &spec.authorities].map(|path| {
@@ -206,6 +208,7 @@ pub fn is_accepted(connection: &rustls::Connection, late: bool) -> bool {
     }
 }
 
+/// Reads a file of at most [`CERTIFICATE_BYTES_MAX`] bytes; `what` names it in errors.
 fn read(path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, String> {
     let wrong = |text: String| format!("{what} {}: {text}", path.display());
     let file = std::fs::metadata(path).map_err(|e| wrong(e.to_string()))?;
@@ -244,7 +247,9 @@ fn authorities(path: &Path) -> Result<RootCertStore, String> {
 /// name.
 #[derive(Debug)]
 struct PeerNameVerifier {
+    /// Verifies the chain of certificates.
     by: Arc<dyn ClientCertVerifier>,
+    /// The expected name of the peer.
     name: ServerName<'static>,
 }
 

@@ -96,7 +96,9 @@ pub struct TunnelSocket {
     /// Our private key; `None` for tunnels without encryption.
     own: Option<Arc<PrivateKey>>,
     receiver: UdpReceiver,
+    /// Received datagrams of one call; empty between calls.
     bursts: Vec<Burst>,
+    /// Results of the core; empty between calls.
     sink: Sink,
     pool: BufferPool,
     /// The links of each tunnel, by the tunnel's number.
@@ -477,6 +479,7 @@ impl TunnelSocket {
 struct BatchOutput {
     udp: Arc<Udp>,
     stats: Arc<LinkStats>,
+    /// Set when the host rejects a datagram as too long; the tunnel reads it.
     too_long: Arc<AtomicBool>,
     local_address: LocalAddressReader,
     batches: BatchSender,
@@ -519,6 +522,7 @@ pub struct TunnelCarrier {
     packer: Packer,
     out: BatchOutput,
     vni: u32,
+    /// The configured traffic class of the outer headers.
     class: TrafficClass,
 }
 

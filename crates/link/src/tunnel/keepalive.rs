@@ -49,6 +49,8 @@ impl Tunnel {
         }
     }
 
+    /// Schedules an announcement for the time `due`. If twice [`ADDRESSES_MAX`] announcements wait, the
+    /// earliest is dropped.
     fn schedule(&mut self, due: u64, key: MacKey, announcement: Announcement) {
         // The digest repairs the loss of a repetition.
         if self.announcements.len() >= ADDRESSES_MAX.saturating_mul(2) {

@@ -88,6 +88,7 @@ struct Announcement {
 #[derive(Debug)]
 pub struct Tunnel {
     number: u16,
+    /// Our key and the peer's; `None` without encryption.
     keys: Option<(Arc<PrivateKey>, PublicKey)>,
     /// Whether our initiation has precedence if both ends begin a handshake.
     has_precedence: bool,
@@ -102,7 +103,9 @@ pub struct Tunnel {
     /// The virtual networks whose frames are accepted.
     vnis: BTreeSet<u32>,
 
+    /// The session that seals.
     current: Option<SessionSlot>,
+    /// Its predecessor; only opens.
     previous: Option<SessionSlot>,
     /// The session that we answered with; the peer has not used it yet.
     next: Option<SessionSlot>,
@@ -125,7 +128,9 @@ pub struct Tunnel {
 
     health: Health,
     fragments: Reassembler,
+    /// Addresses announced to the peer.
     own_claims: Advertisement<MacKey>,
+    /// Addresses announced by the peer.
     peer_claims: Advertisement<MacKey>,
     /// Announcements to repeat, by due time.
     announcements: BTreeMap<(u64, MacKey), Announcement>,

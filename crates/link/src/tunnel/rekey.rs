@@ -53,6 +53,7 @@ impl Tunnel {
         result
     }
 
+    /// Does the work of [`Tunnel::accept`] without counting a refusal.
     fn try_accept(
         &mut self,
         clock: &mut Clock<'_>,

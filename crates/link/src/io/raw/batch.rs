@@ -19,6 +19,7 @@ pub(super) struct FrameBatch {
     pub bytes: PooledBuffer,
     /// End of the last kept frame.
     used: usize,
+    /// Kept frames, by their ranges in `bytes`.
     frames: Vec<ReceivedFrame>,
 }
 
@@ -101,6 +102,7 @@ fn native(bytes: &[u8; VNET_HEADER_BYTES]) -> Header {
     }
 }
 
+/// Encodes offloads as the group expects them.
 fn emit(header: &Header) -> [u8; OFFLOAD_BYTES] {
     let full = header.emit();
     full.first_chunk().copied().unwrap_or_default()

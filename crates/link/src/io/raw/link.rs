@@ -162,6 +162,7 @@ impl RawLink {
         }
     }
 
+    /// Reports to the group whether the interface is up, once the link was started.
     fn report_standing(&self) {
         if self.started {
             self.inbox.report_standing(LinkStatus {

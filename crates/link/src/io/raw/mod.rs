@@ -62,11 +62,13 @@ impl InterfaceState {
         *self = Self { period: self.period.wrapping_add(1), ..Self::default() };
     }
 
+    /// Returns whether a frame from the address left within the last two ageing periods.
     fn has(&self, address: u64) -> bool {
         self.recent.contains(&address) || self.previous.contains(&address)
     }
 }
 
+/// Interface state that the receive side and all carriers of a link share.
 type SharedInterface = Arc<Mutex<InterfaceState>>;
 
 fn lock(interface: &SharedInterface) -> MutexGuard<'_, InterfaceState> {

@@ -30,11 +30,13 @@ use super::connection::{ConnectionEnd, Layer, StreamConnection};
 #[derive(Debug)]
 pub(super) struct ConnectionAttempt {
     pub connection: StreamConnection,
+    /// The peer's address and port.
     pub from: SocketAddr,
     /// Whether TCP has connected it.
     pub connected: bool,
     /// When the TLS handshake ended.
     shaken_ns: Option<u64>,
+    /// When connect and handshake time out.
     deadline_ns: u64,
     pub watch: ServiceWatch,
 }

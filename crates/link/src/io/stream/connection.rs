@@ -56,6 +56,7 @@ pub struct StreamConnection {
     pub socket: Arc<TcpStream>,
     /// The layer above the socket.
     pub layer: Layer,
+    /// Queued frames.
     framer: Framer,
     /// The socket is full; the links' shard resumes writing when it has room.
     blocked: bool,

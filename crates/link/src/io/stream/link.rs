@@ -56,10 +56,13 @@ pub struct StreamLink {
     remotes: VecDeque<SocketAddr>,
     /// Whether it connects; otherwise the peer does.
     connects: bool,
+    /// TLS configuration; `None` for `tcp`.
     security: Option<ReloadableTls>,
     /// When certificate files are checked next.
     renew_ns: Option<u64>,
+    /// The live connection, shared with the carriers.
     connection: Arc<SharedConnection>,
+    /// The live connection as its receive side sees it.
     live: Option<LiveConnection>,
     /// Connection attempts, oldest first.
     attempts: VecDeque<ConnectionAttempt>,
