@@ -6,10 +6,10 @@
 //! behind, its new claim arrives before the old place withdraws the old one, and the claim that
 //! loses now is the correct one a moment later.
 //!
-//! An address has at most [`CLAIMS_MAX`] claims, one per place; a further claim drops the claim of an
-//! unreachable place, or the worst. The directory (`crate::table`) owns the lists, decides whether an
-//! epoch lies in the future, and passes the reachability of places in: this module keeps neither
-//! time nor places, and verifies no claim.
+//! An address has at most [`CLAIMS_MAX`] (8) claims, one per place; a further claim drops the claim
+//! of an unreachable place, or the worst. The directory (`crate::table`) owns the lists, decides
+//! whether an epoch lies in the future, and passes the reachability of places in: this module keeps
+//! neither time nor places, and verifies no claim.
 
 use std::cmp::Reverse;
 

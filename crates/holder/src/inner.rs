@@ -5,9 +5,9 @@
 //! frontend disconnects. One exchange is in progress at a time. causewayd sends no requests on this
 //! connection; any message that is not the reply is an error.
 //!
-//! [`crate::relay`] forwards the frontend's messages by it, [`crate::replay`] sends recorded state, both
-//! in the thread of the relay. The module changes no payload and does not reconnect: after an error
-//! the relay drops the stream.
+//! [`crate::relay`] forwards the frontend's messages by it, [`crate::replay`] sends recorded state,
+//! both in the thread of the relay. The module changes no payload and does not reconnect: after an
+//! error the relay drops the stream.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

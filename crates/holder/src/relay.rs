@@ -6,11 +6,11 @@
 //! of its own and may block, also without a time limit.
 //!
 //! [`crate::port`] starts the thread; the main thread changes the route. A message is recorded
-//! ([`crate::record`]) after its acknowledgement and before the reply to the frontend. The frontend is
-//! disconnected if it violates the protocol, if causewayd closes the connection and still runs after
-//! [`PARTING_GRACE`], if the next causewayd lacks a feature, or if [`DEATHS_MAX`] causewayds end during
-//! one message. Rings, doorbells and data do not pass here. Replies pass unchanged, except that the
-//! dirty log is not offered.
+//! ([`crate::record`]) after its acknowledgement and before the reply to the frontend. The frontend
+//! is disconnected if it violates the protocol, if causewayd closes the connection and still runs
+//! after [`PARTING_GRACE`] (250 ms), if the next causewayd lacks a feature, or if [`DEATHS_MAX`]
+//! (3) causewayds end during one message. Rings, doorbells and data do not pass here. Replies pass
+//! unchanged, except that the dirty log is not offered.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;

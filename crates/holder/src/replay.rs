@@ -5,11 +5,11 @@
 //! region takes over; a packed ring continues where it last stopped, because its inflight region
 //! holds the rest.
 //!
-//! [`crate::relay`] calls it when it has connected to a causewayd, before it forwards further messages.
-//! Each message is acknowledged before the next is sent; the first refusal ends the replay, and the
-//! frontend is then disconnected. The next causewayd must offer all features that the guest and the
-//! frontend have negotiated. The module reads two bytes of each running split ring, and writes
-//! nothing to guest memory.
+//! [`crate::relay`] calls it when it has connected to a causewayd, before it forwards further
+//! messages. Each message is acknowledged before the next is sent; the first refusal ends the
+//! replay, and the frontend is then disconnected. The next causewayd must offer all features that
+//! the guest and the frontend have negotiated. The module reads two bytes of each running split
+//! ring, and writes nothing to guest memory.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -1,15 +1,16 @@
 //! The handshake guard: bounds the processor time that initiations of unknown senders cost.
 //!
 //! Initiations are rate-limited, and under load their senders are asked for a cookie. Under load
-//! means that [`INITIATIONS_ALL`] per second in all, or [`INITIATIONS_SOURCE`] per second from one
-//! address, are exceeded. A cookie proves that the sender receives at its source address. It is a
-//! keyed hash of the address, so the guard keeps no state for senders that were asked; it stays
-//! valid for [`COOKIE_NS`] to twice that time. Initiations with a valid cookie have budgets of
-//! their own, so a sender cannot exhaust the budget of another by forging its address.
+//! means that [`INITIATIONS_ALL`] (50) per second in all, or [`INITIATIONS_SOURCE`] (5) per second
+//! from one address, are exceeded. A cookie proves that the sender receives at its source address.
+//! It is a keyed hash of the address, so the guard keeps no state for senders that were asked; it
+//! stays valid for [`COOKIE_NS`] (2 min) to twice that time. Initiations with a valid cookie have
+//! budgets of their own, so a sender cannot exhaust the budget of another by forging its address.
 //!
-//! Budgets are kept in [`SOURCES`] entries by hash: sources that share an entry share its budget.
-//! IPv6 sources count by their first 64 bits. [`crate::tunnel_set::TunnelSet`] asks the guard
-//! before it decrypts an initiation. The guard does not check keys, and limits no other datagrams.
+//! Budgets are kept in [`SOURCES`] (1,024) entries by hash: sources that share an entry share its
+//! budget. IPv6 sources count by their first 64 bits. [`crate::tunnel_set::TunnelSet`] asks the
+//! guard before it decrypts an initiation. The guard does not check keys, and limits no other
+//! datagrams.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,11 +1,11 @@
 //! Health of a tunnel: reachability, round trip, loss, and the longest datagram that reaches the
 //! peer.
 //!
-//! Heartbeats leave every [`HEARTBEAT_NS`]; the peer answers each at once. After
-//! [`HEARTBEATS_MISSED`] unanswered heartbeats in a row, and no frame of the peer meanwhile, the
-//! tunnel is down; the next answer sets it up. The path is poor after [`HEARTBEATS_POOR`] lost
-//! heartbeats of the last [`HEARTBEATS_KEPT`], and good again after [`HEARTBEATS_GOOD`] answered in
-//! a row.
+//! Heartbeats leave every [`HEARTBEAT_NS`] (500 ms); the peer answers each at once. After
+//! [`HEARTBEATS_MISSED`] (3) unanswered heartbeats in a row, and no frame of the peer meanwhile,
+//! the tunnel is down; the next answer sets it up. The path is poor after [`HEARTBEATS_POOR`] (8)
+//! lost heartbeats of the last [`HEARTBEATS_KEPT`] (32), and good again after [`HEARTBEATS_GOOD`]
+//! (4, and more after repeated changes) answered in a row.
 //!
 //! Some heartbeats are padded to the datagram length in use, or to candidates for it: the longest
 //! answered length is used (packetization layer path MTU discovery, as RFC 8899 describes it). When
@@ -14,8 +14,9 @@
 //! answered length is used, down to the minimum that IPv4 requires of every host
 //! ([`DATAGRAM_BYTES_MIN`]).
 //!
-//! Delivery reports of the peer give the loss of datagrams. At [`LOSSY_OF_10000`] or more senders
-//! cut TCP segments before they pack them, because one lost datagram costs the whole segment.
+//! Delivery reports of the peer give the loss of datagrams. At [`LOSSY_OF_10000`] (0.2 %) or more,
+//! senders cut TCP segments before they pack them, because one lost datagram costs the whole
+//! segment.
 //!
 //! The module sends nothing: [`Health::tick`] calls back with the lengths to send, and
 //! [`Health::record_answer`] takes the answers. `crate::tunnel` calls both and publishes the

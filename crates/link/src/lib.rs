@@ -8,8 +8,8 @@
 //!
 //! On the way of a frame, `ethernet` decides that a frame leaves by a link and calls the link's
 //! `Carrier` in its own thread; [`flood::pack`] and [`Packer`] put it into datagrams. At the peer,
-//! [`TunnelSet`] accepts the datagrams, [`unpack`] returns the frames, and [`io`] passes them to the
-//! group's shard through a mailbox.
+//! [`TunnelSet`] accepts the datagrams, [`unpack`] returns the frames, and [`io`] passes them to
+//! the group's shard through a mailbox.
 //!
 //! This crate does not: decide where a frame goes (`ethernet`), own addresses (`directory`),
 //! retransmit lost frames, or restore their order.

@@ -6,11 +6,12 @@
 //! or bytes are reached, the oldest incomplete frame is dropped. Lost fragments are not requested
 //! again.
 //!
-//! Limits per tunnel: [`FRAGMENTED_FRAMES_MAX`] frames, [`FRAGMENTED_BYTES_MAX`] bytes,
-//! [`FRAGMENTED_RANGES_MAX`] disjoint ranges of a frame, and [`FRAGMENTED_NS_MAX`] from the first
-//! fragment to the last. The caller runs the timeout by [`Reassembler::expire`], and must use a
-//! returned frame before the next call: its buffer is reused. Frames are completed in the order of
-//! their last fragments, not in the order of sending. The module does not check the frame's bytes.
+//! Limits per tunnel: [`FRAGMENTED_FRAMES_MAX`] (64) frames, [`FRAGMENTED_BYTES_MAX`] (2 MiB)
+//! bytes, [`FRAGMENTED_RANGES_MAX`] disjoint ranges of a frame, and [`FRAGMENTED_NS_MAX`] (1 s)
+//! from the first fragment to the last. The caller runs the timeout by [`Reassembler::expire`], and
+//! must use a returned frame before the next call: its buffer is reused. Frames are completed in
+//! the order of their last fragments, not in the order of sending. The module does not check the
+//! frame's bytes.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! The replay window of a session: no datagram is accepted twice.
 //!
-//! A sliding bit map over the newest [`REPLAY_WINDOW`] counters (as RFC 6479 describes it). A
-//! counter older than the window is refused, also if it was never received, so a datagram that the
-//! network delays by more than [`REPLAY_WINDOW`] datagrams is lost.
+//! A sliding bit map over the newest [`REPLAY_WINDOW`] (2,048) counters (as RFC 6479 describes it).
+//! A counter older than the window is refused, also if it was never received, so a datagram that
+//! the network delays by more than [`REPLAY_WINDOW`] datagrams is lost.
 //!
 //! The window authenticates nothing: `crate::tunnel::records` opens a datagram first, and then
 //! calls [`Replay::take`] with its counter. The window belongs to the thread of the tunnel.

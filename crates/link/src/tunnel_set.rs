@@ -5,7 +5,7 @@
 //! admitted it. [`crate::io`] passes all datagrams of a socket here and sends the datagrams of the
 //! [`Sink`]. The set passes each datagram to its [`Tunnel`], which opens it.
 //!
-//! A set has at most [`TUNNELS_MAX`] tunnels. It belongs to one thread; the caller runs
+//! A set has at most [`TUNNELS_MAX`] (4,096) tunnels. It belongs to one thread; the caller runs
 //! [`TunnelSet::tick`] by [`TunnelSet::deadline`]. Datagrams that match no tunnel are counted and
 //! dropped, never answered, except that the guard may answer an initiation with a cookie.
 //!

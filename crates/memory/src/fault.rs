@@ -3,18 +3,18 @@
 //! An access to a page beyond the end of its file raises SIGBUS. The handler finds the mapping of
 //! the address in a fixed, lock-free table, marks it poisoned, and replaces all of it by zeroed
 //! memory (`crate::substitute`), so that the access completes (reads return zeros). The guest's
-//! port checks the mark ([`crate::Map::is_poisoned`]) once per batch and closes. A SIGBUS at any other
-//! address is passed to the previous handler.
+//! port checks the mark ([`crate::Map::is_poisoned`]) once per batch and closes. A SIGBUS at any
+//! other address is passed to the previous handler.
 //!
-//! The handler runs in the thread that faulted, takes no lock, allocates nothing, and searches at most
-//! [`MAPPINGS_MAX`] entries. It is installed with the first mapping and never removed. If a mapping
-//! cannot be replaced, single pages are; if that fails too, the process ends. The data read from a
-//! lost page is wrong (zeros), and writes to it are lost: the module does not report a fault to the
-//! access itself. Faults inside system calls raise no signal (EFAULT): callers mark them by
+//! The handler runs in the thread that faulted, takes no lock, allocates nothing, and searches at
+//! most [`MAPPINGS_MAX`] entries. It is installed with the first mapping and never removed. If a
+//! mapping cannot be replaced, single pages are; if that fails too, the process ends. The data read
+//! from a lost page is wrong (zeros), and writes to it are lost: the module does not report a fault
+//! to the access itself. Faults inside system calls raise no signal (EFAULT): callers mark them by
 //! [`crate::Map::poison`].
 //!
-//! [`crate::Mapping`] registers and frees its entry in the table (`crate::slot`). Wayland compositors
-//! use the same technique for client buffers (`wl_shm`).
+//! [`crate::Mapping`] registers and frees its entry in the table (`crate::slot`). Wayland
+//! compositors use the same technique for client buffers (`wl_shm`).
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};

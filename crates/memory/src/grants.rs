@@ -7,13 +7,13 @@
 //! Front ends take an epoch once after a batch of changes, before the next access: an epoch of
 //! 262,144 grants copies a list of 1,024 to 4,097 chunks, a change copies one chunk at most.
 //!
-//! A table has at most [`GRANTS_MAX`] grants in [`GRANT_FILES_MAX`] files; further grants are refused,
-//! and so are grants that overlap. A revocation covers whole grants only. Revoked memory stays
-//! reachable through older epochs until their last user drops them. The table has no lock, and maps
-//! files of memory file systems only ([`crate::is_memory`]).
+//! A table has at most [`GRANTS_MAX`] (262,144) grants in [`GRANT_FILES_MAX`] (64) files; further
+//! grants are refused, and so are grants that overlap. A revocation covers whole grants only.
+//! Revoked memory stays reachable through older epochs until their last user drops them. The table
+//! has no lock, and maps files of memory file systems only ([`crate::is_memory`]).
 //!
-//! Measured by `examples/lookup.rs`: reads of 8 bytes at random granted addresses, fastest of 15 runs
-//! in one thread on a busy virtual machine with two processors.
+//! Measured by `examples/lookup.rs`: reads of 8 bytes at random granted addresses, fastest of 15
+//! runs in one thread on a busy virtual machine with two processors.
 //!
 //! | map | time of a read |
 //! |---|---|

@@ -1,9 +1,9 @@
 //! Guest memory: regions or grants by guest address, translated and checked.
 //!
-//! A [`Map`] is the memory of one port in one epoch: up to [`REGIONS_MAX`] regions with a mapping
-//! each, or the grants of a table ([`crate::Grants`]). It is immutable and shared by `Arc`: a
-//! changed memory table makes a new map, and users of the old map may finish with it. So a map does
-//! not follow the guest: deferred work looks its addresses up again in the newest map.
+//! A [`Map`] is the memory of one port in one epoch: up to [`REGIONS_MAX`] (64) regions with a
+//! mapping each, or the grants of a table ([`crate::Grants`]). It is immutable and shared by `Arc`:
+//! a changed memory table makes a new map, and users of the old map may finish with it. So a map
+//! does not follow the guest: deferred work looks its addresses up again in the newest map.
 //!
 //! `attach` builds maps; `ring`, the services and `host` translate by [`Map::pointer`] and copy by
 //! `crate::access` and `crate::copy`. A look-up takes no lock and no system call. A pointer covers

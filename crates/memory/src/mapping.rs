@@ -3,8 +3,9 @@
 //! A mapping registers with the fault handler, counts against the budget of address space, and is
 //! unmapped with its last user, large mappings in a background thread (`crate::unmap`). It is
 //! readable, writable and shared; rights of grants are checked above it. Only memory files are
-//! mapped (memfd, tmpfs, hugetlbfs; see [`is_memory`]), at most [`REGION_BYTES_MAX`] bytes each and
-//! [`MAPPINGS_MAX`] per process. Memory is not reserved: pages are allocated when touched.
+//! mapped (memfd, tmpfs, hugetlbfs; see [`is_memory`]), at most [`REGION_BYTES_MAX`] (16 TiB)
+//! each and [`MAPPINGS_MAX`] (60,000) per process. Memory is not reserved: pages are allocated when
+//! touched.
 //!
 //! [`crate::Map`], [`crate::Grants`], [`crate::View`] and [`crate::DirtyLog`] hold mappings by
 //! `Arc`. A mapping does not prevent the file from shrinking: it is then poisoned, stays mapped as

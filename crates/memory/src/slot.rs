@@ -7,8 +7,9 @@
 //! over [`SharedWord`], so that the model checker in `tests/loom_slot.rs` runs the production code.
 //!
 //! `crate::fault` has one entry per mapping. Any thread may claim a free entry; only the claimant
-//! fills and empties it, so there is one writer at a time. Readers never wait, and may miss an entry
-//! that changes. An entry holds no reference: the caller empties it before it unmaps the range.
+//! fills and empties it, so there is one writer at a time. Readers never wait, and may miss an
+//! entry that changes. An entry holds no reference: the caller empties it before it unmaps the
+//! range.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 

@@ -1,6 +1,6 @@
 //! Accounts received descriptors to the peer that sent them. Closing some descriptors blocks (FUSE,
-//! SO_LINGER); a peer with more than [`UNCLOSED_MAX`] pending closes is refused. Other peers are
-//! not affected, because an account's number is never used twice in this process.
+//! SO_LINGER); a peer with more than [`UNCLOSED_MAX`] (128) pending closes is refused. Other peers
+//! are not affected, because an account's number is never used twice in this process.
 //!
 //! `attach`, the MX services and the holder read [`Account::is_behind`] before they accept a
 //! connection or read further messages, and refuse the peer themselves: the module refuses nothing.

@@ -2,22 +2,23 @@
 //!
 //! The last close of a file waits for its file system, which a peer may implement (FUSE). The close
 //! of a TCP socket may linger; that of a Unix socket closes the descriptors that lie in it unread;
-//! that of a memory file frees its pages. A peer that sends such a descriptor must delay neither the
-//! dispatcher nor the closes of other peers. So memory files have threads of their own, which wait
-//! for no peer, and each [account](Account) has a thread of its own for all other descriptors
+//! that of a memory file frees its pages. A peer that sends such a descriptor must delay neither
+//! the dispatcher nor the closes of other peers. So memory files have threads of their own, which
+//! wait for no peer, and each [account](Account) has a thread of its own for all other descriptors
 //! ([`crate::fd::reaper`]).
 //!
-//! A descriptor that waits for its close counts against the process's limit and against its account;
-//! the peer is refused above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX). If the process is at
-//! its limit, the kernel closes received descriptors in the receiving thread; so the daemon's limit
-//! must be far above the pending closes of all peers.
+//! A descriptor that waits for its close counts against the process's limit and against its
+//! account; the peer is refused above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX). If the process
+//! is at its limit, the kernel closes received descriptors in the receiving thread; so the daemon's
+//! limit must be far above the pending closes of all peers.
 //!
-//! The drops of [`ReceivedFd`] and of `UntrustedSocket` call the module; they return at once. Before a
-//! Unix socket is closed, up to [`SCAN_MESSAGES_MAX`] unread messages and [`SCAN_DESCRIPTORS_MAX`]
-//! descriptors in it are scanned for sockets that linger; a socket that the scan did not reach may block
-//! its thread for [`CLOSE_PATIENCE_NS`](crate::limits::CLOSE_PATIENCE_NS) each time. Closes of one account happen one
-//! at a time. The end of a close is not reported, and closes that wait when the process ends are left
-//! to the kernel.
+//! The drops of [`ReceivedFd`] and of `UntrustedSocket` call the module; they return at once.
+//! Before a Unix socket is closed, up to [`SCAN_MESSAGES_MAX`] (4,096) unread messages and
+//! [`SCAN_DESCRIPTORS_MAX`] (256) descriptors in it are scanned for sockets that linger; a socket
+//! that the scan did not reach may block its thread for
+//! [`CLOSE_PATIENCE_NS`](crate::limits::CLOSE_PATIENCE_NS) each time. Closes of one account happen
+//! one at a time. The end of a close is not reported, and closes that wait when the process ends
+//! are left to the kernel.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 

@@ -1,21 +1,21 @@
 //! Closes descriptors in threads that no two peers share, because a close may block.
 //!
 //! Each descriptor belongs to an [account](Account). At most one thread at a time closes for an
-//! account, and at most [`REAPERS_PER_OWNER_MAX`] for the accounts of a port, so a close that
+//! account, and at most [`REAPERS_PER_OWNER_MAX`] (4) for the accounts of a port, so a close that
 //! blocks delays closes of the same peer only. A TCP socket that lingers blocks its close for the
 //! time of its option, and a scan does not always find a TCP socket that lies unread in a Unix
-//! socket. So each thread interrupts itself every [`CLOSE_PATIENCE_NS`], which ends the wait of a
-//! lingering close (the kernel then closes the connection in the background, as without the
-//! option).
+//! socket. So each thread interrupts itself every [`CLOSE_PATIENCE_NS`] (100 ms), which ends the
+//! wait of a lingering close (the kernel then closes the connection in the background, as without
+//! the option).
 //!
 //! A FUSE server may block the flush of its file without limit. Its account then stays behind, and
 //! its peer is refused, until the server answers or ends.
 //!
-//! `crate::fd::deferred_close` queues the closes. The process has at most [`REAPERS_MAX`] threads, each
-//! of which ends when no close is left for it. The queues have no limit of their own: accounts limit
-//! them. Closes of one account run in order; closes of different accounts in any order. If no thread
-//! can be started, closes wait for a thread that ends. The first thread installs a handler for SIGURG
-//! in the process.
+//! `crate::fd::deferred_close` queues the closes. The process has at most [`REAPERS_MAX`] (2,048)
+//! threads, each of which ends when no close is left for it. The queues have no limit of their own:
+//! accounts limit them. Closes of one account run in order; closes of different accounts in any
+//! order. If no thread can be started, closes wait for a thread that ends. The first thread
+//! installs a handler for SIGURG in the process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};

@@ -1,7 +1,7 @@
 //! Receives bytes and descriptors from a Unix socket; the peer may send descriptors of any kind.
 //!
-//! A call reads at most one buffer of bytes and [`DESCRIPTORS_RECEIVED_MAX`] descriptors, and never
-//! blocks. Descriptors with a close that may block are closed in other threads
+//! A call reads at most one buffer of bytes and [`DESCRIPTORS_RECEIVED_MAX`] (253) descriptors, and
+//! never blocks. Descriptors with a close that may block are closed in other threads
 //! (`fd::deferred_close`). That includes descriptors that were sent and never received, because the
 //! close of the socket closes them; and descriptors that arrived with urgent bytes, because the
 //! kernel discards these when a reader passes them, unless the socket keeps urgent bytes in line

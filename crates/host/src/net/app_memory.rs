@@ -5,10 +5,10 @@
 //! After an owner takes memory back no further piece of it is handed out; earlier pieces stay
 //! usable.
 //!
-//! At most [`OWN_LOANS_MAX`] ranges of less than 4 GiB are lent at a time; [`AppMemory::lend`]
-//! refuses more, and the caller copies. Memory is lent for reading only. A loan does not pin pages
-//! and does not stop the owner from changing them. Any thread may call; a lock guards the list of
-//! loans.
+//! At most [`OWN_LOANS_MAX`] (4,096) ranges of less than 4 GiB are lent at a time;
+//! [`AppMemory::lend`] refuses more, and the caller copies. Memory is lent for reading only. A loan
+//! does not pin pages and does not stop the owner from changing them. Any thread may call; a lock
+//! guards the list of loans.
 //!
 //! Long MX messages of an endpoint that sends directly to the network pass here: `clients/endpoint`
 //! lends the application's buffer, the MXoE engine addresses it as a region, and

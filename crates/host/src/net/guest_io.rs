@@ -3,8 +3,8 @@
 //!
 //! Sockets of guests towards this host (virtio-vsock, `fabric::host`) use it: the popped chain
 //! gives the cursor, and `ring` returns the chain afterwards. A call passes at most [`IOVECS_MAX`]
-//! contiguous pieces to one system call. It keeps no buffer and does not block; the caller repeats
-//! a partial transfer.
+//! (64) contiguous pieces to one system call. It keeps no buffer and does not block; the caller
+//! repeats a partial transfer.
 //!
 //! Bytes that the guest changes during the call leave as written. Addresses that are not granted
 //! end the transfer before them; if none is granted the call transfers 0 bytes. A lost page

@@ -3,10 +3,10 @@
 //! directly from an interface poll it; it does not interpret or filter the frames.
 //!
 //! A ring does not report the state of the interface, and the kernel may lose its position in it.
-//! Therefore an empty ring queries the socket after a wake-up and every [`QUERY_NS`], and is
-//! replaced if frames are lost and none arrives, at most once per [`RENEW_NS`]; frames in the
-//! replaced ring are lost. The caller must call again by [`PacketReceiver::deadline`], because a
-//! kernel that lost its position wakes no receiver.
+//! Therefore an empty ring queries the socket after a wake-up and every [`QUERY_NS`] (100 ms), and
+//! is replaced if frames are lost and none arrives, at most once per [`RENEW_NS`] (100 ms); frames
+//! in the replaced ring are lost. The caller must call again by [`PacketReceiver::deadline`],
+//! because a kernel that lost its position wakes no receiver.
 //!
 //! An error of the interface (ENETDOWN) is returned to the caller, which closes the receiver and
 //! opens it again with a new socket. No call blocks; a receiver belongs to one thread.

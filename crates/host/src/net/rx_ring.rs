@@ -5,10 +5,11 @@
 //! the socket as well; its slot marks that and keeps the order. The ring reports neither the state
 //! of the interface nor lost frames; [`crate::net::receiver`] does that, and is the caller.
 //!
-//! Frames arrive in the order of the kernel. When all slots are full the kernel drops new frames and
-//! counts them ([`PacketRing::lost`]); a frame that is held keeps its slot. The kernel writes the slots,
-//! so the ring trusts their headers only as far as the slot reaches. A ring belongs to one thread at
-//! a time, takes 4 to 16 MiB of kernel memory ([`Slots`]), and must not outlive its socket.
+//! Frames arrive in the order of the kernel. When all slots are full the kernel drops new frames
+//! and counts them ([`PacketRing::lost`]); a frame that is held keeps its slot. The kernel writes
+//! the slots, so the ring trusts their headers only as far as the slot reaches. A ring belongs to
+//! one thread at a time, takes 4 to 16 MiB of kernel memory ([`Slots`]), and must not outlive its
+//! socket.
 //!
 //! # Budget
 //! A frame of a slot costs a read of the slot's status, a store that returns the slot, and at most

@@ -1,15 +1,15 @@
 //! Retries: links that could not be opened, and host names of peers.
 //!
 //! A link that cannot be opened stays down with the reason and is opened again after
-//! [`OPEN_AGAIN_NS_MIN`], doubled up to [`OPEN_AGAIN_NS_MAX`]; there is no last try. Frames to it
-//! are refused by [`ClosedCarrier`]. A peer's name is resolved again after [`LOOKUP_NS_MIN`],
-//! doubled up to [`LOOKUP_NS_MAX`], until the link proves that the peer answers at the known
-//! address. A changed address of a `vnet`, `vxlan` or `causeway-plain` link closes and reopens the
-//! link.
+//! [`OPEN_AGAIN_NS_MIN`] (1 s), doubled up to [`OPEN_AGAIN_NS_MAX`] (30 s); there is no last try.
+//! Frames to it are refused by [`ClosedCarrier`]. A peer's name is resolved again after
+//! [`LOOKUP_NS_MIN`] (5 s), doubled up to [`LOOKUP_NS_MAX`] (5 min), until the link proves that the
+//! peer answers at the known address. A changed address of a `vnet`, `vxlan` or `causeway-plain`
+//! link closes and reopens the link.
 //!
 //! [`super::service`] calls [`Links::tick_pending`] by its timer, in the shard of links. The tick
-//! opens at most [`OPENS_PER_TICK_MAX`] links, so that it does not delay the dispatcher; the rest
-//! is due in the next tick. The module does not retry connections of streams
+//! opens at most [`OPENS_PER_TICK_MAX`] (8) links, so that it does not delay the dispatcher; the
+//! rest is due in the next tick. The module does not retry connections of streams
 //! ([`super::stream::link`] does), nor handshakes of tunnels.
 
 use std::net::SocketAddr;

@@ -1,10 +1,10 @@
 //! Counters of one link, shared by the shard that sends and the shard that receives.
 //!
-//! Counters are relaxed atomics: a view may be a few frames old, its counters may not add up, and it
-//! never blocks a sender. The carriers count sent and refused frames, `LinkInbox` received frames and
-//! drops at a full mailbox; `super::view` reads. Datagrams that the core drops are counted by
-//! [`crate::refusal`], drops inside the group by `ethernet`. Counters wrap at 2^64, begin at 0 when
-//! the daemon starts, and are kept while a link is reopened.
+//! Counters are relaxed atomics: a view may be a few frames old, its counters may not add up, and
+//! it never blocks a sender. The carriers count sent and refused frames, `LinkInbox` received
+//! frames and drops at a full mailbox; `super::view` reads. Datagrams that the core drops are
+//! counted by [`crate::refusal`], drops inside the group by `ethernet`. Counters wrap at 2^64,
+//! begin at 0 when the daemon starts, and are kept while a link is reopened.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

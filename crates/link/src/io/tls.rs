@@ -5,7 +5,7 @@
 //! revocation lists; an expired certificate is refused when a connection begins, and does not end a
 //! live connection. Files are read again when one of them changes, at each new connection and every
 //! `RENEW_NS`; faulty files leave the old configuration in use. A file has at most
-//! [`CERTIFICATE_BYTES_MAX`] bytes.
+//! [`CERTIFICATE_BYTES_MAX`] (1 MiB).
 //!
 //! Private keys are kept by TLS only, and never logged. The module reads files (it may block on the
 //! file system) and configures TLS; [`super::stream`] calls it in the shard of links, and moves the

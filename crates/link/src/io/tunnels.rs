@@ -1,15 +1,15 @@
 //! Links of the kinds `causeway` and `causeway-plain`: the tunnels of one UDP socket.
 //!
-//! Connects the core ([`crate::tunnel_set`]) to its socket: passes received datagrams and the time in, and
-//! executes the results. Links of several groups to one peer share a tunnel and are distinguished
-//! by their virtual networks. Frames to send do not pass through [`TunnelSocket`]: each shard has a
-//! [`TunnelCarrier`], which `ethernet` calls in the thread of the group.
+//! Connects the core ([`crate::tunnel_set`]) to its socket: passes received datagrams and the time
+//! in, and executes the results. Links of several groups to one peer share a tunnel and are
+//! distinguished by their virtual networks. Frames to send do not pass through [`TunnelSocket`]:
+//! each shard has a [`TunnelCarrier`], which `ethernet` calls in the thread of the group.
 //!
-//! Frames up to [`FRAME_BYTES_MAX`] bytes cross with their offloads unfinished, unless loss is high.
-//! The module neither queues nor retransmits frames: a carrier without a session refuses them, and
-//! datagrams that the kernel refuses are counted as lost. Frames of one carrier keep their order on
-//! this host; the network may change it. A full mailbox of the group drops received frames
-//! (`LinkInbox`).
+//! Frames up to [`FRAME_BYTES_MAX`] bytes cross with their offloads unfinished, unless loss is
+//! high. The module neither queues nor retransmits frames: a carrier without a session refuses
+//! them, and datagrams that the kernel refuses are counted as lost. Frames of one carrier keep
+//! their order on this host; the network may change it. A full mailbox of the group drops received
+//! frames (`LinkInbox`).
 //!
 //! # Budget
 //! Send: one copy from the sender's memory into the plaintext of a datagram, one pass that seals it

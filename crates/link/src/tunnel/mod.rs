@@ -5,10 +5,11 @@
 //! to one thread. Sending threads do not call the tunnel: they read its TX path ([`TunnelTxPath`])
 //! and seal frames themselves.
 //!
-//! A tunnel carries up to [`VNIS_MAX`] virtual networks and announces up to [`ADDRESSES_MAX`]
-//! addresses. Frames of networks that were not passed to [`Tunnel::carry`] are refused. The tunnel
-//! does not retransmit frames, restore their order, decide who owns an address (it relays claims of
-//! the peer as events), or choose between paths to the peer.
+//! A tunnel carries up to [`VNIS_MAX`] (4,096) virtual networks and announces up to
+//! [`ADDRESSES_MAX`] (4,096) addresses. Frames of networks that were not passed to
+//! [`Tunnel::carry`] are refused. The tunnel does not retransmit frames, restore their order,
+//! decide who owns an address (it relays claims of the peer as events), or choose between paths to
+//! the peer.
 //!
 //! The private modules hold the parts: `records` opens received datagrams, `rekey` runs handshakes,
 //! `keepalive` sends heartbeats and announcements.

@@ -6,9 +6,9 @@
 //! runts, and frames with offloads that virtio cannot express are dropped, each with a counter.
 //!
 //! An error of the interface (ENETDOWN, ENODEV, ENXIO) closes socket and ring; [`RawLink::tick`]
-//! opens the interface again every [`RAW_AGAIN_NS`]. Only the removal or downing of the interface
-//! sets the link down; a lost carrier signal or silent hosts do not. The interface is opened by
-//! name: another interface of the same name is used as well.
+//! opens the interface again every [`RAW_AGAIN_NS`] (1 s). Only the removal or downing of the
+//! interface sets the link down; a lost carrier signal or silent hosts do not. The interface is
+//! opened by name: another interface of the same name is used as well.
 
 use std::collections::HashSet;
 use std::io;

@@ -1,7 +1,7 @@
 //! A connection before it carries frames: TCP connect, then the TLS handshake.
 //!
-//! Connect and handshake together have [`CONNECT_NS_MAX`]. A TLS client then waits up to
-//! [`FIRST_WORD_NS_MAX`] for a ticket, for data or for a refusal, because the peer checks the
+//! Connect and handshake together have [`CONNECT_NS_MAX`] (5 s). A TLS client then waits up to
+//! [`FIRST_WORD_NS_MAX`] (1 s) for a ticket, for data or for a refusal, because the peer checks the
 //! client's certificate after the client's handshake has ended. Without TLS a connected socket is
 //! complete at once: nothing authenticates the peer but its address.
 //!

@@ -1,14 +1,14 @@
 //! A link over a stream: its connection, connection attempts, and retries.
 //!
-//! At most one connection is live and carries frames; up to [`ATTEMPTS_MAX`] attempts run beside
-//! it, and the first that completes becomes live. After a failure the connecting side tries the
-//! peer's next address, after [`CONNECT_AGAIN_NS_MIN`], doubled up to [`CONNECT_AGAIN_NS_MAX`]; it
-//! never gives up. The listening side waits for the peer.
+//! At most one connection is live and carries frames; up to [`ATTEMPTS_MAX`] (8) attempts run
+//! beside it, and the first that completes becomes live. After a failure the connecting side tries
+//! the peer's next address, after [`CONNECT_AGAIN_NS_MIN`] (0.5 s), doubled up to
+//! [`CONNECT_AGAIN_NS_MAX`] (5 s); it never gives up. The listening side waits for the peer.
 //!
 //! The shard of links calls [`StreamLink`] for readiness, timers and receiving: bytes are read from
 //! the socket, split by [`Deframer`], and passed to the group's mailbox. Up to [`COPIED_BYTES_MAX`]
-//! bytes of frames are copied; more keep their buffer. A stream that lost its framing is closed.
-//! The link does not write frames: [`StreamCarrier`] does, in the thread of the group.
+//! (16 KiB) bytes of frames are copied; more keep their buffer. A stream that lost its framing is
+//! closed. The link does not write frames: [`StreamCarrier`] does, in the thread of the group.
 
 use std::collections::VecDeque;
 use std::io;
