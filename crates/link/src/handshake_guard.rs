@@ -7,10 +7,10 @@
 //! stays valid for [`COOKIE_NS`] (2 min) to twice that time. Initiations with a valid cookie have
 //! budgets of their own, so a sender cannot exhaust the budget of another by forging its address.
 //!
-//! Budgets of sources are kept in [`SOURCES`] (1,024) entries by hash: sources that share an entry share its
-//! budget. IPv6 sources count by their first 64 bits. [`crate::tunnel_set::TunnelSet`] asks the
-//! guard before it decrypts an initiation. The guard does not check keys, and limits no other
-//! datagrams.
+//! Budgets of sources are kept in [`SOURCES`] (1,024) entries by hash: sources that share an entry
+//! share its budget. IPv6 sources count by their first 64 bits. [`crate::tunnel_set::TunnelSet`]
+//! asks the guard before it decrypts an initiation. The guard does not check keys, and limits no
+//! other datagrams.
 
 use std::net::{IpAddr, SocketAddr};
 
