@@ -1,6 +1,14 @@
 //! The addresses that one daemon advertised to another, with a digest for synchronisation.
 //!
-//! Each tunnel has one list per direction. The module encodes no messages and sends none.
+//! Each tunnel (`link::tunnel`) has one list per direction: its own addresses, and the peer's
+//! claims. A list has at most [`ADDRESSES_MAX`] (4,096) addresses over all virtual networks; a
+//! further address is refused, and the caller advertises it again when there is room. The digest is
+//! a sum over the entries: equal lists have equal digests, different lists almost always have
+//! different digests. It protects against loss, not against a hostile peer.
+//!
+//! The module encodes no messages, sends none and keeps no time: the tunnel repeats advertisements
+//! and requests lists. It does not decide ownership; [`Directory`](crate::Directory) does. A list
+//! belongs to one thread.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -15,11 +23,14 @@ use crate::limits::ADDRESSES_MAX;
 #[derive(Debug)]
 pub struct Advertisement<K> {
     entries: BTreeMap<K, Entry>,
+    /// Sum over the entries, modulo 2^64.
     digest: u64,
 }
 
+/// State of an advertised address.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
+    /// Newest advertised epoch.
     epoch: u64,
     /// Newest epoch that was advertised since the last [`Advertisement::begin_confirmation`].
     confirmed: Option<u64>,

@@ -5,6 +5,11 @@
 //! one of the clocks is wrong. Claims that lose are kept. If a guest moved to a host whose clock is
 //! behind, its new claim arrives before the old place withdraws the old one, and the claim that
 //! loses now is the correct one a moment later.
+//!
+//! An address has at most [`CLAIMS_MAX`] (8) claims, one per place; a further claim drops the claim
+//! of an unreachable place, or the worst. The directory (`crate::table`) owns the lists, decides
+//! whether an epoch lies in the future, and passes the reachability of places in: this module keeps
+//! neither time nor places, and verifies no claim.
 
 use std::cmp::Reverse;
 
@@ -17,9 +22,10 @@ pub(crate) type ClaimOwner = (u64, Place);
 /// One claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Claim {
+    /// Time of day at which the address appeared at the place, in ns.
     epoch: u64,
     place: Place,
-    /// The epoch was far in the future when the claim arrived.
+    /// Whether the epoch was far in the future when the claim arrived.
     ahead: bool,
 }
 

@@ -1,4 +1,8 @@
 //! Limits of the directory.
+//!
+//! Constants only. The limits hold per peer, per directory (one for each group) or per address.
+//! Where a limit is reached, claims of peers are dropped and requested again later; addresses of
+//! own ports always find room. Epochs are times of day in ns since 1970.
 
 /// Most addresses that one peer advertises, over all virtual networks.
 pub const ADDRESSES_MAX: usize = 4_096;

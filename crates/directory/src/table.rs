@@ -1,6 +1,14 @@
 //! The directory: claims by address, unreachable places, epochs.
 //!
 //! It decides the owner of each address. The rules of a single address are in [`crate::claims`].
+//! `link::io::addresses` keeps one directory per group, applies reports of tunnels and addresses of
+//! own ports, and passes each [`Change`] to the group's shard, where `ethernet` updates its table.
+//!
+//! Peers can add [`DIRECTORY_MAX`] (65,536) addresses; claims on further addresses are dropped and
+//! requested again when room appears ([`Directory::needs_repeat`]). Claims do not age: they stay
+//! until they are withdrawn, replaced, or their place is removed. An unreachable place keeps its
+//! claims. The directory performs no I/O, reads no clock, has no lock, and is not saved over a
+//! restart.
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,6 +116,7 @@ impl<K: Key> Directory<K> {
         follows.then_some(Change { key, from: before.map(|(_, at)| at), to: Some(place) })
     }
 
+    /// Adds a claim; `ahead`: its epoch lies far in the future.
     fn put(&mut self, key: K, epoch: u64, place: Place, ahead: bool) {
         let unreachable = |place| self.unreachable.contains(&place);
         let claims = self.claims.entry(key).or_default();
@@ -172,15 +181,19 @@ impl<K: Key> Directory<K> {
         })
     }
 
+    /// Returns epoch and place of the claim that is followed.
     fn owner(&self, key: K) -> Option<ClaimOwner> {
         self.claims.get(&key)?.best(|place| self.unreachable.contains(&place))
     }
 
+    /// Returns the addresses that a place claims.
     fn claimed_by(&self, place: Place) -> Vec<K> {
         let all = self.claims.iter().filter(|(_, claims)| claims.epoch_of(place).is_some());
         all.map(|(key, _)| *key).collect()
     }
 
+    /// Returns the change of an address whose owner was `before`; `None` if the owner is the same, or
+    /// if there was no owner.
     fn change(&self, key: K, before: Option<Place>) -> Option<Change<K>> {
         let (from, to) = (Some(before?), self.find(key));
         (to != from).then_some(Change { key, from, to })

@@ -1,6 +1,14 @@
 //! causewayd's side of the control connection: starts the holder and registers ports.
 //!
-//! Calls block for at most [`CONTROL_TIMEOUT`], so they do not belong on a dispatcher.
+//! `daemon::held_ports` calls it at start, when a held port is added or deleted, and at the end.
+//! Requests go one at a time ([`crate::protocol`]); calls block for at most [`CONTROL_TIMEOUT`] (5
+//! s), or [`START_TIMEOUT`] (10 s) while the holder starts, so they do not belong on a dispatcher.
+//! After an error of the connection the client is unusable; the caller connects again and adds all
+//! ports again.
+//!
+//! While the connection is open, the holder routes frontends to this causewayd; its close makes
+//! them wait. The module sees no frontend and no vhost-user message, does not restart a holder that
+//! ends, and trusts the run directory only if no other user can write to it ([`make_dir`]).
 
 use std::fs::File;
 use std::io;
@@ -37,7 +45,7 @@ pub enum HolderError {
         /// Why.
         error: io::Error,
     },
-    /// Other users can write to the directory.
+    /// The directory belongs to another user, or other users can write to it.
     #[error(
         "directory {0} must belong to the holder's user and be writable for no other; remove it, \
          or give another run_dir"
@@ -75,6 +83,7 @@ pub enum HolderError {
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
+    /// The holder's process identifier.
     pid: u32,
 }
 
@@ -137,11 +146,13 @@ impl Client {
         poll(&mut fds, Some(&none)).is_ok_and(|ready| ready == 0)
     }
 
+    /// Sends a request and returns its answer.
     fn ask(&mut self, request: &Request) -> Result<Answer, HolderError> {
         send(&self.socket, request)?;
         Ok(receive(&self.socket, RecvFlags::empty())?)
     }
 
+    /// Sends a request that the holder must execute.
     fn request(&mut self, request: &Request) -> Result<(), HolderError> {
         match self.ask(request)? {
             Answer::Done => Ok(()),

@@ -2,7 +2,15 @@
 //!
 //! The main thread accepts; each frontend has a thread of its own ([`crate::relay`]). causewayd's
 //! control connection shows that it is alive: while the connection is open, frontends are routed to
-//! it; when it closes without a request to release the ports, they wait for the next causewayd.
+//! it; when it closes without a request to release the ports, they wait for the next causewayd,
+//! without a time limit. A *generation* is the number of a causewayd among those that sent hello to
+//! this holder, from 1.
+//!
+//! At most [`PORTS_MAX`] (1,024) ports are held, and one causewayd at a time is connected, of the
+//! holder's user or root; others are refused. The holder exits after [`IDLE_LEAVE`] (60 s) without
+//! causewayd and frontends, or when the control socket was removed and nothing is connected. Ports
+//! are not saved: frontends do not survive the end of the holder. The main thread does not block,
+//! except up to [`REFUSAL_WAIT`] (100 ms) for a connection that it refuses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -68,22 +76,30 @@ struct DaemonConnection {
 pub struct Holder {
     options: HolderOptions,
     control: UnixSocketListener,
+    /// Lock of the directory, held until the drop.
     _lock: OwnedFd,
     daemon: Option<DaemonConnection>,
+    /// Held ports, by name.
     ports: BTreeMap<String, HeldPortState>,
     /// Number of causewayds that sent hello so far.
     generations: u64,
+    /// Eventfd by which relays and [`StopHandle`] wake the main thread.
     wakeup: Arc<OwnedFd>,
+    /// Set by [`StopHandle::stop`].
     flag: Arc<AtomicBool>,
     /// Since when neither causewayd nor a frontend is connected.
     idle_since: Instant,
+    /// Whether the holder exits after this round.
     leaving: bool,
 }
 
-/// A readable descriptor.
+/// A readable file descriptor of the main thread.
 enum Ready {
+    /// The listening control socket: a causewayd connects.
     Control,
+    /// The control connection: a request, or its end.
     Daemon,
+    /// The public socket of the port with this name: a frontend connects.
     Port(String),
 }
 
@@ -233,6 +249,7 @@ impl Holder {
         log::info!(ports = self.ports.len(), why; "causewayd disconnected: frontends wait for the next one");
     }
 
+    /// Executes a request and returns its answer.
     fn answer(&mut self, request: Request) -> Answer {
         let generation = self.daemon.as_ref().and_then(|daemon| daemon.generation);
         match (request, generation) {
@@ -271,6 +288,7 @@ impl Holder {
         }
     }
 
+    /// Holds a port. Its frontend stays connected if the port is the same device as before.
     fn add(&mut self, held: HeldPort, generation: u64) -> Answer {
         let by = ServedPort { generation, port: held };
         let name = by.port.name.clone();

@@ -3,6 +3,11 @@
 //! causewayd creates the memory file and records in it which chains it has popped; the holder keeps
 //! the file and passes it to the next causewayd. It clears a queue's part when the driver restarts
 //! the queue, as a frontend does by requesting a new region. It does not interpret the entries.
+//!
+//! [`crate::relay`] requests a region before the first queue starts, and [`crate::record`] keeps it
+//! for the replay. A region that the frontend keeps is replayed, and never cleared here. The region
+//! is lost with the holder or the frontend's connection. A clear that fails ends the connection,
+//! because stale entries would be processed a second time.
 
 use std::io;
 

@@ -1,7 +1,13 @@
 //! The connection to causewayd's inner socket: a vhost-user frontend that requests every
 //! acknowledgement.
 //!
-//! Each exchange waits for the reply, and ends early if causewayd or the frontend disconnects.
+//! Each exchange waits for the reply, without a time limit, and ends early if causewayd or the
+//! frontend disconnects. One exchange is in progress at a time. causewayd sends no requests on this
+//! connection; any message that is not the reply is an error.
+//!
+//! [`crate::relay`] forwards the frontend's messages by it, [`crate::replay`] sends recorded state,
+//! both in the thread of the relay. The module changes no payload and does not reconnect: after an
+//! error the relay drops the stream.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -101,6 +107,7 @@ impl DaemonStream {
         Ok(offered)
     }
 
+    /// Sends a request without payload and returns the number in its reply.
     fn ask_number(&mut self, request: R, frontend: BorrowedFd<'_>) -> Result<u64, ExchangeError> {
         let reply = self.exchange(request, &[], &[], frontend)?;
         Ok(Message::decode_number(request, &reply.payload)?)

@@ -1,4 +1,8 @@
 //! Limits and timing constants of the holder.
+//!
+//! Constants only; none can be configured. A limit that is reached refuses the new port, frontend
+//! or message and leaves the others connected. How long frontends wait for the next causewayd is
+//! not limited.
 
 use std::time::Duration;
 

@@ -1,4 +1,13 @@
 //! Listening Unix sockets whose files are replaced after a crash and removed on drop.
+//!
+//! [`crate::holder`] listens for causewayd (SOCK_SEQPACKET), [`crate::port`] for frontends
+//! (SOCK_STREAM). A left-over socket file without a listener is replaced; a file of another type,
+//! or a socket with a listener, is an error. Two processes that bind the same path at the same time
+//! may race: the holder's lock file prevents that.
+//!
+//! Calls do not block. The kernel queues up to [`BACKLOG`] (16) connections. The module checks no
+//! credentials and creates no directory; accepted connections belong to the caller, and outlive the
+//! listener.
 
 use std::fs;
 use std::io;
@@ -23,11 +32,12 @@ pub struct UnixSocketListener {
     file: (u64, u64),
 }
 
+/// Returns device and inode of the file at `path`; a symbolic link is not followed.
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Returns a non-blocking Unix socket of this type.
+/// Returns a new non-blocking Unix socket of the type `kind` (stream or seqpacket), not connected.
 ///
 /// # Errors
 /// The system call's error.
@@ -81,7 +91,8 @@ impl UnixSocketListener {
         }
     }
 
-    /// Returns whether the socket's file still exists.
+    /// Returns whether the path still leads to this socket: the file that this listener created is
+    /// there, and was not replaced.
     pub fn is_reachable(&self) -> bool {
         identity(&self.path).is_ok_and(|file| file == self.file)
     }

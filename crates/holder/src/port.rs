@@ -1,7 +1,15 @@
 //! A held port: its public socket, and the frontend that is connected.
 //!
-//! One frontend at a time is relayed; a second may wait for [`SUCCESSOR_WAIT`] until the first has
-//! left. All methods run in the main thread and do not block.
+//! One frontend at a time is relayed; a second may wait for [`SUCCESSOR_WAIT`] (500 ms) until the
+//! first has left, and is then disconnected. Further connections wait in the kernel's queue
+//! meanwhile. A port whose earlier frontends' descriptors are still being closed refuses new
+//! frontends (`Account::is_behind`). At most [`LOG_LINES_MAX`] (10) log lines per [`LOG_WINDOW`]
+//! (60 s) are written about a port.
+//!
+//! [`crate::holder`] calls all methods in the main thread; they do not block, except the drop,
+//! which joins the relay's thread after it has shut the frontend's connection down. The module
+//! reads no message: [`crate::relay`] does, in its thread. It checks no credentials of frontends:
+//! the file permissions of the socket decide.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,18 +42,23 @@ pub struct ServedPort {
 struct FrontendConnection {
     /// A duplicate descriptor of the connection, to shut it down.
     connection: UntrustedSocket,
+    /// The relay's thread.
     thread: JoinHandle<()>,
+    /// Set by the relay's thread as its last step.
     ended: Arc<AtomicBool>,
 }
 
 /// Limits log lines to [`LOG_LINES_MAX`] per [`LOG_WINDOW`].
 #[derive(Debug)]
 struct LogBudget {
+    /// Begin of the current period.
     since: Instant,
+    /// Lines in the current period.
     count: u32,
 }
 
 impl LogBudget {
+    /// Counts a line and returns whether to write it.
     fn admit(&mut self) -> bool {
         if self.since.elapsed() >= LOG_WINDOW {
             *self = Self { since: Instant::now(), count: 0 };
@@ -59,7 +72,9 @@ impl LogBudget {
 #[derive(Debug)]
 pub struct HeldPortState {
     held: HeldPort,
+    /// The public socket.
     listener: UnixSocketListener,
+    /// The causewayd to which the relay forwards, shared with its thread.
     route: SharedRoute,
     frontend: Option<FrontendConnection>,
     /// A frontend that connected before its predecessor left, and the end of its wait.
@@ -167,6 +182,7 @@ impl HeldPortState {
         }
     }
 
+    /// Starts the relay of a frontend; logs if that fails.
     fn start_relay(&mut self, stream: UntrustedSocket, wakeup: &Arc<OwnedFd>) {
         match self.start(stream, wakeup.clone()) {
             Ok(frontend) => self.frontend = Some(frontend),
@@ -178,6 +194,7 @@ impl HeldPortState {
         }
     }
 
+    /// Starts the relay of a frontend in a thread of its own.
     fn start(
         &self,
         stream: UntrustedSocket,
@@ -225,6 +242,7 @@ impl HeldPortState {
         }
     }
 
+    /// Logs that a second frontend was disconnected.
     fn log_turned_away(&self) {
         if lock(&self.log_budget).admit() {
             log::warn!(port = self.name(); "a second frontend was refused: the port has a frontend");

@@ -4,6 +4,11 @@
 //! bytes. causewayd sends `hello` first, each request gets one [`Answer`], and the connection stays
 //! open for as long as causewayd lives: its end tells the holder that causewayd is gone. The names
 //! of variants and fields are part of the protocol.
+//!
+//! [`crate::client`] sends requests, [`crate::holder`] answers, in order and one at a time. The
+//! holder sends nothing unasked. A packet that is too long, or has unknown fields, ends the
+//! connection; another version is refused with a reason. No descriptors are passed. The module does
+//! not authenticate: the holder checks the peer's user when it accepts the connection.
 
 use std::io::IoSlice;
 use std::os::fd::AsFd;

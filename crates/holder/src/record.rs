@@ -2,6 +2,13 @@
 //!
 //! Messages are recorded once causewayd has acknowledged them, with the effects that causewayd
 //! gives them. The record does not validate; causewayd does.
+//!
+//! [`crate::relay`] owns a record per frontend and notes each acknowledged message;
+//! [`crate::replay`] sends the record to the next causewayd. It keeps the received descriptors
+//! (memory files, eventfds) open, for at most [`QUEUES_MAX`] queues and [`MEMORY_SLOTS_MAX`]
+//! regions; messages for queues beyond that are ignored. Requests without lasting effect are not
+//! recorded, nor is the dirty log, which held frontends are not offered. The record is lost with
+//! the frontend's connection.
 
 use causeway_attach::limits::{MEMORY_SLOTS_MAX, QUEUES_MAX};
 use causeway_attach::vhost_user::message::{Message, RegionSpec, RingAddresses, RingValue};
@@ -46,6 +53,7 @@ impl Ring {
         (self.addresses, self.size, self.base)
     }
 
+    /// Marks the queue as stopped.
     fn stop(&mut self) {
         self.kick = None;
     }
@@ -94,12 +102,14 @@ impl Record {
         self.rings.get_mut(index)
     }
 
+    /// Calls `set` with queue `index`, if a device can have that queue.
     fn with_ring(&mut self, index: u32, set: impl FnOnce(&mut Ring)) {
         if let Some(ring) = self.ring(index) {
             set(ring);
         }
     }
 
+    /// Marks all queues as stopped.
     fn stop_all(&mut self) {
         self.rings.iter_mut().for_each(Ring::stop);
     }
@@ -137,6 +147,7 @@ impl Record {
         }
     }
 
+    /// Records a message about one queue; ignores other messages.
     fn note_ring(&mut self, message: Message) {
         use Message as M;
         match message {
@@ -185,6 +196,7 @@ impl Record {
         self.status = None;
     }
 
+    /// Removes a region and its file.
     fn remove(&mut self, spec: &RegionSpec) {
         self.table.retain(|(one, _)| !is_same(one, spec));
         self.added.retain(|(one, _)| !is_same(one, spec));

@@ -3,7 +3,14 @@
 //! Because a message waits until causewayd has acknowledged its predecessor, at most one message is
 //! unacknowledged when causewayd ends; it is sent again after the replay. While causewayd is away
 //! the relay reads nothing from the frontend, which sees a slow backend. The relay runs in a thread
-//! of its own and may block.
+//! of its own and may block, also without a time limit.
+//!
+//! [`crate::port`] starts the thread; the main thread changes the route. A message is recorded
+//! ([`crate::record`]) after its acknowledgement and before the reply to the frontend. The frontend
+//! is disconnected if it violates the protocol, if causewayd closes the connection and still runs
+//! after [`PARTING_GRACE`] (250 ms), if the next causewayd lacks a feature, or if [`DEATHS_MAX`]
+//! (3) causewayds end during one message. Rings, doorbells and data do not pass here. Replies pass
+//! unchanged, except that the dirty log is not offered.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -67,6 +74,7 @@ pub enum RelayEnd {
 #[derive(Debug)]
 pub struct Relay {
     frontend: MessageStream,
+    /// The connection to causewayd; `None` while it is away.
     inner: Option<DaemonStream>,
     record: Record,
     route: SharedRoute,
@@ -74,6 +82,7 @@ pub struct Relay {
     generation: u64,
     /// A message that causewayd has not acknowledged.
     pending: Option<Raw>,
+    /// Connections to this generation that ended before the replay was complete.
     tries: u32,
     /// Connections that ended while `pending` was in progress.
     deaths: u32,
@@ -110,6 +119,7 @@ impl Relay {
         }
     }
 
+    /// Returns the current route.
     fn route(&self) -> DaemonRoute {
         self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -146,6 +156,7 @@ impl Relay {
         }
     }
 
+    /// Connects to causewayd, replays the state, and sends the pending message again.
     fn connect(&mut self, route: &DaemonRoute) -> Result<(), RelayEnd> {
         let outcome = DaemonStream::connect(&route.inner).and_then(|mut inner| {
             replay(&self.record, &mut inner, self.frontend.as_fd())?;
@@ -193,7 +204,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Forwards a message, and returns the reply.
+    /// Forwards a message to causewayd and the reply to the frontend. If causewayd ends meanwhile, the
+    /// message is kept in `pending` and sent again after the replay.
     fn forward_with_retry(&mut self, raw: Raw) -> Result<(), RelayEnd> {
         if raw.header.is_reply() {
             return Err(RelayEnd::Frontend(Reason::Flags(raw.header.flags)));
@@ -269,6 +281,7 @@ impl Relay {
         Ok(Inflight::ours(spec, file, packed))
     }
 
+    /// Sends a message to causewayd and returns the reply.
     fn forward(&mut self, raw: &Raw) -> Result<Raw, ExchangeError> {
         let own = match raw.request {
             // Keeps the features that the holder needs for itself.
@@ -283,7 +296,7 @@ impl Relay {
         inner.exchange(raw.request, payload, &fds, self.frontend.as_fd())
     }
 
-    /// Records a message that causewayd has acknowledged; returns whether it has.
+    /// Records a message if causewayd's answer accepts it. Returns whether causewayd accepted it.
     fn record_acknowledged(&mut self, raw: Raw, answer: &Raw) -> Result<bool, Reason> {
         let Raw { request, payload, fds, .. } = raw;
         if request == R::GET_VRING_BASE {
@@ -318,6 +331,7 @@ fn filter_reply(request: R, payload: &[u8]) -> Vec<u8> {
     }
 }
 
+/// Returns why the relay ends after a fault of the frontend's connection.
 fn end_of(reason: Reason) -> RelayEnd {
     match reason.kind() {
         FaultKind::Connection => RelayEnd::FrontendLeft,

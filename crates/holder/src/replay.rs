@@ -4,6 +4,12 @@
 //! each queue. A split ring continues at the used index in guest memory, from which the inflight
 //! region takes over; a packed ring continues where it last stopped, because its inflight region
 //! holds the rest.
+//!
+//! [`crate::relay`] calls it when it has connected to a causewayd, before it forwards further
+//! messages. Each message is acknowledged before the next is sent; the first refusal ends the
+//! replay, and the frontend is then disconnected. The next causewayd must offer all features that
+//! the guest and the frontend have negotiated. The module reads two bytes of each running split
+//! ring, and writes nothing to guest memory.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -69,6 +75,7 @@ pub fn replay(
     Ok(())
 }
 
+/// Sends the state of one queue; a running queue starts with its doorbell.
 fn replay_ring(
     record: &Record,
     index: u32,

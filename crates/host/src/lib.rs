@@ -14,9 +14,9 @@
 //!
 //! # Main types
 //! [`ReceivedFd`] is a descriptor that another process sent, [`Account`] the peer that it is
-//! charged to. [`net::socket::PacketSocket`] is a packet socket, [`net::receiver::PacketReceiver`] its
-//! receive side, [`net::send::OutgoingFrame`] a frame to send. [`AppMemory`] is application memory that is
-//! sent from its place. [`Watchdog`] guards the calling thread.
+//! charged to. [`net::socket::PacketSocket`] is a packet socket, [`net::receiver::PacketReceiver`]
+//! its receive side, [`net::send::OutgoingFrame`] a frame to send. [`AppMemory`] is application
+//! memory that is sent from its place. [`Watchdog`] guards the calling thread.
 //!
 //! # Example
 //! ```

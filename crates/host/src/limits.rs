@@ -1,4 +1,8 @@
 //! The limits of this crate.
+//!
+//! Constants only, fixed at compile time. Limits of threads and queues hold for the whole process
+//! unless the constant names a port, an account or a call. Times are in the unit that the name ends
+//! in.
 
 /// Most ranges of its own memory that a process lends at a time. Further ranges are copied.
 pub const OWN_LOANS_MAX: usize = 4096;

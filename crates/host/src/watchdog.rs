@@ -7,8 +7,13 @@
 //! with a signal. The write ends with EINTR, which identifies the blocking frontend: a write that
 //! does not block is never interrupted. The caller decides the consequence for the frontend.
 //!
-//! The marks cost two stores per notification. The second thread checks every [`WATCH_BUSY_MS`], or
-//! every [`WATCH_IDLE_MS`] while no notification is sent.
+//! The marks cost two stores per notification. The second thread checks every [`WATCH_BUSY_MS`]
+//! (10), or every [`WATCH_IDLE_MS`] (100 ms) while no notification is sent.
+//!
+//! Each dispatcher creates a watchdog; `ring::doorbell` marks its writes by [`marked`]. Only marked
+//! calls are watched: a thread that blocks in any other call is not interrupted. A call of a thread
+//! without a watchdog is not watched, and may block. The process must not use SIGURG for another
+//! purpose.
 
 use std::cell::RefCell;
 use std::io;
@@ -30,6 +35,7 @@ thread_local! {
     static MARK: RefCell<Option<Mark>> = const { RefCell::new(None) };
 }
 
+/// Counts an entry into or an exit from a notification of this thread.
 fn toggle_mark() {
     let _ = MARK.try_with(|mark| {
         if let Ok(mark) = mark.try_borrow()
@@ -56,7 +62,9 @@ pub fn marked<T>(call: impl FnOnce() -> T) -> T {
 /// The first watchdog installs a handler for SIGURG in the process.
 #[derive(Debug)]
 pub struct Watchdog {
+    /// Set to end the second thread.
     stop: Arc<AtomicBool>,
+    /// The second thread.
     watcher: Option<JoinHandle<()>>,
     /// Not `Send`: it refers to the calling thread.
     _here: PhantomData<*const ()>,
@@ -93,6 +101,7 @@ impl Drop for Watchdog {
     }
 }
 
+/// The body of the second thread: interrupts `watched` while it stays in one notification.
 fn watch(mark: &AtomicU64, stop: &AtomicBool, watched: libc::pid_t) {
     let mut before = mark.load(Ordering::Acquire);
     let mut pause = WATCH_IDLE_MS;
@@ -112,6 +121,7 @@ fn watch(mark: &AtomicU64, stop: &AtomicBool, watched: libc::pid_t) {
     }
 }
 
+/// Sends the signal to a thread of this process.
 fn interrupt(thread: libc::pid_t) {
     // SAFETY: plain numbers; the signal has a handler that does nothing, and goes to a thread of
     // this process only, or nowhere if that has ended.

@@ -2,6 +2,10 @@
 //!
 //! The core calls no clock and no random generator of its own, so that the simulator repeats a run
 //! from its seed.
+//!
+//! The driver ([`crate::io`], the simulator, the fuzzer) reads the clocks once per call into the
+//! core. [`Clock::now`] must not go back between calls; [`Clock::wall`] may. Session keys depend on
+//! the random source: outside of tests it must be the kernel's generator.
 
 use std::fmt;
 

@@ -2,6 +2,11 @@
 //!
 //! Events are values in [`crate::Sink::events`]. They report changes of state once;
 //! [`crate::tunnel::Tunnel::state`] returns the state itself.
+//!
+//! Events keep the order in which they arose, and are not repeated: the driver processes all of
+//! them before it clears the sink, else it misses the change.
+//! [`crate::tunnel::Tunnel::repeat_claims`] repeats address claims on request. Events name tunnels,
+//! not links: [`crate::io::tunnels`] finds the links of a tunnel.
 
 use std::net::SocketAddr;
 

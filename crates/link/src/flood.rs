@@ -6,7 +6,10 @@
 //! and no agreement, holds while links come and go, and the first copy to arrive has taken the
 //! shortest path. Only tunnels carry the number; other links carry neither numbers nor hop counts.
 //!
-//! This module encodes and decodes the number; it does not detect duplicates.
+//! This module encodes and decodes the number ([`NUMBER_LEN`] bytes behind the frame); it does not
+//! detect duplicates. A frame that would exceed [`FRAME_BYTES_MAX`] with its number leaves without
+//! it, so a loop can deliver the frame more than once. `TunnelCarrier` of [`crate::io::tunnels`]
+//! calls [`pack`]; its receive side calls [`arrival`], which also counts this hop.
 
 use causeway_fabric::carrier::{MemoryLost, Outgoing, ReceivedFrame};
 use causeway_wire::tunnel::record::{FLOODED, NUMBER_LEN, emit_metadata};
@@ -15,11 +18,11 @@ use crate::limits::FRAME_BYTES_MAX;
 use crate::pack::{Batch, Packer, PushError};
 use crate::unpack::{Sink, UnpackedFrame};
 
-/// Packs a frame of network `vni` with its flood sequence number, if it has one. Without the number
-/// where it would make the frame too long.
+/// Packs a frame of network `vni` with its flood sequence number, if the frame has one and both fit
+/// [`FRAME_BYTES_MAX`]; otherwise without a number.
 ///
 /// # Errors
-/// See [`Packer::push`].
+/// As [`Packer::push`].
 pub fn pack(
     packer: &mut Packer,
     vni: u32,

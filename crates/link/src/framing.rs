@@ -1,9 +1,15 @@
 //! Frames on a byte stream (TCP, TLS): VNET/U's framing, in bounded memory.
 //!
-//! [`Deframer`] splits received bytes into frames, [`Framer`] queues frames to send. Both are
-//! sans-I/O; [`crate::io`] moves the bytes. A stream that lost its framing is unusable: the error
-//! stays, and the driver closes the connection. When the peer reads too slowly, whole frames are
-//! dropped, as at a full queue of a switch.
+//! [`Deframer`] splits received bytes into frames of at most [`FRAME_BYTES_MAX`] bytes, in a buffer
+//! of [`STREAM_BYTES`] (128 KiB); [`Framer`] queues frames to send, [`BACKLOG_BYTES_MAX`] (1 MiB)
+//! bytes at most, or fewer for a slow path ([`Framer::bound`]). Both are sans-I/O:
+//! [`crate::io::stream`] moves the bytes, and puts TLS below.
+//!
+//! A stream that lost its framing is unusable: the error stays, and the driver closes the
+//! connection. When the peer reads too slowly, whole new frames are dropped, as at a full queue of
+//! a switch; queued frames are kept. Frames keep their order. The framing carries neither offloads
+//! nor flood numbers, and the module does not check the frames' headers. The caller provides the
+//! locking.
 
 use std::ops::Range;
 
@@ -14,9 +20,11 @@ use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, FRAME_BYTES_MAX, STREA
 /// Splits a byte stream into frames.
 #[derive(Debug)]
 pub struct Deframer {
+    /// Receive buffer of [`STREAM_BYTES`].
     bytes: Vec<u8>,
     /// Range of bytes that were received and not returned yet.
     held: Range<usize>,
+    /// The error by which the stream lost its framing.
     broken: Option<Error>,
 }
 
@@ -113,7 +121,7 @@ pub enum FrameError<E> {
     /// The peer reads more slowly than frames are sent: the frame is dropped.
     #[error("the peer reads too slowly: {0} bytes are queued, so the frame is dropped")]
     Backlog(usize),
-    /// The frame is shorter or longer than allowed.
+    /// The frame is longer than [`FRAME_BYTES_MAX`], or shorter than the framing allows.
     #[error("a frame of {0} bytes is shorter or longer than a stream carries")]
     Len(usize),
     /// The frame's bytes could not be read.
@@ -124,7 +132,9 @@ pub enum FrameError<E> {
 /// Queues frames for a byte stream.
 #[derive(Debug)]
 pub struct Framer {
+    /// Sent bytes that are still to be removed, and queued frames with their headers.
     bytes: Vec<u8>,
+    /// Bytes at the front of `bytes` that were sent.
     sent: usize,
     /// Offset of the first whole frame in `bytes`; before it is the end of an earlier frame.
     first: usize,
@@ -204,6 +214,7 @@ impl Framer {
         Some(at.saturating_add(HEADER_LEN).saturating_add(len))
     }
 
+    /// Removes the sent bytes from the buffer, and moves the rest to its front.
     fn forget_sent(&mut self) {
         while self.first < self.sent
             && let Some(end) = self.end_of(self.first)

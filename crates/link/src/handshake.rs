@@ -6,7 +6,10 @@
 //! under load ([`crate::handshake_guard`]).
 //!
 //! This module encodes and checks messages. It keeps no timers and retransmits nothing:
-//! [`crate::tunnel::Tunnel`] does. Randomness is an argument.
+//! [`crate::tunnel::Tunnel`] does. It does not compare times or limit rates: the tunnel refuses an
+//! initiation whose time is not newer, and [`crate::tunnel_set`] asks the guard before
+//! [`ReceivedInitiation::read`]. A message with another length or a failed check is refused and has
+//! no effect. Randomness is an argument.
 
 use std::fmt;
 
@@ -93,6 +96,7 @@ pub(crate) fn mac(key: &[u8], data: &[u8]) -> [u8; 32] {
     out
 }
 
+/// Returns the state of a new handshake with our private key; `random` seeds the ephemeral key.
 fn builder<'a>(own: &'a PrivateKey, random: [u8; KEY_LEN]) -> Result<Builder<'a>, snow::Error> {
     let params: NoiseParams = PROTOCOL.parse()?;
     Builder::with_resolver(params, Box::new(SeededResolver(random)))
@@ -103,7 +107,9 @@ fn builder<'a>(own: &'a PrivateKey, random: [u8; KEY_LEN]) -> Result<Builder<'a>
 /// A handshake begun by this host.
 pub struct Initiation {
     state: Box<HandshakeState>,
+    /// The initiation as it is sent; a cookie is inserted here.
     datagram: [u8; INIT_LEN],
+    /// Our index of the new session.
     index: u32,
     /// Whether a cookie was inserted. A second cookie is refused.
     has_cookie: bool,
@@ -193,8 +199,11 @@ impl Initiation {
 /// An initiation of a sender that knows our key and has proven to own its key.
 pub struct ReceivedInitiation {
     state: Box<HandshakeState>,
+    /// The initiator's public key.
     peer: PublicKey,
+    /// Time in the initiation, in ns since 1970 by the initiator's clock.
     time: u64,
+    /// The initiator's index of the new session.
     remote: u32,
 }
 

@@ -1,12 +1,16 @@
 //! The handshake guard: bounds the processor time that initiations of unknown senders cost.
 //!
-//! Initiations are rate-limited, and under load their senders are asked for a cookie. A cookie
-//! proves that the sender receives at its source address. It is a keyed hash of the address, so the
-//! guard keeps no state for senders that were asked. Initiations with a valid cookie have budgets
-//! of their own, so a sender cannot exhaust the budget of another by forging its address.
+//! Initiations are rate-limited, and under load their senders are asked for a cookie. Under load
+//! means that [`INITIATIONS_ALL`] (50) per second in all, or [`INITIATIONS_SOURCE`] (5) per second
+//! from one address, are exceeded. A cookie proves that the sender receives at its source address.
+//! It is a keyed hash of the address, so the guard keeps no state for senders that were asked; it
+//! stays valid for [`COOKIE_NS`] (2 min) to twice that time. Initiations with a valid cookie have
+//! budgets of their own, so a sender cannot exhaust the budget of another by forging its address.
 //!
-//! [`crate::tunnel_set::TunnelSet`] asks the guard before it decrypts an initiation. The guard does not check
-//! keys, and limits no other datagrams.
+//! Budgets of sources are kept in [`SOURCES`] (1,024) entries by hash: sources that share an entry
+//! share its budget. IPv6 sources count by their first 64 bits. [`crate::tunnel_set::TunnelSet`]
+//! asks the guard before it decrypts an initiation. The guard does not check keys, and limits no
+//! other datagrams.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -37,8 +41,11 @@ pub enum Admission {
 pub struct HandshakeGuard {
     /// The current secret and its predecessor.
     secrets: [Zeroizing<[u8; 32]>; 2],
+    /// When the current secret was created.
     rotated: u64,
+    /// Budget of all initiations without a cookie.
     all: Bucket,
+    /// Budget of all initiations with a cookie.
     proven: Bucket,
     /// Budget of addresses where a peer is known to be.
     known: Bucket,
@@ -97,6 +104,7 @@ impl HandshakeGuard {
         Admission::Ask(cookie_of(secret, from))
     }
 
+    /// Replaces the older secret if the current secret is older than [`COOKIE_NS`].
     fn rotate(&mut self, clock: &mut Clock<'_>) {
         if clock.now.saturating_sub(self.rotated) >= COOKIE_NS {
             self.rotated = clock.now;
@@ -112,6 +120,7 @@ fn same(a: &[u8; COOKIE_LEN], b: &[u8; COOKIE_LEN]) -> bool {
     a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
+/// Returns the cookie of an address and port.
 fn cookie_of(secret: &[u8; 32], from: SocketAddr) -> [u8; COOKIE_LEN] {
     let mut data = [0_u8; 19];
     let ip = from.ip().to_canonical();

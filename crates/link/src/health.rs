@@ -1,16 +1,27 @@
 //! Health of a tunnel: reachability, round trip, loss, and the longest datagram that reaches the
 //! peer.
 //!
-//! Heartbeats leave every [`HEARTBEAT_NS`]; the peer answers each at once. Some are padded to the
-//! datagram length in use, or to candidates for it: the longest answered length is used
-//! (packetization layer path MTU discovery, as RFC 8899 describes it). When padded heartbeats are
-//! no longer answered while short ones are, the length falls to 1280 bytes of IPv6 packet at once
-//! and the search begins anew. Where not even those arrive, the longest answered length is used,
-//! down to the minimum that IPv4 requires of every host.
+//! Heartbeats leave every [`HEARTBEAT_NS`] (500 ms); the peer answers each at once. After
+//! [`HEARTBEATS_MISSED`] (3) unanswered heartbeats in a row, and no frame of the peer meanwhile,
+//! the tunnel is down; the next answer sets it up. The path is poor after [`HEARTBEATS_POOR`] (8)
+//! lost heartbeats of the last [`HEARTBEATS_KEPT`] (32), and good again after [`HEARTBEATS_GOOD`]
+//! (4, and more after repeated changes) answered in a row.
+//!
+//! Some heartbeats are padded to the datagram length in use, or to candidates for it: the longest
+//! answered length is used (packetization layer path MTU discovery, as RFC 8899 describes it). When
+//! padded heartbeats are no longer answered while short ones are, the length falls to 1280 bytes of
+//! IPv6 packet at once and the search begins anew. Where not even those arrive, the longest
+//! answered length is used, down to the minimum that IPv4 requires of every host
+//! ([`DATAGRAM_BYTES_MIN`]).
+//!
+//! Delivery reports of the peer give the loss of datagrams. At [`LOSSY_OF_10000`] (0.2 %) or more,
+//! senders cut TCP segments before they pack them, because one lost datagram costs the whole
+//! segment.
 //!
 //! The module sends nothing: [`Health::tick`] calls back with the lengths to send, and
-//! [`Health::record_answer`] takes the answers. It does not choose between paths; `ethernet` does, by
-//! [`Health::is_poor`] and the metric.
+//! [`Health::record_answer`] takes the answers. `crate::tunnel` calls both and publishes the
+//! results. The module does not measure bandwidth and does not choose between paths; `ethernet`
+//! does, by [`Health::is_poor`] and the metric.
 
 use std::collections::VecDeque;
 
@@ -31,6 +42,7 @@ const LENGTHS: [usize; 24] = [
 
 #[derive(Debug, Clone, Copy)]
 struct Heartbeat {
+    /// When the heartbeat was sent, in ns of the caller's clock.
     time: u64,
     answered: bool,
 }
@@ -49,10 +61,13 @@ pub struct Changes {
 /// The health of one tunnel.
 #[derive(Debug)]
 pub struct Health {
+    /// Whether the peer answers.
     up: bool,
     /// Short heartbeats, oldest first.
     heartbeats: VecDeque<Heartbeat>,
+    /// When the next short heartbeat is sent.
     next_heartbeat: u64,
+    /// Smoothed round trip, in ns; `None` before the first answer.
     rtt: Option<u64>,
     /// Smoothed deviation of the round trip, in ns.
     variation: u64,
@@ -61,16 +76,17 @@ pub struct Health {
     proven: u64,
     /// Whether another path to the peer should be preferred.
     poor: bool,
-    /// How often the path became poor within [`FLAP_NS`], and since when it has been good.
+    /// How often the path became poor within [`FLAP_NS`].
     flaps: u32,
+    /// Since when the path has been good.
     good_since: u64,
     /// The longest datagram in use, in bytes of UDP payload.
     datagram: usize,
     /// Whether a datagram of that length was answered.
     verified: bool,
-    /// The longest answered length since the search began, and when it replaces a longer length in
-    /// use.
+    /// The longest answered length since the search began.
     answered: usize,
+    /// When that length replaces a longer length in use; `u64::MAX` for never.
     decide: u64,
     /// The longest datagram that leaves this host.
     longest: usize,
@@ -78,12 +94,15 @@ pub struct Health {
     reported: (u64, u64),
     /// Until when segments are cut at least; `None` while they are not cut.
     lossy: Option<u64>,
+    /// When the next padded heartbeat of the length in use is due.
     next_check: u64,
-    /// When the last padded heartbeat of the length in use was sent, and how many before it were
-    /// not answered.
+    /// When the last padded heartbeat of the length in use was sent; `None` once it is answered.
     check: Option<u64>,
+    /// Consecutive unanswered padded heartbeats of the length in use.
     missed: u32,
+    /// When the next burst of candidate lengths is sent.
     next_probes: u64,
+    /// Bursts left in this search.
     probe_bursts_left: u32,
 }
 
@@ -241,6 +260,7 @@ impl Health {
         Some(false)
     }
 
+    /// Runs the timers of the datagram length. Returns the new length if it changed.
     fn tick_lengths(&mut self, now: u64, send: &mut impl FnMut(usize)) -> Option<usize> {
         if now >= self.next_check {
             self.next_check = now.saturating_add(LENGTH_CHECK_NS);
@@ -322,6 +342,7 @@ impl Health {
         changes
     }
 
+    /// Updates the smoothed round trip and its deviation by a measured round trip, in ns.
     fn measure(&mut self, trip: u64) {
         let Some(rtt) = self.rtt else {
             (self.rtt, self.variation) = (Some(trip), trip / 2);
@@ -383,6 +404,7 @@ impl Health {
         (before != self.datagram).then_some(self.datagram)
     }
 
+    /// Begins a new search for the longest datagram at the time `at`.
     fn search(&mut self, at: u64) {
         (self.check, self.missed) = (None, 0);
         (self.verified, self.answered, self.decide) = (false, 0, u64::MAX);

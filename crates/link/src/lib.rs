@@ -8,8 +8,8 @@
 //!
 //! On the way of a frame, `ethernet` decides that a frame leaves by a link and calls the link's
 //! `Carrier` in its own thread; [`flood::pack`] and [`Packer`] put it into datagrams. At the peer,
-//! [`TunnelSet`] accepts the datagrams, [`unpack`] returns the frames, and [`io`] passes them to the
-//! group's shard through a mailbox.
+//! [`TunnelSet`] accepts the datagrams, [`unpack`] returns the frames, and [`io`] passes them to
+//! the group's shard through a mailbox.
 //!
 //! This crate does not: decide where a frame goes (`ethernet`), own addresses (`directory`),
 //! retransmit lost frames, or restore their order.
@@ -32,6 +32,10 @@
 //! | [`mss`] | maximum segment sizes of local TCP endpoints |
 //! | [`partial_offload`] | frames with partial checksums and uncut TCP from VXLAN peers |
 //! | [`refusal`] | reasons for dropped datagrams, counted |
+//! | [`event`] | changes of a tunnel's state, for the driver |
+//! | [`clock`] | clock readings and randomness as arguments |
+//! | [`limits`] | limits and timing constants of the core |
+//! | [`io`] | the service: sockets, timers and threads around the core |
 //!
 //! # Example
 //!
@@ -54,8 +58,6 @@
 //! # Ok(())
 //! # }
 //! ```
-//! | `rate` | how often something may happen |
-//! | [`refusal`] | why something was not taken, counted |
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

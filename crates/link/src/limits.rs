@@ -1,4 +1,9 @@
 //! Limits and timing constants of the core.
+//!
+//! Constants only, fixed at compile time; none can be configured. Both ends of a tunnel should have
+//! the same values: some, such as [`FRAME_BYTES_MAX`] and [`REKEY_NS`], are part of the protocol.
+//! Times are in ns, lengths in bytes. Limits of the sockets around the core are in
+//! [`crate::io::limits`].
 
 /// Longest Ethernet frame that a tunnel carries, in bytes: 65535 of IP with the longest header.
 pub const FRAME_BYTES_MAX: usize = 65_557;

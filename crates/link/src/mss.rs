@@ -1,9 +1,14 @@
 //! Maximum segment sizes of local TCP endpoints, learnt from their SYNs (RFC 9293, section 3.7.1).
 //!
 //! Large TCP segments from a VXLAN peer's kernel are cut to the receiver's size
-//! ([`crate::partial_offload`]). The sending shard records sizes, the links' shard looks them up. The
-//! table has a fixed size and no locks; a flow that another flow displaced is cut by the link's
-//! MTU. The module never changes a SYN (no MSS clamping).
+//! ([`crate::partial_offload`]). The carriers of [`crate::io::bare`] record sizes in the threads of
+//! the groups, for each SYN that leaves to the peer; the links' shard looks them up for each large
+//! frame that arrives.
+//!
+//! The table has [`MSS_FLOWS`] (4,096) entries, no locks and no ageing. A new flow displaces the
+//! flow in its entry; a flow that was displaced, or whose SYN left before the daemon started, is
+//! cut by the link's MTU. Sizes below [`MSS_MIN`] are ignored. The module never changes a SYN (no
+//! MSS clamping), and does not follow connections: a size stays until it is displaced.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +20,11 @@ use crate::limits::{MSS_FLOWS, MSS_MIN};
 
 /// Offset of the flags in TCP's header.
 const FLAGS_AT: usize = 13;
-/// TCP options: end of list, no-operation, and maximum segment size.
+/// TCP option: end of the list.
 const END: u8 = 0;
+/// TCP option: no operation.
 const NOTHING: u8 = 1;
+/// TCP option: maximum segment size.
 const MAXIMUM: u8 = 2;
 
 /// A lock-free table of segment sizes by flow.
@@ -38,6 +45,8 @@ impl Default for SegmentSizes {
 }
 
 impl SegmentSizes {
+    /// Returns the hash of a frame's TCP flow; `None` if the frame is cut off. `from`: the frame
+    /// comes from the endpoint whose size is recorded; otherwise it goes there.
     fn flow_hash(
         &self,
         bytes: &[u8],
@@ -61,6 +70,7 @@ impl SegmentSizes {
         })
     }
 
+    /// Returns the table entry of a flow.
     fn cell(&self, hash: u64) -> Option<&AtomicU64> {
         let at = usize::try_from(hash).unwrap_or(0) & (MSS_FLOWS - 1);
         self.flows.get(at)

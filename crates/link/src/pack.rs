@@ -1,10 +1,20 @@
 //! Frames into sealed datagrams: small frames share a datagram, long frames fill several.
 //!
 //! All datagrams of a [`Batch`] but the last have the same length, so that the kernel takes them in
-//! one send (UDP GSO). Frame bytes are read from guest memory straight into the plaintext of a
-//! datagram, which is sealed straight into the batch. A packer belongs to one sending thread. It
-//! allocates nothing per frame and delays nothing: pushed frames leave with [`Packer::finish`] at
-//! the latest. It sends nothing itself; full batches go to the caller's `send`.
+//! one send (UDP GSO): at most [`BATCH_DATAGRAMS_MAX`] (64) datagrams and [`BATCH_BYTES_MAX`]
+//! bytes. The packer reads frame bytes from guest memory straight into the plaintext of a datagram,
+//! and seals the plaintext straight into the batch. A frame of up to [`WHOLE_BYTES_MAX`] (256)
+//! bytes is not fragmented if an empty datagram has room for it.
+//!
+//! A packer belongs to one sending thread, allocates nothing per frame and delays nothing: pushed
+//! frames leave with [`Packer::finish`] at the latest. It sends nothing itself and holds no queue:
+//! full batches go to the caller's `send`, which counts datagrams that the kernel refuses. Frames
+//! keep their order within one packer, and have none between the packers of a tunnel.
+//!
+//! [`crate::flood::pack`] calls the packer for `TunnelCarrier` of [`crate::io::tunnels`]; the
+//! session, the address and the datagram length come from [`crate::tx_path`]. Pending frames keep
+//! the path with which they began: a changed path applies once the packer is empty. At the peer,
+//! [`crate::tunnel`] opens the datagrams.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,11 +54,14 @@ pub enum PushError<E> {
 /// Sealed datagrams for one peer, back to back.
 #[derive(Debug)]
 pub struct Batch {
+    /// The datagrams; only the first `used` bytes are valid.
     bytes: Box<[u8]>,
     used: usize,
+    /// Length of every datagram but the last, in bytes.
     segment: usize,
     datagrams: usize,
     to: Option<SocketAddr>,
+    /// Traffic class of the outer headers.
     class: u8,
 }
 
@@ -87,11 +100,15 @@ impl Batch {
 #[derive(Debug)]
 pub struct Packer {
     tx_path: Arc<TunnelTxPath>,
+    /// Version of the TX path from which `path` was read.
     version: u64,
+    /// The path for pending and following frames; `None` without a session.
     path: Option<Arc<Path>>,
     /// Plaintext of the datagram being filled.
     text: Box<[u8]>,
+    /// Filled bytes of `text`; 0 while the datagram is empty.
     used: usize,
+    /// Virtual network of the records in `text`: a datagram carries records of one network.
     vni: u32,
     batch: Batch,
 }
@@ -146,7 +163,8 @@ impl Packer {
     }
 
     /// Packs a frame of `len` bytes. `read(offset, into)` writes the frame's bytes from `offset` on
-    /// into all of `into`; offsets grow. `send` receives each full batch.
+    /// into all of `into`; offsets grow. `send` receives each full batch. `hops` is the number of
+    /// daemons that forwarded the frame so far, and its flag `FLOODED` ([`crate::flood`]).
     ///
     /// # Errors
     /// [`PushError`]; errors of `read` are returned as [`PushError::Source`].
@@ -213,7 +231,7 @@ impl Packer {
         }
     }
 
-    /// Returns the plaintext bytes of a full datagram.
+    /// Returns the plaintext bytes of a full datagram; `None` without a path.
     fn cap(&self) -> Option<usize> {
         let path = self.path.as_ref()?;
         let datagram = path.datagram.min(DATAGRAM_BYTES_MAX);
@@ -340,11 +358,13 @@ impl Packer {
 
 /// A frame to pack.
 struct FrameToPack<'a> {
-    /// Its metadata; empty if it has none.
+    /// The frame's metadata (requested offloads); empty if the frame has none.
     first: &'a [u8],
-    /// Its length in bytes, without metadata.
+    /// The frame's length in bytes, without metadata.
     len: usize,
+    /// Daemons that forwarded the frame so far.
     hops: u8,
+    /// Whether the frame has no metadata.
     bare: bool,
 }
 
@@ -354,6 +374,7 @@ impl FrameToPack<'_> {
         self.first.len().saturating_add(self.len)
     }
 
+    /// Returns the header of a record of `len` bytes.
     fn header(&self, kind: u8, len: usize) -> [u8; record::HEADER_LEN] {
         let len = u16::try_from(len).unwrap_or(u16::MAX);
         record::Header { kind, bare: self.bare, hops: self.hops, len }.emit()

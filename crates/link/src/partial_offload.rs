@@ -5,10 +5,14 @@
 //! that is lost where datagrams reach a program. The received frame then has up to 64 KiB, and its
 //! checksum field holds the sum of the pseudo-header alone.
 //!
-//! [`missing_offload`] recognises such frames by that sum and returns the missing work as a virtio-net
-//! header, which `ethernet` executes or passes on. One of 65,536 finished frames has the sum by
-//! chance; completing its checksum again yields the same checksum, so false positives are harmless.
-//! The module changes no frame.
+//! [`missing_offload`] recognises such frames by that sum and returns the missing work as a
+//! virtio-net header, which `ethernet` executes or passes on. One of 65,536 finished frames has the
+//! sum by chance; completing its checksum again yields the same checksum, so false positives are
+//! harmless. The module changes no frame. [`crate::io::bare`] calls it for each frame received from
+//! a VXLAN peer. TCP is uncut if it exceeds the receiver's segment size ([`crate::mss`]) or, where
+//! that is unknown, [`PACKET_BYTES_ETHERNET`]; it is then cut to that size, or to the link's packet
+//! length. UDP is not segmented. A frame that cannot be parsed, or with bytes behind its IP packet,
+//! counts as finished.
 
 use causeway_fabric::carrier::OFFLOAD_BYTES;
 use causeway_wire::checksum::Sum;
@@ -38,6 +42,8 @@ pub fn missing_offload_within(
     offload
 }
 
+/// Returns the missing work of a frame; `None` for a finished frame. `most`: longest packet if the
+/// receiver's segment size is unknown, in bytes.
 fn find(frame: &[u8], most: usize, sizes: Option<&SegmentSizes>) -> Option<Header> {
     let network = Frame::parse(frame).ok()?.network?;
     let transport = network.transport.filter(|_| network.end == frame.len())?;

@@ -5,6 +5,13 @@
 //! frame, so a frame never consists of bytes that do not belong together. When the limits on frames
 //! or bytes are reached, the oldest incomplete frame is dropped. Lost fragments are not requested
 //! again.
+//!
+//! Limits per tunnel: [`FRAGMENTED_FRAMES_MAX`] (64) frames, [`FRAGMENTED_BYTES_MAX`] (2 MiB)
+//! bytes, [`FRAGMENTED_RANGES_MAX`] disjoint ranges of a frame, and [`FRAGMENTED_NS_MAX`] (1 s)
+//! from the first fragment to the last. The caller runs the timeout by [`Reassembler::expire`], and
+//! must use a returned frame before the next call: its buffer is reused. Frames are completed in
+//! the order of their last fragments, not in the order of sending. The module does not check the
+//! frame's bytes.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -43,12 +50,15 @@ pub struct ReceivedFragment<'a> {
 #[derive(Debug)]
 struct IncompleteFrame {
     vni: u32,
+    /// The sender's number of the frame.
     id: u32,
     bare: bool,
     hops: u8,
+    /// When the first fragment arrived.
     since: u64,
     /// Combined from the outer headers of all fragments.
     ecn: Ecn,
+    /// Metadata and frame, in their full length.
     bytes: Vec<u8>,
     /// Received ranges: sorted, not touching each other.
     have: Vec<Range<usize>>,

@@ -2,7 +2,11 @@
 //!
 //! Every datagram, record or frame that the core drops on receipt has exactly one reason. Counters
 //! are per tunnel, or per underlay socket where no tunnel is known; `causeway link show` prints
-//! them by name.
+//! them by name. Counters are lost when the tunnel or socket is closed.
+//!
+//! The core counts and returns the reason; it logs nothing, and [`crate::io::tunnels`] relies on
+//! the counter alone. Drops of frames to send, and of frames that their group's mailbox has no room
+//! for, are counted by [`crate::io::stats`].
 
 use std::collections::BTreeMap;
 
@@ -42,7 +46,7 @@ refusals! {
     Replayed, "refused_replayed_total", "the datagram is a replay";
     /// The session is unknown or has expired.
     Session, "refused_session_total", "no such session: the peer or this daemon was restarted";
-    /// No link with that key or address is configured.
+    /// The peer is unknown: no link with that key or address is configured.
     Peer, "refused_peer_total", "unknown peer: add a link with its key and address";
     /// The tunnel does not carry this virtual network.
     Vni, "refused_vni_total", "no link of this tunnel has the virtual network";

@@ -1,10 +1,16 @@
 //! The replay window of a session: no datagram is accepted twice.
 //!
-//! A sliding bit map over the newest [`REPLAY_WINDOW`] counters (as RFC 6479 describes it). It
-//! authenticates nothing.
+//! A sliding bit map over the newest [`REPLAY_WINDOW`] (2,048) counters (as RFC 6479 describes it).
+//! A counter older than the window is refused, also if it was never received, so a datagram that
+//! the network delays by more than [`REPLAY_WINDOW`] datagrams is lost.
+//!
+//! The window authenticates nothing: `crate::tunnel::records` opens a datagram first, and then
+//! calls [`Replay::take`] with its counter. The window belongs to the thread of the tunnel.
+//! Sessions without encryption do not use it: their datagrams can be replayed.
 
 use crate::limits::REPLAY_WINDOW;
 
+/// Words of the bit map.
 const WORDS: usize = (REPLAY_WINDOW / 64) as usize;
 
 /// The received counters among the newest [`REPLAY_WINDOW`]. Call it only with counters of

@@ -1,8 +1,17 @@
 //! A session: keys that both ends of a tunnel share for minutes, or the agreement to use none.
 //!
-//! All threads that send share a session: sealing changes only an atomic counter. Opening belongs
-//! to the thread of the tunnel, which also keeps the [`crate::replay::Replay`] of the session. A
-//! session does not check for replays and does not renew itself.
+//! Seals plaintexts into datagrams of at most [`DATAGRAM_BYTES_MAX`] bytes, and opens them. All
+//! threads that send share a session: sealing changes only an atomic counter, and counters may
+//! leave the host in another order than they were taken. Opening belongs to the thread of the
+//! tunnel, which also keeps the [`crate::replay::Replay`] of the session.
+//!
+//! A session does not check for replays and does not renew itself. It reports
+//! [`SESSION_DATAGRAMS_REKEY`] sealed datagrams by [`TunnelSession::needs_rekey`], and refuses to
+//! seal after [`SESSION_DATAGRAMS_MAX`]; age is the tunnel's concern. A plain session neither
+//! encrypts nor authenticates.
+//!
+//! `crate::handshake` creates sessions, [`crate::pack`] and the tunnel's heartbeats seal, and
+//! `crate::tunnel::records` opens.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +34,7 @@ pub enum SealError {
 }
 
 enum Cipher {
+    /// The keys of a completed Noise handshake.
     Noise(Box<StatelessTransportState>),
     /// No encryption: any host on the path can read and forge datagrams.
     Plain,

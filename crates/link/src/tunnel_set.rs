@@ -3,7 +3,11 @@
 //! A datagram of a session carries the tunnel's number, a plain datagram is known by its source
 //! address, and an initiation by the key that it proves to own, after the [`HandshakeGuard`]
 //! admitted it. [`crate::io`] passes all datagrams of a socket here and sends the datagrams of the
-//! [`Sink`].
+//! [`Sink`]. The set passes each datagram to its [`Tunnel`], which opens it.
+//!
+//! A set has at most [`TUNNELS_MAX`] (4,096) tunnels. It belongs to one thread; the caller runs
+//! [`TunnelSet::tick`] by [`TunnelSet::deadline`]. Datagrams that match no tunnel are counted and
+//! dropped, never answered, except that the guard may answer an initiation with a cookie.
 //!
 //! The set owns no socket and compares addresses literally: pass IPv4 addresses as IPv4, also those
 //! that a dual-stack socket reports as mapped.
@@ -42,10 +46,14 @@ pub enum AddError {
 /// The tunnels of one underlay socket.
 #[derive(Debug)]
 pub struct TunnelSet {
+    /// Our private key; `None` if the set has only tunnels without encryption.
     own: Option<Arc<PrivateKey>>,
     guard: HandshakeGuard,
+    /// The tunnels, indexed by number; `None` for a free number.
     tunnels: Vec<Option<Box<Tunnel>>>,
+    /// Numbers of the encrypted tunnels, by the peer's key.
     by_key: BTreeMap<PublicKey, Vec<u16>>,
+    /// Numbers of the tunnels without encryption, by the peer's address.
     by_address: BTreeMap<SocketAddr, u16>,
     /// No tunnel has work before this time.
     due: u64,
@@ -244,6 +252,7 @@ impl TunnelSet {
         self.due
     }
 
+    /// Counts the drop of a datagram that belongs to no tunnel, and returns its reason.
     fn refuse(&mut self, refusal: Refusal) -> Refusal {
         self.refusals.count(refusal);
         refusal

@@ -1,9 +1,14 @@
 //! The TX path of a tunnel: session, peer address and datagram length for the threads that send.
 //!
 //! The tunnel publishes a new [`Path`] when the session, the peer's address or the datagram length
-//! changes. A sender compares one version number before each batch and takes the lock only when it
-//! has changed. No frame passes through this module: [`crate::pack::Packer`] reads the path and
-//! seals by itself.
+//! changes. A sender compares one version number before each frame and takes the lock only when the
+//! number has changed. Any number of threads may read; only the thread of the tunnel writes. A
+//! sender may use the old path for frames that it has begun to pack: the peer accepts the replaced
+//! session for [`SESSION_GRACE_NS`](crate::limits::SESSION_GRACE_NS).
+//!
+//! No frame passes through this module: [`crate::pack::Packer`] reads the path and seals by itself.
+//! The module neither wakes senders when a path appears nor queues frames while there is none; the
+//! packer refuses such frames.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -26,6 +31,7 @@ pub struct Path {
 #[derive(Debug, Default)]
 pub struct TunnelTxPath {
     version: AtomicU64,
+    /// Number of the next fragmented frame; wraps at 2^32.
     frames: AtomicU32,
     /// Whether loss is so high that senders cut TCP segments.
     lossy: AtomicBool,
@@ -55,7 +61,8 @@ impl TunnelTxPath {
         self.lossy.store(lossy, Ordering::Relaxed);
     }
 
-    /// Returns a number for a frame that is sent in fragments.
+    /// Returns a number for a frame that is sent in fragments, unique among the tunnel's senders
+    /// until 2^32 frames were numbered.
     pub fn next_frame(&self) -> u32 {
         self.frames.fetch_add(1, Ordering::Relaxed)
     }

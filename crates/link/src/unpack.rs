@@ -1,8 +1,14 @@
 //! Received frames, events and datagrams to send: the output of the core.
 //!
-//! [`crate::tunnel_set::TunnelSet`] and [`crate::tunnel::Tunnel`] append to a [`Sink`]; the driver empties it
-//! after each call. Frames stay in the buffer into which they were opened, so a whole frame is not
-//! copied.
+//! [`crate::tunnel_set::TunnelSet`] and [`crate::tunnel::Tunnel`] append to a [`Sink`]; the driver
+//! ([`crate::io::tunnels`], the simulator) sends the datagrams, handles the events, passes the
+//! frames to their groups, and then calls [`Sink::clear`]. Frames stay in the buffer into which
+//! their datagram was opened, so a whole frame is not copied; a reassembled frame is copied once.
+//!
+//! A sink has no limit of its own: the driver bounds it by the number of datagrams that it passes
+//! in before it empties the sink. The frame buffer starts at [`SINK_BYTES_MIN`] bytes, grows as
+//! needed and never shrinks; [`Sink::take_bytes`] exchanges it. The bytes of frames are the peer's:
+//! this module does not check them. A sink belongs to one thread.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -39,7 +45,9 @@ pub struct Sink {
     pub events: Vec<Event>,
     /// ECN field of the outer header of the next datagram to receive. The caller sets it.
     pub ecn: Ecn,
+    /// The frame buffer, initialised to its whole length.
     pub(crate) bytes: Vec<u8>,
+    /// End of the bytes that frames or earlier datagrams occupy; the free tail begins here.
     used: usize,
 }
 

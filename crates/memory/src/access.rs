@@ -1,4 +1,17 @@
 //! Copies between private memory and guest memory, with the checks of addresses and rights.
+//!
+//! Each access translates the guest address ([`Map::pointer`]), checks the grant's rights, and
+//! copies each byte exactly once (`crate::kernel`). Ranges may cross from one grant into the next.
+//! Writes are recorded in the dirty log, if there is one; `write_framed` refuses then.
+//!
+//! On an error across several grants, bytes before the missing grant have been copied. The guest
+//! may change the bytes during a copy: callers check the private copy, never the guest's bytes
+//! again. A page lost from its file reads as zeros and does not fail; callers check
+//! [`Map::is_poisoned`] once per batch. Copies wait for no lock and order nothing: callers that
+//! publish an index need [`crate::View`].
+//!
+//! `ring` and the services call these functions for headers, descriptors and short payloads;
+//! payloads from guest to guest go through `crate::copy::copy`.
 
 use crate::kernel;
 use crate::map::{Map, OutOfGrant};
@@ -58,7 +71,7 @@ impl Map {
         }
     }
 
-    /// Does the same as [`Self::read`], for bytes that lie in more than one grant.
+    /// As [`Self::read`], for bytes that lie in more than one grant.
     #[inline(never)]
     fn read_pieces(&self, addr: u64, into: &mut [u8]) -> Result<(), OutOfGrant> {
         let mut into = into;

@@ -2,9 +2,16 @@
 //! until `munmap` has returned.
 //!
 //! Memory files may be of any size and cost nothing while they are empty, so a frontend that maps
-//! and replaces large ones could exhaust the addresses of the process. Two rules prevent that: a
-//! grant takes at most a share of the addresses that are left ([`fits`]), and a peer whose ranges
-//! wait for `munmap` in another thread is not served until they are unmapped ([`is_behind`]).
+//! and replaces large files could exhaust the addresses of the process. Two rules prevent that: a
+//! grant takes at most 1/[`ADDRESS_SHARES`] (1/16) of the addresses that are left of
+//! [`ADDRESSES_MAX`] (112 TiB; [`fits`]), and a peer with more than [`UNMAPPING_BYTES_MAX`] (7 TiB)
+//! bytes waiting for `munmap` in another thread is not served until they are unmapped
+//! ([`is_behind`]).
+//!
+//! `attach` and [`crate::Grants`] call [`fits`] before they map; `crate::mapping` and
+//! `crate::unmap` count. The check and the count are separate steps: peers that map at the same
+//! time may exceed their shares together. The budget does not limit memory that is allocated, and
+//! nothing here maps or unmaps.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +27,7 @@ static MAPPED: AtomicU64 = AtomicU64::new(0);
 /// Bytes that wait for `munmap`, by the peer that granted them. At most one entry per mapping.
 static UNMAPPING: Mutex<BTreeMap<Owner, u64>> = Mutex::new(BTreeMap::new());
 
+/// Locks the bytes that wait for `munmap`.
 fn unmapping() -> MutexGuard<'static, BTreeMap<Owner, u64>> {
     UNMAPPING.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -33,6 +41,7 @@ pub fn fits(held: u64, more: u64) -> Result<(), MappingError> {
     fits_beside(MAPPED.load(Ordering::Relaxed).saturating_sub(held), held, more)
 }
 
+/// As [`fits`], beside `others` mapped bytes of other peers.
 fn fits_beside(others: u64, held: u64, more: u64) -> Result<(), MappingError> {
     let part = |bytes: u64| bytes.checked_div(ADDRESS_SHARES).unwrap_or(0);
     let (share, left) = (part(ADDRESSES_MAX), part(ADDRESSES_MAX.saturating_sub(others)));

@@ -1,21 +1,36 @@
 //! Queued work that takes long, in threads that end when the queue is empty.
+//!
+//! [`Background::hand_over`] queues an item and starts a thread, up to `threads_max` for the queue.
+//! It blocks for no work, but starting a thread is a system call. The queue has no limit: callers
+//! bound it by their own accounts. Items of one queue may run at the same time and finish in any
+//! order. If no thread can be started, the caller takes the oldest item back and processes it
+//! itself.
+//!
+//! `crate::unmap` uses it for `munmap`, and `host` for closing descriptors. A child after fork has
+//! no such threads; the process does not wait for them when it ends.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+/// State of a queue.
 #[derive(Debug)]
 struct BackgroundState<T> {
+    /// Items that no thread has taken yet, oldest first.
     waiting: VecDeque<T>,
+    /// Threads that run.
     threads: usize,
 }
 
 /// A queue of work of one kind, and its threads.
 pub struct Background<T> {
     state: Mutex<BackgroundState<T>>,
+    /// Name of the threads.
     name: &'static str,
+    /// Most threads at a time.
     threads_max: usize,
+    /// Processes one item; may block.
     process: fn(T),
 }
 
@@ -60,6 +75,7 @@ impl<T: Send + 'static> Background<T> {
         self.state().waiting.len()
     }
 
+    /// Processes items until the queue is empty: the body of a thread.
     fn work(&self) {
         loop {
             let mut state = self.state();

@@ -1,7 +1,15 @@
 //! Scatter-gather copies: cursors over the spans of a descriptor chain, and the single copy from
 //! guest to guest.
 //!
-//! Copies never allocate. Each span is translated and checked when it is copied.
+//! A span is an interval of guest addresses of up to 4 GiB, as a descriptor names it. Copies never
+//! allocate. Each span is translated and checked when it is copied, in the epoch of the given
+//! [`Map`]; a cursor keeps guest addresses and stays valid over a change of the epoch.
+//!
+//! `ethernet`, `socket` and the MX services call [`copy()`] after both chains are popped, and
+//! before `ring` publishes the used entries. An error leaves the bytes copied so far in the
+//! destination: the caller completes the chain with a shorter length or drops it. The copy is not
+//! atomic: the sender may change bytes meanwhile, and the receiver may read early. Contents are not
+//! checked, and no cursor is shared between threads.
 
 use crate::kernel;
 use crate::map::{Map, OutOfGrant};
@@ -112,6 +120,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// As [`Self::read`], for bytes that lie in more than one span.
     fn read_spans(&mut self, map: &Map, into: &mut [u8]) -> Result<(), OutOfGrant> {
         let mut into = into;
         while !into.is_empty() {
@@ -150,6 +159,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// As [`Self::write`], for bytes that lie in more than one span.
     fn write_spans(&mut self, map: &Map, from: &[u8]) -> Result<(), OutOfGrant> {
         let mut from = from;
         while !from.is_empty() {

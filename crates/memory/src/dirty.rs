@@ -2,7 +2,13 @@
 //! migration.
 //!
 //! A bit per 4 KiB of guest addresses, in memory shared with the frontend, which clears bits as it
-//! copies pages.
+//! copies pages. [`crate::Map`] marks each write of its copies by [`DirtyLog::mark`]; any thread
+//! may mark. The log records no reads, and no writes that bypass the map: a [`crate::View`] does
+//! not log, so its user marks the bytes (`attach` marks the rings).
+//!
+//! Pages behind the end of the log are not recorded: `attach` maps a log that the frontend made
+//! long enough. A log whose file shrank is poisoned, as a mapping; the port then closes. `attach`
+//! sets and removes the log with a new map.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};

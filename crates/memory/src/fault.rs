@@ -3,10 +3,18 @@
 //! An access to a page beyond the end of its file raises SIGBUS. The handler finds the mapping of
 //! the address in a fixed, lock-free table, marks it poisoned, and replaces all of it by zeroed
 //! memory (`crate::substitute`), so that the access completes (reads return zeros). The guest's
-//! port checks the mark ([`crate::Map::is_poisoned`]) once per batch and closes. A SIGBUS at any other
-//! address is passed to the previous handler.
+//! port checks the mark ([`crate::Map::is_poisoned`]) once per batch and closes. A SIGBUS at any
+//! other address is passed to the previous handler.
 //!
-//! Wayland compositors use the same technique for client buffers (`wl_shm`).
+//! The handler runs in the thread that faulted, takes no lock, allocates nothing, and searches at
+//! most [`MAPPINGS_MAX`] entries. It is installed with the first mapping and never removed. If a
+//! mapping cannot be replaced, single pages are; if that fails too, the process ends. The data read
+//! from a lost page is wrong (zeros), and writes to it are lost: the module does not report a fault
+//! to the access itself. Faults inside system calls raise no signal (EFAULT): callers mark them by
+//! [`crate::Map::poison`].
+//!
+//! [`crate::Mapping`] registers and frees its entry in the table (`crate::slot`). Wayland
+//! compositors use the same technique for client buffers (`wl_shm`).
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -23,6 +31,7 @@ struct HandlerEntry {
     replaced: AtomicU64,
 }
 
+/// The handler's table of mappings.
 static SLOTS: [HandlerEntry; MAPPINGS_MAX] = [const {
     HandlerEntry {
         slot: MappingSlot::new(),
@@ -34,8 +43,10 @@ static SLOTS: [HandlerEntry; MAPPINGS_MAX] = [const {
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
 /// Index at which the search for a free slot begins.
 static HINT: AtomicUsize = AtomicUsize::new(0);
+/// Mappings poisoned by the handler so far.
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 static INSTALL: Once = Once::new();
+/// The handler that was installed before; null before the first mapping.
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Returns how many mappings have been poisoned since the process started.

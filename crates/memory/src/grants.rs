@@ -7,8 +7,13 @@
 //! Front ends take an epoch once after a batch of changes, before the next access: an epoch of
 //! 262,144 grants copies a list of 1,024 to 4,097 chunks, a change copies one chunk at most.
 //!
-//! Measured by `examples/lookup.rs`: reads of 8 bytes at random granted addresses, fastest of 15 runs
-//! in one thread on a busy virtual machine with two processors.
+//! A table has at most [`GRANTS_MAX`] (262,144) grants in [`GRANT_FILES_MAX`] (64) files; further
+//! grants are refused, and so are grants that overlap. A revocation covers whole grants only.
+//! Revoked memory stays reachable through older epochs until their last user drops them. The table
+//! has no lock, and maps files of memory file systems only ([`crate::is_memory`]).
+//!
+//! Measured by `examples/lookup.rs`: reads of 8 bytes at random granted addresses, fastest of 15
+//! runs in one thread on a busy virtual machine with two processors.
 //!
 //! | map | time of a read |
 //! |---|---|
@@ -100,6 +105,7 @@ struct File {
     mapping: Arc<Mapping>,
     /// Device and inode, of a file that this table mapped as a whole.
     identity: Option<(u64, u64)>,
+    /// Grants in the file.
     grants: usize,
 }
 
@@ -196,6 +202,7 @@ impl Grants {
         *self = Self::default();
     }
 
+    /// Checks a grant's interval and rights, and that the table has room.
     fn check(&self, grant: &Grant) -> Result<(), GrantError> {
         let Grant { guest, len, rights, .. } = *grant;
         if len == 0 || guest.checked_add(len).is_none() {
@@ -254,12 +261,14 @@ impl Grants {
         Ok(self.files.len().saturating_sub(1))
     }
 
+    /// Adds a grant in file `index`, and drops the file if the grant is refused and no other uses it.
     fn insert(&mut self, grant: Grant, index: usize) -> Result<(), GrantError> {
         let inserted = self.enter(grant, index);
         self.release();
         inserted
     }
 
+    /// Adds a grant in file `index` to the table.
     fn enter(&mut self, grant: Grant, index: usize) -> Result<(), GrantError> {
         let Grant { guest, len, offset, rights } = grant;
         let Some(Some(file)) = self.files.get_mut(index) else { return Err(GrantError::Files) };

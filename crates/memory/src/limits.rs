@@ -1,4 +1,8 @@
 //! The limits of this crate.
+//!
+//! Constants only, fixed at compile time. Limits named `..._MAX` are enforced where they are used,
+//! by an error of the call; a peer that reaches a limit is refused, and other peers keep their
+//! shares. Limits of addresses and mappings hold for the whole process.
 
 /// Most regions in one map. QEMU with hot-plugged memory stays below (vhost-user allows 509).
 pub const REGIONS_MAX: usize = 64;

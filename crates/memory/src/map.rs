@@ -1,4 +1,15 @@
 //! Guest memory: regions or grants by guest address, translated and checked.
+//!
+//! A [`Map`] is the memory of one port in one epoch: up to [`REGIONS_MAX`] (64) regions with a
+//! mapping each, or the grants of a table ([`crate::Grants`]). It is immutable and shared by `Arc`:
+//! a changed memory table makes a new map, and users of the old map may finish with it. So a map
+//! does not follow the guest: deferred work looks its addresses up again in the newest map.
+//!
+//! `attach` builds maps; `ring`, the services and `host` translate by [`Map::pointer`] and copy by
+//! `crate::access` and `crate::copy`. A look-up takes no lock and no system call. A pointer covers
+//! one region or grant; longer ranges may continue in the next. Addresses that are not granted, or
+//! not for the access, are an error; a lost page is not: callers check [`Map::is_poisoned`] once
+//! per batch. The map limits nothing but its regions: budgets are in `crate::addresses`.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -239,6 +250,7 @@ impl Map {
         }
     }
 
+    /// Returns the pointer at an address outside the first window.
     #[inline(never)]
     fn search(&self, addr: u64, needed: Rights) -> Option<(NonNull<u8>, usize)> {
         match self.others.iter().find_map(|window| window.pointer(addr)) {
@@ -247,7 +259,8 @@ impl Map {
         }
     }
 
-    /// Is not inlined, so that the scan of the windows saves no registers for it.
+    /// Returns the pointer at an address outside all windows. Not inlined, so that the scan of the
+    /// windows saves no registers for it.
     #[inline(never)]
     fn search_table(&self, addr: u64, needed: Rights) -> Option<(NonNull<u8>, usize)> {
         let entry = self.table.find(addr).filter(|entry| entry.rights.contains(needed))?;

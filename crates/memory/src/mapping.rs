@@ -1,7 +1,15 @@
 //! One mapped range of a granted memory file.
 //!
 //! A mapping registers with the fault handler, counts against the budget of address space, and is
-//! unmapped with its last user.
+//! unmapped with its last user, large mappings in a background thread (`crate::unmap`). It is
+//! readable, writable and shared; rights of grants are checked above it. Only memory files are
+//! mapped (memfd, tmpfs, hugetlbfs; see [`is_memory`]), at most [`REGION_BYTES_MAX`] (16 TiB)
+//! each and [`MAPPINGS_MAX`] (60,000) per process. Memory is not reserved: pages are allocated when
+//! touched.
+//!
+//! [`crate::Map`], [`crate::Grants`], [`crate::View`] and [`crate::DirtyLog`] hold mappings by
+//! `Arc`. A mapping does not prevent the file from shrinking: it is then poisoned, stays mapped as
+//! zeroed memory, and never recovers. The caller checks the peer's share first ([`crate::fits`]).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -90,9 +98,11 @@ impl<F: AsFd + std::fmt::Debug + Send + Sync + 'static> KeptFile for F {}
 pub struct Mapping {
     /// Start of the mapped pages, page-aligned.
     base: NonNull<u8>,
+    /// Length of the mapped pages, in bytes.
     mapped: usize,
-    /// Offset and length of the requested range in the mapped pages.
+    /// Offset of the requested range in the mapped pages, in bytes.
     skip: usize,
+    /// Length of the requested range, in bytes.
     len: usize,
     /// Whether the file is small and sealed against growth.
     is_small: bool,
@@ -201,6 +211,7 @@ impl Mapping {
         self.guard.as_ref().unwrap()
     }
 
+    /// Marks the mapping as lost, for a missing page that a system call reported.
     pub(crate) fn poison(&self) {
         if let Some(guard) = &self.guard {
             guard.poison();

@@ -1,13 +1,20 @@
 //! Registered memory: regions that peers name by a key.
 //!
-//! A [`Regions`] table maps a key to a [`Registration`]: memory, the address of its first byte, access
-//! rights and an owner. A key is an index of 24 bits and a variable byte, as in InfiniBand. The table
-//! changes the byte each time it uses an index again, so that a stale key names nothing. A look-up
-//! takes constant time; it checks key, owner, access and bounds in this order.
+//! A [`Regions`] table maps a key to a [`Registration`]: memory, the address of its first byte,
+//! access rights and an owner. A key is an index of 24 bits and a variable byte, as in InfiniBand.
+//! The table changes the byte each time it uses an index again, so that a stale key names nothing,
+//! until the byte repeats after 256 uses of the index. A look-up takes constant time; it checks
+//! key, owner, access and bounds in this order.
 //!
-//! The memory is of any type: [`GuestSpans`] for guest memory, raw pieces for a process's own. A user
-//! of a region clones its `Arc`; deregistration takes the region out of the table, and the memory is
-//! released with the last clone.
+//! The memory is of any type: [`GuestSpans`] for guest memory, raw pieces for a process's own. A
+//! user of a region clones its `Arc`; deregistration takes the region out of the table, and the
+//! memory is released with the last clone. So accesses in progress may finish after the
+//! deregistration.
+//!
+//! A table has at most [`REGION_KEYS_MAX`] regions, or fewer by its creator, and refuses more. It
+//! has no lock. `mxoe::driver` keeps a table per endpoint, looks up the keys of messages, and
+//! copies through the region; the table itself touches no memory. Keys can be guessed: the owner
+//! and the access rights protect a region, not the key.
 
 use std::sync::Arc;
 
@@ -128,7 +135,9 @@ impl<M> Registration<M> {
 /// An entry of the table.
 #[derive(Debug)]
 struct RegionSlot<M> {
+    /// The variable byte of the last key with this index.
     variable: u8,
+    /// `None` while the index is free.
     region: Option<Arc<Registration<M>>>,
 }
 
@@ -139,8 +148,11 @@ pub struct Regions<M> {
     slots: Vec<RegionSlot<M>>,
     /// Indices of the slots without a region. May hold indices that [`Self::register_as`] took.
     free: Vec<u32>,
+    /// Registered regions.
     count: usize,
+    /// Most regions.
     max: usize,
+    /// Changes so far.
     epoch: u64,
 }
 
@@ -195,6 +207,7 @@ impl<M> Regions<M> {
         self.put(key, region).map(drop)
     }
 
+    /// Registers a region under a key whose index is free.
     fn put(&mut self, key: RegionKey, region: Registration<M>) -> Result<RegionKey, RegionError> {
         let index = usize::try_from(key.index()).unwrap_or(usize::MAX);
         if index >= self.max {

@@ -5,6 +5,11 @@
 //! its changes, and a reader that finds it changing, or changed meanwhile, skips it. The mapping
 //! that the handler searches does not change, because it is being accessed. The code is generic
 //! over [`SharedWord`], so that the model checker in `tests/loom_slot.rs` runs the production code.
+//!
+//! `crate::fault` has one entry per mapping. Any thread may claim a free entry; only the claimant
+//! fills and empties it, so there is one writer at a time. Readers never wait, and may miss an
+//! entry that changes. An entry holds no reference: the caller empties it before it unmaps the
+//! range.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
@@ -39,6 +44,7 @@ impl SharedWord for AtomicUsize {
     }
 }
 
+/// The value of `base` in a free entry.
 const FREE: usize = 0;
 /// Claimed by a thread, without a mapping yet.
 const CLAIMED: usize = 1;
@@ -88,6 +94,7 @@ impl<W: SharedWord> MappingSlot<W> {
         self.base.store(FREE, Ordering::Release);
     }
 
+    /// Writes base and length as one change for readers. One writer at a time.
     fn change(&self, base: usize, len: usize) {
         let changes = self.changes.load(Ordering::Relaxed);
         self.changes.store(changes.wrapping_add(1), Ordering::Relaxed);

@@ -7,7 +7,13 @@
 //! of it that no other has or had: memory of one peer never shows up in that of another.
 //!
 //! The file's pages are allocated when they are touched, and the kernel can refuse that too. A page
-//! that it refuses is replaced by the *sink*, one page that was allocated at the start.
+//! that it refuses is replaced by the *sink*, one page that was allocated at the start. All such
+//! pages share the sink: bytes written there are lost or seen by other peers whose pages are gone.
+//!
+//! The SIGBUS handler (`crate::fault`) calls [`replace`] and [`replace_page`], which are
+//! async-signal-safe; `crate::unmap` calls [`release`]. Each range of the file is used once: after
+//! [`SUBSTITUTE_BYTES_MAX`] bytes only single pages are replaced. [`prepare`] creates the file
+//! before the first mapping; without the file nothing may be mapped.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -22,12 +28,15 @@ use crate::limits::SUBSTITUTE_BYTES_MAX;
 /// A page, and the part of the file that the sink is. Huge pages were replaced by then.
 const PAGE: usize = 4096;
 
+/// The resources of the handler.
 #[derive(Debug)]
 struct Substitute {
+    /// The sparse memory file; its first page is the sink.
     file: OwnedFd,
     /// Device and inode of `file`: an application that closes all descriptors may have another
     /// file under that number by now.
     identity: (u64, u64),
+    /// Length of the file, in bytes.
     size: u64,
     /// Start of the range for the next replaced mapping.
     next: AtomicU64,
@@ -85,7 +94,7 @@ impl Substitute {
         Ok(Self { file, identity, size, next: AtomicU64::new(PAGE as u64), sink })
     }
 
-    /// Whether the descriptor still is the file. Async-signal-safe.
+    /// Returns whether the descriptor still refers to the file. Async-signal-safe.
     fn is_there(&self) -> bool {
         rustix::fs::fstat(&self.file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.identity)
     }

@@ -7,6 +7,10 @@
 //! Two neighbouring chunks together hold more than half a chunk of grants. Therefore `n` grants
 //! are in at most `4 n / GRANTS_PER_CHUNK + 1` chunks, and a grant takes 33 bytes: its entry of 32
 //! bytes and its part of a chunk's 40 bytes of overhead.
+//!
+//! [`crate::Grants`] changes the table, [`crate::Map`] searches its copy, by two binary searches.
+//! The table limits neither the number of grants nor checks files or rights, and keeps no mapping
+//! alive: its owner holds the mappings to which the windows point.
 
 use std::ops::Range;
 use std::ptr::NonNull;

@@ -2,6 +2,14 @@
 //!
 //! The last user of a memory file frees its pages, which takes a tenth of a second per GiB. When a
 //! guest or process is killed the last user is this process, and a dispatcher must not wait for it.
+//! So the daemon enables the background ([`unmap_in_background`]): up to [`UNMAPPERS_MAX`] (4)
+//! threads then unmap all mappings but those of small sealed files. Before that, and in clients,
+//! the dropping thread unmaps.
+//!
+//! [`crate::Mapping`] calls `unmap` when it is dropped, after it left the fault handler's table.
+//! Ranges wait without a limit here; their owner is refused further mappings above a limit
+//! (`crate::addresses`). Ranges of one owner may be unmapped in any order. If no thread can be
+//! started, the caller unmaps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,6 +39,7 @@ static UNMAP: Background<Range> = Background::new("causeway-unmap", UNMAPPERS_MA
     // SAFETY: the caller of `unmap` guarantees that no pointer into it exists.
     unsafe { unmap_counted(range) }
 });
+/// Set by [`unmap_in_background`].
 static IN_BACKGROUND: AtomicBool = AtomicBool::new(false);
 
 /// Unmaps large mappings in a background thread from now on. Not for processes that fork: a child

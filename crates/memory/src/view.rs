@@ -1,6 +1,15 @@
-//! A window of one mapping, by which rings reach their indices and descriptors.
+//! A window of one mapping, by which rings and channels reach their indices and descriptors.
 //!
 //! Offsets are checked against the window, not against the map: a view costs one check per access.
+//! `ring` and `channel` take a view when a queue is set up, and keep it as long as the queue runs.
+//! The view keeps its mapping alive; it does not notice a new epoch, so a changed memory table
+//! requires new views.
+//!
+//! Only the loads and stores with an `Ordering`, and [`View::load_entry`], order accesses; these
+//! need aligned offsets. All other accesses are plain moves that another process may see in part.
+//! Writes are not recorded in the dirty log: the caller marks them ([`crate::DirtyLog`]). A page
+//! lost from its file reads as zeros: callers check [`View::is_poisoned`]. Rights are checked when
+//! the view is created, not per access.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -64,6 +73,7 @@ impl View {
         self.mapping.is_poisoned()
     }
 
+    /// Returns a pointer to `len` bytes at offset `at` of the window.
     #[inline]
     fn pointer(&self, at: usize, len: usize) -> Result<*mut u8, OutOfGrant> {
         if at.checked_add(len).is_none_or(|end| end > self.len) {
@@ -197,6 +207,7 @@ impl View {
         Ok(())
     }
 
+    /// Returns the index of 16 bits at `at`, which must be even.
     #[inline]
     fn atomic(&self, at: usize) -> Result<&AtomicU16, OutOfGrant> {
         let pointer = self.pointer(at, 2)?.cast::<u16>();

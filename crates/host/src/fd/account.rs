@@ -1,6 +1,12 @@
 //! Accounts received descriptors to the peer that sent them. Closing some descriptors blocks (FUSE,
-//! SO_LINGER); a peer with more than [`UNCLOSED_MAX`] pending closes is refused. Other peers are not
-//! affected, because an account's number is never used twice in this process.
+//! SO_LINGER); a peer with more than [`UNCLOSED_MAX`] (128) pending closes is refused. Other peers
+//! are not affected, because an account's number is never used twice in this process.
+//!
+//! `attach`, the MX services and the holder read [`Account::is_behind`] before they accept a
+//! connection or read further messages, and refuse the peer themselves: the module refuses nothing.
+//! Descriptors that a peer holds open legitimately are not counted, nor are memory files. The
+//! thread that receives determines the account ([`Account::serve`]); the counts are shared by all
+//! threads under a short lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +23,7 @@ pub struct Account(Owner);
 /// Descriptors that are not closed yet, by account. At most one entry per descriptor.
 static UNCLOSED: Mutex<BTreeMap<Account, usize>> = Mutex::new(BTreeMap::new());
 
+/// Locks the counts of descriptors that are not closed yet.
 fn unclosed() -> MutexGuard<'static, BTreeMap<Account, usize>> {
     UNCLOSED.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,12 @@
 //! Control messages that `recvmsg(2)` received, read from a byte buffer with checked lengths.
 //!
-//! The `CMSG_*` macros follow pointers out of a header into the bytes behind it and trust its length.
-//! Here a message is a slice of the buffer, and ends where the buffer does.
+//! The `CMSG_*` macros follow pointers out of a header into the bytes behind it and trust its
+//! length. Here a message is a slice of the buffer, and ends where the buffer does. A malformed
+//! header ends the iteration without an error.
+//!
+//! [`crate::fd::receive`] reads received file descriptors by it, [`crate::net::socket`] VLAN tags.
+//! The module owns no descriptor: a caller that takes numbers of descriptors must close them. It
+//! does not build messages to send.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -16,6 +21,7 @@ const ALIGNMENT: usize = size_of::<usize>();
 pub(crate) struct ControlMessage<'a> {
     /// `cmsg_level` and `cmsg_type`.
     pub kind: (c_int, c_int),
+    /// The bytes behind the header.
     data: &'a [MaybeUninit<u8>],
 }
 

@@ -2,15 +2,23 @@
 //!
 //! The last close of a file waits for its file system, which a peer may implement (FUSE). The close
 //! of a TCP socket may linger; that of a Unix socket closes the descriptors that lie in it unread;
-//! that of a memory file frees its pages. A peer that sends such a descriptor must delay neither the
-//! dispatcher nor the closes of other peers. So memory files have threads of their own, which wait
-//! for no peer, and each [account](Account) has a thread of its own for all other descriptors
+//! that of a memory file frees its pages. A peer that sends such a descriptor must delay neither
+//! the dispatcher nor the closes of other peers. So memory files have threads of their own, which
+//! wait for no peer, and each [account](Account) has a thread of its own for all other descriptors
 //! ([`crate::fd::reaper`]).
 //!
-//! A descriptor that waits for its close counts against the process's limit and against its account;
-//! the peer is refused above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX). If the process is at
-//! its limit, the kernel closes received descriptors in the receiving thread; so the daemon's limit
-//! must be far above the pending closes of all peers.
+//! A descriptor that waits for its close counts against the process's limit and against its
+//! account; the peer is refused above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX). If the process
+//! is at its limit, the kernel closes received descriptors in the receiving thread; so the daemon's
+//! limit must be far above the pending closes of all peers.
+//!
+//! The drops of [`ReceivedFd`] and of `UntrustedSocket` call the module; they return at once.
+//! Before a Unix socket is closed, up to [`SCAN_MESSAGES_MAX`] (4,096) unread messages and
+//! [`SCAN_DESCRIPTORS_MAX`] (256) descriptors in it are scanned for sockets that linger; a socket
+//! that the scan did not reach may block its thread for
+//! [`CLOSE_PATIENCE_NS`](crate::limits::CLOSE_PATIENCE_NS) each time. Closes of one account happen
+//! one at a time. The end of a close is not reported, and closes that wait when the process ends
+//! are left to the kernel.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -27,6 +35,7 @@ use causeway_memory::Background;
 /// Bytes of a message that are read at a time.
 const SCAN_BYTES: usize = 4096;
 
+/// Large memory files that wait for their close.
 static MEMORY: Background<OwnedFd> = Background::new("causeway-closer", CLOSERS_MAX, drop);
 
 /// Closes a memory file in a thread for memory files. That close takes long and waits for no peer.
@@ -45,6 +54,7 @@ pub(crate) fn close_slow(account: Account, fd: OwnedFd) {
     reaper::hand_over(account, Box::new(close));
 }
 
+/// Closes a descriptor in the calling thread, after it has turned lingering off.
 fn close(account: Account, fd: OwnedFd) {
     if !is_unix(&fd) {
         // The lingering sockets that arrive are TCP sockets; a Unix socket is scanned instead.
@@ -60,11 +70,15 @@ fn close(account: Account, fd: OwnedFd) {
 /// without a scan.
 struct UnreadScan {
     account: Account,
+    /// Messages that the scan may still read.
     messages: usize,
     /// Sockets that the scan found, by their socket cookies.
     found: Vec<u64>,
+    /// Sockets to scan.
     pending: Vec<OwnedFd>,
+    /// Scanned sockets, the outermost first.
     scanned: Vec<OwnedFd>,
+    /// Other files with a close that may block.
     files: Vec<OwnedFd>,
 }
 

@@ -1,10 +1,10 @@
 //! Descriptors that other processes send over Unix sockets: receiving them ([`receive`]),
 //! accounting them to their senders ([`account`]), and closing them in other threads where a close
-//! may block.
+//! may block. *Descriptor* means a file descriptor here, never a virtio descriptor.
 //!
 //! The modules do not interpret the bytes that arrive with a descriptor. They stand between a
 //! socket of a frontend, a client process or a peer process, and the attachment that parses its
-//! messages.
+//! messages. They send no descriptors.
 
 pub mod account;
 pub(crate) mod control;

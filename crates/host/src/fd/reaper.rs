@@ -1,15 +1,21 @@
 //! Closes descriptors in threads that no two peers share, because a close may block.
 //!
 //! Each descriptor belongs to an [account](Account). At most one thread at a time closes for an
-//! account, and at most [`REAPERS_PER_OWNER_MAX`] for the accounts of a port, so a close that
+//! account, and at most [`REAPERS_PER_OWNER_MAX`] (4) for the accounts of a port, so a close that
 //! blocks delays closes of the same peer only. A TCP socket that lingers blocks its close for the
 //! time of its option, and a scan does not always find a TCP socket that lies unread in a Unix
-//! socket. So each thread interrupts itself every [`CLOSE_PATIENCE_NS`], which ends the wait of a
-//! lingering close (the kernel then closes the connection in the background, as without the
-//! option).
+//! socket. So each thread interrupts itself every [`CLOSE_PATIENCE_NS`] (100 ms), which ends the
+//! wait of a lingering close (the kernel then closes the connection in the background, as without
+//! the option).
 //!
 //! A FUSE server may block the flush of its file without limit. Its account then stays behind, and
 //! its peer is refused, until the server answers or ends.
+//!
+//! `crate::fd::deferred_close` queues the closes. The process has at most [`REAPERS_MAX`] (2,048)
+//! threads, each of which ends when no close is left for it. The queues have no limit of their own:
+//! accounts limit them. Closes of one account run in order; closes of different accounts in any
+//! order. If no thread can be started, closes wait for a thread that ends. The first thread
+//! installs a handler for SIGURG in the process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -24,6 +30,7 @@ pub(crate) type PendingClose = Box<dyn FnOnce() + Send>;
 /// Pending closes of a port's accounts.
 #[derive(Default)]
 struct OwnerQueue {
+    /// Closes that no thread has begun, oldest first.
     waiting: VecDeque<(Account, PendingClose)>,
     /// Accounts with a close in progress.
     serving: Vec<Account>,
@@ -40,6 +47,7 @@ impl OwnerQueue {
         Some((account, close))
     }
 
+    /// Removes an account from those with a close in progress.
     fn done(&mut self, account: Account) {
         if let Some(at) = self.serving.iter().position(|served| *served == account) {
             self.serving.swap_remove(at);
@@ -47,12 +55,16 @@ impl OwnerQueue {
     }
 }
 
+/// All pending closes and threads of the process.
 #[derive(Default)]
 struct Reapers {
+    /// By the number that the accounts of a port share ([`causeway_memory::Owner::number`]).
     owners: BTreeMap<u64, OwnerQueue>,
+    /// Threads of all owners.
     threads: usize,
 }
 
+/// The closes and threads of this process.
 static STATE: Mutex<Reapers> = Mutex::new(Reapers { owners: BTreeMap::new(), threads: 0 });
 
 fn state() -> MutexGuard<'static, Reapers> {
@@ -85,6 +97,7 @@ pub(crate) fn is_held_up(account: Account) -> bool {
     owner.is_some_and(|owner| owner.waiting.iter().any(|(waiting, _)| *waiting == account))
 }
 
+/// The body of a thread: closes for the owner `first`, then for owners without a thread.
 fn work(first: u64) {
     let _interrupted = Interrupted::new();
     let mut number = first;

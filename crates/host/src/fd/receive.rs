@@ -1,12 +1,16 @@
 //! Receives bytes and descriptors from a Unix socket; the peer may send descriptors of any kind.
 //!
-//! Descriptors with a close that may block are closed in other threads (`fd::deferred_close`). That
-//! includes descriptors that were sent and never received, because the close of the socket closes
-//! them; and descriptors that arrived with urgent bytes, because the kernel discards these when a
-//! reader passes them, unless the socket keeps urgent bytes in line ([`in_line`]).
+//! A call reads at most one buffer of bytes and [`DESCRIPTORS_RECEIVED_MAX`] (253) descriptors, and
+//! never blocks. Descriptors with a close that may block are closed in other threads
+//! (`fd::deferred_close`). That includes descriptors that were sent and never received, because the
+//! close of the socket closes them; and descriptors that arrived with urgent bytes, because the
+//! kernel discards these when a reader passes them, unless the socket keeps urgent bytes in line
+//! ([`in_line`]).
 //!
-//! The module parses no message. Attachments, MX services and the holder read their sockets through
-//! it.
+//! The module parses no message and keeps no bytes: the caller joins the parts of a message, and
+//! decides about unexpected descriptors and about [`ReceivedBytes::cut`]. It does not check the
+//! peer's credentials. Attachments, MX services and the holder read their sockets through it;
+//! received descriptors are charged to the account that the thread serves ([`Account`]).
 
 use std::io::IoSliceMut;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -29,7 +33,7 @@ use crate::limits::DESCRIPTORS_RECEIVED_MAX;
 pub struct ReceivedBytes {
     /// Bytes that were read; 0 if the peer closed.
     pub bytes: usize,
-    /// Whether the kernel dropped descriptors for lack of room.
+    /// Whether the kernel dropped descriptors for lack of room, or because this process has too many.
     pub cut: bool,
 }
 
@@ -63,6 +67,7 @@ pub fn receive_any(
     receive_with(socket.as_fd(), RecvFlags::empty(), part, |received| fds.push(received))
 }
 
+/// Reads into `part` without blocking, and passes each received descriptor to `each`.
 pub(crate) fn receive_with(
     socket: impl AsFd,
     flags: RecvFlags,
@@ -124,6 +129,7 @@ pub fn in_line(socket: impl AsFd) {
 pub struct UntrustedSocket {
     /// Taken when the value is dropped, and at no other time.
     socket: ManuallyDrop<OwnedFd>,
+    /// The account to which descriptors of the socket are charged.
     giver: Account,
 }
 

@@ -1,5 +1,13 @@
-//! Descriptors that another process sent, by kind. Those with a close that may block are closed in other
-//! threads (`fd::deferred_close`). The module never reads or maps the files.
+//! Descriptors that another process sent, by kind.
+//!
+//! [`crate::fd::receive`] wraps each received descriptor in a [`ReceivedFd`]; attachments keep it
+//! as long as they use the file. Its drop closes memory files of up to 1 MiB, eventfds and pidfds
+//! at once, and all others in other threads (`fd::deferred_close`), because their close may block.
+//!
+//! The kind is determined once, from properties that the kernel knows without a query of the file's
+//! file system. The module never reads or maps the files, and does not check sizes or seals:
+//! [`causeway_memory::Mapping`] does. A value can be moved to any thread; it stays charged to the
+//! account of the thread that received it.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,11 +22,11 @@ use causeway_memory::limits::{BLOCK_BYTES, UNMAP_INLINE_BYTES_MAX};
 /// The kind of file that a descriptor refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FdKind {
-    /// A memory file.
+    /// A memory file: a memfd, or a file on tmpfs or hugetlbfs.
     Memory,
     /// An eventfd.
     Event,
-    /// A process.
+    /// A process (pidfd).
     Process,
     /// A Unix socket.
     Unix,
@@ -45,6 +53,7 @@ impl FdKind {
     }
 }
 
+/// Returns whether a descriptor is a Unix socket.
 pub(crate) fn is_unix(fd: &OwnedFd) -> bool {
     sockopt::socket_domain(fd).is_ok_and(|domain| domain == AddressFamily::UNIX)
 }
@@ -61,6 +70,7 @@ pub struct ReceivedFd {
     /// Taken when the value is dropped or unwrapped, and at no other time.
     fd: ManuallyDrop<OwnedFd>,
     kind: FdKind,
+    /// The account that the receiving thread served.
     account: Account,
 }
 

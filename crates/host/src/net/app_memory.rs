@@ -5,8 +5,14 @@
 //! After an owner takes memory back no further piece of it is handed out; earlier pieces stay
 //! usable.
 //!
-//! Long MX messages of an endpoint that sends directly to the network pass here: the MXoE engine
-//! addresses lent memory as a region, and [`crate::net::send`] sends its pieces.
+//! At most [`OWN_LOANS_MAX`] (4,096) ranges of less than 4 GiB are lent at a time;
+//! [`AppMemory::lend`] refuses more, and the caller copies. Memory is lent for reading only. A loan
+//! does not pin pages and does not stop the owner from changing them. Any thread may call; a lock
+//! guards the list of loans.
+//!
+//! Long MX messages of an endpoint that sends directly to the network pass here: `clients/endpoint`
+//! lends the application's buffer, the MXoE engine addresses it as a region, and
+//! [`crate::net::send`] sends its pieces.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -23,18 +29,24 @@ const LOAN_BYTES: u64 = 1 << 32;
 /// A lent range of memory.
 #[derive(Debug)]
 struct Loan {
+    /// Address of the first byte in this process.
     start: usize,
+    /// Length, in bytes.
     len: usize,
-    /// The owner took the range back, or its pages are missing.
+    /// Set when the owner took the range back, or its pages are missing.
     gone: AtomicBool,
 }
 
+/// The list of loans.
 #[derive(Debug)]
 struct Loans {
+    /// By index; the address of a loan in the region is its index times [`LOAN_BYTES`].
     all: Vec<Option<Arc<Loan>>>,
+    /// Indices without a loan.
     free: Vec<usize>,
 }
 
+/// The state that clones of an [`AppMemory`] share.
 #[derive(Debug)]
 struct Lender {
     loans: Mutex<Loans>,
@@ -52,7 +64,9 @@ pub struct AppMemory(Arc<Lender>);
 #[derive(Debug, Clone)]
 pub struct AppMemoryPiece {
     whole: AppMemory,
+    /// The loan in which the piece lies.
     of: Arc<Loan>,
+    /// Offset in the loan, in bytes.
     at: usize,
     len: usize,
 }
@@ -103,6 +117,7 @@ impl AppMemory {
         Some((at as u64).wrapping_mul(LOAN_BYTES))
     }
 
+    /// Returns the loan at an address of the region.
     fn lent(&self, at: u64) -> Option<Arc<Loan>> {
         self.loans().all.get(loan_index(at))?.clone()
     }

@@ -1,9 +1,14 @@
 //! Filters of packet sockets: classic BPF programs that the kernel runs before it queues a frame.
-//! The kernel verifies a program before it accepts it.
 //!
-//! A program is a sequence of [`BpfInstruction`]s. A test continues with the next step for a frame that may
-//! pass and ends the program for any other; so programs are concatenated, and the last step is an
-//! [end](BpfInstruction::end). This module does not verify programs and does not run them.
+//! A program is a sequence of [`BpfInstruction`]s. A test continues with the next step for a frame
+//! that may pass and ends the program for any other; so programs are concatenated, and the last
+//! step is an [end](BpfInstruction::end). A filter accepts or drops whole frames; it changes none.
+//!
+//! [`crate::net::socket`] attaches programs when it opens a socket, before the first frame; MX NICs
+//! build the programs of their endpoints with it (`mx::network::endpoint_filter`). This module
+//! neither verifies nor runs programs: the kernel verifies a program when it is attached, refuses
+//! long programs (4096 instructions), and runs it per frame. Jumps are forward only, at most 255
+//! instructions for a branch. Frames that were queued before the attachment stay in the queue.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,10 +18,12 @@ use crate::net::socket::set_at;
 /// Offset of the EtherType in a frame, in bytes.
 const ETHERTYPE: u32 = 12;
 
-/// An instruction.
+/// A BPF instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BpfInstruction {
+    /// Operation and addressing mode (linux/bpf_common.h).
     code: u32,
+    /// The operand.
     k: u32,
     /// Instructions to skip if the condition holds, and if it does not.
     jumps: (u8, u8),
@@ -75,6 +82,7 @@ pub enum BpfOperation {
 }
 
 impl BpfInstruction {
+    /// Returns an instruction without jumps.
     const fn plain(code: u32, k: u32) -> Self {
         Self { code, k, jumps: (0, 0) }
     }

@@ -1,8 +1,15 @@
 //! Sends guest memory to a socket and receives into it, without a private copy: the kernel reads
 //! and writes the guest's pages itself, and reports a lost page as an error.
 //!
-//! Sockets of guests towards this host (virtio-vsock) use it. It keeps no buffer and does not
-//! block; the caller repeats a partial transfer.
+//! Sockets of guests towards this host (virtio-vsock, `fabric::host`) use it: the popped chain
+//! gives the cursor, and `ring` returns the chain afterwards. A call passes at most [`IOVECS_MAX`]
+//! (64) contiguous pieces to one system call. It keeps no buffer and does not block; the caller
+//! repeats a partial transfer.
+//!
+//! Bytes that the guest changes during the call leave as written. Addresses that are not granted
+//! end the transfer before them; if none is granted the call transfers 0 bytes. A lost page
+//! (EFAULT) poisons its mapping. Received writes are marked in the dirty log. Descriptors that
+//! arrive with the bytes are closed, and the receive fails with EBADMSG.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -14,6 +21,7 @@ use causeway_memory::Cursor;
 use causeway_memory::Map;
 use causeway_memory::Rights;
 
+/// A vector without bytes.
 const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 /// Writes vectors for the next at most `limit` bytes to `out`, for an access that needs `needed`;
@@ -39,6 +47,7 @@ fn iovecs(
     count
 }
 
+/// Advances the cursor by a call's result, or returns the call's error; marks a lost page.
 fn finish(map: &Map, cursor: &mut Cursor<'_>, done: isize) -> Result<usize, Errno> {
     match usize::try_from(done) {
         Ok(bytes) => {

@@ -1,8 +1,9 @@
 //! Packet sockets, their filters and receive rings, batched sends, and options of UDP and TCP
 //! sockets.
 //!
-//! The modules move bytes between sockets and memory; they read no header beyond the link layer.
-//! Links, the holders of MX NICs and the fabric's UDP sockets stand above them.
+//! The modules move bytes between sockets and memory; they read no header beyond the link layer,
+//! choose no destination, and retry nothing. No call blocks. Links (`link::io`), the network side
+//! of MX NICs (`mx::network`) and the fabric's UDP sockets stand above them, the kernel below.
 
 pub mod app_memory;
 pub mod bpf;

@@ -1,10 +1,15 @@
 //! Receives frames from an interface: by a ring shared with the kernel, or by a system call for
 //! each frame if the kernel refuses a ring. Links of kind `raw` and MX endpoints that receive
-//! directly from an interface poll it; it does not interpret the frames.
+//! directly from an interface poll it; it does not interpret or filter the frames.
 //!
 //! A ring does not report the state of the interface, and the kernel may lose its position in it.
-//! Therefore an empty ring queries the socket at intervals, and is replaced if frames are lost and
-//! none arrives.
+//! Therefore an empty ring queries the socket after a wake-up and every [`QUERY_NS`] (100 ms), and
+//! is replaced if frames are lost and none arrives, at most once per [`RENEW_NS`] (100 ms); frames
+//! in the replaced ring are lost. The caller must call again by [`PacketReceiver::deadline`],
+//! because a kernel that lost its position wakes no receiver.
+//!
+//! An error of the interface (ENETDOWN) is returned to the caller, which closes the receiver and
+//! opens it again with a new socket. No call blocks; a receiver belongs to one thread.
 
 use std::io;
 
@@ -19,12 +24,13 @@ use crate::net::socket::{PacketSocket, ReceivedPacket};
 #[derive(Debug, Default)]
 pub struct PacketReceiver {
     ring: Option<PacketRing>,
-    /// Time of the last query of the socket, and whether a frame arrived since.
+    /// Time of the last query of the socket.
     queried_ns: u64,
+    /// Whether a frame arrived since that query.
     has_frame: bool,
-    /// Frames that the kernel dropped if none is known to have arrived since, and the time of the
-    /// last replacement of the ring.
+    /// Frames that the kernel dropped while no frame is known to have arrived afterwards.
     missed: u64,
+    /// Time of the last replacement of the ring.
     renewed_ns: u64,
     /// Frames that the kernel dropped for lack of room.
     pub lost: u64,

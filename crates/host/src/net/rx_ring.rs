@@ -3,7 +3,13 @@
 //!
 //! Slots are short, so that many small frames fit. The kernel queues a frame longer than a slot in
 //! the socket as well; its slot marks that and keeps the order. The ring reports neither the state
-//! of the interface nor lost frames; [`crate::net::receiver`] does that.
+//! of the interface nor lost frames; [`crate::net::receiver`] does that, and is the caller.
+//!
+//! Frames arrive in the order of the kernel. When all slots are full the kernel drops new frames
+//! and counts them ([`PacketRing::lost`]); a frame that is held keeps its slot. The kernel writes
+//! the slots, so the ring trusts their headers only as far as the slot reaches. A ring belongs to
+//! one thread at a time, takes 4 to 16 MiB of kernel memory ([`Slots`]), and must not outlive its
+//! socket.
 //!
 //! # Budget
 //! A frame of a slot costs a read of the slot's status, a store that returns the slot, and at most
@@ -22,9 +28,11 @@ use crate::net::socket::{PacketSocket, ReceivedPacket, drops, set, tag_of};
 /// The geometry of a ring: the length and the number of its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
+    /// Length of a slot, in bytes: the kernel's header and a frame.
     bytes: usize,
     /// Slots per block. The kernel allocates the ring in blocks, here of about 256 KiB.
     of_block: usize,
+    /// Number of blocks.
     blocks: usize,
 }
 
@@ -53,6 +61,7 @@ impl Slots {
         self.of_block.saturating_mul(self.blocks)
     }
 
+    /// Returns the length of a block in bytes.
     const fn block_bytes(self) -> usize {
         self.bytes.saturating_mul(self.of_block)
     }
@@ -66,6 +75,7 @@ impl Slots {
 /// The ring of a socket, which must live as long as the ring.
 #[derive(Debug)]
 pub struct PacketRing {
+    /// The mapped slots; dangling after a failed replacement.
     memory: NonNull<u8>,
     slots: Slots,
     /// Length of the header before each frame, in bytes.
@@ -79,7 +89,9 @@ pub struct PacketRing {
 /// The offset and the length of a frame in its slot.
 #[derive(Debug, Clone, Copy)]
 struct HeldFrame {
+    /// Offset of the frame, with its header, in the slot.
     from: usize,
+    /// Length of header and frame, in bytes.
     len: usize,
 }
 
@@ -167,6 +179,7 @@ impl PacketRing {
         Ok(())
     }
 
+    /// Unmaps the slots, if they are mapped.
     fn unmap(&mut self) {
         let memory = std::mem::replace(&mut self.memory, NonNull::dangling());
         if memory != NonNull::dangling() {
@@ -182,6 +195,7 @@ impl PacketRing {
         unsafe { self.memory.as_ptr().add(self.next.wrapping_mul(self.slots.bytes)) }
     }
 
+    /// Returns the status word of that slot, which decides its owner: the kernel or this process.
     fn status(&self) -> &AtomicU32 {
         // SAFETY: the first word of a slot is its status: aligned, mapped as long as `self`, and
         // accessed only atomically by both sides.

@@ -5,8 +5,11 @@
 //! Bytes that another process writes to a body during the send leave as written. A sender passes a
 //! body to the kernel before it reports to the owner that the memory may be reused.
 //!
-//! This is the last step of a frame that leaves by a packet socket or a tunnel. The module builds
-//! no header and retries nothing.
+//! This is the last step of a frame that leaves by a packet socket or a UDP batch:
+//! `PacketSocket::send` and `fabric::udp` call it. A call sends at most [`FRAMES_PER_CALL_MAX`]
+//! (64) frames and never blocks. The module builds no header and retries nothing: [`send_each`] may
+//! send fewer frames than it was given, and the caller sends or drops the rest. A missing page of a
+//! body is an error of that frame (EFAULT).
 
 use std::io;
 use std::mem::size_of;
@@ -42,6 +45,7 @@ impl FrameBody {
         self.len() == 0
     }
 
+    /// Returns the address of the first byte, for the kernel.
     fn as_ptr(&self) -> *mut u8 {
         match self {
             Self::Shared(view) => view.as_ptr(),

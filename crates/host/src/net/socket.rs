@@ -6,6 +6,13 @@
 //! the socket bare ([`PacketSocket::open_bare`]), which is cheaper. Frames that this host sends by
 //! the interface are not received. A VLAN tag that the kernel removed is reported beside the frame.
 //! The socket adds, removes and checks no other header.
+//!
+//! The interface is put into promiscuous mode while the socket is open: frames to all addresses
+//! arrive, unless a filter ([`crate::net::bpf`]) drops them. No call blocks: without a frame or
+//! room a call returns EAGAIN or ENOBUFS, and frames that find the receive queue full are lost. The
+//! MTU is read once, when the socket is opened. A socket does not notice that an interface returns:
+//! the caller opens another. Opening needs CAP_NET_RAW. [`crate::net::receiver`] receives from the
+//! socket, the carriers of `raw` links and `mx::network` send by it.
 
 use std::io;
 use std::mem::size_of;
@@ -26,6 +33,7 @@ const TAG_ETHERTYPE: u16 = 0x8100;
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
+    /// The interface's MTU when the socket was opened, in bytes; 0 if unknown.
     mtu: usize,
     /// Length of the header before each frame, in bytes.
     before: usize,
@@ -57,6 +65,7 @@ pub enum InterfaceError {
     Host(String, io::Error),
 }
 
+/// Returns the error of a system call that failed.
 fn check(done: libc::c_int) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -176,6 +185,7 @@ impl PacketSocket {
         Self::open_with(name, protocol, program, 0)
     }
 
+    /// Opens a socket whose frames have a header of `before` bytes.
     fn open_with(
         name: &str,
         protocol: u16,

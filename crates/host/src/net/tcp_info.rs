@@ -1,5 +1,10 @@
 //! The kernel's state of a TCP connection (tcp(7), `TCP_INFO`), and the bound on its unsent bytes.
-//! Stream links show the state and decide by it; this module keeps none of it.
+//!
+//! Stream links show the state and decide by it: the length of a connection's queue by the delivery
+//! rate, and whether an older connection still answers (`link::io::stream`). The module keeps none
+//! of it: each call is a system call that does not block, and its answer may be old when it is
+//! used. Fields that an older kernel does not report are 0. Counters begin with the connection. The
+//! state of sockets other than TCP is `None`.
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,5 +1,9 @@
-//! Options of UDP sockets (udp(7)): datagrams without a checksum. The sockets themselves belong to
-//! the fabric.
+//! Options of UDP sockets (udp(7)): datagrams without a checksum.
+//!
+//! VXLAN peers may send IPv6 datagrams without a UDP checksum (RFC 7348, section 5), which Linux
+//! drops by default. `fabric::udp` sets the option for the sockets of VXLAN links before they
+//! receive; IPv4 sockets need no option. The sockets themselves belong to the fabric. The option
+//! concerns receiving only: this host sends checksums.
 
 use std::io;
 use std::mem::size_of;

@@ -1,8 +1,16 @@
 //! Address claims, exchanged between groups and peers.
 //!
-//! Groups notify the service of their ports' addresses; it claims them in the group's directory and
-//! announces them through the tunnels. Peers' claims arrive as reports; the directory decides the
-//! ownership of each address, and the group receives its changes. No frame passes here.
+//! Groups notify the service of their ports' addresses; [`AddressClaims`] claims them in the
+//! group's directory and announces them through the tunnels. Peers' claims arrive as reports; the
+//! directory decides the ownership of each address, and the group receives its changes. For `raw`
+//! links the addresses of ports become the receive filter. `vnet`, `vxlan` and stream links
+//! exchange no claims: `ethernet` learns addresses there.
+//!
+//! [`super::service`] calls the module in the shard of links, after each turn of a source and each
+//! tick. No frame passes here. Changes that a group's mailbox has no room for wait here, the latest
+//! state of each address only, and are sent again after [`RESEND_CHANGES_NS`] (10 ms). Addresses
+//! above a peer's quota are announced once there is room; claims that found a full directory are
+//! requested again every [`REPEAT_CLAIMS_NS`] (1 s).
 
 use std::collections::BTreeMap;
 
@@ -21,6 +29,7 @@ use super::tunnels::TunnelSocket;
 struct PendingChanges(BTreeMap<LinkId, BTreeMap<[u8; 6], bool>>);
 
 impl PendingChanges {
+    /// Adds the latest state of an address: at the far end of the link (`here`), or gone.
     fn add(&mut self, link: LinkId, here: bool, mac: [u8; 6]) {
         self.0.entry(link).or_default().insert(mac, here);
     }
@@ -30,6 +39,7 @@ impl PendingChanges {
     }
 }
 
+/// Returns the tunnels of a source; `None` for a source of another kind.
 fn tunnels(sources: &mut BTreeMap<u32, LinkSource>, source: u32) -> Option<&mut TunnelSocket> {
     match &mut sources.get_mut(&source)?.kind {
         SourceKind::Tunnels(socket) => Some(socket),
@@ -42,12 +52,15 @@ pub(super) const fn place(id: LinkId) -> Place {
     Place::Link(id.0)
 }
 
+/// The links of the service, by identifier.
 type LinkEntries = BTreeMap<LinkId, LinkEntry>;
+/// The sources of the service, by source value.
 type LinkSources = BTreeMap<u32, LinkSource>;
 
 /// The owners of addresses by group, and changes of owners that groups have not accepted yet.
 #[derive(Debug, Default)]
 pub(super) struct AddressClaims {
+    /// The directory of each group with links.
     directories: BTreeMap<Name, Directory<MacKey>>,
     changes: PendingChanges,
     /// When claims that found a directory full may be requested again.
@@ -99,6 +112,7 @@ impl AddressClaims {
         has_changes.then(|| self.applied_ns.saturating_add(RESEND_CHANGES_NS))
     }
 
+    /// Returns the directory of a group.
     fn directory(&mut self, group: &Name) -> &mut Directory<MacKey> {
         self.directories.entry(group.clone()).or_default()
     }

@@ -5,9 +5,15 @@
 //! link is *open* from the start. TCP is segmented before [`BareCarrier`] and checksums are
 //! completed there; frames of equal length leave in one system call. VXLAN's source port depends on
 //! the inner flow (RFC 7348, section 5), so that hosts and networks can balance flows; a port needs
-//! a socket, so there are only [`VXLAN_SENDERS`] ports. Datagrams longer than the path's MTU are
-//! fragmented by IP, as those of the kernel's VXLAN device. There is no authentication and no
-//! encryption.
+//! a socket, so there are only [`VXLAN_SENDERS`] (4) ports. Datagrams longer than the path's MTU
+//! are fragmented by IP, as those of the kernel's VXLAN device. There is no authentication and no
+//! encryption: any host that can forge the peer's address can send frames.
+//!
+//! `ethernet` calls [`BareCarrier`] in the thread of the group; frames longer than
+//! [`BARE_FRAME_MAX`] (65,499 bytes) are refused. The shard of links calls [`BareSocket::serve`],
+//! which passes received frames to the group's mailbox. Datagrams from unknown addresses are
+//! counted and dropped. The links learn no addresses from frames (`ethernet` does), retransmit
+//! nothing, and carry neither hop counts nor flood numbers.
 //!
 //! # Budget
 //! One copy per frame sent, from the sender's memory into the buffer of the send call. Received
@@ -56,6 +62,7 @@ pub struct BareSocket {
     senders: Arc<Senders>,
     encapsulation: Encapsulation,
     receiver: UdpReceiver,
+    /// Received datagrams of one call; empty between calls.
     bursts: Vec<Burst>,
     /// By the peer's address, and the virtual network.
     peers: HashMap<(IpAddr, u32), BarePeer>,
@@ -71,12 +78,14 @@ struct BarePeer {
     inbox: LinkInbox,
     /// The longest packet that the link carries, in bytes.
     packet: usize,
+    /// The local address to which the peer sends.
     local_address: LocalAddressRecorder,
 }
 
 /// Sockets to send from; a flow always uses the same one.
 #[derive(Debug)]
 struct Senders {
+    /// Never empty; for `vnet` the socket that receives.
     sockets: Vec<Arc<Udp>>,
     /// Random per process, because guests choose the flows.
     flows: RandomState,
@@ -140,6 +149,7 @@ impl BareSocket {
         }
     }
 
+    /// Returns the network in the key of a peer: 0 for `vnet`, which has none.
     fn network(&self, vni: u32) -> u32 {
         match self.encapsulation {
             Encapsulation::Vnet => 0,
@@ -316,11 +326,14 @@ pub struct BareCarrier {
     class: (TrafficClass, u8),
     remote: SocketAddr,
     local_address: LocalAddressReader,
+    /// The VXLAN header before each frame; `None` for `vnet`.
     header: Option<[u8; vxlan::HEADER_LEN]>,
     /// Datagrams of [`Self::segment`] bytes, `used` bytes in all.
     bytes: Vec<u8>,
     used: usize,
+    /// Length of every datagram of the batch but the last, in bytes.
     segment: usize,
+    /// Datagrams in the batch.
     count: usize,
     /// Bytes of the frames in the batch.
     frame_bytes: usize,

@@ -1,8 +1,14 @@
 //! Control plane of links: configured links, their groups, and their commands.
 //!
-//! The controller runs in the control thread. It keeps the shards of a link alive, and passes
-//! requests to the shard of links and to the shard that forwards the group's frames. It touches no
-//! socket.
+//! [`LinkController`] runs in the control thread. It checks a link's specification and the limit
+//! [`LINKS_MAX`], keeps the two shards of a link alive (the shard of links, and the shard that
+//! forwards the group's frames), and sends requests to both: open and join when a link is added,
+//! leave and close when it is deleted. If one step fails, the earlier steps are undone and the
+//! command fails.
+//!
+//! Commands wait for the answers of the shards. The controller touches no socket and no frame,
+//! keeps no state of a link beyond its specification, and does not retry: `super::pending` does.
+//! Whether a link that cannot be opened is refused or kept depends on the command ([`OnFailure`]).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,6 +28,7 @@ use super::service::NAME;
 /// Controller of the `link` commands.
 #[derive(Debug, Default)]
 pub(crate) struct LinkController {
+    /// By name: the specification, and the identifier in the shard of links.
     links: BTreeMap<Name, (LinkSpec, LinkId)>,
 }
 
@@ -35,16 +42,19 @@ struct Shards {
 }
 
 impl Shards {
+    /// Returns the shards for a link of a group.
     fn of(control: &Control<'_>, group: &Name) -> Result<Self, CommandError> {
         let frames = ShardKey::new(group, control.provider(FORWARDS_FRAMES)?);
         Ok(Self { frames, links: control.host_shard(NAME)? })
     }
 
+    /// Keeps both shards alive until [`Self::release`].
     fn hold(&self, control: &mut Control<'_>) -> Result<(), CommandError> {
         control.hold(&self.frames)?;
         control.hold(&self.links).inspect_err(|_| control.release(&self.frames))
     }
 
+    /// Undoes [`Self::hold`].
     fn release(&self, control: &mut Control<'_>) {
         control.release(&self.frames);
         control.release(&self.links);
@@ -72,6 +82,7 @@ impl Shards {
     }
 }
 
+/// Returns the error for a name that no link has.
 fn no_link(name: &Name) -> CommandError {
     CommandError::NotFound { what: "link", name: name.to_string() }
 }
@@ -179,6 +190,7 @@ impl LinkController {
         Ok(())
     }
 
+    /// Returns the names of a group's links.
     fn of_group<'a>(&'a self, group: &'a Name) -> impl Iterator<Item = &'a Name> {
         let of = self.links.iter().filter(move |(_, (spec, _))| spec.group == *group);
         of.map(|(name, _)| name)

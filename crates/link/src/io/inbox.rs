@@ -1,6 +1,11 @@
 //! A link's access to its group: frames and state go to the mailbox of the group's shard.
 //!
-//! The mailbox is bounded; frames that find it full are dropped and counted. No call blocks.
+//! The sources of links ([`super::tunnels`], [`super::bare`], [`super::stream`], [`super::raw`])
+//! call it in the shard of links, as the last step of a received frame there; `ethernet` takes the
+//! frames from the mailbox in the group's shard. The mailbox is bounded; frames that find it full
+//! are dropped and counted. State and address changes use room in reserve: a refused state change
+//! is logged and lost, a refused address change is returned to the caller. No call blocks, and
+//! messages of one link keep their order.
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
 //! Limits and timing constants of the links' I/O.
+//!
+//! Constants only, fixed at compile time; none can be configured. Times are in ns unless the name
+//! or the type names another unit, lengths in bytes. Limits of the core are in [`crate::limits`].
 
 use std::time::Duration;
 

@@ -3,6 +3,11 @@
 //! Peers of the kinds `vnet`, `vxlan` and `causeway-plain` identify us by our address and drop
 //! datagrams from another. On a host with several addresses the route would choose the source
 //! address.
+//!
+//! The shard of links records the destination address of received datagrams; the carriers in the
+//! groups' threads read it before each batch, by a version number, and take a lock only after a
+//! change. Before the first datagram of the peer, and after the host refused the address, the host
+//! chooses. The module binds nothing and does not check that the address is still this host's.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Shared by the receiving and the sending side of a link.
 #[derive(Debug, Default)]
 pub struct SharedLocalAddress {
+    /// Grows with each change of the address.
     version: AtomicU32,
+    /// The last recorded address.
     at: Mutex<Option<IpAddr>>,
 }
 
@@ -26,6 +33,7 @@ pub struct LocalAddressRecorder {
 #[derive(Debug)]
 pub struct LocalAddressReader {
     shared: Arc<SharedLocalAddress>,
+    /// Version at which `from` was read.
     version: u32,
     from: Option<IpAddr>,
 }

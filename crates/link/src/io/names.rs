@@ -1,8 +1,13 @@
 //! Resolution of peers' host names, outside the dispatcher: a resolver may block for seconds.
 //!
-//! A few threads serve the whole process. The daemon calls [`start`] before it creates dispatchers,
-//! because threads inherit the sandbox of the thread that creates them. The module does not cache
-//! or retry; `pending` does.
+//! [`RESOLVER_THREADS`] (4) threads serve the whole process; at most [`LOOKUPS_WAITING_MAX`]
+//! lookups wait, and a further lookup fails at once. An answer has at most [`RESOLVED_MAX`] (8)
+//! addresses, in the resolver's order. Answers arrive in any order, in a thread of the resolver:
+//! `super::pending` sends them to the shard of links by a mailbox. A lookup cannot be cancelled and
+//! has no timeout of its own.
+//!
+//! The daemon calls [`start`] before it creates dispatchers, because threads inherit the sandbox of
+//! the thread that creates them. The module does not cache or retry; `super::pending` does.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -22,9 +27,11 @@ struct QueuedLookup {
     host: String,
     port: u16,
     resolver: NameResolver,
+    /// Receives the answer, in a thread of the resolver.
     answer: Box<dyn FnOnce(ResolverAnswer) + Send>,
 }
 
+/// The queue of lookups; set once the threads run.
 static LOOKUPS: OnceLock<SyncSender<QueuedLookup>> = OnceLock::new();
 
 /// Starts the threads, unless they run already.
@@ -43,6 +50,7 @@ pub fn start() {
     });
 }
 
+/// Serves lookups until the queue is dropped.
 fn run(lookups: &Mutex<Receiver<QueuedLookup>>) {
     loop {
         // The lock is held while waiting: one thread waits for a lookup, the others for the lock.

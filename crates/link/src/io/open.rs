@@ -1,7 +1,14 @@
-//! Opening of links, by kind: on a source that similar links share, or on a new one.
+//! Opening of links, by kind: on a source that similar links share, or on a new source.
 //!
-//! It runs in the dispatcher and does not wait for peers. A link whose resources are missing
-//! returns an error; [`super::pending`] retries.
+//! [`super::service`] and `super::pending` call [`Links::open_kind`] in the shard of links; the
+//! returned carrier goes to the group. Links of one kind share a UDP or listening socket with the
+//! same local address (tunnels: and the same private key). The module binds sockets, reads key and
+//! certificate files (at most [`KEY_FILE_BYTES_MAX`] bytes for a key), and does not wait for peers.
+//!
+//! A link whose resources are missing returns an error, and no source is kept for it by the caller;
+//! `super::pending` retries. Two links that would match the same received data (same peer and
+//! network, or same peer address at a listener) are refused as a conflict. The module checks
+//! neither quotas of links nor the specification: `super::control` does.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -30,17 +37,21 @@ use causeway_model::keys::{PrivateKey, PublicKey};
 /// Key by which links share a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SourceKey {
+    /// A UDP socket at this local address, with this encapsulation.
     Bare(SocketAddr, Encapsulation),
-    /// With our public key, if the tunnels are encrypted.
+    /// A UDP socket at this local address, with our public key if the tunnels are encrypted.
     Tunnels(SocketAddr, Option<PublicKey>),
+    /// A listening socket at this local address.
     Listener(SocketAddr),
-    /// Not shared.
+    /// The source of one link; not shared.
     Own(LinkId),
 }
 
-/// An opened link: its source, its tunnel and network, and its carrier.
+/// An opened link: its source value; its tunnel's number and virtual network, if it has a tunnel; and
+/// its carrier.
 type OpenedLink = (u32, Option<(u16, u32)>, Box<dyn Carrier>);
 
+/// Returns an error of this host about a link.
 fn host(spec: &LinkSpec, text: impl std::fmt::Display) -> CommandError {
     CommandError::Host(format!("link {}: {text}", spec.name))
 }
@@ -151,6 +162,7 @@ impl Links {
         other.map(|other| other.name.as_str())
     }
 
+    /// Returns a link's name, or `?` for a link that was closed.
     fn name_of(&self, id: LinkId) -> &str {
         self.links.get(&id).map_or("?", |link| link.spec.name.as_str())
     }

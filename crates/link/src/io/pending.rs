@@ -1,9 +1,16 @@
 //! Retries: links that could not be opened, and host names of peers.
 //!
-//! A link that cannot be opened stays down with the reason and is opened again at growing
-//! intervals. A peer's name is resolved again at growing intervals until the link proves that the
-//! peer answers at the known address. The tick opens at most [`OPENS_PER_TICK_MAX`] links, so that
-//! it does not delay the dispatcher.
+//! A link that cannot be opened stays down with the reason and is opened again after
+//! [`OPEN_AGAIN_NS_MIN`] (1 s), doubled up to [`OPEN_AGAIN_NS_MAX`] (30 s); there is no last try.
+//! Frames to it are refused by [`ClosedCarrier`]. A peer's name is resolved again after
+//! [`LOOKUP_NS_MIN`] (5 s), doubled up to [`LOOKUP_NS_MAX`] (5 min), until the link proves that the
+//! peer answers at the known address. A changed address of a `vnet`, `vxlan` or `causeway-plain`
+//! link closes and reopens the link.
+//!
+//! [`super::service`] calls [`Links::tick_pending`] by its timer, in the shard of links. The tick
+//! opens at most [`OPENS_PER_TICK_MAX`] (8) links, so that it does not delay the dispatcher; the
+//! rest is due in the next tick. The module does not retry connections of streams
+//! ([`super::stream::link`] does), nor handshakes of tunnels.
 
 use std::net::SocketAddr;
 
@@ -28,10 +35,12 @@ pub(crate) struct OpenRetry {
     pub reason: String,
     /// When the link is opened again.
     again_ns: u64,
+    /// Pause before that try; doubled after each.
     pause_ns: u64,
 }
 
 impl OpenRetry {
+    /// Returns the state of a link whose first opening failed for that reason.
     pub fn new(reason: String, now_ns: u64) -> Self {
         let again_ns = now_ns.saturating_add(OPEN_AGAIN_NS_MIN);
         Self { reason, again_ns, pause_ns: OPEN_AGAIN_NS_MIN }
@@ -43,6 +52,7 @@ impl OpenRetry {
         Self { reason: "the link is being reopened".into(), again_ns, pause_ns: REOPEN_NS }
     }
 
+    /// Schedules the next try after another failure.
     fn back_off(&mut self, reason: String, now_ns: u64) {
         self.reason = reason;
         self.pause_ns = self.pause_ns.saturating_mul(2).min(OPEN_AGAIN_NS_MAX);
@@ -55,6 +65,7 @@ impl OpenRetry {
 pub(crate) struct Lookup {
     /// When the name is resolved again.
     again_ns: u64,
+    /// Pause after the next answer.
     pause_ns: u64,
     /// Whether a lookup is in progress.
     in_progress: bool,
@@ -67,6 +78,7 @@ impl Lookup {
         Self { again_ns, pause_ns: LOOKUP_NS_MIN, in_progress: false }
     }
 
+    /// Schedules the next lookup after an answer.
     fn answered(&mut self, now_ns: u64) {
         self.in_progress = false;
         self.again_ns = now_ns.saturating_add(self.pause_ns);
@@ -171,6 +183,7 @@ impl Links {
         }
     }
 
+    /// Resolves the names that are due, except those of peers that answer.
     fn look_up_due(&mut self, cx: &mut Context<'_>) {
         let now_ns = cx.now_ns;
         let due = |link: &super::service::LinkEntry| {
@@ -242,6 +255,7 @@ impl Links {
         }
     }
 
+    /// Applies an answer of the resolver to its link; an answer for a closed link is ignored.
     fn apply_answer(&mut self, cx: &mut Context<'_>, id: LinkId, answer: ResolverAnswer) {
         let now_ns = cx.now_ns;
         let Some(link) = self.links.get_mut(&id) else { return };

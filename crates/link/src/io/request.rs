@@ -1,4 +1,9 @@
 //! Requests of the controller to the shard of links.
+//!
+//! Plain values with the type of their answer ([`TypedRequest`]). `super::control` sends them from
+//! the control thread; [`super::service`] answers them in the shard of links, one at a time and in
+//! order. A request does not wait for a peer: opening binds a socket, and a handshake goes on
+//! later.
 
 use causeway_fabric::carrier::{LinkId, Membership, Message};
 use causeway_fabric::mailbox::Sender;
@@ -16,9 +21,11 @@ pub(crate) enum OnFailure {
 /// Opens a link.
 #[derive(Debug)]
 pub(crate) struct OpenLink {
+    /// The configured link; already checked.
     pub spec: Box<LinkSpec>,
     /// The mailbox of the group's shard, for received frames.
     pub to: Sender<Message>,
+    /// Handling of a link that cannot be opened now.
     pub on_failure: OnFailure,
 }
 

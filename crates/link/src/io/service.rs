@@ -1,8 +1,18 @@
 //! The service of links: opens, closes, shows and serves them.
 //!
-//! [`Links`] runs on one dispatcher. Requests arrive from `control`, readiness and timers from the
-//! dispatcher, addresses and resolver answers through mailboxes. It never blocks: names are
-//! resolved elsewhere, and sockets are non-blocking.
+//! [`Links`] is the single shard of all links of the daemon, and runs on one dispatcher at a time.
+//! Requests arrive from `crate::io::control`, readiness and timers from the dispatcher, addresses
+//! of the groups' ports and resolver answers through mailboxes. A *source* is a socket, listener or
+//! connection that receives for one or more links; the dispatcher names it by a number, its source
+//! value.
+//!
+//! On the way of a received frame the dispatcher calls [`Service::serve_source`], the source splits
+//! its bytes into frames, and the link's `LinkInbox` passes them to the group's shard. Frames to
+//! send do not pass here: groups call the link's [`Carrier`].
+//!
+//! The service never blocks: names are resolved in threads of [`super::names`], and sockets are
+//! non-blocking. It has no ports, retransmits nothing, and forwards no frame from link to link. A
+//! turn takes at most [`NOTICES_PER_TURN_MAX`] address notices.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -58,6 +68,7 @@ pub(crate) struct LinkEntry {
 /// A socket or connection that receives, for one or more links.
 #[derive(Debug)]
 pub(crate) struct LinkSource {
+    /// Key by which further links find and share the source.
     pub local: SourceKey,
     pub kind: SourceKind,
     #[expect(dead_code, reason = "held for its drop")]
@@ -65,12 +76,18 @@ pub(crate) struct LinkSource {
     pub watch: Option<ServiceWatch>,
 }
 
+/// The kinds of sources.
 #[derive(Debug)]
 pub(crate) enum SourceKind {
+    /// UDP socket of `vnet` or `vxlan` links; shared.
     Bare(Box<BareSocket>),
+    /// UDP socket of `causeway` or `causeway-plain` links; shared.
     Tunnels(Box<TunnelSocket>),
+    /// Listening socket of `tcp` and `tls` links; shared. Carries no frames.
     Listener(Box<StreamListener>),
+    /// The connections of one `tcp` or `tls` link.
     Stream(Box<StreamLink>),
+    /// The packet socket of one `raw` link.
     Raw(Box<RawLink>),
 }
 
@@ -91,13 +108,19 @@ pub(super) struct Names {
 /// The service that owns all links of the daemon.
 #[derive(Debug)]
 pub struct Links {
+    /// Pool of receive buffers, shared with all sources.
     pub(super) pool: BufferPool,
     pub(super) links: BTreeMap<LinkId, LinkEntry>,
+    /// The identifier given to the last opened link.
     last: u32,
+    /// By source value.
     pub(super) sources: BTreeMap<u32, LinkSource>,
+    /// Created with the first link.
     notices: Option<Notices>,
     claims: AddressClaims,
+    /// Created with the first lookup.
     pub(super) names: Option<Names>,
+    /// Resolves host names; the tests replace it.
     pub(super) resolver: NameResolver,
     /// No link is opened, and no name resolved, before this time.
     pub(super) pending_ns: u64,
@@ -150,6 +173,8 @@ impl Links {
         }
     }
 
+    /// Opens a link and returns its membership for the group. With [`OnFailure::Retry`], a link that
+    /// cannot be opened is added in the state down.
     fn open(
         &mut self,
         cx: &mut Context<'_>,
@@ -270,6 +295,7 @@ impl Links {
         }
     }
 
+    /// Removes a link, its claims, and its source if no other link uses it.
     fn close(&mut self, now_ns: u64, id: LinkId) {
         self.detach(now_ns, id);
         let Some(link) = self.links.remove(&id) else { return };

@@ -1,6 +1,10 @@
 //! Counters of one link, shared by the shard that sends and the shard that receives.
 //!
-//! Counters are relaxed atomics: a view may be a few frames old, and never blocks a sender.
+//! Counters are relaxed atomics: a view may be a few frames old, its counters may not add up, and
+//! it never blocks a sender. The carriers count sent and refused frames, `LinkInbox` received
+//! frames and drops at a full mailbox; `super::view` reads. Datagrams that the core drops are
+//! counted by [`crate::refusal`], drops inside the group by `ethernet`. Counters wrap at 2^64,
+//! begin at 0 when the daemon starts, and are kept while a link is reopened.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +48,7 @@ impl Loss {
         Self::Congestion,
     ];
 
+    /// Returns the middle part of the counter's name: `drop_NAME_total`.
     const fn name(self) -> &'static str {
         match self {
             Self::NoRoom => "no_room",
@@ -67,9 +72,11 @@ pub struct LinkStats {
     transmit: DirectionStats,
     receive: DirectionStats,
     transmit_datagrams: AtomicU64,
+    /// By [`Loss`], in the order of [`Loss::ALL`].
     losses: [AtomicU64; Loss::ALL.len()],
 }
 
+/// Frames and bytes in one direction.
 #[derive(Debug, Default)]
 struct DirectionStats {
     packets: AtomicU64,

@@ -1,8 +1,15 @@
 //! TLS for links: TLS 1.3 with certificates on both sides.
 //!
 //! Each side presents a certificate from an authority that the other configured, with a name that
-//! the other expects. Private keys are kept by TLS only, and never logged. The module reads files
-//! and configures TLS; [`super::stream`] moves the bytes.
+//! the other expects. There are neither older versions of TLS, nor session resumption, nor
+//! revocation lists; an expired certificate is refused when a connection begins, and does not end a
+//! live connection. Files are read again when one of them changes, at each new connection and every
+//! `RENEW_NS`; faulty files leave the old configuration in use. A file has at most
+//! [`CERTIFICATE_BYTES_MAX`] (1 MiB).
+//!
+//! Private keys are kept by TLS only, and never logged. The module reads files (it may block on the
+//! file system) and configures TLS; [`super::stream`] calls it in the shard of links, and moves the
+//! bytes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,6 +56,7 @@ type FileFingerprint = Option<(u64, u64, i64, i64)>;
 #[derive(Debug)]
 pub struct ReloadableTls {
     spec: TlsSpec,
+    /// Of certificate, private key and authorities, when they were read.
     fingerprints: [FileFingerprint; 3],
     security: Security,
     /// When our certificate expires, in seconds since 1970.
@@ -118,6 +126,7 @@ pub fn days_until(seconds: i64) -> i64 {
     seconds.saturating_sub(now).div_euclid(86_400)
 }
 
+/// Returns the fingerprints of certificate, private key and authorities.
 fn fingerprints(spec: &TlsSpec) -> [FileFingerprint; 3] {
     use std::os::unix::fs::MetadataExt as _;
     [&spec.certificate, &spec.private_key, &spec.authorities].map(|path| {
@@ -199,6 +208,7 @@ pub fn is_accepted(connection: &rustls::Connection, late: bool) -> bool {
     }
 }
 
+/// Reads a file of at most [`CERTIFICATE_BYTES_MAX`] bytes; `what` names it in errors.
 fn read(path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, String> {
     let wrong = |text: String| format!("{what} {}: {text}", path.display());
     let file = std::fs::metadata(path).map_err(|e| wrong(e.to_string()))?;
@@ -237,7 +247,9 @@ fn authorities(path: &Path) -> Result<RootCertStore, String> {
 /// name.
 #[derive(Debug)]
 struct PeerNameVerifier {
+    /// Verifies the chain of certificates.
     by: Arc<dyn ClientCertVerifier>,
+    /// The expected name of the peer.
     name: ServerName<'static>,
 }
 

@@ -1,9 +1,15 @@
 //! Links of the kinds `causeway` and `causeway-plain`: the tunnels of one UDP socket.
 //!
-//! Connects the core ([`crate::tunnel_set`]) to its socket: passes received datagrams and the time in, and
-//! executes the results. Links of several groups to one peer share a tunnel and are distinguished
-//! by their virtual networks. Frames to send do not pass through [`TunnelSocket`]: each shard has a
-//! [`TunnelCarrier`].
+//! Connects the core ([`crate::tunnel_set`]) to its socket: passes received datagrams and the time
+//! in, and executes the results. Links of several groups to one peer share a tunnel and are
+//! distinguished by their virtual networks. Frames to send do not pass through [`TunnelSocket`]:
+//! each shard has a [`TunnelCarrier`], which `ethernet` calls in the thread of the group.
+//!
+//! Frames up to [`FRAME_BYTES_MAX`] bytes cross with their offloads unfinished, unless loss is
+//! high. The module neither queues nor retransmits frames: a carrier without a session refuses
+//! them, and datagrams that the kernel refuses are counted as lost. Frames of one carrier keep
+//! their order on this host; the network may change it. A full mailbox of the group drops received
+//! frames (`LinkInbox`).
 //!
 //! # Budget
 //! Send: one copy from the sender's memory into the plaintext of a datagram, one pass that seals it
@@ -49,7 +55,9 @@ use causeway_model::keys::{PrivateKey, PublicKey};
 struct TunnelEntry {
     /// By virtual network.
     links: BTreeMap<u32, LinkInbox>,
+    /// The peer's key; `None` without encryption.
     peer: Option<PublicKey>,
+    /// The peer's configured address.
     remote: Option<SocketAddr>,
     /// Host name of the peer, if it was given by name.
     host: Option<String>,
@@ -57,8 +65,11 @@ struct TunnelEntry {
     too_long: Arc<AtomicBool>,
     /// For peers that identify us by our address.
     local_address: LocalAddressRecorder,
+    /// Whether the peer answers.
     up: bool,
+    /// Whether loss on the path is high.
     poor: bool,
+    /// How often the tunnel came up.
     ups: u64,
     /// Whether an address could not be announced because of the peer's quota.
     over_quota: bool,
@@ -80,12 +91,17 @@ pub enum LinkAddError {
 pub struct TunnelSocket {
     /// The socket.
     pub udp: Arc<Udp>,
+    /// The tunnels, by number.
     hub: TunnelSet,
+    /// Our private key; `None` for tunnels without encryption.
     own: Option<Arc<PrivateKey>>,
     receiver: UdpReceiver,
+    /// Received datagrams of one call; empty between calls.
     bursts: Vec<Burst>,
+    /// Results of the core; empty between calls.
     sink: Sink,
     pool: BufferPool,
+    /// The links of each tunnel, by the tunnel's number.
     entries: BTreeMap<u16, TunnelEntry>,
     /// Reports about addresses of peers, and about links that came up or went down.
     reports: Vec<Report<MacKey>>,
@@ -382,6 +398,7 @@ impl TunnelSocket {
         self.sink.clear();
     }
 
+    /// Reports an event to the groups of the tunnel's links, and to the directory.
     fn handle_event(&mut self, event: Event) {
         let Some(entry) = self.entries.get_mut(&event.tunnel) else { return };
         match event.kind {
@@ -462,6 +479,7 @@ impl TunnelSocket {
 struct BatchOutput {
     udp: Arc<Udp>,
     stats: Arc<LinkStats>,
+    /// Set when the host rejects a datagram as too long; the tunnel reads it.
     too_long: Arc<AtomicBool>,
     local_address: LocalAddressReader,
     batches: BatchSender,
@@ -470,6 +488,8 @@ struct BatchOutput {
 }
 
 impl BatchOutput {
+    /// Sends a batch to the peer. Counts datagrams that the kernel refuses; reports a datagram that
+    /// is too long through `too_long`.
     fn send(&mut self, batch: &Batch) {
         let Some(to) = batch.to() else { return };
         let count = batch.datagrams() as u64;
@@ -502,6 +522,7 @@ pub struct TunnelCarrier {
     packer: Packer,
     out: BatchOutput,
     vni: u32,
+    /// The configured traffic class of the outer headers.
     class: TrafficClass,
 }
 

@@ -2,8 +2,13 @@
 //! fails.
 //!
 //! GSO fails on devices without checksum offload, with IPsec, and for datagrams that IP has to
-//! fragment. A failure is remembered for [`GSO_RETRY_BATCHES`] batches, because routes and hosts
-//! change.
+//! fragment. A failure is remembered for [`GSO_RETRY_BATCHES`] (1,024) batches, because routes and
+//! hosts change; until then datagrams of that length or longer are sent one by one.
+//!
+//! The last step of a frame that leaves by UDP: the carriers of [`super::bare`] and
+//! [`super::tunnels`] own a sender each and call it with a full batch. The sender neither waits for
+//! buffer space nor retries a datagram: refused datagrams are lost, and the caller counts them.
+//! Datagrams keep their order.
 
 use std::io;
 use std::net::SocketAddr;

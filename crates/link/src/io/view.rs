@@ -1,4 +1,11 @@
-//! Views of links, as `causeway link show` prints them. Reads state only.
+//! Views of links, as `causeway link show` prints them.
+//!
+//! [`super::service`] calls [`Links::view`] in the shard of links for a request of
+//! `super::control`, which adds the drops that the group counted. The module reads state only, but
+//! costs a few system calls per link (route MTU, TCP_INFO). `vnet`, `vxlan` and `raw` links are
+//! shown as *open*, because their protocols do not show whether the peer is alive. MTUs above 65535
+//! are shown as 65535, and counters of a shared socket (`socket_drop_*`) appear in the view of each
+//! link that shares it.
 
 use causeway_model::limits::UNDERLAY_MTU;
 use causeway_model::{LinkKind, udp_headers};
@@ -13,6 +20,7 @@ use super::tls::days_until;
 use crate::limits::HANDSHAKE_FAULT_NS;
 use crate::tunnel::{HandshakeFault, TunnelState};
 
+/// Returns a length as 16 bits; 65535 for longer.
 fn short(bytes: usize) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }
@@ -86,6 +94,7 @@ impl Links {
         view
     }
 
+    /// Adds the state of a `tcp` or `tls` link to a view.
     fn stream(&self, view: &mut LinkView, stream: &StreamLink, source: u32) {
         (view.state, view.reason) = match stream.down_reason() {
             None => (LinkState::Up, "the peer is connected".to_owned()),
@@ -124,6 +133,7 @@ impl Links {
     }
 }
 
+/// Adds the state of a `raw` link to a view.
 fn raw(view: &mut LinkView, link: &RawLink) {
     (view.state, view.reason) = match link.down_reason() {
         None => (
@@ -145,6 +155,7 @@ fn raw(view: &mut LinkView, link: &RawLink) {
     }
 }
 
+/// Adds the state of a tunnel to a view.
 fn tunnel(view: &mut LinkView, state: &TunnelState, ups: u64) {
     (view.state, view.reason) = match (state.up, state.remote, state.handshakes) {
         (true, ..) if state.poor => {

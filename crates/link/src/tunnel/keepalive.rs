@@ -1,8 +1,14 @@
 //! Datagrams that a tunnel sends by itself: heartbeats, their answers, and address announcements.
 //!
-//! Announcements are sent three times, because datagrams may be lost; a digest in each heartbeat
-//! finds the remaining differences, and the receiver then requests all addresses. The module does
-//! not send frames.
+//! Announcements are sent three times ([`REPEAT_ANNOUNCEMENT_NS`]), because datagrams may be lost;
+//! a digest in each heartbeat finds the remaining differences, and the receiver then requests all
+//! addresses, at most once per [`SYNC_NS`]. A tunnel announces at most [`ADDRESSES_MAX`] addresses;
+//! [`Tunnel::announce`] refuses more, and the caller announces them again once
+//! [`Tunnel::has_room`].
+//!
+//! The module sends no frames and retransmits none. [`crate::health`] decides when a heartbeat is
+//! due and of which length; the datagrams go into the [`Sink`], without back-pressure. Without a
+//! session or an address of the peer nothing is sent: changes wait for the next session.
 
 use causeway_directory::{Full, MacKey, Unconfirmed};
 use causeway_wire::tunnel::record::{self, Delivered, Echo, EchoReply, Entry};
@@ -43,6 +49,8 @@ impl Tunnel {
         }
     }
 
+    /// Schedules an announcement for the time `due`. If twice [`ADDRESSES_MAX`] announcements wait, the
+    /// earliest is dropped.
     fn schedule(&mut self, due: u64, key: MacKey, announcement: Announcement) {
         // The digest repairs the loss of a repetition.
         if self.announcements.len() >= ADDRESSES_MAX.saturating_mul(2) {

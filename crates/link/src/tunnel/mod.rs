@@ -1,9 +1,18 @@
 //! One peer on one underlay socket: session, health, reassembly and address announcements.
 //!
-//! The owner calls [`Tunnel::receive`] for datagrams and [`Tunnel::tick`] for timers, at the latest
-//! at [`Tunnel::deadline`]; results go into a [`Sink`]. Sending threads do not call the tunnel:
-//! they read its TX path ([`TunnelTxPath`]) and seal frames themselves. The tunnel does not decide who
-//! owns an address; it relays claims of the peer as events.
+//! The owner ([`crate::tunnel_set`]) calls [`Tunnel::receive`] for datagrams and [`Tunnel::tick`]
+//! for timers, at the latest at [`Tunnel::deadline`]; results go into a [`Sink`]. All calls belong
+//! to one thread. Sending threads do not call the tunnel: they read its TX path ([`TunnelTxPath`])
+//! and seal frames themselves.
+//!
+//! A tunnel carries up to [`VNIS_MAX`] (4,096) virtual networks and announces up to
+//! [`ADDRESSES_MAX`] (4,096) addresses. Frames of networks that were not passed to
+//! [`Tunnel::carry`] are refused. The tunnel does not retransmit frames, restore their order,
+//! decide who owns an address (it relays claims of the peer as events), or choose between paths to
+//! the peer.
+//!
+//! The private modules hold the parts: `records` opens received datagrams, `rekey` runs handshakes,
+//! `keepalive` sends heartbeats and announcements.
 
 mod keepalive;
 mod records;
@@ -46,9 +55,11 @@ pub struct TunnelConfig {
 struct SessionSlot {
     session: Arc<TunnelSession>,
     replay: Replay,
+    /// When the session was created, in ns of the caller's clock.
     since: u64,
-    /// Datagrams received, and the counter and number of the last report to the peer.
+    /// Datagrams received.
     received: u64,
+    /// State at the last delivery report to the peer: the next expected counter, and `received`.
     reported: (u64, u64),
     /// The time in the peer's initiation; 0 for our own.
     peer_time: u64,
@@ -66,9 +77,11 @@ impl SessionSlot {
 /// An announcement that is repeated.
 #[derive(Debug, Clone, Copy)]
 struct Announcement {
+    /// Epoch of the claim.
     epoch: u64,
+    /// Whether the announcement withdraws the address.
     withdrawn: bool,
-    /// How often it was sent.
+    /// How often the announcement was sent.
     sent: usize,
 }
 
@@ -76,9 +89,11 @@ struct Announcement {
 #[derive(Debug)]
 pub struct Tunnel {
     number: u16,
+    /// Our key and the peer's; `None` without encryption.
     keys: Option<(Arc<PrivateKey>, PublicKey)>,
     /// Whether our initiation has precedence if both ends begin a handshake.
     has_precedence: bool,
+    /// The address where the peer was seen last; `None` before its first datagram.
     remote: Option<SocketAddr>,
     /// The peer's configured addresses, the preferred address first. Initiations go there and to
     /// the address where the peer was seen last, in turn.
@@ -86,17 +101,26 @@ pub struct Tunnel {
     /// Destination of the pending initiation.
     initiated_to: Option<SocketAddr>,
     tx_path: Arc<TunnelTxPath>,
+    /// The virtual networks whose frames are accepted.
     vnis: BTreeSet<u32>,
 
+    /// The session that seals.
     current: Option<SessionSlot>,
+    /// Its predecessor; only opens.
     previous: Option<SessionSlot>,
     /// The session that we answered with; the peer has not used it yet.
     next: Option<SessionSlot>,
+    /// Our initiation that waits for a response.
     pending: Option<Initiation>,
+    /// When the next initiation is sent; `u64::MAX` for never.
     initiate_at: u64,
+    /// Initiations since the last completed handshake.
     tries: u32,
+    /// Completed handshakes.
     handshakes: u64,
+    /// Time in our last initiation, in ns since 1970.
     own_time: u64,
+    /// Newest time in an accepted initiation of the peer, in ns since 1970.
     peer_time: u64,
     /// When the last datagram of the current session arrived.
     received_at: u64,
@@ -105,14 +129,20 @@ pub struct Tunnel {
 
     health: Health,
     fragments: Reassembler,
+    /// Addresses announced to the peer.
     own_claims: Advertisement<MacKey>,
+    /// Addresses announced by the peer.
     peer_claims: Advertisement<MacKey>,
     /// Announcements to repeat, by due time.
     announcements: BTreeMap<(u64, MacKey), Announcement>,
+    /// When all addresses of the peer were last requested.
     requested_at: Option<u64>,
+    /// When such a request of the peer was last answered.
     replied_at: Option<u64>,
     refusals: RefusalCounters,
+    /// Accepted datagrams.
     datagrams: u64,
+    /// Accepted frames.
     frames: u64,
 }
 
@@ -381,6 +411,7 @@ impl Tunnel {
         self.tx_path.set(path);
     }
 
+    /// Appends an event of this tunnel to the sink.
     fn event(&self, what: EventKind, sink: &mut Sink) {
         sink.events.push(Event { tunnel: self.number, kind: what });
     }

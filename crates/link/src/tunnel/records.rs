@@ -1,7 +1,16 @@
 //! Records of received datagrams: opened, checked, and dispatched by kind.
 //!
+//! A record is a typed part of a datagram's plaintext: a frame, a fragment, a heartbeat or its
+//! answer, a delivery report, address announcements, or a request for them. `crate::tunnel_set`
+//! passes the datagram; `Tunnel::data` opens it on the session that its receiver index names,
+//! checks the replay window, and appends frames and events to the [`Sink`].
+//!
 //! Frames stay in the buffer into which their datagram was opened. Records of unknown kinds are
-//! skipped, so that newer peers can add kinds.
+//! skipped, so that newer peers can add kinds. The first malformed record ends the datagram;
+//! earlier records have taken effect. At most one heartbeat of a datagram is answered. A datagram
+//! with the newest counter of the current session moves the tunnel to its source address. The
+//! module checks lengths, virtual network and ECN of a frame, not its Ethernet header: `ethernet`
+//! does.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -70,6 +79,7 @@ impl Tunnel {
         self.text(clock, start..start.saturating_add(len), sink)
     }
 
+    /// Returns a session slot.
     const fn slot_of(&mut self, which: SlotName) -> &mut Option<SessionSlot> {
         match which {
             SlotName::Current => &mut self.current,
@@ -165,6 +175,7 @@ impl Tunnel {
         Ok(())
     }
 
+    /// Checks that the tunnel carries the virtual network.
     fn check_vni(&self, vni: u32) -> Result<(), Refusal> {
         if self.vnis.contains(&vni) { Ok(()) } else { Err(Refusal::Vni) }
     }
@@ -193,6 +204,8 @@ impl Tunnel {
         Ok(())
     }
 
+    /// Passes a fragment to the reassembler, and appends the frame to the sink with its last
+    /// fragment.
     fn fragment(
         &mut self,
         now: u64,
@@ -239,6 +252,8 @@ impl Tunnel {
         Ok(())
     }
 
+    /// Processes announced (`HERE`) or withdrawn (`GONE`) addresses of the peer. Claims of networks
+    /// that the tunnel does not carry are kept for [`Tunnel::carry`].
     fn directory(&mut self, vni: u32, record: &RecordSpan, sink: &mut Sink) -> Result<(), Refusal> {
         let carried = self.vnis.contains(&vni);
         let Sink { bytes, events, .. } = sink;

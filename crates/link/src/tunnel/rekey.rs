@@ -1,8 +1,18 @@
 //! Rekeying: handshakes of a tunnel, their timers, and the succession of sessions.
 //!
-//! A session lasts [`REKEY_NS`]; then its initiator begins a new handshake. Up to three sessions
-//! accept datagrams at a time: the current session, its predecessor, and an answered session that
-//! the peer has not used yet.
+//! A session lasts [`REKEY_NS`] (2 min); then its initiator begins a new handshake, or the
+//! responder after [`REKEY_LATE_NS`] (15 s) more. Up to three sessions accept datagrams at a time:
+//! the current session, its predecessor for [`SESSION_GRACE_NS`] (10 s), and an answered session
+//! that the peer has not used yet, for [`CONFIRM_NS_MAX`]. No session outlives [`SESSION_NS_MAX`]
+//! (5 min). Only the current session seals.
+//!
+//! Initiations are retransmitted after [`INITIATION_NS_MIN`] (0.5 s), doubled up to
+//! [`INITIATION_NS_MAX`] (5 s), without end while the tunnel has an address of the peer. If both
+//! ends begin at once, the end with the smaller public key has precedence. Tunnels without
+//! encryption have one session for ever and run no handshake.
+//!
+//! `crate::tunnel_set` passes initiations that [`crate::handshake_guard`] admitted;
+//! [`crate::handshake`] encodes the messages. The module does not limit the rate of initiations.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,6 +53,7 @@ impl Tunnel {
         result
     }
 
+    /// Does the work of [`Tunnel::accept`] without counting a refusal.
     fn try_accept(
         &mut self,
         clock: &mut Clock<'_>,
@@ -189,6 +200,7 @@ impl Tunnel {
         self.send_heartbeats(clock, sink);
     }
 
+    /// Returns a slot for a session that begins now.
     fn new_slot(now: u64, session: TunnelSession, peer_time: u64, ours: bool) -> SessionSlot {
         let session = Arc::new(session);
         SessionSlot {

@@ -1,4 +1,11 @@
 //! Frames received from an interface, in one buffer.
+//!
+//! [`super::link`] receives each frame into [`FrameBatch::room`], and keeps it if the link accepts
+//! it; [`FrameBatch::put`] passes all kept frames to the group's mailbox. A buffer has
+//! [`RAW_BYTES`] bytes and room for at least two frames of [`RAW_FRAME_ROOM`]; a full buffer is
+//! passed on and replaced. The module restores the VLAN tag that the kernel removed, and converts
+//! the kernel's virtio-net header to the format of the group. It does not filter by address, and
+//! drops frames shorter than [`FRAME_MIN`] or longer than the room.
 
 use causeway_fabric::carrier::{OFFLOAD_BYTES, PooledBuffer, ReceivedFrame, ReceivedFrames};
 use causeway_host::net::socket::{ReceivedPacket, VNET_HEADER_BYTES};
@@ -10,7 +17,9 @@ use super::super::limits::{FRAME_MIN, RAW_BYTES, RAW_FRAME_ROOM, TAG_BYTES, TAGG
 /// Frames received in a row, in one buffer.
 pub(super) struct FrameBatch {
     pub bytes: PooledBuffer,
+    /// End of the last kept frame.
     used: usize,
+    /// Kept frames, by their ranges in `bytes`.
     frames: Vec<ReceivedFrame>,
 }
 
@@ -25,7 +34,8 @@ impl FrameBatch {
         self.bytes.get_mut(self.used..end).unwrap_or(&mut [])
     }
 
-    /// Returns the range and the offloads of a received frame, after restoring its VLAN tag.
+    /// Returns the range and the offloads of a received frame, after restoring its VLAN tag. `None`
+    /// if the frame is too short or too long.
     pub fn frame(
         &mut self,
         packet: ReceivedPacket,
@@ -70,6 +80,7 @@ impl FrameBatch {
         }
     }
 
+    /// Passes the kept frames to the link's group.
     pub fn put(self, inbox: &LinkInbox) {
         let Self { bytes, frames, .. } = self;
         inbox.deliver(ReceivedFrames { link: inbox.id, bytes, frames });
@@ -91,6 +102,7 @@ fn native(bytes: &[u8; VNET_HEADER_BYTES]) -> Header {
     }
 }
 
+/// Encodes offloads as the group expects them.
 fn emit(header: &Header) -> [u8; OFFLOAD_BYTES] {
     let full = header.emit();
     full.first_chunk().copied().unwrap_or_default()

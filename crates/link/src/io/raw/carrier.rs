@@ -1,4 +1,14 @@
-//! Carrier of a `raw` link: frames out by an interface.
+//! Carrier of a `raw` link: sends frames by an interface.
+//!
+//! `ethernet` pushes frames in the thread of the group; the carrier copies each into its batch
+//! behind a virtio-net header, and sends the batch with [`Carrier::flush`], or at
+//! [`FRAMES_PER_CALL_MAX`] (64) frames or [`SEND_BYTES`] bytes. It also records up to
+//! [`RAW_ADDRESSES_MAX`] (4,096) source addresses, to which the receive side then accepts frames.
+//!
+//! Frames longer than the interface's MTU after segmentation, MAC control frames, and all frames
+//! while the interface is down are refused. A frame that the kernel refuses is counted and dropped;
+//! there is no retry. The carrier finishes no checksum and cuts no segment: the kernel or the NIC
+//! does.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,6 +38,7 @@ pub struct RawCarrier {
     socket: Option<Arc<PacketSocket>>,
     /// Source addresses already recorded in this ageing period.
     recorded: HashSet<u64>,
+    /// The ageing period of `recorded`.
     period: u64,
 }
 
@@ -44,6 +55,7 @@ impl RawCarrier {
         }
     }
 
+    /// Returns the bytes of the batch.
     fn used(&self) -> usize {
         self.ends.last().copied().unwrap_or(0)
     }
@@ -60,6 +72,7 @@ impl RawCarrier {
         }
     }
 
+    /// Counts a refused frame.
     fn refuse(&self, loss: Loss, refusal: Refusal) -> Result<(), Refusal> {
         self.stats.add_drops(loss, 1);
         Err(refusal)

@@ -1,4 +1,14 @@
-//! A link on an interface, which may disappear and return.
+//! The receive side of a `raw` link on an interface, which may disappear and return.
+//!
+//! The shard of links calls [`RawLink::serve`] when the socket is readable or polled. Frames are
+//! read from the receive ring ([`PacketReceiver`]), filtered by destination address, collected in a
+//! `FrameBatch`, and passed to the group's mailbox. Frames to other addresses, looped frames,
+//! runts, and frames with offloads that virtio cannot express are dropped, each with a counter.
+//!
+//! An error of the interface (ENETDOWN, ENODEV, ENXIO) closes socket and ring; [`RawLink::tick`]
+//! opens the interface again every [`RAW_AGAIN_NS`] (1 s). Only the removal or downing of the
+//! interface sets the link down; a lost carrier signal or silent hosts do not. The interface is
+//! opened by name: another interface of the same name is used as well.
 
 use std::collections::HashSet;
 use std::io;
@@ -26,16 +36,22 @@ use super::{SharedInterface, lock};
 pub struct RawLink {
     inbox: LinkInbox,
     interface: String,
+    /// Source value of the socket.
     source: u32,
+    /// `None` while the interface is down or gone.
     socket: Option<(Arc<PacketSocket>, ServiceWatch)>,
     inlet: PacketReceiver,
+    /// State shared with the link's carriers.
     shared: SharedInterface,
     /// Addresses of running ports.
     ours: HashSet<u64>,
+    /// Whether the group has joined the link, so that its state is reported.
     started: bool,
+    /// When the interface is opened again.
     again_ns: Option<u64>,
     /// When the next ageing period begins.
     age_ns: u64,
+    /// Why the link is down.
     reason: String,
     log: LogLimit,
     /// How often the link came up.
@@ -116,6 +132,7 @@ impl RawLink {
         }
     }
 
+    /// Opens the socket and its receive ring, or schedules the next try.
     fn bind(&mut self, cx: &Context<'_>) -> Result<(), InterfaceError> {
         let opened = PacketSocket::open(&self.interface).and_then(|socket| {
             let watch = cx.watch_source(socket.as_fd(), self.source);
@@ -145,6 +162,7 @@ impl RawLink {
         }
     }
 
+    /// Reports to the group whether the interface is up, once the link was started.
     fn report_standing(&self) {
         if self.started {
             self.inbox.report_standing(LinkStatus {
@@ -179,6 +197,7 @@ impl RawLink {
         }
     }
 
+    /// Closes the socket after an error of the interface, and reports the link as down.
     fn down(&mut self, now_ns: u64, error: &io::Error) {
         self.reason = format!("interface {}: {error}", self.interface);
         self.socket = None;
@@ -249,6 +268,7 @@ impl RawLink {
         SourceProgress { progress, count }
     }
 
+    /// Returns whether the link accepts a frame; counts the frame otherwise.
     fn is_for_us(&mut self, frame: &[u8]) -> bool {
         let Some((destination, from, _)) = ethernet::numbers(frame) else { return false };
         if self.ours.contains(&from) {

@@ -2,9 +2,16 @@
 //!
 //! Frames cross unchanged; checksums and segments stay unfinished where the host finishes them. The
 //! link accepts frames to broadcast and group addresses and to our addresses: those of running
-//! ports, which the group reports, and those learnt from frames that left by this link. A frame
-//! *from* the address of a running port came back in a loop and is dropped. The host's own traffic
-//! on the interface is neither received nor reached.
+//! ports, which the group reports, and those learnt from frames that left by this link (at most
+//! `RAW_ADDRESSES_MAX`, aged after `RAW_ADDRESS_NS`). A frame *from* the address of a running port
+//! came back in a loop and is dropped.
+//!
+//! The host's own traffic on the interface is neither received nor reached. The link does not
+//! detect whether hosts are there, and sends no MAC control frames. While the interface is down or
+//! gone, frames are refused, and the link tries to open it every `RAW_AGAIN_NS`.
+//!
+//! `ethernet` calls [`RawCarrier`] to send, in the thread of the group; the shard of links calls
+//! [`RawLink`] to receive. Both share `InterfaceState` under a lock.
 //!
 //! # Budget
 //! Send: one copy per frame, and one system call for up to `FRAMES_PER_CALL_MAX` frames. Receive:
@@ -55,11 +62,13 @@ impl InterfaceState {
         *self = Self { period: self.period.wrapping_add(1), ..Self::default() };
     }
 
+    /// Returns whether a frame from the address left within the last two ageing periods.
     fn has(&self, address: u64) -> bool {
         self.recent.contains(&address) || self.previous.contains(&address)
     }
 }
 
+/// Interface state that the receive side and all carriers of a link share.
 type SharedInterface = Arc<Mutex<InterfaceState>>;
 
 fn lock(interface: &SharedInterface) -> MutexGuard<'_, InterfaceState> {

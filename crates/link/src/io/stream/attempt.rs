@@ -1,4 +1,13 @@
 //! A connection before it carries frames: TCP connect, then the TLS handshake.
+//!
+//! Connect and handshake together have [`CONNECT_NS_MAX`] (5 s). A TLS client then waits up to
+//! [`FIRST_WORD_NS_MAX`] (1 s) for a ticket, for data or for a refusal, because the peer checks the
+//! client's certificate after the client's handshake has ended. Without TLS a connected socket is
+//! complete at once: nothing authenticates the peer but its address.
+//!
+//! [`super::link`] creates attempts, on sockets that it connects or that [`super::listener`]
+//! accepted, and calls [`ConnectionAttempt::advance`] at each readiness event and deadline. The
+//! module does not retry and never blocks.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -21,11 +30,13 @@ use super::connection::{ConnectionEnd, Layer, StreamConnection};
 #[derive(Debug)]
 pub(super) struct ConnectionAttempt {
     pub connection: StreamConnection,
+    /// The peer's address and port.
     pub from: SocketAddr,
     /// Whether TCP has connected it.
     pub connected: bool,
     /// When the TLS handshake ended.
     shaken_ns: Option<u64>,
+    /// When connect and handshake time out.
     deadline_ns: u64,
     pub watch: ServiceWatch,
 }

@@ -1,7 +1,14 @@
 //! One TCP connection: queued frames on their way to a socket, plain or sealed by TLS.
 //!
 //! The group's shard and the links' shard share it under a lock. The group's shard queues frames
-//! and writes them itself; the links' shard resumes writing when a full socket has room again.
+//! and writes them itself, with [`Carrier::flush`] or once [`SEND_BYTES`] (65,000) are queued; the
+//! links' shard resumes writing when a full socket has room again, and reads. No call blocks.
+//!
+//! The queue holds the bytes that the path delivers in [`BACKLOG_MS_MAX`] (100 ms), between
+//! `BACKLOG_BYTES_MIN` (128 KiB) and `BACKLOG_BYTES_MAX` (1 MiB); further frames are refused with
+//! [`Refusal::NoRoom`] and counted. A write error is kept until the links' shard reads it and
+//! closes the connection; until then frames are refused. A connection does not reconnect:
+//! [`super::link`] does.
 //!
 //! # Budget
 //! One copy per frame, from the sender's memory into the socket's queue (TLS seals it in one more
@@ -50,6 +57,7 @@ pub struct StreamConnection {
     pub socket: Arc<TcpStream>,
     /// The layer above the socket.
     pub layer: Layer,
+    /// Queued frames.
     framer: Framer,
     /// The socket is full; the links' shard resumes writing when it has room.
     blocked: bool,

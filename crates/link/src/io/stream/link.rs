@@ -1,4 +1,14 @@
 //! A link over a stream: its connection, connection attempts, and retries.
+//!
+//! At most one connection is live and carries frames; up to [`ATTEMPTS_MAX`] (8) attempts run
+//! beside it, and the first that completes becomes live. After a failure the connecting side tries
+//! the peer's next address, after [`CONNECT_AGAIN_NS_MIN`] (0.5 s), doubled up to
+//! [`CONNECT_AGAIN_NS_MAX`] (5 s); it never gives up. The listening side waits for the peer.
+//!
+//! The shard of links calls [`StreamLink`] for readiness, timers and receiving: bytes are read from
+//! the socket, split by [`Deframer`], and passed to the group's mailbox. Up to [`COPIED_BYTES_MAX`]
+//! (16 KiB) bytes of frames are copied; more keep their buffer. A stream that lost its framing is
+//! closed. The link does not write frames: [`StreamCarrier`] does, in the thread of the group.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,8 +37,10 @@ use crate::limits::STREAM_BYTES;
 #[derive(Debug)]
 struct LiveConnection {
     socket: Arc<TcpStream>,
+    /// The peer's address and port.
     from: SocketAddr,
     deframer: Deframer,
+    /// When the connection became live.
     since_ns: u64,
     #[expect(dead_code, reason = "held for its drop")]
     watch: ServiceWatch,
@@ -44,15 +56,21 @@ pub struct StreamLink {
     remotes: VecDeque<SocketAddr>,
     /// Whether it connects; otherwise the peer does.
     connects: bool,
+    /// TLS configuration; `None` for `tcp`.
     security: Option<ReloadableTls>,
     /// When certificate files are checked next.
     renew_ns: Option<u64>,
+    /// The live connection, shared with the carriers.
     connection: Arc<SharedConnection>,
+    /// The live connection as its receive side sees it.
     live: Option<LiveConnection>,
     /// Connection attempts, oldest first.
     attempts: VecDeque<ConnectionAttempt>,
+    /// Whether the group has joined the link, so that its state is reported.
     started: bool,
+    /// When the next connection attempt begins.
     again_ns: Option<u64>,
+    /// Pause before the attempt after that.
     pause_ns: u64,
     /// Why the link is down.
     reason: String,
@@ -176,6 +194,7 @@ impl StreamLink {
         }
     }
 
+    /// Begins an attempt to connect to the next address of the peer.
     fn connect(&mut self, cx: &mut Context<'_>) {
         self.again_ns = None;
         let remote = self.remote();
@@ -340,6 +359,7 @@ impl StreamLink {
         self.schedule_connect(now_ns);
     }
 
+    /// Logs the end of a connection or attempt, within the link's log limit.
     fn log_end(&mut self, now_ns: u64, reason: &str) {
         if let Some(more) = self.log.admit(now_ns) {
             let link = self.inbox.name.as_str();

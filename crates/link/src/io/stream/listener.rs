@@ -1,7 +1,12 @@
 //! Listening sockets of streams, and the peers whose connections they accept.
 //!
-//! A connection from an unknown address is closed at once. Peers are identified by address here;
-//! TLS authenticates them later.
+//! A connection from an unknown address is closed at once, and so is a connection above
+//! [`ACCEPTS_PER_SECOND_MAX`] (20 per second) of one peer. Peers are identified by address here, so
+//! a listener has one link per peer address; TLS authenticates them later.
+//!
+//! The shard of links calls [`StreamListener::accept`] when the socket is readable, and passes each
+//! connection to its [`super::StreamLink`]. One call accepts at most [`ACCEPTS_PER_TURN_MAX`] (16);
+//! the rest waits in the kernel's queue. The listener reads no bytes of a connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -38,6 +43,7 @@ struct ListenerPeer {
     accepts: Bucket,
 }
 
+/// Returns a descriptor to keep in reserve: a duplicate of the socket's.
 fn spare(socket: &TcpListener) -> Option<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(socket, 0).ok()
 }
