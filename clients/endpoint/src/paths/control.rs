@@ -52,8 +52,8 @@ impl Paths {
         record_ring
     }
 
-    /// Handles one message of the daemon. The caller knows that a message is there; a further message
-    /// wakes a sleeping thread again.
+    /// Handles one message of the daemon. The caller knows that a message is there; a further
+    /// message wakes a sleeping thread again.
     pub fn hear_one(&mut self) {
         if self.has_no_daemon {
             self.look_for_daemon();
