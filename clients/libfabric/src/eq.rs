@@ -1,5 +1,15 @@
 //! Event queues: events that applications write. The provider itself writes none, because endpoints
-//! are connectionless and address vectors complete at once. So most event queues stay empty.
+//! are connectionless and address vectors complete at once, so most event queues stay empty.
+//!
+//! # Limits
+//! A queue holds at most [`EVENTS_MAX`] events (`-FI_EAGAIN` beyond) of at most [`EVENT_BYTES_MAX`]
+//! bytes (`-FI_EINVAL`). Writing needs `FI_WRITE` at the opening. A read into a buffer that is too
+//! short gives `-FI_ETOOSMALL` and leaves the event. There are no error events. Wait objects are
+//! none, a descriptor, or the library's own; a blocking read needs one. A queue is safe for several
+//! threads; it has its own lock.
+//!
+//! # Place
+//! `fabric` opens event queues; they belong to no domain, and binding them has no effect.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -20,10 +30,14 @@ type QueuedEvent = (u32, Vec<u8>);
 #[repr(C)]
 pub struct EventQueue {
     fid: FidEq,
+    /// The fabric, which is held until the queue is closed.
     fabric: *mut FidFabric,
+    /// The flags of the opening; `FI_WRITE` permits writing.
     flags: u64,
+    /// The requested wait object.
     wait_obj: u32,
     events: Mutex<VecDeque<QueuedEvent>>,
+    /// Notified for each new event.
     changed: Condvar,
     /// An eventfd that is readable while there are events, for `FI_WAIT_FD`.
     wait_fd: Option<OwnedFd>,

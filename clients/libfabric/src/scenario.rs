@@ -1,5 +1,12 @@
 //! An endpoint for fuzz targets, over any daemon: the target chooses the application's calls, and
-//! guard bytes show whether a peer wrote outside the buffers. It contains no check of its own.
+//! guard bytes show whether a peer wrote outside the buffers.
+//!
+//! The module exists only with the feature `scenario` and is no part of the library. It contains no
+//! check of its own: the target compares. It uses `rdm` without `shell`, so neither queues nor
+//! locks are exercised. Buffers are never freed before the endpoint, so a run must be short.
+//!
+//! `fuzz/src/fi.rs` makes the calls and plays the daemon and the peers at the other end of the
+//! socket.
 
 use std::os::unix::net::UnixStream;
 
@@ -79,6 +86,7 @@ pub struct ScenarioEndpoint {
     registered: Memory,
     /// The buffers of all operations, which must outlive them.
     memory: Vec<Memory>,
+    /// Completions that the target has not taken.
     told: Vec<ScenarioCompletion>,
 }
 
@@ -150,7 +158,7 @@ impl ScenarioEndpoint {
         self.rdm.is_cq_full = held;
     }
 
-    /// Registers memory under a key, or deregisters it.
+    /// Registers the memory under a key if `whether` is true, else deregisters it.
     pub fn register(&mut self, key: u64, whether: bool) {
         if !whether {
             self.rdm.release(key);
@@ -163,7 +171,9 @@ impl ScenarioEndpoint {
         let _ = self.regions.insert(key, region);
     }
 
-    /// Posts a receive of a message, with or without a tag, from any sender or a single one.
+    /// Posts a receive of a message: from one sender or any, with a tag and its ignored bits or
+    /// without a tag, of `len` bytes. `many` makes the buffer a multi-receive buffer. Returns
+    /// whether it was posted.
     pub fn receive(
         &mut self,
         from: Option<u64>,
@@ -183,7 +193,7 @@ impl ScenarioEndpoint {
         posted.is_ok()
     }
 
-    /// Peeks at a message, and claims or discards it.
+    /// Peeks at a message; `how`: whether to claim and whether to discard it.
     pub fn peek(
         &mut self,
         from: Option<u64>,
@@ -195,7 +205,7 @@ impl ScenarioEndpoint {
         self.with(|rdm, env| rdm.peek(env, wanted, how)).is_ok()
     }
 
-    /// Receives or discards the message that the context claimed.
+    /// Receives the message that the context claimed into `len` bytes, or discards it for `None`.
     pub fn claimed(&mut self, context: usize, len: Option<usize>) -> bool {
         let report = wanted(None, Some((0, 0)), context).report;
         let payload = len.map(|len| self.payload(len));
@@ -267,7 +277,8 @@ impl ScenarioEndpoint {
         self.rdm.operations()
     }
 
-    /// Returns their counts, which are all 0 if there are none.
+    /// Returns the counts of sends, of calls and of peers' operations in progress, which are all 0
+    /// if no operation is in progress.
     pub fn counted(&self) -> [usize; 3] {
         self.rdm.counted()
     }

@@ -9,8 +9,9 @@
 //! # Limits
 //! The first operation waits at most [`CONNECT_AT_ONCE`], and not at all while another connect is
 //! in progress. A connect fails after [`CONNECT_NS`], in direct mode [`CONNECT_DIRECT_NS`]; waiting
-//! messages, receives from this peer alone and deferred messages fail with it. It is repeated at
-//! most [`CONNECT_TRIES`] times, and only while the daemon is replaced. Waiting messages are
+//! messages, receives from this peer alone and deferred messages fail with it. A
+//! failed connect is repeated only while the daemon is replaced, up to [`CONNECT_TRIES`] attempts
+//! in all. Waiting messages are
 //! bounded by the limit of sends and sent in order. After the loss of a message that was reported
 //! as sent, the peer is *broken* for the rest of the endpoint's life: nothing is sent there any
 //! more. Retransmits and encryption are the daemon's.

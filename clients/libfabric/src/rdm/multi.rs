@@ -10,7 +10,7 @@
 //! longer than the rest is cut and completes with `FI_ETRUNC`; it is not moved to the next buffer.
 //! A buffer pauses, and its senders wait, while the completion queue is full or
 //! [`MULTI_BODIES_MAX`] long messages are on their way into it. Its memory belongs to the provider
-//! until a completion with `FI_MULTI_RECV`.
+//! until a completion with `FI_MULTI_RECV` or an error of the buffer.
 //!
 //! # Place
 //! `shell::tagged` posts buffers ([`Rdm::receive_many`]); [`Rdm::complete`] passes each message;
