@@ -62,6 +62,7 @@ pub struct Bypass {
     engine: Engine<(), Arc<PacketSocket>>,
     /// Number of the endpoint.
     endpoint: u8,
+    /// Packet socket from the daemon, with its filter.
     socket: Arc<PacketSocket>,
     #[expect(
         dead_code,
@@ -80,6 +81,7 @@ pub struct Bypass {
     polled_at: u64,
     /// A thread slept, and may have been woken by the socket.
     has_slept: bool,
+    /// Senders to ask the daemon about.
     unknown_nics: UnknownNics,
     /// The rings are invalid: no more events come.
     pub broken: bool,

@@ -56,6 +56,7 @@ struct NicCache {
     boards: Vec<Option<Nic>>,
 }
 
+/// The cache of this process.
 static CACHE: Guarded<NicCache> = Guarded::new(NicCache { sockets: None, boards: Vec::new() });
 
 /// Locks the NIC cache before a fork.

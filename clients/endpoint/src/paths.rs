@@ -140,6 +140,8 @@ impl Paths {
         }
     }
 
+    /// Sends the queued commands of staging. In direct mode the NIC side in this process executes
+    /// them.
     #[cold]
     fn send_all_commands(&mut self) {
         let Some(rings) = &mut self.rings else { return };

@@ -64,6 +64,8 @@ struct StagingSlab {
 }
 
 impl StagingSlab {
+    /// Creates a slab of `len` bytes; returns it and its file, or `None` without memory or
+    /// descriptors.
     fn new(tag: u32, purpose: Purpose, len: u64) -> Option<(Self, OwnedFd)> {
         let file = create("causeway-staging", len).ok()?;
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len).ok()?);
@@ -109,7 +111,9 @@ impl StagingSlab {
 /// All slabs of an endpoint.
 #[derive(Debug)]
 pub struct StagingSlabs {
+    /// Number of the endpoint, for commands.
     endpoint: u8,
+    /// Slabs of both purposes, including those that the daemon has not accepted yet.
     slabs: Vec<StagingSlab>,
     /// Region number and table of the process's own memory, if the NIC side sends from it.
     own: Option<(RegionId, AppMemory)>,
@@ -125,10 +129,12 @@ pub struct StagingSlabs {
     is_refused: bool,
 }
 
-/// Counters of staging: slabs that were lent, and windows that were allocated.
+/// Counters of staging, since the endpoint was opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StagingCounters {
+    /// Slabs that were lent to the NIC side.
     pub lent: u64,
+    /// Windows that were allocated.
     pub taken: u64,
 }
 

@@ -36,6 +36,7 @@ pub struct EventQueue {
     flags: u64,
     /// The requested wait object.
     wait_obj: u32,
+    /// Unread events, oldest first.
     events: Mutex<VecDeque<QueuedEvent>>,
     /// Notified for each new event.
     changed: Condvar,
@@ -44,6 +45,7 @@ pub struct EventQueue {
 }
 
 static OPS: Ops = Ops { close, control, ..Ops::NONE };
+/// The functions in the table of an event queue.
 static EQ_OPS: OpsEq = OpsEq { read, readerr, write, sread, strerror, ..OpsEq::NONE };
 
 /// Opens an event queue (`fi_ops_fabric.eq_open`).
@@ -87,6 +89,7 @@ pub unsafe extern "C" fn open(
     0
 }
 
+/// Creates the eventfd of a queue; `None` if the process has too many descriptors.
 fn new_wait_fd() -> Option<OwnedFd> {
     // SAFETY: the call only creates a descriptor.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -104,14 +107,15 @@ impl EventQueue {
         unsafe { &*fid.cast::<Self>() }
     }
 
+    /// Locks the events.
     fn events(&self) -> MutexGuard<'_, VecDeque<QueuedEvent>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends an event.
+    /// Appends an event and wakes a reader.
     ///
     /// # Errors
-    /// `FI_EINVAL` if the event is too long, `FI_EAGAIN` if the queue is full.
+    /// `FI_EINVAL` above [`EVENT_BYTES_MAX`], `FI_EAGAIN` if the queue is full.
     pub fn push(&self, event: u32, bytes: &[u8]) -> Result<(), i32> {
         if bytes.len() > EVENT_BYTES_MAX {
             return Err(FI_EINVAL);

@@ -29,6 +29,7 @@ pub struct Fabric {
 }
 
 static OPS: Ops = Ops { close, ..Ops::NONE };
+/// The functions in the table of a fabric; the others are not supported.
 static FABRIC_OPS: OpsFabric =
     OpsFabric { domain, domain2, eq_open: eq::open, trywait, ..OpsFabric::NONE };
 

@@ -95,6 +95,7 @@ pub fn large_messages(fetched: &DirectCounters) {
     ));
 }
 
+/// Writes a line in the format of libfabric's log.
 fn write(level: &str, text: &str) {
     use std::io::Write as _;
     // Standard error may be closed.

@@ -83,6 +83,7 @@ pub struct ScenarioEndpoint {
     rdm: Rdm,
     vector: AddressVector,
     regions: RegionTable,
+    /// The memory that peers may access.
     registered: Memory,
     /// The buffers of all operations, which must outlive them.
     memory: Vec<Memory>,
@@ -101,10 +102,12 @@ impl ScenarioEndpoint {
         Some(Self { rdm: Rdm::new(opened), vector, regions, registered, memory, told })
     }
 
+    /// Runs `run` with the endpoint and the tables of its domain.
     fn with<R>(&mut self, run: impl FnOnce(&mut Rdm, DomainEnv<'_>) -> R) -> R {
         run(&mut self.rdm, DomainEnv { vector: &self.vector, regions: &self.regions })
     }
 
+    /// Returns a new buffer of `len` bytes between guard bytes.
     fn payload(&mut self, len: usize) -> Payload {
         let mut memory = Memory::new(len);
         // SAFETY: all buffers outlive the endpoint, and are accessed between its calls only.
@@ -137,6 +140,7 @@ impl ScenarioEndpoint {
         }
     }
 
+    /// Records a completion for the target.
     fn note(&mut self, done: &OpCompletion) {
         self.told.push(ScenarioCompletion {
             context: done.report.context,
@@ -294,6 +298,7 @@ impl ScenarioEndpoint {
     }
 }
 
+/// Returns the specification of a receive.
 fn wanted(from: Option<u64>, tag: Option<(u64, u64)>, context: usize) -> ReceiveSpec {
     let kind = if tag.is_some() { FI_TAGGED } else { FI_MSG };
     let (tag, ignore) = tag.unwrap_or_default();

@@ -34,9 +34,11 @@ impl PeerDoorbell for LocalDoorbell {
 /// A peer of this host.
 #[derive(Debug)]
 struct LocalPeer {
+    /// Address of the peer.
     address: Address,
-    /// Number of the path to it in the daemon.
+    /// Number of the path to the peer in the daemon.
     path: u32,
+    /// Socket by which both sides ring.
     doorbell: Arc<SocketDoorbell>,
     /// The daemon has closed the path.
     gone: bool,

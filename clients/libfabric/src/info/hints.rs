@@ -104,14 +104,19 @@ impl AddressHint {
 pub struct Hints {
     /// The version of the interface that the application was built for.
     pub version: u32,
+    /// Requested capabilities; 0 for all.
     pub caps: u64,
+    /// Format of addresses.
     pub addr_format: u32,
+    /// Address of the endpoint to open.
     pub source: AddressHint,
+    /// Address of the peer.
     pub destination: AddressHint,
     pub tx: TxHints,
     pub rx: RxHints,
     pub ep: EpHints,
     pub domain: DomainHints,
+    /// The name of a fabric.
     pub fabric_name: Option<String>,
     /// The name of a NIC.
     pub domain_name: Option<String>,

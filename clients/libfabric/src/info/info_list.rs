@@ -168,6 +168,7 @@ fn fill(
     domain.and(fabric).map(|_| ())
 }
 
+/// Returns the attributes of the transmit side.
 fn tx(offer: &ProviderOffer) -> FiTxAttr {
     FiTxAttr {
         caps: offer.tx_caps,
@@ -183,6 +184,7 @@ fn tx(offer: &ProviderOffer) -> FiTxAttr {
     }
 }
 
+/// Returns the attributes of the receive side.
 fn rx(offer: &ProviderOffer) -> FiRxAttr {
     FiRxAttr {
         caps: offer.rx_caps,
@@ -196,6 +198,7 @@ fn rx(offer: &ProviderOffer) -> FiRxAttr {
     }
 }
 
+/// Returns the attributes of the endpoint.
 fn ep() -> FiEpAttr {
     FiEpAttr {
         kind: FI_EP_RDM,
@@ -214,6 +217,7 @@ fn ep() -> FiEpAttr {
     }
 }
 
+/// Returns the attributes of the domain.
 fn domain(offer: &ProviderOffer) -> FiDomainAttr {
     FiDomainAttr {
         domain: std::ptr::null_mut(),

@@ -81,15 +81,25 @@ pub const TAG_FORMAT: u64 = 0xaaaa_aaaa_aaaa_aaaa >> (u64::BITS - TAG_BITS);
 /// The parts of the answer that depend on the hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProviderOffer {
+    /// Capabilities of the endpoint.
     pub caps: u64,
+    /// Capabilities of the transmit side.
     pub tx_caps: u64,
+    /// Capabilities of the receive side.
     pub rx_caps: u64,
+    /// Default flags of transmit operations.
     pub tx_flags: u64,
+    /// Default flags of receives.
     pub rx_flags: u64,
+    /// Mode of memory registration: 0, `FI_MR_BASIC` or `FI_MR_SCALABLE`.
     pub mr_mode: i32,
+    /// The threading model, which selects the lock of the domain.
     pub threading: u32,
+    /// Progress of control operations, which always complete in their call.
     pub control_progress: u32,
+    /// Progress of messages: manual, or automatic by a thread.
     pub data_progress: u32,
+    /// The kind of address vectors, as requested.
     pub av_type: u32,
     /// The service that the endpoint will be opened for, or 0; part of its address.
     pub service: u32,
@@ -173,6 +183,7 @@ const fn or_default(requested: u32, default: u32) -> u32 {
     if requested == 0 { default } else { requested }
 }
 
+/// Checks the hints on an endpoint.
 fn ep(hints: &EpHints) -> Result<(), UnsupportedField> {
     let tags = u64::MAX.checked_shr(hints.mem_tag_format.leading_zeros()).unwrap_or(0);
     all(&[
@@ -191,6 +202,7 @@ fn ep(hints: &EpHints) -> Result<(), UnsupportedField> {
     ])
 }
 
+/// Checks the hints on the transmit side.
 fn tx(hints: &TxHints, caps: u64) -> Result<(), UnsupportedField> {
     all(&[
         (within(hints.caps, caps), "tx_attr->caps"),
@@ -204,6 +216,7 @@ fn tx(hints: &TxHints, caps: u64) -> Result<(), UnsupportedField> {
     ])
 }
 
+/// Checks the hints on the receive side.
 fn rx(hints: &RxHints, caps: u64) -> Result<(), UnsupportedField> {
     all(&[
         (within(hints.caps, caps), "rx_attr->caps"),
@@ -215,6 +228,7 @@ fn rx(hints: &RxHints, caps: u64) -> Result<(), UnsupportedField> {
     ])
 }
 
+/// Checks the hints on a domain.
 fn domain(hints: &DomainHints) -> Result<(), UnsupportedField> {
     let control = FI_PROGRESS_UNSPEC..=FI_PROGRESS_CONTROL_UNIFIED;
     let data = FI_PROGRESS_UNSPEC..=FI_PROGRESS_MANUAL;

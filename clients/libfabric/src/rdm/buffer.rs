@@ -244,7 +244,9 @@ impl Buffer for Payload {
 /// The buffer of a request of the engine: an optional head and the payload.
 #[derive(Debug)]
 pub struct MessageBuffer {
+    /// The head of the request's operation; `None` for bytes without a head.
     head: Option<Head>,
+    /// The bytes after the head.
     payload: Payload,
 }
 
@@ -294,6 +296,7 @@ impl MessageBuffer {
         self.payload = Payload::Gone(self.payload.len());
     }
 
+    /// Returns the length of the head, 0 or [`HEAD_BYTES`].
     #[inline]
     fn head_len(&self) -> usize {
         if self.head.is_some() { HEAD_BYTES } else { 0 }

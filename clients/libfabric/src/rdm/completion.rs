@@ -52,7 +52,8 @@ pub struct OpCompletion {
     pub from: u64,
     /// The failure, if any.
     pub failure: Option<OpFailure>,
-    /// Whether counters count it. False for an entry that only releases a buffer.
+    /// Whether counters count the completion. False for an entry that only releases a multi-receive
+    /// buffer.
     pub counts: bool,
 }
 

@@ -9,12 +9,11 @@
 //! # Limits
 //! The first operation waits at most [`CONNECT_AT_ONCE`], and not at all while another connect is
 //! in progress. A connect fails after [`CONNECT_NS`], in direct mode [`CONNECT_DIRECT_NS`]; waiting
-//! messages, receives from this peer alone and deferred messages fail with it. A
-//! failed connect is repeated only while the daemon is replaced, up to [`CONNECT_TRIES`] attempts
-//! in all. Waiting messages are
-//! bounded by the limit of sends and sent in order. After the loss of a message that was reported
-//! as sent, the peer is *broken* for the rest of the endpoint's life: nothing is sent there any
-//! more. Retransmits and encryption are the daemon's.
+//! messages, receives from this peer alone and deferred messages fail with the connect. A failed
+//! connect is repeated only while the daemon is replaced, up to [`CONNECT_TRIES`] attempts in all.
+//! Waiting messages are bounded by the limit of sends and sent in order. After the loss of a
+//! message that was reported as sent, the peer is *broken* for the rest of the endpoint's life:
+//! nothing is sent there any more. Retransmits and encryption are the daemon's.
 //!
 //! # Place
 //! Sends, directed receives and reads call [`Rdm::reach`] first. [`Rdm::complete`] ends a connect;
@@ -290,7 +289,8 @@ impl Rdm {
         }
     }
 
-    /// Returns whether a failed connect must be repeated because the daemon was replaced during it.
+    /// Returns whether a failed connect must be repeated, because the daemon was replaced
+    /// meanwhile.
     fn must_retry(&mut self, at: usize, status: Status) -> bool {
         let way = &self.endpoint.paths;
         let renewed = way.awaits_daemon() || way.resumed() > 0;

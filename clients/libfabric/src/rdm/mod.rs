@@ -102,7 +102,7 @@ use stats::EndpointStats;
 pub const KEY: u32 = u32::from_le_bytes(*b"CWFI");
 /// Position of the bits that select the kind of a message.
 const SPACE_SHIFT: u8 = 62;
-/// Mask of these bits.
+/// Mask of the bits that select the kind of a message.
 const SPACES: u64 = 0b11 << SPACE_SHIFT;
 /// A message with a tag.
 const TAGGED: u64 = 0;

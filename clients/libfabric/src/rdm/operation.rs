@@ -94,6 +94,7 @@ pub struct TargetWrite {
 /// A slot of the table.
 #[derive(Debug)]
 struct OperationSlot {
+    /// The purpose, or the link to the next free slot.
     task: Task,
     /// Counts the uses of the slot; its low 9 bits are part of the name.
     turn: u16,

@@ -73,7 +73,9 @@ pub(super) struct EngineSend {
     operation: u32,
     /// The 64 bits that the receiver matches.
     info: u64,
+    /// Head, if any, and bytes.
     buffer: MessageBuffer,
+    /// Whether the send completes on delivery.
     delivered: bool,
 }
 

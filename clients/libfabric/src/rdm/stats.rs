@@ -34,7 +34,9 @@ pub const KINDS: usize = 6;
 /// A number of operations, and the sum of their bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct OpCount {
+    /// Number of operations.
     count: u64,
+    /// Sum of their lengths, in bytes.
     bytes: u64,
 }
 
@@ -170,6 +172,7 @@ pub fn count(counter: &mut u64) {
 /// The statistics of an endpoint that closes.
 #[derive(Debug)]
 pub struct StatsReport {
+    /// The name of the endpoint.
     name: EndpointName,
     /// The life of the endpoint, in seconds.
     seconds: f64,

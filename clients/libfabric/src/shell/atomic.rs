@@ -161,6 +161,7 @@ impl OperandList {
     }
 }
 
+/// Returns the memory of an operation.
 fn remote(to: FiAddr, key: u64, address: u64) -> RemoteMemory {
     RemoteMemory { to, key, address }
 }

@@ -26,6 +26,7 @@ use crate::rdm::{AddressVector, EndpointName, Errno};
 pub type AvObject = FidObject<FidAv>;
 
 static OPS: Ops = Ops { close, bind, ..Ops::NONE };
+/// The functions in the table of this class of objects; the others are not supported.
 static AV_OPS: OpsAv = OpsAv { insert, remove, lookup, straddr, ..OpsAv::NONE };
 
 /// Opens an address vector.

@@ -29,6 +29,7 @@ use crate::rdm::Errno;
 pub type CntrObject = FidObject<FidCntr>;
 
 static OPS: Ops = Ops { close, control, ..Ops::NONE };
+/// The functions in the table of this class of objects; the others are not supported.
 static CNTR_OPS: OpsCntr =
     OpsCntr { read, readerr, add, set, wait: wait_for, adderr, seterr, ..OpsCntr::NONE };
 

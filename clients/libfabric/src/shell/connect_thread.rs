@@ -26,6 +26,7 @@ use crate::rdm::ConnectHelper;
 /// Starts the thread, at most one per domain.
 #[derive(Debug)]
 pub struct ConnectThread {
+    /// The domain, which may be closed while the thread sleeps.
     domain: Weak<DomainShared>,
     /// Whether the thread runs. Changed under the domain's lock.
     running: Arc<AtomicBool>,

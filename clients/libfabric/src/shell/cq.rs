@@ -33,6 +33,7 @@ use crate::rdm::{Errno, OpCompletion};
 pub type CqObject = FidObject<FidCq>;
 
 static OPS: Ops = Ops { close, control, ..Ops::NONE };
+/// The functions in the table of this class of objects; the others are not supported.
 static CQ_OPS: OpsCq =
     OpsCq { read, readfrom, readerr, sread, sreadfrom, signal, strerror, ..OpsCq::NONE };
 
@@ -184,7 +185,7 @@ fn progress(state: &mut DomainState, at: usize) {
 /// Writes an entry; returns the address of the next.
 ///
 /// # Safety
-/// `to` has room for it.
+/// `to` has room for the entry.
 #[inline]
 unsafe fn write_entry<T>(to: *mut c_void, entry: T) -> *mut c_void {
     let to = to.cast::<T>();

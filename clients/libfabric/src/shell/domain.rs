@@ -43,6 +43,7 @@ pub struct Domain {
 }
 
 static OPS: Ops = Ops { close, bind, ..Ops::NONE };
+/// The functions in the table of this class of objects; the others are not supported.
 static DOMAIN_OPS: OpsDomain = OpsDomain {
     av_open: av::open,
     cq_open: cq::open,

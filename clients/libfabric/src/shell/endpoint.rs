@@ -41,6 +41,7 @@ use crate::rdm::{AppSpan, DomainEnv, Errno, Payload, Rdm, ReportTemplate};
 #[derive(Debug)]
 #[repr(C)]
 pub struct Endpoint {
+    /// The object that the application has a pointer to; must be first.
     object: FidObject<FidEp>,
     /// Default flags of transmit operations. Other threads may set them at any time
     /// (`FI_SETOPSFLAG`).
@@ -52,7 +53,9 @@ pub struct Endpoint {
 }
 
 static OPS: Ops = Ops { close, bind, control, ..Ops::NONE };
+/// The functions in the table of this class of objects; the others are not supported.
 static EP_OPS: OpsEp = OpsEp { cancel, getopt, setopt, tx_size_left, rx_size_left, ..OpsEp::NONE };
+/// The functions of connection management: the own name only.
 static CM_OPS: OpsCm = OpsCm { getname, ..OpsCm::NONE };
 
 /// Opens an endpoint.

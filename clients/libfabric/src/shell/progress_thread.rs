@@ -39,7 +39,7 @@ pub struct ProgressThread {
     ends: bool,
     /// The thread; `None` until it has started and while it is joined.
     thread: Option<JoinHandle<()>>,
-    /// The process of the thread: a child process does not have it.
+    /// The number of the process that has the thread: a child process must not join it.
     process: u32,
 }
 

@@ -82,16 +82,22 @@ pub struct CntrState {
     pub errors: u64,
     /// The endpoints that are bound to it.
     pub eps: Vec<usize>,
+    /// The wait object, if the application requested one.
     pub wait_fd: Option<WaitFd>,
 }
 
 /// The state of a domain. A closed object leaves its index to the next one.
 #[derive(Debug, Default)]
 pub struct DomainState {
+    /// Endpoints by index.
     pub eps: Vec<Option<EpState>>,
+    /// Completion queues by index.
     pub cqs: Vec<Option<CqState>>,
+    /// Counters by index.
     pub cntrs: Vec<Option<CntrState>>,
+    /// Address vectors by index.
     pub vectors: Vec<Option<AddressVector>>,
+    /// Memory regions by key.
     pub regions: RegionTable,
     /// An empty vector, for an endpoint without an address vector.
     empty_vector: AddressVector,
@@ -101,7 +107,7 @@ pub struct DomainState {
     pub calls: u64,
     /// Threads of the application that sleep, or may.
     pub asleep: usize,
-    /// Whether there was progress since the sleeping threads were last woken for it.
+    /// Whether there was progress since sleeping threads were last woken.
     pub worked: bool,
     /// The thread for automatic progress.
     pub auto: Option<ProgressThread>,
@@ -121,6 +127,7 @@ pub struct FastCompletion {
 /// The part of a domain that all of its objects share.
 #[derive(Debug)]
 pub struct DomainShared {
+    /// The state under the domain's lock.
     pub state: Guarded<DomainState>,
     /// The thread that continues connects, if the domain has no progress thread.
     pub helper: OnceLock<Arc<dyn ConnectHelper>>,

@@ -150,7 +150,7 @@ impl WaitFd {
         }
     }
 
-    /// Sets the time after which pollers are woken, or clears it.
+    /// Sets the time after which pollers are woken; `None` stops the timer.
     pub fn wake_in(&self, time: Option<Duration>) {
         self.clocked.store(time.is_some(), Ordering::Relaxed);
         // A value of 0 would disarm the timer.
