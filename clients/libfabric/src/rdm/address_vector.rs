@@ -26,7 +26,7 @@ const MAGIC: [u8; 4] = *b"CWFI";
 /// The index of an endpoint that is not in the vector.
 pub const NOT_IN_VECTOR: u64 = FI_ADDR_NOTAVAIL;
 
-/// A name, which identifies an endpoint in the whole network.
+/// The name of an endpoint, which identifies it in the whole network and over time.
 ///
 /// | bytes | field |
 /// |---|---|
@@ -80,7 +80,7 @@ pub struct AddressVector {
 }
 
 impl AddressVector {
-    /// Appends a name; returns its index. A name may have several.
+    /// Appends an endpoint name; returns its index. An endpoint may have several indices.
     ///
     /// # Errors
     /// The vector is full.

@@ -1,8 +1,8 @@
 //! Connects to peers, and the messages that wait for a connect. Each pair of endpoints has a single
 //! connection, even if the address vector has several indices for the peer.
 //!
-//! The daemon answers a connect within about ten microseconds if the peer is on this host, so the
-//! first operation waits for it. A connect that takes longer is continued by a thread
+//! The daemon answers a connect within tens of microseconds if the peer is on this host, so the
+//! first operation waits for the answer. A connect that takes longer is continued by a thread
 //! ([`ConnectHelper`]), so that waiting messages are sent although the application makes no further
 //! calls.
 //!

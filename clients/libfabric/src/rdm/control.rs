@@ -14,8 +14,8 @@
 //! | 32 to 40 | immediate data |
 //! | 40 on | bytes to write, or operands |
 //!
-//! All numbers are little-endian. A reply is a message of that name with a head: 0 or an error
-//! number, and 0; then the requested bytes.
+//! All numbers are little-endian. A reply is a message with that operation name and a head: 0 or an
+//! error number, and 0; then the requested bytes.
 //!
 //! This module checks the format only: an unknown kind, a truncated request or a flag other than 0
 //! and 1 yields `None`. [`target`](super::target) checks keys and ranges. The module sends and
@@ -32,7 +32,7 @@ const FIXED: usize = 40;
 pub enum ControlKind {
     /// Write the bytes of the request.
     Write = 1,
-    /// Write the bytes that are sent as a message of the request's name.
+    /// Write the bytes that are sent as a separate message with the operation name of the request.
     WriteLong = 2,
     /// Reply with bytes.
     Read = 3,
@@ -51,7 +51,8 @@ pub enum ControlKind {
     /// Reports the number of messages (the length) that were received on earlier connections.
     /// Concerns no memory.
     Resume = 9,
-    /// Cancels the long message of this name after its notice. Concerns no memory.
+    /// Cancels the bytes of the send with this operation name, after its notice. Concerns no
+    /// memory.
     NoBody = 10,
 }
 

@@ -130,8 +130,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// Sends a deferred message that its receiver requests. A peer may request any name; unknown
-    /// names are ignored.
+    /// Sends a deferred message that its receiver requests by operation name. A peer may request
+    /// any name; unknown names are ignored.
     pub(super) fn send_deferred(&mut self, env: DomainEnv<'_>, partner: Partner, name: u32) {
         let Some(source) = self.endpoint.library.source_of(partner) else { return };
         let Some(operation) = self.operations.named(name) else { return };

@@ -37,7 +37,7 @@
 //!
 //! # Addresses
 //! The name of an endpoint contains its address and its session, so an endpoint that is opened
-//! again at the same address is a different endpoint. The first send to a name, or the first
+//! again at the same address is a different endpoint. The first send to an endpoint, or the first
 //! receive from it alone, starts the connect ([`connect`]).
 //!
 //! # Limits

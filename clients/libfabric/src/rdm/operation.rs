@@ -31,7 +31,7 @@ use crate::limits::SLOTS_MAX;
 
 /// Heads per allocation.
 const CHUNK: usize = 256;
-/// Bits of a name that contain the index of the operation.
+/// Bits of an operation name that contain the index of the operation.
 const NUMBER_BITS: u32 = 20;
 
 /// The purpose of a request, which determines the effect of its end.
