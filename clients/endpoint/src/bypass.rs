@@ -7,6 +7,14 @@
 //! between calls wait in the socket and are acknowledged later. Peers therefore wait long
 //! ([`GIVE_UP_NS`]); the daemon reports an ended peer.
 //!
+//! A turn handles at most [`REQUESTS_PER_TURN`] requests and [`FRAMES_PER_TURN`] frames. A frame
+//! with a VLAN tag is dropped, as is a frame of an unknown NIC, about which the daemon is asked.
+//! Invalid rings set [`Bypass::broken`], and no more events come. Closing retries the last frames
+//! [`LAST_SEND_TRIES`] times; frames that find no room until then are lost.
+//!
+//! [`Paths`](crate::paths::Paths) owns the NIC side and calls it after each request in the rings
+//! and in each poll. [`Engine`] has the protocol; this module has its socket, timer and clock.
+//!
 //! Frames also bypass the host's queueing discipline, as with other kernel bypasses, which saves
 //! 0.1 us of 2.9: tc(8) and tcpdump(8) see them at the receiver only. `CAUSEWAY_QDISC=1` in the
 //! environment sends them through it.
@@ -50,25 +58,30 @@ pub const DIRECT_EVENT: u64 = u64::MAX;
 /// A NIC side for one endpoint.
 #[derive(Debug)]
 pub struct Bypass {
+    /// MXoE engine with this endpoint only.
     engine: Engine<(), Arc<PacketSocket>>,
+    /// Number of the endpoint.
     endpoint: u8,
+    /// Packet socket from the daemon, with its filter.
     socket: Arc<PacketSocket>,
     #[expect(
         dead_code,
         reason = "held for its lock: a later daemon sees by it that this endpoint is open"
     )]
     lock: OwnedFd,
+    /// Receive ring of the socket, or the socket itself if the host has no room for a ring.
     inlet: PacketReceiver,
     /// Buffer for frames that are not read in the ring.
     frame_buffer: Vec<u8>,
     /// Fires when a timer of the engine is due while a thread sleeps.
     timer: OwnedFd,
-    /// Time until which another thread sleeps.
+    /// Time until which another thread sleeps, in ns of the monotonic clock.
     sleep_until: Option<u64>,
     /// Time of the last full poll, in TSC ticks.
     polled_at: u64,
     /// A thread slept, and may have been woken by the socket.
     has_slept: bool,
+    /// Senders to ask the daemon about.
     unknown_nics: UnknownNics,
     /// The rings are invalid: no more events come.
     pub broken: bool,
@@ -194,6 +207,7 @@ impl Bypass {
         requests > 0 || frames || due || self.engine.tx_path.frames.sent != left
     }
 
+    /// Sends the frames and events that the engine produced.
     fn flush(&mut self, now: u64) {
         let broken = &mut self.broken;
         self.engine
@@ -302,6 +316,7 @@ impl Bypass {
         }
     }
 
+    /// Sets the timer for a time in ns of the monotonic clock, at most [`SLEEP_MAX`] ahead.
     fn wake_at(&self, at_ns: u64) -> io::Result<()> {
         // A time of 0 would disarm the timer.
         let time = Duration::from_nanos(at_ns.saturating_sub(now()).max(1)).min(SLEEP_MAX);

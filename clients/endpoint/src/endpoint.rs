@@ -1,5 +1,21 @@
-//! One endpoint: matching engine, paths to peers, and waiter. All work happens within calls; this
-//! module decides the polling order and how often rare checks run.
+//! One endpoint: matching engine, paths to peers, and waiter, and the order in which they are
+//! polled.
+//!
+//! [`Endpoint::step`] polls once. While the poll counter is below [`CHEAP_CHECK_WEIGHT`], a poll
+//! without an event is only a cheap check of memory. At [`RARE_CHECK_WEIGHT`] the rare checks (the
+//! daemon's socket, timeouts) run if [`RARE_CHECK_TICKS`] have passed: about 20 us during a
+//! connect, else about 200 us.
+//!
+//! # Limits
+//! All work happens within calls: an endpoint whose process makes no calls receives, sends and
+//! acknowledges nothing. The endpoint has no lock: the caller serialises its calls, and only the
+//! [`Waiter`] is shared with sleeping threads. Completions stay in `library` until the caller
+//! collects them. [`Endpoint::finish`] waits at most [`CLOSE_MAX`] for unconfirmed messages and
+//! then drops them.
+//!
+//! # Place
+//! The libfabric provider (`rdm`) and `libmyriexpress.so` call the endpoint. The endpoint calls the
+//! matching engine ([`Library`]), which sends and receives through [`Paths`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +44,8 @@ pub struct OpenOptions {
     pub context_bits: u8,
     /// Position of the lowest of these bits.
     pub context_shift: u8,
-    /// Whether failures are reported before they are collectable.
+    /// Whether a failed request waits until the caller has taken it from [`Library::next_failed`],
+    /// before its completion can be collected.
     pub raises: bool,
 }
 
@@ -41,7 +58,10 @@ pub struct Endpoint<B> {
     pub paths: Paths,
     /// Waiter; each sleeping thread holds a reference.
     pub waiter: Arc<Waiter>,
+    /// Poll counter: 1 for each poll with work, [`EMPTY_POLL_WEIGHT`] for each empty poll; set to 0
+    /// at [`RARE_CHECK_WEIGHT`].
     poll_weight: u32,
+    /// Time of the last rare checks, in TSC ticks.
     checked_at: u64,
     /// Resumptions with another daemon that the waiter has seen.
     resumed: u32,
@@ -69,8 +89,9 @@ pub(crate) fn ticks() -> u64 {
 }
 
 impl<B: Buffer> Endpoint<B> {
-    /// Opens the endpoint `wanted` of a NIC, or any free endpoint
-    /// ([`ENDPOINT_ANY`](crate::limits::ENDPOINT_ANY)).
+    /// Opens the endpoint number `wanted` of a NIC, or any free endpoint
+    /// ([`ENDPOINT_ANY`](crate::limits::ENDPOINT_ANY)). `board` is the NIC's number, an index of
+    /// [`sockets`](crate::nic::sockets).
     ///
     /// # Errors
     /// [`Error`] if there is no such NIC, or its daemon does not answer or refuses.
@@ -227,7 +248,8 @@ impl<B: Buffer> Endpoint<B> {
         self.checked_at
     }
 
-    /// Handles the daemon's socket and timeouts. Returns whether there was any work.
+    /// Runs the rare checks now: handles the daemon's socket and timeouts. Returns whether there
+    /// was any work.
     #[cold]
     pub fn look(&mut self) -> bool {
         self.hear() | self.look_at_clock()
@@ -261,13 +283,13 @@ impl<B: Buffer> Endpoint<B> {
         self.library.tick(&mut self.paths, now());
     }
 
-    /// Returns the time until the next timeout.
+    /// Returns the time until the next timeout, or `None` if no request has a time limit.
     pub fn time_left(&self) -> Option<Duration> {
         let deadline = self.library.deadline()?;
         Some(Duration::from_nanos(deadline.saturating_sub(now())))
     }
 
-    /// Clears the doorbells that rang.
+    /// Clears the doorbells in `rung`, which [`Waiter::listen`] returned.
     pub fn hush(&mut self, rung: WakeReasons) {
         let Self { waiter, paths, .. } = self;
         waiter.hush(rung, |doorbell| paths.record_ring(doorbell));

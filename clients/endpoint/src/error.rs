@@ -1,4 +1,10 @@
-//! Errors of NICs and endpoints.
+//! Errors of NICs and endpoints: the reasons for which opening, a command to the daemon or a call
+//! of the matching engine fails.
+//!
+//! The text of an error contains the remedy, if the user has one; an errno of the kernel is not
+//! kept. A failure of a request after its start is no [`Error`] but the status of its completion.
+//! [`crate::Endpoint`] and [`crate::nic`] return these errors; the API libraries map them to their
+//! own numbers.
 
 use causeway_message::library;
 

@@ -4,7 +4,8 @@
 //! The crate attaches an endpoint to a NIC's socket, builds its paths to peers, runs its matching
 //! engine within calls, and lets threads sleep until there is work. It has no API of MX or
 //! libfabric, starts no thread, and does not match messages itself ([`causeway_message::library`]
-//! does).
+//! does). An endpoint has no lock of its own: the API library serialises its calls. [`limits`] has
+//! every bound.
 //!
 //! # Place
 //! Above `message` (matching) and `mxoe` (packets), below the API libraries. A message of the

@@ -1,8 +1,11 @@
-//! Every bound of this crate.
+//! Every bound of this crate: counts, sizes and times, with the reason for their value.
+//!
+//! All are constants: neither the operator nor the application can change one. The bounds of
+//! messages and requests are in [`causeway_message::limits`].
 
 use std::time::Duration;
 
-/// Maximum NICs of one process.
+/// Maximum NICs of one process; further sockets are ignored.
 pub const NICS_MAX: usize = 64;
 /// Endpoint number that requests any free endpoint. Valid numbers are 0 to 254.
 pub const ENDPOINT_ANY: u8 = 255;
@@ -21,7 +24,8 @@ pub const RESUME_WAIT: Duration = Duration::from_secs(5);
 /// Time for which a connect is repeated while the next daemon does not know the endpoint: its
 /// process resumes with its next call.
 pub const RESUME_PEERS: Duration = Duration::from_secs(60);
-/// Shortest and longest pause between two attempts to reach the next daemon.
+/// Shortest and longest pause between two attempts to reach the next daemon. The pause doubles
+/// after each failed attempt.
 pub const RESUME_PAUSE: (Duration, Duration) =
     (Duration::from_millis(10), Duration::from_millis(200));
 /// Cheap checks before the next poll; each takes 10 to 40 ns. Without the pause in each check, the
@@ -42,7 +46,7 @@ pub const RARE_CHECK_TICKS: (u64, u64) = (50_000, 500_000);
 pub const EMPTY_POLL_WEIGHT: u32 = 8;
 /// Value of the poll counter at which the TSC is read.
 pub const RARE_CHECK_WEIGHT: u32 = 64;
-/// Largest channel that is mapped, in bytes.
+/// Largest channel that is mapped, in bytes; a larger one is refused.
 pub const CHANNEL_BYTES_MAX: u64 = 64 << 20;
 /// Staging that is lent to the daemon at a time is a multiple of this, in bytes; 4 MiB.
 pub const SLAB_BYTES: u64 = 4 << 20;

@@ -1,8 +1,20 @@
-//! A lock of one word, and a wait for another thread's event.
+//! A lock of one word, and a [`Room`] where threads wait for another thread's event.
 //!
 //! In a process with one thread, the lock uses plain stores: the C library reports this state
 //! (`__libc_single_threaded`), and each call reads it again. No code of the application runs under
-//! the lock, so no thread can start meanwhile.
+//! the lock, so no thread can start meanwhile. A *serial* lock ([`Lock::set_serial`]) uses plain
+//! stores in a process with several threads, whose calls never overlap. Every other lock is a
+//! futex: 100 polls, then a sleep.
+//!
+//! # Limits
+//! The lock is not reentrant: a nested call of the same thread waits forever. Waiters have no order
+//! and no time limit. There is no poisoning: a panic under the lock leaves it held. The lock works
+//! within one process, not in memory that processes share.
+//!
+//! # Place
+//! [`Guarded`] protects the domains of the libfabric provider and the cache of [`crate::nic`].
+//! `libmyriexpress.so` has a [`Lock`] and a [`Room`] for each endpoint. [`steps`] holds the memory
+//! orders, which a model checker tests.
 
 pub mod steps;
 
@@ -24,6 +36,8 @@ const CLAIM_PAUSE: Duration = Duration::from_micros(20);
 
 /// Default without the C library's variable: several threads.
 static SEVERAL_THREADS: AtomicU8 = AtomicU8::new(0);
+/// The C library's byte, not 0 while the process has one thread; [`SEVERAL_THREADS`] until
+/// [`find_out`] finds it.
 static SINGLE_THREAD_FLAG: AtomicPtr<AtomicU8> =
     AtomicPtr::new((&raw const SEVERAL_THREADS).cast_mut());
 
@@ -95,6 +109,7 @@ impl FutexWord for AtomicU32 {
 /// The lock.
 #[derive(Debug, Default)]
 pub struct Lock {
+    /// [`FREE`], [`HELD`], or held with waiters.
     word: AtomicU32,
     /// Calls of [`Self::take`] never overlap; only claimants compete with them.
     serial: AtomicBool,
@@ -151,6 +166,7 @@ impl Lock {
         }
     }
 
+    /// Waits for a lock that [`Self::try_take`] found held.
     #[cold]
     fn wait(&self) {
         if !self.is_serial() {
@@ -195,6 +211,7 @@ impl Lock {
 /// Place where threads sleep until another thread wakes them.
 #[derive(Debug, Default)]
 pub struct Room {
+    /// Number of calls so far, on which the threads sleep.
     calls: AtomicU32,
 }
 

@@ -1,5 +1,22 @@
-//! NICs of this host: their sockets, and the conversation with the daemon. Only control messages
-//! pass here; no MX message does.
+//! NICs of this host: their sockets, and the conversation with the daemon.
+//!
+//! A NIC has one Unix stream socket: each path in `CAUSEWAY_MX`, or, without that variable, each
+//! `/run/causeway/mx*.sock` in sorted order; at most [`NICS_MAX`]. The index of a socket in this
+//! list is the NIC's number. [`find_all`] freezes the list until [`forget`]; without it each call
+//! searches again, and numbers may change. Addresses and names that daemons reported are cached
+//! until [`forget`].
+//!
+//! # Limits
+//! Only control messages pass here; no MX message does. [`Conversation::wait`], and every function
+//! here that queries a daemon, blocks for at most [`ANSWER_MAX`] per answer. [`Conversation::ask`]
+//! and [`Conversation::hear`] do not block: a command that the socket does not accept is queued. A
+//! conversation does not reconnect by itself. The cache has its own lock, which the handlers of
+//! `fork(2)` hold.
+//!
+//! # Place
+//! An [`Endpoint`](crate::Endpoint) owns one [`Conversation`] in its
+//! [`Paths`](crate::paths::Paths). The API libraries call the other functions to list NICs and
+//! resolve names.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -24,9 +41,9 @@ const DIRECTORY: &str = "/run/causeway";
 /// A NIC.
 #[derive(Debug, Clone)]
 pub struct Nic {
-    /// Address.
+    /// Address: 48 bits.
     pub nic: u64,
-    /// Name.
+    /// Name, as `causeway peer list` shows it.
     pub name: String,
 }
 
@@ -39,6 +56,7 @@ struct NicCache {
     boards: Vec<Option<Nic>>,
 }
 
+/// The cache of this process.
 static CACHE: Guarded<NicCache> = Guarded::new(NicCache { sockets: None, boards: Vec::new() });
 
 /// Locks the NIC cache before a fork.
@@ -67,6 +85,7 @@ pub fn find_all() {
     CACHE.with(|cache| cache.sockets = Some(found));
 }
 
+/// Returns the sockets that `CAUSEWAY_MX` lists or the default directory has.
 fn search() -> Vec<PathBuf> {
     if let Some(paths) = std::env::var_os("CAUSEWAY_MX") {
         return std::env::split_paths(&paths)
@@ -88,8 +107,9 @@ fn search() -> Vec<PathBuf> {
 /// A connection to the daemon at the socket of a NIC.
 #[derive(Debug)]
 pub struct Conversation {
+    /// Socket, with the queue of commands that the socket has not accepted yet.
     local: LocalAttachment,
-    /// Path of the socket.
+    /// Path of the socket; without it [`Self::reconnect`] fails.
     path: Option<PathBuf>,
     /// The NIC of the socket.
     pub board: Nic,
@@ -143,6 +163,7 @@ impl Conversation {
         Ok(conversation)
     }
 
+    /// Sends the first command, with the protocol version and whether direct reads are enabled.
     fn greet(&mut self) -> Result<(), Error> {
         self.ask(ClientMessage::Hello {
             version: VERSION,
@@ -203,7 +224,8 @@ impl Conversation {
         }
     }
 
-    /// Returns the condition for which the connection waits.
+    /// Returns the condition for which the connection waits: a message, and also room if commands
+    /// are queued.
     pub fn awaited(&self) -> Awaited {
         match self.local.backlog() {
             0 => Awaited::Words,

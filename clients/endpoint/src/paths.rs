@@ -1,6 +1,18 @@
 //! Paths to peers: channels to endpoints of this host, which the daemon sets up on request
 //! (`control`), and rings to the NIC side for other hosts, if the NIC has a network. The matching
 //! engine uses both as one transport (`transport`). The paths outlive the daemon (`resume`).
+//!
+//! # Limits
+//! Without a network ([`Paths::is_networked`] is false) connects to other hosts fail. While the
+//! daemon is gone, channels go on, rings to the daemon fail their requests, and new connects wait
+//! at most `RESUME_WAIT`. Rings in direct mode go on. The paths have no lock and start no thread:
+//! all work happens within calls of the matching engine. A caller that sleeps must call
+//! [`Paths::arm`] before and [`Paths::disarm`] after; a peer does not ring otherwise.
+//!
+//! # Place
+//! [`Endpoint`](crate::Endpoint) owns the paths and passes them to each call of the matching engine
+//! ([`causeway_message::library`]). Below are the channels and rings of `causeway_channel`, and the
+//! conversation with the daemon.
 
 mod connects;
 mod control;
@@ -42,13 +54,16 @@ impl PeerDoorbell for NicDoorbell {
 /// Channels and rings of an endpoint, and its conversation with the daemon.
 #[derive(Debug)]
 pub struct Paths {
+    /// Number of the own endpoint in its NIC.
     own: u8,
     /// Channels to peers of this host.
     pub channels: Channels<LocalDoorbell>,
+    /// Rings to the NIC side; `None` if the NIC has no network.
     rings: Option<Rings<NicDoorbell, StagingSlabs>>,
-    /// NIC side at the other end of the rings, in direct mode.
+    /// NIC side at the other end of the rings, in this process; `None` if the daemon has it.
     bypass: Option<Box<Bypass>>,
-    /// It accepted staging since the last poll: waiting messages continue.
+    /// The NIC side in this process accepted staging since the last poll, so waiting messages can
+    /// continue.
     granted: bool,
     /// Conversation with the daemon.
     pub conversation: Conversation,
@@ -56,10 +71,14 @@ pub struct Paths {
     local_peers: LocalPeers,
     /// The daemon is gone: channels go on, but there are no new ones.
     pub has_no_daemon: bool,
+    /// Progress of the registration with the next daemon.
     resume: Resume,
-    /// Held while the endpoint is open: the next daemon detects it by this lock.
+    /// Lock file that is held while the endpoint is open: the next daemon detects an open endpoint
+    /// by it. In direct mode the NIC side holds the lock instead.
     lock: Option<OwnedFd>,
+    /// Connects in progress, and their results.
     connects: Connects,
+    /// Whether channels or rings are polled next.
     turn: PollTurn,
     /// The last event came through the daemon, which needs a processor, too.
     pub is_through_daemon: bool,
@@ -104,14 +123,16 @@ impl Paths {
         self.local_peers.doorbells()
     }
 
-    /// Returns whether an answer of the daemon is pending.
+    /// Returns whether an answer of the daemon is pending: to a connect, or to a request for
+    /// staging.
     #[inline]
     pub fn connecting(&self) -> bool {
         !self.connects.is_empty()
             || self.rings.as_ref().is_some_and(|rings| rings.staging.awaits_answer())
     }
 
-    /// Sends the commands of staging.
+    /// Sends the commands that staging has queued, to the daemon or to the NIC side in this
+    /// process.
     #[inline]
     fn send_commands(&mut self) {
         if self.rings.as_ref().is_some_and(|rings| !rings.staging.commands.is_empty()) {
@@ -119,6 +140,8 @@ impl Paths {
         }
     }
 
+    /// Sends the queued commands of staging. In direct mode the NIC side in this process executes
+    /// them.
     #[cold]
     fn send_all_commands(&mut self) {
         let Some(rings) = &mut self.rings else { return };
@@ -202,8 +225,8 @@ impl Paths {
         }
     }
 
-    /// Retries deferred messages after a receive was posted, which must happen before a sleep.
-    /// Returns whether there are any.
+    /// Retries received messages that were deferred for lack of room, after a receive was posted.
+    /// Must be called before a sleep. Returns whether there are any.
     #[inline]
     pub fn nudge(&mut self) -> bool {
         let near = self.channels.nudge();
@@ -221,7 +244,7 @@ impl Paths {
         self.bypass.is_some()
     }
 
-    /// Returns whether an event may be ready.
+    /// Returns whether an event may be ready, by a cheap check without system calls.
     #[inline]
     pub fn comes(&self) -> bool {
         self.rings_have_event() || self.connects.has_notes() || self.channels.may_have_event()
@@ -254,7 +277,8 @@ impl Paths {
         StagingCounters { lent: rings.staging.lent, taken: rings.staging.taken }
     }
 
-    /// Prepares to sleep, as [`Channels::arm`] does.
+    /// Prepares to sleep, as [`Channels::arm`] does: requests doorbells. Returns false if an event
+    /// is ready, so that the thread must not sleep; [`Self::disarm`] must follow in either case.
     pub fn arm(&mut self) -> bool {
         // Before the polls below: a later doorbell is seen by them, or rings again.
         self.clear();

@@ -16,6 +16,13 @@
 //! program must not execute another program while it receives.
 //!
 //! `CAUSEWAY_DIRECT=0` in the environment disables both directions for a process.
+//!
+//! # Place
+//! `paths::control` creates a [`ProcessMemory`] for a new channel if the daemon sent a process
+//! descriptor. [`Channels`](causeway_message::library::Channels) reads and writes through it and
+//! decides which messages are long enough. A call copies at most [`DIRECT_PLACES_MAX`] ranges and
+//! may copy fewer bytes than requested: 0 if an address is not mapped. [`Inaccessible`] means that
+//! the kernel refuses, and the channel carries the messages of this peer.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Instant;
@@ -32,8 +39,11 @@ pub fn is_wanted() -> bool {
 /// The memory of another process.
 #[derive(Debug)]
 pub struct ProcessMemory {
+    /// Process number, valid while `process` shows a living process.
     pid: libc::pid_t,
+    /// Process descriptor (pidfd).
     process: OwnedFd,
+    /// Origin of [`RemoteMemory::now_ns`].
     start: Instant,
 }
 

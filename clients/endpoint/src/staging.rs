@@ -1,15 +1,27 @@
 //! Staging: memory for large messages to and from other hosts, lent to the NIC side and reused.
 //! This module allocates windows; the library copies messages.
 //!
-//! Staging consists of slabs, which the daemon knows as regions; a message has a window in a slab.
-//! A slab is requested when no window is free, and messages wait for the daemon's answer.
+//! Staging consists of slabs, which the daemon knows as regions; a message has a window in a slab,
+//! at a multiple of 4 KiB. A slab has a multiple of [`SLAB_BYTES`]. A slab is requested when no
+//! window is free, and messages wait for the daemon's answer.
 //!
 //! With a NIC side in the process ([`crate::bypass`]), a contiguous offer needs no window: it is
 //! sent from the application's memory.
 //!
-//! Offers and pulls have separate slabs. An offer keeps its window until the peer has pulled it,
-//! for which the peer needs a window, too: if offers could occupy all windows on both sides, both
-//! would wait forever. A pull ends without further windows.
+//! Offers (memory of sends) and pulls (memory of receives) have separate slabs. An offer keeps its
+//! window until the peer has pulled it, for which the peer needs a window, too: if offers could
+//! occupy all windows on both sides, both would wait forever. A pull ends without further windows.
+//!
+//! # Limits
+//! Each purpose has at most [`STAGING_BYTES_MAX`]; up to [`STAGING_ROOM_BYTES`] one message of any
+//! length is accepted beyond. [`TransportError::Full`] means: repeat later, when the daemon
+//! answered or a window is free. [`TransportError::Never`] means that the daemon or the host
+//! refused the first slab. Idle slabs above [`STAGING_IDLE_MAX`] are returned. Windows are not
+//! zeroed between messages.
+//!
+//! # Place
+//! [`Rings`](causeway_message::library::Rings) owns the slabs and allocates by [`Staging`]; `Paths`
+//! sends the queued commands.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -30,13 +42,18 @@ const GRAIN: u64 = 4096;
 /// A command for the daemon, with its descriptors.
 pub type StagingCommand = (ClientMessage, Vec<OwnedFd>);
 
+/// A file in memory that the NIC side may access, and its free ranges.
 #[derive(Debug)]
 struct StagingSlab {
+    /// Number by which the daemon's answer finds the slab.
     tag: u32,
+    /// Whether its windows are for offers or for pulls.
     purpose: Purpose,
     /// Region number of the daemon, once it has answered.
     region: Option<RegionId>,
+    /// The slab's memory in this process.
     map: Map,
+    /// Length in bytes.
     len: u64,
     /// Free ranges: offset to length.
     free: BTreeMap<u64, u64>,
@@ -47,6 +64,8 @@ struct StagingSlab {
 }
 
 impl StagingSlab {
+    /// Creates a slab of `len` bytes; returns it and its file, or `None` without memory or
+    /// descriptors.
     fn new(tag: u32, purpose: Purpose, len: u64) -> Option<(Self, OwnedFd)> {
         let file = create("causeway-staging", len).ok()?;
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len).ok()?);
@@ -72,6 +91,7 @@ impl StagingSlab {
         Some(at)
     }
 
+    /// Frees the `len` bytes at offset `at`, and merges neighbouring free ranges.
     fn give(&mut self, at: u64, len: u64) {
         let (mut at, mut len) = (at, len);
         if let Some(behind) = self.free.remove(&at.saturating_add(len)) {
@@ -91,24 +111,30 @@ impl StagingSlab {
 /// All slabs of an endpoint.
 #[derive(Debug)]
 pub struct StagingSlabs {
+    /// Number of the endpoint, for commands.
     endpoint: u8,
+    /// Slabs of both purposes, including those that the daemon has not accepted yet.
     slabs: Vec<StagingSlab>,
     /// Region number and table of the process's own memory, if the NIC side sends from it.
     own: Option<(RegionId, AppMemory)>,
+    /// Tag of the last requested slab.
     last: u32,
+    /// Commands that `Paths` has not sent yet.
     pub commands: VecDeque<StagingCommand>,
     /// Number of slabs that were lent.
     pub lent: u64,
     /// Number of windows that were allocated.
     pub taken: u64,
-    /// The daemon refused a slab.
+    /// The daemon refused a slab; no slab is requested until an idle slab was returned.
     is_refused: bool,
 }
 
-/// Counters of staging: slabs that were lent, and windows that were allocated.
+/// Counters of staging, since the endpoint was opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StagingCounters {
+    /// Slabs that were lent to the NIC side.
     pub lent: u64,
+    /// Windows that were allocated.
     pub taken: u64,
 }
 
@@ -129,6 +155,7 @@ impl StagingSlabs {
         self.own = Some(own);
     }
 
+    /// Returns the process's own memory if the window is in it and not in a slab.
     fn own_memory(&self, window: Window) -> Option<&AppMemory> {
         self.own.as_ref().filter(|(region, _)| *region == window.region).map(|(_, own)| own)
     }
@@ -138,10 +165,12 @@ impl StagingSlabs {
         self.slabs.iter().any(|slab| slab.region.is_none())
     }
 
+    /// Returns the slabs of a purpose.
     fn for_purpose(&self, purpose: Purpose) -> impl Iterator<Item = &StagingSlab> {
         self.slabs.iter().filter(move |slab| slab.purpose == purpose)
     }
 
+    /// Returns the length of all slabs of a purpose, in bytes.
     fn bytes(&self, purpose: Purpose) -> u64 {
         self.for_purpose(purpose).fold(0, |sum, slab| sum.saturating_add(slab.len))
     }
@@ -208,6 +237,7 @@ impl StagingSlabs {
         Ok(())
     }
 
+    /// Returns the slab of a region.
     fn slab_of(&self, region: RegionId) -> Option<&StagingSlab> {
         self.slabs.iter().find(|slab| slab.region == Some(region))
     }

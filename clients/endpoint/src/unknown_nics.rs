@@ -1,6 +1,12 @@
-//! Unknown NICs: senders of frames that this process does not know. The daemon is asked whether it
-//! knows them. A flood of forged addresses leads to a bounded number of questions, and no NIC is
-//! queued twice.
+//! Unknown NICs: senders of frames that this process does not know, to be asked about.
+//!
+//! At most [`UNKNOWN_NICS_MAX`] NICs are recorded in [`UNKNOWN_NICS_NS`], each once, so a flood of
+//! forged addresses leads to a bounded number of questions. A NIC beyond the limit is not recorded;
+//! its next frame tries again.
+//!
+//! The queue sends nothing and stores no answers. The NIC side in the process (`bypass`) records
+//! the sender of a dropped frame; `Paths` takes one NIC per poll and asks the daemon; a positive
+//! answer goes to `Bypass::add_known_nic`.
 
 use std::collections::VecDeque;
 
@@ -15,6 +21,7 @@ pub struct UnknownNics {
     waiting: VecDeque<NicId>,
     /// NICs that were queued since `since_ns`.
     asked: Vec<NicId>,
+    /// Start of the current period, in ns of the monotonic clock.
     since_ns: u64,
 }
 

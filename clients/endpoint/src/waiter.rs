@@ -1,6 +1,21 @@
-//! Descriptors on which threads of a process sleep for an endpoint: the doorbell of the own
-//! process, the doorbells of peers, and the socket of the daemon. This module clears doorbells; it
-//! does not handle their causes.
+//! Descriptors on which threads of a process sleep for an endpoint: the process's own doorbell (an
+//! eventfd), the doorbells of all peers of this host (one epoll descriptor), and the socket of the
+//! daemon.
+//!
+//! [`Waiter::listen`] sleeps until one is readable; [`Waiter::hush`] clears the doorbells that
+//! rang.
+//!
+//! # Limits
+//! A waiter clears doorbells and does not handle their causes: a woken thread polls the endpoint. A
+//! sleep may end early without an event. Peers ring only between `Paths::arm` and `Paths::disarm`,
+//! so the caller arms before it sleeps, and does not sleep if an event is ready. One call of
+//! [`Waiter::hush`] reports at most 64 peers; the others stay ready for the next call. All methods
+//! may run in several threads at a time: a ring wakes every sleeping thread until one of them
+//! clears it.
+//!
+//! # Place
+//! An [`Endpoint`](crate::Endpoint) owns the waiter; threads of the API libraries hold references
+//! and sleep without the endpoint's lock.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -14,7 +29,9 @@ const RINGS: usize = 64;
 /// Descriptors that became readable during a sleep.
 #[derive(Debug, Clone, Copy)]
 pub struct WakeReasons {
+    /// The own doorbell rang.
     doorbell: bool,
+    /// A peer of this host rang.
     doorbells: bool,
     /// The daemon's socket is readable, or has room.
     pub daemon: bool,
@@ -28,13 +45,15 @@ impl WakeReasons {
 /// Condition for which an endpoint waits on the daemon's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {
-    /// The daemon is gone.
+    /// The daemon is gone: its socket is not polled, and the sleep lasts at most the longest
+    /// [`RESUME_PAUSE`].
     Nothing,
     /// A message of the daemon.
     Words,
     /// A message, or room for queued commands.
     Room,
-    /// A message, or the host's limit of descriptors in flight, which no event announces.
+    /// A message, or the end of the host's limit of descriptors in flight. No event announces that
+    /// end, so the sleep lasts at most [`STUCK_MAX`].
     Descriptors,
 }
 
@@ -79,6 +98,7 @@ impl Descriptor {
 /// meanwhile.
 #[derive(Debug)]
 pub struct Waiter {
+    /// Eventfd that other threads of this process ring.
     doorbell: OwnedFd,
     /// Epoll descriptor over the doorbells of all peers, edge-triggered.
     doorbells: Descriptor,

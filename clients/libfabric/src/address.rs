@@ -1,5 +1,12 @@
-//! Endpoint addresses in the form that applications exchange: 24 opaque bytes. This module handles
-//! the NIC and the service in it; `rdm::address_vector` handles full endpoint names.
+//! Endpoint addresses in the form that applications exchange: [`BYTES`] opaque bytes. This module
+//! handles the NIC and the service in them; `rdm::address_vector` has the whole format and handles
+//! the names of open endpoints.
+//!
+//! An address made here names a NIC or a service, not an open endpoint: its endpoint number is
+//! [`ANY`], and it lacks the mark of a name, so an address vector refuses it. The functions check
+//! nothing and never fail: other bytes are passed on as they are.
+//!
+//! `info` makes addresses for `fi_getinfo`, and `shell::endpoint` reads the service to open.
 
 /// Length of an address, in bytes.
 pub const BYTES: usize = 24;
@@ -9,7 +16,7 @@ const SERVICE_AT: usize = BYTES - size_of::<u32>();
 pub const ANY: u8 = causeway_endpoint::limits::ENDPOINT_ANY;
 
 /// An address: the NIC's address, the endpoint number, and fields that identify the endpoint among
-/// those that had the number.
+/// those that had the number over time.
 pub type Address = [u8; BYTES];
 
 /// Returns the address of any endpoint of a NIC.

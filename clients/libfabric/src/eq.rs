@@ -1,5 +1,15 @@
 //! Event queues: events that applications write. The provider itself writes none, because endpoints
-//! are connectionless and address vectors complete at once. So most event queues stay empty.
+//! are connectionless and address vectors complete at once, so most event queues stay empty.
+//!
+//! # Limits
+//! A queue holds at most [`EVENTS_MAX`] events (`-FI_EAGAIN` beyond) of at most [`EVENT_BYTES_MAX`]
+//! bytes (`-FI_EINVAL`). Writing needs `FI_WRITE` at the opening. A read into a buffer that is too
+//! short gives `-FI_ETOOSMALL` and leaves the event. There are no error events. Wait objects are
+//! none, a descriptor, or the library's own; a blocking read needs one. A queue is safe for several
+//! threads; it has its own lock.
+//!
+//! # Place
+//! `fabric` opens event queues; they belong to no domain, and binding them has no effect.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -20,16 +30,22 @@ type QueuedEvent = (u32, Vec<u8>);
 #[repr(C)]
 pub struct EventQueue {
     fid: FidEq,
+    /// The fabric, which is held until the queue is closed.
     fabric: *mut FidFabric,
+    /// The flags of the opening; `FI_WRITE` permits writing.
     flags: u64,
+    /// The requested wait object.
     wait_obj: u32,
+    /// Unread events, oldest first.
     events: Mutex<VecDeque<QueuedEvent>>,
+    /// Notified for each new event.
     changed: Condvar,
     /// An eventfd that is readable while there are events, for `FI_WAIT_FD`.
     wait_fd: Option<OwnedFd>,
 }
 
 static OPS: Ops = Ops { close, control, ..Ops::NONE };
+/// The functions in the table of an event queue.
 static EQ_OPS: OpsEq = OpsEq { read, readerr, write, sread, strerror, ..OpsEq::NONE };
 
 /// Opens an event queue (`fi_ops_fabric.eq_open`).
@@ -73,6 +89,7 @@ pub unsafe extern "C" fn open(
     0
 }
 
+/// Creates the eventfd of a queue; `None` if the process has too many descriptors.
 fn new_wait_fd() -> Option<OwnedFd> {
     // SAFETY: the call only creates a descriptor.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -90,14 +107,15 @@ impl EventQueue {
         unsafe { &*fid.cast::<Self>() }
     }
 
+    /// Locks the events.
     fn events(&self) -> MutexGuard<'_, VecDeque<QueuedEvent>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends an event.
+    /// Appends an event and wakes a reader.
     ///
     /// # Errors
-    /// `FI_EINVAL` if the event is too long, `FI_EAGAIN` if the queue is full.
+    /// `FI_EINVAL` above [`EVENT_BYTES_MAX`], `FI_EAGAIN` if the queue is full.
     pub fn push(&self, event: u32, bytes: &[u8]) -> Result<(), i32> {
         if bytes.len() > EVENT_BYTES_MAX {
             return Err(FI_EINVAL);

@@ -1,5 +1,13 @@
 //! The fabric object, from which the application opens domains and event queues. It only counts its
 //! children; all state of a domain is in `shell`.
+//!
+//! There is one fabric, named `causeway`: another name gives `-FI_ENODATA`. A process may open it
+//! several times; the objects are independent. A fabric with domains or event queues refuses to
+//! close (`-FI_EBUSY`). Wait sets and poll sets are not offered. `fi_trywait` checks its objects in
+//! order and stops at the first that has an event.
+//!
+//! libfabric's core calls [`open`] by the provider's description; `shell::domain` and `eq` open the
+//! children and [`hold`] the fabric.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,6 +29,7 @@ pub struct Fabric {
 }
 
 static OPS: Ops = Ops { close, ..Ops::NONE };
+/// The functions in the table of a fabric; the others are not supported.
 static FABRIC_OPS: OpsFabric =
     OpsFabric { domain, domain2, eq_open: eq::open, trywait, ..OpsFabric::NONE };
 

@@ -1,4 +1,10 @@
-//! All bounds of this crate. [`crate::info`] reports most of them to applications.
+//! All bounds of this crate: counts, sizes and times, with the reason for their value.
+//! [`crate::info`] reports most of them to applications, and the manual fi_causeway(7) repeats
+//! some, which a test compares.
+//!
+//! The bounds are constants; only the memory for unexpected messages can be set
+//! ([`UNEXPECTED_MIB`]). Bounds of the layers below are in `causeway_endpoint::limits` and
+//! `causeway_message::limits`.
 
 use std::time::Duration;
 
@@ -40,20 +46,23 @@ pub const SENDS_MAX: usize = 1 << 16;
 /// Long messages to other hosts that are offered before the receiver requests them, per endpoint.
 /// The other of the 256 windows are for requested messages.
 pub const OFFERED_MAX: usize = 64;
-/// The same in bytes (64 MiB). Each may keep a slab of staging memory; together they leave room for
-/// a message of any length ([`causeway_endpoint::limits::STAGING_ROOM_BYTES`]).
+/// Bytes of the messages that [`OFFERED_MAX`] counts (64 MiB). Each message may keep a slab of
+/// staging memory; together they leave room for a message of any length
+/// ([`causeway_endpoint::limits::STAGING_ROOM_BYTES`]).
 pub const OFFERED_BYTES_MAX: usize = 64 << 20;
 /// Most reads, writes and atomic operations in progress, per endpoint.
 pub const CALLS_MAX: usize = 1 << 12;
-/// The same per target. A target accepts twice as many ([`SERVED_PER_PEER_MIN`]), because it may
-/// learn later that an operation ended.
+/// Most reads, writes and atomic operations in progress, per target. A target accepts twice as many
+/// ([`SERVED_PER_PEER_MIN`]), because it may learn later that an operation ended.
 pub const CALLS_PER_TARGET_MAX: u32 = 1 << 8;
 /// Most operations in progress at a target from an initiator; an initiator with more violates the
 /// protocol.
 pub const SERVED_PER_PEER_MAX: u32 = 1 << 12;
-/// The same from all initiators together. Beyond it an initiator gets no more than the rest...
+/// Most operations in progress at a target from all initiators together. Beyond it an initiator has
+/// at most [`SERVED_PER_PEER_MIN`].
 pub const SERVED_ALL_MAX: usize = 1 << 16;
-/// ... except for this number, which each initiator may have. Further requests are dropped.
+/// Operations in progress at a target that each initiator may have, however many others there are.
+/// Further requests are dropped.
 pub const SERVED_PER_PEER_MIN: u32 = 2 * CALLS_PER_TARGET_MAX;
 /// Completions that wait in a queue before messages and writes of peers wait as well, if no
 /// operation of the application bounds them. Completions of the application's own operations are
@@ -74,9 +83,10 @@ pub const MULTI_RECEIVE_MIN: usize = 64;
 pub const MULTI_RECEIVE_GRAIN: usize = 16;
 /// Most steps of an endpoint in a call.
 pub const STEPS_PER_CALL: usize = 4;
-/// After the first number of empty polls in a row, each second number of further ones yields the
-/// processor: with more processes than processors, the sender needs it, and so does the daemon for
-/// messages of other hosts. A small message takes far fewer polls to arrive.
+/// After the first number of empty polls in a row, a poll yields the processor whenever the count
+/// is a multiple of the second number: with more processes than processors, the sender needs the
+/// processor, and so does the daemon for messages of other hosts. A small message takes far fewer
+/// polls to arrive.
 pub const MISSES_PER_YIELD: (u32, u32) = (64, 4);
 /// The number of empty polls at which counting starts if the daemon delivered the last message: a
 /// reply leaves by the daemon as well, which may wait for this processor.
@@ -99,9 +109,9 @@ pub const SERVICE_ASK: Duration = Duration::from_secs(1);
 pub const SERVICE_WAIT: Duration = Duration::from_secs(1);
 /// The pause between two such look-ups.
 pub const SERVICE_RETRY: Duration = Duration::from_millis(20);
-/// How long the close of an endpoint polls without a pause for the delivery of its messages...
+/// How long the close of an endpoint polls without a pause for the delivery of its messages.
 pub const CLOSE_SPIN: Duration = Duration::from_millis(1);
-/// ... and the shortest and longest pause after that.
+/// Shortest and longest pause between two polls of a closing endpoint after [`CLOSE_SPIN`].
 pub const CLOSE_PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
 /// How long the first operation to an endpoint waits for the connect before a thread continues it.
 /// The daemon answers in about 50 us if it has a processor.
@@ -111,12 +121,13 @@ pub const CONNECT_AT_ONCE: Duration = Duration::from_millis(2);
 pub const BODIES_LOST_MAX: usize = 1024;
 /// Attempts of a connect while the daemon is replaced.
 pub const CONNECT_TRIES: u8 = 4;
-/// Shortest and longest pause of that thread between two polls.
+/// Shortest and longest pause of the thread that continues connects, between two polls.
 pub const CONNECT_POLL: (Duration, Duration) =
     (Duration::from_micros(500), Duration::from_millis(20));
 /// Longest duration of a connect, in ns (10 s).
 pub const CONNECT_NS: u64 = 10_000_000_000;
-/// The same if peers receive directly from the network, in ns (1 h).
+/// Longest duration of a connect in direct mode, in ns (1 h): a peer answers only while its process
+/// makes calls.
 pub const CONNECT_DIRECT_NS: u64 = 3_600_000_000_000;
 
 const _: () = {

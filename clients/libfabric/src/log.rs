@@ -3,6 +3,12 @@
 //!
 //! A provider outside libfabric's tree cannot reach the core's own log if the core was loaded for
 //! only a part of the process, so this module writes by itself. It never fails an operation.
+//!
+//! A warning that equals the last warning is not repeated; otherwise nothing is rate-limited.
+//! Warnings are written at level `warn` and above, and at any level if the application selects this
+//! provider by name. Lines are written whole but block while standard error does. Counters are
+//! appended to a file per process. All functions may be called by several threads; every module of
+//! the crate calls them.
 
 use std::sync::Mutex;
 
@@ -89,6 +95,7 @@ pub fn large_messages(fetched: &DirectCounters) {
     ));
 }
 
+/// Writes a line in the format of libfabric's log.
 fn write(level: &str, text: &str) {
     use std::io::Write as _;
     // Standard error may be closed.

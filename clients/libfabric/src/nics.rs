@@ -1,5 +1,15 @@
 //! Finds the NICs of this host, by asking the daemon at each socket that `causeway-endpoint` lists.
-//! `fi_getinfo` reports a domain for each. The module opens no endpoint.
+//! `fi_getinfo` reports a domain for each NIC.
+//!
+//! # Limits
+//! The module opens no endpoint and keeps no connection. A NIC with two sockets is reported once.
+//! Sockets without an answer are skipped; if none answers, the first reason is the error. A query
+//! blocks; after a socket that takes more than 1 s ([`SLOW`]) to fail, the others are not tried,
+//! and without any NIC that failure is repeated for 60 s ([`RETRY_AFTER`]) without a query. Callers
+//! in several threads take turns.
+//!
+//! # Place
+//! `info` calls [`all`] for `fi_getinfo`, and `shell::domain` when it opens a domain.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -13,15 +23,18 @@ use causeway_endpoint::nic::{Conversation, sockets};
 pub struct LocalNic {
     /// The index of its socket, by which endpoints are opened.
     pub index: u32,
+    /// The NIC's address (48 bits).
     pub address: u64,
+    /// The NIC's name, which is the name of the domain.
     pub name: String,
 }
 
-/// The reason reason no NIC is available.
+/// The reason why no NIC is available; its text contains the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicsUnavailable {
     /// The first socket, if any.
     path: Option<PathBuf>,
+    /// The error of that socket.
     reason: Error,
 }
 

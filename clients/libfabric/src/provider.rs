@@ -1,7 +1,9 @@
 //! The entry point `fi_prov_ini`, and the provider's description.
 //!
-//! libfabric's core calls it once after it loads the library; everything else is reached through
-//! the functions of the description.
+//! libfabric's core calls the entry point once after it loads the library, and reaches everything
+//! else through the functions of the description: `info::getinfo` and `fabric::open`. The
+//! description is static and belongs to the core from then on; the provider neither reads nor
+//! changes it. Loading starts no thread and contacts no daemon, and unloading releases nothing.
 
 use std::cell::UnsafeCell;
 

@@ -1,5 +1,12 @@
 //! An endpoint for fuzz targets, over any daemon: the target chooses the application's calls, and
-//! guard bytes show whether a peer wrote outside the buffers. It contains no check of its own.
+//! guard bytes show whether a peer wrote outside the buffers.
+//!
+//! The module exists only with the feature `scenario` and is no part of the library. It contains no
+//! check of its own: the target compares. It uses `rdm` without `shell`, so neither queues nor
+//! locks are exercised. Buffers are never freed before the endpoint, so a run must be short.
+//!
+//! `fuzz/src/fi.rs` makes the calls and plays the daemon and the peers at the other end of the
+//! socket.
 
 use std::os::unix::net::UnixStream;
 
@@ -76,9 +83,11 @@ pub struct ScenarioEndpoint {
     rdm: Rdm,
     vector: AddressVector,
     regions: RegionTable,
+    /// The memory that peers may access.
     registered: Memory,
     /// The buffers of all operations, which must outlive them.
     memory: Vec<Memory>,
+    /// Completions that the target has not taken.
     told: Vec<ScenarioCompletion>,
 }
 
@@ -93,10 +102,12 @@ impl ScenarioEndpoint {
         Some(Self { rdm: Rdm::new(opened), vector, regions, registered, memory, told })
     }
 
+    /// Runs `run` with the endpoint and the tables of its domain.
     fn with<R>(&mut self, run: impl FnOnce(&mut Rdm, DomainEnv<'_>) -> R) -> R {
         run(&mut self.rdm, DomainEnv { vector: &self.vector, regions: &self.regions })
     }
 
+    /// Returns a new buffer of `len` bytes between guard bytes.
     fn payload(&mut self, len: usize) -> Payload {
         let mut memory = Memory::new(len);
         // SAFETY: all buffers outlive the endpoint, and are accessed between its calls only.
@@ -129,6 +140,7 @@ impl ScenarioEndpoint {
         }
     }
 
+    /// Records a completion for the target.
     fn note(&mut self, done: &OpCompletion) {
         self.told.push(ScenarioCompletion {
             context: done.report.context,
@@ -150,7 +162,7 @@ impl ScenarioEndpoint {
         self.rdm.is_cq_full = held;
     }
 
-    /// Registers memory under a key, or deregisters it.
+    /// Registers the memory under a key if `whether` is true, else deregisters it.
     pub fn register(&mut self, key: u64, whether: bool) {
         if !whether {
             self.rdm.release(key);
@@ -163,7 +175,9 @@ impl ScenarioEndpoint {
         let _ = self.regions.insert(key, region);
     }
 
-    /// Posts a receive of a message, with or without a tag, from any sender or a single one.
+    /// Posts a receive of a message: from one sender or any, with a tag and its ignored bits or
+    /// without a tag, of `len` bytes. `many` makes the buffer a multi-receive buffer. Returns
+    /// whether it was posted.
     pub fn receive(
         &mut self,
         from: Option<u64>,
@@ -183,7 +197,7 @@ impl ScenarioEndpoint {
         posted.is_ok()
     }
 
-    /// Peeks at a message, and claims or discards it.
+    /// Peeks at a message; `how`: whether to claim and whether to discard it.
     pub fn peek(
         &mut self,
         from: Option<u64>,
@@ -195,7 +209,7 @@ impl ScenarioEndpoint {
         self.with(|rdm, env| rdm.peek(env, wanted, how)).is_ok()
     }
 
-    /// Receives or discards the message that the context claimed.
+    /// Receives the message that the context claimed into `len` bytes, or discards it for `None`.
     pub fn claimed(&mut self, context: usize, len: Option<usize>) -> bool {
         let report = wanted(None, Some((0, 0)), context).report;
         let payload = len.map(|len| self.payload(len));
@@ -267,7 +281,8 @@ impl ScenarioEndpoint {
         self.rdm.operations()
     }
 
-    /// Returns their counts, which are all 0 if there are none.
+    /// Returns the counts of sends, of calls and of peers' operations in progress, which are all 0
+    /// if no operation is in progress.
     pub fn counted(&self) -> [usize; 3] {
         self.rdm.counted()
     }
@@ -283,6 +298,7 @@ impl ScenarioEndpoint {
     }
 }
 
+/// Returns the specification of a receive.
 fn wanted(from: Option<u64>, tag: Option<(u64, u64)>, context: usize) -> ReceiveSpec {
     let kind = if tag.is_some() { FI_TAGGED } else { FI_MSG };
     let (tag, ignore) = tag.unwrap_or_default();

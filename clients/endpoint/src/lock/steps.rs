@@ -1,7 +1,9 @@
 //! The steps of the lock and of the room, in the memory order that their users rely on.
 //!
 //! They are generic over [`FutexWord`], so that the model checker in `tests/loom_lock.rs` runs the
-//! production code.
+//! production code. The functions check no preconditions: a release by a thread that does not hold
+//! the lock breaks it. Only [`Lock`](super::Lock) and [`Room`](super::Room) call them, on the words
+//! of one process.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,13 @@
-//! Connects of an endpoint: those in progress, and the results that the library has not taken.
+//! Connects of an endpoint: those in progress by token, and the results that the library has not
+//! taken.
+//!
+//! At most `CONNECTS_PENDING_MAX` are in progress; the caller checks `is_full` and refuses more.
+//! The table sends nothing and has no timer: the library cancels a connect that times out (`end`).
+//! An unknown token has no effect.
+//!
+//! `transport` adds connects, `control` ends them with the daemon's answers and moves connects to
+//! other hosts into the rings, and `resume` repeats or fails them after a restart of the daemon.
+//! The library takes the results as events of the transport.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,14 +20,18 @@ use crate::limits::CONNECTS_PENDING_MAX;
 /// Parameters of a connect.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectParameters {
+    /// Peer.
     pub to: Address,
+    /// Key of the peer's endpoint.
     pub key: u32,
+    /// Time limit for the rings, in ns; `None` for no limit.
     pub timeout_ns: Option<u64>,
 }
 
 /// All connects of an endpoint, by token.
 #[derive(Debug, Default)]
 pub(super) struct Connects {
+    /// Connects in progress, including those in `remote`.
     asked: BTreeMap<u64, ConnectParameters>,
     /// Connects to other hosts that wait for room in the rings, in order.
     remote: VecDeque<u64>,

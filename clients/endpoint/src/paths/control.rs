@@ -1,5 +1,19 @@
 //! Control messages of an endpoint: the daemon sets up channels to peers of this host and admits
 //! connects to other hosts. No MX message passes here.
+//!
+//! A connect to a peer of this host ends with a channel (memory, doorbell, perhaps a process
+//! descriptor) or a refusal. A connect to another host is only admitted here; the rings then carry
+//! it, and wait for room.
+//!
+//! # Limits
+//! The functions do not block; they read all messages that have arrived. An invalid message or a
+//! closed socket ends the conversation (`Paths::part`). A channel that cannot be mapped, or for
+//! which no peer number is free, is reported to the daemon as closed, and its connect fails with
+//! [`Status::NoResources`]. A question about an unknown NIC is dropped while commands are queued.
+//!
+//! # Place
+//! [`Endpoint::hear`](crate::Endpoint::hear) calls [`Paths::hear`] in the rare checks and after a
+//! sleep.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -38,8 +52,8 @@ impl Paths {
         record_ring
     }
 
-    /// Handles one message of the daemon, which is known to be there; a sleeping thread is woken by
-    /// the next.
+    /// Handles one message of the daemon. The caller knows that a message is there; a further
+    /// message wakes a sleeping thread again.
     pub fn hear_one(&mut self) {
         if self.has_no_daemon {
             self.look_for_daemon();
@@ -62,6 +76,8 @@ impl Paths {
         }
     }
 
+    /// Handles one message of the daemon. Messages that only the opening of an endpoint awaits are
+    /// ignored.
     fn handle_message(&mut self, tell: DaemonMessage, fds: Vec<OwnedFd>) {
         match tell {
             DaemonMessage::Channel { of, side, session, way, token, nic, .. } => {
@@ -169,7 +185,8 @@ impl Paths {
         }
     }
 
-    /// Adds a peer of this host.
+    /// Adds a peer of this host. `way` is the daemon's number of the path, `side` the end of the
+    /// channel (0 or 1). Returns `None` if the channel cannot be used.
     fn add(
         &mut self,
         address: Address,

@@ -1,4 +1,15 @@
 //! Peers of this host: their numbers and doorbells.
+//!
+//! A peer has an even number below [`PEER_NUMBERS_MAX`], so at most half as many peers exist at a
+//! time; odd numbers belong to peers of other hosts. Numbers are reused after
+//! [`LocalPeers::remove`]. The doorbell is a socket: its shutdown reports the end of an endpoint to
+//! the peer.
+//!
+//! The table moves no messages and does not talk to the daemon: callers report a removed path
+//! (`Paths::drop_peer`). An address can belong to two peers for a while, an ended one and its
+//! successor; [`LocalPeers::at`] returns the current one.
+//!
+//! `control` adds peers, `transport` removes them, `Paths::arm` clears doorbells before a sleep.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -23,9 +34,11 @@ impl PeerDoorbell for LocalDoorbell {
 /// A peer of this host.
 #[derive(Debug)]
 struct LocalPeer {
+    /// Address of the peer.
     address: Address,
-    /// Number of the path to it in the daemon.
+    /// Number of the path to the peer in the daemon.
     path: u32,
+    /// Socket by which both sides ring.
     doorbell: Arc<SocketDoorbell>,
     /// The daemon has closed the path.
     gone: bool,
@@ -38,7 +51,9 @@ pub(super) struct LocalPeers {
     doorbells: OwnedFd,
     /// Peers that rang since the last sleep.
     rung: Vec<PeerId>,
+    /// Peers by half of their number.
     peers: Vec<Option<LocalPeer>>,
+    /// Peers whose path the daemon has not closed.
     by_address: BTreeMap<Address, PeerId>,
 }
 

@@ -1,4 +1,12 @@
-//! Opens channels and rings from the descriptors that the daemon sends.
+//! Opens channels and rings from the descriptors that the daemon sends, and validates them first.
+//!
+//! A file must be sealed against shrinking (`F_SEAL_SHRINK`) and have at most [`CHANNEL_BYTES_MAX`]
+//! bytes; otherwise, and without address space, the result is `None` or an error, and nothing stays
+//! mapped. The layout in the file is checked by [`causeway_channel::open`]. The module does not
+//! speak to the daemon and keeps no state.
+//!
+//! `Paths::new` calls it for the rings of a new endpoint, `control` for each new channel, and
+//! `resume` for the rings of the next daemon.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -15,7 +23,8 @@ use crate::bypass::Bypass;
 use crate::limits::CHANNEL_BYTES_MAX;
 use crate::staging::StagingSlabs;
 
-/// Maps a channel. The file must be sealed against shrinking.
+/// Maps a channel. The file must be sealed against shrinking. `side` is the own end: 0 for the
+/// first, any other value for the second.
 pub(super) fn map(file: &OwnedFd, side: u8) -> Option<(Sender, Receiver, View)> {
     let sealed = rustix::fs::fcntl_get_seals(file).ok()?;
     if !sealed.contains(SealFlags::SHRINK) {

@@ -1,5 +1,20 @@
 //! Resumption after the end of the daemon: channels go on, and the endpoint registers with the next
-//! daemon at the same socket.
+//! daemon at the same socket, by its number, key and session (the random number by which two
+//! endpoints with the same address differ).
+//!
+//! Attempts follow each other after the pauses in [`RESUME_PAUSE`], each waits at most
+//! [`ANSWER_MAX`], and they never end while the endpoint is open. Connects wait for the next daemon
+//! for [`RESUME_WAIT`] and then fail. The next daemon may not know a peer yet; for [`RESUME_PEERS`]
+//! such a refused connect is repeated.
+//!
+//! # Limits
+//! Requests in the old rings fail; messages in the daemon are lost unless an upper layer sends them
+//! again. Attempts run only within calls of the process. In direct mode the rings stay as they are.
+//! Old rings are replaced only after all of their requests have ended.
+//!
+//! # Place
+//! `Paths::part` starts it after any error of the conversation; the rare checks (`Paths::hear`)
+//! continue it.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -23,15 +38,16 @@ pub(super) struct Resume {
     secrets: Option<(u32, u32)>,
     /// Time at which the daemon went, or the next daemon answered.
     since: Instant,
-    /// Time of the next attempt, and the pause after it.
+    /// Time of the next attempt, or at which the current attempt fails.
     next: Instant,
+    /// Pause after the next failed attempt.
     pause: Duration,
     /// A conversation that has not completed its registration.
     conversation: Option<Conversation>,
     /// Connects were failed since the daemon went: the next daemon is late.
     failed: bool,
     /// Memory of the new rings, and the daemon's doorbell. They replace the old rings after all
-    /// requests of these have ended.
+    /// requests of the old rings have ended.
     rings: Option<(OwnedFd, Option<OwnedFd>)>,
     /// Number of resumptions.
     pub count: u32,
@@ -103,6 +119,7 @@ impl Paths {
         }
     }
 
+    /// Fails all connects: the next daemon is late, or there will be none.
     fn fail_connects(&mut self) {
         self.resume.failed = true;
         self.connects.fail_all();
@@ -213,6 +230,7 @@ impl Paths {
         }
     }
 
+    /// Sends a connect to the daemon. Returns false if the conversation is closed.
     fn ask_connect(&mut self, token: u64, to: Address, key: u32) -> bool {
         let Address { nic, endpoint: to } = to;
         let ask = ClientMessage::Connect { endpoint: self.own, to, key, token, nic: nic.0 };

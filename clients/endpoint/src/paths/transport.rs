@@ -1,5 +1,20 @@
-//! Channels and rings as one [`Transport`]: the parity of a peer's number selects between them.
-//! This module decides which of them has the next turn.
+//! Channels and rings as one [`Transport`]: the parity of a peer's number selects between them
+//! (even: a channel to this host, odd: the rings). This module decides which of them has the next
+//! turn.
+//!
+//! After an event of the rings the channels have the next turn, and the other way round. At most
+//! [`SHORTS_IN_ROW_MAX`] short messages are taken in a row before other events. Results of connects
+//! come after the event that reports their peer.
+//!
+//! # Limits
+//! Order holds per peer, not between peers. [`TransportError::Full`] means that the caller repeats
+//! the call later; [`TransportError::Never`] is final. One event is taken at a time: the library
+//! ends it by `done` or `defer` before it takes another. Nothing blocks, and nothing is copied here
+//! except by channels and rings.
+//!
+//! # Place
+//! The matching engine ([`causeway_message::library`]) calls the trait for each send, pull and
+//! poll.
 
 use causeway_channel::ShortEvent;
 use causeway_message::library::{
@@ -19,16 +34,21 @@ type Local = Channels<LocalDoorbell>;
 /// Origin of the event that the library handles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum EventSource {
+    /// No event is taken.
     #[default]
     Nothing,
+    /// The result of a connect.
     Note,
+    /// A peer of this host.
     Channels,
+    /// A peer of another host.
     Rings,
 }
 
 /// Turns of channels and rings.
 #[derive(Debug, Default)]
 pub(super) struct PollTurn {
+    /// Origin of the event that is taken and not ended.
     source: EventSource,
     /// The rings have the next turn.
     rings_first: bool,
@@ -129,6 +149,7 @@ impl Paths {
         next
     }
 
+    /// Returns the next event of rings, channels or the daemon, by turns.
     fn next_from_any(&mut self) -> Option<TransportEvent> {
         self.turn.shorts_in_row = 0;
         if self.connects.has_remote() {

@@ -1,5 +1,13 @@
 //! Reads the hints of an application from C structures into values. It judges none of them;
 //! [`offer`](super::offer) does.
+//!
+//! Zero and NULL stand for "any". Only fields of libfabric 1.17 are read, because an older core
+//! passes no others; fields of later versions are ignored. Strings that are not UTF-8 are read with
+//! replacement characters. The caller guarantees valid pointers; nothing is kept that refers to the
+//! application's memory.
+//!
+//! `info` calls [`read`] for `fi_getinfo` and for a chosen `fi_info`; `shell::endpoint` calls
+//! [`read_address`].
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -77,7 +85,7 @@ pub enum AddressHint {
     Any,
     /// This address.
     Is(Address),
-    /// An address of another provider.
+    /// An address of another length, which is thus of another provider.
     Foreign,
 }
 
@@ -96,21 +104,29 @@ impl AddressHint {
 pub struct Hints {
     /// The version of the interface that the application was built for.
     pub version: u32,
+    /// Requested capabilities; 0 for all.
     pub caps: u64,
+    /// Format of addresses.
     pub addr_format: u32,
+    /// Address of the endpoint to open.
     pub source: AddressHint,
+    /// Address of the peer.
     pub destination: AddressHint,
     pub tx: TxHints,
     pub rx: RxHints,
     pub ep: EpHints,
     pub domain: DomainHints,
+    /// The name of a fabric.
     pub fabric_name: Option<String>,
+    /// The name of a NIC.
     pub domain_name: Option<String>,
-    /// The name of a provider, or of several.
+    /// The names of providers that the application selects, as in `FI_PROVIDER`.
     pub provider: Option<String>,
-    /// Node and service, and whether they name the source.
+    /// The node that `fi_getinfo` got.
     pub node: Option<String>,
+    /// The service that `fi_getinfo` got.
     pub service: Option<String>,
+    /// Whether node and service name the source (`FI_SOURCE`) instead of the destination.
     pub is_source: bool,
 }
 

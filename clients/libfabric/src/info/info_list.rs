@@ -1,5 +1,12 @@
 //! Builds a list of `struct fi_info` that the core can free: each part is a separate allocation of
 //! the C library.
+//!
+//! Each structure has [`LATER`] zeroed bytes after it, for fields that a newer core may read.
+//! Optional parts (NIC attributes, authorisation keys) are NULL. Without memory the list under
+//! construction is freed, and `fi_getinfo` fails with `FI_ENOMEM`. The values come from
+//! [`ProviderOffer`] and the limits: nothing is decided here.
+//!
+//! `info` appends the NICs and passes the list to the core, which owns it from then on.
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::NonNull;
@@ -111,6 +118,7 @@ fn put<T>(value: T) -> Result<*mut T, NoMemory> {
     Ok(memory)
 }
 
+/// Copies a text to memory of the C library.
 fn put_text(text: &str) -> Result<*mut c_char, NoMemory> {
     let text = CString::new(text).unwrap_or_default();
     // SAFETY: the text ends with a zero.
@@ -118,6 +126,7 @@ fn put_text(text: &str) -> Result<*mut c_char, NoMemory> {
     if copy.is_null() { Err(NoMemory) } else { Ok(copy) }
 }
 
+/// Copies an address to memory of the C library.
 fn put_address(address: &Address) -> Result<*mut c_void, NoMemory> {
     Ok(put(*address)?.cast())
 }
@@ -159,6 +168,7 @@ fn fill(
     domain.and(fabric).map(|_| ())
 }
 
+/// Returns the attributes of the transmit side.
 fn tx(offer: &ProviderOffer) -> FiTxAttr {
     FiTxAttr {
         caps: offer.tx_caps,
@@ -174,6 +184,7 @@ fn tx(offer: &ProviderOffer) -> FiTxAttr {
     }
 }
 
+/// Returns the attributes of the receive side.
 fn rx(offer: &ProviderOffer) -> FiRxAttr {
     FiRxAttr {
         caps: offer.rx_caps,
@@ -187,6 +198,7 @@ fn rx(offer: &ProviderOffer) -> FiRxAttr {
     }
 }
 
+/// Returns the attributes of the endpoint.
 fn ep() -> FiEpAttr {
     FiEpAttr {
         kind: FI_EP_RDM,
@@ -205,6 +217,7 @@ fn ep() -> FiEpAttr {
     }
 }
 
+/// Returns the attributes of the domain.
 fn domain(offer: &ProviderOffer) -> FiDomainAttr {
     FiDomainAttr {
         domain: std::ptr::null_mut(),

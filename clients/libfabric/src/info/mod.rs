@@ -1,7 +1,18 @@
 //! Answers `fi_getinfo`: reads the application's hints ([`hints`]), compares them with the
 //! capabilities of the provider ([`offer`]), and builds the list of the NICs that match
-//! ([`info_list`]). It is also used when the application opens a domain, to check the `fi_info`
-//! that it chose. It opens no NIC and no endpoint, except to look up a service ([`node`]).
+//! ([`info_list`]), an entry for each.
+//!
+//! The comparison is repeated when the application opens a domain, to check the `fi_info` that it
+//! chose ([`read_chosen`]).
+//!
+//! # Limits
+//! The module opens no endpoint, except to look up a service ([`node`]), and may block for that and
+//! for a daemon that does not answer. A request that the provider does not support gives
+//! `-FI_ENODATA`, with the field's name at log level `info`. Nothing is cached here: each call
+//! reports the NICs that answer now.
+//!
+//! # Place
+//! libfabric's core calls [`getinfo`] by the provider's description; `nics` finds the NICs.
 
 mod hints;
 mod info_list;
@@ -45,6 +56,10 @@ pub unsafe extern "C" fn getinfo(
     }
 }
 
+/// Returns the list of the NICs that match the hints.
+///
+/// # Errors
+/// `FI_EINVAL`, `FI_ENODATA` or `FI_ENOMEM`.
 fn list(hints: &hints::Hints) -> Result<info_list::InfoList, c_int> {
     if hints.is_source && hints.node.is_none() && hints.service.is_none() {
         return Err(FI_EINVAL);

@@ -1,5 +1,15 @@
-//! Resolves nodes and services, as `fi_getinfo` gets them, to endpoint addresses. A node is a NIC,
-//! this host or another host of the network; name resolution of other hosts is the daemon's.
+//! Resolves nodes and services, as `fi_getinfo` gets them, to endpoint addresses. A node is the
+//! name of a NIC, this host, or another host of the network, which means its NIC `host:0`.
+//!
+//! # Limits
+//! Names of other hosts are resolved by the daemon, which knows the NICs that it discovered; an IP
+//! address is accepted for this host only. The resolution blocks: for the daemon's answer, for the
+//! resolver of the C library, and for a service at most [`SERVICE_WAIT`] beyond the time of one
+//! search, and only if the application selects this provider by name and the node has one NIC.
+//! Nothing is cached.
+//!
+//! # Place
+//! `info` calls [`find`]; `rdm::service` looks up services, and [`nic::find`] asks the daemons.
 
 use std::net::{IpAddr, ToSocketAddrs as _, UdpSocket};
 use std::time::Duration;
@@ -81,8 +91,8 @@ pub fn find(hints: &Hints, local: &[LocalNic]) -> Result<Address, Unknown> {
     Err(Unknown::Service { node: node.to_owned(), service: service.to_owned() })
 }
 
-/// Returns the NICs of a node: the NIC of that name, the NICs of this host, or the first NIC of a
-/// host.
+/// Returns the addresses of the NICs of a node: the NIC of that name, all NICs of this host, or the
+/// first NIC of another host. Empty if there is none.
 fn nics_of(node: &str, nics: &[LocalNic]) -> Vec<u64> {
     if let Some(nic) = nics.iter().find(|nic| nic.name == node) {
         return vec![nic.address];

@@ -1,5 +1,13 @@
 //! The capabilities of the provider, and the comparison of hints with them. The bounds come from
-//! [`crate::limits`]; nothing here depends on the state of a NIC.
+//! [`crate::limits`]; nothing here depends on the state of a NIC, and nothing is allocated or sent.
+//!
+//! [`offer`] either accepts all hints or names the first field that is not supported; a hint of 0
+//! requests nothing. Without hints, every capability is offered, threads are safe
+//! (`FI_THREAD_SAFE`), and data progress is manual. Not supported: address formats other than the
+//! provider's, authorisation keys, shared contexts, scalable endpoints, and completion order.
+//!
+//! `info` calls [`offer`] for `fi_getinfo` and for the `fi_info` of an opened domain, and
+//! [`matches_hints`] for each NIC.
 
 use super::hints::{AddressHint, DomainHints, EpHints, Hints, RxHints, TxHints};
 use super::node;
@@ -21,8 +29,10 @@ pub const PROTOCOL_VERSION: u32 = 1;
 
 /// Primary capabilities: present if requested, or if none is requested.
 const PRIMARY: u64 = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC | FI_DIRECTED_RECV;
-/// Modifiers of the direction. If a request has none of a group, all of the group are meant.
+/// Modifiers of the direction of messages. If a request has none of a group, all of the group are
+/// meant.
 const SENDS: u64 = FI_SEND | FI_RECV;
+/// Modifiers of the direction of reads, writes and atomic operations.
 const READS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 /// Capabilities without cost, which are always present.
 const FREE: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
@@ -32,16 +42,19 @@ const SECONDARY: u64 = FI_MULTI_RECV | FI_SOURCE;
 const CAPS: u64 = PRIMARY | SENDS | READS | FREE | SECONDARY;
 /// Capabilities of a domain.
 const DOMAIN_CAPS: u64 = FREE;
+/// Capabilities of the transmit side.
 const TX_CAPS: u64 = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
+/// Capabilities of the receive side.
 const RX_CAPS: u64 = PRIMARY | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | SECONDARY;
 
-/// Default flags of operations.
+/// Supported default flags of transmit operations.
 const TX_FLAGS: u64 = FI_COMPLETION
     | FI_INJECT
     | FI_INJECT_COMPLETE
     | FI_TRANSMIT_COMPLETE
     | FI_DELIVERY_COMPLETE
     | FI_MATCH_COMPLETE;
+/// Supported default flags of receives.
 const RX_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
 /// Orders in which an endpoint performs the operations of a peer: all of them use the same path and
@@ -68,18 +81,29 @@ pub const TAG_FORMAT: u64 = 0xaaaa_aaaa_aaaa_aaaa >> (u64::BITS - TAG_BITS);
 /// The parts of the answer that depend on the hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProviderOffer {
+    /// Capabilities of the endpoint.
     pub caps: u64,
+    /// Capabilities of the transmit side.
     pub tx_caps: u64,
+    /// Capabilities of the receive side.
     pub rx_caps: u64,
+    /// Default flags of transmit operations.
     pub tx_flags: u64,
+    /// Default flags of receives.
     pub rx_flags: u64,
+    /// Mode of memory registration: 0, `FI_MR_BASIC` or `FI_MR_SCALABLE`.
     pub mr_mode: i32,
+    /// The threading model, which selects the lock of the domain.
     pub threading: u32,
+    /// Progress of control operations, which always complete in their call.
     pub control_progress: u32,
+    /// Progress of messages: manual, or automatic by a thread.
     pub data_progress: u32,
+    /// The kind of address vectors, as requested.
     pub av_type: u32,
     /// The service that the endpoint will be opened for, or 0; part of its address.
     pub service: u32,
+    /// The destination that the hints name, or that a look-up found.
     pub destination: Option<Address>,
 }
 
@@ -95,7 +119,7 @@ fn all(checks: &[(bool, &'static str)]) -> Result<(), UnsupportedField> {
     }
 }
 
-/// Returns whether `hints` has no bits outside `supported`.
+/// Returns whether `requested` has no bits outside `supported`.
 const fn within(requested: u64, supported: u64) -> bool {
     requested & !supported == 0
 }
@@ -154,10 +178,12 @@ pub fn offer(hints: &Hints) -> Result<ProviderOffer, UnsupportedField> {
     })
 }
 
+/// Returns the request, or the default for a request of 0.
 const fn or_default(requested: u32, default: u32) -> u32 {
     if requested == 0 { default } else { requested }
 }
 
+/// Checks the hints on an endpoint.
 fn ep(hints: &EpHints) -> Result<(), UnsupportedField> {
     let tags = u64::MAX.checked_shr(hints.mem_tag_format.leading_zeros()).unwrap_or(0);
     all(&[
@@ -176,6 +202,7 @@ fn ep(hints: &EpHints) -> Result<(), UnsupportedField> {
     ])
 }
 
+/// Checks the hints on the transmit side.
 fn tx(hints: &TxHints, caps: u64) -> Result<(), UnsupportedField> {
     all(&[
         (within(hints.caps, caps), "tx_attr->caps"),
@@ -189,6 +216,7 @@ fn tx(hints: &TxHints, caps: u64) -> Result<(), UnsupportedField> {
     ])
 }
 
+/// Checks the hints on the receive side.
 fn rx(hints: &RxHints, caps: u64) -> Result<(), UnsupportedField> {
     all(&[
         (within(hints.caps, caps), "rx_attr->caps"),
@@ -200,6 +228,7 @@ fn rx(hints: &RxHints, caps: u64) -> Result<(), UnsupportedField> {
     ])
 }
 
+/// Checks the hints on a domain.
 fn domain(hints: &DomainHints) -> Result<(), UnsupportedField> {
     let control = FI_PROGRESS_UNSPEC..=FI_PROGRESS_CONTROL_UNIFIED;
     let data = FI_PROGRESS_UNSPEC..=FI_PROGRESS_MANUAL;

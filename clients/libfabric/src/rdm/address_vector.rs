@@ -1,5 +1,15 @@
-//! The address vector: names of endpoints, and the indices by which the application refers to them.
-//! It stores names only; connections are in [`connect`](super::connect).
+//! The address vector: names of endpoints, and the indices by which the application refers to them
+//! (`fi_addr_t`). It stores names only; connections are in [`connect`](super::connect).
+//!
+//! # Limits
+//! A vector takes at most [`ADDRESSES_MAX`] names in its life (`FI_ENOMEM` beyond), because an
+//! index is not reused after its removal. A name may have several indices; its state is kept at the
+//! first. Insertion does not check that the endpoint exists. Removal of an index that is the first
+//! of several is linear in the size of the vector.
+//!
+//! # Place
+//! `shell::av` inserts and removes for the application; all operations look up their peer here, and
+//! completions report the index of a sender, or [`NOT_IN_VECTOR`].
 
 use std::collections::HashMap;
 
@@ -11,11 +21,12 @@ use crate::abi::{FI_ADDR_NOTAVAIL, FI_EINVAL, FI_ENOMEM};
 use crate::address;
 use crate::limits::ADDRESSES_MAX;
 
+/// Marks a name of this provider.
 const MAGIC: [u8; 4] = *b"CWFI";
 /// The index of an endpoint that is not in the vector.
 pub const NOT_IN_VECTOR: u64 = FI_ADDR_NOTAVAIL;
 
-/// A name, which identifies an endpoint in the whole network.
+/// The name of an endpoint, which identifies it in the whole network and over time.
 ///
 /// | bytes | field |
 /// |---|---|
@@ -60,6 +71,7 @@ impl EndpointName {
 /// An address vector.
 #[derive(Debug, Default)]
 pub struct AddressVector {
+    /// Endpoints by index; `None` after removal.
     names: Vec<Option<EndpointIdentity>>,
     /// The first index of each endpoint.
     numbers: HashMap<EndpointIdentity, u64>,
@@ -68,7 +80,7 @@ pub struct AddressVector {
 }
 
 impl AddressVector {
-    /// Appends a name; returns its index. A name may have several.
+    /// Appends an endpoint name; returns its index. An endpoint may have several indices.
     ///
     /// # Errors
     /// The vector is full.

@@ -1,7 +1,16 @@
 //! Atomic operations on bytes: libfabric's data types and operations.
 //!
-//! The target process performs all of them, so they are atomic among themselves. Complex numbers,
-//! long doubles and 128-bit integers are not supported. This module accesses no shared memory.
+//! The supported types are integers of 8 to 64 bits, `float` and `double`. Complex numbers, long
+//! doubles and 128-bit integers are not supported, nor are bit operations on floating-point
+//! numbers. Values are little-endian; integer sums and products wrap.
+//!
+//! The functions compute on a copy and access no shared memory: [`target`](super::target), which
+//! performs all operations of its region, loads the values before and stores them after. So
+//! operations are atomic among themselves. A call has at most [`INLINE_BYTES_MAX`] bytes of
+//! operands, compare values included. Unsupported combinations yield `None` or `false`, never a
+//! panic.
+//!
+//! `shell::atomic` calls [`valid`] before an operation starts and to answer queries.
 
 use crate::abi::{
     FI_ATOMIC_READ, FI_ATOMIC_WRITE, FI_BAND, FI_BOR, FI_BXOR, FI_CSWAP, FI_CSWAP_GE, FI_CSWAP_GT,
@@ -25,9 +34,13 @@ pub enum AtomicKind {
 /// The parameters of an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Operands<'a> {
+    /// libfabric's number of the data type.
     pub datatype: u8,
+    /// libfabric's number of the operation.
     pub operation: u8,
+    /// One operand for each element; empty for a read.
     pub operand: &'a [u8],
+    /// One compare value for each element; empty for operations that do not compare.
     pub compare: &'a [u8],
 }
 
@@ -42,8 +55,8 @@ pub fn size(datatype: u32) -> Option<usize> {
     })
 }
 
-/// Returns the most elements of a call and the size of each in bytes, if the operation is
-/// supported.
+/// Returns the maximum number of elements of a call, and the size of an element in bytes; `None` if
+/// the operation is not supported.
 pub fn valid(kind: AtomicKind, datatype: u32, operation: u32) -> Option<(usize, usize)> {
     let size = size(datatype)?;
     let float = matches!(datatype, FI_FLOAT | FI_DOUBLE);
@@ -64,6 +77,7 @@ trait AtomicNumber: Copy + PartialOrd {
     const ONE: Self;
     fn sum(self, other: Self) -> Self;
     fn product(self, other: Self) -> Self;
+    /// Applies an operation on bits; any but the named ones swaps the bits in `mask` (`FI_MSWAP`).
     fn bits(self, other: Self, operation: u32, mask: Self) -> Self;
 }
 

@@ -1,5 +1,16 @@
-//! Buffers of requests: the application's memory as the engine sees it, behind the provider's head
-//! if the message has a head. Nothing here decides on the life of the memory; the operations do.
+//! Buffers of requests: the application's memory as the engine sees it, after the provider's head
+//! of [`HEAD_BYTES`] if the message has a head.
+//!
+//! [`Payload`] is the bytes without the head: several pieces of the application's memory, a copy,
+//! or released memory. [`MessageBuffer`] is head and payload together.
+//!
+//! The buffers do not decide on the life of the memory; the operations do. Offsets count from the
+//! first byte of the message; a read beyond the end is empty, and a write beyond the end is
+//! dropped. `bytes` returns one piece at most, so callers loop. Copies are unlimited here: callers
+//! bound them.
+//!
+//! [`send`](super::send) and [`receive`](super::receive) make the buffers and hand them to the
+//! engine, which drops them when the request ends.
 
 use std::ptr::NonNull;
 
@@ -29,7 +40,8 @@ pub enum Payload {
 /// The bytes that reads of released memory return.
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// Returns the piece in which the byte `at` of all of them lies, and where it lies there.
+/// Returns the number of the piece that contains byte `at` of all pieces together, and the offset
+/// in that piece.
 fn find(pieces: &[AppSpan], mut at: usize) -> Option<(usize, usize)> {
     for (number, piece) in pieces.iter().enumerate() {
         if at < piece.len() {
@@ -82,7 +94,8 @@ impl Payload {
         }
     }
 
-    /// Returns the address of the first byte, which completions report.
+    /// Returns the address of the first byte, which completions report; 0 for a copy or released
+    /// memory.
     pub fn start(&self) -> usize {
         match self {
             Self::One(piece) => piece.address(),
@@ -91,7 +104,7 @@ impl Payload {
         }
     }
 
-    /// Returns the bytes from `at` to the end of the piece in which it lies.
+    /// Returns the bytes from offset `at` to the end of the piece that contains it.
     #[inline]
     pub fn bytes(&self, at: usize) -> &[u8] {
         match self {
@@ -108,7 +121,7 @@ impl Payload {
         }
     }
 
-    /// Returns the bytes from `at` to the end of the piece in which it lies, to be written.
+    /// Returns the bytes from offset `at` to the end of the piece that contains it, to be written.
     #[inline]
     pub fn bytes_mut(&mut self, at: usize) -> &mut [u8] {
         match self {
@@ -122,8 +135,8 @@ impl Payload {
         }
     }
 
-    /// Reads a value that the application may write concurrently ([`AppSpan::load`]), byte by byte if
-    /// it crosses pieces.
+    /// Reads a value that the application may write concurrently ([`AppSpan::load`]), byte by byte
+    /// if it crosses pieces.
     pub fn load(&self, at: usize, value: &mut [u8]) {
         if !self.piece(at).is_some_and(|(piece, at)| piece.load(at, value)) {
             for (byte, at) in value.iter_mut().zip(at..) {
@@ -134,8 +147,8 @@ impl Payload {
         }
     }
 
-    /// Writes a value that the application may poll ([`AppSpan::store`]), byte by byte where it crosses
-    /// pieces.
+    /// Writes a value that the application may poll ([`AppSpan::store`]), byte by byte where it
+    /// crosses pieces.
     pub fn store(&mut self, at: usize, value: &[u8]) {
         if !self.piece_mut(at).is_some_and(|(piece, at)| piece.store(at, value)) {
             for (byte, at) in value.iter().zip(at..) {
@@ -146,7 +159,8 @@ impl Payload {
         }
     }
 
-    /// Writes bytes that the application may poll ([`AppSpan::publish`]).
+    /// Writes bytes from the start that the application may poll ([`AppSpan::publish`]); bytes that
+    /// do not fit are dropped.
     pub fn publish(&mut self, bytes: &[u8]) {
         let mut done = 0_usize;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
@@ -158,7 +172,8 @@ impl Payload {
         }
     }
 
-    /// Returns the application's piece in which the byte `at` lies, and where it lies there.
+    /// Returns the application's piece that contains byte `at`, and the offset in that piece;
+    /// `None` for a copy or released memory.
     fn piece(&self, at: usize) -> Option<(&AppSpan, usize)> {
         match self {
             Self::One(piece) => Some((piece, at)),
@@ -169,7 +184,7 @@ impl Payload {
         }
     }
 
-    /// Returns the same, to be written.
+    /// Returns the piece and the offset as [`Self::piece`] does, to be written.
     fn piece_mut(&mut self, at: usize) -> Option<(&mut AppSpan, usize)> {
         match self {
             Self::One(piece) => Some((piece, at)),
@@ -229,7 +244,9 @@ impl Buffer for Payload {
 /// The buffer of a request of the engine: an optional head and the payload.
 #[derive(Debug)]
 pub struct MessageBuffer {
+    /// The head of the request's operation; `None` for bytes without a head.
     head: Option<Head>,
+    /// The bytes after the head.
     payload: Payload,
 }
 
@@ -273,11 +290,13 @@ impl MessageBuffer {
         }
     }
 
-    /// Releases the application's memory although the request continues.
+    /// Releases the application's memory although the request continues: the rest of a send is
+    /// zeros, and the rest of a receive is dropped.
     pub fn release(&mut self) {
         self.payload = Payload::Gone(self.payload.len());
     }
 
+    /// Returns the length of the head, 0 or [`HEAD_BYTES`].
     #[inline]
     fn head_len(&self) -> usize {
         if self.head.is_some() { HEAD_BYTES } else { 0 }

@@ -1,4 +1,9 @@
 //! Completions: the results of operations that the application gets in queues and counters.
+//!
+//! An operation keeps a [`ReportTemplate`] from its start; its end adds length, source and failure.
+//! This module only defines the values: `shell::state` routes them to queues and counters, and
+//! `shell::cq` writes them in libfabric's formats. Order and loss are not decided here;
+//! [`Rdm::completions`](super::Rdm::completions) is unbounded and emptied after each call.
 
 use causeway_message::status::Status;
 
@@ -16,7 +21,7 @@ pub struct ReportTemplate {
     pub quiet: bool,
     /// The tag, or the tag to match.
     pub tag: u64,
-    /// Address of the buffer.
+    /// Address of the buffer; 0 for operations other than receives.
     pub buf: usize,
     /// Number of bytes, or the length of the receive buffer.
     pub len: usize,
@@ -27,9 +32,9 @@ pub struct ReportTemplate {
 pub struct OpFailure {
     /// An error number of libfabric, above 0.
     pub err: i32,
-    /// The status of the engine.
+    /// The status of the engine ([`Status`]), which the application gets as `prov_errno`.
     pub status: u32,
-    /// Bytes that did not fit.
+    /// Bytes of the message that did not fit the buffer.
     pub olen: usize,
 }
 
@@ -42,11 +47,13 @@ pub struct OpCompletion {
     pub len: usize,
     /// Immediate data of the sender, with `FI_REMOTE_CQ_DATA` in the flags.
     pub data: u64,
-    /// The sender's index in the address vector, if it is known.
+    /// The sender's index in the address vector, or `FI_ADDR_NOTAVAIL` if it is not in the vector
+    /// or the operation has no sender.
     pub from: u64,
     /// The failure, if any.
     pub failure: Option<OpFailure>,
-    /// Whether counters count it. False for an entry that only releases a buffer.
+    /// Whether counters count the completion. False for an entry that only releases a multi-receive
+    /// buffer.
     pub counts: bool,
 }
 

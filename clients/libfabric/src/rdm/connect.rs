@@ -1,10 +1,23 @@
 //! Connects to peers, and the messages that wait for a connect. Each pair of endpoints has a single
 //! connection, even if the address vector has several indices for the peer.
 //!
-//! The daemon answers a connect within about ten microseconds if the peer is on this host, so the
-//! first operation waits for it. A connect that takes longer is continued by a thread ([`ConnectHelper`]),
-//! so that waiting messages are sent although the application makes no further calls. Retransmits
-//! and encryption are the daemon's.
+//! The daemon answers a connect within tens of microseconds if the peer is on this host, so the
+//! first operation waits for the answer. A connect that takes longer is continued by a thread
+//! ([`ConnectHelper`]), so that waiting messages are sent although the application makes no further
+//! calls.
+//!
+//! # Limits
+//! The first operation waits at most [`CONNECT_AT_ONCE`], and not at all while another connect is
+//! in progress. A connect fails after [`CONNECT_NS`], in direct mode [`CONNECT_DIRECT_NS`]; waiting
+//! messages, receives from this peer alone and deferred messages fail with the connect. A failed
+//! connect is repeated only while the daemon is replaced, up to [`CONNECT_TRIES`] attempts in all.
+//! Waiting messages are bounded by the limit of sends and sent in order. After the loss of a
+//! message that was reported as sent, the peer is *broken* for the rest of the endpoint's life:
+//! nothing is sent there any more. Retransmits and encryption are the daemon's.
+//!
+//! # Place
+//! Sends, directed receives and reads call [`Rdm::reach`] first. [`Rdm::complete`] ends a connect;
+//! [`resend`](super::resend) decides whether messages of an earlier connection go first.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,8 +35,8 @@ use crate::abi::{FI_EAGAIN, FI_ECONNREFUSED, FI_ECONNRESET, FI_EINVAL};
 use crate::errno::of_status;
 use crate::limits::{CONNECT_AT_ONCE, CONNECT_DIRECT_NS, CONNECT_NS, CONNECT_TRIES};
 
-/// Logs a failed connect. It is a warning if messages waited for it, because some applications end
-/// without any diagnostics.
+/// Logs a failed connect: as a warning if messages waited for it, because some applications end
+/// without any diagnostics. `ours` is true if the peer has the address of the own NIC.
 fn log_connect_failure(to: EndpointName, status: Status, ours: bool, had_waiting: bool) {
     let why = crate::errno::describe(status as i32).to_string_lossy();
     let text = format!("cannot connect to {to}: {why}");
@@ -48,19 +61,23 @@ pub trait ConnectHelper: std::fmt::Debug + Send + Sync {
 /// The state of the connection to a peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ConnectState {
+    /// Not connected.
     #[default]
     Unknown,
+    /// A connect is in progress.
     Connecting,
     /// Connected again, and the peer's count of received messages has not arrived yet.
     Resuming,
+    /// Connected, as this partner of the engine.
     Known(Partner),
 }
 
 /// The state of a peer in the address vector.
 #[derive(Debug, Default)]
 pub struct PeerState {
-    /// The endpoint at the time of the connect.
+    /// The endpoint at this index at the time of the connect.
     source: Option<EndpointIdentity>,
+    /// The state of the connection.
     reach: ConnectState,
     /// The first index of the same endpoint; its queue holds the waiting messages.
     first: usize,
@@ -78,7 +95,7 @@ impl PeerState {
         !self.waiting.is_empty()
     }
 
-    /// Returns how many of these were reported as sent.
+    /// Returns the number of waiting messages that were reported as sent.
     pub fn unsent(&self) -> usize {
         self.waiting.iter().filter(|message| message.is_copy()).count()
     }
@@ -189,8 +206,8 @@ impl Rdm {
         }
     }
 
-    /// Assigns a peer to an index; returns whether messages may be sent now. Otherwise they wait
-    /// for the peer's count of received messages.
+    /// Assigns a peer to the index `at`; returns whether messages may be sent now. Otherwise they
+    /// wait for the peer's count of received messages. `first` is the first index of the endpoint.
     fn resume(
         &mut self,
         at: usize,
@@ -210,7 +227,7 @@ impl Rdm {
         false
     }
 
-    /// Sends the messages that waited for a peer.
+    /// Sends the messages that waited for a peer, in order.
     pub(super) fn flush(&mut self, env: DomainEnv<'_>, source: EndpointIdentity, partner: Partner) {
         for at in 0..self.peers.len() {
             let Some(peer) = self.peers.get_mut(at) else { return };
@@ -224,16 +241,16 @@ impl Rdm {
         }
     }
 
-    /// Handles endpoints to which the engine lost messages.
+    /// Marks the endpoints as broken to which the engine lost messages.
     fn note_broken(&mut self) {
         for source in self.endpoint.library.take_broken() {
             self.mark_broken(source);
         }
     }
 
-    /// Breaks with an endpoint after a message to it was lost that was reported as sent: later
-    /// messages would be received in its place. Nothing is sent there any more, and receives from
-    /// there fail.
+    /// Breaks with an endpoint after a message to it was lost that was reported as sent: the
+    /// receiver would take a later message in its place. Nothing is sent to the endpoint any more,
+    /// and receives from that endpoint alone fail.
     #[cold]
     pub(super) fn mark_broken(&mut self, source: EndpointIdentity) {
         if !self.broken.insert(source) {
@@ -272,7 +289,8 @@ impl Rdm {
         }
     }
 
-    /// Returns whether a failed connect must be repeated because the daemon was replaced during it.
+    /// Returns whether a failed connect must be repeated, because the daemon was replaced
+    /// meanwhile.
     fn must_retry(&mut self, at: usize, status: Status) -> bool {
         let way = &self.endpoint.paths;
         let renewed = way.awaits_daemon() || way.resumed() > 0;
@@ -294,7 +312,8 @@ impl Rdm {
         }
     }
 
-    /// Starts the connect to an endpoint. Returns `None` if a connect is in progress.
+    /// Starts the connect to an endpoint, whose first index is `number` and `first`. Returns `None`
+    /// if a connect is in progress.
     fn dial(
         &mut self,
         EndpointName { source, service }: EndpointName,
@@ -329,7 +348,11 @@ impl Rdm {
         }
     }
 
-    /// Queues a message until the connect ends.
+    /// Queues a message until the connect ends, with a copy of its bytes for `inject`.
+    ///
+    /// # Errors
+    /// `FI_ECONNRESET` for an injected message to a broken peer; other messages complete with that
+    /// error.
     #[cold]
     pub(super) fn queue(
         &mut self,

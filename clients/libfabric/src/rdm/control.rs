@@ -14,9 +14,14 @@
 //! | 32 to 40 | immediate data |
 //! | 40 on | bytes to write, or operands |
 //!
-//! All numbers are little-endian. A reply is a message of that name with a head: 0 or an error
-//! number, and 0; then the requested bytes. This module checks the format only;
-//! [`target`](super::target) checks keys and ranges.
+//! All numbers are little-endian. A reply is a message with that operation name and a head: 0 or an
+//! error number, and 0; then the requested bytes.
+//!
+//! This module checks the format only: an unknown kind, a truncated request or a flag other than 0
+//! and 1 yields `None`. [`target`](super::target) checks keys and ranges. The module sends and
+//! receives nothing. [`initiator`](super::initiator), [`deferred`](super::deferred) and
+//! [`resend`](super::resend) make requests; [`target`](super::target) parses them. All peers must
+//! run the same format: there is no version field.
 
 /// Bytes before the data.
 const FIXED: usize = 40;
@@ -27,7 +32,7 @@ const FIXED: usize = 40;
 pub enum ControlKind {
     /// Write the bytes of the request.
     Write = 1,
-    /// Write the bytes that are sent as a message of the request's name.
+    /// Write the bytes that are sent as a separate message with the operation name of the request.
     WriteLong = 2,
     /// Reply with bytes.
     Read = 3,
@@ -38,7 +43,7 @@ pub enum ControlKind {
     /// Compare with the second row of operands, apply the first, and reply with the previous
     /// values.
     Compare = 6,
-    /// Send the deferred message of this name. Concerns no memory.
+    /// Requests the bytes of the deferred send of this operation name. Concerns no memory.
     Want = 7,
     /// Reports that a message to the receiver of this request was lost after it was reported as
     /// sent. Concerns no memory.
@@ -46,20 +51,29 @@ pub enum ControlKind {
     /// Reports the number of messages (the length) that were received on earlier connections.
     /// Concerns no memory.
     Resume = 9,
-    /// Cancels the long message of this name after its notice. Concerns no memory.
+    /// Cancels the bytes of the send with this operation name, after its notice. Concerns no
+    /// memory.
     NoBody = 10,
 }
 
 /// A control request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControlRequest {
+    /// The kind, which determines the fields that count; the others are 0.
     pub kind: ControlKind,
+    /// libfabric's number of the data type.
     pub datatype: u8,
+    /// libfabric's number of the atomic operation.
     pub operation: u8,
+    /// The name of the sender's operation, which its reply or its bytes carry.
     pub name: u32,
+    /// The key of the target's region.
     pub key: u64,
+    /// The address in that region.
     pub address: u64,
+    /// Length in bytes; for [`ControlKind::Resume`], a number of messages.
     pub len: u64,
+    /// Immediate data.
     pub data: Option<u64>,
 }
 

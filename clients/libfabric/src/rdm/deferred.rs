@@ -9,6 +9,18 @@
 //!
 //! A receiver that died sends no requests, and a sender that died sends no bytes, so peers of other
 //! hosts are watched while operations depend on them.
+//!
+//! # Limits
+//! At most [`OFFERED_MAX`] messages and [`OFFERED_BYTES_MAX`] bytes are offered at once, per
+//! endpoint and not per peer. The deferred messages are bounded only by the limit of sends. A
+//! request with an unknown name is ignored. Messages to peers of this host are never deferred; a
+//! peer that is not connected yet counts as remote. A dead peer is found by the engine's watch, not
+//! here; its deferred messages fail at the next rare check.
+//!
+//! # Place
+//! [`send`](super::send) defers a message; [`target`](super::target) passes the receiver's request
+//! to `send_deferred`; [`receive`](super::receive) requests the bytes. [`Rdm::progress`] calls
+//! `check_partners` with the rare checks of the endpoint.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -34,16 +46,18 @@ pub const PARTNER_CHECK: Duration = Duration::from_millis(250);
 pub struct DeferredSends {
     /// Messages that were offered without a request: their lengths by operation.
     offered: HashMap<u32, usize>,
-    /// The sum of these lengths, in bytes.
+    /// The sum of the lengths in `offered`, in bytes.
     bytes: usize,
     /// Deferred messages, by receiver and operation.
     waiting: HashMap<EndpointIdentity, BTreeMap<u32, EngineSend>>,
     /// Peers of other hosts that are watched.
     watched: HashMap<EndpointIdentity, Partner>,
+    /// Time of the last update of the watched peers.
     checked_at: Option<Instant>,
-    /// The number of operations that had started then.
+    /// The number of operations that had started at that update.
     started: u64,
-    /// The endpoint's count of rare checks at the last one.
+    /// The value of [`Endpoint::looked`](causeway_endpoint::Endpoint::looked) at the last
+    /// [`Rdm::check_partners`].
     pub seen: u64,
 }
 
@@ -63,11 +77,13 @@ impl DeferredSends {
         self.offered.len() < OFFERED_MAX && self.bytes.saturating_add(len) <= OFFERED_BYTES_MAX
     }
 
+    /// Counts an offered message of `len` bytes.
     fn count_offer(&mut self, operation: u32, len: usize) {
         self.offered.insert(operation, len);
         self.bytes = self.bytes.saturating_add(len);
     }
 
+    /// Removes a deferred message to `source`; `None` if the operation has none for that receiver.
     fn take(&mut self, source: EndpointIdentity, operation: u32) -> Option<EngineSend> {
         let of = self.waiting.get_mut(&source)?;
         let message = of.remove(&operation)?;
@@ -114,8 +130,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// Sends a deferred message that its receiver requests. A peer may request any name; unknown
-    /// names are ignored.
+    /// Sends a deferred message that its receiver requests by operation name. A peer may request
+    /// any name; unknown names are ignored.
     pub(super) fn send_deferred(&mut self, env: DomainEnv<'_>, partner: Partner, name: u32) {
         let Some(source) = self.endpoint.library.source_of(partner) else { return };
         let Some(operation) = self.operations.named(name) else { return };
@@ -195,6 +211,7 @@ impl Rdm {
         lately && self.operations.started() != self.deferred.started
     }
 
+    /// Asks the NIC side to report the end of a remote peer, or no longer to.
     fn watch(&mut self, partner: Partner, on: bool) {
         let endpoint = &mut self.endpoint;
         endpoint.library.watch(&mut endpoint.paths, partner, on);

@@ -1,5 +1,20 @@
 //! Reads, writes and atomic operations at the initiator: a control request to the target, and its
-//! reply. [`target`](super::target) serves such requests.
+//! reply. Such an operation is a *call*. [`target`](super::target) serves the request.
+//!
+//! A write of up to [`INLINE_BYTES_MAX`] bytes travels in its request, and the buffer is free at
+//! once. The bytes of a longer write follow as a separate message. A call completes when its reply
+//! has arrived: the target performed it.
+//!
+//! # Limits
+//! At most [`CALLS_MAX`] calls of an endpoint, and [`CALLS_PER_TARGET_MAX`] to a target, are in
+//! progress (`FI_EAGAIN` beyond). Reads and writes have at most [`MESSAGE_MAX`] bytes, atomic
+//! operations [`INLINE_BYTES_MAX`] (`FI_EMSGSIZE` beyond). There is one remote segment per call. A
+//! call has no time limit: it ends when the target replies or is gone. Keys and bounds are checked
+//! at the target.
+//!
+//! # Place
+//! `shell::rma` and `shell::atomic` start calls; [`Rdm::complete`] ends them when the receive of
+//! the reply ends.
 
 use causeway_message::library::{Completion, Partner};
 use causeway_message::status::Status;
@@ -33,7 +48,7 @@ pub struct AtomicRequest {
     pub datatype: u8,
     /// libfabric's number of the operation.
     pub operation: u8,
-    /// The operands.
+    /// The operands, one after another.
     pub operands: Vec<u8>,
     /// The values to compare with.
     pub compare: Option<Vec<u8>>,
@@ -126,6 +141,10 @@ impl Rdm {
         Ok(())
     }
 
+    /// Returns the length of a payload.
+    ///
+    /// # Errors
+    /// `FI_EMSGSIZE` above [`MESSAGE_MAX`].
     fn length(&self, payload: &Payload) -> Result<u64, Errno> {
         let len = Some(payload.len()).filter(|&len| len <= MESSAGE_MAX);
         len.and_then(|len| u64::try_from(len).ok()).ok_or(Errno(FI_EMSGSIZE))
@@ -172,7 +191,8 @@ impl Rdm {
         Ok((name, partner))
     }
 
-    /// Cancels the receive of a reply. Returns `None` if the reply has arrived.
+    /// Cancels the receive of a reply and ends the call. Returns `None`, without effect, if the
+    /// reply has arrived.
     fn drop_call(&mut self, name: u32) -> Option<ReportTemplate> {
         let call = self.operations.named(name)?;
         let Some(&mut Task::Call(report, to, body)) = self.operations.task(call) else {
@@ -187,8 +207,8 @@ impl Rdm {
         Some(report)
     }
 
-    /// Releases the buffer of a long write after its call ended, because the application may reuse it;
-    /// a hostile target may reply before it takes the bytes.
+    /// Releases the buffer of a long write after its call ended, because the application may reuse
+    /// it. A hostile target may reply before it takes the bytes.
     fn release_body(&mut self, name: u32, body: Option<u32>) {
         let Some(body) = body else { return };
         // The slot may belong to another operation by now.
@@ -202,6 +222,7 @@ impl Rdm {
         }
     }
 
+    /// Counts a call to the target at index `to` as ended.
     fn count_call_ended(&mut self, to: usize) {
         self.calls = self.calls.saturating_sub(1);
         if let Some(peer) = self.peers.get_mut(to) {
@@ -216,7 +237,8 @@ impl Rdm {
         }
     }
 
-    /// Completes a call after its reply arrived or failed.
+    /// Completes a call after its reply arrived or failed. The first word of the reply is an error
+    /// number or 0.
     pub(super) fn complete_call(
         &mut self,
         name: u32,
@@ -236,6 +258,7 @@ impl Rdm {
     }
 }
 
+/// Returns a request for this memory; the caller sets the kind.
 fn blank(remote: RemoteMemory) -> ControlRequest {
     let RemoteMemory { key, address, .. } = remote;
     ControlRequest { key, address, ..ControlRequest::blank(ControlKind::Read) }

@@ -1,6 +1,6 @@
 //! An endpoint of type `FI_EP_RDM`, without the C interface around it: operations go in,
-//! completions come out in [`Rdm::completions`]. The module knows no completion queue, counter or lock;
-//! `shell` has these. It matches and transports nothing itself: the engine of
+//! completions come out in [`Rdm::completions`]. The module knows no completion queue, counter or
+//! lock; `shell` has these. It matches and transports nothing itself: the engine of
 //! [`causeway_message::library`] does.
 //!
 //! # Messages
@@ -14,11 +14,16 @@
 //! | 1 0 | control request ([`control`]) | 0 |
 //! | 1 1 | bytes of a long message, or (bit 61) a reply | name of the operation |
 //!
-//! A message begins with a head of 16 bytes: immediate data, and a word with a clear bit 63 if the
-//! bytes follow. If a message is too long for that, a *notice* is sent: its word has bit 63, a name
-//! of 29 bits and the length, and the bytes are sent as a message of that name, at once or, if bit
-//! 61 is set, on request ([`deferred`]). So an unexpected message is always complete, with all that
-//! `FI_PEEK` reports, and the bytes of a long message are moved between the applications' buffers.
+//! The *name of an operation* is a number of 29 bits by which a peer refers to an operation of this
+//! endpoint ([`operation`]); it is unrelated to the name of an endpoint ([`EndpointName`]).
+//!
+//! A message begins with a *head* of 16 bytes: 8 bytes of immediate data, and a word of 64 bits. A
+//! clear bit 63 of the word means that the bytes follow the head: the message is *eager*. If a
+//! message is too long for that, a *notice* is sent: a head without bytes, with bit 63 set, the
+//! name of the send operation and the length. The bytes are sent as a separate message that only
+//! this name matches, at once or, if bit 61 is set, on request ([`deferred`]). So an unexpected
+//! message is always complete, with all that `FI_PEEK` reports, and the bytes of a long message are
+//! moved between the applications' buffers.
 //!
 //! Reads, writes and atomic operations are requests to the target process ([`initiator`],
 //! [`target`]), which serves them when it makes progress. No process maps the memory of another.
@@ -32,8 +37,17 @@
 //!
 //! # Addresses
 //! The name of an endpoint contains its address and its session, so an endpoint that is opened
-//! again at the same address is a different endpoint. The first send to a name, or the first
+//! again at the same address is a different endpoint. The first send to an endpoint, or the first
 //! receive from it alone, starts the connect ([`connect`]).
+//!
+//! # Limits
+//! A message has at most [`MESSAGE_MAX`](crate::limits::MESSAGE_MAX) bytes. An endpoint has at most
+//! [`SENDS_MAX`](crate::limits::SENDS_MAX) sends and [`CALLS_MAX`](crate::limits::CALLS_MAX) reads,
+//! writes and atomic operations in progress, and the application starts operations only while fewer
+//! than half of [`SLOTS_MAX`](crate::limits::SLOTS_MAX) slots are in use. Beyond these limits a
+//! call fails with `FI_EAGAIN` and starts nothing; the caller makes progress and repeats the call.
+//! All progress happens within calls. An endpoint is not synchronised: `shell` calls it under the
+//! domain's lock.
 
 mod address_vector;
 mod atomic;
@@ -88,10 +102,11 @@ use stats::EndpointStats;
 pub const KEY: u32 = u32::from_le_bytes(*b"CWFI");
 /// Position of the bits that select the kind of a message.
 const SPACE_SHIFT: u8 = 62;
-/// Mask of these bits.
+/// Mask of the bits that select the kind of a message.
 const SPACES: u64 = 0b11 << SPACE_SHIFT;
-/// Messages with and without a tag.
+/// A message with a tag.
 const TAGGED: u64 = 0;
+/// A message without a tag.
 const PLAIN: u64 = 0b01 << SPACE_SHIFT;
 /// A control request.
 const CONTROL: u64 = 0b10 << SPACE_SHIFT;
@@ -125,15 +140,17 @@ pub struct Rdm {
     service: u32,
     /// Peers to which a message was lost that was reported as sent.
     broken: HashSet<EndpointIdentity>,
-    /// Peers among these that were not notified yet.
+    /// Peers in `broken` that were not notified yet.
     unnotified: Vec<EndpointIdentity>,
-    /// Whether messages to other hosts are sent again after a daemon restarted.
+    /// Whether messages to other hosts are sent again after a daemon restarted: false without a
+    /// network and in direct mode.
     resends: bool,
     /// Sequences of messages with endpoints of other hosts.
     flows: HashMap<EndpointIdentity, resend::Flow>,
     /// Endpoints of other hosts that are not connected any more, to be checked.
     departed: Vec<EndpointIdentity>,
-    /// Long messages that were cancelled before a receive took their notice.
+    /// Long messages that were cancelled before a receive took their notice: the sender, and the
+    /// name of its operation.
     bodies_lost: HashSet<(EndpointIdentity, u32)>,
     /// Makes connects progress while the application makes no calls.
     pub helper: Option<Arc<dyn ConnectHelper>>,
@@ -149,13 +166,13 @@ pub struct Rdm {
     sending: usize,
     /// Reads, writes and atomic operations in progress.
     calls: usize,
-    /// Operations in progress for each initiator, by its peer number.
+    /// Operations of peers that are in progress here, by the peer number of the initiator.
     served: Vec<u32>,
-    /// The sum of these.
+    /// The sum of `served`.
     served_all: usize,
     /// Multi-receive buffers.
     multi_buffers: multi::MultiBuffers,
-    /// Multi-receive buffers that take no messages for now.
+    /// Multi-receive buffers, by operation, for which no receive is posted until there is room.
     paused: Vec<u32>,
     /// Whether the warning about unexpected messages was written.
     has_warned_unexpected: bool,
@@ -166,6 +183,7 @@ pub struct Rdm {
     pub is_cq_full: bool,
     /// Completions that were not reported yet.
     pub completions: Vec<OpCompletion>,
+    /// Counters for the report when the endpoint closes.
     pub stats: EndpointStats,
 }
 
@@ -346,7 +364,8 @@ impl Rdm {
         owned.saturating_add(waiting).saturating_add(self.interrupted_count())
     }
 
-    /// Closes the endpoint: waits a bounded time for messages that were reported as sent.
+    /// Closes the endpoint: waits at most [`CLOSE_MAX`](causeway_endpoint::limits::CLOSE_MAX) for
+    /// messages that were reported as sent.
     pub fn finish(&mut self) {
         self.endpoint.finish();
         self.count_lost();
@@ -366,7 +385,7 @@ impl Rdm {
         }
     }
 
-    /// Returns the index of a peer in the address vector.
+    /// Returns the index of a peer in the address vector, or [`address_vector::NOT_IN_VECTOR`].
     #[inline(always)]
     fn from(&mut self, vector: &AddressVector, partner: Partner) -> u64 {
         let library = &mut self.endpoint.library;
@@ -381,5 +400,5 @@ impl Rdm {
     }
 }
 
-/// The bits of an operation's name.
+/// The bits of an operation's name ([`Operations::name`]).
 const NAME_MASK: u32 = (1 << 29) - 1;

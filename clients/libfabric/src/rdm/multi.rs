@@ -1,8 +1,20 @@
-//! Multi-receive buffers (`FI_MULTI_RECV`): each message is placed behind the previous one.
+//! Multi-receive buffers (`FI_MULTI_RECV`): each message is placed after the previous message, at a
+//! multiple of [`MULTI_RECEIVE_GRAIN`] bytes.
 //!
-//! The engine has a single receive of such a buffer at a time, for the rest of it. A buffer takes
-//! messages until it is full; buffers that were posted later for the same messages are queued and
-//! follow.
+//! The engine has a single receive of such a buffer at a time, for the unused rest. A buffer takes
+//! messages until less than its minimum (`FI_OPT_MIN_MULTI_RECV`) is left; buffers that were posted
+//! later for the same messages are queued and follow.
+//!
+//! # Limits
+//! A buffer must be contiguous and not smaller than its minimum (`FI_EINVAL`). A message that is
+//! longer than the rest is cut and completes with `FI_ETRUNC`; it is not moved to the next buffer.
+//! A buffer pauses, and its senders wait, while the completion queue is full or
+//! [`MULTI_BODIES_MAX`] long messages are on their way into it. Its memory belongs to the provider
+//! until a completion with `FI_MULTI_RECV` or an error of the buffer.
+//!
+//! # Place
+//! `shell::tagged` posts buffers ([`Rdm::receive_many`]); [`Rdm::complete`] passes each message;
+//! [`Rdm::progress`] resumes paused buffers.
 
 use std::collections::VecDeque;
 
@@ -25,22 +37,27 @@ use crate::limits::{MULTI_BODIES_MAX, MULTI_RECEIVE_GRAIN};
 pub(super) struct MultiBuffers {
     /// Buffers that take messages.
     active: Vec<u32>,
-    /// Buffers that wait until one of these is full, in order of their posting.
+    /// Buffers that wait until an active buffer for the same messages is full, in order of their
+    /// posting.
     queued: VecDeque<u32>,
 }
 
 /// A multi-receive buffer.
 #[derive(Debug)]
 pub struct MultiBuffer {
+    /// The template of the completions of its messages.
     pub report: ReportTemplate,
-    /// The memory, and the number of used bytes.
+    /// The whole buffer.
     memory: AppSpan,
+    /// Number of used bytes from its start.
     used: usize,
     /// The buffer is full if less than this is left, in bytes.
     min: usize,
+    /// The only sender, if there is one.
     from: Option<EndpointIdentity>,
-    /// The sender's index in the address vector.
+    /// The sender's index in the address vector, or `FI_ADDR_UNSPEC` for any sender.
     number: u64,
+    /// Value and mask for the engine's matching.
     matching: (u64, u64),
     /// Long messages on their way into the buffer.
     bodies: usize,
@@ -50,7 +67,8 @@ pub struct MultiBuffer {
     pub is_paused: bool,
     /// Whether no receive is posted because an earlier buffer takes the same messages.
     pub is_queued: bool,
-    /// The reason why the buffer takes no further message, other than being full.
+    /// The error number and status for which the buffer takes no further message; `None` if it only
+    /// becomes full.
     ended: Option<(i32, Status)>,
 }
 
@@ -64,7 +82,7 @@ impl MultiBuffer {
         unsafe { self.memory.alias() }.skip(self.used)
     }
 
-    /// Marks the next `len` bytes as used.
+    /// Marks the next `len` bytes as used, rounded up.
     fn take(&mut self, len: usize) {
         let used = self.used.saturating_add(len).checked_next_multiple_of(MULTI_RECEIVE_GRAIN);
         self.used = used.unwrap_or(usize::MAX).min(self.memory.len());
@@ -90,6 +108,7 @@ impl MultiBuffer {
         (self.from, self.matching) == (other.from, other.matching)
     }
 
+    /// Returns whether less than the minimum is left.
     fn is_full(&self) -> bool {
         self.memory.len().saturating_sub(self.used) < self.min.max(1)
     }

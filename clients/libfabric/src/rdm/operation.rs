@@ -1,5 +1,20 @@
-//! The table of operations: the purpose of each request of the engine. A slot is addressed by its
-//! index, and by peers by a name that is not reused soon.
+//! The table of operations: the purpose of each request of the engine, and the memory of its head.
+//!
+//! A slot is addressed by its index, which this process and the engine's contexts use, and by peers
+//! by a *name*: the index (20 bits) and the low 9 bits of the slot's use count. A name is reused
+//! after 512 uses of its slot; a late message with an old name then finds no operation or, at
+//! worst, another operation of the same endpoint.
+//!
+//! # Limits
+//! The table grows by 256 slots to at most [`SLOTS_MAX`] and never shrinks. The application starts
+//! operations only while fewer than half are in use ([`Operations::has_room`]); the rest is for
+//! internal operations and those of peers, which [`target`](super::target) bounds. Searches
+//! ([`Operations::find`], [`Operations::all`]) are linear in the slots and not for the fast path.
+//! Heads keep their address until the table is dropped, which must be after the engine.
+//!
+//! # Place
+//! Every module of `rdm` adds operations; [`Rdm::complete`](super::Rdm) ends them when their
+//! request ends.
 
 use std::cell::UnsafeCell;
 use std::collections::HashSet;
@@ -16,7 +31,7 @@ use crate::limits::SLOTS_MAX;
 
 /// Heads per allocation.
 const CHUNK: usize = 256;
-/// Bits of a name that contain the index of the operation.
+/// Bits of an operation name that contain the index of the operation.
 const NUMBER_BITS: u32 = 20;
 
 /// The purpose of a request, which determines the effect of its end.
@@ -28,22 +43,25 @@ pub enum Task {
     Send(ReportTemplate),
     /// An internal message without a completion.
     Internal,
-    /// A control request. If it fails, so does the call of this name.
+    /// A control request. If it fails, so does the call with this operation name.
     Request(u32),
-    /// A reply from registered memory: the initiator's peer number, and the key.
+    /// A reply from registered memory: the initiator's peer number, and the key of the region.
     Reply(u32, u64),
-    /// A connect to an index of the address vector.
+    /// A connect to this index of the address vector.
     Connect(u64),
-    /// A receive, the buffer of a long message, and the only sender.
+    /// A receive: its completion, the same buffer again for a long message, and the only sender if
+    /// there is one.
     Receive(ReportTemplate, Payload, Option<EndpointIdentity>),
-    /// The bytes of a long message of this length.
+    /// The bytes of a long message: the properties of its notice, and the length in bytes.
     Body(MessageMeta, usize),
     /// A multi-receive buffer.
     Multi(Box<MultiBuffer>),
-    /// A long message of this length into the multi-receive buffer of this operation.
+    /// The bytes of a long message for a multi-receive buffer: the operation of the buffer, the
+    /// properties of the notice, and the length in bytes.
     Part(u32, MessageMeta, usize),
-    /// A read, write or atomic operation, which waits for its reply: the index of the target's
-    /// state, and for a long write the operation that sends its bytes, which may have ended.
+    /// A read, write or atomic operation that waits for its reply: its completion, the first index
+    /// of the target in the address vector, and for a long write the operation that sends its
+    /// bytes, which may have ended.
     Call(ReportTemplate, usize, Option<u32>),
     /// A peer's long write into registered memory.
     TargetWrite(TargetWrite),
@@ -59,10 +77,11 @@ impl Task {
 /// A long write of a peer.
 #[derive(Debug, Clone, Copy)]
 pub struct TargetWrite {
-    /// The initiator, and its peer number.
+    /// The initiator.
     pub source: EndpointIdentity,
+    /// The initiator's peer number.
     pub peer: u32,
-    /// The name of the call at the initiator.
+    /// The name of the initiator's operation.
     pub name: u32,
     /// Immediate data.
     pub data: Option<u64>,
@@ -72,24 +91,33 @@ pub struct TargetWrite {
     pub lost: bool,
 }
 
+/// A slot of the table.
 #[derive(Debug)]
 struct OperationSlot {
+    /// The purpose, or the link to the next free slot.
     task: Task,
-    /// Counts the uses of the slot.
+    /// Counts the uses of the slot; its low 9 bits are part of the name.
     turn: u16,
+    /// The engine's request; invalid before [`Operations::set_request`].
     request: RequestId,
 }
 
+/// The heads of 256 consecutive slots.
 #[derive(Debug)]
 struct HeadChunk(Box<[UnsafeCell<[u8; HEAD_BYTES]>]>);
 
 /// All operations of an endpoint.
 #[derive(Debug)]
 pub struct Operations {
+    /// Slots by index.
     entries: Vec<OperationSlot>,
+    /// Heads by index, in chunks of [`CHUNK`].
     heads: Vec<HeadChunk>,
+    /// The first free slot, or `u32::MAX`.
     free: u32,
+    /// Slots in use.
     used: usize,
+    /// Operations that were ever started.
     started: u64,
 }
 
@@ -113,6 +141,7 @@ impl Operations {
         Some(at)
     }
 
+    /// Adds a chunk of slots; returns its first index, or `None` at the limit.
     #[cold]
     fn grow(&mut self) -> Option<u32> {
         let first = self.entries.len();
@@ -187,13 +216,13 @@ impl Operations {
         self.entries.get(at as usize).map(|entry| entry.request)
     }
 
-    /// Returns the name of an operation: 29 bits, not reused soon.
+    /// Returns the name of an operation: 29 bits, reused after 512 uses of its slot.
     pub fn name(&self, at: u32) -> u32 {
         let turn = self.entries.get(at as usize).map_or(0, |entry| entry.turn);
         (u32::from(turn) & 0x1ff) << NUMBER_BITS | at
     }
 
-    /// Returns the index of the operation that has this name now.
+    /// Returns the index of the operation that has this name now. The slot may be free.
     pub fn named(&self, name: u32) -> Option<u32> {
         let at = name & ((1 << NUMBER_BITS) - 1);
         (self.name(at) == name).then_some(at)
@@ -221,7 +250,7 @@ impl Operations {
         sources.collect()
     }
 
-    /// Returns the receives from that endpoint alone.
+    /// Returns the operations of the receives from that endpoint alone.
     pub fn waiting_for(&self, from: EndpointIdentity) -> Vec<u32> {
         self.all(|task| match task {
             Task::Receive(_, _, source) => *source == Some(from),
@@ -238,7 +267,8 @@ impl Operations {
         chunk.0.get(at as usize % CHUNK).and_then(|head| NonNull::new(head.get()))
     }
 
-    /// Returns the words in an operation's head.
+    /// Returns the two words in an operation's head: immediate data, and the word that tells eager
+    /// messages from notices; or error number and 0 in a reply. Zeros if there is no such head.
     #[inline]
     pub fn words(&self, at: u32) -> (u64, u64) {
         let Some(head) = self.head(at) else { return (0, 0) };

@@ -1,6 +1,18 @@
 //! Peeks at unexpected messages, claims and discards them (`FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`).
 //!
-//! An unexpected message is always complete, or the notice of a long message (see [`super`]).
+//! An unexpected message is always complete, or the notice of a long message (see [`super`]), so
+//! the reported length is final.
+//!
+//! # Limits
+//! A peek never waits: without a matching message it completes with `FI_ENOMSG`. It reports the
+//! oldest match. A claimed message is invisible to other receives and occupies unexpected memory
+//! until its context receives or discards it; there is no time limit and no own limit of claims. A
+//! context without a claimed message gives `FI_EINVAL`. If two claims have the same context, the
+//! older is taken.
+//!
+//! # Place
+//! `shell::tagged` calls these functions, by the flags of a receive. Bytes of long messages are
+//! received by [`Rdm::fetch`].
 
 use causeway_message::library::{Partner, ProbedMessage};
 use causeway_message::status::Status;
@@ -14,16 +26,18 @@ use super::stats::count;
 use super::{DomainEnv, Errno, Rdm};
 use crate::abi::{FI_EINVAL, FI_ENOMSG};
 
-/// A message that belongs to a context until that receives or discards it.
+/// A message that belongs to a context until the context receives or discards it.
 #[derive(Debug)]
 pub struct ClaimedMessage {
+    /// The application's context, by which the message is found again.
     context: usize,
+    /// Its sender, match bits and length.
     probed: ProbedMessage,
-    /// The head and the bytes behind it.
+    /// The head and the bytes after it.
     bytes: Vec<u8>,
 }
 
-/// Returns the words of a head.
+/// Returns the two words of a head: immediate data, and the word with the notice bit.
 fn words(bytes: &[u8]) -> Option<(u64, u64)> {
     let (data, rest) = bytes.split_first_chunk::<8>()?;
     let word = rest.first_chunk::<8>()?;
@@ -31,9 +45,9 @@ fn words(bytes: &[u8]) -> Option<(u64, u64)> {
 }
 
 impl Rdm {
-    /// Looks for a message. The completion describes it, or reports that there is none. With
-    /// `claim` the message is reserved for a receive with the same context; with `discard` it is
-    /// dropped.
+    /// Looks for a message. The completion describes the message, or reports that there is none.
+    /// `claim` reserves the message for a receive with the same context; `discard` drops the
+    /// message.
     ///
     /// # Errors
     /// The address is not in the vector.
@@ -95,6 +109,7 @@ impl Rdm {
         OpCompletion { from, data, len, ..OpCompletion::success(meta.report) }
     }
 
+    /// Removes the oldest message that a context claimed.
     fn claimed_by(&mut self, context: usize) -> Result<ClaimedMessage, Errno> {
         let at = self.claimed.iter().position(|claimed| claimed.context == context);
         Ok(self.claimed.remove(at.ok_or(Errno(FI_EINVAL))?))
@@ -144,6 +159,8 @@ impl Rdm {
         Ok(())
     }
 
+    /// Drops a message. The bytes of a long message are received to nowhere, so that its sender
+    /// gets its buffer back.
     fn drop_claimed(&mut self, env: DomainEnv<'_>, claimed: ClaimedMessage) {
         let (_, word) = words(&claimed.bytes).unwrap_or((0, 0));
         let partner = claimed.probed.partner;
@@ -163,6 +180,7 @@ impl Rdm {
         self.has_new_room |= self.endpoint.paths.nudge();
     }
 
+    /// Receives the bytes of a long message after its notice, or completes with an error.
     pub(super) fn long(
         &mut self,
         partner: Partner,

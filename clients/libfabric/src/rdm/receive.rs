@@ -1,4 +1,19 @@
 //! Receives, and the completion of operations when their requests end.
+//!
+//! A receive is posted to the engine with room for a head. An eager message completes it at once; a
+//! notice lets it continue as the receive of the long message ([`Rdm::fetch`]). A message longer
+//! than the buffer fills the buffer and completes with `FI_ETRUNC` and the number of missing bytes.
+//! A message without a head was not sent by this provider and completes with `FI_EIO`.
+//!
+//! # Limits
+//! [`Rdm::receive`] fails with `FI_EAGAIN` without a free operation, `FI_EINVAL` if the sender is
+//! not in the address vector, and `FI_ECONNRESET` if a message from there was lost. A receive has
+//! no time limit; one from a single sender fails when that sender is gone. [`Rdm::cancel`] cannot
+//! cancel a receive that has its message. The order of matching is the engine's.
+//!
+//! # Place
+//! `shell::tagged` posts and cancels receives. [`Rdm::progress`] calls [`Rdm::complete`] for each
+//! request that ended, of any kind; results are pushed to [`Rdm::completions`].
 
 use causeway_message::library::{Completion, EndpointIdentity, Partner};
 use causeway_message::status::Status;
@@ -27,7 +42,8 @@ pub struct ReceiveSpec {
 }
 
 impl ReceiveSpec {
-    /// Returns the value and the mask for the engine's matching.
+    /// Returns the value and the mask for the engine's matching: a bit is compared where the mask
+    /// has 1.
     pub(super) fn matching(&self) -> (u64, u64) {
         if self.report.flags & FI_TAGGED == 0 {
             return (PLAIN, u64::MAX);
@@ -78,7 +94,8 @@ impl Rdm {
         Ok(Some(source))
     }
 
-    /// Posts a receive of a message with a head.
+    /// Posts a receive of a message with a head. On an error the operation is removed. `matching`:
+    /// value and mask.
     #[inline]
     pub(super) fn post_receive(
         &mut self,
@@ -107,7 +124,8 @@ impl Rdm {
         })
     }
 
-    /// Posts a receive. On an error the operation stays.
+    /// Posts a receive for an operation that may have had one before. On an error the operation
+    /// stays.
     #[inline]
     pub(super) fn post_again(
         &mut self,
@@ -172,6 +190,7 @@ impl Rdm {
         }
     }
 
+    /// Completes an operation of any kind but a send, a receive or an internal message.
     #[cold]
     fn complete_other(&mut self, env: DomainEnv<'_>, at: u32, ended: &Completion) {
         let (words, name) = (self.operations.words(at), self.operations.name(at));
@@ -258,7 +277,9 @@ impl Rdm {
         self.long(partner, meta, word, payload);
     }
 
-    /// Receives the long message of this name from the sender of its notice.
+    /// Receives the bytes of a long message from the sender of its notice. `name` is the name of
+    /// the sender's operation, with [`DEFERRED`] if the bytes must be requested. On an error
+    /// returns the failed completion.
     pub(super) fn fetch(
         &mut self,
         partner: Partner,
@@ -310,8 +331,8 @@ impl Rdm {
     }
 }
 
-/// Returns the fields of a notice: the name of the bytes, with [`DEFERRED`] if they must be
-/// requested, and their length.
+/// Returns the fields of a notice: the name of the sender's operation, with [`DEFERRED`] if the
+/// bytes must be requested, and their length.
 pub fn parse_notice(word: u64) -> (u64, usize) {
     let name = (word >> 32) & u64::from(NAME_MASK);
     (name | word & DEFERRED, (word & 0xffff_ffff) as usize)
@@ -329,7 +350,7 @@ pub struct MessageMeta {
     pub report: ReportTemplate,
     /// The sender's index in the address vector.
     pub from: u64,
-    /// Immediate data.
+    /// Immediate data; 0 if there are none.
     pub data: u64,
     /// Length of the receive buffer, in bytes.
     pub room: usize,

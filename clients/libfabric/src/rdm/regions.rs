@@ -1,5 +1,18 @@
-//! Registered memory regions, which peers read and write by key. The table checks access and
+//! Registered memory regions, which peers read and write by key. The table checks key, access and
 //! bounds; [`target`](super::target) performs the operations.
+//!
+//! A region has up to [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) pieces, addressed as
+//! consecutive bytes from its base: 0, or the virtual address with `FI_MR_BASIC`.
+//!
+//! # Limits
+//! A domain has at most [`REGIONS_MAX`] regions (`FI_ENOMEM` beyond); a key is unique in its
+//! domain. Any peer that can connect and knows a key has the access of the region: keys are no
+//! secret. The table pins no memory and does not check that it is mapped. Removal does not stop
+//! operations in progress: `Rdm::release` does.
+//!
+//! # Place
+//! `shell::mr` registers and removes regions; every endpoint of the domain finds them by
+//! [`DomainEnv`](super::DomainEnv).
 
 use std::collections::BTreeMap;
 
@@ -31,7 +44,9 @@ impl RegisteredRegion {
 /// All regions of a domain.
 #[derive(Debug, Default)]
 pub struct RegionTable {
+    /// Regions by key.
     all: BTreeMap<u64, RegisteredRegion>,
+    /// The next key that [`RegionTable::free_key`] tries.
     next: u64,
 }
 
@@ -66,10 +81,11 @@ impl RegionTable {
         self.all.remove(&key);
     }
 
-    /// Returns the `len` bytes at `address` of a region, if it allows the access.
+    /// Returns the `len` bytes at `address` of a region, if it allows all accesses in `access`.
     ///
     /// # Errors
-    /// The key is unknown or does not allow the access; bytes are outside the region.
+    /// `FI_EKEYREJECTED` if the key is unknown or does not allow the access; `FI_EINVAL` if bytes
+    /// are outside the region.
     ///
     /// # Safety
     /// As for [`Payload::alias`], for this payload and all others of the region.

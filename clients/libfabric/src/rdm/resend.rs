@@ -4,10 +4,24 @@
 //! yet. When it is killed these are lost, and neither side knows which of them arrived. So an
 //! endpoint counts the messages of each connection, keeps a copy of those that the other host has
 //! not acknowledged, and connects again. On the new connection each side first sends
-//! [`ControlKind::Resume`] with the number of messages that it received before; the other side sends the
-//! missing ones again, in order, before any new message. So none is lost, duplicated or reordered.
+//! [`ControlKind::Resume`] with the number of messages that it received before; the other side
+//! sends the missing ones again, in order, before any new message. So none is lost, duplicated or
+//! reordered.
 //!
 //! Long messages are pulled from the sender's memory; those in transit fail at both ends.
+//!
+//! # Limits
+//! Only eager messages to other hosts are kept, and only if the endpoint has a network and is not
+//! in direct mode ([`Rdm::resends_to`]). The copies have no limit of their own: acknowledgements
+//! and the limit of sends bound them. If the peer does not return, or reports a count that is
+//! impossible, the flow is given up: its messages are lost, a warning is written, and the peer is
+//! broken. At most [`BODIES_LOST_MAX`] cancelled long messages are remembered. The two processes
+//! must survive; a restart of an endpoint is a new session without messages of the old.
+//!
+//! # Place
+//! [`send`](super::send) passes each message through `postpone` and `isend`;
+//! [`connect`](super::connect) calls `attach` for a new connection, and [`target`](super::target)
+//! passes the peer's count to `process_resume`.
 
 use std::collections::VecDeque;
 
@@ -33,7 +47,7 @@ const REPLIES: u64 = 1 << 61;
 enum FlowState {
     /// Connected: messages are sent as they come.
     Open,
-    /// Not connected.
+    /// Not connected: messages are kept for the next connection.
     Gone,
     /// Connected again, and the peer's count of received messages has not arrived yet.
     Resuming,
@@ -42,12 +56,15 @@ enum FlowState {
 /// A copy of a message that the other host has not acknowledged.
 #[derive(Debug)]
 struct UnackedMessage {
+    /// The 64 bits that the receiver matches.
     info: u64,
+    /// Head and bytes.
     bytes: Box<[u8]>,
 }
 
 impl UnackedMessage {
-    /// Returns the name of a long message if this is its notice and the bytes are not deferred.
+    /// Returns the name of the send operation if this message is the notice of a long message and
+    /// its bytes are not deferred.
     fn body(&self) -> Option<u32> {
         if self.info & SPACES == BODY || self.info & SPACES == CONTROL {
             return None;
@@ -63,27 +80,31 @@ impl UnackedMessage {
 /// The messages between this endpoint and an endpoint of another host, across connections.
 #[derive(Debug)]
 pub(super) struct Flow {
+    /// Whether messages can be sent.
     state: FlowState,
     /// The current or the last connection.
     partner: Partner,
     /// Messages of earlier connections that must be sent again.
     old: VecDeque<UnackedMessage>,
-    /// Messages of this connection; `None` in place of [`ControlKind::Resume`], which is not counted.
+    /// Messages of this connection; `None` in place of [`ControlKind::Resume`], which is not
+    /// counted.
     sent: VecDeque<Option<UnackedMessage>>,
-    /// The number of the first of these.
+    /// The number of the oldest kept message, counted from 0 over all connections.
     first: u64,
     /// Messages of this connection that are known as acknowledged.
     acked: u64,
     /// Messages that were received on earlier connections.
     received: u64,
-    /// Whether [`ControlKind::Resume`] was sent and received on this connection.
+    /// Whether [`ControlKind::Resume`] was sent on this connection.
     has_sent_resume: bool,
+    /// Whether the peer's [`ControlKind::Resume`] was received on this connection.
     has_received_resume: bool,
     /// Messages that wait for the peer's count.
     waiting: VecDeque<EngineSend>,
 }
 
 impl Flow {
+    /// Returns the flow of a first connection.
     fn new(partner: Partner) -> Self {
         Self {
             state: FlowState::Open,
@@ -378,7 +399,7 @@ impl Rdm {
         }
     }
 
-    /// Cancels the long message of this name; its sender got an error for it.
+    /// Cancels the long message with this operation name of the sender, which got an error for it.
     pub(super) fn cancel_body(&mut self, partner: Partner, name: u32) {
         let Some(source) = self.endpoint.library.source_of(partner) else { return };
         let matching = (BODY | u64::from(name & NAME_MASK), u64::MAX);
@@ -389,7 +410,8 @@ impl Rdm {
         }
     }
 
-    /// Returns whether the long message of this name was cancelled.
+    /// Returns whether the long message with this operation name of the sender was cancelled, and
+    /// forgets it.
     pub(super) fn is_body_lost(&mut self, partner: Partner, name: u64) -> bool {
         if self.bodies_lost.is_empty() {
             return false;

@@ -1,4 +1,21 @@
-//! Sends of messages: eager with a head, or a notice and a long message.
+//! Sends of messages: eager with a head, or a notice and a separate message with the bytes.
+//!
+//! A message is eager if head (16 bytes) and bytes together are within the eager limit of its path
+//! and its completion does not wait for delivery. Most eager messages leave at once and have no
+//! operation; the others occupy an operation until the engine has sent them. A message to a peer
+//! that is not connected yet waits in the queue of [`connect`](super::connect), a long message to a
+//! busy remote peer in [`deferred`](super::deferred).
+//!
+//! # Limits
+//! [`Rdm::send`] fails with `FI_EMSGSIZE` above [`MESSAGE_MAX`], and with `FI_EAGAIN`, without
+//! effect, at [`SENDS_MAX`] sends or without a free operation. A later failure is an error
+//! completion; for an injected message, which has no completion, it is a warning, and the peer is
+//! marked as broken. A completion without delivery means that the buffer is free, not that the peer
+//! has the message. The order of messages to a peer is the order of the calls.
+//!
+//! # Place
+//! `shell::tagged` calls [`Rdm::send`] and [`Rdm::send_injected`]; the other modules of `rdm` send
+//! their internal messages by `send_to`, `send_near` and `send_headed`.
 
 use std::ptr::NonNull;
 
@@ -52,14 +69,18 @@ pub struct Message {
 /// A message in the form that the engine takes.
 #[derive(Debug)]
 pub(super) struct EngineSend {
+    /// Index of the operation, also the engine's context of the request.
     operation: u32,
+    /// The 64 bits that the receiver matches.
     info: u64,
+    /// Head, if any, and bytes.
     buffer: MessageBuffer,
+    /// Whether the send completes on delivery.
     delivered: bool,
 }
 
 impl EngineSend {
-    /// Returns an internal message.
+    /// Returns an internal message, which completes on transmission.
     pub(super) fn of(operation: u32, info: u64, buffer: MessageBuffer) -> Self {
         Self { operation, info, buffer, delivered: false }
     }
@@ -237,7 +258,8 @@ impl Rdm {
         way.eager_max(partner.peer)
     }
 
-    /// Sends the notice of a long message.
+    /// Sends the notice of a long message, whose send is operation `of`. `held` marks the bytes as
+    /// deferred.
     fn notice(
         &mut self,
         to: u64,
@@ -262,7 +284,10 @@ impl Rdm {
         }
     }
 
-    /// Adds an operation.
+    /// Adds an operation and returns its index.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` if the table is full.
     #[inline]
     pub(super) fn begin(&mut self, task: Task) -> Result<u32, Errno> {
         self.operations.add(task).ok_or(Errno(FI_EAGAIN))
@@ -308,6 +333,8 @@ impl Rdm {
         }
     }
 
+    /// Passes a message to the engine as a request of its operation. On an error the operation
+    /// stays.
     #[inline]
     fn post(&mut self, partner: Partner, message: EngineSend) -> Result<RequestId, Errno> {
         let EngineSend { operation, info, buffer, delivered } = message;
@@ -345,7 +372,8 @@ impl Rdm {
         }
     }
 
-    /// Sends an internal message: a control request or a reply.
+    /// Sends an internal message: a control request, a reply, or the bytes of a long write. Without
+    /// a partner it waits for the connect to index `to`. Returns the operation.
     pub(super) fn send_to(
         &mut self,
         to: u64,
@@ -363,7 +391,7 @@ impl Rdm {
         Ok(operation)
     }
 
-    /// As [`Self::send_to`], to a connected peer.
+    /// Sends an internal message as [`Self::send_to`] does, to a connected peer.
     pub(super) fn send_near(
         &mut self,
         partner: Partner,
@@ -375,7 +403,7 @@ impl Rdm {
         self.post_internal(partner, EngineSend { operation, info, buffer, delivered: false })
     }
 
-    /// As [`Self::send_near`], with the operation's head before the bytes.
+    /// Sends an internal message to a connected peer, with a head of two words before the bytes.
     pub(super) fn send_headed(
         &mut self,
         partner: Partner,
@@ -439,6 +467,8 @@ impl Rdm {
         }
     }
 
+    /// Fails a send. After an injected message the peer is broken, because later messages would
+    /// follow a gap.
     #[cold]
     fn fail_send(&mut self, report: ReportTemplate, ended: &Completion) {
         self.completions.push(OpCompletion::failed(report, of_status(ended.status), ended.status));

@@ -6,6 +6,17 @@
 //! is opened with a key that depends on the hash. A client connects to these numbers in turn: an
 //! endpoint of another service, or of none, refuses the key. So services of other hosts are found
 //! without a directory.
+//!
+//! # Limits
+//! Two services with the same hash are one service. A service is unique per NIC, not per host. A
+//! look-up waits at most [`SERVICE_ASK`] for each endpoint number and blocks its caller meanwhile;
+//! after a number that does not answer, the others are not tried. If all [`SERVICE_PLACES`] numbers
+//! are in use by other endpoints, [`open`] fails with [`Error::Taken`]. [`find`] occupies an
+//! endpoint number of the own NIC for its duration.
+//!
+//! # Place
+//! [`Rdm::open`] opens the endpoint of a service; `info::node` calls [`find`] for `fi_getinfo` with
+//! a service.
 
 use std::time::{Duration, Instant};
 
@@ -95,7 +106,8 @@ pub fn find(
     Ok(found.map(|source| EndpointName { source, service }))
 }
 
-/// Connects to the endpoint numbers of a service until one accepts its key.
+/// Connects to the endpoint numbers of a service in turn until one accepts its key. Returns `None`
+/// if none does, or if a number does not answer.
 fn look(
     asks: &mut Endpoint<MessageBuffer>,
     nic: NicId,

@@ -1,14 +1,24 @@
 //! Pieces of the application's memory, accessed by raw pointers.
 //!
-//! The application may poll or write registered memory during an operation, so values are also
-//! loaded and stored atomically. This module does not check whether memory is mapped.
+//! The application may poll or write registered memory during an operation, so values of up to 8
+//! bytes are also loaded (acquire) and stored (release) atomically: in a single access if the value
+//! is aligned, else byte by byte.
+//!
+//! The module does not check whether memory is mapped, and does not track its life:
+//! [`AppSpan::new`] states what the caller must guarantee. Offsets beyond the end yield nothing or
+//! `false`; no access leaves the piece. A span does not own memory and frees none.
+//!
+//! `shell` creates spans from the arguments of calls and registrations; [`buffer`](super::buffer)
+//! and [`regions`](super::regions) combine them.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// A piece of memory that the application lends to an operation, or registered for peers.
 #[derive(Debug)]
 pub struct AppSpan {
+    /// The first byte.
     start: *mut u8,
+    /// Length in bytes.
     len: usize,
 }
 

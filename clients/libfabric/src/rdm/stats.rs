@@ -1,7 +1,13 @@
 //! Statistics of an endpoint, for the diagnosis of slow applications; they are written when the
 //! endpoint closes.
 //!
-//! The counters are plain numbers beside data that changes anyway, under the lock of the domain.
+//! The counters are plain numbers beside data that changes anyway, under the lock of the domain;
+//! they count from the opening of the endpoint and wrap at 64 bits. They are no libfabric counters
+//! (`shell::cntr`), are not reset, and cannot be read while the endpoint is open.
+//!
+//! The modules of `rdm` count internal events, `shell::state` counts completions. `shell::endpoint`
+//! passes the [`StatsReport`] to `log`, which writes it where `FI_LOG_LEVEL` or
+//! `FI_CAUSEWAY_COUNTERS` requests it.
 
 use std::fmt;
 use std::time::Instant;
@@ -10,12 +16,17 @@ use super::completion::OpCompletion;
 use super::{EndpointName, Rdm};
 use crate::abi::{FI_ECANCELED, FI_ETRUNC, FI_INJECT};
 
-/// The kinds of operations, by their index; also the indices of libfabric's counters.
+/// Index of sent messages.
 pub const SENT: usize = 0;
+/// Index of received messages.
 pub const RECEIVED: usize = 1;
+/// Index of reads, and of atomic operations that fetch.
 pub const READ: usize = 2;
+/// Index of writes, and of atomic operations that do not fetch.
 pub const WRITTEN: usize = 3;
+/// Index of reads by peers.
 pub const REMOTE_READ: usize = 4;
+/// Index of writes by peers.
 pub const REMOTE_WRITTEN: usize = 5;
 /// The number of kinds.
 pub const KINDS: usize = 6;
@@ -23,21 +34,26 @@ pub const KINDS: usize = 6;
 /// A number of operations, and the sum of their bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct OpCount {
+    /// Number of operations.
     count: u64,
+    /// Sum of their lengths, in bytes.
     bytes: u64,
 }
 
 /// The statistics of an endpoint.
 #[derive(Debug)]
 pub struct EndpointStats {
+    /// The time of the opening.
     since: Instant,
+    /// Completed operations, by kind.
     kinds: [OpCount; KINDS],
     /// Completions that were written to a queue.
     completions: u64,
     /// Messages without a completion that are not in libfabric's counters yet.
     uncounted: u64,
-    /// Messages too long to be eager.
+    /// Sent messages that were too long to be eager.
     pub long_sent: u64,
+    /// Received messages that were too long to be eager.
     pub long_received: u64,
     /// Atomic operations, which are reads or writes as well.
     pub atomics: u64,
@@ -47,8 +63,11 @@ pub struct EndpointStats {
     pub early: u64,
     /// Losses of messages that were reported as sent.
     pub lost: u64,
+    /// Operations that the application cancelled.
     cancelled: u64,
+    /// Messages that were longer than their receive buffer.
     truncated: u64,
+    /// Operations that failed for any other reason.
     failed: u64,
 }
 
@@ -84,6 +103,7 @@ impl EndpointStats {
         self.add(kind, done.len);
     }
 
+    /// Counts an operation of `len` bytes.
     #[inline]
     fn add(&mut self, kind: usize, len: usize) {
         if let Some(sum) = self.kinds.get_mut(kind) {
@@ -99,14 +119,14 @@ impl EndpointStats {
         self.uncounted = self.uncounted.wrapping_add(1);
     }
 
-    /// Returns and clears the number of these messages.
+    /// Returns and clears the number of messages that [`Self::count_injected`] counted.
     #[inline]
     pub fn take_injected(&mut self) -> u64 {
         std::mem::take(&mut self.uncounted)
     }
 
-    /// Counts and reports a failed injected message; returns whether `done` is injected. The queue gets
-    /// no entry, because its entry would have no context.
+    /// Counts and reports a failed injected message; returns whether `done` is injected. The queue
+    /// gets no entry for such a message, because the entry would have no context.
     #[cold]
     pub fn lost_injected(&mut self, done: &OpCompletion) -> bool {
         let Some(failure) = done.failure.filter(|_| done.report.flags & FI_INJECT != 0) else {
@@ -126,6 +146,7 @@ impl EndpointStats {
         crate::log::warn(&text, true);
     }
 
+    /// Counts a failure by its error number.
     #[cold]
     fn count_failure(&mut self, err: i32) {
         let counter = match err {
@@ -151,7 +172,9 @@ pub fn count(counter: &mut u64) {
 /// The statistics of an endpoint that closes.
 #[derive(Debug)]
 pub struct StatsReport {
+    /// The name of the endpoint.
     name: EndpointName,
+    /// The life of the endpoint, in seconds.
     seconds: f64,
     /// Messages sent and received per second, over the endpoint's life.
     rate: f64,

@@ -3,6 +3,20 @@
 //!
 //! A peer may be hostile: keys, addresses and lengths are checked against the registered regions,
 //! and an invalid request is answered with an error. The application takes no part in it.
+//!
+//! # Limits
+//! Requests are served within calls of the target's process, in the order of their arrival. An
+//! initiator may have [`SERVED_PER_PEER_MIN`] operations in progress, and up to
+//! [`SERVED_PER_PEER_MAX`] while all initiators together have few ([`SERVED_ALL_MAX`]); requests
+//! beyond are dropped without a reply. While the completion queue is full, or the engine has no
+//! room for requests, requests stay unexpected messages and their senders wait. Atomic operations
+//! are atomic among themselves, not against the application's own stores. A malformed request is
+//! dropped.
+//!
+//! # Place
+//! [`Rdm::progress`] serves requests if unexpected messages are there;
+//! [`initiator`](super::initiator) at the peer sent them. [`regions`](super::regions) checks and
+//! [`atomic`](super::atomic) computes.
 
 use causeway_message::library::{Completion, KeptMessage, Partner};
 use causeway_message::limits::PEER_NUMBERS_MAX;
@@ -58,9 +72,9 @@ impl Rdm {
         answered
     }
 
-    /// Returns whether a peer may have a further operation in progress. A correct initiator never
-    /// exceeds the limit. No peer has more than the rest of the common limit, but each has a
-    /// minimum.
+    /// Returns whether a peer may have a further operation in progress: below
+    /// [`SERVED_PER_PEER_MIN`] always; below [`SERVED_PER_PEER_MAX`] while it has fewer than are
+    /// left of [`SERVED_ALL_MAX`]. A correct initiator never exceeds the limit.
     fn may_serve(&self, partner: Partner) -> bool {
         let in_progress = self.served.get(partner.peer.0 as usize).copied().unwrap_or(0);
         let left = SERVED_ALL_MAX.saturating_sub(self.served_all);
@@ -88,6 +102,7 @@ impl Rdm {
         }
     }
 
+    /// Performs an operation on memory and replies.
     fn serve(
         &mut self,
         env: DomainEnv<'_>,
@@ -132,7 +147,8 @@ impl Rdm {
         self.reply(partner, (name, key), done);
     }
 
-    /// Sends the reply to an initiator: an error number, and the requested bytes.
+    /// Sends the reply to the operation `name` of an initiator: an error number or 0, and the
+    /// requested bytes.
     fn reply(&mut self, partner: Partner, (name, key): (u32, u64), done: Result<Payload, Errno>) {
         let (err, payload) = match done {
             Ok(payload) => (0, payload),
@@ -171,6 +187,7 @@ impl Rdm {
         }
     }
 
+    /// Writes the bytes `more` that came with a request.
     fn write_region(
         &self,
         env: DomainEnv<'_>,
@@ -186,7 +203,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// Receives the bytes of a long write, to the region, or to nowhere if the request is invalid.
+    /// Receives the bytes of a long write: to the region, or, if the request is invalid, discards
+    /// them.
     fn receive_long_write(
         &mut self,
         env: DomainEnv<'_>,
@@ -248,8 +266,8 @@ impl Rdm {
         self.reply(partner, (name, key), done);
     }
 
-    /// Reports an operation on the region to the owner: to counters, and to the queue if it has
-    /// immediate data.
+    /// Reports an operation on a region to the application: to counters, and to the queue if the
+    /// operation has immediate data. `what` is `FI_REMOTE_READ` or `FI_REMOTE_WRITE`.
     fn report_access(
         &mut self,
         env: DomainEnv<'_>,
@@ -277,8 +295,8 @@ impl Rdm {
 /// Returns the memory that a request refers to.
 ///
 /// # Safety
-/// As for [`RegionTable::find`](super::RegionTable::find). The engine accesses two payloads at once only
-/// for a message of an endpoint to itself, and the application must keep these apart.
+/// As for [`RegionTable::find`](super::RegionTable::find). The engine accesses two payloads at once
+/// only for a message of an endpoint to itself, and the application must keep these apart.
 unsafe fn reached(
     env: DomainEnv<'_>,
     control: &ControlRequest,

@@ -1,5 +1,16 @@
 //! Atomic operations (`fi_atomic(3)`): the functions of the C interface, which convert their
-//! arguments for [`Rdm::atomic`](crate::rdm::Rdm::atomic).
+//! arguments for [`Rdm::atomic`](crate::rdm::Rdm::atomic), and the queries of supported
+//! combinations.
+//!
+//! # Limits
+//! Unsupported types and operations give `-FI_EOPNOTSUPP`; `rdm::atomic` lists the supported ones.
+//! Operands, compare values and results must have equally many elements, at least one, and at most
+//! as many as the query reports (`-FI_EINVAL`). There is one remote segment. Operands are copied at
+//! the call, so the application may reuse them at once; the result buffer is lent until the
+//! completion.
+//!
+//! # Place
+//! The application calls the functions in [`ATOMIC_OPS`]; `rdm::initiator` sends the request.
 
 use std::ffi::{c_int, c_void};
 
@@ -32,8 +43,11 @@ pub static ATOMIC_OPS: OpsAtomic = OpsAtomic {
 /// The parameters of an operation, besides its buffers.
 #[derive(Debug, Clone, Copy)]
 struct AtomicArgs {
+    /// The memory to change.
     remote: RemoteMemory,
+    /// libfabric's number of the data type.
     datatype: u32,
+    /// libfabric's number of the operation.
     operation: u32,
     context: *mut c_void,
     flags: u64,
@@ -94,7 +108,8 @@ fn begin(
     })
 }
 
-/// A buffer by the number of its elements, which the application lends to an operation.
+/// Buffers that the application lends to an operation: the start and the number of elements of each
+/// segment.
 #[derive(Debug)]
 struct OperandList(Vec<(*mut u8, usize)>);
 
@@ -126,6 +141,7 @@ impl OperandList {
         Ok(Self(all.collect()))
     }
 
+    /// Returns the number of elements in all segments.
     fn count(&self) -> usize {
         self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
@@ -145,6 +161,7 @@ impl OperandList {
     }
 }
 
+/// Returns the memory of an operation.
 fn remote(to: FiAddr, key: u64, address: u64) -> RemoteMemory {
     RemoteMemory { to, key, address }
 }

@@ -1,5 +1,16 @@
 //! Address vectors: insertion and removal of addresses, and their textual form. Inserting an
 //! address sends nothing; the first operation connects.
+//!
+//! # Limits
+//! The kind is always a table (`FI_AV_TABLE`; `fi_addr_t` is an index). Named vectors and
+//! asynchronous insertion (`FI_EVENT`) give `-FI_ENOSYS`; insertion of services and symbolic names
+//! is not offered. An address that is not from this provider gets `FI_ADDR_NOTAVAIL`, and the other
+//! addresses of the call are inserted. A vector that an endpoint uses cannot be closed
+//! (`-FI_EBUSY`). Removal with an unknown index stops there with `-FI_EINVAL`.
+//!
+//! # Place
+//! The application exchanges addresses (`fi_getname`) and inserts them here; `rdm::address_vector`
+//! stores them.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Arc;
@@ -15,6 +26,7 @@ use crate::rdm::{AddressVector, EndpointName, Errno};
 pub type AvObject = FidObject<FidAv>;
 
 static OPS: Ops = Ops { close, bind, ..Ops::NONE };
+/// The functions in the table of this class of objects; the others are not supported.
 static AV_OPS: OpsAv = OpsAv { insert, remove, lookup, straddr, ..OpsAv::NONE };
 
 /// Opens an address vector.

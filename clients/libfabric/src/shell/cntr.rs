@@ -1,4 +1,17 @@
-//! Counters: reads, writes and waits. Reads let the bound endpoints make progress.
+//! Counters: reads, writes and waits. Reads let the bound endpoints make progress; the
+//! application's writes do not.
+//!
+//! A counter counts the operations of the bound endpoints for which it was bound, successes and
+//! failures apart, and the values that the application adds.
+//!
+//! # Limits
+//! Both values wrap at 64 bits. Only completion events are counted (`FI_CNTR_EVENTS_COMP`; other
+//! kinds give `-FI_ENOSYS`). A wait ends with `-FI_EAVAIL` if the number of failures changes, and
+//! with `-FI_ETIMEDOUT` after its time-out. A waiter that the application's own write satisfies is
+//! woken. Any number of endpoints may share a counter of their domain.
+//!
+//! # Place
+//! `state` adds completions; `wait` sleeps for `fi_cntr_wait`.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -16,6 +29,7 @@ use crate::rdm::Errno;
 pub type CntrObject = FidObject<FidCntr>;
 
 static OPS: Ops = Ops { close, control, ..Ops::NONE };
+/// The functions in the table of this class of objects; the others are not supported.
 static CNTR_OPS: OpsCntr =
     OpsCntr { read, readerr, add, set, wait: wait_for, adderr, seterr, ..OpsCntr::NONE };
 
@@ -113,6 +127,8 @@ pub unsafe fn may_sleep(fid: *const Fid) -> c_int {
     })
 }
 
+/// Lets all endpoints of the counter make progress, and ends a sleep of the application on its
+/// descriptor.
 #[inline]
 fn progress(state: &mut DomainState, at: usize) {
     if let Some(Some(cntr)) = state.cntrs.get(at)

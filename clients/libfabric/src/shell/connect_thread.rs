@@ -1,5 +1,19 @@
-//! The thread that continues connects while the application makes no calls. A slow connect starts
-//! it, and it ends when no message waits for a connect.
+//! The thread that continues connects while the application makes no calls, in domains with manual
+//! progress.
+//!
+//! A connect that takes longer than `CONNECT_AT_ONCE` starts the thread ([`ConnectHelper::help`]);
+//! it ends when no message waits for a connect. It polls the endpoints with waiting messages after
+//! pauses that double within [`CONNECT_POLL`].
+//!
+//! # Limits
+//! At most one thread runs per domain; it does not keep the domain open. It makes progress for
+//! endpoints with waiting messages only, and sets no time limit: the connect has its own. If the
+//! thread cannot start, the application's calls continue the connect. It blocks all signals and
+//! claims the domain's lock, so it may delay a call.
+//!
+//! # Place
+//! `rdm::connect` calls [`ConnectHelper::help`]; the thread calls [`DomainState::with_ep_internal`]
+//! and wakes sleepers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,6 +26,7 @@ use crate::rdm::ConnectHelper;
 /// Starts the thread, at most one per domain.
 #[derive(Debug)]
 pub struct ConnectThread {
+    /// The domain, which may be closed while the thread sleeps.
     domain: Weak<DomainShared>,
     /// Whether the thread runs. Changed under the domain's lock.
     running: Arc<AtomicBool>,
@@ -48,6 +63,7 @@ enum ConnectPoll {
     Ended,
 }
 
+/// The thread.
 fn run(domain: &Weak<DomainShared>, running: &AtomicBool) {
     let (mut pause, longest) = CONNECT_POLL;
     loop {
@@ -61,6 +77,7 @@ fn run(domain: &Weak<DomainShared>, running: &AtomicBool) {
     }
 }
 
+/// Polls the endpoints with waiting messages once.
 fn look(state: &mut DomainState, running: &AtomicBool) -> ConnectPoll {
     let waiting = |state: &DomainState| -> Vec<usize> {
         let eps = (0_usize..).zip(&state.eps);

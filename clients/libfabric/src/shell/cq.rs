@@ -1,5 +1,18 @@
-//! Completion queues: reads, blocking reads and errors, in the formats of libfabric. Reads let the
-//! bound endpoints make progress.
+//! Completion queues: reads, blocking reads and errors, in the formats of libfabric. A read of an
+//! empty queue lets the bound endpoints make progress; a small message that arrives then goes from
+//! the peer's cache line to the reader's entry without being queued ([`poll_fast`]).
+//!
+//! # Limits
+//! A read returns successes up to the first error entry; it returns `-FI_EAVAIL` while an error is
+//! first, and only `fi_cq_readerr` removes the error. An empty queue gives `-FI_EAGAIN`. Queues do
+//! not overflow: peers wait while a queue is full (`state`). A blocking read needs a wait object
+//! (`-FI_ENOSYS` without) and ignores its condition; `FI_WAIT_SET` and other kinds are refused. The
+//! requested size of a queue has no effect. Several threads may read: each entry goes to one of
+//! them.
+//!
+//! # Place
+//! `state` appends the completions of `rdm`; the application reads here. `wait` sleeps for blocking
+//! reads.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -20,6 +33,7 @@ use crate::rdm::{Errno, OpCompletion};
 pub type CqObject = FidObject<FidCq>;
 
 static OPS: Ops = Ops { close, control, ..Ops::NONE };
+/// The functions in the table of this class of objects; the others are not supported.
 static CQ_OPS: OpsCq =
     OpsCq { read, readfrom, readerr, sread, sreadfrom, signal, strerror, ..OpsCq::NONE };
 
@@ -171,7 +185,7 @@ fn progress(state: &mut DomainState, at: usize) {
 /// Writes an entry; returns the address of the next.
 ///
 /// # Safety
-/// `to` has room for it.
+/// `to` has room for the entry.
 #[inline]
 unsafe fn write_entry<T>(to: *mut c_void, entry: T) -> *mut c_void {
     let to = to.cast::<T>();
@@ -329,7 +343,8 @@ unsafe fn poll(
     taken
 }
 
-/// As [`poll`], for calls that may sleep.
+/// Moves entries as [`poll`] does, for calls that may sleep: not inlined, to keep the fast path
+/// short.
 ///
 /// # Safety
 /// As for [`take`].
@@ -345,6 +360,7 @@ unsafe fn poll_before_sleep(
     unsafe { poll(state, at, to, count, from) }
 }
 
+/// Returns the result of a function of type `ssize_t`.
 #[inline]
 fn number(taken: Result<usize, Errno>) -> isize {
     match taken {
@@ -429,10 +445,11 @@ unsafe extern "C" fn signal(cq: *mut FidCq) -> c_int {
     })
 }
 
-/// The bytes of an error entry that every caller has room for, and the versions since which callers
-/// have room for error data and for sources.
+/// The bytes of an error entry that every caller has room for.
 const COMMON_BYTES: usize = std::mem::offset_of!(FiCqErrEntry, err_data_size);
+/// The version of the interface since which callers have room for a source.
 const SOURCES_SINCE: u32 = version(1, 20);
+/// The version of the interface since which callers have room for error data.
 const DATA_SINCE: u32 = version(1, 5);
 
 unsafe extern "C" fn readerr(cq: *mut FidCq, entry: *mut FiCqErrEntry, _flags: u64) -> isize {

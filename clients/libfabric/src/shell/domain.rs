@@ -1,5 +1,19 @@
 //! Domains: a NIC of this host and the objects that are opened in it. A domain has no traffic of
 //! its own; its endpoints do.
+//!
+//! Opening chooses the first NIC that matches the `fi_info`, and fixes lock and progress: with
+//! `FI_THREAD_DOMAIN` and manual progress the lock is serial (the application must not overlap its
+//! calls), with automatic progress a thread runs (`progress_thread`), else a thread starts for slow
+//! connects (`connect_thread`).
+//!
+//! # Limits
+//! Opening queries the daemons of the NICs (`FI_ENODEV` if no NIC matches) and keeps no connection;
+//! the NIC does not change after that. The loss of its daemon is found by the endpoints. A domain
+//! refuses to close with `FI_EBUSY` while it has objects. A bound event queue gets no events. Flags
+//! of `fi_domain2` have no effect.
+//!
+//! # Place
+//! `fabric` opens domains; [`DOMAIN_OPS`] opens the objects.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,11 +36,14 @@ use crate::rdm::Errno;
 #[repr(C)]
 pub struct Domain {
     fid: FidDomain,
+    /// The fabric, which is held until the domain is closed.
     fabric: *mut FidFabric,
+    /// The part that all objects share.
     pub shared: Arc<DomainShared>,
 }
 
 static OPS: Ops = Ops { close, bind, ..Ops::NONE };
+/// The functions in the table of this class of objects; the others are not supported.
 static DOMAIN_OPS: OpsDomain = OpsDomain {
     av_open: av::open,
     cq_open: cq::open,

@@ -1,4 +1,20 @@
 //! Endpoints: opening, binding, options and closing, and the common part of all operations.
+//!
+//! [`Endpoint::begin`] starts every operation: it takes the domain's lock, checks that the endpoint
+//! is enabled, calls `rdm`, and, if `rdm` has no room (`FI_EAGAIN`), makes progress so that a
+//! repeated call succeeds.
+//!
+//! # Limits
+//! Only `FI_EP_RDM` is opened. An endpoint is bound to one address vector, one queue for each
+//! direction and one counter for each kind of operations, all of its domain (`-FI_EDOMAIN`);
+//! bindings are not removed before the close. Operations before `FI_ENABLE` give `-FI_EOPBADSTATE`.
+//! The only option is `FI_OPT_MIN_MULTI_RECV`. `fi_tx_size_left` and `fi_rx_size_left` return a
+//! constant, [`OPERATIONS_MAX`]. A close blocks until the messages that were reported as sent have
+//! left, at most [`CLOSE_MAX`], and until they are confirmed, again at most [`CLOSE_MAX`]; messages
+//! that have not left by then are lost, with a warning.
+//!
+//! # Place
+//! `msg`, `tagged`, `rma` and `atomic` convert their arguments and call [`Endpoint::begin`].
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -25,16 +41,21 @@ use crate::rdm::{AppSpan, DomainEnv, Errno, Payload, Rdm, ReportTemplate};
 #[derive(Debug)]
 #[repr(C)]
 pub struct Endpoint {
+    /// The object that the application has a pointer to; must be first.
     object: FidObject<FidEp>,
-    /// Default flags of operations. Other threads may set them at any time (`FI_SETOPSFLAG`).
+    /// Default flags of transmit operations. Other threads may set them at any time
+    /// (`FI_SETOPSFLAG`).
     tx_flags: AtomicU64,
+    /// Default flags of receives, as `tx_flags`.
     rx_flags: AtomicU64,
     /// Whether receives may be directed (`FI_DIRECTED_RECV`); otherwise their source is ignored.
     directed: bool,
 }
 
 static OPS: Ops = Ops { close, bind, control, ..Ops::NONE };
+/// The functions in the table of this class of objects; the others are not supported.
 static EP_OPS: OpsEp = OpsEp { cancel, getopt, setopt, tx_size_left, rx_size_left, ..OpsEp::NONE };
+/// The functions of connection management: the own name only.
 static CM_OPS: OpsCm = OpsCm { getname, ..OpsCm::NONE };
 
 /// Opens an endpoint.
@@ -170,7 +191,7 @@ impl Endpoint {
         Ok((flags, given & !direction))
     }
 
-    /// Returns the source of a receive.
+    /// Returns the source of a receive: `named`, or any source without `FI_DIRECTED_RECV`.
     #[inline]
     pub fn from(&self, named: FiAddr) -> FiAddr {
         if self.directed { named } else { FI_ADDR_UNSPEC }
@@ -184,7 +205,8 @@ impl Endpoint {
 }
 
 impl EpState {
-    /// Returns the completion of a transmit operation.
+    /// Returns the completion of a transmit operation. `what` is its flags, such as `FI_SEND`; the
+    /// completion is quiet if the binding is selective and `flags` lacks `FI_COMPLETION`.
     #[inline]
     pub fn tx_report(
         &self,
@@ -204,7 +226,7 @@ impl EpState {
         }
     }
 
-    /// Returns the completion of a receive operation.
+    /// Returns the completion of a receive operation, as [`Self::tx_report`] does.
     #[inline]
     pub fn rx_report(
         &self,
@@ -228,8 +250,8 @@ impl EpState {
 /// Returns the payload of a contiguous buffer.
 ///
 /// # Safety
-/// As for [`AppSpan::new`]: the caller lends the memory to the operation until that completes or, if
-/// the interface allows it, until the call returns.
+/// As for [`AppSpan::new`]: the caller lends the memory to the operation until that completes or,
+/// if the interface allows it, until the call returns.
 #[inline]
 pub unsafe fn buffer(buf: *const c_void, len: usize) -> Payload {
     // SAFETY: guaranteed by the caller.
@@ -365,6 +387,7 @@ fn check_domain(object: &FidObject<FidEp>, shared: &Arc<DomainShared>) -> Result
     if Arc::ptr_eq(&object.shared, shared) { Ok(()) } else { Err(Errno(FI_EDOMAIN)) }
 }
 
+/// Binds a queue to the directions in `flags`, each of which must be unbound.
 fn bind_cq(
     object: &FidObject<FidEp>,
     (shared, cq): (&Arc<DomainShared>, usize),
@@ -399,6 +422,7 @@ fn bind_cq(
     })
 }
 
+/// Binds a counter to the kinds of operations in `flags`.
 fn bind_cntr(
     object: &FidObject<FidEp>,
     (shared, cntr): (&Arc<DomainShared>, usize),
@@ -433,6 +457,7 @@ fn bind_cntr(
     })
 }
 
+/// Binds an address vector to an endpoint that is not enabled.
 fn bind_av(
     object: &FidObject<FidEp>,
     (shared, av): (&Arc<DomainShared>, usize),

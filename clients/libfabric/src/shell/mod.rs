@@ -1,6 +1,18 @@
 //! The C objects of a domain: endpoints, completion queues, counters, address vectors and memory
 //! regions. The functions convert arguments, take the domain's lock and call `rdm`; they keep no
 //! protocol state of their own. Completions return through the queues and counters in `state`.
+//!
+//! # Limits
+//! Pointers are checked for NULL where the interface allows NULL; otherwise the application must
+//! pass valid objects, as libfabric requires. An object with children, or one that is bound,
+//! refuses to close with `FI_EBUSY`. Functions of the interface that the provider does not support
+//! return `-FI_ENOSYS`. All objects of a domain share one lock, so calls of several threads take
+//! turns.
+//!
+//! # Place
+//! libfabric's inline functions call the tables of functions that each module fills. Two threads
+//! may run beside the application: `progress_thread` (automatic progress) or `connect_thread` (slow
+//! connects).
 
 mod atomic;
 mod av;

@@ -1,5 +1,17 @@
 //! Registration of memory regions. Registering pins nothing: peers' operations copy in this
 //! process.
+//!
+//! # Limits
+//! A region has 1 to [`SEGMENTS_MAX`] segments (`-FI_EINVAL` otherwise). The application chooses
+//! the key, which must be free (`-FI_ENOKEY`), unless the domain has `FI_MR_BASIC`: then the
+//! provider chooses. The memory is not checked: it must stay mapped until the region is closed.
+//! Closing withdraws the memory from operations in progress: the write of a peer fails, and the
+//! rest of a read is zeros or fails. Offset and flags have no effect; binding to counters is not
+//! supported.
+//!
+//! # Place
+//! The application calls the functions in [`MR_OPS`] on a domain; `rdm::regions` stores the
+//! regions, and `rdm::target` accesses them for peers.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -1,5 +1,9 @@
-//! Messages without tags (`fi_msg(3)`): the functions of the C interface. The common part is in
-//! [`tagged`](super::tagged).
+//! Messages without tags (`fi_msg(3)`): the functions of the C interface. They convert arguments
+//! only; limits and errors are those of [`tagged`](super::tagged), which has the common part.
+//!
+//! More than [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) segments give `-FI_EINVAL`. Memory
+//! descriptors are ignored. A message without a tag never matches a receive with a tag. The
+//! application calls the functions in [`MSG_OPS`].
 
 use std::ffi::c_void;
 

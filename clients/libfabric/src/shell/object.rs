@@ -1,5 +1,12 @@
 //! Objects that the application has pointers to: the interface's structure, followed by the
 //! provider's index into the domain's state.
+//!
+//! [`give_object`] boxes an object and hands it out; [`close_object`] frees it. Each counts as a
+//! child of its domain, which cannot be closed before. The functions trust the pointer and its
+//! type: neither a second close nor a foreign object is detected. Endpoints and domains have
+//! structures of their own, which begin in the same way.
+//!
+//! `cq`, `cntr`, `av` and `mr` use it for their `open` and `close`.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -14,9 +21,11 @@ use crate::rdm::Errno;
 #[derive(Debug)]
 #[repr(C)]
 pub struct FidObject<F> {
+    /// The structure of the interface; must be first.
     pub fid: F,
+    /// The domain of the object.
     pub shared: Arc<DomainShared>,
-    /// The index in the domain's state.
+    /// The index in the domain's state; 0 for a memory region, which has its key.
     pub at: usize,
 }
 

@@ -2,6 +2,16 @@
 //!
 //! A child process gets a copy of all memory and the same descriptors. It drops its copies of the
 //! endpoints, so that peers do not confuse it with its parent; it may open domains itself.
+//!
+//! # Limits
+//! Every operation on a parent's endpoint fails in the child with `FI_EINVAL`; its queues, counters
+//! and regions stay allocated. Only `fork(2)` through the C library is seen: a process made by a
+//! bare `clone(2)` or `vfork(2)` must not use the library. A fork waits for the locks of all
+//! domains, so it waits for running calls of other threads. The parent's threads do not exist in
+//! the child.
+//!
+//! # Place
+//! `domain::open` calls [`begin`] and [`register`]; the C library calls the handlers.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Once, Weak};
@@ -52,6 +62,7 @@ unsafe fn for_each_domain(run: impl Fn(&DomainShared)) {
     domains.iter().filter_map(Weak::upgrade).for_each(|shared| run(&shared));
 }
 
+/// Takes all locks in the parent.
 extern "C" fn before() {
     DOMAINS.lock_for_fork();
     // SAFETY: the lock was taken above.
@@ -75,11 +86,13 @@ unsafe fn after(then: impl Fn(&DomainShared)) {
     }
 }
 
+/// Releases all locks in the parent.
 extern "C" fn parent() {
     // SAFETY: the C library calls this after `before`, in the same thread.
     unsafe { after(|_| {}) };
 }
 
+/// Releases all locks in the child, and drops the child's copies of the endpoints.
 extern "C" fn child() {
     // SAFETY: the C library calls this after `before`, in the copy of its thread.
     unsafe {

@@ -1,9 +1,18 @@
 //! The progress thread of a domain with `FI_PROGRESS_AUTO`: it makes progress while the application
 //! makes no calls.
 //!
-//! While the application calls, the thread only observes that. After [`AUTO_PROGRESS_DELAY`] without calls it
-//! requests wake-ups from peers and sleeps until one arrives; the next call of the application
-//! withdraws the request. A domain with manual progress has no such thread.
+//! While the application calls, the thread only observes that. After [`AUTO_PROGRESS_DELAY`]
+//! without calls it makes progress, requests wake-ups from peers and sleeps until one arrives; the
+//! next call of the application withdraws the request.
+//!
+//! # Limits
+//! A message may therefore wait up to twice [`AUTO_PROGRESS_DELAY`] after the application's last
+//! call. The thread progresses all endpoints of its domain under the domain's lock and reports
+//! completions in the usual queues; it calls no function of the application. A domain with manual
+//! progress has no such thread; a child process does not have its parent's.
+//!
+//! # Place
+//! `domain` starts and ends the thread; `state` disarms it on each call; `wait` arms the endpoints.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -20,6 +29,7 @@ use crate::rdm::Errno;
 /// The state of the progress thread.
 #[derive(Debug)]
 pub struct ProgressThread {
+    /// The wait object that the thread sleeps on.
     wait_fd: WaitFd,
     /// All endpoints of the domain.
     eps: Vec<usize>,
@@ -27,8 +37,9 @@ pub struct ProgressThread {
     pub armed: bool,
     /// Whether the domain is being closed.
     ends: bool,
+    /// The thread; `None` until it has started and while it is joined.
     thread: Option<JoinHandle<()>>,
-    /// The process of the thread: a child process does not have it.
+    /// The number of the process that has the thread: a child process must not join it.
     process: u32,
 }
 
@@ -47,10 +58,13 @@ impl WaitTarget for AllEndpoints {
 
 /// The next action of the thread.
 enum ThreadStep {
+    /// The domain is being closed.
     End,
     /// The application is active: check again after a pause.
     Pause,
+    /// An event arrived while wake-ups were requested: poll again.
     Again,
+    /// Sleep for at most this time.
     Sleep(Duration),
 }
 
@@ -165,6 +179,7 @@ impl ProgressThread {
     }
 }
 
+/// The thread.
 fn run(shared: &DomainShared, fd: &OwnedFd) {
     let mut seen = 0;
     loop {

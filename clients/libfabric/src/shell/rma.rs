@@ -1,5 +1,15 @@
 //! Reads and writes of remote memory (`fi_rma(3)`): the functions of the C interface, which convert
 //! their arguments for [`Rdm`](crate::rdm::Rdm).
+//!
+//! # Limits
+//! An operation has up to [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) local segments and one
+//! remote segment of the same length (`-FI_EINVAL` otherwise). An injected write has at most
+//! [`INJECT_MAX`](crate::limits::INJECT_MAX) bytes; a success is not reported. Keys and bounds are
+//! checked by the target, so a wrong key is an error completion. Every write completes on delivery.
+//! Memory descriptors are ignored.
+//!
+//! # Place
+//! The application calls the functions in [`RMA_OPS`]; `rdm::initiator` performs the operations.
 
 use std::ffi::c_void;
 
@@ -29,6 +39,7 @@ fn number(done: Result<(), Errno>) -> isize {
     done.map_or_else(|Errno(err)| failed_size(err), |()| 0)
 }
 
+/// Starts a read.
 fn start_read(
     ep: &Endpoint,
     payload: Payload,
@@ -45,11 +56,14 @@ fn start_read(
 /// The parameters of a write, besides its buffer.
 #[derive(Debug, Clone, Copy)]
 struct WriteArgs {
+    /// The memory to write.
     remote: RemoteMemory,
+    /// Immediate data for the target.
     data: Option<u64>,
     context: *mut c_void,
 }
 
+/// Starts a write. `injected`: a success is not reported.
 fn start_write(
     ep: &Endpoint,
     payload: Payload,

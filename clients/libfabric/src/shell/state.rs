@@ -3,6 +3,18 @@
 //!
 //! The lock costs nothing in applications with a single thread ([`causeway_endpoint::lock`]);
 //! applications with several threads open a domain for each if they need concurrency.
+//!
+//! # Limits
+//! A completion for a bound queue is never dropped; without a bound queue it is only counted. At
+//! [`COMPLETIONS_MAX`] entries a queue is *full*: messages and writes of peers wait until half of
+//! it is read, while completions of the application's own operations are still queued. A successful
+//! operation without a queue entry (`quiet`) is counted only. A failed injected message has a
+//! warning instead of an entry. An index of a closed object is reused, so an index is valid only
+//! while its object is open.
+//!
+//! # Place
+//! Each call of the C interface runs [`DomainState::with_ep`] or [`DomainState::progress`], which
+//! call `rdm` and then route its completions; readers in `cq` and `cntr` take the results.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
@@ -23,6 +35,7 @@ pub use crate::rdm::stats::{KINDS, READ, RECEIVED, REMOTE_READ, REMOTE_WRITTEN, 
 /// The binding of an endpoint to a queue.
 #[derive(Debug, Clone, Copy)]
 pub struct CqBinding {
+    /// Index of the queue.
     pub cq: usize,
     /// Whether only flagged operations are reported to the queue.
     pub selective: bool,
@@ -31,21 +44,30 @@ pub struct CqBinding {
 /// An endpoint.
 #[derive(Debug)]
 pub struct EpState {
+    /// The endpoint without the C interface.
     pub rdm: Rdm,
+    /// Index of the bound address vector.
     pub vector: Option<usize>,
+    /// Queue of transmit operations: sends, reads, writes and atomic operations.
     pub tx: Option<CqBinding>,
+    /// Queue of receives and of peers' operations.
     pub rx: Option<CqBinding>,
+    /// Index of the bound counter for each kind of operations.
     pub counters: [Option<usize>; KINDS],
+    /// Whether the application enabled the endpoint (`FI_ENABLE`); operations fail before.
     pub enabled: bool,
 }
 
 /// A completion queue.
 #[derive(Debug)]
 pub struct CqState {
+    /// Unread completions, oldest first.
     pub entries: VecDeque<OpCompletion>,
     /// The endpoints that are bound to it.
     pub eps: Vec<usize>,
+    /// The format of entries (`FI_CQ_FORMAT_CONTEXT` and others).
     pub format: u32,
+    /// The wait object, if the application requested one.
     pub wait_fd: Option<WaitFd>,
     /// Whether peers' operations wait because the queue was full.
     pub full: bool,
@@ -54,19 +76,28 @@ pub struct CqState {
 /// A counter.
 #[derive(Debug)]
 pub struct CntrState {
+    /// Successful operations, plus the application's additions.
     pub value: u64,
+    /// Failed operations.
     pub errors: u64,
+    /// The endpoints that are bound to it.
     pub eps: Vec<usize>,
+    /// The wait object, if the application requested one.
     pub wait_fd: Option<WaitFd>,
 }
 
 /// The state of a domain. A closed object leaves its index to the next one.
 #[derive(Debug, Default)]
 pub struct DomainState {
+    /// Endpoints by index.
     pub eps: Vec<Option<EpState>>,
+    /// Completion queues by index.
     pub cqs: Vec<Option<CqState>>,
+    /// Counters by index.
     pub cntrs: Vec<Option<CntrState>>,
+    /// Address vectors by index.
     pub vectors: Vec<Option<AddressVector>>,
+    /// Memory regions by key.
     pub regions: RegionTable,
     /// An empty vector, for an endpoint without an address vector.
     empty_vector: AddressVector,
@@ -76,7 +107,7 @@ pub struct DomainState {
     pub calls: u64,
     /// Threads of the application that sleep, or may.
     pub asleep: usize,
-    /// Whether there was progress since the sleeping threads were last woken for it.
+    /// Whether there was progress since sleeping threads were last woken.
     pub worked: bool,
     /// The thread for automatic progress.
     pub auto: Option<ProgressThread>,
@@ -85,6 +116,7 @@ pub struct DomainState {
 /// A completion that goes to the reader of a queue without being queued.
 #[derive(Debug, Clone, Copy)]
 pub struct FastCompletion {
+    /// The completion.
     pub done: OpCompletion,
     /// The format of the queue's entries.
     pub format: u32,
@@ -95,6 +127,7 @@ pub struct FastCompletion {
 /// The part of a domain that all of its objects share.
 #[derive(Debug)]
 pub struct DomainShared {
+    /// The state under the domain's lock.
     pub state: Guarded<DomainState>,
     /// The thread that continues connects, if the domain has no progress thread.
     pub helper: OnceLock<Arc<dyn ConnectHelper>>,
@@ -104,6 +137,7 @@ pub struct DomainShared {
     pub children: AtomicUsize,
     /// Whether memory is addressed by virtual addresses, with keys of the provider (`FI_MR_BASIC`).
     pub basic: bool,
+    /// The version of libfabric's interface that the application was built for.
     pub api_version: u32,
 }
 
@@ -313,7 +347,8 @@ fn route(ep: &mut EpState, cqs: &mut [Option<CqState>], cntrs: &mut [Option<Cntr
     rdm.completions.clear();
 }
 
-/// Returns the initial count of empty polls after progress.
+/// Returns the count of empty polls from which counting starts after progress: [`MISSES_FAR`] if
+/// the last message came through the daemon, else 0.
 #[inline]
 fn initial_misses(ep: &EpState) -> u32 {
     if ep.rdm.endpoint.paths.is_through_daemon { MISSES_FAR } else { 0 }
@@ -346,6 +381,7 @@ fn vector<'a>(
     ep.vector.and_then(|vector| vectors.get(vector)?.as_ref()).unwrap_or(empty_vector)
 }
 
+/// Adds operations to a counter, and wakes its waiters.
 fn count(cntr: &mut CntrState, well: u64, failed: u64) {
     cntr.value = cntr.value.wrapping_add(well);
     cntr.errors = cntr.errors.wrapping_add(failed);

@@ -1,5 +1,16 @@
 //! Messages with tags (`fi_tagged(3)`): the functions of the C interface, and the common part of
-//! messages with and without tags.
+//! messages with and without tags ([`transmit`], [`transmit_injected`], [`receive`]).
+//!
+//! # Limits
+//! A tag has [`TAG_BITS`](crate::limits::TAG_BITS) bits; a send with other bits fails with
+//! `-FI_EINVAL`, and a receive ignores them. An injected message has at most
+//! [`INJECT_MAX`](crate::limits::INJECT_MAX) bytes (`-FI_EMSGSIZE`). Memory descriptors are
+//! ignored. A send that requests delivery, match or commit completes when the receiver has matched
+//! the message; all three are the same here. `-FI_EAGAIN` means that nothing was started.
+//!
+//! # Place
+//! The application calls the functions in [`TAGGED_OPS`]; `msg` uses the common part;
+//! [`Endpoint::begin`] runs `Rdm::send`, `receive` and `peek`.
 
 use std::ffi::c_void;
 
@@ -23,7 +34,9 @@ pub static TAGGED_OPS: OpsTagged = OpsTagged {
     ..OpsTagged::NONE
 };
 
+/// The flags of the completion of a send with a tag.
 const SENDS: u64 = FI_TAGGED | FI_SEND;
+/// The flags of the completion of a receive with a tag.
 const RECEIVES: u64 = FI_TAGGED | FI_RECV;
 /// Flags with which a send completes on delivery.
 const DELIVERED: u64 = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE;
@@ -31,10 +44,13 @@ const DELIVERED: u64 = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMP
 /// The parameters of a send, besides its buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct SendArgs {
+    /// The destination's index in the address vector.
     pub to: FiAddr,
     /// The tag, if the message has one.
     pub tag: Option<u64>,
+    /// Immediate data.
     pub data: Option<u64>,
+    /// The application's context.
     pub context: *mut c_void,
 }
 
@@ -85,12 +101,14 @@ pub fn transmit_injected(ep: &Endpoint, payload: Payload, sent: SendArgs) -> isi
 /// The parameters of a receive, besides its buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiveArgs {
+    /// The source's index in the address vector, or `FI_ADDR_UNSPEC`.
     pub from: FiAddr,
+    /// The tag, and the bits that are not compared; `None` selects messages without a tag.
     pub tag: Option<(u64, u64)>,
     pub context: *mut c_void,
 }
 
-/// Starts a receive, a peek or a claim, by the flags.
+/// Starts a receive, a peek, a claim or a multi-receive buffer, by the flags.
 #[inline]
 pub fn receive(ep: &Endpoint, payload: Payload, received: ReceiveArgs, flags: u64) -> isize {
     let ReceiveArgs { from, tag, context } = received;

@@ -1,8 +1,20 @@
-//! Sleeping on queues and counters: arming the wake-ups of their endpoints before, and processing
-//! them after.
+//! Sleeping on queues and counters: arming the wake-ups of their endpoints before a sleep, and
+//! processing the wake-ups after.
 //!
 //! A wake-up is requested from peers and the daemon before a thread sleeps, so none is lost; the
-//! thread must not sleep if an event arrived meanwhile.
+//! thread must not sleep if an event arrived meanwhile. A blocking call polls for [`SPIN`], then
+//! sleeps until a wake-up, its time-out, or [`SLEEP_MAX`], and polls again.
+//!
+//! # Limits
+//! A wake-up does not mean that an entry is there: every woken thread polls. Time-outs have a
+//! resolution of 1 ms; a negative time-out waits without limit. [`arm`] and [`disarm`] must be
+//! called in pairs under the domain's lock; the sleep itself is without the lock. Without a wait
+//! object, or if its descriptor cannot be duplicated, the thread polls instead of sleeping.
+//!
+//! # Place
+//! `cq` and `cntr` call [`until`] for blocking calls, `fabric` calls [`may_sleep`] for
+//! `fi_trywait`, and `progress_thread` arms all endpoints of a domain. Below are `wait_fd` and the
+//! endpoints' paths.
 
 use std::ffi::c_int;
 use std::os::fd::AsFd as _;
@@ -89,7 +101,8 @@ pub fn disarm(state: &mut DomainState, of: &impl WaitTarget) {
     cqs.chain(cntrs).for_each(WaitFd::wake);
 }
 
-/// Lets the application sleep on the descriptor. Returns `false` if an entry or an event is there.
+/// Lets the application sleep on the descriptor, until [`end_app_sleep`]. Returns `false` if an
+/// entry or an event is there; the sleep has ended then.
 pub fn begin_app_sleep(state: &mut DomainState, of: &impl WaitTarget) -> bool {
     if let Some(wait_fd) = of.wait_fd(state) {
         wait_fd.set_app_sleeping(true);
@@ -150,7 +163,8 @@ pub fn longest_sleep(state: &DomainState, of: &impl WaitTarget) -> Duration {
     longest
 }
 
-/// Yields the processor after many empty polls. Called without the lock.
+/// Yields the processor after many empty polls in a row ([`MISSES_PER_YIELD`]). Called without the
+/// lock.
 #[inline]
 pub fn yield_after_misses(misses: u32) {
     let (least, each) = MISSES_PER_YIELD;
@@ -168,6 +182,7 @@ pub fn end_poll(state: &mut DomainState, of: &impl WaitTarget) {
     }
 }
 
+/// Wakes the threads of endpoints whose work needs further polls.
 #[cold]
 fn wake_others(state: &DomainState, of: &impl WaitTarget) {
     for at in of.eps(state).into_iter().flatten() {
@@ -178,8 +193,8 @@ fn wake_others(state: &DomainState, of: &impl WaitTarget) {
     }
 }
 
-/// Polls until `look` returns a value or the time-out is over: first awake for a short time, then
-/// asleep.
+/// Polls until `look` returns a value or the time-out is over: awake for [`SPIN`], then asleep.
+/// `None` means the time-out.
 pub fn until<T>(
     shared: &DomainShared,
     of: &impl WaitTarget,

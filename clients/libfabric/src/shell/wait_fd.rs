@@ -1,9 +1,19 @@
 //! The wait object of a queue or a counter: a descriptor that becomes readable when there may be an
 //! event.
 //!
-//! It is an epoll set of the endpoints' wake-up descriptors, which are armed while threads sleep,
-//! of an eventfd for wake-ups by other threads, and of a timer. It does not know the events; a
-//! woken thread polls.
+//! The descriptor is an epoll set of the endpoints' wake-up descriptors (doorbells of peers, socket
+//! of the daemon), which are armed while threads sleep, of an eventfd for wake-ups by other
+//! threads, and of a timer.
+//!
+//! # Limits
+//! A wait object does not know the events: a woken thread polls, and may find nothing. The
+//! descriptor stays readable until the thread's next call clears it. Without an armed endpoint
+//! (`wait::arm`) peers do not ring. Each object costs three descriptors. The flags are atomic, but
+//! changes happen under the domain's lock.
+//!
+//! # Place
+//! `cq`, `cntr` and `progress_thread` own one each; `wait` decides when threads sleep on it. The
+//! application gets the descriptor by `FI_GETWAIT`.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -26,7 +36,7 @@ pub struct WaitFd {
     own: OwnedFd,
     /// The timer.
     clock: OwnedFd,
-    /// Threads of the provider's calls that sleep on it.
+    /// Threads that sleep on it in a call of the provider.
     sleepers: AtomicU32,
     /// Whether `fi_cq_signal` was called.
     signalled: AtomicBool,
@@ -36,6 +46,7 @@ pub struct WaitFd {
     clocked: AtomicBool,
 }
 
+/// The events of all watched descriptors; level-triggered.
 const FLAGS: epoll::EventFlags = epoll::EventFlags::IN;
 
 impl WaitFd {
@@ -116,7 +127,7 @@ impl WaitFd {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Unregisters a thread that slept.
+    /// Unregisters a thread that slept, and clears the eventfd if no other thread sleeps.
     pub fn end(&self) {
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
         self.clear();
@@ -139,7 +150,7 @@ impl WaitFd {
         }
     }
 
-    /// Sets the time after which pollers are woken, or clears it.
+    /// Sets the time after which pollers are woken; `None` stops the timer.
     pub fn wake_in(&self, time: Option<Duration>) {
         self.clocked.store(time.is_some(), Ordering::Relaxed);
         // A value of 0 would disarm the timer.
