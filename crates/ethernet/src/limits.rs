@@ -1,6 +1,9 @@
 //! Bounds of the Ethernet service: every table, queue and time-out of the crate.
 //!
-//! The constants are fixed at compile time; none of them depends on the configuration.
+//! The constants are fixed at compile time; none of them depends on the configuration. The module
+//! only names the values: each module that uses a constant enforces it and documents the behaviour
+//! at the bound. Bounds of rings are in `causeway_ring::limits`, bounds of turns, hops and
+//! mailboxes in `causeway_fabric::limits`.
 
 /// Longest frame, in bytes: a payload of 65,535 behind a header with two VLAN tags.
 pub const FRAME_BYTES_MAX: usize = 65_557;

@@ -15,7 +15,12 @@
 //! the largest attachment may not learn that it must stand by. It then does not list the other as
 //! its rival, and the other stands by instead.
 //!
-//! The module decides and sends hellos; `uplink` applies the result.
+//! `link_rx` passes received hellos and changes of links to the module, and applies the resulting
+//! [`StandbyChanges`] to `uplink`; the timer of `service` sends due hellos. The module sends hellos
+//! only, and forwards no frame. A segment that lost its forwarding daemon has another within
+//! [`HELLO_HOLD_NS`]. Loops outside the links of daemons are not detected. Hellos are not
+//! authenticated on a network segment. At most [`ATTACHMENTS_MAX`] attachments are tracked; hellos
+//! of further attachments are ignored.
 //!
 //! # Budget
 //! A hello by each link for each attachment every [`HELLO_NS`], only in groups that have links to
@@ -56,6 +61,7 @@ struct NearHello {
 struct SegmentState {
     /// Time since which the link is up.
     since_ns: u64,
+    /// Attachments whose near hellos arrived by this link.
     heard: BTreeMap<SegmentAttachment, NearHello>,
 }
 
@@ -67,11 +73,12 @@ pub(crate) type StandbyChanges = Vec<(LinkId, bool)>;
 pub(crate) struct ForwarderElection {
     /// Number of this group in hellos; 0 until it is needed.
     own: u64,
+    /// Serial number of the last sent hellos; wraps.
     serial: u32,
     /// By attachment, and whether the hello arrived by a transit link.
     far: BTreeMap<(SegmentAttachment, bool), FarHello>,
     segments: BTreeMap<LinkId, SegmentState>,
-    /// Time of the next hellos.
+    /// Time of the next hellos, and of the last.
     next_ns: Option<u64>,
     last_ns: u64,
     /// Limits the log of standby changes, which peers on a segment can provoke.

@@ -1,9 +1,15 @@
 //! The route table: VNET's rules, which are applied before the address table.
 //!
 //! A route matches a frame by source and destination address and by its ingress. Of the matching
-//! routes, all of the highest `priority` apply, so routes can copy frames. A frame without a
-//! matching route is forwarded by the address table, or dropped ([`Forwarding`]). The module only
-//! resolves; `forward` moves the frames.
+//! routes, all of the highest priority apply, so routes can copy frames. A frame without a matching
+//! route is forwarded by the address table, or dropped ([`Forwarding`]). `forward` and `link_rx`
+//! look up each frame; the shard changes routes at the controller's request.
+//!
+//! The module only resolves: it moves no frame, checks no source address, and does not know whether
+//! a target is up. A target that does not exist, and the ingress itself, are left out; if no target
+//! is left, the set is empty and the caller drops the frame. A [`SetId`] is valid until the routes
+//! change or [`RouteTable::tidy`] runs. The cache has [`ROUTE_CACHE_MAX`] pairs and
+//! [`ROUTE_SETS_MAX`] sets. The number of routes is bounded by the controller.
 //!
 //! # Budget
 //! A frame of a cached pair costs one hash look-up, for any number of routes. A frame of another
@@ -32,12 +38,17 @@ pub type SwitchIndex = u32;
 struct RouteEntry {
     index: u64,
     spec: RouteSpec,
+    /// Required source address.
     source: AddressMatch,
+    /// Required destination address.
     destination: AddressMatch,
+    /// As [`priority()`].
     priority: i8,
     /// Switch index of the target; `None` if the target does not exist.
     to: Option<SwitchIndex>,
+    /// Required ingress.
     from: IngressMatch,
+    /// Frames to which the route applied.
     hits: u64,
 }
 
@@ -77,7 +88,9 @@ impl RouteEntry {
 /// The ingress that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IngressMatch {
+    /// Any ingress.
     Anywhere,
+    /// The port or bundle at this switch index.
     Here(SwitchIndex),
     /// The required port or link does not exist.
     Nowhere,
@@ -88,6 +101,7 @@ enum IngressMatch {
 struct RouteSet {
     /// Indices in [`RouteTable::all`].
     routes: Vec<u32>,
+    /// Switch indices of the targets, without the ingress.
     places: Vec<SwitchIndex>,
 }
 
@@ -209,6 +223,7 @@ impl RouteTable {
         }
     }
 
+    /// Clears the cache, which invalidates every [`SetId`].
     fn forget(&mut self) {
         self.cache.clear();
         self.sets.clear();
