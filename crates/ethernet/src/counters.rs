@@ -127,7 +127,7 @@ pub struct PortCounters {
     pub transmit_bytes: u64,
     /// Frames that waited for buffers of this guest.
     pub held: u64,
-    /// Frames for this guest whose checksum was completed in software.
+    /// Frames for this guest with a checksum completed in software.
     pub checksummed: u64,
     /// Frames for this guest that were cut into segments in software.
     pub cut: u64,

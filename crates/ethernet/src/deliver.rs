@@ -137,7 +137,7 @@ impl Scratch {
         self.write_and_push(to, count, first, rest, len)
     }
 
-    /// Delivers a frame whose checksum at `place` is completed in a private copy.
+    /// Delivers a private copy of a frame, with the checksum at `place` completed.
     fn deliver_completed(
         &mut self,
         from: SourceFrame<'_>,

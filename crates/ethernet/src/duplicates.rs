@@ -10,8 +10,9 @@
 //! `crate::link_rx` checks each flooded frame of a link before forwarding and records it after
 //! acceptance; `crate::forward` records flooded frames of local ports. The filter forwards and
 //! drops nothing by itself. It remembers [`DUPLICATE_SLOTS`] frames; a newer frame with the same
-//! slot displaces an older frame, whose copies then pass. Only the first [`FLOOD_BYTES`] bytes and
-//! the length are compared, so a copy whose header changed on its way (TTL, NAT) is not detected.
+//! slot displaces an older frame; copies of the older frame then pass. Only the first
+//! [`FLOOD_BYTES`] bytes and the length are compared, so a copy with a changed header (TTL, NAT) is
+//! not detected.
 //!
 //! # Budget
 //! Only in groups with transit links, and for flooded frames: one hash of the frame and one table

@@ -6,7 +6,7 @@
 //! header and frame.
 //!
 //! The module handles no offload, no mergeable buffer chain and no error of a frame. A frame that
-//! does not qualify, or whose memory cannot be accessed, takes the general path (`crate::deliver`),
+//! does not qualify, or lies in unreachable memory, takes the general path (`crate::deliver`),
 //! which reports the reason; its buffer is put back. Frames are delivered in order, and used
 //! entries are not published.
 //!

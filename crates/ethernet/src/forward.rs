@@ -7,9 +7,9 @@
 //! frames that are not pending return to the sender's ring as used.
 //!
 //! The module copies no payload, waits for no receive buffers and publishes no ring: the dispatcher
-//! publishes at the end of the turn. A ring that breaks a rule closes its port. A port whose turn
-//! consisted of invalid frames only is penalised for [`PENALTY_TURNS`] turns. Order is kept for
-//! each pair of transmit queue and receive queue.
+//! publishes at the end of the turn. A ring that breaks a rule closes its port. After a turn of
+//! invalid frames only, the port is penalised for [`PENALTY_TURNS`] turns. Order is kept for each
+//! pair of transmit queue and receive queue.
 //!
 //! # Budget
 //! Frames are popped in batches of at most 32. Every line of a frame lies in another processor's

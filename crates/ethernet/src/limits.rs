@@ -48,7 +48,7 @@ const _: () = assert!(LEARNT_PER_PORT_MAX <= LEARNT_PER_GROUP_MAX);
 const _: () = assert!(FRAME_BYTES_MAX == 65_535 + LINK_HEADER_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES >= LINK_HEADER_BYTES_MAX);
 
-/// Most address pairs whose route is cached.
+/// Most address pairs with a cached route.
 pub const ROUTE_CACHE_MAX: usize = 8192;
 /// Most distinct route sets that cached pairs refer to.
 pub const ROUTE_SETS_MAX: usize = 1024;

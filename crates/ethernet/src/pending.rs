@@ -198,7 +198,7 @@ impl Ethernet {
         }
     }
 
-    /// Drops frames whose deadline has passed, and sets the next deadline.
+    /// Drops frames after their deadline, and sets the next deadline.
     pub(crate) fn expire_pending(&mut self, cx: &mut Context<'_>) {
         let mut released = std::mem::take(&mut self.released);
         let mut next: Option<u64> = None;

@@ -71,7 +71,7 @@ pub struct Ethernet {
     pub(crate) unfinished_arrivals: Option<(ReceivedFrames, usize)>,
     /// Deliveries of link frames in the current turn.
     pub(crate) deliveries: usize,
-    /// Frames of links whose delivery did not finish in the turn.
+    /// Frames of links that were not completely delivered in their turn.
     pub(crate) late: VecDeque<LateFrame>,
 }
 

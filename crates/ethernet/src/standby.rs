@@ -61,7 +61,7 @@ struct NearHello {
 struct SegmentState {
     /// Time since which the link is up.
     since_ns: u64,
-    /// Attachments whose near hellos arrived by this link.
+    /// Attachments with near hellos that arrived by this link.
     heard: BTreeMap<SegmentAttachment, NearHello>,
 }
 
@@ -205,7 +205,7 @@ impl ForwarderElection {
         self.changes(uplinks, now_ns)
     }
 
-    /// Returns the links whose standby state changes.
+    /// Returns the links that begin or cease to stand by.
     fn changes(&self, uplinks: &Uplinks, now_ns: u64) -> StandbyChanges {
         let segments = uplinks.members().filter(|(_, known)| known.segment);
         let changes = segments.filter_map(|(_, known)| {
