@@ -1,5 +1,9 @@
-//! The driver side of a split ring (virtio 1.3, 2.7). Descriptors are allocated from a private free
-//! list, never from values in shared memory.
+//! The driver side of a split ring (virtio 1.3, 2.7).
+//!
+//! Implements [`super::Driver`] for rings of a power of two, at most [`QUEUE_SIZE_MAX`] entries.
+//! Descriptors are allocated from a private free list, never from values in shared memory. A chain
+//! of several spans uses an indirect table if that was negotiated, and else several descriptors.
+//! Used chains are taken in the device's order, which may differ from the order of additions.
 
 use std::sync::atomic::Ordering;
 
@@ -39,7 +43,9 @@ pub struct SplitDriver {
     used: View,
     /// Links between descriptors; private, never read from shared memory.
     next: Vec<u16>,
+    /// Outstanding chains, by head.
     held: Vec<OutstandingChain>,
+    /// First free descriptor, and the number of free descriptors.
     free: u16,
     free_count: u16,
     /// Next available index to write, and the published index.
@@ -48,6 +54,7 @@ pub struct SplitDriver {
     /// Next used index to take, and the device's index as last loaded.
     taken: u16,
     seen: u16,
+    /// Whether notifications are suppressed (without event index).
     disarmed: bool,
 }
 
