@@ -1,7 +1,12 @@
 //! The frontend side of a vhost-user conversation: sends requests and waits for replies.
 //!
-//! It encodes requests and checks replies; it owns no memory and no ring. [`super::Frontend`] uses
-//! it.
+//! [`super::Frontend`] and `reconnect` use it to attach; tests use it alone. It encodes requests
+//! and checks replies; it owns no memory and no ring, and handles no requests of the backend.
+//!
+//! Every call blocks until the reply arrives, at most [`REPLY_TIMEOUT_MS`]. With a [`Pump`] the
+//! backend runs in the caller's thread instead, at most [`PUMP_TURNS_MAX`] turns for a reply. A
+//! protocol feature that the backend does not offer is left out. Not thread-safe: one request at a
+//! time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -32,8 +37,11 @@ pub trait Pump: Send + std::fmt::Debug {
 #[derive(Debug)]
 pub struct Client {
     stream: MessageStream,
+    /// Negotiated protocol features.
     protocol: Protocol,
+    /// Virtio features that the backend offers, less declined features.
     offered: u64,
+    /// The backend, if it runs in the caller's thread.
     pump: Option<Box<dyn Pump>>,
 }
 

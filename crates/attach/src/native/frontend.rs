@@ -1,7 +1,13 @@
 //! A native device: one memory file with rings and buffers, and the conversation that grants them.
 //!
-//! It sets up any device type from a [`DevicePlan`]; [`super::NetPort`] and [`super::VsockPort`] define
-//! the content of buffers.
+//! It sets up any device type from a [`DevicePlan`]; [`super::NetPort`] and [`super::VsockPort`]
+//! define the content of buffers. The memory file is sealed, has the rings and one buffer for each
+//! descriptor, and is granted as a single region. [`Frontend::wait`] sleeps until a queue has work,
+//! and reconnects if the backend is gone ([`super::Reconnect`]).
+//!
+//! The size of the memory is fixed at the attach. The device offers no interrupts or threads: the
+//! caller polls or waits. It does not interpret features and configuration space except for the
+//! ring format. Not thread-safe.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -66,9 +72,12 @@ pub struct DevicePlan {
 #[derive(Debug)]
 pub struct Frontend {
     client: Client,
+    /// The memory file, mapped in this process.
     map: Arc<Map>,
+    /// The queues, in the order of the plan.
     lanes: Vec<DriverQueue>,
     features: u64,
+    /// The configuration space at the attach.
     config: Vec<u8>,
     /// The granted region and its file, for another grant.
     granted: (RegionSpec, OwnedFd),
@@ -76,6 +85,7 @@ pub struct Frontend {
     reconnect_state: Option<ReconnectState>,
 }
 
+/// Creates a non-blocking eventfd.
 fn event() -> Result<OwnedFd, Errno> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }

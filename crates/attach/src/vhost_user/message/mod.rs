@@ -5,6 +5,10 @@
 //! (user-mode Linux), REM_MEM_REG may carry a descriptor that is ignored (old QEMU), and an
 //! in-flight description is 20 bytes, or 24 where its sender's compiler padded it. The module
 //! checks form only; the backend checks each message against its state.
+//!
+//! [`super::server`] decodes the messages that [`super::stream`] has read; [`crate::native`] encodes
+//! requests. Requests outside the enum [`Message`] are refused as unknown. The module does no I/O;
+//! decoding closes file descriptors that do not belong to the request.
 
 mod header;
 mod payload;

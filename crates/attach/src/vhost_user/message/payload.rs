@@ -1,7 +1,9 @@
 //! The payload structures of messages, and their encoding.
 //!
-//! Numbers are in host byte order, as the protocol defines. The structures are plain values;
-//! nothing here checks them against the state of a device.
+//! [`super::Message::decode`] builds the structures, the backend reads them, and [`crate::native`]
+//! encodes them. Numbers are in host byte order, as the protocol defines. The structures are plain
+//! values; nothing here checks them against the state of a device, maps a file, or checks that an
+//! address is granted.
 
 use causeway_host::ReceivedFd;
 

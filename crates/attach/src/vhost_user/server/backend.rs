@@ -1,7 +1,13 @@
 //! The vhost-user protocol of the backend: one message in, a reply and events out.
 //!
-//! The state machine checks each message against the negotiated features and the model, and changes
-//! the [`Device`]. It reads and writes no socket.
+//! [`super::Server`] calls [`Backend::handle`] for each decoded message. The state machine checks
+//! the message against the negotiated features and the model, and changes the [`Device`]; the child
+//! module `rings` handles the messages of queues.
+//!
+//! It reads and writes no socket, and checks no message format (`vhost_user::message` does). A
+//! message that breaks a rule ends the conversation ([`Reason`]); a message that the backend may
+//! decline is [`Outcome::Refused`] and leaves the state unchanged. Except for mapping files, no
+//! call waits. The backend channel is accepted, but no request is sent on it.
 
 mod rings;
 
@@ -52,8 +58,8 @@ pub enum Outcome {
     Done,
     /// The message is done, and has a reply of its own.
     Reply(Reply),
-    /// The message was refused, but the conversation goes on. The frontend learns of it if it asked
-    /// for an acknowledgement.
+    /// The message was refused, but the conversation goes on. The frontend gets a negative
+    /// acknowledgement if it asked for an acknowledgement.
     Refused,
 }
 
@@ -68,16 +74,22 @@ type HandleResult = Result<Outcome, Reason>;
 /// The backend's state in one conversation.
 #[derive(Debug)]
 pub struct Backend {
+    /// The offered features, queues and configuration space.
     model: Model,
+    /// The state that the frontend granted.
     device: Device,
+    /// The granted regions.
     table: RegionTable,
+    /// Negotiated protocol features.
     protocol: Protocol,
+    /// The in-flight buffer that the frontend set.
     inflight: Option<InflightBuffer>,
     /// The dirty log that the frontend set.
     log: Option<Arc<DirtyLog>>,
     /// The backend channel (SET_BACKEND_REQ_FD). It is kept open, but this backend sends no
     /// requests.
     requests: Option<ReceivedFd>,
+    /// Whether SET_FEATURES has arrived.
     features_set: bool,
 }
 

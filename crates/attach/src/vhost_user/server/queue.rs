@@ -3,7 +3,13 @@
 //! A queue is *started* by its doorbell and *enabled* by a message, or at once if protocol features
 //! were not negotiated. It *runs* while it is both and its ring lies in granted memory. Its
 //! configuration is frozen while it runs; a message that reconfigures a disabled queue stops it
-//! (user-mode Linux does this). The module does not watch doorbells and pops no chains.
+//! (user-mode Linux does this). `backend` changes the configuration; the service uses
+//! [`VirtQueue::ring`], and the dispatcher watches [`VirtQueue::doorbell`] and calls
+//! [`VirtQueue::notify`].
+//!
+//! The module does not watch doorbells, pops no chains and decides no notification. A stop pushes
+//! all chains in flight back unwritten. Sizes beyond the model's limit and addresses outside
+//! granted memory end the attachment.
 
 use std::sync::Arc;
 
@@ -25,21 +31,26 @@ const LOGS: u32 = 1;
 pub struct VirtQueue {
     /// The ring, while the queue runs.
     pub ring: Option<Queue>,
+    /// The queue's number.
     index: usize,
+    /// Ring size in descriptors; `None` until the frontend sets it.
     size: Option<u16>,
+    /// Addresses of the ring's parts in the frontend's address space.
     addresses: Option<RingAddresses>,
     /// The position at which the ring starts, in the format of [`VirtQueue::base`]; `None` if the
     /// frontend did not set it.
     base: Option<u32>,
     /// The position at which the ring stopped. A start at another position means a driver's reset.
     stopped_at: Option<u32>,
+    /// Set by SET_VRING_KICK.
     started: bool,
     /// Set by SET_VRING_ENABLE; `None` if the frontend did not send it.
     enabled: Option<bool>,
     doorbell: Option<Arc<Doorbell>>,
     notifier: Option<Notifier>,
+    /// Signalled when the ring breaks.
     error: Option<Notifier>,
-    /// The guest addresses of the running ring.
+    /// The guest addresses of the running ring: descriptor table, available ring, used ring.
     guest_addresses: Option<(u64, u64, u64)>,
     /// The dirty log. Ring pages are marked when the ring stops: a migration needs them complete
     /// only then.

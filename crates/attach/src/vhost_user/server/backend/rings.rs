@@ -1,5 +1,11 @@
 //! The queue messages of the protocol: configure, start and stop queues, and move running queues to
 //! a new memory map.
+//!
+//! [`Backend::handle`] calls this module, which applies the rules of `queue` and reports started
+//! and stopped queues as events. A queue starts as soon as it is started by a doorbell, enabled,
+//! and its ring lies in granted memory; a queue that loses its memory stops, and starts again when
+//! the memory returns. Chains in flight of a stopping queue are pushed unwritten. The module pops
+//! no chains and waits for no service.
 
 use causeway_memory::Map;
 use causeway_ring::{Doorbell, DoorbellError, Notifier};
