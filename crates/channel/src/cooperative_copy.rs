@@ -1,7 +1,10 @@
 //! Cooperative copy: sender and receiver copy one message together, each from its own end.
 //!
-//! The channel does not know the position of the message's bytes; this module only distributes the
-//! parts. A single word holds the progress of both sides. Each side takes its next parts by
+//! `message` uses it for a long message between two processes of a host; each process copies between
+//! its own memory and the memory of the other. The channel does not know the position of the message's
+//! bytes; this module only distributes *parts*, pieces of the message with a size that both sides
+//! agreed on, at most [`PARTS_MAX`]. It copies no bytes, does not block, and each direction has one
+//! cooperative copy at a time. A single word holds the progress of both sides. Each side takes its next parts by
 //! compare-and-exchange of the word, so no part is taken twice, and a side that finds no part left
 //! knows that the other has the rest. A sender that copies sets `BUSY` in the same exchange and
 //! clears it afterwards: the receiver may release its memory only after it sees the bit cleared.
@@ -75,6 +78,7 @@ impl CopyEnd {
         }
     }
 
+    /// Returns the opposite end.
     fn other(self) -> Self {
         match self {
             Self::Front => Self::Back,
@@ -103,9 +107,13 @@ impl ShareSize {
 /// The fields of the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SharedWord {
+    /// Parts taken from the front.
     front: u32,
+    /// Parts not taken from the back, counted from the first part.
     back: u32,
+    /// Whether the sender copies.
     busy: bool,
+    /// Number of the message.
     number: u32,
 }
 
@@ -126,6 +134,7 @@ impl SharedWord {
             | u64::from(self.number) << NUMBER_AT
     }
 
+    /// Returns the number of parts that no side has taken.
     fn left(self) -> u32 {
         self.back.saturating_sub(self.front)
     }
@@ -177,6 +186,7 @@ pub enum ReceiverStep {
 pub struct ReceiverShare {
     end: CopyEnd,
     number: u32,
+    /// Number of parts of the message.
     parts: u32,
     /// Own progress.
     own: u32,
@@ -248,7 +258,7 @@ impl ReceiverShare {
         })
     }
 
-    /// Returns whether the sender copies at present.
+    /// Returns whether the sender copies at present (`BUSY`).
     ///
     /// # Errors
     /// [`BrokenChannel`] if the sender violated the rules.

@@ -14,14 +14,14 @@
 //!
 //! # Example
 //! ```no_run
-//! use causeway_channel::{Broken, Head, Layout, Side, format, open};
+//! use causeway_channel::{EventHead, Layout, Side, format, open};
 //! use causeway_memory::View;
 //!
 //! fn example(memory: &View) -> Result<(), Box<dyn std::error::Error>> {
 //!     format(memory, Layout::DEFAULT)?;
 //!     let (mut sender, _) = open(memory, Side::First)?;
 //!     let (_, mut receiver) = open(memory, Side::Second)?;
-//!     let has_room = sender.send(Head { kind: 1, words: [0; 3] }, b"bytes")?;
+//!     let has_room = sender.send(EventHead { kind: 1, words: [0; 3] }, b"bytes")?;
 //!     assert!(has_room);
 //!     if let Some(event) = receiver.poll()? {
 //!         let mut bytes = vec![0; event.len];
@@ -52,6 +52,13 @@
 //! data ring follows from the receiver's own count: no position is read from the peer. Bytes occupy
 //! whole units of 64. With flag 1 they start at the beginning of the data ring, and the rest of the
 //! ring before it counts as consumed.
+//!
+//! # Limits
+//! A channel has exactly one sender and one receiver in each direction; neither may be used by two
+//! threads at once. Events arrive in order and once. A full direction refuses an event
+//! ([`Sender::send`] returns false), and the caller must keep the event. Nothing blocks, retries or
+//! rings: the owner of an end sleeps and wakes the other end. A channel ends with its first violation
+//! ([`BrokenChannel`]); there is no reset. It does not detect the death of the peer.
 //!
 //! # Position of data
 //! A sender returns to the beginning of the data ring as soon as the data there was consumed,
