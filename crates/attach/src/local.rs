@@ -122,6 +122,7 @@ impl AsFd for LocalSocket {
 #[derive(Debug)]
 pub struct LocalAttachment {
     socket: LocalSocket,
+    /// The message that is being received, and the number of its bytes that have arrived.
     bytes: [u8; MESSAGE_BYTES],
     have: usize,
     /// File descriptors that arrived with the message.
@@ -151,6 +152,7 @@ impl LocalAttachment {
         Self::on(LocalSocket::Accepted(socket.into()))
     }
 
+    /// Returns an end over `socket`, before the first message.
     fn on(socket: LocalSocket) -> Self {
         let (fds, unsent) = (Vec::new(), VecDeque::new());
         let bytes = [0; MESSAGE_BYTES];

@@ -98,6 +98,7 @@ pub struct ShareSize {
 }
 
 impl ShareSize {
+    /// Returns the number of parts to take if `left` of `parts` parts remain.
     fn of(self, left: u32, parts: u32) -> u32 {
         let least = self.least.min(parts / 2).max(1);
         (left / 2).min(self.most).max(least).min(left)
@@ -118,6 +119,7 @@ struct SharedWord {
 }
 
 impl SharedWord {
+    /// Decodes a word.
     fn of(word: u64) -> Self {
         Self {
             front: (word & COUNT) as u32,
@@ -127,6 +129,7 @@ impl SharedWord {
         }
     }
 
+    /// Encodes the fields.
     fn word(self) -> u64 {
         u64::from(self.front)
             | u64::from(self.back) << COUNT_BITS
@@ -311,6 +314,7 @@ impl SenderShare {
         Self { end, number, parts: parts.min(PARTS_MAX), seen: None, since: 0 }
     }
 
+    /// Returns the fields of the word, if it belongs to this message and parts remain.
     fn fields(&self, word: u64) -> Option<SharedWord> {
         let fields = SharedWord::of(word);
         let fits = fields.number == self.number && self.number > 0 && fields.back <= self.parts;

@@ -115,10 +115,12 @@ impl Layout {
         SLOTS.saturating_add(self.slot_bytes().saturating_add(self.data_bytes()).saturating_mul(2))
     }
 
+    /// Returns the length of the slots of a direction, in bytes.
     fn slot_bytes(self) -> usize {
         (self.slots as usize).saturating_mul(SLOT_BYTES)
     }
 
+    /// Returns the length of the data ring of a direction, in bytes.
     pub(crate) fn data_bytes(self) -> usize {
         self.data as usize
     }

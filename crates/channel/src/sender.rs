@@ -118,6 +118,7 @@ impl Sender {
         self.accept_consumed(handshake::load_word(&self.area, self.offsets.consumed()))
     }
 
+    /// Returns whether there is room for `len` bytes, by the counts last read.
     #[inline]
     fn fits(&self, len: usize) -> bool {
         let slots = self.sent.wrapping_sub(self.taken);
@@ -323,6 +324,7 @@ impl Sender {
         }
     }
 
+    /// Returns the offset of the next slot.
     #[inline]
     fn slot(&self) -> usize {
         self.next_at

@@ -18,6 +18,7 @@ use causeway_wire::pcapng::{self, Direction};
 use crate::limits::{CAPTURE_BYTES_MAX, CAPTURE_FETCH_BYTES};
 use causeway_model::{CaptureChunk, Filter, Mac};
 
+/// Returns the `N` bytes from offset `at` on, if `bytes` has them.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }

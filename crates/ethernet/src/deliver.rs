@@ -374,6 +374,8 @@ impl Scratch {
     }
 }
 
+/// Attributes a failed copy: an unreadable source drops the frame, an unwritable destination is the
+/// receiver's fault.
 #[cold]
 fn delivery_error(error: CopyError) -> DeliveryError {
     match error {

@@ -39,6 +39,7 @@ pub(crate) struct DuplicateFilter {
 struct SeenFrame {
     /// Fingerprint of the frame.
     print: u64,
+    /// Switch index of the ingress.
     place: SwitchIndex,
     /// Time of the last equal frame.
     at_ns: u64,
@@ -113,6 +114,7 @@ impl DuplicateFilter {
         }
     }
 
+    /// Returns the index in `last` of a fingerprint.
     fn at(print: u64) -> usize {
         usize::try_from(print).unwrap_or(0) & (DUPLICATE_SLOTS - 1)
     }

@@ -59,6 +59,8 @@ impl FloodSequences {
         self.number(self.drawn)
     }
 
+    /// Returns the flood number of the `drawn`-th draw: the count in the upper half, its keyed hash
+    /// in the lower half.
     fn number(&self, drawn: u32) -> u64 {
         let proof = self.key.hash_one(drawn) >> 32;
         u64::from(drawn) << 32 | proof
@@ -91,6 +93,7 @@ impl FloodSequences {
         (print, self.state_of(print, transit))
     }
 
+    /// Returns the state of the frame with fingerprint `print`.
     fn state_of(&self, print: u64, transit: bool) -> CopyState {
         match self.seen.get(&print) {
             None => CopyState::New,

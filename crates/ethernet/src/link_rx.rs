@@ -216,6 +216,7 @@ impl Ethernet {
         self.apply_standby(changes, now_ns);
     }
 
+    /// Applies and logs changes of the election to the links.
     fn apply_standby(&mut self, changes: StandbyChanges, now_ns: u64) {
         for (id, standby) in changes {
             let changed = self.switch.uplinks.set_standby(id, standby);

@@ -128,6 +128,7 @@ impl PendingQueue {
         self.frames.is_empty()
     }
 
+    /// Subtracts one frame from the count of `sender`.
     fn count_off(&mut self, sender: TransmitQueue) {
         if let Some(count) = self.counts.get_mut(&sender) {
             *count = count.saturating_sub(1);

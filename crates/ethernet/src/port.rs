@@ -161,16 +161,19 @@ impl Switch {
         self.get(place).filter(|port| port.id == id).map(|_| place)
     }
 
+    /// Returns the port at a switch index.
     #[inline]
     pub fn get(&self, place: u32) -> Option<&NetPortState> {
         self.places.get(place as usize)?.as_ref()
     }
 
+    /// Returns the port at a switch index.
     #[inline]
     pub fn get_mut(&mut self, place: u32) -> Option<&mut NetPortState> {
         self.places.get_mut(place as usize)?.as_mut()
     }
 
+    /// Returns all ports.
     pub fn iter(&self) -> impl Iterator<Item = &NetPortState> {
         self.places.iter().flatten()
     }
@@ -192,6 +195,7 @@ impl Switch {
         if is_link(place) { link() } else { port() }.unwrap_or_else(|| "-".into())
     }
 
+    /// Returns all ports.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut NetPortState> {
         self.places.iter_mut().flatten()
     }

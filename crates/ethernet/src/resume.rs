@@ -76,6 +76,7 @@ impl Ethernet {
         }
     }
 
+    /// Returns the unfinished frames of a transmit queue.
     fn unfinished_of(&mut self, sender: TransmitQueue) -> Option<&mut VecDeque<UnfinishedFrame>> {
         self.switch.get_mut(sender.0)?.unfinished.get_mut(pair(sender.1))
     }

@@ -85,6 +85,7 @@ pub(crate) struct ForwarderElection {
     pub log: LogLimit,
 }
 
+/// Returns whether a hello received at `at_ns` is still valid.
 const fn is_recent(at_ns: u64, now_ns: u64) -> bool {
     now_ns < at_ns.saturating_add(HELLO_HOLD_NS)
 }
@@ -95,6 +96,7 @@ impl ForwarderElection {
         self.next_ns
     }
 
+    /// Returns the attachment of our link `link`.
     const fn ours(&self, link: LinkId) -> SegmentAttachment {
         SegmentAttachment { daemon: self.own, link: link.0 }
     }

@@ -57,6 +57,7 @@ struct AddressEntry<P> {
 }
 
 impl<P> AddressEntry<P> {
+    /// Returns whether a learnt entry has aged; an advertised or configured entry never does.
     fn is_aged(&self, now_ns: u64) -> bool {
         let old = |seen| now_ns.saturating_sub(seen) >= LEARNT_AGE_NS;
         !self.advertised && self.seen.is_some_and(old)
@@ -155,6 +156,7 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         }
     }
 
+    /// Increments the version.
     fn bump_version(&mut self) {
         self.version = self.version.wrapping_add(1);
     }
@@ -188,6 +190,8 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         self.record(address, peer, true, now_ns)
     }
 
+    /// Learns `address` at `port`, within the quotas of peers if `far` is set, else within those of
+    /// ports.
     fn record(&mut self, address: MacAddress, port: P, far: bool, now_ns: u64) -> Learnt {
         if let Some(entry) = self.entries.get_mut(&number(address)) {
             if entry.port == port {
@@ -283,6 +287,7 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         due && self.is_below_quota(address, port, far)
     }
 
+    /// Returns whether the quotas allow another address at `port`.
     fn is_below_quota(&self, address: MacAddress, port: P, far: bool) -> bool {
         let (total, all, each) = match far {
             false => (self.near_total, LEARNT_PER_GROUP_MAX, LEARNT_PER_PORT_MAX),

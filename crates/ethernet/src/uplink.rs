@@ -72,14 +72,17 @@ impl Bundle {
         self.active = best.map(|(at, _)| at);
     }
 
+    /// Returns the active link.
     fn active(&self) -> Option<&BundleLink> {
         self.links.get(self.active?)
     }
 
+    /// Returns the active link.
     fn active_mut(&mut self) -> Option<&mut BundleLink> {
         self.links.get_mut(self.active?)
     }
 
+    /// Sends the frames that the carriers of the bundle took.
     fn flush(&mut self) {
         if std::mem::take(&mut self.needs_flush) {
             // Frames that the kernel does not take are counted at the link.
@@ -115,19 +118,23 @@ pub(crate) struct LinkInfo<'a> {
     pub standby: bool,
 }
 
+/// Returns the switch index of the bundle at index `at`.
 fn place(at: usize) -> SwitchIndex {
     FIRST.saturating_add(u32::try_from(at).unwrap_or(u32::MAX))
 }
 
+/// Returns the index in `bundles` of a switch index.
 fn slot(place: SwitchIndex) -> Option<usize> {
     usize::try_from(place.checked_sub(FIRST)?).ok()
 }
 
 impl Uplinks {
+    /// Returns the bundle at a switch index.
     fn get(&self, place: SwitchIndex) -> Option<&Bundle> {
         self.bundles.get(slot(place)?)?.as_ref()
     }
 
+    /// Returns the bundle at a switch index.
     fn get_mut(&mut self, place: SwitchIndex) -> Option<&mut Bundle> {
         self.bundles.get_mut(slot(place)?)?.as_mut()
     }
@@ -397,6 +404,7 @@ impl Uplinks {
     }
 }
 
+/// Informs the link service that an address is here, or no longer is. A full queue is logged.
 fn notify(member: &Membership, mac: Mac, here: bool) {
     let Some(notices) = &member.notices else { return };
     let notice = if here {

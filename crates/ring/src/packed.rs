@@ -492,6 +492,7 @@ impl PackedQueue {
         self.broken.latch(done)
     }
 
+    /// Publishes the pushed entries, in the record and in the ring.
     #[inline]
     fn publish_pushed(&mut self) -> Result<bool, RingError> {
         if let Some(record) = &mut self.record {

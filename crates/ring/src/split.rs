@@ -271,6 +271,7 @@ impl SplitQueue {
         self.broken.latch(done)
     }
 
+    /// Publishes the pushed entries, in the ring and in the record.
     #[inline]
     fn publish_pushed(&mut self) -> Result<bool, RingError> {
         let batch = (self.published, self.pushed);
@@ -303,6 +304,7 @@ impl SplitQueue {
         self.broken.latch(armed)
     }
 
+    /// Requests a doorbell. Returns whether a chain is available.
     fn request(&mut self) -> Result<bool, RingError> {
         let at = self.avail_event_at();
         self.disarmed = false;

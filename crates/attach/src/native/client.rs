@@ -107,6 +107,7 @@ impl Client {
         Self::begin(socket, Some(pump))
     }
 
+    /// Negotiates protocol features over `socket`, and sends SET_OWNER.
     fn begin(socket: OwnedFd, pump: Option<Box<dyn Pump>>) -> Result<Self, NativeError> {
         let stream = MessageStream::new(socket);
         let mut client = Self { stream, protocol: Protocol::empty(), offered: 0, pump };
@@ -299,11 +300,13 @@ impl Client {
         self.reply(request)
     }
 
+    /// Sends a request without payload, and returns the number in its reply.
     fn ask_number(&mut self, request: R) -> Result<u64, NativeError> {
         let reply = self.ask(request, &[])?;
         Ok(Message::decode_number(request, &reply.payload)?)
     }
 
+    /// Waits for the reply to `request`.
     fn reply(&mut self, request: R) -> Result<Raw, NativeError> {
         let timeout = Duration::from_millis(REPLY_TIMEOUT_MS);
         let since = Instant::now();

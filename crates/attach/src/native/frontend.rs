@@ -270,6 +270,7 @@ impl Frontend {
         Ok(there)
     }
 
+    /// Waits for a notification of one of `queues`. Returns `false` after `timeout`.
     fn sleep(
         &self,
         queues: impl Iterator<Item = usize>,
@@ -326,6 +327,7 @@ pub(super) fn addresses(index: u32, layout: &Layout) -> RingAddresses {
     }
 }
 
+/// Returns a queue number as the protocol encodes it.
 fn number(index: usize) -> Result<u32, NativeError> {
     u32::try_from(index).map_err(|_| NativeError::Options("no such queue"))
 }

@@ -94,6 +94,7 @@ impl NetPort {
         Self::over_for(client, options, None)
     }
 
+    /// As [`Self::over`], with the path for reconnections.
     fn over_for(
         mut client: Client,
         options: NetOptions,

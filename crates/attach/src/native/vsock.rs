@@ -83,6 +83,7 @@ impl VsockPort {
         Self::over_for(client, options, None)
     }
 
+    /// Attaches over an established conversation; `reconnect` has the path for reconnections.
     fn over_for(
         client: Client,
         options: VsockOptions,

@@ -45,10 +45,12 @@ pub fn write_event(ring: &mut Sender, event: &Event<'_>) -> Result<bool, BrokenC
     ring.send(EventHead { kind, words }, data)
 }
 
+/// Returns the status in a word.
 fn status(word: u64) -> Result<Status, InvalidEntry> {
     narrow("status", word).ok().and_then(Status::of).ok_or(InvalidEntry::Field("status"))
 }
 
+/// Returns the peer in a word.
 fn peer(word: u64) -> Result<PeerId, InvalidEntry> {
     narrow("peer", word).map(PeerId)
 }

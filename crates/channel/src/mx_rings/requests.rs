@@ -60,10 +60,12 @@ pub fn write_request(ring: &mut Sender, request: &Request<'_>) -> Result<bool, B
     }
 }
 
+/// Returns the region with this number, at most 255.
 fn region(number: u32) -> Result<RegionId, InvalidEntry> {
     u8::try_from(number).map(RegionId).map_err(|_| InvalidEntry::Field("region"))
 }
 
+/// Returns the peer in a word.
 fn peer(word: u64) -> Result<PeerId, InvalidEntry> {
     narrow("peer", word).map(PeerId)
 }

@@ -36,6 +36,7 @@ pub type SwitchIndex = u32;
 /// One route, prepared for matching.
 #[derive(Debug, Clone)]
 struct RouteEntry {
+    /// The route's number, which the operator sees.
     index: u64,
     spec: RouteSpec,
     /// Required source address.
@@ -75,6 +76,7 @@ impl RouteEntry {
         };
     }
 
+    /// Returns the route as the operator sees it.
     fn view(&self) -> RouteView {
         RouteView {
             index: self.index,
@@ -184,6 +186,7 @@ impl RouteTable {
         self.forget();
     }
 
+    /// Builds the three indices again.
     fn index_all(&mut self) {
         self.by_source.clear();
         self.by_destination.clear();
@@ -253,6 +256,7 @@ impl RouteTable {
         }
     }
 
+    /// Scans the routes for a pair, and caches the result.
     #[cold]
     fn find(&mut self, pair: AddressPair) -> Option<SetId> {
         let set = self.best(pair);
@@ -296,6 +300,7 @@ impl RouteTable {
         set
     }
 
+    /// Returns the id of a route set, which is stored if it is new.
     fn number(&mut self, set: RouteSet) -> SetId {
         if let Some(id) = self.numbers.get(&set) {
             return *id;

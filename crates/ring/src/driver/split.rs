@@ -196,12 +196,14 @@ impl SplitDriver {
         Ok(head)
     }
 
+    /// Writes a descriptor.
     #[inline]
     fn describe(&self, at: u16, span: Span, flags: u16, next: u16) -> Result<(), OutOfGrant> {
         let offset = usize::from(at).wrapping_mul(DESCRIPTOR_BYTES);
         self.desc.store_pair(offset, descriptor(span, flags, next))
     }
 
+    /// Returns the offset of an entry in the available ring, in bytes.
     #[inline]
     fn avail_slot(&self, index: u16) -> usize {
         let slot = index & self.layout.size.wrapping_sub(1);
@@ -267,6 +269,7 @@ impl SplitDriver {
         Ok(())
     }
 
+    /// Returns the offset of an entry in the used ring, in bytes.
     #[inline]
     fn used_slot(&self, index: u16) -> usize {
         let slot = index & self.layout.size.wrapping_sub(1);

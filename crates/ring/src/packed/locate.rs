@@ -60,6 +60,7 @@ impl SlotFlags {
         Ok(Self { flags, size })
     }
 
+    /// Returns the flags of a slot; 0 beyond the ring.
     fn flags(&self, slot: u16) -> u16 {
         self.flags.get(usize::from(slot)).copied().unwrap_or(0)
     }

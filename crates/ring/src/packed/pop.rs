@@ -143,6 +143,7 @@ impl PackedQueue {
         self.broken.latch(popped)
     }
 
+    /// Pops leading chains of a single descriptor.
     #[inline(never)]
     fn pop_singles<'a>(
         &mut self,

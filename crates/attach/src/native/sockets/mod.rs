@@ -164,6 +164,7 @@ impl Sockets {
         }
     }
 
+    /// Adds a connection, if there are fewer than [`NATIVE_CONNECTIONS_MAX`].
     fn insert(&mut self, id: ConnectionId, state: ConnectionState) -> Result<(), SocketError> {
         if self.connections.len() >= NATIVE_CONNECTIONS_MAX {
             return Err(SocketError::Many);
@@ -365,6 +366,8 @@ impl Sockets {
         Ok(())
     }
 
+    /// Passes a packet to its connection or listener, and sends the reply; a packet without either
+    /// is reset.
     fn handle_packet(&mut self, header: &Header, data: &[u8]) -> Result<(), SocketError> {
         let (Some(kind), Some(op)) = (header.socket_type(), header.operation()) else {
             return Ok(());
@@ -395,6 +398,7 @@ impl Sockets {
         Ok(())
     }
 
+    /// Returns the header of a packet with the credit of this end.
     fn header(
         &mut self,
         id: ConnectionId,

@@ -46,6 +46,7 @@ impl Reply {
         Self::bytes(value.to_ne_bytes().to_vec())
     }
 
+    /// Returns a reply without a file descriptor.
     fn bytes(payload: Vec<u8>) -> Self {
         Self { payload, fd: None }
     }
@@ -64,6 +65,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Returns a reply with a 64-bit number.
     fn number(value: u64) -> Self {
         Self::Reply(Reply::number(value))
     }
@@ -199,6 +201,7 @@ impl Backend {
         }
     }
 
+    /// Stores acknowledged features. They may not change while a queue runs, except for logging.
     fn set_features(&mut self, features: u64, events: &mut Vec<Event>) -> Result<(), Reason> {
         let extra = features & !self.model.offered();
         if extra != 0 {
@@ -238,6 +241,7 @@ impl Backend {
         self.change_map(map, false, events)
     }
 
+    /// Stores acknowledged protocol features.
     fn set_protocol_features(&mut self, features: u64) -> Result<(), Reason> {
         let offered = self.model.protocol_offered();
         let extra = features & !offered.bits();
@@ -248,6 +252,7 @@ impl Backend {
         Ok(())
     }
 
+    /// Adds a region; no effect if the table contains it already.
     fn add_region(
         &mut self,
         spec: &RegionSpec,
@@ -261,6 +266,7 @@ impl Backend {
         }
     }
 
+    /// Removes a region; no effect if it was removed just before.
     fn remove_region(&mut self, spec: &RegionSpec, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.check_negotiated(FrontendReq::REM_MEM_REG, SLOTS)?;
         match self.table.remove(spec)? {
@@ -309,6 +315,7 @@ impl Backend {
         Ok(Outcome::Refused)
     }
 
+    /// Creates an in-flight buffer, and replies with its file.
     fn get_inflight(&self, spec: &InflightSpec) -> HandleResult {
         self.check_negotiated(FrontendReq::GET_INFLIGHT_FD, INFLIGHT)?;
         let (spec, file) =
@@ -316,6 +323,7 @@ impl Backend {
         Ok(Outcome::Reply(Reply { payload: spec.emit(), fd: Some(file) }))
     }
 
+    /// Maps an in-flight buffer; queues that start later use it.
     fn set_inflight(&mut self, spec: &InflightSpec, file: &ReceivedFd) -> Result<(), Reason> {
         let request = FrontendReq::SET_INFLIGHT_FD;
         self.check_negotiated(request, INFLIGHT)?;

@@ -113,6 +113,7 @@ impl Server {
         turn.map_err(Fault::from)
     }
 
+    /// Handles waiting messages, at most [`MESSAGES_PER_TURN`].
     fn turn(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.must_wait = false;
         for _ in 0..MESSAGES_PER_TURN {

@@ -52,6 +52,7 @@ impl Device {
         self.features
     }
 
+    /// Sets all acknowledged feature bits.
     pub(super) fn set_acked(&mut self, features: u64) {
         self.features = features;
     }
@@ -66,6 +67,7 @@ impl Device {
         self.status
     }
 
+    /// Sets the virtio status byte.
     pub(super) fn set_status(&mut self, status: u8) {
         self.status = status;
     }

@@ -120,6 +120,7 @@ impl VirtQueue {
         Ok(())
     }
 
+    /// Sets the ring size: 1 to `max`, for a split ring a power of two.
     pub(super) fn set_size(&mut self, size: u32, max: u16, acked: u64) -> Result<(), Reason> {
         self.configure(FrontendReq::SET_VRING_NUM)?;
         let fits = |n: &u16| n.is_power_of_two() || is_packed(acked) && *n > 0;
@@ -129,6 +130,7 @@ impl VirtQueue {
         Ok(())
     }
 
+    /// Sets the addresses of the ring's parts.
     pub(super) fn set_addresses(
         &mut self,
         addresses: RingAddresses,
@@ -147,6 +149,7 @@ impl VirtQueue {
         Ok(())
     }
 
+    /// Sets the dirty log for the pages of the ring.
     pub(super) fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         self.log = log;
     }
@@ -163,6 +166,7 @@ impl VirtQueue {
         }
     }
 
+    /// Sets the position at which the ring starts.
     pub(super) fn set_base(&mut self, base: u32, acked: u64) -> Result<(), Reason> {
         self.configure(FrontendReq::SET_VRING_BASE)?;
         let base = match (is_packed(acked), base >> 16) {
@@ -193,14 +197,17 @@ impl VirtQueue {
         Ok(())
     }
 
+    /// Sets or removes the guest's notifier.
     pub(super) fn set_notifier(&mut self, notifier: Option<Notifier>) {
         self.notifier = notifier;
     }
 
+    /// Sets or removes the descriptor that is signalled when the ring breaks.
     pub(super) fn set_error(&mut self, error: Option<Notifier>) {
         self.error = error;
     }
 
+    /// Stores the value of SET_VRING_ENABLE.
     pub(super) fn set_enabled(&mut self, enabled: bool) {
         self.enabled = Some(enabled);
     }
@@ -221,6 +228,7 @@ impl VirtQueue {
         self.stopped_at.is_some_and(|stopped_at| Some(stopped_at) != self.base)
     }
 
+    /// Forgets the position at which the ring stopped.
     pub(super) fn forget_position(&mut self) {
         self.stopped_at = None;
     }
