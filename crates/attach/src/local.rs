@@ -33,7 +33,7 @@ pub struct LocalMessage {
     /// The message.
     pub bytes: [u8; MESSAGE_BYTES],
     /// The descriptors. A process may send memory files and event counters only; others are
-    /// replaced by unusable ones. The daemon may send any descriptor.
+    /// replaced by unusable descriptors. The daemon may send any descriptor.
     pub fds: Vec<ReceivedFd>,
 }
 

@@ -187,7 +187,9 @@ pub enum ReceiverStep {
 /// The receiver's side of a cooperative copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiverShare {
+    /// The end from which the receiver takes.
     end: CopyEnd,
+    /// Number of the message.
     number: u32,
     /// Number of parts of the message.
     parts: u32,
@@ -287,8 +289,11 @@ impl ReceiverShare {
 /// The sender's side of a cooperative copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderShare {
+    /// The end from which the sender takes.
     end: CopyEnd,
+    /// Number of the message.
     number: u32,
+    /// Number of parts of the message.
     parts: u32,
     /// Progress of the receiver when this side last took parts, and the number of times it took
     /// since.

@@ -70,7 +70,9 @@ pub enum Side {
 /// Size of a channel, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
+    /// Number of slots per direction.
     slots: u32,
+    /// Bytes of the data ring per direction.
     data: u32,
 }
 

@@ -40,7 +40,9 @@ pub struct Event {
 /// The receiving side of a direction.
 #[derive(Debug)]
 pub struct Receiver {
+    /// The memory of the channel.
     area: Area,
+    /// Offsets of the direction.
     offsets: DirectionOffsets,
     /// Number of slots.
     slots: u32,

@@ -41,7 +41,9 @@ pub struct EventHead {
 pub struct Sender {
     /// The memory of the channel.
     area: Area,
+    /// Offsets of the direction.
     offsets: DirectionOffsets,
+    /// The side that sends.
     side: Side,
     /// Number of slots.
     slots: u32,
@@ -367,8 +369,11 @@ impl Sender {
 #[derive(Debug)]
 pub struct EventWriter<'a> {
     sender: &'a mut Sender,
+    /// Length of the event, in bytes.
     len: usize,
+    /// Number of bytes that were written.
     at: usize,
+    /// Units of the data ring to skip before the event.
     skip: u32,
 }
 

@@ -29,6 +29,7 @@ struct Mirror {
     spec: CaptureSpec,
     /// The switch index that is mirrored; `None` if it no longer exists.
     place: Option<SwitchIndex>,
+    /// The buffer that the controller fetches from.
     recording: Recording,
     /// Offset from the shard's clock to the time of day, in nanoseconds.
     wall_offset_ns: u64,

@@ -25,6 +25,7 @@ pub(crate) type TransmitQueue = (u32, usize);
 /// A frame that waits for receive buffers.
 #[derive(Debug)]
 pub(crate) struct PendingFrame {
+    /// The transmit ring that the frame occupies.
     pub sender: TransmitQueue,
     /// The frame. Its chain is empty if a link brought it.
     pub frame: RxFrame,
@@ -51,6 +52,7 @@ impl PendingFrame {
 /// Pending frames of one receive queue, in arrival order.
 #[derive(Debug, Default)]
 pub(crate) struct PendingQueue {
+    /// The frames, oldest first.
     frames: VecDeque<PendingFrame>,
     /// Pending frames of each sender.
     counts: HashMap<TransmitQueue, u16>,

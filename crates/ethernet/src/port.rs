@@ -132,18 +132,26 @@ impl NetPortState {
 pub(crate) struct Switch {
     /// The ports, by switch index.
     places: Vec<Option<NetPortState>>,
+    /// Addresses of ports and of peers, by switch index.
     pub table: AddressTable<u32>,
     /// Configured addresses of local ports (as [`ethernet::number`]) that are now behind the bundle
     /// at this switch index; the flag is set if the peer advertised the address. Ignored while the port's guest runs ([`Self::moved_to`]).
     pub away: HashMap<u64, (SwitchIndex, bool)>,
+    /// The links.
     pub uplinks: Uplinks,
+    /// Copies of flooded frames, detected by number.
     pub flood_sequences: FloodSequences,
+    /// Copies of flooded frames, detected by content.
     pub duplicates: DuplicateFilter,
+    /// The election of forwarding links to network segments.
     pub election: ForwarderElection,
+    /// The operator's routes.
     pub routes: RouteTable,
     /// Decides whether link-local frames are forwarded.
     pub kind: GroupKind,
+    /// The traffic matrix.
     pub traffic: TrafficMatrix,
+    /// Running captures.
     pub mirrors: Mirrors,
     /// Switch indices of all ports: the receivers of broadcasts.
     pub members: Vec<u32>,

@@ -14,7 +14,9 @@ use crate::capture::Recording;
 pub(crate) struct SetRoutes {
     /// The routes with their numbers, in ascending order.
     pub routes: Vec<(u64, RouteSpec)>,
+    /// Treatment of frames without a matching route.
     pub forwarding: Forwarding,
+    /// Kind of the group: a bridge drops link-local frames.
     pub kind: GroupKind,
 }
 

@@ -41,6 +41,7 @@ use crate::uplink::{LinkInfo, Uplinks};
 /// An attachment as heard by links other than those to its segment.
 #[derive(Debug, Clone, Copy)]
 struct FarHello {
+    /// Time at which the newest hello arrived.
     at_ns: u64,
     /// Serial number of the newest hello.
     serial: u32,
@@ -51,6 +52,7 @@ struct FarHello {
 /// An attachment as heard on its segment.
 #[derive(Debug, Clone, Copy)]
 struct NearHello {
+    /// Time at which the newest hello arrived.
     at_ns: u64,
     /// Whether it lists our attachment among its rivals.
     lists_us: bool,
@@ -77,6 +79,7 @@ pub(crate) struct ForwarderElection {
     serial: u32,
     /// By attachment, and whether the hello arrived by a transit link.
     far: BTreeMap<(SegmentAttachment, bool), FarHello>,
+    /// Links to network segments that take part in the election.
     segments: BTreeMap<LinkId, SegmentState>,
     /// Time of the next hellos, and of the last.
     next_ns: Option<u64>,

@@ -26,7 +26,9 @@ use crate::route::SwitchIndex;
 struct PairCounters {
     /// Switch index of the ingress of the last frame.
     from: SwitchIndex,
+    /// Frames since the pair was entered.
     frames: u64,
+    /// Bytes since the pair was entered.
     bytes: u64,
     /// Bytes in the window that began at `window_ns`.
     window_ns: u64,
@@ -61,8 +63,11 @@ impl PairCounters {
 /// Consecutive frames of one pair that are not in the table yet.
 #[derive(Debug, Clone, Copy, Default)]
 struct PairRun {
+    /// Switch index of the ingress.
     from: SwitchIndex,
+    /// Source address, as a number.
     source: u64,
+    /// Destination address, as a number.
     destination: u64,
     frames: u64,
     bytes: u64,

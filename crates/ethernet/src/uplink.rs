@@ -55,6 +55,7 @@ struct BundleLink {
 struct Bundle {
     /// The peer's name.
     peer: String,
+    /// All links to the peer, active or not.
     links: Vec<BundleLink>,
     /// Index of the link that carries frames.
     active: Option<usize>,
@@ -96,6 +97,7 @@ impl Bundle {
 /// The links of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Uplinks {
+    /// By index; the switch index is the index plus [`FIRST`]. `None` is free.
     bundles: Vec<Option<Bundle>>,
     /// Index in `bundles` of each link.
     links: HashMap<LinkId, usize>,
@@ -112,9 +114,11 @@ pub(crate) struct LinkInfo<'a> {
     pub id: LinkId,
     pub name: &'a Name,
     pub up: bool,
+    /// Whether frames of other links may leave by the link, and its frames by other links.
     pub transit: bool,
     /// Whether the link leads to a network segment that others share.
     pub segment: bool,
+    /// Whether the link drops all frames except hellos.
     pub standby: bool,
 }
 

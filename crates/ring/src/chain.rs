@@ -30,6 +30,7 @@ pub struct Chain {
     /// The spans of any other chain.
     readable: Vec<Span>,
     writable: Vec<Span>,
+    /// Sums of the lengths in the two vectors.
     readable_bytes: u64,
     writable_bytes: u64,
 }

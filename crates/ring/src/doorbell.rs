@@ -98,6 +98,7 @@ impl AsFd for Doorbell {
 /// The daemon's signal to the guest that a ring has new used entries (vhost-user's call).
 #[derive(Debug)]
 pub struct Notifier {
+    /// The eventfd or Unix stream.
     fd: ReceivedFd,
     /// Whether `fd` is a Unix stream, not an eventfd.
     socket: bool,

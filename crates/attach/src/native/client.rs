@@ -36,6 +36,7 @@ pub trait Pump: Send + std::fmt::Debug {
 /// The frontend's end of a conversation with a backend.
 #[derive(Debug)]
 pub struct Client {
+    /// The connection.
     stream: MessageStream,
     /// Negotiated protocol features.
     protocol: Protocol,

@@ -23,12 +23,15 @@ const PIECES_MAX: usize = 64;
 /// One queue of a native port, with its buffers.
 #[derive(Debug)]
 pub struct DriverQueue {
+    /// The ring.
     driver: Driver,
     /// The doorbell towards the backend.
     kick: Notifier,
     /// The backend's notification.
     call: Doorbell,
+    /// Guest address of the first buffer.
     slots: u64,
+    /// Bytes of each buffer.
     slot_bytes: u32,
     /// Chains added since the last publish, and the number of returned buffers that are published
     /// together.
@@ -179,7 +182,7 @@ impl DriverQueue {
     }
 
     /// Takes written buffers, at most a ring full, and posts them unread; returns their number.
-    /// They are published a quarter of the ring at once, the last ones by the next call that finds
+    /// They are published a quarter of the ring at once, the last buffers by the next call that finds
     /// none, or before a wait.
     pub(super) fn discard(&mut self) -> Result<usize, DriverError> {
         let mut all = 0_usize;

@@ -71,11 +71,13 @@ pub struct DevicePlan {
 /// An attached device: memory, queues with buffers, and the conversation that keeps it attached.
 #[derive(Debug)]
 pub struct Frontend {
+    /// The conversation with the backend.
     client: Client,
     /// The memory file, mapped in this process.
     map: Arc<Map>,
     /// The queues, in the order of the plan.
     lanes: Vec<DriverQueue>,
+    /// Negotiated features.
     features: u64,
     /// The configuration space at the attach.
     config: Vec<u8>,

@@ -49,7 +49,9 @@ impl Reconnect {
 pub(super) struct ReconnectState {
     /// Path and time of attempts.
     reconnect: Reconnect,
+    /// The port's memory file.
     file: OwnedFd,
+    /// The grant of the memory file.
     region: RegionSpec,
     /// Shape and file of the record of chains in flight.
     inflight: (InflightSpec, OwnedFd),

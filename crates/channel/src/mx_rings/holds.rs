@@ -18,7 +18,7 @@ use causeway_wire::mx::limits::PARTNERS_MAX;
 
 use crate::UNUSED;
 
-/// Offset of the number of releases, by which the NIC side detects new ones.
+/// Offset of the number of releases, by which the NIC side detects new releases.
 const RELEASES_AT: usize = UNUSED.start + 256;
 /// Offset of the bits, one for each peer.
 const BITS_AT: usize = UNUSED.start + 512;

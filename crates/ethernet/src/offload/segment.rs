@@ -22,8 +22,11 @@ use super::{checksum, get, put};
 /// Cuts one frame into segments, first to last.
 #[derive(Debug)]
 pub struct Segmenter {
+    /// Headers of the current segment.
     headers: [u8; HEADERS_MAX],
+    /// Position of the checksum.
     place: ChecksumPlace,
+    /// Segment size, header length and kind.
     gso: Gso,
     /// Offsets of the IP and transport headers, in bytes from the frame's start.
     network: usize,
@@ -38,8 +41,11 @@ pub struct Segmenter {
 /// Header values of the original frame that the segments continue.
 #[derive(Debug, Clone, Copy)]
 struct FirstHeaders {
+    /// IPv4 identification.
     id: u16,
+    /// TCP sequence number.
     sequence: u32,
+    /// TCP flags.
     flags: u8,
     /// Sum over the pseudo-header, and the transport length that it covers.
     partial: u16,

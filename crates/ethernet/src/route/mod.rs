@@ -110,6 +110,7 @@ struct RouteSet {
 /// An address pair with the ingress of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct AddressPair {
+    /// Switch index of the ingress.
     from: SwitchIndex,
     source: u64,
     destination: u64,
@@ -122,15 +123,20 @@ pub struct SetId(u32);
 /// The routes of a group.
 #[derive(Debug)]
 pub struct RouteTable {
+    /// All routes, in the order of their numbers.
     all: Vec<RouteEntry>,
     /// Indices in `all`: by the single destination or source that a route names, and the other
     /// routes.
     by_source: Keyed<u64, Vec<u32>>,
     by_destination: Keyed<u64, Vec<u32>>,
     others: Vec<u32>,
+    /// Treatment of frames without a matching route.
     forwarding: Forwarding,
+    /// Result of each cached pair; `None`: no route matches.
     cache: Keyed<AddressPair, Option<SetId>>,
+    /// The route sets that cached pairs refer to, by [`SetId`].
     sets: Vec<RouteSet>,
+    /// The ids of `sets`.
     numbers: HashMap<RouteSet, SetId>,
 }
 

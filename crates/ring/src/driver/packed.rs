@@ -77,7 +77,9 @@ impl FetchPredictor {
 #[derive(Debug)]
 pub struct PackedDriver {
     layout: Layout,
+    /// Whether VIRTIO_F_EVENT_IDX was negotiated.
     event_index: bool,
+    /// Whether chains of several spans may use an indirect table.
     indirect: bool,
     ring: View,
     /// The event suppression structures of the driver and of the device.
@@ -87,6 +89,7 @@ pub struct PackedDriver {
     held: Vec<IdState>,
     free_id: u16,
     free_slots: u16,
+    /// Number of chains that the device has.
     outstanding: u16,
     /// Position of the next chain, and of the first unpublished chain.
     added: Position,
@@ -96,6 +99,7 @@ pub struct PackedDriver {
     /// Position of the next used entry.
     taken: Position,
     predictor: FetchPredictor,
+    /// Whether notifications are suppressed.
     disarmed: bool,
 }
 

@@ -36,8 +36,11 @@ struct OutstandingChain {
 #[derive(Debug)]
 pub struct SplitDriver {
     layout: Layout,
+    /// Whether VIRTIO_F_EVENT_IDX was negotiated.
     event_index: bool,
+    /// Whether chains of several spans may use an indirect table.
     indirect: bool,
+    /// The three parts of the ring.
     desc: View,
     avail: View,
     used: View,

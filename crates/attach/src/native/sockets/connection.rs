@@ -30,6 +30,7 @@ pub(super) enum ConnectionState {
 /// One connection.
 #[derive(Debug)]
 pub(super) struct NativeConnection {
+    /// State of the connection.
     pub(super) state: ConnectionState,
     /// Directions that this end has shut down.
     pub(super) own_shutdown: u32,

@@ -64,6 +64,7 @@ pub enum SocketError {
 /// Connections over one vsock port. Not thread-safe; packets are handled only during calls.
 #[derive(Debug)]
 pub struct Sockets {
+    /// The port that carries the packets.
     port: VsockPort,
     /// All connections, those that the peer has ended included until [`Self::close`].
     connections: HashMap<ConnectionId, NativeConnection>,
@@ -366,8 +367,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// Passes a packet to its connection or listener, and sends the reply; a packet without either
-    /// is reset.
+    /// Passes a packet to its connection or listener, and sends the reply. A packet
+    /// without either is answered with a reset.
     fn handle_packet(&mut self, header: &Header, data: &[u8]) -> Result<(), SocketError> {
         let (Some(kind), Some(op)) = (header.socket_type(), header.operation()) else {
             return Ok(());
