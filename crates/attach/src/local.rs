@@ -131,8 +131,8 @@ pub struct LocalAttachment {
     unsent: VecDeque<([u8; MESSAGE_BYTES], Vec<OwnedFd>)>,
     /// Bytes of the first message that were sent.
     sent: usize,
-    /// Set when the kernel's limit of file descriptors in flight is reached: the next [`Self::flush`]
-    /// tries again.
+    /// Set when the kernel's limit of file descriptors in flight is reached: the next
+    /// [`Self::flush`] tries again.
     stuck: bool,
     /// The message of the last [`Event::Message`].
     message: Option<LocalMessage>,

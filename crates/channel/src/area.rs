@@ -194,8 +194,8 @@ pub fn far_fence() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
-/// Registers this process for the fences of others ([`far_fence`]); see [`crate::Sender::omit_fences`].
-/// Returns false if the kernel does not support it.
+/// Registers this process for the fences of others ([`far_fence`]); see
+/// [`crate::Sender::omit_fences`]. Returns false if the kernel does not support it.
 pub fn allow_fences() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
 }

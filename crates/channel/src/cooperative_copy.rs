@@ -1,20 +1,22 @@
 //! Cooperative copy: sender and receiver copy one message together, each from its own end.
 //!
-//! `message` uses it for a long message between two processes of a host; each process copies between
-//! its own memory and the memory of the other. The channel does not know the position of the message's
-//! bytes; this module only distributes *parts*, pieces of the message with a size that both sides
-//! agreed on, at most [`PARTS_MAX`]. It copies no bytes, does not block, and each direction has one
-//! cooperative copy at a time. A single word holds the progress of both sides. Each side takes its next parts by
+//! `message` uses it for a long message between two processes of a host; each process copies
+//! between its own memory and the memory of the other. The channel does not know the position of
+//! the message's bytes; this module only distributes *parts*, pieces of the message with a size
+//! that both sides agreed on, at most [`PARTS_MAX`]. It copies no bytes, does not block, and each
+//! direction has one cooperative copy at a time.
+//!
+//! A single word holds the progress of both sides. Each side takes its next parts by
 //! compare-and-exchange of the word, so no part is taken twice, and a side that finds no part left
 //! knows that the other has the rest. A sender that copies sets `BUSY` in the same exchange and
 //! clears it afterwards: the receiver may release its memory only after it sees the bit cleared.
 //! The sender returns parts that it cannot copy, and the receiver takes them. The steps are generic
 //! over [`Cell`], so that the model checker in `tests/loom_shared.rs` runs the production code.
 //!
-//! The end from which a side takes ([`CopyEnd`]) belongs to the side, not to the role: so a processor
-//! copies the same bytes in both directions of a ping-pong, and still has them in its cache. Half a
-//! round trip of 1 MiB takes 53 us, compared with 75 us if the receiver always takes from the front
-//! (two processors with a transfer of 0.05 us per line).
+//! The end from which a side takes ([`CopyEnd`]) belongs to the side, not to the role: so a
+//! processor copies the same bytes in both directions of a ping-pong, and still has them in its
+//! cache. Half a round trip of 1 MiB takes 53 us, compared with 75 us if the receiver always takes
+//! from the front (two processors with a transfer of 0.05 us per line).
 //!
 //! # The word
 //! | bits | content |
@@ -26,8 +28,8 @@
 //!
 //! # Trust
 //! The peer may write any value. A value that contradicts the own progress ends the copy
-//! ([`BrokenChannel`]). Any other false value is at worst a part that the peer claims to have copied, or a
-//! write where the peer could have written at any time.
+//! ([`BrokenChannel`]). Any other false value is at worst a part that the peer claims to have
+//! copied, or a write where the peer could have written at any time.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -50,8 +50,8 @@ pub struct Receiver {
     units: u32,
     /// Maximum number of bytes of an event.
     event_bytes_max: usize,
-    /// Number of slots ever consumed, modulo 2^32. `freed` is the number of data units ever consumed,
-    /// and `consumed` are both numbers (slots, units) as last published.
+    /// Number of slots ever consumed, modulo 2^32. `freed` is the number of data units ever
+    /// consumed, and `consumed` are both numbers (slots, units) as last published.
     taken: u32,
     /// Offset of the next slot, and its expected id.
     next_at: usize,

@@ -51,7 +51,8 @@ pub struct Sender {
     units: u32,
     /// Maximum number of bytes of an event.
     event_bytes_max: usize,
-    /// Number of slots ever sent, modulo 2^32. `taken` is the number of consumed slots, as last read.
+    /// Number of slots ever sent, modulo 2^32. `taken` is the number of consumed slots, as last
+    /// read.
     sent: u32,
     /// Offset of the next slot, and its id.
     next_at: usize,

@@ -234,8 +234,8 @@ impl Ethernet {
 impl Switch {
     /// Checks source and size of a frame of the port at `place`, and resolves its egress.
     ///
-    /// The flag of the result is set if the egress holds for every frame to the same destination while the table
-    /// version and the running queues stay the same.
+    /// The flag of the result is set if the egress holds for every frame to the same destination
+    /// while the table version and the running queues stay the same.
     #[inline]
     pub(crate) fn resolve_egress(
         &mut self,

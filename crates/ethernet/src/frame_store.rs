@@ -26,8 +26,8 @@ pub(crate) enum FrameStore<'a> {
 }
 
 impl<'a> FrameStore<'a> {
-    /// Returns the bytes of a frame that follow its head (`headers.head()`). `at` is the offset of the
-    /// frame in the buffer of a link.
+    /// Returns the bytes of a frame that follow its head (`headers.head()`). `at` is the offset of
+    /// the frame in the buffer of a link.
     #[inline]
     pub fn rest(self, chain: &'a Chain, at: usize, headers: &FrameHeaders) -> Body<'a> {
         match self {

@@ -561,8 +561,8 @@ impl Ethernet {
         );
     }
 
-    /// Sends frames of one link to another, or drops them if neither link is for transit. Returns how
-    /// many frames were sent, or dropped and counted.
+    /// Sends frames of one link to another, or drops them if neither link is for transit. Returns
+    /// how many frames were sent, or dropped and counted.
     fn send_from_link(
         &mut self,
         cx: &mut Context<'_>,

@@ -135,7 +135,8 @@ pub(crate) struct Switch {
     /// Addresses of ports and of peers, by switch index.
     pub table: AddressTable<u32>,
     /// Configured addresses of local ports (as [`ethernet::number`]) that are now behind the bundle
-    /// at this switch index; the flag is set if the peer advertised the address. Ignored while the port's guest runs ([`Self::moved_to`]).
+    /// at this switch index; the flag is set if the peer advertised the address. Ignored while the
+    /// port's guest runs ([`Self::moved_to`]).
     pub away: HashMap<u64, (SwitchIndex, bool)>,
     /// The links.
     pub uplinks: Uplinks,

@@ -74,8 +74,8 @@ impl Ethernet {
         self.postpone(sender, rest, done, &Remainder::Link(to));
     }
 
-    /// Delivers frames to the receivers of `egress`. If there are several, a receiver without buffers
-    /// misses the frame. Each copy beyond the first is subtracted from `left`.
+    /// Delivers frames to the receivers of `egress`. If there are several, a receiver without
+    /// buffers misses the frame. Each copy beyond the first is subtracted from `left`.
     pub(crate) fn deliver_to_all(
         &mut self,
         cx: &mut Context<'_>,

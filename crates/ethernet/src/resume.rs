@@ -27,7 +27,8 @@ use crate::service::Ethernet;
 /// The receivers that a frame still has.
 #[derive(Debug, Clone)]
 pub(crate) enum Remainder {
-    /// One receive queue (switch index of the port, queue number); the frame may become pending there.
+    /// One receive queue (switch index of the port, queue number); the frame may become pending
+    /// there.
     One((u32, usize)),
     /// A link bundle.
     Link(SwitchIndex),

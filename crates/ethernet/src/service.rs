@@ -47,8 +47,8 @@ pub struct Ethernet {
     pub(crate) switch: Switch,
     /// Private buffers of delivery.
     pub(crate) scratch: Scratch,
-    /// Frames popped together, their batches, and the number of popped frames that are neither being
-    /// delivered nor pending.
+    /// Frames popped together, their batches, and the number of popped frames that are neither
+    /// being delivered nor pending.
     pub(crate) popped: Vec<RxFrame>,
     pub(crate) batches: EgressBatches,
     pub(crate) popped_ahead: u16,

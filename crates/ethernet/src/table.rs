@@ -103,7 +103,8 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         Self { entries, learnt, near_total: 0, far_total: 0, swept: None, version: 0 }
     }
 
-    /// Enters the configured address of a port. An entry learnt at another port or peer is replaced.
+    /// Enters the configured address of a port. An entry learnt at another port or peer is
+    /// replaced.
     ///
     /// # Errors
     /// Returns [`AddressInUse`] if another port has the address configured.

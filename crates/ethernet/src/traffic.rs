@@ -93,7 +93,8 @@ impl Default for TrafficMatrix {
 }
 
 impl TrafficMatrix {
-    /// Counts frames and bytes of the pair `(source, destination)`. Addresses are numbers ([`ethernet::number`]).
+    /// Counts frames and bytes of the pair `(source, destination)`. Addresses are numbers
+    /// ([`ethernet::number`]).
     #[inline]
     pub fn count(
         &mut self,

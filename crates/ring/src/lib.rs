@@ -22,8 +22,8 @@
 //! # Limits
 //! A queue is not thread-safe: one thread owns it at a time, and only the other side of the ring
 //! accesses the memory concurrently. It neither waits nor rings: [`Queue::publish`] returns whether
-//! the driver wants a notification, and the caller must send it ([`Notifier`]). A full or empty ring
-//! is no error. The bounds are in [`limits`].
+//! the driver wants a notification, and the caller must send it ([`Notifier`]). A full or empty
+//! ring is no error. The bounds are in [`limits`].
 //!
 //! # Example
 //! ```no_run

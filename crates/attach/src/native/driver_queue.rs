@@ -182,8 +182,8 @@ impl DriverQueue {
     }
 
     /// Takes written buffers, at most a ring full, and posts them unread; returns their number.
-    /// They are published a quarter of the ring at once, the last buffers by the next call that finds
-    /// none, or before a wait.
+    /// They are published a quarter of the ring at once, the last buffers by the next call that
+    /// finds none, or before a wait.
     pub(super) fn discard(&mut self) -> Result<usize, DriverError> {
         let mut all = 0_usize;
         while all < usize::from(self.layout().size) {

@@ -1,10 +1,10 @@
 //! Bits of the peers with messages that the host side cannot take now: words beside the rings that
 //! only the host side writes.
 //!
-//! `message` sets a peer's bit when it has no room for the peer's unexpected messages, and clears
-//! it later; `mxoe` then keeps messages and offers of this peer, and continues all other traffic.
-//! The bits are not requests, because a request can wait behind requests that the NIC side defers,
-//! and these can wait for the peer that is to be released.
+//! `message` sets a peer's bit when it must defer a message of the peer, and clears it when it has
+//! no deferred messages of the peer; `mxoe` then keeps messages and offers of this peer, and
+//! continues all other traffic. The bits are not requests, because a request can wait behind
+//! requests that the NIC side defers, and these can wait for the peer that is to be released.
 //!
 //! There are bits for [`PARTNERS_MAX`] peers; a peer beyond is never held. A bit takes effect when
 //! the NIC side reads it, so a few messages may still arrive. The module rings no doorbell, and the

@@ -6,9 +6,9 @@
 //! in-flight description is 20 bytes, or 24 where its sender's compiler padded it. The module
 //! checks form only; the backend checks each message against its state.
 //!
-//! [`super::server`] decodes the messages that [`super::stream`] has read; [`crate::native`] encodes
-//! requests. Requests outside the enum [`Message`] are refused as unknown. The module does no I/O;
-//! decoding closes file descriptors that do not belong to the request.
+//! [`super::server`] decodes the messages that [`super::stream`] has read; [`crate::native`]
+//! encodes requests. Requests outside the enum [`Message`] are refused as unknown. The module does
+//! no I/O; decoding closes file descriptors that do not belong to the request.
 
 mod header;
 mod payload;
