@@ -90,7 +90,7 @@ pub(crate) struct TargetQueue<'a> {
 pub(crate) struct Scratch {
     /// Receive buffers of one frame, or of a fast-path batch.
     pub(crate) chains: Vec<Chain>,
-    /// A whole frame behind room for a virtio-net header, for software checksums. Empty until first
+    /// Room for a virtio-net header, then a whole frame, for software checksums. Empty until first
     /// used.
     frame: Vec<u8>,
     /// The virtio-net header and the headers of one segment.
@@ -358,7 +358,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Copies the whole frame into private memory, behind room for a header: the checked first
+    /// Copies the whole frame into private memory, after room for a header: the checked first
     /// bytes, and the rest from the sender. The caller must put the buffer back into `self.frame`.
     fn copy_whole_frame(&mut self, from: &SourceFrame<'_>) -> Result<Vec<u8>, DeliveryError> {
         let mut frame = std::mem::take(&mut self.frame);

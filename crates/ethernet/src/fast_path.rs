@@ -112,7 +112,7 @@ fn put(from: FrameStore<'_>, rx: &RxFrame, to: &Map, buffer: &Chain, header: &[u
     }
 }
 
-/// Writes the bytes behind the head.
+/// Writes the bytes that follow the head.
 #[inline(never)]
 fn put_rest(
     from: FrameStore<'_>,

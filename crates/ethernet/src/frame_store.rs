@@ -47,7 +47,7 @@ impl<'a> FrameStore<'a> {
         }
     }
 
-    /// As [`Self::rest`], for an [`RxFrame`].
+    /// Returns the bytes of a frame that follow its head, as [`Self::rest`].
     #[inline]
     pub fn behind(self, rx: &'a RxFrame) -> Body<'a> {
         self.rest(&rx.chain, rx.at, &rx.headers)

@@ -77,7 +77,7 @@ pub(crate) struct FrameHeaders {
     head_len: usize,
     /// Length of the frame, in bytes.
     pub len: usize,
-    /// Offset in the chain of the bytes behind [`Self::head`].
+    /// Offset in the chain of the first byte after [`Self::head`].
     pub rest_at: u64,
     /// Addresses as numbers: [`ethernet::number`].
     pub destination: u64,
@@ -226,7 +226,8 @@ impl FrameHeaders {
         Ok(())
     }
 
-    /// Copies the headers behind the first bytes from the start of `rest`, and parses all headers.
+    /// Copies the headers that follow the first bytes, from the start of `rest`, and parses all
+    /// headers.
     ///
     /// # Errors
     /// Returns why the frame is refused.
