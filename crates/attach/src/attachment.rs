@@ -1,15 +1,19 @@
 //! The interface of an attachment: how a frontend, over any protocol, grants memory, starts queues
 //! and rings doorbells.
 //!
-//! An [`Attachment`] reads its protocol from a descriptor and reports the consequences as
-//! [`Event`]s. The dispatcher watches the descriptor, passes the events to the port's service, and
-//! drops the attachment when it ends. vhost-user ([`Server`]) and the local attachment
-//! ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface. Configuration space and handshakes are
-//! internal to the protocol and raise no events; frames and packets do not pass through the
-//! interface.
+//! An [`Attachment`] reads its protocol from a file descriptor and reports the consequences as
+//! [`Event`]s. `fabric` accepts the connection and creates the attachment; the dispatcher watches
+//! the descriptor, calls [`Attachment::poll`], passes the events to the port's service, and drops
+//! the attachment when it ends. vhost-user ([`Server`]) and the local attachment
+//! ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface.
 //!
 //! [`Connection`] is the attachment of one port. It reaches a vhost-user device without a virtual
 //! call, because services look a queue up several times for each batch.
+//!
+//! Configuration space and handshakes are internal to the protocol and raise no events; frames and
+//! packets do not pass through the interface. `poll` handles a bounded number of messages and never
+//! blocks; the port, not the attachment, limits the rate and reconnects. One thread owns an
+//! attachment at a time.
 
 use std::error::Error;
 use std::fmt::{self, Debug};
@@ -25,15 +29,15 @@ use crate::vhost_user::server::{Device, Server};
 pub enum Event {
     /// Queue `n` runs: its ring is set up, and may contain chains already.
     QueueStarted(usize),
-    /// Queue `n` has stopped: its ring and doorbell are gone. Chains in flight have been returned,
-    /// unwritten.
+    /// Queue `n` has stopped: its ring and doorbell are gone. The attachment has pushed the chains
+    /// in flight back to the driver, with 0 written bytes.
     QueueStopped(usize),
     /// A new memory map replaced the old map; running queues use it. Addresses of chains in flight
     /// stay valid, but must be looked up in the new map.
     MemoryChanged,
-    /// The guest rang doorbell `n` by a message, not by a descriptor.
+    /// The guest rang doorbell `n` by a message, not by a file descriptor.
     Doorbell(usize),
-    /// A message for the service waits in the attachment.
+    /// A message for the service waits in the attachment (local attachment only).
     Message,
     /// The guest's driver has reset the device: negotiated state is void.
     Reset,
@@ -55,7 +59,9 @@ pub enum FaultKind {
 /// The reason why an attachment ended. Only its port is affected.
 #[derive(Debug)]
 pub struct AttachmentError {
+    /// The party that caused the error.
     kind: FaultKind,
+    /// Whether the port must refuse frontends for a while.
     bars: bool,
     source: Box<dyn Error + Send + Sync>,
 }
@@ -100,7 +106,7 @@ impl Error for AttachmentError {
 /// How a guest rings the doorbell of a queue.
 #[derive(Debug, Clone, Copy)]
 pub enum DoorbellSource<'a> {
-    /// The descriptor becomes readable, edge-triggered.
+    /// The guest writes to this file descriptor: watch it edge-triggered.
     Descriptor(BorrowedFd<'a>),
     /// The attachment reports [`Event::Doorbell`].
     Event,
@@ -179,7 +185,9 @@ pub struct Connection(ConnectionKind);
     reason = "ports are few, and an indirection would be on the data path"
 )]
 enum ConnectionKind {
+    /// vhost-user, without a virtual call.
     VhostUser(Server),
+    /// Any other protocol.
     Other(Box<dyn Attachment>),
 }
 

@@ -3,9 +3,13 @@
 //!
 //! An eventfd would be one open file shared by both processes: either could set it to blocking,
 //! fill it, and so block the other. Each end of a socket pair is a file of its own, and whether a
-//! send blocks is a flag of each send. A full socket was rung, so a failed send loses nothing. The
-//! doorbell carries no data and no count; the direct paths between processes use it for wake-ups,
-//! and the dispatcher polls it.
+//! send blocks is a flag of each send. The direct paths between processes ring a [`SocketDoorbell`]
+//! when a channel requests a wake-up, and the receiver polls the file descriptor.
+//!
+//! The doorbell carries no data and no count: several rings between two clears are one, and a ring
+//! into a full socket is dropped because the other end is rung already. A ring does not report
+//! whether the peer still exists. The queues of guests use eventfds ([`causeway_ring::Doorbell`])
+//! instead.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

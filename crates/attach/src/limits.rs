@@ -1,4 +1,10 @@
 //! Bounds of attachments: message sizes, descriptor counts, queues, costs and time-outs.
+//!
+//! The constants are fixed at compile time. The module only names them: `vhost_user` ends the
+//! attachment of a frontend that exceeds a bound, `local` that of a process, and `native` returns
+//! an error to its caller. Bounds of guest memory are in `causeway_memory::limits`, those of file
+//! descriptors in `causeway_host::limits`. In the comments of this module, "descriptors" are file
+//! descriptors unless a ring is named.
 
 /// Guest addresses that each byte of a dirty log counts as, against the addresses that one frontend
 /// may grant. It is a quarter of the addresses that a byte stands for, because guest memory has

@@ -1,10 +1,16 @@
-//! The local attachment: messages of one length, with descriptors, between a process and the daemon
-//! over a Unix stream socket ([`causeway_wire::local`]). Either end may be hostile.
+//! The local attachment: messages of one length ([`MESSAGE_BYTES`]), with file descriptors, between
+//! a process and the daemon over a Unix stream socket ([`causeway_wire::local`]). Either end may be
+//! hostile.
 //!
 //! The daemon's end is an [`Attachment`] that raises [`Event::Message`] and [`Event::Closed`]; the
-//! service reads the message with [`LocalAttachment::take_message`]. Memory grants of a process arrive in
-//! messages and belong to the process, not to a port, so the attachment has no map. The module does
-//! not interpret messages; it never blocks and never drops a message.
+//! service (`mx`) reads the message with [`LocalAttachment::take_message`], and the next message is
+//! read only after that. A process uses the other end directly ([`LocalAttachment::receive`],
+//! [`LocalAttachment::send`]). Memory grants of a process arrive in messages and belong to the
+//! process, not to a port, so the attachment has no map and no queues.
+//!
+//! The module does not interpret messages. It never blocks, keeps their order, and never drops a
+//! message: unsent messages are queued, and a peer that leaves [`LOCAL_UNSENT_MAX`] messages unread
+//! ends the attachment. A message carries at most [`LOCAL_DESCRIPTORS_MAX`] descriptors.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -27,7 +33,7 @@ pub struct LocalMessage {
     /// The message.
     pub bytes: [u8; MESSAGE_BYTES],
     /// The descriptors. A process may send memory files and event counters only; others are
-    /// replaced by unusable ones. The daemon may send any descriptor.
+    /// replaced by unusable descriptors. The daemon may send any descriptor.
     pub fds: Vec<ReceivedFd>,
 }
 
@@ -116,15 +122,17 @@ impl AsFd for LocalSocket {
 #[derive(Debug)]
 pub struct LocalAttachment {
     socket: LocalSocket,
+    /// The message that is being received, and the number of its bytes that have arrived.
     bytes: [u8; MESSAGE_BYTES],
     have: usize,
+    /// File descriptors that arrived with the message.
     fds: Vec<ReceivedFd>,
     /// Messages for which the socket had no room yet.
     unsent: VecDeque<([u8; MESSAGE_BYTES], Vec<OwnedFd>)>,
     /// Bytes of the first message that were sent.
     sent: usize,
-    /// Set when the kernel's limit of descriptors in flight is reached: they are sent when others
-    /// have arrived.
+    /// Set when the kernel's limit of file descriptors in flight is reached: the next
+    /// [`Self::flush`] tries again.
     stuck: bool,
     /// The message of the last [`Event::Message`].
     message: Option<LocalMessage>,
@@ -144,6 +152,7 @@ impl LocalAttachment {
         Self::on(LocalSocket::Accepted(socket.into()))
     }
 
+    /// Returns an end over `socket`, before the first message.
     fn on(socket: LocalSocket) -> Self {
         let (fds, unsent) = (Vec::new(), VecDeque::new());
         let bytes = [0; MESSAGE_BYTES];
@@ -218,7 +227,7 @@ impl LocalAttachment {
         self.unsent.len()
     }
 
-    /// Returns the number of descriptors that wait with them.
+    /// Returns the number of file descriptors in the messages of [`Self::backlog`].
     pub fn descriptors(&self) -> usize {
         self.unsent.iter().map(|(_, fds)| fds.len()).sum()
     }

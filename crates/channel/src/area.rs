@@ -1,9 +1,14 @@
 //! Memory of a channel: words and bytes that the peer reads and writes concurrently.
 //!
-//! Offsets are checked against a private length, never against a value in the memory. They come
-//! from the layout and from private counts, so a check never fails; a failed check would access the
-//! first bytes of the header instead, which are not read after opening. The meaning of the words is
-//! defined in the other modules.
+//! [`crate::Sender`], [`crate::Receiver`] and [`crate::handshake`] access a channel through an
+//! [`Area`]. Offsets are checked against a private length, never against a value in the memory.
+//! They come from the layout and from private counts, so a check never fails; a failed check would
+//! access the first bytes of the header instead, which are not read after opening.
+//!
+//! The module knows no layout and checks no value; the meaning of the words is defined in the other
+//! modules. Words are atomic with the ordering that the caller gives; byte copies are not atomic
+//! and may contain bytes from several writes of the peer. A lost page reads as zeroes
+//! ([`Area::is_poisoned`]).
 #![allow(
     unsafe_code,
     reason = "memory shared with the peer: atomics and copies at checked offsets"
@@ -24,10 +29,12 @@ const STRING_FROM: usize = 4096;
 /// The memory of one channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Area {
+    /// The mapped memory.
     view: View,
     /// Largest offset of a whole word, and of a whole line.
     last: usize,
     last_line: usize,
+    /// Length of the channel, in bytes.
     len: usize,
 }
 
@@ -40,6 +47,7 @@ impl Area {
         (view.len() >= len && aligned).then_some(Self { view, last, last_line, len })
     }
 
+    /// Returns the word at offset `at`.
     #[inline]
     fn word(&self, at: usize) -> &AtomicU64 {
         let at = if at <= self.last { at & !7 } else { 0 };
@@ -186,8 +194,8 @@ pub fn far_fence() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
-/// Registers this process for the fences of others ([`far_fence`]); see [`crate::Sender::omit_fences`].
-/// Returns false if the kernel does not support it.
+/// Registers this process for the fences of others ([`far_fence`]); see
+/// [`crate::Sender::omit_fences`]. Returns false if the kernel does not support it.
 pub fn allow_fences() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
 }

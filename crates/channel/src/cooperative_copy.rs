@@ -1,17 +1,22 @@
 //! Cooperative copy: sender and receiver copy one message together, each from its own end.
 //!
-//! The channel does not know the position of the message's bytes; this module only distributes the
-//! parts. A single word holds the progress of both sides. Each side takes its next parts by
+//! `message` uses it for a long message between two processes of a host; each process copies
+//! between its own memory and the memory of the other. The channel does not know the position of
+//! the message's bytes; this module only distributes *parts*, pieces of the message with a size
+//! that both sides agreed on, at most [`PARTS_MAX`]. It copies no bytes, does not block, and each
+//! direction has one cooperative copy at a time.
+//!
+//! A single word holds the progress of both sides. Each side takes its next parts by
 //! compare-and-exchange of the word, so no part is taken twice, and a side that finds no part left
 //! knows that the other has the rest. A sender that copies sets `BUSY` in the same exchange and
 //! clears it afterwards: the receiver may release its memory only after it sees the bit cleared.
 //! The sender returns parts that it cannot copy, and the receiver takes them. The steps are generic
 //! over [`Cell`], so that the model checker in `tests/loom_shared.rs` runs the production code.
 //!
-//! The end from which a side takes ([`CopyEnd`]) belongs to the side, not to the role: so a processor
-//! copies the same bytes in both directions of a ping-pong, and still has them in its cache. Half a
-//! round trip of 1 MiB takes 53 us, compared with 75 us if the receiver always takes from the front
-//! (two processors with a transfer of 0.05 us per line).
+//! The end from which a side takes ([`CopyEnd`]) belongs to the side, not to the role: so a
+//! processor copies the same bytes in both directions of a ping-pong, and still has them in its
+//! cache. Half a round trip of 1 MiB takes 53 us, compared with 75 us if the receiver always takes
+//! from the front (two processors with a transfer of 0.05 us per line).
 //!
 //! # The word
 //! | bits | content |
@@ -23,8 +28,8 @@
 //!
 //! # Trust
 //! The peer may write any value. A value that contradicts the own progress ends the copy
-//! ([`BrokenChannel`]). Any other false value is at worst a part that the peer claims to have copied, or a
-//! write where the peer could have written at any time.
+//! ([`BrokenChannel`]). Any other false value is at worst a part that the peer claims to have
+//! copied, or a write where the peer could have written at any time.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -75,6 +80,7 @@ impl CopyEnd {
         }
     }
 
+    /// Returns the opposite end.
     fn other(self) -> Self {
         match self {
             Self::Front => Self::Back,
@@ -94,6 +100,7 @@ pub struct ShareSize {
 }
 
 impl ShareSize {
+    /// Returns the number of parts to take if `left` of `parts` parts remain.
     fn of(self, left: u32, parts: u32) -> u32 {
         let least = self.least.min(parts / 2).max(1);
         (left / 2).min(self.most).max(least).min(left)
@@ -103,13 +110,18 @@ impl ShareSize {
 /// The fields of the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SharedWord {
+    /// Parts taken from the front.
     front: u32,
+    /// Parts not taken from the back, counted from the first part.
     back: u32,
+    /// Whether the sender copies.
     busy: bool,
+    /// Number of the message.
     number: u32,
 }
 
 impl SharedWord {
+    /// Decodes a word.
     fn of(word: u64) -> Self {
         Self {
             front: (word & COUNT) as u32,
@@ -119,6 +131,7 @@ impl SharedWord {
         }
     }
 
+    /// Encodes the fields.
     fn word(self) -> u64 {
         u64::from(self.front)
             | u64::from(self.back) << COUNT_BITS
@@ -126,6 +139,7 @@ impl SharedWord {
             | u64::from(self.number) << NUMBER_AT
     }
 
+    /// Returns the number of parts that no side has taken.
     fn left(self) -> u32 {
         self.back.saturating_sub(self.front)
     }
@@ -175,8 +189,11 @@ pub enum ReceiverStep {
 /// The receiver's side of a cooperative copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiverShare {
+    /// The end from which the receiver takes.
     end: CopyEnd,
+    /// Number of the message.
     number: u32,
+    /// Number of parts of the message.
     parts: u32,
     /// Own progress.
     own: u32,
@@ -248,7 +265,7 @@ impl ReceiverShare {
         })
     }
 
-    /// Returns whether the sender copies at present.
+    /// Returns whether the sender copies at present (`BUSY`).
     ///
     /// # Errors
     /// [`BrokenChannel`] if the sender violated the rules.
@@ -274,8 +291,11 @@ impl ReceiverShare {
 /// The sender's side of a cooperative copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderShare {
+    /// The end from which the sender takes.
     end: CopyEnd,
+    /// Number of the message.
     number: u32,
+    /// Number of parts of the message.
     parts: u32,
     /// Progress of the receiver when this side last took parts, and the number of times it took
     /// since.
@@ -301,6 +321,7 @@ impl SenderShare {
         Self { end, number, parts: parts.min(PARTS_MAX), seen: None, since: 0 }
     }
 
+    /// Returns the fields of the word, if it belongs to this message and parts remain.
     fn fields(&self, word: u64) -> Option<SharedWord> {
         let fields = SharedWord::of(word);
         let fits = fields.number == self.number && self.number > 0 && fields.back <= self.parts;

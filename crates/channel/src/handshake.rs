@@ -4,8 +4,12 @@
 //! *requests* a wake-up and then reads the word once more. Both have a full fence between their two
 //! steps, so that at least the later side sees the first step of the earlier side, and no wake-up
 //! is lost. Events are published by the last word of their slot, room by the word with the consumed
-//! counts; the steps are the same. They are generic over [`ChannelWords`], so that the model
-//! checker in `tests/loom_handshake.rs` runs the production code.
+//! counts; the steps are the same. [`crate::Sender`] and [`crate::Receiver`] call them; they are
+//! generic over [`ChannelWords`], so that the model checker in `tests/loom_handshake.rs` runs the
+//! production code.
+//!
+//! The functions ring no doorbell, wait for nothing and check no value. A wake-up may be
+//! superfluous. A peer that does not follow the order loses its own wake-ups only.
 //!
 //! A fence for each event would cost more than the event, and mostly the other side is awake. So a
 //! side may omit its fence after declaring this ([`omit_fences`]): a side that is about to sleep

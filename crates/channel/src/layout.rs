@@ -1,5 +1,12 @@
-//! Memory layout of a channel, and its header, which is written and checked once. Mapping the
-//! memory and passing it to the peer belong to the owner.
+//! Memory layout of a channel, and its header, which is written and checked once.
+//!
+//! The creator calls [`format`](crate::format) on zeroed memory, and each end calls
+//! [`open`](crate::open) for its side; both return before any event is sent. The crate's
+//! documentation has the table of offsets. Sizes are bounded by [`crate::limits`].
+//!
+//! The module maps no memory, does not pass it to the peer and assigns no sides: these belong to
+//! the owner. It cannot detect that a side is opened twice. A channel of another version is
+//! refused; there is no conversion.
 
 use causeway_memory::View;
 
@@ -10,7 +17,9 @@ use crate::{Receiver, Sender};
 const MAGIC: [u8; 4] = *b"CWCH";
 const VERSION: u16 = 3;
 const HEADER_BYTES: u16 = 64;
+/// Offsets of the control words of each side's direction.
 const CONTROLS: [usize; 2] = [1024, 2048];
+/// Offset of the first slot.
 const SLOTS: usize = 4096;
 /// Byte range that channels leave to the owner of both ends.
 pub const UNUSED: std::ops::Range<usize> = 2560..SLOTS;
@@ -61,7 +70,9 @@ pub enum Side {
 /// Size of a channel, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
+    /// Number of slots per direction.
     slots: u32,
+    /// Bytes of the data ring per direction.
     data: u32,
 }
 
@@ -106,10 +117,12 @@ impl Layout {
         SLOTS.saturating_add(self.slot_bytes().saturating_add(self.data_bytes()).saturating_mul(2))
     }
 
+    /// Returns the length of the slots of a direction, in bytes.
     fn slot_bytes(self) -> usize {
         (self.slots as usize).saturating_mul(SLOT_BYTES)
     }
 
+    /// Returns the length of the data ring of a direction, in bytes.
     pub(crate) fn data_bytes(self) -> usize {
         self.data as usize
     }
@@ -128,6 +141,7 @@ impl Layout {
         }
     }
 
+    /// Returns the header's bytes.
     fn header(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         let fields = MAGIC
@@ -144,36 +158,46 @@ impl Layout {
 /// Offsets of a direction, in bytes from the start of the channel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DirectionOffsets {
+    /// The control words.
     pub control: usize,
+    /// The first slot.
     pub slots: usize,
+    /// The data ring.
     pub data: usize,
 }
 
 impl DirectionOffsets {
+    /// Returns the offset of the consumed counts.
     pub(crate) fn consumed(self) -> usize {
         self.control
     }
 
+    /// Returns the offset of the receiver's wake-up request.
     pub(crate) fn receiver_sleeps(self) -> usize {
         self.control.saturating_add(128)
     }
 
+    /// Returns the offset of the word of the cooperative copy.
     pub(crate) fn copy_progress(self) -> usize {
         self.control.saturating_add(192)
     }
 
+    /// Returns the offset of the sender's request for room.
     pub(crate) fn sender_waits(self) -> usize {
         self.control.saturating_add(256)
     }
 
+    /// Returns the offset of the number of withdrawals.
     pub(crate) fn withdrawals(self) -> usize {
         self.control.saturating_add(320)
     }
 
+    /// Returns the offset of the flag that the sender closed the direction.
     pub(crate) fn sender_closed(self) -> usize {
         self.control.saturating_add(384)
     }
 
+    /// Returns the offset of the flag that the sender omits fences.
     pub(crate) fn sender_omits_fences(self) -> usize {
         self.control.saturating_add(448)
     }

@@ -14,14 +14,14 @@
 //!
 //! # Example
 //! ```no_run
-//! use causeway_channel::{Broken, Head, Layout, Side, format, open};
+//! use causeway_channel::{EventHead, Layout, Side, format, open};
 //! use causeway_memory::View;
 //!
 //! fn example(memory: &View) -> Result<(), Box<dyn std::error::Error>> {
 //!     format(memory, Layout::DEFAULT)?;
 //!     let (mut sender, _) = open(memory, Side::First)?;
 //!     let (_, mut receiver) = open(memory, Side::Second)?;
-//!     let has_room = sender.send(Head { kind: 1, words: [0; 3] }, b"bytes")?;
+//!     let has_room = sender.send(EventHead { kind: 1, words: [0; 3] }, b"bytes")?;
 //!     assert!(has_room);
 //!     if let Some(event) = receiver.poll()? {
 //!         let mut bytes = vec![0; event.len];
@@ -43,8 +43,9 @@
 //!
 //! Control words, each in its own line: +0 consumed counts, written by the receiver (slots, u32,
 //! and data in units of 64 bytes, u32); +128 receiver sleeps; +192 progress of a cooperative copy
-//! ([`cooperative_copy`]); +256 sender waits for room; +320 number of withdrawals ([`Sender::withdraw`]);
-//! +384 sender closed; +448 sender omits fences after its events ([`Sender::omit_fences`]).
+//! ([`cooperative_copy`]); +256 sender waits for room; +320 number of withdrawals
+//! ([`Sender::withdraw`]); +384 sender closed; +448 sender omits fences after its events
+//! ([`Sender::omit_fences`]).
 //!
 //! A slot has 64 bytes: words a, b at 0 and 8, inline bytes at 16, word c at 48, and at 56 the word
 //! that is stored last: id u16, kind u8, flags u8, length u32. The id is that of the pass over the
@@ -52,6 +53,13 @@
 //! data ring follows from the receiver's own count: no position is read from the peer. Bytes occupy
 //! whole units of 64. With flag 1 they start at the beginning of the data ring, and the rest of the
 //! ring before it counts as consumed.
+//!
+//! # Limits
+//! A channel has exactly one sender and one receiver in each direction; neither may be used by two
+//! threads at once. Events arrive in order and once. A full direction refuses an event
+//! ([`Sender::send`] returns false), and the caller must keep the event. Nothing blocks, retries or
+//! rings: the owner of an end sleeps and wakes the other end. A channel ends with its first
+//! violation ([`BrokenChannel`]); there is no reset. It does not detect the death of the peer.
 //!
 //! # Position of data
 //! A sender returns to the beginning of the data ring as soon as the data there was consumed,
@@ -63,8 +71,8 @@
 //!
 //! # Trust
 //! The peer may write any bytes at any time. A slot is copied once and then checked; a peer that
-//! violates the rules ([`BrokenChannel`]) loses this channel only. A forged slot is at worst a different
-//! event, which the peer could have sent as well.
+//! violates the rules ([`BrokenChannel`]) loses this channel only. A forged slot is at worst a
+//! different event, which the peer could have sent as well.
 //!
 //! # Lost pages
 //! The memory is a [`View`], so the fault handler of its mapping recovers accesses to a file that

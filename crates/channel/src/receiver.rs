@@ -1,5 +1,16 @@
 //! The receiving side of a direction: polling, copying and consuming events, and requests for
-//! wake-ups. It copies every slot before it checks it; it never blocks.
+//! wake-ups.
+//!
+//! [`open`](crate::open) creates a [`Receiver`]; `message` and `mxoe` own it. The receiver calls
+//! [`Receiver::poll`], copies the bytes of the event ([`Receiver::copy`]), and consumes it
+//! ([`Receiver::advance`]), which makes room for the sender. Each slot is copied before it is
+//! checked.
+//!
+//! It never blocks and rings no doorbell: after [`Receiver::arm`] the caller sleeps, and if
+//! `advance` returns true the caller must ring the sender's doorbell. Consumed slots are reported
+//! in steps of a quarter of the ring, so a sender may see less room than there is. Bytes of an
+//! event can be read only until it is consumed, and a hostile sender can change them until then.
+//! One thread uses a receiver at a time.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -29,21 +40,25 @@ pub struct Event {
 /// The receiving side of a direction.
 #[derive(Debug)]
 pub struct Receiver {
+    /// The memory of the channel.
     area: Area,
+    /// Offsets of the direction.
     offsets: DirectionOffsets,
+    /// Number of slots.
     slots: u32,
     /// Size of the data ring, in units.
     units: u32,
+    /// Maximum number of bytes of an event.
     event_bytes_max: usize,
-    /// Number of slots ever consumed. `freed` is that of data units, and `consumed` both as last
-    /// published.
+    /// Number of slots ever consumed, modulo 2^32. `freed` is the number of data units ever
+    /// consumed, and `consumed` are both numbers (slots, units) as last published.
     taken: u32,
     /// Offset of the next slot, and its expected id.
     next_at: usize,
     next_id: u16,
     freed: u32,
     consumed: (u32, u32),
-    /// The counts when this side last checked whether the sender waits.
+    /// The counts (slots, units) when this side last checked whether the sender waits.
     checked: (u32, u32),
 }
 
@@ -65,11 +80,13 @@ impl Receiver {
         }
     }
 
+    /// Returns the offset of the next slot.
     #[inline]
     fn slot(&self) -> usize {
         self.next_at
     }
 
+    /// Returns whether the last word of a slot has the id of the next event.
     #[inline]
     fn is_next(&self, last: u64) -> bool {
         last as u16 == self.next_id
@@ -197,6 +214,7 @@ impl Receiver {
         if event.at_begin { self.freed.wrapping_add(left_out) } else { self.freed }
     }
 
+    /// Publishes the consumed counts. Returns whether the sender waits for room.
     fn publish_consumed(&mut self) -> bool {
         self.consumed = (self.taken, self.freed);
         let counts = u64::from(self.taken) | u64::from(self.freed) << 32;

@@ -1,6 +1,13 @@
-//! The sending side of a direction: room, slots, data ring and wake-up requests. It reads only the
-//! counts and flags of its receiver, and checks them; it never blocks and never rings a doorbell
-//! itself.
+//! The sending side of a direction: room, slots, data ring and wake-up requests.
+//!
+//! [`open`](crate::open) creates a [`Sender`]; `message` and `mxoe` own it, send events, and then
+//! call [`Sender::must_wake`] once to learn whether the receiver's doorbell must ring. The module
+//! reads only the counts and flags of its receiver, and checks them.
+//!
+//! It never blocks, never rings a doorbell itself and queues nothing: without a free slot, or
+//! without room in the data ring, [`Sender::send`] returns false, and the caller sends again later
+//! or sleeps after [`Sender::arm_room`]. An event is visible to the receiver at once, and cannot be
+//! recalled. One thread uses a sender at a time.
 
 use std::sync::atomic::Ordering;
 
@@ -32,26 +39,33 @@ pub struct EventHead {
 /// The sending side of a direction.
 #[derive(Debug)]
 pub struct Sender {
+    /// The memory of the channel.
     area: Area,
+    /// Offsets of the direction.
     offsets: DirectionOffsets,
+    /// The side that sends.
     side: Side,
+    /// Number of slots.
     slots: u32,
     /// Size of the data ring, in units.
     units: u32,
+    /// Maximum number of bytes of an event.
     event_bytes_max: usize,
-    /// Number of slots ever sent. `taken` is the number that were consumed, as last read.
+    /// Number of slots ever sent, modulo 2^32. `taken` is the number of consumed slots, as last
+    /// read.
     sent: u32,
     /// Offset of the next slot, and its id.
     next_at: usize,
     next_id: u16,
     taken: u32,
-    /// The same for data, in units.
+    /// Data units ever written (`put`), and consumed as last read (`freed`), modulo 2^32.
     put: u32,
     freed: u32,
     /// Length of the part of the ring that was skipped last, and the first unit behind it.
     skipped: (u32, u32),
     /// Whether the sender omits fences.
     omits_fences: bool,
+    /// Number of withdrawals.
     withdrawn: u64,
 }
 
@@ -107,6 +121,7 @@ impl Sender {
         self.accept_consumed(handshake::load_word(&self.area, self.offsets.consumed()))
     }
 
+    /// Returns whether there is room for `len` bytes, by the counts last read.
     #[inline]
     fn fits(&self, len: usize) -> bool {
         let slots = self.sent.wrapping_sub(self.taken);
@@ -312,6 +327,7 @@ impl Sender {
         }
     }
 
+    /// Returns the offset of the next slot.
     #[inline]
     fn slot(&self) -> usize {
         self.next_at
@@ -354,8 +370,11 @@ impl Sender {
 #[derive(Debug)]
 pub struct EventWriter<'a> {
     sender: &'a mut Sender,
+    /// Length of the event, in bytes.
     len: usize,
+    /// Number of bytes that were written.
     at: usize,
+    /// Units of the data ring to skip before the event.
     skip: u32,
 }
 

@@ -1,8 +1,13 @@
-//! Events whose bytes are in their cache line.
+//! Events with all their bytes in their cache line: at most [`INLINE_BYTES`].
 //!
-//! They are passed as words in registers. A copy of variable length would load bytes in wider
-//! pieces than those just stored, and would stall until the stores reach the cache (failed store
-//! forwarding).
+//! [`crate::Sender::send_short`] and [`crate::Receiver::poll_short`] pass a [`ShortEvent`] as words
+//! in registers. A copy of variable length would load bytes in wider pieces than those just stored,
+//! and would stall until the stores reach the cache (failed store forwarding). Small MX messages
+//! take this path.
+//!
+//! A short event carries the first word of an event and its bytes, not the other two words. The
+//! module checks no content: more bytes than [`INLINE_BYTES`] give `None`, and bytes without room
+//! in the slices of [`ShortEvent::copy_to`] are left out.
 
 use crate::INLINE_BYTES;
 
@@ -11,11 +16,14 @@ use crate::INLINE_BYTES;
 pub struct ShortEvent {
     /// The first word of the event.
     pub word: u64,
+    /// Number of bytes.
     len: usize,
+    /// The bytes as little-endian words.
     bytes: [u64; INLINE_BYTES / 8],
 }
 
 impl ShortEvent {
+    /// Returns an event as read from a slot.
     pub(crate) fn new(word: u64, len: usize, bytes: [u64; INLINE_BYTES / 8]) -> Self {
         Self { word, len, bytes }
     }
@@ -34,6 +42,7 @@ impl ShortEvent {
         }
     }
 
+    /// Returns the event of `len` bytes in three words.
     #[inline(always)]
     fn of_words(word: u64, len: usize, words: [&[u8; 8]; 3]) -> Self {
         let [one, two, three] = words.map(|word| u64::from_le_bytes(*word));
@@ -63,6 +72,7 @@ impl ShortEvent {
         self.len == 0
     }
 
+    /// Returns the bytes as words.
     #[inline]
     pub(crate) fn words(&self) -> [u64; INLINE_BYTES / 8] {
         self.bytes
@@ -84,6 +94,7 @@ impl ShortEvent {
         self.copy_to_both(first, second)
     }
 
+    /// Like [`Self::copy_to`], for any lengths.
     #[inline(never)]
     fn copy_to_both(&self, first: &mut [u8], second: &mut [u8]) -> usize {
         let done = scatter(&self.bytes, self.len, first);
@@ -132,6 +143,7 @@ fn scatter(words: &[u64], len: usize, into: &mut [u8]) -> usize {
     scatter_all(words, len, into)
 }
 
+/// Like [`scatter`], for any length.
 #[inline(never)]
 fn scatter_all(words: &[u64], len: usize, into: &mut [u8]) -> usize {
     let len = len.min(into.len());

@@ -1,9 +1,14 @@
 //! Batches: consecutive frames of a turn that share one egress.
 //!
-//! The classifier (`classify`) cuts popped frames into batches. All frames of a batch for one
-//! receive queue are delivered together: on the fast path (`fast_path`) as far as it applies, then
-//! one by one through `deliver`, in their order. The module resolves no egress and returns no chain
-//! to its sender.
+//! `crate::classify` and `crate::link_rx` cut frames into [`EgressBatches`]. `deliver_to_queue` in
+//! `crate::forward` calls [`Scratch::deliver_all`] for the frames of a batch that go to one receive
+//! queue: on the fast path (`crate::fast_path`) as far as it applies, then one by one through
+//! `crate::deliver`, in their order.
+//!
+//! The module resolves no egress, returns no chain to its sender and keeps no frame. It stops at
+//! the first frame without receive buffers ([`CopyOutcome::shortage`]) or time
+//! ([`CopyOutcome::out_of_time`]); the caller must enqueue or postpone the frames from
+//! [`CopyOutcome::committed`] on.
 
 use causeway_fabric::Slice;
 
@@ -34,7 +39,9 @@ pub(crate) enum Egress {
 /// Consecutive frames with one egress.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct EgressBatch {
+    /// The destination that all frames of the batch share.
     pub egress: Egress,
+    /// Number of frames.
     pub count: usize,
     /// As [`Delivery::longest`].
     pub longest: usize,
@@ -62,6 +69,7 @@ impl EgressBatches {
 /// Frames that are to be delivered to one receive queue.
 #[derive(Debug)]
 pub(crate) struct Delivery<'a> {
+    /// The frames, in the order of delivery.
     pub frames: &'a mut [RxFrame],
     /// Length of the longest frame, in bytes, if every frame is plain (no offload, no VLAN tag);
     /// `usize::MAX` if that is not known.

@@ -1,7 +1,13 @@
 //! Captures: the frame filter, and the bounded buffer (pcapng) in which copies wait for a client.
 //!
-//! `mirror` copies frames into a [`Recording`]; the controller fetches from it on another thread. A
-//! full buffer drops copies, never frames.
+//! `crate::mirror` adds copies of frames to a [`Recording`] in the thread of the shard; the
+//! controller (`crate::control`) fetches from it on another thread. A mutex protects the buffer;
+//! the shard may wait for a fetch of at most [`CAPTURE_FETCH_BYTES`].
+//!
+//! A recording holds at most [`CAPTURE_BYTES_MAX`] bytes of unfetched copies. A full buffer drops
+//! copies, which are counted, and never frames. The filter matches header fields of a frame only,
+//! not its payload, and sees no fields inside tunnels. A recording does not end by time: the
+//! controller ends idle captures.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +18,7 @@ use causeway_wire::pcapng::{self, Direction};
 use crate::limits::{CAPTURE_BYTES_MAX, CAPTURE_FETCH_BYTES};
 use causeway_model::{CaptureChunk, Filter, Mac};
 
+/// Returns the `N` bytes from offset `at` on, if `bytes` has them.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
@@ -64,11 +71,15 @@ pub fn matches(filter: &Filter, head: &[u8]) -> bool {
 
 #[derive(Debug, Default)]
 struct RecordingState {
+    /// Recorded pcapng blocks that were not fetched.
     bytes: Vec<u8>,
+    /// Frames that passed the filter, dropped copies included.
     frames: u64,
+    /// Copies that found no room.
     dropped: u64,
     /// Frames that may still be recorded, if the number is limited.
     left: Option<u64>,
+    /// Whether no frame is added any more.
     closed: bool,
 }
 

@@ -1,8 +1,14 @@
 //! Classification: popped frames are read, checked and cut into batches by egress.
 //!
-//! The step between the pop and the delivery of a batch. It touches only the first lines of each
-//! frame, bounds the work of the turn by estimated time, and delivers nothing. [`Switch`] resolves
-//! the egress of each frame that does not continue a flow.
+//! `send_batch` in `crate::forward` calls [`Ethernet::classify`] between the pop and the delivery
+//! of a batch. The function copies the first bytes of each frame (`crate::headers`), has
+//! [`Switch::resolve_egress`] resolve the egress of each frame that does not continue a flow,
+//! counts the frames, and copies them into captures (`crate::mirror`).
+//!
+//! The module delivers nothing. It classifies at least one frame, and stops when the estimated time
+//! of the turn or the budget of flooded copies is used up; the caller must put the frames behind
+//! the returned number back into the ring. A refused frame has [`Egress::Done`] and is counted as
+//! dropped. Frames of links are classified in `crate::link_rx`.
 //!
 //! # Budget
 //! Frames that continue a flow of plain frames cost one read and two comparisons each; the egress,
@@ -24,7 +30,9 @@ use crate::service::Ethernet;
 /// Totals of consecutive frames of one flow.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FlowTotals {
+    /// Number of frames.
     pub frames: usize,
+    /// Bytes of all frames.
     pub bytes: usize,
     /// As [`crate::batch::Delivery::longest`].
     pub longest: usize,
@@ -34,9 +42,13 @@ pub(crate) struct FlowTotals {
 /// destination of the previous frame, and within the MTU.
 #[derive(Debug, Clone, Copy)]
 struct PlainFlow {
+    /// Features that the sender's driver negotiated.
     features: u64,
+    /// The port's own address, as a number.
     source: u64,
+    /// Destination of the previous frame, as a number.
     destination: u64,
+    /// Longest frame within the MTU, in bytes with the Ethernet header.
     most: usize,
 }
 
@@ -82,7 +94,9 @@ impl PlainFlow {
 /// The classified frames and their estimated cost.
 #[derive(Debug)]
 struct Work {
+    /// Number of classified frames.
     frames: usize,
+    /// Bytes of the classified frames.
     bytes: usize,
     /// Time left in the turn.
     limit_ns: u64,

@@ -1,13 +1,18 @@
-//! Counters of one port. Directions are the guest's: "transmit" counts frames that the guest sent.
+//! Counters of one port or bundle. Directions are the guest's: "transmit" counts frames that the
+//! guest sent.
 //!
-//! `causeway port show` and the metrics print them by name; the names are part of the interface.
+//! The modules of the data path count; `causeway port show` and the metrics print the counters by
+//! name, and the names are part of the interface. The dispatcher of the group owns the counters, so
+//! they are plain integers without atomics. They start at 0 with the port, survive a reconnect of
+//! the guest, and end with the daemon. A flooded frame counts once as transmitted and once at each
+//! receiver; a dropped frame counts under one [`DropReason`] only.
 
 use std::collections::BTreeMap;
 
 /// Name of the counter of contested addresses.
 pub(crate) const CONTESTED: &str = "contested_addresses_total";
 
-/// Why a frame was dropped.
+/// Why a frame was dropped. A frame of a link has its bundle as sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// The virtio-net header is invalid, or asks for an offload that was not negotiated. Counted at
@@ -122,12 +127,13 @@ pub struct PortCounters {
     pub transmit_bytes: u64,
     /// Frames that waited for buffers of this guest.
     pub held: u64,
-    /// Frames for this guest whose checksum was completed in software.
+    /// Frames for this guest with a checksum completed in software.
     pub checksummed: u64,
     /// Frames for this guest that were cut into segments in software.
     pub cut: u64,
     /// Claims of peers to this guest's address while it runs here; at a link, claims by its peer.
     pub contested: u64,
+    /// Dropped frames, by [`DropReason`].
     drops: [u64; DropReason::ALL.len()],
 }
 

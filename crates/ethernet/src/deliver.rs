@@ -1,7 +1,14 @@
 //! Delivery into receive buffers: the one copy, and the software fallbacks for offloads.
 //!
-//! The module pops receive buffers, writes header and frame, and pushes used entries without
-//! publishing them. It chooses no receiver, and it does not keep a frame that finds no buffers.
+//! `crate::batch` calls [`Scratch::deliver`] for each frame that `crate::fast_path` does not take.
+//! The function pops receive buffers (at most [`MERGED_BUFFERS_MAX`] for a frame), writes
+//! virtio-net header and frame, and pushes used entries without publishing them.
+//!
+//! The module chooses no receiver, and it does not keep a frame that finds no buffers:
+//! [`DeliveryError::Short`] leaves the receive ring unchanged, and the caller enqueues the frame
+//! (`crate::pending`). It does not check a frame against the receiver's MTU; `crate::batch` does. A
+//! frame that is cut ends with [`DeliveryError::Yield`] when the turn is over; the caller continues
+//! at segment `done`.
 //!
 //! # Budget
 //! A frame that passes uncut costs one copy of its bytes. The first 64 bytes (all headers of a
@@ -40,21 +47,24 @@ pub(crate) enum DeliveryError {
 /// A frame, and the memory that holds its bytes.
 #[derive(Debug)]
 pub(crate) struct SourceFrame<'a> {
+    /// The memory that holds the bytes.
     pub source: FrameStore<'a>,
+    /// The sender's descriptors; empty for a frame of a link.
     pub chain: &'a Chain,
     /// As [`RxFrame::at`](crate::headers::RxFrame::at).
     pub at: usize,
+    /// The private, checked headers.
     pub headers: &'a mut FrameHeaders,
 }
 
 impl<'a> SourceFrame<'a> {
-    /// Returns the bytes behind the head.
+    /// Returns the bytes that follow [`FrameHeaders::head`].
     #[inline]
     pub fn rest(&self) -> Body<'a> {
         self.source.rest(self.chain, self.at, self.headers)
     }
 
-    /// Returns all bytes.
+    /// Returns all bytes of the frame, the head included.
     pub fn all(&self) -> Body<'a> {
         self.source.all(self.chain, self.at, self.headers)
     }
@@ -63,12 +73,15 @@ impl<'a> SourceFrame<'a> {
 /// The receive queue that a frame is delivered to.
 #[derive(Debug)]
 pub(crate) struct TargetQueue<'a> {
+    /// Guest memory of the receiver.
     pub map: &'a Map,
+    /// The receive ring.
     pub ring: &'a mut Queue,
     /// Features that the receiver's driver negotiated.
     pub features: u64,
     /// Longest payload that the receiver accepts, in bytes.
     pub mtu: u16,
+    /// Counters of the receiver's port.
     pub counters: &'a mut PortCounters,
 }
 
@@ -77,7 +90,7 @@ pub(crate) struct TargetQueue<'a> {
 pub(crate) struct Scratch {
     /// Receive buffers of one frame, or of a fast-path batch.
     pub(crate) chains: Vec<Chain>,
-    /// A whole frame behind room for a virtio-net header, for software checksums. Empty until first
+    /// Room for a virtio-net header, then a whole frame, for software checksums. Empty until first
     /// used.
     frame: Vec<u8>,
     /// The virtio-net header and the headers of one segment.
@@ -110,6 +123,7 @@ impl Scratch {
         }
     }
 
+    /// Delivers a frame uncut, with the sender's offload request in its virtio-net header.
     #[inline]
     fn pass_through(
         &mut self,
@@ -123,6 +137,7 @@ impl Scratch {
         self.write_and_push(to, count, first, rest, len)
     }
 
+    /// Delivers a private copy of a frame, with the checksum at `place` completed.
     fn deliver_completed(
         &mut self,
         from: SourceFrame<'_>,
@@ -142,6 +157,8 @@ impl Scratch {
         written
     }
 
+    /// Cuts a frame and delivers its segments from `done` on. `complete` is set if the receiver
+    /// takes no incomplete checksums.
     fn deliver_segments(
         &mut self,
         from: SourceFrame<'_>,
@@ -305,6 +322,7 @@ impl Scratch {
         Ok(())
     }
 
+    /// Writes `all` bytes (virtio-net header and frame) into the first `count` chains.
     #[inline]
     fn write_buffers(
         &mut self,
@@ -340,7 +358,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Copies the whole frame into private memory, behind room for a header: the checked first
+    /// Copies the whole frame into private memory, after room for a header: the checked first
     /// bytes, and the rest from the sender. The caller must put the buffer back into `self.frame`.
     fn copy_whole_frame(&mut self, from: &SourceFrame<'_>) -> Result<Vec<u8>, DeliveryError> {
         let mut frame = std::mem::take(&mut self.frame);
@@ -356,6 +374,8 @@ impl Scratch {
     }
 }
 
+/// Attributes a failed copy: an unreadable source drops the frame, an unwritable destination is the
+/// receiver's fault.
 #[cold]
 fn delivery_error(error: CopyError) -> DeliveryError {
     match error {

@@ -1,12 +1,18 @@
 //! The duplicate filter: copies of flooded frames, detected by their content.
 //!
-//! In a loop of transit links, a flooded frame arrives from both sides. Its sender is behind one of
-//! the links, or at a local port. Of two equal frames that arrive by different paths within
-//! [`DUPLICATE_NS`], the second is therefore a copy. Equal frames by the same path are repeats of
-//! the guest, up to [`REPEATS_MAX`]; more of them are a loop. Flood numbers
-//! ([`crate::flood_sequence`]) detect copies for longer, but not every link carries them: a copy
-//! may arrive without the number of its frame, or with another. The filter sees flooded frames
-//! only, and forwards nothing.
+//! In a loop of transit links, a flooded frame arrives from both sides. Of two equal frames that
+//! arrive by different paths within [`DUPLICATE_NS`], the second is therefore a copy. Equal frames
+//! by the same path are repeats of the guest, up to [`REPEATS_MAX`]; more of them are a loop
+//! ([`DuplicateKind::Storm`]). Flood numbers (`crate::flood_sequence`) detect copies for longer,
+//! but not every link carries them: a copy may arrive without the number of its frame, or with
+//! another.
+//!
+//! `crate::link_rx` checks each flooded frame of a link before forwarding and records it after
+//! acceptance; `crate::forward` records flooded frames of local ports. The filter forwards and
+//! drops nothing by itself. It remembers [`DUPLICATE_SLOTS`] frames; a newer frame with the same
+//! slot displaces an older frame; copies of the older frame then pass. Only the first
+//! [`FLOOD_BYTES`] bytes and the length are compared, so a copy with a changed header (TTL, NAT) is
+//! not detected.
 //!
 //! # Budget
 //! Only in groups with transit links, and for flooded frames: one hash of the frame and one table
@@ -31,11 +37,15 @@ pub(crate) struct DuplicateFilter {
 /// A flooded frame that was accepted.
 #[derive(Debug, Clone, Copy, Default)]
 struct SeenFrame {
+    /// Fingerprint of the frame.
     print: u64,
+    /// Switch index of the ingress.
     place: SwitchIndex,
+    /// Time of the last equal frame.
     at_ns: u64,
     /// Start of the interval in which repeats are counted.
     since_ns: u64,
+    /// Equal frames since `since_ns`.
     count: u8,
 }
 
@@ -104,6 +114,7 @@ impl DuplicateFilter {
         }
     }
 
+    /// Returns the index in `last` of a fingerprint.
     fn at(print: u64) -> usize {
         usize::try_from(print).unwrap_or(0) & (DUPLICATE_SLOTS - 1)
     }

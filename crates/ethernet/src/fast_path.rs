@@ -1,7 +1,14 @@
 //! The fast path of delivery: plain frames, each into one receive buffer of one descriptor.
 //!
-//! A frame that does not fit, or fails, is put back and takes the general path (`deliver`), which
-//! reports the reason. The module handles no offload, no mergeable buffer chain and no error.
+//! `deliver_all` in `crate::batch` calls [`Scratch::deliver_plain`] first; at most [`BATCH_CHAINS`]
+//! frames are delivered in a call. A frame qualifies if it has no offload and is within the
+//! receiver's MTU, and if the next buffer is a single writable descriptor that holds virtio-net
+//! header and frame.
+//!
+//! The module handles no offload, no mergeable buffer chain and no error of a frame. A frame that
+//! does not qualify, or lies in unreachable memory, takes the general path (`crate::deliver`),
+//! which reports the reason; its buffer is put back. Frames are delivered in order, and used
+//! entries are not published.
 //!
 //! # Budget
 //! The receive buffers of a batch are popped together and pushed as used together. Each frame costs
@@ -105,7 +112,7 @@ fn put(from: FrameStore<'_>, rx: &RxFrame, to: &Map, buffer: &Chain, header: &[u
     }
 }
 
-/// Writes the bytes behind the head.
+/// Writes the bytes that follow the head.
 #[inline(never)]
 fn put_rest(
     from: FrameStore<'_>,

@@ -1,7 +1,10 @@
 //! Feature bits and configuration space that a net port offers its guest (virtio 1.3, 5.1.3 and
 //! 5.1.4).
 //!
-//! The module negotiates nothing: the attachment does.
+//! `service` offers both to the attachment when a port is added; they depend on the port's options
+//! only and do not change while the port exists. The module negotiates nothing and checks no
+//! driver: the attachment does. The control queue, UFO, RSC, RSS and VIRTIO_F_IN_ORDER are not
+//! offered. The link status is always up.
 
 use causeway_model::{NetSpec, Offloads};
 use causeway_wire::virtio::*;

@@ -1,11 +1,16 @@
 //! Flood sequence numbers: copies of flooded frames, detected by the number that tunnels carry.
 //!
-//! A number identifies one flooded frame. The table stores a fingerprint of number and content, so
-//! a peer that reuses the number of another frame cannot suppress that frame. A fingerprint is
-//! recorded only for an accepted frame. Each ingress has its own window of the last recorded
-//! frames, so a flood by one ingress displaces no entry of another. A copy that arrives after its
-//! fingerprint was displaced is bounded by its hop count. Numbers drawn here need no table: a keyed
-//! hash proves them. The module forwards nothing; `link_rx` acts on its answer.
+//! A number identifies one flooded frame. The first daemon that floods the frame to links draws it
+//! (`crate::forward`); `crate::link_rx` checks it at each later daemon. The table stores a
+//! fingerprint of number and content, so a peer that reuses the number of another frame cannot
+//! suppress that frame. A fingerprint is recorded only for an accepted frame. Numbers drawn here
+//! need no table: a keyed hash proves them.
+//!
+//! Each ingress has its own window of the last [`FLOODS_PER_PLACE`] recorded frames, so a flood by
+//! one ingress displaces no entry of another. A copy that arrives after its fingerprint was
+//! displaced passes, and is bounded by its hop count only. The module forwards and drops nothing,
+//! gives no order to frames, and does not see frames of links that carry no numbers
+//! (`crate::duplicates` does).
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -18,7 +23,9 @@ use crate::route::SwitchIndex;
 pub(crate) struct FloodSequences {
     /// Random for each process, so that peers cannot forge a number drawn here.
     key: RandomState,
+    /// Count of drawn numbers; wraps.
     drawn: u32,
+    /// First copies, by fingerprint.
     seen: HashMap<u64, FirstCopy>,
     /// Recorded fingerprints of each ingress, oldest first.
     windows: HashMap<SwitchIndex, VecDeque<u64>>,
@@ -27,6 +34,7 @@ pub(crate) struct FloodSequences {
 /// The first copy of a flooded frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FirstCopy {
+    /// Switch index of the ingress of the first copy.
     place: SwitchIndex,
     /// Whether a copy has left by every link.
     everywhere: bool,
@@ -51,6 +59,8 @@ impl FloodSequences {
         self.number(self.drawn)
     }
 
+    /// Returns the flood number of the `drawn`-th draw: the count in the upper half, its keyed hash
+    /// in the lower half.
     fn number(&self, drawn: u32) -> u64 {
         let proof = self.key.hash_one(drawn) >> 32;
         u64::from(drawn) << 32 | proof
@@ -83,6 +93,7 @@ impl FloodSequences {
         (print, self.state_of(print, transit))
     }
 
+    /// Returns the state of the frame with fingerprint `print`.
     fn state_of(&self, print: u64, transit: bool) -> CopyState {
         match self.seen.get(&print) {
             None => CopyState::New,

@@ -1,8 +1,15 @@
 //! The forwarding decision: from a guest's transmit ring to the egress of each frame.
 //!
-//! The module pops frames, has them cut into batches (`classify`), resolves the egress of each (routes
-//! first, then the address table), and hands the batches to `receivers`. It copies no payload and does not wait for
-//! receive buffers.
+//! The dispatcher calls [`Ethernet::serve_transmit_queue`] through `crate::service`. The module
+//! first resumes frames of earlier turns (`crate::resume`), then pops at most [`BATCH_FRAMES`]
+//! frames at a time, has them cut into batches (`crate::classify`), resolves the egress of each
+//! (routes first, then the address table), and hands the batches to `crate::receivers`. Chains of
+//! frames that are not pending return to the sender's ring as used.
+//!
+//! The module copies no payload, waits for no receive buffers and publishes no ring: the dispatcher
+//! publishes at the end of the turn. A ring that breaks a rule closes its port. After a turn of
+//! invalid frames only, the port is penalised for [`PENALTY_TURNS`] turns. Order is kept for each
+//! pair of transmit queue and receive queue.
 //!
 //! # Budget
 //! Frames are popped in batches of at most 32. Every line of a frame lies in another processor's
@@ -130,6 +137,9 @@ impl Switch {
 
 impl Ethernet {
     /// Serves a transmit queue: pops at most `budget` frames and forwards each.
+    ///
+    /// Returns `Idle` if the ring is empty or the port is penalised, and `Parked` if the port is
+    /// closed. `place` is the sender's switch index.
     pub(crate) fn serve_transmit_queue(
         &mut self,
         cx: &mut Context<'_>,
@@ -181,7 +191,8 @@ impl Ethernet {
         progress
     }
 
-    /// Forwards popped frames and returns their chains to the sender.
+    /// Forwards popped frames and returns their chains to the sender. Frames beyond the time of the
+    /// turn are put back into the ring. Flooded frames subtract their copies from `left`.
     fn send_batch(
         &mut self,
         cx: &mut Context<'_>,
@@ -221,10 +232,10 @@ impl Ethernet {
 }
 
 impl Switch {
-    /// Checks source and size of a frame, and resolves its egress.
+    /// Checks source and size of a frame of the port at `place`, and resolves its egress.
     ///
-    /// The flag is set if the egress holds for every frame to the same destination while the table
-    /// version and the running queues stay the same.
+    /// The flag of the result is set if the egress holds for every frame to the same destination
+    /// while the table version and the running queues stay the same.
     #[inline]
     pub(crate) fn resolve_egress(
         &mut self,

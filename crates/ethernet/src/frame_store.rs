@@ -1,6 +1,13 @@
 //! The memory that holds a frame's bytes: a guest's descriptors, or the buffer of a link.
 //!
-//! The module gives readers over that memory. It checks no header and copies only on request.
+//! [`FrameStore`] lets `crate::deliver`, `crate::fast_path`, `crate::link_tx` and `crate::mirror`
+//! treat frames of guests and of links alike: it gives a [`Body`], a reader over the bytes. The
+//! *head* of a frame is the part that `crate::headers` copied into private memory; the *rest*
+//! follows it.
+//!
+//! The module checks no header and copies only on request ([`put`]). A range beyond the buffer of a
+//! link yields an empty body. Bytes of a guest may change between two reads, and a read fails if
+//! the guest's memory is gone.
 
 use causeway_fabric::carrier::Body;
 use causeway_memory::copy::{CopyError, copy};
@@ -19,7 +26,8 @@ pub(crate) enum FrameStore<'a> {
 }
 
 impl<'a> FrameStore<'a> {
-    /// Returns the bytes of a frame behind its head.
+    /// Returns the bytes of a frame that follow its head (`headers.head()`). `at` is the offset of
+    /// the frame in the buffer of a link.
     #[inline]
     pub fn rest(self, chain: &'a Chain, at: usize, headers: &FrameHeaders) -> Body<'a> {
         match self {
@@ -28,7 +36,7 @@ impl<'a> FrameStore<'a> {
         }
     }
 
-    /// Returns all bytes of a frame.
+    /// Returns all bytes of a frame, its head included.
     pub fn all(self, chain: &'a Chain, at: usize, headers: &FrameHeaders) -> Body<'a> {
         match self {
             Self::Guest(map) => {
@@ -39,14 +47,15 @@ impl<'a> FrameStore<'a> {
         }
     }
 
-    /// As [`Self::rest`], for an [`RxFrame`].
+    /// Returns the bytes of a frame that follow its head, as [`Self::rest`].
     #[inline]
     pub fn behind(self, rx: &'a RxFrame) -> Body<'a> {
         self.rest(&rx.chain, rx.at, &rx.headers)
     }
 }
 
-/// Returns bytes `from` to `len` of the frame at `at`.
+/// Returns the bytes of the frame at offset `at`, from its byte `from` up to, not including, its
+/// byte `len`. Empty if the buffer is shorter.
 fn part(bytes: &[u8], at: usize, from: usize, len: usize) -> &[u8] {
     bytes.get(at.saturating_add(from)..at.saturating_add(len)).unwrap_or(&[])
 }

@@ -1,7 +1,15 @@
 //! Parsed headers: the first bytes of a frame, copied once into private memory and validated.
 //!
-//! Every later step reads the private copy, so a guest cannot change a header after its check. The
-//! payload stays in the sender's memory. The module decides nothing about forwarding.
+//! `crate::classify` reads frames of guests, `crate::link_rx` frames of links. At first
+//! [`HEAD_BYTES`] bytes are copied; all headers (at most [`HEADERS_MAX`] bytes) are copied and
+//! parsed if the frame has an offload, if the receive queue is chosen by flow, or if a link brought
+//! the frame. Every later step reads the private copy, so a guest cannot change a header after its
+//! check.
+//!
+//! The payload stays in the sender's memory: it may change at any time and is not checked. The
+//! module checks neither the source address nor the MTU by itself, and decides nothing about
+//! forwarding. Frames longer than [`FRAME_BYTES_MAX`], frames shorter than an Ethernet header and
+//! invalid offload requests are refused with a [`DropReason`].
 
 use causeway_fabric::carrier::{Body, OFFLOAD_BYTES};
 use causeway_memory::{Cursor, Map, Span};
@@ -45,7 +53,9 @@ pub(crate) fn header_len(features: u64) -> usize {
 /// A frame that was popped from a transmit ring, or received by a link.
 #[derive(Debug, Default)]
 pub(crate) struct RxFrame {
+    /// The sender's descriptors; empty for a frame of a link.
     pub chain: Chain,
+    /// The private headers.
     pub headers: FrameHeaders,
     /// Offset of the frame in the buffer of its link.
     pub at: usize,
@@ -63,13 +73,15 @@ pub(crate) struct FrameHeaders {
     /// Room for a virtio-net header, then the frame's first bytes. A receiver gets both with one
     /// write.
     bytes: [u8; FIRST_BYTES_MAX],
+    /// Number of frame bytes in `bytes`.
     head_len: usize,
     /// Length of the frame, in bytes.
     pub len: usize,
-    /// Offset in the chain of the bytes behind [`Self::head`].
+    /// Offset in the chain of the first byte after [`Self::head`].
     pub rest_at: u64,
     /// Addresses as numbers: [`ethernet::number`].
     pub destination: u64,
+    /// Source address, as [`Self::destination`].
     pub source: u64,
     /// Length of the Ethernet header with its VLAN tags, in bytes.
     link_len: usize,
@@ -214,7 +226,8 @@ impl FrameHeaders {
         Ok(())
     }
 
-    /// Copies the headers behind the first bytes from the start of `rest`, and parses all headers.
+    /// Copies the headers that follow the first bytes, from the start of `rest`, and parses all
+    /// headers.
     ///
     /// # Errors
     /// Returns why the frame is refused.

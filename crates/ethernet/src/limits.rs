@@ -1,6 +1,9 @@
 //! Bounds of the Ethernet service: every table, queue and time-out of the crate.
 //!
-//! The constants are fixed at compile time; none of them depends on the configuration.
+//! The constants are fixed at compile time; none of them depends on the configuration. The module
+//! only names the values: each module that uses a constant enforces it and documents the behaviour
+//! at the bound. Bounds of rings are in `causeway_ring::limits`, bounds of turns, hops and
+//! mailboxes in `causeway_fabric::limits`.
 
 /// Longest frame, in bytes: a payload of 65,535 behind a header with two VLAN tags.
 pub const FRAME_BYTES_MAX: usize = 65_557;
@@ -45,7 +48,7 @@ const _: () = assert!(LEARNT_PER_PORT_MAX <= LEARNT_PER_GROUP_MAX);
 const _: () = assert!(FRAME_BYTES_MAX == 65_535 + LINK_HEADER_BYTES_MAX);
 const _: () = assert!(HEAD_BYTES >= LINK_HEADER_BYTES_MAX);
 
-/// Most address pairs whose route is cached.
+/// Most address pairs with a cached route.
 pub const ROUTE_CACHE_MAX: usize = 8192;
 /// Most distinct route sets that cached pairs refer to.
 pub const ROUTE_SETS_MAX: usize = 1024;

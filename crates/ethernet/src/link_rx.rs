@@ -1,10 +1,17 @@
 //! Link receive path: frames from links to ports, and to other links where transit is allowed.
 //!
-//! The dispatcher calls [`Ethernet::serve_links`] for the mailbox that links write to. Frames of
-//! links are checked like frames of guests: headers are copied, offload requests are validated
-//! against the frame. Consecutive frames to one receive queue are delivered together. A frame whose
-//! receiver has no buffer waits as a copy, within the bounds for guest frames. The module neither
-//! decrypts nor decapsulates: the link service has done so.
+//! The link service decapsulates and decrypts frames and writes them to the mailbox of the group.
+//! The dispatcher calls [`Ethernet::serve_links`] for this mailbox ([`INBOX`]), which also carries
+//! link states, new carriers and advertised addresses. Frames of links are checked like frames of
+//! guests: headers are copied, offload requests are validated against the frame, copies of flooded
+//! frames are filtered (`crate::flood_sequence`, `crate::duplicates`). Consecutive frames to one
+//! receive queue are delivered together.
+//!
+//! A turn makes about [`ARRIVALS_PER_TURN_MAX`] deliveries, in batches of [`ARRIVALS_AT_ONCE`]
+//! frames; the remaining frames wait for the next turn (`crate::resume_link`), in order. A frame
+//! for a single receiver without buffers waits as a copy, within the bounds for guest frames; one
+//! of several receivers without buffers misses the frame. Frames of a standby link are dropped,
+//! except hellos.
 
 use causeway_fabric::carrier::{LinkId, Message, ReceivedFrame, ReceivedFrames};
 use causeway_fabric::{Context, Progress, SourceProgress, cost};
@@ -209,6 +216,7 @@ impl Ethernet {
         self.apply_standby(changes, now_ns);
     }
 
+    /// Applies and logs changes of the election to the links.
     fn apply_standby(&mut self, changes: StandbyChanges, now_ns: u64) {
         for (id, standby) in changes {
             let changed = self.switch.uplinks.set_standby(id, standby);
@@ -224,7 +232,7 @@ impl Ethernet {
         }
     }
 
-    /// Applies a peer's advertisement (`here`) or withdrawal of addresses.
+    /// Applies a peer's advertisement (`here` is set) or withdrawal of addresses by link `id`.
     fn apply_advertisement(&mut self, cx: &mut Context<'_>, id: LinkId, macs: &[Mac], here: bool) {
         let switch = &mut self.switch;
         let Some(place) = switch.uplinks.place_of(id) else { return };
@@ -288,6 +296,7 @@ impl Ethernet {
         }
     }
 
+    /// Classifies frames of a link, and delivers them by egress.
     fn process_arrival_batch(
         &mut self,
         cx: &mut Context<'_>,
@@ -552,7 +561,8 @@ impl Ethernet {
         );
     }
 
-    /// Returns how many frames were sent, or dropped and counted.
+    /// Sends frames of one link to another, or drops them if neither link is for transit. Returns
+    /// how many frames were sent, or dropped and counted.
     fn send_from_link(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,7 +1,14 @@
 //! Link transmit path: frames of ports and links to the carriers of other links.
 //!
-//! The module hands each frame to its link's carrier with a reference to its bytes. It does not
-//! choose the link, and it neither encapsulates nor sends: the carrier does.
+//! `crate::receivers` calls [`send_from_port`] for frames of guests, `crate::link_rx` calls
+//! [`send_to_link`] for frames of links. The module hands each frame to the carrier of the bundle's
+//! active link with a reference to its bytes, cut into segments if the carrier takes no offloads.
+//! `crate::service` flushes the carriers at the end of the turn.
+//!
+//! The module does not choose the link, and it neither encapsulates nor sends: the carrier does. It
+//! does not wait: a frame that the carrier refuses, a frame for a bundle without an active link and
+//! a frame that has crossed [`HOPS_MAX`] links are dropped and counted at the ingress. If the turn
+//! ends, the caller keeps the remaining frames and segments.
 //!
 //! # Budget
 //! The carrier copies a frame once, also a frame that is cut into segments. Only the headers of
@@ -49,6 +56,8 @@ fn push_frame(
     Ok(true)
 }
 
+/// Cuts a frame and pushes its segments from `done` on. Returns `false` if the turn ended before
+/// the last segment.
 fn push_segments(
     from: &SourceFrame<'_>,
     hops: u8,

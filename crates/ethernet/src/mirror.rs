@@ -1,6 +1,14 @@
 //! Mirrors: copies of the frames that pass a port or a link, for running captures.
 //!
-//! The module copies into [`Recording`]s, after the filter, and never changes or delays a frame.
+//! `crate::classify` and `crate::link_rx` mirror frames that arrive, `crate::forward` and
+//! `crate::link_tx` frames that leave. [`Mirrors::copy_frames`] copies the frames that pass the
+//! capture's filter into a [`Recording`], at most `snap` bytes each (0: whole frames). A group has
+//! at most [`CAPTURES_MAX`] running captures.
+//!
+//! The module never changes or delays a frame, although the copies cost time of the shard. Frames
+//! are copied as the sender wrote them, before segmentation, with incomplete checksums; payload
+//! that a guest changes or unmaps meanwhile appears changed, or as zeroes. A capture ends if its
+//! port or link is removed.
 //!
 //! # Budget
 //! Without a capture: one comparison a batch.
@@ -21,6 +29,7 @@ struct Mirror {
     spec: CaptureSpec,
     /// The switch index that is mirrored; `None` if it no longer exists.
     place: Option<SwitchIndex>,
+    /// The buffer that the controller fetches from.
     recording: Recording,
     /// Offset from the shard's clock to the time of day, in nanoseconds.
     wall_offset_ns: u64,
@@ -30,6 +39,7 @@ struct Mirror {
 #[derive(Debug, Default)]
 pub(crate) struct Mirrors {
     all: Vec<Mirror>,
+    /// Buffer for one copied frame, kept for its capacity.
     room: Vec<u8>,
 }
 

@@ -1,8 +1,14 @@
 //! Pending frames: enqueued when a receiver runs out of buffers, delivered when it posts more.
 //!
-//! The dispatcher calls [`Ethernet::drain_pending`] when a receive queue has new buffers, and
-//! [`Ethernet::expire_pending`] by a timer. The bounds are in `pending_queue`. Frames that exceed
-//! them are dropped and counted at the receiver.
+//! `crate::receivers` and `crate::link_rx` enqueue frames for a single receive queue; copies of
+//! flooded frames never wait. The dispatcher calls [`Ethernet::drain_pending`] when a receive queue
+//! has new buffers, and [`Ethernet::expire_pending`] by a timer. [`Ethernet::purge_port`] releases
+//! the frames of a port that stops.
+//!
+//! The bounds are in `crate::pending_queue`. A frame that exceeds them, or has more than
+//! [`PENDING_SPANS_MAX`] descriptors, is dropped and counted at the receiver as `NoBuffer`. Frames
+//! of one receive queue stay in order; an expired frame is dropped even if some of its segments
+//! were delivered. A pending frame keeps guest addresses, not pointers.
 
 use causeway_fabric::{Context, Progress, cost};
 
@@ -192,7 +198,7 @@ impl Ethernet {
         }
     }
 
-    /// Drops frames whose deadline has passed, and sets the next deadline.
+    /// Drops frames after their deadline, and sets the next deadline.
     pub(crate) fn expire_pending(&mut self, cx: &mut Context<'_>) {
         let mut released = std::mem::take(&mut self.released);
         let mut next: Option<u64> = None;

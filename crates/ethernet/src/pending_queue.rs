@@ -1,9 +1,14 @@
 //! The queue of frames that wait for the buffers of one receive queue.
 //!
-//! A pending frame of a guest stays in its sender's ring until it is delivered or dropped; the
-//! occupied ring is the back-pressure. A receiver without buffers may therefore hold only a bounded
-//! part of a sender's ring, for at most [`PENDING_NS_MAX`]. Frames of links wait as copies, bounded
-//! in bytes. The module decides nothing about delivery: `pending` does.
+//! `crate::pending` owns one queue for each receive queue of a port. A pending frame of a guest
+//! stays in its sender's ring until it is delivered or dropped; the occupied ring is the
+//! back-pressure. A receiver without buffers may therefore hold 1/[`PENDING_PER_RECEIVER_DIVISOR`]
+//! of a sender's ring, all receivers together 1/[`PENDING_PER_SENDER_DIVISOR`], and each frame for
+//! at most [`PENDING_NS_MAX`]. A queue holds at most [`PENDING_PER_QUEUE_MAX`] frames. Frames of
+//! links wait as copies, bounded by [`PENDING_BYTES_MAX`] bytes.
+//!
+//! The module delivers nothing, returns no chain and enforces no bound by itself: callers must ask
+//! [`PendingQueue::has_room`] before [`PendingQueue::push`].
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,18 +18,22 @@ use crate::limits::{
     PENDING_PER_RECEIVER_DIVISOR, PENDING_PER_SENDER_DIVISOR,
 };
 
-/// A transmit ring: the port's switch index, and the queue.
+/// A transmit ring: the port's switch index and the virtio queue number. Frames of a link have the
+/// switch index of its bundle and queue 0.
 pub(crate) type TransmitQueue = (u32, usize);
 
 /// A frame that waits for receive buffers.
 #[derive(Debug)]
 pub(crate) struct PendingFrame {
+    /// The transmit ring that the frame occupies.
     pub sender: TransmitQueue,
+    /// The frame. Its chain is empty if a link brought it.
     pub frame: RxFrame,
     /// The frame's bytes, if a link brought it.
     pub bytes: Option<Box<[u8]>>,
     /// Segments that were delivered already.
     pub done: usize,
+    /// Time of enqueueing, on the shard's clock.
     pub since_ns: u64,
 }
 
@@ -43,7 +52,9 @@ impl PendingFrame {
 /// Pending frames of one receive queue, in arrival order.
 #[derive(Debug, Default)]
 pub(crate) struct PendingQueue {
+    /// The frames, oldest first.
     frames: VecDeque<PendingFrame>,
+    /// Pending frames of each sender.
     counts: HashMap<TransmitQueue, u16>,
     /// Bytes of frames from links.
     bytes: usize,
@@ -119,6 +130,7 @@ impl PendingQueue {
         self.frames.is_empty()
     }
 
+    /// Subtracts one frame from the count of `sender`.
     fn count_off(&mut self, sender: TransmitQueue) {
         if let Some(count) = self.counts.get_mut(&sender) {
             *count = count.saturating_sub(1);

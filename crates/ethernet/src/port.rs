@@ -1,6 +1,13 @@
 //! The switch of a group: its ports, and the tables that forwarding consults.
 //!
-//! The module stores state and answers look-ups; it moves no frames.
+//! `crate::service` adds and removes ports; `crate::forward`, `crate::link_rx` and `crate::trace`
+//! look up. A *switch index* ([`SwitchIndex`]) identifies a port by its slot in the shard, or a
+//! link bundle by an index from 2^16 on ([`is_link`]). It is stable until the port or the bundle is
+//! removed; then another may get it. The variables `place` hold switch indices.
+//!
+//! The module stores state and answers look-ups. It moves no frames, and it has no lock: the
+//! dispatcher of the group owns it. Look-ups by name or by address scan the ports and belong to the
+//! control plane; look-ups by switch index cost one array access.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -34,7 +41,7 @@ pub(crate) struct NetPortState {
     pub mac: u64,
     /// Features that the driver negotiated; 0 while the device does not run.
     pub features: u64,
-    /// Running receive queues.
+    /// Queue numbers of the running receive queues; empty while the device does not run.
     pub receive: Vec<usize>,
     /// Pending frames, by queue pair.
     pub pending_queues: Vec<PendingQueue>,
@@ -54,8 +61,11 @@ pub(crate) struct NetPortState {
 pub(crate) struct CachedHop {
     /// The address as [`ethernet::number`].
     pub destination: u64,
+    /// Switch index of the next hop.
     pub to: u32,
+    /// Version of the address table at the look-up.
     pub version: u64,
+    /// Time at which the table entry ages.
     pub until_ns: u64,
 }
 
@@ -120,20 +130,31 @@ impl NetPortState {
 /// port is removed.
 #[derive(Debug, Default)]
 pub(crate) struct Switch {
+    /// The ports, by switch index.
     places: Vec<Option<NetPortState>>,
+    /// Addresses of ports and of peers, by switch index.
     pub table: AddressTable<u32>,
-    /// Configured addresses of local ports that are now behind links; the flag is set if the peer
-    /// advertised the address. Ignored while the port's guest runs ([`Self::moved_to`]).
+    /// Configured addresses of local ports (as [`ethernet::number`]) that are now behind the bundle
+    /// at this switch index; the flag is set if the peer advertised the address. Ignored while the
+    /// port's guest runs ([`Self::moved_to`]).
     pub away: HashMap<u64, (SwitchIndex, bool)>,
+    /// The links.
     pub uplinks: Uplinks,
+    /// Copies of flooded frames, detected by number.
     pub flood_sequences: FloodSequences,
+    /// Copies of flooded frames, detected by content.
     pub duplicates: DuplicateFilter,
+    /// The election of forwarding links to network segments.
     pub election: ForwarderElection,
+    /// The operator's routes.
     pub routes: RouteTable,
     /// Decides whether link-local frames are forwarded.
     pub kind: GroupKind,
+    /// The traffic matrix.
     pub traffic: TrafficMatrix,
+    /// Running captures.
     pub mirrors: Mirrors,
+    /// Switch indices of all ports: the receivers of broadcasts.
     pub members: Vec<u32>,
     /// Members that learn: the receivers of frames to unknown addresses.
     pub learners: Vec<u32>,
@@ -149,16 +170,19 @@ impl Switch {
         self.get(place).filter(|port| port.id == id).map(|_| place)
     }
 
+    /// Returns the port at a switch index.
     #[inline]
     pub fn get(&self, place: u32) -> Option<&NetPortState> {
         self.places.get(place as usize)?.as_ref()
     }
 
+    /// Returns the port at a switch index.
     #[inline]
     pub fn get_mut(&mut self, place: u32) -> Option<&mut NetPortState> {
         self.places.get_mut(place as usize)?.as_mut()
     }
 
+    /// Returns all ports.
     pub fn iter(&self) -> impl Iterator<Item = &NetPortState> {
         self.places.iter().flatten()
     }
@@ -180,6 +204,7 @@ impl Switch {
         if is_link(place) { link() } else { port() }.unwrap_or_else(|| "-".into())
     }
 
+    /// Returns all ports.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut NetPortState> {
         self.places.iter_mut().flatten()
     }
@@ -226,7 +251,7 @@ impl Switch {
         self.get(place).filter(|port| !port.receive.is_empty()).map(|_| place)
     }
 
-    /// Returns the link behind which a port's configured address is now. A peer's claim has no
+    /// Returns the bundle behind which a port's configured address is now. A peer's claim has no
     /// effect while the port's guest runs.
     pub fn moved_to(&self, number: u64) -> Option<SwitchIndex> {
         let (at, _) = self.away.get(&number)?;

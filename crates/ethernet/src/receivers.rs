@@ -1,8 +1,13 @@
 //! Delivery of guest frames to their receivers: a port, a link, or several of both.
 //!
-//! Frames for a receiver without buffers become pending ([`crate::pending`]); frames beyond the
-//! turn's time are left for the sender's next turn ([`crate::resume`]). The egress is resolved by
-//! `forward`, the copy is made by `deliver`.
+//! `send_batch` in `crate::forward` calls this module with resolved egresses; `crate::resume` calls
+//! it for frames of earlier turns. Copies are made by `crate::deliver` and `crate::link_tx`.
+//!
+//! Frames for a single receive queue without buffers become pending (`crate::pending`). A frame for
+//! several receivers does not wait: a receiver without buffers, or with pending frames, misses it,
+//! and the drop is counted there. Frames beyond the time of the turn are left for the sender's next
+//! turn (`crate::resume`), and later frames of the same transmit queue wait behind them. Frames of
+//! links are delivered in `crate::link_rx`.
 
 use causeway_fabric::{Context, cost};
 
@@ -18,7 +23,8 @@ use crate::service::Ethernet;
 use crate::uplink::is_link;
 
 impl Ethernet {
-    /// Delivers frames to a single receive queue. Frames without buffers become pending.
+    /// Delivers frames to the single receive queue `to` (switch index of the port, queue number).
+    /// Frames without buffers become pending.
     pub(crate) fn deliver_from_guest(
         &mut self,
         cx: &mut Context<'_>,
@@ -68,7 +74,8 @@ impl Ethernet {
         self.postpone(sender, rest, done, &Remainder::Link(to));
     }
 
-    /// Delivers frames to several receivers. A receiver without buffers misses the frame.
+    /// Delivers frames to the receivers of `egress`. If there are several, a receiver without
+    /// buffers misses the frame. Each copy beyond the first is subtracted from `left`.
     pub(crate) fn deliver_to_all(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,7 +1,8 @@
-//! Requests of the controller to a shard.
+//! Requests of the controller (`crate::control`) to a shard.
 //!
-//! Each type names the type of its answer; the shard answers them in [`crate::Ethernet`]'s `ask`.
-//! They carry control-plane work only, never frames.
+//! Each type names the type of its answer; [`crate::Ethernet`] answers them in `Service::ask`,
+//! between two turns and in order of arrival. They carry control-plane work only, never frames. The
+//! shard does not validate routes and numbers again: the controller has done so.
 
 use causeway_model::{CaptureSpec, Forwarding, GroupKind, Name, TypedRequest};
 use causeway_model::{RouteSpec, RouteView, TrafficView};
@@ -13,7 +14,9 @@ use crate::capture::Recording;
 pub(crate) struct SetRoutes {
     /// The routes with their numbers, in ascending order.
     pub routes: Vec<(u64, RouteSpec)>,
+    /// Treatment of frames without a matching route.
     pub forwarding: Forwarding,
+    /// Kind of the group: a bridge drops link-local frames.
     pub kind: GroupKind,
 }
 

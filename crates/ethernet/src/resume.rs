@@ -1,9 +1,15 @@
 //! Frames of guests that did not fit in their turn: the remaining segments or receivers.
 //!
 //! One frame can be thousands of segments (TSO with a small MSS) for a thousand receivers
-//! (broadcast). The sender's turn still ends by time. The frame then stays in the sender's ring,
-//! and the sender's next turn begins with its remainder. Later frames of the same transmit queue
-//! wait behind it, so the order of frames is kept. Frames of links are in [`crate::resume_link`].
+//! (broadcast). The sender's turn still ends by time. `crate::receivers` then leaves the frame
+//! here, in the sender's ring, and the sender's next turn begins with its remainder
+//! ([`Ethernet::resume`], called by `crate::forward`). Later frames of the same transmit queue wait
+//! behind it, so the order of frames is kept; other transmit queues are not affected.
+//!
+//! At most the frames of one batch wait for each transmit queue. They have no deadline: the chain
+//! is held until the remainder is delivered or the sender's device stops
+//! ([`Ethernet::drop_unfinished`]). Frames without receive buffers are not here but in
+//! `crate::pending`; frames of links are in `crate::resume_link`.
 
 use std::collections::VecDeque;
 
@@ -21,11 +27,12 @@ use crate::service::Ethernet;
 /// The receivers that a frame still has.
 #[derive(Debug, Clone)]
 pub(crate) enum Remainder {
-    /// One receive queue; the frame may become pending there.
+    /// One receive queue (switch index of the port, queue number); the frame may become pending
+    /// there.
     One((u32, usize)),
     /// A link bundle.
     Link(SwitchIndex),
-    /// Each of these that has buffers.
+    /// Each port or bundle at these switch indices; a port without buffers misses the frame.
     Many(Vec<SwitchIndex>),
 }
 
@@ -33,6 +40,7 @@ pub(crate) enum Remainder {
 #[derive(Debug)]
 pub(crate) struct UnfinishedFrame {
     frame: RxFrame,
+    /// The receivers that do not have the frame yet.
     rest: Remainder,
     /// Segments that its first receiver has.
     done: usize,
@@ -69,6 +77,7 @@ impl Ethernet {
         }
     }
 
+    /// Returns the unfinished frames of a transmit queue.
     fn unfinished_of(&mut self, sender: TransmitQueue) -> Option<&mut VecDeque<UnfinishedFrame>> {
         self.switch.get_mut(sender.0)?.unfinished.get_mut(pair(sender.1))
     }

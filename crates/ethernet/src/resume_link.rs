@@ -1,8 +1,13 @@
 //! Frames of links that did not fit in their turn: the remaining segments or receivers.
 //!
-//! The counterpart of [`crate::resume`] for links: the frames are kept as copies, since their
-//! buffer is reused. While a frame waits here, all later frames of links wait behind it and the
-//! mailbox is not read, so the order of frames is kept.
+//! The counterpart of `crate::resume` for links: the frames are kept as copies, since their buffer
+//! is reused. `crate::link_rx` postpones frames here when the time of a turn is used up, and
+//! resumes them at the beginning of the next turn.
+//!
+//! While a frame waits here, all later frames of links wait behind it and the mailbox is not read,
+//! so the order of frames is kept and the bound of the mailbox applies to the frames that follow.
+//! At most the frames of one batch wait. They have no deadline: a frame for a receiver that left is
+//! dropped when the frame is resumed.
 
 use causeway_fabric::Context;
 
@@ -16,8 +21,10 @@ use crate::service::Ethernet;
 pub(crate) struct LateFrame {
     /// The switch index of its ingress.
     from: SwitchIndex,
+    /// The whole frame.
     bytes: Box<[u8]>,
     frame: RxFrame,
+    /// The receivers that do not have the frame yet.
     rest: Remainder,
     /// Segments that its first receiver has.
     done: usize,

@@ -1,9 +1,14 @@
 //! The Ethernet service as the dispatcher sees it: `causeway_fabric::Service` for the switch of one
 //! group.
 //!
-//! The module keeps the state of the service and passes each call of the dispatcher on: doorbells
-//! to `forward` and `pending`, the links' mailbox to `link_rx`, requests of the controller to the
-//! tables. It contains no data path of its own.
+//! The module keeps the state of the service and passes each call of the dispatcher on: transmit
+//! queues to `forward`, receive queues to `pending`, the links' mailbox to `link_rx`, requests of
+//! the controller and of the link service to the tables. At the end of a turn ([`Service::turned`])
+//! it flushes the carriers.
+//!
+//! It contains no data path of its own, publishes no ring and signals no guest: the dispatcher does
+//! both after the turn. Only the dispatcher that owns the shard calls it, so it has no lock. A port
+//! that stops or pauses loses its pending frames and learnt addresses.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -38,9 +43,12 @@ pub(crate) const NAME: &str = "net";
 /// Forwards frames between the net ports and links of one group.
 #[derive(Debug, Default)]
 pub struct Ethernet {
+    /// Ports and tables.
     pub(crate) switch: Switch,
+    /// Private buffers of delivery.
     pub(crate) scratch: Scratch,
-    /// Frames popped together, their batches, and how many of them are not pending.
+    /// Frames popped together, their batches, and the number of popped frames that are neither
+    /// being delivered nor pending.
     pub(crate) popped: Vec<RxFrame>,
     pub(crate) batches: EgressBatches,
     pub(crate) popped_ahead: u16,
@@ -61,15 +69,18 @@ pub struct Ethernet {
     pub(crate) arrived: Vec<RxFrame>,
     /// Arrivals that did not fit in a turn, and the first frame that is left.
     pub(crate) unfinished_arrivals: Option<(ReceivedFrames, usize)>,
+    /// Deliveries of link frames in the current turn.
     pub(crate) deliveries: usize,
-    /// Frames of links whose delivery did not finish in the turn.
+    /// Frames of links that were not completely delivered in their turn.
     pub(crate) late: VecDeque<LateFrame>,
 }
 
 /// The mailbox that links write to.
 #[derive(Debug)]
 pub(crate) struct LinkInbox {
+    /// Cloned for each link that joins.
     sender: Sender<Message>,
+    /// The receiving end.
     pub mailbox: Mailbox<Message>,
 }
 
@@ -111,6 +122,7 @@ impl Ethernet {
         Ok(sender)
     }
 
+    /// Adds a link, and announces the addresses of running guests to its peer.
     fn join(&mut self, member: Membership) -> Result<(), CommandError> {
         let id = member.id;
         self.switch.uplinks.join(member)?;
@@ -128,6 +140,7 @@ impl Ethernet {
         self.switch.uplinks.announce_by(id, running.map(|port| port.spec.mac));
     }
 
+    /// Removes a link, and the state that depends on it.
     fn leave(&mut self, now_ns: u64, id: LinkId) {
         let switch = &mut self.switch;
         let at = switch.uplinks.place_of(id);
@@ -157,6 +170,7 @@ impl Ethernet {
         self.switch.mirrors = mirrors;
     }
 
+    /// Replaces all routes and the group's forwarding mode.
     fn set_routes(&mut self, SetRoutes { routes, forwarding, kind }: SetRoutes) {
         self.switch.kind = kind;
         let mut all = std::mem::take(&mut self.switch.routes);
@@ -165,6 +179,7 @@ impl Ethernet {
         self.switch.table.invalidate();
     }
 
+    /// Adds one route.
     fn add_route(&mut self, number: u64, spec: RouteSpec) -> RouteView {
         let mut all = std::mem::take(&mut self.switch.routes);
         let view = all.add(number, spec, |end| self.switch.end(end));
@@ -173,6 +188,7 @@ impl Ethernet {
         view
     }
 
+    /// Returns the traffic matrix.
     fn traffic(&mut self, now_ns: u64, group: Name) -> TrafficView {
         let mut traffic = std::mem::take(&mut self.switch.traffic);
         let view = traffic.view(group, now_ns, |place| self.switch.name(place));

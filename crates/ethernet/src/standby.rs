@@ -15,7 +15,12 @@
 //! the largest attachment may not learn that it must stand by. It then does not list the other as
 //! its rival, and the other stands by instead.
 //!
-//! The module decides and sends hellos; `uplink` applies the result.
+//! `link_rx` passes received hellos and changes of links to the module, and applies the resulting
+//! [`StandbyChanges`] to `uplink`; the timer of `service` sends due hellos. The module sends hellos
+//! only, and forwards no frame. A segment that lost its forwarding daemon has another within
+//! [`HELLO_HOLD_NS`]. Loops outside the links of daemons are not detected. Hellos are not
+//! authenticated on a network segment. At most [`ATTACHMENTS_MAX`] attachments are tracked; hellos
+//! of further attachments are ignored.
 //!
 //! # Budget
 //! A hello by each link for each attachment every [`HELLO_NS`], only in groups that have links to
@@ -36,6 +41,7 @@ use crate::uplink::{LinkInfo, Uplinks};
 /// An attachment as heard by links other than those to its segment.
 #[derive(Debug, Clone, Copy)]
 struct FarHello {
+    /// Time at which the newest hello arrived.
     at_ns: u64,
     /// Serial number of the newest hello.
     serial: u32,
@@ -46,6 +52,7 @@ struct FarHello {
 /// An attachment as heard on its segment.
 #[derive(Debug, Clone, Copy)]
 struct NearHello {
+    /// Time at which the newest hello arrived.
     at_ns: u64,
     /// Whether it lists our attachment among its rivals.
     lists_us: bool,
@@ -56,6 +63,7 @@ struct NearHello {
 struct SegmentState {
     /// Time since which the link is up.
     since_ns: u64,
+    /// Attachments with near hellos that arrived by this link.
     heard: BTreeMap<SegmentAttachment, NearHello>,
 }
 
@@ -67,17 +75,20 @@ pub(crate) type StandbyChanges = Vec<(LinkId, bool)>;
 pub(crate) struct ForwarderElection {
     /// Number of this group in hellos; 0 until it is needed.
     own: u64,
+    /// Serial number of the last sent hellos; wraps.
     serial: u32,
     /// By attachment, and whether the hello arrived by a transit link.
     far: BTreeMap<(SegmentAttachment, bool), FarHello>,
+    /// Links to network segments that take part in the election.
     segments: BTreeMap<LinkId, SegmentState>,
-    /// Time of the next hellos.
+    /// Time of the next hellos, and of the last.
     next_ns: Option<u64>,
     last_ns: u64,
     /// Limits the log of standby changes, which peers on a segment can provoke.
     pub log: LogLimit,
 }
 
+/// Returns whether a hello received at `at_ns` is still valid.
 const fn is_recent(at_ns: u64, now_ns: u64) -> bool {
     now_ns < at_ns.saturating_add(HELLO_HOLD_NS)
 }
@@ -88,6 +99,7 @@ impl ForwarderElection {
         self.next_ns
     }
 
+    /// Returns the attachment of our link `link`.
     const fn ours(&self, link: LinkId) -> SegmentAttachment {
         SegmentAttachment { daemon: self.own, link: link.0 }
     }
@@ -198,7 +210,7 @@ impl ForwarderElection {
         self.changes(uplinks, now_ns)
     }
 
-    /// Returns the links whose standby state changes.
+    /// Returns the links that begin or cease to stand by.
     fn changes(&self, uplinks: &Uplinks, now_ns: u64) -> StandbyChanges {
         let segments = uplinks.members().filter(|(_, known)| known.segment);
         let changes = segments.filter_map(|(_, known)| {

@@ -1,10 +1,16 @@
 //! The address table of one group: MAC addresses to ports and peers.
 //!
 //! Every port has its configured address permanently. A port with `learn` set may have other
-//! addresses behind it. They are learnt from its frames within a quota, and age after
-//! [`LEARNT_AGE_NS`]. Addresses behind peers have quotas of their own. Guests choose the keys, so
-//! the hash is keyed. Times are nanoseconds of one monotonic clock, which the caller chooses. The
-//! table neither floods nor forwards; `forward` does.
+//! addresses behind it: they are learnt from its frames, at most [`LEARNT_PER_PORT_MAX`] a port and
+//! [`LEARNT_PER_GROUP_MAX`] a group, and age after [`LEARNT_AGE_NS`]. Addresses behind peers have
+//! quotas of their own ([`LEARNT_PER_PEER_MAX`], [`LEARNT_FAR_MAX`]). If a quota is exhausted, an
+//! address is not learnt ([`Learnt::Full`]) and frames to it are flooded; no entry is displaced
+//! before it has aged.
+//!
+//! `forward` and `link_rx` learn sources and look up destinations. The table neither floods nor
+//! forwards, and `learn` does not check that an address is unicast. Guests choose the keys, so the
+//! hash is keyed. Times are nanoseconds of one monotonic clock, which the caller chooses. One
+//! dispatcher owns the table; it has no lock.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -41,15 +47,17 @@ pub enum Learnt {
 
 #[derive(Debug, Clone, Copy)]
 struct AddressEntry<P> {
+    /// The port or peer that has the address.
     port: P,
     /// Time of the last frame; `None` for a configured address, which does not age.
     seen: Option<u64>,
-    /// The peer advertised the address and will withdraw it. Frames from elsewhere, which may be
-    /// late, do not move it, and it does not age.
+    /// The peer advertised the address and will withdraw it. Frames by other paths, which may be
+    /// late, do not move the entry, and the entry does not age.
     advertised: bool,
 }
 
 impl<P> AddressEntry<P> {
+    /// Returns whether a learnt entry has aged; an advertised or configured entry never does.
     fn is_aged(&self, now_ns: u64) -> bool {
         let old = |seen| now_ns.saturating_sub(seen) >= LEARNT_AGE_NS;
         !self.advertised && self.seen.is_some_and(old)
@@ -59,8 +67,9 @@ impl<P> AddressEntry<P> {
 /// Addresses learnt at one port or peer.
 #[derive(Debug, Clone, Copy, Default)]
 struct LearntCount {
+    /// Number of learnt addresses.
     addresses: usize,
-    /// Whether a peer is meant.
+    /// Whether the addresses are behind a peer, not at a local port.
     far: bool,
 }
 
@@ -71,8 +80,11 @@ pub struct AddressTable<P> {
     entries: Keyed<u64, AddressEntry<P>>,
     /// Learnt addresses of each port or peer that has any.
     learnt: HashMap<P, LearntCount>,
+    /// Addresses learnt at all ports.
     near_total: usize,
+    /// Addresses learnt behind all peers.
     far_total: usize,
+    /// Time of the last sweep.
     swept: Option<u64>,
     /// Incremented with every change of a look-up's result.
     version: u64,
@@ -91,7 +103,8 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         Self { entries, learnt, near_total: 0, far_total: 0, swept: None, version: 0 }
     }
 
-    /// Enters the configured address of a port. An address learnt elsewhere is replaced.
+    /// Enters the configured address of a port. An entry learnt at another port or peer is
+    /// replaced.
     ///
     /// # Errors
     /// Returns [`AddressInUse`] if another port has the address configured.
@@ -129,7 +142,7 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         self.version
     }
 
-    /// Changes the version, because other state that look-ups depend on has changed.
+    /// Increments the version, because other state that look-ups depend on has changed.
     pub fn invalidate(&mut self) {
         self.bump_version();
     }
@@ -144,6 +157,7 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         }
     }
 
+    /// Increments the version.
     fn bump_version(&mut self) {
         self.version = self.version.wrapping_add(1);
     }
@@ -177,6 +191,8 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         self.record(address, peer, true, now_ns)
     }
 
+    /// Learns `address` at `port`, within the quotas of peers if `far` is set, else within those of
+    /// ports.
     fn record(&mut self, address: MacAddress, port: P, far: bool, now_ns: u64) -> Learnt {
         if let Some(entry) = self.entries.get_mut(&number(address)) {
             if entry.port == port {
@@ -272,6 +288,7 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         due && self.is_below_quota(address, port, far)
     }
 
+    /// Returns whether the quotas allow another address at `port`.
     fn is_below_quota(&self, address: MacAddress, port: P, far: bool) -> bool {
         let (total, all, each) = match far {
             false => (self.near_total, LEARNT_PER_GROUP_MAX, LEARNT_PER_PORT_MAX),

@@ -1,7 +1,12 @@
 //! Explains the decision for a frame, step by step, without sending it.
 //!
-//! The trace follows the order of `forward`: source, link-local filter, routes, address table. It
-//! learns nothing and changes no counter.
+//! The dispatcher calls [`Ethernet::trace_frame`] through `crate::service` for the operator's
+//! `trace` command. The trace follows the order of `crate::forward`: source, link-local filter,
+//! routes, address table.
+//!
+//! It sends nothing, learns nothing and changes no counter, and costs no frame anything. It uses
+//! the state of this moment: it reads no MTU, offload or pending queue, and judges the age of
+//! addresses by the time of the last served queue. Frames that arrive by links are not traced.
 
 use causeway_fabric::Ports;
 use causeway_model::Forwarding;
@@ -56,6 +61,7 @@ impl Ethernet {
         Ok(TraceView { verdict: verdict.into(), to, steps })
     }
 
+    /// Explains the check of the source address. Returns the reason if the frame would be dropped.
     fn trace_source(
         &self,
         net: &NetPortState,
@@ -83,7 +89,8 @@ impl Ethernet {
         Ok(())
     }
 
-    /// Explains the decision of the routes, if any route applies.
+    /// Explains the decision of the routes. Returns the verdict and the switch indices of the
+    /// receivers, or `None` if the address table decides.
     fn trace_routes(
         &self,
         place: u32,
@@ -116,6 +123,8 @@ impl Ethernet {
         Some(("forward", places))
     }
 
+    /// Explains the decision of the address table. Returns the verdict and the switch indices of
+    /// the receivers.
     fn trace_route(
         &self,
         place: u32,

@@ -1,6 +1,13 @@
 //! The traffic matrix: frames, bytes and rates of each address pair, as VNET's VTTIF infers them.
 //!
-//! The matrix counts accepted frames as they are classified; it influences no forwarding decision.
+//! `classify` and `link_rx` count accepted frames of one group; the control plane reads the matrix
+//! ([`TrafficMatrix::view`]). A rate is bytes per second over the last complete window of
+//! [`TRAFFIC_WINDOW_NS`] or longer; bytes are those of frames, without virtio-net headers.
+//!
+//! The matrix influences no forwarding decision, keeps no history and is lost when the daemon ends.
+//! It holds [`TRAFFIC_PAIRS_MAX`] pairs: when it is full, pairs without frames for
+//! [`TRAFFIC_SILENT_NS`] are replaced, and frames of further pairs are counted only as uncounted. A
+//! flooded frame counts once, as a pair with the group address.
 //!
 //! # Budget
 //! Consecutive frames of one pair cost one hash look-up together. The number of pairs is bounded: a
@@ -17,14 +24,18 @@ use crate::route::SwitchIndex;
 /// Counters of one pair.
 #[derive(Debug, Clone, Copy, Default)]
 struct PairCounters {
+    /// Switch index of the ingress of the last frame.
     from: SwitchIndex,
+    /// Frames since the pair was entered.
     frames: u64,
+    /// Bytes since the pair was entered.
     bytes: u64,
     /// Bytes in the window that began at `window_ns`.
     window_ns: u64,
     window_bytes: u64,
     /// Bytes per second in the last complete window.
     rate: f64,
+    /// Time of the last frame.
     seen_ns: u64,
 }
 
@@ -52,8 +63,11 @@ impl PairCounters {
 /// Consecutive frames of one pair that are not in the table yet.
 #[derive(Debug, Clone, Copy, Default)]
 struct PairRun {
+    /// Switch index of the ingress.
     from: SwitchIndex,
+    /// Source address, as a number.
     source: u64,
+    /// Destination address, as a number.
     destination: u64,
     frames: u64,
     bytes: u64,
@@ -62,9 +76,13 @@ struct PairRun {
 /// The traffic matrix of a group.
 #[derive(Debug)]
 pub struct TrafficMatrix {
+    /// By source and destination address, as numbers.
     cells: Keyed<(u64, u64), PairCounters>,
+    /// Frames of the current pair, not yet in `cells`.
     run: PairRun,
+    /// Time of the last search for silent pairs; 0 before the first.
     swept_ns: u64,
+    /// Frames of pairs that found no room.
     uncounted: u64,
 }
 
@@ -75,7 +93,8 @@ impl Default for TrafficMatrix {
 }
 
 impl TrafficMatrix {
-    /// Counts frames and bytes of a pair. Addresses are numbers ([`ethernet::number`]).
+    /// Counts frames and bytes of the pair `(source, destination)`. Addresses are numbers
+    /// ([`ethernet::number`]).
     #[inline]
     pub fn count(
         &mut self,

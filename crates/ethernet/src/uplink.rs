@@ -1,13 +1,19 @@
 //! Links as the switch sees them: egresses out of the host, beside the ports.
 //!
-//! The links to one peer form a *bundle*, which has a switch index like a port. The link of the
-//! bundle that is up and has the lowest metric carries all frames; the others stand by.
+//! The links to one peer form a *bundle*, which has a switch index like a port. Of the links of a
+//! bundle that are up and not standby, one carries all frames, the *active* link: links without
+//! heavy loss come first, then the lowest metric, then the lowest number. A group has at most
+//! [`LINKS_PER_GROUP_MAX`] links. `crate::service` adds and removes links, `crate::link_rx` applies
+//! their state, and `crate::link_tx` pushes frames to the carrier of the active link.
 //!
 //! Frames that arrived by one link leave by another only if one of the two is for transit. Flooded
 //! frames then carry a number, so that a loop of such links carries each frame once
-//! ([`crate::flood_sequence`]). Links other than tunnels cannot carry the number; copies that
-//! arrive by them are detected by content ([`crate::duplicates`]). Frames to unknown addresses are
-//! treated as flooded. The module chooses links only; carriers encapsulate and send.
+//! (`crate::flood_sequence`). Links other than tunnels cannot carry the number; copies that arrive
+//! by them are detected by content (`crate::duplicates`).
+//!
+//! The module does not balance load over the links of a bundle, retransmits nothing, and neither
+//! encapsulates nor sends: carriers do. Frames that were pushed are sent only after
+//! [`Uplinks::flush`]. A bundle without an active link has no carrier; the caller drops the frame.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -34,7 +40,9 @@ pub(crate) const fn is_link(place: SwitchIndex) -> bool {
 /// One link of a bundle.
 #[derive(Debug)]
 struct BundleLink {
+    /// Name, peer, metric and carrier of the link.
     member: Membership,
+    /// Whether the link service reports the link as up.
     up: bool,
     /// Whether the link loses many frames.
     poor: bool,
@@ -45,7 +53,9 @@ struct BundleLink {
 /// The links to one peer.
 #[derive(Debug)]
 struct Bundle {
+    /// The peer's name.
     peer: String,
+    /// All links to the peer, active or not.
     links: Vec<BundleLink>,
     /// Index of the link that carries frames.
     active: Option<usize>,
@@ -56,20 +66,24 @@ struct Bundle {
 }
 
 impl Bundle {
+    /// Chooses the active link.
     fn choose(&mut self) {
         let links = self.links.iter().enumerate().filter(|(_, link)| link.up && !link.standby);
         let best = links.min_by_key(|(_, link)| (link.poor, link.member.metric, link.member.id));
         self.active = best.map(|(at, _)| at);
     }
 
+    /// Returns the active link.
     fn active(&self) -> Option<&BundleLink> {
         self.links.get(self.active?)
     }
 
+    /// Returns the active link.
     fn active_mut(&mut self) -> Option<&mut BundleLink> {
         self.links.get_mut(self.active?)
     }
 
+    /// Sends the frames that the carriers of the bundle took.
     fn flush(&mut self) {
         if std::mem::take(&mut self.needs_flush) {
             // Frames that the kernel does not take are counted at the link.
@@ -83,7 +97,9 @@ impl Bundle {
 /// The links of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Uplinks {
+    /// By index; the switch index is the index plus [`FIRST`]. `None` is free.
     bundles: Vec<Option<Bundle>>,
+    /// Index in `bundles` of each link.
     links: HashMap<LinkId, usize>,
     /// Switch indices of the bundles that are up, and whether one of them is for transit.
     up: Vec<SwitchIndex>,
@@ -98,25 +114,31 @@ pub(crate) struct LinkInfo<'a> {
     pub id: LinkId,
     pub name: &'a Name,
     pub up: bool,
+    /// Whether frames of other links may leave by the link, and its frames by other links.
     pub transit: bool,
     /// Whether the link leads to a network segment that others share.
     pub segment: bool,
+    /// Whether the link drops all frames except hellos.
     pub standby: bool,
 }
 
+/// Returns the switch index of the bundle at index `at`.
 fn place(at: usize) -> SwitchIndex {
     FIRST.saturating_add(u32::try_from(at).unwrap_or(u32::MAX))
 }
 
+/// Returns the index in `bundles` of a switch index.
 fn slot(place: SwitchIndex) -> Option<usize> {
     usize::try_from(place.checked_sub(FIRST)?).ok()
 }
 
 impl Uplinks {
+    /// Returns the bundle at a switch index.
     fn get(&self, place: SwitchIndex) -> Option<&Bundle> {
         self.bundles.get(slot(place)?)?.as_ref()
     }
 
+    /// Returns the bundle at a switch index.
     fn get_mut(&mut self, place: SwitchIndex) -> Option<&mut Bundle> {
         self.bundles.get_mut(slot(place)?)?.as_mut()
     }
@@ -254,6 +276,7 @@ impl Uplinks {
         }
     }
 
+    /// Recomputes the values that depend on all bundles: `up`, `transit` and `standbys`.
     fn update_up(&mut self) {
         let standbys = self.bundles.iter().flatten().flat_map(|bundle| &bundle.links);
         self.standbys = standbys.filter(|link| link.standby).count();
@@ -385,6 +408,7 @@ impl Uplinks {
     }
 }
 
+/// Informs the link service that an address is here, or no longer is. A full queue is logged.
 fn notify(member: &Membership, mac: Mac, here: bool) {
     let Some(notices) = &member.notices else { return };
     let notice = if here {

@@ -1,5 +1,13 @@
-//! A popped chain of descriptors, copied and checked. The services read its buffers through
-//! `memory`'s cursors; the chain itself holds guest addresses, never references.
+//! A popped chain of descriptors, copied and checked.
+//!
+//! The pops of both formats fill a [`Chain`]; the services read and write its buffers through
+//! `memory`'s cursors, and give its head back by [`Queue::push`](crate::Queue::push) or
+//! [`Queue::put_back`](crate::Queue::put_back). A chain has at most 2^32 bytes
+//! ([`CHAIN_BYTES_MAX`]) and as many spans as the queue has entries.
+//!
+//! The chain holds guest addresses, never references: every access is checked against a memory map
+//! again, and the buffers' content may change at any time. Dropping or copying a chain does not
+//! return it to the driver; a copy has the same head and must not be pushed twice.
 
 use causeway_memory::{Cursor, Map, OutOfGrant, Rights, Span};
 
@@ -15,12 +23,14 @@ use crate::limits::CHAIN_BYTES_MAX;
 pub struct Chain {
     /// Identifies the chain when it is pushed back.
     pub(crate) head: u16,
+    /// The fields that hold the spans.
     spans: SpanStorage,
     /// The span of a chain with a single span.
     only: [Span; 1],
     /// The spans of any other chain.
     readable: Vec<Span>,
     writable: Vec<Span>,
+    /// Sums of the lengths in the two vectors.
     readable_bytes: u64,
     writable_bytes: u64,
 }
@@ -28,9 +38,12 @@ pub struct Chain {
 /// Storage of a chain's spans: most chains have one span, which needs no vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum SpanStorage {
+    /// Any number of spans, in the two vectors.
     #[default]
     Many,
+    /// A single device-readable span, in `only`.
     Readable,
+    /// A single device-writable span, in `only`.
     Writable,
 }
 
@@ -124,6 +137,7 @@ impl Chain {
         (self.readable_bytes, self.writable_bytes) = (other.readable_bytes, other.writable_bytes);
     }
 
+    /// Makes this the chain `head` without spans.
     pub(crate) fn clear(&mut self, head: u16) {
         self.head = head;
         self.spans = SpanStorage::Many;

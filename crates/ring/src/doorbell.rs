@@ -1,6 +1,14 @@
-//! Doorbells and notifications: eventfds (or a Unix stream) received from the frontend. They carry
-//! no data; `attach` receives the descriptors, and the dispatcher watches the doorbells. A hostile
-//! descriptor must not block the dispatcher or lie about readiness, hence the checks.
+//! Doorbells and notifications: eventfds (or a Unix stream) received from the frontend.
+//!
+//! `attach` receives the descriptors and creates a [`Doorbell`] and a [`Notifier`] for each queue.
+//! The dispatcher watches doorbells by epoll, and calls [`Notifier::notify`] after it published
+//! used entries. Both carry no data and no count: several rings between two polls are one.
+//!
+//! A hostile descriptor must not block the dispatcher or report false readiness, so other types of
+//! files are refused, and the descriptor is set non-blocking. The frontend shares the open file and
+//! can undo this; the thread's watchdog then interrupts the write, and the notifier stays disabled
+//! ([`Notifier::is_blocked`]). The module does not decide whether a signal is wanted; the queue
+//! does.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,8 +98,11 @@ impl AsFd for Doorbell {
 /// The daemon's signal to the guest that a ring has new used entries (vhost-user's call).
 #[derive(Debug)]
 pub struct Notifier {
+    /// The eventfd or Unix stream.
     fd: ReceivedFd,
+    /// Whether `fd` is a Unix stream, not an eventfd.
     socket: bool,
+    /// Whether a notification blocked; never cleared.
     blocked: AtomicBool,
 }
 

@@ -2,8 +2,13 @@
 //!
 //! The counterpart of [`crate::Queue`] in both formats ([`split`], [`packed`]): the driver adds
 //! chains, publishes them in batches, and takes used chains back. The device has access to the
-//! memory but is not trusted: every value that it writes into the ring is checked. Buffers are
-//! allocated by the caller.
+//! memory but is not trusted: every value that it writes into the ring is checked. `attach::native`
+//! uses it for ports of processes.
+//!
+//! The driver allocates no buffers, accesses no payload, waits for nothing and sends no signal:
+//! [`Driver::publish`] returns whether the device wants a doorbell. A full ring refuses a chain
+//! ([`DriverError::Full`]); the caller takes used chains and tries again. An error of the device
+//! does not latch here: the caller must stop. One thread owns a driver at a time.
 //!
 //! # Budget
 //! The cost of a chain is that of the cache lines that the device wrote last. The index of a split

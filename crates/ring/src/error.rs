@@ -1,5 +1,10 @@
-//! Errors of the device side of a ring. Each is a violation by the guest's driver, and final for
-//! the queue: the port reports it and closes. Errors of the driver side are in [`crate::driver`].
+//! Errors of the device side of a ring.
+//!
+//! Each error is a violation by the guest's driver or frontend, except [`RingError::PositionLost`].
+//! Every error is final for the queue ([`crate::Queue`] returns it from all later calls); the
+//! service reports it as a fault of the port, and the port closes. An empty or full ring is no
+//! error. Errors of the driver side are in [`crate::driver`], errors of doorbells in
+//! [`DoorbellError`](crate::DoorbellError).
 
 use causeway_memory::OutOfGrant;
 

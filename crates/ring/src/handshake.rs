@@ -8,6 +8,11 @@
 //! pops of a packed ring load an entry with the half that contains the flags first, with acquire
 //! ordering like [`load_flags`] (`View::load_entry`).
 //!
+//! [`crate::split`], [`crate::packed`] and [`crate::driver`] call the functions. The module sends
+//! no signal, checks no index against the size of a queue, and reads no descriptor but its flags;
+//! the callers do. A signal may be superfluous, but a needed signal is never left out, provided
+//! that the other side follows the same order.
+//!
 //! The functions are generic over [`RingWords`], so that the same code runs on granted memory and,
 //! in `tests/loom_handshake.rs`, under a model checker that explores every interleaving and every
 //! value that a weakly ordered machine can load.

@@ -1,9 +1,14 @@
-//! Set of chains in flight, one bit each: private memory by which a pop detects a head that is made
-//! available twice, and a push a head that is not in flight.
+//! Set of chains in flight, one bit each, in private memory.
+//!
+//! A split queue adds a head at its pop, which detects a head that is made available twice, and
+//! removes the head at its push, which detects a head that is not in flight. The set keeps no order
+//! and no descriptors. A number outside the set is no member and cannot be added; the queue checks
+//! it before. A packed queue has states by buffer id instead.
 
 /// A set of heads or buffer ids below a queue's size.
 #[derive(Debug)]
 pub(crate) struct HeadSet {
+    /// The bits, 64 in each word.
     words: Vec<u64>,
     /// Number of set bits: at most the queue size, so it never wraps.
     count: u16,

@@ -1,5 +1,9 @@
 //! Latch for the error that broke a queue: the queue stays broken and returns the same error from
-//! then on. There is no way to clear it; the frontend sets up a new queue.
+//! then on.
+//!
+//! Both formats of [`crate::Queue`] check the latch at the start of each call and latch the first
+//! error. There is no way to clear it; the frontend sets up a new queue. Chains in flight of a
+//! broken queue are not published.
 
 use crate::error::RingError;
 

@@ -19,13 +19,19 @@
 //! doorbell and then polls the ring again ([`handshake`] has the required order). Only if all rings
 //! are still empty the dispatcher parks. While it polls, [`Queue::disarm`] suppresses doorbells.
 //!
+//! # Limits
+//! A queue is not thread-safe: one thread owns it at a time, and only the other side of the ring
+//! accesses the memory concurrently. It neither waits nor rings: [`Queue::publish`] returns whether
+//! the driver wants a notification, and the caller must send it ([`Notifier`]). A full or empty
+//! ring is no error. The bounds are in [`limits`].
+//!
 //! # Example
 //! ```no_run
 //! use causeway_memory::Map;
-//! use causeway_ring::{Chain, Queue, RingError, Setup};
+//! use causeway_ring::{Chain, Queue, QueueSetup, RingError};
 //!
 //! // Returns all available chains unwritten, and whether the driver wants a notification.
-//! fn drain(setup: Setup, map: &Map) -> Result<bool, RingError> {
+//! fn drain(setup: QueueSetup, map: &Map) -> Result<bool, RingError> {
 //!     let mut queue = Queue::new(setup, map)?;
 //!     let mut chain = Chain::new();
 //!     while queue.pop(map, &mut chain)? {

@@ -1,4 +1,9 @@
-//! All limits of this crate. Limits of queues that services set up are in `attach`.
+//! All limits of this crate: sizes of rings, chains and batches, as virtio defines them or as
+//! constants of the implementation.
+//!
+//! A queue or chain beyond a limit is a [`RingError`](crate::RingError) and ends the queue; a
+//! longer batch is served by several calls. The operator cannot change the values. Limits of queues
+//! that services set up (their number, and the ring size that a device accepts) are in `attach`.
 
 /// Largest queue, in entries (virtio 1.3, 2.7).
 pub const QUEUE_SIZE_MAX: u16 = 32768;

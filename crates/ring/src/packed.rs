@@ -1,7 +1,13 @@
 //! The device side of a packed ring (virtio 1.3, 2.8).
 //!
-//! Pops available chains and publishes used entries; backends and services reach it through
-//! [`crate::Queue`]. It never accesses buffers, never waits, and trusts no value of the driver.
+//! Pops available chains (in the child module `pop`) and publishes used entries; backends and
+//! services reach it through [`crate::Queue`]. Rings have 1 to [`QUEUE_SIZE_MAX`] slots, any
+//! number. The child module `locate` recovers a lost position when a backend takes over a ring
+//! without a record.
+//!
+//! It never accesses buffers, never waits, and trusts no value of the driver. A used entry is
+//! visible to the driver only after [`PackedQueue::publish`]. Chains that were put back, and chains
+//! left by an earlier process, are popped first. The first violation breaks the queue for good.
 //!
 //! # Budget
 //! Accesses to shared memory for a chain of one or two descriptors in a batch: a 16-byte copy per
@@ -70,7 +76,9 @@ impl InFlightChain {
 /// The device side of one packed ring.
 #[derive(Debug)]
 pub struct PackedQueue {
+    /// Parameters of the ring.
     setup: QueueSetup,
+    /// The descriptor ring.
     ring: View,
     /// The event suppression structures of the driver and of the device.
     driver_events: View,
@@ -92,6 +100,7 @@ pub struct PackedQueue {
     popped: u32,
     /// Whether doorbells are suppressed.
     disarmed: bool,
+    /// The in-flight record, if the frontend keeps one.
     record: Option<PackedInflight>,
     /// Whether an earlier process started the record.
     pub(crate) resumed: bool,
@@ -101,6 +110,7 @@ pub struct PackedQueue {
     /// With a record, the flags of pushed and unpublished used entries. They are written at
     /// publication only: a successor must not take these entries for published.
     flags: Vec<(Position, u16)>,
+    /// The first error.
     broken: Latch,
 }
 
@@ -482,6 +492,7 @@ impl PackedQueue {
         self.broken.latch(done)
     }
 
+    /// Publishes the pushed entries, in the record and in the ring.
     #[inline]
     fn publish_pushed(&mut self) -> Result<bool, RingError> {
         if let Some(record) = &mut self.record {

@@ -1,5 +1,9 @@
-//! Position in a packed ring: a slot with its wrap counter (virtio 1.3, 2.8.1). Plain arithmetic
-//! for device and driver side; the ring itself is not accessed here.
+//! Position in a packed ring: a slot with its wrap counter (virtio 1.3, 2.8.1).
+//!
+//! Plain arithmetic for device and driver side ([`crate::packed`], [`crate::driver`]), for rings of
+//! 1 to 32768 slots; the ring itself is not accessed here. A position does not know the size of its
+//! ring: the caller passes the same size to every call. Only [`Position::from_bits`] checks a
+//! received value. Two positions can be compared only within two passes over the ring.
 
 use crate::format::packed;
 

@@ -1,5 +1,15 @@
 //! A queue of either format: the interface that backends and services use. Dispatches each call to
-//! the format's module.
+//! the format's module ([`crate::split`], [`crate::packed`]).
+//!
+//! `attach` creates a [`Queue`] when the frontend starts a virtqueue, and moves it to new memory
+//! maps ([`Queue::remap`]). A service pops a batch of chains, copies payload through `memory`, and
+//! pushes the heads; the dispatcher publishes and sends the notification at the end of the turn.
+//! Chains may be pushed in any order.
+//!
+//! A queue accesses no buffer, waits for nothing, sends no signal and has no lock. It holds popped
+//! chains until they are pushed or put back: the caller must do so for each chain. Descriptors of a
+//! popped chain are not checked again; after [`Queue::remap`] the caller must look its addresses up
+//! in the new map.
 
 use causeway_memory::Map;
 

@@ -1,7 +1,12 @@
 //! The device side of a split ring (virtio 1.3, 2.7).
 //!
-//! Pops available chains and publishes used entries; backends and services reach it through
-//! [`crate::Queue`]. It never accesses buffers, never waits, and trusts no value of the driver.
+//! Pops available chains (in the child module `pop`) and publishes used entries; backends and
+//! services reach it through [`crate::Queue`]. It accesses the ring through [`crate::handshake`]
+//! where order matters, and records chains in flight in [`crate::Inflight`] if a record is set.
+//!
+//! It never accesses buffers, never waits, and trusts no value of the driver. Rings have 1 to
+//! [`QUEUE_SIZE_MAX`] entries, a power of two. A used entry is written at the push but visible to
+//! the driver only after [`SplitQueue::publish`]. The first violation breaks the queue for good.
 //!
 //! # Budget
 //! Accesses to shared memory for a chain of one or two descriptors in a batch: a 2-byte load of the
@@ -31,7 +36,9 @@ use crate::queue::QueueSetup;
 /// The device side of one split ring.
 #[derive(Debug)]
 pub struct SplitQueue {
+    /// Parameters of the ring.
     setup: QueueSetup,
+    /// The three parts of the ring, in granted memory.
     desc: View,
     avail: View,
     used: View,
@@ -47,11 +54,13 @@ pub struct SplitQueue {
     popped: u32,
     /// Whether doorbells are suppressed (without event index).
     disarmed: bool,
+    /// The in-flight record, if the frontend keeps one.
     record: Option<SplitInflight>,
     /// Whether an earlier process started the record.
     pub(crate) resumed: bool,
     /// Heads to pop before new heads: those put back, or in flight when an earlier process ended.
     pending: VecDeque<u16>,
+    /// The first error.
     broken: Latch,
 }
 
@@ -186,12 +195,14 @@ impl SplitQueue {
         Ok(())
     }
 
+    /// Returns the offset of an entry in the available ring, in bytes.
     #[inline]
     fn avail_slot(&self, index: u16) -> usize {
         let slot = index & self.setup.size.wrapping_sub(1);
         usize::from(slot).wrapping_mul(2).wrapping_add(RING)
     }
 
+    /// Returns the offset of an entry in the used ring, in bytes.
     #[inline]
     fn used_slot(&self, index: u16) -> usize {
         let slot = index & self.setup.size.wrapping_sub(1);
@@ -260,6 +271,7 @@ impl SplitQueue {
         self.broken.latch(done)
     }
 
+    /// Publishes the pushed entries, in the ring and in the record.
     #[inline]
     fn publish_pushed(&mut self) -> Result<bool, RingError> {
         let batch = (self.published, self.pushed);
@@ -292,6 +304,7 @@ impl SplitQueue {
         self.broken.latch(armed)
     }
 
+    /// Requests a doorbell. Returns whether a chain is available.
     fn request(&mut self) -> Result<bool, RingError> {
         let at = self.avail_event_at();
         self.disarmed = false;

@@ -1,7 +1,12 @@
 //! The frontend side of a vhost-user conversation: sends requests and waits for replies.
 //!
-//! It encodes requests and checks replies; it owns no memory and no ring. [`super::Frontend`] uses
-//! it.
+//! [`super::Frontend`] and `reconnect` use it to attach; tests use it alone. It encodes requests
+//! and checks replies; it owns no memory and no ring, and handles no requests of the backend.
+//!
+//! Every call blocks until the reply arrives, at most [`REPLY_TIMEOUT_MS`]. With a [`Pump`] the
+//! backend runs in the caller's thread instead, at most [`PUMP_TURNS_MAX`] turns for a reply. A
+//! protocol feature that the backend does not offer is left out. Not thread-safe: one request at a
+//! time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -31,9 +36,13 @@ pub trait Pump: Send + std::fmt::Debug {
 /// The frontend's end of a conversation with a backend.
 #[derive(Debug)]
 pub struct Client {
+    /// The connection.
     stream: MessageStream,
+    /// Negotiated protocol features.
     protocol: Protocol,
+    /// Virtio features that the backend offers, less declined features.
     offered: u64,
+    /// The backend, if it runs in the caller's thread.
     pump: Option<Box<dyn Pump>>,
 }
 
@@ -99,6 +108,7 @@ impl Client {
         Self::begin(socket, Some(pump))
     }
 
+    /// Negotiates protocol features over `socket`, and sends SET_OWNER.
     fn begin(socket: OwnedFd, pump: Option<Box<dyn Pump>>) -> Result<Self, NativeError> {
         let stream = MessageStream::new(socket);
         let mut client = Self { stream, protocol: Protocol::empty(), offered: 0, pump };
@@ -291,11 +301,13 @@ impl Client {
         self.reply(request)
     }
 
+    /// Sends a request without payload, and returns the number in its reply.
     fn ask_number(&mut self, request: R) -> Result<u64, NativeError> {
         let reply = self.ask(request, &[])?;
         Ok(Message::decode_number(request, &reply.payload)?)
     }
 
+    /// Waits for the reply to `request`.
     fn reply(&mut self, request: R) -> Result<Raw, NativeError> {
         let timeout = Duration::from_millis(REPLY_TIMEOUT_MS);
         let since = Instant::now();

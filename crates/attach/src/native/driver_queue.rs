@@ -1,7 +1,13 @@
 //! A queue of a native port: the driver side of a ring, with a buffer of fixed size for each chain.
 //!
-//! Payload is copied into and out of the buffers. The module knows no packet format; it batches
-//! publishes and doorbells.
+//! [`super::Frontend`] creates the queues; [`super::NetPort`] and [`super::VsockPort`] send and
+//! receive through them. Payload is copied into and out of the buffers. Buffers that return to the
+//! backend are published together, a quarter of the ring at once, and a doorbell rings only if the
+//! backend asks for it.
+//!
+//! The module knows no packet format and waits for nothing: a full ring returns `false`, an empty
+//! ring `None`. Sent data is visible to the backend only after [`DriverQueue::flush`]. A chain is
+//! cut into at most [`PIECES_MAX`] descriptors, and data beyond a buffer is refused by the callers.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -17,12 +23,15 @@ const PIECES_MAX: usize = 64;
 /// One queue of a native port, with its buffers.
 #[derive(Debug)]
 pub struct DriverQueue {
+    /// The ring.
     driver: Driver,
     /// The doorbell towards the backend.
     kick: Notifier,
     /// The backend's notification.
     call: Doorbell,
+    /// Guest address of the first buffer.
     slots: u64,
+    /// Bytes of each buffer.
     slot_bytes: u32,
     /// Chains added since the last publish, and the number of returned buffers that are published
     /// together.
@@ -76,7 +85,7 @@ impl DriverQueue {
         (self.kick.as_fd(), self.call.as_fd())
     }
 
-    /// Returns a function from chain heads to buffers of `len` bytes.
+    /// Returns a function from chain heads to buffers of `len` bytes, at most the buffer size.
     #[inline]
     fn spans(&self, len: u32) -> impl Fn(u16) -> Span + use<> {
         let (slots, slot_bytes) = (self.slots, self.slot_bytes);
@@ -173,8 +182,8 @@ impl DriverQueue {
     }
 
     /// Takes written buffers, at most a ring full, and posts them unread; returns their number.
-    /// They are published a quarter of the ring at once, the last ones by the next call that finds
-    /// none, or before a wait.
+    /// They are published a quarter of the ring at once, the last buffers by the next call that
+    /// finds none, or before a wait.
     pub(super) fn discard(&mut self) -> Result<usize, DriverError> {
         let mut all = 0_usize;
         while all < usize::from(self.layout().size) {
@@ -276,6 +285,7 @@ impl DriverQueue {
         }
     }
 
+    /// Adds a chain of several descriptors.
     fn add_pieces(
         &mut self,
         map: &Map,

@@ -1,4 +1,9 @@
 //! Errors of a native port, each with its cause.
+//!
+//! All calls of [`super::NetPort`], [`super::VsockPort`] and [`super::Frontend`] return them. No
+//! data, no room and an expired time are not errors but results of the calls. After an error,
+//! except [`NativeError::Long`], the port should be dropped. Errors of connections over a vsock
+//! port are in [`super::SocketError`].
 
 use std::path::PathBuf;
 

@@ -1,7 +1,13 @@
 //! A native device: one memory file with rings and buffers, and the conversation that grants them.
 //!
-//! It sets up any device type from a [`DevicePlan`]; [`super::NetPort`] and [`super::VsockPort`] define
-//! the content of buffers.
+//! It sets up any device type from a [`DevicePlan`]; [`super::NetPort`] and [`super::VsockPort`]
+//! define the content of buffers. The memory file is sealed, has the rings and one buffer for each
+//! descriptor, and is granted as a single region. [`Frontend::wait`] sleeps until a queue has work,
+//! and reconnects if the backend is gone ([`super::Reconnect`]).
+//!
+//! The size of the memory is fixed at the attach. The device offers no interrupts or threads: the
+//! caller polls or waits. It does not interpret features and configuration space except for the
+//! ring format. Not thread-safe.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -65,10 +71,15 @@ pub struct DevicePlan {
 /// An attached device: memory, queues with buffers, and the conversation that keeps it attached.
 #[derive(Debug)]
 pub struct Frontend {
+    /// The conversation with the backend.
     client: Client,
+    /// The memory file, mapped in this process.
     map: Arc<Map>,
+    /// The queues, in the order of the plan.
     lanes: Vec<DriverQueue>,
+    /// Negotiated features.
     features: u64,
+    /// The configuration space at the attach.
     config: Vec<u8>,
     /// The granted region and its file, for another grant.
     granted: (RegionSpec, OwnedFd),
@@ -76,6 +87,7 @@ pub struct Frontend {
     reconnect_state: Option<ReconnectState>,
 }
 
+/// Creates a non-blocking eventfd.
 fn event() -> Result<OwnedFd, Errno> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
@@ -260,6 +272,7 @@ impl Frontend {
         Ok(there)
     }
 
+    /// Waits for a notification of one of `queues`. Returns `false` after `timeout`.
     fn sleep(
         &self,
         queues: impl Iterator<Item = usize>,
@@ -316,6 +329,7 @@ pub(super) fn addresses(index: u32, layout: &Layout) -> RingAddresses {
     }
 }
 
+/// Returns a queue number as the protocol encodes it.
 fn number(index: usize) -> Result<u32, NativeError> {
     u32::try_from(index).map_err(|_| NativeError::Options("no such queue"))
 }

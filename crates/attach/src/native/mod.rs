@@ -4,11 +4,14 @@
 //! file: [`Client`] speaks vhost-user, and the driver side of the rings is
 //! [`causeway_ring::driver`]. [`NetPort`] carries Ethernet frames, [`VsockPort`] virtio-vsock
 //! packets, and [`Sockets`] provides connections on top of packets. The module contains no protocol
-//! stack: frames are sent as given.
+//! stack: frames are sent as given. Examples, benchmarks and tests use it; the daemon does not.
 //!
 //! Only the calls named `wait…`, `connect…` and `attach` block, and those of [`Sockets`] with a
 //! time-out. A caller that spins calls `receive` in a loop; a caller that sleeps calls `wait` when
-//! `receive` returned nothing.
+//! `receive` returned nothing. A port is owned by one thread at a time and has no thread of its
+//! own. The backend is not trusted: a rule that it breaks is a [`NativeError`], after which the
+//! port must be dropped. Only ports that were attached by path with a `reconnect` time survive a
+//! restart of the daemon.
 
 mod client;
 mod driver_queue;

@@ -1,6 +1,13 @@
 //! A native Ethernet port: frames with their virtio_net_hdr (virtio 1.3, 5.1).
 //!
-//! It computes no checksum and cuts no segment: the header is sent and received as it is.
+//! A process attaches a [`NetPort`] to the socket of a port, and sends and receives frames over one
+//! or several queue pairs; the backend of the port is the `ethernet` service, or any vhost-user net
+//! backend. Sent frames are visible to the backend after [`NetPort::flush`].
+//!
+//! It computes no checksum and cuts no segment: the header is sent and received as it is, so a
+//! caller that negotiates offloads must handle them. A frame has at most [`FRAME_BYTES_MAX`] bytes.
+//! A full ring returns `false`, an empty ring `None`. Frames of different queue pairs have no
+//! order. The port uses no control queue and ignores link status.
 
 use std::path::Path;
 use std::time::Duration;
@@ -87,6 +94,7 @@ impl NetPort {
         Self::over_for(client, options, None)
     }
 
+    /// As [`Self::over`], with the path for reconnections.
     fn over_for(
         mut client: Client,
         options: NetOptions,
@@ -307,10 +315,12 @@ fn pair_count(client: &mut Client) -> Result<u64, NativeError> {
     }
 }
 
+/// Returns the receive queue of a pair.
 fn receiver(pair: u16) -> usize {
     usize::from(pair).saturating_mul(2)
 }
 
+/// Returns the transmit queue of a pair.
 fn sender(pair: u16) -> usize {
     receiver(pair).saturating_add(1)
 }

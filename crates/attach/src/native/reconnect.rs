@@ -1,9 +1,14 @@
 //! Reconnection of a native port to a new backend: memory and rings stay, the conversation starts
 //! again.
 //!
-//! The port and its first backend agree on a record of chains in flight, so that a new backend
-//! finds the chains that the last one had popped. Rings continue at the used index that the last
-//! backend left. Packed rings cannot be continued, so the port uses split rings.
+//! [`super::Frontend`] prepares the state when it attaches, and reconnects when the backend is
+//! gone. The port and its first backend agree on a record of chains in flight, so that a new
+//! backend finds the chains that the last backend had popped. Rings continue at the used index that
+//! the last backend left.
+//!
+//! A call tries every [`CONNECT_PAUSE_MS`] until the time of [`Reconnect`] is over, and blocks
+//! meanwhile. A successor that lacks a negotiated feature is refused. Packed rings cannot be
+//! continued, so the port uses split rings. Chains in flight may be served twice.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -26,7 +31,9 @@ const USED_INDEX: usize = 2;
 /// How a port finds its backend again.
 #[derive(Debug, Clone)]
 pub struct Reconnect {
+    /// Path of the port's socket.
     path: PathBuf,
+    /// Time after which attempts end.
     within: Duration,
 }
 
@@ -40,9 +47,13 @@ impl Reconnect {
 /// The state that a new backend needs.
 #[derive(Debug)]
 pub(super) struct ReconnectState {
+    /// Path and time of attempts.
     reconnect: Reconnect,
+    /// The port's memory file.
     file: OwnedFd,
+    /// The grant of the memory file.
     region: RegionSpec,
+    /// Shape and file of the record of chains in flight.
     inflight: (InflightSpec, OwnedFd),
 }
 
@@ -84,6 +95,7 @@ impl ReconnectState {
         }
     }
 
+    /// Tries once to attach to a new backend.
     fn attach(
         &self,
         features: u64,

@@ -1,6 +1,12 @@
 //! A native vsock port: single virtio-vsock packets (virtio 1.3, 5.10).
 //!
-//! It neither tracks connections nor counts credit; [`super::Sockets`] does both.
+//! A process attaches a [`VsockPort`] to the socket of a port and sends and receives packets with
+//! their headers; the backend of the port is the `socket` service. [`super::Sockets`] builds
+//! connections on it.
+//!
+//! It neither tracks connections nor counts credit: packets beyond the peer's credit are sent as
+//! given. A packet has at most [`PACKET_BYTES_MAX`] bytes with its header. A full send ring returns
+//! `false`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,6 +18,7 @@ use super::error::NativeError;
 use super::frontend::{DevicePlan, Frontend, QueuePlan, Role};
 use super::reconnect::Reconnect;
 
+/// Queue numbers of the device (virtio 1.3, 5.10.2).
 const RECEIVE: usize = 0;
 const SEND: usize = 1;
 const EVENT: usize = 2;
@@ -76,6 +83,7 @@ impl VsockPort {
         Self::over_for(client, options, None)
     }
 
+    /// Attaches over an established conversation; `reconnect` has the path for reconnections.
     fn over_for(
         client: Client,
         options: VsockOptions,

@@ -1,7 +1,10 @@
 //! Faults of a vhost-user conversation: the broken rule, and the party that broke it.
 //!
-//! The texts are logged and shown by `causeway port show`; they name the message, the value and,
-//! where the operator can act, the remedy.
+//! `message`, `stream` and `server` return a [`Reason`]; the server turns it into a [`Fault`], and
+//! the dispatcher closes the port with it. The texts are logged and shown by `causeway port show`;
+//! they name the message, the value and, where the operator can act, the remedy. Every reason ends
+//! the attachment: there are no warnings here. The native frontend returns the same reasons for
+//! replies of a backend.
 
 use causeway_host::limits::UNCLOSED_MAX;
 use causeway_memory::{MapError, MappingError};

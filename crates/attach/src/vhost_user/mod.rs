@@ -1,8 +1,14 @@
-//! vhost-user: the messages, the connection that carries them, and the backend.
+//! vhost-user: the messages ([`message`]), the connection that carries them ([`stream`]), the
+//! backend ([`server`]), and its errors ([`fault`]).
 //!
 //! The specification is QEMU's `docs/interop/vhost-user.rst`; request codes and flags come from the
 //! `vhost` crate. The module serves the control path of a port: its messages configure rings and
-//! memory. No frame or packet passes through it.
+//! memory. The dispatcher drives the backend; [`crate::native`] uses messages and connection for
+//! the frontend's side.
+//!
+//! No frame or packet passes through the module. It sends no backend requests, and does not
+//! implement postcopy, IOTLB or in-band notifications; a frontend that uses a request that was not
+//! negotiated loses its attachment.
 
 pub mod fault;
 pub mod message;

@@ -1,8 +1,14 @@
 //! The vhost-user connection: whole messages in, whole messages out, without blocking.
 //!
-//! A message is read in two steps, its header and then exactly its payload, so that a descriptor
-//! always belongs to the message whose bytes it arrived with. Every descriptor is owned from the
-//! moment it is received. The module does not decode payloads; [`super::message`] does.
+//! `server` uses it for the daemon's end of a connection, and [`crate::native`] for the frontend's
+//! end. A message is read in two steps, its header and then exactly its payload, so that a file
+//! descriptor always belongs to the message that it arrived with. Every descriptor is owned from
+//! the moment it is received.
+//!
+//! The module does not decode payloads; [`super::message`] does. It keeps one incomplete message,
+//! and queues nothing for sending: if the socket's buffer is full, the send fails with
+//! [`Reason::RepliesUnread`]. A message with more than [`DESCRIPTORS_MAX`] descriptors, or with
+//! descriptors of other types than eventfds, Unix sockets and memory files, ends the connection.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -57,8 +63,11 @@ pub struct MessageStream {
 
 /// The result of a single `recvmsg`.
 enum Read {
+    /// Bytes arrived.
     Some,
+    /// No bytes are available.
     WouldBlock,
+    /// The peer closed the connection.
     End,
 }
 

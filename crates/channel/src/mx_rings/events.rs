@@ -1,5 +1,9 @@
-//! Events: the NIC side writes them, the host side reads them. The host side checks the format
-//! here; whether a token or handle is its own, it checks in `message`.
+//! Events: the NIC side (`mxoe`) writes them, the host side (`message`) reads them.
+//!
+//! The host side checks the format here: kind, field ranges, number of bytes. Whether a token or
+//! handle is its own, it checks in `message`. The caller must copy an event's bytes out of the ring
+//! before [`read_event`] checks them. A message has at most [`MEDIUM_BYTES_MAX`] bytes. If the ring
+//! is full, [`write_event`] returns false and the NIC side keeps the event.
 
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{Event, Handle, PeerId, Status, Token};
@@ -7,6 +11,7 @@ use causeway_wire::mx::{Event, Handle, PeerId, Status, Token};
 use super::{InvalidEntry, both, halves, length, narrow, pack, unpack, zero};
 use crate::{BrokenChannel, EventHead, Receiver, Sender, ShortEvent};
 
+/// Kinds of events, as in the table of the parent module.
 const CONNECTED: u8 = 1;
 const PEER_SEEN: u8 = 2;
 const MESSAGE: u8 = 3;
@@ -40,10 +45,12 @@ pub fn write_event(ring: &mut Sender, event: &Event<'_>) -> Result<bool, BrokenC
     ring.send(EventHead { kind, words }, data)
 }
 
+/// Returns the status in a word.
 fn status(word: u64) -> Result<Status, InvalidEntry> {
     narrow("status", word).ok().and_then(Status::of).ok_or(InvalidEntry::Field("status"))
 }
 
+/// Returns the peer in a word.
 fn peer(word: u64) -> Result<PeerId, InvalidEntry> {
     narrow("peer", word).map(PeerId)
 }

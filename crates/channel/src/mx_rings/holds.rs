@@ -1,8 +1,14 @@
-//! Bits of the peers whose messages the host side cannot take now: words beside the rings that only
-//! the host side writes.
+//! Bits of the peers with messages that the host side cannot take now: words beside the rings that
+//! only the host side writes.
 //!
-//! The bits are not requests, because a request can wait behind requests that the NIC side defers,
-//! and these can wait for the peer that is to be released.
+//! `message` sets a peer's bit when it must defer a message of the peer, and clears it when it has
+//! no deferred messages of the peer; `mxoe` then keeps messages and offers of this peer, and
+//! continues all other traffic. The bits are not requests, because a request can wait behind
+//! requests that the NIC side defers, and these can wait for the peer that is to be released.
+//!
+//! There are bits for [`PARTNERS_MAX`] peers; a peer beyond is never held. A bit takes effect when
+//! the NIC side reads it, so a few messages may still arrive. The module rings no doorbell, and the
+//! NIC side must bound the messages that it keeps. If the memory is lost, no peer is held.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +18,7 @@ use causeway_wire::mx::limits::PARTNERS_MAX;
 
 use crate::UNUSED;
 
-/// Offset of the number of releases, by which the NIC side detects new ones.
+/// Offset of the number of releases, by which the NIC side detects new releases.
 const RELEASES_AT: usize = UNUSED.start + 256;
 /// Offset of the bits, one for each peer.
 const BITS_AT: usize = UNUSED.start + 512;
@@ -22,9 +28,11 @@ const _: () = assert!(BITS_AT + WORDS * 2 <= UNUSED.end);
 /// One side's access to the bits.
 #[derive(Debug)]
 pub struct Holds {
+    /// The memory of the rings.
     memory: View,
     /// Bits that this side wrote. It never reads its own bits from shared memory.
     bits: Vec<u16>,
+    /// Number of releases: written (host side), or last seen (NIC side); wraps.
     releases: u16,
 }
 
@@ -34,6 +42,7 @@ fn place(peer: PeerId) -> Option<(usize, u16)> {
     (at < PARTNERS_MAX).then_some((at / 16, 1_u16.wrapping_shl(peer.0 & 15)))
 }
 
+/// Returns the offset of a word of bits.
 fn address(word: usize) -> usize {
     BITS_AT.saturating_add(word.saturating_mul(2))
 }
@@ -70,6 +79,7 @@ impl Holds {
         })
     }
 
+    /// Returns the number of releases in the memory.
     fn releases(&self) -> u16 {
         self.memory.load(RELEASES_AT, Ordering::Acquire).unwrap_or(self.releases)
     }

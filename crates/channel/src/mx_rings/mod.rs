@@ -1,7 +1,11 @@
 //! Request and event rings of an MX endpoint: encoding of requests and events as entries of a
 //! [channel](crate). The host side has the first side of the channel, the NIC side the second. The
-//! format is the same for a process and for a device of a guest. This module encodes and checks
-//! single entries; it keeps no state of requests.
+//! format is the same for a process and for a device of a guest.
+//!
+//! `message` and `mxoe` own the rings, of [`ENTRIES`] entries each. This module encodes and checks
+//! single entries; it keeps no state of requests, matches no answers to requests, and does not
+//! wait: a full ring returns false, and the caller keeps the entry. Requests and events are in
+//! order within their ring.
 //!
 //! # Requests
 //!
@@ -33,7 +37,8 @@
 //!
 //! An address is a MAC in the lower 48 bits and the endpoint in the next 8. Where two values share
 //! a word, the second has the upper half. Other words and bits are zero; all numbers are
-//! little-endian. An entry that breaks these rules is [`InvalidEntry`], and its writer loses the ring.
+//! little-endian. An entry that breaks these rules is [`InvalidEntry`], and its writer loses the
+//! ring.
 
 mod events;
 mod holds;
@@ -81,10 +86,12 @@ pub fn layout() -> Layout {
     Layout::new(entries, bytes).unwrap_or(Layout::DEFAULT)
 }
 
+/// Returns an address as a word.
 fn pack(address: Address) -> u64 {
     (address.nic.0 & 0xffff_ffff_ffff) | u64::from(address.endpoint) << 48
 }
 
+/// Returns the address in a word; other bits must be 0.
 fn unpack(word: u64) -> Result<Address, InvalidEntry> {
     let [0, endpoint, a, b, c, d, e, f] = word.to_be_bytes() else {
         return Err(InvalidEntry::Field("address"));
@@ -92,22 +99,27 @@ fn unpack(word: u64) -> Result<Address, InvalidEntry> {
     Ok(Address { nic: NicId::of([a, b, c, d, e, f]), endpoint })
 }
 
+/// Joins two halves to a word.
 fn both(lower: u32, upper: u32) -> u64 {
     u64::from(lower) | u64::from(upper) << 32
 }
 
+/// Returns the lower and the upper half of a word.
 fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
+/// Returns a word that must fit 32 bits.
 fn narrow(field: &'static str, word: u64) -> Result<u32, InvalidEntry> {
     u32::try_from(word).map_err(|_| InvalidEntry::Field(field))
 }
 
+/// Checks that a word is 0.
 fn zero(field: &'static str, word: u64) -> Result<(), InvalidEntry> {
     if word == 0 { Ok(()) } else { Err(InvalidEntry::Field(field)) }
 }
 
+/// Checks the number of bytes of an entry.
 fn length(kind: u8, len: usize, expected: usize) -> Result<(), InvalidEntry> {
     if len == expected { Ok(()) } else { Err(InvalidEntry::Length { kind, len }) }
 }

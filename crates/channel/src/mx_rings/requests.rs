@@ -1,5 +1,10 @@
-//! Requests: the host side writes them, the NIC side reads them. The NIC side checks the format
-//! here; whether a peer, region or handle exists, it checks in `mxoe`.
+//! Requests: the host side (`message`) writes them, the NIC side (`mxoe`) reads them.
+//!
+//! The NIC side checks the format here: kind, field ranges, number of bytes. Whether a peer, region
+//! or handle exists, it checks in `mxoe`. The caller must copy an entry's bytes out of the ring
+//! before [`read_request`] checks them. An eager message has at most [`MEDIUM_BYTES_MAX`] bytes;
+//! longer messages are offered from a region. [`write_request`] does not check the values that it
+//! encodes.
 
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{Handle, PeerId, RegionId, Request, Token, Window};
@@ -7,6 +12,7 @@ use causeway_wire::mx::{Handle, PeerId, RegionId, Request, Token, Window};
 use super::{InvalidEntry, both, halves, length, narrow, pack, unpack, zero};
 use crate::{BrokenChannel, EventHead, Sender};
 
+/// Kinds of requests, as in the table of the parent module.
 const CONNECT: u8 = 1;
 const DISCONNECT: u8 = 2;
 const FORGET: u8 = 3;
@@ -54,10 +60,12 @@ pub fn write_request(ring: &mut Sender, request: &Request<'_>) -> Result<bool, B
     }
 }
 
+/// Returns the region with this number, at most 255.
 fn region(number: u32) -> Result<RegionId, InvalidEntry> {
     u8::try_from(number).map(RegionId).map_err(|_| InvalidEntry::Field("region"))
 }
 
+/// Returns the peer in a word.
 fn peer(word: u64) -> Result<PeerId, InvalidEntry> {
     narrow("peer", word).map(PeerId)
 }

@@ -1,6 +1,9 @@
 //! The captures of all groups, which clients fetch in parts.
 //!
-//! A shard writes each [`Recording`]; this module numbers, serves and ends them.
+//! A shard writes each [`Recording`]; this module, on the threads of the control socket, numbers,
+//! serves and ends them. At most [`RECORDINGS_MAX`] captures exist; a further capture is refused. A
+//! capture that is not fetched from for [`CAPTURE_IDLE`] is removed with its copies. The module
+//! reads no frame and does not wait for copies: a fetch may return no bytes.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -28,6 +31,7 @@ fn no_capture(number: u64) -> CommandError {
 }
 
 impl Captures {
+    /// Returns whether no capture exists.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -37,6 +41,7 @@ impl Captures {
         self.all.retain(|_, (_, fetched)| fetched.elapsed() < CAPTURE_IDLE);
     }
 
+    /// Begins a capture in the shard of its port or link, and numbers it.
     pub(super) fn begin(
         &mut self,
         control: &mut Control<'_>,
@@ -55,6 +60,7 @@ impl Captures {
         Ok(CaptureView { capture })
     }
 
+    /// Takes recorded bytes of a capture, and keeps it alive.
     pub(super) fn fetch(&mut self, number: u64) -> Result<CaptureChunk, CommandError> {
         self.end_idle();
         let (recording, fetched) = self.all.get_mut(&number).ok_or_else(|| no_capture(number))?;
@@ -62,12 +68,14 @@ impl Captures {
         Ok(recording.fetch())
     }
 
+    /// Stops recording; recorded bytes can still be fetched.
     pub(super) fn stop(&mut self, number: u64) -> Result<(), CommandError> {
         let (recording, _) = self.all.get(&number).ok_or_else(|| no_capture(number))?;
         recording.close();
         Ok(())
     }
 
+    /// Removes a capture with its recorded bytes.
     pub(super) fn end(&mut self, number: u64) -> Result<(), CommandError> {
         self.all.remove(&number).map(drop).ok_or_else(|| no_capture(number))
     }

@@ -1,7 +1,9 @@
 //! The controller of the service: routes, captures and traffic matrices of all groups.
 //!
-//! It runs on the threads of the control socket, keeps the configuration, and sends each change to
-//! the shard concerned. It touches no frame.
+//! It runs on the threads of the control socket, one call at a time, keeps the configuration, and
+//! sends each change to the shard concerned as a request (`crate::request`). An answer waits for
+//! the shard's dispatcher. The controller touches no frame and writes no configuration file. Links
+//! are configured by the link service, which reports deleted links here.
 
 mod captures;
 mod routes;
@@ -60,6 +62,7 @@ fn check_end(control: &mut Control<'_>, group: &Name, end: &RouteEnd) -> Result<
     Err(CommandError::Invalid(text))
 }
 
+/// Returns the traffic matrix of a group, or an error if the group has neither net ports nor links.
 fn traffic(control: &Control<'_>, group: &Name) -> Result<TrafficView, CommandError> {
     control.group(group)?;
     let shard = ShardKey::new(group, NAME);

@@ -1,7 +1,10 @@
 //! The routes of all groups, as the operator configured them.
 //!
-//! The module validates and numbers routes and sends them to the shards, which apply them
-//! ([`crate::route`]).
+//! The module, on the threads of the control socket, validates and numbers routes and sends them to
+//! the shards, which apply them ([`crate::route`]). Both ends of a route must be in its group, and
+//! there are at most [`ROUTES_MAX`] routes. A route is deleted with its port or link. Routes of a
+//! group without shard are kept and sent when the shard opens. The module does not forward, and
+//! counts no hits: shards do.
 
 use causeway_fabric::{Control, ShardKey};
 use causeway_model::limits::ROUTES_MAX;
@@ -20,11 +23,13 @@ pub(super) struct Routes {
     last: u64,
 }
 
+/// Returns whether a route has `end` as its target or required ingress.
 fn names(route: &RouteSpec, end: &RouteEnd) -> bool {
     route.to == *end || route.from.as_ref() == Some(end)
 }
 
 impl Routes {
+    /// Validates and numbers a route, and adds it to the shard.
     pub(super) fn add(
         &mut self,
         control: &mut Control<'_>,
@@ -50,6 +55,7 @@ impl Routes {
         Ok(view)
     }
 
+    /// Deletes a route here and in its shard.
     pub(super) fn delete(
         &mut self,
         control: &Control<'_>,

@@ -1,7 +1,9 @@
 //! The incomplete transport checksum of a frame, and its adjustment for segments.
 //!
-//! virtio 1.3, 5.1.6.2: the field holds the sum over the pseudo-header. The final sum over the data
-//! is computed in `causeway_wire`.
+//! virtio 1.3, 5.1.6.2: the field holds the sum over the pseudo-header. `segment` adjusts it for
+//! the length of each segment. The module does not compute the final sum over the data
+//! (`causeway_wire` does) and verifies no checksum. A field outside `head` reads as 0 and is not
+//! written.
 
 use causeway_wire::virtio_net::ChecksumPlace;
 

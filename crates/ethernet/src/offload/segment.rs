@@ -2,8 +2,13 @@
 //!
 //! Only headers are built here: a segment is its own headers and a range of the frame's payload,
 //! which stays in place. The same code therefore cuts a frame in a private buffer and a frame that
-//! is copied from guest to guest. The module copies no payload and completes a checksum only on
-//! request.
+//! is copied from guest to guest. `deliver` and `link_tx` take the segments in order, and continue
+//! in a later turn after [`Segmenter::skip`].
+//!
+//! The module copies no payload, completes a checksum only on request, and checks neither `place`
+//! nor `gso`: the caller must have validated both. Every segment except the last has `gso.size`
+//! payload bytes. IPv4 identifications count up by 1; IPv6 extension headers are repeated
+//! unchanged.
 
 use std::ops::Range;
 
@@ -14,11 +19,14 @@ use causeway_wire::{ipv6, tcp};
 
 use super::{checksum, get, put};
 
-/// Returns the segments of one frame, first to last.
+/// Cuts one frame into segments, first to last.
 #[derive(Debug)]
 pub struct Segmenter {
+    /// Headers of the current segment.
     headers: [u8; HEADERS_MAX],
+    /// Position of the checksum.
     place: ChecksumPlace,
+    /// Segment size, header length and kind.
     gso: Gso,
     /// Offsets of the IP and transport headers, in bytes from the frame's start.
     network: usize,
@@ -33,8 +41,11 @@ pub struct Segmenter {
 /// Header values of the original frame that the segments continue.
 #[derive(Debug, Clone, Copy)]
 struct FirstHeaders {
+    /// IPv4 identification.
     id: u16,
+    /// TCP sequence number.
     sequence: u32,
+    /// TCP flags.
     flags: u8,
     /// Sum over the pseudo-header, and the transport length that it covers.
     partial: u16,
@@ -117,7 +128,7 @@ impl Segmenter {
         })
     }
 
-    /// Skips the first `pieces` segments, which were returned before.
+    /// Continues after the first `pieces` segments of the frame, which were delivered before.
     pub fn skip(&mut self, pieces: usize) {
         let done = pieces.saturating_mul(usize::from(self.gso.size));
         self.at = usize::from(self.gso.header_len).saturating_add(done);
@@ -155,6 +166,7 @@ impl Segmenter {
         Some(GsoSegment { headers, payload, place: self.place })
     }
 
+    /// Sets sequence number and flags of a segment at payload offset `done`.
     fn tcp(&mut self, done: usize, last: bool) {
         let sequence = self.first.sequence.wrapping_add(u32::try_from(done).unwrap_or(0));
         put(&mut self.headers, self.transport.saturating_add(TCP_SEQUENCE), sequence.to_be_bytes());
@@ -170,11 +182,13 @@ impl Segmenter {
         put(&mut self.headers, self.transport.saturating_add(TCP_FLAGS), [flags]);
     }
 
+    /// Sets the length of a UDP header; `len` is the length of the segment.
     fn udp(&mut self, len: usize) {
         let len = clamp(len.saturating_sub(self.transport));
         put(&mut self.headers, self.transport.saturating_add(4), len.to_be_bytes());
     }
 
+    /// Sets length, identification and checksum of an IPv4 header.
     fn ipv4(&mut self, done: usize, len: usize) {
         let total = clamp(len.saturating_sub(self.network));
         let index = done.checked_div(usize::from(self.gso.size)).unwrap_or(0);
@@ -188,6 +202,7 @@ impl Segmenter {
         put(&mut self.headers, field, sum.finish().to_be_bytes());
     }
 
+    /// Sets the payload length of an IPv6 header.
     fn ipv6(&mut self, len: usize) {
         let payload = len.saturating_sub(self.network).saturating_sub(ipv6::HEADER_LEN);
         put(&mut self.headers, self.network.saturating_add(4), clamp(payload).to_be_bytes());

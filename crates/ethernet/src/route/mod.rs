@@ -1,9 +1,15 @@
 //! The route table: VNET's rules, which are applied before the address table.
 //!
 //! A route matches a frame by source and destination address and by its ingress. Of the matching
-//! routes, all of the highest `priority` apply, so routes can copy frames. A frame without a
-//! matching route is forwarded by the address table, or dropped ([`Forwarding`]). The module only
-//! resolves; `forward` moves the frames.
+//! routes, all of the highest priority apply, so routes can copy frames. A frame without a matching
+//! route is forwarded by the address table, or dropped ([`Forwarding`]). `forward` and `link_rx`
+//! look up each frame; the shard changes routes at the controller's request.
+//!
+//! The module only resolves: it moves no frame, checks no source address, and does not know whether
+//! a target is up. A target that does not exist, and the ingress itself, are left out; if no target
+//! is left, the set is empty and the caller drops the frame. A [`SetId`] is valid until the routes
+//! change or [`RouteTable::tidy`] runs. The cache has [`ROUTE_CACHE_MAX`] pairs and
+//! [`ROUTE_SETS_MAX`] sets. The number of routes is bounded by the controller.
 //!
 //! # Budget
 //! A frame of a cached pair costs one hash look-up, for any number of routes. A frame of another
@@ -30,14 +36,20 @@ pub type SwitchIndex = u32;
 /// One route, prepared for matching.
 #[derive(Debug, Clone)]
 struct RouteEntry {
+    /// The route's number, which the operator sees.
     index: u64,
     spec: RouteSpec,
+    /// Required source address.
     source: AddressMatch,
+    /// Required destination address.
     destination: AddressMatch,
+    /// As [`priority()`].
     priority: i8,
     /// Switch index of the target; `None` if the target does not exist.
     to: Option<SwitchIndex>,
+    /// Required ingress.
     from: IngressMatch,
+    /// Frames to which the route applied.
     hits: u64,
 }
 
@@ -64,6 +76,7 @@ impl RouteEntry {
         };
     }
 
+    /// Returns the route as the operator sees it.
     fn view(&self) -> RouteView {
         RouteView {
             index: self.index,
@@ -77,7 +90,9 @@ impl RouteEntry {
 /// The ingress that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IngressMatch {
+    /// Any ingress.
     Anywhere,
+    /// The port or bundle at this switch index.
     Here(SwitchIndex),
     /// The required port or link does not exist.
     Nowhere,
@@ -88,12 +103,14 @@ enum IngressMatch {
 struct RouteSet {
     /// Indices in [`RouteTable::all`].
     routes: Vec<u32>,
+    /// Switch indices of the targets, without the ingress.
     places: Vec<SwitchIndex>,
 }
 
 /// An address pair with the ingress of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct AddressPair {
+    /// Switch index of the ingress.
     from: SwitchIndex,
     source: u64,
     destination: u64,
@@ -106,15 +123,20 @@ pub struct SetId(u32);
 /// The routes of a group.
 #[derive(Debug)]
 pub struct RouteTable {
+    /// All routes, in the order of their numbers.
     all: Vec<RouteEntry>,
     /// Indices in `all`: by the single destination or source that a route names, and the other
     /// routes.
     by_source: Keyed<u64, Vec<u32>>,
     by_destination: Keyed<u64, Vec<u32>>,
     others: Vec<u32>,
+    /// Treatment of frames without a matching route.
     forwarding: Forwarding,
+    /// Result of each cached pair; `None`: no route matches.
     cache: Keyed<AddressPair, Option<SetId>>,
+    /// The route sets that cached pairs refer to, by [`SetId`].
     sets: Vec<RouteSet>,
+    /// The ids of `sets`.
     numbers: HashMap<RouteSet, SetId>,
 }
 
@@ -170,6 +192,7 @@ impl RouteTable {
         self.forget();
     }
 
+    /// Builds the three indices again.
     fn index_all(&mut self) {
         self.by_source.clear();
         self.by_destination.clear();
@@ -209,6 +232,7 @@ impl RouteTable {
         }
     }
 
+    /// Clears the cache, which invalidates every [`SetId`].
     fn forget(&mut self) {
         self.cache.clear();
         self.sets.clear();
@@ -238,6 +262,7 @@ impl RouteTable {
         }
     }
 
+    /// Scans the routes for a pair, and caches the result.
     #[cold]
     fn find(&mut self, pair: AddressPair) -> Option<SetId> {
         let set = self.best(pair);
@@ -281,6 +306,7 @@ impl RouteTable {
         set
     }
 
+    /// Returns the id of a route set, which is stored if it is new.
     fn number(&mut self, set: RouteSet) -> SetId {
         if let Some(id) = self.numbers.get(&set) {
             return *id;

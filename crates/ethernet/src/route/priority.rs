@@ -1,4 +1,8 @@
 //! Route priorities: VNET/P's `priority_map`.
+//!
+//! `RouteTable` computes the priority of a route once, when the operator adds the route. The
+//! priority depends on the kinds of source and destination only, not on the ingress or the order of
+//! the routes, and the operator cannot set it. The module matches addresses; it resolves no egress.
 
 use causeway_model::MacMatch;
 use causeway_wire::ethernet;

@@ -1,5 +1,9 @@
-//! Memory layout of a driver's ring: offsets only. The owner of the memory places the ring and its
-//! buffers.
+//! Memory layout of a driver's ring: offsets only.
+//!
+//! The owner of the memory (`attach::native`, and tests) places the ring and its buffers, and
+//! passes the layout to [`super::Driver`]. Parts are aligned to [`ALIGN`] bytes. The module
+//! accesses no memory and does not check that the layout lies in a map; the driver does. Results
+//! beyond 2^64 saturate, and then lie in no map.
 
 use super::{DESCRIPTOR_BYTES, RING};
 
@@ -19,6 +23,7 @@ pub struct Layout {
     pub table_entries: u16,
 }
 
+/// Returns the first aligned address after the part with this address and length.
 fn after((at, len): (u64, usize)) -> u64 {
     at.saturating_add(len as u64).checked_next_multiple_of(ALIGN).unwrap_or(u64::MAX)
 }
@@ -41,6 +46,7 @@ impl Layout {
         (after(self.avail()), ring.saturating_add(RING).saturating_add(2))
     }
 
+    /// Returns the length of an indirect table, in bytes; 0 if there are none.
     fn table_bytes(&self) -> u64 {
         let entries = if self.table_entries < 2 { 0 } else { u64::from(self.table_entries) };
         entries.saturating_mul(DESCRIPTOR_BYTES as u64)

@@ -1,7 +1,10 @@
 //! The driver side of a packed ring (virtio 1.3, 2.8).
 //!
-//! Chains are identified by buffer ids below the ring's size, which come from a private free list,
-//! never from values in shared memory.
+//! Implements [`super::Driver`]. Chains are identified by buffer ids below the ring's size, which
+//! come from a private free list, never from values in shared memory. A chain of several spans uses
+//! an indirect table if that was negotiated, and else several slots. Used chains are taken in the
+//! device's order. The driver does not continue a ring that another driver began: it starts at
+//! [`Position::START`] in zeroed memory.
 
 use causeway_memory::{Map, Span, View};
 
@@ -74,7 +77,9 @@ impl FetchPredictor {
 #[derive(Debug)]
 pub struct PackedDriver {
     layout: Layout,
+    /// Whether VIRTIO_F_EVENT_IDX was negotiated.
     event_index: bool,
+    /// Whether chains of several spans may use an indirect table.
     indirect: bool,
     ring: View,
     /// The event suppression structures of the driver and of the device.
@@ -84,6 +89,7 @@ pub struct PackedDriver {
     held: Vec<IdState>,
     free_id: u16,
     free_slots: u16,
+    /// Number of chains that the device has.
     outstanding: u16,
     /// Position of the next chain, and of the first unpublished chain.
     added: Position,
@@ -93,6 +99,7 @@ pub struct PackedDriver {
     /// Position of the next used entry.
     taken: Position,
     predictor: FetchPredictor,
+    /// Whether notifications are suppressed.
     disarmed: bool,
 }
 

@@ -1,5 +1,9 @@
-//! The driver side of a split ring (virtio 1.3, 2.7). Descriptors are allocated from a private free
-//! list, never from values in shared memory.
+//! The driver side of a split ring (virtio 1.3, 2.7).
+//!
+//! Implements [`super::Driver`] for rings of a power of two, at most [`QUEUE_SIZE_MAX`] entries.
+//! Descriptors are allocated from a private free list, never from values in shared memory. A chain
+//! of several spans uses an indirect table if that was negotiated, and else several descriptors.
+//! Used chains are taken in the device's order, which may differ from the order of additions.
 
 use std::sync::atomic::Ordering;
 
@@ -32,14 +36,19 @@ struct OutstandingChain {
 #[derive(Debug)]
 pub struct SplitDriver {
     layout: Layout,
+    /// Whether VIRTIO_F_EVENT_IDX was negotiated.
     event_index: bool,
+    /// Whether chains of several spans may use an indirect table.
     indirect: bool,
+    /// The three parts of the ring.
     desc: View,
     avail: View,
     used: View,
     /// Links between descriptors; private, never read from shared memory.
     next: Vec<u16>,
+    /// Outstanding chains, by head.
     held: Vec<OutstandingChain>,
+    /// First free descriptor, and the number of free descriptors.
     free: u16,
     free_count: u16,
     /// Next available index to write, and the published index.
@@ -48,6 +57,7 @@ pub struct SplitDriver {
     /// Next used index to take, and the device's index as last loaded.
     taken: u16,
     seen: u16,
+    /// Whether notifications are suppressed (without event index).
     disarmed: bool,
 }
 
@@ -189,12 +199,14 @@ impl SplitDriver {
         Ok(head)
     }
 
+    /// Writes a descriptor.
     #[inline]
     fn describe(&self, at: u16, span: Span, flags: u16, next: u16) -> Result<(), OutOfGrant> {
         let offset = usize::from(at).wrapping_mul(DESCRIPTOR_BYTES);
         self.desc.store_pair(offset, descriptor(span, flags, next))
     }
 
+    /// Returns the offset of an entry in the available ring, in bytes.
     #[inline]
     fn avail_slot(&self, index: u16) -> usize {
         let slot = index & self.layout.size.wrapping_sub(1);
@@ -260,6 +272,7 @@ impl SplitDriver {
         Ok(())
     }
 
+    /// Returns the offset of an entry in the used ring, in bytes.
     #[inline]
     fn used_slot(&self, index: u16) -> usize {
         let slot = index & self.layout.size.wrapping_sub(1);

@@ -1,9 +1,14 @@
 //! The shared record of chains in flight (vhost-user, "Inflight I/O tracking").
 //!
-//! The record lives in a memory file that the frontend keeps. After the death of this process its
-//! successor reads there which chains were popped and not pushed, in the order of their pops. The
-//! content is as untrusted as any guest memory. The record tracks rings only, no connection or
-//! service state.
+//! The record lives in a memory file that the frontend keeps; `attach` maps it and gives each queue
+//! its part. The queue writes it at each pop, push and publication. After the death of this process
+//! its successor reads there which chains were popped and not pushed, in the order of their pops,
+//! and pops them again first.
+//!
+//! The content is as untrusted as any guest memory: an inconsistent record is
+//! [`RingError::Inflight`]. The record tracks rings only, no connection or service state, and no
+//! payload that was already written into a chain: a successor serves the chain from its beginning,
+//! so a frame may be sent twice.
 
 mod packed;
 mod split;
@@ -53,6 +58,7 @@ impl Inflight {
     }
 }
 
+/// Returns the error for a record that became unreachable.
 fn lost(gap: OutOfGrant) -> RingError {
     RingError::Lost(gap)
 }

@@ -1,10 +1,14 @@
 //! The in-flight record of a packed queue.
 //!
-//! Used entries overwrite descriptors in the ring, so the record has copies of the descriptors in
-//! flight, in entries that come from a linked free list. The `old` fields hold the committed state.
-//! A batch is prepared in the other fields, published in the ring by the flags of its first entry,
-//! and then committed. A successor that finds a prepared batch sees by these flags whether it was
-//! published.
+//! [`crate::packed`] calls it at each pop, push and publication. Used entries overwrite descriptors
+//! in the ring, so the record has copies of the descriptors in flight, in entries that come from a
+//! linked free list. The `old` fields hold the committed state. A batch is prepared in the other
+//! fields, published in the ring by the flags of its first entry, and then committed. A successor
+//! that finds a prepared batch sees by these flags whether it was published.
+//!
+//! Every value that a successor reads is checked; an inconsistent record is
+//! [`RingError::Inflight`]. The number of descriptors in flight never exceeds the queue's size, so
+//! the free list always suffices.
 
 use causeway_memory::View;
 
@@ -34,8 +38,11 @@ const ID: usize = 16;
 /// The part of the record that belongs to one packed queue.
 #[derive(Debug)]
 pub struct PackedInflight {
+    /// The record's memory.
     view: View,
+    /// Number of entries of the queue and of the record.
     size: u16,
+    /// Counter of the last pop.
     counter: u64,
     /// Whether the record is new.
     fresh: bool,
@@ -52,6 +59,7 @@ pub(crate) struct Recovered {
 }
 
 impl PackedInflight {
+    /// Implements [`super::Inflight::packed_bytes`].
     pub(super) fn bytes(size: u16) -> usize {
         usize::from(size)
             .saturating_mul(ENTRY_BYTES)
@@ -59,6 +67,7 @@ impl PackedInflight {
             .next_multiple_of(64)
     }
 
+    /// Implements [`super::Inflight::packed`].
     pub(super) fn new(view: View, size: u16) -> Result<Self, RingError> {
         if view.len() < Self::bytes(size) {
             return Err(RingError::Inflight);
@@ -71,14 +80,17 @@ impl PackedInflight {
         Ok(Self { fresh: version == 0, ..record })
     }
 
+    /// Loads the 16-bit word at offset `at`.
     fn get(&self, at: usize) -> Result<u16, RingError> {
         Ok(u16::from_le_bytes(self.view.read(at).map_err(lost)?))
     }
 
+    /// Stores the 16-bit word at offset `at`.
     fn set(&self, at: usize, value: u16) -> Result<(), RingError> {
         self.view.write(at, &value.to_le_bytes()).map_err(lost)
     }
 
+    /// Returns the offset of a field of an entry.
     fn at(entry: u16, field: usize) -> usize {
         usize::from(entry).wrapping_mul(ENTRY_BYTES).wrapping_add(HEADER_BYTES).wrapping_add(field)
     }
@@ -99,7 +111,7 @@ impl PackedInflight {
         Ok((position([n0, n1], new)?, position([o0, o1], old)?))
     }
 
-    /// Stores both in one store, so that no slot is visible without its wrap counter.
+    /// Stores both positions in one store, so that no slot is visible without its wrap counter.
     fn set_used(&self, new: Position, old: Position) -> Result<(), RingError> {
         let wrap = |at: Position| u8::from(at.bits() != at.index());
         let ([n0, n1], [o0, o1]) = (new.index().to_le_bytes(), old.index().to_le_bytes());

@@ -1,5 +1,10 @@
-//! The in-flight record of a split queue, written at each pop, push and publication. A successor
-//! recovers from it; every value that it reads is checked.
+//! The in-flight record of a split queue, written at each pop, push and publication.
+//!
+//! [`crate::split`] calls it. A pop marks the head with a counter, which gives the order; a push
+//! links the head into the current batch; a publication stores the used index and clears the marks
+//! of the batch. A successor recovers from the record: it completes the batch that was being
+//! published, and returns the marked heads, oldest first. Every value that it reads is checked. The
+//! record has no copies of descriptors: a split ring keeps them.
 
 use causeway_memory::View;
 
@@ -21,8 +26,11 @@ const COUNTER: usize = 8;
 /// The part of the record that belongs to one split queue.
 #[derive(Debug)]
 pub struct SplitInflight {
+    /// The record's memory.
     view: View,
+    /// Number of entries of the queue.
     size: u16,
+    /// Counter of the last pop.
     counter: u64,
     /// Whether the record is new.
     fresh: bool,
@@ -53,6 +61,7 @@ impl SplitInflight {
         Ok(Self { view, size, counter: 0, fresh, batch: Vec::new() })
     }
 
+    /// Returns the offset of a field in the entry of `head`.
     fn entry(&self, head: u16, field: usize) -> usize {
         usize::from(head).wrapping_mul(ENTRY_BYTES).wrapping_add(HEADER_BYTES).wrapping_add(field)
     }

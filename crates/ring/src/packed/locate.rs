@@ -1,5 +1,10 @@
 //! Recovery of a packed ring's position from its descriptors.
 //!
+//! `attach` calls [`crate::Queue::locate`] once when a packed queue starts without an in-flight
+//! record. The module only reads the ring's slots; the queue corrects its position and publishes.
+//! If chains may take several slots, or are out of order, the flags do not determine the position,
+//! and the result is [`RingError::PositionLost`] unless the given position is consistent.
+//!
 //! A split ring has its indices in memory; the positions of a packed ring are known only to driver
 //! and device (virtio 1.3, 2.8). A backend that replaces a killed backend gets the position from
 //! the frontend. QEMU reads it from the backend when the device stops; if the backend is gone it
@@ -35,6 +40,7 @@ pub(super) struct RingPosition {
 
 /// Flags of all slots of a ring.
 pub(super) struct SlotFlags {
+    /// Flags by slot.
     flags: Vec<u16>,
     size: u16,
 }
@@ -54,6 +60,7 @@ impl SlotFlags {
         Ok(Self { flags, size })
     }
 
+    /// Returns the flags of a slot; 0 beyond the ring.
     fn flags(&self, slot: u16) -> u16 {
         self.flags.get(usize::from(slot)).copied().unwrap_or(0)
     }

@@ -1,5 +1,15 @@
 //! Popping of chains from a packed ring, the first access to a guest's frame: copy, check, and mark
-//! as in flight. Descriptors are copied once; buffers are prefetched, not read.
+//! as in flight.
+//!
+//! Services call [`crate::Queue::pop_batch`] for chains of a single descriptor, and
+//! [`crate::Queue::pop`] for any chain. A chain is available when the flags of its first descriptor
+//! match the wrap counter. Each descriptor is copied once and checked in its private copy, by the
+//! rules of a split ring; the buffer id must be below the ring's size and not in flight. Buffers
+//! are prefetched, not read.
+//!
+//! A batch ends before the first chain that is not a single valid descriptor, and reports it in
+//! [`PoppedBatch::needs_pop`]. Used entries may already overwrite the slots of a popped chain, so
+//! its descriptors cannot be read again.
 
 use causeway_memory::{Map, OutOfGrant, Rights, Span};
 
@@ -39,6 +49,7 @@ impl PackedQueue {
         self.broken.latch(popped)
     }
 
+    /// Pops the next chain of any form.
     #[inline]
     fn pop_next(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
         if !self.pending.is_empty() {
@@ -132,6 +143,7 @@ impl PackedQueue {
         self.broken.latch(popped)
     }
 
+    /// Pops leading chains of a single descriptor.
     #[inline(never)]
     fn pop_singles<'a>(
         &mut self,

@@ -1,5 +1,14 @@
 //! Popping of chains from a split ring, the first access to a guest's frame: copy, check, and mark
-//! as in flight. Descriptors are copied once; buffers are prefetched, not read.
+//! as in flight.
+//!
+//! Services call [`crate::Queue::pop_batch`] for chains of a single descriptor, and
+//! [`crate::Queue::pop`] for any chain. Each descriptor is copied once and checked in its private
+//! copy: index, length, rights, order, at most as many descriptors as the queue has entries, no
+//! nested indirect table, at most 2^32 bytes. Buffers are prefetched, not read.
+//!
+//! A batch ends before the first chain that is not a single valid descriptor, and reports it in
+//! [`PoppedBatch::needs_pop`]; `pop` then returns the chain or its error. Chains that were put
+//! back, or left by an earlier process, are popped before new chains.
 
 use std::sync::atomic::Ordering;
 
@@ -17,11 +26,15 @@ const USED_PER_LINE: usize = 8;
 
 /// A copied descriptor of a split ring.
 struct SplitDescriptor {
+    /// Guest address and length of the buffer.
     span: Span,
+    /// FLAG_NEXT, FLAG_WRITE and FLAG_INDIRECT.
     flags: u16,
+    /// Index of the next descriptor, if FLAG_NEXT is set.
     next: u16,
 }
 
+/// Returns the descriptor with these two words, as loaded from the table.
 #[inline]
 fn parse_descriptor([addr, high]: [u64; 2]) -> SplitDescriptor {
     SplitDescriptor {
@@ -33,7 +46,9 @@ fn parse_descriptor([addr, high]: [u64; 2]) -> SplitDescriptor {
 
 /// Table that a chain's descriptors are read from: the ring's, or an indirect table.
 enum DescriptorTable<'a> {
+    /// The ring's own descriptor table.
     Ring(&'a View),
+    /// An indirect table at guest address `addr`.
     Indirect { map: &'a Map, addr: u64 },
 }
 
@@ -62,6 +77,7 @@ impl SplitQueue {
         self.broken.latch(popped)
     }
 
+    /// Pops the next chain of any form.
     #[inline]
     fn pop_next(&mut self, map: &Map, chain: &mut Chain) -> Result<bool, RingError> {
         let fresh = self.pending.is_empty();
@@ -109,6 +125,7 @@ impl SplitQueue {
         self.broken.latch(popped)
     }
 
+    /// Pops leading chains of a single descriptor.
     #[inline(never)]
     fn pop_singles<'a>(
         &mut self,

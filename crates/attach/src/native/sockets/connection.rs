@@ -1,7 +1,10 @@
 //! One native vsock connection: its receive buffer, its credit (virtio 1.3, 5.10.6.3), and its
 //! state machine.
 //!
-//! It handles the packets of one connection and returns the reply to send; it sends nothing itself.
+//! [`super::Sockets`] passes each received packet to [`NativeConnection::handle_packet`] and sends
+//! the returned reply. The module sends nothing itself and has no time-outs. A peer that sends more
+//! than its credit of [`NATIVE_BUFFER_BYTES`], or a packet that the state does not allow, resets
+//! the connection. Counts are modulo 2^32.
 
 use std::collections::VecDeque;
 
@@ -10,24 +13,30 @@ use causeway_wire::vsock::{Header, Op, SEQ_EOM, SHUTDOWN_BOTH, SHUTDOWN_RECEIVE,
 use super::SocketError;
 use crate::limits::NATIVE_BUFFER_BYTES;
 
+/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionState {
     /// The request was sent and has no response yet.
     Connecting,
+    /// Data flows in the directions that are not shut down.
     Open,
     /// The peer ended the connection. Bytes that it sent before can still be received.
     Ended {
+        /// Whether the connection was aborted, not closed in order.
         reset: bool,
     },
 }
 
+/// One connection.
 #[derive(Debug)]
 pub(super) struct NativeConnection {
+    /// State of the connection.
     pub(super) state: ConnectionState,
     /// Directions that this end has shut down.
     pub(super) own_shutdown: u32,
     /// Directions that the peer has shut down.
     peer_shutdown: u32,
+    /// Received bytes that the application has not read.
     inbox: VecDeque<u8>,
     /// Ends of seqpacket messages, as values of `received`.
     ends: VecDeque<u32>,
@@ -39,6 +48,7 @@ pub(super) struct NativeConnection {
     /// Bytes sent, and the peer's last credit information.
     sent: u32,
     peer: Header,
+    /// Whether a credit request was sent since the last packet of the peer.
     credit_requested: bool,
 }
 
@@ -123,6 +133,7 @@ impl NativeConnection {
         lost
     }
 
+    /// Returns an error if the application cannot send any more.
     pub(super) fn may_send(&self) -> Result<(), SocketError> {
         let closed =
             self.own_shutdown & SHUTDOWN_SEND != 0 || self.peer_shutdown & SHUTDOWN_RECEIVE != 0;
@@ -133,6 +144,7 @@ impl NativeConnection {
         }
     }
 
+    /// Returns an error if no more bytes will arrive.
     pub(super) fn may_receive(&self) -> Result<(), SocketError> {
         match self.state {
             ConnectionState::Ended { reset: true } => Err(SocketError::Reset),
@@ -152,6 +164,7 @@ impl NativeConnection {
         !std::mem::replace(&mut self.credit_requested, true)
     }
 
+    /// Counts sent data bytes against the credit.
     pub(super) fn count_sent(&mut self, bytes: usize) {
         self.sent = self.sent.wrapping_add(u32::try_from(bytes).unwrap_or(0));
     }
@@ -162,11 +175,13 @@ impl NativeConnection {
         (NATIVE_BUFFER_BYTES, self.consumed)
     }
 
+    /// Returns whether the peer must be informed that half of the buffer is free.
     pub(super) fn owes_credit(&self) -> bool {
         let open = self.state == ConnectionState::Open;
         open && self.consumed.wrapping_sub(self.announced) >= NATIVE_BUFFER_BYTES / 2
     }
 
+    /// Moves received bytes into `into`; returns their number.
     pub(super) fn take(&mut self, into: &mut [u8]) -> usize {
         let count = into.len().min(self.inbox.len());
         let (front, back) = self.inbox.as_slices();
@@ -182,6 +197,7 @@ impl NativeConnection {
         count
     }
 
+    /// Returns the next whole seqpacket message, if there is one.
     pub(super) fn take_message(&mut self) -> Option<Vec<u8>> {
         let end = self.ends.pop_front()?;
         let mut message = vec![0; end.wrapping_sub(self.consumed) as usize];

@@ -1,8 +1,15 @@
 //! Connections over a native vsock port: a small socket layer for processes, tests and benchmarks
 //! without a kernel driver.
 //!
-//! It implements stream and seqpacket sockets with credit (virtio 1.3, 5.10). It has no thread and
-//! no descriptor of its own: it works only while it is called.
+//! [`Sockets`] implements stream and seqpacket sockets with credit (virtio 1.3, 5.10) on top of
+//! [`super::VsockPort`]. It has no thread and no file descriptor of its own: packets are received,
+//! answered and acknowledged only during calls, so an application that makes no call stops its
+//! peers.
+//!
+//! There are at most [`NATIVE_CONNECTIONS_MAX`] connections, each with a receive buffer of
+//! [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES); further requests are refused. Data
+//! is not retransmitted and not buffered for sending. A restart of the daemon or a reset of the
+//! device resets all connections. Not thread-safe.
 
 mod connection;
 
@@ -57,13 +64,19 @@ pub enum SocketError {
 /// Connections over one vsock port. Not thread-safe; packets are handled only during calls.
 #[derive(Debug)]
 pub struct Sockets {
+    /// The port that carries the packets.
     port: VsockPort,
+    /// All connections, those that the peer has ended included until [`Self::close`].
     connections: HashMap<ConnectionId, NativeConnection>,
+    /// Type and local port number of each listener.
     listening: HashSet<(Type, u32)>,
+    /// New connections to listeners, for [`Self::accept`].
     accepted: VecDeque<ConnectionId>,
     /// Control packets that wait for room in the ring.
     pending_control: VecDeque<Header>,
+    /// Last local port number that `connect` chose.
     ephemeral: u32,
+    /// Buffer for one received packet.
     scratch: Vec<u8>,
 }
 
@@ -152,6 +165,7 @@ impl Sockets {
         }
     }
 
+    /// Adds a connection, if there are fewer than [`NATIVE_CONNECTIONS_MAX`].
     fn insert(&mut self, id: ConnectionId, state: ConnectionState) -> Result<(), SocketError> {
         if self.connections.len() >= NATIVE_CONNECTIONS_MAX {
             return Err(SocketError::Many);
@@ -353,6 +367,8 @@ impl Sockets {
         Ok(())
     }
 
+    /// Passes a packet to its connection or listener, and sends the reply. A packet
+    /// without either is answered with a reset.
     fn handle_packet(&mut self, header: &Header, data: &[u8]) -> Result<(), SocketError> {
         let (Some(kind), Some(op)) = (header.socket_type(), header.operation()) else {
             return Ok(());
@@ -383,6 +399,7 @@ impl Sockets {
         Ok(())
     }
 
+    /// Returns the header of a packet with the credit of this end.
     fn header(
         &mut self,
         id: ConnectionId,

@@ -5,6 +5,10 @@
 //! (user-mode Linux), REM_MEM_REG may carry a descriptor that is ignored (old QEMU), and an
 //! in-flight description is 20 bytes, or 24 where its sender's compiler padded it. The module
 //! checks form only; the backend checks each message against its state.
+//!
+//! [`super::server`] decodes the messages that [`super::stream`] has read; [`crate::native`]
+//! encodes requests. Requests outside the enum [`Message`] are refused as unknown. The module does
+//! no I/O; decoding closes file descriptors that do not belong to the request.
 
 mod header;
 mod payload;
@@ -162,6 +166,7 @@ impl<'a> PayloadDecoder<'a> {
         Ok(FieldReader(self.payload))
     }
 
+    /// Checks the number of file descriptors.
     fn descriptors(&self, want: usize) -> Result<(), Reason> {
         let got = self.fds.len();
         if got == want { Ok(()) } else { Err(self.wrong_descriptors(want)) }
@@ -171,14 +176,17 @@ impl<'a> PayloadDecoder<'a> {
         Reason::Descriptors { request: self.request, got: self.fds.len(), want }
     }
 
+    /// Takes the last file descriptor.
     fn fd(&mut self) -> Result<ReceivedFd, Reason> {
         self.fds.pop().ok_or_else(|| self.wrong_descriptors(1))
     }
 
+    /// Returns `message`, which has neither payload nor descriptors.
     fn empty(&self, message: Message) -> Result<Message, Reason> {
         self.exactly(0, 0).map(|_| message)
     }
 
+    /// Decodes a 64-bit number.
     fn number(&self) -> Result<u64, Reason> {
         Ok(self.exactly(8, 0)?.u64())
     }
@@ -200,6 +208,7 @@ impl<'a> PayloadDecoder<'a> {
         })
     }
 
+    /// Decodes a queue index with its eventfd, if any.
     fn ring_event(&mut self) -> Result<RingEvent, Reason> {
         let value = FieldReader(self.payload).u64();
         let polled = value & NO_DESCRIPTOR != 0;
@@ -209,6 +218,7 @@ impl<'a> PayloadDecoder<'a> {
         Ok(RingEvent { index, fd: self.fds.pop() })
     }
 
+    /// Decodes a memory table: 1 to [`TABLE_REGIONS_MAX`] regions, a descriptor for each.
     fn table(&mut self) -> Result<Vec<(RegionSpec, ReceivedFd)>, Reason> {
         let mut reader = FieldReader(self.payload);
         let regions = reader.u32();
@@ -226,12 +236,14 @@ impl<'a> PayloadDecoder<'a> {
         Ok(fds.into_iter().map(|fd| (reader.region(), fd)).collect())
     }
 
+    /// Decodes a single region with `fds` descriptors.
     fn region(&self, fds: usize) -> Result<RegionSpec, Reason> {
         let mut reader = self.exactly(REGION_BYTES.saturating_add(8), fds)?;
         reader.u64();
         Ok(reader.region())
     }
 
+    /// Decodes a part of the configuration space.
     fn config(&self) -> Result<ConfigSpace, Reason> {
         let mut r = FieldReader(self.payload);
         let (offset, size, flags) = (r.u32(), r.u32(), r.u32());
@@ -248,6 +260,7 @@ impl<'a> PayloadDecoder<'a> {
         Ok(LogSpec { len: r.u64(), offset: r.u64() })
     }
 
+    /// Decodes the shape of the in-flight buffer, of 20 or 24 bytes.
     fn inflight(&self, fds: usize) -> Result<InflightSpec, Reason> {
         let padded = self.payload.len() == 24;
         let mut r = self.exactly(if padded { 24 } else { 20 }, fds)?;

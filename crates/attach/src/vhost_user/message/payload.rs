@@ -1,7 +1,9 @@
 //! The payload structures of messages, and their encoding.
 //!
-//! Numbers are in host byte order, as the protocol defines. The structures are plain values;
-//! nothing here checks them against the state of a device.
+//! [`super::Message::decode`] builds the structures, the backend reads them, and [`crate::native`]
+//! encodes them. Numbers are in host byte order, as the protocol defines. The structures are plain
+//! values; nothing here checks them against the state of a device, maps a file, or checks that an
+//! address is granted.
 
 use causeway_host::ReceivedFd;
 
@@ -169,6 +171,7 @@ pub fn emit_region(region: &RegionSpec) -> Vec<u8> {
     bytes
 }
 
+/// Returns the bytes of numbers.
 fn words<const N: usize>(words: [u64; N]) -> Vec<u8> {
     words.map(u64::to_ne_bytes).concat()
 }
@@ -177,6 +180,7 @@ fn words<const N: usize>(words: [u64; N]) -> Vec<u8> {
 pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
 impl FieldReader<'_> {
+    /// Takes the next `N` bytes.
     fn take<const N: usize>(&mut self) -> [u8; N] {
         match self.0.split_first_chunk::<N>() {
             Some((head, rest)) => {
@@ -202,6 +206,7 @@ impl FieldReader<'_> {
         u64::from_ne_bytes(self.take())
     }
 
+    /// Reads a region: guest address, length, frontend address, file offset.
     pub(super) fn region(&mut self) -> RegionSpec {
         RegionSpec { guest: self.u64(), len: self.u64(), user: self.u64(), offset: self.u64() }
     }

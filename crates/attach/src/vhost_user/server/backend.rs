@@ -1,7 +1,13 @@
 //! The vhost-user protocol of the backend: one message in, a reply and events out.
 //!
-//! The state machine checks each message against the negotiated features and the model, and changes
-//! the [`Device`]. It reads and writes no socket.
+//! [`super::Server`] calls [`Backend::handle`] for each decoded message. The state machine checks
+//! the message against the negotiated features and the model, and changes the [`Device`]; the child
+//! module `rings` handles the messages of queues.
+//!
+//! It reads and writes no socket, and checks no message format (`vhost_user::message` does). A
+//! message that breaks a rule ends the conversation ([`Reason`]); a message that the backend may
+//! decline is [`Outcome::Refused`] and leaves the state unchanged. Except for mapping files, no
+//! call waits. The backend channel is accepted, but no request is sent on it.
 
 mod rings;
 
@@ -40,6 +46,7 @@ impl Reply {
         Self::bytes(value.to_ne_bytes().to_vec())
     }
 
+    /// Returns a reply without a file descriptor.
     fn bytes(payload: Vec<u8>) -> Self {
         Self { payload, fd: None }
     }
@@ -52,12 +59,13 @@ pub enum Outcome {
     Done,
     /// The message is done, and has a reply of its own.
     Reply(Reply),
-    /// The message was refused, but the conversation goes on. The frontend learns of it if it asked
-    /// for an acknowledgement.
+    /// The message was refused, but the conversation goes on. The frontend gets a negative
+    /// acknowledgement if it asked for an acknowledgement.
     Refused,
 }
 
 impl Outcome {
+    /// Returns a reply with a 64-bit number.
     fn number(value: u64) -> Self {
         Self::Reply(Reply::number(value))
     }
@@ -68,16 +76,22 @@ type HandleResult = Result<Outcome, Reason>;
 /// The backend's state in one conversation.
 #[derive(Debug)]
 pub struct Backend {
+    /// The offered features, queues and configuration space.
     model: Model,
+    /// The state that the frontend granted.
     device: Device,
+    /// The granted regions.
     table: RegionTable,
+    /// Negotiated protocol features.
     protocol: Protocol,
+    /// The in-flight buffer that the frontend set.
     inflight: Option<InflightBuffer>,
     /// The dirty log that the frontend set.
     log: Option<Arc<DirtyLog>>,
     /// The backend channel (SET_BACKEND_REQ_FD). It is kept open, but this backend sends no
     /// requests.
     requests: Option<ReceivedFd>,
+    /// Whether SET_FEATURES has arrived.
     features_set: bool,
 }
 
@@ -187,6 +201,7 @@ impl Backend {
         }
     }
 
+    /// Stores acknowledged features. They may not change while a queue runs, except for logging.
     fn set_features(&mut self, features: u64, events: &mut Vec<Event>) -> Result<(), Reason> {
         let extra = features & !self.model.offered();
         if extra != 0 {
@@ -226,6 +241,7 @@ impl Backend {
         self.change_map(map, false, events)
     }
 
+    /// Stores acknowledged protocol features.
     fn set_protocol_features(&mut self, features: u64) -> Result<(), Reason> {
         let offered = self.model.protocol_offered();
         let extra = features & !offered.bits();
@@ -236,6 +252,7 @@ impl Backend {
         Ok(())
     }
 
+    /// Adds a region; no effect if the table contains it already.
     fn add_region(
         &mut self,
         spec: &RegionSpec,
@@ -249,6 +266,7 @@ impl Backend {
         }
     }
 
+    /// Removes a region; no effect if it was removed just before.
     fn remove_region(&mut self, spec: &RegionSpec, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.check_negotiated(FrontendReq::REM_MEM_REG, SLOTS)?;
         match self.table.remove(spec)? {
@@ -297,6 +315,7 @@ impl Backend {
         Ok(Outcome::Refused)
     }
 
+    /// Creates an in-flight buffer, and replies with its file.
     fn get_inflight(&self, spec: &InflightSpec) -> HandleResult {
         self.check_negotiated(FrontendReq::GET_INFLIGHT_FD, INFLIGHT)?;
         let (spec, file) =
@@ -304,6 +323,7 @@ impl Backend {
         Ok(Outcome::Reply(Reply { payload: spec.emit(), fd: Some(file) }))
     }
 
+    /// Maps an in-flight buffer; queues that start later use it.
     fn set_inflight(&mut self, spec: &InflightSpec, file: &ReceivedFd) -> Result<(), Reason> {
         let request = FrontendReq::SET_INFLIGHT_FD;
         self.check_negotiated(request, INFLIGHT)?;

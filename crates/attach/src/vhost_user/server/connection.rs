@@ -1,7 +1,14 @@
 //! The connection of the backend: reads messages, passes them to the protocol, sends replies.
 //!
-//! It also charges each message's cost to the frontend, so that the port can limit the rate. The
-//! rules of the protocol are in [`Backend`].
+//! The dispatcher calls [`Server::receive`] (by [`Attachment::poll`]) when the socket is readable.
+//! A call handles at most [`MESSAGES_PER_TURN`] messages and charges each message's cost to the
+//! frontend, in units of [`COST_NS`], so that the port can limit the rate. While more than a
+//! bounded amount of the frontend's earlier grants is still mapped, messages stay unread
+//! ([`Server::must_wait`]).
+//!
+//! The module never blocks: a frontend that does not read its replies loses the attachment. It does
+//! not limit the rate, close the port or accept connections; `fabric` does. The rules of the
+//! protocol are in [`Backend`].
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -51,6 +58,7 @@ fn thread_ns() -> u64 {
 /// The backend of one port on one connection.
 #[derive(Debug)]
 pub struct Server {
+    /// The socket.
     stream: MessageStream,
     backend: Backend,
     /// The attachment has ended, by a fault or by the frontend.
@@ -105,6 +113,7 @@ impl Server {
         turn.map_err(Fault::from)
     }
 
+    /// Handles waiting messages, at most [`MESSAGES_PER_TURN`].
     fn turn(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.must_wait = false;
         for _ in 0..MESSAGES_PER_TURN {
@@ -133,6 +142,7 @@ impl Server {
         Ok(())
     }
 
+    /// Handles one message, sends its reply, and charges its cost.
     fn handle(&mut self, raw: Raw, events: &mut Vec<Event>) -> Result<(), Reason> {
         let Raw { header, request, payload, fds } = raw;
         self.cost = self.cost.saturating_add(message_cost(request));
@@ -167,6 +177,7 @@ impl Server {
         self.send(request, reply)
     }
 
+    /// Sends a reply.
     fn send(&self, request: FrontendReq, reply: &Reply) -> Result<(), Reason> {
         let size = u32::try_from(reply.payload.len()).unwrap_or(u32::MAX);
         let fds: Vec<BorrowedFd<'_>> = reply.fd.iter().map(AsFd::as_fd).collect();

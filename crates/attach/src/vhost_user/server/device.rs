@@ -1,6 +1,11 @@
 //! The virtio device behind a port: granted memory, negotiated features and queues.
 //!
-//! The backend changes it by messages; the service reads it and moves chains through its queues.
+//! The backend changes it by messages; the service reads it between messages and moves chains
+//! through its queues. Each change of the memory table begins a new *epoch*: a new [`Map`], and a
+//! new [`Device::epoch`]. Mappings of an old epoch stay valid while a clone of its `Arc` exists.
+//!
+//! The device knows neither its type nor the layout of its configuration space, does not check the
+//! features that it stores, and resets nothing by itself. One thread owns it at a time.
 
 use std::sync::Arc;
 
@@ -18,8 +23,11 @@ pub struct Device {
     pub map: Arc<Map>,
     /// All queues of the model, running or not.
     pub queues: Vec<VirtQueue>,
+    /// Acknowledged feature bits, those of the transport included.
     features: u64,
+    /// The virtio status byte.
     status: u8,
+    /// Number of map changes; wraps.
     epoch: u64,
 }
 
@@ -44,6 +52,7 @@ impl Device {
         self.features
     }
 
+    /// Sets all acknowledged feature bits.
     pub(super) fn set_acked(&mut self, features: u64) {
         self.features = features;
     }
@@ -58,6 +67,7 @@ impl Device {
         self.status
     }
 
+    /// Sets the virtio status byte.
     pub(super) fn set_status(&mut self, status: u8) {
         self.status = status;
     }

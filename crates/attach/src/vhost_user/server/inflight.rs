@@ -1,8 +1,13 @@
 //! The in-flight buffer: memory that the frontend keeps across a restart of the backend.
 //!
-//! The backend creates it, zeroed, when the frontend requests it. A successor of this process gets
-//! it back and finds the chains that were popped and not used ([`causeway_ring::Inflight`]). The
-//! module only maps and divides the buffer; the ring reads and writes the records.
+//! The backend creates it, zeroed, when the frontend requests it (GET_INFLIGHT_FD), and maps it
+//! when the frontend sends it (SET_INFLIGHT_FD). A successor of this process gets it back and finds
+//! the chains that were popped and not used ([`causeway_ring::Inflight`]).
+//!
+//! The module only maps and divides the buffer; the ring reads and writes the records, and checks
+//! their content. A buffer with more queues than the device, with larger rings, or of another ring
+//! format is refused. A file that shrinks later poisons the mapping
+//! ([`InflightBuffer::is_poisoned`]).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -19,8 +24,11 @@ use super::model::Model;
 /// The mapped buffer of all queues.
 #[derive(Debug)]
 pub(super) struct InflightBuffer {
+    /// The mapped file.
     mapping: Arc<Mapping>,
+    /// Number of records.
     queues: usize,
+    /// Ring size that each record has room for.
     ring_size: u16,
     packed: bool,
 }
@@ -30,6 +38,7 @@ fn part(ring_size: u16, packed: bool) -> usize {
     if packed { Inflight::packed_bytes(ring_size) } else { Inflight::bytes(ring_size) }
 }
 
+/// Checks the requested shape. Returns the length of the buffer, in bytes.
 fn check(
     request: FrontendReq,
     spec: &InflightSpec,

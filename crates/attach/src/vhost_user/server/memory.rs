@@ -1,7 +1,12 @@
 //! The memory table: regions as the frontend adds and removes them.
 //!
-//! Each change maps files and returns a complete new [`Map`]; a failed change leaves the table as
-//! it was. Running rings are moved by the backend, not here.
+//! `backend` calls it for SET_MEM_TABLE, ADD_MEM_REG and REM_MEM_REG. Each change maps files and
+//! returns a complete new [`Map`]; a failed change leaves the table as it was. The table has at
+//! most [`MEMORY_SLOTS_MAX`] regions of at most [`REGION_BYTES_MAX`] bytes, and the peer's share of
+//! the daemon's address space bounds their sum.
+//!
+//! Running rings are moved by the backend, not here. A removed region stays mapped while a map of
+//! an earlier epoch is in use. The content of the memory is not read.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,6 +22,7 @@ use crate::limits::MEMORY_SLOTS_MAX;
 /// The granted regions.
 #[derive(Debug, Default)]
 pub(super) struct RegionTable {
+    /// The present regions.
     regions: Vec<Region>,
     /// Regions that were removed last. QEMU before 8.1 adds and removes each region once for every
     /// queue pair of a network device.
@@ -26,6 +32,7 @@ pub(super) struct RegionTable {
 /// Identifies a region: guest address, frontend address, length.
 type RegionKey = (u64, u64, u64);
 
+/// Returns the key of a region.
 fn key(region: &Region) -> RegionKey {
     (region.guest, region.user, region.len())
 }
@@ -35,6 +42,7 @@ fn checked_len(spec: &RegionSpec) -> u64 {
     Some(spec.len).filter(|len| *len <= REGION_BYTES_MAX).unwrap_or(0)
 }
 
+/// Maps the file of a region.
 fn map_region(spec: &RegionSpec, file: ReceivedFd) -> Result<Region, Reason> {
     let mapping = Mapping::of(file, spec.offset, spec.len)
         .map_err(|source| Reason::Mapping { guest: spec.guest, source })?;
@@ -99,11 +107,13 @@ impl RegionTable {
         Ok(Some(map))
     }
 
+    /// Removes all regions.
     pub(super) fn clear(&mut self) {
         self.regions.clear();
         self.removed.clear();
     }
 
+    /// Builds the map of `regions`, and makes them the table.
     fn adopt(&mut self, regions: Vec<Region>) -> Result<Map, Reason> {
         let map = Map::new(regions.clone())?;
         self.regions = regions;

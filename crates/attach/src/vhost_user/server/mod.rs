@@ -2,9 +2,13 @@
 //!
 //! [`Backend`] is the protocol: a message in, a reply and events out, no I/O except the mapping of
 //! granted files. [`Server`] joins it to a connection and is an
-//! [`Attachment`](crate::attachment::Attachment). A broken rule ends in a
-//! [`Fault`](super::fault::Fault): the server releases everything that the frontend granted, and
-//! its port closes. The backend pops no chains; the port's service does.
+//! [`Attachment`](crate::attachment::Attachment), which the dispatcher polls. [`Device`] is the
+//! resulting state, which the port's service uses.
+//!
+//! A broken rule ends in a [`Fault`](super::fault::Fault): the server releases everything that the
+//! frontend granted, and its port closes; no other port is affected. The backend pops no chains,
+//! watches no doorbells and knows no device type; the port's service and the dispatcher do. It
+//! serves one frontend at a time.
 
 mod backend;
 mod connection;

@@ -1,6 +1,9 @@
 //! The model of a device: the features, queues and configuration space that it offers.
 //!
-//! The service fills it in; the backend enforces it. It holds no state of a connection.
+//! The service fills in a [`Model`] when a port is added (`fabric::Service::model`); `backend`
+//! enforces it for each frontend. It holds no state of a connection and does not change while the
+//! port exists. Ring features are always offered. A configuration space is read-only for the
+//! driver, and change notifications are not sent.
 
 use super::super::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use crate::limits::RING_SIZE_MAX;

@@ -3,7 +3,13 @@
 //! A queue is *started* by its doorbell and *enabled* by a message, or at once if protocol features
 //! were not negotiated. It *runs* while it is both and its ring lies in granted memory. Its
 //! configuration is frozen while it runs; a message that reconfigures a disabled queue stops it
-//! (user-mode Linux does this). The module does not watch doorbells and pops no chains.
+//! (user-mode Linux does this). `backend` changes the configuration; the service uses
+//! [`VirtQueue::ring`], and the dispatcher watches [`VirtQueue::doorbell`] and calls
+//! [`VirtQueue::notify`].
+//!
+//! The module does not watch doorbells, pops no chains and decides no notification. A stop pushes
+//! all chains in flight back unwritten. Sizes beyond the model's limit and addresses outside
+//! granted memory end the attachment.
 
 use std::sync::Arc;
 
@@ -25,21 +31,26 @@ const LOGS: u32 = 1;
 pub struct VirtQueue {
     /// The ring, while the queue runs.
     pub ring: Option<Queue>,
+    /// The queue's number.
     index: usize,
+    /// Ring size in descriptors; `None` until the frontend sets it.
     size: Option<u16>,
+    /// Addresses of the ring's parts in the frontend's address space.
     addresses: Option<RingAddresses>,
     /// The position at which the ring starts, in the format of [`VirtQueue::base`]; `None` if the
     /// frontend did not set it.
     base: Option<u32>,
     /// The position at which the ring stopped. A start at another position means a driver's reset.
     stopped_at: Option<u32>,
+    /// Set by SET_VRING_KICK.
     started: bool,
     /// Set by SET_VRING_ENABLE; `None` if the frontend did not send it.
     enabled: Option<bool>,
     doorbell: Option<Arc<Doorbell>>,
     notifier: Option<Notifier>,
+    /// Signalled when the ring breaks.
     error: Option<Notifier>,
-    /// The guest addresses of the running ring.
+    /// The guest addresses of the running ring: descriptor table, available ring, used ring.
     guest_addresses: Option<(u64, u64, u64)>,
     /// The dirty log. Ring pages are marked when the ring stops: a migration needs them complete
     /// only then.
@@ -109,6 +120,7 @@ impl VirtQueue {
         Ok(())
     }
 
+    /// Sets the ring size: 1 to `max`, for a split ring a power of two.
     pub(super) fn set_size(&mut self, size: u32, max: u16, acked: u64) -> Result<(), Reason> {
         self.configure(FrontendReq::SET_VRING_NUM)?;
         let fits = |n: &u16| n.is_power_of_two() || is_packed(acked) && *n > 0;
@@ -118,6 +130,7 @@ impl VirtQueue {
         Ok(())
     }
 
+    /// Sets the addresses of the ring's parts.
     pub(super) fn set_addresses(
         &mut self,
         addresses: RingAddresses,
@@ -136,6 +149,7 @@ impl VirtQueue {
         Ok(())
     }
 
+    /// Sets the dirty log for the pages of the ring.
     pub(super) fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         self.log = log;
     }
@@ -152,6 +166,7 @@ impl VirtQueue {
         }
     }
 
+    /// Sets the position at which the ring starts.
     pub(super) fn set_base(&mut self, base: u32, acked: u64) -> Result<(), Reason> {
         self.configure(FrontendReq::SET_VRING_BASE)?;
         let base = match (is_packed(acked), base >> 16) {
@@ -182,14 +197,17 @@ impl VirtQueue {
         Ok(())
     }
 
+    /// Sets or removes the guest's notifier.
     pub(super) fn set_notifier(&mut self, notifier: Option<Notifier>) {
         self.notifier = notifier;
     }
 
+    /// Sets or removes the descriptor that is signalled when the ring breaks.
     pub(super) fn set_error(&mut self, error: Option<Notifier>) {
         self.error = error;
     }
 
+    /// Stores the value of SET_VRING_ENABLE.
     pub(super) fn set_enabled(&mut self, enabled: bool) {
         self.enabled = Some(enabled);
     }
@@ -210,6 +228,7 @@ impl VirtQueue {
         self.stopped_at.is_some_and(|stopped_at| Some(stopped_at) != self.base)
     }
 
+    /// Forgets the position at which the ring stopped.
     pub(super) fn forget_position(&mut self) {
         self.stopped_at = None;
     }

@@ -1,5 +1,11 @@
 //! The queue messages of the protocol: configure, start and stop queues, and move running queues to
 //! a new memory map.
+//!
+//! [`Backend::handle`] calls this module, which applies the rules of `queue` and reports started
+//! and stopped queues as events. A queue starts as soon as it is started by a doorbell, enabled,
+//! and its ring lies in granted memory; a queue that loses its memory stops, and starts again when
+//! the memory returns. Chains in flight of a stopping queue are pushed unwritten. The module pops
+//! no chains and waits for no service.
 
 use causeway_memory::Map;
 use causeway_ring::{Doorbell, DoorbellError, Notifier};
@@ -71,6 +77,7 @@ impl Backend {
         }
     }
 
+    /// Handles SET_VRING_KICK: starts the queue. A running queue is stopped before.
     fn start(&mut self, event: RingEvent, events: &mut Vec<Event>) -> Result<(), Reason> {
         let request = FrontendReq::SET_VRING_KICK;
         let features_set = self.features_set;
@@ -91,6 +98,7 @@ impl Backend {
         self.update_queue(queue, events)
     }
 
+    /// Handles GET_VRING_BASE: stops the queue, and replies with its position.
     pub(super) fn get_base(&mut self, which: RingValue, events: &mut Vec<Event>) -> HandleResult {
         let acked = self.device.acked();
         let (queue, ring) = self.queue(FrontendReq::GET_VRING_BASE, which.index)?;
@@ -125,10 +133,12 @@ impl Backend {
         Ok(())
     }
 
+    /// Starts or stops every queue as its state requires.
     pub(super) fn update_all_queues(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         (0..self.device.queues.len()).try_for_each(|index| self.update_queue(index, events))
     }
 
+    /// Stops every queue.
     pub(super) fn stop_all(&mut self, events: &mut Vec<Event>) {
         let mut held_up = false;
         for (index, queue) in self.device.queues.iter_mut().enumerate() {
@@ -189,6 +199,7 @@ impl Backend {
     }
 }
 
+/// Returns the notifier in a message, or `None` if the frontend wants none.
 fn notifier(
     request: FrontendReq,
     queue: usize,
