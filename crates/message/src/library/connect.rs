@@ -2,8 +2,8 @@
 //!
 //! A connect is passed to the transport, which finds the peer; if the transport has no room,
 //! [`Library::progress`] repeats it. A connect to the own address ends at once, after a check of
-//! the key. The library does not retry a failed connect and does not reconnect: `causeway-endpoint`
-//! does, by [`Library::take_departed`].
+//! the key. The library does not retry a failed connect and does not reconnect: the libfabric
+//! provider does, for the peers of [`Library::take_departed`].
 //!
 //! When a peer is lost, all requests to it end with the reason, its offers are dropped, and its
 //! eager messages stay for receives. Receives of any sender stay posted; directed receives end,

@@ -17,6 +17,13 @@
 //! closed) first increments a counter in the channel
 //! ([`Sender::withdraw`](causeway_channel::Sender::withdraw)). The receiver checks that counter
 //! after each read and discards bytes that were read after a withdrawal.
+//!
+//! # Limits
+//! Messages from [`DIRECT_BYTES_MIN`](crate::limits::DIRECT_BYTES_MIN) on, in at most
+//! [`DIRECT_PLACES_MAX`] segments; a message with more segments is offered without addresses and
+//! pulled. A step has at most [`DIRECT_STEP_BYTES`]. This module neither chooses the path nor
+//! orders the steps (`channels::read_schedule`), and opens no process: implementations of
+//! [`RemoteMemory`] are in `causeway-endpoint`.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -204,6 +211,7 @@ pub(super) struct DirectRead {
     pub(super) peer: PeerId,
     /// The receive that it serves.
     pub(super) token: Token,
+    /// The sender's segments.
     offered: DirectOffer,
     /// Segments of the receive, if the sender may help.
     pub(super) into: Option<EncodedPlaces>,
@@ -212,6 +220,7 @@ pub(super) struct DirectRead {
     /// First byte of the next step, and its length; 0 before the read began.
     at: usize,
     step: usize,
+    /// Length of the message to read, in bytes.
     end: usize,
     /// Bytes left in the current turn.
     turn: usize,
