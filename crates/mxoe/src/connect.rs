@@ -6,11 +6,10 @@
 //! new generation, which separates late packets from new ones. Several connects of one pair of
 //! endpoints share a peer.
 //!
-//! At most [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX) connects of an endpoint run at a time. A
-//! request is repeated at intervals of [`RECONNECT_NS`](crate::limits::RECONNECT_NS) until the
-//! answer, the connect's timeout, or [`NicConfig::give_up_ns`](crate::NicConfig). A connect to an
-//! unknown NIC waits in [`undiscovered`](crate::undiscovered) while discovery runs, and fails
-//! otherwise.
+//! At most [`CONNECTS_MAX`] connects of an endpoint run at a time. A request is repeated at
+//! intervals of [`RECONNECT_NS`] until the answer, the connect's timeout, or
+//! [`NicConfig::give_up_ns`](crate::NicConfig). A connect to an unknown NIC waits in
+//! [`undiscovered`](crate::undiscovered) while discovery runs, and fails otherwise.
 //!
 //! A refusal can be forged: it shortens the wait and does not end the connect by itself. The engine
 //! never connects on its own; the host side requests each connect. Called by

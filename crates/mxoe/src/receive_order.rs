@@ -6,8 +6,7 @@
 //! A message up to [`EARLY_MAX`] numbers ahead of the next is kept; a message further ahead is
 //! dropped. A message that exceeds the quota is dropped as well. Dropped messages are not
 //! acknowledged, and the peer retransmits. An acknowledgement leaves with the next message to the
-//! peer, after [`UNACKED_MAX`](crate::limits::UNACKED_MAX) messages, or after
-//! [`ACK_DELAY_NS`](crate::limits::ACK_DELAY_NS).
+//! peer, after [`UNACKED_MAX`] messages, or after [`ACK_DELAY_NS`].
 //!
 //! Order holds per peer only. While the host side has no room, messages of a peer wait here and are
 //! not acknowledged, which slows the sender. Called by [`Nic::receive`](crate::Nic::receive) for

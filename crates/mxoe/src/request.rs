@@ -4,8 +4,7 @@
 //! pulls in [`pull`](crate::pull). A request that names an unknown peer, handle or region ends with
 //! an error event and is counted as `wrong_requests`; it does not close the endpoint.
 //!
-//! Limits of an endpoint: [`SENDS_MAX`](crate::limits::SENDS_MAX) sends of together
-//! [`SEND_BYTES_MAX`](crate::limits::SEND_BYTES_MAX) eager bytes,
+//! Limits of an endpoint: [`SENDS_MAX`] sends of together [`SEND_BYTES_MAX`] eager bytes,
 //! [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX) connects, and
 //! [`OUTBOX_MAX`](crate::limits::OUTBOX_MAX) waiting events. At a limit the result is
 //! [`Admission::Later`], and the host side repeats the request in order.

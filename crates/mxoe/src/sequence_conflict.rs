@@ -4,11 +4,11 @@
 //! connection if the peer confirms. Until the answer the engine sends nothing new: the peer would
 //! acknowledge a reused number as if it had received the new message.
 //!
-//! A conflict is assumed after [`CONFLICTS_TOLERATED`](crate::limits::CONFLICTS_TOLERATED) (number,
-//! and minimum duration in ns) of impossible acknowledgements; late packets cause a few. Not here:
-//! conflicts of connect requests ([`connect`](crate::connect)), and reports that a peer is gone
-//! ([`refusal`](crate::refusal)). Called by [`receive_order`](crate::receive_order) and
-//! [`transmit`](crate::transmit) for each acknowledgement, and by the peer's timer.
+//! A conflict is assumed after [`CONFLICTS_TOLERATED`] (number, and minimum duration in ns) of
+//! impossible acknowledgements; late packets cause a few. Not here: conflicts of connect requests
+//! ([`connect`](crate::connect)), and reports that a peer is gone ([`refusal`](crate::refusal)).
+//! Called by [`receive_order`](crate::receive_order) and [`transmit`](crate::transmit) for each
+//! acknowledgement, and by the peer's timer.
 
 use causeway_wire::mx::{PeerId, Status};
 

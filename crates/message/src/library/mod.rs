@@ -7,9 +7,8 @@
 //! host, [`Rings`] to the NIC side for other hosts, or both behind one implementation.
 //!
 //! Requests, messages and peers lie in tables that grow to their highest use and never shrink. A
-//! message costs no allocation after that. With
-//! [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) requests, calls that add a request fail with
-//! [`Error::NoResources`]; the caller collects requests and repeats the call.
+//! message costs no allocation after that. With [`REQUESTS_MAX`] requests, calls that add a request
+//! fail with [`Error::NoResources`]; the caller collects requests and repeats the call.
 //!
 //! # Place
 //! `causeway-endpoint` owns the [`Library`] and its transports, holds the lock, calls

@@ -11,11 +11,9 @@
 //! frames and [`NicChange`]. It opens no endpoints and routes no messages. NICs are identified by the
 //! source MAC of their frames, which the network vouches for.
 //!
-//! Limits: [`KNOWN_NICS_MAX`](crate::limits::KNOWN_NICS_MAX) NICs, of which at most
-//! [`NIC_NAMELESS_MAX`](crate::limits::NIC_NAMELESS_MAX) have not answered a name query; further
-//! NICs are ignored. Announcements keep a distance of
-//! [`ANNOUNCE_GAP_NS`](crate::limits::ANNOUNCE_GAP_NS), however many NICs appear. Names are not
-//! authenticated.
+//! Limits: [`KNOWN_NICS_MAX`] NICs, of which at most [`NIC_NAMELESS_MAX`] have not answered a name
+//! query; further NICs are ignored. Announcements keep a distance of [`ANNOUNCE_GAP_NS`], however
+//! many NICs appear. Names are not authenticated.
 //!
 //! Caller: `mx::network` in the daemon, which passes frames for which [`Discovery::takes`] returns
 //! true, calls [`Discovery::tick`] at its deadline, and applies each [`NicChange`] to the engine.

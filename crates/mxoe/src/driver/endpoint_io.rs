@@ -4,10 +4,9 @@
 //! side that breaks a rule of the rings marks the endpoint as broken, and its owner closes it.
 //!
 //! The rings are a channel of [`causeway_channel`] with the encoding of
-//! [`mx_rings`](causeway_channel::mx_rings). A region is a memfd of the host side, at most
-//! [`REGION_BYTES_MAX`](crate::driver::limits::REGION_BYTES_MAX), sealed against shrinking and
-//! mapped once; its bytes may change at any time. An event without room is not written: the engine
-//! keeps it.
+//! [`mx_rings`]. A region is a memfd of the host side, at most
+//! [`REGION_BYTES_MAX`], sealed against shrinking and mapped once; its bytes may change at any
+//! time. An event without room is not written: the engine keeps it.
 //!
 //! No memory is pinned, and the kernel's page faults are handled by `causeway_memory`. Called by
 //! [`Engine`](crate::driver::Engine) and [`TxPath`](crate::driver::TxPath) on the thread that owns
