@@ -43,21 +43,14 @@ pub(crate) struct QueuedMessage {
 /// The content of a message.
 #[derive(Debug)]
 pub(crate) enum MessageContent {
-    Eager {
-        match_info: u64,
-        data: Vec<u8>,
-    },
-    /// `window`: number and sequence, once the offer has a window.
-    Offer {
-        match_info: u64,
-        from: Window,
-        window: Option<(u8, u8)>,
-    },
-    Notify {
-        total_len: u32,
-        window: u8,
-        window_sequence: u8,
-    },
+    /// A message whole, in one packet or in fragments.
+    Eager { match_info: u64, data: Vec<u8> },
+    /// An offer of a large message in the region `from`. `window`: number and sequence, once the offer
+    /// has a send window.
+    Offer { match_info: u64, from: Window, window: Option<(u8, u8)> },
+    /// The end of a pull, for the sender of the message: the pulled bytes, and the window of the
+    /// sender.
+    Notify { total_len: u32, window: u8, window_sequence: u8 },
 }
 
 /// State of the messages to a peer.
@@ -105,14 +98,10 @@ pub(crate) struct SendState {
 /// A message or offer that has arrived and has not been given to the host side.
 #[derive(Debug)]
 pub(crate) enum PendingMessage {
-    /// `missing`: a bit for each fragment. `strange`: packets inconsistent with the first fragment.
-    Message {
-        match_info: u64,
-        data: Vec<u8>,
-        missing: u32,
-        pipeline: u8,
-        strange: u8,
-    },
+    /// An eager message, complete if `missing` is 0. `missing`: a bit for each fragment that has not
+    /// arrived. `strange`: number of packets inconsistent with the first fragment.
+    Message { match_info: u64, data: Vec<u8>, missing: u32, pipeline: u8, strange: u8 },
+    /// An offer, which waits for an earlier message or for room.
     Offer(OfferHeader),
     /// A notification. It was processed, and only occupies its number.
     Notified,

@@ -42,12 +42,10 @@ pub(crate) enum PacketContent<'a> {
     Whole(u64, &'a [u8]),
     /// A part of a message: match information, position and bytes.
     Fragment(u64, FragmentPlace, &'a [u8]),
+    /// An offer of a large message.
     Offer(OfferHeader),
-    Notify {
-        total_len: u32,
-        window: u8,
-        window_sequence: u8,
-    },
+    /// The end of a pull by the peer: the pulled bytes, and the send window of this endpoint.
+    Notify { total_len: u32, window: u8, window_sequence: u8 },
 }
 
 impl PacketContent<'_> {
