@@ -1,4 +1,9 @@
 //! Types of the ABI, and the only accesses to pointers of the caller.
+//!
+//! The layouts are those of `myriexpress.h`. Accesses check for NULL and nothing else: a wild
+//! pointer is an error of the application and ends its process. Buffers of messages do not pass
+//! here (`memory` validates them). A text is copied, at most its declared maximum. Used by all
+//! functions of `call`.
 
 use std::ffi::{CStr, c_char, c_void};
 

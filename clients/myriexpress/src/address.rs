@@ -11,6 +11,11 @@
 //!
 //! A request handle is the request number of the engine with the endpoint number in bits 20 to 31.
 //! Neither is dereferenced, so that invalid values are detected.
+//!
+//! An address of another endpoint of this process, of a closed endpoint, or of a peer that was lost
+//! is refused by the functions that decode it. The counts wrap (19 bits for endpoints, 32 bits for
+//! peers). An address is valid in this process only; applications exchange NIC and endpoint
+//! instead. Pure arithmetic, without locks; `endpoint` and `table` use it.
 
 use std::ffi::c_void;
 
@@ -19,6 +24,7 @@ use causeway_message::split::PeerId;
 
 use crate::abi::EndpointAddr;
 
+/// Mask of the use count of an endpoint's number: 19 bits.
 const TURN_MASK: u32 = 0x7_ffff;
 
 /// An endpoint of this process: its number, and how often the number was used.

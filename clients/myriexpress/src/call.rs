@@ -2,6 +2,11 @@
 //!
 //! Each function takes the lock of its endpoint ([`crate::table`]), performs one operation, and
 //! reports a failure to the error handler. The modules contain no protocol logic.
+//!
+//! Place: application, a function here, [`crate::table`] (lock), `wait` or `endpoint`, the matching
+//! engine. A function checks its arguments first and has no effect if one is invalid. Functions
+//! other than `mx_wait*`, `mx_peek`, `mx_probe`, `mx_connect` and `mx_close_endpoint` do not wait.
+//! No panic crosses the C interface.
 
 mod complete;
 mod connect;

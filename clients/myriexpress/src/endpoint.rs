@@ -1,5 +1,14 @@
 //! An endpoint of the MX API: the endpoint of [`causeway_endpoint`] with handlers and waiting
 //! threads.
+//!
+//! [`MxEndpoint`] adds to the core endpoint: the error handler, the handler of unexpected messages,
+//! the cache of mapped buffers, and the state of waiting threads. It converts between the values of
+//! the API and those of the matching engine. It has no lock of its own: the slot in `table` has it,
+//! and every method runs with that lock. It runs no handler; [`MxEndpoint::advance`] returns false,
+//! and `wait` runs it.
+//!
+//! A process opens at most [`ENDPOINTS_MAX`](crate::limits::ENDPOINTS_MAX) endpoints. Paths to
+//! peers, reconnects and the connection to the daemon belong to [`causeway_endpoint`].
 
 use std::thread::ThreadId;
 
@@ -51,10 +60,14 @@ pub struct UnexpectedHandler {
 /// An endpoint of the MX API.
 #[derive(Debug)]
 pub struct MxEndpoint {
+    /// The endpoint's number in this process.
     pub own: LocalEndpoint,
+    /// Number of the NIC in this process ("board" in MX).
     pub board: u32,
     pub core: CoreEndpoint<MessageSegments>,
+    /// Cache of buffers that the kernel validated.
     pub mapped: MappedPages,
+    /// Error handler of the endpoint; `None` for that of the process.
     pub errors: Option<ErrorHandler>,
     pub handler: Option<UnexpectedHandler>,
     /// The message for which the handler must run.

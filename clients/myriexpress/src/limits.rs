@@ -1,4 +1,9 @@
 //! Limits of the library: endpoints, polling, and the cache of mapped memory.
+//!
+//! The limits are not configurable. Limits of messages and requests are in
+//! `causeway_message::limits`, and those that both sides of an endpoint share in
+//! `causeway_wire::mx::limits`. With [`ENDPOINTS_MAX`] endpoints, `mx_open_endpoint` fails; the
+//! other constants affect speed only.
 
 use std::time::Duration;
 

@@ -7,6 +7,12 @@
 //! This module never registers memory of the application. Messages to other hosts are copied
 //! through registered memory of the library (`causeway_endpoint::staging`), or are sent in place by
 //! the kernel in direct mode.
+//!
+//! A request has at most [`SEGMENTS_MAX`] buffers. The cache holds [`KNOWN_PAGES`] single pages and
+//! [`KNOWN_SETS`] sets of page runs; an entry that does not fit replaces another, and is validated
+//! again. On kernels before Linux 5.14 buffers are not validated. A validated buffer can be
+//! unmapped later: then an access raises SIGSEGV or SIGBUS, as with MX. Called by `call::transfer`
+//! for each send and receive, with the lock of the endpoint.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -20,6 +26,7 @@ use crate::abi::{CallerPtr, MxSegment, get, get_at};
 use crate::code::Return;
 use crate::limits::{KNOWN_PAGES, KNOWN_SETS, RUN_PAGES, RUNS_OF_SET};
 
+/// Size of a page, in bytes.
 const PAGE: usize = 4096;
 
 /// Buffers of the application for one request. Only [`MappedPages::segments`] creates them, from

@@ -1,7 +1,13 @@
 //! The endpoints of this process: handles and locks.
 //!
-//! A handle is the address of a slot in a static table. Handles are compared with the table and not
-//! dereferenced, so that invalid handles are detected.
+//! A handle is the address of a slot in a static table of [`ENDPOINTS_MAX`] slots. Handles are
+//! compared with the table and not dereferenced, so that invalid handles are detected. If the slot
+//! of a closed endpoint is used again, the old handle refers to the new endpoint; addresses and
+//! requests have a use count and do not (`address`).
+//!
+//! Each slot has one lock, which every call on the endpoint takes; calls on different endpoints run
+//! in parallel. Handlers run without it ([`LockedEndpoint::unlocked`]). Opening endpoints has
+//! another lock. The table is never freed. Used by all functions of `call`, and by `fork`.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;

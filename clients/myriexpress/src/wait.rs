@@ -2,7 +2,14 @@
 //!
 //! Of the threads that wait for an endpoint, the leader sleeps on its descriptors and makes
 //! progress for all; the followers sleep on a futex. Handlers of the application run without the
-//! lock.
+//! lock; one thread at a time runs a handler of an endpoint.
+//!
+//! A waiting call polls for [`POLL_TIME`], sleeps at most [`SLEEP_MAX`] at a time, and repeats that
+//! until its result or its limit. A call that does not wait polls [`POLLS_OF_TEST`] times. Between
+//! calls there is no progress: a process that computes receives nothing, and its peers wait. Order
+//! among waiting threads is not defined. If the endpoint is closed meanwhile, the call fails.
+//!
+//! Called by the functions of `call`; events are handled in [`MxEndpoint::advance`].
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -45,7 +52,7 @@ pub fn progress(locked: LockedEndpoint) -> Result<LockedEndpoint, Return> {
     progress_within(locked, 1)
 }
 
-/// As [`progress`], but polls `looks` times.
+/// As [`progress`], but polls `polls` times.
 #[inline]
 fn progress_within(mut locked: LockedEndpoint, polls: u32) -> Result<LockedEndpoint, Return> {
     if locked.endpoint().advance(polls) { Ok(locked) } else { run_handlers(locked) }
@@ -132,8 +139,9 @@ fn answer(mut locked: LockedEndpoint, action: HandlerAction) -> LockedEndpoint {
     locked
 }
 
-/// Calls `look` until it returns a result or the limit is reached. `ready` is a cheap check whether
-/// a result may exist already; otherwise the endpoint makes progress first.
+/// Calls `look` until it returns a result or the limit is reached; returns `None` at the limit.
+/// `ready` is a cheap check whether a result may exist already; otherwise the endpoint makes progress
+/// first.
 #[inline]
 pub fn until<T>(
     handle: *mut c_void,
@@ -213,6 +221,7 @@ fn sleep(mut locked: LockedEndpoint, limit: WaitLimit) -> Result<LockedEndpoint,
     }
 }
 
+/// Sleeps at most for `time` as a follower, until the leader or an event calls.
 fn follow(mut locked: LockedEndpoint, time: Duration) -> Result<LockedEndpoint, Return> {
     let room = locked.room();
     let endpoint = locked.endpoint();
@@ -224,6 +233,7 @@ fn follow(mut locked: LockedEndpoint, time: Duration) -> Result<LockedEndpoint, 
     Ok(locked)
 }
 
+/// Sleeps at most for `time` as the leader, on the descriptors of the endpoint.
 fn lead(mut locked: LockedEndpoint, time: Duration) -> Result<LockedEndpoint, Return> {
     let endpoint = locked.endpoint();
     // A message of the daemon wakes at once.

@@ -1,4 +1,10 @@
-//! Every bound of the crate.
+//! Every bound of the crate: capacities, quotas, sizes of steps, and numbers of polls.
+//!
+//! The constants are not configurable, except the maximum of unexpected messages
+//! ([`Library::set_unexpected_max`](crate::library::Library::set_unexpected_max)). Limits on which
+//! both sides of an endpoint rely are re-exported from `causeway_wire::mx::limits`; limits of the
+//! NIC side are in `causeway_mxoe::limits`. Each constant's module enforces it and defines the
+//! behaviour at the limit: in general a request waits, and nothing is dropped.
 
 use causeway_channel::cooperative_copy::ShareSize;
 
@@ -12,9 +18,9 @@ pub const PULL_AHEAD_BYTES: u64 = 4 << 20;
 pub const PULLS_AHEAD_MIN: usize = 2;
 /// Maximum bits of a context id (`MX_CONTEXT_ID_BITS_MAX`).
 pub const CONTEXT_BITS_MAX: u8 = 16;
-/// Maximum requests of one endpoint.
+/// Maximum requests of one endpoint, ended requests that were not collected included.
 pub const REQUESTS_MAX: usize = 1 << 20;
-/// Peer numbers are below this bound.
+/// Exclusive upper bound of peer numbers ([`PeerId`](causeway_wire::mx::PeerId)).
 pub const PEER_NUMBERS_MAX: usize = 1 << 16;
 /// Default maximum of unexpected messages of one endpoint; beyond it, senders wait. One sender
 /// never occupies more than the free rest.
@@ -29,11 +35,12 @@ pub const UNEXPECTED_BYTES_PER_PEER_MIN: usize = 64 << 10;
 pub const UNEXPECTED_LIMIT_MAX: usize = 1 << 22;
 /// Sends that are handed to the transport for one peer before a pull of that peer has its turn.
 pub const SENDS_PER_TURN: u32 = 16;
-/// Bytes that are fed to a pull in such a turn.
+/// Bytes that are fed to a pull after [`SENDS_PER_TURN`] sends, before further sends.
 pub const STREAM_BYTES_PER_TURN: u32 = 16_384;
 /// Events that one call of `progress` handles.
 pub const ARRIVALS_PER_CALL: usize = 64;
-/// Up to so many channels, a poll checks all of them; beyond it, channels are polled in turn.
+/// Maximum number of channels for which `Channels::may_have_event` checks all channels. With more
+/// channels, the method returns true without a check.
 pub const CHANNELS_POLLED_MAX: usize = 8;
 /// Longest message that goes through a channel as a whole, in bytes; a longer message is pulled.
 pub const CHANNEL_EAGER_BYTES_MAX: usize = 8192;
@@ -46,8 +53,8 @@ pub const CHANNEL_CHUNK_BYTES: usize = 4096;
 pub const CHANNEL_FEED_BYTES_MAX: usize = 256 << 10;
 /// Polls in a row for the peer's next or last chunk; they take less time than one chunk.
 pub const CHANNEL_POLLS_IN_ROW: u32 = 32;
-/// Failed rounds of such polls before the sender fills more of the channel: the receiver may not be
-/// running.
+/// Rounds of [`CHANNEL_POLLS_IN_ROW`] polls without progress before the sender fills more of the
+/// channel: the receiver may not be running.
 pub const CHANNEL_PACED_ROUNDS: u32 = 32;
 /// Shortest message that is read directly from its sender's memory, in bytes.
 pub const DIRECT_BYTES_MIN: usize = 32 << 10;
@@ -69,7 +76,7 @@ pub const HELP_LIVENESS_NS: u64 = 50_000;
 /// about ten thousand times the expected time. The sender may be stopped or hostile. The limit
 /// holds for each peer separately.
 pub const HELP_ENDS_NS: u64 = 2_000_000_000;
-/// Messages on the faster path after which the slower path is measured again.
+/// Messages after which the slower path of large messages (direct read or channel) is measured again.
 pub const PATH_RETRY_MESSAGES: u32 = 128;
 /// Maximum segments of a message that is read or written directly.
 pub const DIRECT_PLACES_MAX: usize = 8;

@@ -1,4 +1,9 @@
 //! The channels between the endpoints of a group.
+//!
+//! A channel joins two endpoints of one host, and has a number that is not reused before 2^32
+//! others: a late report of an earlier channel between the same endpoints has no effect. Two
+//! endpoints have at most one channel. The table has no limits of its own (`mx::connects` checks
+//! the quotas), holds no memory or descriptors, and informs no process: the caller does.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +12,9 @@ use causeway_wire::mx::Address;
 /// The channels of a group with their numbers, by the address of each end.
 #[derive(Debug, Default)]
 pub struct ChannelTable {
+    /// Number of each channel, by own end and other end; each channel is entered twice.
     all: BTreeMap<Address, BTreeMap<Address, u32>>,
+    /// Number of the latest channel.
     last: u32,
 }
 
@@ -35,7 +42,7 @@ impl ChannelTable {
         self.last
     }
 
-    /// Removes a channel. Returns whether it existed with this number.
+    /// Removes the channel with the number `way`. Returns false if there is no such channel.
     pub fn remove(&mut self, a: Address, b: Address, way: u32) -> bool {
         if self.between(a, b) != Some(way) {
             return false;

@@ -1,6 +1,15 @@
 //! An attached process: its socket, its unread messages, and its accounts.
 //!
-//! A [`ClientProcess`] parses requests and queues answers. It decides nothing about endpoints or channels.
+//! A [`ClientProcess`] parses requests and queues answers. It decides nothing about endpoints or
+//! channels (`mx::requests` does), and never blocks: a message that the socket does not take waits.
+//!
+//! A process with [`UNREAD_MAX`] unread messages must read before its requests are read; with
+//! [`BACKLOG_MAX`], other processes cannot connect to it. Reports of closed channels wait without a
+//! limit of their own, at most one per channel. Waking processes is charged to their user
+//! ([`WakeAccount`]): after slow wake-ups sending pauses, and beyond the account's limit the
+//! process is disconnected.
+//!
+//! Owned by `mx::service`, on the dispatcher's thread.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};

@@ -1,4 +1,14 @@
 //! Channels between endpoints of one host: checks, quotas, and the descriptors for both processes.
+//!
+//! A connect to this host ends here: the daemon creates the memory and two doorbells, and sends the
+//! descriptors to both processes, to the target first. A connect to another host is answered with
+//! `Remote`, and the process requests it from the NIC side. The target process is not asked: its
+//! key decides.
+//!
+//! Quotas: [`CHANNELS_PER_ENDPOINT_MAX`], [`CHANNELS_OF_USER_MAX`] and [`CHANNELS_OF_CLIENT_MAX`]
+//! channels; a target that does not read its messages gets no new channels. Beyond a quota the
+//! connect ends with [`Status::NoResources`]. Pidfds for direct reads are passed only between
+//! processes of one user (`mx::process`). Called by `mx::requests`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,8 +38,8 @@ pub(crate) enum ConnectOutcome {
 }
 
 impl MxService {
-    /// Creates a channel from an endpoint of the process `value` to the endpoint `to`, which must have
-    /// the key.
+    /// Creates a channel from the endpoint `(port, endpoint)` of the process `value` to the endpoint
+    /// `to`, which must have the key. `token`: identifies the request in its answer.
     pub(crate) fn connect(
         &mut self,
         value: u32,
@@ -74,7 +84,8 @@ impl MxService {
         ConnectOutcome::Informed
     }
 
-    /// Returns the target of a connect, or the status with which the connect ends.
+    /// Returns the target of a connect, or the status with which the connect ends:
+    /// [`Status::Success`] if both endpoints have a channel already.
     fn target(&self, from: Address, to: Address, key: u32) -> Result<&EndpointEntry, Status> {
         let (_, other) = self.at(to).ok_or(Status::EndpointClosed)?;
         if other.key != key {

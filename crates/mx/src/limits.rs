@@ -1,4 +1,10 @@
 //! Limits of the service: quotas of processes and users, and times.
+//!
+//! Every NIC, process and user has its quota here, so that a hostile process exhausts neither the
+//! daemon nor other users. At a quota a request is answered with an error; at a rate, a process is
+//! paused; none of them ends the daemon. Limits of the protocol are in [`causeway_mxoe::limits`],
+//! those of regions in [`causeway_mxoe::driver::limits`]. Limits are not configurable; times are in
+//! ns.
 
 /// Number of processes that are attached to a NIC.
 pub const CLIENTS_PER_NIC_MAX: usize = 256;

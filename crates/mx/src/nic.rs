@@ -1,4 +1,10 @@
 //! A NIC: its name, and the owners of its endpoints.
+//!
+//! A [`LocalNic`] exists as long as its port. Endpoint numbers are 0 to 254, each open at most
+//! once; numbers of endpoints that survived a daemon are not assigned to other processes. This
+//! module assigns numbers and creates the memory of channels (a sealed memfd); it passes no
+//! messages, and its quotas are in `mx::requests`. Used by `mx::service` and the modules beside it,
+//! on the dispatcher's thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,8 +37,11 @@ pub struct LocalNic {
     pub network: Option<NicNetwork>,
     /// Number of attached processes.
     pub clients: usize,
+    /// Number of opened endpoints.
     pub opened_total: u64,
+    /// Number of channels that processes of this NIC requested.
     pub ways_total: u64,
+    /// Number of refused processes and endpoints.
     pub refused_total: u64,
     /// Number of answered requests.
     pub asked_total: u64,

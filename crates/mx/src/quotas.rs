@@ -1,8 +1,17 @@
 //! Quotas of users: mappings of lent memory, and endpoints with a network.
 //!
+//! Limits per user and group: [`REGIONS_PER_USER_MAX`] regions of [`REGION_BYTES_PER_USER_MAX`]
+//! bytes, and [`ENDPOINTS_HELD_PER_USER_MAX`] endpoints; over all users [`REGIONS_MAX`] regions. A
+//! charge beyond a quota is refused without effect.
+//!
 //! The quotas apply to all NICs of a group together, because mappings and memory are shared
 //! resources of the daemon. Groups are tenants: users of different groups have separate quotas even
-//! if the kernel sees the same user.
+//! if the kernel sees the same user. Endpoints in direct mode are not charged, since the daemon
+//! holds nothing of them.
+//!
+//! The accounts are a global table with a lock, because several dispatchers serve a group's users;
+//! a [`ProcessQuota`] returns its charges when it is dropped. Called by `mx::requests` and
+//! `mx::service`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,14 @@
-//! Requests of processes: endpoints, channels, names and regions. Each request gets one answer.
+//! Requests of processes: endpoints, channels, names and regions. Each request gets one answer,
+//! except `Close`, `Disconnect` and `Unregion`, which have none.
+//!
+//! The first request must be `Hello`. A request before it, or one that breaks a rule of the
+//! protocol, disconnects the process; a request beyond a limit is answered with an `mx_return_t`.
+//! Limits: [`ENDPOINTS_PER_USER_MAX`] endpoints of a user on a NIC, [`REGIONS_PER_CLIENT_MAX`]
+//! regions of a process, [`REGIONS_PER_NIC_MAX`] of a NIC, and the quotas of `mx::quotas`. A
+//! request on an endpoint of another process has no effect.
+//!
+//! `mx::service` reads the requests and limits their rate; `mx::connects` decides about connects;
+//! messages do not pass here. Answers are queued, and sent when the process reads.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -146,7 +156,8 @@ impl MxService {
         here.map(|local_nic| &*local_nic.name).or_else(network)
     }
 
-    /// Opens an endpoint, and answers the process with success or failure.
+    /// Opens an endpoint, and answers the process with success or failure. `wanted`: the requested
+    /// number; `vacant`: the number to open, or `None` if it is in use.
     fn open(
         &mut self,
         cx: &mut Context<'_>,
@@ -213,7 +224,7 @@ impl MxService {
         move |client| its.contains(&client)
     }
 
-    /// Registers memory for large messages.
+    /// Registers memory for large messages of an endpoint of the process.
     fn add_region(
         &mut self,
         (value, port): (u32, PortId),

@@ -1,4 +1,19 @@
-//! The service: attachment of processes, their turns, and NICs of ports.
+//! The service of one group: attachment of processes, their turns, and NICs of ports.
+//!
+//! [`MxService`] accepts the processes that connect to the socket of a NIC, gives each turn of the
+//! dispatcher to a process, to the rings of an endpoint or to a carrier, and disconnects processes
+//! that broke a rule or exceeded a quota. Answers to single requests are in `mx::requests`,
+//! connects in `mx::connects`, frames in `mx::network`.
+//!
+//! A turn answers at most [`REQUESTS_PER_TURN_MAX`] requests of a process. Requests that cost
+//! system calls are charged to process and user ([`WORK_NS`], [`WORK_OF_USER_NS`]); a process
+//! beyond its rate is paused for at least [`PAUSE_NS`], and its requests wait in its socket. A
+//! further process beyond [`CLIENTS_PER_NIC_MAX`] per NIC or [`CLIENTS_PER_USER_MAX`] per user is
+//! closed without an answer.
+//!
+//! The *value* of a process is the number by which the dispatcher watches its socket. The service
+//! sees no message of a channel, matches nothing, and never waits for a process. Called by
+//! `fabric`'s dispatcher, one thread at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -46,8 +61,9 @@ pub(crate) enum SourceOwner {
 #[derive(Debug, Default)]
 pub struct MxService {
     pub(crate) nics: BTreeMap<PortId, LocalNic>,
-    /// By the number that is watched.
+    /// Attached processes, by the number that is watched.
     pub(crate) clients: BTreeMap<u32, ClientProcess>,
+    /// Owners of all numbers that are watched or served.
     pub(crate) sources: BTreeMap<u32, SourceOwner>,
     pub(crate) channels: ChannelTable,
     /// Accounts of wake-ups, by user.
@@ -59,6 +75,7 @@ pub struct MxService {
     /// The process of the latest costly request. Among paused processes, the next number has the
     /// next turn.
     worked_for: u32,
+    /// Time at which the first pause ends, in ns.
     rested_ns: Option<u64>,
     /// Time of the latest call in ns.
     now_ns: u64,
@@ -85,6 +102,7 @@ impl MxService {
         Self::default()
     }
 
+    /// Returns an open endpoint of this host and the port of its NIC.
     pub(crate) fn at(&self, address: Address) -> Option<(PortId, &EndpointEntry)> {
         let (port, local_nic) =
             self.nics.iter().find(|(_, local_nic)| local_nic.nic == address.nic)?;
@@ -96,6 +114,7 @@ impl MxService {
         (0..u32::MAX).find(|value| !self.sources.contains_key(value)).unwrap_or(u32::MAX)
     }
 
+    /// Sends a message with descriptors to a process, or queues it; pauses a process that does not read.
     pub(crate) fn notify(&mut self, client: u32, tell: &DaemonMessage, fds: Vec<OwnedFd>) {
         let Some(told) = self.clients.get_mut(&client) else { return };
         told.notify(tell, fds);
@@ -126,7 +145,7 @@ impl MxService {
         its.map(ClientProcess::unread_descriptors).sum()
     }
 
-    /// Reports a closed channel to the process at one end.
+    /// Reports to the process of the endpoint `to` that its channel `way` to `other` is closed.
     pub(crate) fn report_gone(&mut self, to: Address, other: Address, way: u32) {
         if let Some(client) = self.at(to).map(|(_, endpoint)| endpoint.client) {
             let (nic, of, endpoint) = (other.nic.0, other.endpoint, to.endpoint);
@@ -292,6 +311,7 @@ impl MxService {
         }
     }
 
+    /// Returns the network of a NIC, if it has one.
     fn network(&mut self, port: PortId) -> Option<&mut NicNetwork> {
         self.nics.get_mut(&port)?.network.as_mut()
     }

@@ -5,6 +5,15 @@
 //! impossible number, has restarted: its operations end, and both sides continue with numbers of a
 //! new generation, which separates late packets from new ones. Several connects of one pair of
 //! endpoints share a peer.
+//!
+//! At most [`CONNECTS_MAX`] connects of an endpoint run at a time. A request is repeated at
+//! intervals of [`RECONNECT_NS`] until the answer, the connect's timeout, or
+//! [`NicConfig::give_up_ns`](crate::NicConfig). A connect to an unknown NIC waits in
+//! [`undiscovered`](crate::undiscovered) while discovery runs, and fails otherwise.
+//!
+//! A refusal can be forged: it shortens the wait and does not end the connect by itself. The engine
+//! never connects on its own; the host side requests each connect. Called by
+//! [`request`](crate::request), by [`Nic::receive`](crate::Nic::receive) and by the connect timer.
 
 use causeway_wire::mx::{Address, Event, PeerId, Status, Token};
 use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Packet};
@@ -25,12 +34,18 @@ use crate::undiscovered::UndiscoveredConnect;
 #[derive(Debug)]
 pub(crate) struct PendingConnect {
     token: Token,
+    /// NIC number and endpoint of the target.
     address: (u16, u8),
     key: u32,
+    /// Number of the request, which its answer repeats.
     number: u8,
+    /// Time of the next repetition, in ns.
     again_at: u64,
+    /// Requests sent.
     tries: u32,
+    /// Time of the first request, in ns.
     begun_at: u64,
+    /// Time at which the connect ends without an answer, in ns.
     ends_at: u64,
     /// Status of the connect at `ends_at`.
     ends_with: Status,

@@ -2,6 +2,14 @@
 //!
 //! Requests can be late, and can come from a restarted endpoint with the same or another session. Only
 //! a request that cannot be late replaces the known peer.
+//!
+//! A request with a wrong key is answered with a refusal; a request that may be late is dropped,
+//! and a live peer repeats it. If the peer table is full, the request is dropped too. A peer that
+//! restarted is replaced: its operations end first.
+//!
+//! The host side is not asked: an endpoint that is open accepts every request with its key, and
+//! learns of the peer with the first event. Called by [`connect`](crate::connect) for connect
+//! packets; afterwards messages and pulls to the peer can start.
 
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Packet};

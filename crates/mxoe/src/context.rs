@@ -1,6 +1,9 @@
 //! The context of each step of a NIC: time, outside, and the state that its endpoints share.
 //!
 //! [`EngineContext`] builds the header of each outgoing packet. It makes no protocol decisions.
+//!
+//! A context lives for one call of [`Nic`](crate::Nic) and holds no state itself. Frames to a NIC
+//! that was removed are dropped without an error. Counters wrap at 2^64.
 
 use causeway_wire::mx::RegionId;
 use causeway_wire::mxoe::{FRAGMENT_LEN, Header, JUMBO_LEN, Packet, PullReply, emit};
@@ -15,11 +18,14 @@ use crate::{Outside, RegionFault};
 pub(crate) struct EngineContext<'a> {
     pub(crate) now: u64,
     pub(crate) out: &'a mut dyn Outside,
+    /// Known NICs; "host" in this crate is the number of a NIC in the table.
     pub(crate) hosts: &'a mut NicTable,
     pub(crate) pool: &'a mut BufferPool,
     pub(crate) timers: &'a mut Timers,
     pub(crate) counters: &'a mut NicCounters,
+    /// MAC of this NIC.
     pub(crate) own: [u8; 6],
+    /// The following are fields of [`NicConfig`](crate::NicConfig).
     pub(crate) give_up_ns: u64,
     pub(crate) silent: bool,
     pub(crate) wide: bool,

@@ -1,6 +1,17 @@
 //! An endpoint: its state, its events to the host side, and the end of its peers.
 //!
-//! The protocol steps are in the other modules, as further methods of [`NicEndpoint`].
+//! The protocol steps are further methods of [`NicEndpoint`] in other modules: `connect`,
+//! `transmit`, `receive_order`, `pull`, `pull_reply`, `refusal` and `request`.
+//!
+//! An event without room at the host side waits in the outbox, in order; at [`OUTBOX_MAX`] waiting
+//! events, requests are deferred, so that the outbox stays bounded. Messages do not wait there:
+//! they stay with their peer, unacknowledged, and slow the sender. A peer is introduced to the host
+//! side before its first event.
+//!
+//! The end of a peer ends its sends, offers, pulls and windows with one status. The number of the
+//! peer is reused only after the host side's [`Request::Forget`](causeway_wire::mx::Request).
+//!
+//! Called by [`Nic`](crate::Nic) for frames, requests and timers of the endpoint.
 
 use std::collections::VecDeque;
 
@@ -83,8 +94,11 @@ impl PendingSends {
 /// An endpoint of a NIC.
 #[derive(Debug)]
 pub(crate) struct NicEndpoint {
+    /// Number of the endpoint in its NIC.
     pub(crate) id: u8,
+    /// Session of this instance of the endpoint; peers must name it.
     pub(crate) session: u32,
+    /// Key that a connect request must have.
     pub(crate) key: u32,
     pub(crate) peers: PeerTable,
     pub(crate) connects: Vec<PendingConnect>,

@@ -5,6 +5,12 @@
 //! notice. The engine therefore requests jumbo frames, and falls back to frames of the common length
 //! if none arrives. If those arrive, the length may have been the reason, or the network was down
 //! for a moment: the engine requests jumbo frames again after a pause.
+//!
+//! The fallback comes after [`JUMBO_TRIES_MAX`] requests without data (before the first jumbo
+//! frame, and after it), and lasts for [`JUMBO_PAUSE_NS`] (first and longest pause; it doubles).
+//! The state is kept per peer and forgotten when the own interface changes. Only pulled data uses
+//! jumbo frames; messages do not. [`pull`](crate::pull) asks before each request and reports
+//! arrivals.
 
 use crate::limits::{JUMBO_PAUSE_NS, JUMBO_TRIES_MAX};
 

@@ -40,6 +40,12 @@
 //! [`driver`] joins the engine to rings, regions and frames; [`discovery`] finds the NICs of the
 //! network. Neither imports the host side (`causeway-message`): both sides share only the values of
 //! [`causeway_wire::mx`] and their encoding.
+//!
+//! # Limits
+//! [`limits`] has every bound. At a limit the engine defers requests ([`Admission::Later`]), or
+//! drops packets, which the peer retransmits. The engine does not encrypt or authenticate: a node
+//! on the path can read frames, and a NIC can forge its own frames only if the network lets it use
+//! another MAC. A [`Nic`] is driven by one thread at a time.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -1,5 +1,10 @@
-//! Limits of the engine and of discovery: capacities, quotas and times. Each table, queue and retry
-//! of the crate has its limit here or in [`causeway_wire::mx::limits`].
+//! Limits of the engine and of discovery: capacities, quotas and times.
+//!
+//! Each table, queue and retry of the crate has its limit here or in [`causeway_wire::mx::limits`];
+//! limits of the driver (frames and regions) are in [`driver::limits`](crate::driver::limits). The
+//! limits are not configurable. At a limit of the host side's requests, a request is deferred; at a
+//! limit of received packets, a packet is dropped, not acknowledged, and retransmitted by the peer.
+//! Times are in ns.
 
 pub use causeway_wire::mx::limits::*;
 

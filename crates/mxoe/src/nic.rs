@@ -1,6 +1,19 @@
 //! A NIC: the endpoints of one MAC, and the dispatch of frames, requests and timers to them.
 //!
-//! The NIC checks the addresses of a frame. All protocol steps are methods of its endpoints.
+//! The NIC checks the addresses of a frame and finds the sender in the table of known NICs; frames
+//! of unknown NICs, to other MACs, or to endpoints that are not open are dropped with a
+//! [`DropReason`]. All protocol steps are methods of its endpoints (`mxoe::endpoint` and the
+//! modules that it names).
+//!
+//! Callers: [`driver::Engine`](crate::driver::Engine), in the daemon for all endpoints of a NIC, or
+//! in a process in direct mode for its own endpoint. The caller passes frames, requests and the
+//! time, and calls [`Nic::tick`] at [`Nic::deadline`]; a late tick delays retransmission and loses
+//! nothing.
+//!
+//! The NIC does not find other NICs: [`discovery`](crate::discovery) does, and the caller adds them
+//! by [`Nic::nic_add`], at most [`KNOWN_NICS_MAX`](crate::limits::KNOWN_NICS_MAX). Name queries are
+//! answered here if the NIC has a name; announcements and answers to name queries are not served.
+//! There is no lock: one thread at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,11 +126,14 @@ pub enum DropReason {
 /// A NIC of the network with its endpoints. See the [crate documentation](crate).
 #[derive(Debug)]
 pub struct Nic {
+    /// MAC of this NIC.
     own: [u8; 6],
     config: NicConfig,
+    /// Known NICs of the network.
     hosts: NicTable,
     pool: BufferPool,
     timers: Timers,
+    /// Open endpoints, by number.
     endpoints: Vec<Option<Box<NicEndpoint>>>,
     counters: NicCounters,
     /// Endpoints in whose name nothing is refused, because their processes will open them again.
@@ -319,7 +335,7 @@ impl Nic {
         endpoint.map_or(0, |endpoint| endpoint.cancel_cost())
     }
 
-    /// Continues an endpoint whose host side has room for events again.
+    /// Continues an endpoint: its host side has room for events again.
     pub fn room(&mut self, now: u64, endpoint: u8, out: &mut dyn Outside) {
         if let Some((endpoint, mut ctx)) = self.at(now, out, endpoint) {
             endpoint.room(&mut ctx);

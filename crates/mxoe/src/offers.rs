@@ -2,6 +2,11 @@
 //!
 //! A message consists of frames of [`FRAGMENT_LEN`] bytes; eight frames are a block, the unit of a
 //! request. This module is arithmetic and bookkeeping; [`pull`](crate::pull) sends the requests.
+//!
+//! The table has at most [`OFFERS_MAX`] offers per endpoint, and
+//! [`OFFERS_OF_PEER_MAX`](crate::limits::OFFERS_OF_PEER_MAX) of one peer; a further offer is not
+//! acknowledged, and its sender retransmits. An offer stays until it is pulled, or its peer is
+//! gone. A [`Handle`] contains a generation, so that an outdated handle finds nothing.
 
 use std::collections::VecDeque;
 
@@ -58,6 +63,7 @@ pub(crate) struct ActivePull {
 pub(crate) struct Block {
     /// A bit for each missing frame.
     pub(crate) missing: u8,
+    /// Time of the latest request, in ns.
     pub(crate) asked_at: u64,
     /// The block was requested more than once.
     pub(crate) again: bool,
@@ -199,7 +205,9 @@ struct OfferSlot {
 #[derive(Debug, Default)]
 pub(crate) struct OfferTable {
     slots: Vec<OfferSlot>,
+    /// Indices of free slots.
     free: Vec<u32>,
+    /// An offer was removed since the last [`Self::take_freed`].
     freed: bool,
 }
 

@@ -2,7 +2,14 @@
 //!
 //! The modules [`transmit`](crate::transmit), [`receive_order`](crate::receive_order),
 //! [`pull`](crate::pull) and [`connect`](crate::connect) act on this state. This module sends
-//! nothing.
+//! nothing and reports no events.
+//!
+//! The table has at most [`PARTNERS_MAX`] peers, removed peers that the host side has not forgotten
+//! included; a further peer is refused. It keeps the sequence generation of [`PAST_PEERS_MAX`]
+//! removed addresses, so that late packets of a previous connection are recognised; older addresses
+//! are dropped. An *address* is a pair: number of the NIC in the
+//! [`NicTable`](crate::nic_table::NicTable), and endpoint. An *incarnation* is one session of a
+//! remote endpoint, from its opening to its close.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -25,29 +32,25 @@ pub(crate) struct QueuedMessage {
     /// Named by the event at the end. An offer ends with its window instead.
     pub(crate) token: Option<Token>,
     pub(crate) content: MessageContent,
+    /// Time of the first transmission, in ns.
     pub(crate) first_at: u64,
+    /// Time of the latest transmission, in ns.
     pub(crate) sent_at: u64,
+    /// The message was retransmitted, so that its acknowledgement does not measure a round trip.
     pub(crate) resent: bool,
 }
 
 /// The content of a message.
 #[derive(Debug)]
 pub(crate) enum MessageContent {
-    Eager {
-        match_info: u64,
-        data: Vec<u8>,
-    },
-    /// `window`: number and sequence, once the offer has a window.
-    Offer {
-        match_info: u64,
-        from: Window,
-        window: Option<(u8, u8)>,
-    },
-    Notify {
-        total_len: u32,
-        window: u8,
-        window_sequence: u8,
-    },
+    /// A message whole, in one packet or in fragments.
+    Eager { match_info: u64, data: Vec<u8> },
+    /// An offer of a large message in the region `from`. `window`: number and sequence, once the offer
+    /// has a send window.
+    Offer { match_info: u64, from: Window, window: Option<(u8, u8)> },
+    /// The end of a pull, for the sender of the message: the pulled bytes, and the window of the
+    /// sender.
+    Notify { total_len: u32, window: u8, window_sequence: u8 },
 }
 
 /// State of the messages to a peer.
@@ -57,18 +60,23 @@ pub(crate) struct SendState {
     pub(crate) first: SequenceNumber,
     /// Sent and not acknowledged.
     pub(crate) flight: VecDeque<QueuedMessage>,
+    /// Not sent yet.
     pub(crate) queue: VecDeque<QueuedMessage>,
     /// Packets of the messages in flight.
     pub(crate) packets: usize,
+    /// Congestion window, in packets.
     pub(crate) window: usize,
     pub(crate) trip: RoundTrip,
+    /// Time at which the first message in flight is retransmitted, in ns.
     pub(crate) resend_at: Option<u64>,
+    /// Timeouts in a row.
     pub(crate) tries: u32,
     /// Recovery after a timeout: messages in flight that may be lost, how many of them were
     /// retransmitted, and how many more to retransmit with the next acknowledgement.
     pub(crate) recovery: (usize, usize, usize),
     /// Duplicate acknowledgements.
     pub(crate) duplicates: u32,
+    /// Time of the latest retransmission because of duplicate acknowledgements, in ns.
     pub(crate) resent_early_at: u64,
     /// The count of the latest separate acknowledgement.
     pub(crate) heard: u32,
@@ -90,14 +98,10 @@ pub(crate) struct SendState {
 /// A message or offer that has arrived and has not been given to the host side.
 #[derive(Debug)]
 pub(crate) enum PendingMessage {
-    /// `missing`: a bit for each fragment. `strange`: packets inconsistent with the first fragment.
-    Message {
-        match_info: u64,
-        data: Vec<u8>,
-        missing: u32,
-        pipeline: u8,
-        strange: u8,
-    },
+    /// An eager message, complete if `missing` is 0. `missing`: a bit for each fragment that has not
+    /// arrived. `strange`: number of packets inconsistent with the first fragment.
+    Message { match_info: u64, data: Vec<u8>, missing: u32, pipeline: u8, strange: u8 },
+    /// An offer, which waits for an earlier message or for room.
     Offer(OfferHeader),
     /// A notification. It was processed, and only occupies its number.
     Notified,
@@ -116,12 +120,15 @@ pub(crate) struct OfferHeader {
 /// State of the messages from a peer.
 #[derive(Debug)]
 pub(crate) struct ReceiveState {
+    /// Number of the next message to deliver.
     pub(crate) next: SequenceNumber,
     /// Arrived messages, starting with number `next`.
     pub(crate) early: VecDeque<Option<PendingMessage>>,
     /// Bytes of the messages in `early`.
     pub(crate) bytes: usize,
+    /// Messages received since the last acknowledgement.
     pub(crate) unacked: u32,
+    /// Time at which an acknowledgement is due, in ns.
     pub(crate) ack_at: Option<u64>,
     /// Count of separate acknowledgements sent.
     pub(crate) acks: u32,
@@ -132,7 +139,9 @@ pub(crate) struct ReceiveState {
 /// State of the large messages that a peer offers.
 #[derive(Debug)]
 pub(crate) struct PullState {
+    /// Offers that are being pulled.
     pub(crate) active: Vec<Handle>,
+    /// Offers that the host side wants and that wait for an active pull to end.
     pub(crate) waiting: VecDeque<Handle>,
     /// All offers of the peer.
     pub(crate) offers: Vec<Handle>,
@@ -196,6 +205,7 @@ pub(crate) struct UnawarePeer {
 /// Relation of a connecting endpoint to the known peer of its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Incarnation {
+    /// The known peer.
     Same,
     /// The peer restarted.
     New,
@@ -223,7 +233,9 @@ pub(crate) struct RemoteEndpoint {
     pub(crate) is_reported: bool,
     /// The number of the latest connect request.
     pub(crate) connect_seen: Option<u8>,
+    /// Time of the latest packet, in ns.
     pub(crate) heard_at: u64,
+    /// The query that runs after a report that the peer is gone.
     pub(crate) doubt: Option<LivenessQuery>,
     pub(crate) timer: Timer,
     pub(crate) send: SendState,

@@ -1,8 +1,17 @@
 //! Answers to pulls: the sender's side of a large message.
 //!
-//! A pull requests a block of an open window. The engine reads the block from the region and sends
-//! its frames, until the receiver sends a notification. It keeps no state of a pull except its byte
-//! quota.
+//! A pull requests a block (up to eight frames) of an open window. The engine reads the block from
+//! the region and sends its frames at once, without acknowledgement, timer or congestion window:
+//! the receiver requests lost frames again and limits its requests ([`pull`](crate::pull)). The
+//! window stays open until the receiver's notification; then the send ends with the number of
+//! pulled bytes.
+//!
+//! The engine keeps no state of a pull except its byte quota
+//! ([`send_windows`](crate::send_windows)). Pulls beyond the quota are not answered; pulls of a
+//! window of another peer, or beyond its end, are refused. If the region was unmapped, the offer
+//! ends.
+//!
+//! Called for frames by [`Nic::receive`](crate::Nic::receive).
 
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Pull, PullReply, nack};

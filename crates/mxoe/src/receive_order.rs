@@ -2,6 +2,16 @@
 //!
 //! A message that is out of order, incomplete, or without room at the host side stays pending here,
 //! within the quota of [`reorder_quota`](crate::reorder_quota). It is delivered exactly once.
+//!
+//! A message up to [`EARLY_MAX`] numbers ahead of the next is kept; a message further ahead is
+//! dropped. A message that exceeds the quota is dropped as well. Dropped messages are not
+//! acknowledged, and the peer retransmits. An acknowledgement leaves with the next message to the
+//! peer, after [`UNACKED_MAX`] messages, or after [`ACK_DELAY_NS`].
+//!
+//! Order holds per peer only. While the host side has no room, messages of a peer wait here and are
+//! not acknowledged, which slows the sender. Called by [`Nic::receive`](crate::Nic::receive) for
+//! packets with a sequence number, and by [`Nic::room`](crate::Nic::room); delivers to
+//! [`Outside::event`](crate::Outside::event).
 
 use causeway_wire::mx::{Event, PeerId};
 use causeway_wire::mxoe::{
@@ -28,9 +38,13 @@ pub(crate) struct Envelope {
 
 /// Content of a packet with a sequence number.
 pub(crate) enum PacketContent<'a> {
+    /// A whole message: match information and bytes.
     Whole(u64, &'a [u8]),
+    /// A part of a message: match information, position and bytes.
     Fragment(u64, FragmentPlace, &'a [u8]),
+    /// An offer of a large message.
     Offer(OfferHeader),
+    /// The end of a pull by the peer: the pulled bytes, and the send window of this endpoint.
     Notify { total_len: u32, window: u8, window_sequence: u8 },
 }
 
@@ -246,6 +260,7 @@ impl NicEndpoint {
         }
     }
 
+    /// Reports a complete message. Returns whether the host side had room.
     fn give_message(
         &mut self,
         ctx: &mut EngineContext<'_>,

@@ -1,7 +1,16 @@
 //! Requests of the host side: validation, limits, and the first step of each.
 //!
 //! Connects continue in [`connect`](crate::connect), messages in [`transmit`](crate::transmit),
-//! pulls in [`pull`](crate::pull).
+//! pulls in [`pull`](crate::pull). A request that names an unknown peer, handle or region ends with
+//! an error event and is counted as `wrong_requests`; it does not close the endpoint.
+//!
+//! Limits of an endpoint: [`SENDS_MAX`] sends of together [`SEND_BYTES_MAX`] eager bytes,
+//! [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX) connects, and
+//! [`OUTBOX_MAX`](crate::limits::OUTBOX_MAX) waiting events. At a limit the result is
+//! [`Admission::Later`], and the host side repeats the request in order.
+//!
+//! A cancel is linear in the sends of the endpoint; a message in flight is sent on without an
+//! event. Called by [`Nic::request`](crate::Nic::request) for each request of the ring.
 
 use causeway_wire::mx::{Event, PeerId, RegionId, Request, Status, Token, Window};
 
@@ -14,7 +23,9 @@ use crate::peer::{MessageContent, QueuedMessage};
 
 /// The position of a message to cancel.
 enum CancelTarget {
+    /// Index in the queue of a peer.
     Queued(PeerId, usize),
+    /// Index in the messages in flight to a peer.
     InFlight(PeerId, usize),
 }
 
@@ -99,7 +110,7 @@ impl NicEndpoint {
         Admission::Yes
     }
 
-    /// Sends a message whose success is not reported. Returns false if nothing was done; then the
+    /// Sends a message; success is not reported. Returns false if nothing was done; then the
     /// caller must submit a request instead.
     pub(crate) fn send_unreported(
         &mut self,

@@ -1,4 +1,11 @@
 //! The request window of pulls: how many blocks of a peer are requested at the same time.
+//!
+//! The window has [`BLOCKS_REQUESTED`] blocks: initial number, minimum after a loss, and maximum; a
+//! block has up to eight frames. It is shared by all pulls from one peer, and independent of the
+//! congestion window for messages to the peer. Losses within one round trip count as one loss.
+//!
+//! The window neither detects losses nor sends requests: [`pull`](crate::pull) does, and reports
+//! both arrivals and losses here.
 
 use crate::limits::BLOCKS_REQUESTED;
 
@@ -8,6 +15,7 @@ use crate::limits::BLOCKS_REQUESTED;
 /// loss halves the window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestWindow {
+    /// Current window, in blocks.
     blocks: usize,
     /// Slow start threshold in blocks.
     steep: usize,

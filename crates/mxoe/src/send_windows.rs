@@ -2,6 +2,12 @@
 //! message.
 //!
 //! Rendezvous packets name a window by number and sequence; pulls and notifications must name both.
+//!
+//! An endpoint has 256 windows. Without a free window an offer waits in its peer's queue
+//! ([`transmit`](crate::transmit)). The sequence changes with each use, so that a late pull or
+//! notification of an earlier message is refused; it wraps after 256 uses. A window reads no memory
+//! and sends nothing: [`pull_reply`](crate::pull_reply) does. Windows of a removed peer are closed
+//! by `NicEndpoint::end_peer`.
 
 use causeway_wire::mx::{PeerId, Token, Window};
 
@@ -26,12 +32,15 @@ struct WindowUsage {
 /// The 256 windows of an endpoint.
 #[derive(Debug)]
 pub(crate) struct SendWindows {
+    /// Open windows, by number.
     list: Vec<Option<SendWindow>>,
+    /// Pulled bytes, by number.
     had: Vec<WindowUsage>,
     /// How often each window was used, modulo 256.
     sequences: Vec<u8>,
     /// Number at which the search for a free window starts, so that windows are not reused soon.
     at: u8,
+    /// Number of free windows.
     free: usize,
 }
 

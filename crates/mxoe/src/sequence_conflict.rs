@@ -3,6 +3,12 @@
 //! The acknowledgement may be late, damaged or forged, so the engine queries the peer and closes the
 //! connection if the peer confirms. Until the answer the engine sends nothing new: the peer would
 //! acknowledge a reused number as if it had received the new message.
+//!
+//! A conflict is assumed after [`CONFLICTS_TOLERATED`] (number, and minimum duration in ns) of
+//! impossible acknowledgements; late packets cause a few. Not here: conflicts of connect requests
+//! ([`connect`](crate::connect)), and reports that a peer is gone ([`refusal`](crate::refusal)).
+//! Called by [`receive_order`](crate::receive_order) and [`transmit`](crate::transmit) for each
+//! acknowledgement, and by the peer's timer.
 
 use causeway_wire::mx::{PeerId, Status};
 
@@ -27,7 +33,9 @@ pub(crate) enum AckCheck {
 /// Impossible acknowledgements since the last possible one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SequenceConflict {
+    /// Time of the first, in ns.
     since: u64,
+    /// Number of them.
     times: u32,
     /// The pending query. The peer is gone unless it answers with a possible number.
     asked: Option<LivenessQuery>,

@@ -2,14 +2,23 @@
 //!
 //! An owner (the connects of an endpoint, or a peer) has one timer, which fires at or before the
 //! earliest time at which the owner has to act.
+//!
+//! A timer may fire early, because [`Timers::arm`] does not postpone it: the owner checks its
+//! deadlines and arms the timer again. It does not fire on its own: [`Nic::tick`](crate::Nic::tick)
+//! takes due owners, so precision is that of the caller. Arming is logarithmic in the number of
+//! armed timers, at most one per peer and one per endpoint. Times are in ns of the caller's clock;
+//! `u64::MAX` means never.
 
 use std::collections::BTreeSet;
 
 /// Estimate of the round trip to a peer in ns (RFC 6298).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundTrip {
+    /// Smoothed round trip, or 0 before the first measurement.
     smoothed: u64,
+    /// Mean deviation.
     variation: u64,
+    /// Shortest and longest wait.
     least: u64,
     most: u64,
 }

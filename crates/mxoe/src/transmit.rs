@@ -3,6 +3,16 @@
 //! A message waits in the queue of its peer, is in flight until the peer acknowledges it, and is
 //! retransmitted after a timeout or duplicate acknowledgements. Large messages are offered here;
 //! their data is sent by [`pull_reply`](crate::pull_reply).
+//!
+//! Limits to a peer: [`IN_FLIGHT_MAX`] unacknowledged messages, and the congestion window
+//! ([`WINDOW_PACKETS`] packets, halved after a loss). A retransmission follows after the smoothed
+//! round trip, at least and at most [`RESEND_NS`](crate::limits::RESEND_NS). A peer that is silent
+//! for [`NicConfig::give_up_ns`](crate::NicConfig) is removed, and its messages end with an error.
+//!
+//! Messages leave in order, one queue per peer. An offer without a free send window delays later
+//! messages of its peer; notifications precede all. Not here: admission of requests
+//! ([`request`](crate::request)), and the order of received messages
+//! ([`receive_order`](crate::receive_order)).
 
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{

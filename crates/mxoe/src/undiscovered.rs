@@ -4,12 +4,17 @@
 //! processes that resume their endpoints connect at once. Until `discovery_ends_ns` of the NIC's
 //! configuration, such connects wait here; later, a connect to an unknown NIC fails at once. This
 //! module keeps and schedules them, and sends nothing: [`connect`](crate::connect) starts them.
+//!
+//! An endpoint's waiting connects count against [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX). The
+//! table of known NICs is polled every [`DISCOVERY_POLL_NS`]; a connect to a NIC that stays unknown
+//! fails at the end of discovery or at its own timeout, whichever is first. Names are not resolved
+//! here.
 
 use causeway_wire::mx::{Address, Token};
 
 use crate::limits::DISCOVERY_POLL_NS;
 
-/// A connect whose NIC is unknown.
+/// A connect to an unknown NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UndiscoveredConnect {
     pub token: Token,
@@ -53,7 +58,7 @@ impl UndiscoveredConnects {
         (!self.list.is_empty()).then_some(self.poll_at)
     }
 
-    /// Removes the connects whose NIC is known by now or whose time is over. Empty before
+    /// Removes the connects with a NIC that is known by now or a time that is over. Empty before
     /// [`Self::due`].
     pub fn take_ready(
         &mut self,

@@ -1,4 +1,9 @@
-//! Temporary folders.
+//! Temporary folders for tests: sockets, configuration files, lock files.
+//!
+//! A [`Folder`] is created below the system's temporary directory, with a name of process and
+//! number, and is removed with its content when the value is dropped. A test that is killed leaves
+//! its folder; a later process with the same number uses it as it is. Paths stay short enough for
+//! Unix sockets if the path of the temporary directory is short.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

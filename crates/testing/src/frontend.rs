@@ -8,6 +8,12 @@
 //! | [`RINGS_END`] | receive buffers |
 //! | [`SEND_AT`] | the frames that the guest sends |
 //! | end | canaries that are not granted, on the last granted page |
+//!
+//! The frontend speaks the protocol correctly by itself; a test breaks rules by changing the file,
+//! the rings or the messages. It has one receive and one transmit queue of 64 entries, is driven by
+//! the test's thread, and negotiates nothing beyond the given features. Every failure panics. Used
+//! by the integration tests of `ethernet` and `socket`. No guest kernel is involved (`vm` boots
+//! real guests).
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,4 +1,8 @@
-//! Numbers that are the same in every run.
+//! Numbers that are the same in every run: a seeded generator for random tests.
+//!
+//! The generator is predictable: it must not be used for keys or sessions. Numbers are below 2^44.
+//! Equal seeds give equal numbers on every machine. A test that fails should print its seed; the
+//! generator does not.
 
 /// A linear congruential generator.
 #[derive(Debug, Clone)]

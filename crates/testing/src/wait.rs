@@ -1,4 +1,8 @@
 //! Waiting for a condition with a time limit.
+//!
+//! [`wait`] polls every millisecond and panics after [`PATIENCE`] with the state of the test. It
+//! blocks the calling thread: a test that must drive an object meanwhile does that in the
+//! condition. It measures no times; a test must not depend on how long a wait takes.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,5 +1,9 @@
 //! Sequential reading and writing of fixed-size fields, without indexing: the base of every format
-//! here. Checks lengths only, never values.
+//! of this crate.
+//!
+//! [`Reader::new`] checks once that the header is complete; reads past its end yield zeroes, and
+//! writes past the end of a [`Writer`] are omitted, so neither panics. Values are never checked
+//! here: the format's module does. The types are private to the crate, except [`Truncated`].
 
 /// A header is cut off: fewer bytes than its format needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -1,5 +1,10 @@
 //! IPv4: the header with its options (RFC 791). Read for offloads of frames and ECN; packets are
 //! never routed.
+//!
+//! The parser checks version, header length (20 to 60 bytes) and that the total length covers the
+//! header. It checks neither the checksum nor that the packet is complete: the frame may be longer
+//! (padding) or shorter. Fragments are parsed like other packets and never reassembled. Callers:
+//! [`crate::frame`] and [`crate::ecn`].
 
 use crate::checksum;
 use crate::field::{Reader, Truncated, Writer};

@@ -1,6 +1,11 @@
 //! Writes captured frames as pcapng (draft-ietf-opsawg-pcapng), in the byte order of this machine,
 //! as tcpdump, tshark and Wireshark read it. Used by captures; this module reads no files and
 //! chooses no frames.
+//!
+//! The functions append blocks to a buffer without a limit; the caller writes the buffer to a file
+//! and empties it. Times have nanosecond resolution. Comments, statistics and name resolution
+//! blocks are not written. The file must start with [`section`], then its interfaces, then frames:
+//! the order is not checked.
 
 /// Link type of Ethernet.
 const LINKTYPE_ETHERNET: u16 = 1;

@@ -1,5 +1,9 @@
 //! TCP: the header with its options (RFC 9293). Read for checksum and segmentation offloads;
 //! connections are never tracked.
+//!
+//! The parser checks that header and options are complete and the data offset is 20 to 60 bytes.
+//! Checksum, sequence numbers and the combination of flags are not checked, and options are not
+//! interpreted. Callers: [`crate::frame`], and `ethernet`, where it cuts a frame into segments.
 
 use crate::field::{Reader, Truncated, Writer};
 

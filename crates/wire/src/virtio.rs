@@ -1,5 +1,9 @@
 //! Feature bits common to all virtio devices (virtio 1.3, section 6), as bit numbers. Those of one
 //! device type are in its module.
+//!
+//! Only bits that this project uses have a constant. The module neither offers nor negotiates
+//! features: `attach` negotiates, and `ring` behaves accordingly. Bit numbers of 64 and above are
+//! never set.
 
 /// A descriptor may refer to an indirect table.
 pub const VIRTIO_F_INDIRECT_DESC: u32 = 28;

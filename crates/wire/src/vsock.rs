@@ -1,6 +1,10 @@
 //! virtio-vsock: the 44-byte packet header and its constants (virtio 1.3, section 5.10). First step
 //! of a socket packet after its descriptors were read. Connections and credit accounting across
 //! packets are in `socket`.
+//!
+//! The parser checks the length alone. Type, operation, CIDs, flags and `len` may have any value,
+//! so that `socket` can answer an invalid packet with a reset; the data behind the header is not
+//! read. Names and numbers are those of the specification.
 
 use crate::field::{Reader, Truncated, Writer};
 

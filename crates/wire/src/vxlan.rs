@@ -1,5 +1,10 @@
 //! VXLAN: an Ethernet frame behind a header of 8 bytes, in UDP (RFC 7348, section 5). Used by links
 //! to VXLAN peers; learning of addresses is not here.
+//!
+//! The header has no checksum, sequence number or authentication: any host that can send to the
+//! port can send frames. The frame behind the header is not parsed. Group policy and other
+//! extensions are ignored. Callers: `link`'s VXLAN paths, below UDP on the way out and after it on
+//! the way in.
 
 use crate::field::{Reader, Truncated, Writer};
 

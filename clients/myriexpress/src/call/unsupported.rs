@@ -1,4 +1,8 @@
 //! Functions that MX declared and never implemented, and `mx__regcache_clean`.
+//!
+//! The symbols exist so that programs of MX link and load. A declared function fails after a report
+//! to the error handler, and has no effect. `mx__regcache_clean` clears the caches of validated
+//! buffers (`memory`) of all endpoints, for every range.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,5 +1,13 @@
-//! Interface to the application's memory, and copies between segments. The library reads and writes
-//! buffers only by this trait.
+//! Interface to the application's memory, and copies between segments.
+//!
+//! [`Buffer`] shows the segments of a request as one sequence of bytes. The library reads and
+//! writes application memory only by this trait; implementations are in `causeway-endpoint`
+//! (segment lists) and here (`Vec<u8>`, for tests and examples). An offset behind the end gives no
+//! bytes, never a panic.
+//!
+//! A buffer has no lock and no pinning: its memory must stay valid until the request has ended.
+//! Transports that read or write memory of another process use its address, so a buffer must not
+//! move the bytes meanwhile. A copy is bounded by the shorter side.
 
 /// Memory of a request: segments, seen as one sequence of bytes.
 ///

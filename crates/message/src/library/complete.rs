@@ -1,10 +1,19 @@
 //! Collection of ended requests: test, peek, forget, cancel.
+//!
+//! A request ends in `library::progress`, or in the call that made it, and stands in the list
+//! `done` until the application collects it. A collected, cancelled or forgotten request's name is
+//! invalid; further calls with it fail with [`Error::BadRequest`].
+//!
+//! These calls do not wait, and handle no events: the caller calls [`Library::progress`] before.
+//! [`Library::cancel`] does not cancel sends, nor receives that have matched a message. A forgotten
+//! request goes on: its buffer must stay valid until the transfer has ended. [`Library::test_any`]
+//! is linear in the ended requests before the first match.
 
 use super::request::{Completion, RequestState};
 use super::{Buffer, Error, Library, RequestId, Transport, check_mask};
 
 impl<B: Buffer> Library<B> {
-    /// Returns whether a request has ended, or does not exist.
+    /// Returns whether a request is collectable, or does not exist.
     #[inline]
     pub fn has_ended(&self, id: RequestId) -> bool {
         self.requests.named(id.0).is_none_or(|(_, request)| request.state == RequestState::Done)
@@ -62,6 +71,7 @@ impl<B: Buffer> Library<B> {
         self.first_done(info, mask).is_some()
     }
 
+    /// Returns the index of the oldest ended request that matches.
     #[inline]
     fn first_done(&self, info: u64, mask: u64) -> Option<u32> {
         let mut done = self.requests.iter(&self.done);
@@ -82,6 +92,7 @@ impl<B: Buffer> Library<B> {
         self.requests.get(at).map(|request| request.context).ok_or(Error::BadRequest)
     }
 
+    /// Removes an ended request, or detaches it until its peer confirms it, and returns its result.
     fn collect(&mut self, at: u32) -> Option<Completion> {
         if self.requests.get(at).is_some_and(|request| !request.hidden) {
             self.requests.unlink(&mut self.done, at);
@@ -111,8 +122,8 @@ impl<B: Buffer> Library<B> {
         Ok(())
     }
 
-    /// Cancels a receive without a message, or a connect that has not ended. Returns true if it was
-    /// cancelled, and its name is invalid then; false if it is too late.
+    /// Cancels a receive without a message, or a connect that has not ended. Returns true if the
+    /// request was cancelled, and its name is invalid then; false if it has matched or ended.
     ///
     /// # Errors
     /// [`Error::BadRequest`] if there is no such request, or it is a send.

@@ -1,4 +1,16 @@
 //! Connects and disconnects, and the ends of requests to a lost peer.
+//!
+//! A connect is passed to the transport, which finds the peer; if the transport has no room,
+//! [`Library::progress`] repeats it. A connect to the own address ends at once, after a check of
+//! the key. The library does not retry a failed connect and does not reconnect: the libfabric
+//! provider does, for the peers of [`Library::take_departed`].
+//!
+//! When a peer is lost, all requests to it end with the reason, its offers are dropped, and its
+//! eager messages stay for receives. Receives of any sender stay posted; directed receives end,
+//! unless [`Library::keep_directed`] was called and the peer is on another host. The loss of a peer
+//! is linear in the requests of the endpoint.
+//!
+//! Called by the application's calls, and by `library::progress` for the transport's events.
 
 use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
 
@@ -14,7 +26,7 @@ use super::{
 pub struct LostPeer {
     /// Identity of the endpoint.
     pub source: EndpointIdentity,
-    /// Its name in this endpoint.
+    /// The lost peer as [`Partner`] of this endpoint.
     pub partner: Partner,
     /// Reason.
     pub status: Status,
@@ -30,7 +42,8 @@ pub fn is_interrupted(status: Status) -> bool {
 }
 
 impl<B: Buffer> Library<B> {
-    /// Connects to an endpoint; the completion names the peer.
+    /// Connects to an endpoint; [`Completion::partner`](super::Completion::partner) is the peer.
+    /// Without `timeout_ns`, the default of [`Self::set_timeout`] applies.
     ///
     /// # Errors
     /// [`Error::NoResources`] with too many requests.
@@ -86,7 +99,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Ends a connect.
+    /// Ends the connect with this token, if it has not ended.
     pub(super) fn connected(&mut self, token: Token, status: Status, peer: PeerId) {
         let Some(at) = self.requests.find(token.0) else { return };
         let partner = self.partners.current(peer);
@@ -120,7 +133,7 @@ impl<B: Buffer> Library<B> {
         Ok(())
     }
 
-    /// Ends all requests of a lost peer. `received`: eager messages that came from it.
+    /// Ends all requests of a lost peer. `received`: number of eager messages that came from it.
     pub(super) fn lose_peer(&mut self, peer: PeerId, status: Status, received: u64) {
         let was_alive = self.partners.get(peer).is_some_and(|known| known.is_alive);
         if let Some(known) = self.partners.get_mut(peer) {
@@ -140,7 +153,8 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Ends all requests to a peer; messages that it sent are still received if it is not lost.
+    /// Ends all requests to a peer. If the peer is not lost, messages that it sent are still
+    /// received.
     pub(super) fn end_requests_to(&mut self, peer: PeerId, status: Status) {
         let Some(epoch) = self.partners.get(peer).map(|known| known.epoch) else { return };
         let gone = Partner { peer, epoch };

@@ -1,4 +1,13 @@
-//! Context ids: bits of the match information that select one of several independent queues.
+//! Context ids: bits of the match information that select one of several independent queues, as in
+//! `mx_open_endpoint`.
+//!
+//! There are `2^bits` queues, at most 2^[`CONTEXT_BITS_MAX`], allocated when the endpoint is
+//! opened. Each has the posted receives and the unexpected messages of one context id, oldest
+//! first. A message is compared only with the receives of its own context.
+//!
+//! A receive whose mask does not cover the id is refused by `library::receive`; a probe with such a
+//! mask searches all contexts. This module holds the list heads only: the entries are in the slabs
+//! of [`Library`](super::Library).
 
 use super::Error;
 use super::slab::SlabList;
@@ -14,6 +23,7 @@ pub(super) struct Queues {
 /// All contexts of an endpoint.
 #[derive(Debug)]
 pub(super) struct Contexts {
+    /// Position of the lowest bit of the id in the match information.
     shift: u8,
     /// Bits that the mask of a receive must cover.
     mask: u64,
@@ -43,6 +53,7 @@ impl Contexts {
         mask & self.mask == self.mask
     }
 
+    /// Returns the context id of a message.
     #[inline(always)]
     fn index(&self, match_info: u64) -> usize {
         // `shift` is below 64, or `mask` is 0.

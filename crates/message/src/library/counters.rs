@@ -1,4 +1,15 @@
 //! Message counters of an endpoint, over all transports.
+//!
+//! Length classes are those of MX: *tiny* up to [`TINY_BYTES_MAX`] bytes, *small* up to
+//! [`SMALL_BYTES_MAX`], *medium* up to [`MEDIUM_BYTES_MAX`], *large* above. The class depends on
+//! the length alone, not on the path that the message took.
+//!
+//! A send counts when it is made, also if it fails later. A receive counts when it ends with a
+//! message, also a truncated message, with the bytes that were received. There are no counters per
+//! peer and no packet counters (those are in `mxoe`). Counters wrap at 2^64 and are not reset.
+//!
+//! Written by the other modules of `library`; `causeway-endpoint` reads them by
+//! [`Library::counters`](super::Library::counters) for statistics.
 
 use causeway_wire::mx::Status;
 
@@ -35,9 +46,14 @@ impl Messages {
 pub struct Counters {
     pub(super) sent: Messages,
     pub(super) received: Messages,
+    /// Messages of peers that were kept without a receive.
     pub(super) unexpected: u64,
+    /// Requests that ended with [`Status::Truncated`]: a receive, and a send of which not all bytes
+    /// were pulled.
     pub(super) truncated: u64,
+    /// Requests that ended with another failure.
     pub(super) failed: u64,
+    /// Connects that were begun.
     pub(super) connects: u64,
 }
 

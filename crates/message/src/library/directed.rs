@@ -1,5 +1,15 @@
 //! Receives from one endpoint only, and unexpected messages that are probed or taken without a
 //! receive. MX has no such calls; the libfabric provider needs them.
+//!
+//! A *directed* receive matches messages of one [`EndpointIdentity`], which need not be connected.
+//! The receive ends with an error when that peer is lost; with [`Library::keep_directed`] it stays
+//! posted, and the caller cancels it or connects again. Directed receives and others share the
+//! posted queue and its order.
+//!
+//! [`Library::take_kept`] takes only messages whose bytes are here. An offered message has no bytes
+//! here: it is refused, and its sender completes as if it were received.
+//!
+//! Callers: `clients/libfabric` through `causeway-endpoint`; matching is in `library::receive`.
 
 use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
 
@@ -14,7 +24,7 @@ use super::{
 pub struct EndpointIdentity {
     /// Address.
     pub address: Address,
-    /// Session.
+    /// Session number; differs each time the endpoint is opened.
     pub session: u32,
 }
 
@@ -28,8 +38,8 @@ pub struct KeptMessage {
 }
 
 impl<B: Buffer> Library<B> {
-    /// Receives a message as [`Self::irecv`] does, from `from` only, which need not be connected.
-    /// Also ends when that peer is lost.
+    /// Receives a message as [`Self::irecv`] does, only from `from` if it is given. The endpoint need
+    /// not be connected. The receive also ends when that peer is lost.
     ///
     /// # Errors
     /// Those of [`Self::irecv`].

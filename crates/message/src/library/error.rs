@@ -1,4 +1,10 @@
 //! Errors of calls that the matching engine refuses.
+//!
+//! An [`Error`] means that the call had no effect and made no request. Failures of a request itself
+//! (timeout, lost peer, truncation) are no errors of a call: they are the
+//! [`Status`](causeway_wire::mx::Status) of its completion. The numbers are those of `mx_return_t`,
+//! so that `libmyriexpress` returns them unchanged; the list has only the codes that this crate
+//! returns.
 
 /// Reason for which a call is refused: `mx_return_t`, with the numbers of MX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]

@@ -1,4 +1,15 @@
 //! Failed requests, which an error handler sees before the application collects them.
+//!
+//! With [`Library::set_raises`], a request that fails waits in the list `failed` and is not
+//! collectable: the caller takes it by [`Library::next_failed`], runs the application's error
+//! handler without the lock, and calls [`Library::set_failure_code`]. A request that is never
+//! passed to [`Library::set_failure_code`] stays uncollectable. Truncation counts as a failure.
+//!
+//! Sends that fail after their early completion have no request any more: only the last status is
+//! kept ([`Library::take_lost`]).
+//!
+//! Called by `libmyriexpress` (`mx_set_error_handler`) through `causeway-endpoint`. The library
+//! runs no handler itself.
 
 use causeway_wire::mx::Status;
 

@@ -1,6 +1,15 @@
 //! Fast path for short messages: one call takes the message from the channel and copies it into a
 //! posted receive.
 //!
+//! A short message has at most [`INLINE_BYTES`](causeway_channel::INLINE_BYTES) bytes. The fast path
+//! applies if the next event of the transport is a short message, a posted receive matches, and
+//! nothing else is pending: no waiting send, pull or connect, no ended request, no handler that
+//! decides, and no error handler. In every other case the call has no effect
+//! ([`FastMiss::Unsure`]), and the caller calls [`Library::progress`] and [`Library::test_any`].
+//! Offers, chunks and ends of sends never take the fast path.
+//!
+//! `causeway-endpoint` calls [`Library::receive_fast`] in its poll loop, before the general path.
+//!
 //! The values stay in registers from the peer's cache line on. Values that are grouped into an
 //! option or a tuple may pass through memory, with stores of one width and loads of another; such a
 //! load cannot be forwarded and waits. That cost 12 ns of 117.
@@ -13,7 +22,7 @@ use super::{Buffer, Completion, Library, Transport};
 /// Reason for which the fast path delivered no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FastMiss {
-    /// No event is ready.
+    /// No event is ready. The library itself does not return this value; its caller does.
     Nothing,
     /// No effect; the caller must use the general path.
     Unsure,

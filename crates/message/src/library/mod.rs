@@ -6,13 +6,21 @@
 //! locks it. Each call that may send is given the [`Transport`]: [`Channels`] to endpoints of this
 //! host, [`Rings`] to the NIC side for other hosts, or both behind one implementation.
 //!
-//! Requests, messages and peers lie in tables that grow to their highest use. A message costs no
-//! allocation after that.
+//! Requests, messages and peers lie in tables that grow to their highest use and never shrink. A
+//! message costs no allocation after that. With [`REQUESTS_MAX`] requests, calls that add a request
+//! fail with [`Error::NoResources`]; the caller collects requests and repeats the call.
+//!
+//! # Place
+//! `causeway-endpoint` owns the [`Library`] and its transports, holds the lock, calls
+//! [`Library::progress`] until it returns [`ProgressStep::Idle`], and sleeps. The library does not
+//! connect processes, copy between processes or retransmit: those are tasks of the transport.
 //!
 //! # Matching
 //! A receive matches a message if the message's match information under the receive's mask equals
 //! the receive's match information. Messages of one sender are matched in the order of sending. A
-//! message takes the oldest matching receive; a receive takes the oldest matching message.
+//! message takes the oldest matching receive; a receive takes the oldest matching message. The
+//! search is linear in the posted receives or unexpected messages of one context id. Messages of
+//! different senders have no order.
 //!
 //! # Unexpected handler
 //! With [`Library::set_handler`], a message without a posted receive is offered to the application
@@ -98,23 +106,27 @@ pub struct Library<B> {
     done: SlabList,
     /// Failed requests that were not reported, in the order of their failure.
     failed: SlabList,
+    /// Failed requests wait in `failed` for the error handler ([`Self::set_raises`]).
     raises: bool,
     /// Pulls and connects that the transport had no room for.
     retry: SlabList,
     /// Sends to the endpoint itself that were not offered to the handler.
     own: SlabList,
     partners: PartnerTable,
+    /// Application's value for [`Partner::SELF`].
     own_context: u64,
     /// Peers with sends to hand over or pulls to feed.
     busy: VecDeque<PeerId>,
     unexpected: Unexpected,
     /// A message was refused because the unexpected queue was full.
     unexpected_was_full: bool,
+    /// The application has an unexpected handler.
     handler: bool,
+    /// The message that the handler decides about; no event is handled meanwhile.
     asked: Option<progress::HandlerQuestion>,
     /// Sends that were completed early and are not confirmed.
     early: usize,
-    /// Status of the last such send that failed, until it is reported.
+    /// Status of the last early completed or unreported send that failed, until it is reported.
     lost: Option<Status>,
     /// Lost remote peers, where directed receives stay posted for them.
     departed: Option<Vec<LostPeer>>,
@@ -122,8 +134,11 @@ pub struct Library<B> {
     broken: Vec<EndpointIdentity>,
     /// The caller keeps copies of messages and resends them after a daemon restart.
     resends: bool,
+    /// Time of the last [`Self::tick`], in ns.
     now: u64,
+    /// Earliest deadline of a request, in ns, or an earlier time; `u64::MAX` without any.
     deadline: u64,
+    /// Default time limit of sends and connects, in ns.
     send_timeout: Option<u64>,
     counters: Counters,
 }
@@ -163,8 +178,8 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Bounds the unexpected messages: at most `messages`, itself at most
-    /// [`UNEXPECTED_LIMIT_MAX`](crate::limits::UNEXPECTED_LIMIT_MAX), and at most `bytes`. Beyond
-    /// it, a sender waits with this message and all that follow.
+    /// [`UNEXPECTED_LIMIT_MAX`](crate::limits::UNEXPECTED_LIMIT_MAX), and at most `bytes`. A message
+    /// that exceeds a limit stays in the transport, and so do all later messages of its sender.
     pub fn set_unexpected_max(&mut self, messages: usize, bytes: usize) {
         self.unexpected.set_max(messages, bytes);
     }
@@ -234,17 +249,19 @@ impl<B: Buffer> Library<B> {
         std::mem::take(&mut self.broken)
     }
 
-    /// Adds a request.
+    /// Adds a request, and returns its index in `requests`.
     #[inline]
     fn add(&mut self, request: RequestEntry<B>) -> Result<u32, Error> {
         self.requests.insert(request).ok_or(Error::NoResources)
     }
 
+    /// Returns the name of the request at an index, for the application.
     #[inline]
     fn id(&self, at: u32) -> RequestId {
         RequestId(self.requests.name(at))
     }
 
+    /// Returns the name of the request at an index, for the transport: the same number.
     #[inline]
     fn token(&self, at: u32) -> Token {
         Token(self.requests.name(at))

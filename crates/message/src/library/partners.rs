@@ -1,4 +1,15 @@
-//! Table of the endpoints that this endpoint communicates with.
+//! Table of the endpoints with which this endpoint communicates.
+//!
+//! The table has a place per peer number, below [`PEER_NUMBERS_MAX`]; a peer with a higher number
+//! is refused. The transport assigns the numbers and reuses them, so a [`Partner`] also has the
+//! *epoch*: how often its number was used before. A [`Partner`] of an earlier epoch finds no state.
+//!
+//! The state of a lost peer stays, with `is_alive` false, until its number is reused. A peer that
+//! reconnects from the same address keeps the count of its unexpected messages, so that a reconnect
+//! gives no new quota.
+//!
+//! The table sends nothing and ends no requests: `library::connect` does. `library::progress` adds
+//! a peer at [`TransportEvent::PeerSeen`](super::TransportEvent).
 
 use causeway_wire::mx::{Address, PeerId};
 

@@ -1,5 +1,17 @@
 //! Events of the transport, handled in order: arriving messages, offers, pulls, and the ends of
-//! sends. Replies to the unexpected handler are handled here, too.
+//! sends. Decisions of the unexpected handler are handled here, too.
+//!
+//! [`Library::progress`] handles at most [`ARRIVALS_PER_CALL`] events, then passes waiting sends,
+//! pulls and connects to the transport. It returns without sleeping; the caller repeats it while it
+//! returns [`ProgressStep::Worked`]. A message without a receive and without room in the unexpected
+//! queue is deferred: the event stays in the transport, and events of other peers pass.
+//!
+//! A peer that breaks the protocol (bytes beyond the end of a pull, a pull that does not exist) is
+//! disconnected. A pull of an offer that has ended is refused without a disconnect, because it may
+//! have crossed the end. Events with an unknown or outdated token are ignored.
+//!
+//! Called by `causeway-endpoint` in its poll loop. Ended requests wait in the list `done` until
+//! `library::complete` collects them.
 
 use causeway_wire::mx::{PeerId, Status, Token};
 
@@ -18,7 +30,7 @@ pub enum ProgressStep {
     /// The caller must run the handler for a message; no event is handled before
     /// [`Library::answer`].
     Ask(HandlerMessage),
-    /// The handler is running.
+    /// The handler has not answered [`Self::Ask`]; no event was handled.
     Asking,
 }
 
@@ -47,19 +59,24 @@ pub enum HandlerAction {
 /// Origin of the message that is offered to the handler.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum HandlerQuestion {
+    /// A message or offer of a peer: the current event of the transport.
     Arrived(TransportEvent),
+    /// A send of this endpoint to itself: the index of its request.
     Own(u32),
 }
 
 /// Result of handling an event.
 enum EventOutcome {
+    /// The event was handled.
     Done,
+    /// The unexpected queue has no room: the transport keeps the event.
     Deferred,
+    /// The handler must decide; the event stays the current event.
     Ask(HandlerMessage),
 }
 
 impl<B: Buffer> Library<B> {
-    /// Handles events and hands over waiting requests, at most [`ARRIVALS_PER_CALL`] events.
+    /// Handles at most [`ARRIVALS_PER_CALL`] events, and hands over waiting requests.
     #[inline]
     pub fn progress<T: Transport<B>>(&mut self, transport: &mut T) -> ProgressStep {
         if self.asked.is_some() {
@@ -133,7 +150,8 @@ impl<B: Buffer> Library<B> {
         worked
     }
 
-    /// Returns a value that changes when a request is handed over to a peer.
+    /// Returns a value that changes when a request is handed over to a peer: the first waiting send,
+    /// the first fed pull, and the fed bytes of that pull.
     fn handover_mark(&self, peer: PeerId) -> Option<(Option<u32>, Option<u32>, u32)> {
         let known = self.partners.get(peer)?;
         let stream = known.streams.first();
@@ -157,7 +175,7 @@ impl<B: Buffer> Library<B> {
                 return self.offered(transport, peer, (match_info, len), offer, passed);
             }
             TransportEvent::Wanted { peer, token, to, len } => {
-                self.expected_source(transport, peer, token, to, len)
+                self.begin_stream(transport, peer, token, to, len)
             }
             TransportEvent::Fetched { peer, token, len } => {
                 if let Some(at) = self.offer_of(peer, token) {
@@ -218,7 +236,8 @@ impl<B: Buffer> Library<B> {
         Some(Partner { peer, epoch: known.epoch })
     }
 
-    /// Handles an eager message.
+    /// Handles an eager message. `passed`: the handler let the message through, so that it is kept
+    /// even beyond the limits of the unexpected queue.
     #[inline]
     fn message<T: Transport<B>>(
         &mut self,
@@ -249,7 +268,7 @@ impl<B: Buffer> Library<B> {
         EventOutcome::Done
     }
 
-    /// Handles an offer.
+    /// Handles an offer. `passed` as in [`Self::message`].
     fn offered<T: Transport<B>>(
         &mut self,
         transport: &mut T,
@@ -299,9 +318,9 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Handles a pull by a peer. The offer may have ended, or the peer may have invented it; then
-    /// the pull fails.
-    fn expected_source<T: Transport<B>>(
+    /// Handles a pull of `len` bytes by a peer, and feeds its first bytes. The offer may have ended,
+    /// or the peer may have invented it; then the pull fails.
+    fn begin_stream<T: Transport<B>>(
         &mut self,
         transport: &mut T,
         peer: PeerId,
@@ -344,7 +363,8 @@ impl<B: Buffer> Library<B> {
         })
     }
 
-    /// Handles bytes of a pull: from `at` on, or the next bytes without it.
+    /// Handles `len` bytes of a pull, from byte `at` of the message on; without `at`, the next bytes
+    /// in order. A short copy starts the pull again from its first byte.
     fn bytes_of<T: Transport<B>>(
         &mut self,
         transport: &mut T,
@@ -492,7 +512,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Pulls 0 bytes of an offer, which completes its sender.
+    /// Refuses an offer: pulls 0 bytes, which completes the send at the sender.
     pub(super) fn turn_down<T: Transport<B>>(
         &mut self,
         transport: &mut T,

@@ -1,4 +1,16 @@
 //! Receives and probes: matching with unexpected messages, and pulls of offered messages.
+//!
+//! A receive takes the oldest matching unexpected message at once, or is posted until a message
+//! arrives in [`Library::progress`]. A buffer shorter than the message takes the first bytes, and
+//! the receive ends with [`Status::Truncated`]. A receive of an offered message ends after the
+//! pull; if the transport has no room, the pull is repeated by [`Library::progress`].
+//!
+//! A receive has no time limit unless [`Library::set_timeout`] sets one; a posted receive of any
+//! sender survives the loss of every peer. A probe takes nothing: a later receive or another
+//! thread's receive may take the probed message.
+//!
+//! Called by the application's calls (`irecv`, `iprobe`), and by `library::progress` for arriving
+//! messages. Receives from one sender only: `library::directed`.
 
 use causeway_wire::mx::{PeerId, Status};
 
@@ -42,7 +54,7 @@ impl<B: Buffer> Library<B> {
         self.receive(transport, None, (info, mask), context, into)
     }
 
-    /// Receives as [`Self::irecv`] does, from one endpoint only if `from` names it.
+    /// Receives as [`Self::irecv`] does, only from the endpoint `from` if it is given.
     #[inline]
     pub(super) fn receive<T: Transport<B>>(
         &mut self,
@@ -95,7 +107,7 @@ impl<B: Buffer> Library<B> {
         }))
     }
 
-    /// Returns the oldest unexpected message that matches.
+    /// Returns the index of the oldest unexpected message that matches, of any sender or of `from`.
     pub(super) fn first_unexpected(
         &self,
         info: u64,
@@ -111,7 +123,8 @@ impl<B: Buffer> Library<B> {
         firsts.min_by_key(|(_, message)| message.order).map(|(at, _)| at)
     }
 
-    /// Removes and returns the oldest posted receive that matches a message.
+    /// Removes the oldest posted receive that matches a message from its queue, and returns its
+    /// index.
     #[inline(always)]
     pub(super) fn take_posted(&mut self, peer: PeerId, match_info: u64) -> Option<u32> {
         let queues = self.contexts.of_mut(match_info)?;
@@ -127,6 +140,7 @@ impl<B: Buffer> Library<B> {
         self.find_posted(peer, match_info)
     }
 
+    /// Searches the posted receives of a context, if the first receive does not match.
     fn find_posted(&mut self, peer: PeerId, match_info: u64) -> Option<u32> {
         let mut next = self.contexts.of(match_info).posted.first();
         while let Some(at) = next {
@@ -182,7 +196,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Ends a receive with an eager message, or with its first bytes.
+    /// Ends a receive with an eager message of `len` bytes, of which `taken` were copied.
     #[inline]
     pub(super) fn end_whole(
         &mut self,
@@ -241,7 +255,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Ends a receive with all bytes in place.
+    /// Ends a receive of an offered message: the `taken` bytes that were pulled are in place.
     pub(super) fn end_pull(&mut self, at: u32, taken: u32) {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.at = taken;

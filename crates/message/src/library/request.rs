@@ -1,5 +1,13 @@
-//! Requests: sends, receives and connects of the application that are not collected. This module
-//! holds their state and moves nothing.
+//! Requests: sends, receives and connects of the application that are not collected.
+//!
+//! This module holds the state of a request and moves nothing. `library::send`, `library::receive`
+//! and `library::connect` make requests; `library::progress` and `library::time` end them;
+//! `library::complete` collects them. An endpoint has at most
+//! [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) requests, ended requests included.
+//!
+//! [`RequestState`] determines the list in which a request stands; a change of state therefore
+//! unlinks the request first. Entries have no lock: the caller of [`Library`](super::Library) holds
+//! one.
 
 use causeway_wire::mx::{PeerId, Status};
 
@@ -24,7 +32,7 @@ pub struct Completion {
     pub match_info: u64,
     /// Length of the message, in bytes.
     pub msg_length: u32,
-    /// Transferred bytes.
+    /// Transferred bytes; less than `msg_length` if the message was truncated or failed.
     pub xfer_length: u32,
     /// Value that the application passed with the request.
     pub context: u64,
@@ -33,6 +41,7 @@ pub struct Completion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestKind {
     Send,
+    /// A send that ends when a receive has matched it; always offered.
     SyncSend,
     Receive,
     Connect,
@@ -90,26 +99,29 @@ pub(super) struct RequestEntry<B> {
     pub state: RequestState,
     /// The application wants no completion.
     pub forgotten: bool,
-    /// Only a caller with the request's name sees it.
+    /// Only [`Library::test`](super::Library::test) with the request's name finds it.
     pub hidden: bool,
     /// Receive from one endpoint only; `other` and `more` hold its address and session.
     pub directed: bool,
     /// Completed early; the transport still reports the real end.
     pub unacked: bool,
     pub status: Status,
+    /// `status` as a number, or the error handler's code.
     pub code: u32,
     partner: PackedPartner,
     pub match_info: u64,
+    /// Bits of `match_info` that a message must have; for receives.
     pub mask: u64,
     pub context: u64,
+    /// Memory of the application; `None` once the request no longer needs it.
     pub buffer: Option<B>,
     /// Length of the message, in bytes.
     pub len: u32,
     /// Bytes to transfer (`end`), and transferred bytes (`at`).
     pub end: u32,
     pub at: u32,
-    /// The peer's name for the transfer: an offer to pull, or the pull to feed. The NIC of a
-    /// connect or a directed receive.
+    /// The transport's number of the offer to pull, or of the pull to feed. For a connect or a
+    /// directed receive: the NIC.
     pub other: u64,
     /// Key and endpoint of a connect, or session and endpoint of a directed receive.
     pub more: (u32, u8),

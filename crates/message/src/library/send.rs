@@ -1,5 +1,18 @@
-//! Sends: handed to the transport at once where it has room, else by [`Library::progress`], in
-//! order. Sends to the own endpoint are matched here and reach no transport.
+//! Sends: the calls of the application, and the queue of sends that the transport had no room for.
+//!
+//! A send is passed to the transport at once where it has room, else by [`Library::progress`], in
+//! order per peer. A message up to [`Transport::eager_max`] is copied by the transport; a longer or
+//! synchronous message is offered, and its bytes must stay unchanged until the request ends.
+//!
+//! At most [`EARLY_SENDS_MAX`] copied sends are complete before the peer's host acknowledged them;
+//! further sends end with the acknowledgement. Waiting sends and fed pulls of one peer alternate:
+//! [`SENDS_PER_TURN`] sends, then [`STREAM_BYTES_PER_TURN`] bytes.
+//!
+//! Sends to the own endpoint are matched here and reach no transport. Without a matching receive
+//! and without room in the unexpected queue, the library keeps no copy of the bytes; without a free
+//! entry, the send fails with [`Status::NoResources`].
+//!
+//! Not here: time limits (`library::time`), confirmations (`library::progress`).
 
 use causeway_channel::{INLINE_BYTES, ShortEvent};
 use causeway_wire::mx::{PeerId, Status, Token};
@@ -41,8 +54,9 @@ impl<B: Buffer> Library<B> {
             && data.len() <= transport.eager_max(to.peer)
     }
 
-    /// Sends a message without a request if the transport accepts it at once. Returns false without
-    /// effect otherwise.
+    /// Sends a message without a request if the transport accepts it at once
+    /// ([`Transport::try_eager`]). Returns false without effect otherwise: the message is too long,
+    /// earlier sends wait, sends have a time limit, or there is no room.
     #[inline(always)]
     pub fn send_at_once<T: Transport<B>>(
         &mut self,
@@ -184,7 +198,8 @@ impl<B: Buffer> Library<B> {
         self.record_handover(at, whole, handed)
     }
 
-    /// Records the transport's answer to a send. Returns false if there was no room.
+    /// Records the transport's answer to a send, eager (`whole`) or offered. Returns false if there
+    /// was no room.
     fn record_handover(
         &mut self,
         at: u32,
@@ -229,7 +244,8 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Matches a send to this endpoint.
+    /// Matches a send to this endpoint, or queues it in `own` for [`Library::progress`] where the
+    /// handler must see it or others wait before it.
     fn send_to_self(&mut self, at: u32) {
         let Some(request) = self.requests.get(at) else { return };
         let info = request.match_info;
@@ -261,7 +277,7 @@ impl<B: Buffer> Library<B> {
         self.end_own(send, receive, info, len, taken);
     }
 
-    /// Ends both sides of a send to this endpoint.
+    /// Ends both sides of a send to this endpoint, of which `taken` of `len` bytes were copied.
     pub(super) fn end_own(&mut self, send: u32, receive: u32, info: u64, len: u32, taken: usize) {
         let taken = u32::try_from(taken).unwrap_or(u32::MAX);
         let status = if taken < len { Status::Truncated } else { Status::Success };
@@ -310,7 +326,8 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Hands over the waiting sends of a peer and feeds its pulls, alternately, so that neither
-    /// delays the other. Returns false when both are empty.
+    /// delays the other. Returns false when no send and no pull is left; true when the transport has
+    /// no room.
     pub(super) fn serve<T: Transport<B>>(&mut self, transport: &mut T, peer: PeerId) -> bool {
         while let Some(known) = self.partners.get_mut(peer) {
             let (send, stream) = (known.waiting.first(), known.streams.first());
@@ -370,6 +387,7 @@ impl<B: Buffer> Library<B> {
         true
     }
 
+    /// Ends a send that a peer pulls.
     fn end_stream(&mut self, at: u32, peer: PeerId, status: Status) {
         if let Some(known) = self.partners.get_mut(peer) {
             self.requests.unlink(&mut known.streams, at);
@@ -400,7 +418,8 @@ impl<B: Buffer> Library<B> {
         })
     }
 
-    /// Copies the bytes of a send to this endpoint that is offered to the handler.
+    /// Copies the first bytes of a send to this endpoint that is offered to the handler, and returns
+    /// their number.
     pub(super) fn own_bytes(&self, at: u32, into: &mut [u8]) -> usize {
         let Some(data) = self.requests.get(at).and_then(|r| r.buffer.as_ref()) else { return 0 };
         let mut into = Piece(into);
@@ -425,7 +444,8 @@ impl Buffer for Piece<'_> {
     }
 }
 
-/// Copies the bytes of a short message into a buffer, and returns their number.
+/// Copies the bytes of a short message into a buffer, and returns their number: less than the
+/// message if the buffer is shorter.
 #[inline(always)]
 pub(super) fn fill_short<B: Buffer>(into: &mut B, short: &ShortEvent) -> usize {
     // Most buffers have one segment with room for all, or a header and one segment.
@@ -438,7 +458,8 @@ pub(super) fn fill_short<B: Buffer>(into: &mut B, short: &ShortEvent) -> usize {
     fill_from(into, bytes.get(..len).unwrap_or_default())
 }
 
-/// Copies private bytes into the start of a buffer, and returns their number.
+/// Copies bytes of the library into the start of a buffer, and returns their number: fewer if the
+/// buffer is shorter.
 #[inline]
 pub(super) fn fill_from<B: Buffer>(into: &mut B, bytes: &[u8]) -> usize {
     // Most buffers have one segment with room for all, or a header and one segment.

@@ -1,4 +1,14 @@
-//! Table of numbered entries with intrusive lists: no allocation per entry.
+//! Table of entries with intrusive lists: no allocation per entry.
+//!
+//! An entry has an *index* (`u32`), which is reused, and a *name* (`u64`: generation and index),
+//! which is not, up to 2^32 uses of one index. Applications and peers get names; [`Slab::find`]
+//! checks a name in constant time. No name is 0.
+//!
+//! The table grows to its highest use and never shrinks. At `max` entries, insertions return
+//! `None`. An entry may stand in one [`SlabList`] at a time; the caller knows which, unlinks the
+//! entry before it removes it, and passes the right list: neither is checked.
+//!
+//! Used for the requests and unexpected messages of a [`Library`](super::Library).
 
 /// Index that ends a list.
 const NONE: u32 = u32::MAX;
@@ -7,8 +17,11 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     entries: Vec<SlabEntry<T>>,
+    /// Index of the first free entry, or [`NONE`]; free entries are linked by `next`.
     free: u32,
+    /// Number of entries with a value.
     used: usize,
+    /// Maximum of `used`.
     max: usize,
 }
 
@@ -16,6 +29,7 @@ pub(super) struct Slab<T> {
 struct SlabEntry<T> {
     /// Increases with each reuse, so that a stale name does not match.
     generation: u32,
+    /// Indices of the neighbours in a list, or [`NONE`].
     prev: u32,
     next: u32,
     value: Option<T>,
@@ -185,7 +199,7 @@ impl<T> Slab<T> {
         u32::try_from(self.entries.len()).unwrap_or(NONE)
     }
 
-    /// Returns the entry behind `at` in its list.
+    /// Returns the index of the entry after `at` in its list.
     #[inline]
     pub(super) fn after(&self, at: u32) -> Option<u32> {
         self.entries.get(at as usize).map(|entry| entry.next).filter(|&next| next != NONE)

@@ -1,4 +1,14 @@
-//! Timeouts of requests. The library has no clock: the caller passes the time.
+//! Time limits of requests.
+//!
+//! The library has no clock and no timer: the caller passes the time in ns by [`Library::tick`],
+//! and sleeps no longer than [`Library::deadline`]. A request ends late by the interval between
+//! ticks. The time does not run backwards: a lower time than before is ignored.
+//!
+//! A limit applies to sends, connects, and receives that have not matched a message. A matched
+//! receive is not limited: its end depends on the sender. A send that timed out may still arrive at
+//! the peer. A tick with a due request is linear in the requests of the endpoint.
+//!
+//! Called by `causeway-endpoint` once per poll round while a request has a limit.
 
 use causeway_wire::mx::Status;
 
@@ -38,7 +48,8 @@ impl<B: Buffer> Library<B> {
         self.send_timeout.is_some()
     }
 
-    /// Returns the time at which [`Self::tick`] has work, or `None` if no request has a limit.
+    /// Returns the time, in ns, at which [`Self::tick`] must be called next, or `None` if no request
+    /// has a limit. The time may be too early, after a limit was removed.
     pub fn deadline(&self) -> Option<u64> {
         (self.deadline != u64::MAX).then_some(self.deadline)
     }
@@ -62,6 +73,7 @@ impl<B: Buffer> Library<B> {
         self.deadline = next;
     }
 
+    /// Ends the request at an index with [`Status::Timeout`], if its state has a limit.
     fn time_out<T: Transport<B>>(&mut self, transport: &mut T, at: u32) {
         let token = self.token(at);
         let Some(request) = self.requests.get(at) else { return };

@@ -1,7 +1,19 @@
-//! Interface between the matching engine and its peers. Implementations:
-//! [`Channels`](super::Channels) to endpoints of this host, [`Rings`](super::Rings) to the NIC
-//! side, and `causeway_endpoint`'s union of both. A transport moves bytes and reports events; it
-//! does not match messages.
+//! Interface between the matching engine and its peers.
+//!
+//! [`Transport`] moves bytes and reports [`TransportEvent`]s. A transport does not match messages,
+//! does not sleep, and does not limit the number of requests. A call that finds no room returns
+//! [`TransportError::Full`] without effect; the matching engine keeps the request and repeats the
+//! call in a later [`Library::progress`](super::Library::progress).
+//!
+//! Implementations: [`Channels`](super::Channels) to endpoints of this host,
+//! [`Rings`](super::Rings) to the NIC side, and `causeway_endpoint`'s union of both. Calls come
+//! from the thread that holds the endpoint's lock. Events of one peer come in order; events of
+//! different peers do not.
+//!
+//! A message goes one of two ways. *Eager*: [`Transport::eager`], then [`TransportEvent::Message`].
+//! *Offered* (longer than [`Transport::eager_max`], or synchronous): [`Transport::offer`],
+//! [`TransportEvent::Offered`], [`Transport::pull`], the bytes, and [`TransportEvent::Sent`],
+//! [`TransportEvent::Fetched`] or [`TransportEvent::Wanted`] at the sender.
 
 use causeway_channel::ShortEvent;
 use causeway_wire::mx::{Address, PeerId, Status, Token};
@@ -67,14 +79,15 @@ pub enum TransportEvent {
 
 /// Path to the peers. Events of one peer come in order, and messages to one peer arrive in order.
 ///
-/// A transport checks only its own format. The library checks every name that a peer sends.
+/// A transport checks only its own format. The library checks every token that a peer sends.
 pub trait Transport<B: Buffer> {
     /// Returns the length of the longest eager message to `peer`, in bytes; a longer message is
     /// offered.
     fn eager_max(&self, peer: PeerId) -> usize;
 
-    /// Sends an eager message and returns true, or returns false without effect. A later failure is
-    /// reported as [`Token::UNREPORTED`].
+    /// Sends an eager message and returns true, or returns false without effect. No event follows on
+    /// success; a later failure is reported by [`TransportEvent::Sent`] with
+    /// [`Token::UNREPORTED`]. The default implementation always returns false.
     #[inline]
     fn try_eager(&mut self, _peer: PeerId, _match_info: u64, _data: &B) -> bool {
         false
@@ -119,7 +132,8 @@ pub trait Transport<B: Buffer> {
         len: u32,
     ) -> Result<Handover, TransportError>;
 
-    /// Feeds bytes from `at` on, at most to `end`, to a pull of the peer. Returns their number.
+    /// Feeds the bytes `at..end` of `data`, or the first of them, to the pull `to` of the peer, after
+    /// [`TransportEvent::Wanted`]. Returns the number of fed bytes, which may be 0.
     ///
     /// # Errors
     /// [`TransportError`]: no room now, or never.
@@ -132,13 +146,15 @@ pub trait Transport<B: Buffer> {
         end: usize,
     ) -> Result<usize, TransportError>;
 
-    /// Copies some bytes of the offer that [`TransportEvent::Push`] named into the peer's memory.
+    /// Copies some bytes of the offer that [`TransportEvent::Push`] named into the peer's memory. The
+    /// transport chooses the bytes. The default implementation copies nothing.
     fn push(&mut self, _data: &B) {}
 
-    /// Reports to the peer that its pull fails.
+    /// Reports to the peer that its pull `to` fails.
     fn fail(&mut self, peer: PeerId, to: u64);
 
-    /// Connects to an endpoint; ends with [`TransportEvent::Connected`].
+    /// Connects to an endpoint; ends with [`TransportEvent::Connected`]. Without `timeout_ns`, the
+    /// transport decides when an attempt has failed.
     ///
     /// # Errors
     /// [`TransportError`]: no room now, or never.
@@ -156,7 +172,7 @@ pub trait Transport<B: Buffer> {
     /// Frees the number of a peer after [`TransportEvent::PeerGone`].
     fn forget(&mut self, peer: PeerId);
 
-    /// Withdraws a send, pull or connect; the library ignores later events for its token.
+    /// Withdraws a send or connect. Events with its token may still come; the library ignores them.
     fn cancel(&mut self, token: Token);
 
     /// Withdraws the memory of a send or a pull: nothing more of the send is read from it, and the

@@ -1,5 +1,19 @@
 //! Unexpected messages: messages without a posted receive, in their order of arrival, and a pool of
 //! buffers for their bytes.
+//!
+//! Limits: [`UNEXPECTED_MAX`] messages and [`UNEXPECTED_BYTES_MAX`] bytes per endpoint by default
+//! ([`Library::set_unexpected_max`](super::Library::set_unexpected_max) changes both). One sender
+//! occupies at most as much as is free, but always may have [`UNEXPECTED_PER_PEER_MIN`] messages of
+//! [`UNEXPECTED_BYTES_PER_PEER_MIN`] bytes, also beyond the limits of the endpoint. An offer counts
+//! as a message of 0 bytes. The pool keeps `KEPT_MAX` buffers of each of `CLASSES` sizes, 64 bytes
+//! to 32 KiB; longer buffers are freed.
+//!
+//! This module does not refuse, match or drop messages: the caller checks the room first, and the
+//! transport keeps a message that does not fit. Messages of a lost peer stay until a receive takes
+//! them.
+//!
+//! Filled by `library::progress` and `library::send` (own endpoint); emptied by `library::receive`
+//! and `library::directed`. The lists per context id are in `library::contexts`.
 
 use super::slab::Slab;
 use super::{EndpointIdentity, Partner};
@@ -10,6 +24,7 @@ use crate::limits::{
 
 /// Buffer sizes are powers of two from 64 bytes.
 const CLASS_FIRST_LOG2: u32 = 6;
+/// Number of buffer sizes.
 const CLASSES: usize = 10;
 /// Pooled buffers of each size.
 const KEPT_MAX: usize = 64;
@@ -22,14 +37,15 @@ const SLOTS: usize = UNEXPECTED_LIMIT_MAX + PEER_NUMBERS_MAX * UNEXPECTED_PER_PE
 pub(super) enum UnexpectedContent {
     /// All bytes.
     Whole(Vec<u8>),
-    /// An offer.
+    /// The transport's number of an offer ([`TransportEvent::Offered`](super::TransportEvent)); the
+    /// bytes are with the sender.
     Offered(u64),
     /// A send of this endpoint to itself: its request, and a copy of its bytes if there was room.
     Own(u32, Option<Vec<u8>>),
 }
 
 impl UnexpectedContent {
-    /// Returns the kept bytes.
+    /// Returns the number of bytes that this endpoint keeps.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Whole(bytes) | Self::Own(_, Some(bytes)) => bytes.len(),
@@ -38,12 +54,14 @@ impl UnexpectedContent {
     }
 }
 
+/// A message without a receive.
 #[derive(Debug)]
 pub(super) struct UnexpectedMessage {
     pub partner: Partner,
     /// Identity of the sender at arrival.
     pub source: EndpointIdentity,
     pub match_info: u64,
+    /// Length of the message, in bytes.
     pub len: u32,
     pub content: UnexpectedContent,
     /// Increases with each message.
@@ -61,11 +79,14 @@ pub(super) struct UnexpectedUsage {
 #[derive(Debug)]
 pub(super) struct Unexpected {
     pub messages: Slab<UnexpectedMessage>,
+    /// Bytes in buffers of [`Self::buffer`].
     bytes: usize,
-    /// Limits of both.
+    /// Limits of `messages` and `bytes`.
     messages_max: usize,
     bytes_max: usize,
+    /// Order of the last message.
     order: u64,
+    /// Pool of free buffers, by size.
     kept: [Vec<Vec<u8>>; CLASSES],
 }
 
@@ -85,14 +106,14 @@ impl Unexpected {
         (self.messages_max, self.bytes_max) = (messages.min(UNEXPECTED_LIMIT_MAX), bytes);
     }
 
-    /// Returns whether a message with `len` bytes to keep fits.
+    /// Returns whether a message of this endpoint to itself, with `len` bytes to keep, fits.
     pub(super) fn has_room(&self, len: usize) -> bool {
         let bytes = self.bytes.saturating_add(len);
         self.messages.len() < self.messages_max && bytes <= self.bytes_max
     }
 
-    /// Returns whether a message of one peer fits, which has `kept` already. A peer may use at most
-    /// the free rest, and a guaranteed minimum in any case.
+    /// Returns whether a message with `len` bytes to keep fits, of a peer with the usage `kept`. A
+    /// peer may use at most as much as is free, and a guaranteed minimum in any case.
     pub(super) fn has_room_for(&self, kept: UnexpectedUsage, len: usize) -> bool {
         let its = kept.bytes.saturating_add(len);
         if kept.messages < UNEXPECTED_PER_PEER_MIN && its <= UNEXPECTED_BYTES_PER_PEER_MIN {
@@ -137,11 +158,13 @@ impl Unexpected {
     }
 }
 
+/// Returns the class of the buffer for `len` bytes; `CLASSES` or more for a buffer without a pool.
 fn class(len: usize) -> usize {
     let log2 = len.max(1).next_power_of_two().trailing_zeros();
     log2.saturating_sub(CLASS_FIRST_LOG2) as usize
 }
 
+/// Returns the size of the buffers of a class, in bytes.
 fn class_bytes(class: usize) -> usize {
     (1_usize << CLASS_FIRST_LOG2).checked_shl(u32::try_from(class).unwrap_or(0)).unwrap_or(0)
 }

@@ -5,6 +5,11 @@
 //! number, and the NIC moves if the new address answers and the old one does not.
 //!
 //! This module is without I/O, like the engine. Forgery by a node on the path is not prevented.
+//!
+//! Limits: [`NICS_PER_ADDRESS_MAX`] NICs per configured address; frames of further NICs are
+//! dropped. A NIC may move after [`MOVED_NS`] of silence, and its old address has
+//! [`MOVE_ANSWER_NS`] to answer. Addresses that are not configured are refused by the caller
+//! ([`AddressTable::knows`]). Used by `network::udp` for each received and each sent frame.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,4 +1,12 @@
-//! The carrier of a NIC's frames: an interface, or datagrams.
+//! The carrier of a NIC's frames: an interface of this host, or datagrams (UDP).
+//!
+//! [`NicCarrier`] gives `mx::network` one interface to both: receive a frame, send frames in
+//! batches, bind again, poll modes. A NIC has one carrier for its lifetime; a change of
+//! configuration makes a new NIC. Only an interface can go down, carry jumbo frames, or have
+//! endpoints in direct mode; datagrams answer such calls with "no".
+//!
+//! The carrier checks neither destination nor content of MXoE packets (the engine does), and
+//! neither encrypts nor authenticates. `network::interface` and `network::udp` implement it.
 
 use std::io;
 use std::os::fd::OwnedFd;

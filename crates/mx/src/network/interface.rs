@@ -2,6 +2,13 @@
 //!
 //! An interface has one packet socket of the daemon, and one for each endpoint in direct mode.
 //! Filters ([`super::endpoint_filter`]) divide the frames between them.
+//!
+//! An interface that is down is tried again every [`REBIND_NS`]; meanwhile frames are dropped, and
+//! the engine retransmits. A port on an interface with an MTU too small for MXoE is refused. After
+//! an interface came back, socket and filter of the daemon are new; sockets of processes in direct
+//! mode are not renewed here. The module sets no MTU, address or promiscuous mode. At the end of a
+//! pass without frames the interface wakes the dispatcher again, unless the dispatcher polls.
+//! Called by `network::carrier`.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -23,6 +30,7 @@ use crate::limits::{REBIND_NS, SOCKET_BYTES};
 /// Length of an Ethernet header in bytes.
 const ETHERNET_LEN: usize = 14;
 
+/// The daemon's packet socket of an interface that is up.
 #[derive(Debug)]
 struct BoundSocket {
     socket: Arc<PacketSocket>,
@@ -43,18 +51,25 @@ pub fn end_pass(watch: &ServiceWatch, is_polled: &mut bool, polled: bool) -> boo
 /// The interface of a NIC.
 #[derive(Debug)]
 pub struct NicInterface {
+    /// Name of the interface.
     pub name: String,
+    /// MAC of the NIC.
     address: [u8; 6],
+    /// Number by which the interface is served.
     pub source: u32,
+    /// The socket while the interface is up.
     bound: Option<BoundSocket>,
+    /// Time of the next attempt to bind, in ns.
     rebind_at_ns: Option<u64>,
     /// Reason why the interface is down.
     pub reason: String,
+    /// Receiver of frames, by a ring where the kernel permits.
     pub inlet: PacketReceiver,
     /// Buffer for frames that are not read from the receive ring.
     room: Vec<u8>,
     /// Length of the frame that was received last.
     len: usize,
+    /// How often the interface was bound.
     pub ups: u64,
     /// Endpoints in direct mode.
     direct: DirectEndpoints,

@@ -14,6 +14,13 @@
 //! | `endpoint_filter` | packet filters of endpoints in direct mode |
 //! | `udp` | datagrams between networks with routers |
 //! | `address_table` | the addresses of NICs in datagram mode |
+//!
+//! A [`NicNetwork`] has one engine, one discovery and one carrier. Its endpoints are those that the
+//! daemon serves; those in direct mode have only their filter and lock file here. Frames that the
+//! engine drops are counted by reason. Nothing is retried here except the binding of an interface
+//! that is down ([`REBIND_NS`](crate::limits::REBIND_NS)). Wake-ups and disconnects are left to
+//! `mx::service`, by [`NetworkAction`]. Called by `mx::service` on the dispatcher's thread;
+//! `mx::requests` opens and closes endpoints.
 
 mod address_table;
 mod carrier;
@@ -60,6 +67,7 @@ pub enum NetworkAction {
 /// Owner of an endpoint.
 #[derive(Debug)]
 struct EndpointOwner {
+    /// Number of the process in `MxService::clients`.
     client: u32,
     /// Number by which the rings are served.
     source: u32,
@@ -113,6 +121,7 @@ pub struct NicNetwork {
     log: LogLimit,
     /// Counters of closed endpoints and their peers.
     past: (EndpointCounters, PeerCounters),
+    /// Actions for the service after this turn.
     pub notes: Vec<NetworkAction>,
 }
 

@@ -7,6 +7,13 @@
 //! # Budget
 //! One system call for a batch of frames of one length to one host, up to the segments of the kernel
 //! or 64 KiB; one for a received batch from a host.
+//!
+//! The carrier neither retransmits nor limits its rate: a lost datagram is a lost frame, and the
+//! engine retransmits. Frames longer than the path MTU are fragmented by IP. Without room in the
+//! socket buffer, frames wait in the engine's batch. Jumbo frames are not used.
+//!
+//! [`UdpOutput`] is shared with the engine's batch, behind a lock that only the NIC's dispatcher
+//! takes. Called by `mx::network::carrier`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -158,6 +165,7 @@ impl Datagrams {
 #[derive(Debug)]
 pub struct UdpCarrier {
     output: UdpOutput,
+    /// MAC of the NIC.
     own: [u8; 6],
     watch: ServiceWatch,
     /// The socket is polled and does not wake the dispatcher.
@@ -165,8 +173,9 @@ pub struct UdpCarrier {
     datagrams: Datagrams,
     /// Number by which the socket is served.
     pub source: u32,
-    /// Datagrams from unknown addresses, and frames of NICs at other addresses.
+    /// Number of datagrams from addresses that are not configured.
     pub unknown_addresses: u64,
+    /// Number of frames of NICs that belong to another address.
     pub foreign_frames: u64,
 }
 

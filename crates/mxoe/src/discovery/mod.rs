@@ -10,6 +10,14 @@
 //! This module is without I/O, like the engine: its inputs are frames and the time, its outputs
 //! frames and [`NicChange`]. It opens no endpoints and routes no messages. NICs are identified by the
 //! source MAC of their frames, which the network vouches for.
+//!
+//! Limits: [`KNOWN_NICS_MAX`] NICs, of which at most [`NIC_NAMELESS_MAX`] have not answered a name
+//! query; further NICs are ignored. Announcements keep a distance of [`ANNOUNCE_GAP_NS`], however
+//! many NICs appear. Names are not authenticated.
+//!
+//! Caller: `mx::network` in the daemon, which passes frames for which [`Discovery::takes`] returns
+//! true, calls [`Discovery::tick`] at its deadline, and applies each [`NicChange`] to the engine.
+//! Processes in direct mode run no discovery and ask the daemon.
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,15 @@
 //!
 //! [`EndpointIo`] reads requests and writes events as values. It does not interpret them. A host
 //! side that breaks a rule of the rings marks the endpoint as broken, and its owner closes it.
+//!
+//! The rings are a channel of [`causeway_channel`] with the encoding of
+//! [`mx_rings`]. A region is a memfd of the host side, at most
+//! [`REGION_BYTES_MAX`], sealed against shrinking and mapped once; its bytes may change at any
+//! time. An event without room is not written: the engine keeps it.
+//!
+//! No memory is pinned, and the kernel's page faults are handled by `causeway_memory`. Called by
+//! [`Engine`](crate::driver::Engine) and [`TxPath`](crate::driver::TxPath) on the thread that owns
+//! them.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -26,7 +35,9 @@ use crate::driver::limits::REGION_BYTES_MAX;
 pub struct EndpointIo<W> {
     /// Owner of the endpoint.
     pub owner: W,
+    /// Events to the host side.
     pub(crate) sender: Sender,
+    /// Requests of the host side.
     pub(crate) receiver: Receiver,
     /// Memory that the host side lent, by the number that the engine chose.
     regions: Regions<GuestSpans>,
@@ -44,6 +55,7 @@ pub struct EndpointIo<W> {
     pub(crate) later: bool,
     /// An event was written, or the host side waits for room that exists.
     pub(crate) touched: bool,
+    /// The host side sleeps and must be woken by the owner.
     pub(crate) must_wake: bool,
     /// The rule that the host side broke.
     pub(crate) broken: Option<String>,

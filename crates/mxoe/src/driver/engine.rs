@@ -1,4 +1,15 @@
 //! The engine with its rings: serving of requests, frames and timers.
+//!
+//! [`Engine::serve`] takes requests of one endpoint from its ring, up to a budget, and passes them
+//! to the [`Nic`]. A cancel counts as several requests, since it searches. A request that the
+//! engine defers stays in the ring, and later requests of the endpoint wait behind it. A malformed
+//! request, or one longer than [`MEDIUM_BYTES_MAX`], breaks the endpoint: it is not served again,
+//! and the owner closes it.
+//!
+//! Callers: `mx::network` (all endpoints of a NIC, one dispatcher), and `causeway-endpoint` in
+//! direct mode (its own endpoint). Each call is followed by [`TxPath::commit`]; without it, frames
+//! and wake-ups stay queued. The engine never sleeps: the owner waits for doorbells, frames and
+//! [`Engine::deadline`].
 
 use std::fmt::Debug;
 use std::io;
@@ -38,13 +49,14 @@ pub struct Engine<W, E> {
 }
 
 impl<W: Debug, E: Output> Engine<W, E> {
-    /// Creates the engine of a NIC whose frames leave by `output`.
+    /// Creates the engine of a NIC; its frames leave by `output`.
     pub fn new(config: NicConfig, output: Option<E>) -> Self {
         let request = vec![0; MEDIUM_BYTES_MAX];
         Self { nic: Nic::new(config), tx_path: TxPath::new(output), request }
     }
 
-    /// Opens an endpoint with its key, session and rings.
+    /// Opens an endpoint with its rings. `(key, session)`: the key that peers must present, and the
+    /// session of this instance.
     ///
     /// # Errors
     /// The endpoint is open already, or its number is invalid.
@@ -61,7 +73,8 @@ impl<W: Debug, E: Output> Engine<W, E> {
         Ok(())
     }
 
-    /// Takes the remaining requests of an endpoint before [`Self::close`].
+    /// Takes the remaining requests of an endpoint before [`Self::close`], at most
+    /// [`REQUESTS_AT_CLOSE_MAX`].
     pub fn drain_requests(&mut self, now: u64, endpoint: u8) {
         for _ in 0..REQUESTS_AT_CLOSE_MAX {
             if self.take_request(now, endpoint).is_none() {
@@ -200,8 +213,8 @@ impl<W: Debug, E: Output> Engine<W, E> {
         u32::try_from(more.saturating_add(1)).ok()
     }
 
-    /// Sends a message of the own process, in two pieces, without a request. Its end is reported only
-    /// if it fails. Returns false without an effect if requests are pending or a limit is reached; the
+    /// Sends a message of the own process, in two pieces, without a request. `to`: peer and match
+    /// information. The end of the message is reported only if it fails. Returns false without an effect if requests are pending or a limit is reached; the
     /// message must be requested then. The caller must call [`TxPath::commit`] afterwards.
     #[inline]
     pub fn send_unreported(

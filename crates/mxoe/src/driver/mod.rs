@@ -20,6 +20,10 @@
 //! | `tx_path` | destinations of the engine: endpoints and the network |
 //! | `tx_batch` | frames that leave in one system call |
 //! | `limits` | limits |
+//!
+//! The driver opens no sockets, waits for no descriptors and starts no threads. One thread at a
+//! time calls an [`Engine`]. After each batch of calls the owner calls [`TxPath::commit`], which
+//! sends the frames and returns the endpoints to wake, to serve or to close.
 
 mod endpoint_io;
 mod engine;

@@ -3,6 +3,12 @@
 //! Frames consist of own bytes and lent memory. Lent memory is sent in place, and copied only if
 //! the kernel has no room before its owner may reuse it. No frame is lent anything between two
 //! turns.
+//!
+//! At most [`FRAMES_WAITING_MAX`] frames wait; further frames are dropped, counted as `no_room`,
+//! and retransmitted by the engine. If the kernel has no room, [`TxBatch::flush`] tries again after
+//! `FULL_NS`, and drops the first frame after `STUCK_NS`. Without an output all frames are dropped.
+//! Frames leave in order; nothing waits for their arrival. Filled through
+//! [`TxPath`](crate::driver::TxPath), flushed by [`TxPath::commit`](crate::driver::TxPath::commit).
 
 use std::convert::Infallible;
 use std::io;
@@ -115,7 +121,7 @@ impl<E: Output> TxBatch<E> {
         }
     }
 
-    /// Queues a frame whose second part is sent in place.
+    /// Queues a frame of two parts; the second is sent in place.
     pub fn push_lent(&mut self, head: &[u8], lent: FrameBody) {
         if self.has_room() {
             self.put(head, &[], Some(lent));
@@ -155,7 +161,7 @@ impl<E: Output> TxBatch<E> {
         }
     }
 
-    /// Copies the lent memory of the unsent frames. Drops frames whose memory was unmapped. Each
+    /// Copies the lent memory of the unsent frames. Drops frames with unmapped memory. Each
     /// frame is moved at most once: frames from before the last call are not touched.
     fn keep_copies(&mut self) {
         let Some(first) = self.lent_from.take() else { return };

@@ -1,4 +1,9 @@
 //! The destinations of the engine: the rings and regions of its endpoints, and the network.
+//!
+//! [`TxPath`] implements [`Outside`] for the engine: events go to the ring of the endpoint, frames
+//! to the batch. Nothing is sent and no process is woken before [`TxPath::commit`]. An event for an
+//! endpoint that is not open is dropped. Reads and writes of regions are checked against the
+//! mapping; a fault is a [`RegionFault`] and does not end the daemon.
 
 use std::collections::BTreeMap;
 

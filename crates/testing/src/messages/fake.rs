@@ -1,4 +1,9 @@
 //! A transport that records the calls of the library and returns the events that a test queued.
+//!
+//! [`FakeTransport`] delivers nothing: calls are appended to `calls`, and those that may be refused
+//! fail with `Full` after `room` calls. Events must be valid for the library; the fake checks none.
+//! For tests of `causeway_message` that need exact control of the transport; pairs of real channels
+//! are in [`super`].
 
 use std::collections::VecDeque;
 

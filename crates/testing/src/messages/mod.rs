@@ -1,6 +1,10 @@
 //! Endpoints of the message library in one process, joined by channels in memory: buffers that
 //! return their bytes, endpoints, pairs of endpoints, and a fake transport. No daemon and no
 //! descriptors of doorbells are involved.
+//!
+//! Nothing runs in the background: a test makes progress by its own calls, in one thread. Failures
+//! panic. Messages to other hosts and restarts of a daemon are not modelled. Users: tests of
+//! `message`, and fuzz targets.
 
 pub mod fake;
 pub mod model;

@@ -1,4 +1,8 @@
 //! A model of the operations of two endpoints: every message arrives when both make progress.
+//!
+//! The model has no timing, no limits of queues and no lost peers: it predicts which messages match
+//! and which bytes arrive, not when. A test runs the same operations on the model and on a real
+//! pair of endpoints ([`EndpointPair`]) and compares the results. A difference panics.
 
 use causeway_channel::Layout;
 use causeway_message::library::{LibraryOptions, Partner, RequestId};

@@ -1,5 +1,9 @@
 //! Announcements, by which NICs discover each other: a raw packet to the broadcast address, as
 //! native MX and Open-MX send it. When to send, and how long to trust, is decided in `mxoe`.
+//!
+//! An announcement has no mark and no authentication: the caller compares its MAC with the source
+//! of the frame, and so excludes other raw packets, which mappers of native MX send. It has no
+//! name; NICs are queried for that. Caller: `mxoe::discovery`.
 
 use crate::field::{Reader, Truncated, Writer};
 

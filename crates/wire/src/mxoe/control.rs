@@ -1,5 +1,9 @@
 //! Packets without message data: connect, acknowledgement, refusal and name query. The engine
 //! compares their sessions and keys and decides the answers.
+//!
+//! The parsers check lengths only. Answers, repetitions and forged packets are the engine's task; a
+//! name has at most [`NAME_LEN_MAX`] bytes and need not be UTF-8. Called by
+//! [`parse`](super::parse) after the kind was found.
 
 use super::{EndpointPair, Error, NAME_LEN_MAX, behind_type, data};
 use crate::field::Reader;

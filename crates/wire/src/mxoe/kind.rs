@@ -1,5 +1,8 @@
 //! The packet type: the first byte behind the header, which selects the parser of the rest. Types
 //! of native MX that never cross Ethernet are unknown here.
+//!
+//! A known kind does not make a packet valid: the parser of the kind checks its length. Packet
+//! filters of endpoints (`mx::network::endpoint_filter`) also depend on the order of these numbers.
 
 /// Packet types that cross Ethernet, with their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

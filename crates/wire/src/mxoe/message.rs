@@ -1,5 +1,9 @@
 //! Messages that are sent at once: tiny, small, and the fragments of medium messages. The parsers
 //! check lengths and positions; order, duplicates and reassembly belong to the engine.
+//!
+//! Maximum lengths: 32 bytes (tiny), 128 bytes (small), and 32768 bytes (medium, in fragments).
+//! Longer messages are offered ([`Rendezvous`](super::Rendezvous)). Data is borrowed from the frame
+//! and not copied. Called by [`parse`](super::parse).
 
 use super::{EndpointPair, Error, FRAGMENTS_MAX, MEDIUM_LEN_MAX, behind_type, data};
 use crate::field::Reader;

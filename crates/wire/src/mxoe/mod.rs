@@ -10,6 +10,11 @@
 //! which the puller accepts two frames of the block in one ([`Pull::wide`]). With a frame size of
 //! 9000 bytes, half as many frames cross the network. A peer that does not know the mark, or whose
 //! interface has a smaller MTU, answers with ordinary frames.
+//!
+//! The parser checks lengths and positions and panics on no input; MAC, session and sequence of the
+//! sender are checked by the crate `mxoe`. A packet of an unknown kind is an [`Error`]. The engine
+//! and the discovery of `mxoe` pass each received frame to [`parse`], and encode each frame by
+//! [`emit()`].
 
 mod announce;
 mod control;

@@ -4,6 +4,9 @@
 //! is the checked request, made from a header by [`Offload::check`] against the headers of the
 //! frame: the second step of every frame from a guest. Cutting frames and completing their
 //! checksums across buffers is done in `ethernet`.
+//!
+//! The parser checks the length alone (12 bytes). The header of 10 bytes without `num_buffers`
+//! (legacy drivers) is not supported. Hash reports, RSS and the control queue have no format here.
 
 mod offload;
 

@@ -1,4 +1,9 @@
-//! The request for a measurement, as a message to the peer.
+//! The request for a measurement, as a message of [`BYTES`] bytes to the peer that serves.
+//!
+//! The format has a magic number and no version: both sides must be of one release. A side keeps 4
+//! to 64 messages pending ([`BenchRequest::window`]), of together about 64 MiB. The key [`KEY`] is
+//! public: it separates the tool from other applications and protects nothing. `measure` sends
+//! requests; `serve` parses them; `traffic` runs them.
 
 /// Key of the endpoints of this tool.
 pub const KEY: u32 = 0xca5e;

@@ -1,4 +1,7 @@
 //! Errors of the tool, with their remedies.
+//!
+//! An error ends the command with a non-zero status; `main` prints it once. Errors of the library
+//! carry its own text. `serve` survives the errors of a peer.
 
 /// Reason of a failed command.
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,8 @@
-//! The `info` command: the NICs of this host.
+//! The `info` command: prints the number, MAC and name of each NIC of this host, as text or JSON.
+//!
+//! The command asks the loaded library only: it opens no endpoint, and shows neither NICs of other
+//! hosts nor counters (`causeway peer list` and `causeway stats` do). Without a NIC it prints a
+//! hint, or fails because the library cannot be initialised.
 
 use std::io::Write as _;
 

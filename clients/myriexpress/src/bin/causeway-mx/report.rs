@@ -1,4 +1,8 @@
-//! Results as a table or as JSON.
+//! Results of a measurement, as a table or as JSON.
+//!
+//! Times are in microseconds per message (half round trips for a ping-pong), throughput in MB/s of
+//! 10^6 bytes. A table row is printed as soon as its length is measured; JSON is printed at the
+//! end, and not at all after an error. Output goes to standard output; a closed output is an error.
 
 use std::io::Write as _;
 

@@ -1,4 +1,10 @@
-//! The messages of a measurement, for both sides.
+//! The messages of a measurement, for both sides: the requesting side and the serving side run the
+//! same [`BenchRequest`].
+//!
+//! A ping-pong keeps one message in flight, a stream as many as the request's window. With `verify`
+//! each received byte is compared with the sender's pattern, which makes the measurement slower;
+//! otherwise contents are not checked. Buffers of requests that an error left pending are leaked,
+//! since the library may still write to them. Called by `measure` and `serve`.
 
 use std::collections::VecDeque;
 

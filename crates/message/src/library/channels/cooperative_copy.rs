@@ -6,6 +6,14 @@
 //! nothing, since the receiver claims all parts. Claims shrink towards the end, so that neither
 //! side waits long for the other.
 //!
+//! # Limits
+//! Only messages from [`SHARED_BYTES_MIN`] on, of at most [`PARTS_MAX`] parts of
+//! [`SHARED_PART_BYTES`], one at a time per channel and direction; further reads of the channel wait
+//! for it. Each side claims 16 to 256 parts at a time ([`SHARED_PARTS_AT_ONCE`]). A sender that sees
+//! no progress in [`HELP_POLLS_MAX`] polls stops. The sender's own load is not considered: it helps in
+//! the polls of its endpoint only. `channels::read_schedule` begins and ends copies; the claims
+//! themselves are in [`causeway_channel::cooperative_copy`].
+//!
 //! # When the receiver's memory is free again
 //! No sender writes after a receive has ended, with or without success: a shared word records
 //! whether the sender is copying. A receiver that disconnects in the middle waits for that word
@@ -110,8 +118,8 @@ impl<D> PeerChannel<D> {
         share.last.into()
     }
 
-    /// Assigns the next step of a direct read, or reports that the sender has to finish, or that
-    /// all bytes are there.
+    /// Assigns the next step of a direct read. [`ReceiverStep::Wait`]: all parts are claimed, and the
+    /// sender still copies; [`ReceiverStep::Done`]: all bytes are there.
     fn turn(&mut self, read: &mut DirectRead) -> Result<ReceiverStep, BrokenChannel> {
         let share = &mut self.incoming;
         let Some(taking) = share.taking.as_mut().filter(|_| share.token == Some(read.token)) else {

@@ -17,6 +17,13 @@
 //! closed) first increments a counter in the channel
 //! ([`Sender::withdraw`](causeway_channel::Sender::withdraw)). The receiver checks that counter
 //! after each read and discards bytes that were read after a withdrawal.
+//!
+//! # Limits
+//! Messages from [`DIRECT_BYTES_MIN`](crate::limits::DIRECT_BYTES_MIN) on, in at most
+//! [`DIRECT_PLACES_MAX`] segments; a message with more segments is offered without addresses and
+//! pulled. A step has at most [`DIRECT_STEP_BYTES`]. This module neither chooses the path nor
+//! orders the steps (`channels::read_schedule`), and opens no process: implementations of
+//! [`RemoteMemory`] are in `causeway-endpoint`.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -91,7 +98,9 @@ pub(super) struct EncodedPlaces {
 }
 
 impl EncodedPlaces {
-    /// Encodes the first `len` bytes of `data`, or returns `None` if they lie in too many segments.
+    /// Encodes the number `word` and the addresses of the first `len` bytes of `data`, or returns
+    /// `None` if the bytes lie in more than [`DIRECT_PLACES_MAX`] segments. The number is the sender's
+    /// count of withdrawals (offer), or the number of the cooperative copy (help).
     pub(super) fn of<B: Buffer>(data: &B, len: usize, word: u64) -> Option<Self> {
         let mut encoded = Self { bytes: [0; ENCODED_BYTES_MAX], len: 0 };
         let mut fits = encoded.put(word).is_some();
@@ -204,6 +213,7 @@ pub(super) struct DirectRead {
     pub(super) peer: PeerId,
     /// The receive that it serves.
     pub(super) token: Token,
+    /// The sender's segments.
     offered: DirectOffer,
     /// Segments of the receive, if the sender may help.
     pub(super) into: Option<EncodedPlaces>,
@@ -212,6 +222,7 @@ pub(super) struct DirectRead {
     /// First byte of the next step, and its length; 0 before the read began.
     at: usize,
     step: usize,
+    /// Length of the message to read, in bytes.
     end: usize,
     /// Bytes left in the current turn.
     turn: usize,

@@ -3,7 +3,7 @@
 //! | kind | words | bytes |
 //! |---|---|---|
 //! | 1 message | match information | the message |
-//! | 2 offer | match information, the sender's name for it, length | none, or addresses |
+//! | 2 offer | match information, the sender's name for the offer (its token), length | none, or addresses |
 //! | 3 pull | the offer's name, the receiver's name for the pull, length | |
 //! | 4 chunk | the receiver's name | the next bytes |
 //! | 5 fail | the receiver's name | |
@@ -20,6 +20,11 @@
 //!
 //! The bytes of a help event: the number of the cooperative copy, then the receiver's segments. The
 //! sender may ignore it. A sender that helped sends *put* when no part is left.
+//!
+//! This module encodes and decodes the heads of events. It does not check that a name or length is
+//! valid for the receiver: the library does. An unknown kind or a length above 2^32 - 1 is invalid,
+//! and the caller closes the channel. The format has no version: both ends are of one daemon's
+//! installation. `channels::transport` writes the events; `Channels` reads them.
 
 use causeway_channel::{Event, EventHead};
 use causeway_wire::mx::{PeerId, Token};

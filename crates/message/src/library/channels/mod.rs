@@ -1,6 +1,23 @@
-//! Channels: the transport to peers of this host, by shared memory between two processes. This
-//! module holds the table of channels and the polling order. It does not set channels up; the
-//! daemon does.
+//! Channels: the transport to peers of this host, by shared memory between two processes.
+//!
+//! This module holds the table of channels (at most [`CHANNELS_MAX`]) and the polling order. It
+//! does not set channels up or authenticate peers: the daemon creates the memory and doorbells of a
+//! channel, and `causeway-endpoint` adds the channel here ([`Channels::add`]). No message passes
+//! through the daemon.
+//!
+//! The current channel is polled for at most `EVENTS_PER_TURN` events, then the others in order;
+//! steps of direct reads alternate with events. A full channel gives [`TransportError::Full`]: the
+//! library keeps the message and repeats the send. A deferred event blocks later events of its
+//! channel only.
+//!
+//! A peer that breaks the format, or whose process has ended, loses its channel: events that it
+//! sent before are handled, then [`TransportEvent::PeerGone`] follows, once. An end of the process
+//! that the daemon does not report is not detected here. Channels have no lock: one thread at a
+//! time calls them.
+//!
+//! Messages up to [`CHANNEL_EAGER_BYTES_MAX`](crate::limits::CHANNEL_EAGER_BYTES_MAX) go through
+//! the channel as a whole; longer messages are pulled through it, or read directly
+//! (`channels::read_schedule`).
 
 mod cooperative_copy;
 mod direct_read;
@@ -76,7 +93,7 @@ struct PeerChannel<D> {
     direct: Option<Box<dyn RemoteMemory>>,
     /// Measured speed of both paths for large messages.
     path_times: PathTimes,
-    /// Whether offers to the peer carry addresses.
+    /// Offers to the peer carry the addresses of their segments, for a direct read.
     sends_addresses: bool,
     /// Offers with addresses from the peer that were not pulled.
     offers: BTreeMap<u64, DirectOffer>,
@@ -116,8 +133,11 @@ impl<D> PeerChannel<D> {
 /// Origin of the event that the library handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChannelCursor {
+    /// No event is current.
     Nothing,
+    /// The first of `notes`.
     Note,
+    /// An event of the channel with this index.
     Event(usize),
     /// A step of the first direct read.
     Read,
@@ -147,20 +167,23 @@ pub struct Channels<D> {
     waits_for_sender: bool,
     /// Events that are handled before the next step of a direct read.
     before_read: u32,
-    /// A step was taken: the caller may handle other work.
+    /// A step of a direct read or cooperative copy was taken: the caller may handle other work.
     yields: bool,
+    /// Large messages in flight.
     load: TransferLoad,
     /// A message that is measured, since nothing else was in flight when it began.
     timed: Option<TimedMessage>,
     fetched: DirectCounters,
-    /// Channel that is polled, and its remaining events in this turn.
+    /// Index of the channel that is polled, and its remaining events in this turn.
     at: usize,
     turn: u32,
+    /// Number of empty polls.
     idle: u32,
     /// A channel has work that is not checked on every poll.
     needs_check: bool,
-    /// A channel has a deferred event; and no other event has come since.
+    /// A channel has a deferred event.
     has_deferred: bool,
+    /// The next poll retries deferred events, because the last poll found no other event.
     retry_due: bool,
 }
 
@@ -357,10 +380,12 @@ impl<D: PeerDoorbell> Channels<D> {
         }
     }
 
+    /// Returns the index of the channel to a peer.
     fn of(&self, peer: PeerId) -> Option<usize> {
         self.by_peer.get(peer.0 as usize).copied().flatten().map(|at| at as usize)
     }
 
+    /// Returns the open channel to a peer with its index, or the refusal for sends to the peer.
     #[inline]
     fn channel(&mut self, peer: PeerId) -> Result<(usize, &mut PeerChannel<D>), TransportError> {
         let gone = TransportError::Never(Status::EndpointUnreachable);
@@ -406,6 +431,7 @@ impl<D: PeerDoorbell> Channels<D> {
         self.notes.retain(|note| of(note) != Some(peer));
     }
 
+    /// Closes and removes the channel to a peer, without a report.
     fn remove(&mut self, peer: PeerId) {
         self.stop_reading(peer);
         self.drop_notes(peer);
@@ -510,7 +536,7 @@ impl<D: PeerDoorbell> Channels<D> {
         }
     }
 
-    /// Polls one channel.
+    /// Polls one channel. Returns whether its next event is the current event now.
     #[inline]
     fn poll_channel(&mut self, at: usize) -> bool {
         let Some(Some(channel)) = self.channels.get_mut(at) else { return false };
@@ -548,7 +574,7 @@ impl<D: PeerDoorbell> Channels<D> {
         false
     }
 
-    /// Polls all channels, beginning with the current channel.
+    /// Polls all channels, beginning with the current channel. Returns whether an event is current.
     #[inline]
     fn poll_channels(&mut self) -> bool {
         if self.turn > 0 && self.poll_channel(self.at) {
@@ -591,6 +617,8 @@ impl<D: PeerDoorbell> Channels<D> {
         (self.has_deferred, self.retry_due) = (false, false);
     }
 
+    /// Sends queued replies, and closes channels that ended. `rare`: all channels are checked, not only
+    /// those of processes that were reported as gone.
     fn run_rare_checks(&mut self, rare: bool) {
         self.needs_check = false;
         for at in 0..self.channels.len() {

@@ -2,6 +2,15 @@
 //! depends on the location of the bytes: just written by the other processor, untouched since the
 //! last message, or in no cache. Both paths are measured, the faster path is used, and the slower
 //! path is retried from time to time.
+//!
+//! A path's time is smoothed: each measurement moves the value half of the way, and counts at most
+//! a quarter more than the value. After [`PATH_RETRY_MESSAGES`] messages the slower path serves one
+//! message. The first message goes through the channel, the second is read directly.
+//!
+//! The choice is made per peer and for all lengths together. It does not apply while other large
+//! messages are in flight: then `channels::read_schedule` reads directly. A wrong choice costs time
+//! only. [`PathTimes`] is part of a channel; `Channels` measures with the clock of
+//! [`RemoteMemory`](super::RemoteMemory).
 
 use causeway_wire::mx::{PeerId, Token};
 
@@ -10,7 +19,9 @@ use crate::limits::PATH_RETRY_MESSAGES;
 /// Recent time per KiB of each path, in ns.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PathTimes {
+    /// Time of a direct read; `None` before the first.
     read: Option<u64>,
+    /// Time of a pull through the channel; `None` before the first.
     pulled: Option<u64>,
     /// Messages since the slower path was measured.
     count: u32,

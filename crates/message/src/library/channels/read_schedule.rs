@@ -9,6 +9,15 @@
 //! other traffic in either direction both processors have enough to copy, and the path with half as
 //! many copies wins: 128 KiB to 2 MiB in both directions at 23 to 31 GB/s instead of 10 to 12. (Two
 //! processors with one process each, MPI; Open MPI's shared memory with one copy reaches 21 to 40.)
+//!
+//! # Schedule
+//! Reads take turns in steps of [`DIRECT_STEP_BYTES`](crate::limits::DIRECT_STEP_BYTES), with at
+//! most `EVENTS_PER_TURN` events between two steps. Messages shorter than [`DIRECT_BYTES_MIN`], and
+//! offers without addresses, are always pulled through the channel. A failed read is pulled from
+//! its first byte; a peer whose memory is inaccessible for good is not read again.
+//!
+//! [`TransferLoad`] is an estimate and only serves the choice. This module copies nothing itself:
+//! `channels::direct_read` does. Called by `channels::transport` (pull, next, copy, done).
 
 use causeway_channel::EventHead;
 use causeway_wire::mx::{PeerId, Token};
@@ -24,8 +33,9 @@ use crate::limits::{CHANNEL_POLLS_IN_ROW, DIRECT_BYTES_MIN};
 pub(super) struct TransferLoad {
     /// Offers of this side without an answer.
     offered: u32,
-    /// Bytes that peers pull from this side, and that this side pulls.
+    /// Bytes that peers pull from this side and that were not fed yet.
     leaving: u64,
+    /// Bytes that this side pulls and that have not come yet.
     coming: u64,
 }
 
@@ -69,7 +79,7 @@ impl TransferLoad {
 }
 
 impl<D: PeerDoorbell> Channels<D> {
-    /// Returns whether the next chunk of a pull comes, after a short poll.
+    /// Returns whether the next chunk of a pull is there, after at most [`CHANNEL_POLLS_IN_ROW`] polls.
     #[inline]
     pub(super) fn chunk_comes(&self) -> bool {
         let coming = self.load.coming > 0 && self.reads.is_empty();
@@ -96,7 +106,8 @@ impl<D: PeerDoorbell> Channels<D> {
         }
     }
 
-    /// Begins a direct read of an offer. Returns false if the message must be pulled.
+    /// Begins a direct read of the first `len` bytes of the offer `offer`. Returns false if the message
+    /// must be pulled through the channel. `into`: the receive's segments, if the sender may help.
     pub(super) fn begin_read(
         &mut self,
         (peer, token): (PeerId, Token),

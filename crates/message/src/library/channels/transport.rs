@@ -1,4 +1,18 @@
-//! [`Transport`] of channels.
+//! Implementation of [`Transport`] for [`Channels`]: sends into the channels, and the order of
+//! events.
+//!
+//! A message up to [`CHANNEL_EAGER_BYTES_MAX`] is copied into the channel and complete at once; no
+//! event confirms it. A longer message is offered, from [`DIRECT_BYTES_MIN`] bytes on with its
+//! addresses. A pull is answered in chunks of [`CHANNEL_CHUNK_BYTES`], at most
+//! [`CHANNEL_FEED_BYTES_MAX`] in a row, and as fast as the receiver copies them.
+//!
+//! [`Transport::next`] returns reports about peers first, then a due step of a direct read, events,
+//! other steps of direct reads, and steps of cooperative copies. [`Transport::connect`] fails
+//! always: the owner of the endpoint asks the daemon for a channel. [`Transport::cancel`]
+//! invalidates the addresses of all open offers, since one of them may be the cancelled send.
+//!
+//! Callers: [`Library`](crate::library::Library), directly or through `causeway-endpoint`'s union
+//! of transports.
 
 use causeway_channel::{EventHead, ShortEvent};
 use causeway_wire::mx::{Address, PeerId, Status, Token};

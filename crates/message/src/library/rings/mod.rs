@@ -1,6 +1,6 @@
 //! Rings: the transport to peers of other hosts, by shared memory between the matching engine and
 //! the NIC side (in the daemon, or in the same process). This module encodes requests and decodes
-//! events; it builds no packets.
+//! events; it builds no packets, and does not retransmit or find NICs.
 //!
 //! Large messages use memory that the NIC side can access: *staging*, which the owner of the rings
 //! provides ([`Staging`]). An offered message is copied into it before the offer; a pulled message
@@ -9,13 +9,17 @@
 //!
 //! A deferred message goes to a pending queue, and later messages of its sender follow; the NIC
 //! side is asked to hold back that sender until the queue is empty ([`Holds`]). Messages of other
-//! senders and completions pass.
+//! senders and completions pass. At the limit of the queue, no event is taken from the ring.
 //!
 //! When the NIC side is gone, events in the ring are handled first, since their senders may know
 //! that they arrived. Then requests fail, and the peers are reported as lost. A peer with pending
-//! messages is lost only after these are taken, but sends to it fail at once.
+//! messages is lost only after these are taken, but sends to it fail at once. The rings are not
+//! opened again: `causeway-endpoint` makes new rings. An event that breaks the format also ends the
+//! rings.
 //!
-//! Peer numbers are odd here; those of channels are even.
+//! Peer numbers are odd here; those of channels are even. Rings have no lock: one thread at a time
+//! calls them. `library::rings::transport` implements [`Transport`](super::Transport) for them; the
+//! other end is `causeway_mxoe::driver`.
 
 mod pending;
 mod pull_schedule;

@@ -1,5 +1,15 @@
 //! Pending queue: messages and offers that the matching engine deferred, and later messages of the
 //! same peers. Messages of other peers pass.
+//!
+//! The queue holds copies, so that the ring can go on. Limits: [`PENDING_MAX`] messages and
+//! [`PENDING_BYTES_MAX`] bytes per peer, [`PENDING_ALL_MAX`] messages and [`PENDING_ALL_BYTES_MAX`]
+//! bytes in total. The queue does not refuse a message: at a limit [`PendingMessages::is_full`] is
+//! true, and [`Rings`](super::Rings) takes no more events from the ring until the application took
+//! messages. No message is dropped.
+//!
+//! Peers are served round robin, one message per turn; the messages of one peer keep their order.
+//! After a round without progress the caller may sleep: only the application can make progress
+//! ([`PendingMessages::nudge`]).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,11 +21,14 @@ use crate::limits::{PENDING_ALL_BYTES_MAX, PENDING_ALL_MAX, PENDING_BYTES_MAX, P
 /// Pending messages of one peer; never empty.
 #[derive(Debug, Default)]
 struct PeerQueue {
+    /// Events with their bytes, oldest first.
     all: VecDeque<(TransportEvent, Vec<u8>)>,
+    /// Sum of the bytes.
     bytes: usize,
 }
 
 impl PeerQueue {
+    /// Returns whether the queue is at a limit of one peer.
     fn is_long(&self) -> bool {
         self.bytes >= PENDING_BYTES_MAX || self.all.len() >= PENDING_MAX
     }
@@ -100,7 +113,8 @@ impl PendingMessages {
         self.front().map(|(arrival, _)| *arrival)
     }
 
-    /// Copies bytes of that message from `at` on, and returns their number.
+    /// Copies bytes of the message that [`Self::next`] returned, from byte `at` on, and returns their
+    /// number.
     pub(super) fn copy(&self, at: usize, into: &mut [u8]) -> usize {
         let bytes = self.front().and_then(|(_, bytes)| bytes.get(at..)).unwrap_or_default();
         let len = bytes.len().min(into.len());
@@ -110,7 +124,7 @@ impl PendingMessages {
         len
     }
 
-    /// Defers that message; the next peer has its turn.
+    /// Defers the message that [`Self::next`] returned; the next peer has its turn.
     pub(super) fn defer(&mut self) {
         if let Some(peer) = self.turns.pop_front() {
             self.turns.push_back(peer);
@@ -119,7 +133,8 @@ impl PendingMessages {
         }
     }
 
-    /// Removes that message. Returns its sender if it has no more.
+    /// Removes the message that [`Self::next`] returned. Returns its sender if the sender has no more
+    /// pending messages.
     pub(super) fn done(&mut self) -> Option<PeerId> {
         self.fruitless = 0;
         let peer = *self.turns.front()?;

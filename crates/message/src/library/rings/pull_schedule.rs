@@ -1,6 +1,11 @@
 //! Pull schedule: a few large messages of each peer at a time, in the order of the requests, so
 //! that staging is reused while it is in a cache. Separate staging for each of the 64 messages of a
 //! window would go to memory and back.
+//!
+//! Per peer, pulls run up to [`PULL_AHEAD_BYTES`], and [`PULLS_AHEAD_MIN`] pulls whatever their
+//! length; later pulls wait, in order, without a limit (each belongs to a request). Peers are
+//! independent of each other. The schedule allocates no staging and sends no request:
+//! [`Rings`](super::Rings) asks it before each pull and after each end of a pull.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,7 +16,9 @@ use crate::limits::{PULL_AHEAD_BYTES, PULLS_AHEAD_MIN};
 /// A message to pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueuedPull {
+    /// The NIC side's handle of the offer.
     pub(super) offer: u64,
+    /// The receive.
     pub(super) token: Token,
     pub(super) len: u32,
 }
@@ -37,7 +44,8 @@ impl PeerPulls {
 pub(super) struct PullSchedule(HashMap<PeerId, PeerPulls>);
 
 impl PullSchedule {
-    /// Returns whether a pull may start now; otherwise it is queued.
+    /// Returns true if a pull may start now: the caller then calls [`Self::started`]. Queues the pull
+    /// and returns false otherwise.
     pub(super) fn try_start(&mut self, peer: PeerId, wanted: QueuedPull) -> bool {
         let turn = self.0.entry(peer).or_default();
         let now = turn.waiting.is_empty() && turn.has_room(wanted.len);
@@ -62,14 +70,15 @@ impl PullSchedule {
         }
     }
 
-    /// Returns the next queued pull of a peer, if it may start.
+    /// Returns the next queued pull of a peer, if it may start. The pull stays in the queue until
+    /// [`Self::dequeue`].
     pub(super) fn next(&mut self, peer: PeerId) -> Option<QueuedPull> {
         let turn = self.0.get_mut(&peer)?;
         let wanted = *turn.waiting.front()?;
         turn.has_room(wanted.len).then_some(wanted)
     }
 
-    /// Removes that pull from the queue.
+    /// Removes the first queued pull of a peer.
     pub(super) fn dequeue(&mut self, peer: PeerId) {
         if let Some(turn) = self.0.get_mut(&peer) {
             turn.waiting.pop_front();

@@ -1,4 +1,16 @@
-//! [`Transport`] of rings.
+//! Implementation of [`Transport`] for [`Rings`]: requests to the NIC side, and its events.
+//!
+//! Every message up to [`MEDIUM_BYTES_MAX`] is eager and copied into the ring; a longer or
+//! synchronous message is offered from staging. A request without room in the ring returns
+//! [`TransportError::Full`]; disconnects, cancels and the like cannot be refused and are queued.
+//!
+//! [`Transport::next`] returns new events first, then deferred messages, then, after the end of the
+//! NIC side, failures of the remaining requests. [`Transport::feed`] and [`Transport::fail`] have
+//! no use here, because the NIC side reads offers from staging without the library.
+//! [`Transport::fail_peer`] disconnects the peer only; the rings stay.
+//!
+//! Callers: [`Library`](crate::library::Library), directly or through `causeway-endpoint`'s union
+//! of transports.
 
 use causeway_channel::ShortEvent;
 use causeway_channel::mx_rings::{eager, short_event};
@@ -11,7 +23,7 @@ use super::{
 use crate::library::{Buffer, Handover, Transport, TransportError, TransportEvent, pieces};
 use crate::limits::MEDIUM_BYTES_MAX;
 
-/// Empty window.
+/// Window of an empty message, which uses no staging.
 const NOTHING: Window = Window { region: RegionId(0), offset: 0, len: 0 };
 
 impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
