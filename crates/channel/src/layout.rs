@@ -1,7 +1,7 @@
 //! Memory layout of a channel, and its header, which is written and checked once.
 //!
-//! The creator calls [`format`](crate::format) on zeroed memory, and each end calls
-//! [`open`](crate::open) for its side; both return before any event is sent. The crate's
+//! The creator calls [`crate::format`] on zeroed memory, and each end calls
+//! [`crate::open`] for its side; both return before any event is sent. The crate's
 //! documentation has the table of offsets. Sizes are bounded by [`crate::limits`].
 //!
 //! The module maps no memory, does not pass it to the peer and assigns no sides: these belong to

@@ -1,6 +1,6 @@
 //! Routes: rules that send frames to a port or link (VNET/P, 4.2).
 //!
-//! An operator adds routes through [`crate::draft::RouteDraft`]; the Ethernet service looks up each
+//! An operator adds routes through [`ROUTE_FIELDS`]; the Ethernet service looks up each
 //! frame: routes first, then learnt addresses ([`crate::Forwarding`]). Routes match addresses and
 //! the port or link of arrival, and not VLANs, protocols or IP addresses.
 //!

@@ -16,7 +16,7 @@
 //! # Place
 //! [`Rdm::progress`] serves requests if unexpected messages are there;
 //! [`initiator`](super::initiator) at the peer sent them. [`regions`](super::regions) checks and
-//! [`atomic`](super::atomic) computes.
+//! [`super::atomic`] computes.
 
 use causeway_message::library::{Completion, KeptMessage, Partner};
 use causeway_message::limits::PEER_NUMBERS_MAX;
