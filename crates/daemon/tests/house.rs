@@ -108,7 +108,7 @@ fn house_files_have_at_most_800_lines() {
 #[test]
 fn comments_and_documents_name_their_subjects() {
     let (mut comments, mut documents) = (words::Counts::default(), words::Counts::default());
-    sources().iter().for_each(|(_, code)| comments.add(&words::comments(code)));
+    sources().iter().for_each(|(_, code)| comments.add(&source::comments(code)));
     read(&|path| path.extension().is_some_and(|e| e == "md"))
         .iter()
         .for_each(|(_, text)| documents.add(text));

@@ -1,5 +1,7 @@
 //! Rules for source files. Comments and literals are skipped as the compiler does.
 
+use std::ops::Range;
+
 /// Paths in which `unsafe` is permitted.
 const UNSAFE: &[&str] = &[
     "crates/host/",
@@ -19,21 +21,32 @@ const REASON_WITHIN: usize = 3;
 
 /// Returns `text` with comments and literals blanked; lines are kept.
 pub fn code(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = bytes.to_vec();
-    let mut at = 0;
-    while at < bytes.len() {
-        let end = skip(bytes, at);
-        match end {
-            Some(end) => {
-                let span = at..end.min(bytes.len());
-                out[span].iter_mut().filter(|b| **b != b'\n').for_each(|b| *b = b' ');
-                at = end;
-            }
-            None => at += 1,
-        }
+    let mut out = text.as_bytes().to_vec();
+    for span in skipped(text.as_bytes()) {
+        out[span].iter_mut().filter(|b| **b != b'\n').for_each(|b| *b = b' ');
     }
     String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Returns the line comments of `text`, without their marks, one on each line.
+pub fn comments(text: &str) -> String {
+    let comment = |span: Range<usize>| text.get(span).filter(|text| text.starts_with("//"));
+    let comments = skipped(text.as_bytes()).into_iter().filter_map(comment);
+    comments.map(|text| text.trim_start_matches(['/', '!'])).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the spans of comments and literals.
+fn skipped(bytes: &[u8]) -> Vec<Range<usize>> {
+    let (mut spans, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let Some(end) = skip(bytes, at) else {
+            at += 1;
+            continue;
+        };
+        spans.push(at..end.min(bytes.len()));
+        at = end;
+    }
+    spans
 }
 
 /// Returns the end of the comment or literal that begins at `at`, if there is one.

@@ -56,21 +56,11 @@ impl Counts {
     }
 }
 
-/// Returns the comments of a source file, without their marks.
-pub fn comments(code: &str) -> String {
-    let comment = |line: &str| {
-        let is_start = |at: &usize| line[..*at].chars().next_back().is_none_or(char::is_whitespace);
-        let at = line.match_indices("//").map(|(at, _)| at).find(is_start)?;
-        Some(line[at..].trim_start_matches(['/', '!']).to_owned())
-    };
-    code.lines().filter_map(comment).collect::<Vec<_>>().join("\n")
-}
-
 #[test]
 fn vague_words_are_counted_in_comments_outside_code() {
     let code = "//! Tells who waits, `what`.\nlet url = \"http://x\"; // The one that says no.\n";
     let mut counts = Counts::default();
-    counts.add(&comments(code));
+    counts.add(&crate::source::comments(code));
     assert_eq!(counts, Counts { words: 8, vague: 3, ones: 1 });
     assert_eq!(counts.faults("a", 10_000, 10_000), Vec::<String>::new());
     assert_eq!(counts.faults("a", 10, 10).len(), 2);
