@@ -13,7 +13,7 @@ use crate::limits::{
     SOCKET_PATH_BYTES_MAX, SPIN_US_DEFAULT, SPIN_US_MAX, UPPER_RATE_DEFAULT,
 };
 use crate::schema::{
-    self, DefaultValue, Form, Problem, ProblemKind, ValueType, parses, table, text,
+    self, DefaultValue, Form, Problem, ProblemKind, ValueType, check_path, parses, table, text,
 };
 use crate::{FileMode, Name, PollPolicy};
 
@@ -55,13 +55,6 @@ fn check_mode(text: &str) -> Result<(), String> {
         .map_err(|_| format!("expected octal permissions in quotes, as \"0660\"; found {text:?}"))
 }
 
-fn check_path(text: &str) -> Result<(), String> {
-    if text.starts_with('/') && !text.contains('\0') {
-        return Ok(());
-    }
-    Err(format!("expected an absolute path, found {text:?}"))
-}
-
 table! {
     /// The `[daemon]` table.
     pub struct DaemonSettings, pub const DAEMON_FIELDS {
@@ -96,7 +89,7 @@ table! {
             DefaultValue::Derived("true if the file has an interface");
         /// Additional directories in which the sandbox permits sockets and files.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        sandbox_paths: Vec<PathBuf> => ValueType::Texts(Form { placeholder: "PATH", check: check_path }),
+        sandbox_paths: Vec<PathBuf> => ValueType::Texts(Form { placeholder: "PATH", check: |path| check_path(path, usize::MAX) }),
             DefaultValue::None;
     }
 }

@@ -191,7 +191,8 @@ fn check_plain(wanted: &ValueType, value: &Value) -> Result<(), String> {
     }
 }
 
-fn check_path(path: &str, most: usize) -> Result<(), String> {
+/// Checks that a path is absolute, without NUL bytes, and has at most `most` bytes.
+pub(crate) fn check_path(path: &str, most: usize) -> Result<(), String> {
     if !path.starts_with('/') || path.contains('\0') {
         return Err(format!("expected an absolute path, found {path:?}"));
     }

@@ -34,6 +34,7 @@ use serde_json::{Map, Value, json};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub(crate) use check::check_path;
 pub use check::{Problem, ProblemKind, check, check_value};
 pub use describe::{FieldInfo, TypeInfo};
 pub use nearest::nearest;

@@ -199,7 +199,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
 
     /// Returns whether the NIC side is gone and every request has ended.
     pub fn is_over(&self) -> bool {
-        self.ended()
+        self.has_ended()
             && self.current == RingCursor::Nothing
             && self.pending.is_empty()
             && self.refused.is_empty()
@@ -211,7 +211,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
     /// request waits for room, because the send must not overtake it.
     #[inline]
     pub fn bypass_peer(&self, peer: PeerId) -> Option<PeerId> {
-        (self.queued.is_empty() && !self.ended()).then(|| nic_peer(peer))
+        (self.queued.is_empty() && !self.has_ended()).then(|| nic_peer(peer))
     }
 
     /// Returns whether [`Transport::next`](crate::library::Transport::next) may have work, by a
@@ -228,7 +228,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
             && self.stalled.is_empty()
             && self.refused.is_empty()
             && self.pending.is_empty()
-            && !self.ended()
+            && !self.has_ended()
     }
 
     /// Counts an eager message, by the NIC side's peer number.
@@ -255,10 +255,6 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
 
     /// Returns whether the NIC side is gone.
     pub fn has_ended(&self) -> bool {
-        self.ended()
-    }
-
-    fn ended(&self) -> bool {
         self.state != RingState::Open
     }
 
@@ -275,7 +271,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         if !self.pending.is_exhausted() || !self.refused.is_empty() {
             return false;
         }
-        if self.ended() {
+        if self.has_ended() {
             return !(self.has_last() || self.takes_more() && self.receiver.ready());
         }
         let arrived = self.receiver.arm() && !self.pending.is_full();
@@ -289,7 +285,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         if self.receiver.is_poisoned() {
             self.state = RingState::Broken;
         }
-        !arrived && room == Ok(false) && !self.ended()
+        !arrived && room == Ok(false) && !self.has_ended()
     }
 
     /// Withdraws the requests of [`Self::arm`].
@@ -328,7 +324,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
     }
 
     fn request(&mut self, request: &Request<'_>) -> Result<(), TransportError> {
-        if self.ended() {
+        if self.has_ended() {
             return Err(Self::gone());
         }
         let written = write_request(&mut self.sender, request);
@@ -337,7 +333,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
 
     /// Sends a request now, or queues it.
     fn send_or_queue(&mut self, queued: QueuedRequest) {
-        if !self.ended() {
+        if !self.has_ended() {
             self.queued.push_back(queued);
             self.flush_queued();
         }
@@ -367,7 +363,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         len: usize,
         put: impl FnOnce(&mut EventWriter<'_>),
     ) -> Result<(), TransportError> {
-        if self.ended() {
+        if self.has_ended() {
             return Err(Self::gone());
         }
         let written = self.sender.begin(len).map(|writing| {
@@ -446,7 +442,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
     /// Returns whether an event is obsolete: an offer after the end cannot be pulled.
     #[inline]
     fn is_obsolete(&self, arrival: &TransportEvent) -> bool {
-        self.ended() && matches!(arrival, TransportEvent::Offered { .. })
+        self.has_ended() && matches!(arrival, TransportEvent::Offered { .. })
     }
 
     /// Copies an event out of the ring into the pending queue.
@@ -470,7 +466,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
     fn end_pending(&mut self) {
         if let Some(peer) = self.pending.done()
             && self.holds.set(nic_peer(peer), false)
-            && !self.ended()
+            && !self.has_ended()
         {
             self.doorbell.ring();
         }
@@ -552,7 +548,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
     #[inline]
     fn take(&mut self, event: channel::Event) {
         self.current = RingCursor::Nothing;
-        if self.ended() {
+        if self.has_ended() {
             self.events_left = self.events_left.saturating_sub(1);
         }
         if self.receiver.advance(&event) {

@@ -144,7 +144,7 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
         self.detach(peer);
         self.peers.retain(|other| *other != peer);
         self.unreached.remove(&peer);
-        if self.ended() {
+        if self.has_ended() {
             self.end_underway(peer);
         }
         self.holds.set(nic_peer(peer), false);
@@ -192,7 +192,7 @@ impl<B: Buffer, D: PeerDoorbell, S: Staging> Transport<B> for Rings<D, S> {
         }
         // Deferred messages come after all new events.
         let next = self.poll().or_else(|| self.next_pending());
-        if next.is_none() && self.ended() { self.next_last() } else { next }
+        if next.is_none() && self.has_ended() { self.next_last() } else { next }
     }
 
     #[inline]
