@@ -1,0 +1,92 @@
+//! The interface between the engine and the work queues of one adapter.
+//!
+//! [`Queues`] is implemented by a format of queues in the memory of a guest or process, for example
+//! `causeway-mlx5`. The engine ([`crate::Subnet`]) calls it in the thread that owns the adapter;
+//! no method blocks. Each call copies an entry out of shared memory once and checks the copy. The
+//! engine checks everything that the verbs define: states, keys, rights and lengths.
+
+use causeway_memory::Map;
+
+use crate::work::{Completion, ReceiveQueue, ReceiveWork, SendWork};
+
+/// A work queue that cannot be read: an index out of range, a malformed entry, or memory that is
+/// not granted. The engine moves the queue pair to the error state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("malformed work queue entry: {0}")]
+pub struct QueueError(pub &'static str);
+
+/// A completion queue without room, or in memory that is not granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the completion queue has no room")]
+pub struct Overrun;
+
+/// An event that is not a completion (InfiniBand specification, 11.6.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AsyncEvent {
+    /// A queue pair received a message before it was ready to send.
+    CommunicationEstablished(u32),
+    /// The send queue of a queue pair is drained.
+    SendQueueDrained(u32),
+    /// A queue pair has a malformed work queue.
+    QueuePairFatal(u32),
+    /// A queue pair received an invalid request.
+    InvalidRequest(u32),
+    /// A queue pair received a request without sufficient rights.
+    AccessViolation(u32),
+    /// A queue pair in the error state has taken its last entry from a shared receive queue.
+    LastWorkRequest(u32),
+    /// A shared receive queue has fewer entries than its limit.
+    SharedReceiveLimit(u32),
+    /// A shared receive queue is broken.
+    SharedReceiveError(u32),
+    /// A completion queue overran.
+    CompletionQueueError(u32),
+}
+
+/// The work queues, receive queues and completion queues of one adapter.
+pub trait Queues: std::fmt::Debug {
+    /// Returns the memory of the adapter's owner in its present epoch.
+    fn map(&self) -> &Map;
+
+    /// Takes the next send work request of a queue pair. Returns false if the queue is empty;
+    /// `work` is then unspecified.
+    ///
+    /// # Errors
+    /// [`QueueError`]; the queue cannot be read further. `work.token` names the entry.
+    fn next_send(&mut self, queue_pair: u32, work: &mut SendWork) -> Result<bool, QueueError>;
+
+    /// Takes the next receive work request. Returns false if the queue is empty; `work` is then
+    /// unspecified.
+    ///
+    /// # Errors
+    /// As for [`Self::next_send`].
+    fn next_receive(
+        &mut self,
+        queue: ReceiveQueue,
+        work: &mut ReceiveWork,
+    ) -> Result<bool, QueueError>;
+
+    /// Returns the number of posted receive work requests that were not taken, for the limit of a
+    /// shared receive queue.
+    fn posted(&self, queue: ReceiveQueue) -> u32;
+
+    /// Adds a completion to a completion queue.
+    ///
+    /// # Errors
+    /// [`Overrun`]; the completion is lost, and the queue must not be used again.
+    fn complete(&mut self, completion_queue: u32, completion: &Completion) -> Result<(), Overrun>;
+
+    /// Reports an event.
+    fn report(&mut self, event: AsyncEvent);
+
+    /// Returns the guest address of an entry of a page list.
+    fn decode_page(&self, entry: [u8; 8]) -> u64;
+
+    /// Returns the network header for a datagram of `payload` bytes, as a receiver sees it in
+    /// the 40 bytes before the payload.
+    fn network_header(
+        &self,
+        to: &crate::work::AddressVector,
+        payload: u32,
+    ) -> ([u8; 40], crate::work::NetworkHeader);
+}
