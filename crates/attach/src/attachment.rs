@@ -18,6 +18,7 @@
 use std::error::Error;
 use std::fmt::{self, Debug};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use causeway_memory::Map;
 use causeway_ring::DoorbellError;
@@ -139,6 +140,12 @@ pub trait Attachment: AsFd + Debug + Send {
 
     /// Returns the granted memory in its present epoch, if the frontend grants memory.
     fn map(&self) -> Option<&Map>;
+
+    /// Returns the granted memory in its present epoch, shared, if the attachment offers it. A
+    /// user that keeps it delays the release of revoked grants.
+    fn shared_map(&self) -> Option<Arc<Map>> {
+        None
+    }
 
     /// Returns the virtio device, if the attachment has a device.
     fn device(&self) -> Option<&Device> {

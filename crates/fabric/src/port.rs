@@ -11,6 +11,7 @@
 //! packets, and does not limit the number of ports: the caller of `Ports::free_slot` does.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use causeway_attach::{Connection, Device, VirtQueue};
 use causeway_host::Account;
@@ -222,6 +223,11 @@ impl Port {
     #[inline]
     pub fn map(&self) -> Option<&Map> {
         self.connection.as_ref()?.map()
+    }
+
+    /// Returns the guest's memory in its present epoch, shared, if the attachment offers it.
+    pub fn shared_map(&self) -> Option<Arc<Map>> {
+        self.connection.as_ref()?.attachment().shared_map()
     }
 
     /// Returns whether granted memory is gone because its file shrank.

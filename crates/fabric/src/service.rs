@@ -206,6 +206,8 @@ pub struct Context<'a> {
     pub(crate) poller: &'a Poller,
     /// Queues with used entries to publish.
     pub(crate) dirty: &'a mut Vec<(PortId, usize)>,
+    /// Interrupts to raise, for attachments without virtqueues.
+    pub(crate) interrupts: &'a mut Vec<(PortId, usize)>,
     /// Queues to serve.
     pub(crate) woken: &'a mut Vec<(PortId, usize)>,
     pub(crate) sources: &'a mut Sources,
@@ -269,6 +271,12 @@ impl Context<'_> {
             work.is_dirty = true;
             self.dirty.push((port, queue));
         }
+    }
+
+    /// Raises interrupt `vector` of a port's attachment at the end of the turn, once for several
+    /// calls. A port has as many vectors as its [`Service::model`] has queues; others are ignored.
+    pub fn interrupt(&mut self, port: PortId, vector: usize) {
+        self.interrupts.push((port, vector));
     }
 
     /// Schedules a queue to be served after this call; no effect if it is active already or does

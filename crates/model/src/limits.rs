@@ -28,6 +28,17 @@ pub const RULES_MAX: usize = 4096;
 pub const QUEUE_PAIRS_MAX: u16 = 8;
 /// Smallest MTU, in bytes (RFC 791: every IPv4 hop carries 68).
 pub const MTU_MIN: u16 = 68;
+/// Largest MTU of an HCA port, in bytes. Receive buffers of the mlx5 driver without striding receive
+/// queues hold no longer frames.
+pub const HCA_MTU_MAX: u16 = 9000;
+/// Most queue pairs, completion queues or memory regions that an HCA port may be configured with.
+pub const HCA_OBJECTS_MAX: u32 = 1 << 20;
+/// Largest `registered_max` of an HCA port, in MiB (16 TiB).
+pub const HCA_REGISTERED_MIB_MAX: u32 = 1 << 24;
+/// Default of the longest time between two polls of an idle HCA, in microseconds.
+pub const HCA_IDLE_POLL_US_DEFAULT: u32 = 2000;
+/// Longest time between two polls of an idle HCA that may be configured, in microseconds.
+pub const HCA_IDLE_POLL_US_MAX: u32 = 100_000;
 /// Largest weight of a group.
 pub const WEIGHT_MAX: u32 = 100;
 /// Default idle spin: the time for which an empty VMM-driven queue is polled before its doorbell is

@@ -21,20 +21,20 @@ use causeway_model::RequestDispatch;
 /// The parts of the fabric that a controller reaches while it is called: shards, ports, groups, and
 /// the other controllers.
 ///
-/// A controller that is called by another controller, or by an event, reaches no further
-/// controller: calls do not nest, so no controller is entered twice.
+/// A controller that another controller asks reaches no further controller. A controller that
+/// configures a new shard reaches those that are not being called, so that it can open a shard of
+/// another service. No controller is entered twice.
 #[derive(Debug)]
 pub struct Control<'a> {
     core: &'a mut Core,
-    /// The reachable controllers: those before and those after the called controller, in the order
-    /// of services.
-    others: [&'a mut [Entry]; 2],
+    /// The reachable controllers, in the order of services: all but those that are being called.
+    others: Vec<&'a mut [Entry]>,
 }
 
 impl<'a> Control<'a> {
     /// Makes a control that reaches all of `entries`.
     pub(super) fn new(core: &'a mut Core, entries: &'a mut [Entry]) -> Self {
-        Self { core, others: [&mut [], entries] }
+        Self { core, others: vec![entries] }
     }
 
     /// Calls `call` with the controller at `index`, which reaches all others.
@@ -46,7 +46,7 @@ impl<'a> Control<'a> {
     ) -> Option<R> {
         let (before, rest) = entries.split_at_mut_checked(index)?;
         let (own, behind) = rest.split_first_mut()?;
-        Some(call(&mut *own.controller, &mut Control { core, others: [before, behind] }))
+        Some(call(&mut *own.controller, &mut Control { core, others: vec![before, behind] }))
     }
 
     /// Calls `call` with each reachable controller.
@@ -55,7 +55,7 @@ impl<'a> Control<'a> {
         mut call: impl FnMut(&mut dyn Controller, &mut Control<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         for entry in self.others.iter_mut().flat_map(|part| part.iter_mut()) {
-            let mut alone = Control { core: self.core, others: [&mut [], &mut []] };
+            let mut alone = Control { core: self.core, others: Vec::new() };
             call(&mut *entry.controller, &mut alone)?;
         }
         Ok(())
@@ -170,10 +170,18 @@ impl<'a> Control<'a> {
             return Ok(());
         }
         self.core.open(key)?;
-        let mut entries = self.others.iter_mut().flat_map(|part| part.iter_mut());
-        let Some(entry) = entries.find(|entry| entry.service == key.service) else { return Ok(()) };
-        let mut alone = Control { core: self.core, others: [&mut [], &mut []] };
-        let opened = entry.controller.shard_opened(&mut alone, key);
+        let named = |entry: &Entry| entry.service == key.service;
+        let mut parts: Vec<&mut [Entry]> = self.others.iter_mut().map(|part| &mut **part).collect();
+        let place = (0..).zip(&parts).find_map(|(n, part)| Some((n, part.iter().position(named)?)));
+        let Some((part, index)) = place else { return Ok(()) };
+        // Each call takes its controller out of the reachable ones, so calls end.
+        let Some((before, rest)) = parts.remove(part).split_at_mut_checked(index) else {
+            return Ok(());
+        };
+        let Some((entry, behind)) = rest.split_first_mut() else { return Ok(()) };
+        parts.extend([before, behind]);
+        let mut control = Control { core: self.core, others: parts };
+        let opened = entry.controller.shard_opened(&mut control, key);
         if opened.is_err() {
             self.core.close_if_unused(key);
         }

@@ -107,6 +107,8 @@ pub struct Shard {
     pauses: BTreeSet<(u64, PortId, Pausable)>,
     /// Queues with used entries that are not published.
     dirty: Vec<(PortId, usize)>,
+    /// Interrupts that the service raised in a call.
+    interrupts: Vec<(PortId, usize)>,
     /// Queues with a notification at the end of the turn.
     notifications: Vec<(PortId, usize)>,
     /// A turn is under way; guests are notified at its end.
@@ -153,6 +155,7 @@ impl Shard {
             sources: Sources::default(),
             pauses: BTreeSet::new(),
             dirty: Vec::new(),
+            interrupts: Vec::new(),
             notifications: Vec::new(),
             in_turn: false,
             woken: Vec::new(),
@@ -371,6 +374,7 @@ impl Shard {
             spin_ns: self.spin_ns,
             poller: &self.poller,
             dirty: &mut self.dirty,
+            interrupts: &mut self.interrupts,
             woken: &mut self.woken,
             sources: &mut self.sources,
             faults: &mut self.faults,
@@ -560,6 +564,11 @@ impl Shard {
                 self.check_memory(id);
             }
             self.dirty.clear();
+            for index in 0..self.interrupts.len() {
+                let Some(&(id, vector)) = self.interrupts.get(index) else { break };
+                self.notify_at_end(id, vector);
+            }
+            self.interrupts.clear();
             for index in 0..self.woken.len() {
                 let Some(&(id, queue)) = self.woken.get(index) else { break };
                 self.activate(id, queue);

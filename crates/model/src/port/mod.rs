@@ -11,6 +11,7 @@
 //! conditions between them, and neither other ports nor the host's files. At most
 //! [`PORTS_MAX`](crate::limits::PORTS_MAX) ports of all kinds.
 
+mod hca;
 mod kind;
 mod mx;
 mod net;
@@ -26,6 +27,7 @@ use crate::limits::{MEMORY_MAX_MIB, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, Field, Form, ValueType, parses, text};
 use crate::{FileMode, Mac, Name, SocketAccess, SpecError};
 
+pub use hca::{HCA, HCA_FIELDS, HcaSpec};
 pub use kind::{DeviceInfo, KindDefinition, KindInfo, PortContext, PortKind, PortOptions};
 pub use mx::{MX, MX_FIELDS, MxPeer, MxSpec, MxUdp};
 pub use net::{MTU_DEFAULT, NET, NET_FIELDS, NetSpec, Offloads};
@@ -35,7 +37,7 @@ pub use vsock::{
 };
 
 /// The kinds of ports of this release. A daemon with further services has more.
-pub static KINDS: [&KindDefinition; 3] = [&NET, &VSOCK, &MX];
+pub static KINDS: [&KindDefinition; 4] = [&NET, &VSOCK, &MX, &HCA];
 
 /// The keys of every port.
 pub const PORT_FIELDS: &[Field] = &[

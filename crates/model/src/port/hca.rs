@@ -1,0 +1,66 @@
+//! Ports of kind `hca`: host channel adapters, which give a guest RDMA verbs and an Ethernet
+//! interface through one PCI function.
+//!
+//! The HCA service reads the options. The frontend attaches by vfio-user (QEMU 10.1 or later) and
+//! sees a ConnectX virtual function, for which guests have the drivers `mlx5_core` and `mlx5_ib`.
+//! The limits bound the objects of one guest; a guest that exceeds a limit is refused the object,
+//! and other guests are not affected. QEMU does not reconnect this device after a restart of the
+//! daemon.
+
+use serde_json::{Map, Value, json};
+
+use super::{GUEST_FIELDS, KindDefinition, PortContext, PortOptions, unicast};
+use crate::Mac;
+use crate::limits::{
+    HCA_IDLE_POLL_US_DEFAULT, HCA_IDLE_POLL_US_MAX, HCA_MTU_MAX, HCA_OBJECTS_MAX,
+    HCA_REGISTERED_MIB_MAX, MTU_MIN,
+};
+use crate::schema::{DefaultValue, ValueType, table};
+
+/// Host channel adapters of guests.
+pub static HCA: KindDefinition = KindDefinition::new::<HcaSpec>(
+    "hca",
+    "An RDMA adapter with an Ethernet interface (ConnectX, by vfio-user)",
+    &[HCA_FIELDS, GUEST_FIELDS],
+);
+
+/// Returns the type of a number of objects.
+const fn objects() -> ValueType {
+    ValueType::Integer { min: 1, max: HCA_OBJECTS_MAX as u64, unit: "N" }
+}
+
+table! {
+    /// A host channel adapter.
+    pub struct HcaSpec, pub const HCA_FIELDS {
+        /// Address of the Ethernet interface, by which queue pairs of other guests reach the
+        /// adapter too.
+        mac: Mac => unicast(),
+            DefaultValue::Derived("derived from the machine, the group and the name"), .unique();
+        /// Largest payload of an Ethernet frame that the guest may configure, in bytes.
+        mtu_max: u16 => ValueType::Integer { min: MTU_MIN as u64, max: HCA_MTU_MAX as u64, unit: "BYTES" },
+            DefaultValue::Number(HCA_MTU_MAX as u64);
+        /// Most queue pairs of the guest.
+        queue_pairs_max: u32 => objects(), DefaultValue::Number(4096);
+        /// Most completion queues of the guest.
+        completion_queues_max: u32 => objects(), DefaultValue::Number(4096);
+        /// Most memory regions of the guest.
+        regions_max: u32 => objects(), DefaultValue::Number(65536);
+        /// Most memory that the guest may register, in MiB; memory in two regions counts twice.
+        registered_max: u32 => ValueType::Integer { min: 1, max: HCA_REGISTERED_MIB_MAX as u64, unit: "MIB" },
+            DefaultValue::Number(1 << 20);
+        /// Longest time after which an idle adapter is polled, in microseconds: the first message
+        /// after a pause waits as long. Shorter times cost processor time while the guest is idle.
+        idle_poll_us: u32 => ValueType::Integer { min: 10, max: HCA_IDLE_POLL_US_MAX as u64, unit: "US" },
+            DefaultValue::Number(HCA_IDLE_POLL_US_DEFAULT as u64);
+    }
+}
+
+impl PortOptions for HcaSpec {
+    fn kind() -> &'static KindDefinition {
+        &HCA
+    }
+
+    fn complete(values: &mut Map<String, Value>, port: &PortContext<'_>) {
+        values.entry("mac").or_insert_with(|| json!(port.derived_mac()));
+    }
+}
