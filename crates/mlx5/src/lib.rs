@@ -10,3 +10,8 @@
         clippy::arithmetic_side_effects
     )
 )]
+
+pub mod config_space;
+pub mod limits;
+pub mod page_list;
+pub mod registers;

@@ -1,0 +1,55 @@
+//! Bounds of the function: numbers of objects, sizes of queues, lengths of commands.
+//!
+//! The capabilities that the driver reads (`causeway_wire::mlx5::capability`) promise at least
+//! these sizes to a driver that keeps to them. A command beyond a limit fails with the status that
+//! the handler names; nothing is evicted.
+
+/// Length of a page of the function's memory, in bytes.
+pub const PAGE_BYTES: u64 = 4096;
+/// First page of BAR 0 that a driver may use for doorbells; lower pages are trapped.
+pub const UAR_FIRST: u32 = 16;
+/// Length of the trapped part of BAR 0, in bytes.
+pub const TRAPPED_BYTES: u64 = UAR_FIRST as u64 * PAGE_BYTES;
+/// Maximum number of MSI-X vectors.
+pub const VECTORS_MAX: u16 = 64;
+/// Length of the region with the MSI-X table, in bytes.
+pub const MSIX_REGION_BYTES: u64 = 4096;
+/// Offset of the pending bits in that region.
+pub const MSIX_PENDING_OFFSET: u64 = 0x800;
+
+/// Binary logarithm of the number of entries of the command queue.
+pub const COMMAND_LOG_ENTRIES: u8 = 5;
+/// Number of entries of the command queue.
+pub const COMMAND_ENTRIES: u32 = 1 << COMMAND_LOG_ENTRIES;
+/// Binary logarithm of the length of an entry of the command queue.
+pub const COMMAND_LOG_STRIDE: u8 = 6;
+/// Maximum length of a command's input, in bytes: the page list of a region of 2 GiB in pages of
+/// 4 KiB, with the header. The driver registers larger regions in larger pages or by several
+/// updates.
+pub const COMMAND_INPUT_MAX: usize = 4 * 1024 * 1024 + 4096;
+/// Maximum length of a command's output, in bytes.
+pub const COMMAND_OUTPUT_MAX: usize = 64 * 1024;
+
+/// Binary logarithm of the largest page of a queue or region, in bytes.
+pub const PAGE_SHIFT_MAX: u8 = 31;
+/// Maximum number of event queues; their numbers have 8 bits.
+pub const EVENT_QUEUES_MAX: usize = 128;
+/// Binary logarithm of the largest event queue.
+pub const EVENT_QUEUE_LOG_MAX: u8 = 16;
+/// Entries of an event queue that are kept free for events that are not completions.
+pub const EVENT_QUEUE_RESERVE: u32 = 16;
+/// Binary logarithm of the largest completion queue.
+pub const COMPLETION_QUEUE_LOG_MAX: u8 = 20;
+/// Binary logarithm of the largest send queue, in units of 64 bytes, and of the largest receive
+/// queue.
+pub const WORK_QUEUE_LOG_MAX: u8 = 15;
+/// Smallest and largest binary logarithm of a receive entry's length.
+pub const RECEIVE_STRIDE_LOG: std::ops::RangeInclusive<u8> = 4..=11;
+/// Maximum number of 64-byte units of a send work queue entry (`ds` has 6 bits, in units of 16).
+pub const SEND_UNITS_MAX: usize = 16;
+/// Maximum number of asynchronous events per object and kind that wait for room: each is a flag.
+pub const EVENTS_WAITING_MAX: usize = 4096;
+/// Maximum number of MAC addresses in each list of a vport.
+pub const VPORT_ADDRESSES_MAX: usize = 1 << 4;
+/// Number of entries of the GID table.
+pub const GIDS_MAX: usize = 256;

@@ -1,0 +1,155 @@
+//! The memory of a queue: a list of pages, with checked access at offsets.
+//!
+//! A [`PageList`] is checked once, when the queue is created: it covers the whole queue. Offsets of
+//! later accesses lie in the queue. Whether the pages are granted is checked at each access, because
+//! the guest may revoke memory at any time ([`causeway_memory::Map`]). Pages are 4 KiB to 2 GiB
+//! ([`PAGE_SHIFT_MAX`]) and need not be contiguous; an access is cut at their ends.
+
+use causeway_memory::{Map, OutOfGrant};
+
+use crate::limits::PAGE_SHIFT_MAX;
+
+/// Low bits of a page's address that carry flags.
+const FLAGS: u64 = 0xfff;
+/// Parts of a page in which the start of a queue is counted.
+const OFFSET_PARTS_LOG: u8 = 6;
+
+/// The pages of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PageList {
+    pages: Vec<u64>,
+    shift: u8,
+    offset: u64,
+    bytes: u64,
+}
+
+impl PageList {
+    /// Returns the list of a queue of `bytes` that starts `page_offset` parts (of 64 in a page)
+    /// behind the start of the first page. `list` has 8 bytes per page, big-endian; `log_page` is
+    /// the binary logarithm of the page size in units of 4 KiB. Superfluous pages are ignored.
+    ///
+    /// Returns `None` if the pages are too large, or too few for the queue.
+    pub fn new(list: &[u8], log_page: u8, page_offset: u8, bytes: u64) -> Option<Self> {
+        let shift = log_page.checked_add(12).filter(|&shift| shift <= PAGE_SHIFT_MAX)?;
+        let part = shift.checked_sub(OFFSET_PARTS_LOG)?;
+        let page = 1_u64.checked_shl(u32::from(shift))?;
+        let offset = u64::from(page_offset).checked_shl(u32::from(part))?;
+        if offset >= page {
+            return None;
+        }
+        let count = offset.checked_add(bytes)?.div_ceil(page);
+        let (chunks, _) = list.as_chunks::<8>();
+        let pages = chunks.get(..usize::try_from(count).ok()?)?;
+        let pages = pages.iter().map(|page| u64::from_be_bytes(*page) & !FLAGS).collect();
+        Some(Self { pages, shift, offset, bytes })
+    }
+
+    /// Returns the length of the queue, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the guest address at `at` and the number of contiguous bytes there.
+    #[inline]
+    fn locate(&self, at: u64) -> Option<(u64, u64)> {
+        let at = at.checked_add(self.offset)?;
+        let page = *self.pages.get(usize::try_from(at >> self.shift).ok()?)?;
+        let size = 1_u64 << self.shift;
+        let inside = at & size.wrapping_sub(1);
+        Some((page.checked_add(inside)?, size.wrapping_sub(inside)))
+    }
+
+    /// Copies the bytes at `at` out, once.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`] if they lie outside the queue or in memory that is not granted.
+    #[inline]
+    pub fn read(&self, map: &Map, at: u64, into: &mut [u8]) -> Result<(), OutOfGrant> {
+        let (mut into, mut at) = (into, at);
+        while !into.is_empty() {
+            let wrong = OutOfGrant { addr: at, len: into.len() as u64 };
+            let (address, left) = self.locate(at).ok_or(wrong)?;
+            let now = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let (head, tail) = into.split_at_mut_checked(now).ok_or(wrong)?;
+            map.read(address, head)?;
+            at = at.checked_add(now as u64).ok_or(wrong)?;
+            into = tail;
+        }
+        Ok(())
+    }
+
+    /// Copies `from` to the bytes at `at`.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`] if they lie outside the queue or in memory that is not granted.
+    #[inline]
+    pub fn write(&self, map: &Map, at: u64, from: &[u8]) -> Result<(), OutOfGrant> {
+        let (mut from, mut at) = (from, at);
+        while !from.is_empty() {
+            let wrong = OutOfGrant { addr: at, len: from.len() as u64 };
+            let (address, left) = self.locate(at).ok_or(wrong)?;
+            let now = from.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let (head, tail) = from.split_at_checked(now).ok_or(wrong)?;
+            map.write(address, head)?;
+            at = at.checked_add(now as u64).ok_or(wrong)?;
+            from = tail;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_memory::{Mapping, Region, create};
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    fn map(pages: usize) -> Map {
+        let file = create("pages", (pages as u64) << 12).unwrap();
+        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, (pages as u64) << 12).unwrap());
+        Map::new(vec![Region { guest: 0x10_0000, user: 0, mapping }]).unwrap()
+    }
+
+    fn list(pages: &[u64]) -> Vec<u8> {
+        pages.iter().flat_map(|page| page.to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn page_list_crosses_pages_in_their_order() {
+        let map = map(4);
+        // Flags in the low bits are ignored.
+        let pages = PageList::new(&list(&[0x10_2003, 0x10_0003]), 0, 63, 128).unwrap();
+        pages.write(&map, 32, &[7; 64]).unwrap();
+        let mut bytes = [0; 32];
+        map.read(0x10_2fe0, &mut bytes).unwrap();
+        assert_eq!(bytes, [7; 32]);
+        map.read(0x10_0000, &mut bytes).unwrap();
+        assert_eq!(bytes, [7; 32]);
+        let mut all = [0; 64];
+        pages.read(&map, 32, &mut all).unwrap();
+        assert_eq!(all, [7; 64]);
+    }
+
+    #[test]
+    fn page_list_that_is_too_short_is_refused() {
+        assert!(PageList::new(&list(&[0x10_0000]), 0, 0, 4096).is_some());
+        assert!(PageList::new(&list(&[0x10_0000]), 0, 1, 4096).is_none());
+        assert!(PageList::new(&list(&[0x10_0000]), 0, 0, 4097).is_none());
+        assert!(PageList::new(&[0; 7], 0, 0, 1).is_none());
+        assert!(PageList::new(&list(&[0]), 0, 64, 1).is_none());
+        assert!(PageList::new(&list(&[0]), 31, 0, 1).is_none());
+        assert!(PageList::new(&list(&[0]), 0, 0, u64::MAX).is_none());
+    }
+
+    #[test]
+    fn page_list_access_outside_memory_fails() {
+        let map = map(1);
+        let pages = PageList::new(&list(&[0x10_0000, u64::MAX]), 0, 0, 8192).unwrap();
+        let mut bytes = [0; 8];
+        assert!(pages.read(&map, 4092, &mut bytes).is_err());
+        assert!(pages.read(&map, 8192, &mut bytes).is_err());
+        assert!(pages.write(&map, u64::MAX, &bytes).is_err());
+        assert!(pages.read(&map, 4088, &mut bytes).is_ok());
+    }
+}

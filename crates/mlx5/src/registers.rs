@@ -1,0 +1,324 @@
+//! The trapped registers of the function: configuration space, initialisation segment and MSI-X
+//! table.
+//!
+//! The control thread of the attachment reads and writes them while the dispatcher runs commands,
+//! so the values that both use are atomics: the address of the command queue and the bitmap of its
+//! rung doorbells. The control thread alone uses the rest, under a lock that no other thread waits
+//! for. No access blocks: a driver that waits longer than 5 s for a register declares the function
+//! dead.
+//!
+//! The initialisation segment is the start of BAR 0: 32-bit registers, big-endian. Accesses must be
+//! aligned to their length; others read zeros and write nothing.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::config_space::ConfigSpace;
+use crate::limits::{COMMAND_LOG_ENTRIES, COMMAND_LOG_STRIDE, MSIX_PENDING_OFFSET, PAGE_BYTES};
+
+/// Region of the doorbell pages and the initialisation segment (VFIO: BAR 0).
+pub const REGION_BAR: u32 = 0;
+/// Region of the MSI-X table (VFIO: BAR 2).
+pub const REGION_MSIX: u32 = 2;
+/// Region of the configuration space (VFIO).
+pub const REGION_CONFIG: u32 = 7;
+/// Value of [`Registers::write`] after a doorbell of the command queue.
+pub const DOORBELL_COMMAND: usize = 0;
+
+/// Firmware version that the function reports: 16.32 has every command that is answered.
+const FIRMWARE: u32 = 32 << 16 | 16;
+/// Revision of the command interface; drivers accept no other.
+const COMMAND_INTERFACE: u32 = 5 << 16 | 1000;
+const FW_REV: u64 = 0x000;
+const CMDIF_REV: u64 = 0x004;
+const COMMAND_ADDRESS_HIGH: u64 = 0x010;
+const COMMAND_ADDRESS_LOW: u64 = 0x014;
+const COMMAND_DOORBELL: u64 = 0x018;
+const TIMER_HIGH: u64 = 0x1000;
+const TIMER_LOW: u64 = 0x1004;
+const HEALTH_COUNTER: u64 = 0x1010;
+/// Number of 32-bit words of the MSI-X table.
+const MSIX_WORDS: usize = MSIX_PENDING_OFFSET as usize / 4;
+
+/// The registers; see the module.
+#[derive(Debug)]
+pub struct Registers {
+    command_queue: AtomicU64,
+    doorbells: AtomicU32,
+    health: AtomicU32,
+    created: Instant,
+    bar_bytes: u64,
+    vectors: u16,
+    private: Mutex<Private>,
+}
+
+/// Registers of the control thread.
+#[derive(Debug)]
+struct Private {
+    config: ConfigSpace,
+    /// MSI-X table. The VMM emulates the table of its guest; these bytes only read as written.
+    msix: [u32; MSIX_WORDS],
+}
+
+impl Private {
+    fn new(bar_bytes: u64, vectors: u16) -> Self {
+        let mut msix = [0; MSIX_WORDS];
+        // A vector is masked until the driver unmasks it.
+        for control in msix.iter_mut().skip(3).step_by(4).take(usize::from(vectors)) {
+            *control = 1;
+        }
+        Self { config: ConfigSpace::new(bar_bytes, vectors), msix }
+    }
+}
+
+impl Registers {
+    /// Returns the registers after a reset, for a BAR 0 of `bar_bytes` and `vectors` interrupts.
+    pub fn new(bar_bytes: u64, vectors: u16) -> Self {
+        Self {
+            command_queue: AtomicU64::new(0),
+            doorbells: AtomicU32::new(0),
+            health: AtomicU32::new(0),
+            created: Instant::now(),
+            bar_bytes,
+            vectors,
+            private: Mutex::new(Private::new(bar_bytes, vectors)),
+        }
+    }
+
+    /// Reads a register. Unknown regions and offsets read zeros.
+    pub fn read(&self, region: u32, offset: u64, into: &mut [u8]) {
+        into.fill(0);
+        match region {
+            REGION_CONFIG => self.private().config.read(offset, into),
+            REGION_BAR => self.read_words(offset, into, |at| self.segment(at).to_be_bytes()),
+            REGION_MSIX => {
+                let private = self.private();
+                self.read_words(offset, into, |at| {
+                    msix_index(at)
+                        .and_then(|i| private.msix.get(i))
+                        .map_or([0; 4], |w| w.to_le_bytes())
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes a register. Returns the doorbell that the write rings, if any. Unknown regions and
+    /// offsets are ignored.
+    pub fn write(&self, region: u32, offset: u64, from: &[u8]) -> Option<usize> {
+        match region {
+            REGION_CONFIG => self.private().config.write(offset, from),
+            REGION_BAR => {
+                let mut rung = None;
+                for (at, word) in words(offset, from) {
+                    rung = rung.or(self.write_segment(at, u32::from_be_bytes(word)));
+                }
+                return rung;
+            }
+            REGION_MSIX => {
+                let mut private = self.private();
+                for (at, word) in words(offset, from) {
+                    if let Some(entry) = msix_index(at).and_then(|i| private.msix.get_mut(i)) {
+                        *entry = u32::from_le_bytes(word);
+                    }
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Sets all registers to their values after power-on; the health counter goes on.
+    pub fn reset(&self) {
+        self.doorbells.store(0, Ordering::Relaxed);
+        self.command_queue.store(0, Ordering::Release);
+        *self.private() = Private::new(self.bar_bytes, self.vectors);
+    }
+
+    /// Returns the guest address of the command queue; 0 if the driver has set none.
+    pub fn command_queue(&self) -> u64 {
+        self.command_queue.load(Ordering::Acquire)
+    }
+
+    /// Takes the bitmap of commands whose doorbells were rung since the last call.
+    pub fn take_doorbells(&self) -> u32 {
+        if self.doorbells.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.doorbells.swap(0, Ordering::Acquire)
+    }
+
+    /// Rings doorbells again, for commands that the caller has taken and not run.
+    pub fn ring(&self, commands: u32) {
+        self.doorbells.fetch_or(commands, Ordering::Release);
+    }
+
+    /// Returns the number of MSI-X vectors.
+    pub fn vectors(&self) -> u16 {
+        self.vectors
+    }
+
+    fn private(&self) -> std::sync::MutexGuard<'_, Private> {
+        self.private.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_words(&self, offset: u64, into: &mut [u8], word: impl Fn(u64) -> [u8; 4]) {
+        if !is_aligned(offset, into.len()) {
+            return;
+        }
+        let mut at = offset & !3;
+        let mut skip = (offset & 3) as usize;
+        for piece in into.chunks_mut(4) {
+            for (to, from) in piece.iter_mut().zip(word(at).iter().skip(skip)) {
+                *to = *from;
+            }
+            skip = 0;
+            at = at.wrapping_add(4);
+        }
+    }
+
+    /// Returns a word of the initialisation segment. Words without a meaning are zero: the function
+    /// is initialised (bit 31 of 0x1fc) and healthy (the buffer at 0x200).
+    fn segment(&self, at: u64) -> u32 {
+        let queue = self.command_queue.load(Ordering::Relaxed);
+        match at {
+            FW_REV => FIRMWARE,
+            CMDIF_REV => COMMAND_INTERFACE,
+            COMMAND_ADDRESS_HIGH => (queue >> 32) as u32,
+            COMMAND_ADDRESS_LOW => {
+                let log = COMMAND_LOG_ENTRIES << 4 | COMMAND_LOG_STRIDE;
+                queue as u32 & !0xfff | u32::from(log)
+            }
+            TIMER_HIGH => (self.microseconds() >> 32) as u32,
+            TIMER_LOW => self.microseconds() as u32,
+            HEALTH_COUNTER => self.health.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
+            _ => 0,
+        }
+    }
+
+    fn write_segment(&self, at: u64, value: u32) -> Option<usize> {
+        let queue = self.command_queue.load(Ordering::Relaxed);
+        match at {
+            COMMAND_ADDRESS_HIGH => {
+                let low = queue & 0xffff_ffff;
+                self.command_queue.store(u64::from(value) << 32 | low, Ordering::Release);
+                None
+            }
+            COMMAND_ADDRESS_LOW => {
+                let low = u64::from(value) & !PAGE_BYTES.wrapping_sub(1);
+                self.command_queue.store(queue & !0xffff_ffff | low, Ordering::Release);
+                None
+            }
+            COMMAND_DOORBELL => {
+                self.ring(value);
+                Some(DOORBELL_COMMAND)
+            }
+            _ => None,
+        }
+    }
+
+    fn microseconds(&self) -> u64 {
+        self.created.elapsed().as_micros() as u64
+    }
+}
+
+/// Returns whether an access has a length of 1, 2, 4 or 8 bytes and is aligned to it, or a multiple
+/// of 4 bytes and is aligned to 4.
+fn is_aligned(offset: u64, len: usize) -> bool {
+    match len {
+        1 => true,
+        2 => offset.is_multiple_of(2),
+        0 => false,
+        _ => len.is_multiple_of(4) && offset.is_multiple_of(4),
+    }
+}
+
+/// Returns the whole words of a write with their offsets; none if the write is unaligned.
+fn words(offset: u64, from: &[u8]) -> impl Iterator<Item = (u64, [u8; 4])> + '_ {
+    let from = if is_aligned(offset, from.len()) { from } else { &[] };
+    let (chunks, _) = from.as_chunks::<4>();
+    let offsets = (0_u64..).map(move |index| offset.wrapping_add(index.wrapping_mul(4)));
+    offsets.zip(chunks.iter().copied())
+}
+
+fn msix_index(at: u64) -> Option<usize> {
+    usize::try_from(at >> 2).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(registers: &Registers, at: u64) -> u32 {
+        let mut word = [0; 4];
+        registers.read(REGION_BAR, at, &mut word);
+        u32::from_be_bytes(word)
+    }
+
+    fn registers() -> Registers {
+        Registers::new(32 << 20, 8)
+    }
+
+    #[test]
+    fn registers_report_an_initialised_healthy_function() {
+        let registers = registers();
+        assert_eq!(read(&registers, 4) >> 16, 5);
+        assert_eq!(read(&registers, 0x14), 0x56);
+        assert_eq!(read(&registers, 0x1fc) >> 31, 0);
+        assert_eq!(read(&registers, 0x23c), 0);
+        assert_ne!(read(&registers, 0x230), u32::MAX);
+    }
+
+    #[test]
+    fn registers_move_the_health_counter_between_reads() {
+        let registers = registers();
+        let first = read(&registers, 0x1010);
+        assert_ne!(read(&registers, 0x1010), first);
+    }
+
+    #[test]
+    fn registers_collect_doorbells_and_the_command_queue() {
+        let registers = registers();
+        assert_eq!(registers.write(REGION_BAR, 0x10, &[0, 0, 0, 1]), None);
+        assert_eq!(registers.write(REGION_BAR, 0x14, &[0x12, 0x34, 0x5f, 0xff]), None);
+        assert_eq!(registers.command_queue(), 0x1_1234_5000);
+        assert_eq!(read(&registers, 0x14), 0x1234_5056);
+        assert_eq!(registers.write(REGION_BAR, 0x18, &[0, 0, 0, 1]), Some(DOORBELL_COMMAND));
+        assert_eq!(registers.write(REGION_BAR, 0x18, &[0x80, 0, 0, 0]), Some(DOORBELL_COMMAND));
+        assert_eq!(registers.take_doorbells(), 0x8000_0001);
+        assert_eq!(registers.take_doorbells(), 0);
+    }
+
+    #[test]
+    fn registers_ignore_unaligned_and_unknown_accesses() {
+        let registers = registers();
+        assert_eq!(registers.write(REGION_BAR, 0x16, &[0xff; 4]), None);
+        assert_eq!(registers.write(REGION_BAR, u64::MAX, &[0xff; 3]), None);
+        assert_eq!(registers.write(99, 0x18, &[0xff; 4]), None);
+        assert_eq!(registers.command_queue(), 0);
+        let mut bytes = [7; 3];
+        registers.read(REGION_BAR, 1, &mut bytes);
+        assert_eq!(bytes, [0; 3]);
+        let mut byte = [0];
+        registers.read(REGION_BAR, 5, &mut byte);
+        assert_eq!(byte, [5]);
+    }
+
+    #[test]
+    fn registers_keep_the_msix_table_until_a_reset() {
+        let registers = registers();
+        let mut words = [0; 16];
+        registers.read(REGION_MSIX, 0, &mut words);
+        assert_eq!(words[12..], [1, 0, 0, 0]);
+        registers.write(REGION_MSIX, 0, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        registers.read(REGION_MSIX, 0, &mut words);
+        assert_eq!(words[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
+        registers.write(REGION_MSIX, 0x800, &[0xff; 8]);
+        registers.write(REGION_MSIX, !3, &[0xff; 8]);
+        registers.reset();
+        registers.read(REGION_MSIX, 0, &mut words);
+        assert_eq!(words[..8], [0; 8]);
+        assert_eq!(registers.command_queue(), 0);
+    }
+}
