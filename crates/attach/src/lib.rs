@@ -54,6 +54,7 @@ pub mod doorbell;
 pub mod limits;
 pub mod local;
 pub mod native;
+pub mod vfio_user;
 pub mod vhost_user;
 
 pub use attachment::{Attachment, AttachmentError, Connection, DoorbellSource, Event, FaultKind};

@@ -57,3 +57,44 @@ pub const RINGS_BYTES: usize = 4096;
 pub const RINGS_LEFT_MAX: usize = 256;
 /// Most messages of the local attachment that wait for the peer to read.
 pub const LOCAL_UNSENT_MAX: usize = 1024;
+
+/// Largest read or write of a region in one vfio-user message, in bytes (64 KiB). Guests access
+/// registers by at most 8 bytes.
+pub const REGION_ACCESS_BYTES_MAX: usize = 64 << 10;
+/// Longest payload of a vfio-user message, in bytes: the largest region access and its header of 16
+/// bytes.
+pub const VFIO_PAYLOAD_BYTES_MAX: usize = REGION_ACCESS_BYTES_MAX + 16;
+/// Most file descriptors with one vfio-user message.
+pub const VFIO_DESCRIPTORS_MAX: usize = 8;
+/// Longest text of capabilities in a VERSION message of vfio-user, in bytes.
+pub const VERSION_BYTES_MAX: usize = 4096;
+/// Alignment of DMA mappings, in bytes: the smallest page of guests and IOMMUs.
+pub const DMA_ALIGN: u64 = 4096;
+/// Most interrupt vectors of one interrupt type of a vfio-user device.
+pub const VECTORS_MAX: usize = 64;
+/// Most doorbells that a write to a region rings by a message: one bit of a 64-bit set each.
+pub const REGION_DOORBELLS_MAX: usize = 64;
+/// Most mappable areas of one region.
+pub const AREAS_MAX: usize = 64;
+/// Most DMA messages of vfio-user that share one epoch and one acknowledgement of the dispatcher.
+pub const DMA_BATCH_MAX: usize = 64;
+/// Time for which the reply to a DMA or RESET message waits until the dispatcher uses the new state,
+/// in milliseconds. QEMU gives a request up after 5 s.
+pub const DMA_ACK_MS: u64 = 500;
+/// First and longest pause between two checks whether the dispatcher has dropped an epoch, in
+/// microseconds.
+pub const EPOCH_CHECK_US: (u64, u64) = (20, 1000);
+/// Time for which a control thread waits for room in the socket, in milliseconds; after that the
+/// attachment of a frontend that reads no replies ends.
+pub const REPLY_STALL_MS: u64 = 2000;
+/// Processor time that a control thread may use at once, in nanoseconds (1 s): the DMA mappings of
+/// 1 GiB in pages of 4 KiB take several seconds.
+pub const CONTROL_BURST_NS: u64 = 1_000_000_000;
+/// Wall time in which a control thread earns 1 ns of processor time, in nanoseconds: a flood of
+/// messages uses half a processor at most.
+pub const CONTROL_NS_PER_CPU_NS: u64 = 2;
+/// Processor time that a newly mapped file counts as, in nanoseconds (100 us): its removal interrupts
+/// every processor that runs the daemon.
+pub const FILE_MAPPING_NS: u64 = 100_000;
+/// Longest pause of a control thread that used its processor time up, in milliseconds.
+pub const CONTROL_PAUSE_MS: u64 = 100;

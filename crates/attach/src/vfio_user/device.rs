@@ -1,0 +1,91 @@
+//! The description of a vfio-user device, and the interface of its registers.
+//!
+//! The creator of an attachment passes both; the server answers messages from them. A description
+//! is constant. PCI configuration space and the MSI-X table are regions like any other, so their
+//! content comes from [`Registers`].
+//!
+//! A device has the [`REGIONS`] regions and [`INTERRUPT_TYPES`] interrupt types of `vfio-pci`. A
+//! region has at most [`AREAS_MAX`](crate::limits::AREAS_MAX) mappable areas, and an interrupt type
+//! at most [`VECTORS_MAX`](crate::limits::VECTORS_MAX) vectors: the server ignores the rest.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Number of regions of a PCI device: six BARs, ROM, configuration space, VGA.
+pub const REGIONS: u32 = 9;
+/// Number of interrupt types of a PCI device: INTx, MSI, MSI-X, error, request.
+pub const INTERRUPT_TYPES: u32 = 5;
+/// Index of the region that is the PCI configuration space.
+pub const CONFIG_REGION: u32 = 7;
+/// Index of the MSI interrupt type.
+pub const INTERRUPT_MSI: u32 = 1;
+/// Index of the MSI-X interrupt type.
+pub const INTERRUPT_MSIX: u32 = 2;
+
+/// Device flag: the frontend may reset the device.
+pub const DEVICE_RESET: u32 = 1;
+/// Device flag: the device is a PCI device.
+pub const DEVICE_PCI: u32 = 2;
+
+/// Region flag: the frontend may read the region.
+pub const REGION_READ: u32 = 1;
+/// Region flag: the frontend may write the region.
+pub const REGION_WRITE: u32 = 2;
+
+/// The registers of a device. The control thread calls them, at the same time as the dispatcher
+/// uses the device; no call may block.
+pub trait Registers: Send + Sync {
+    /// Fills `bytes` with the content of a region. The range lies in the region.
+    fn read(&self, region: u32, offset: u64, bytes: &mut [u8]);
+
+    /// Writes `bytes` to a region. The range lies in the region. Returns the doorbell that the
+    /// dispatcher receives as [`Event::Doorbell`](crate::Event::Doorbell), if the write rings one;
+    /// its number is below [`REGION_DOORBELLS_MAX`](crate::limits::REGION_DOORBELLS_MAX).
+    fn write(&self, region: u32, offset: u64, bytes: &[u8]) -> Option<usize>;
+
+    /// Resets all registers. The dispatcher receives [`Event::Reset`](crate::Event::Reset)
+    /// afterwards.
+    fn reset(&self);
+}
+
+/// A file that frontends map in place of register accesses.
+#[derive(Debug, Clone)]
+pub struct MappableFile {
+    /// The file. Byte `n` of the file is byte `n` of the region.
+    pub file: Arc<OwnedFd>,
+    /// The areas that may be mapped, as offsets in the region; whole pages.
+    pub areas: Vec<Range<u64>>,
+}
+
+/// A region of a device.
+#[derive(Debug, Clone)]
+pub struct RegionDescription {
+    /// The index, below [`REGIONS`].
+    pub index: u32,
+    /// Length, in bytes.
+    pub size: u64,
+    /// [`REGION_READ`] and [`REGION_WRITE`].
+    pub flags: u32,
+    /// The areas that frontends map.
+    pub mmap: Option<MappableFile>,
+}
+
+/// A vfio-user device.
+#[derive(Debug, Clone)]
+pub struct DeviceDescription {
+    /// The regions. Indexes that are left out are empty regions.
+    pub regions: Vec<RegionDescription>,
+    /// The interrupt types: index, and number of vectors. [`INTERRUPT_MSIX`] and [`INTERRUPT_MSI`]
+    /// can be raised.
+    pub interrupts: Vec<(u32, u32)>,
+    /// [`DEVICE_RESET`] and [`DEVICE_PCI`].
+    pub flags: u32,
+}
+
+impl DeviceDescription {
+    /// Returns a region, unless the device has none of that index.
+    pub fn region(&self, index: u32) -> Option<&RegionDescription> {
+        self.regions.iter().find(|region| region.index == index)
+    }
+}

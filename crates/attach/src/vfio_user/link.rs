@@ -1,0 +1,201 @@
+//! The link between a control thread and the dispatcher: notices in one direction, acknowledgements
+//! in the other.
+//!
+//! The control thread publishes consequences of messages; the dispatcher takes all of them at once
+//! when its eventfd is readable. Notices are coalesced and need no queue: the newest epoch, a set of
+//! doorbells, a reset, an end. The control thread can wait until the dispatcher has taken a notice,
+//! and until the dispatcher has dropped an earlier epoch, each for at most
+//! [`DMA_ACK_MS`].
+//!
+//! The lock is held for a few instructions. The dispatcher never waits for the thread; when the
+//! dispatcher drops its end, the thread's waits end at once. Both eventfds belong to this process
+//! alone.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use causeway_memory::Map;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use super::fault::Reason;
+use crate::limits::{DMA_ACK_MS, EPOCH_CHECK_US, REGION_DOORBELLS_MAX};
+
+/// Consequences of messages that the dispatcher has not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    /// The newest epoch of guest memory.
+    pub map: Option<Arc<Map>>,
+    /// Doorbells that were rung, a bit each.
+    pub doorbells: u64,
+    /// The frontend reset the device. Doorbells of the set were rung afterwards.
+    pub reset: bool,
+    /// A pending interrupt can be raised.
+    pub interrupts: bool,
+    /// The conversation is over: closed by the frontend, or for a reason.
+    pub end: Option<Option<Reason>>,
+}
+
+/// The state that both ends share.
+#[derive(Debug, Default)]
+struct LinkState {
+    notices: Notices,
+    /// Notices that were published so far.
+    published: u64,
+    /// Value of `published` when the dispatcher took notices last.
+    taken: u64,
+    /// The control thread has published its end.
+    is_ended: bool,
+    /// The dispatcher has dropped its end.
+    is_stopped: bool,
+}
+
+/// The link, shared by both ends.
+#[derive(Debug)]
+pub(super) struct Link {
+    state: Mutex<LinkState>,
+    /// Signalled when the dispatcher takes notices or drops its end.
+    changed: Condvar,
+    /// Readable while notices wait.
+    ready: OwnedFd,
+    /// Readable once the dispatcher has dropped its end.
+    stop: OwnedFd,
+}
+
+/// Writes to an eventfd of this process alone.
+fn signal(event: &OwnedFd) {
+    // Fails only if the counter is full, and then the descriptor is readable already.
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
+impl Link {
+    /// Returns a link without notices.
+    ///
+    /// # Errors
+    /// Returns an error if the host has no free descriptors.
+    pub fn new() -> Result<Self, Errno> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let (ready, stop) = (eventfd(0, flags)?, eventfd(0, flags)?);
+        Ok(Self { state: Mutex::default(), changed: Condvar::new(), ready, stop })
+    }
+
+    fn state(&self) -> MutexGuard<'_, LinkState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the notices and wakes the dispatcher. Returns the number of the change.
+    fn publish(&self, change: impl FnOnce(&mut Notices)) -> u64 {
+        let mut state = self.state();
+        change(&mut state.notices);
+        state.published = state.published.saturating_add(1);
+        let number = state.published;
+        drop(state);
+        signal(&self.ready);
+        number
+    }
+
+    /// Publishes a new epoch.
+    pub fn publish_map(&self, map: Arc<Map>) -> u64 {
+        // An epoch that the dispatcher never saw is dropped after the lock is released.
+        let mut unseen = None;
+        let number = self.publish(|notices| unseen = notices.map.replace(map));
+        drop(unseen);
+        number
+    }
+
+    /// Publishes a doorbell. Doorbells above the limit are ignored.
+    pub fn publish_doorbell(&self, doorbell: usize) {
+        if doorbell < REGION_DOORBELLS_MAX {
+            let bit = 1_u64.checked_shl(u32::try_from(doorbell).unwrap_or(u32::MAX));
+            self.publish(|notices| notices.doorbells |= bit.unwrap_or(0));
+        }
+    }
+
+    /// Publishes a reset. Doorbells that were rung before are void.
+    pub fn publish_reset(&self) -> u64 {
+        self.publish(|notices| {
+            notices.doorbells = 0;
+            notices.reset = true;
+        })
+    }
+
+    /// Publishes that a pending interrupt can be raised.
+    pub fn publish_interrupts(&self) {
+        self.publish(|notices| notices.interrupts = true);
+    }
+
+    /// Publishes the end of the conversation, unless an end was published before.
+    pub fn publish_end(&self, reason: Option<Reason>) {
+        let mut state = self.state();
+        if !std::mem::replace(&mut state.is_ended, true) {
+            state.notices.end = Some(reason);
+        }
+        drop(state);
+        signal(&self.ready);
+    }
+
+    /// Takes all notices: the dispatcher's end.
+    pub fn take(&self) -> Notices {
+        let _ = rustix::io::read(&self.ready, &mut [0; 8]);
+        let mut state = self.state();
+        state.taken = state.published;
+        let notices = std::mem::take(&mut state.notices);
+        drop(state);
+        self.changed.notify_all();
+        notices
+    }
+
+    /// Ends the control thread: the dispatcher's end is gone.
+    pub fn stop(&self) {
+        self.state().is_stopped = true;
+        self.changed.notify_all();
+        signal(&self.stop);
+    }
+
+    /// Returns whether the dispatcher has dropped its end.
+    pub fn is_stopped(&self) -> bool {
+        self.state().is_stopped
+    }
+
+    /// Returns the descriptor that is readable once the dispatcher has dropped its end.
+    pub fn stop_fd(&self) -> BorrowedFd<'_> {
+        self.stop.as_fd()
+    }
+
+    /// Waits until the dispatcher drops its end, at most `time`.
+    pub fn sleep(&self, time: Duration) {
+        let state = self.state();
+        let waited = self.changed.wait_timeout_while(state, time, |state| !state.is_stopped);
+        drop(waited);
+    }
+
+    /// Waits until the dispatcher has taken change `number` and dropped every reference to
+    /// `earlier` but one, at most [`DMA_ACK_MS`]. Returns whether the dispatcher did so in time.
+    pub fn wait_taken(&self, number: u64, earlier: Option<&Arc<Map>>) -> bool {
+        let began = Instant::now();
+        let limit = Duration::from_millis(DMA_ACK_MS);
+        let is_open = |state: &mut LinkState| state.taken < number && !state.is_stopped;
+        let waited = self.changed.wait_timeout_while(self.state(), limit, is_open);
+        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        let is_taken = !timeout.timed_out() && !state.is_stopped;
+        drop(state);
+        let Some(earlier) = earlier.filter(|_| is_taken) else { return is_taken };
+        let (mut pause, longest) = EPOCH_CHECK_US;
+        while Arc::strong_count(earlier) > 1 {
+            if began.elapsed() >= limit || self.is_stopped() {
+                return false;
+            }
+            self.sleep(Duration::from_micros(pause));
+            pause = pause.saturating_mul(2).min(longest);
+        }
+        true
+    }
+}
+
+impl AsFd for Link {
+    /// Returns the descriptor that is readable while notices wait.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}

@@ -1,0 +1,41 @@
+//! vfio-user: a PCI device of this process, which a VMM presents to its guest.
+//!
+//! The VMM (QEMU's `vfio-user-pci`) connects to a Unix socket. Its messages read and write the
+//! device's regions, grant guest memory by DMA mappings, and pass an eventfd for each interrupt
+//! vector. A control thread for each frontend answers them, because QEMU declares a device dead
+//! after 5 s of silence and the dispatcher must not wait for a socket. The dispatcher owns the
+//! [`VfioUserAttachment`] and receives events: new epochs of memory, doorbells, resets.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`device`] | the description of a device, and its [`Registers`] |
+//! | [`message`] | the formats of messages |
+//! | [`stream`] | whole messages over a socket, with descriptors |
+//! | [`server`] | the rules of the protocol: a message in, a reply and effects out |
+//! | [`dma`] | the DMA mappings, as a table of grants |
+//! | [`interrupts`] | the eventfds of interrupt vectors |
+//! | [`fault`] | the reasons why a conversation ends |
+//! | [`attachment`] | the attachment of the dispatcher, and the control thread |
+//!
+//! The server opens no request of its own: DMA goes through mapped memory only. Migration, dirty
+//! logs, `REGION_WRITE_MULTI` and the I/O descriptors of regions are refused with `EOPNOTSUPP`.
+//! Guest memory must be a memory file (memfd, tmpfs, hugetlbfs).
+//!
+//! # Restart
+//!
+//! The state of a conversation is the version exchange, the DMA mappings with their files, and the
+//! eventfds of vectors; all three are values of [`server::Server`], so that a later version may
+//! hand them to another process. No such hand-over exists yet.
+
+pub mod attachment;
+mod control;
+pub mod device;
+
+pub mod fault;
+pub mod interrupts;
+mod link;
+pub mod message;
+
+pub use attachment::{DeviceHandle, VfioUserAttachment};
+pub use device::{DeviceDescription, MappableFile, RegionDescription, Registers};
+pub use interrupts::Vectors;
