@@ -65,8 +65,11 @@ pub trait Service: Send + std::fmt::Debug {
 
     /// Returns the attachment of a frontend that connected by `stream` to a port with `spec`: a
     /// virtio device over vhost-user, unless the service has another protocol.
-    fn connect(&self, spec: &PortSpec, stream: UntrustedSocket) -> Connection {
-        Server::new(self.model(spec), stream).into()
+    ///
+    /// # Errors
+    /// The host lacks a resource for the attachment; the connection closes.
+    fn connect(&self, spec: &PortSpec, stream: UntrustedSocket) -> std::io::Result<Connection> {
+        Ok(Server::new(self.model(spec), stream).into())
     }
 
     /// Returns whether the service keeps the attachments of a port with `spec` itself, because many
@@ -333,6 +336,12 @@ impl Context<'_> {
             let name = port.spec.name.as_str();
             log::warn!(port = name, suppressed = more; "{event}");
         }
+    }
+
+    /// Returns the time for which an idle queue is polled now, in nanoseconds: the configured idle
+    /// spin, or less while processors are scarce.
+    pub fn idle_spin_ns(&self) -> u64 {
+        self.spin_ns
     }
 
     /// Watches `fd`, edge-triggered: [`Service::ready`] is called with `value` whenever reading or

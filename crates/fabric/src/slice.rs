@@ -39,6 +39,12 @@ pub mod cost {
     pub const fn bytes(count: usize) -> u64 {
         (count as u64) / 8
     }
+
+    /// Returns the number of bytes that are copied once in `ns` nanoseconds.
+    #[inline]
+    pub const fn bytes_within(ns: u64) -> u64 {
+        ns.saturating_mul(8)
+    }
 }
 
 /// The remaining time of the group that is served.

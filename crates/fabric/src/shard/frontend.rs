@@ -113,6 +113,8 @@ impl Shard {
             return Err(text.into());
         }
         let connection = self.service.connect(&port.spec, stream);
+        let connection =
+            connection.map_err(|error| format!("cannot attach a frontend: {error}"))?;
         let watch = watch_frontend(&self.poller, id, &connection);
         port.connection_watch =
             Some(watch.map_err(|error| format!("cannot watch a frontend: {error}"))?);
