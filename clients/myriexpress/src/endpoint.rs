@@ -7,8 +7,8 @@
 //! and every method runs with that lock. It runs no handler; [`MxEndpoint::advance`] returns false,
 //! and `wait` runs it.
 //!
-//! A process opens at most [`ENDPOINTS_MAX`](crate::limits::ENDPOINTS_MAX) endpoints. Paths to
-//! peers, reconnects and the connection to the daemon belong to [`causeway_endpoint`].
+//! A process opens at most [`ENDPOINTS_MAX`](crate::limits::ENDPOINTS_MAX) (1,024) endpoints. Paths
+//! to peers, reconnects and the connection to the daemon belong to [`causeway_endpoint`].
 
 use std::thread::ThreadId;
 

@@ -1,9 +1,10 @@
 //! The endpoints of this process: handles and locks.
 //!
-//! A handle is the address of a slot in a static table of [`ENDPOINTS_MAX`] slots. Handles are
-//! compared with the table and not dereferenced, so that invalid handles are detected. If the slot
-//! of a closed endpoint is used again, the old handle refers to the new endpoint; addresses and
-//! requests have a use count and do not (`address`).
+//! A handle is the address of a slot in a static table of [`ENDPOINTS_MAX`] (1,024) slots; with all
+//! of them in use an endpoint cannot be opened (`MX_NO_RESOURCES`). Handles are compared with the
+//! table and not dereferenced, so that invalid handles are detected. If the slot of a closed
+//! endpoint is used again, the old handle refers to the new endpoint; addresses and requests have a
+//! use count and do not (`address`).
 //!
 //! Each slot has one lock, which every call on the endpoint takes; calls on different endpoints run
 //! in parallel. Handlers run without it ([`LockedEndpoint::unlocked`]). Opening endpoints has

@@ -1,7 +1,7 @@
 //! Messages between a process and the daemon, by which the process attaches to a NIC of MX
 //! endpoints.
 //!
-//! The messages cross a Unix stream socket. Each has [`MESSAGE_BYTES`] bytes; some carry file
+//! The messages cross a Unix stream socket. Each has [`MESSAGE_BYTES`] (128) bytes; some carry file
 //! descriptors. All numbers are little-endian. This module encodes and decodes single messages; the
 //! socket, its buffers and its limits belong to the attachment. Frames and MX messages do not pass
 //! here: they pass through the shared memory whose descriptors these messages carry.
@@ -12,8 +12,8 @@
 //! | 2 to 4 | zero |
 //! | 4 on | the fields in the order of their declaration here, then zeroes |
 //!
-//! The process sends [`ClientMessage`], the daemon sends [`DaemonMessage`]: answers, and events at any time.
-//! Descriptors accompany
+//! The process sends [`ClientMessage`], the daemon sends [`DaemonMessage`]: answers, and events at
+//! any time. Descriptors accompany
 //!
 //! | message | descriptors, in this order |
 //! |---|---|

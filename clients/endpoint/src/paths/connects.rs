@@ -1,9 +1,9 @@
 //! Connects of an endpoint: those in progress by token, and the results that the library has not
 //! taken.
 //!
-//! At most `CONNECTS_PENDING_MAX` are in progress; the caller checks `is_full` and refuses more.
-//! The table sends nothing and has no timer: the library cancels a connect that times out (`end`).
-//! An unknown token has no effect.
+//! A *token* is the library's number of a connect. At most `CONNECTS_PENDING_MAX` (256) are in
+//! progress; the caller checks `is_full` and refuses more. The table sends nothing and has no
+//! timer: the library cancels a connect that times out (`end`). An unknown token has no effect.
 //!
 //! `transport` adds connects, `control` ends them with the daemon's answers and moves connects to
 //! other hosts into the rings, and `resume` repeats or fails them after a restart of the daemon.

@@ -2,10 +2,10 @@
 //! daemon at the same socket, by its number, key and session (the random number by which two
 //! endpoints with the same address differ).
 //!
-//! Attempts follow each other after the pauses in [`RESUME_PAUSE`], each waits at most
-//! [`ANSWER_MAX`], and they never end while the endpoint is open. Connects wait for the next daemon
-//! for [`RESUME_WAIT`] and then fail. The next daemon may not know a peer yet; for [`RESUME_PEERS`]
-//! such a refused connect is repeated.
+//! Attempts follow each other after the pauses in [`RESUME_PAUSE`] (10 to 200 ms), each waits at
+//! most [`ANSWER_MAX`] (10 s), and they never end while the endpoint is open. Connects wait for the
+//! next daemon for [`RESUME_WAIT`] (5 s) and then fail. The next daemon may not know a peer yet;
+//! for [`RESUME_PEERS`] (60 s) such a refused connect is repeated.
 //!
 //! # Limits
 //! Requests in the old rings fail; messages in the daemon are lost unless an upper layer sends them

@@ -6,9 +6,10 @@
 //! continues all other traffic. The bits are not requests, because a request can wait behind
 //! requests that the NIC side defers, and these can wait for the peer that is to be released.
 //!
-//! There are bits for [`PARTNERS_MAX`] peers; a peer beyond is never held. A bit takes effect when
-//! the NIC side reads it, so a few messages may still arrive. The module rings no doorbell, and the
-//! NIC side must bound the messages that it keeps. If the memory is lost, no peer is held.
+//! There are bits for [`PARTNERS_MAX`] (2,048) peers; a peer beyond is never held. A bit takes
+//! effect when the NIC side reads it, so a few messages may still arrive. The module rings no
+//! doorbell, and the NIC side must bound the messages that it keeps. If the memory is lost, no peer
+//! is held.
 
 use std::sync::atomic::Ordering;
 

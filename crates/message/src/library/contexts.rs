@@ -1,7 +1,7 @@
 //! Context ids: bits of the match information that select one of several independent queues, as in
 //! `mx_open_endpoint`.
 //!
-//! There are `2^bits` queues, at most 2^[`CONTEXT_BITS_MAX`], allocated when the endpoint is
+//! There are `2^bits` queues, at most 2^[`CONTEXT_BITS_MAX`] (16), allocated when the endpoint is
 //! opened. Each has the posted receives and the unexpected messages of one context id, oldest
 //! first. A message is compared only with the receives of its own context.
 //!

@@ -1,12 +1,12 @@
 //! Unexpected messages: messages without a posted receive, in their order of arrival, and a pool of
 //! buffers for their bytes.
 //!
-//! Limits: [`UNEXPECTED_MAX`] messages and [`UNEXPECTED_BYTES_MAX`] bytes per endpoint by default
-//! ([`Library::set_unexpected_max`](super::Library::set_unexpected_max) changes both). One sender
-//! occupies at most as much as is free, but always may have [`UNEXPECTED_PER_PEER_MIN`] messages of
-//! [`UNEXPECTED_BYTES_PER_PEER_MIN`] bytes, also beyond the limits of the endpoint. An offer counts
-//! as a message of 0 bytes. The pool keeps `KEPT_MAX` buffers of each of `CLASSES` sizes, 64 bytes
-//! to 32 KiB; longer buffers are freed.
+//! Limits: [`UNEXPECTED_MAX`] (65,536) messages and [`UNEXPECTED_BYTES_MAX`] (64 MiB) per endpoint
+//! by default ([`Library::set_unexpected_max`](super::Library::set_unexpected_max) changes both).
+//! One sender occupies at most as much as is free, but always may have [`UNEXPECTED_PER_PEER_MIN`]
+//! (16) messages of [`UNEXPECTED_BYTES_PER_PEER_MIN`] (64 KiB), also beyond the limits of the
+//! endpoint. An offer counts as a message of 0 bytes. The pool keeps `KEPT_MAX` buffers of each of
+//! `CLASSES` sizes, 64 bytes to 32 KiB; longer buffers are freed.
 //!
 //! This module does not refuse, match or drop messages: the caller checks the room first, and the
 //! transport keeps a message that does not fit. Messages of a lost peer stay until a receive takes

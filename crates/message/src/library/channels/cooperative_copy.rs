@@ -2,26 +2,26 @@
 //! from the other end. Two processors make one copy.
 //!
 //! A receiver that begins a direct read sends its own addresses ([`event::help`]). A sender that
-//! runs at that time claims parts ([`causeway_channel::cooperative_copy`]); a sender that does not run costs
-//! nothing, since the receiver claims all parts. Claims shrink towards the end, so that neither
-//! side waits long for the other.
+//! runs at that time claims parts ([`causeway_channel::cooperative_copy`]); a sender that does not
+//! run costs nothing, since the receiver claims all parts. Claims shrink towards the end, so that
+//! neither side waits long for the other.
 //!
 //! # Limits
-//! Only messages from [`SHARED_BYTES_MIN`] on, of at most [`PARTS_MAX`] parts of
-//! [`SHARED_PART_BYTES`], one at a time per channel and direction; further reads of the channel wait
-//! for it. Each side claims 16 to 256 parts at a time ([`SHARED_PARTS_AT_ONCE`]). A sender that sees
-//! no progress in [`HELP_POLLS_MAX`] polls stops. The sender's own load is not considered: it helps in
-//! the polls of its endpoint only. `channels::read_schedule` begins and ends copies; the claims
-//! themselves are in [`causeway_channel::cooperative_copy`].
+//! Only messages from [`SHARED_BYTES_MIN`] (64 KiB) on, of at most [`PARTS_MAX`] (2^20) parts of
+//! [`SHARED_PART_BYTES`] (4 KiB), one at a time per channel and direction; further reads of the
+//! channel wait for it. Each side claims 16 to 256 parts at a time ([`SHARED_PARTS_AT_ONCE`]). A
+//! sender that sees no progress in [`HELP_POLLS_MAX`] (512) polls stops. The sender's own load is
+//! not considered: it helps in the polls of its endpoint only. `channels::read_schedule` begins and
+//! ends copies; the claims themselves are in [`causeway_channel::cooperative_copy`].
 //!
 //! # When the receiver's memory is free again
 //! No sender writes after a receive has ended, with or without success: a shared word records
 //! whether the sender is copying. A receiver that disconnects in the middle waits for that word
 //! ([`PeerChannel::await_peer_writes`]), and so does a receiver that loses its memory
 //! ([`Channels::withdraw_share`]). It does not wait for an ended process, nor longer than
-//! [`HELP_ENDS_NS`]: a sender that was stopped within a part counts as hostile then, and may finish
-//! that part later. A sender claims at most twice in a row, so a process that executes another
-//! program while it receives is written to for at most 2 MiB ([`SHARED_PARTS_AT_ONCE`]).
+//! [`HELP_ENDS_NS`] (2 s): a sender that was stopped within a part counts as hostile then, and may
+//! finish that part later. A sender claims at most twice in a row, so a process that executes
+//! another program while it receives is written to for at most 2 MiB ([`SHARED_PARTS_AT_ONCE`]).
 //!
 //! # Trust
 //! As in [`super::direct_read`]: a receiver may send any addresses, since they refer to its own

@@ -2,9 +2,9 @@
 //! it.
 //!
 //! An offer carries the addresses of its segments in the sender's process. The receiver reads them
-//! by [`RemoteMemory`], in bounded steps between other events, and reports the end to the sender. The
-//! sender may copy a part ([`super::cooperative_copy`]). After any failure the message is pulled
-//! through the channel from its first byte.
+//! by [`RemoteMemory`], in bounded steps between other events, and reports the end to the sender.
+//! The sender may copy a part ([`super::cooperative_copy`]). After any failure the message is
+//! pulled through the channel from its first byte.
 //!
 //! # Trust
 //! The creator of the channel vouches for the process that is read; the peer cannot choose it. A
@@ -19,10 +19,10 @@
 //! after each read and discards bytes that were read after a withdrawal.
 //!
 //! # Limits
-//! Messages from [`DIRECT_BYTES_MIN`](crate::limits::DIRECT_BYTES_MIN) on, in at most
-//! [`DIRECT_PLACES_MAX`] segments; a message with more segments is offered without addresses and
-//! pulled. A step has at most [`DIRECT_STEP_BYTES`]. This module neither chooses the path nor
-//! orders the steps (`channels::read_schedule`), and opens no process: implementations of
+//! Messages from [`DIRECT_BYTES_MIN`](crate::limits::DIRECT_BYTES_MIN) (32 KiB) on, in at most
+//! [`DIRECT_PLACES_MAX`] (8) segments; a message with more segments is offered without addresses
+//! and pulled. A step has at most [`DIRECT_STEP_BYTES`] (1 MiB). This module neither chooses the
+//! path nor orders the steps (`channels::read_schedule`), and opens no process: implementations of
 //! [`RemoteMemory`] are in `causeway-endpoint`.
 
 use std::cell::Cell;
