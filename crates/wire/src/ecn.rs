@@ -1,10 +1,14 @@
 //! Explicit congestion notification (RFC 3168) of packets inside frames, and its way through a
 //! tunnel (RFC 6040).
 //!
-//! Used where a frame enters or leaves a tunnel between hosts. The ingress copies the ECN field of
-//! the inner packet to the outer header ([`traffic_class`]). A router on the path marks the outer
-//! header. The egress combines both ([`decapsulate`]), so that the inner receiver learns of the
-//! congestion. This module sets no marks of its own and reads no socket options.
+//! Used where a frame enters or leaves a tunnel between hosts. The daemon that encapsulates (RFC
+//! 6040's ingress) copies DSCP and ECN of the inner packet to the outer header ([`traffic_class`]).
+//! A router on the path marks the outer header. The daemon that decapsulates combines the ECN of
+//! both ([`decapsulate`]), so that the inner receiver learns of the congestion; the inner DSCP
+//! stays. A frame that was sent in fragments has the ECN of all of them ([`Ecn::join`]). IP is
+//! found behind at most two VLAN tags; a frame without IP has class 0 and is not changed. This
+//! module sets no marks of its own and reads no socket options. Callers: `link`'s tunnels, VXLAN
+//! and bare frames, and its reassembly.
 
 use crate::checksum;
 use crate::ethernet::{Header, TYPE_IPV4, TYPE_IPV6};

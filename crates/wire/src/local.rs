@@ -3,8 +3,10 @@
 //!
 //! The messages cross a Unix stream socket. Each has [`MESSAGE_BYTES`] (128) bytes; some carry file
 //! descriptors. All numbers are little-endian. This module encodes and decodes single messages; the
-//! socket, its buffers and its limits belong to the attachment. Frames and MX messages do not pass
-//! here: they pass through the shared memory whose descriptors these messages carry.
+//! socket, its buffers and its limits belong to `attach::local`. After an [`Error`] the receiver
+//! closes the socket. A *tag* or *token* is chosen by the process and returned in the answer.
+//! Frames and MX messages do not pass here: they pass through the shared memory whose descriptors
+//! these messages carry.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -93,12 +95,12 @@ pub enum ClientMessage {
     /// Opens an endpoint again that the process had from a daemon that is gone, with the number,
     /// key and session by which peers know it. Answered by [`DaemonMessage::Opened`].
     Resume { tag: u32, endpoint: u8, key: u32, session: u32 },
-    /// Closes an endpoint of the process.
+    /// Closes an endpoint of the process. Not answered.
     Close { endpoint: u8 },
     /// Requests a channel from an endpoint of the process to another endpoint. Answered by
     /// [`DaemonMessage::Channel`], [`DaemonMessage::Remote`] or [`DaemonMessage::Refused`].
     Connect { endpoint: u8, to: u8, key: u32, token: u64, nic: u64 },
-    /// Closes the channel `way` to that endpoint.
+    /// Closes the channel with the number `way` to that endpoint. Not answered.
     Disconnect { endpoint: u8, to: u8, way: u32, nic: u64 },
     /// Looks up a NIC by its name. Answered by [`DaemonMessage::Host`].
     Find { tag: u32, name: Name },
@@ -107,7 +109,7 @@ pub enum ClientMessage {
     /// Registers memory of `len` bytes for large messages of an endpoint: a memfd that is sealed
     /// against shrinking. Answered by [`DaemonMessage::Region`].
     Region { tag: u32, endpoint: u8, len: u64 },
-    /// Releases a region.
+    /// Releases a region. Not answered.
     Unregion { endpoint: u8, region: u8 },
 }
 
@@ -126,7 +128,7 @@ pub enum DaemonMessage {
     Channel { endpoint: u8, of: u8, side: u8, session: u32, way: u32, token: u64, nic: u64 },
     /// A request failed with this `mx_status_code_t`.
     Refused { endpoint: u8, status: u8, token: u64 },
-    /// The peer closed the channel `way`.
+    /// The peer closed the channel with the number `way`.
     Gone { endpoint: u8, of: u8, way: u32, nic: u64 },
     /// Answers a lookup; `known` is 1 if the NIC exists.
     Host { tag: u32, known: u8, nic: u64, name: Name },

@@ -37,7 +37,7 @@
 //!
 //! An address is a MAC in the lower 48 bits and the endpoint in the next 8. Where two values share
 //! a word, the second has the upper half. Other words and bits are zero; all numbers are
-//! little-endian. An entry that breaks these rules is [`InvalidEntry`], and its writer loses the
+//! little-endian. An entry that breaks these rules is [`InvalidEntry`], and the reader closes the
 //! ring.
 
 mod events;

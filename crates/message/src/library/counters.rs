@@ -22,7 +22,9 @@ const CLASSES: usize = 4;
 /// Messages of one direction by length class, and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Messages {
+    /// Messages by length class.
     by_class: [u64; CLASSES],
+    /// Bytes of all messages.
     bytes: u64,
 }
 

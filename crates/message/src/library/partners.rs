@@ -37,9 +37,13 @@ impl Partner {
 /// State of a peer.
 #[derive(Debug)]
 pub(super) struct PartnerState {
+    /// Address of the peer.
     pub address: Address,
+    /// Session of the peer.
     pub session: u32,
+    /// Number of earlier uses of the peer's number.
     pub epoch: u32,
+    /// Whether the peer is not lost.
     pub is_alive: bool,
     /// Value of the application.
     pub context: u64,
@@ -119,11 +123,13 @@ impl PartnerTable {
     }
 
     #[inline]
+    /// Returns the state of the peer that has this number now.
     pub(super) fn get(&self, peer: PeerId) -> Option<&PartnerState> {
         self.all.get(peer.0 as usize)?.as_ref()
     }
 
     #[inline]
+    /// Returns the state of the peer that has this number now, for changes.
     pub(super) fn get_mut(&mut self, peer: PeerId) -> Option<&mut PartnerState> {
         self.all.get_mut(peer.0 as usize)?.as_mut()
     }

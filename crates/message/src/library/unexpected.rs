@@ -5,8 +5,8 @@
 //! by default ([`Library::set_unexpected_max`](super::Library::set_unexpected_max) changes both).
 //! One sender occupies at most as much as is free, but always may have [`UNEXPECTED_PER_PEER_MIN`]
 //! (16) messages of [`UNEXPECTED_BYTES_PER_PEER_MIN`] (64 KiB), also beyond the limits of the
-//! endpoint. An offer counts as a message of 0 bytes. The pool keeps `KEPT_MAX` buffers of each of
-//! `CLASSES` sizes, 64 bytes to 32 KiB; longer buffers are freed.
+//! endpoint. An offer counts as a message of 0 bytes. The pool keeps at most `KEPT_MAX` (64)
+//! buffers of each of `CLASSES` (10) sizes, 64 bytes to 32 KiB; longer buffers are freed.
 //!
 //! This module does not refuse, match or drop messages: the caller checks the room first, and the
 //! transport keeps a message that does not fit. Messages of a lost peer stay until a receive takes
@@ -71,7 +71,9 @@ pub(super) struct UnexpectedMessage {
 /// Unexpected messages of one peer, and their bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct UnexpectedUsage {
+    /// Number of messages.
     pub messages: usize,
+    /// Their bytes; an offer has 0.
     pub bytes: usize,
 }
 
@@ -102,6 +104,7 @@ impl Unexpected {
         }
     }
 
+    /// Sets the limits; messages beyond new limits stay.
     pub(super) fn set_max(&mut self, messages: usize, bytes: usize) {
         (self.messages_max, self.bytes_max) = (messages.min(UNEXPECTED_LIMIT_MAX), bytes);
     }
@@ -124,6 +127,7 @@ impl Unexpected {
         kept.messages < messages && its <= bytes.saturating_sub(len)
     }
 
+    /// Returns the order of the next message.
     pub(super) fn next_order(&mut self) -> u64 {
         self.order = self.order.saturating_add(1);
         self.order
@@ -144,7 +148,7 @@ impl Unexpected {
         buffer
     }
 
-    /// Returns a buffer to the pool.
+    /// Returns a buffer to the pool, or frees it if the pool is full or has no such size.
     pub(super) fn give_back(&mut self, mut buffer: Vec<u8>) {
         self.bytes = self.bytes.saturating_sub(buffer.len());
         let class = class(buffer.len());

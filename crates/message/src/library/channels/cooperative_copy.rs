@@ -1,7 +1,8 @@
 //! Cooperative copy: the receiver copies a large message from one end, and an idle sender copies it
 //! from the other end. Two processors make one copy.
 //!
-//! A receiver that begins a direct read sends its own addresses ([`event::help`]). A sender that
+//! A receiver that begins a direct read sends its own addresses in a *help* event
+//! ([`event::help`]); a sender that helped sends a *put* event when no part is left. A sender that
 //! runs at that time claims parts ([`causeway_channel::cooperative_copy`]); a sender that does not
 //! run costs nothing, since the receiver claims all parts. Claims shrink towards the end, so that
 //! neither side waits long for the other.
@@ -51,7 +52,7 @@ use crate::limits::{
 pub(super) struct IncomingCopies {
     /// Number of the last copy.
     last: u32,
-    /// Progress of the copy, until the sender stopped writing.
+    /// Claims of this side, until the sender stopped writing.
     taking: Option<ReceiverShare>,
     /// The receive that it serves; `None` if it was cancelled.
     token: Option<Token>,
@@ -65,7 +66,9 @@ pub(super) struct OutgoingCopy {
     /// This side's name for the message, and the peer's.
     token: Token,
     to: u64,
+    /// Claims of this side.
     giving: SenderShare,
+    /// Segments of the receive in the peer's memory.
     places: PeerPlaces,
     /// Length of `places`, in bytes.
     len: usize,

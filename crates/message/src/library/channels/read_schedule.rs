@@ -12,7 +12,7 @@
 //!
 //! # Schedule
 //! Reads take turns in steps of [`DIRECT_STEP_BYTES`](crate::limits::DIRECT_STEP_BYTES) (1 MiB),
-//! with at most `EVENTS_PER_TURN` events between two steps. Messages shorter than
+//! with at most `EVENTS_PER_TURN` (16) events between two steps. Messages shorter than
 //! [`DIRECT_BYTES_MIN`] (32 KiB), and offers without addresses, are always pulled through the
 //! channel. A failed read is pulled from its first byte; a peer whose memory is inaccessible for
 //! good is not read again.

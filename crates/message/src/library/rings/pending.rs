@@ -8,8 +8,8 @@
 //! ring until the application took messages. No message is dropped.
 //!
 //! Peers are served round robin, one message per turn; the messages of one peer keep their order.
-//! After a round without progress the caller may sleep: only the application can make progress
-//! ([`PendingMessages::nudge`]).
+//! After a round in which every message was deferred again the caller may sleep: only the
+//! application can make progress ([`PendingMessages::nudge`]).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -100,6 +100,7 @@ impl PendingMessages {
         first
     }
 
+    /// Returns the first message of the peer that has its turn.
     fn front(&self) -> Option<&(TransportEvent, Vec<u8>)> {
         self.queues.get(self.turns.front()?)?.all.front()
     }

@@ -29,10 +29,12 @@ struct PeerPulls {
     /// Running pulls, and their bytes.
     pulls: usize,
     bytes: u64,
+    /// Pulls that wait, in the order of their requests.
     waiting: VecDeque<QueuedPull>,
 }
 
 impl PeerPulls {
+    /// Returns whether a pull of `len` bytes may start now.
     fn has_room(&self, len: u32) -> bool {
         let bytes = self.bytes.saturating_add(len.into());
         self.pulls < PULLS_AHEAD_MIN || bytes <= PULL_AHEAD_BYTES
