@@ -18,11 +18,13 @@ pub const DONE: u64 = 4 << 32;
 
 /// Length of a request in bytes.
 pub const BYTES: usize = 24;
+/// First field of a request.
 const MAGIC: u32 = 0x7a10_ca5e;
 /// Number of pending sends and receives of a stream.
 const WINDOW_MAX: usize = 64;
 /// Maximum number of bytes of the pending messages, unless that is too few messages.
 const WINDOW_BYTES: usize = 64 << 20;
+/// Least number of pending messages, however long they are.
 const WINDOW_MIN: usize = 4;
 
 /// Pattern of the messages.
@@ -41,10 +43,15 @@ pub enum MessagePattern {
 /// A request for a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BenchRequest {
+    /// Pattern of the messages.
     pub pattern: MessagePattern,
+    /// Length of each message, in bytes.
     pub len: u32,
+    /// Number of messages of each sending side.
     pub count: u32,
+    /// Whether a send ends only when the peer has matched it.
     pub sync: bool,
+    /// Whether the receiver compares each byte.
     pub verify: bool,
 }
 
