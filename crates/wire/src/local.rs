@@ -5,6 +5,7 @@
 //! descriptors. All numbers are little-endian. This module encodes and decodes single messages; the
 //! socket, its buffers and its limits belong to `attach::local`. After an [`Error`] the receiver
 //! closes the socket. A *tag* or *token* is chosen by the process and returned in the answer.
+//! `endpoint` is always the process's own endpoint; `to` or `of` is the peer, in the NIC `nic`.
 //! Frames and MX messages do not pass here: they pass through the shared memory whose descriptors
 //! these messages carry.
 //!
