@@ -166,7 +166,7 @@ impl Bypass {
         sent
     }
 
-    /// Returns whether the peer has not acknowledged all messages of [`Self::send_unreported`].
+    /// Returns whether messages of [`Self::send_unreported`] are unacknowledged.
     pub fn is_sending(&self) -> bool {
         self.engine.nic.unreported(self.endpoint) > 0
     }

@@ -127,7 +127,7 @@ impl ScenarioEndpoint {
         // As a queue is read.
         self.collect();
         match self.with(|rdm, env| rdm.receive_fast(env)) {
-            Ok((done, _)) => self.note(&done),
+            Ok((done, _)) => self.record(&done),
             Err(_) => drop(self.with(|rdm, env| rdm.progress(env))),
         }
         self.collect();
@@ -136,12 +136,12 @@ impl ScenarioEndpoint {
     /// Takes the completions.
     fn collect(&mut self) {
         for done in std::mem::take(&mut self.rdm.completions) {
-            self.note(&done);
+            self.record(&done);
         }
     }
 
     /// Records a completion for the target.
-    fn note(&mut self, done: &OpCompletion) {
+    fn record(&mut self, done: &OpCompletion) {
         self.completions.push(ScenarioCompletion {
             context: done.report.context,
             err: done.failure.map_or(0, |failure| failure.err),

@@ -120,6 +120,7 @@ pub fn decapsulate(frame: &mut [u8], outer: Ecn) -> Result<(), Unmarkable> {
     if outer == Ecn::NotEct { Ok(()) } else { mark(frame, outer) }
 }
 
+/// Does the work of [`decapsulate`] for an outer header of a transport with ECN.
 fn mark(frame: &mut [u8], outer: Ecn) -> Result<(), Unmarkable> {
     let Some((v4, at)) = network(frame) else { return Ok(()) };
     let header = frame.get_mut(at..).unwrap_or_default();

@@ -52,7 +52,7 @@ pub(super) struct Resume {
     /// Number of resumptions.
     pub count: u32,
     /// Connects to endpoints that the daemon does not know yet, with the time of the next attempt.
-    again: VecDeque<(Instant, u64)>,
+    retries: VecDeque<(Instant, u64)>,
 }
 
 impl Resume {
@@ -68,7 +68,7 @@ impl Resume {
             failed: false,
             rings: None,
             count: 0,
-            again: VecDeque::new(),
+            retries: VecDeque::new(),
         }
     }
 
@@ -177,7 +177,7 @@ impl Paths {
         self.conversation = conversation;
         self.has_no_daemon = false;
         self.resume.count = self.resume.count.saturating_add(1);
-        (self.resume.since, self.resume.again) = (Instant::now(), VecDeque::new());
+        (self.resume.since, self.resume.retries) = (Instant::now(), VecDeque::new());
         let mut fds = fds.into_iter();
         if self.bypass.is_none() {
             self.resume.rings = fds.next().map(|file| (file, fds.next()));
@@ -203,24 +203,24 @@ impl Paths {
             return false;
         }
         let when = Instant::now().checked_add(RESUME_PAUSE.0).unwrap_or(resume.since);
-        resume.again.push_back((when, token));
+        resume.retries.push_back((when, token));
         true
     }
 
     /// Returns whether refused connects will be repeated.
     pub(super) fn has_retries(&self) -> bool {
-        !self.resume.again.is_empty()
+        !self.resume.retries.is_empty()
     }
 
     /// Repeats refused connects that are due.
     #[cold]
     pub(super) fn retry_connects(&mut self) {
         let now = Instant::now();
-        while let Some((when, token)) = self.resume.again.front().copied() {
+        while let Some((when, token)) = self.resume.retries.front().copied() {
             if when > now {
                 return;
             }
-            self.resume.again.pop_front();
+            self.resume.retries.pop_front();
             let Some(ConnectParameters { to, key, .. }) = self.connects.parameters(token) else {
                 continue;
             };

@@ -218,7 +218,7 @@ unsafe fn write(done: &OpCompletion, format: u32, to: *mut c_void) -> *mut c_voi
     }
 }
 
-/// Writes a completion as [`write()`] does, and its source at index `before` of `from`, unless that
+/// Writes a completion as [`write()`] does, and its source at index `index` of `from`, unless that
 /// is NULL.
 ///
 /// # Safety
@@ -229,11 +229,11 @@ unsafe fn write_from(
     format: u32,
     to: *mut c_void,
     from: *mut FiAddr,
-    before: usize,
+    index: usize,
 ) -> *mut c_void {
     if !from.is_null() {
         // SAFETY: guaranteed by the caller.
-        unsafe { from.wrapping_add(before).write(done.from) };
+        unsafe { from.wrapping_add(index).write(done.from) };
     }
     // SAFETY: guaranteed by the caller.
     unsafe { write(done, format, to) }

@@ -89,7 +89,7 @@ pub(super) struct Unexpected {
     /// Order of the last message.
     order: u64,
     /// Pool of free buffers, by size.
-    kept: [Vec<Vec<u8>>; CLASSES],
+    pool: [Vec<Vec<u8>>; CLASSES],
 }
 
 impl Unexpected {
@@ -100,7 +100,7 @@ impl Unexpected {
             messages_max: UNEXPECTED_MAX,
             bytes_max: UNEXPECTED_BYTES_MAX,
             order: 0,
-            kept: std::array::from_fn(|_| Vec::new()),
+            pool: std::array::from_fn(|_| Vec::new()),
         }
     }
 
@@ -140,8 +140,8 @@ impl Unexpected {
             return Vec::new();
         }
         let class = class(len);
-        let mut buffer = match self.kept.get_mut(class) {
-            Some(kept) => kept.pop().unwrap_or_else(|| Vec::with_capacity(class_bytes(class))),
+        let mut buffer = match self.pool.get_mut(class) {
+            Some(free) => free.pop().unwrap_or_else(|| Vec::with_capacity(class_bytes(class))),
             None => Vec::with_capacity(len),
         };
         buffer.resize(len, 0);
@@ -153,11 +153,11 @@ impl Unexpected {
         self.bytes = self.bytes.saturating_sub(buffer.len());
         let class = class(buffer.len());
         if !buffer.is_empty()
-            && let Some(kept) = self.kept.get_mut(class)
-            && kept.len() < KEPT_MAX
+            && let Some(free) = self.pool.get_mut(class)
+            && free.len() < KEPT_MAX
         {
             buffer.clear();
-            kept.push(buffer);
+            free.push(buffer);
         }
     }
 }

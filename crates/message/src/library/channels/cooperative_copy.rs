@@ -53,7 +53,7 @@ pub(super) struct IncomingCopies {
     /// Number of the last copy.
     last: u32,
     /// Claims of this side, until the sender stopped writing.
-    taking: Option<ReceiverShare>,
+    claims: Option<ReceiverShare>,
     /// The receive that it serves; `None` if it was cancelled.
     token: Option<Token>,
     /// Direct reads that wait: the first for the sender's part, the others for their own copy.
@@ -67,7 +67,7 @@ pub(super) struct OutgoingCopy {
     token: Token,
     to: u64,
     /// Claims of this side.
-    giving: SenderShare,
+    claims: SenderShare,
     /// Segments of the receive in the peer's memory.
     places: PeerPlaces,
     /// Length of `places`, in bytes.
@@ -86,11 +86,11 @@ impl OutgoingCopy {
         let [offer, to, len] = event.head.words;
         let (number, places) = PeerPlaces::decode(event, receiver, len)?;
         let parts = u32::try_from(len.div_ceil(SHARED_PART_BYTES as u64)).ok()?;
-        let giving = SenderShare::of(end, u32::try_from(number).ok()?, parts);
+        let claims = SenderShare::of(end, u32::try_from(number).ok()?, parts);
         let fits = parts <= PARTS_MAX;
         let (token, polls, lived_ns, fed) = (Token(offer), 0, None, false);
         let len = usize::try_from(len).ok()?;
-        fits.then_some(Self { token, to, giving, places, len, polls, lived_ns, fed })
+        fits.then_some(Self { token, to, claims, places, len, polls, lived_ns, fed })
     }
 
     /// Returns whether the peer's process lives. A recent check is reused: the process may end
@@ -112,30 +112,30 @@ impl<D> PeerChannel<D> {
             return None;
         }
         let cell = self.receiver.shared();
-        if share.taking.is_some_and(|taking| taking.is_copied(&cell) == Ok(true)) {
+        if share.claims.is_some_and(|claims| claims.is_copied(&cell) == Ok(true)) {
             return None;
         }
-        let taking =
+        let claims =
             ReceiverShare::begin(&cell, CopyEnd::of(self.sender.side()), share.last, read.parts());
-        (share.last, share.taking, share.token) = (taking.number(), Some(taking), Some(read.token));
+        (share.last, share.claims, share.token) = (claims.number(), Some(claims), Some(read.token));
         share.last.into()
     }
 
     /// Assigns the next step of a direct read. [`ReceiverStep::Wait`]: all parts are claimed, and the
     /// sender still copies; [`ReceiverStep::Done`]: all bytes are there.
-    fn turn(&mut self, read: &mut DirectRead) -> Result<ReceiverStep, BrokenChannel> {
+    fn assign_step(&mut self, read: &mut DirectRead) -> Result<ReceiverStep, BrokenChannel> {
         let share = &mut self.incoming;
-        let Some(taking) = share.taking.as_mut().filter(|_| share.token == Some(read.token)) else {
+        let Some(claims) = share.claims.as_mut().filter(|_| share.token == Some(read.token)) else {
             read.next_step();
             return Ok(ReceiverStep::Copy(0..0));
         };
-        let turn = taking.take(&self.receiver.shared(), SHARED_PARTS_AT_ONCE)?;
+        let turn = claims.take(&self.receiver.shared(), SHARED_PARTS_AT_ONCE)?;
         match &turn {
             ReceiverStep::Copy(parts) => read.next_parts(parts),
             ReceiverStep::Wait => {}
             ReceiverStep::Done => {
                 read.is_there();
-                (share.taking, share.token) = (None, None);
+                (share.claims, share.token) = (None, None);
             }
         }
         Ok(turn)
@@ -145,9 +145,9 @@ impl<D> PeerChannel<D> {
     pub(super) fn end_share(&mut self, token: Token) {
         let share = &mut self.incoming;
         if share.token == Some(token)
-            && let Some(taking) = &mut share.taking
+            && let Some(claims) = &mut share.claims
         {
-            taking.end(&self.receiver.shared());
+            claims.end(&self.receiver.shared());
             share.token = None;
         }
     }
@@ -164,14 +164,14 @@ impl<D> PeerChannel<D> {
     /// have lost their memory.
     pub(super) fn await_shared_write(&mut self) {
         self.incoming.token = None;
-        let (Some(mut taking), Some(direct)) = (self.incoming.taking.take(), &self.direct) else {
+        let (Some(mut claims), Some(direct)) = (self.incoming.claims.take(), &self.direct) else {
             return;
         };
         let (cell, since) = (self.receiver.shared(), direct.now_ns());
-        let mut copied = taking.end(&cell);
+        let mut copied = claims.end(&cell);
         while copied && direct.lives() && direct.now_ns().saturating_sub(since) < HELP_ENDS_NS {
             std::thread::yield_now();
-            copied = taking.is_copied(&cell) == Ok(true);
+            copied = claims.is_copied(&cell) == Ok(true);
         }
     }
 
@@ -183,7 +183,7 @@ impl<D> PeerChannel<D> {
     /// Returns whether the sender copies a part at the moment.
     fn is_copied(&self) -> bool {
         let cell = self.receiver.shared();
-        self.incoming.taking.is_some_and(|taking| taking.is_copied(&cell) == Ok(true))
+        self.incoming.claims.is_some_and(|claims| claims.is_copied(&cell) == Ok(true))
     }
 
     /// Returns whether no direct read waits, or the sender's event will end the wait.
@@ -225,7 +225,7 @@ impl<D: PeerDoorbell> Channels<D> {
     /// read stays first until its turn is over.
     pub(super) fn continue_read(&mut self, mut read: DirectRead) {
         let Ok((at, channel)) = self.channel(read.peer) else { return };
-        match channel.turn(&mut read) {
+        match channel.assign_step(&mut read) {
             Ok(ReceiverStep::Copy(_)) if read.has_turn() => self.reads.push_front(read),
             Ok(ReceiverStep::Copy(_)) => self.reads.push_back(read),
             Ok(ReceiverStep::Wait) => {
@@ -337,7 +337,7 @@ impl<D: PeerDoorbell> Channels<D> {
         let Ok((_, channel)) = self.channel(peer) else { return };
         let (Some(push), Some(direct)) = (&mut channel.outgoing, &channel.direct) else { return };
         let cell = channel.sender.shared();
-        let tell = match push.giving.next(&cell, SHARED_PARTS_AT_ONCE) {
+        let tell = match push.claims.next(&cell, SHARED_PARTS_AT_ONCE) {
             SenderStep::Copy(parts) => {
                 let byte = |part: u32| (part as usize).saturating_mul(SHARED_PART_BYTES);
                 let end = byte(parts.end).min(data.len()).min(push.len);
@@ -350,7 +350,7 @@ impl<D: PeerDoorbell> Channels<D> {
                 });
                 // The buffer may have fewer bytes than were offered.
                 is_copied_whole = is_copied_whole && at == end;
-                let over = push.giving.copied(&cell, parts, is_copied_whole);
+                let over = push.claims.copied(&cell, parts, is_copied_whole);
                 (push.polls, push.fed) = (0, is_copied_whole && !over);
                 over.then_some(push.to)
             }
