@@ -206,7 +206,8 @@ impl Conversation {
         self.local.send(ask.emit(), fds).map_err(|_| Error::DaemonGone)
     }
 
-    /// Returns the next message of the daemon with its file descriptors, or `None` if there is none.
+    /// Returns the next message of the daemon with its file descriptors, or `None` if there is
+    /// none.
     ///
     /// # Errors
     /// [`Error::DaemonGone`] if the connection is closed or a message is invalid.

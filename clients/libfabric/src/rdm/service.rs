@@ -83,8 +83,8 @@ pub fn open(nic_index: u32, service: u32) -> Result<Endpoint<MessageBuffer>, Err
 }
 
 /// Looks up a service on a NIC, from a NIC of this host. The search is repeated for `patience`,
-/// because a client may be started before its server. `None` means that no endpoint has the service,
-/// or that the NIC does not answer.
+/// because a client may be started before its server. `None` means that no endpoint has the
+/// service, or that the NIC does not answer.
 ///
 /// # Errors
 /// Those of [`Endpoint::open`].

@@ -126,8 +126,8 @@ impl EndpointStats {
         self.uncounted = self.uncounted.wrapping_add(1);
     }
 
-    /// Returns the number of messages that [`Self::count_injected`] counted since the last call, for
-    /// the counter of sends.
+    /// Returns the number of messages that [`Self::count_injected`] counted since the last call,
+    /// for the counter of sends.
     #[inline]
     pub fn take_injected(&mut self) -> u64 {
         std::mem::take(&mut self.uncounted)

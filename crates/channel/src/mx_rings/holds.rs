@@ -54,9 +54,9 @@ impl Holds {
         Self { memory, bits: vec![0; WORDS], releases: 0 }
     }
 
-    /// Holds or releases the messages of a peer. Returns whether the bit changed: false if it has the
-    /// value already or the peer has no bit. After a release the host side must ring the NIC side's
-    /// doorbell. For the host side.
+    /// Holds or releases the messages of a peer. Returns whether the bit changed: false if it has
+    /// the value already or the peer has no bit. After a release the host side must ring the NIC
+    /// side's doorbell. For the host side.
     pub fn set(&mut self, peer: PeerId, yes: bool) -> bool {
         let Some((word, bit)) = place(peer) else { return false };
         let Some(bits) = self.bits.get_mut(word) else { return false };
@@ -86,7 +86,8 @@ impl Holds {
         self.memory.load(RELEASES_AT, Ordering::Acquire).unwrap_or(self.releases)
     }
 
-    /// Returns whether [`Self::released`] would return true, without clearing that. For the NIC side.
+    /// Returns whether [`Self::released`] would return true, without clearing that. For the NIC
+    /// side.
     #[inline]
     pub fn releases_any(&self) -> bool {
         self.releases() != self.releases
