@@ -15,7 +15,8 @@
 //! with at most `EVENTS_PER_TURN` (16) events between two steps. Messages shorter than
 //! [`DIRECT_BYTES_MIN`] (32 KiB), and offers without addresses, are always pulled through the
 //! channel. A failed read is pulled from its first byte; a peer whose memory is inaccessible for
-//! good is not read again.
+//! good is not read again. A report of a failed pull waits for room in the channel; a peer with
+//! 1,024 waiting reports (`PULL_FAILURES_MAX`) loses its channel.
 //!
 //! [`TransferLoad`] is an estimate and only serves the choice. This module copies nothing itself:
 //! `channels::direct_read` does. Called by `channels::transport` (pull, next, copy, done).
