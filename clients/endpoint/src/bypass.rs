@@ -4,13 +4,13 @@
 //! The daemon opened the packet socket and attached, for good, a filter that passes frames for this
 //! endpoint only. It still owns the directory. The rings are the same as to the daemon; the process
 //! serves both ends. It works only within calls, as the rest of an endpoint: frames that arrive
-//! between calls wait in the socket and are acknowledged later. Peers therefore wait long
-//! ([`GIVE_UP_NS`]); the daemon reports an ended peer.
+//! between calls wait in the socket and are acknowledged later. A silent peer therefore counts as
+//! lost only after [`GIVE_UP_NS`] (a day); the daemon reports an ended peer earlier.
 //!
-//! A turn handles at most [`REQUESTS_PER_TURN`] requests and [`FRAMES_PER_TURN`] frames. A frame
-//! with a VLAN tag is dropped, as is a frame of an unknown NIC, about which the daemon is asked.
-//! Invalid rings set [`Bypass::broken`], and no more events come. Closing retries the last frames
-//! [`LAST_SEND_TRIES`] times; frames that find no room until then are lost.
+//! A turn handles at most [`REQUESTS_PER_TURN`] (256) requests and [`FRAMES_PER_TURN`] (64) frames.
+//! A frame with a VLAN tag is dropped, as is a frame of an unknown NIC, about which the daemon is
+//! asked. Invalid rings set [`Bypass::broken`]: from then on no event is delivered. Closing retries
+//! the last frames [`LAST_SEND_TRIES`] (10) times; frames that find no room until then are lost.
 //!
 //! [`Paths`](crate::paths::Paths) owns the NIC side and calls it after each request in the rings
 //! and in each poll. [`Engine`] has the protocol; this module has its socket, timer and clock.
@@ -166,7 +166,7 @@ impl Bypass {
         sent
     }
 
-    /// Returns whether messages without a completion event are unacknowledged.
+    /// Returns whether messages of [`Self::send_unreported`] are unacknowledged.
     pub fn is_sending(&self) -> bool {
         self.engine.nic.unreported(self.endpoint) > 0
     }
@@ -277,7 +277,8 @@ impl Bypass {
         let _ = self.engine.nic.nic_add(nic);
     }
 
-    /// Adds a staging slab.
+    /// Adds a staging slab of `len` bytes. Returns `None` if the engine refuses it or it cannot be
+    /// mapped.
     pub fn add_staging(&mut self, file: &OwnedFd, len: u64) -> Option<RegionId> {
         self.engine.add_region(self.endpoint, file.as_fd(), len).ok()
     }
@@ -288,7 +289,7 @@ impl Bypass {
         self.engine.add_own_region(self.endpoint, own.clone()).map(|region| (region, own))
     }
 
-    /// Removes a staging slab.
+    /// Removes a staging slab. The caller has no window of the slab in use.
     pub fn remove_staging(&mut self, region: RegionId) {
         let now = now();
         self.engine.remove_region(now, self.endpoint, region);

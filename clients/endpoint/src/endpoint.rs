@@ -1,17 +1,17 @@
 //! One endpoint: matching engine, paths to peers, and waiter, and the order in which they are
 //! polled.
 //!
-//! [`Endpoint::step`] polls once. While the poll counter is below [`CHEAP_CHECK_WEIGHT`], a poll
-//! without an event is only a cheap check of memory. At [`RARE_CHECK_WEIGHT`] the rare checks (the
-//! daemon's socket, timeouts) run if [`RARE_CHECK_TICKS`] have passed: about 20 us during a
-//! connect, else about 200 us.
+//! [`Endpoint::step`] polls once. While the poll counter is below [`CHEAP_CHECK_WEIGHT`] (48), a
+//! poll without an event is only a cheap check of memory. At [`RARE_CHECK_WEIGHT`] (64) the *rare
+//! checks* (the daemon's socket, timeouts) run if [`RARE_CHECK_TICKS`] have passed: about 20 us
+//! during a connect, else about 200 us.
 //!
 //! # Limits
 //! All work happens within calls: an endpoint whose process makes no calls receives, sends and
 //! acknowledges nothing. The endpoint has no lock: the caller serialises its calls, and only the
 //! [`Waiter`] is shared with sleeping threads. Completions stay in `library` until the caller
-//! collects them. [`Endpoint::finish`] waits at most [`CLOSE_MAX`] for unconfirmed messages and
-//! then drops them.
+//! collects them. [`Endpoint::finish`] waits at most [`CLOSE_MAX`] (30 s) for unconfirmed messages
+//! and then drops them.
 //!
 //! # Place
 //! The libfabric provider (`rdm`) and `libmyriexpress.so` call the endpoint. The endpoint calls the
@@ -193,8 +193,8 @@ impl<B: Buffer> Endpoint<B> {
         Err(FastMiss::Nothing)
     }
 
-    /// Returns whether work is in progress that needs polls and not only wake-ups: a message that
-    /// is fed, or copied between processes.
+    /// Returns whether work is in progress that needs polls and not only wake-ups: a long message
+    /// that is fed into a channel or copied between processes. The caller must not sleep then.
     pub fn goes_on(&self) -> bool {
         !self.library.is_still() || self.paths.channels.is_reading()
     }
@@ -242,7 +242,8 @@ impl<B: Buffer> Endpoint<B> {
         self.look()
     }
 
-    /// Returns a value that changes with each run of the rare checks.
+    /// Returns the time of the last rare checks, in TSC ticks; a caller detects new checks by the
+    /// changed value.
     #[inline]
     pub fn looked(&self) -> u64 {
         self.checked_at

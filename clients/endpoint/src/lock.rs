@@ -4,7 +4,8 @@
 //! (`__libc_single_threaded`), and each call reads it again. No code of the application runs under
 //! the lock, so no thread can start meanwhile. A *serial* lock ([`Lock::set_serial`]) uses plain
 //! stores in a process with several threads, whose calls never overlap. Every other lock is a
-//! futex: 100 polls, then a sleep.
+//! futex: 100 polls, then a sleep. A *claimant* is a thread that may overlap with the serial calls
+//! of others: it takes the lock by [`Lock::claim`], polling every 20 us.
 //!
 //! # Limits
 //! The lock is not reentrant: a nested call of the same thread waits forever. Waiters have no order

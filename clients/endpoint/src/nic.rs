@@ -1,17 +1,17 @@
 //! NICs of this host: their sockets, and the conversation with the daemon.
 //!
 //! A NIC has one Unix stream socket: each path in `CAUSEWAY_MX`, or, without that variable, each
-//! `/run/causeway/mx*.sock` in sorted order; at most [`NICS_MAX`]. The index of a socket in this
-//! list is the NIC's number. [`find_all`] freezes the list until [`forget`]; without it each call
-//! searches again, and numbers may change. Addresses and names that daemons reported are cached
-//! until [`forget`].
+//! `/run/causeway/mx*.sock` in sorted order; at most [`NICS_MAX`] (64), further sockets are
+//! ignored. The index of a socket in this list is the NIC's number. [`find_all`] freezes the list
+//! until [`forget`]; without it each call searches again, and numbers may change. Addresses and
+//! names that daemons reported are cached until [`forget`].
 //!
 //! # Limits
 //! Only control messages pass here; no MX message does. [`Conversation::wait`], and every function
-//! here that queries a daemon, blocks for at most [`ANSWER_MAX`] per answer. [`Conversation::ask`]
-//! and [`Conversation::hear`] do not block: a command that the socket does not accept is queued. A
-//! conversation does not reconnect by itself. The cache has its own lock, which the handlers of
-//! `fork(2)` hold.
+//! here that queries a daemon, blocks for at most [`ANSWER_MAX`] (10 s) per answer.
+//! [`Conversation::ask`] and [`Conversation::hear`] do not block: a command that the socket does
+//! not accept is queued. A conversation does not reconnect by itself. The cache has its own lock,
+//! which the handlers of `fork(2)` hold.
 //!
 //! # Place
 //! An [`Endpoint`](crate::Endpoint) owns one [`Conversation`] in its
@@ -190,7 +190,7 @@ impl Conversation {
         Ok(again)
     }
 
-    /// Sends a command.
+    /// Sends a command, or queues it while the socket accepts no more.
     ///
     /// # Errors
     /// [`Error::DaemonGone`] if the connection is closed.
@@ -198,7 +198,7 @@ impl Conversation {
         self.ask_with(ask, Vec::new())
     }
 
-    /// Sends a command with descriptors.
+    /// Sends a command with file descriptors, as [`Self::ask`] does.
     ///
     /// # Errors
     /// [`Error::DaemonGone`] if the connection is closed.
@@ -206,7 +206,8 @@ impl Conversation {
         self.local.send(ask.emit(), fds).map_err(|_| Error::DaemonGone)
     }
 
-    /// Returns the next message of the daemon, or `None` if there is none.
+    /// Returns the next message of the daemon with its file descriptors, or `None` if there is
+    /// none.
     ///
     /// # Errors
     /// [`Error::DaemonGone`] if the connection is closed or a message is invalid.

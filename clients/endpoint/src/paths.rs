@@ -5,9 +5,9 @@
 //! # Limits
 //! Without a network ([`Paths::is_networked`] is false) connects to other hosts fail. While the
 //! daemon is gone, channels go on, rings to the daemon fail their requests, and new connects wait
-//! at most `RESUME_WAIT`. Rings in direct mode go on. The paths have no lock and start no thread:
-//! all work happens within calls of the matching engine. A caller that sleeps must call
-//! [`Paths::arm`] before and [`Paths::disarm`] after; a peer does not ring otherwise.
+//! at most `RESUME_WAIT` (5 s) and then fail. Rings in direct mode go on. The paths have no lock
+//! and start no thread: all work happens within calls of the matching engine. A caller that sleeps
+//! must call [`Paths::arm`] before and [`Paths::disarm`] after; a peer does not ring otherwise.
 //!
 //! # Place
 //! [`Endpoint`](crate::Endpoint) owns the paths and passes them to each call of the matching engine
@@ -244,7 +244,8 @@ impl Paths {
         self.bypass.is_some()
     }
 
-    /// Returns whether an event may be ready, by a cheap check without system calls.
+    /// Returns whether an event may be ready, by a cheap check without system calls. It may be true
+    /// without an event.
     #[inline]
     pub fn comes(&self) -> bool {
         self.rings_have_event() || self.connects.has_notes() || self.channels.may_have_event()
@@ -261,7 +262,8 @@ impl Paths {
             || !rings.staging.commands.is_empty()
     }
 
-    /// Returns whether messages are unacknowledged that the matching engine does not count.
+    /// Returns whether messages that the NIC side in this process sent without a completion event
+    /// are unacknowledged. The matching engine does not count them.
     pub fn is_sending(&self) -> bool {
         self.bypass.as_ref().is_some_and(|bypass| !bypass.broken && bypass.is_sending())
     }

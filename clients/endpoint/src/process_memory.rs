@@ -9,8 +9,8 @@
 //! unless it permits more (`PR_SET_PTRACER`). The application may do so; this library never does,
 //! and the ranks of a job use the channel then.
 //!
-//! The daemon names the process that connected to it; a child has none of its parent's endpoints.
-//! A process that executes another program ends its endpoints, and its peers notice a moment later.
+//! The daemon names the process that connected to it; a child has none of its parent's endpoints. A
+//! process that executes another program ends its endpoints, and its peers notice a moment later.
 //! Until then they read memory of the new program, which they may read anyway; and they write to
 //! addresses of the old program, within a bound ([cooperative copy](causeway_message::library)). A
 //! program must not execute another program while it receives.
@@ -20,9 +20,9 @@
 //! # Place
 //! `paths::control` creates a [`ProcessMemory`] for a new channel if the daemon sent a process
 //! descriptor. [`Channels`](causeway_message::library::Channels) reads and writes through it and
-//! decides which messages are long enough. A call copies at most [`DIRECT_PLACES_MAX`] ranges and
-//! may copy fewer bytes than requested: 0 if an address is not mapped. [`Inaccessible`] means that
-//! the kernel refuses, and the channel carries the messages of this peer.
+//! decides which messages are long enough. A call copies at most [`DIRECT_PLACES_MAX`] (8) ranges
+//! and may copy fewer bytes than requested: 0 if an address is not mapped. [`Inaccessible`] means
+//! that the kernel refuses, and the channel carries the messages of this peer.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Instant;

@@ -1,9 +1,9 @@
 //! Staging: memory for large messages to and from other hosts, lent to the NIC side and reused.
 //! This module allocates windows; the library copies messages.
 //!
-//! Staging consists of slabs, which the daemon knows as regions; a message has a window in a slab,
-//! at a multiple of 4 KiB. A slab has a multiple of [`SLAB_BYTES`]. A slab is requested when no
-//! window is free, and messages wait for the daemon's answer.
+//! Staging consists of *slabs* (a file each), which the daemon knows as regions; a message has a
+//! *window* (a range) in a slab, at a multiple of 4 KiB. A slab has a multiple of [`SLAB_BYTES`] (4
+//! MiB). A slab is requested when no window is free, and messages wait for the daemon's answer.
 //!
 //! With a NIC side in the process ([`crate::bypass`]), a contiguous offer needs no window: it is
 //! sent from the application's memory.
@@ -13,11 +13,11 @@
 //! occupy all windows on both sides, both would wait forever. A pull ends without further windows.
 //!
 //! # Limits
-//! Each purpose has at most [`STAGING_BYTES_MAX`]; up to [`STAGING_ROOM_BYTES`] one message of any
-//! length is accepted beyond. [`TransportError::Full`] means: repeat later, when the daemon
-//! answered or a window is free. [`TransportError::Never`] means that the daemon or the host
-//! refused the first slab. Idle slabs above [`STAGING_IDLE_MAX`] are returned. Windows are not
-//! zeroed between messages.
+//! Each purpose has at most [`STAGING_BYTES_MAX`] (512 MiB); up to [`STAGING_ROOM_BYTES`] (320 MiB)
+//! one message of any length is accepted beyond. [`TransportError::Full`] means: repeat later, when
+//! the daemon answered or a window is free. [`TransportError::Never`] means that the daemon or the
+//! host refused the first slab. Idle slabs above [`STAGING_IDLE_MAX`] (64 MiB) are returned.
+//! Windows are not zeroed between messages.
 //!
 //! # Place
 //! [`Rings`](causeway_message::library::Rings) owns the slabs and allocates by [`Staging`]; `Paths`

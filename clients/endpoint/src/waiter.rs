@@ -48,7 +48,7 @@ pub enum Awaited {
     /// The daemon is gone: its socket is not polled, and the sleep lasts at most the longest
     /// [`RESUME_PAUSE`].
     Nothing,
-    /// A message of the daemon.
+    /// A message of the daemon; the socket is polled for input only.
     Words,
     /// A message, or room for queued commands.
     Room,

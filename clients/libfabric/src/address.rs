@@ -1,10 +1,10 @@
-//! Endpoint addresses in the form that applications exchange: [`BYTES`] opaque bytes. This module
-//! handles the NIC and the service in them; `rdm::address_vector` has the whole format and handles
-//! the names of open endpoints.
+//! Endpoint addresses in the form that applications exchange: [`BYTES`] (24) opaque bytes. This
+//! module handles the NIC and the service in them; `rdm::address_vector` has the whole format and
+//! handles the names of open endpoints.
 //!
 //! An address made here names a NIC or a service, not an open endpoint: its endpoint number is
-//! [`ANY`], and it lacks the mark of a name, so an address vector refuses it. The functions check
-//! nothing and never fail: other bytes are passed on as they are.
+//! [`ANY`] (255), and it lacks the mark of a name, so an address vector refuses it. The functions
+//! check nothing and never fail: other bytes are passed on as they are.
 //!
 //! `info` makes addresses for `fi_getinfo`, and `shell::endpoint` reads the service to open.
 

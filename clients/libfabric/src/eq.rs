@@ -2,11 +2,12 @@
 //! are connectionless and address vectors complete at once, so most event queues stay empty.
 //!
 //! # Limits
-//! A queue holds at most [`EVENTS_MAX`] events (`-FI_EAGAIN` beyond) of at most [`EVENT_BYTES_MAX`]
-//! bytes (`-FI_EINVAL`). Writing needs `FI_WRITE` at the opening. A read into a buffer that is too
-//! short gives `-FI_ETOOSMALL` and leaves the event. There are no error events. Wait objects are
-//! none, a descriptor, or the library's own; a blocking read needs one. A queue is safe for several
-//! threads; it has its own lock.
+//! A queue holds at most [`EVENTS_MAX`] (1,024) events (`-FI_EAGAIN` beyond) of at most
+//! [`EVENT_BYTES_MAX`] (4,096) bytes (`-FI_EINVAL`). Writing needs `FI_WRITE` at the opening. A
+//! read into a buffer that is too short gives `-FI_ETOOSMALL` and leaves the event. There are no
+//! error events. Wait objects are none, a descriptor, or the library's own; others give
+//! `-FI_ENOSYS`, as does a blocking read without a wait object. A blocking read returns
+//! `-FI_EAGAIN` at its time-out. A queue is safe for several threads; it has its own lock.
 //!
 //! # Place
 //! `fabric` opens event queues; they belong to no domain, and binding them has no effect.

@@ -88,7 +88,7 @@ pub struct ScenarioEndpoint {
     /// The buffers of all operations, which must outlive them.
     memory: Vec<Memory>,
     /// Completions that the target has not taken.
-    told: Vec<ScenarioCompletion>,
+    completions: Vec<ScenarioCompletion>,
 }
 
 impl ScenarioEndpoint {
@@ -98,8 +98,8 @@ impl ScenarioEndpoint {
         let opened = Endpoint::open_over(conversation, ENDPOINT_ANY, Rdm::OPENING).ok()?;
         let (vector, regions) = (AddressVector::default(), RegionTable::default());
         let registered = Memory::new(REGISTERED);
-        let (memory, told) = (Vec::new(), Vec::new());
-        Some(Self { rdm: Rdm::new(opened), vector, regions, registered, memory, told })
+        let (memory, completions) = (Vec::new(), Vec::new());
+        Some(Self { rdm: Rdm::new(opened), vector, regions, registered, memory, completions })
     }
 
     /// Runs `run` with the endpoint and the tables of its domain.
@@ -125,24 +125,24 @@ impl ScenarioEndpoint {
     pub fn go_on(&mut self) {
         self.rdm.endpoint.look();
         // As a queue is read.
-        self.hear();
+        self.collect();
         match self.with(|rdm, env| rdm.receive_fast(env)) {
-            Ok((done, _)) => self.note(&done),
+            Ok((done, _)) => self.record(&done),
             Err(_) => drop(self.with(|rdm, env| rdm.progress(env))),
         }
-        self.hear();
+        self.collect();
     }
 
     /// Takes the completions.
-    fn hear(&mut self) {
+    fn collect(&mut self) {
         for done in std::mem::take(&mut self.rdm.completions) {
-            self.note(&done);
+            self.record(&done);
         }
     }
 
     /// Records a completion for the target.
-    fn note(&mut self, done: &OpCompletion) {
-        self.told.push(ScenarioCompletion {
+    fn record(&mut self, done: &OpCompletion) {
+        self.completions.push(ScenarioCompletion {
             context: done.report.context,
             err: done.failure.map_or(0, |failure| failure.err),
             flags: done.report.flags,
@@ -153,8 +153,8 @@ impl ScenarioEndpoint {
 
     /// Returns the completions since the last call.
     pub fn told(&mut self) -> Vec<ScenarioCompletion> {
-        self.hear();
-        std::mem::take(&mut self.told)
+        self.collect();
+        std::mem::take(&mut self.completions)
     }
 
     /// Sets whether the queue for completions of peers' operations is full.

@@ -30,7 +30,9 @@ const TURN_MASK: u32 = 0x7_ffff;
 /// An endpoint of this process: its number, and how often the number was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalEndpoint {
+    /// Number of the endpoint: the index of its slot.
     pub slot: u16,
+    /// Number of earlier uses of the slot.
     pub turn: u32,
 }
 

@@ -7,8 +7,8 @@
 //! and every method runs with that lock. It runs no handler; [`MxEndpoint::advance`] returns false,
 //! and `wait` runs it.
 //!
-//! A process opens at most [`ENDPOINTS_MAX`](crate::limits::ENDPOINTS_MAX) endpoints. Paths to
-//! peers, reconnects and the connection to the daemon belong to [`causeway_endpoint`].
+//! A process opens at most [`ENDPOINTS_MAX`](crate::limits::ENDPOINTS_MAX) (1,024) endpoints. Paths
+//! to peers, reconnects and the connection to the daemon belong to [`causeway_endpoint`].
 
 use std::thread::ThreadId;
 
@@ -43,15 +43,20 @@ pub fn named_counters(
 /// Parameters of an endpoint.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenParams {
+    /// Key that a peer must present to connect.
     pub key: u32,
+    /// Error handler of the endpoint; `None` for that of the process.
     pub errors: Option<ErrorHandler>,
+    /// Bits of the match information that hold the context id; 0 for none.
     pub context_bits: u8,
+    /// Position of the lowest of these bits.
     pub context_shift: u8,
 }
 
 /// The handler of unexpected messages.
 #[derive(Debug, Clone, Copy)]
 pub struct UnexpectedHandler {
+    /// Function of the application.
     pub run: UnexpHandler,
     /// Pointer of the application as a number. It is only passed back.
     pub context: usize,
@@ -64,11 +69,13 @@ pub struct MxEndpoint {
     pub own: LocalEndpoint,
     /// Number of the NIC in this process ("board" in MX).
     pub board: u32,
+    /// Endpoint with its matching engine and paths.
     pub core: CoreEndpoint<MessageSegments>,
     /// Cache of buffers that the kernel validated.
     pub mapped: MappedPages,
     /// Error handler of the endpoint; `None` for that of the process.
     pub errors: Option<ErrorHandler>,
+    /// Handler of unexpected messages; `None` if the application set none.
     pub handler: Option<UnexpectedHandler>,
     /// The message for which the handler must run.
     pub asked: Option<HandlerMessage>,
@@ -187,6 +194,7 @@ impl MxEndpoint {
         }
     }
 
+    /// Wakes the leader and all followers.
     #[cold]
     fn wake_all(&self) {
         if self.has_leader {
@@ -208,6 +216,7 @@ impl MxEndpoint {
         }
     }
 
+    /// Wakes `count` followers.
     fn call(&self, count: u32) {
         if count > 0
             && let Some(slot) = crate::table::slot(self.own.slot)

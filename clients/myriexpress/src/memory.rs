@@ -8,11 +8,11 @@
 //! through registered memory of the library (`causeway_endpoint::staging`), or are sent in place by
 //! the kernel in direct mode.
 //!
-//! A request has at most [`SEGMENTS_MAX`] buffers. The cache holds [`KNOWN_PAGES`] single pages and
-//! [`KNOWN_SETS`] sets of page runs; an entry that does not fit replaces another, and is validated
-//! again. On kernels before Linux 5.14 buffers are not validated. A validated buffer can be
-//! unmapped later: then an access raises SIGSEGV or SIGBUS, as with MX. Called by `call::transfer`
-//! for each send and receive, with the lock of the endpoint.
+//! A request has at most [`SEGMENTS_MAX`] (256) buffers. The cache holds [`KNOWN_PAGES`] (256)
+//! single pages and [`KNOWN_SETS`] (32) sets of page runs; an entry that does not fit replaces
+//! another, and is validated again. On kernels before Linux 5.14 buffers are not validated. A
+//! validated buffer can be unmapped later: then an access raises SIGSEGV or SIGBUS, as with MX.
+//! Called by `call::transfer` for each send and receive, with the lock of the endpoint.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;

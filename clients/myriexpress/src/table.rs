@@ -1,9 +1,10 @@
 //! The endpoints of this process: handles and locks.
 //!
-//! A handle is the address of a slot in a static table of [`ENDPOINTS_MAX`] slots. Handles are
-//! compared with the table and not dereferenced, so that invalid handles are detected. If the slot
-//! of a closed endpoint is used again, the old handle refers to the new endpoint; addresses and
-//! requests have a use count and do not (`address`).
+//! A handle is the address of a slot in a static table of [`ENDPOINTS_MAX`] (1,024) slots; with all
+//! of them in use an endpoint cannot be opened (`MX_NO_RESOURCES`). Handles are compared with the
+//! table and not dereferenced, so that invalid handles are detected. If the slot of a closed
+//! endpoint is used again, the old handle refers to the new endpoint; addresses and requests have a
+//! use count and do not (`address`).
 //!
 //! Each slot has one lock, which every call on the endpoint takes; calls on different endpoints run
 //! in parallel. Handlers run without it ([`LockedEndpoint::unlocked`]). Opening endpoints has
@@ -76,7 +77,7 @@ impl SlotGuard {
 #[derive(Debug)]
 pub struct LockedEndpoint {
     endpoint: std::ptr::NonNull<MxEndpoint>,
-    held: SlotGuard,
+    guard: SlotGuard,
 }
 
 /// Returns a slot by number.
@@ -96,9 +97,9 @@ impl EndpointSlot {
     #[inline]
     pub fn locked(&'static self) -> Result<LockedEndpoint, Return> {
         self.lock.take();
-        let mut held = SlotGuard(self);
-        let endpoint = held.inner().endpoint.as_deref_mut().ok_or(Return::BadEndpoint)?.into();
-        Ok(LockedEndpoint { endpoint, held })
+        let mut guard = SlotGuard(self);
+        let endpoint = guard.inner().endpoint.as_deref_mut().ok_or(Return::BadEndpoint)?.into();
+        Ok(LockedEndpoint { endpoint, guard })
     }
 
     /// Returns the handle for the application.
@@ -131,8 +132,8 @@ fn insert_one(
         if !slot.lock.try_take() {
             continue;
         }
-        let mut held = SlotGuard(slot);
-        let inner = held.inner();
+        let mut guard = SlotGuard(slot);
+        let inner = guard.inner();
         if inner.endpoint.is_some() {
             continue;
         }
@@ -198,22 +199,22 @@ impl LockedEndpoint {
 
     /// Calls `run` without the lock. Fails if the endpoint was closed meanwhile.
     pub fn unlocked<T>(self, run: impl FnOnce() -> T) -> Result<(Self, T), Return> {
-        let Self { mut held, .. } = self;
-        let (slot, turn) = (held.0, held.inner().turn);
-        drop(held);
+        let Self { mut guard, .. } = self;
+        let (slot, turn) = (guard.0, guard.inner().turn);
+        drop(guard);
         let value = run();
         let mut locked = slot.locked()?;
-        let same = locked.held.inner().turn == turn;
+        let same = locked.guard.inner().turn == turn;
         if same { Ok((locked, value)) } else { Err(Return::BadEndpoint) }
     }
 
     /// Returns the followers of the endpoint.
     pub fn room(&self) -> &'static Room {
-        &self.held.0.room
+        &self.guard.0.room
     }
 
     /// Removes the endpoint from its slot.
     pub fn remove(mut self) -> Option<Box<MxEndpoint>> {
-        self.held.inner().endpoint.take()
+        self.guard.inner().endpoint.take()
     }
 }

@@ -4,10 +4,12 @@
 //! progress for all; the followers sleep on a futex. Handlers of the application run without the
 //! lock; one thread at a time runs a handler of an endpoint.
 //!
-//! A waiting call polls for [`POLL_TIME`], sleeps at most [`SLEEP_MAX`] at a time, and repeats that
-//! until its result or its limit. A call that does not wait polls [`POLLS_OF_TEST`] times. Between
-//! calls there is no progress: a process that computes receives nothing, and its peers wait. Order
-//! among waiting threads is not defined. If the endpoint is closed meanwhile, the call fails.
+//! A waiting call polls for [`POLL_TIME`] (50 us), sleeps at most [`SLEEP_MAX`] (60 s) at a time,
+//! and repeats that until its result or its limit. A call that does not wait polls
+//! [`POLLS_OF_TEST`] (6) times. Between calls there is no progress: a process that computes
+//! receives nothing, and its peers wait. Order among waiting threads is not defined. If another
+//! thread closes the endpoint meanwhile, the call fails with `MX_BAD_ENDPOINT`; `mx_wakeup` ends
+//! the call without a result.
 //!
 //! Called by the functions of `call`; events are handled in [`MxEndpoint::advance`].
 
@@ -139,7 +141,7 @@ fn answer(mut locked: LockedEndpoint, action: HandlerAction) -> LockedEndpoint {
     locked
 }
 
-/// Calls `look` until it returns a result or the limit is reached; returns `None` at the limit.
+/// Calls `poll` until it returns a result or the limit is reached; returns `None` at the limit.
 /// `ready` is a cheap check whether a result may exist already; otherwise the endpoint makes progress
 /// first.
 #[inline]
@@ -147,14 +149,14 @@ pub fn until<T>(
     handle: *mut c_void,
     limit: WaitLimit,
     ready: impl FnOnce(&mut MxEndpoint) -> bool,
-    mut look: impl FnMut(&mut MxEndpoint) -> Result<Option<T>, Return>,
+    mut poll: impl FnMut(&mut MxEndpoint) -> Result<Option<T>, Return>,
 ) -> Result<Option<T>, Return> {
     let mut locked = table::lock(handle)?;
     if !ready(locked.endpoint()) {
         // Locking is most of the cost of a call, so poll some more while the lock is held.
         locked = progress_within(locked, POLLS_OF_TEST)?;
     }
-    match (look(locked.endpoint())?, limit) {
+    match (poll(locked.endpoint())?, limit) {
         (None, WaitLimit::None) => {
             if locked.endpoint().should_yield() {
                 drop(locked);
@@ -162,7 +164,7 @@ pub fn until<T>(
             }
             Ok(None)
         }
-        (None, limit) => wait(locked, limit, look),
+        (None, limit) => wait(locked, limit, poll),
         (found, _) => Ok(found),
     }
 }
@@ -170,14 +172,14 @@ pub fn until<T>(
 fn wait<T>(
     mut locked: LockedEndpoint,
     limit: WaitLimit,
-    mut look: impl FnMut(&mut MxEndpoint) -> Result<Option<T>, Return>,
+    mut poll: impl FnMut(&mut MxEndpoint) -> Result<Option<T>, Return>,
 ) -> Result<Option<T>, Return> {
     let wakeups = locked.endpoint().wakeups;
     let mut since = Instant::now();
     let found = 'over: loop {
         for _ in 0..POLL_ROUNDS {
             locked = progress_within(locked, POLLS_OF_TEST)?;
-            match look(locked.endpoint()) {
+            match poll(locked.endpoint()) {
                 Ok(None) => {}
                 over => break 'over over,
             }

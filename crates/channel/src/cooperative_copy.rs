@@ -3,8 +3,8 @@
 //! `message` uses it for a long message between two processes of a host; each process copies
 //! between its own memory and the memory of the other. The channel does not know the position of
 //! the message's bytes; this module only distributes *parts*, pieces of the message with a size
-//! that both sides agreed on, at most [`PARTS_MAX`]. It copies no bytes, does not block, and each
-//! direction has one cooperative copy at a time.
+//! that both sides agreed on, at most [`PARTS_MAX`] (2^20). It copies no bytes, does not block, and
+//! each direction has one cooperative copy at a time.
 //!
 //! A single word holds the progress of both sides. Each side takes its next parts by
 //! compare-and-exchange of the word, so no part is taken twice, and a side that finds no part left

@@ -1,8 +1,9 @@
 //! Memory layout of a channel, and its header, which is written and checked once.
 //!
-//! The creator calls [`crate::format`] on zeroed memory, and each end calls
-//! [`crate::open`] for its side; both return before any event is sent. The crate's
-//! documentation has the table of offsets. Sizes are bounded by [`crate::limits`].
+//! The creator calls [`crate::format`] on zeroed memory, and each end calls [`crate::open`] for its
+//! side; both return before any event is sent. The crate's documentation has the table of offsets.
+//! A direction has 16 to 16,384 slots and 4 KiB to 64 MiB of data, both powers of two
+//! ([`crate::limits`]); other sizes are refused.
 //!
 //! The module maps no memory, does not pass it to the peer and assigns no sides: these belong to
 //! the owner. It cannot detect that a side is opened twice. A channel of another version is

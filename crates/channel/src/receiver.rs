@@ -63,6 +63,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
+    /// Returns the receiver of the direction at `offsets`, before its first event.
     pub(crate) fn new(area: Area, layout: Layout, offsets: DirectionOffsets) -> Self {
         let units = u32::try_from(layout.data_bytes() / UNIT).unwrap_or(0);
         Self {

@@ -70,6 +70,7 @@ pub struct Sender {
 }
 
 impl Sender {
+    /// Returns the sender of the direction of `side`, before its first event.
     pub(crate) fn new(area: Area, layout: Layout, side: Side) -> Self {
         let offsets = layout.direction(side);
         let units = u32::try_from(layout.data_bytes() / UNIT).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Events with all their bytes in their cache line: at most [`INLINE_BYTES`].
+//! Events with all their bytes in their cache line: at most [`INLINE_BYTES`] (32).
 //!
 //! [`crate::Sender::send_short`] and [`crate::Receiver::poll_short`] pass a [`ShortEvent`] as words
 //! in registers. A copy of variable length would load bytes in wider pieces than those just stored,

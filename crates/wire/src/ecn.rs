@@ -1,10 +1,14 @@
 //! Explicit congestion notification (RFC 3168) of packets inside frames, and its way through a
 //! tunnel (RFC 6040).
 //!
-//! Used where a frame enters or leaves a tunnel between hosts. The ingress copies the ECN field of
-//! the inner packet to the outer header ([`traffic_class`]). A router on the path marks the outer
-//! header. The egress combines both ([`decapsulate`]), so that the inner receiver learns of the
-//! congestion. This module sets no marks of its own and reads no socket options.
+//! Used where a frame enters or leaves a tunnel between hosts. The daemon that encapsulates (RFC
+//! 6040's ingress) reads DSCP and ECN of the inner packet ([`traffic_class`]); the link's
+//! configuration decides which of both the outer header takes. A router on the path marks the outer
+//! header. The daemon that decapsulates combines the ECN of both ([`decapsulate`]), so that the
+//! inner receiver learns of the congestion; the inner DSCP stays. A frame that was sent in
+//! fragments has the ECN of all of them ([`Ecn::join`]). IP is found behind at most two VLAN tags;
+//! a frame without IP has class 0 and is not changed. This module sets no marks of its own and
+//! reads no socket options. Caller: `link` (tunnels, VXLAN, VNET's bare frames, reassembly).
 
 use crate::checksum;
 use crate::ethernet::{Header, TYPE_IPV4, TYPE_IPV6};
@@ -116,6 +120,7 @@ pub fn decapsulate(frame: &mut [u8], outer: Ecn) -> Result<(), Unmarkable> {
     if outer == Ecn::NotEct { Ok(()) } else { mark(frame, outer) }
 }
 
+/// Does the work of [`decapsulate`] for an outer header of a transport with ECN.
 fn mark(frame: &mut [u8], outer: Ecn) -> Result<(), Unmarkable> {
     let Some((v4, at)) = network(frame) else { return Ok(()) };
     let header = frame.get_mut(at..).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Ethernet: the header and up to two VLAN tags (IEEE 802.3, 802.1Q, 802.1ad). First step of every
 //! frame of a port or link; the lookup of addresses is in `ethernet`'s tables.
 //!
-//! At most [`TAGS_MAX`] tags are parsed; the EtherType behind them may be that of a third tag.
+//! At most [`TAGS_MAX`] (2) tags are parsed; the EtherType behind them may be that of a third tag.
 //! Addresses are not checked (a group address as source is parsed), and neither are the length of a
 //! frame and its CRC, which virtio frames do not have. [`numbers`] is the fast path of the switch;
 //! [`Header`] serves all other uses.

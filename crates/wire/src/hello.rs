@@ -2,9 +2,11 @@
 //!
 //! A hello is a frame to a locally administered group address with IEEE's EtherType for local
 //! experiments: magic and version, flags, hops, a count, the attachment of its sender, a serial
-//! number, the largest attachment on its path, and the rivals of the attachment. An attachment is
-//! one link of one daemon to a segment. This module reads and writes single hellos; `ethernet`
-//! sends them and decides which link stops forwarding.
+//! number, the largest attachment on its path, and at most [`RIVALS_MAX`] (32) *rivals*: other
+//! attachments whose hellos the sender received on the segment. An attachment is one link of one
+//! daemon to a segment. A frame of another type or version is [`Error::Foreign`], and further
+//! rivals are left out. Hellos have no authentication. This module reads and writes single hellos;
+//! `ethernet::standby` sends them and decides which link stops forwarding.
 
 use crate::ethernet;
 use crate::field::{Reader, Truncated, Writer};

@@ -3,8 +3,8 @@
 //!
 //! The parser checks version, header length (20 to 60 bytes) and that the total length covers the
 //! header. It checks neither the checksum nor that the packet is complete: the frame may be longer
-//! (padding) or shorter. Fragments are parsed like other packets and never reassembled. Callers:
-//! [`crate::frame`] and [`crate::ecn`].
+//! (padding) or shorter. Fragments are parsed like other packets and never reassembled. Caller:
+//! [`crate::frame`]; [`crate::ecn`] reads its two fields itself.
 
 use crate::checksum;
 use crate::field::{Reader, Truncated, Writer};

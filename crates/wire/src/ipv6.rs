@@ -1,9 +1,9 @@
 //! IPv6: the fixed header, and a bounded walk over extension headers (RFC 8200). Read for offloads
 //! of frames and ECN; packets are never routed.
 //!
-//! The walk skips at most [`EXTENSIONS_MAX`] extension headers; more are an error, and the frame is
-//! forwarded like a frame of an unknown protocol. Jumbograms (payload length 0) and the content of
-//! extension headers are not interpreted. Caller: [`crate::frame`].
+//! The walk skips at most [`EXTENSIONS_MAX`] (8) extension headers; more are an error, and the
+//! frame is forwarded like a frame of an unknown protocol. Jumbograms (payload length 0) and the
+//! content of extension headers are not interpreted. Caller: [`crate::frame`].
 
 use crate::field::{Reader, Truncated, Writer};
 

@@ -1,10 +1,13 @@
 //! Messages between a process and the daemon, by which the process attaches to a NIC of MX
 //! endpoints.
 //!
-//! The messages cross a Unix stream socket. Each has [`MESSAGE_BYTES`] bytes; some carry file
+//! The messages cross a Unix stream socket. Each has [`MESSAGE_BYTES`] (128) bytes; some carry file
 //! descriptors. All numbers are little-endian. This module encodes and decodes single messages; the
-//! socket, its buffers and its limits belong to the attachment. Frames and MX messages do not pass
-//! here: they pass through the shared memory whose descriptors these messages carry.
+//! socket, its buffers and its limits belong to `attach::local`. After an [`Error`] the receiver
+//! closes the socket. A *tag* or *token* is chosen by the process and returned in the answer.
+//! `endpoint` is always the process's own endpoint; `to` or `of` is the peer, in the NIC `nic`.
+//! Frames and MX messages do not pass here: they pass through the shared memory whose descriptors
+//! these messages carry.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -12,8 +15,8 @@
 //! | 2 to 4 | zero |
 //! | 4 on | the fields in the order of their declaration here, then zeroes |
 //!
-//! The process sends [`ClientMessage`], the daemon sends [`DaemonMessage`]: answers, and events at any time.
-//! Descriptors accompany
+//! The process sends [`ClientMessage`], the daemon sends [`DaemonMessage`]: answers, and events at
+//! any time. Descriptors accompany
 //!
 //! | message | descriptors, in this order |
 //! |---|---|
@@ -93,12 +96,12 @@ pub enum ClientMessage {
     /// Opens an endpoint again that the process had from a daemon that is gone, with the number,
     /// key and session by which peers know it. Answered by [`DaemonMessage::Opened`].
     Resume { tag: u32, endpoint: u8, key: u32, session: u32 },
-    /// Closes an endpoint of the process.
+    /// Closes an endpoint of the process. Not answered.
     Close { endpoint: u8 },
     /// Requests a channel from an endpoint of the process to another endpoint. Answered by
     /// [`DaemonMessage::Channel`], [`DaemonMessage::Remote`] or [`DaemonMessage::Refused`].
     Connect { endpoint: u8, to: u8, key: u32, token: u64, nic: u64 },
-    /// Closes the channel `way` to that endpoint.
+    /// Closes the channel with the number `way` to that endpoint. Not answered.
     Disconnect { endpoint: u8, to: u8, way: u32, nic: u64 },
     /// Looks up a NIC by its name. Answered by [`DaemonMessage::Host`].
     Find { tag: u32, name: Name },
@@ -107,7 +110,7 @@ pub enum ClientMessage {
     /// Registers memory of `len` bytes for large messages of an endpoint: a memfd that is sealed
     /// against shrinking. Answered by [`DaemonMessage::Region`].
     Region { tag: u32, endpoint: u8, len: u64 },
-    /// Releases a region.
+    /// Releases a region. Not answered.
     Unregion { endpoint: u8, region: u8 },
 }
 
@@ -126,7 +129,7 @@ pub enum DaemonMessage {
     Channel { endpoint: u8, of: u8, side: u8, session: u32, way: u32, token: u64, nic: u64 },
     /// A request failed with this `mx_status_code_t`.
     Refused { endpoint: u8, status: u8, token: u64 },
-    /// The peer closed the channel `way`.
+    /// The peer closed the channel with the number `way`.
     Gone { endpoint: u8, of: u8, way: u32, nic: u64 },
     /// Answers a lookup; `known` is 1 if the NIC exists.
     Host { tag: u32, known: u8, nic: u64, name: Name },

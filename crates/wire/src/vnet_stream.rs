@@ -2,8 +2,8 @@
 //! little-endian, and the frame. Used by links over TCP and TLS. The format has no marks for
 //! resynchronisation: after an invalid header the stream must be closed.
 //!
-//! A frame has at least [`FRAME_LEN_MIN`] bytes and at most the caller's maximum. The parser reads
-//! the header only and keeps no state: the caller collects bytes until the frame is complete.
+//! A frame has at least [`FRAME_LEN_MIN`] (14) bytes and at most the caller's maximum. The parser
+//! reads the header only and keeps no state: the caller collects bytes until the frame is complete.
 //! Frames carry no virtio-net metadata, so offloads are completed before. Encryption is TLS's task,
 //! in `link`.
 

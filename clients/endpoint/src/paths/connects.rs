@@ -1,9 +1,9 @@
 //! Connects of an endpoint: those in progress by token, and the results that the library has not
 //! taken.
 //!
-//! At most `CONNECTS_PENDING_MAX` are in progress; the caller checks `is_full` and refuses more.
-//! The table sends nothing and has no timer: the library cancels a connect that times out (`end`).
-//! An unknown token has no effect.
+//! A *token* is the library's number of a connect. At most `CONNECTS_PENDING_MAX` (256) are in
+//! progress; the caller checks `is_full` and refuses more. The table sends nothing and has no
+//! timer: the library cancels a connect that times out (`end`). An unknown token has no effect.
 //!
 //! `transport` adds connects, `control` ends them with the daemon's answers and moves connects to
 //! other hosts into the rings, and `resume` repeats or fails them after a restart of the daemon.
@@ -32,7 +32,7 @@ pub(super) struct ConnectParameters {
 #[derive(Debug, Default)]
 pub(super) struct Connects {
     /// Connects in progress, including those in `remote`.
-    asked: BTreeMap<u64, ConnectParameters>,
+    pending: BTreeMap<u64, ConnectParameters>,
     /// Connects to other hosts that wait for room in the rings, in order.
     remote: VecDeque<u64>,
     /// Results for the library.
@@ -43,32 +43,32 @@ impl Connects {
     /// Returns whether no connect is in progress.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.asked.is_empty()
+        self.pending.is_empty()
     }
 
     /// Returns whether the limit is reached.
     pub fn is_full(&self) -> bool {
-        self.asked.len() >= CONNECTS_PENDING_MAX
+        self.pending.len() >= CONNECTS_PENDING_MAX
     }
 
     /// Adds a connect.
     pub fn begin(&mut self, token: u64, parameters: ConnectParameters) {
-        self.asked.insert(token, parameters);
+        self.pending.insert(token, parameters);
     }
 
     /// Returns the parameters of a connect in progress.
     pub fn parameters(&self, token: u64) -> Option<ConnectParameters> {
-        self.asked.get(&token).copied()
+        self.pending.get(&token).copied()
     }
 
     /// Removes a connect without a result. Returns its parameters if it was in progress.
     pub fn end(&mut self, token: u64) -> Option<ConnectParameters> {
-        self.asked.remove(&token)
+        self.pending.remove(&token)
     }
 
     /// Returns all connects in progress.
     pub fn all(&self) -> Vec<(u64, ConnectParameters)> {
-        self.asked.iter().map(|(token, parameters)| (*token, *parameters)).collect()
+        self.pending.iter().map(|(token, parameters)| (*token, *parameters)).collect()
     }
 
     /// Queues a connect for the rings.
@@ -91,7 +91,7 @@ impl Connects {
     /// it.
     pub fn end_remote(&mut self) {
         if let Some(token) = self.remote.pop_front() {
-            self.asked.remove(&token);
+            self.pending.remove(&token);
         }
     }
 
@@ -108,7 +108,7 @@ impl Connects {
     /// Fails all connects in progress.
     pub fn fail_all(&mut self) {
         self.remote.clear();
-        for (token, _) in std::mem::take(&mut self.asked) {
+        for (token, _) in std::mem::take(&mut self.pending) {
             self.note(token, Status::EndpointUnreachable, PeerId::NONE);
         }
     }

@@ -1,9 +1,9 @@
 //! Opens channels and rings from the descriptors that the daemon sends, and validates them first.
 //!
 //! A file must be sealed against shrinking (`F_SEAL_SHRINK`) and have at most [`CHANNEL_BYTES_MAX`]
-//! bytes; otherwise, and without address space, the result is `None` or an error, and nothing stays
-//! mapped. The layout in the file is checked by [`causeway_channel::open`]. The module does not
-//! speak to the daemon and keeps no state.
+//! (64 MiB); otherwise, and without address space, the result is `None` or an error, and nothing
+//! stays mapped. The layout in the file is checked by [`causeway_channel::open`]. The module does
+//! not speak to the daemon and keeps no state.
 //!
 //! `Paths::new` calls it for the rings of a new endpoint, `control` for each new channel, and
 //! `resume` for the rings of the next daemon.

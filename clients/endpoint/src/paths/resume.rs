@@ -2,10 +2,10 @@
 //! daemon at the same socket, by its number, key and session (the random number by which two
 //! endpoints with the same address differ).
 //!
-//! Attempts follow each other after the pauses in [`RESUME_PAUSE`], each waits at most
-//! [`ANSWER_MAX`], and they never end while the endpoint is open. Connects wait for the next daemon
-//! for [`RESUME_WAIT`] and then fail. The next daemon may not know a peer yet; for [`RESUME_PEERS`]
-//! such a refused connect is repeated.
+//! Attempts follow each other after the pauses in [`RESUME_PAUSE`] (10 to 200 ms), each waits at
+//! most [`ANSWER_MAX`] (10 s), and they never end while the endpoint is open. Connects wait for the
+//! next daemon for [`RESUME_WAIT`] (5 s) and then fail. The next daemon may not know a peer yet;
+//! for [`RESUME_PEERS`] (60 s) such a refused connect is repeated.
 //!
 //! # Limits
 //! Requests in the old rings fail; messages in the daemon are lost unless an upper layer sends them
@@ -52,7 +52,7 @@ pub(super) struct Resume {
     /// Number of resumptions.
     pub count: u32,
     /// Connects to endpoints that the daemon does not know yet, with the time of the next attempt.
-    again: VecDeque<(Instant, u64)>,
+    retries: VecDeque<(Instant, u64)>,
 }
 
 impl Resume {
@@ -68,7 +68,7 @@ impl Resume {
             failed: false,
             rings: None,
             count: 0,
-            again: VecDeque::new(),
+            retries: VecDeque::new(),
         }
     }
 
@@ -177,7 +177,7 @@ impl Paths {
         self.conversation = conversation;
         self.has_no_daemon = false;
         self.resume.count = self.resume.count.saturating_add(1);
-        (self.resume.since, self.resume.again) = (Instant::now(), VecDeque::new());
+        (self.resume.since, self.resume.retries) = (Instant::now(), VecDeque::new());
         let mut fds = fds.into_iter();
         if self.bypass.is_none() {
             self.resume.rings = fds.next().map(|file| (file, fds.next()));
@@ -203,24 +203,24 @@ impl Paths {
             return false;
         }
         let when = Instant::now().checked_add(RESUME_PAUSE.0).unwrap_or(resume.since);
-        resume.again.push_back((when, token));
+        resume.retries.push_back((when, token));
         true
     }
 
     /// Returns whether refused connects will be repeated.
     pub(super) fn has_retries(&self) -> bool {
-        !self.resume.again.is_empty()
+        !self.resume.retries.is_empty()
     }
 
     /// Repeats refused connects that are due.
     #[cold]
     pub(super) fn retry_connects(&mut self) {
         let now = Instant::now();
-        while let Some((when, token)) = self.resume.again.front().copied() {
+        while let Some((when, token)) = self.resume.retries.front().copied() {
             if when > now {
                 return;
             }
-            self.resume.again.pop_front();
+            self.resume.retries.pop_front();
             let Some(ConnectParameters { to, key, .. }) = self.connects.parameters(token) else {
                 continue;
             };

@@ -3,14 +3,14 @@
 //! turn.
 //!
 //! After an event of the rings the channels have the next turn, and the other way round. At most
-//! [`SHORTS_IN_ROW_MAX`] short messages are taken in a row before other events. Results of connects
-//! come after the event that reports their peer.
+//! [`SHORTS_IN_ROW_MAX`] (8) short messages are taken in a row before other events. Results of
+//! connects come after the event that reports their peer.
 //!
 //! # Limits
 //! Order holds per peer, not between peers. [`TransportError::Full`] means that the caller repeats
 //! the call later; [`TransportError::Never`] is final. One event is taken at a time: the library
-//! ends it by `done` or `defer` before it takes another. Nothing blocks, and nothing is copied here
-//! except by channels and rings.
+//! ends it before it takes another: by `done`, or by `defer`, after which the path returns it again
+//! later. Nothing blocks, and nothing is copied here except by channels and rings.
 //!
 //! # Place
 //! The matching engine ([`causeway_message::library`]) calls the trait for each send, pull and
@@ -38,7 +38,7 @@ enum EventSource {
     #[default]
     Nothing,
     /// The result of a connect.
-    Note,
+    ConnectResult,
     /// A peer of this host.
     Channels,
     /// A peer of another host.
@@ -140,7 +140,7 @@ impl Paths {
         let first =
             matches!(next, Some(TransportEvent::PeerSeen { .. } | TransportEvent::PeerGone { .. }));
         if self.connects.has_notes() && !first {
-            self.turn.source = EventSource::Note;
+            self.turn.source = EventSource::ConnectResult;
             return self.connects.first_note();
         }
         if next.is_some() {
@@ -428,7 +428,7 @@ impl<B: Buffer> Transport<B> for Paths {
     #[inline]
     fn done(&mut self) {
         match std::mem::replace(&mut self.turn.source, EventSource::Nothing) {
-            EventSource::Note => self.connects.drop_note(),
+            EventSource::ConnectResult => self.connects.drop_note(),
             EventSource::Rings => {
                 if let Some(rings) = &mut self.rings {
                     let rings: &mut AnyTransport = rings;
@@ -451,7 +451,7 @@ impl<B: Buffer> Transport<B> for Paths {
                 }
             }
             EventSource::Channels => <Local as Transport<B>>::defer(&mut self.channels),
-            EventSource::Note | EventSource::Nothing => {}
+            EventSource::ConnectResult | EventSource::Nothing => {}
         }
     }
 }

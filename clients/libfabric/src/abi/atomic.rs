@@ -1,4 +1,6 @@
-//! Atomic operations on remote memory.
+//! Atomic operations on remote memory. Layouts, numbers and the table of functions only, as in
+//! `fi_atomic(3)`; `shell::atomic` fills the table, and `rdm::atomic` has the supported
+//! combinations.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,4 +1,5 @@
-//! Address vectors.
+//! Address vectors. Layouts and the table of functions only, as in `fi_av(3)`; `shell::av` fills
+//! the table.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,4 +1,5 @@
 //! Endpoint names, and connection management, which this provider does not implement.
+//! `shell::endpoint` fills the table with `fi_getname`; the other functions return `-FI_ENOSYS`.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,5 +1,5 @@
 //! Collective operations, which this provider does not implement: the table exists because
-//! endpoints must have it.
+//! endpoints must have it. Its functions return `-FI_ENOSYS`.
 
 use std::ffi::c_void;
 

@@ -1,4 +1,5 @@
-//! Completion queues and counters.
+//! Completion queues and counters. Layouts of entries, formats and tables of functions only, as in
+//! `fi_cq(3)` and `fi_cntr(3)`; `shell::cq` and `shell::cntr` fill the tables.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,4 +1,5 @@
-//! Domains: objects that open endpoints, queues, counters and address vectors.
+//! Domains: objects that open endpoints, queues, counters and address vectors. `shell::domain`
+//! fills the table.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,4 +1,5 @@
-//! Endpoints and their options.
+//! Endpoints and their options. Layouts and the table of functions only, as in `fi_endpoint(3)`;
+//! `shell::endpoint` fills the table.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,4 +1,5 @@
-//! Event queues.
+//! Event queues. Layouts and the table of functions only, as in `fi_eq(3)`; the module `eq` of the
+//! crate fills the table.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,4 +1,6 @@
-//! Error numbers, which functions return negated.
+//! Error numbers, which functions return negated. Positive here, as in `fi_errno(3)`: those that
+//! equal an errno of Linux have its number, the others begin at 256. The module `errno` of the
+//! crate maps errors to them.
 
 /// Success.
 pub const FI_SUCCESS: i32 = 0;

@@ -1,4 +1,6 @@
-//! The header of all objects, and the fabric, from which the others are opened.
+//! The header of all objects, and the fabric, from which the others are opened. A [`Fid`] begins
+//! each object and has its class, the application's context, and the functions for closing and
+//! binding. The module `fabric` of the crate fills the table.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,4 +1,5 @@
-//! Flags: capabilities, modes, orders, and flags of calls.
+//! Flags: capabilities, modes, orders, and flags of calls. Numbers only. A flag has one meaning for
+//! several calls; `info::offer` decides which of them are supported.
 
 macro_rules! bits {
     ($($name:ident = $bit:literal;)*) => {

@@ -1,4 +1,5 @@
-//! `struct fi_info` and its parts: hints of applications, and the providers' answers.
+//! `struct fi_info` and its parts: hints of applications, and the providers' answers. Layouts only,
+//! as in `fi_getinfo(3)`; `info::hints` reads them, and `info::info_list` fills them.
 
 use std::ffi::{c_char, c_void};
 

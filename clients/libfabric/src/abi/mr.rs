@@ -1,4 +1,5 @@
-//! Registered memory.
+//! Registered memory. Layouts, modes and the table of functions only, as in `fi_mr(3)`; `shell::mr`
+//! fills the table.
 
 use std::ffi::{c_int, c_void};
 

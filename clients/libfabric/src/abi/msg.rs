@@ -1,4 +1,5 @@
-//! Messages without tags.
+//! Messages without tags. Layouts and the table of functions only, as in `fi_msg(3)`; `shell::msg`
+//! fills the table.
 
 use std::ffi::c_void;
 

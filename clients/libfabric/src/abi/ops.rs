@@ -1,5 +1,6 @@
 //! Tables of functions: their declaration, and entries for functions that the provider does not
-//! implement.
+//! implement. Such an entry returns `-FI_ENOSYS`, or 0 or NULL where the result is no error number;
+//! each table has a constant `NONE` with these entries only.
 
 use std::ffi::c_char;
 

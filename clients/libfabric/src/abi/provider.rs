@@ -1,4 +1,5 @@
-//! The description of a provider, which the core reads.
+//! The description of a provider, which the core reads. Layout only, as in `fi_provider(7)`; the
+//! module `provider` of the crate fills it.
 
 use std::ffi::{c_char, c_int, c_void};
 

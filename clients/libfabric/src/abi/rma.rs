@@ -1,4 +1,5 @@
-//! Reads and writes of remote memory.
+//! Reads and writes of remote memory. Layouts and the table of functions only, as in `fi_rma(3)`;
+//! `shell::rma` fills the table.
 
 use std::ffi::c_void;
 

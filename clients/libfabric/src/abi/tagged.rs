@@ -1,4 +1,5 @@
-//! Messages with tags.
+//! Messages with tags. Layouts and the table of functions only, as in `fi_tagged(3)`;
+//! `shell::tagged` fills the table.
 
 use std::ffi::c_void;
 

@@ -1,4 +1,6 @@
-//! Wait objects of queues and counters, wait sets and poll sets.
+//! Wait objects of queues and counters, wait sets and poll sets. Numbers and layouts only, as in
+//! `fi_poll(3)`; `shell::wait_fd` implements the wait objects. Wait sets and poll sets are not
+//! offered.
 
 use std::ffi::{c_int, c_void};
 

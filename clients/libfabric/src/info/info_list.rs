@@ -1,7 +1,7 @@
 //! Builds a list of `struct fi_info` that the core can free: each part is a separate allocation of
 //! the C library.
 //!
-//! Each structure has [`LATER`] zeroed bytes after it, for fields that a newer core may read.
+//! Each structure has [`LATER`] (128) zeroed bytes after it, for fields that a newer core may read.
 //! Optional parts (NIC attributes, authorisation keys) are NULL. Without memory the list under
 //! construction is freed, and `fi_getinfo` fails with `FI_ENOMEM`. The values come from
 //! [`ProviderOffer`] and the limits: nothing is decided here.

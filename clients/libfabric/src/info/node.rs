@@ -4,8 +4,8 @@
 //! # Limits
 //! Names of other hosts are resolved by the daemon, which knows the NICs that it discovered; an IP
 //! address is accepted for this host only. The resolution blocks: for the daemon's answer, for the
-//! resolver of the C library, and for a service at most [`SERVICE_WAIT`] beyond the time of one
-//! search, and only if the application selects this provider by name and the node has one NIC.
+//! resolver of the C library, and for a service at most [`SERVICE_WAIT`] (1 s) beyond the time of
+//! one search, and only if the application selects this provider by name and the node has one NIC.
 //! Nothing is cached.
 //!
 //! # Place

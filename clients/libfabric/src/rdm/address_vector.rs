@@ -2,10 +2,10 @@
 //! (`fi_addr_t`). It stores names only; connections are in [`connect`](super::connect).
 //!
 //! # Limits
-//! A vector takes at most [`ADDRESSES_MAX`] names in its life (`FI_ENOMEM` beyond), because an
-//! index is not reused after its removal. A name may have several indices; its state is kept at the
-//! first. Insertion does not check that the endpoint exists. Removal of an index that is the first
-//! of several is linear in the size of the vector.
+//! A vector takes at most [`ADDRESSES_MAX`] (2^20) names in its life (`FI_ENOMEM` beyond), because
+//! an index is not reused after its removal. A name may have several indices; its state is kept at
+//! the first. Insertion does not check that the endpoint exists. Removal of an index that is the
+//! first of several is linear in the size of the vector.
 //!
 //! # Place
 //! `shell::av` inserts and removes for the application; all operations look up their peer here, and

@@ -6,7 +6,7 @@
 //!
 //! The functions compute on a copy and access no shared memory: [`target`](super::target), which
 //! performs all operations of its region, loads the values before and stores them after. So
-//! operations are atomic among themselves. A call has at most [`INLINE_BYTES_MAX`] bytes of
+//! operations are atomic among themselves. A call has at most [`INLINE_BYTES_MAX`] (4,096) bytes of
 //! operands, compare values included. Unsupported combinations yield `None` or `false`, never a
 //! panic.
 //!

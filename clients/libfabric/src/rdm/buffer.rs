@@ -1,5 +1,5 @@
 //! Buffers of requests: the application's memory as the engine sees it, after the provider's head
-//! of [`HEAD_BYTES`] if the message has a head.
+//! of [`HEAD_BYTES`] (16 bytes) if the message has a head.
 //!
 //! [`Payload`] is the bytes without the head: several pieces of the application's memory, a copy,
 //! or released memory. [`MessageBuffer`] is head and payload together.

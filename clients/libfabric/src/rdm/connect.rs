@@ -7,13 +7,14 @@
 //! calls.
 //!
 //! # Limits
-//! The first operation waits at most [`CONNECT_AT_ONCE`], and not at all while another connect is
-//! in progress. A connect fails after [`CONNECT_NS`], in direct mode [`CONNECT_DIRECT_NS`]; waiting
-//! messages, receives from this peer alone and deferred messages fail with the connect. A failed
-//! connect is repeated only while the daemon is replaced, up to [`CONNECT_TRIES`] attempts in all.
-//! Waiting messages are bounded by the limit of sends and sent in order. After the loss of a
-//! message that was reported as sent, the peer is *broken* for the rest of the endpoint's life:
-//! nothing is sent there any more. Retransmits and encryption are the daemon's.
+//! The first operation waits at most [`CONNECT_AT_ONCE`] (2 ms), and not at all while another
+//! connect is in progress. A connect fails after [`CONNECT_NS`] (10 s), in direct mode
+//! [`CONNECT_DIRECT_NS`] (1 h); waiting messages, receives from this peer alone and deferred
+//! messages fail with the connect. A failed connect is repeated only while the daemon is replaced,
+//! up to [`CONNECT_TRIES`] (4) attempts in all. Waiting messages are bounded by the limit of sends
+//! and sent in order. After the loss of a message that was reported as sent, the peer is *broken*
+//! for the rest of the endpoint's life: nothing is sent there any more. Retransmits and encryption
+//! are the daemon's.
 //!
 //! # Place
 //! Sends, directed receives and reads call [`Rdm::reach`] first. [`Rdm::complete`] ends a connect;

@@ -1,16 +1,16 @@
 //! Reads, writes and atomic operations at the initiator: a control request to the target, and its
 //! reply. Such an operation is a *call*. [`target`](super::target) serves the request.
 //!
-//! A write of up to [`INLINE_BYTES_MAX`] bytes travels in its request, and the buffer is free at
-//! once. The bytes of a longer write follow as a separate message. A call completes when its reply
-//! has arrived: the target performed it.
+//! A write of up to [`INLINE_BYTES_MAX`] (4,096) bytes travels in its request, and the buffer is
+//! free at once. The bytes of a longer write follow as a separate message. A call completes when
+//! its reply has arrived: the target performed it.
 //!
 //! # Limits
-//! At most [`CALLS_MAX`] calls of an endpoint, and [`CALLS_PER_TARGET_MAX`] to a target, are in
-//! progress (`FI_EAGAIN` beyond). Reads and writes have at most [`MESSAGE_MAX`] bytes, atomic
-//! operations [`INLINE_BYTES_MAX`] (`FI_EMSGSIZE` beyond). There is one remote segment per call. A
-//! call has no time limit: it ends when the target replies or is gone. Keys and bounds are checked
-//! at the target.
+//! At most [`CALLS_MAX`] (4,096) calls of an endpoint, and [`CALLS_PER_TARGET_MAX`] (256) to a
+//! target, are in progress (`FI_EAGAIN` beyond). Reads and writes have at most [`MESSAGE_MAX`]
+//! (4,294,967,231) bytes, atomic operations [`INLINE_BYTES_MAX`] (`FI_EMSGSIZE` beyond). There is
+//! one remote segment per call. A call has no time limit: it ends when the target replies or is
+//! gone. Keys and bounds are checked at the target.
 //!
 //! # Place
 //! `shell::rma` and `shell::atomic` start calls; [`Rdm::complete`] ends them when the receive of

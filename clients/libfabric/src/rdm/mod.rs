@@ -41,12 +41,13 @@
 //! receive from it alone, starts the connect ([`connect`]).
 //!
 //! # Limits
-//! A message has at most [`MESSAGE_MAX`](crate::limits::MESSAGE_MAX) bytes. An endpoint has at most
-//! [`SENDS_MAX`](crate::limits::SENDS_MAX) sends and [`CALLS_MAX`](crate::limits::CALLS_MAX) reads,
-//! writes and atomic operations in progress, and the application starts operations only while fewer
-//! than half of [`SLOTS_MAX`](crate::limits::SLOTS_MAX) slots are in use. Beyond these limits a
-//! call fails with `FI_EAGAIN` and starts nothing; the caller makes progress and repeats the call.
-//! All progress happens within calls. An endpoint is not synchronised: `shell` calls it under the
+//! A message has at most [`MESSAGE_MAX`](crate::limits::MESSAGE_MAX) (4,294,967,231) bytes
+//! (`FI_EMSGSIZE` beyond). An endpoint has at most [`SENDS_MAX`](crate::limits::SENDS_MAX) (65,536)
+//! sends and [`CALLS_MAX`](crate::limits::CALLS_MAX) (4,096) reads, writes and atomic operations in
+//! progress, and the application starts operations only while fewer than half of
+//! [`SLOTS_MAX`](crate::limits::SLOTS_MAX) (2^20) slots are in use. Beyond these numbers a call
+//! fails with `FI_EAGAIN` and starts nothing; the caller makes progress and repeats the call. All
+//! progress happens within calls. An endpoint is not synchronised: `shell` calls it under the
 //! domain's lock.
 
 mod address_vector;

@@ -1,5 +1,5 @@
 //! Multi-receive buffers (`FI_MULTI_RECV`): each message is placed after the previous message, at a
-//! multiple of [`MULTI_RECEIVE_GRAIN`] bytes.
+//! multiple of [`MULTI_RECEIVE_GRAIN`] (16) bytes.
 //!
 //! The engine has a single receive of such a buffer at a time, for the unused rest. A buffer takes
 //! messages until less than its minimum (`FI_OPT_MIN_MULTI_RECV`) is left; buffers that were posted
@@ -9,8 +9,8 @@
 //! A buffer must be contiguous and not smaller than its minimum (`FI_EINVAL`). A message that is
 //! longer than the rest is cut and completes with `FI_ETRUNC`; it is not moved to the next buffer.
 //! A buffer pauses, and its senders wait, while the completion queue is full or
-//! [`MULTI_BODIES_MAX`] long messages are on their way into it. Its memory belongs to the provider
-//! until a completion with `FI_MULTI_RECV` or an error of the buffer.
+//! [`MULTI_BODIES_MAX`] (1,024) long messages are on their way into it. Its memory belongs to the
+//! provider until a completion with `FI_MULTI_RECV` or an error of the buffer.
 //!
 //! # Place
 //! `shell::tagged` posts buffers ([`Rdm::receive_many`]); [`Rdm::complete`] passes each message;

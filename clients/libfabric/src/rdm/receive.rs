@@ -1,9 +1,10 @@
 //! Receives, and the completion of operations when their requests end.
 //!
 //! A receive is posted to the engine with room for a head. An eager message completes it at once; a
-//! notice lets it continue as the receive of the long message ([`Rdm::fetch`]). A message longer
-//! than the buffer fills the buffer and completes with `FI_ETRUNC` and the number of missing bytes.
-//! A message without a head was not sent by this provider and completes with `FI_EIO`.
+//! notice (the head of a long message, without its bytes) lets it continue as the receive of the
+//! bytes ([`Rdm::fetch`]). A message longer than the buffer fills the buffer and completes with
+//! `FI_ETRUNC` and the number of missing bytes. A message without a head was not sent by this
+//! provider and completes with `FI_EIO`.
 //!
 //! # Limits
 //! [`Rdm::receive`] fails with `FI_EAGAIN` without a free operation, `FI_EINVAL` if the sender is

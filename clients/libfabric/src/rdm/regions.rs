@@ -1,12 +1,12 @@
 //! Registered memory regions, which peers read and write by key. The table checks key, access and
 //! bounds; [`target`](super::target) performs the operations.
 //!
-//! A region has up to [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) pieces, addressed as
+//! A region has up to [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) (8) pieces, addressed as
 //! consecutive bytes from its base: 0, or the virtual address with `FI_MR_BASIC`.
 //!
 //! # Limits
-//! A domain has at most [`REGIONS_MAX`] regions (`FI_ENOMEM` beyond); a key is unique in its
-//! domain. Any peer that can connect and knows a key has the access of the region: keys are no
+//! A domain has at most [`REGIONS_MAX`] (65,536) regions (`FI_ENOMEM` beyond); a key is unique in
+//! its domain. Any peer that can connect and knows a key has the access of the region: keys are no
 //! secret. The table pins no memory and does not check that it is mapped. Removal does not stop
 //! operations in progress: `Rdm::release` does.
 //!
@@ -76,7 +76,7 @@ impl RegionTable {
         key
     }
 
-    /// Deregisters a region.
+    /// Deregisters a region. An unknown key has no effect.
     pub fn remove(&mut self, key: u64) {
         self.all.remove(&key);
     }

@@ -7,11 +7,12 @@
 //! busy remote peer in [`deferred`](super::deferred).
 //!
 //! # Limits
-//! [`Rdm::send`] fails with `FI_EMSGSIZE` above [`MESSAGE_MAX`], and with `FI_EAGAIN`, without
-//! effect, at [`SENDS_MAX`] sends or without a free operation. A later failure is an error
-//! completion; for an injected message, which has no completion, it is a warning, and the peer is
-//! marked as broken. A completion without delivery means that the buffer is free, not that the peer
-//! has the message. The order of messages to a peer is the order of the calls.
+//! [`Rdm::send`] fails with `FI_EMSGSIZE` above [`MESSAGE_MAX`] (4,294,967,231), and with
+//! `FI_EAGAIN`, without effect, at [`SENDS_MAX`] (65,536) sends or without a free operation. A
+//! later failure is an error completion; for an injected message, which has no completion, it is a
+//! warning, and the peer is marked as broken. A completion without delivery means that the buffer
+//! is free, not that the peer has the message. The order of messages to a peer is the order of the
+//! calls.
 //!
 //! # Place
 //! `shell::tagged` calls [`Rdm::send`] and [`Rdm::send_injected`]; the other modules of `rdm` send
@@ -125,9 +126,9 @@ impl Rdm {
         }
         let operation = self.begin(Task::Send(report))?;
         self.sending = self.sending.saturating_add(1);
-        let held = long && self.must_defer(partner, operation, len);
+        let deferred = long && self.must_defer(partner, operation, len);
         let (info, buffer) = if long {
-            if let Err(errno) = self.notice(to, partner, info, (data, len, operation), held) {
+            if let Err(errno) = self.notice(to, partner, info, (data, len, operation), deferred) {
                 self.drop_operation(operation);
                 return Err(errno);
             }
@@ -141,7 +142,7 @@ impl Rdm {
         };
         let message = EngineSend { operation, info, buffer, delivered };
         match partner {
-            _ if held => self.defer(env, to, message, inject),
+            _ if deferred => self.defer(env, to, message, inject),
             Some(partner) => self.submit(env, partner, message, inject).inspect_err(|_| {
                 self.drop_operation(operation);
             }),
@@ -258,20 +259,20 @@ impl Rdm {
         way.eager_max(partner.peer)
     }
 
-    /// Sends the notice of a long message, whose send is operation `of`. `held` marks the bytes as
-    /// deferred.
+    /// Sends the notice of a long message, whose send is operation `of`. `deferred`: the receiver
+    /// must request the bytes.
     fn notice(
         &mut self,
         to: u64,
         partner: Option<Partner>,
         info: u64,
         (data, len, of): (Option<u64>, usize, u32),
-        held: bool,
+        deferred: bool,
     ) -> Result<(), Errno> {
         let operation = self.begin(Task::Internal)?;
         let name = u64::from(self.operations.name(of) & NAME_MASK);
         let len = u64::try_from(len).unwrap_or(u64::MAX) & 0xffff_ffff;
-        let word = NOTICE | first_word(data) | if held { DEFERRED } else { 0 };
+        let word = NOTICE | first_word(data) | if deferred { DEFERRED } else { 0 };
         self.operations.set_words(operation, data.unwrap_or(0), word | name << 32 | len);
         let head = self.operations.head(operation).ok_or(Errno(FI_EAGAIN))?;
         // SAFETY: heads live as long as the engine, and an operation's head belongs to its request.

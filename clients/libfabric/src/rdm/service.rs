@@ -2,17 +2,17 @@
 //! of such endpoints.
 //!
 //! MX has endpoint numbers of 8 bits and no services. A service is therefore hashed to 32 bits. Its
-//! endpoint takes the first free of [`SERVICE_PLACES`] endpoint numbers that the hash selects, and
-//! is opened with a key that depends on the hash. A client connects to these numbers in turn: an
-//! endpoint of another service, or of none, refuses the key. So services of other hosts are found
-//! without a directory.
+//! endpoint takes the first free of [`SERVICE_PLACES`] (8) endpoint numbers that the hash selects,
+//! and is opened with a key that depends on the hash. A client connects to these numbers in turn:
+//! an endpoint of another service, or of none, refuses the key. So services of other hosts are
+//! found without a directory.
 //!
 //! # Limits
 //! Two services with the same hash are one service. A service is unique per NIC, not per host. A
-//! look-up waits at most [`SERVICE_ASK`] for each endpoint number and blocks its caller meanwhile;
-//! after a number that does not answer, the others are not tried. If all [`SERVICE_PLACES`] numbers
-//! are in use by other endpoints, [`open`] fails with [`Error::Taken`]. [`find`] occupies an
-//! endpoint number of the own NIC for its duration.
+//! look-up waits at most [`SERVICE_ASK`] (1 s) for each endpoint number and blocks its caller
+//! meanwhile; after a number that does not answer, the others are not tried. If all
+//! [`SERVICE_PLACES`] numbers are in use by other endpoints, [`open`] fails with [`Error::Taken`].
+//! [`find`] occupies an endpoint number of the own NIC for its duration.
 //!
 //! # Place
 //! [`Rdm::open`] opens the endpoint of a service; `info::node` calls [`find`] for `fi_getinfo` with
@@ -30,8 +30,8 @@ use super::buffer::MessageBuffer;
 use super::{EndpointName, KEY, Rdm};
 use crate::limits::{SERVICE_ASK, SERVICE_PLACES, SERVICE_RETRY};
 
-/// Returns the number of a service, never 0: the FNV-1a hash of its text, or of its value where it
-/// is a decimal port. A port of 0 is no service.
+/// Returns the number of a service: the FNV-1a hash of its text, or of its value where it is a
+/// decimal port. The port 0 is no service and has the number 0; no other service has that number.
 pub fn number(service: &str) -> u32 {
     let value = service.trim().parse::<u32>();
     let text = match value {
@@ -83,7 +83,8 @@ pub fn open(nic_index: u32, service: u32) -> Result<Endpoint<MessageBuffer>, Err
 }
 
 /// Looks up a service on a NIC, from a NIC of this host. The search is repeated for `patience`,
-/// because a client may be started before its server.
+/// because a client may be started before its server. `None` means that no endpoint has the
+/// service, or that the NIC does not answer.
 ///
 /// # Errors
 /// Those of [`Endpoint::open`].
@@ -96,7 +97,7 @@ pub fn find(
     let mut asks = Endpoint::open(nic_index, ENDPOINT_ANY, Rdm::OPENING)?;
     let since = Instant::now();
     let found = loop {
-        let found = look(&mut asks, NicId(nic), service, numbers_of(service));
+        let found = connect_in_turn(&mut asks, NicId(nic), service, numbers_of(service));
         if found.is_some() || since.elapsed() >= patience {
             break found;
         }
@@ -108,7 +109,7 @@ pub fn find(
 
 /// Connects to the endpoint numbers of a service in turn until one accepts its key. Returns `None`
 /// if none does, or if a number does not answer.
-fn look(
+fn connect_in_turn(
     asks: &mut Endpoint<MessageBuffer>,
     nic: NicId,
     service: u32,

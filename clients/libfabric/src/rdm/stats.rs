@@ -2,12 +2,18 @@
 //! endpoint closes.
 //!
 //! The counters are plain numbers beside data that changes anyway, under the lock of the domain;
-//! they count from the opening of the endpoint and wrap at 64 bits. They are no libfabric counters
-//! (`shell::cntr`), are not reset, and cannot be read while the endpoint is open.
+//! they count from the opening of the endpoint and wrap at 64 bits. They are not the counters that
+//! an application opens (`fi_cntr`, `shell::cntr`), are not reset, and the application cannot read
+//! them while the endpoint is open. The exception is `uncounted`, which is no statistic: sends
+//! without a completion wait there until `shell::state` takes them
+//! ([`EndpointStats::take_injected`], after each call and each progress) and adds them to the bound
+//! `fi_cntr` of sends.
 //!
-//! The modules of `rdm` count internal events, `shell::state` counts completions. `shell::endpoint`
-//! passes the [`StatsReport`] to `log`, which writes it where `FI_LOG_LEVEL` or
-//! `FI_CAUSEWAY_COUNTERS` requests it.
+//! The modules of `rdm` count internal events and sends without a completion. `shell::state` counts
+//! each completion that it routes, and asks [`EndpointStats::lost_injected`] whether a failed send
+//! without a completion gets a queue entry: it gets none. Successful operations of peers are
+//! completions of the `REMOTE` kinds. `shell::endpoint` passes the [`StatsReport`] to `log`, which
+//! writes it where `FI_LOG_LEVEL` or `FI_CAUSEWAY_COUNTERS` requests it.
 
 use std::fmt;
 use std::time::Instant;
@@ -49,7 +55,7 @@ pub struct EndpointStats {
     kinds: [OpCount; KINDS],
     /// Completions that were written to a queue.
     completions: u64,
-    /// Messages without a completion that are not in libfabric's counters yet.
+    /// Messages without a completion that are not in the bound `fi_cntr` of sends yet.
     uncounted: u64,
     /// Sent messages that were too long to be eager.
     pub long_sent: u64,
@@ -61,7 +67,8 @@ pub struct EndpointStats {
     pub remote_atomics: u64,
     /// Messages that arrived before the receive that took them.
     pub early: u64,
-    /// Losses of messages that were reported as sent.
+    /// Losses of messages that were reported as sent: 1 per report, which may cover several
+    /// messages.
     pub lost: u64,
     /// Operations that the application cancelled.
     cancelled: u64,
@@ -91,7 +98,7 @@ impl EndpointStats {
         }
     }
 
-    /// Counts a completion.
+    /// Counts a completion. A failure counts as an operation only if it is a truncated message.
     #[inline]
     pub fn count_completion(&mut self, kind: usize, done: &OpCompletion) {
         if let Some(failure) = &done.failure {
@@ -119,14 +126,15 @@ impl EndpointStats {
         self.uncounted = self.uncounted.wrapping_add(1);
     }
 
-    /// Returns and clears the number of messages that [`Self::count_injected`] counted.
+    /// Returns the number of messages that [`Self::count_injected`] counted since the last call,
+    /// for the counter of sends.
     #[inline]
     pub fn take_injected(&mut self) -> u64 {
         std::mem::take(&mut self.uncounted)
     }
 
-    /// Counts and reports a failed injected message; returns whether `done` is injected. The queue
-    /// gets no entry for such a message, because the entry would have no context.
+    /// Counts a failed injected message and logs a warning; returns whether `done` is such a
+    /// failure. The queue gets no entry for it, because the entry would have no context.
     #[cold]
     pub fn lost_injected(&mut self, done: &OpCompletion) -> bool {
         let Some(failure) = done.failure.filter(|_| done.report.flags & FI_INJECT != 0) else {
@@ -136,7 +144,7 @@ impl EndpointStats {
         true
     }
 
-    /// Counts and reports messages that did not arrive although they were reported as sent.
+    /// Counts the loss of messages that were reported as sent, and logs a warning with the reason.
     #[cold]
     pub fn count_loss(&mut self, status: u32) {
         count(&mut self.lost);
@@ -157,7 +165,7 @@ impl EndpointStats {
         *counter = counter.wrapping_add(1);
     }
 
-    /// Counts an entry of a queue.
+    /// Counts a completion that was written to a queue or to its reader.
     #[inline]
     pub fn queued(&mut self) {
         self.completions = self.completions.wrapping_add(1);

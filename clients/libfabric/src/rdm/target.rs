@@ -6,12 +6,12 @@
 //!
 //! # Limits
 //! Requests are served within calls of the target's process, in the order of their arrival. An
-//! initiator may have [`SERVED_PER_PEER_MIN`] operations in progress, and up to
-//! [`SERVED_PER_PEER_MAX`] while all initiators together have few ([`SERVED_ALL_MAX`]); requests
-//! beyond are dropped without a reply. While the completion queue is full, or the engine has no
-//! room for requests, requests stay unexpected messages and their senders wait. Atomic operations
-//! are atomic among themselves, not against the application's own stores. A malformed request is
-//! dropped.
+//! initiator may have [`SERVED_PER_PEER_MIN`] (512) operations in progress, and up to
+//! [`SERVED_PER_PEER_MAX`] (4,096) while all initiators together have fewer than [`SERVED_ALL_MAX`]
+//! (65,536); requests beyond are dropped without a reply. While the completion queue is full, or
+//! the engine has no room for requests, requests stay unexpected messages and their senders wait.
+//! Atomic operations are atomic among themselves, not against the application's own stores. A
+//! malformed request is dropped.
 //!
 //! # Place
 //! [`Rdm::progress`] serves requests if unexpected messages are there;

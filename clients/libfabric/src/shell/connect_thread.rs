@@ -3,7 +3,7 @@
 //!
 //! A connect that takes longer than `CONNECT_AT_ONCE` starts the thread ([`ConnectHelper::help`]);
 //! it ends when no message waits for a connect. It polls the endpoints with waiting messages after
-//! pauses that double within [`CONNECT_POLL`].
+//! pauses that double within [`CONNECT_POLL`] (0.5 to 20 ms).
 //!
 //! # Limits
 //! At most one thread runs per domain; it does not keep the domain open. It makes progress for
@@ -69,7 +69,7 @@ fn run(domain: &Weak<DomainShared>, running: &AtomicBool) {
     loop {
         std::thread::sleep(pause);
         let Some(shared) = domain.upgrade() else { return };
-        match shared.state.claimed(|state| look(state, running)) {
+        match shared.state.claimed(|state| poll(state, running)) {
             ConnectPoll::Nothing => return,
             ConnectPoll::Waiting => pause = pause.saturating_mul(2).min(longest),
             ConnectPoll::Ended => pause = CONNECT_POLL.0,
@@ -78,7 +78,7 @@ fn run(domain: &Weak<DomainShared>, running: &AtomicBool) {
 }
 
 /// Polls the endpoints with waiting messages once.
-fn look(state: &mut DomainState, running: &AtomicBool) -> ConnectPoll {
+fn poll(state: &mut DomainState, running: &AtomicBool) -> ConnectPoll {
     let waiting = |state: &DomainState| -> Vec<usize> {
         let eps = (0_usize..).zip(&state.eps);
         let eps = eps.filter(|(_, ep)| ep.as_ref().is_some_and(|ep| ep.rdm.has_waiting()));

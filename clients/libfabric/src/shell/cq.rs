@@ -6,9 +6,9 @@
 //! A read returns successes up to the first error entry; it returns `-FI_EAVAIL` while an error is
 //! first, and only `fi_cq_readerr` removes the error. An empty queue gives `-FI_EAGAIN`. Queues do
 //! not overflow: peers wait while a queue is full (`state`). A blocking read needs a wait object
-//! (`-FI_ENOSYS` without) and ignores its condition; `FI_WAIT_SET` and other kinds are refused. The
-//! requested size of a queue has no effect. Several threads may read: each entry goes to one of
-//! them.
+//! (`-FI_ENOSYS` without), and its argument `cond` has no effect; `FI_WAIT_SET` and other kinds are
+//! refused. The requested size of a queue has no effect. Several threads may read: each entry goes
+//! to one of them.
 //!
 //! # Place
 //! `state` appends the completions of `rdm`; the application reads here. `wait` sleeps for blocking
@@ -218,7 +218,7 @@ unsafe fn write(done: &OpCompletion, format: u32, to: *mut c_void) -> *mut c_voi
     }
 }
 
-/// Writes a completion as [`write()`] does, and its source at index `before` of `from`, unless that
+/// Writes a completion as [`write()`] does, and its source at index `index` of `from`, unless that
 /// is NULL.
 ///
 /// # Safety
@@ -229,11 +229,11 @@ unsafe fn write_from(
     format: u32,
     to: *mut c_void,
     from: *mut FiAddr,
-    before: usize,
+    index: usize,
 ) -> *mut c_void {
     if !from.is_null() {
         // SAFETY: guaranteed by the caller.
-        unsafe { from.wrapping_add(before).write(done.from) };
+        unsafe { from.wrapping_add(index).write(done.from) };
     }
     // SAFETY: guaranteed by the caller.
     unsafe { write(done, format, to) }

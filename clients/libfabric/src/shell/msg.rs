@@ -1,7 +1,7 @@
 //! Messages without tags (`fi_msg(3)`): the functions of the C interface. They convert arguments
 //! only; limits and errors are those of [`tagged`](super::tagged), which has the common part.
 //!
-//! More than [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) segments give `-FI_EINVAL`. Memory
+//! More than [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) (8) segments give `-FI_EINVAL`. Memory
 //! descriptors are ignored. A message without a tag never matches a receive with a tag. The
 //! application calls the functions in [`MSG_OPS`].
 

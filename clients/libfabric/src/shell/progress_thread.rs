@@ -1,7 +1,7 @@
 //! The progress thread of a domain with `FI_PROGRESS_AUTO`: it makes progress while the application
 //! makes no calls.
 //!
-//! While the application calls, the thread only observes that. After [`AUTO_PROGRESS_DELAY`]
+//! While the application calls, the thread only observes that. After [`AUTO_PROGRESS_DELAY`] (2 ms)
 //! without calls it makes progress, requests wake-ups from peers and sleeps until one arrives; the
 //! next call of the application withdraws the request.
 //!

@@ -2,11 +2,11 @@
 //! their arguments for [`Rdm`](crate::rdm::Rdm).
 //!
 //! # Limits
-//! An operation has up to [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) local segments and one
+//! An operation has up to [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) (8) local segments and one
 //! remote segment of the same length (`-FI_EINVAL` otherwise). An injected write has at most
-//! [`INJECT_MAX`](crate::limits::INJECT_MAX) bytes; a success is not reported. Keys and bounds are
-//! checked by the target, so a wrong key is an error completion. Every write completes on delivery.
-//! Memory descriptors are ignored.
+//! [`INJECT_MAX`](crate::limits::INJECT_MAX) (4,096) bytes; a success is not reported. Keys and
+//! bounds are checked by the target, so a wrong key is an error completion. Every write completes
+//! on delivery. Memory descriptors are ignored.
 //!
 //! # Place
 //! The application calls the functions in [`RMA_OPS`]; `rdm::initiator` performs the operations.

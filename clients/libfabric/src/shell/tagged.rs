@@ -2,9 +2,9 @@
 //! messages with and without tags ([`transmit`], [`transmit_injected`], [`receive`]).
 //!
 //! # Limits
-//! A tag has [`TAG_BITS`](crate::limits::TAG_BITS) bits; a send with other bits fails with
+//! A tag has [`TAG_BITS`](crate::limits::TAG_BITS) (61) bits; a send with other bits fails with
 //! `-FI_EINVAL`, and a receive ignores them. An injected message has at most
-//! [`INJECT_MAX`](crate::limits::INJECT_MAX) bytes (`-FI_EMSGSIZE`). Memory descriptors are
+//! [`INJECT_MAX`](crate::limits::INJECT_MAX) (4,096) bytes (`-FI_EMSGSIZE`). Memory descriptors are
 //! ignored. A send that requests delivery, match or commit completes when the receiver has matched
 //! the message; all three are the same here. `-FI_EAGAIN` means that nothing was started.
 //!

@@ -2,8 +2,8 @@
 //! processing the wake-ups after.
 //!
 //! A wake-up is requested from peers and the daemon before a thread sleeps, so none is lost; the
-//! thread must not sleep if an event arrived meanwhile. A blocking call polls for [`SPIN`], then
-//! sleeps until a wake-up, its time-out, or [`SLEEP_MAX`], and polls again.
+//! thread must not sleep if an event arrived meanwhile. A blocking call polls for [`SPIN`] (50 us),
+//! then sleeps until a wake-up, its time-out, or [`SLEEP_MAX`] (1 s), and polls again.
 //!
 //! # Limits
 //! A wake-up does not mean that an entry is there: every woken thread polls. Time-outs have a
@@ -193,20 +193,20 @@ fn wake_others(state: &DomainState, of: &impl WaitTarget) {
     }
 }
 
-/// Polls until `look` returns a value or the time-out is over: awake for [`SPIN`], then asleep.
+/// Polls until `poll` returns a value or the time-out is over: awake for [`SPIN`], then asleep.
 /// `None` means the time-out.
 pub fn until<T>(
     shared: &DomainShared,
     of: &impl WaitTarget,
     timeout_ms: c_int,
-    mut look: impl FnMut(&mut DomainState) -> Option<T>,
+    mut poll: impl FnMut(&mut DomainState) -> Option<T>,
 ) -> Option<T> {
     let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
     let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut since = Instant::now();
     loop {
         let (found, over) = shared.state.with(|state| {
-            let found = look(state);
+            let found = poll(state);
             let over = found.is_none() && end.is_some_and(|end| Instant::now() >= end);
             if found.is_some() || over {
                 end_poll(state, of);

@@ -2,9 +2,10 @@
 //! messages.
 //!
 //! `mx_connect` waits for the result or its timeout; `mx_iconnect` makes a request. Two connects to
-//! one endpoint give the same peer. `mx_disconnect` ends the requests to the peer with an error;
-//! the peer learns of it. An address belongs to one endpoint of this process and is refused by
-//! others. A context of an address is the application's pointer, and is lost with the peer.
+//! one endpoint give the same peer. At most 256 connects of an endpoint wait for the daemon's
+//! answer; further connects are queued. `mx_disconnect` ends the requests to the peer with an
+//! error; the peer learns of it. An address belongs to one endpoint of this process and is refused
+//! by others. A context of an address is the application's pointer, and is lost with the peer.
 //!
 //! The calls resolve no names (`call::info`). [`causeway_endpoint`] chooses the path: channel,
 //! rings or direct mode.
@@ -27,8 +28,11 @@ use causeway_endpoint::limits::ENDPOINT_ANY;
 /// Target of a connect.
 #[derive(Debug, Clone, Copy)]
 struct ConnectTarget {
+    /// NIC of the peer.
     nic: u64,
+    /// Number of the peer's endpoint.
     endpoint: u32,
+    /// Key of the peer's endpoint.
     key: u32,
 }
 

@@ -1,11 +1,12 @@
 //! Calls that start and end the library, endpoints, and progress.
 //!
-//! `mx_init` finds the NICs of this host and fails without one, or with an API version other than
-//! 3.x; other calls fail before it. `mx_open_endpoint` connects to the daemon of the NIC and waits
-//! for its answer. `mx_close_endpoint` ends the endpoint's requests without completions and waits
-//! for a running handler; in the handler itself it fails. `mx_disable_progression` nests: progress
-//! starts again after as many calls of `mx_reenable_progression`. `mx_wakeup` ends the waits of all
-//! threads at the endpoint, once.
+//! `mx_init` finds the NICs of this host and fails without one, with an API version other than 3.x,
+//! or if it was called before (`MX_ALREADY_INITIALIZED`); other calls fail before it. `mx_finalize`
+//! forgets the NICs and leaves open endpoints open. `mx_open_endpoint` connects to the daemon of
+//! the NIC and waits for its answer. `mx_close_endpoint` ends the endpoint's requests without
+//! completions and waits for a running handler; in the handler itself it fails.
+//! `mx_disable_progression` nests: progress starts again after as many calls of
+//! `mx_reenable_progression`. `mx_wakeup` ends the waits of all threads at the endpoint, once.
 //!
 //! There is no progress thread to start or stop. Open endpoints are kept in `table`.
 

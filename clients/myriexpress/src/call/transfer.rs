@@ -4,8 +4,8 @@
 //! A send or receive returns at once with a request handle, or without one if the caller passes no
 //! place for it: then the request has no completion. Buffers are validated (`memory`) and must stay
 //! valid and, for sends, unchanged until the request has ended. A message has at most 2^32 - 1
-//! bytes in 256 segments. Only receives and connects can be cancelled. With too many requests a
-//! call fails with `MX_NO_RESOURCES`.
+//! bytes in 256 segments. Only receives and connects can be cancelled. With 2^20 requests, ended
+//! requests included, a call fails with `MX_NO_RESOURCES`.
 //!
 //! A call may send and make progress, and never waits. Completions are reported by
 //! `call::complete`.

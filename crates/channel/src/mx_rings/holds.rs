@@ -6,9 +6,10 @@
 //! continues all other traffic. The bits are not requests, because a request can wait behind
 //! requests that the NIC side defers, and these can wait for the peer that is to be released.
 //!
-//! There are bits for [`PARTNERS_MAX`] peers; a peer beyond is never held. A bit takes effect when
-//! the NIC side reads it, so a few messages may still arrive. The module rings no doorbell, and the
-//! NIC side must bound the messages that it keeps. If the memory is lost, no peer is held.
+//! There are bits for [`PARTNERS_MAX`] (2,048) peers; a peer beyond is never held. A bit takes
+//! effect when the NIC side reads it, so a few messages may still arrive. The module rings no
+//! doorbell, and the NIC side must bound the messages that it keeps. If the memory is lost (the
+//! file was truncated), no peer is held.
 
 use std::sync::atomic::Ordering;
 
@@ -53,8 +54,9 @@ impl Holds {
         Self { memory, bits: vec![0; WORDS], releases: 0 }
     }
 
-    /// Holds or releases the messages of a peer. Returns whether the bit changed. After a release
-    /// the host side must ring the NIC side's doorbell. For the host side.
+    /// Holds or releases the messages of a peer. Returns whether the bit changed: false if it has
+    /// the value already or the peer has no bit. After a release the host side must ring the NIC
+    /// side's doorbell. For the host side.
     pub fn set(&mut self, peer: PeerId, yes: bool) -> bool {
         let Some((word, bit)) = place(peer) else { return false };
         let Some(bits) = self.bits.get_mut(word) else { return false };
@@ -84,7 +86,8 @@ impl Holds {
         self.memory.load(RELEASES_AT, Ordering::Acquire).unwrap_or(self.releases)
     }
 
-    /// Returns whether [`Self::released`] would return true. For the NIC side.
+    /// Returns whether [`Self::released`] would return true, without clearing that. For the NIC
+    /// side.
     #[inline]
     pub fn releases_any(&self) -> bool {
         self.releases() != self.releases

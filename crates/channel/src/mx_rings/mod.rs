@@ -2,9 +2,9 @@
 //! [channel](crate). The host side has the first side of the channel, the NIC side the second. The
 //! format is the same for a process and for a device of a guest.
 //!
-//! `message` and `mxoe` own the rings, of [`ENTRIES`] entries each. This module encodes and checks
-//! single entries; it keeps no state of requests, matches no answers to requests, and does not
-//! wait: a full ring returns false, and the caller keeps the entry. Requests and events are in
+//! `message` and `mxoe` own the rings, of [`ENTRIES`] (256) entries each. This module encodes and
+//! checks single entries; it keeps no state of requests, matches no answers to requests, and does
+//! not wait: a full ring returns false, and the caller keeps the entry. Requests and events are in
 //! order within their ring.
 //!
 //! # Requests
@@ -37,7 +37,7 @@
 //!
 //! An address is a MAC in the lower 48 bits and the endpoint in the next 8. Where two values share
 //! a word, the second has the upper half. Other words and bits are zero; all numbers are
-//! little-endian. An entry that breaks these rules is [`InvalidEntry`], and its writer loses the
+//! little-endian. An entry that breaks these rules is [`InvalidEntry`], and the reader closes the
 //! ring.
 
 mod events;

@@ -2,7 +2,7 @@
 //!
 //! The NIC side checks the format here: kind, field ranges, number of bytes. Whether a peer, region
 //! or handle exists, it checks in `mxoe`. The caller must copy an entry's bytes out of the ring
-//! before [`read_request`] checks them. An eager message has at most [`MEDIUM_BYTES_MAX`] bytes;
+//! before [`read_request`] checks them. An eager message has at most [`MEDIUM_BYTES_MAX`] (32 KiB);
 //! longer messages are offered from a region. [`write_request`] does not check the values that it
 //! encodes.
 

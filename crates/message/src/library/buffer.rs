@@ -1,9 +1,9 @@
 //! Interface to the application's memory, and copies between segments.
 //!
 //! [`Buffer`] shows the segments of a request as one sequence of bytes. The library reads and
-//! writes application memory only by this trait; implementations are in `causeway-endpoint`
-//! (segment lists) and here (`Vec<u8>`, for tests and examples). An offset behind the end gives no
-//! bytes, never a panic.
+//! writes application memory only by this trait; implementations are in the API libraries (`memory`
+//! of `libmyriexpress`, `rdm::buffer` of the libfabric provider) and here (`Vec<u8>`, for tests and
+//! examples). An offset behind the end gives no bytes, never a panic.
 //!
 //! A buffer has no lock and no pinning: its memory must stay valid until the request has ended.
 //! Transports that read or write memory of another process use its address, so a buffer must not

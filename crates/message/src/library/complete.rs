@@ -2,7 +2,7 @@
 //!
 //! A request ends in `library::progress`, or in the call that made it, and stands in the list
 //! `done` until the application collects it. A collected, cancelled or forgotten request's name is
-//! invalid; further calls with it fail with [`Error::BadRequest`].
+//! invalid: a second call with it fails with [`Error::BadRequest`].
 //!
 //! These calls do not wait, and handle no events: the caller calls [`Library::progress`] before.
 //! [`Library::cancel`] does not cancel sends, nor receives that have matched a message. A forgotten

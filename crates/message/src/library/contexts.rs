@@ -1,9 +1,10 @@
 //! Context ids: bits of the match information that select one of several independent queues, as in
 //! `mx_open_endpoint`.
 //!
-//! There are `2^bits` queues, at most 2^[`CONTEXT_BITS_MAX`], allocated when the endpoint is
-//! opened. Each has the posted receives and the unexpected messages of one context id, oldest
-//! first. A message is compared only with the receives of its own context.
+//! There are `2^bits` contexts for `bits` of at most [`CONTEXT_BITS_MAX`] (16), allocated when the
+//! endpoint is opened. Each has the posted receives and the unexpected messages of one context id,
+//! oldest first; more bits are refused. A message is compared only with the receives of its own
+//! context.
 //!
 //! A receive whose mask does not cover the id is refused by `library::receive`; a probe with such a
 //! mask searches all contexts. This module holds the list heads only: the entries are in the slabs
@@ -16,7 +17,9 @@ use crate::limits::CONTEXT_BITS_MAX;
 /// Posted receives and unexpected messages of one context.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Queues {
+    /// Receives without a message, in the order in which they were posted.
     pub posted: SlabList,
+    /// Messages without a receive, in the order of their arrival.
     pub unexpected: SlabList,
 }
 
@@ -61,11 +64,13 @@ impl Contexts {
     }
 
     #[inline(always)]
+    /// Returns the queues of a message.
     pub(super) fn of(&self, match_info: u64) -> Queues {
         self.all.get(self.index(match_info)).copied().unwrap_or_default()
     }
 
     #[inline(always)]
+    /// Returns the queues of a message, for changes.
     pub(super) fn of_mut(&mut self, match_info: u64) -> Option<&mut Queues> {
         let index = self.index(match_info);
         self.all.get_mut(index)

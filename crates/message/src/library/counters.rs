@@ -1,8 +1,8 @@
 //! Message counters of an endpoint, over all transports.
 //!
-//! Length classes are those of MX: *tiny* up to [`TINY_BYTES_MAX`] bytes, *small* up to
-//! [`SMALL_BYTES_MAX`], *medium* up to [`MEDIUM_BYTES_MAX`], *large* above. The class depends on
-//! the length alone, not on the path that the message took.
+//! Length classes are those of MX: *tiny* up to [`TINY_BYTES_MAX`] (32) bytes, *small* up to
+//! [`SMALL_BYTES_MAX`] (128), *medium* up to [`MEDIUM_BYTES_MAX`] (32 KiB), *large* above. The
+//! class depends on the length alone, not on the path that the message took.
 //!
 //! A send counts when it is made, also if it fails later. A receive counts when it ends with a
 //! message, also a truncated message, with the bytes that were received. There are no counters per
@@ -22,7 +22,9 @@ const CLASSES: usize = 4;
 /// Messages of one direction by length class, and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Messages {
+    /// Messages by length class.
     by_class: [u64; CLASSES],
+    /// Bytes of all messages.
     bytes: u64,
 }
 

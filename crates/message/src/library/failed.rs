@@ -6,7 +6,7 @@
 //! passed to [`Library::set_failure_code`] stays uncollectable. Truncation counts as a failure.
 //!
 //! Sends that fail after their early completion have no request any more: only the last status is
-//! kept ([`Library::take_lost`]).
+//! kept, and a second loss before [`Library::take_lost`] replaces the first.
 //!
 //! Called by `libmyriexpress` (`mx_set_error_handler`) through `causeway-endpoint`. The library
 //! runs no handler itself.

@@ -1,10 +1,10 @@
 //! Fast path for short messages: one call takes the message from the channel and copies it into a
 //! posted receive.
 //!
-//! A short message has at most [`INLINE_BYTES`](causeway_channel::INLINE_BYTES) bytes. The fast path
-//! applies if the next event of the transport is a short message, a posted receive matches, and
-//! nothing else is pending: no waiting send, pull or connect, no ended request, no handler that
-//! decides, and no error handler. In every other case the call has no effect
+//! A short message has at most [`INLINE_BYTES`](causeway_channel::INLINE_BYTES) (32) bytes. The
+//! fast path applies if the next event of the transport is a short message, a posted receive
+//! matches, and nothing else is pending: no waiting send, pull or connect, no ended request, no
+//! handler that decides, and no error handler. In every other case the call has no effect
 //! ([`FastMiss::Unsure`]), and the caller calls [`Library::progress`] and [`Library::test_any`].
 //! Offers, chunks and ends of sends never take the fast path.
 //!

@@ -7,8 +7,8 @@
 //! host, [`Rings`] to the NIC side for other hosts, or both behind one implementation.
 //!
 //! Requests, messages and peers lie in tables that grow to their highest use and never shrink. A
-//! message costs no allocation after that. With [`REQUESTS_MAX`] requests, calls that add a request
-//! fail with [`Error::NoResources`]; the caller collects requests and repeats the call.
+//! message costs no allocation after that. With [`REQUESTS_MAX`] (2^20) requests, calls that add a
+//! request fail with [`Error::NoResources`]; the caller collects requests and repeats the call.
 //!
 //! # Place
 //! `causeway-endpoint` owns the [`Library`] and its transports, holds the lock, calls
@@ -24,8 +24,8 @@
 //!
 //! # Unexpected handler
 //! With [`Library::set_handler`], a message without a posted receive is offered to the application
-//! first: [`Library::progress`] returns [`ProgressStep::Ask`], the caller releases its lock, runs the
-//! handler, and calls [`Library::answer`]. Other calls are allowed in between, also from the
+//! first: [`Library::progress`] returns [`ProgressStep::Ask`], the caller releases its lock, runs
+//! the handler, and calls [`Library::answer`]. Other calls are allowed in between, also from the
 //! handler; the library handles no further event until the answer.
 //!
 //! # Error handler

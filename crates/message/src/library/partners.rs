@@ -1,8 +1,9 @@
 //! Table of the endpoints with which this endpoint communicates.
 //!
-//! The table has a place per peer number, below [`PEER_NUMBERS_MAX`]; a peer with a higher number
-//! is refused. The transport assigns the numbers and reuses them, so a [`Partner`] also has the
-//! *epoch*: how often its number was used before. A [`Partner`] of an earlier epoch finds no state.
+//! The table has a place per peer number, below [`PEER_NUMBERS_MAX`] (65,536); a peer with a higher
+//! number is refused. The transport assigns the numbers and reuses them, so a [`Partner`] also has
+//! the *epoch*: how often its number was used before. A [`Partner`] of an earlier epoch finds no
+//! state.
 //!
 //! The state of a lost peer stays, with `is_alive` false, until its number is reused. A peer that
 //! reconnects from the same address keeps the count of its unexpected messages, so that a reconnect
@@ -36,9 +37,13 @@ impl Partner {
 /// State of a peer.
 #[derive(Debug)]
 pub(super) struct PartnerState {
+    /// Address of the peer.
     pub address: Address,
+    /// Session of the peer.
     pub session: u32,
+    /// Number of earlier uses of the peer's number.
     pub epoch: u32,
+    /// Whether the peer is not lost.
     pub is_alive: bool,
     /// Value of the application.
     pub context: u64,
@@ -118,11 +123,13 @@ impl PartnerTable {
     }
 
     #[inline]
+    /// Returns the state of the peer that has this number now.
     pub(super) fn get(&self, peer: PeerId) -> Option<&PartnerState> {
         self.all.get(peer.0 as usize)?.as_ref()
     }
 
     #[inline]
+    /// Returns the state of the peer that has this number now, for changes.
     pub(super) fn get_mut(&mut self, peer: PeerId) -> Option<&mut PartnerState> {
         self.all.get_mut(peer.0 as usize)?.as_mut()
     }

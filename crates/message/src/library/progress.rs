@@ -1,10 +1,10 @@
 //! Events of the transport, handled in order: arriving messages, offers, pulls, and the ends of
 //! sends. Decisions of the unexpected handler are handled here, too.
 //!
-//! [`Library::progress`] handles at most [`ARRIVALS_PER_CALL`] events, then passes waiting sends,
-//! pulls and connects to the transport. It returns without sleeping; the caller repeats it while it
-//! returns [`ProgressStep::Worked`]. A message without a receive and without room in the unexpected
-//! queue is deferred: the event stays in the transport, and events of other peers pass.
+//! [`Library::progress`] handles at most [`ARRIVALS_PER_CALL`] (64) events, then passes waiting
+//! sends, pulls and connects to the transport. It returns without sleeping; the caller repeats it
+//! while it returns [`ProgressStep::Worked`]. A message without a receive and without room in the
+//! unexpected queue is deferred: the event stays in the transport, and events of other peers pass.
 //!
 //! A peer that breaks the protocol (bytes beyond the end of a pull, a pull that does not exist) is
 //! disconnected. A pull of an offer that has ended is refused without a disconnect, because it may

@@ -3,7 +3,7 @@
 //! This module holds the state of a request and moves nothing. `library::send`, `library::receive`
 //! and `library::connect` make requests; `library::progress` and `library::time` end them;
 //! `library::complete` collects them. An endpoint has at most
-//! [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) requests, ended requests included.
+//! [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) (2^20) requests, ended requests included.
 //!
 //! [`RequestState`] determines the list in which a request stands; a change of state therefore
 //! unlinks the request first. Entries have no lock: the caller of [`Library`](super::Library) holds
@@ -38,12 +38,16 @@ pub struct Completion {
     pub context: u64,
 }
 
+/// Kind of a request; it does not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestKind {
+    /// A send that ends when the application may reuse its bytes.
     Send,
     /// A send that ends when a receive has matched it; always offered.
     SyncSend,
+    /// A receive, posted or matched.
     Receive,
+    /// A connect to an endpoint.
     Connect,
 }
 
@@ -92,6 +96,7 @@ impl PackedPartner {
     const NONE: Self = Self(u64::MAX);
 }
 
+/// State of a request. The order of the fields matters for speed ([`PackedPartner`]).
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct RequestEntry<B> {
@@ -105,6 +110,7 @@ pub(super) struct RequestEntry<B> {
     pub directed: bool,
     /// Completed early; the transport still reports the real end.
     pub unacked: bool,
+    /// Result, once the request has ended.
     pub status: Status,
     /// `status` as a number, or the error handler's code.
     pub code: u32,

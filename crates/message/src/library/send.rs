@@ -4,9 +4,10 @@
 //! order per peer. A message up to [`Transport::eager_max`] is copied by the transport; a longer or
 //! synchronous message is offered, and its bytes must stay unchanged until the request ends.
 //!
-//! At most [`EARLY_SENDS_MAX`] copied sends are complete before the peer's host acknowledged them;
-//! further sends end with the acknowledgement. Waiting sends and fed pulls of one peer alternate:
-//! [`SENDS_PER_TURN`] sends, then [`STREAM_BYTES_PER_TURN`] bytes.
+//! At most [`EARLY_SENDS_MAX`] (512) copied sends are complete before the peer's host acknowledged
+//! them; further sends end with the acknowledgement. A pull of a peer is *fed*: the next bytes of
+//! the send are copied into its channel while there is room. Waiting sends and fed pulls of one
+//! peer alternate: [`SENDS_PER_TURN`] (16) sends, then [`STREAM_BYTES_PER_TURN`] (16 KiB).
 //!
 //! Sends to the own endpoint are matched here and reach no transport. Without a matching receive
 //! and without room in the unexpected queue, the library keeps no copy of the bytes; without a free
@@ -40,7 +41,7 @@ impl<B: Buffer> Library<B> {
         context: u64,
         data: B,
     ) -> Result<RequestId, Error> {
-        if self.goes_whole(transport, to, &data) {
+        if self.can_be_eager(transport, to, &data) {
             return self.send_whole(transport, to, match_info, context, data);
         }
         self.send(transport, RequestKind::Send, to, match_info, context, data)
@@ -48,7 +49,7 @@ impl<B: Buffer> Library<B> {
 
     /// Returns whether a message is eager and no send of the peer waits before it.
     #[inline]
-    fn goes_whole<T: Transport<B>>(&self, transport: &T, to: Partner, data: &B) -> bool {
+    fn can_be_eager<T: Transport<B>>(&self, transport: &T, to: Partner, data: &B) -> bool {
         self.partners.of(to).is_some_and(|known| known.is_alive && known.waiting.is_empty())
             && self.send_timeout.is_none()
             && data.len() <= transport.eager_max(to.peer)
@@ -65,8 +66,8 @@ impl<B: Buffer> Library<B> {
         match_info: u64,
         data: &B,
     ) -> bool {
-        let gone =
-            self.goes_whole(transport, to, data) && transport.try_eager(to.peer, match_info, data);
+        let gone = self.can_be_eager(transport, to, data)
+            && transport.try_eager(to.peer, match_info, data);
         if gone {
             self.counters.sent.count(u32::try_from(data.len()).unwrap_or(u32::MAX));
         }

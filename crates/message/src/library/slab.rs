@@ -81,6 +81,7 @@ impl<T> Slab<T> {
         self.used
     }
 
+    /// Returns whether an insertion would return `None`.
     pub(super) fn is_full(&self) -> bool {
         self.used >= self.max
     }

@@ -8,7 +8,8 @@
 //! receive is not limited: its end depends on the sender. A send that timed out may still arrive at
 //! the peer. A tick with a due request is linear in the requests of the endpoint.
 //!
-//! Called by `causeway-endpoint` once per poll round while a request has a limit.
+//! Called by `causeway-endpoint` while a request has a limit: in the endpoint's rare checks (about
+//! every 200 us of polling) and before and after a sleep.
 
 use causeway_wire::mx::Status;
 

@@ -1,12 +1,12 @@
 //! Unexpected messages: messages without a posted receive, in their order of arrival, and a pool of
 //! buffers for their bytes.
 //!
-//! Limits: [`UNEXPECTED_MAX`] messages and [`UNEXPECTED_BYTES_MAX`] bytes per endpoint by default
-//! ([`Library::set_unexpected_max`](super::Library::set_unexpected_max) changes both). One sender
-//! occupies at most as much as is free, but always may have [`UNEXPECTED_PER_PEER_MIN`] messages of
-//! [`UNEXPECTED_BYTES_PER_PEER_MIN`] bytes, also beyond the limits of the endpoint. An offer counts
-//! as a message of 0 bytes. The pool keeps `KEPT_MAX` buffers of each of `CLASSES` sizes, 64 bytes
-//! to 32 KiB; longer buffers are freed.
+//! Limits: [`UNEXPECTED_MAX`] (65,536) messages and [`UNEXPECTED_BYTES_MAX`] (64 MiB) per endpoint
+//! by default ([`Library::set_unexpected_max`](super::Library::set_unexpected_max) changes both).
+//! One sender occupies at most as much as is free, but always may have [`UNEXPECTED_PER_PEER_MIN`]
+//! (16) messages of [`UNEXPECTED_BYTES_PER_PEER_MIN`] (64 KiB), also beyond the limits of the
+//! endpoint. An offer counts as a message of 0 bytes. The pool keeps at most `KEPT_MAX` (64)
+//! buffers of each of `CLASSES` (10) sizes, 64 bytes to 32 KiB; longer buffers are freed.
 //!
 //! This module does not refuse, match or drop messages: the caller checks the room first, and the
 //! transport keeps a message that does not fit. Messages of a lost peer stay until a receive takes
@@ -71,7 +71,9 @@ pub(super) struct UnexpectedMessage {
 /// Unexpected messages of one peer, and their bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct UnexpectedUsage {
+    /// Number of messages.
     pub messages: usize,
+    /// Their bytes; an offer has 0.
     pub bytes: usize,
 }
 
@@ -87,7 +89,7 @@ pub(super) struct Unexpected {
     /// Order of the last message.
     order: u64,
     /// Pool of free buffers, by size.
-    kept: [Vec<Vec<u8>>; CLASSES],
+    pool: [Vec<Vec<u8>>; CLASSES],
 }
 
 impl Unexpected {
@@ -98,10 +100,11 @@ impl Unexpected {
             messages_max: UNEXPECTED_MAX,
             bytes_max: UNEXPECTED_BYTES_MAX,
             order: 0,
-            kept: std::array::from_fn(|_| Vec::new()),
+            pool: std::array::from_fn(|_| Vec::new()),
         }
     }
 
+    /// Sets the limits; messages beyond new limits stay.
     pub(super) fn set_max(&mut self, messages: usize, bytes: usize) {
         (self.messages_max, self.bytes_max) = (messages.min(UNEXPECTED_LIMIT_MAX), bytes);
     }
@@ -124,6 +127,7 @@ impl Unexpected {
         kept.messages < messages && its <= bytes.saturating_sub(len)
     }
 
+    /// Returns the order of the next message.
     pub(super) fn next_order(&mut self) -> u64 {
         self.order = self.order.saturating_add(1);
         self.order
@@ -136,24 +140,24 @@ impl Unexpected {
             return Vec::new();
         }
         let class = class(len);
-        let mut buffer = match self.kept.get_mut(class) {
-            Some(kept) => kept.pop().unwrap_or_else(|| Vec::with_capacity(class_bytes(class))),
+        let mut buffer = match self.pool.get_mut(class) {
+            Some(free) => free.pop().unwrap_or_else(|| Vec::with_capacity(class_bytes(class))),
             None => Vec::with_capacity(len),
         };
         buffer.resize(len, 0);
         buffer
     }
 
-    /// Returns a buffer to the pool.
+    /// Returns a buffer to the pool, or frees it if the pool is full or has no such size.
     pub(super) fn give_back(&mut self, mut buffer: Vec<u8>) {
         self.bytes = self.bytes.saturating_sub(buffer.len());
         let class = class(buffer.len());
         if !buffer.is_empty()
-            && let Some(kept) = self.kept.get_mut(class)
-            && kept.len() < KEPT_MAX
+            && let Some(free) = self.pool.get_mut(class)
+            && free.len() < KEPT_MAX
         {
             buffer.clear();
-            kept.push(buffer);
+            free.push(buffer);
         }
     }
 }

@@ -3,8 +3,10 @@
 //! The *host side* (the library in an application) makes [requests](Request); the *NIC side* (the
 //! MXoE engine) answers with [events](Event). Both streams are ordered. Each side verifies every
 //! identifier that it issued ([`PeerId`], [`Token`], [`RegionId`], [`Handle`]) when the identifier
-//! returns, because the other side may be hostile. The encoding as ring entries is
-//! `channel::mx_rings`; matching and retransmission are not here.
+//! returns, because the other side may be hostile. An endpoint has at most 2,048 peers, 16,384
+//! sends and 256 regions, and a message at most 256 segments ([`limits`]); `mxoe` and `message`
+//! enforce these, not the types here. The encoding as ring entries is `channel::mx_rings`; matching
+//! and retransmission are not here.
 //!
 //! An event without room waits in the NIC side, which withholds acknowledgements from the sender
 //! meanwhile: an application that makes no calls slows its peers and loses nothing.

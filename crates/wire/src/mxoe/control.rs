@@ -2,7 +2,7 @@
 //! compares their sessions and keys and decides the answers.
 //!
 //! The parsers check lengths only. Answers, repetitions and forged packets are the engine's task; a
-//! name has at most [`NAME_LEN_MAX`] bytes and need not be UTF-8. Called by
+//! name has at most [`NAME_LEN_MAX`] (79) bytes and need not be UTF-8. Called by
 //! [`parse`](super::parse) after the kind was found.
 
 use super::{EndpointPair, Error, NAME_LEN_MAX, behind_type, data};

@@ -9,19 +9,33 @@
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are those of the packets")]
 pub enum Kind {
+    /// Data of mappers, and announcements.
     Raw = 1,
+    /// Queries the name of a NIC.
     HostQuery = 3,
+    /// Answers [`Self::HostQuery`].
     HostReply = 4,
+    /// Bypasses the order of messages: acknowledgements.
     Truc = 35,
+    /// Requests or answers a connect.
     Connect = 36,
+    /// A message of at most 32 bytes.
     Tiny = 37,
+    /// A message of at most 128 bytes.
     Small = 38,
+    /// A fragment of a message of at most 32,768 bytes.
     Medium = 39,
+    /// Offers a longer message.
     Rendezvous = 40,
+    /// Requests a block of an offered message.
     Pull = 41,
+    /// One frame of a requested block.
     PullReply = 42,
+    /// Reports the end of the pulls to the sender.
     Notify = 43,
+    /// Refuses a packet.
     Nack = 44,
+    /// Refuses a pull.
     PullNack = 45,
 }
 

@@ -99,20 +99,31 @@ pub struct EndpointPair {
 pub enum Packet<'a> {
     /// Data of mappers, which this module does not parse.
     Raw(&'a [u8]),
+    /// Queries the name of a NIC.
     HostQuery(HostQuery),
+    /// Answers a query.
     HostReply(HostReply<'a>),
+    /// Acknowledges messages.
     Ack(Ack),
+    /// Requests or answers a connect.
     Connect(Connect),
     /// A message of at most [`TINY_LEN_MAX`].
     Tiny(Eager<'a>),
     /// A message of at most [`SMALL_LEN_MAX`].
     Small(Eager<'a>),
+    /// A fragment of a message of at most [`MEDIUM_LEN_MAX`].
     Medium(Fragment<'a>),
+    /// Offers a large message.
     Rendezvous(Rendezvous),
+    /// Requests a block of a large message.
     Pull(Pull),
+    /// One frame of a block.
     PullReply(PullReply<'a>),
+    /// Reports the end of the pulls.
     Notify(Notify),
+    /// Refuses a packet.
     Nack(Nack),
+    /// Refuses a pull.
     PullNack(PullNack),
 }
 

@@ -5,7 +5,9 @@
 //! plaintext shared by both ends: the [`Inner`] word, then consecutive records (see [`record`]).
 //! The encrypted kind seals that plaintext with the counter as nonce and appends a tag of 16 bytes.
 //! All fields are big-endian, except the virtio-net metadata of a frame, which keeps virtio's byte
-//! order. Encryption, replay protection and sessions are not here.
+//! order. A datagram of another format, version or kind is an [`Error`], and `link` drops it. A
+//! virtual network has a number of 24 bits. Encryption, replay protection and sessions are not
+//! here.
 
 pub mod record;
 

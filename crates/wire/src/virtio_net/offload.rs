@@ -2,9 +2,9 @@
 //!
 //! [`Offload::check`] accepts a request only if the driver negotiated it, the headers of the frame
 //! were found ([`crate::frame`]), and positions and sizes agree with them; otherwise the frame is
-//! dropped ([`Invalid`]). A frame is cut into at most [`GSO_PIECES_MAX`] segments of at least
-//! [`GSO_SIZE_MIN`] bytes. Supported: TCP over IPv4 and IPv6, with ECN, and UDP segmentation; other
-//! types are refused.
+//! dropped ([`Invalid`]). A frame is cut into at most [`GSO_PIECES_MAX`] (2,048) segments of at
+//! least [`GSO_SIZE_MIN`] (8) bytes. Supported: TCP over IPv4 and IPv6, with ECN, and UDP
+//! segmentation; other types are refused.
 //!
 //! This module completes checksums of private bytes, and cuts no frames: `ethernet` does, only for
 //! receivers that did not negotiate the offload. Bytes in guest memory are copied before the check,

@@ -1,8 +1,8 @@
 //! The command line of `causeway-mx`: commands, options and their ranges.
 //!
-//! Parsing checks ranges (lengths up to [`LEN_MAX`] bytes) and not the existence of NICs, endpoints
-//! or the library. `main` dispatches a [`ToolCommand`]. There is no configuration file and no
-//! environment variable of the tool itself; `libmyriexpress` reads its own.
+//! Parsing checks ranges (lengths up to [`LEN_MAX`] (256 MiB)) and not the existence of NICs,
+//! endpoints or the library. `main` dispatches a [`ToolCommand`]. There is no configuration file
+//! and no environment variable of the tool itself; `libmyriexpress` reads its own.
 
 use std::path::PathBuf;
 

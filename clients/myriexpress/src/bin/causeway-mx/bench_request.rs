@@ -1,25 +1,30 @@
-//! The request for a measurement, as a message of [`BYTES`] bytes to the peer that serves.
+//! The request for a measurement, as a message of [`BYTES`] (24) bytes to the peer that serves.
 //!
 //! The format has a magic number and no version: both sides must be of one release. A side keeps 4
-//! to 64 messages pending ([`BenchRequest::window`]), of together about 64 MiB. The key [`KEY`] is
-//! public: it separates the tool from other applications and protects nothing. `measure` sends
-//! requests; `serve` parses them; `traffic` runs them.
+//! to 64 messages pending ([`BenchRequest::window`]), of together about 64 MiB. The key [`KEY`]
+//! (0xca5e) is public: it separates the tool from other applications and protects nothing.
+//! `measure` sends requests; `serve` parses them; `traffic` runs them.
 
 /// Key of the endpoints of this tool.
 pub const KEY: u32 = 0xca5e;
-/// Match bits of requests, readiness, data, and the end of the data.
+/// Match bits of a request.
 pub const REQUEST: u64 = 1 << 32;
+/// Match bits of the message by which both sides wait for each other before the data.
 pub const READY: u64 = 2 << 32;
+/// Match bits of data.
 pub const DATA: u64 = 3 << 32;
+/// Match bits of the end of the data.
 pub const DONE: u64 = 4 << 32;
 
 /// Length of a request in bytes.
 pub const BYTES: usize = 24;
+/// First field of a request.
 const MAGIC: u32 = 0x7a10_ca5e;
 /// Number of pending sends and receives of a stream.
 const WINDOW_MAX: usize = 64;
 /// Maximum number of bytes of the pending messages, unless that is too few messages.
 const WINDOW_BYTES: usize = 64 << 20;
+/// Least number of pending messages, however long they are.
 const WINDOW_MIN: usize = 4;
 
 /// Pattern of the messages.
@@ -38,10 +43,15 @@ pub enum MessagePattern {
 /// A request for a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BenchRequest {
+    /// Pattern of the messages.
     pub pattern: MessagePattern,
+    /// Length of each message, in bytes.
     pub len: u32,
+    /// Number of messages of each sending side.
     pub count: u32,
+    /// Whether a send ends only when the peer has matched it.
     pub sync: bool,
+    /// Whether the receiver compares each byte.
     pub verify: bool,
 }
 

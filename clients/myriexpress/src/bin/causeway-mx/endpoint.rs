@@ -104,13 +104,13 @@ impl<'a> BenchEndpoint<'a> {
     /// Returns whether a message has ended. Fails if it ended without success.
     pub fn test(&self, request: &mut PendingMessage) -> Result<bool, Error> {
         let mut status = ApiStatus::default();
-        self.look(request, &mut status)
+        self.test_in(request, &mut status)
     }
 
     /// As [`Self::test`], with the status. The caller reads only the fields that it needs, in
     /// place: a copy of a status that was just written in parts takes as long as a message.
     #[inline]
-    fn look(&self, request: &mut PendingMessage, status: &mut ApiStatus) -> Result<bool, Error> {
+    fn test_in(&self, request: &mut PendingMessage, status: &mut ApiStatus) -> Result<bool, Error> {
         let mut result = 0_u32;
         let (named, ended) = (&raw mut request.0, &raw mut result);
         // SAFETY: the endpoint is open, and all values are local.
@@ -135,7 +135,7 @@ impl<'a> BenchEndpoint<'a> {
         status: &mut ApiStatus,
     ) -> Result<(), Error> {
         // Most messages have ended already.
-        if !self.blocking && self.look(&mut request, status)? {
+        if !self.blocking && self.test_in(&mut request, status)? {
             return Ok(());
         }
         let ended = self.wait_for(request, Some(self.patience_s), status)?;
@@ -175,7 +175,7 @@ impl<'a> BenchEndpoint<'a> {
                 }
             } else {
                 for _ in 0..LOOKS {
-                    if self.look(&mut request, status)? {
+                    if self.test_in(&mut request, status)? {
                         return Ok(true);
                     }
                 }

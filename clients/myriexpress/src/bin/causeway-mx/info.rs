@@ -12,6 +12,7 @@ use crate::api::Api;
 use crate::args::InfoArgs;
 use crate::error::Error;
 
+/// Returns the address of a NIC in the usual form of a MAC.
 fn mac(nic: u64) -> String {
     let [_, _, mac @ ..] = nic.to_be_bytes();
     mac.map(|byte| format!("{byte:02x}")).join(":")

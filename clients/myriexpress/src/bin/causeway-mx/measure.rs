@@ -2,9 +2,9 @@
 //!
 //! For each length the tool sends a request to a peer that runs `serve`, exchanges the messages
 //! (`traffic`), and prints a row (`report`). Without `--count` a trial of 200 messages estimates a
-//! number that takes about one second, at most 2 million. A ping-pong is timed in [`PARTS`] parts,
-//! a stream as a whole. Warm-up is not excluded beyond the trial, and other load of the host is not
-//! detected. The first error ends the command.
+//! number that takes about one second, at most 2 million. A ping-pong is timed in [`PARTS`] (21)
+//! parts, a stream as a whole. Warm-up is not excluded beyond the trial, and other load of the host
+//! is not detected. The first error ends the command.
 
 use std::time::Instant;
 

@@ -14,7 +14,9 @@ use crate::error::Error;
 /// Result for one length.
 #[derive(Debug)]
 pub struct Row {
+    /// Length of a message, in bytes.
     len: u32,
+    /// Number of messages.
     count: u32,
     /// Half round trip, or time per message, in microseconds: minimum, median, maximum.
     us: [f64; 3],
@@ -42,6 +44,7 @@ impl Row {
         Self { len: order.len, count: order.count, us, mb_s: carried / one_way }
     }
 
+    /// Returns the row as a JSON object.
     fn json(&self) -> Value {
         let [min, median, max] = self.us;
         json!({

@@ -27,10 +27,12 @@ fn buffer(len: u32) -> Vec<u8> {
     bytes
 }
 
+/// Fills a buffer with the pattern of message `number`.
 fn fill(bytes: &mut [u8], number: u32) {
     bytes.iter_mut().enumerate().for_each(|(at, b)| *b = byte(number, at));
 }
 
+/// Compares a received message with the pattern of message `number`.
 fn check(bytes: &[u8], number: u32) -> Result<(), Error> {
     let wrong = bytes.iter().enumerate().position(|(at, b)| *b != byte(number, at));
     wrong.map_or(Ok(()), |at| Err(Error::Altered { at, len: bytes.len() }))
@@ -48,7 +50,9 @@ pub fn keep<T>(buffers: T, result: Result<(), Error>) -> Result<(), Error> {
 /// One side of a measurement.
 #[derive(Debug)]
 pub struct BenchSide<'a> {
+    /// Endpoint of this side.
     pub endpoint: &'a BenchEndpoint<'a>,
+    /// Address of the other side.
     pub peer: MxAddress,
     /// This side requested the measurement.
     pub asked: bool,
@@ -127,6 +131,7 @@ impl BenchSide<'_> {
         Ok(())
     }
 
+    /// Runs a stream: allocates the buffers of the window.
     fn stream(&self, order: &BenchRequest) -> Result<(), Error> {
         let both = order.pattern == MessagePattern::Both;
         let (sends, receives) = match self.asked {

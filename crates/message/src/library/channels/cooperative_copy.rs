@@ -1,27 +1,28 @@
 //! Cooperative copy: the receiver copies a large message from one end, and an idle sender copies it
 //! from the other end. Two processors make one copy.
 //!
-//! A receiver that begins a direct read sends its own addresses ([`event::help`]). A sender that
-//! runs at that time claims parts ([`causeway_channel::cooperative_copy`]); a sender that does not run costs
-//! nothing, since the receiver claims all parts. Claims shrink towards the end, so that neither
-//! side waits long for the other.
+//! A receiver that begins a direct read sends its own addresses in a *help* event
+//! ([`event::help`]); a sender that helped sends a *put* event when no part is left. A sender that
+//! runs at that time claims parts ([`causeway_channel::cooperative_copy`]); a sender that does not
+//! run costs nothing, since the receiver claims all parts. Claims shrink towards the end, so that
+//! neither side waits long for the other.
 //!
 //! # Limits
-//! Only messages from [`SHARED_BYTES_MIN`] on, of at most [`PARTS_MAX`] parts of
-//! [`SHARED_PART_BYTES`], one at a time per channel and direction; further reads of the channel wait
-//! for it. Each side claims 16 to 256 parts at a time ([`SHARED_PARTS_AT_ONCE`]). A sender that sees
-//! no progress in [`HELP_POLLS_MAX`] polls stops. The sender's own load is not considered: it helps in
-//! the polls of its endpoint only. `channels::read_schedule` begins and ends copies; the claims
-//! themselves are in [`causeway_channel::cooperative_copy`].
+//! Only messages from [`SHARED_BYTES_MIN`] (64 KiB) on, of at most [`PARTS_MAX`] (2^20) parts of
+//! [`SHARED_PART_BYTES`] (4 KiB), one at a time per channel and direction; further reads of the
+//! channel wait for it. Each side claims 16 to 256 parts at a time ([`SHARED_PARTS_AT_ONCE`]). A
+//! sender that sees no progress in [`HELP_POLLS_MAX`] (512) polls stops. The sender's own load is
+//! not considered: it helps in the polls of its endpoint only. `channels::read_schedule` begins and
+//! ends copies; the claims themselves are in [`causeway_channel::cooperative_copy`].
 //!
 //! # When the receiver's memory is free again
 //! No sender writes after a receive has ended, with or without success: a shared word records
 //! whether the sender is copying. A receiver that disconnects in the middle waits for that word
 //! ([`PeerChannel::await_peer_writes`]), and so does a receiver that loses its memory
 //! ([`Channels::withdraw_share`]). It does not wait for an ended process, nor longer than
-//! [`HELP_ENDS_NS`]: a sender that was stopped within a part counts as hostile then, and may finish
-//! that part later. A sender claims at most twice in a row, so a process that executes another
-//! program while it receives is written to for at most 2 MiB ([`SHARED_PARTS_AT_ONCE`]).
+//! [`HELP_ENDS_NS`] (2 s): a sender that was stopped within a part counts as hostile then, and may
+//! finish that part later. A sender claims at most twice in a row, so a process that executes
+//! another program while it receives is written to for at most 2 MiB ([`SHARED_PARTS_AT_ONCE`]).
 //!
 //! # Trust
 //! As in [`super::direct_read`]: a receiver may send any addresses, since they refer to its own
@@ -51,8 +52,8 @@ use crate::limits::{
 pub(super) struct IncomingCopies {
     /// Number of the last copy.
     last: u32,
-    /// Progress of the copy, until the sender stopped writing.
-    taking: Option<ReceiverShare>,
+    /// Claims of this side, until the sender stopped writing.
+    claims: Option<ReceiverShare>,
     /// The receive that it serves; `None` if it was cancelled.
     token: Option<Token>,
     /// Direct reads that wait: the first for the sender's part, the others for their own copy.
@@ -65,7 +66,9 @@ pub(super) struct OutgoingCopy {
     /// This side's name for the message, and the peer's.
     token: Token,
     to: u64,
-    giving: SenderShare,
+    /// Claims of this side.
+    claims: SenderShare,
+    /// Segments of the receive in the peer's memory.
     places: PeerPlaces,
     /// Length of `places`, in bytes.
     len: usize,
@@ -83,11 +86,11 @@ impl OutgoingCopy {
         let [offer, to, len] = event.head.words;
         let (number, places) = PeerPlaces::decode(event, receiver, len)?;
         let parts = u32::try_from(len.div_ceil(SHARED_PART_BYTES as u64)).ok()?;
-        let giving = SenderShare::of(end, u32::try_from(number).ok()?, parts);
+        let claims = SenderShare::of(end, u32::try_from(number).ok()?, parts);
         let fits = parts <= PARTS_MAX;
         let (token, polls, lived_ns, fed) = (Token(offer), 0, None, false);
         let len = usize::try_from(len).ok()?;
-        fits.then_some(Self { token, to, giving, places, len, polls, lived_ns, fed })
+        fits.then_some(Self { token, to, claims, places, len, polls, lived_ns, fed })
     }
 
     /// Returns whether the peer's process lives. A recent check is reused: the process may end
@@ -109,30 +112,30 @@ impl<D> PeerChannel<D> {
             return None;
         }
         let cell = self.receiver.shared();
-        if share.taking.is_some_and(|taking| taking.is_copied(&cell) == Ok(true)) {
+        if share.claims.is_some_and(|claims| claims.is_copied(&cell) == Ok(true)) {
             return None;
         }
-        let taking =
+        let claims =
             ReceiverShare::begin(&cell, CopyEnd::of(self.sender.side()), share.last, read.parts());
-        (share.last, share.taking, share.token) = (taking.number(), Some(taking), Some(read.token));
+        (share.last, share.claims, share.token) = (claims.number(), Some(claims), Some(read.token));
         share.last.into()
     }
 
     /// Assigns the next step of a direct read. [`ReceiverStep::Wait`]: all parts are claimed, and the
     /// sender still copies; [`ReceiverStep::Done`]: all bytes are there.
-    fn turn(&mut self, read: &mut DirectRead) -> Result<ReceiverStep, BrokenChannel> {
+    fn assign_step(&mut self, read: &mut DirectRead) -> Result<ReceiverStep, BrokenChannel> {
         let share = &mut self.incoming;
-        let Some(taking) = share.taking.as_mut().filter(|_| share.token == Some(read.token)) else {
+        let Some(claims) = share.claims.as_mut().filter(|_| share.token == Some(read.token)) else {
             read.next_step();
             return Ok(ReceiverStep::Copy(0..0));
         };
-        let turn = taking.take(&self.receiver.shared(), SHARED_PARTS_AT_ONCE)?;
+        let turn = claims.take(&self.receiver.shared(), SHARED_PARTS_AT_ONCE)?;
         match &turn {
             ReceiverStep::Copy(parts) => read.next_parts(parts),
             ReceiverStep::Wait => {}
             ReceiverStep::Done => {
                 read.is_there();
-                (share.taking, share.token) = (None, None);
+                (share.claims, share.token) = (None, None);
             }
         }
         Ok(turn)
@@ -142,9 +145,9 @@ impl<D> PeerChannel<D> {
     pub(super) fn end_share(&mut self, token: Token) {
         let share = &mut self.incoming;
         if share.token == Some(token)
-            && let Some(taking) = &mut share.taking
+            && let Some(claims) = &mut share.claims
         {
-            taking.end(&self.receiver.shared());
+            claims.end(&self.receiver.shared());
             share.token = None;
         }
     }
@@ -161,14 +164,14 @@ impl<D> PeerChannel<D> {
     /// have lost their memory.
     pub(super) fn await_shared_write(&mut self) {
         self.incoming.token = None;
-        let (Some(mut taking), Some(direct)) = (self.incoming.taking.take(), &self.direct) else {
+        let (Some(mut claims), Some(direct)) = (self.incoming.claims.take(), &self.direct) else {
             return;
         };
         let (cell, since) = (self.receiver.shared(), direct.now_ns());
-        let mut copied = taking.end(&cell);
+        let mut copied = claims.end(&cell);
         while copied && direct.lives() && direct.now_ns().saturating_sub(since) < HELP_ENDS_NS {
             std::thread::yield_now();
-            copied = taking.is_copied(&cell) == Ok(true);
+            copied = claims.is_copied(&cell) == Ok(true);
         }
     }
 
@@ -180,7 +183,7 @@ impl<D> PeerChannel<D> {
     /// Returns whether the sender copies a part at the moment.
     fn is_copied(&self) -> bool {
         let cell = self.receiver.shared();
-        self.incoming.taking.is_some_and(|taking| taking.is_copied(&cell) == Ok(true))
+        self.incoming.claims.is_some_and(|claims| claims.is_copied(&cell) == Ok(true))
     }
 
     /// Returns whether no direct read waits, or the sender's event will end the wait.
@@ -222,7 +225,7 @@ impl<D: PeerDoorbell> Channels<D> {
     /// read stays first until its turn is over.
     pub(super) fn continue_read(&mut self, mut read: DirectRead) {
         let Ok((at, channel)) = self.channel(read.peer) else { return };
-        match channel.turn(&mut read) {
+        match channel.assign_step(&mut read) {
             Ok(ReceiverStep::Copy(_)) if read.has_turn() => self.reads.push_front(read),
             Ok(ReceiverStep::Copy(_)) => self.reads.push_back(read),
             Ok(ReceiverStep::Wait) => {
@@ -334,7 +337,7 @@ impl<D: PeerDoorbell> Channels<D> {
         let Ok((_, channel)) = self.channel(peer) else { return };
         let (Some(push), Some(direct)) = (&mut channel.outgoing, &channel.direct) else { return };
         let cell = channel.sender.shared();
-        let tell = match push.giving.next(&cell, SHARED_PARTS_AT_ONCE) {
+        let tell = match push.claims.next(&cell, SHARED_PARTS_AT_ONCE) {
             SenderStep::Copy(parts) => {
                 let byte = |part: u32| (part as usize).saturating_mul(SHARED_PART_BYTES);
                 let end = byte(parts.end).min(data.len()).min(push.len);
@@ -347,7 +350,7 @@ impl<D: PeerDoorbell> Channels<D> {
                 });
                 // The buffer may have fewer bytes than were offered.
                 is_copied_whole = is_copied_whole && at == end;
-                let over = push.giving.copied(&cell, parts, is_copied_whole);
+                let over = push.claims.copied(&cell, parts, is_copied_whole);
                 (push.polls, push.fed) = (0, is_copied_whole && !over);
                 over.then_some(push.to)
             }

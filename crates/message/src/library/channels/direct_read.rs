@@ -2,9 +2,9 @@
 //! it.
 //!
 //! An offer carries the addresses of its segments in the sender's process. The receiver reads them
-//! by [`RemoteMemory`], in bounded steps between other events, and reports the end to the sender. The
-//! sender may copy a part ([`super::cooperative_copy`]). After any failure the message is pulled
-//! through the channel from its first byte.
+//! by [`RemoteMemory`], in bounded steps between other events, and reports the end to the sender.
+//! The sender may copy a part ([`super::cooperative_copy`]). After any failure the message is
+//! pulled through the channel from its first byte.
 //!
 //! # Trust
 //! The creator of the channel vouches for the process that is read; the peer cannot choose it. A
@@ -19,10 +19,10 @@
 //! after each read and discards bytes that were read after a withdrawal.
 //!
 //! # Limits
-//! Messages from [`DIRECT_BYTES_MIN`](crate::limits::DIRECT_BYTES_MIN) on, in at most
-//! [`DIRECT_PLACES_MAX`] segments; a message with more segments is offered without addresses and
-//! pulled. A step has at most [`DIRECT_STEP_BYTES`]. This module neither chooses the path nor
-//! orders the steps (`channels::read_schedule`), and opens no process: implementations of
+//! Messages from [`DIRECT_BYTES_MIN`](crate::limits::DIRECT_BYTES_MIN) (32 KiB) on, in at most
+//! [`DIRECT_PLACES_MAX`] (8) segments; a message with more segments is offered without addresses
+//! and pulled. A step has at most [`DIRECT_STEP_BYTES`] (1 MiB). This module neither chooses the
+//! path nor orders the steps (`channels::read_schedule`), and opens no process: implementations of
 //! [`RemoteMemory`] are in `causeway-endpoint`.
 
 use std::cell::Cell;
@@ -227,7 +227,7 @@ pub(super) struct DirectRead {
     /// Bytes left in the current turn.
     turn: usize,
     /// The sender copied the next step already.
-    there: bool,
+    is_copied: bool,
     /// A byte of the current step was inaccessible.
     failed: Cell<bool>,
     /// The peer's memory is inaccessible.
@@ -253,7 +253,7 @@ impl DirectRead {
         len: u32,
     ) -> Self {
         let (failed, never) = (Cell::new(false), Cell::new(false));
-        let (end, turn, there) = (len as usize, DIRECT_STEP_BYTES, false);
+        let (end, turn, is_copied) = (len as usize, DIRECT_STEP_BYTES, false);
         Self {
             peer,
             token,
@@ -264,7 +264,7 @@ impl DirectRead {
             step: 0,
             end,
             turn,
-            there,
+            is_copied,
             failed,
             never,
         }
@@ -303,7 +303,7 @@ impl DirectRead {
     /// Records that the sender copied all remaining bytes.
     pub(super) fn is_there(&mut self) {
         (self.at, self.step) = (0, self.end.saturating_sub(self.done));
-        self.there = true;
+        self.is_copied = true;
     }
 
     /// Returns the next step as an event for the library.
@@ -324,7 +324,7 @@ impl DirectRead {
         let len = into.len();
         let read = match direct {
             None => Ok(0),
-            Some(_) if self.there => Ok(len),
+            Some(_) if self.is_copied => Ok(len),
             Some(direct) => self
                 .offered
                 .places

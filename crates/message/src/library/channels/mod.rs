@@ -1,22 +1,23 @@
 //! Channels: the transport to peers of this host, by shared memory between two processes.
 //!
-//! This module holds the table of channels (at most [`CHANNELS_MAX`]) and the polling order. It
-//! does not set channels up or authenticate peers: the daemon creates the memory and doorbells of a
-//! channel, and `causeway-endpoint` adds the channel here ([`Channels::add`]). No message passes
-//! through the daemon.
+//! This module holds the table of channels (at most [`CHANNELS_MAX`], 4,096; [`Channels::add`]
+//! refuses more) and the polling order. It does not set channels up or authenticate peers: the
+//! daemon creates the memory and doorbells of a channel, and `causeway-endpoint` adds the channel
+//! here. No message passes through the daemon.
 //!
-//! The current channel is polled for at most `EVENTS_PER_TURN` events, then the others in order;
-//! steps of direct reads alternate with events. A full channel gives [`TransportError::Full`]: the
-//! library keeps the message and repeats the send. A deferred event blocks later events of its
-//! channel only.
+//! The current channel is polled for at most `EVENTS_PER_TURN` (16) events, then the others in
+//! order; steps of direct reads alternate with events. A full channel gives
+//! [`TransportError::Full`]: the library keeps the message and repeats the send. A *deferred* event
+//! (a message for which the library has no room) blocks later events of its channel only; it is
+//! retried after the other channels, and after [`Channels::nudge`].
 //!
 //! A peer that breaks the format, or whose process has ended, loses its channel: events that it
 //! sent before are handled, then [`TransportEvent::PeerGone`] follows, once. An end of the process
 //! that the daemon does not report is not detected here. Channels have no lock: one thread at a
 //! time calls them.
 //!
-//! Messages up to [`CHANNEL_EAGER_BYTES_MAX`](crate::limits::CHANNEL_EAGER_BYTES_MAX) go through
-//! the channel as a whole; longer messages are pulled through it, or read directly
+//! Messages up to [`CHANNEL_EAGER_BYTES_MAX`](crate::limits::CHANNEL_EAGER_BYTES_MAX) (8 KiB) go
+//! through the channel as a whole; longer messages are pulled through it, or read directly
 //! (`channels::read_schedule`).
 
 mod cooperative_copy;
@@ -84,6 +85,7 @@ pub struct Channel<D> {
     pub direct: Option<Box<dyn RemoteMemory>>,
 }
 
+/// A channel in the table, with its work in progress.
 #[derive(Debug)]
 struct PeerChannel<D> {
     peer: PeerId,

@@ -4,8 +4,8 @@
 //! path is retried from time to time.
 //!
 //! A path's time is smoothed: each measurement moves the value half of the way, and counts at most
-//! a quarter more than the value. After [`PATH_RETRY_MESSAGES`] messages the slower path serves one
-//! message. The first message goes through the channel, the second is read directly.
+//! a quarter more than the value. After [`PATH_RETRY_MESSAGES`] (128) messages the slower path
+//! serves one message. The first message goes through the channel, the second is read directly.
 //!
 //! The choice is made per peer and for all lengths together. It does not apply while other large
 //! messages are in flight: then `channels::read_schedule` reads directly. A wrong choice costs time

@@ -11,10 +11,12 @@
 //! processors with one process each, MPI; Open MPI's shared memory with one copy reaches 21 to 40.)
 //!
 //! # Schedule
-//! Reads take turns in steps of [`DIRECT_STEP_BYTES`](crate::limits::DIRECT_STEP_BYTES), with at
-//! most `EVENTS_PER_TURN` events between two steps. Messages shorter than [`DIRECT_BYTES_MIN`], and
-//! offers without addresses, are always pulled through the channel. A failed read is pulled from
-//! its first byte; a peer whose memory is inaccessible for good is not read again.
+//! Reads take turns in steps of [`DIRECT_STEP_BYTES`](crate::limits::DIRECT_STEP_BYTES) (1 MiB),
+//! with at most `EVENTS_PER_TURN` (16) events between two steps. Messages shorter than
+//! [`DIRECT_BYTES_MIN`] (32 KiB), and offers without addresses, are always pulled through the
+//! channel. A failed read is pulled from its first byte; a peer whose memory is inaccessible for
+//! good is not read again. A report of a failed pull waits for room in the channel; a peer with
+//! 1,024 waiting reports (`PULL_FAILURES_MAX`) loses its channel.
 //!
 //! [`TransferLoad`] is an estimate and only serves the choice. This module copies nothing itself:
 //! `channels::direct_read` does. Called by `channels::transport` (pull, next, copy, done).

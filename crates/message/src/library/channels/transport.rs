@@ -1,10 +1,10 @@
 //! Implementation of [`Transport`] for [`Channels`]: sends into the channels, and the order of
 //! events.
 //!
-//! A message up to [`CHANNEL_EAGER_BYTES_MAX`] is copied into the channel and complete at once; no
-//! event confirms it. A longer message is offered, from [`DIRECT_BYTES_MIN`] bytes on with its
-//! addresses. A pull is answered in chunks of [`CHANNEL_CHUNK_BYTES`], at most
-//! [`CHANNEL_FEED_BYTES_MAX`] in a row, and as fast as the receiver copies them.
+//! A message up to [`CHANNEL_EAGER_BYTES_MAX`] (8 KiB) is copied into the channel and complete at
+//! once; no event confirms it. A longer message is offered, from [`DIRECT_BYTES_MIN`] (32 KiB) on
+//! with its addresses. A pull is answered in chunks of [`CHANNEL_CHUNK_BYTES`] (4 KiB), at most
+//! [`CHANNEL_FEED_BYTES_MAX`] (256 KiB) in a row, and as fast as the receiver copies them.
 //!
 //! [`Transport::next`] returns reports about peers first, then a due step of a direct read, events,
 //! other steps of direct reads, and steps of cooperative copies. [`Transport::connect`] fails

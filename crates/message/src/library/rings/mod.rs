@@ -4,18 +4,20 @@
 //!
 //! Large messages use memory that the NIC side can access: *staging*, which the owner of the rings
 //! provides ([`Staging`]). An offered message is copied into it before the offer; a pulled message
-//! is copied out of it when it is complete. Without free staging, a message waits. A NIC side in
+//! is copied out of it when it is complete. Without free staging, or without room in the ring of
+//! 256 entries, a call returns [`TransportError::Full`], and the library repeats it. A NIC side in
 //! the process itself sends a contiguous message from the application's memory ([`Staging::lend`]).
 //!
 //! A deferred message goes to a pending queue, and later messages of its sender follow; the NIC
 //! side is asked to hold back that sender until the queue is empty ([`Holds`]). Messages of other
-//! senders and completions pass. At the limit of the queue, no event is taken from the ring.
+//! senders and completions pass. At a limit of the queue (1,024 messages or 1 MiB of a sender, see
+//! `rings::pending`), no event of any peer is taken from the ring.
 //!
-//! When the NIC side is gone, events in the ring are handled first, since their senders may know
-//! that they arrived. Then requests fail, and the peers are reported as lost. A peer with pending
-//! messages is lost only after these are taken, but sends to it fail at once. The rings are not
-//! opened again: `causeway-endpoint` makes new rings. An event that breaks the format also ends the
-//! rings.
+//! When the NIC side is gone, at most [`EVENTS_AFTER_END_MAX`] (256) events in the ring are handled
+//! first, since their senders may know that they arrived. Then requests fail, and the peers are
+//! reported as lost. A peer with pending messages is lost only after these are taken, but sends to
+//! it fail at once. The rings are not opened again: `causeway-endpoint` makes new rings. An event
+//! that breaks the format also ends the rings.
 //!
 //! Peer numbers are odd here; those of channels are even. Rings have no lock: one thread at a time
 //! calls them. `library::rings::transport` implements [`Transport`](super::Transport) for them; the
@@ -98,8 +100,9 @@ enum QueuedRequest {
 /// Origin of the event that the library handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RingCursor {
+    /// No event is current.
     Nothing,
-    /// A note of this module, not an event of the ring.
+    /// A report that this module made (a lost peer, a refused pull); no event of the ring.
     Note,
     /// An event of the ring, which holds its bytes.
     Event(channel::Event),
@@ -112,10 +115,11 @@ enum RingCursor {
 /// State of the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RingState {
+    /// Requests and events pass.
     Open,
     /// The NIC side is gone; events in the ring are still handled.
     Gone,
-    /// The ring is invalid.
+    /// The ring is invalid: no event is taken any more, and requests fail.
     Broken,
 }
 
@@ -139,7 +143,7 @@ pub struct Rings<D, S> {
     queued: VecDeque<QueuedRequest>,
     current: RingCursor,
     arrival: TransportEvent,
-    /// Bytes of the request that found no room last.
+    /// Bytes of the request that found no room last; a sleeping thread waits for so much room.
     full: Option<usize>,
     /// Peers that the NIC side is asked to hold back.
     holds: Holds,
@@ -294,6 +298,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         self.sender.disarm();
     }
 
+    /// Returns the refusal of requests after the end.
     fn gone() -> TransportError {
         TransportError::Never(Status::EndpointUnreachable)
     }
@@ -323,6 +328,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         }
     }
 
+    /// Writes a request to the ring.
     fn request(&mut self, request: &Request<'_>) -> Result<(), TransportError> {
         if self.has_ended() {
             return Err(Self::gone());
@@ -574,6 +580,7 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         self.peers.iter().find(new).copied()
     }
 
+    /// Returns whether [`Self::next_last`] has a report.
     fn has_last(&self) -> bool {
         self.last_peer().is_some()
             || self.last_connect().is_some()

@@ -1,15 +1,15 @@
 //! Pending queue: messages and offers that the matching engine deferred, and later messages of the
 //! same peers. Messages of other peers pass.
 //!
-//! The queue holds copies, so that the ring can go on. Limits: [`PENDING_MAX`] messages and
-//! [`PENDING_BYTES_MAX`] bytes per peer, [`PENDING_ALL_MAX`] messages and [`PENDING_ALL_BYTES_MAX`]
-//! bytes in total. The queue does not refuse a message: at a limit [`PendingMessages::is_full`] is
-//! true, and [`Rings`](super::Rings) takes no more events from the ring until the application took
-//! messages. No message is dropped.
+//! The queue holds copies, so that the ring can go on. Limits: [`PENDING_MAX`] (1,024) messages and
+//! [`PENDING_BYTES_MAX`] (1 MiB) per peer, [`PENDING_ALL_MAX`] (65,536) messages and
+//! [`PENDING_ALL_BYTES_MAX`] (64 MiB) in total. The queue does not refuse a message: at a limit
+//! [`PendingMessages::is_full`] is true, and [`Rings`](super::Rings) takes no more events from the
+//! ring until the application took messages. No message is dropped.
 //!
 //! Peers are served round robin, one message per turn; the messages of one peer keep their order.
-//! After a round without progress the caller may sleep: only the application can make progress
-//! ([`PendingMessages::nudge`]).
+//! After a round in which every message was deferred again the caller may sleep: only the
+//! application can make progress ([`PendingMessages::nudge`]).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -100,6 +100,7 @@ impl PendingMessages {
         first
     }
 
+    /// Returns the first message of the peer that has its turn.
     fn front(&self) -> Option<&(TransportEvent, Vec<u8>)> {
         self.queues.get(self.turns.front()?)?.all.front()
     }

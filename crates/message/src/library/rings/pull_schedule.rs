@@ -2,9 +2,9 @@
 //! that staging is reused while it is in a cache. Separate staging for each of the 64 messages of a
 //! window would go to memory and back.
 //!
-//! Per peer, pulls run up to [`PULL_AHEAD_BYTES`], and [`PULLS_AHEAD_MIN`] pulls whatever their
-//! length; later pulls wait, in order, without a limit (each belongs to a request). Peers are
-//! independent of each other. The schedule allocates no staging and sends no request:
+//! Per peer, pulls run up to [`PULL_AHEAD_BYTES`] (4 MiB), and [`PULLS_AHEAD_MIN`] (2) pulls
+//! whatever their length; later pulls wait, in order, without a limit (each belongs to a request).
+//! Peers are independent of each other. The schedule allocates no staging and sends no request:
 //! [`Rings`](super::Rings) asks it before each pull and after each end of a pull.
 
 use std::collections::{HashMap, VecDeque};
@@ -29,10 +29,12 @@ struct PeerPulls {
     /// Running pulls, and their bytes.
     pulls: usize,
     bytes: u64,
+    /// Pulls that wait, in the order of their requests.
     waiting: VecDeque<QueuedPull>,
 }
 
 impl PeerPulls {
+    /// Returns whether a pull of `len` bytes may start now.
     fn has_room(&self, len: u32) -> bool {
         let bytes = self.bytes.saturating_add(len.into());
         self.pulls < PULLS_AHEAD_MIN || bytes <= PULL_AHEAD_BYTES

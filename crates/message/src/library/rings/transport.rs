@@ -1,6 +1,6 @@
 //! Implementation of [`Transport`] for [`Rings`]: requests to the NIC side, and its events.
 //!
-//! Every message up to [`MEDIUM_BYTES_MAX`] is eager and copied into the ring; a longer or
+//! Every message up to [`MEDIUM_BYTES_MAX`] (32 KiB) is eager and copied into the ring; a longer or
 //! synchronous message is offered from staging. A request without room in the ring returns
 //! [`TransportError::Full`]; disconnects, cancels and the like cannot be refused and are queued.
 //!
