@@ -9,8 +9,9 @@
 //! process, not to a port, so the attachment has no map and no queues.
 //!
 //! The module does not interpret messages. It never blocks, keeps their order, and never drops a
-//! message: unsent messages are queued, and a peer that leaves [`LOCAL_UNSENT_MAX`] messages unread
-//! ends the attachment. A message carries at most [`LOCAL_DESCRIPTORS_MAX`] descriptors.
+//! message: unsent messages are queued, and a peer that leaves [`LOCAL_UNSENT_MAX`] (1,024)
+//! messages unread ends the attachment. A message carries at most [`LOCAL_DESCRIPTORS_MAX`] (4)
+//! descriptors.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};

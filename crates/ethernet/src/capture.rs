@@ -2,11 +2,11 @@
 //!
 //! `crate::mirror` adds copies of frames to a [`Recording`] in the thread of the shard; the
 //! controller (`crate::control`) fetches from it on another thread. A mutex protects the buffer;
-//! the shard may wait for a fetch of at most [`CAPTURE_FETCH_BYTES`].
+//! the shard may wait for a fetch of at most [`CAPTURE_FETCH_BYTES`] (1 MiB).
 //!
-//! A recording holds at most [`CAPTURE_BYTES_MAX`] bytes of unfetched copies. A full buffer drops
-//! copies, which are counted, and never frames. The filter matches header fields of a frame only,
-//! not its payload, and sees no fields inside tunnels. A recording does not end by time: the
+//! A recording holds at most [`CAPTURE_BYTES_MAX`] bytes (8 MiB) of unfetched copies. A full buffer
+//! drops copies, which are counted, and never frames. The filter matches header fields of a frame
+//! only, not its payload, and sees no fields inside tunnels. A recording does not end by time: the
 //! controller ends idle captures.
 
 use std::net::IpAddr;

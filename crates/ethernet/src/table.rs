@@ -1,11 +1,11 @@
 //! The address table of one group: MAC addresses to ports and peers.
 //!
 //! Every port has its configured address permanently. A port with `learn` set may have other
-//! addresses behind it: they are learnt from its frames, at most [`LEARNT_PER_PORT_MAX`] a port and
-//! [`LEARNT_PER_GROUP_MAX`] a group, and age after [`LEARNT_AGE_NS`]. Addresses behind peers have
-//! quotas of their own ([`LEARNT_PER_PEER_MAX`], [`LEARNT_FAR_MAX`]). If a quota is exhausted, an
-//! address is not learnt ([`Learnt::Full`]) and frames to it are flooded; no entry is displaced
-//! before it has aged.
+//! addresses behind it: they are learnt from its frames, at most [`LEARNT_PER_PORT_MAX`] (1,024) a
+//! port and [`LEARNT_PER_GROUP_MAX`] (4,096) a group, and age after [`LEARNT_AGE_NS`] (300 s).
+//! Addresses behind peers have quotas of their own ([`LEARNT_PER_PEER_MAX`] (16,384),
+//! [`LEARNT_FAR_MAX`] (65,536)). If a quota is exhausted, an address is not learnt
+//! ([`Learnt::Full`]) and frames to it are flooded; no entry is displaced before it has aged.
 //!
 //! `forward` and `link_rx` learn sources and look up destinations. The table neither floods nor
 //! forwards, and `learn` does not check that an address is unicast. Guests choose the keys, so the

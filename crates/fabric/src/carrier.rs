@@ -9,7 +9,7 @@
 //! addresses, routes and the choice among links are the service's. Delivery is not guaranteed: a
 //! carrier without room refuses a frame and keeps none for later ([`Refusal::NoRoom`]), and a full
 //! mailbox drops a whole batch of received frames. A carrier does not check [`Outgoing::hops`]; the
-//! service refuses a frame that crossed [`HOPS_MAX`](crate::limits::HOPS_MAX) links.
+//! service refuses a frame that crossed [`HOPS_MAX`](crate::limits::HOPS_MAX) (8) links.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -8,9 +8,9 @@
 //! Commands are executed one after the other and block their caller; a dispatcher's own thread must
 //! not send a command, as the dispatcher would wait for itself. Threads beside the dispatchers: a
 //! balancer if there are at least two dispatchers, a ticker while a controller needs ticks
-//! ([`CONTROL_TICK`]), and the sampler of `crate::memory_charge`. If a dispatcher fails or panics,
-//! all stop: its ports would no longer be served. [`ManualFabric`] is for a caller with its own
-//! event loop; it has one dispatcher and starts no thread for it.
+//! ([`CONTROL_TICK`] (1 s)), and the sampler of `crate::memory_charge`. If a dispatcher fails or
+//! panics, all stop: its ports would no longer be served. [`ManualFabric`] is for a caller with its
+//! own event loop; it has one dispatcher and starts no thread for it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,8 +6,8 @@
 //! backend finds the chains that the last backend had popped. Rings continue at the used index that
 //! the last backend left.
 //!
-//! A call tries every [`CONNECT_PAUSE_MS`] until the time of [`Reconnect`] is over, and blocks
-//! meanwhile. A successor that lacks a negotiated feature is refused. Packed rings cannot be
+//! A call tries every [`CONNECT_PAUSE_MS`] (10 ms) until the time of [`Reconnect`] is over, and
+//! blocks meanwhile. A successor that lacks a negotiated feature is refused. Packed rings cannot be
 //! continued, so the port uses split rings. Chains in flight may be served twice.
 
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,9 +1,9 @@
 //! The captures of all groups, which clients fetch in parts.
 //!
 //! A shard writes each [`Recording`]; this module, on the threads of the control socket, numbers,
-//! serves and ends them. At most [`RECORDINGS_MAX`] captures exist; a further capture is refused. A
-//! capture that is not fetched from for [`CAPTURE_IDLE`] is removed with its copies. The module
-//! reads no frame and does not wait for copies: a fetch may return no bytes.
+//! serves and ends them. At most [`RECORDINGS_MAX`] (64) captures exist; a further capture is
+//! refused. A capture that is not fetched from for [`CAPTURE_IDLE`] (30 s) is removed with its
+//! copies. The module reads no frame and does not wait for copies: a fetch may return no bytes.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -2,9 +2,9 @@
 //!
 //! The module, on the threads of the control socket, validates and numbers routes and sends them to
 //! the shards, which apply them ([`crate::route`]). Both ends of a route must be in its group, and
-//! there are at most [`ROUTES_MAX`] routes. A route is deleted with its port or link. Routes of a
-//! group without shard are kept and sent when the shard opens. The module does not forward, and
-//! counts no hits: shards do.
+//! there are at most [`ROUTES_MAX`] (16,384) routes. A route is deleted with its port or link.
+//! Routes of a group without shard are kept and sent when the shard opens. The module does not
+//! forward, and counts no hits: shards do.
 
 use causeway_fabric::{Control, ShardKey};
 use causeway_model::limits::ROUTES_MAX;

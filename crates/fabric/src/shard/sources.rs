@@ -6,7 +6,7 @@
 //! in quick succession. The shard moves woken sources to its active list. The service asks whether
 //! to poll an empty source or to arm it: a source is *polled* for the idle spin while its mode is
 //! VMM-driven; it is *awaited*, also while processors are scarce, after [`QUICK_RESULTS`] results
-//! in a row that each came within [`QUICK_NS`] of the last.
+//! in a row that each came within [`QUICK_NS`] (500 µs) of the last.
 //!
 //! A source becomes known at its first wake and is never forgotten: services reuse their few
 //! numbers. The module reads no socket and owns no file descriptor.

@@ -8,9 +8,9 @@
 //! ([`crate::fd::reaper`]).
 //!
 //! A descriptor that waits for its close counts against the process's limit and against its
-//! account; the peer is refused above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX). If the process
-//! is at its limit, the kernel closes received descriptors in the receiving thread; so the daemon's
-//! limit must be far above the pending closes of all peers.
+//! account; the peer is refused above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX) (128). If the
+//! process is at its limit, the kernel closes received descriptors in the receiving thread; so the
+//! daemon's limit must be far above the pending closes of all peers.
 //!
 //! The drops of [`ReceivedFd`] and of `UntrustedSocket` call the module; they return at once.
 //! Before a Unix socket is closed, up to [`SCAN_MESSAGES_MAX`] (4,096) unread messages and

@@ -2,8 +2,8 @@
 //!
 //! The Ethernet service reads the options. An operator's table gives them, with defaults from the
 //! group's links ([`PortContext::links_mtu`]). The MTU is offered to the guest, and 1 to
-//! [`QUEUE_PAIRS_MAX`] queue pairs; a guest may use fewer. Options of a port do not change while
-//! the port exists. Routes, groups and captures are not options of a port.
+//! [`QUEUE_PAIRS_MAX`] (8) queue pairs; a guest may use fewer. Options of a port do not change
+//! while the port exists. Routes, groups and captures are not options of a port.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

@@ -6,10 +6,10 @@
 //! answered and acknowledged only during calls, so an application that makes no call stops its
 //! peers.
 //!
-//! There are at most [`NATIVE_CONNECTIONS_MAX`] connections, each with a receive buffer of
-//! [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES); further requests are refused. Data
-//! is not retransmitted and not buffered for sending. A restart of the daemon or a reset of the
-//! device resets all connections. Not thread-safe.
+//! There are at most [`NATIVE_CONNECTIONS_MAX`] (4,096) connections, each with a receive buffer of
+//! [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES) (256 KiB); further requests are
+//! refused. Data is not retransmitted and not buffered for sending. A restart of the daemon or a
+//! reset of the device resets all connections. Not thread-safe.
 
 mod connection;
 
