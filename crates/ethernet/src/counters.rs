@@ -24,7 +24,9 @@ pub enum DropReason {
     TooBig,
     /// The source address is not the port's. Counted at the sender.
     SpoofedSource,
-    /// No port of the group has the destination address. Counted at the sender.
+    /// No port or peer of the group has the destination address, and there is no other learning
+    /// port and no link to flood the frame to. Also a frame of a guest to the address of hellos.
+    /// Counted at the sender.
     UnknownDestination,
     /// The destination is at the port that sent the frame. Counted at the sender.
     SamePort,
@@ -44,18 +46,22 @@ pub enum DropReason {
     /// The group forwards by routes, and no route fits the frame or leads to an existing port or
     /// link. Counted at the sender.
     NoRoute,
-    /// The frame has crossed the most links that a frame may cross.
+    /// The frame has crossed the most links that a frame may cross (8). Counted at the bundle by
+    /// which it arrived.
     TooManyHops,
     /// The frame came by a link and would leave by another, neither of which is for transit.
+    /// Counted at the ingress.
     NoTransit,
-    /// A copy of a flooded frame that arrived by another path.
+    /// A copy of a flooded frame that arrived by another path. Counted at the bundle that brought
+    /// the copy.
     Duplicate,
     /// A link-local frame, which a bridge does not forward (IEEE 802.1Q, 8.6.3). Counted at the
     /// sender.
     LinkLocal,
-    /// A flooded frame that one link keeps bringing, as a loop does.
+    /// A flooded frame that one link keeps bringing, as a loop does. Counted at its bundle.
     Storm,
-    /// The frame came by a standby link: another daemon forwards for its network segment.
+    /// The frame came by a standby link: another daemon forwards for its network segment. Counted
+    /// at its bundle.
     Standby,
 }
 

@@ -40,7 +40,7 @@ pub(crate) enum DeliveryError {
     Yield,
     /// The frame cannot be delivered.
     Drop(DropReason),
-    /// The receiver's guest broke a rule.
+    /// The receiver's guest broke a rule; the caller must close its port.
     Fault(String),
 }
 

@@ -8,8 +8,8 @@
 //!
 //! The module copies no payload, waits for no receive buffers and publishes no ring: the dispatcher
 //! publishes at the end of the turn. A ring that breaks a rule closes its port. After a turn of
-//! invalid frames only, the port is penalised for [`PENALTY_TURNS`] (31) turns. Order is kept for
-//! each pair of transmit queue and receive queue.
+//! invalid frames only, the port is penalised: its transmit queues are skipped [`PENALTY_TURNS`]
+//! (31) times. Order is kept for each pair of transmit queue and receive queue.
 //!
 //! # Budget
 //! Frames are popped in batches of at most 32. Every line of a frame lies in another processor's

@@ -11,7 +11,8 @@
 //! [`ARRIVALS_AT_ONCE`] (64) frames; the remaining frames wait for the next turn
 //! (`crate::resume_link`), in order. A frame for a single receiver without buffers waits as a copy,
 //! within the bounds for guest frames; one of several receivers without buffers misses the frame.
-//! Frames of a standby link are dropped, except hellos.
+//! Frames of a standby link are dropped, except hellos. Frames and advertisements of a link that
+//! was removed meanwhile are discarded uncounted.
 
 use causeway_fabric::carrier::{LinkId, Message, ReceivedFrame, ReceivedFrames};
 use causeway_fabric::{Context, Progress, SourceProgress, cost};

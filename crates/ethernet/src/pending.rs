@@ -137,6 +137,8 @@ impl Ethernet {
     }
 
     /// Delivers at most `budget` pending frames of a receive queue, as far as buffers allow.
+    /// Returns `Worked` if more can be delivered, `Idle` if buffers are missing and the queue is
+    /// polled, and `Parked` if no frame is pending or a doorbell was requested for new buffers.
     pub(crate) fn drain_pending(
         &mut self,
         cx: &mut Context<'_>,
@@ -198,7 +200,8 @@ impl Ethernet {
         }
     }
 
-    /// Drops frames after their deadline, and sets the next deadline.
+    /// Drops frames after their deadline, counted at the receiver as `NoBuffer`, and sets the next
+    /// deadline.
     pub(crate) fn expire_pending(&mut self, cx: &mut Context<'_>) {
         let mut released = std::mem::take(&mut self.released);
         let mut next: Option<u64> = None;
@@ -224,6 +227,8 @@ impl Ethernet {
     }
 
     /// Releases every frame that is pending for a port or was sent by it, because its device stops.
+    /// The frames are counted there as `ReceiverDown` or `SenderDown`; their chains return to their
+    /// senders' rings as used.
     pub(crate) fn purge_port(&mut self, cx: &mut Context<'_>, place: u32) {
         let mut released = std::mem::take(&mut self.released);
         if let Some(port) = self.switch.get_mut(place) {

@@ -85,7 +85,7 @@ impl PendingQueue {
         self.frames.push_back(entry);
     }
 
-    /// Puts a popped frame back at the front.
+    /// Puts a frame that [`Self::pop`] returned back at the front. Its deadline stays.
     pub fn put_back(&mut self, entry: PendingFrame) {
         self.bytes = self.bytes.saturating_add(entry.copied());
         let count = self.counts.entry(entry.sender).or_insert(0);

@@ -127,8 +127,8 @@ impl Ethernet {
         }
     }
 
-    /// Returns the chains of a port's unfinished frames undelivered, because its device stops.
-    /// Returns their number.
+    /// Gives the chains of a port's unfinished frames back to the port as used, because its device
+    /// stops. Returns their number, which the caller counts as `SenderDown`.
     pub(crate) fn drop_unfinished(&mut self, cx: &mut Context<'_>, place: SwitchIndex) -> usize {
         let Some(port) = self.switch.get_mut(place) else { return 0 };
         let lists: Vec<_> = port.unfinished.iter_mut().map(std::mem::take).collect();

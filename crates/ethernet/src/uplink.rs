@@ -14,6 +14,8 @@
 //! The module does not balance load over the links of a bundle, retransmits nothing, and neither
 //! encapsulates nor sends: carriers do. Frames that were pushed are sent only after
 //! [`Uplinks::flush`]. A bundle without an active link has no carrier; the caller drops the frame.
+//! A link is down until its first status arrives; an unknown link changes nothing. A full queue of
+//! notices to the link service is logged, and the peer then floods frames to the address.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -264,7 +266,8 @@ impl Uplinks {
         self.standbys > 0 && self.members().any(|(_, known)| known.id == id && known.standby)
     }
 
-    /// Sends a frame of the daemon itself by a link, whether the link is active or not.
+    /// Sends a frame of the daemon itself by a link, whether the link is active or not, and flushes
+    /// its carrier. No effect while the link is down.
     pub fn send_by(&mut self, id: LinkId, frame: &Outgoing<'_>) {
         let bundle = self.links.get(&id).and_then(|at| self.bundles.get_mut(*at)?.as_mut());
         let Some(bundle) = bundle else { return };
@@ -421,7 +424,7 @@ fn notify(member: &Membership, mac: Mac, here: bool) {
     }
 }
 
-/// Pushes a frame to a carrier.
+/// Pushes a frame to a carrier. A refusal is the reason for which the caller drops the frame.
 #[inline]
 pub(crate) fn push(carrier: &mut dyn Carrier, frame: &Outgoing<'_>) -> Result<(), DropReason> {
     carrier.push(frame).map_err(|refusal| match refusal {

@@ -2,8 +2,10 @@
 //!
 //! A shard writes each [`Recording`]; this module, on the threads of the control socket, numbers,
 //! serves and ends them. At most [`RECORDINGS_MAX`] (64) captures exist; a further capture is
-//! refused. A capture that is not fetched from for [`CAPTURE_IDLE`] (30 s) is removed with its
-//! copies. The module reads no frame and does not wait for copies: a fetch may return no bytes.
+//! refused, as is a capture in a group with [`CAPTURES_MAX`](crate::limits::CAPTURES_MAX) (16). A
+//! capture that is not fetched from for [`CAPTURE_IDLE`] (30 s) is removed with its copies. The
+//! module reads no frame and does not wait for copies: a fetch may return no bytes. A number
+//! without a capture, also of a removed capture, is [`CommandError::NotFound`].
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -36,7 +38,7 @@ impl Captures {
         self.all.is_empty()
     }
 
-    /// Ends captures without a fetch for [`CAPTURE_IDLE`].
+    /// Removes captures without a fetch for [`CAPTURE_IDLE`], with their recorded bytes.
     pub(super) fn end_idle(&mut self) {
         self.all.retain(|_, (_, fetched)| fetched.elapsed() < CAPTURE_IDLE);
     }

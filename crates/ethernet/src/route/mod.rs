@@ -185,7 +185,7 @@ impl RouteTable {
         self.resolve(place);
     }
 
-    /// Removes a route.
+    /// Removes a route. An unknown number has no effect.
     pub fn remove(&mut self, index: u64) {
         self.all.retain(|route| route.index != index);
         self.index_all();
@@ -202,7 +202,7 @@ impl RouteTable {
         }
     }
 
-    /// Appends a route.
+    /// Appends a route; its number must be higher than those of all others.
     pub fn add(
         &mut self,
         index: u64,
