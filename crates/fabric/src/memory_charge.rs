@@ -33,8 +33,9 @@ pub(crate) fn charged_bytes() -> u64 {
     CHARGED.load(Ordering::Relaxed)
 }
 
-/// Returns the default limit of a port, in bytes. `None`: no limit, because the figure of this
-/// process is not exact.
+/// Returns the default limit of a port, in bytes: 1 GiB ([`FOOTPRINT_MAX_DEFAULT`]), or a quarter
+/// of the control group's `memory.max` if that is less. `None`: no limit, because the figure of
+/// this process is not exact.
 pub(crate) fn default_max() -> Option<u64> {
     *DEFAULT.get()?
 }

@@ -75,7 +75,8 @@ impl Rules {
         self.list.iter().map(|(_, hits)| *hits).collect()
     }
 
-    /// Adds the hit counts of another list of the same rules.
+    /// Adds the hit counts of another list of the same rules in the same order, when the shard of
+    /// that list closes.
     pub(crate) fn count(&mut self, other: &Self) {
         for ((_, hits), (_, more)) in self.list.iter_mut().zip(&other.list) {
             *hits = hits.saturating_add(*more);

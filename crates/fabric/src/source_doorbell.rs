@@ -3,9 +3,10 @@
 //! A mailbox ([`crate::mailbox`]) owns the doorbell and rings it when its reader sleeps. The
 //! dispatcher of the shard marks the source active, and the shard serves it in its next turn.
 //!
-//! A doorbell carries no data and never blocks. Rings before the shard handles the first are
-//! merged. Any thread may ring. The location of a shard is updated when the shard moves; a ring
-//! from a thread that reads an old location wakes the shard by the file descriptor all the same.
+//! A doorbell carries no data and never blocks; a ring for a shard that was closed has no effect.
+//! Rings before the shard handles the first are merged. Any thread may ring. The location of a
+//! shard is updated when the shard moves; a ring from a thread that reads an old location wakes the
+//! shard by the file descriptor all the same.
 //!
 //! # Budget
 //! A ring from the dispatcher's own thread costs a few stores: the dispatcher finds it before it

@@ -277,7 +277,8 @@ impl Core {
         Ok(self.workers.iter().enumerate().map(view).collect())
     }
 
-    /// Moves the shards of a group, of one service or all, to dispatcher `to`.
+    /// Moves the shards of a group, of one service or all, to dispatcher `to`, one after the other:
+    /// a failure leaves those moved before. A group or service without shards is no error.
     pub(super) fn shard_move(&mut self, group: &Name, service: Option<&str>, to: usize) -> Reply {
         // A shard of the host is in no group of the operator.
         if !self.shards.keys().any(|key| key.group == *group) {

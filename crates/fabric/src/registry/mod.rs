@@ -132,7 +132,7 @@ impl Registry {
         views.collect()
     }
 
-    /// Deletes a group without ports and without objects of services.
+    /// Deletes a group; refuses a group that has a port or an object of a service.
     fn group_delete(&mut self, name: &Name) -> Reply {
         self.core.has_group(name)?;
         let ports = &self.core.ports;
@@ -151,6 +151,8 @@ impl Registry {
     }
 
     /// Checks a port, opens the shard of its group and service if needed, and adds the port there.
+    /// Refuses a name or path in use, a missing group, and a port beyond [`PORTS_MAX`]. If the
+    /// shard refuses the port, a shard that was opened for it is closed again.
     fn port_add(&mut self, spec: PortSpec) -> Reply {
         spec.check().map_err(|e| CommandError::Invalid(e.to_string()))?;
         let ports = &self.core.ports;
