@@ -1,6 +1,6 @@
-//! The local attachment: messages of one length ([`MESSAGE_BYTES`]), with file descriptors, between
-//! a process and the daemon over a Unix stream socket ([`causeway_wire::local`]). Either end may be
-//! hostile.
+//! The local attachment: messages of one length ([`MESSAGE_BYTES`], 128), with file descriptors,
+//! between a process and the daemon over a Unix stream socket ([`causeway_wire::local`]). Either
+//! end may be hostile.
 //!
 //! The daemon's end is an [`Attachment`] that raises [`Event::Message`] and [`Event::Closed`]; the
 //! service (`mx`) reads the message with [`LocalAttachment::take_message`], and the next message is

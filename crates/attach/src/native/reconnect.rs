@@ -7,8 +7,9 @@
 //! the last backend left.
 //!
 //! A call tries every [`CONNECT_PAUSE_MS`] (10 ms) until the time of [`Reconnect`] is over, and
-//! blocks meanwhile. A successor that lacks a negotiated feature is refused. Packed rings cannot be
-//! continued, so the port uses split rings. Chains in flight may be served twice.
+//! blocks meanwhile; then it returns the error of the last try. A successor that lacks a negotiated
+//! feature is refused. Packed rings cannot be continued, so the port uses split rings. Chains in
+//! flight may be served twice.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
