@@ -3,10 +3,11 @@
 //! directly from an interface poll it; it does not interpret or filter the frames.
 //!
 //! A ring does not report the state of the interface, and the kernel may lose its position in it.
-//! Therefore an empty ring queries the socket after a wake-up and every [`QUERY_NS`] (100 ms), and
-//! is replaced if frames are lost and none arrives, at most once per [`RENEW_NS`] (100 ms); frames
-//! in the replaced ring are lost. The caller must call again by [`PacketReceiver::deadline`],
-//! because a kernel that lost its position wakes no receiver.
+//! Therefore a call that finds the ring empty queries the socket after a wake-up, or [`QUERY_NS`]
+//! (100 ms) after the last query. The ring is replaced if frames are lost and none arrives, at most
+//! once per [`RENEW_NS`] (100 ms); frames in the replaced ring are lost. The caller must call again
+//! by [`PacketReceiver::deadline`], even without a wake-up: after 1 s ([`QUERY_IDLE_NS`]), or after
+//! 100 ms if frames are missing, because a kernel that lost its position wakes no receiver.
 //!
 //! An error of the interface (ENETDOWN) is returned to the caller, which closes the receiver and
 //! opens it again with a new socket. No call blocks; a receiver belongs to one thread.
@@ -28,7 +29,8 @@ pub struct PacketReceiver {
     queried_ns: u64,
     /// Whether a frame arrived since that query.
     has_frame: bool,
-    /// Frames that the kernel dropped while no frame is known to have arrived afterwards.
+    /// Frames that the kernel dropped while no frame is known to have arrived afterwards; reset
+    /// when one arrives or the ring is replaced.
     missed: u64,
     /// Time of the last replacement of the ring.
     renewed_ns: u64,
@@ -40,7 +42,8 @@ impl PacketReceiver {
     /// Starts to receive from this socket, from which no frame was received before.
     ///
     /// # Errors
-    /// The kernel refuses a ring; each frame then takes a system call.
+    /// The kernel refuses a ring. The receiver is usable all the same: each frame then takes a
+    /// system call.
     pub fn open(&mut self, socket: &PacketSocket, slots: Slots) -> io::Result<()> {
         self.ring = None;
         self.ring = Some(PacketRing::new(socket, slots)?);
@@ -70,7 +73,8 @@ impl PacketReceiver {
     }
 
     /// Receives as [`Self::receive`] does, but leaves a frame that lies in the ring there until the
-    /// next call or [`Self::let_go`]; [`Self::held`] returns it.
+    /// next call or [`Self::let_go`]; [`Self::held`] returns it. A frame that does not fit a slot,
+    /// and every frame without a ring, is copied to `room`.
     ///
     /// # Errors
     /// Those of [`Self::receive`].
@@ -86,19 +90,21 @@ impl PacketReceiver {
         self.query_if_empty(socket, packet, now_ns, is_woken)
     }
 
-    /// Returns whether a call of [`Self::look`] may find a frame, from the status of the next slot
-    /// alone. Always true without a ring.
+    /// Returns whether a frame may have arrived: a call of [`Self::look`] may find it. Reads the
+    /// status of the next slot alone. Always true without a ring.
     #[inline]
     pub fn comes(&self) -> bool {
         self.ring.as_ref().is_none_or(PacketRing::comes)
     }
 
-    /// Returns the frame that the last [`Self::look`] found, if it lies in the ring.
+    /// Returns the frame that the last [`Self::look`] found, if it lies in the ring; `None` if it
+    /// was copied to `room` or released.
     pub fn held(&self) -> Option<&[u8]> {
         self.ring.as_ref()?.held()
     }
 
-    /// Releases the frame that the last [`Self::look`] found.
+    /// Returns the slot of the frame that the last [`Self::look`] found to the kernel. No effect if
+    /// there is none.
     #[inline]
     pub fn let_go(&mut self) {
         if let Some(ring) = &mut self.ring {

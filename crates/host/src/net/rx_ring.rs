@@ -252,7 +252,7 @@ impl PacketRing {
         packet
     }
 
-    /// Returns whether [`Self::look`] may find a frame.
+    /// Returns whether a frame may have arrived: [`Self::look`] may find it.
     #[inline]
     pub fn comes(&self) -> bool {
         if self.held.is_some() || self.memory == NonNull::dangling() {

@@ -155,8 +155,8 @@ impl PacketSocket {
         Self::open_for(name, libc::ETH_P_ALL as u16, None)
     }
 
-    /// Opens a socket as [`Self::open`] does, for frames of an EtherType to `address` or to groups
-    /// only.
+    /// Opens a socket as [`Self::open`] does, for frames of an EtherType to `address`, or to
+    /// multicast and broadcast addresses, only.
     ///
     /// # Errors
     /// [`InterfaceError`] with the remedy.
@@ -267,8 +267,8 @@ impl PacketSocket {
         self.fd
     }
 
-    /// Returns the longest packet that the interface carried when it was opened, in bytes, without
-    /// the Ethernet header.
+    /// Returns the interface's MTU at the time when the socket was opened, in bytes (without the
+    /// Ethernet header); 0 if unknown.
     pub fn mtu(&self) -> usize {
         self.mtu
     }
@@ -276,8 +276,8 @@ impl PacketSocket {
     /// Receives a frame behind its header. Never blocks.
     ///
     /// # Errors
-    /// `EAGAIN` without a frame; the state of an interface that is down; or an error of the kernel
-    /// for an offload that it cannot describe.
+    /// `EAGAIN` without a frame; `ENETDOWN` if the interface is down, reported once; or an error of
+    /// the kernel for an offload that it cannot describe.
     pub fn receive(&self, room: &mut [u8]) -> io::Result<ReceivedPacket> {
         /// Aligned as control messages must be.
         #[repr(align(8))]
