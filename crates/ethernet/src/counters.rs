@@ -1,11 +1,11 @@
 //! Counters of one port or bundle. Directions are the guest's: "transmit" counts frames that the
 //! guest sent.
 //!
-//! The modules of the data path count; `causeway port show` and the metrics print the counters by
-//! name, and the names are part of the interface. The dispatcher of the group owns the counters, so
-//! they are plain integers without atomics. They start at 0 with the port, survive a reconnect of
-//! the guest, and end with the daemon. A flooded frame counts once as transmitted and once at each
-//! receiver; a dropped frame counts under one [`DropReason`] only.
+//! The modules of the data path count; `causeway port show` and `causeway stats` print the counters
+//! by name, and the names are part of the interface. The dispatcher of the group owns the counters,
+//! so they are plain integers without atomics. They start at 0 with the port, survive a reconnect
+//! of the guest, and end with the daemon. A flooded frame counts once as transmitted and once at
+//! each receiver; a dropped frame counts under one [`DropReason`] only.
 
 use std::collections::BTreeMap;
 

@@ -147,7 +147,8 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         self.bump_version();
     }
 
-    /// Forgets an address learnt at `port`.
+    /// Forgets an address learnt at `port`. No effect if the address is at another port or
+    /// configured.
     pub fn unlearn_at(&mut self, address: MacAddress, port: P) {
         let there = |entry: &AddressEntry<P>| entry.port == port && entry.seen.is_some();
         if self.entries.get(&number(address)).is_some_and(there) {
@@ -224,7 +225,8 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
     }
 
     /// As [`Self::learn_far`], for an address that the peer behind `port` advertised. It overrides
-    /// learnt entries.
+    /// learnt entries, but not the configured address of a port. Beyond a quota the address is not
+    /// entered.
     pub fn advertise(&mut self, address: MacAddress, port: P, now_ns: u64) {
         if let Some(entry) = self.entries.get_mut(&number(address)) {
             entry.advertised = false;

@@ -31,7 +31,7 @@ pub struct PacketReceiver {
     has_frame: bool,
     /// Frames that the kernel dropped while no frame is known to have arrived afterwards; reset
     /// when one arrives or the ring is replaced.
-    missed: u64,
+    recent_drops: u64,
     /// Time of the last replacement of the ring.
     renewed_ns: u64,
     /// Frames that the kernel dropped for lack of room.
@@ -140,7 +140,7 @@ impl PacketReceiver {
     /// Returns the time at which an empty ring must query the socket without a wake-up, in
     /// nanoseconds: a kernel that lost its position in the ring wakes no receiver.
     pub fn deadline(&self) -> u64 {
-        let pause = if self.missed > 0 { QUERY_NS } else { QUERY_IDLE_NS };
+        let pause = if self.recent_drops > 0 { QUERY_NS } else { QUERY_IDLE_NS };
         self.ring.as_ref().map_or(u64::MAX, |_| self.queried_ns.saturating_add(pause))
     }
 
@@ -152,11 +152,12 @@ impl PacketReceiver {
         self.lost = self.lost.saturating_add(lost);
         let came = std::mem::take(&mut self.has_frame);
         // The frames that arrived may be older than the dropped ones; the next query decides.
-        self.missed = if came && lost == 0 { 0 } else { self.missed.saturating_add(lost) };
-        if came || self.missed == 0 || now_ns < self.renewed_ns.saturating_add(RENEW_NS) {
+        self.recent_drops =
+            if came && lost == 0 { 0 } else { self.recent_drops.saturating_add(lost) };
+        if came || self.recent_drops == 0 || now_ns < self.renewed_ns.saturating_add(RENEW_NS) {
             return Ok(());
         }
-        (self.renewed_ns, self.missed) = (now_ns, 0);
+        (self.renewed_ns, self.recent_drops) = (now_ns, 0);
         // Reported as a lost interface, so that the caller reopens the socket soon.
         ring.renew(socket).map_err(|_| Errno::NETDOWN.into())
     }
