@@ -12,8 +12,8 @@
 //!
 //! Each dispatcher creates a watchdog; `ring::doorbell` marks its writes by [`marked`]. Only marked
 //! calls are watched: a thread that blocks in any other call is not interrupted. A call of a thread
-//! without a watchdog is not watched, and may block. The process must not use SIGURG for another
-//! purpose.
+//! without a watchdog is not watched, and may block. A thread has one watchdog: a second takes the
+//! marks of the first. The process must not use SIGURG for another purpose.
 
 use std::cell::RefCell;
 use std::io;
