@@ -97,6 +97,8 @@ impl LocalSocket {
         matches!(self, Self::Accepted(socket) if socket.giver().is_behind())
     }
 
+    /// Receives bytes of a message with their descriptors. `odd` becomes true if the daemon's peer
+    /// sends a descriptor of a type that it may not send.
     fn receive(
         &self,
         part: &mut [u8],
@@ -122,6 +124,7 @@ impl AsFd for LocalSocket {
 /// One end of a local attachment.
 #[derive(Debug)]
 pub struct LocalAttachment {
+    /// The connected socket.
     socket: LocalSocket,
     /// The message that is being received, and the number of its bytes that have arrived.
     bytes: [u8; MESSAGE_BYTES],

@@ -111,6 +111,8 @@ struct Work {
 }
 
 impl Work {
+    /// Returns the state before the first frame, with `limit_ns` nanoseconds left in the turn and
+    /// `left` copies of flooded frames.
     const fn new(limit_ns: u64, left: usize) -> Self {
         Self { frames: 0, bytes: 0, limit_ns, all_ns: 0, chains_ns: 0, left }
     }

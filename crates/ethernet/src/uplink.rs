@@ -115,6 +115,7 @@ pub(crate) struct Uplinks {
 pub(crate) struct LinkInfo<'a> {
     pub id: LinkId,
     pub name: &'a Name,
+    /// Whether the link service reports the link as up.
     pub up: bool,
     /// Whether frames of other links may leave by the link, and its frames by other links.
     pub transit: bool,

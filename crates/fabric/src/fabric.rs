@@ -109,11 +109,13 @@ impl Handle {
         }
     }
 
+    /// Locks the registry; waits for the present command.
     fn registry(&self) -> std::sync::MutexGuard<'_, Registry> {
         // After a panic the registry still matches the shards that the dispatchers serve.
         self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether a stop was requested.
     fn is_stopped(&self) -> bool {
         self.0.stopped.load(Ordering::Acquire)
     }

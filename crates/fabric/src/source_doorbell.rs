@@ -35,10 +35,12 @@ impl ShardLocation {
     /// Location of a shard that no dispatcher owns: it is woken by descriptors alone.
     pub(crate) const NONE: Self = Self { dispatcher: 0, slot: 0, serial: 0 };
 
+    /// Packs into 16 bits of dispatcher, 16 of slot, 32 of serial.
     fn pack(self) -> u64 {
         u64::from(self.dispatcher) << 48 | u64::from(self.slot) << 32 | u64::from(self.serial)
     }
 
+    /// Reverts [`Self::pack`].
     fn unpack(word: u64) -> Self {
         let (dispatcher, slot, serial) = ((word >> 48) as u16, (word >> 32) as u16, word as u32);
         Self { dispatcher, slot, serial }

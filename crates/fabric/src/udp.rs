@@ -292,6 +292,7 @@ pub struct Origin {
 
 /// The outcome of a receive call: datagrams of one flow.
 struct Received {
+    /// Members as in [`Burst`].
     from: SocketAddr,
     to: Option<IpAddr>,
     class: u8,

@@ -44,6 +44,8 @@ pub struct DriverQueue {
 }
 
 impl DriverQueue {
+    /// Returns a queue of empty buffers of `slot_bytes` each, the first at guest address `slots`.
+    /// Nothing is posted yet.
     pub(super) fn new(
         driver: Driver,
         kick: Notifier,

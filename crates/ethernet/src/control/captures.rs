@@ -28,6 +28,7 @@ pub(super) struct Captures {
     last: u64,
 }
 
+/// Returns the error for a number without a capture.
 fn no_capture(number: u64) -> CommandError {
     CommandError::NotFound { what: "capture", name: number.to_string() }
 }

@@ -29,6 +29,7 @@ pub(crate) struct EthernetController {
     captures: Captures,
 }
 
+/// Returns the error for a name without a link.
 fn no_link(name: &Name) -> CommandError {
     CommandError::NotFound { what: "link", name: name.to_string() }
 }

@@ -116,6 +116,7 @@ impl Registry {
         dispatch.finish().map(Answer::Service)
     }
 
+    /// Returns a control that reaches all controllers.
     fn control(&mut self) -> Control<'_> {
         Control::new(&mut self.core, &mut self.controllers)
     }

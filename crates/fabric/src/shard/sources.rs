@@ -26,6 +26,7 @@ struct Source {
     is_active: bool,
     /// Time of its last work.
     worked_ns: u64,
+    /// Dispatch mode by the rate of its frames.
     queue_mode: QueueMode,
     /// Frames that it yielded; wraps.
     taken: u32,

@@ -134,6 +134,8 @@ impl MxSpec {
 }
 
 impl MxUdp {
+    /// Checks the number of peers (1 to 64), and that each is another address of the family of
+    /// `listen`.
     fn check(&self) -> Result<(), String> {
         if self.peers.is_empty() || self.peers.len() > MX_UDP_PEERS_MAX {
             let count = self.peers.len();

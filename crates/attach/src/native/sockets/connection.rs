@@ -53,6 +53,7 @@ pub(super) struct NativeConnection {
 }
 
 impl NativeConnection {
+    /// Returns a connection without received bytes and without credit of the peer.
     pub(super) fn new(state: ConnectionState) -> Self {
         Self {
             state,

@@ -175,6 +175,7 @@ impl Sockets {
         Ok(())
     }
 
+    /// Returns a connection, or [`SocketError::Closed`] if it does not exist (any more).
     fn connection(&mut self, id: ConnectionId) -> Result<&mut NativeConnection, SocketError> {
         self.connections.get_mut(&id).ok_or(SocketError::Closed)
     }
