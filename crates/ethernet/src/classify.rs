@@ -8,9 +8,9 @@
 //! The module delivers nothing. It classifies at least one frame, and stops when the estimated time
 //! of the turn or the budget of flooded copies is used up; the caller must put the frames behind
 //! the returned number back into the ring. A refused frame has [`Egress::Done`] and is counted as
-//! dropped. Frames of links are classified in `crate::link_rx`. The budget of copies is the number
-//! of frames that the queue may still send in this turn: each copy of a flooded frame beyond the
-//! first counts as one.
+//! dropped. Frames of links are classified in `crate::link_rx`. `place` is the switch index of the
+//! sending port (`crate::port`). The budget of copies is the number of frames that the queue may
+//! still send in this turn: each copy of a flooded frame beyond the first counts as one.
 //!
 //! # Budget
 //! Frames that continue a flow of plain frames cost one read and two comparisons each; the egress,

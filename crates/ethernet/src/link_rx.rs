@@ -13,7 +13,7 @@
 //! within the bounds for guest frames; one of several receivers without buffers misses the frame. A
 //! frame whose source is the receiver's own address is not returned to it. Frames of a standby link
 //! are dropped, except hellos. Frames and advertisements of a link that was removed meanwhile are
-//! discarded uncounted.
+//! discarded uncounted. `place` is the switch index of the bundle of the ingress (`crate::port`).
 
 use causeway_fabric::carrier::{LinkId, Message, ReceivedFrame, ReceivedFrames};
 use causeway_fabric::{Context, Progress, SourceProgress, cost};

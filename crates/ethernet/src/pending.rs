@@ -8,7 +8,8 @@
 //! The bounds are in `crate::pending_queue`. A frame that exceeds them, or has more than
 //! [`PENDING_SPANS_MAX`] (48) descriptors, is dropped and counted at the receiver as `NoBuffer`.
 //! Frames of one receive queue stay in order; an expired frame is dropped even if some of its
-//! segments were delivered. A pending frame keeps guest addresses, not pointers.
+//! segments were delivered. A pending frame keeps guest addresses, not pointers. `place` is the
+//! switch index of the port (`crate::port`).
 
 use causeway_fabric::{Context, Progress, cost};
 

@@ -8,7 +8,7 @@
 //! does not wait: a receiver without buffers, or with pending frames, misses it, and the drop is
 //! counted there. Frames beyond the time of the turn are left for the sender's next turn
 //! (`crate::resume`), and later frames of the same transmit queue wait behind them. Frames of links
-//! are delivered in `crate::link_rx`.
+//! are delivered in `crate::link_rx`. Switch indices are defined in `crate::port`.
 
 use causeway_fabric::{Context, cost};
 

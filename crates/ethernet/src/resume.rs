@@ -9,7 +9,8 @@
 //! At most the frames of one batch wait for each transmit queue. They have no deadline: the chain
 //! is held until the remainder is delivered or the sender's device stops
 //! ([`Ethernet::drop_unfinished`]). Frames without receive buffers are not here but in
-//! `crate::pending`; frames of links are in `crate::resume_link`.
+//! `crate::pending`; frames of links are in `crate::resume_link`. Switch indices are defined in
+//! `crate::port`.
 
 use std::collections::VecDeque;
 
