@@ -1,9 +1,9 @@
 //! Pending frames: enqueued when a receiver runs out of buffers, delivered when it posts more.
 //!
-//! `crate::receivers` and `crate::link_rx` enqueue frames for a single receive queue; copies of
-//! flooded frames never wait. The dispatcher calls [`Ethernet::drain_pending`] when a receive queue
-//! has new buffers, and [`Ethernet::expire_pending`] by a timer. [`Ethernet::purge_port`] releases
-//! the frames of a port that stops.
+//! `crate::receivers` and `crate::link_rx` enqueue frames for a single receive queue; a copy for
+//! one of several receivers never waits. The dispatcher calls [`Ethernet::drain_pending`] when a
+//! receive queue has new buffers, and [`Ethernet::expire_pending`] by a timer.
+//! [`Ethernet::purge_port`] releases the frames of a port that stops.
 //!
 //! The bounds are in `crate::pending_queue`. A frame that exceeds them, or has more than
 //! [`PENDING_SPANS_MAX`] (48) descriptors, is dropped and counted at the receiver as `NoBuffer`.
