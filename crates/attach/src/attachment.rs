@@ -62,7 +62,7 @@ pub enum FaultKind {
 pub struct AttachmentError {
     /// The party that caused the error.
     kind: FaultKind,
-    /// Whether the port must refuse frontends for a while.
+    /// Whether the port must refuse frontends for 30 s.
     bars: bool,
     source: Box<dyn Error + Send + Sync>,
 }
@@ -74,7 +74,7 @@ impl AttachmentError {
     }
 
     /// Sets whether the frontend blocked the dispatcher, and could do so again at once. The port
-    /// then refuses frontends for a while.
+    /// then refuses frontends for 30 s (`BARRED_NS` of `causeway_fabric`).
     #[must_use]
     pub fn with_bar(mut self, bars: bool) -> Self {
         self.bars = bars;

@@ -8,8 +8,8 @@
 //!
 //! The doorbell carries no data and no count: several rings between two clears are one, and a ring
 //! into a full socket is dropped because the other end is rung already. A ring does not report
-//! whether the peer still exists. The queues of guests use eventfds ([`causeway_ring::Doorbell`])
-//! instead.
+//! whether the peer still exists: a ring to a closed end has no effect. The queues of guests use
+//! eventfds ([`causeway_ring::Doorbell`]) instead.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

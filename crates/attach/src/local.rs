@@ -1,6 +1,6 @@
-//! The local attachment: messages of one length ([`MESSAGE_BYTES`]), with file descriptors, between
-//! a process and the daemon over a Unix stream socket ([`causeway_wire::local`]). Either end may be
-//! hostile.
+//! The local attachment: messages of one length ([`MESSAGE_BYTES`], 128), with file descriptors,
+//! between a process and the daemon over a Unix stream socket ([`causeway_wire::local`]). Either
+//! end may be hostile.
 //!
 //! The daemon's end is an [`Attachment`] that raises [`Event::Message`] and [`Event::Closed`]; the
 //! service (`mx`) reads the message with [`LocalAttachment::take_message`], and the next message is
@@ -9,8 +9,9 @@
 //! process, not to a port, so the attachment has no map and no queues.
 //!
 //! The module does not interpret messages. It never blocks, keeps their order, and never drops a
-//! message: unsent messages are queued, and a peer that leaves [`LOCAL_UNSENT_MAX`] messages unread
-//! ends the attachment. A message carries at most [`LOCAL_DESCRIPTORS_MAX`] descriptors.
+//! message: unsent messages are queued, and a peer that leaves [`LOCAL_UNSENT_MAX`] (1,024)
+//! messages unread ends the attachment. A message carries at most [`LOCAL_DESCRIPTORS_MAX`] (4)
+//! descriptors.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -96,6 +97,8 @@ impl LocalSocket {
         matches!(self, Self::Accepted(socket) if socket.giver().is_behind())
     }
 
+    /// Receives bytes of a message with their descriptors. `odd` becomes true if the daemon's peer
+    /// sends a descriptor of a type that it may not send.
     fn receive(
         &self,
         part: &mut [u8],
@@ -121,6 +124,7 @@ impl AsFd for LocalSocket {
 /// One end of a local attachment.
 #[derive(Debug)]
 pub struct LocalAttachment {
+    /// The connected socket.
     socket: LocalSocket,
     /// The message that is being received, and the number of its bytes that have arrived.
     bytes: [u8; MESSAGE_BYTES],

@@ -1,9 +1,9 @@
 //! Versions of QEMU: the printed arguments differ between versions.
 //!
 //! [`QemuTarget::version`] is the version that the operator gives, or that of the first installed
-//! program of three names, which is run with `--version` for at most [`QEMU_VERSION_TIME_MAX`].
-//! [`QemuVersion`] knows two differences: the option to reconnect, and a crash without KVM. Micro
-//! versions and distributors' patches are ignored; QEMU of another architecture or outside of
+//! program of three names, which is run with `--version` for at most [`QEMU_VERSION_TIME_MAX`] (5
+//! s). [`QemuVersion`] knows two differences: the option to reconnect, and a crash without KVM.
+//! Micro versions and distributors' patches are ignored; QEMU of another architecture or outside of
 //! `PATH` and /usr/libexec is not found. Nothing is cached: each call runs the program again.
 //!
 //! `crate::args` parses `--qemu[=VERSION]`; [`crate::attach`] prints for the result.

@@ -1,6 +1,11 @@
 //! Views in the form that the tool reads, and how it shows their configurations.
 //!
 //! `causeway_model` has the types.
+//!
+//! The verbs of [`crate::commands`] read replies into the aliases below by `client::view`, and
+//! print configurations by the three functions. Kinds, states and keys of a newer daemon are read
+//! as text; a missing or malformed field of a view is an error of the reader. Nothing here sends a
+//! request, and a value without the key is shown as `-`.
 
 use causeway_model::{SpecValues, Textual};
 use serde_json::Value;

@@ -96,7 +96,8 @@ pub(crate) struct CopyOutcome {
     pub out_of_time: bool,
     /// The rule that the receiver's guest broke.
     pub fault: Option<String>,
-    /// Frames whose bytes could not be read from the sender's memory.
+    /// Frames whose bytes could not be read from the sender's memory; the caller counts them as
+    /// drops of the sender.
     pub sender_faults: usize,
 }
 
@@ -104,7 +105,8 @@ impl Scratch {
     /// Delivers frames in order until the receiver runs out of buffers or the turn ends.
     ///
     /// The used entries are pushed but not published. A rule that the receiver breaks is reported
-    /// in [`CopyOutcome::fault`]; the rest of the frames is then dropped.
+    /// in [`CopyOutcome::fault`]; the rest of the frames is then dropped and counted as
+    /// [`DropReason::ReceiverDown`].
     pub fn deliver_all(
         &mut self,
         from: FrameStore<'_>,

@@ -2,11 +2,11 @@
 //!
 //! `crate::mirror` adds copies of frames to a [`Recording`] in the thread of the shard; the
 //! controller (`crate::control`) fetches from it on another thread. A mutex protects the buffer;
-//! the shard may wait for a fetch of at most [`CAPTURE_FETCH_BYTES`].
+//! the shard may wait for a fetch of at most [`CAPTURE_FETCH_BYTES`] (1 MiB).
 //!
-//! A recording holds at most [`CAPTURE_BYTES_MAX`] bytes of unfetched copies. A full buffer drops
-//! copies, which are counted, and never frames. The filter matches header fields of a frame only,
-//! not its payload, and sees no fields inside tunnels. A recording does not end by time: the
+//! A recording holds at most [`CAPTURE_BYTES_MAX`] bytes (8 MiB) of unfetched copies. A full buffer
+//! drops copies, which are counted, and never frames. The filter matches header fields of a frame
+//! only, not its payload, and sees no fields inside tunnels. A recording does not end by time: the
 //! controller ends idle captures.
 
 use std::net::IpAddr;
@@ -88,7 +88,8 @@ struct RecordingState {
 pub struct Recording(Arc<Mutex<RecordingState>>);
 
 impl Recording {
-    /// Returns a recording of interface `name` that ends after `count` frames; 0 means no limit.
+    /// Returns a recording of interface `name` that ends after `count` recorded frames; 0 means no
+    /// limit.
     pub fn new(name: &str, snap: u32, count: u64) -> Self {
         let mut state =
             RecordingState { left: Some(count).filter(|n| *n > 0), ..RecordingState::default() };
@@ -101,12 +102,15 @@ impl Recording {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether no frame will be added: the recording is closed, or its client is gone.
+    /// Returns whether no frame will be added: the recording is closed, or the controller dropped
+    /// its handle, because the capture was idle or ended.
     pub fn is_over(&self) -> bool {
         Arc::strong_count(&self.0) == 1 || self.state().closed
     }
 
-    /// Adds a frame of `len` bytes, of which `kept` are recorded.
+    /// Adds a frame of `len` bytes, of which `kept` are recorded. No effect after the end of the
+    /// recording. A copy beyond [`CAPTURE_BYTES_MAX`] is counted as dropped, and does not count
+    /// towards the limit of [`Self::new`].
     pub fn add(&self, wall_ns: u64, direction: Direction, kept: &[u8], len: usize) {
         let mut state = self.state();
         if state.closed {
@@ -122,7 +126,7 @@ impl Recording {
         state.closed = state.left == Some(0);
     }
 
-    /// Takes the recorded bytes, at most [`CAPTURE_FETCH_BYTES`] a call.
+    /// Takes the recorded bytes, at most [`CAPTURE_FETCH_BYTES`] a call, possibly none.
     pub fn fetch(&self) -> CaptureChunk {
         let mut state = self.state();
         let now = state.bytes.len().min(CAPTURE_FETCH_BYTES);

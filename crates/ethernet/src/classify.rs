@@ -8,7 +8,9 @@
 //! The module delivers nothing. It classifies at least one frame, and stops when the estimated time
 //! of the turn or the budget of flooded copies is used up; the caller must put the frames behind
 //! the returned number back into the ring. A refused frame has [`Egress::Done`] and is counted as
-//! dropped. Frames of links are classified in `crate::link_rx`.
+//! dropped. Frames of links are classified in `crate::link_rx`. `place` is the switch index of the
+//! sending port (`crate::port`). The budget of copies is the number of frames that the queue may
+//! still send in this turn: each copy of a flooded frame beyond the first counts as one.
 //!
 //! # Budget
 //! Frames that continue a flow of plain frames cost one read and two comparisons each; the egress,
@@ -109,6 +111,8 @@ struct Work {
 }
 
 impl Work {
+    /// Returns the state before the first frame, with `limit_ns` nanoseconds left in the turn and
+    /// `left` copies of flooded frames.
     const fn new(limit_ns: u64, left: usize) -> Self {
         Self { frames: 0, bytes: 0, limit_ns, all_ns: 0, chains_ns: 0, left }
     }

@@ -1,11 +1,11 @@
 //! Counters of one port or bundle. Directions are the guest's: "transmit" counts frames that the
 //! guest sent.
 //!
-//! The modules of the data path count; `causeway port show` and the metrics print the counters by
-//! name, and the names are part of the interface. The dispatcher of the group owns the counters, so
-//! they are plain integers without atomics. They start at 0 with the port, survive a reconnect of
-//! the guest, and end with the daemon. A flooded frame counts once as transmitted and once at each
-//! receiver; a dropped frame counts under one [`DropReason`] only.
+//! The modules of the data path count; `causeway port show` and `causeway stats` print the counters
+//! by name, and the names are part of the interface. The dispatcher of the group owns the counters,
+//! so they are plain integers without atomics. They start at 0 with the port, survive a reconnect
+//! of the guest, and end with the daemon. A flooded frame counts once as transmitted and once at
+//! each receiver; a dropped frame counts under one [`DropReason`] only.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,9 @@ pub enum DropReason {
     TooBig,
     /// The source address is not the port's. Counted at the sender.
     SpoofedSource,
-    /// No port of the group has the destination address. Counted at the sender.
+    /// No port or peer of the group has the destination address, and there is no other learning
+    /// port and no link to flood the frame to. Also a frame of a guest to the address of hellos.
+    /// Counted at the sender.
     UnknownDestination,
     /// The destination is at the port that sent the frame. Counted at the sender.
     SamePort,
@@ -44,18 +46,22 @@ pub enum DropReason {
     /// The group forwards by routes, and no route fits the frame or leads to an existing port or
     /// link. Counted at the sender.
     NoRoute,
-    /// The frame has crossed the most links that a frame may cross.
+    /// The frame has crossed the most links that a frame may cross (8). Counted at the bundle by
+    /// which it arrived.
     TooManyHops,
     /// The frame came by a link and would leave by another, neither of which is for transit.
+    /// Counted at the ingress.
     NoTransit,
-    /// A copy of a flooded frame that arrived by another path.
+    /// A copy of a flooded frame that arrived by another path. Counted at the bundle that brought
+    /// the copy.
     Duplicate,
     /// A link-local frame, which a bridge does not forward (IEEE 802.1Q, 8.6.3). Counted at the
     /// sender.
     LinkLocal,
-    /// A flooded frame that one link keeps bringing, as a loop does.
+    /// A flooded frame that one link keeps bringing, as a loop does. Counted at its bundle.
     Storm,
-    /// The frame came by a standby link: another daemon forwards for its network segment.
+    /// The frame came by a standby link: another daemon forwards for its network segment. Counted
+    /// at its bundle.
     Standby,
 }
 

@@ -1,8 +1,9 @@
 //! Delivery into receive buffers: the one copy, and the software fallbacks for offloads.
 //!
 //! `crate::batch` calls [`Scratch::deliver`] for each frame that `crate::fast_path` does not take.
-//! The function pops receive buffers (at most [`MERGED_BUFFERS_MAX`] for a frame), writes
-//! virtio-net header and frame, and pushes used entries without publishing them.
+//! The function pops receive buffers (at most [`MERGED_BUFFERS_MAX`] (1,025) for a frame; a frame
+//! that needs more is dropped as `BufferTooSmall`), writes virtio-net header and frame, and pushes
+//! used entries without publishing them.
 //!
 //! The module chooses no receiver, and it does not keep a frame that finds no buffers:
 //! [`DeliveryError::Short`] leaves the receive ring unchanged, and the caller enqueues the frame
@@ -40,7 +41,7 @@ pub(crate) enum DeliveryError {
     Yield,
     /// The frame cannot be delivered.
     Drop(DropReason),
-    /// The receiver's guest broke a rule.
+    /// The receiver's guest broke a rule; the caller must close its port.
     Fault(String),
 }
 

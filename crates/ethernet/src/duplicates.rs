@@ -1,18 +1,18 @@
 //! The duplicate filter: copies of flooded frames, detected by their content.
 //!
 //! In a loop of transit links, a flooded frame arrives from both sides. Of two equal frames that
-//! arrive by different paths within [`DUPLICATE_NS`], the second is therefore a copy. Equal frames
-//! by the same path are repeats of the guest, up to [`REPEATS_MAX`]; more of them are a loop
-//! ([`DuplicateKind::Storm`]). Flood numbers (`crate::flood_sequence`) detect copies for longer,
-//! but not every link carries them: a copy may arrive without the number of its frame, or with
-//! another.
+//! arrive by different paths within [`DUPLICATE_NS`] (500 ms), the second is therefore a copy.
+//! Equal frames by the same path are repeats of the guest, up to [`REPEATS_MAX`] (16); more of them
+//! are a loop ([`DuplicateKind::Storm`]). Flood numbers (`crate::flood_sequence`) detect copies for
+//! longer, but not every link carries them: a copy may arrive without the number of its frame, or
+//! with another.
 //!
 //! `crate::link_rx` checks each flooded frame of a link before forwarding and records it after
 //! acceptance; `crate::forward` records flooded frames of local ports. The filter forwards and
-//! drops nothing by itself. It remembers [`DUPLICATE_SLOTS`] frames; a newer frame with the same
-//! slot displaces an older frame; copies of the older frame then pass. Only the first
-//! [`FLOOD_BYTES`] bytes and the length are compared, so a copy with a changed header (TTL, NAT) is
-//! not detected.
+//! drops nothing by itself. It remembers [`DUPLICATE_SLOTS`] (4,096) frames; a newer frame with the
+//! same slot displaces an older frame; copies of the older frame then pass. Only the first
+//! [`FLOOD_BYTES`] bytes (2 KiB) and the length are compared, so a copy with a changed header (TTL,
+//! NAT) is not detected.
 //!
 //! # Budget
 //! Only in groups with transit links, and for flooded frames: one hash of the frame and one table

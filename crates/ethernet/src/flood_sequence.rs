@@ -6,10 +6,10 @@
 //! suppress that frame. A fingerprint is recorded only for an accepted frame. Numbers drawn here
 //! need no table: a keyed hash proves them.
 //!
-//! Each ingress has its own window of the last [`FLOODS_PER_PLACE`] recorded frames, so a flood by
-//! one ingress displaces no entry of another. A copy that arrives after its fingerprint was
-//! displaced passes, and is bounded by its hop count only. The module forwards and drops nothing,
-//! gives no order to frames, and does not see frames of links that carry no numbers
+//! Each ingress has its own window of the last [`FLOODS_PER_PLACE`] (1,024) recorded frames, so a
+//! flood by one ingress displaces no entry of another. A copy that arrives after its fingerprint
+//! was displaced passes, and is bounded by its hop count only. The module forwards and drops
+//! nothing, gives no order to frames, and does not see frames of links that carry no numbers
 //! (`crate::duplicates` does).
 
 use std::collections::{HashMap, VecDeque};

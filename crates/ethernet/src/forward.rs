@@ -1,15 +1,15 @@
 //! The forwarding decision: from a guest's transmit ring to the egress of each frame.
 //!
 //! The dispatcher calls [`Ethernet::serve_transmit_queue`] through `crate::service`. The module
-//! first resumes frames of earlier turns (`crate::resume`), then pops at most [`BATCH_FRAMES`]
+//! first resumes frames of earlier turns (`crate::resume`), then pops at most [`BATCH_FRAMES`] (32)
 //! frames at a time, has them cut into batches (`crate::classify`), resolves the egress of each
 //! (routes first, then the address table), and hands the batches to `crate::receivers`. Chains of
 //! frames that are not pending return to the sender's ring as used.
 //!
 //! The module copies no payload, waits for no receive buffers and publishes no ring: the dispatcher
 //! publishes at the end of the turn. A ring that breaks a rule closes its port. After a turn of
-//! invalid frames only, the port is penalised for [`PENALTY_TURNS`] turns. Order is kept for each
-//! pair of transmit queue and receive queue.
+//! invalid frames only, the port is penalised: its transmit queues are skipped [`PENALTY_TURNS`]
+//! (31) times. Order is kept for each pair of transmit queue and receive queue.
 //!
 //! # Budget
 //! Frames are popped in batches of at most 32. Every line of a frame lies in another processor's

@@ -3,7 +3,8 @@
 //! `crate::classify` and `crate::link_rx` mirror frames that arrive, `crate::forward` and
 //! `crate::link_tx` frames that leave. [`Mirrors::copy_frames`] copies the frames that pass the
 //! capture's filter into a [`Recording`], at most `snap` bytes each (0: whole frames). A group has
-//! at most [`CAPTURES_MAX`] running captures.
+//! at most [`CAPTURES_MAX`] (16) running captures; a further capture is refused. A full recording
+//! drops the copy and counts it.
 //!
 //! The module never changes or delays a frame, although the copies cost time of the shard. Frames
 //! are copied as the sender wrote them, before segmentation, with incomplete checksums; payload

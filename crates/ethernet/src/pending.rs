@@ -1,14 +1,15 @@
 //! Pending frames: enqueued when a receiver runs out of buffers, delivered when it posts more.
 //!
-//! `crate::receivers` and `crate::link_rx` enqueue frames for a single receive queue; copies of
-//! flooded frames never wait. The dispatcher calls [`Ethernet::drain_pending`] when a receive queue
-//! has new buffers, and [`Ethernet::expire_pending`] by a timer. [`Ethernet::purge_port`] releases
-//! the frames of a port that stops.
+//! `crate::receivers` and `crate::link_rx` enqueue frames for a single receive queue; a copy for
+//! one of several receivers never waits. The dispatcher calls [`Ethernet::drain_pending`] when a
+//! receive queue has new buffers, and [`Ethernet::expire_pending`] by a timer.
+//! [`Ethernet::purge_port`] releases the frames of a port that stops.
 //!
 //! The bounds are in `crate::pending_queue`. A frame that exceeds them, or has more than
-//! [`PENDING_SPANS_MAX`] descriptors, is dropped and counted at the receiver as `NoBuffer`. Frames
-//! of one receive queue stay in order; an expired frame is dropped even if some of its segments
-//! were delivered. A pending frame keeps guest addresses, not pointers.
+//! [`PENDING_SPANS_MAX`] (48) descriptors, is dropped and counted at the receiver as `NoBuffer`.
+//! Frames of one receive queue stay in order; an expired frame is dropped even if some of its
+//! segments were delivered. A pending frame keeps guest addresses, not pointers. `place` is the
+//! switch index of the port (`crate::port`).
 
 use causeway_fabric::{Context, Progress, cost};
 
@@ -137,6 +138,8 @@ impl Ethernet {
     }
 
     /// Delivers at most `budget` pending frames of a receive queue, as far as buffers allow.
+    /// Returns `Worked` if more can be delivered, `Idle` if buffers are missing and the queue is
+    /// polled, and `Parked` if no frame is pending or a doorbell was requested for new buffers.
     pub(crate) fn drain_pending(
         &mut self,
         cx: &mut Context<'_>,
@@ -198,7 +201,8 @@ impl Ethernet {
         }
     }
 
-    /// Drops frames after their deadline, and sets the next deadline.
+    /// Drops frames after their deadline, counted at the receiver as `NoBuffer`, and sets the next
+    /// deadline.
     pub(crate) fn expire_pending(&mut self, cx: &mut Context<'_>) {
         let mut released = std::mem::take(&mut self.released);
         let mut next: Option<u64> = None;
@@ -224,6 +228,8 @@ impl Ethernet {
     }
 
     /// Releases every frame that is pending for a port or was sent by it, because its device stops.
+    /// The frames are counted there as `ReceiverDown` or `SenderDown`; their chains return to their
+    /// senders' rings as used.
     pub(crate) fn purge_port(&mut self, cx: &mut Context<'_>, place: u32) {
         let mut released = std::mem::take(&mut self.released);
         if let Some(port) = self.switch.get_mut(place) {

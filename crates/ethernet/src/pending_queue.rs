@@ -4,8 +4,8 @@
 //! stays in its sender's ring until it is delivered or dropped; the occupied ring is the
 //! back-pressure. A receiver without buffers may therefore hold 1/[`PENDING_PER_RECEIVER_DIVISOR`]
 //! of a sender's ring, all receivers together 1/[`PENDING_PER_SENDER_DIVISOR`], and each frame for
-//! at most [`PENDING_NS_MAX`]. A queue holds at most [`PENDING_PER_QUEUE_MAX`] frames. Frames of
-//! links wait as copies, bounded by [`PENDING_BYTES_MAX`] bytes.
+//! at most [`PENDING_NS_MAX`] (100 ms). A queue holds at most [`PENDING_PER_QUEUE_MAX`] (1,024)
+//! frames. Frames of links wait as copies, bounded by [`PENDING_BYTES_MAX`] bytes (4 MiB).
 //!
 //! The module delivers nothing, returns no chain and enforces no bound by itself: callers must ask
 //! [`PendingQueue::has_room`] before [`PendingQueue::push`].
@@ -85,7 +85,7 @@ impl PendingQueue {
         self.frames.push_back(entry);
     }
 
-    /// Puts a popped frame back at the front.
+    /// Puts a frame that [`Self::pop`] returned back at the front. Its deadline stays.
     pub fn put_back(&mut self, entry: PendingFrame) {
         self.bytes = self.bytes.saturating_add(entry.copied());
         let count = self.counts.entry(entry.sender).or_insert(0);

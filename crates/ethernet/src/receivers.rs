@@ -3,11 +3,12 @@
 //! `send_batch` in `crate::forward` calls this module with resolved egresses; `crate::resume` calls
 //! it for frames of earlier turns. Copies are made by `crate::deliver` and `crate::link_tx`.
 //!
-//! Frames for a single receive queue without buffers become pending (`crate::pending`). A frame for
-//! several receivers does not wait: a receiver without buffers, or with pending frames, misses it,
-//! and the drop is counted there. Frames beyond the time of the turn are left for the sender's next
-//! turn (`crate::resume`), and later frames of the same transmit queue wait behind them. Frames of
-//! links are delivered in `crate::link_rx`.
+//! Frames for a single receive queue without buffers become pending (`crate::pending`). A receiver
+//! whose guest does not run the device drops them as `ReceiverDown`. A frame for several receivers
+//! does not wait: a receiver without buffers, or with pending frames, misses it, and the drop is
+//! counted there. Frames beyond the time of the turn are left for the sender's next turn
+//! (`crate::resume`), and later frames of the same transmit queue wait behind them. Frames of links
+//! are delivered in `crate::link_rx`. Switch indices are defined in `crate::port`.
 
 use causeway_fabric::{Context, cost};
 

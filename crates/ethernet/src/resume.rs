@@ -9,7 +9,8 @@
 //! At most the frames of one batch wait for each transmit queue. They have no deadline: the chain
 //! is held until the remainder is delivered or the sender's device stops
 //! ([`Ethernet::drop_unfinished`]). Frames without receive buffers are not here but in
-//! `crate::pending`; frames of links are in `crate::resume_link`.
+//! `crate::pending`; frames of links are in `crate::resume_link`. Switch indices are defined in
+//! `crate::port`.
 
 use std::collections::VecDeque;
 
@@ -127,8 +128,8 @@ impl Ethernet {
         }
     }
 
-    /// Returns the chains of a port's unfinished frames undelivered, because its device stops.
-    /// Returns their number.
+    /// Gives the chains of a port's unfinished frames back to the port as used, because its device
+    /// stops. Returns their number, which the caller counts as `SenderDown`.
     pub(crate) fn drop_unfinished(&mut self, cx: &mut Context<'_>, place: SwitchIndex) -> usize {
         let Some(port) = self.switch.get_mut(place) else { return 0 };
         let lists: Vec<_> = port.unfinished.iter_mut().map(std::mem::take).collect();

@@ -17,14 +17,15 @@
 //!
 //! `link_rx` passes received hellos and changes of links to the module, and applies the resulting
 //! [`StandbyChanges`] to `uplink`; the timer of `service` sends due hellos. The module sends hellos
-//! only, and forwards no frame. A segment that lost its forwarding daemon has another within
-//! [`HELLO_HOLD_NS`]. Loops outside the links of daemons are not detected. Hellos are not
-//! authenticated on a network segment. At most [`ATTACHMENTS_MAX`] attachments are tracked; hellos
-//! of further attachments are ignored.
+//! only, and forwards no frame. A link that came up stands by for [`HELLO_LISTEN_NS`] (700 ms)
+//! before it forwards. A segment that lost its forwarding daemon has another within
+//! [`HELLO_HOLD_NS`] (1.2 s). Loops outside the links of daemons are not detected. Hellos are not
+//! authenticated on a network segment. At most [`ATTACHMENTS_MAX`] (256) attachments are tracked;
+//! hellos of further attachments are ignored.
 //!
 //! # Budget
-//! A hello by each link for each attachment every [`HELLO_NS`], only in groups that have links to
-//! network segments and transit links.
+//! A hello by each link for each attachment every [`HELLO_NS`] (300 ms), only in groups that have
+//! links to network segments and transit links.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};

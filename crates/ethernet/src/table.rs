@@ -1,11 +1,11 @@
 //! The address table of one group: MAC addresses to ports and peers.
 //!
 //! Every port has its configured address permanently. A port with `learn` set may have other
-//! addresses behind it: they are learnt from its frames, at most [`LEARNT_PER_PORT_MAX`] a port and
-//! [`LEARNT_PER_GROUP_MAX`] a group, and age after [`LEARNT_AGE_NS`]. Addresses behind peers have
-//! quotas of their own ([`LEARNT_PER_PEER_MAX`], [`LEARNT_FAR_MAX`]). If a quota is exhausted, an
-//! address is not learnt ([`Learnt::Full`]) and frames to it are flooded; no entry is displaced
-//! before it has aged.
+//! addresses behind it: they are learnt from its frames, at most [`LEARNT_PER_PORT_MAX`] (1,024) a
+//! port and [`LEARNT_PER_GROUP_MAX`] (4,096) a group, and age after [`LEARNT_AGE_NS`] (300 s).
+//! Addresses behind peers have quotas of their own ([`LEARNT_PER_PEER_MAX`] (16,384),
+//! [`LEARNT_FAR_MAX`] (65,536)). If a quota is exhausted, an address is not learnt
+//! ([`Learnt::Full`]) and frames to it are flooded; no entry is displaced before it has aged.
 //!
 //! `forward` and `link_rx` learn sources and look up destinations. The table neither floods nor
 //! forwards, and `learn` does not check that an address is unicast. Guests choose the keys, so the
@@ -147,7 +147,8 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         self.bump_version();
     }
 
-    /// Forgets an address learnt at `port`.
+    /// Forgets an address learnt at `port`. No effect if the address is at another port or
+    /// configured.
     pub fn unlearn_at(&mut self, address: MacAddress, port: P) {
         let there = |entry: &AddressEntry<P>| entry.port == port && entry.seen.is_some();
         if self.entries.get(&number(address)).is_some_and(there) {
@@ -224,7 +225,8 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
     }
 
     /// As [`Self::learn_far`], for an address that the peer behind `port` advertised. It overrides
-    /// learnt entries.
+    /// learnt entries, but not the configured address of a port. Beyond a quota the address is not
+    /// entered.
     pub fn advertise(&mut self, address: MacAddress, port: P, now_ns: u64) {
         if let Some(entry) = self.entries.get_mut(&number(address)) {
             entry.advertised = false;

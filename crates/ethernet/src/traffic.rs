@@ -2,12 +2,12 @@
 //!
 //! `classify` and `link_rx` count accepted frames of one group; the control plane reads the matrix
 //! ([`TrafficMatrix::view`]). A rate is bytes per second over the last complete window of
-//! [`TRAFFIC_WINDOW_NS`] or longer; bytes are those of frames, without virtio-net headers.
+//! [`TRAFFIC_WINDOW_NS`] (1 s) or longer; bytes are those of frames, without virtio-net headers.
 //!
 //! The matrix influences no forwarding decision, keeps no history and is lost when the daemon ends.
-//! It holds [`TRAFFIC_PAIRS_MAX`] pairs: when it is full, pairs without frames for
-//! [`TRAFFIC_SILENT_NS`] are replaced, and frames of further pairs are counted only as uncounted. A
-//! flooded frame counts once, as a pair with the group address.
+//! It holds [`TRAFFIC_PAIRS_MAX`] (4,096) pairs: when it is full, pairs without frames for
+//! [`TRAFFIC_SILENT_NS`] (60 s) are replaced, and frames of further pairs are counted only as
+//! uncounted. A flooded frame counts once, as a pair with the group address.
 //!
 //! # Budget
 //! Consecutive frames of one pair cost one hash look-up together. The number of pairs is bounded: a

@@ -3,8 +3,8 @@
 //! The links to one peer form a *bundle*, which has a switch index like a port. Of the links of a
 //! bundle that are up and not standby, one carries all frames, the *active* link: links without
 //! heavy loss come first, then the lowest metric, then the lowest number. A group has at most
-//! [`LINKS_PER_GROUP_MAX`] links. `crate::service` adds and removes links, `crate::link_rx` applies
-//! their state, and `crate::link_tx` pushes frames to the carrier of the active link.
+//! [`LINKS_PER_GROUP_MAX`] (1,024) links. `crate::service` adds and removes links, `crate::link_rx`
+//! applies their state, and `crate::link_tx` pushes frames to the carrier of the active link.
 //!
 //! Frames that arrived by one link leave by another only if one of the two is for transit. Flooded
 //! frames then carry a number, so that a loop of such links carries each frame once
@@ -14,6 +14,8 @@
 //! The module does not balance load over the links of a bundle, retransmits nothing, and neither
 //! encapsulates nor sends: carriers do. Frames that were pushed are sent only after
 //! [`Uplinks::flush`]. A bundle without an active link has no carrier; the caller drops the frame.
+//! A link is down until its first status arrives; an unknown link changes nothing. A full queue of
+//! notices to the link service is logged, and the peer then floods frames to the address.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -113,6 +115,7 @@ pub(crate) struct Uplinks {
 pub(crate) struct LinkInfo<'a> {
     pub id: LinkId,
     pub name: &'a Name,
+    /// Whether the link service reports the link as up.
     pub up: bool,
     /// Whether frames of other links may leave by the link, and its frames by other links.
     pub transit: bool,
@@ -264,7 +267,8 @@ impl Uplinks {
         self.standbys > 0 && self.members().any(|(_, known)| known.id == id && known.standby)
     }
 
-    /// Sends a frame of the daemon itself by a link, whether the link is active or not.
+    /// Sends a frame of the daemon itself by a link, whether the link is active or not, and flushes
+    /// its carrier. No effect while the link is down.
     pub fn send_by(&mut self, id: LinkId, frame: &Outgoing<'_>) {
         let bundle = self.links.get(&id).and_then(|at| self.bundles.get_mut(*at)?.as_mut());
         let Some(bundle) = bundle else { return };
@@ -421,7 +425,7 @@ fn notify(member: &Membership, mac: Mac, here: bool) {
     }
 }
 
-/// Pushes a frame to a carrier.
+/// Pushes a frame to a carrier. A refusal is the reason for which the caller drops the frame.
 #[inline]
 pub(crate) fn push(carrier: &mut dyn Carrier, frame: &Outgoing<'_>) -> Result<(), DropReason> {
     carrier.push(frame).map_err(|refusal| match refusal {

@@ -1,14 +1,14 @@
 //! Load balancing: chooses a shard to move to another dispatcher.
 //!
 //! A thread of the fabric has the registry call it every [`BALANCE_MS`](crate::limits::BALANCE_MS)
-//! and make one move at a time: from the busiest dispatcher to the least busy, the shard that
+//! (1 s) and make one move at a time: from the busiest dispatcher to the least busy, the shard that
 //! levels the two best. This module only decides; `crate::registry` moves.
 //!
-//! No shard moves while the busiest dispatcher is below [`BALANCE_BUSY_MIN`] percent, or if the
-//! move takes less than [`BALANCE_GAIN_MIN`] percent off the busier of the two, because a move
-//! costs a cold cache. A single shard that fills its dispatcher stays: the ports of a shard are
-//! never divided. Placement by the operator is not remembered, so a shard moved by command may move
-//! again.
+//! No shard moves while the busiest dispatcher is below [`BALANCE_BUSY_MIN`] (70) percent, or if
+//! the move takes less than [`BALANCE_GAIN_MIN`] (20) percent off the busier of the two, because a
+//! move costs a cold cache. A single shard that fills its dispatcher stays: the ports of a shard
+//! are never divided. Placement by the operator is not remembered, so a shard moved by command may
+//! move again.
 
 use crate::limits::{BALANCE_BUSY_MIN, BALANCE_GAIN_MIN};
 

@@ -8,8 +8,9 @@
 //! The types carry frames and the state of links. Encapsulation and encryption are the link's;
 //! addresses, routes and the choice among links are the service's. Delivery is not guaranteed: a
 //! carrier without room refuses a frame and keeps none for later ([`Refusal::NoRoom`]), and a full
-//! mailbox drops a whole batch of received frames. A carrier does not check [`Outgoing::hops`]; the
-//! service refuses a frame that crossed [`HOPS_MAX`](crate::limits::HOPS_MAX) links.
+//! mailbox drops a whole batch of received frames. [`Leave`] for an unknown link is no error. A
+//! carrier does not check [`Outgoing::hops`]; the service refuses a frame that crossed
+//! [`HOPS_MAX`](crate::limits::HOPS_MAX) (8) links.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

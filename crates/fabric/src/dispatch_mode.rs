@@ -14,8 +14,9 @@
 //!
 //! The shard reports the chains of a queue after each batch and each publish, and polls or arms the
 //! queue; this module only decides. It has no timer: a period ends at the first report after its
-//! length, so a sleeping queue keeps its mode and rate until it wakes. By default the rates are
-//! 10,000 and 1,000 chains a second, and the period is 10 ms ([`causeway_model::limits`]).
+//! length, so a sleeping queue keeps its mode and rate until it wakes. A queue that starts is
+//! guest-driven. By default the rates are 10,000 and 1,000 chains a second, the period is 10 ms and
+//! the idle spin 1 ms ([`causeway_model::limits`]).
 
 use causeway_model::{PollMode, PollPolicy};
 

@@ -3,14 +3,14 @@
 //! [`crate::fabric`] makes the dispatchers and runs each in a thread; [`crate::shard_table`] holds
 //! the shards of one. Each shard has its own epoll set, and the dispatcher watches these sets.
 //! While a shard is busy the dispatcher serves the busy groups in turn ([`crate::schedule`]), each
-//! for a slice of time ([`crate::slice`]), and reads the kernel's events every [`EVENT_READ_NS`],
-//! so that an idle group that is woken is served soon regardless of the load of others. Without a
-//! busy shard it waits in epoll for a doorbell, a message, an order or a deadline.
+//! for a slice of time ([`crate::slice`]), and reads the kernel's events every [`EVENT_READ_NS`]
+//! (50 µs), so that an idle group that is woken is served soon regardless of the load of others.
+//! Without a busy shard it waits in epoll for a doorbell, a message, an order or a deadline.
 //!
 //! An *order* is a closure from another thread, which runs between two turns, in order of arrival:
-//! adding a shard, removing it, sending it a request. At most [`ORDERS_WAITING_MAX`] orders wait;
-//! further callers block, so the dispatcher's own thread must not send itself an order. Orders are
-//! executed when events are read, so each may wait for a turn of every busy group.
+//! adding a shard, removing it, sending it a request. At most [`ORDERS_WAITING_MAX`] (64) orders
+//! wait; further callers block, so the dispatcher's own thread must not send itself an order.
+//! Orders are executed when events are read, so each may wait for a turn of every busy group.
 //!
 //! The dispatcher does not choose its shards: the registry does. If a turn fails with an error of
 //! the host, the thread ends, and the fabric stops the other dispatchers.

@@ -8,9 +8,10 @@
 //! Commands are executed one after the other and block their caller; a dispatcher's own thread must
 //! not send a command, as the dispatcher would wait for itself. Threads beside the dispatchers: a
 //! balancer if there are at least two dispatchers, a ticker while a controller needs ticks
-//! ([`CONTROL_TICK`]), and the sampler of `crate::memory_charge`. If a dispatcher fails or panics,
-//! all stop: its ports would no longer be served. [`ManualFabric`] is for a caller with its own
-//! event loop; it has one dispatcher and starts no thread for it.
+//! ([`CONTROL_TICK`] (1 s)), and the sampler of `crate::memory_charge`. If a dispatcher fails or
+//! panics, all stop: its ports would no longer be served. [`ManualFabric`] is for a caller with its
+//! own event loop; it has one dispatcher and starts no thread for it. After a stop, commands that
+//! need a dispatcher are refused.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,11 +109,13 @@ impl Handle {
         }
     }
 
+    /// Locks the registry; waits for the present command.
     fn registry(&self) -> std::sync::MutexGuard<'_, Registry> {
         // After a panic the registry still matches the shards that the dispatchers serve.
         self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether a stop was requested.
     fn is_stopped(&self) -> bool {
         self.0.stopped.load(Ordering::Acquire)
     }

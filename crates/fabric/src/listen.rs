@@ -6,8 +6,8 @@
 //! Binding replaces a socket file only if no process listens at it; any other file is refused. The
 //! check and the replacement are two steps: two daemons that bind one path at the same time are not
 //! kept apart. Dropping a listener removes its file if the path still leads to that file (device
-//! and inode), and closes at most [`BACKLOG_MAX`] waiting connections. Permissions of the file are
-//! set by the daemon. No call blocks.
+//! and inode), and closes at most [`BACKLOG_MAX`] (4,096) waiting connections. Permissions of the
+//! file are set by the daemon. No call blocks.
 
 use std::fs;
 use std::io;

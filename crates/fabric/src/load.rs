@@ -1,10 +1,10 @@
 //! Loads of dispatchers and shards, published across threads.
 //!
 //! The dispatcher that owns a shard measures its busy time ([`Meter`]) and publishes the percentage
-//! at the end of each window ([`LOAD_WINDOW_NS`](crate::limits::LOAD_WINDOW_NS)); the registry
-//! reads it ([`Load`]) to place and move shards, and for views. A value older than 2.5 s counts as
-//! 0. Values are whole percent of wall-clock time and may be a window old; polling of empty queues
-//! does not count as busy.
+//! at the end of each window ([`LOAD_WINDOW_NS`](crate::limits::LOAD_WINDOW_NS) (1 s)); the
+//! registry reads it ([`Load`]) to place and move shards, and for views. A value older than 2.5 s
+//! counts as 0. Values are whole percent of wall-clock time and may be a window old; polling of
+//! empty queues does not count as busy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

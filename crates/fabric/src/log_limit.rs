@@ -1,10 +1,11 @@
 //! Rate limit of log lines that a guest or peer causes.
 //!
 //! A port, a link or another owner holds a [`LogLimit`] and asks it before each line; the caller
-//! writes the line and adds the number of suppressed lines. At most [`LOG_LINES_MAX`] lines pass in
-//! a window of [`LOG_WINDOW_NS`]; further lines are counted and dropped, and the last count of a
-//! burst appears only with the next admitted line. The limit does not distinguish kinds of lines,
-//! and is not shared between threads.
+//! writes the line and adds the number of suppressed lines. At most [`LOG_LINES_MAX`] (10) lines
+//! pass in a window of [`LOG_WINDOW_NS`] (5 s); further lines are counted and dropped, and the last
+//! count of a burst appears only with the next admitted line. The limit does not distinguish kinds
+//! of lines, and is not shared between threads. The caller passes the time; the first call begins a
+//! window.
 
 use crate::limits::{LOG_LINES_MAX, LOG_WINDOW_NS};
 

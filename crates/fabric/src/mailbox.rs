@@ -6,10 +6,12 @@
 //! `crate::source_doorbell`, and the service takes the messages in
 //! [`Service::serve_source`](crate::Service::serve_source).
 //!
-//! A mailbox has any number of senders and one reader, and keeps the order of messages. Pushing
-//! never blocks: a full mailbox, or a mailbox without a reader, returns the message, and the sender
-//! drops it or tries again later. The reader is not notified when the last sender is gone, and a
-//! sender is not notified when room returns. Dropping the mailbox drops its messages.
+//! A mailbox has any number of senders and one reader, and keeps the order of messages. It is full
+//! for [`Sender::push`] at `room` messages, for [`Sender::push_urgent`] at twice and for
+//! [`Sender::push_critical`] at four times as many. A new mailbox is armed. Pushing never blocks: a
+//! full mailbox, or a mailbox without a reader, returns the message, and the sender drops it or
+//! tries again later. The reader is not notified when the last sender is gone, and a sender is not
+//! notified when room returns. Dropping the mailbox drops its messages.
 //!
 //! # Budget
 //! A message costs an uncontended lock on either side, and a system call only if its reader sleeps
@@ -130,7 +132,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// Moves at most `most` messages to the end of `into`. Returns how many.
+    /// Moves at most `most` messages, the oldest first, to the end of `into`. Returns how many.
     pub fn take(&self, most: usize, into: &mut Vec<T>) -> usize {
         let mut state = self.shared.state();
         let count = state.messages.len().min(most);

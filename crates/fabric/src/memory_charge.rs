@@ -5,8 +5,8 @@
 //! that this process has mapped and touched is used: an upper bound, which includes pages charged
 //! to others.
 //!
-//! A separate thread reads the figure every [`FOOTPRINT_SAMPLE_NS`], because the kernel may take
-//! milliseconds to sum it up; it reads only if a dispatcher asked since the last sample.
+//! A separate thread reads the figure every [`FOOTPRINT_SAMPLE_NS`] (100 ms), because the kernel
+//! may take milliseconds to sum it up; it reads only if a dispatcher asked since the last sample.
 //! [`crate::footprint`] uses the figure to bound the charge of a port. The first answer after a
 //! pause is old, and the answer before the first sample is 0. If the kernel's files cannot be read,
 //! the last figure stays.
@@ -33,8 +33,9 @@ pub(crate) fn charged_bytes() -> u64 {
     CHARGED.load(Ordering::Relaxed)
 }
 
-/// Returns the default limit of a port, in bytes. `None`: no limit, because the figure of this
-/// process is not exact.
+/// Returns the default limit of a port, in bytes: 1 GiB ([`FOOTPRINT_MAX_DEFAULT`]), or a quarter
+/// of the control group's `memory.max` if that is less. `None`: no limit, because the figure of
+/// this process is not exact.
 pub(crate) fn default_max() -> Option<u64> {
     *DEFAULT.get()?
 }

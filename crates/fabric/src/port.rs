@@ -241,8 +241,8 @@ impl Port {
         PortEvent { text, at_ns: now_ns, frontend: self.connects_total }
     }
 
-    /// Refuses frontends for a while: the last frontend stalled the dispatcher, and could at once
-    /// do so again.
+    /// Refuses frontends for [`BARRED_NS`] (30 s): the last frontend stalled the dispatcher, and
+    /// could at once do so again. A second call extends the time.
     pub(crate) fn bar(&mut self, now_ns: u64) {
         self.barred_until_ns = now_ns.saturating_add(BARRED_NS);
     }

@@ -31,7 +31,7 @@ impl Bucket {
     }
 
     /// Takes `count` events of `rate` per second even if the limit is exceeded. Returns the
-    /// nanoseconds until the next event is admitted.
+    /// nanoseconds until the next event is admitted; 0 if it is admitted now.
     pub fn charge(&mut self, now: u64, rate: u64, count: u64) -> u64 {
         self.drain(now, rate);
         self.used = self.used.saturating_add(count.saturating_mul(TOKEN));

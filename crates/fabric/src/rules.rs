@@ -5,8 +5,8 @@
 //! destination. The first matching rule decides; a connect that no rule matches is accepted.
 //!
 //! Rules apply to new connects only: neither to open connections, nor to frames, nor to MX
-//! messages. They cannot admit a connect to another group. At most [`RULES_MAX`] rules; a look-up
-//! scans the list in order, so its cost grows with the length.
+//! messages. They cannot admit a connect to another group. At most [`RULES_MAX`] (4,096) rules; a
+//! look-up scans the list in order, so its cost grows with the length.
 
 use causeway_model::limits::RULES_MAX;
 use causeway_model::{CID_HOST, Name, RuleAction, RuleSide, RuleSpec};
@@ -75,7 +75,8 @@ impl Rules {
         self.list.iter().map(|(_, hits)| *hits).collect()
     }
 
-    /// Adds the hit counts of another list of the same rules.
+    /// Adds the hit counts of another list of the same rules in the same order, when the shard of
+    /// that list closes.
     pub(crate) fn count(&mut self, other: &Self) {
         for ((_, hits), (_, more)) in self.list.iter_mut().zip(&other.list) {
             *hits = hits.saturating_add(*more);

@@ -1,19 +1,19 @@
 //! The schedule of a dispatcher: deficit round robin over groups, by time.
 //!
-//! In each *cycle* every busy group has one turn of at most its quantum, [`QUANTUM_NS`] times its
-//! weight. A turn that overruns is a debt: the group's next turns are shortened or skipped as long
-//! as other groups are busy. A group that becomes busy and had no turn in this cycle is served
-//! next, before the groups that were busy already, so it waits for one turn of another group
-//! however many are busy. It still has one turn per cycle, so a group gains nothing by becoming
-//! idle and busy again.
+//! In each *cycle* every busy group has one turn of at most its quantum, [`QUANTUM_NS`] (50 µs)
+//! times its weight. A turn that overruns is a debt: the group's next turns are shortened or
+//! skipped as long as other groups are busy. A group that becomes busy and had no turn in this
+//! cycle is served next, before the groups that were busy already, so it waits for one turn of
+//! another group however many are busy. It still has one turn per cycle, so a group gains nothing
+//! by becoming idle and busy again.
 //!
 //! All shards of a group share its turn (Ethernet, sockets, messages), so a group with more kinds
 //! of ports gets no more time. The schedule knows numbers and times only: [`crate::shard_table`]
 //! asks for the next turn, serves the shards, and reports the time that they used.
 //!
-//! The schedule cannot cut a turn short. A debt is at most [`DEBT_QUANTA_MAX`] quanta, and unused
-//! time is not saved beyond one quantum. Groups on other dispatchers have no part in it: weights
-//! compare the groups of one dispatcher.
+//! The schedule cannot cut a turn short. A debt is at most [`DEBT_QUANTA_MAX`] (4) quanta, and
+//! unused time is not saved beyond one quantum. Groups on other dispatchers have no part in it:
+//! weights compare the groups of one dispatcher.
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,9 @@
 //! Time slices: the time that a group may use before other groups have their turn.
 //!
 //! Reading the clock costs as much as a small frame, so services *charge* their work by estimates
-//! ([`cost`]), and the slice reads the clock only after [`RESYNC_NS`] of charged work. A high
-//! estimate costs a reading; a low estimate lets a slice overrun, for which the group's next slices
-//! are shorter (`crate::schedule`).
+//! ([`cost`]), and the slice reads the clock only after [`RESYNC_NS`] (10 µs) of charged work. A
+//! high estimate costs a reading; a low estimate lets a slice overrun, for which the group's next
+//! slices are shorter (`crate::schedule`).
 //!
 //! The shard table starts a slice for a shard's turn; the shard and its service charge it
 //! ([`Context::charge`](crate::Context::charge)) and stop when [`Slice::is_over`]. A slice does not

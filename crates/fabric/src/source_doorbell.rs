@@ -3,9 +3,10 @@
 //! A mailbox ([`crate::mailbox`]) owns the doorbell and rings it when its reader sleeps. The
 //! dispatcher of the shard marks the source active, and the shard serves it in its next turn.
 //!
-//! A doorbell carries no data and never blocks. Rings before the shard handles the first are
-//! merged. Any thread may ring. The location of a shard is updated when the shard moves; a ring
-//! from a thread that reads an old location wakes the shard by the file descriptor all the same.
+//! A doorbell carries no data and never blocks; a ring for a shard that was closed has no effect.
+//! Rings before the shard handles the first are merged. Any thread may ring. The location of a
+//! shard is updated when the shard moves; a ring from a thread that reads an old location wakes the
+//! shard by the file descriptor all the same.
 //!
 //! # Budget
 //! A ring from the dispatcher's own thread costs a few stores: the dispatcher finds it before it
@@ -34,10 +35,12 @@ impl ShardLocation {
     /// Location of a shard that no dispatcher owns: it is woken by descriptors alone.
     pub(crate) const NONE: Self = Self { dispatcher: 0, slot: 0, serial: 0 };
 
+    /// Packs into 16 bits of dispatcher, 16 of slot, 32 of serial.
     fn pack(self) -> u64 {
         u64::from(self.dispatcher) << 48 | u64::from(self.slot) << 32 | u64::from(self.serial)
     }
 
+    /// Reverts [`Self::pack`].
     fn unpack(word: u64) -> Self {
         let (dispatcher, slot, serial) = ((word >> 48) as u16, (word >> 32) as u16, word as u32);
         Self { dispatcher, slot, serial }

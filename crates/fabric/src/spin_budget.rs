@@ -3,14 +3,14 @@
 //! A dispatcher that polls empty queues takes time from guests where processors are scarce. The
 //! kernel counts how long a thread was runnable without a processor; if that time grows, other
 //! threads wait for the dispatcher as well. The spin is then cut to a quarter, down to
-//! [`SPIN_SCARCE_NS_MIN`], and idle turns yield; without contention the spin doubles again, up to
-//! its configured length. Scarce is a wait of more than 1/32 of the time, ample of less than 1/256;
-//! between the two the budget stays.
+//! [`SPIN_SCARCE_NS_MIN`] (4 µs), and idle turns yield; without contention the spin doubles again,
+//! up to its configured length. Scarce is a wait of more than 1/32 of the time, ample of less than
+//! 1/256; between the two the budget stays.
 //!
 //! The dispatcher samples the kernel's figures ([`SchedStats::sample`]) when it reads events, at
-//! most every [`SHARE_PERIOD_NS`]; [`crate::dispatch_mode`] applies the spin. The module neither
-//! spins nor yields. Each dispatcher has its own budget, and its figures belong to the thread that
-//! opened them. On a kernel without `schedstat` the budget never shrinks.
+//! most every [`SHARE_PERIOD_NS`] (10 ms); [`crate::dispatch_mode`] applies the spin. The module
+//! neither spins nor yields. Each dispatcher has its own budget, and its figures belong to the
+//! thread that opened them. On a kernel without `schedstat` the budget never shrinks.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

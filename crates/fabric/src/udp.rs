@@ -14,7 +14,7 @@
 //! One system call for up to 64 datagrams of one size out, or 64 KiB in from one flow, and an empty
 //! call when the socket is drained. On reception the kernel reports the segment size (GRO), the
 //! traffic class and, on hosts with several addresses, the destination address. A polled socket
-//! costs no call for [`UDP_REST_TURNS`] polls after it was drained, in which its datagrams are
+//! costs no call for [`UDP_REST_TURNS`] (2) polls after it was drained, in which its datagrams are
 //! delivered and often answered; if datagrams arrive singly, as answers do, the empty call is saved
 //! too.
 //!
@@ -292,6 +292,7 @@ pub struct Origin {
 
 /// The outcome of a receive call: datagrams of one flow.
 struct Received {
+    /// Members as in [`Burst`].
     from: SocketAddr,
     to: Option<IpAddr>,
     class: u8,

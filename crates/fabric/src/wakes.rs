@@ -6,15 +6,15 @@
 //! processes of one user. The owner's service or port wraps each wake-up in
 //! [`WakeAccount::charge`], and carries out the [`Verdict`]: the account neither pauses nor closes.
 //!
-//! A wake-up is free up to [`WAKE_USUAL_NS`]. The excess may take 1/[`WAKE_SHARE`] of the time,
-//! after a burst of [`WAKE_BURST_NS`]. An owner beyond its share gets a strike: it is not to be
-//! woken for a while, twice as long each time, and at the strike [`WAKE_STRIKES_MAX`] it is to be
-//! closed, and barred for [`BARRED_NS`]. Strikes are forgotten after [`WAKE_STRIKES_NS`] without
-//! another.
+//! A wake-up is free up to [`WAKE_USUAL_NS`] (50 µs). The excess may take 1/[`WAKE_SHARE`] (1/20)
+//! of the time, after a burst of [`WAKE_BURST_NS`] (2 ms). An owner beyond its share gets a strike:
+//! it is not to be woken for at least 100 ms, twice as long each time, and at the strike
+//! [`WAKE_STRIKES_MAX`] (4) it is to be closed, and barred for [`BARRED_NS`] (30 s). Strikes are
+//! forgotten after [`WAKE_STRIKES_NS`] (60 s) without another.
 //!
 //! The excess is first taken from two reads of the clock around the call. That includes time in
 //! which another thread had the processor, so an owner is penalised only after the processor time
-//! of this thread, which costs a system call, was measured around its next calls and exceeds the
+//! of this thread, which costs a system call, was measured around its next 64 calls and exceeds the
 //! share too. An account cannot interrupt a wake-up that blocks: the watchdog of the thread does.
 //!
 //! # Budget

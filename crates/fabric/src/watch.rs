@@ -53,6 +53,8 @@ impl WatchToken {
         }
     }
 
+    /// Reverts [`Self::pack`]. An unknown kind is an order, which is harmless: the dispatcher finds
+    /// none.
     fn unpack(word: u64) -> Self {
         let queue = ((word >> 48) & 0xfff) as u16;
         let slot = (word >> 32) as u16;
@@ -203,6 +205,7 @@ impl Watch {
         self.set_events(self.when.flags())
     }
 
+    /// Replaces the events that the watch reports.
     fn set_events(&self, flags: epoll::EventFlags) -> io::Result<()> {
         let data = epoll::EventData::new_u64(self.token.pack());
         Ok(epoll::modify(&*self.poller.0, &self.fd, data, flags)?)

@@ -7,13 +7,13 @@
 //! with a signal. The write ends with EINTR, which identifies the blocking frontend: a write that
 //! does not block is never interrupted. The caller decides the consequence for the frontend.
 //!
-//! The marks cost two stores per notification. The second thread checks every [`WATCH_BUSY_MS`]
-//! (10), or every [`WATCH_IDLE_MS`] (100 ms) while no notification is sent.
+//! The marks cost two stores per notification. The second thread checks every [`WATCH_BUSY_MS`] (10
+//! ms), or every [`WATCH_IDLE_MS`] (100 ms) while no notification is sent.
 //!
 //! Each dispatcher creates a watchdog; `ring::doorbell` marks its writes by [`marked`]. Only marked
 //! calls are watched: a thread that blocks in any other call is not interrupted. A call of a thread
-//! without a watchdog is not watched, and may block. The process must not use SIGURG for another
-//! purpose.
+//! without a watchdog is not watched, and may block. A thread has one watchdog: a second takes the
+//! marks of the first. The process must not use SIGURG for another purpose.
 
 use std::cell::RefCell;
 use std::io;

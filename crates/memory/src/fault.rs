@@ -26,6 +26,7 @@ use crate::substitute;
 /// A mapping, as the handler sees it.
 struct HandlerEntry {
     slot: MappingSlot<AtomicUsize>,
+    /// Whether a page of the mapping was lost.
     poisoned: AtomicBool,
     /// Start of its replacement in the substitute; 0 if it was not replaced.
     replaced: AtomicU64,

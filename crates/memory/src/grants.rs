@@ -1,10 +1,10 @@
-//! Grants that a device's front end adds and removes one by one, such as the DMA mappings of
+//! Grants that a device's frontend adds and removes one by one, such as the DMA mappings of
 //! vfio-user.
 //!
 //! A file is mapped once. A grant is an interval of guest addresses that points into a mapped file,
 //! so it takes an entry of a table and no mapping of its own. [`Grants`] is the table under change;
 //! [`Grants::epoch`] returns its present state as a [`Map`], which later changes do not affect.
-//! Front ends take an epoch once after a batch of changes, before the next access: an epoch of
+//! Frontends take an epoch once after a batch of changes, before the next access: an epoch of
 //! 262,144 grants copies a list of 1,024 to 4,097 chunks, a change copies one chunk at most.
 //!
 //! A table has at most [`GRANTS_MAX`] (262,144) grants in [`GRANT_FILES_MAX`] (64) files; further
@@ -298,7 +298,7 @@ impl Grants {
 }
 
 impl GrantError {
-    /// Returns whether this host lacks a resource; otherwise the front end broke a rule.
+    /// Returns whether this host lacks a resource; otherwise the frontend broke a rule.
     pub fn is_shortage(&self) -> bool {
         matches!(self, Self::Mapping(error) if error.is_shortage())
     }

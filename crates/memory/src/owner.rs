@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A peer of this process: the front ends of a port, the processes of a user on a port, or the peers
+/// A peer of this process: the frontends of a port, the processes of a user on a port, or the peers
 /// of a listening socket. The default is this process itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Owner {

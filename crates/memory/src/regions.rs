@@ -11,10 +11,10 @@
 //! memory is released with the last clone. So accesses in progress may finish after the
 //! deregistration.
 //!
-//! A table has at most [`REGION_KEYS_MAX`] regions, or fewer by its creator, and refuses more. It
-//! has no lock. `mxoe::driver` keeps a table per endpoint, looks up the keys of messages, and
-//! copies through the region; the table itself touches no memory. Keys can be guessed: the owner
-//! and the access rights protect a region, not the key.
+//! A table has at most [`REGION_KEYS_MAX`] (16,777,216) regions, or fewer by its creator, and
+//! refuses more. It has no lock. `mxoe::driver` keeps a table per endpoint, looks up the keys of
+//! messages, and copies through the region; the table itself touches no memory. Keys can be
+//! guessed: the owner and the access rights protect a region, not the key.
 
 use std::sync::Arc;
 

@@ -47,6 +47,7 @@ struct Substitute {
 /// Set once, and never freed: the handler reads it.
 static SUBSTITUTE: AtomicPtr<Substitute> = AtomicPtr::new(std::ptr::null_mut());
 
+/// Returns the resources of the handler, or `None` before [`prepare`].
 fn substitute() -> Option<&'static Substitute> {
     // SAFETY: null, or a leaked value that is only read.
     unsafe { SUBSTITUTE.load(Ordering::Acquire).as_ref() }

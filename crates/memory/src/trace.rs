@@ -65,6 +65,8 @@ mod recorder {
         std::mem::take(&mut recorded().1).into_values().collect()
     }
 
+    /// Passes each line of an access, with its bytes there, to `note`. No effect outside of
+    /// [`record`], for other threads, and for memory that is not mapped by this crate.
     pub(super) fn touch(at: usize, len: usize, note: impl Fn(&mut Line, usize)) {
         if !ON.load(Ordering::Relaxed) || !crate::fault::is_mapped(at) {
             return;

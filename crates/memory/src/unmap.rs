@@ -3,13 +3,13 @@
 //! The last user of a memory file frees its pages, which takes a tenth of a second per GiB. When a
 //! guest or process is killed the last user is this process, and a dispatcher must not wait for it.
 //! So the daemon enables the background ([`unmap_in_background`]): up to [`UNMAPPERS_MAX`] (4)
-//! threads then unmap all mappings but those of small sealed files. Before that, and in clients,
-//! the dropping thread unmaps.
+//! threads then unmap all mappings but those of small sealed files (at most 1 MiB). Before that,
+//! and in clients, the dropping thread unmaps.
 //!
 //! [`crate::Mapping`] calls `unmap` when it is dropped, after it left the fault handler's table.
-//! Ranges wait without a limit here; their owner is refused further mappings above a limit
-//! (`crate::addresses`). Ranges of one owner may be unmapped in any order. If no thread can be
-//! started, the caller unmaps.
+//! Ranges wait without a limit here; an owner with more than 7 TiB that wait is not served until
+//! they are unmapped (`crate::addresses`). Ranges of one owner may be unmapped in any order. If no
+//! thread can be started, the caller unmaps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

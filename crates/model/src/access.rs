@@ -3,8 +3,9 @@
 //! Values only: [`SocketAccess`] is a part of [`PortSpec`](crate::PortSpec), read from the
 //! configuration file or the control socket; the daemon resolves account names and applies owner,
 //! group and mode after the fabric has bound the socket. [`SocketAccess::check`] checks the form of
-//! a name (1 to [`ACCOUNT_BYTES_MAX`] characters) and not that the account exists. Only permission
-//! bits up to 0777 are accepted; access lists and the directory's permissions are not managed.
+//! a name (1 to [`ACCOUNT_BYTES_MAX`] (64) characters) and not that the account exists. Only
+//! permission bits up to 0777 are accepted; access lists and the directory's permissions are not
+//! managed.
 
 use std::fmt;
 use std::str::FromStr;

@@ -31,8 +31,9 @@ pub struct LinkSpec {
     /// Of several links to one peer, the link with the lowest metric that is up carries the frames.
     #[serde(default = "metric_default")]
     pub metric: u16,
-    /// Whether frames that arrived by another link may leave by this link, and the reverse. Must be
-    /// off where all daemons are linked to each other, or frames are duplicated.
+    /// Whether frames that arrived by another link may leave by this link, and frames that arrived
+    /// by this link may leave by another. It suffices that one of the two links has it. Must be off
+    /// where all daemons are linked to each other, or frames are duplicated.
     #[serde(default)]
     pub transit: bool,
     /// `HOST:PORT` of the peer, if it was given by name. The address in [`Self::kind`] is the last
@@ -85,8 +86,9 @@ impl LinkKind {
     }
 
     /// Returns the largest payload of a frame that crosses without IP fragmentation, in bytes.
-    /// `underlay` is the MTU of the IP path, in bytes. Kinds that fragment and reassemble frames
-    /// themselves, or send a stream, carry all sizes.
+    /// `underlay` is the MTU of the IP path, in bytes. The payload excludes the Ethernet header.
+    /// Kinds that fragment and reassemble frames themselves, or send a stream, carry all sizes:
+    /// 65,535.
     pub fn mtu(&self, underlay: u16) -> u16 {
         match self {
             Self::Causeway(_) | Self::CausewayPlain(_) | Self::Tcp(_) | Self::Tls(_) => u16::MAX,

@@ -2,7 +2,7 @@
 //!
 //! `attach` receives the descriptors and creates a [`Doorbell`] and a [`Notifier`] for each queue.
 //! The dispatcher watches doorbells by epoll, and calls [`Notifier::notify`] after it published
-//! used entries. Both carry no data and no count: several rings between two polls are one.
+//! used entries. Both carry no data and no count: several signals between two polls are one.
 //!
 //! A hostile descriptor must not block the dispatcher or report false readiness, so other types of
 //! files are refused, and the descriptor is set non-blocking. The frontend shares the open file and
@@ -127,7 +127,8 @@ impl Notifier {
     }
 
     /// Notifies the guest. Does not wait: a full counter means that a notification is pending
-    /// already.
+    /// already. Errors of a Unix stream are ignored: a closed one gets no notification, and the
+    /// attachment ends by its own connection.
     ///
     /// # Errors
     /// [`DoorbellError::Blocked`]: the frontend made the write block, and the thread's

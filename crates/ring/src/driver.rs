@@ -34,13 +34,13 @@ use split::SplitDriver;
 /// Errors of the driver side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DriverError {
-    /// The queue size is zero, above 32768, or not a power of two.
+    /// The queue size is zero, above 32768, or, for a split ring, not a power of two.
     #[error("queue size {0}: expected a power of two, 1 to 32768")]
     Size(u16),
     /// Too few descriptors are free; take used chains first.
     #[error("the ring is full")]
     Full,
-    /// A chain needs at least one buffer.
+    /// A chain without spans was added: it needs at least one buffer.
     #[error("a chain without buffers")]
     Empty,
     /// The ring is outside the mapped memory.

@@ -51,6 +51,7 @@ impl Latch {
         }
     }
 
+    /// Latches the error. Out of line, as [`Self::broke`].
     #[cold]
     #[inline(never)]
     fn breaks(&mut self, error: RingError) -> RingError {

@@ -216,13 +216,15 @@ impl Queue {
     }
 
     /// Puts a popped chain back; it is the next chain to be popped. Several chains must be put back
-    /// in the reverse order of their pops, and only while no chain popped after them was pushed.
+    /// in the reverse order of their pops, and only while no chain popped after them was pushed. No
+    /// effect for a head that is not in flight; a packed queue also ignores a chain that is not the
+    /// last popped, which stays in flight.
     pub fn put_back(&mut self, head: u16) {
         each!(self, q => q.put_back(head));
     }
 
-    /// Pushes every chain in flight unwritten and publishes: for a queue that stops. Returns
-    /// whether the driver wants a notification.
+    /// Pushes every chain in flight with 0 written bytes and publishes: for a queue that stops.
+    /// Returns whether the driver wants a notification.
     ///
     /// # Errors
     /// [`RingError`] if the queue is broken or became unreachable.

@@ -3,10 +3,10 @@
 //! [`super::Frontend`] and `reconnect` use it to attach; tests use it alone. It encodes requests
 //! and checks replies; it owns no memory and no ring, and handles no requests of the backend.
 //!
-//! Every call blocks until the reply arrives, at most [`REPLY_TIMEOUT_MS`]. With a [`Pump`] the
-//! backend runs in the caller's thread instead, at most [`PUMP_TURNS_MAX`] turns for a reply. A
-//! protocol feature that the backend does not offer is left out. Not thread-safe: one request at a
-//! time.
+//! Every call blocks until the reply arrives, at most [`REPLY_TIMEOUT_MS`] (5 s). With a [`Pump`]
+//! the backend runs in the caller's thread instead, at most [`PUMP_TURNS_MAX`] (1,024) turns for a
+//! reply. A protocol feature that the backend does not offer is left out. Not thread-safe: one
+//! request at a time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

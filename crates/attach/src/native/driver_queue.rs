@@ -38,12 +38,14 @@ pub struct DriverQueue {
     unpublished: u16,
     batch: u16,
     /// Set if only [`DriverQueue::ring`] rings the doorbell.
-    doorbell_held: bool,
+    is_quiet: bool,
     /// Set if the backend asked for a doorbell since the last ring.
     due: bool,
 }
 
 impl DriverQueue {
+    /// Returns a queue of empty buffers of `slot_bytes` each, the first at guest address `slots`.
+    /// Nothing is posted yet.
     pub(super) fn new(
         driver: Driver,
         kick: Notifier,
@@ -60,7 +62,7 @@ impl DriverQueue {
             slot_bytes,
             batch: size.div_ceil(4),
             unpublished: 0,
-            doorbell_held: false,
+            is_quiet: false,
             due: false,
         }
     }
@@ -109,7 +111,7 @@ impl DriverQueue {
         self.unpublished = 0;
         if self.driver.publish()? {
             self.due = true;
-            if !self.doorbell_held {
+            if !self.is_quiet {
                 self.ring();
             }
         }
@@ -118,7 +120,7 @@ impl DriverQueue {
 
     /// Sets whether only [`Self::ring`] rings the doorbell: for tests that delay or lose doorbells.
     pub fn set_quiet(&mut self, quiet: bool) {
-        self.doorbell_held = quiet;
+        self.is_quiet = quiet;
     }
 
     /// Returns whether the backend asked for a ring that is outstanding.

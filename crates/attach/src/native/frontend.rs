@@ -76,7 +76,7 @@ pub struct Frontend {
     /// The memory file, mapped in this process.
     map: Arc<Map>,
     /// The queues, in the order of the plan.
-    lanes: Vec<DriverQueue>,
+    queues: Vec<DriverQueue>,
     /// Negotiated features.
     features: u64,
     /// The configuration space at the attach.
@@ -155,17 +155,18 @@ impl Frontend {
         let reconnect_state = reconnect
             .map(|reconnect| ReconnectState::prepare(&mut client, reconnect, file, region, shape))
             .transpose()?;
-        let mut lanes = Vec::new();
+        let mut queues = Vec::new();
         for (index, (queue, (layout, slots))) in (0_u32..).zip(plan.queues.iter().zip(places)) {
-            let mut lane = start_queue(&mut client, index, queue, layout, slots, features, &map)?;
+            let mut started =
+                start_queue(&mut client, index, queue, layout, slots, features, &map)?;
             if queue.role == Role::Receive {
-                lane.post_all()?;
+                started.post_all()?;
             }
-            lanes.push(lane);
+            queues.push(started);
         }
         client.driver_ok()?;
         let config = config.unwrap_or_default();
-        Ok(Self { client, map: Arc::new(map), lanes, features, config, granted, reconnect_state })
+        Ok(Self { client, map: Arc::new(map), queues, features, config, granted, reconnect_state })
     }
 
     /// Stops queue `index`, as a paused VM does. Returns the position for [`Self::resume`].
@@ -181,10 +182,10 @@ impl Frontend {
     /// # Errors
     /// Returns an error if the queue does not exist, or if the conversation fails.
     pub fn resume(&mut self, index: usize, base: u16) -> Result<(), NativeError> {
-        let lane = self.lanes.get(index).ok_or(NativeError::Options("no such queue"))?;
-        let layout = lane.layout();
+        let queue = self.queues.get(index).ok_or(NativeError::Options("no such queue"))?;
+        let layout = queue.layout();
         let addresses = addresses(number(index)?, layout);
-        let (kick, call) = lane.events();
+        let (kick, call) = queue.events();
         self.client.start_queue(layout.size, base, &addresses, kick, call)
     }
 
@@ -218,8 +219,8 @@ impl Frontend {
     /// # Errors
     /// Returns an error if the queue does not exist.
     pub fn driver_queue(&mut self, index: usize) -> Result<(&Map, &mut DriverQueue), NativeError> {
-        let lane = self.lanes.get_mut(index).ok_or(NativeError::Options("no such queue"))?;
-        Ok((&self.map, lane))
+        let queue = self.queues.get_mut(index).ok_or(NativeError::Options("no such queue"))?;
+        Ok((&self.map, queue))
     }
 
     /// Returns whether the backend has closed the connection.
@@ -237,7 +238,7 @@ impl Frontend {
             return Ok(false);
         }
         let Some(reconnect_state) = &self.reconnect_state else { return Ok(false) };
-        self.client = reconnect_state.reconnect(self.features, &self.lanes, &self.map)?;
+        self.client = reconnect_state.reconnect(self.features, &self.queues, &self.map)?;
         Ok(true)
     }
 
@@ -257,8 +258,8 @@ impl Frontend {
             || receivers.iter().map(|&i| (i, false)).chain(senders.iter().map(|&i| (i, true)));
         let mut there = false;
         for (index, sender) in watched() {
-            let (_, lane) = self.driver_queue(index)?;
-            there |= lane.arm(sender)?;
+            let (_, queue) = self.driver_queue(index)?;
+            there |= queue.arm(sender)?;
         }
         if !there {
             there = match self.sleep(watched().map(|(index, _)| index), timeout) {
@@ -278,7 +279,7 @@ impl Frontend {
         queues: impl Iterator<Item = usize>,
         timeout: Option<Duration>,
     ) -> Result<bool, NativeError> {
-        let calls = queues.filter_map(|index| self.lanes.get(index)).map(DriverQueue::call);
+        let calls = queues.filter_map(|index| self.queues.get(index)).map(DriverQueue::call);
         let mut fds: Vec<_> = calls.map(|call| PollFd::new(call, PollFlags::IN)).collect();
         fds.push(PollFd::new(&self.client, PollFlags::IN));
         let timeout = timeout.map(Timespec::try_from).transpose().map_err(|_| Errno::INVAL)?;

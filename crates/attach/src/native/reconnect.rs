@@ -6,9 +6,10 @@
 //! backend finds the chains that the last backend had popped. Rings continue at the used index that
 //! the last backend left.
 //!
-//! A call tries every [`CONNECT_PAUSE_MS`] until the time of [`Reconnect`] is over, and blocks
-//! meanwhile. A successor that lacks a negotiated feature is refused. Packed rings cannot be
-//! continued, so the port uses split rings. Chains in flight may be served twice.
+//! A call tries every [`CONNECT_PAUSE_MS`] (10 ms) until the time of [`Reconnect`] is over, and
+//! blocks meanwhile; then it returns the error of the last try. A successor that lacks a negotiated
+//! feature is refused. Packed rings cannot be continued, so the port uses split rings. Chains in
+//! flight may be served twice.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -77,12 +78,12 @@ impl ReconnectState {
     pub(super) fn reconnect(
         &self,
         features: u64,
-        lanes: &[DriverQueue],
+        queues: &[DriverQueue],
         map: &Map,
     ) -> Result<Client, NativeError> {
         let since = Instant::now();
         loop {
-            match self.attach(features, lanes, map) {
+            match self.attach(features, queues, map) {
                 Err(
                     NativeError::Connect { .. }
                     | NativeError::Gone
@@ -99,7 +100,7 @@ impl ReconnectState {
     fn attach(
         &self,
         features: u64,
-        lanes: &[DriverQueue],
+        queues: &[DriverQueue],
         map: &Map,
     ) -> Result<Client, NativeError> {
         let mut client = Client::connect(&self.reconnect.path)?;
@@ -109,11 +110,11 @@ impl ReconnectState {
         client.set_features(features)?;
         client.grant(&self.region, self.file.as_fd())?;
         client.keep_inflight(&self.inflight.0, self.inflight.1.as_fd())?;
-        for (index, lane) in (0_u32..).zip(lanes) {
-            let layout = lane.layout();
+        for (index, queue) in (0_u32..).zip(queues) {
+            let layout = queue.layout();
             let (used, len) = layout.used();
             let base = map.view(used, len)?.load(USED_INDEX, Ordering::Acquire)?;
-            let (kick, call) = lane.events();
+            let (kick, call) = queue.events();
             client.start_queue(layout.size, base, &addresses(index, layout), kick, call)?;
         }
         client.driver_ok()?;

@@ -7,7 +7,7 @@
 //!
 //! The module does not decode payloads; [`super::message`] does. It keeps one incomplete message,
 //! and queues nothing for sending: if the socket's buffer is full, the send fails with
-//! [`Reason::RepliesUnread`]. A message with more than [`DESCRIPTORS_MAX`] descriptors, or with
+//! [`Reason::RepliesUnread`]. A message with more than [`DESCRIPTORS_MAX`] (8) descriptors, or with
 //! descriptors of other types than eventfds, Unix sockets and memory files, ends the connection.
 
 use std::io::IoSlice;

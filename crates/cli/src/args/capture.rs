@@ -51,6 +51,7 @@ pub struct CaptureArgs {
     pub seconds: Option<u64>,
 }
 
+/// Reads an EtherType: a decimal number, a hexadecimal number after `0x`, or a name.
 fn ethertype(text: &str) -> Result<u16, String> {
     let number = || match text.strip_prefix("0x") {
         Some(hex) => u16::from_str_radix(hex, 16).ok(),
@@ -64,6 +65,7 @@ fn ethertype(text: &str) -> Result<u16, String> {
     }
 }
 
+/// Reads an IP protocol: a decimal number or a name.
 fn protocol(text: &str) -> Result<u8, String> {
     match text {
         "icmp" => Ok(1),

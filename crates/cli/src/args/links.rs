@@ -1,9 +1,9 @@
 //! Arguments of `causeway link`, `route`, `traffic`, `vnet`, `apply` and `key`.
 //!
 //! The options of `link add` are not written here: they derive from the table of links
-//! ([`super::options`]). Ends of routes are parsed (`ValueType::Choice` of `model`) as `edge:LINK` or
-//! `interface:PORT`, without a check that the object exists. Each verb has a module in
-//! [`crate::commands`].
+//! ([`super::options`]). Ends of routes are parsed (`ValueType::Choice` of `model`) as `edge:LINK`
+//! or `interface:PORT`, without a check that the object exists: the daemon refuses a missing
+//! object. Each verb has a module in [`crate::commands`].
 
 use std::path::PathBuf;
 

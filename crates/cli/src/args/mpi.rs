@@ -1,8 +1,8 @@
 //! Arguments of `causeway mpi-env`: the MPI library, the start by Slurm, and places of the provider
 //! and the NICs.
 //!
-//! Paths are not checked here, and libraries that [`Mpi`] does not list are not supported.
-//! `commands::mpi_env` uses the arguments.
+//! Paths are not checked here, and libraries that [`Mpi`] does not list are not supported: another
+//! name is refused with exit status 2. `commands::mpi_env` uses the arguments.
 
 use std::path::PathBuf;
 

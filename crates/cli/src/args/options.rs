@@ -180,16 +180,19 @@ impl TableOption {
         text
     }
 
+    /// Returns whether the option takes no value: a boolean that is false by default.
     fn is_flag(&self) -> bool {
         // A boolean that is true by default takes a value.
         self.info.value == TypeInfo::Boolean && self.info.default.is_none()
     }
 
+    /// Returns clap's argument `--KEY`, with `-` for each `_` of the key.
     fn arg(&self) -> Arg {
         let key = self.info.key.clone();
         self.with_value(Arg::new(key.clone()).long(key.replace('_', "-")))
     }
 
+    /// Returns the argument with help, the option that it requires, and the parser of its value.
     fn with_value(&self, arg: Arg) -> Arg {
         let arg = arg.help(self.help());
         let arg = match &self.info.requires {
@@ -237,10 +240,12 @@ fn absolute(text: &str) -> std::result::Result<String, String> {
     path.into_os_string().into_string().map_err(|_| "expected text in UTF-8".to_owned())
 }
 
+/// Adds an argument for each option to a command.
 fn augment(command: Command, options: &[TableOption]) -> Command {
     options.iter().fold(command, |command, opt| command.arg(opt.arg()))
 }
 
+/// Returns the values of the options that were given, by key.
 fn values(matches: &ArgMatches, options: &[TableOption]) -> Map<String, Value> {
     let mut values = Map::new();
     for opt in options {
@@ -254,6 +259,7 @@ fn values(matches: &ArgMatches, options: &[TableOption]) -> Map<String, Value> {
     values
 }
 
+/// Returns the option `--kind` of `port add`, with the names of all known kinds.
 fn kind_arg() -> Arg {
     let names: Vec<String> = kinds().into_iter().map(|kind| kind.name).collect();
     let shown =

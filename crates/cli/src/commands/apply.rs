@@ -1,10 +1,10 @@
 //! `causeway apply`: changes the running state to that of a configuration file, and prints the
 //! changes.
 //!
-//! The file (at most [`FILE_BYTES_MAX`] bytes, `-` is stdin) is read by the tool and sent as text
-//! to `POST /v1/apply`; the daemon checks, plans and executes it. With `--dry-run` it only plans.
-//! If the daemon stops at a refusal, the changes are printed with the marks of those not made, and
-//! the exit status is 65; nothing is undone.
+//! The file (at most [`FILE_BYTES_MAX`] bytes (4 MiB), `-` is stdin) is read by the tool and sent
+//! as text to `POST /v1/apply`; the daemon checks, plans and executes it. With `--dry-run` it only
+//! plans. If the daemon stops at a refusal, the changes are printed with the marks of those not
+//! made, and the exit status is 65; nothing is undone.
 //!
 //! The daemon does not keep the changes across a restart: a file other than [`CONFIG_DEFAULT`]
 //! causes a warning. `commands::run` is the caller.

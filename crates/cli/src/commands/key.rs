@@ -3,9 +3,9 @@
 //!
 //! `generate` reads random bytes from /dev/urandom and prints the private key, or writes it to a
 //! new file of mode 0600 and prints the public key; an existing file is refused, not overwritten.
-//! `public` reads a file of at most [`KEY_FILE_BYTES_MAX`] bytes, and `-` is stdin. Certificates of
-//! TLS links are not made here, and no key is sent to the daemon: the operator names the file in
-//! the configuration and gives the public key to the peer's operator.
+//! `public` reads a file of at most [`KEY_FILE_BYTES_MAX`] (256) bytes, and `-` is stdin.
+//! Certificates of TLS links are not made here, and no key is sent to the daemon: the operator
+//! names the file in the configuration and gives the public key to the peer's operator.
 //!
 //! `commands::run` is the caller; the format is `causeway_model::keys`.
 

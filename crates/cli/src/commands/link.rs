@@ -3,8 +3,9 @@
 //! `add` sends the given options only; the daemon fills in the defaults and answers with the link's
 //! state, which may still be down: the verb does not wait for the peer. `add --may-exist` succeeds
 //! if a link of the name has the requested group and kind; other options are not compared. A link
-//! cannot be changed in place. `del` also deletes the routes that name the link. Round-trip time,
-//! loss and path MTU are those that the daemon measured last; `-` means not measured.
+//! cannot be changed in place. `del` also deletes the routes that name the link. `list --group`
+//! refuses a group that does not exist. Round-trip time, loss and path MTU are those that the
+//! daemon measured last; `-` means not measured.
 //!
 //! `commands::run` is the caller; the requests go to `/v1/links`.
 

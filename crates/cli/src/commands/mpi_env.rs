@@ -7,8 +7,8 @@
 //!
 //! The verb starts no program, sets no variable of the caller, and does not check the version of
 //! the MPI library. It describes this host only: other hosts of a job need their own output. If it
-//! fails, it prints [`EVALUATED_FAILURE`], so that the evaluating shell fails too. `commands::run`
-//! is the caller; `main` prints the failure for a wrong command line.
+//! fails, it prints [`EVALUATED_FAILURE`], so that the evaluating shell fails too; not with JSON
+//! output. `commands::run` is the caller; `main` prints the failure for a wrong command line.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;

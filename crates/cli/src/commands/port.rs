@@ -2,9 +2,9 @@
 //!
 //! `add` sends the given options only, and the daemon fills in the defaults; the verb does not wait
 //! for a guest. `add --may-exist` succeeds if a port of the name has all given values, and is
-//! refused otherwise: a port cannot be changed in place. `del` disconnects the guest. `show --qemu`
-//! and `--libvirt` print the text of [`crate::attach`] instead of the port, also with JSON output.
-//! Text output omits counters of 0.
+//! refused otherwise: a port cannot be changed in place. `del` disconnects the guest. `list
+//! --group` refuses a group that does not exist. `show --qemu` and `--libvirt` print the text of
+//! [`crate::attach`] instead of the port, also with JSON output. Text output omits counters of 0.
 //!
 //! `commands::run` is the caller; the requests go to `/v1/ports`. [`counters`] is also used by
 //! `link` and `stats`.

@@ -54,6 +54,8 @@ fn list(cx: &CommandContext) -> Result<()> {
     })
 }
 
+/// Adds a rule before `index`, or at the end. With `may_exist`, an equal rule is a success without
+/// a request.
 fn add(cx: &CommandContext, rule: &RuleSpec, index: Option<&Value>, may_exist: bool) -> Result<()> {
     let wanted = json!(rule);
     if may_exist && is_there(cx, &wanted)? {

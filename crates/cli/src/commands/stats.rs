@@ -98,6 +98,7 @@ struct CountedObject<'a> {
     faults_total: u64,
 }
 
+/// Returns the ports of a sample.
 fn ports_of(stats: &StatsView) -> Vec<CountedObject<'_>> {
     let port = stats.ports.iter().map(|port| CountedObject {
         object: &port.object,

@@ -1,10 +1,10 @@
 //! `causeway vnet`: executes a file of VNET commands for a group, and prints the changes.
 //!
-//! The file (at most [`FILE_BYTES_MAX`] bytes, `-` is stdin) is sent as text to `POST /v1/vnet`.
-//! The daemon checks all lines first and executes none of a wrong file; a refusal during the
-//! execution leaves the earlier changes in effect. With `--dry-run` nothing is changed. The changes
-//! are lost at a restart of the daemon, which causes a warning. The verb does not connect to VNET
-//! servers over TCP.
+//! The file (at most [`FILE_BYTES_MAX`] bytes (4 MiB), `-` is stdin) is sent as text to `POST
+//! /v1/vnet`. The daemon checks all lines first and executes none of a wrong file; a refusal during
+//! the execution leaves the earlier changes in effect. With `--dry-run` nothing is changed. The
+//! changes are lost at a restart of the daemon, which causes a warning. The verb does not connect
+//! to VNET servers over TCP.
 //!
 //! `commands::run` is the caller.
 

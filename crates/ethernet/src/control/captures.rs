@@ -1,9 +1,11 @@
 //! The captures of all groups, which clients fetch in parts.
 //!
 //! A shard writes each [`Recording`]; this module, on the threads of the control socket, numbers,
-//! serves and ends them. At most [`RECORDINGS_MAX`] captures exist; a further capture is refused. A
-//! capture that is not fetched from for [`CAPTURE_IDLE`] is removed with its copies. The module
-//! reads no frame and does not wait for copies: a fetch may return no bytes.
+//! serves and ends them. At most [`RECORDINGS_MAX`] (64) captures exist; a further capture is
+//! refused, as is a capture in a group with [`CAPTURES_MAX`](crate::limits::CAPTURES_MAX) (16). A
+//! capture that is not fetched from for [`CAPTURE_IDLE`] (30 s) is removed with its copies. The
+//! module reads no frame and does not wait for copies: a fetch may return no bytes. A number
+//! without a capture, also of a removed capture, is [`CommandError::NotFound`].
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -26,6 +28,7 @@ pub(super) struct Captures {
     last: u64,
 }
 
+/// Returns the error for a number without a capture.
 fn no_capture(number: u64) -> CommandError {
     CommandError::NotFound { what: "capture", name: number.to_string() }
 }
@@ -36,7 +39,7 @@ impl Captures {
         self.all.is_empty()
     }
 
-    /// Ends captures without a fetch for [`CAPTURE_IDLE`].
+    /// Removes captures without a fetch for [`CAPTURE_IDLE`], with their recorded bytes.
     pub(super) fn end_idle(&mut self) {
         self.all.retain(|_, (_, fetched)| fetched.elapsed() < CAPTURE_IDLE);
     }

@@ -3,7 +3,9 @@
 //! It runs on the threads of the control socket, one call at a time, keeps the configuration, and
 //! sends each change to the shard concerned as a request (`crate::request`). An answer waits for
 //! the shard's dispatcher. The controller touches no frame and writes no configuration file. Links
-//! are configured by the link service, which reports deleted links here.
+//! are configured by the link service, which reports deleted links here. Routes are deleted with
+//! the port or link that they name, and idle captures end at a tick, once a second. A command for a
+//! group without net ports and links is refused: no shard exists that could answer.
 
 mod captures;
 mod routes;
@@ -27,6 +29,7 @@ pub(crate) struct EthernetController {
     captures: Captures,
 }
 
+/// Returns the error for a name without a link.
 fn no_link(name: &Name) -> CommandError {
     CommandError::NotFound { what: "link", name: name.to_string() }
 }

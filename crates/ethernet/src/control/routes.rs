@@ -1,10 +1,12 @@
 //! The routes of all groups, as the operator configured them.
 //!
 //! The module, on the threads of the control socket, validates and numbers routes and sends them to
-//! the shards, which apply them ([`crate::route`]). Both ends of a route must be in its group, and
-//! there are at most [`ROUTES_MAX`] routes. A route is deleted with its port or link. Routes of a
+//! the shards, which apply them ([`crate::route`]). Both ends of a route must exist and be in its
+//! group. At most [`ROUTES_MAX`] (16,384) routes exist in all groups together. A route that exceeds
+//! the bound or equals another is refused. A route is deleted with its port or link. Routes of a
 //! group without shard are kept and sent when the shard opens. The module does not forward, and
-//! counts no hits: shards do.
+//! counts no hits: shards do, and [`Routes::list`] asks them. Routes are not stored: a daemon that
+//! starts has those of its configuration file only.
 
 use causeway_fabric::{Control, ShardKey};
 use causeway_model::limits::ROUTES_MAX;
@@ -55,7 +57,7 @@ impl Routes {
         Ok(view)
     }
 
-    /// Deletes a route here and in its shard.
+    /// Deletes a route here and in its shard. An unknown number is [`CommandError::NotFound`].
     pub(super) fn delete(
         &mut self,
         control: &Control<'_>,
@@ -69,7 +71,8 @@ impl Routes {
         control.ask(&ShardKey::new(&spec.group, NAME), DeleteRoute(number))
     }
 
-    /// Returns the routes of all groups, newest first.
+    /// Returns the routes of all groups with their hits, newest first. Routes of a group without
+    /// shard are left out.
     pub(super) fn list(&self, control: &Control<'_>) -> Result<Vec<RouteView>, CommandError> {
         let mut views = Vec::new();
         for group in control.groups() {
@@ -99,7 +102,9 @@ impl Routes {
         self.set(control, &shard)
     }
 
-    /// Configures a new shard, unless its group forwards as a plain switch.
+    /// Sends a new shard its routes and the group's forwarding mode. Sends nothing if the group has
+    /// no routes and the default kind and forwarding: the shard then switches by its address table
+    /// alone, as it does from the start.
     pub(super) fn configure(
         &self,
         control: &Control<'_>,

@@ -8,8 +8,8 @@
 //! The module only resolves: it moves no frame, checks no source address, and does not know whether
 //! a target is up. A target that does not exist, and the ingress itself, are left out; if no target
 //! is left, the set is empty and the caller drops the frame. A [`SetId`] is valid until the routes
-//! change or [`RouteTable::tidy`] runs. The cache has [`ROUTE_CACHE_MAX`] pairs and
-//! [`ROUTE_SETS_MAX`] sets. The number of routes is bounded by the controller.
+//! change or [`RouteTable::tidy`] runs. The cache has [`ROUTE_CACHE_MAX`] (8,192) pairs and
+//! [`ROUTE_SETS_MAX`] (1,024) sets. The number of routes is bounded by the controller.
 //!
 //! # Budget
 //! A frame of a cached pair costs one hash look-up, for any number of routes. A frame of another
@@ -185,7 +185,7 @@ impl RouteTable {
         self.resolve(place);
     }
 
-    /// Removes a route.
+    /// Removes a route. An unknown number has no effect.
     pub fn remove(&mut self, index: u64) {
         self.all.retain(|route| route.index != index);
         self.index_all();
@@ -202,7 +202,7 @@ impl RouteTable {
         }
     }
 
-    /// Appends a route.
+    /// Appends a route; its number must be higher than those of all others.
     pub fn add(
         &mut self,
         index: u64,

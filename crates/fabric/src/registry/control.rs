@@ -137,7 +137,8 @@ impl<'a> Control<'a> {
         Ok(())
     }
 
-    /// Reverts one [`Self::hold`]. A shard without holds and ports is closed.
+    /// Reverts one [`Self::hold`]. A shard without holds and ports is closed. No effect for a
+    /// closed shard.
     pub fn release(&mut self, key: &ShardKey) {
         self.core.release(key);
         self.core.close_if_unused(key);

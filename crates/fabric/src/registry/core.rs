@@ -7,8 +7,9 @@
 //!
 //! A shard that moves keeps its connections, but is not served between its two dispatchers. If the
 //! new dispatcher refuses it, it returns to the old; if that fails too, its ports are lost and the
-//! error names this. At most [`GROUPS_MAX`] groups; a group cannot have the name of [`HOST`]. Rules
-//! and weights of a shard are those at its opening; `registry::rules` updates rules later.
+//! error names this. At most [`GROUPS_MAX`] (1,024) groups; a group cannot have the name of
+//! [`HOST`]. Rules and weights of a shard are those at its opening; `registry::rules` updates rules
+//! later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -276,7 +277,8 @@ impl Core {
         Ok(self.workers.iter().enumerate().map(view).collect())
     }
 
-    /// Moves the shards of a group, of one service or all, to dispatcher `to`.
+    /// Moves the shards of a group, of one service or all, to dispatcher `to`, one after the other:
+    /// a failure leaves those moved before. A group or service without shards is no error.
     pub(super) fn shard_move(&mut self, group: &Name, service: Option<&str>, to: usize) -> Reply {
         // A shard of the host is in no group of the operator.
         if !self.shards.keys().any(|key| key.group == *group) {

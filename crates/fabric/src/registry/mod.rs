@@ -7,7 +7,7 @@
 //! It keeps the groups, the ports, the rules, and the dispatcher of each shard, all in memory: the
 //! daemon writes the configuration file. Objects of services (links, for example) belong to the
 //! services' controllers ([`crate::controller`]), which reach the fabric by [`Control`]. A port is
-//! recorded only after its shard has added it. Limits: [`PORTS_MAX`] ports; `core` and
+//! recorded only after its shard has added it. Limits: [`PORTS_MAX`] (1,024) ports; `core` and
 //! `crate::rules` check the others.
 
 mod control;
@@ -116,6 +116,7 @@ impl Registry {
         dispatch.finish().map(Answer::Service)
     }
 
+    /// Returns a control that reaches all controllers.
     fn control(&mut self) -> Control<'_> {
         Control::new(&mut self.core, &mut self.controllers)
     }
@@ -132,7 +133,7 @@ impl Registry {
         views.collect()
     }
 
-    /// Deletes a group without ports and without objects of services.
+    /// Deletes a group; refuses a group that has a port or an object of a service.
     fn group_delete(&mut self, name: &Name) -> Reply {
         self.core.has_group(name)?;
         let ports = &self.core.ports;
@@ -151,6 +152,8 @@ impl Registry {
     }
 
     /// Checks a port, opens the shard of its group and service if needed, and adds the port there.
+    /// Refuses a name or path in use, a missing group, and a port beyond [`PORTS_MAX`]. If the
+    /// shard refuses the port, a shard that was opened for it is closed again.
     fn port_add(&mut self, spec: PortSpec) -> Reply {
         spec.check().map_err(|e| CommandError::Invalid(e.to_string()))?;
         let ports = &self.core.ports;

@@ -3,7 +3,8 @@
 //! [`super::Registry`] calls it for commands about rules and for `Trace`. The list of the operator
 //! is in the registry; a change is made there first and then in every shard, so shards check
 //! connects against the old list for a moment. Existing connections are not affected by a change.
-//! Hit counts are summed over all shards when they are viewed.
+//! Hit counts are summed over all shards when they are viewed. An index beyond the list, a group
+//! that does not exist and a rule beyond the limit are refused before any shard changes.
 //!
 //! A trace asks the services in order of registration until one explains the query, and sends
 //! nothing. If the service has no shard in the group, an empty shard answers.

@@ -8,10 +8,10 @@
 //!
 //! A shard serves the *queues* of its ports and the *sources* of its service: sockets of links, and
 //! mailboxes, each numbered by a `u32` of the service. A queue or source with work is *active*.
-//! Active queues and sources are served in rotation, at most [`SERVE_CHAINS_MAX`] chains or frames
-//! each time. An empty queue is polled or armed by its dispatch mode ([`causeway_ring`] explains
-//! why no doorbell is missed). Used entries are published after each batch. The guest is notified
-//! at the end of the turn, at most once per ring, and only on request.
+//! Active queues and sources are served in rotation, at most [`SERVE_CHAINS_MAX`] (64) chains or
+//! frames each time. An empty queue is polled or armed by its dispatch mode ([`causeway_ring`]
+//! explains why no doorbell is missed). Used entries are published after each batch. The guest is
+//! notified at the end of the turn, at most once per ring, and only on request.
 //!
 //! A shard parses no frames, starts no thread and never waits for an event. A fault of a guest
 //! closes the port of that guest and no other port.
@@ -20,7 +20,7 @@
 //! Serving costs no system call except the notifications that guests asked for. A turn ends when
 //! its slice of time is used ([`crate::slice`]); the remaining queues and events wait for the next
 //! turn. The dispatcher reads the kernel's events every
-//! [`EVENT_READ_NS`](crate::limits::EVENT_READ_NS).
+//! [`EVENT_READ_NS`](crate::limits::EVENT_READ_NS) (50 µs).
 
 mod frontend;
 mod key;

@@ -5,8 +5,9 @@
 //! that its name and paths are unique; this module does not check them again. Frontends of an added
 //! port are handled by [`super::frontend`].
 //!
-//! A shard takes at most [`PORTS_MAX`] ports. Deleting a port closes its frontend at once: data in
-//! flight is lost. A view does not know the number of its dispatcher; the registry fills it in.
+//! A shard takes at most [`PORTS_MAX`] (1,024) ports. Deleting a port closes its frontend at once:
+//! data in flight is lost. A view does not know the number of its dispatcher; the registry fills it
+//! in.
 
 use std::collections::BTreeMap;
 

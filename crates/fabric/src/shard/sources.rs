@@ -5,8 +5,8 @@
 //! whether it is active, its dispatch mode by the rate of its frames, and whether its frames come
 //! in quick succession. The shard moves woken sources to its active list. The service asks whether
 //! to poll an empty source or to arm it: a source is *polled* for the idle spin while its mode is
-//! VMM-driven; it is *awaited*, also while processors are scarce, after [`QUICK_RESULTS`] results
-//! in a row that each came within [`QUICK_NS`] of the last.
+//! VMM-driven; it is *awaited*, also while processors are scarce, after [`QUICK_RESULTS`] (4)
+//! results in a row that each came within [`QUICK_NS`] (500 µs) of the last.
 //!
 //! A source becomes known at its first wake and is never forgotten: services reuse their few
 //! numbers. The module reads no socket and owns no file descriptor.
@@ -26,6 +26,7 @@ struct Source {
     is_active: bool,
     /// Time of its last work.
     worked_ns: u64,
+    /// Dispatch mode by the rate of its frames.
     queue_mode: QueueMode,
     /// Frames that it yielded; wraps.
     taken: u32,

@@ -8,9 +8,9 @@
 //! ([`crate::fd::reaper`]).
 //!
 //! A descriptor that waits for its close counts against the process's limit and against its
-//! account; the peer is refused above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX). If the process
-//! is at its limit, the kernel closes received descriptors in the receiving thread; so the daemon's
-//! limit must be far above the pending closes of all peers.
+//! account; the peer is refused above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX) (128). If the
+//! process is at its limit, the kernel closes received descriptors in the receiving thread; so the
+//! daemon's limit must be far above the pending closes of all peers.
 //!
 //! The drops of [`ReceivedFd`] and of `UntrustedSocket` call the module; they return at once.
 //! Before a Unix socket is closed, up to [`SCAN_MESSAGES_MAX`] (4,096) unread messages and
@@ -83,6 +83,7 @@ struct UnreadScan {
 }
 
 impl UnreadScan {
+    /// Returns a scan of at most [`SCAN_MESSAGES_MAX`] messages, which has found nothing yet.
     fn new(account: Account) -> Self {
         let (found, pending, scanned, files) = Default::default();
         Self { account, messages: SCAN_MESSAGES_MAX, found, pending, scanned, files }

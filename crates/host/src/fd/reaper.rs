@@ -143,6 +143,7 @@ impl Reapers {
 struct Interrupted(Option<libc::timer_t>);
 
 impl Interrupted {
+    /// Starts the timer of the calling thread. Without a free timer the thread is not interrupted.
     fn new() -> Self {
         install_handler();
         // SAFETY: all-zero is a valid sigevent and a valid itimerspec; both live throughout the

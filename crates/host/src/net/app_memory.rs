@@ -122,14 +122,16 @@ impl AppMemory {
         self.loans().all.get(loan_index(at))?.clone()
     }
 
-    /// Withdraws a loan before it is given back: no further piece of it is handed out.
+    /// Withdraws a loan before it is given back: no further piece of it is handed out. The owner
+    /// must still call [`Self::give`]. No effect if nothing is lent there.
     pub fn take_back(&self, at: u64) {
         if let Some(lent) = self.lent(at) {
             lent.gone.store(true, Ordering::Release);
         }
     }
 
-    /// Ends a loan that no request refers to any more; a later loan may have its address.
+    /// Ends a loan that no request refers to any more; a later loan may have its address. No effect
+    /// if nothing is lent there.
     pub fn give(&self, at: u64) {
         let (mut loans, place) = (self.loans(), loan_index(at));
         if loans.all.get_mut(place).is_some_and(|lent| lent.take().is_some()) {

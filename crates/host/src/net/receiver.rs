@@ -3,10 +3,11 @@
 //! directly from an interface poll it; it does not interpret or filter the frames.
 //!
 //! A ring does not report the state of the interface, and the kernel may lose its position in it.
-//! Therefore an empty ring queries the socket after a wake-up and every [`QUERY_NS`] (100 ms), and
-//! is replaced if frames are lost and none arrives, at most once per [`RENEW_NS`] (100 ms); frames
-//! in the replaced ring are lost. The caller must call again by [`PacketReceiver::deadline`],
-//! because a kernel that lost its position wakes no receiver.
+//! Therefore a call that finds the ring empty queries the socket after a wake-up, or [`QUERY_NS`]
+//! (100 ms) after the last query. The ring is replaced if frames are lost and none arrives, at most
+//! once per [`RENEW_NS`] (100 ms); frames in the replaced ring are lost. The caller must call again
+//! by [`PacketReceiver::deadline`], even without a wake-up: after 1 s ([`QUERY_IDLE_NS`]), or after
+//! 100 ms if frames are missing, because a kernel that lost its position wakes no receiver.
 //!
 //! An error of the interface (ENETDOWN) is returned to the caller, which closes the receiver and
 //! opens it again with a new socket. No call blocks; a receiver belongs to one thread.
@@ -28,8 +29,9 @@ pub struct PacketReceiver {
     queried_ns: u64,
     /// Whether a frame arrived since that query.
     has_frame: bool,
-    /// Frames that the kernel dropped while no frame is known to have arrived afterwards.
-    missed: u64,
+    /// Frames that the kernel dropped while no frame is known to have arrived afterwards; reset
+    /// when one arrives or the ring is replaced.
+    recent_drops: u64,
     /// Time of the last replacement of the ring.
     renewed_ns: u64,
     /// Frames that the kernel dropped for lack of room.
@@ -40,7 +42,8 @@ impl PacketReceiver {
     /// Starts to receive from this socket, from which no frame was received before.
     ///
     /// # Errors
-    /// The kernel refuses a ring; each frame then takes a system call.
+    /// The kernel refuses a ring. The receiver is usable all the same: each frame then takes a
+    /// system call.
     pub fn open(&mut self, socket: &PacketSocket, slots: Slots) -> io::Result<()> {
         self.ring = None;
         self.ring = Some(PacketRing::new(socket, slots)?);
@@ -70,7 +73,8 @@ impl PacketReceiver {
     }
 
     /// Receives as [`Self::receive`] does, but leaves a frame that lies in the ring there until the
-    /// next call or [`Self::let_go`]; [`Self::held`] returns it.
+    /// next call or [`Self::let_go`]; [`Self::held`] returns it. A frame that does not fit a slot,
+    /// and every frame without a ring, is copied to `room`.
     ///
     /// # Errors
     /// Those of [`Self::receive`].
@@ -86,19 +90,21 @@ impl PacketReceiver {
         self.query_if_empty(socket, packet, now_ns, is_woken)
     }
 
-    /// Returns whether a call of [`Self::look`] may find a frame, from the status of the next slot
-    /// alone. Always true without a ring.
+    /// Returns whether a frame may have arrived: a call of [`Self::look`] may find it. Reads the
+    /// status of the next slot alone. Always true without a ring.
     #[inline]
     pub fn comes(&self) -> bool {
         self.ring.as_ref().is_none_or(PacketRing::comes)
     }
 
-    /// Returns the frame that the last [`Self::look`] found, if it lies in the ring.
+    /// Returns the frame that the last [`Self::look`] found, if it lies in the ring; `None` if it
+    /// was copied to `room` or released.
     pub fn held(&self) -> Option<&[u8]> {
         self.ring.as_ref()?.held()
     }
 
-    /// Releases the frame that the last [`Self::look`] found.
+    /// Returns the slot of the frame that the last [`Self::look`] found to the kernel. No effect if
+    /// there is none.
     #[inline]
     pub fn let_go(&mut self) {
         if let Some(ring) = &mut self.ring {
@@ -134,7 +140,7 @@ impl PacketReceiver {
     /// Returns the time at which an empty ring must query the socket without a wake-up, in
     /// nanoseconds: a kernel that lost its position in the ring wakes no receiver.
     pub fn deadline(&self) -> u64 {
-        let pause = if self.missed > 0 { QUERY_NS } else { QUERY_IDLE_NS };
+        let pause = if self.recent_drops > 0 { QUERY_NS } else { QUERY_IDLE_NS };
         self.ring.as_ref().map_or(u64::MAX, |_| self.queried_ns.saturating_add(pause))
     }
 
@@ -146,11 +152,12 @@ impl PacketReceiver {
         self.lost = self.lost.saturating_add(lost);
         let came = std::mem::take(&mut self.has_frame);
         // The frames that arrived may be older than the dropped ones; the next query decides.
-        self.missed = if came && lost == 0 { 0 } else { self.missed.saturating_add(lost) };
-        if came || self.missed == 0 || now_ns < self.renewed_ns.saturating_add(RENEW_NS) {
+        self.recent_drops =
+            if came && lost == 0 { 0 } else { self.recent_drops.saturating_add(lost) };
+        if came || self.recent_drops == 0 || now_ns < self.renewed_ns.saturating_add(RENEW_NS) {
             return Ok(());
         }
-        (self.renewed_ns, self.missed) = (now_ns, 0);
+        (self.renewed_ns, self.recent_drops) = (now_ns, 0);
         // Reported as a lost interface, so that the caller reopens the socket soon.
         ring.renew(socket).map_err(|_| Errno::NETDOWN.into())
     }

@@ -79,7 +79,7 @@ pub struct PacketRing {
     memory: NonNull<u8>,
     slots: Slots,
     /// Length of the header before each frame, in bytes.
-    before: usize,
+    header_bytes: usize,
     /// Index of the slot that the kernel fills next.
     next: usize,
     /// The frame of the next slot, while the caller reads it there.
@@ -152,8 +152,8 @@ impl PacketRing {
         set(fd, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))?;
         // Queue any frame that does not fit its slot, from a length of 1 byte.
         set(fd, libc::PACKET_COPY_THRESH, &1_i32)?;
-        let before = socket.before();
-        Ok(Self { memory: map(socket, slots)?, slots, before, next: 0, held: None })
+        let header_bytes = socket.before();
+        Ok(Self { memory: map(socket, slots)?, slots, header_bytes, next: 0, held: None })
     }
 
     /// Returns the number of frames that the kernel dropped since the last call. A frame that the
@@ -252,7 +252,7 @@ impl PacketRing {
         packet
     }
 
-    /// Returns whether [`Self::look`] may find a frame.
+    /// Returns whether a frame may have arrived: [`Self::look`] may find it.
     #[inline]
     pub fn comes(&self) -> bool {
         if self.held.is_some() || self.memory == NonNull::dangling() {
@@ -297,11 +297,11 @@ impl PacketRing {
         // SAFETY: a slot begins with its header; the kernel does not write it while it belongs to
         // this process.
         let header = unsafe { self.slot().cast::<libc::tpacket2_hdr>().read() };
-        let from = usize::from(header.tp_mac).saturating_sub(self.before);
+        let from = usize::from(header.tp_mac).saturating_sub(self.header_bytes);
         let from = from.max(size_of::<libc::tpacket2_hdr>());
-        let whole = (header.tp_snaplen as usize).saturating_add(self.before);
+        let whole = (header.tp_snaplen as usize).saturating_add(self.header_bytes);
         // A frame that was cut without `TP_STATUS_COPY` was not queued, for lack of room.
-        let original = (header.tp_len as usize).saturating_add(self.before);
+        let original = (header.tp_len as usize).saturating_add(self.header_bytes);
         if whole < original || from.saturating_add(whole) > self.slots.bytes {
             self.next_slot();
             return Err(rustix::io::Errno::NOBUFS.into());

@@ -36,7 +36,7 @@ pub struct PacketSocket {
     /// The interface's MTU when the socket was opened, in bytes; 0 if unknown.
     mtu: usize,
     /// Length of the header before each frame, in bytes.
-    before: usize,
+    header_bytes: usize,
 }
 
 /// A received frame.
@@ -155,8 +155,8 @@ impl PacketSocket {
         Self::open_for(name, libc::ETH_P_ALL as u16, None)
     }
 
-    /// Opens a socket as [`Self::open`] does, for frames of an EtherType to `address` or to groups
-    /// only.
+    /// Opens a socket as [`Self::open`] does, for frames of an EtherType to `address`, or to
+    /// multicast and broadcast addresses, only.
     ///
     /// # Errors
     /// [`InterfaceError`] with the remedy.
@@ -230,7 +230,7 @@ impl PacketSocket {
             attach(fd_ref, &program).map_err(host)?;
         }
         bind(fd_ref, index, protocol).map_err(host)?;
-        Ok(Self { fd, mtu, before })
+        Ok(Self { fd, mtu, header_bytes: before })
     }
 
     /// Adopts a socket that another process opened by [`Self::open_bare`]. The MTU is zero if the
@@ -243,7 +243,7 @@ impl PacketSocket {
         set(fd.as_fd(), libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
         let mtu = interface_of(fd.as_fd()).and_then(|name| mtu_of(fd.as_fd(), &name));
         let mtu = mtu.unwrap_or(0);
-        Ok(Self { fd, mtu, before: 0 })
+        Ok(Self { fd, mtu, header_bytes: 0 })
     }
 
     /// Sends frames to the interface's driver directly from now on: past the kernel's queueing
@@ -259,7 +259,7 @@ impl PacketSocket {
     /// Returns the length of the header before each frame, in both directions: [`VNET_HEADER_BYTES`] or
     /// 0.
     pub fn before(&self) -> usize {
-        self.before
+        self.header_bytes
     }
 
     /// Returns the descriptor, for another process.
@@ -267,8 +267,8 @@ impl PacketSocket {
         self.fd
     }
 
-    /// Returns the longest packet that the interface carried when it was opened, in bytes, without
-    /// the Ethernet header.
+    /// Returns the interface's MTU at the time when the socket was opened, in bytes (without the
+    /// Ethernet header); 0 if unknown.
     pub fn mtu(&self) -> usize {
         self.mtu
     }
@@ -276,8 +276,8 @@ impl PacketSocket {
     /// Receives a frame behind its header. Never blocks.
     ///
     /// # Errors
-    /// `EAGAIN` without a frame; the state of an interface that is down; or an error of the kernel
-    /// for an offload that it cannot describe.
+    /// `EAGAIN` without a frame; `ENETDOWN` if the interface is down, reported once; or an error of
+    /// the kernel for an offload that it cannot describe.
     pub fn receive(&self, room: &mut [u8]) -> io::Result<ReceivedPacket> {
         /// Aligned as control messages must be.
         #[repr(align(8))]

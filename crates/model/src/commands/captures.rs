@@ -2,7 +2,8 @@
 //!
 //! A client sends [`Begin`], then [`Fetch`] until the chunk is closed, or [`Stop`] or [`End`]
 //! before. Captures are numbered by the daemon; a number is never reused. A capture without a fetch
-//! for 30 s ends by itself. A number that does not exist is refused.
+//! for 30 s ends by itself. A number that does not exist is refused, as is a capture beyond 16 in a
+//! group or 64 in the daemon, and a port or link that does not exist.
 
 use crate::{CaptureChunk, CaptureSpec, CaptureView, TypedRequest};
 

@@ -2,8 +2,8 @@
 //!
 //! The daemon resolves drafts and names before it sends [`Add`]; the service opens the sockets. A
 //! link cannot be changed: it is deleted and added again. At most
-//! [`LINKS_MAX`](crate::limits::LINKS_MAX) links; a further link, a name in use, or a group that
-//! does not exist is refused.
+//! [`LINKS_MAX`](crate::limits::LINKS_MAX) (1,024) links; a further link, a name in use, or a group
+//! that does not exist is refused.
 
 use crate::{LinkSpec, LinkView, Name, TypedRequest};
 

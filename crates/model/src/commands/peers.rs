@@ -1,7 +1,8 @@
 //! Commands about NICs of other hosts, answered by the MX service.
 //!
 //! The list shows the NICs that this host's NICs know by configuration or announcement; it changes
-//! nothing and starts no discovery. Ports of kind `mx` configure peers ([`crate::MxPeer`]).
+//! nothing and starts no discovery. It is empty without ports of kind `mx`, and ordered by port and
+//! address. Ports of kind `mx` configure peers ([`crate::MxPeer`]).
 
 use crate::{PeerView, TypedRequest};
 

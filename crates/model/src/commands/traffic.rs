@@ -3,7 +3,8 @@
 //!
 //! The matrix counts frames by pairs of Ethernet addresses, since the pair entered the matrix;
 //! rates are of the last measurement period. Pairs beyond the capacity are counted as a sum only.
-//! The command resets nothing. Socket packets and MX messages are not counted.
+//! The command resets nothing. A group that does not exist, or has neither net ports nor links, is
+//! refused. The matrix holds 4,096 pairs. Socket packets and MX messages are not counted.
 
 use crate::{Name, TrafficView, TypedRequest};
 

@@ -221,6 +221,7 @@ fn own_end(text: &str, any: IpAddr, port: u16) -> Result<SocketAddr, String> {
     Ok(SocketAddr::new(address, port))
 }
 
+/// Returns the unspecified address of the family of `like`; that of IPv6 without one.
 fn unspecified(like: Option<IpAddr>) -> IpAddr {
     match like {
         Some(IpAddr::V4(_)) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -387,6 +388,7 @@ impl LinkDraft {
         self
     }
 
+    /// Returns the host with its port, by default that of the link's kind.
     fn with_port(&self, host_port: &HostPort) -> HostPort {
         HostPort { host: host_port.host.clone(), port: host_port.port.or(Some(self.kind.port())) }
     }
@@ -419,6 +421,7 @@ impl LinkDraft {
         ours.is_none_or(|ours| ours.starts_with(':') && !ours.starts_with("::"))
     }
 
+    /// Returns this host's end of the link; `text` is the value of `key`.
     fn end(
         &self,
         key: &'static str,
@@ -431,6 +434,7 @@ impl LinkDraft {
         own_end(text, any, port).map_err(|text| Problem::wrong(key, text))
     }
 
+    /// Returns the full link, or its first problem. The values were not checked against the fields.
     fn build(&self, key_file: &Path, resolve: Resolver) -> Result<LinkSpec, Problem> {
         let missing = |key| missing(key, self.kind);
         let remote = self.remote_end(resolve)?;
@@ -483,6 +487,7 @@ impl LinkDraft {
         })
     }
 
+    /// Returns the TLS ends; a missing file is a problem.
     fn tls(&self, stream: StreamSpec) -> Result<TlsSpec, Problem> {
         let file = |key: &'static str, path: &Option<PathBuf>| {
             path.clone().ok_or_else(|| missing(key, LinkKindName::Tls))

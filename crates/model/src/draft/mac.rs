@@ -2,10 +2,10 @@
 //!
 //! [`crate::port::read()`] calls [`derived_mac`] (by the port's kind) when it fills in defaults.
 //! The address is a hash of the machine's identity, the group and the name: it is stable over
-//! restarts, locally administered and unicast. Two ports may get the same address by chance; the
-//! second is then refused, and the operator gives an address. The machine's identity is read once
-//! per process; on a machine without an identity the address depends on the host name and changes
-//! with it.
+//! restarts, locally administered and unicast. Two ports of a group may get the same address by
+//! chance; the second is then refused, and the operator gives an address. The machine's identity is
+//! read once per process; on a machine without an identity the address depends on the host name and
+//! changes with it.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -23,7 +23,7 @@ const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// Returns a locally administered unicast address, derived from this machine, the group and the
 /// name. A guest keeps its address over restarts; the same names give another address on another
-/// host. The fabric refuses two ports whose addresses collide.
+/// host. The service refuses a port whose address another port of its group has.
 pub fn derived_mac(group: &Name, name: &Name) -> Mac {
     static MACHINE: OnceLock<String> = OnceLock::new();
     derive(MACHINE.get_or_init(machine), group, name)

@@ -1,7 +1,10 @@
 //! Links as an operator writes them, in the file or to the control socket, and the defaults of
 //! values that are not given.
 //!
-//! A draft becomes a specification ([`crate::LinkSpec`]) before it reaches a service.
+//! [`LinkDraft`] holds the given values of a link, [`HostPort`] parses hosts, and [`derived_mac`]
+//! makes the address of a port without one. The daemon makes a specification ([`crate::LinkSpec`])
+//! of a draft before a service gets it; a draft with a problem goes no further. The module opens
+//! and stores nothing, and resolves names only by the resolver of its caller.
 
 pub mod host;
 pub mod link;

@@ -3,8 +3,9 @@
 //! The MX service reads the options. A port of this kind has no guest, no virtio device and no
 //! granted guest memory. A NIC reaches NICs of other hosts by an interface or by UDP, not by both,
 //! and without either it reaches only NICs of this host in its group. At most [`MX_PEERS_MAX`]
-//! configured peers and [`MX_UDP_PEERS_MAX`] UDP addresses. The checks do not open the interface
-//! and do not compare with other NICs; the service refuses a conflict when the port is added.
+//! (1,024) configured peers and [`MX_UDP_PEERS_MAX`] (64) UDP addresses. The checks do not open the
+//! interface and do not compare with other NICs; the service refuses a conflict when the port is
+//! added.
 
 use std::net::SocketAddr;
 
@@ -133,6 +134,8 @@ impl MxSpec {
 }
 
 impl MxUdp {
+    /// Checks the number of peers (1 to 64), and that each is another address of the family of
+    /// `listen`.
     fn check(&self) -> Result<(), String> {
         if self.peers.is_empty() || self.peers.len() > MX_UDP_PEERS_MAX {
             let count = self.peers.len();

@@ -75,6 +75,7 @@ pub fn check<'a>(
     problems
 }
 
+/// Appends the problems of a table whose keys begin with `prefix`.
 fn check_table(
     prefix: &str,
     fields: &[&Field],
@@ -123,6 +124,7 @@ pub fn check_value(field: &Field, value: &Value) -> Vec<Problem> {
     problems
 }
 
+/// Appends the problems of the value at `path`, and of tables within it.
 fn check_into(path: &str, wanted: &ValueType, value: &Value, problems: &mut Vec<Problem>) {
     let result = match (wanted, value) {
         (ValueType::Table(fields), Value::Object(table)) => {
@@ -169,6 +171,7 @@ fn check_into(path: &str, wanted: &ValueType, value: &Value, problems: &mut Vec<
     problems.extend(result.err().map(|text| Problem::wrong(path, text)));
 }
 
+/// Checks a value that contains no table.
 fn check_plain(wanted: &ValueType, value: &Value) -> Result<(), String> {
     match (wanted, value) {
         (ValueType::Boolean, Value::Bool(_)) => Ok(()),
@@ -218,6 +221,7 @@ impl ValueType {
     }
 }
 
+/// Returns the text "expected …, found …".
 fn expected(wanted: &str, found: &Value) -> String {
     let found = match found {
         Value::Null => "nothing",

@@ -3,7 +3,10 @@
 //! A [`Field`] describes one key of a port, a link or another table. The configuration file, the
 //! control API, the command line, manual pages and the printed configuration derive from it. The
 //! macro [`table!`](macro@crate::schema::table) declares a struct and the fields of its table
-//! together.
+//! together. The module checks the form of single values ([`check`](fn@check)), fills in defaults
+//! ([`fill`]) and converts tables to structs ([`read`]). It reads no file, compares no two tables,
+//! and does not know whether an object exists: the owners of the tables do. The number of keys and
+//! the depth of a table are not bounded here.
 //!
 //! ```
 //! use causeway_model::schema::{self, DefaultValue, Field, ValueType};

@@ -1,4 +1,10 @@
 //! The forms of a view: typed in the daemon, textual in tools.
+//!
+//! The types of views ([`crate::view`]) are generic over [`ViewForm`]; the daemon serializes them
+//! as [`Typed`], and `causeway` deserializes the same JSON as [`Textual`]. A textual view accepts
+//! unknown kinds, states and keys, and keeps the keys in [`SpecValues`] without checks. A field
+//! that the daemon does not send is a default if its type declares one, and otherwise an error of
+//! the reader. The module converts no form into the other.
 
 use std::fmt::Debug;
 

@@ -86,7 +86,7 @@ pub struct PackedDriver {
     driver_events: View,
     device_events: View,
     /// States by buffer id.
-    held: Vec<IdState>,
+    ids: Vec<IdState>,
     free_id: u16,
     free_slots: u16,
     /// Number of chains that the device has.
@@ -129,7 +129,7 @@ impl PackedDriver {
             ring,
             driver_events,
             device_events,
-            held: free_list(size)
+            ids: free_list(size)
                 .into_iter()
                 .map(|next| IdState { next, slots: 0, room: 0 })
                 .collect(),
@@ -180,7 +180,7 @@ impl PackedDriver {
     /// Marks chain `id` as outstanding; the caller checked that `slots` slots are free.
     #[inline]
     fn hold(&mut self, id: u16, slots: u16, room: u32) {
-        if let Some(held) = self.held.get_mut(usize::from(id)) {
+        if let Some(held) = self.ids.get_mut(usize::from(id)) {
             self.free_id = held.next;
             (held.slots, held.room) = (slots, room);
         }
@@ -295,7 +295,7 @@ impl PackedDriver {
         }
         let high = self.ring.load_word(at.at().wrapping_add(LEN))?;
         let Descriptor { span: Span { len: written, .. }, id, .. } = Descriptor::parse([0, high]);
-        let held = self.held.get_mut(usize::from(id)).filter(|held| held.slots > 0);
+        let held = self.ids.get_mut(usize::from(id)).filter(|held| held.slots > 0);
         let held = held.ok_or(DriverError::Unknown(u32::from(id)))?;
         let IdState { slots, room, .. } = *held;
         // Without the WRITE flag the length of a used entry is reserved (2.8.4): DPDK's backends

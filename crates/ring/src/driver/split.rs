@@ -47,7 +47,7 @@ pub struct SplitDriver {
     /// Links between descriptors; private, never read from shared memory.
     next: Vec<u16>,
     /// Outstanding chains, by head.
-    held: Vec<OutstandingChain>,
+    chains: Vec<OutstandingChain>,
     /// First free descriptor, and the number of free descriptors.
     free: u16,
     free_count: u16,
@@ -86,7 +86,7 @@ impl SplitDriver {
             avail,
             used,
             next: free_list(size),
-            held: vec![OutstandingChain::default(); usize::from(size)],
+            chains: vec![OutstandingChain::default(); usize::from(size)],
             free: 0,
             free_count: size,
             added: 0,
@@ -132,7 +132,7 @@ impl SplitDriver {
     /// Puts a chain into the available ring.
     #[inline]
     fn offer(&mut self, head: u16, chain: OutstandingChain) -> Result<(), DriverError> {
-        if let Some(held) = self.held.get_mut(usize::from(head)) {
+        if let Some(held) = self.chains.get_mut(usize::from(head)) {
             *held = chain;
         }
         self.avail.store(self.avail_slot(self.added), head, Ordering::Relaxed)?;
@@ -238,7 +238,7 @@ impl SplitDriver {
         let entry = self.used.load_word(self.used_slot(self.taken))?;
         let (id, written) = (entry as u32, (entry >> 32) as u32);
         let head = u16::try_from(id).map_err(|_| DriverError::Unknown(id))?;
-        let held = self.held.get_mut(usize::from(head)).map(std::mem::take);
+        let held = self.chains.get_mut(usize::from(head)).map(std::mem::take);
         let held = held.filter(|h| h.descriptors > 0).ok_or(DriverError::Unknown(id))?;
         self.release(head, held);
         self.taken = self.taken.wrapping_add(1);

@@ -7,8 +7,8 @@
 //! that finds a prepared batch sees by these flags whether it was published.
 //!
 //! Every value that a successor reads is checked; an inconsistent record is
-//! [`RingError::Inflight`]. The number of descriptors in flight never exceeds the queue's size, so
-//! the free list always suffices.
+//! [`RingError::Inflight`]. The record has 32 bytes, and 32 for each slot of the ring. The number
+//! of descriptors in flight never exceeds the queue's size, so the free list always suffices.
 
 use causeway_memory::View;
 

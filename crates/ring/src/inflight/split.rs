@@ -4,7 +4,9 @@
 //! links the head into the current batch; a publication stores the used index and clears the marks
 //! of the batch. A successor recovers from the record: it completes the batch that was being
 //! published, and returns the marked heads, oldest first. Every value that it reads is checked. The
-//! record has no copies of descriptors: a split ring keeps them.
+//! record has no copies of descriptors: a split ring keeps them. It has 16 bytes, and 16 for each
+//! entry of the queue; a record that is shorter, of another queue size or inconsistent is
+//! [`RingError::Inflight`].
 
 use causeway_memory::View;
 

@@ -9,7 +9,9 @@
 //!
 //! A batch ends before the first chain that is not a single valid descriptor, and reports it in
 //! [`PoppedBatch::needs_pop`]. Used entries may already overwrite the slots of a popped chain, so
-//! its descriptors cannot be read again.
+//! its descriptors cannot be read again. While chains of an earlier process are left, a batch is
+//! empty and needs a pop. A chain that was put back is simply the next in the ring. A chain with an
+//! error breaks the queue, and every later call returns the error.
 
 use causeway_memory::{Map, OutOfGrant, Rights, Span};
 

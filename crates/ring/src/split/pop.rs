@@ -8,7 +8,9 @@
 //!
 //! A batch ends before the first chain that is not a single valid descriptor, and reports it in
 //! [`PoppedBatch::needs_pop`]; `pop` then returns the chain or its error. Chains that were put
-//! back, or left by an earlier process, are popped before new chains.
+//! back, or left by an earlier process, are popped before new chains, by `pop` alone: while there
+//! are any, a batch is empty and needs a pop. A chain with an error breaks the queue, and every
+//! later call returns the error.
 
 use std::sync::atomic::Ordering;
 

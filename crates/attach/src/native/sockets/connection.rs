@@ -3,8 +3,8 @@
 //!
 //! [`super::Sockets`] passes each received packet to [`NativeConnection::handle_packet`] and sends
 //! the returned reply. The module sends nothing itself and has no time-outs. A peer that sends more
-//! than its credit of [`NATIVE_BUFFER_BYTES`], or a packet that the state does not allow, resets
-//! the connection. Counts are modulo 2^32.
+//! than its credit of [`NATIVE_BUFFER_BYTES`] (256 KiB), or a packet that the state does not allow,
+//! resets the connection. Counts are modulo 2^32.
 
 use std::collections::VecDeque;
 
@@ -53,6 +53,7 @@ pub(super) struct NativeConnection {
 }
 
 impl NativeConnection {
+    /// Returns a connection without received bytes and without credit of the peer.
     pub(super) fn new(state: ConnectionState) -> Self {
         Self {
             state,

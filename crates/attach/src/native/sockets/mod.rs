@@ -6,10 +6,10 @@
 //! answered and acknowledged only during calls, so an application that makes no call stops its
 //! peers.
 //!
-//! There are at most [`NATIVE_CONNECTIONS_MAX`] connections, each with a receive buffer of
-//! [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES); further requests are refused. Data
-//! is not retransmitted and not buffered for sending. A restart of the daemon or a reset of the
-//! device resets all connections. Not thread-safe.
+//! There are at most [`NATIVE_CONNECTIONS_MAX`] (4,096) connections, each with a receive buffer of
+//! [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES) (256 KiB); further requests are
+//! answered with a reset. Data is not retransmitted and not buffered for sending. A restart of the
+//! daemon or a reset of the device resets all connections. Not thread-safe.
 
 mod connection;
 
@@ -110,7 +110,8 @@ impl Sockets {
         self.port.cid()
     }
 
-    /// Accepts connections to `port` from now on.
+    /// Accepts connections to `port` from now on. No effect if the port listens already; listening
+    /// cannot be ended.
     pub fn listen(&mut self, kind: Type, port: u32) {
         self.listening.insert((kind, port));
     }
@@ -174,6 +175,7 @@ impl Sockets {
         Ok(())
     }
 
+    /// Returns a connection, or [`SocketError::Closed`] if it does not exist (any more).
     fn connection(&mut self, id: ConnectionId) -> Result<&mut NativeConnection, SocketError> {
         self.connections.get_mut(&id).ok_or(SocketError::Closed)
     }
@@ -303,7 +305,8 @@ impl Sockets {
         self.control(id, Op::Shutdown, SHUTDOWN_SEND)
     }
 
-    /// Closes the connection. Received bytes that were not read are lost.
+    /// Closes the connection. Received bytes that were not read are lost, and the peer is informed
+    /// by a shutdown of both directions, or by a reset if the connection is not open.
     ///
     /// # Errors
     /// Returns an error if the port fails.

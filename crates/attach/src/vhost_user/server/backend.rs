@@ -189,6 +189,7 @@ impl Backend {
         Ok(Outcome::Done)
     }
 
+    /// Returns an error unless the protocol feature that `request` needs was negotiated.
     fn check_negotiated(
         &self,
         request: FrontendReq,

@@ -1,10 +1,10 @@
 //! The connection of the backend: reads messages, passes them to the protocol, sends replies.
 //!
 //! The dispatcher calls [`Server::receive`] (by [`Attachment::poll`]) when the socket is readable.
-//! A call handles at most [`MESSAGES_PER_TURN`] messages and charges each message's cost to the
-//! frontend, in units of [`COST_NS`], so that the port can limit the rate. While more than a
-//! bounded amount of the frontend's earlier grants is still mapped, messages stay unread
-//! ([`Server::must_wait`]).
+//! A call handles at most [`MESSAGES_PER_TURN`] (64) messages and charges each message's cost to
+//! the frontend, in units of [`COST_NS`] (5 µs), so that the port can limit the rate. While more
+//! than 7 TiB of the frontend's earlier grants wait for `munmap` (`causeway_memory::is_behind`),
+//! messages stay unread ([`Server::must_wait`]).
 //!
 //! The module never blocks: a frontend that does not read its replies loses the attachment. It does
 //! not limit the rate, close the port or accept connections; `fabric` does. The rules of the

@@ -30,6 +30,7 @@ pub(super) struct InflightBuffer {
     queues: usize,
     /// Ring size that each record has room for.
     ring_size: u16,
+    /// Whether the records are those of packed rings.
     packed: bool,
 }
 

@@ -46,7 +46,9 @@ pub struct VirtQueue {
     started: bool,
     /// Set by SET_VRING_ENABLE; `None` if the frontend did not send it.
     enabled: Option<bool>,
+    /// The doorbell of a started queue; `None` if the frontend wants to be polled.
     doorbell: Option<Arc<Doorbell>>,
+    /// The guest's notifier; `None` if the frontend wants no notifications.
     notifier: Option<Notifier>,
     /// Signalled when the ring breaks.
     error: Option<Notifier>,
