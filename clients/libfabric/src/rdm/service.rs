@@ -72,7 +72,7 @@ pub fn open(nic_index: u32, service: u32) -> Result<Endpoint<MessageBuffer>, Err
         };
         let own = opened.library.address();
         let others = numbers_of(service).filter(|other| *other != endpoint_number);
-        let twin = look(&mut opened, own.nic, service, others);
+        let twin = connect_in_turn(&mut opened, own.nic, service, others);
         if twin.is_none() {
             return Ok(opened);
         }

@@ -7,7 +7,6 @@
 /// Packet types that cross Ethernet, with their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "the names are those of the packets")]
 pub enum Kind {
     /// Data of mappers, and announcements.
     Raw = 1,

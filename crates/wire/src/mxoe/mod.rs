@@ -95,7 +95,6 @@ pub struct EndpointPair {
 
 /// A packet without its [`Header`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the type of each variant has the documentation")]
 pub enum Packet<'a> {
     /// Data of mappers, which this module does not parse.
     Raw(&'a [u8]),
