@@ -4,7 +4,7 @@
 //! the other expects. There are neither older versions of TLS, nor session resumption, nor
 //! revocation lists; an expired certificate is refused when a connection begins, and does not end a
 //! live connection. Files are read again when one of them changes, at each new connection and every
-//! `RENEW_NS`; faulty files leave the old configuration in use. A file has at most
+//! `RENEW_NS` (1 h); faulty files leave the old configuration in use. A file has at most
 //! [`CERTIFICATE_BYTES_MAX`] (1 MiB).
 //!
 //! Private keys are kept by TLS only, and never logged. The module reads files (it may block on the

@@ -40,10 +40,11 @@ pub struct RawLink {
     source: u32,
     /// `None` while the interface is down or gone.
     socket: Option<(Arc<PacketSocket>, ServiceWatch)>,
+    /// Receives the frames, by a ring where the kernel permits.
     inlet: PacketReceiver,
     /// State shared with the link's carriers.
     shared: SharedInterface,
-    /// Addresses of running ports.
+    /// Addresses of running ports: a frame from one of them is a loop.
     ours: HashSet<u64>,
     /// Whether the group has joined the link, so that its state is reported.
     started: bool,
