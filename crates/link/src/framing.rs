@@ -1,8 +1,8 @@
 //! Frames on a byte stream (TCP, TLS): VNET/U's framing, in bounded memory.
 //!
-//! [`Deframer`] splits received bytes into frames of at most [`FRAME_BYTES_MAX`] bytes, in a buffer
-//! of [`STREAM_BYTES`] (128 KiB); [`Framer`] queues frames to send, [`BACKLOG_BYTES_MAX`] (1 MiB)
-//! bytes at most, or fewer for a slow path ([`Framer::bound`]). Both are sans-I/O:
+//! [`Deframer`] splits received bytes into frames of at most [`FRAME_BYTES_MAX`] (65,557) bytes, in
+//! a buffer of [`STREAM_BYTES`] (128 KiB); [`Framer`] queues frames to send, [`BACKLOG_BYTES_MAX`]
+//! (1 MiB) at most, or fewer for a slow path ([`Framer::bound`]). Both are sans-I/O:
 //! [`crate::io::stream`] moves the bytes, and puts TLS below.
 //!
 //! A stream that lost its framing is unusable: the error stays, and the driver closes the

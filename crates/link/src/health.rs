@@ -12,7 +12,7 @@
 //! padded heartbeats are no longer answered while short ones are, the length falls to 1280 bytes of
 //! IPv6 packet at once and the search begins anew. Where not even those arrive, the longest
 //! answered length is used, down to the minimum that IPv4 requires of every host
-//! ([`DATAGRAM_BYTES_MIN`]).
+//! ([`DATAGRAM_BYTES_MIN`] (548 bytes)).
 //!
 //! Delivery reports of the peer give the loss of datagrams. At [`LOSSY_OF_10000`] (0.2 %) or more,
 //! senders cut TCP segments before they pack them, because one lost datagram costs the whole
@@ -355,12 +355,12 @@ impl Health {
         self.rtt = Some(rtt.saturating_sub(rtt / 8).saturating_add(trip / 8));
     }
 
-    /// Adds a report of the peer: of `sent` datagrams `came` arrived. Returns whether to cut
+    /// Adds a report of the peer: of `sent` datagrams, `arrived` arrived. Returns whether to cut
     /// segments, if that changed.
-    pub fn record_delivery(&mut self, now: u64, sent: u64, came: u64) -> Option<bool> {
+    pub fn record_delivery(&mut self, now: u64, sent: u64, arrived: u64) -> Option<bool> {
         let (all, lost) = self.reported;
         let (all, lost) =
-            (all.saturating_add(sent), lost.saturating_add(sent.saturating_sub(came)));
+            (all.saturating_add(sent), lost.saturating_add(sent.saturating_sub(arrived)));
         self.reported = (all, lost);
         if all < LOSS_SAMPLE {
             return None;

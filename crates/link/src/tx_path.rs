@@ -4,7 +4,7 @@
 //! changes. A sender compares one version number before each frame and takes the lock only when the
 //! number has changed. Any number of threads may read; only the thread of the tunnel writes. A
 //! sender may use the old path for frames that it has begun to pack: the peer accepts the replaced
-//! session for [`SESSION_GRACE_NS`](crate::limits::SESSION_GRACE_NS).
+//! session for [`SESSION_GRACE_NS`](crate::limits::SESSION_GRACE_NS) (10 s).
 //!
 //! No frame passes through this module: [`crate::pack::Packer`] reads the path and seals by itself.
 //! The module neither wakes senders when a path appears nor queues frames while there is none; the
