@@ -2,9 +2,10 @@
 //!
 //! The service keeps a list for each fixed period (expiry of connects, credit requests): as all
 //! entries of a list have the same period, the order in which they are set is the order in which
-//! they are due. The list does not sort: entries with different periods belong in different lists.
-//! It has no timer: the owner reports [`Deadlines::first_ns`] to the shard and calls
-//! [`Deadlines::take_due`].
+//! they are due. A cancelled entry stays until it is due or swept, and the list has at most twice
+//! as many entries as are valid. The list does not sort: entries with different periods belong in
+//! different lists. It has no timer: the owner reports [`Deadlines::first_ns`] to the shard and
+//! calls [`Deadlines::take_due`].
 
 use std::collections::VecDeque;
 

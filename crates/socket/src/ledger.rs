@@ -12,8 +12,8 @@
 //! `crate::resume` sends the resets of [`Ledger::take_survivors`]. Writes are not synced, so
 //! entries survive the process and not a crash of the host, whose guests are gone too. A failed
 //! write is not reported: an entry that is missing or left over costs a late or a superfluous
-//! reset. Two entries per permitted connection fit; a full ledger skips connections. The file must
-//! not be shared between two daemons.
+//! reset. Two entries per permitted connection fit (32,768 of 16 bytes); a full ledger skips
+//! connections. The file must not be shared between two daemons.
 
 use std::collections::HashMap;
 use std::fs::File;

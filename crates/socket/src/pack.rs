@@ -5,9 +5,9 @@
 //! more; messages of host processes are staged too. Delivery takes pieces from the front. Pieces
 //! share a pack, so that a small piece costs little more than its bytes.
 //!
-//! A pack takes at most [`PACK_BYTES`] of data (a single larger piece excepted), and its memory is
-//! freed as a whole, after its last piece. The pack counts its cost; the caller keeps the quota of
-//! the sender ([`STAGED_BYTES_MAX`](crate::limits::STAGED_BYTES_MAX)).
+//! A pack takes at most [`PACK_BYTES`] (64 KiB) of data (a single larger piece excepted), and its
+//! memory is freed as a whole, after its last piece. The pack counts its cost; the caller keeps the
+//! quota of the sender ([`STAGED_BYTES_MAX`](crate::limits::STAGED_BYTES_MAX) (4 MiB)).
 
 use std::collections::VecDeque;
 

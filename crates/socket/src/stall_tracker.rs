@@ -6,11 +6,12 @@
 //! wait for a processor.
 //!
 //! Each port has a [`StallTracker`] as a sender; `crate::stall` reports stops and resumes, calls
-//! [`StallTracker::check`] every [`STALL_CHECK_NS`], and carries out the [`StallVerdict`]: the
-//! tracker resets nothing. A running receiver must make progress within [`STALL_WINDOW_NS`] of
-//! standing still: [`STALL_BYTES_MIN`] bytes, [`STALL_PACKETS_MIN`] packets or
-//! [`STALL_RETURNED_MIN`] consumed packets. A sender stands still for one receiver at a time. A
-//! check counts at most two intervals, so a pause of the daemon is not held against a receiver.
+//! [`StallTracker::check`] every [`STALL_CHECK_NS`] (100 ms), and carries out the [`StallVerdict`]:
+//! the tracker resets nothing. A running receiver must make progress within [`STALL_WINDOW_NS`]
+//! (1 s) of standing still: [`STALL_BYTES_MIN`] (1 MiB), [`STALL_PACKETS_MIN`] (64) packets
+//! or [`STALL_RETURNED_MIN`] (8) consumed packets. A sender stands still for one receiver at a
+//! time. A check counts at most two intervals, so a pause of the daemon is not held against a
+//! receiver.
 
 use crate::limits::{
     SILENT_NS_MAX, STALL_BYTES_MIN, STALL_CHECK_NS, STALL_PACKETS_MIN, STALL_RETURNED_MIN,
@@ -54,7 +55,7 @@ pub enum StallVerdict {
 /// A sender's stalls by receiver, which `K` identifies. Few at a time.
 #[derive(Debug)]
 pub struct StallTracker<K> {
-    /// Stalls, one per receiver.
+    /// Stalls, at most one per receiver.
     list: Vec<Stall<K>>,
     /// Receiver for which the sender stands still, and the start or last check of that time.
     stopped: Option<(K, u64)>,
