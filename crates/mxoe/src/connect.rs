@@ -6,8 +6,9 @@
 //! new generation, which separates late packets from new ones. Several connects of one pair of
 //! endpoints share a peer.
 //!
-//! At most [`CONNECTS_MAX`] connects of an endpoint run at a time. A request is repeated at
-//! intervals of [`RECONNECT_NS`] until the answer, the connect's timeout, or
+//! At most [`CONNECTS_MAX`] (256) connects of an endpoint run at a time. Beyond that the request of
+//! the host side is deferred. A connect packet is repeated after 40 ms, or the known round trip,
+//! doubled up to 0.5 s ([`RECONNECT_NS`]), until the answer, the connect's timeout, or
 //! [`NicConfig::give_up_ns`](crate::NicConfig). A connect to an unknown NIC waits in
 //! [`undiscovered`](crate::undiscovered) while discovery runs, and fails otherwise.
 //!
@@ -87,6 +88,7 @@ impl NicEndpoint {
         Admission::Yes
     }
 
+    /// Adds a connect to a known NIC and sends its first request.
     fn start_connect(
         &mut self,
         ctx: &mut EngineContext<'_>,
@@ -149,6 +151,7 @@ impl NicEndpoint {
         self.rearm_connects(ctx);
     }
 
+    /// Arms the timer of the connects for the earliest repetition or end.
     fn rearm_connects(&mut self, ctx: &mut EngineContext<'_>) {
         let times = self.connects.iter().map(|connect| connect.again_at.min(connect.ends_at));
         let times = times.chain(self.undiscovered.due());

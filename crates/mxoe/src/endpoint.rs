@@ -3,13 +3,15 @@
 //! The protocol steps are further methods of [`NicEndpoint`] in other modules: `connect`,
 //! `transmit`, `receive_order`, `pull`, `pull_reply`, `refusal` and `request`.
 //!
-//! An event without room at the host side waits in the outbox, in order; at [`OUTBOX_MAX`] waiting
-//! events, requests are deferred, so that the outbox stays bounded. Messages do not wait there:
-//! they stay with their peer, unacknowledged, and slow the sender. A peer is introduced to the host
-//! side before its first event.
+//! An event without room at the host side waits in the outbox, in order; at [`OUTBOX_MAX`] (1,024)
+//! waiting events, requests are deferred, so that the outbox stays bounded. Messages do not wait
+//! there: they stay with their peer, unacknowledged, and slow the sender. A peer is introduced to
+//! the host side before its first event.
 //!
-//! The end of a peer ends its sends, offers, pulls and windows with one status. The number of the
-//! peer is reused only after the host side's [`Request::Forget`](causeway_wire::mx::Request).
+//! A peer ends by a restart, a confirmed refusal, [`NicConfig::give_up_ns`](crate::NicConfig)
+//! without a packet, or the removal of its NIC. The end of a peer ends its sends, offers, pulls and
+//! windows with one status. The number of the peer is reused only after the host side's
+//! [`Request::Forget`](causeway_wire::mx::Request).
 //!
 //! Called by [`Nic`](crate::Nic) for frames, requests and timers of the endpoint.
 

@@ -1,14 +1,15 @@
 //! Frames to send, in batches of one system call.
 //!
 //! Frames consist of own bytes and lent memory. Lent memory is sent in place, and copied only if
-//! the kernel has no room before its owner may reuse it. No frame is lent anything between two
-//! turns.
+//! the kernel has no room before its owner may reuse it. Between two turns no queued frame refers
+//! to lent memory.
 //!
-//! At most [`FRAMES_WAITING_MAX`] frames wait; further frames are dropped, counted as `no_room`,
-//! and retransmitted by the engine. If the kernel has no room, [`TxBatch::flush`] tries again after
-//! `FULL_NS`, and drops the first frame after `STUCK_NS`. Without an output all frames are dropped.
-//! Frames leave in order; nothing waits for their arrival. Filled through
-//! [`TxPath`](crate::driver::TxPath), flushed by [`TxPath::commit`](crate::driver::TxPath::commit).
+//! At most [`FRAMES_WAITING_MAX`] (1,024) frames wait; further frames are dropped, counted as
+//! `no_room`, and retransmitted by the engine. If the kernel has no room, [`TxBatch::flush`] tries
+//! again after `FULL_NS` (200 us), and drops the first frame after `STUCK_NS` (10 ms). Without an
+//! output all frames are dropped. Frames leave in order; nothing waits for their arrival. Filled
+//! through [`TxPath`](crate::driver::TxPath), flushed by
+//! [`TxPath::commit`](crate::driver::TxPath::commit).
 
 use std::convert::Infallible;
 use std::io;
