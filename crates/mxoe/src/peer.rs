@@ -4,10 +4,10 @@
 //! [`pull`](crate::pull) and [`connect`](crate::connect) act on this state. This module sends
 //! nothing and reports no events.
 //!
-//! The table has at most [`PARTNERS_MAX`] peers, removed peers that the host side has not forgotten
-//! included; a further peer is refused. It keeps the sequence generation of [`PAST_PEERS_MAX`]
-//! removed addresses, so that late packets of a previous connection are recognised; older addresses
-//! are dropped. An *address* is a pair: number of the NIC in the
+//! The table has at most [`PARTNERS_MAX`] (2,048) peers, removed peers that the host side has not
+//! forgotten included; a further peer is refused. It keeps the sequence generation of
+//! [`PAST_PEERS_MAX`] (1,024) removed addresses, so that late packets of a previous connection are
+//! recognised; older addresses are dropped. An *address* is a pair: number of the NIC in the
 //! [`NicTable`](crate::nic_table::NicTable), and endpoint. An *incarnation* is one session of a
 //! remote endpoint, from its opening to its close.
 
@@ -110,10 +110,15 @@ pub(crate) enum PendingMessage {
 /// Contents of a rendezvous packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OfferHeader {
+    /// Match information of the message.
     pub(crate) match_info: u64,
+    /// Length of the message in bytes.
     pub(crate) len: u32,
+    /// Send window of the sender.
     pub(crate) window: u8,
+    /// Sequence of that window, which changes with each use.
     pub(crate) window_sequence: u8,
+    /// Offset of the message in the window, in bytes.
     pub(crate) offset: u16,
 }
 

@@ -7,9 +7,10 @@
 //! pulled bytes.
 //!
 //! The engine keeps no state of a pull except its byte quota
-//! ([`send_windows`](crate::send_windows)). Pulls beyond the quota are not answered; pulls of a
-//! window of another peer, or beyond its end, are refused. If the region was unmapped, the offer
-//! ends.
+//! ([`send_windows`](crate::send_windows)). The quota is twice the length and 256 KiB; beyond it a
+//! block is sent once per [`PULLED_AGAIN_NS`](crate::limits::PULLED_AGAIN_NS) (4 ms), and other
+//! pulls are not answered; pulls of a window of another peer, or beyond its end, are refused. If
+//! the region was unmapped, the offer ends.
 //!
 //! Called for frames by [`Nic::receive`](crate::Nic::receive).
 

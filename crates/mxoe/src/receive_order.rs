@@ -3,10 +3,10 @@
 //! A message that is out of order, incomplete, or without room at the host side stays pending here,
 //! within the quota of [`reorder_quota`](crate::reorder_quota). It is delivered exactly once.
 //!
-//! A message up to [`EARLY_MAX`] numbers ahead of the next is kept; a message further ahead is
-//! dropped. A message that exceeds the quota is dropped as well. Dropped messages are not
+//! A message up to [`EARLY_MAX`] (255) numbers ahead of the next is kept; a message further ahead
+//! is dropped. A message that exceeds the quota is dropped as well. Dropped messages are not
 //! acknowledged, and the peer retransmits. An acknowledgement leaves with the next message to the
-//! peer, after [`UNACKED_MAX`] messages, or after [`ACK_DELAY_NS`].
+//! peer, after [`UNACKED_MAX`] (4) messages, or after [`ACK_DELAY_NS`] (15.6 ms).
 //!
 //! Order holds per peer only. While the host side has no room, messages of a peer wait here and are
 //! not acknowledged, which slows the sender. Called by [`Nic::receive`](crate::Nic::receive) for
@@ -49,6 +49,7 @@ pub(crate) enum PacketContent<'a> {
 }
 
 impl PacketContent<'_> {
+    /// Returns the fields and content of an offer.
     pub(crate) fn of_rendezvous(offer: &Rendezvous) -> (Envelope, Self) {
         let Rendezvous { ends, sequence, acknowledged, session, .. } = *offer;
         let offered = OfferHeader {
@@ -61,6 +62,7 @@ impl PacketContent<'_> {
         (Envelope { ends, sequence, acknowledged, session }, Self::Offer(offered))
     }
 
+    /// Returns the fields and content of a notification.
     pub(crate) fn of_notify(notify: &Notify) -> (Envelope, Self) {
         let Notify { ends, sequence, acknowledged, session, total_len, window, window_sequence } =
             *notify;

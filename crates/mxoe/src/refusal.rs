@@ -2,11 +2,11 @@
 //!
 //! A received refusal may be forged, so it only starts a liveness query of the peer.
 //!
-//! The peer has [`DOUBT_NS`](crate::limits::DOUBT_NS), or three round trips, to answer the query,
-//! which is repeated once; any packet of the peer answers it. A refused packet is not retransmitted
-//! because of the refusal. Refusals of packets that were not sent are counted and ignored. The
-//! engine refuses in the name of closed endpoints too, unless their processes are expected back
-//! ([`Nic::set_awaited`](crate::Nic::set_awaited)).
+//! The peer has [`DOUBT_NS`](crate::limits::DOUBT_NS) (20 ms), or three round trips, to answer the
+//! query, which is repeated once; any packet of the peer answers it. A refused packet is not
+//! retransmitted because of the refusal. Refusals of packets that were not sent are counted and
+//! ignored. The engine refuses in the name of closed endpoints too, unless their processes are
+//! expected back ([`Nic::set_awaited`](crate::Nic::set_awaited)).
 //!
 //! Called by [`Nic::receive`](crate::Nic::receive) and by the modules that check packets.
 

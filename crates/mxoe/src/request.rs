@@ -4,9 +4,9 @@
 //! pulls in [`pull`](crate::pull). A request that names an unknown peer, handle or region ends with
 //! an error event and is counted as `wrong_requests`; it does not close the endpoint.
 //!
-//! Limits of an endpoint: [`SENDS_MAX`] sends of together [`SEND_BYTES_MAX`] eager bytes,
-//! [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX) connects, and
-//! [`OUTBOX_MAX`](crate::limits::OUTBOX_MAX) waiting events. At a limit the result is
+//! Limits of an endpoint: [`SENDS_MAX`] (16,384) sends of together [`SEND_BYTES_MAX`] (16 MiB)
+//! eager bytes, [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX) (256) connects, and
+//! [`OUTBOX_MAX`](crate::limits::OUTBOX_MAX) (1,024) waiting events. At a limit the result is
 //! [`Admission::Later`], and the host side repeats the request in order.
 //!
 //! A cancel is linear in the sends of the endpoint; a message in flight is sent on without an

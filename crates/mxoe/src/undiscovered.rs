@@ -5,10 +5,10 @@
 //! configuration, such connects wait here; later, a connect to an unknown NIC fails at once. This
 //! module keeps and schedules them, and sends nothing: [`connect`](crate::connect) starts them.
 //!
-//! An endpoint's waiting connects count against [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX). The
-//! table of known NICs is polled every [`DISCOVERY_POLL_NS`]; a connect to a NIC that stays unknown
-//! fails at the end of discovery or at its own timeout, whichever is first. Names are not resolved
-//! here.
+//! An endpoint's waiting connects count against [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX)
+//! (256). The table of known NICs is polled every [`DISCOVERY_POLL_NS`] (2 ms); a connect to a NIC
+//! that stays unknown fails at the end of discovery or at its own timeout, whichever is first.
+//! Names are not resolved here.
 
 use causeway_wire::mx::{Address, Token};
 
@@ -30,7 +30,7 @@ pub(crate) struct UndiscoveredConnect {
 #[derive(Debug, Default)]
 pub(crate) struct UndiscoveredConnects {
     list: Vec<UndiscoveredConnect>,
-    /// Time in ns of the next look at the NIC table.
+    /// Time in ns of the next poll of the NIC table.
     poll_at: u64,
 }
 
