@@ -30,7 +30,7 @@ use crate::refusal::{Refusal, RefusalCounters};
 pub struct ReceivedFragment<'a> {
     /// The virtual network.
     pub vni: u32,
-    /// The sender's number of the frame.
+    /// The sender's number of the frame ([`crate::tx_path::TunnelTxPath::next_frame`]).
     pub id: u32,
     /// Offset of `bytes` in metadata and frame, in bytes.
     pub offset: usize,
