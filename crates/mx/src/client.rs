@@ -3,9 +3,9 @@
 //! A [`ClientProcess`] parses requests and queues answers. It decides nothing about endpoints or
 //! channels (`mx::requests` does), and never blocks: a message that the socket does not take waits.
 //!
-//! A process with [`UNREAD_MAX`] unread messages must read before its requests are read; with
-//! [`BACKLOG_MAX`], other processes cannot connect to it. Reports of closed channels wait without a
-//! limit of their own, at most one per channel. Waking processes is charged to their user
+//! A process with [`UNREAD_MAX`] (16) unread messages must read before its requests are read; with
+//! [`BACKLOG_MAX`] (256), other processes cannot connect to it. Reports of closed channels wait
+//! without a limit of their own, at most one per channel. Waking processes is charged to their user
 //! ([`WakeAccount`]): after slow wake-ups sending pauses, and beyond the account's limit the
 //! process is disconnected.
 //!
@@ -58,6 +58,7 @@ pub struct ClientProcess {
 }
 
 impl ClientProcess {
+    /// Returns an attached process that has sent no request yet.
     pub fn new(
         port: PortId,
         local: LocalAttachment,

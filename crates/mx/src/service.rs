@@ -5,11 +5,12 @@
 //! that broke a rule or exceeded a quota. Answers to single requests are in `mx::requests`,
 //! connects in `mx::connects`, frames in `mx::network`.
 //!
-//! A turn answers at most [`REQUESTS_PER_TURN_MAX`] requests of a process. Requests that cost
-//! system calls are charged to process and user ([`WORK_NS`], [`WORK_OF_USER_NS`]); a process
-//! beyond its rate is paused for at least [`PAUSE_NS`], and its requests wait in its socket. A
-//! further process beyond [`CLIENTS_PER_NIC_MAX`] per NIC or [`CLIENTS_PER_USER_MAX`] per user is
-//! closed without an answer.
+//! A turn answers at most [`REQUESTS_PER_TURN_MAX`] (32) requests of a process. Requests that cost
+//! system calls are charged to process and user ([`WORK_NS`], [`WORK_OF_USER_NS`]): 1,000 a second
+//! for a process and 8,000 for a user, with a burst of about 1 s (`WORK_AHEAD_NS`); a process
+//! beyond its rate is paused for at least [`PAUSE_NS`] (10 ms), and its requests wait in its
+//! socket. A further process beyond [`CLIENTS_PER_NIC_MAX`] (256) per NIC or
+//! [`CLIENTS_PER_USER_MAX`] (224) per user is closed without an answer.
 //!
 //! The *value* of a process is the number by which the dispatcher watches its socket. The service
 //! sees no message of a channel, matches nothing, and never waits for a process. Called by

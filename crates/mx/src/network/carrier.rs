@@ -58,7 +58,9 @@ impl driver::Output for CarrierOutput {
 /// The carrier of a NIC's frames.
 #[derive(Debug)]
 pub enum NicCarrier {
+    /// An interface of this host.
     Interface(NicInterface),
+    /// A UDP socket.
     Udp(UdpCarrier),
 }
 

@@ -3,12 +3,12 @@
 //! An interface has one packet socket of the daemon, and one for each endpoint in direct mode.
 //! Filters ([`super::endpoint_filter`]) divide the frames between them.
 //!
-//! An interface that is down is tried again every [`REBIND_NS`]; meanwhile frames are dropped, and
-//! the engine retransmits. A port on an interface with an MTU too small for MXoE is refused. After
-//! an interface came back, socket and filter of the daemon are new; sockets of processes in direct
-//! mode are not renewed here. The module sets no MTU, address or promiscuous mode. At the end of a
-//! pass without frames the interface wakes the dispatcher again, unless the dispatcher polls.
-//! Called by `network::carrier`.
+//! An interface that is down is tried again every [`REBIND_NS`] (1 s); meanwhile frames are
+//! dropped, and the engine retransmits. A port on an interface whose MTU is less than 4,130 bytes
+//! (`FRAME_LEN_NARROW` less the Ethernet header) is refused. After an interface came back, socket
+//! and filter of the daemon are new; sockets of processes in direct mode are not renewed here. The
+//! module sets no MTU, address or promiscuous mode. At the end of a pass without frames the
+//! interface wakes the dispatcher again, unless the dispatcher polls. Called by `network::carrier`.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
