@@ -140,6 +140,7 @@ impl TomlTable {
     }
 }
 
+/// Returns a table as JSON. Adds the positions of its keys to `spans`.
 fn map(
     table: &DeTable<'_>,
     prefix: &str,
@@ -157,6 +158,7 @@ fn map(
     values
 }
 
+/// Returns a value as JSON; reports dates and integers of more than 64 bits.
 fn json(
     value: &Spanned<DeValue<'_>>,
     path: &str,

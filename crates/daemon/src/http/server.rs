@@ -1,10 +1,10 @@
 //! Accepts control connections and serves each on a short-lived thread of its own, within bounds.
 //!
-//! At most [`CONNECTIONS_MAX`] connections are served, of which
-//! [`CONNECTIONS_WAITING_PER_USER_MAX`] of one user may wait; more are refused with 503
-//! ([`crate::connection_slots`]). A request must be complete within [`REQUEST_TIME_MAX`], and each
-//! write of a reply must progress within [`REPLY_TIME_MAX`]. The execution of a request has no time
-//! limit.
+//! At most [`CONNECTIONS_MAX`] (64) connections are served, of which
+//! [`CONNECTIONS_WAITING_PER_USER_MAX`] (48) of one user may wait; more are refused with 503
+//! ([`crate::connection_slots`]). A request must be complete within [`REQUEST_TIME_MAX`] (5 s), and
+//! each write of a reply must progress within [`REPLY_TIME_MAX`] (5 s). The execution of a request
+//! has no time limit.
 //!
 //! The acceptor thread (`control`) must not block on a client: it checks the peer
 //! ([`crate::peer`]), takes a slot, starts the thread (`control-request`) and sends refusals
