@@ -11,7 +11,8 @@
 //! keep or release frontends at a stop is that of [`crate::lifecycle`].
 //!
 //! Calls may come from any thread. A mutex serialises additions and deletions of held ports, and a
-//! request to the holder blocks the calling thread. [`crate::fabric::SocketOwner`] is the wrapper
+//! request to the holder blocks the calling thread, at most 5 s, or 10 s while a holder starts; an
+//! addition that the holder refuses is undone. [`crate::fabric::SocketOwner`] is the wrapper
 //! outside, [`causeway_fabric::Handle`] the fabric inside.
 
 use std::collections::BTreeMap;

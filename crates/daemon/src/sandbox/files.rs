@@ -5,8 +5,9 @@
 //! temporary directory), and the host's configuration may be read ([`READ`]). `sandbox_paths` in
 //! `[daemon]` permits more directories, for reading and writing.
 //!
-//! Rules are bound to directories that exist now: a directory that is created later below none of
-//! them is unreachable until a restart. Permissions of the file system still apply. Landlock checks
+//! To the files of the configuration lead at most `SYMLINKS_MAX` (8) symbolic links. Rules are
+//! bound to directories that exist now: a directory that is created later below none of them is
+//! unreachable until a restart. Permissions of the file system still apply. Landlock checks
 //! opening, not descriptors that are open or received: files of guests' memory are not affected.
 //! Connecting to a Unix socket is not restricted. A kernel with an older ABI than [`NEWEST`]
 //! handles fewer access rights.

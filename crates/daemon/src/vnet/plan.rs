@@ -8,8 +8,8 @@
 //!
 //! The snapshot is not kept current: a change of another client shows as a refusal of the step.
 //! Groups other than its own are visible only for names of links, and for equal routes. Links are
-//! limited by `LINKS_MAX`, routes by `ROUTES_MAX`. Peers are not notified here: [`super::session`]
-//! does that.
+//! limited by `LINKS_MAX` (1,024), routes by `ROUTES_MAX` (16,384). Peers are not notified here:
+//! [`super::session`] does that.
 //!
 //! Callers are [`super::session`] (a snapshot per command) and [`super::file`](mod@super::file) (a
 //! snapshot per file). Configuration files are planned by [`crate::plan`].
