@@ -8,7 +8,8 @@
 //!
 //! While the connection is open, the holder routes frontends to this causewayd; its close makes
 //! them wait. The module sees no frontend and no vhost-user message, does not restart a holder that
-//! ends, and trusts the run directory only if no other user can write to it ([`make_dir`]).
+//! ends (`daemon::held_ports` does, at the next addition of a port), and trusts the run directory
+//! only if no other user can write to it ([`make_dir`]).
 
 use std::fs::File;
 use std::io;
