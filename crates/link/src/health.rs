@@ -40,10 +40,12 @@ const LENGTHS: [usize; 24] = [
     1_452, 1_472, 3_952, 7_952, 8_952, 8_972, 16_336, 32_720, 65_488,
 ];
 
+/// A short heartbeat that was sent.
 #[derive(Debug, Clone, Copy)]
 struct Heartbeat {
     /// When the heartbeat was sent, in ns of the caller's clock.
     time: u64,
+    /// Whether its answer arrived.
     answered: bool,
 }
 

@@ -56,10 +56,13 @@ pub enum PushError<E> {
 pub struct Batch {
     /// The datagrams; only the first `used` bytes are valid.
     bytes: Box<[u8]>,
+    /// Valid bytes of `bytes`.
     used: usize,
     /// Length of every datagram but the last, in bytes.
     segment: usize,
+    /// Number of datagrams.
     datagrams: usize,
+    /// The destination.
     to: Option<SocketAddr>,
     /// Traffic class of the outer headers.
     class: u8,

@@ -52,7 +52,9 @@ struct IncompleteFrame {
     vni: u32,
     /// The sender's number of the frame.
     id: u32,
+    /// Whether the frame has no metadata.
     bare: bool,
+    /// Daemons that forwarded the frame so far.
     hops: u8,
     /// When the first fragment arrived.
     since: u64,

@@ -33,6 +33,7 @@ pub enum SealError {
     Room(usize),
 }
 
+/// The protection of datagrams.
 enum Cipher {
     /// The keys of a completed Noise handshake.
     Noise(Box<StatelessTransportState>),

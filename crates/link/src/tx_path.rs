@@ -30,11 +30,13 @@ pub struct Path {
 /// TX path of one tunnel, shared by all threads that send on it.
 #[derive(Debug, Default)]
 pub struct TunnelTxPath {
+    /// Changes with each change of the path.
     version: AtomicU64,
     /// Number of the next fragmented frame; wraps at 2^32.
     frames: AtomicU32,
     /// Whether loss is so high that senders cut TCP segments.
     lossy: AtomicBool,
+    /// The path; `None` without a session or a peer address.
     path: Mutex<Option<Arc<Path>>>,
 }
 

@@ -63,6 +63,7 @@ type LinkSources = BTreeMap<u32, LinkSource>;
 pub(super) struct AddressClaims {
     /// The directory of each group with links.
     directories: BTreeMap<Name, Directory<MacKey>>,
+    /// Changes of owners that groups have not accepted yet.
     changes: PendingChanges,
     /// When claims that found a directory full may be requested again.
     repeat_ns: u64,

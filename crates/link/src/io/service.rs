@@ -53,7 +53,9 @@ pub(super) const NO_SOURCE: u32 = u32::MAX - 2;
 /// A configured link.
 #[derive(Debug)]
 pub(crate) struct LinkEntry {
+    /// The configured link.
     pub spec: LinkSpec,
+    /// Access to the group of the link.
     pub inbox: LinkInbox,
     /// The source that receives for the link.
     pub source: u32,

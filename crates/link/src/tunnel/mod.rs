@@ -54,6 +54,7 @@ pub struct TunnelConfig {
 #[derive(Debug)]
 struct SessionSlot {
     session: Arc<TunnelSession>,
+    /// The counters received on the session.
     replay: Replay,
     /// When the session was created, in ns of the caller's clock.
     since: u64,
@@ -88,6 +89,7 @@ struct Announcement {
 /// A tunnel to one peer.
 #[derive(Debug)]
 pub struct Tunnel {
+    /// Number of the tunnel in its set.
     number: u16,
     /// Our key and the peer's; `None` without encryption.
     keys: Option<(Arc<PrivateKey>, PublicKey)>,
@@ -128,6 +130,7 @@ pub struct Tunnel {
     fault: Option<(HandshakeFault, u64)>,
 
     health: Health,
+    /// Incomplete frames.
     fragments: Reassembler,
     /// Addresses announced to the peer.
     own_claims: Advertisement<MacKey>,

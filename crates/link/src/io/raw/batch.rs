@@ -16,6 +16,7 @@ use super::super::limits::{FRAME_MIN, RAW_BYTES, RAW_FRAME_ROOM, TAG_BYTES, TAGG
 
 /// Frames received in a row, in one buffer.
 pub(super) struct FrameBatch {
+    /// The buffer.
     pub bytes: PooledBuffer,
     /// End of the last kept frame.
     used: usize,

@@ -35,6 +35,7 @@ use super::{SharedInterface, lock};
 #[derive(Debug)]
 pub struct RawLink {
     inbox: LinkInbox,
+    /// Name of the interface.
     interface: String,
     /// Source value of the socket.
     source: u32,

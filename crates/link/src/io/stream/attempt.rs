@@ -29,6 +29,7 @@ use super::connection::{ConnectionEnd, Layer, StreamConnection};
 /// A connection in preparation.
 #[derive(Debug)]
 pub(super) struct ConnectionAttempt {
+    /// The connection, which carries no frames yet.
     pub connection: StreamConnection,
     /// The peer's address and port.
     pub from: SocketAddr,
@@ -38,6 +39,7 @@ pub(super) struct ConnectionAttempt {
     shaken_ns: Option<u64>,
     /// When connect and handshake time out.
     deadline_ns: u64,
+    /// Registration of its socket.
     pub watch: ServiceWatch,
 }
 

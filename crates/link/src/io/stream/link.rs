@@ -39,6 +39,7 @@ struct LiveConnection {
     socket: Arc<TcpStream>,
     /// The peer's address and port.
     from: SocketAddr,
+    /// Splits the received bytes into frames.
     deframer: Deframer,
     /// When the connection became live.
     since_ns: u64,
