@@ -34,9 +34,11 @@ use crate::undiscovered::UndiscoveredConnect;
 /// A connect that has not ended.
 #[derive(Debug)]
 pub(crate) struct PendingConnect {
+    /// Token of the event at the end.
     token: Token,
     /// NIC number and endpoint of the target.
     address: (u16, u8),
+    /// Key of the target.
     key: u32,
     /// Number of the request, which its answer repeats.
     number: u8,

@@ -79,7 +79,9 @@ impl EventOutbox {
 /// Sends that have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct PendingSends {
+    /// Messages and offers.
     pub(crate) messages: usize,
+    /// Bytes of the eager messages.
     pub(crate) bytes: usize,
     /// Messages without an event on success.
     pub(crate) unreported: usize,
@@ -102,16 +104,22 @@ pub(crate) struct NicEndpoint {
     pub(crate) session: u32,
     /// Key that a connect request must have.
     pub(crate) key: u32,
+    /// Peers, live and not yet forgotten.
     pub(crate) peers: PeerTable,
+    /// Connects that have not ended.
     pub(crate) connects: Vec<PendingConnect>,
+    /// Connects that wait for discovery.
     pub(crate) undiscovered: UndiscoveredConnects,
     /// Number of the latest connect.
     pub(crate) connect_number: u8,
     pub(crate) connect_timer: Timer,
+    /// Windows of the large messages that this endpoint offers.
     pub(crate) windows: SendWindows,
     /// Peers that wait for a window.
     pub(crate) window_waiters: VecDeque<PeerId>,
+    /// Large messages that peers offer.
     pub(crate) offers: OfferTable,
+    /// Events without room at the host side.
     pub(crate) outbox: EventOutbox,
     /// Peers whose next message found no room at the host side.
     pub(crate) ready: VecDeque<PeerId>,

@@ -394,6 +394,7 @@ impl Nic {
         }
     }
 
+    /// Returns the number of the sending NIC in the table; `None` if it is not known.
     fn host_of(&self, header: &Header) -> Option<u16> {
         self.hosts.find(header.source, header.peer_index)
     }
@@ -418,6 +419,7 @@ impl Nic {
         Ok(())
     }
 
+    /// Passes a packet of a known NIC to its endpoint, by kind.
     fn dispatch(
         &mut self,
         now: u64,

@@ -24,8 +24,11 @@ const _: () = assert!(OFFERS_MAX.is_power_of_two());
 /// An offered message.
 #[derive(Debug)]
 pub(crate) struct Offer {
+    /// The peer that offers the message.
     pub(crate) peer: PeerId,
+    /// The rendezvous packet.
     pub(crate) offered: OfferHeader,
+    /// Progress.
     pub(crate) state: OfferState,
 }
 

@@ -66,6 +66,7 @@ pub(crate) struct SendState {
     pub(crate) packets: usize,
     /// Congestion window, in packets.
     pub(crate) window: usize,
+    /// Round trip of messages.
     pub(crate) trip: RoundTrip,
     /// Time at which the first message in flight is retransmitted, in ns.
     pub(crate) resend_at: Option<u64>,
@@ -150,14 +151,18 @@ pub(crate) struct PullState {
     pub(crate) waiting: VecDeque<Handle>,
     /// All offers of the peer.
     pub(crate) offers: Vec<Handle>,
+    /// Round trip of blocks.
     pub(crate) trip: RoundTrip,
+    /// Limit of the requested blocks.
     pub(crate) request_window: RequestWindow,
+    /// Whether jumbo frames are requested.
     pub(crate) jumbo: JumboPull,
 }
 
 /// A query whether a peer is still there, after a report that it is gone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LivenessQuery {
+    /// Time of the query, in ns.
     pub(crate) since: u64,
     /// Status of the peer's end if no packet of it arrives.
     pub(crate) status: Status,
@@ -203,7 +208,9 @@ impl LivenessQuery {
 /// A peer that sent a connect request and seems not to know that this endpoint restarted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnawarePeer {
+    /// Session in the request.
     pub(crate) session: u32,
+    /// Time of the request, in ns.
     pub(crate) since: u64,
 }
 
@@ -226,7 +233,9 @@ pub(crate) enum Incarnation {
 /// The state of one remote endpoint.
 #[derive(Debug)]
 pub(crate) struct RemoteEndpoint {
+    /// Number of its NIC in the table of known NICs.
     pub(crate) host: u16,
+    /// Number of the endpoint in its NIC.
     pub(crate) endpoint: u8,
     /// Session of the peer, once received.
     pub(crate) session: Option<u32>,
@@ -407,7 +416,9 @@ impl RemoteEndpoint {
 /// A slot of the peer table.
 #[derive(Debug)]
 enum PeerSlot {
+    /// No peer has the number.
     Free,
+    /// A peer.
     Live(Box<RemoteEndpoint>),
     /// The host side has not forgotten the removed peer.
     Gone,
@@ -416,6 +427,7 @@ enum PeerSlot {
 /// State of an address that outlives its peers.
 #[derive(Debug, Clone, Copy, Default)]
 struct AddressHistory {
+    /// The live peer at the address.
     current: Option<PeerId>,
     /// Generation of the numbers of the next peer.
     generation: u8,
@@ -430,6 +442,7 @@ pub(crate) struct PeerTable {
     free: Vec<u32>,
     /// By NIC number and endpoint.
     known: HashMap<(u16, u8), AddressHistory>,
+    /// Addresses without a live peer whose history is kept, oldest first.
     past: VecDeque<(u16, u8)>,
     /// Result of the latest lookup: consecutive packets often belong to the same peer.
     last: Cell<u32>,

@@ -30,9 +30,13 @@ pub(crate) const HALF: usize = 8192;
 
 /// Common fields of the packets with a sequence number.
 pub(crate) struct Envelope {
+    /// Destination and source endpoint.
     pub(crate) ends: EndpointPair,
+    /// Number of the message.
     pub(crate) sequence: u16,
+    /// Number that the sender expects next.
     pub(crate) acknowledged: u16,
+    /// Session of the receiving endpoint.
     pub(crate) session: u32,
 }
 
@@ -72,6 +76,7 @@ impl PacketContent<'_> {
 }
 
 impl Envelope {
+    /// Returns the fields of an eager packet.
     pub(crate) fn of(eager: &Eager<'_>) -> Self {
         let Eager { ends, sequence, acknowledged, session, .. } = *eager;
         Self { ends, sequence, acknowledged, session }
@@ -84,6 +89,7 @@ fn all(count: usize) -> u32 {
 }
 
 impl PendingMessage {
+    /// Returns whether no fragment is missing.
     fn is_whole(&self) -> bool {
         !matches!(self, Self::Message { missing: 1.., .. })
     }

@@ -22,7 +22,9 @@ use crate::peer::{PendingMessage, ReceiveState};
 /// Bytes of the pending messages of an endpoint, in total and by NIC.
 #[derive(Debug, Default)]
 pub(crate) struct ReorderQuota {
+    /// Bytes of all NICs.
     total: usize,
+    /// Bytes by NIC number.
     of_host: HashMap<u16, usize>,
 }
 

@@ -80,6 +80,8 @@ impl NicEndpoint {
         }
     }
 
+    /// Queues a message that is sent whole, at most
+    /// [`MEDIUM_BYTES_MAX`](crate::limits::MEDIUM_BYTES_MAX).
     fn send_eager(
         &mut self,
         ctx: &mut EngineContext<'_>,
@@ -131,6 +133,7 @@ impl NicEndpoint {
         self.sends.unreported < EARLY_SENDS_MAX
     }
 
+    /// Queues the offer of a large message in a region.
     fn send_offer(
         &mut self,
         ctx: &mut EngineContext<'_>,

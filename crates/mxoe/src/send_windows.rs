@@ -16,14 +16,18 @@ use crate::limits::{PULLED_AGAIN_BYTES, PULLED_AGAIN_NS};
 /// An open window: the peer that may pull, the token of the send, and the bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendWindow {
+    /// The peer that may pull.
     pub(crate) peer: PeerId,
+    /// Token of the event at the end of the send.
     pub(crate) token: Token,
+    /// The bytes of the message.
     pub(crate) from: Window,
 }
 
 /// Bytes that the peer of a window pulled.
 #[derive(Debug, Clone, Copy, Default)]
 struct WindowUsage {
+    /// Bytes sent, repetitions included.
     bytes: u64,
     /// Time from which the peer may pull another block beyond its quota.
     more_at: u64,

@@ -9,6 +9,7 @@
 //! meet. The module is arithmetic: choice and change of the generation are in [`peer`](crate::peer)
 //! and [`connect`](crate::connect).
 
+/// The bits of a number that count; the upper two are the generation.
 const COUNT_BITS: u16 = 0x3fff;
 const GENERATION_SHIFT: u32 = 14;
 

@@ -42,6 +42,7 @@ impl MessageContent {
         }
     }
 
+    /// Returns whether the content is a notification.
     fn is_notify(&self) -> bool {
         matches!(self, Self::Notify { .. })
     }
@@ -62,6 +63,7 @@ struct PeerHeader {
 }
 
 impl PeerHeader {
+    /// Returns the fields for a peer; `None` before its session is known.
     fn of(source: u8, remote: &RemoteEndpoint) -> Option<Self> {
         Some(Self {
             host: remote.host,

@@ -17,8 +17,11 @@ use crate::limits::DISCOVERY_POLL_NS;
 /// A connect to an unknown NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UndiscoveredConnect {
+    /// Token of the event at the end.
     pub token: Token,
+    /// The target.
     pub to: Address,
+    /// Key of the target.
     pub key: u32,
     /// Time in ns at which the connect fails, if its NIC is still unknown.
     pub fails_at: u64,

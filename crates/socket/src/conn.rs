@@ -300,7 +300,9 @@ pub struct Conn {
     pub expires_ns: Option<u64>,
     /// A connection with the same addresses has ended before: its late packets may arrive.
     pub is_reused: bool,
+    /// The side that sent the request.
     caller: Side,
+    /// The side that received the request.
     callee: Side,
 }
 

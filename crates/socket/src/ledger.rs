@@ -56,6 +56,7 @@ pub struct LedgerSlot(u32);
 /// The ledger of a port.
 #[derive(Debug)]
 pub struct Ledger {
+    /// Path of the file.
     path: PathBuf,
     file: File,
     /// Free entries below `fresh`.

@@ -22,7 +22,9 @@ use crate::limits::{CONNECTIONS_MAX, ENDED_MAX};
 /// Identifies a connection; the serial distinguishes it from earlier connections in the same slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnId {
+    /// Index of the slot in the table.
     index: u32,
+    /// Number of the use of the slot.
     serial: u32,
 }
 
@@ -43,6 +45,7 @@ pub struct ConnKey {
 /// A slot of the table.
 #[derive(Debug)]
 struct TableEntry {
+    /// Number of the use of the slot, which makes earlier [`ConnId`]s stale.
     serial: u32,
     /// The connection; `None` in a free slot.
     conn: Option<Conn>,
@@ -89,6 +92,7 @@ pub struct ConnTable {
     free: Vec<u32>,
     /// Connection and side of each guest's addresses.
     keys: Keyed<ConnKey, (ConnId, Role)>,
+    /// Connections by port.
     by_port: ByPort,
     /// Last result: packets arrive in runs.
     last: Option<(ConnKey, ConnId, Role)>,

@@ -70,7 +70,9 @@ pub struct TxBatch<E> {
     pub output: Option<E>,
     /// Own bytes of the frames, in order. Only the first `used` bytes are valid.
     bytes: Vec<u8>,
+    /// Valid bytes of `bytes`.
     used: usize,
+    /// The frames, in order.
     waiting: Vec<QueuedFrame>,
     /// Number of frames in `waiting` that were sent: at most half of them between two calls.
     left: usize,
@@ -129,6 +131,7 @@ impl<E: Output> TxBatch<E> {
         }
     }
 
+    /// Appends a frame with own or lent data; the caller has checked the room.
     fn put(&mut self, head: &[u8], data: &[u8], lent: Option<FrameBody>) {
         let whole = head.len().saturating_add(data.len());
         let end = self.used.saturating_add(whole);
