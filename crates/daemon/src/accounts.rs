@@ -29,6 +29,7 @@ struct Resolved {
     groups: HashMap<String, u32>,
 }
 
+/// Set once by [`resolve_ahead`].
 static RESOLVED: OnceLock<Resolved> = OnceLock::new();
 
 /// Looks up users and groups and keeps the numbers that are found, for the life of the process.

@@ -37,6 +37,7 @@ pub struct ConnectionSlots<K> {
     state: Mutex<SlotTable<K>>,
 }
 
+/// The occupied slots.
 struct SlotTable<K> {
     /// Number of the next slot; numbers are not reused.
     next: u64,
@@ -44,7 +45,9 @@ struct SlotTable<K> {
     occupied: BTreeMap<u64, OccupiedSlot<K>>,
 }
 
+/// A slot and its connection.
 struct OccupiedSlot<K> {
+    /// Client of the connection.
     client: K,
     /// Since when the connection waits; `None` while its request is executed.
     waits_since: Option<Instant>,

@@ -42,6 +42,7 @@ const PROGRAM: &str = "causeway-holder";
 #[derive(Debug)]
 pub struct HolderStarter(Option<Mutex<StartRequests>>);
 
+/// The channels to and from the starter thread.
 #[derive(Debug)]
 struct StartRequests {
     /// Holder's directories, to the starter thread.
@@ -86,6 +87,7 @@ impl HolderStarter {
 pub struct HeldPortsFabric {
     /// The fabric, whose held ports listen on inner sockets.
     inner: Arc<dyn FabricControl>,
+    /// Kinds of ports that are held.
     policy: HoldPolicy,
     /// The holder's directory, with the inner sockets.
     dir: PathBuf,
@@ -97,6 +99,7 @@ pub struct HeldPortsFabric {
     state: Mutex<HolderState>,
 }
 
+/// The connection to the holder, and the ports that it holds.
 #[derive(Debug, Default)]
 struct HolderState {
     /// The connection to the holder; `None` if no holder is used, or it may have ended.

@@ -76,9 +76,11 @@ struct DaemonConnection {
 #[derive(Debug)]
 pub struct Holder {
     options: HolderOptions,
+    /// The listening control socket.
     control: UnixSocketListener,
     /// Lock of the directory, held until the drop.
     _lock: OwnedFd,
+    /// The connected causewayd; `None` while it is away.
     daemon: Option<DaemonConnection>,
     /// Held ports, by name.
     ports: BTreeMap<String, HeldPortState>,

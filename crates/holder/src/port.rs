@@ -71,11 +71,13 @@ impl LogBudget {
 /// A held port. Disconnects its frontend on drop.
 #[derive(Debug)]
 pub struct HeldPortState {
+    /// The port, as causewayd described it last.
     held: HeldPort,
     /// The public socket.
     listener: UnixSocketListener,
     /// The causewayd to which the relay forwards, shared with its thread.
     route: SharedRoute,
+    /// The connected frontend.
     frontend: Option<FrontendConnection>,
     /// A frontend that connected before its predecessor left, and the end of its wait.
     next: Option<(UntrustedSocket, Instant)>,
@@ -83,6 +85,7 @@ pub struct HeldPortState {
     accept_after: Option<Instant>,
     /// Account of descriptors that its frontends send.
     account: Account,
+    /// Limits log lines; shared with the relay.
     log_budget: Arc<Mutex<LogBudget>>,
 }
 

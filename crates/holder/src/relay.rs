@@ -77,7 +77,9 @@ pub struct Relay {
     frontend: MessageStream,
     /// The connection to causewayd; `None` while it is away.
     inner: Option<DaemonStream>,
+    /// State that the frontend has set up, for the next causewayd.
     record: Record,
+    /// The causewayd to forward to.
     route: SharedRoute,
     /// The generation that `inner` was last connected to; 0 for none yet.
     generation: u64,

@@ -31,7 +31,9 @@ use crate::quotas::ProcessQuota;
 /// An attached process.
 #[derive(Debug)]
 pub struct ClientProcess {
+    /// Port of the NIC to which the process attached.
     pub port: PortId,
+    /// The socket, with the unread messages.
     local: LocalAttachment,
     #[expect(dead_code, reason = "held for its drop")]
     watch: ServiceWatch,

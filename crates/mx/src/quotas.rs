@@ -48,6 +48,7 @@ impl ResourceUsage {
 /// A group, and the user of a process if it is known.
 type QuotaUser = (Name, Option<u32>);
 
+/// The usage of each user in each group.
 static USERS: Mutex<BTreeMap<QuotaUser, ResourceUsage>> = Mutex::new(BTreeMap::new());
 
 fn users() -> MutexGuard<'static, BTreeMap<QuotaUser, ResourceUsage>> {

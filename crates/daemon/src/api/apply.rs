@@ -35,6 +35,7 @@ use crate::plan::{
 /// Serialises requests: two plans at a time would each be based on a state that the other changes.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// The body of the request.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApplyBody {
@@ -145,6 +146,7 @@ fn incomplete(
     HttpReply::json(status, &value)
 }
 
+/// Returns the word for a type of change in the reply.
 fn action_name(action: ChangeType) -> &'static str {
     match action {
         ChangeType::Add => "add",

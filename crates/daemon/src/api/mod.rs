@@ -77,6 +77,7 @@ pub struct ApiContext {
     pub stop: Arc<StopRequest>,
 }
 
+/// The body of `POST /v1/shutdown`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ShutdownBody {
@@ -85,9 +86,11 @@ struct ShutdownBody {
     release: bool,
 }
 
+/// The body of `POST /v1/dispatchers/NUMBER`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MoveBody {
+    /// Group whose shards move.
     group: Name,
     /// Service of the shard to move; absent for all shards of the group.
     #[serde(default)]

@@ -20,6 +20,7 @@ use crate::limits::CONFIG_BYTES_MAX;
 use crate::vnet::file::{FileError, check};
 use crate::vnet::plan::VnetStep;
 
+/// The body of the request.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VnetBody {

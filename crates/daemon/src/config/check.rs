@@ -222,7 +222,9 @@ fn duplicates(
 
 /// Values that must be unique, with the position of their first occurrence.
 struct UniqueValues<'s, T> {
+    /// Text of the file, for line numbers.
     source: &'s str,
+    /// Position of the first occurrence of each value.
     at: HashMap<T, Range<usize>>,
 }
 

@@ -75,6 +75,7 @@ pub fn line_of(source: &str, at: usize) -> usize {
     1 + before.iter().filter(|b| **b == b'\n').count()
 }
 
+/// Appends a problem with its position, its line and the marks.
 fn render_one(out: &mut String, problem: &FileProblem, file: &Path, source: &str) {
     let start = floor_boundary(source, problem.span.start);
     let line = line_of(source, start);

@@ -25,6 +25,7 @@ use super::problem::{Problems, unknown};
 use super::table::TomlTable;
 use super::{Config, ConfigContext, DaemonConfig, dispatch};
 
+/// Every table of a file.
 const TABLES: [&str; 8] =
     ["daemon", "dispatch", "control", "group", "port", "rule", "link", "route"];
 

@@ -35,6 +35,7 @@ pub struct TomlTable {
     values: Map<String, Value>,
     /// Positions by path, in the form of [`Problem::path`].
     spans: BTreeMap<String, KeySpans>,
+    /// Byte range of the table.
     whole: Range<usize>,
 }
 

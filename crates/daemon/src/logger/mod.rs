@@ -34,6 +34,7 @@ use queue::LogQueue;
 /// The queue of this process's log, after the start.
 static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
+/// The receiver of log records.
 #[derive(Debug)]
 struct Logger {
     /// Whether lines have a time.

@@ -136,6 +136,7 @@ fn writable(config: &Config) -> Vec<PathBuf> {
     paths
 }
 
+/// Returns the directory of a path; `None` for `/` and relative names.
 fn parent(path: &Path) -> Option<PathBuf> {
     path.parent().map(Path::to_owned)
 }

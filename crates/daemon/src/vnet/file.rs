@@ -89,6 +89,7 @@ pub fn check(
     Err(FileError::Wrong(problems.join("\n")))
 }
 
+/// The effect of a line.
 enum PlannedLine {
     /// A change.
     Step(VnetStep),

@@ -147,10 +147,12 @@ impl<'a> LineWords<'a> {
         self.number("the control port", "a port, 0 to 65535")
     }
 
+    /// Takes a password.
     fn secret(&mut self, what: &'static str) -> Result<Secret, SyntaxError> {
         self.next(what).map(Secret::new)
     }
 
+    /// Takes the word UDP or TCP.
     fn transport(&mut self) -> Result<VnetTransport, SyntaxError> {
         let word = self.next("UDP or TCP")?;
         match word.to_ascii_uppercase().as_str() {

@@ -90,8 +90,10 @@ pub enum PasswordResult {
     Wait(Duration),
 }
 
+/// The failed attempts of a source.
 #[derive(Debug, Clone, Copy)]
 struct Failures {
+    /// Failures since the last reset.
     count: u32,
     /// Time of the last failure.
     last: Instant,

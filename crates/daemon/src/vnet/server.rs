@@ -219,6 +219,7 @@ fn refuse(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
     Ok(())
 }
 
+/// The result of reading a line.
 enum ReceivedLine {
     /// A line with its line end.
     Whole(Vec<u8>),

@@ -327,4 +327,5 @@ impl PeerRegistration<'_> {
     }
 }
 
+/// The answer to a first line that is no HELLO.
 const HELLO_EXPECTED: &str = "expected HELLO <password> 0.9";

@@ -22,18 +22,23 @@ use crate::limits::{MOVE_ANSWER_NS, MOVED_NS, NICS_PER_ADDRESS_MAX, QUERY_NS, SI
 /// A pending move of a NIC.
 #[derive(Debug, Clone, Copy)]
 struct MoveClaim {
+    /// The new address.
     at: SocketAddr,
     /// Number of the query to both addresses, and its time.
     magic: u32,
     asked_ns: u64,
+    /// Whether the new address answered the query.
     answered: bool,
 }
 
 /// The address of a NIC, and the time of its latest frame.
 #[derive(Debug, Clone, Copy)]
 struct NicAddress {
+    /// The address.
     at: SocketAddr,
+    /// Time of the latest frame from the address, in ns.
     heard_ns: u64,
+    /// A pending move to another address.
     claim: Option<MoveClaim>,
 }
 
@@ -51,6 +56,7 @@ pub enum SourceCheck {
 /// The address table of a NIC.
 #[derive(Debug)]
 pub struct AddressTable {
+    /// The configured addresses.
     peers: Vec<SocketAddr>,
     /// With the keyed hash of `std`: peers choose MACs.
     nics: HashMap<[u8; 6], NicAddress>,

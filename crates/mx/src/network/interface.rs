@@ -176,6 +176,7 @@ impl NicInterface {
         Ok(socket)
     }
 
+    /// Binds the interface once. The caller schedules another attempt after an error.
     fn try_bind(&mut self, cx: &Context<'_>) -> Result<(), InterfaceError> {
         let host = |error| InterfaceError::Host(self.name.clone(), error);
         let program = endpoint_filter::filter_of_daemon(self.address, &self.direct);

@@ -107,6 +107,7 @@ pub struct NicNetwork {
     discovery: Discovery,
     /// Processes may use direct mode.
     bypass: bool,
+    /// Endpoints in direct mode that survived a daemon; `None` for datagrams.
     survivors: Option<Survivors>,
     /// Endpoints of the previous daemon, and the time until which they may be resumed.
     served: Survivors,
@@ -144,10 +145,12 @@ fn reason(dropped: &DropReason) -> &'static str {
     }
 }
 
+/// Converts a round trip from ns to us.
 fn microseconds(trip_ns: u64) -> f64 {
     Duration::from_nanos(trip_ns).as_secs_f64() * 1e6
 }
 
+/// Returns the counters of a peer by name.
 fn named(counters: &PeerCounters) -> BTreeMap<String, u64> {
     counters.named().map(|(name, value)| (format!("{name}_total"), value)).collect()
 }

@@ -45,6 +45,7 @@ impl LockFiles {
         Self { socket: self.socket.clone(), separator: ".r" }
     }
 
+    /// Returns the path of the lock file of an endpoint.
     fn path(&self, endpoint: u8) -> PathBuf {
         let mut path = self.socket.clone().into_os_string();
         path.push(format!("{}{endpoint}", self.separator));
@@ -107,7 +108,9 @@ impl LockFiles {
 #[derive(Debug)]
 pub struct Survivors {
     locks: LockFiles,
+    /// Endpoints that are not known to have ended.
     endpoints: BTreeSet<u8>,
+    /// Time of the next check.
     check_at_ns: u64,
 }
 

@@ -43,6 +43,7 @@ const HEADER_LEN: usize = 14;
 #[derive(Debug, Clone)]
 pub struct UdpOutput {
     socket: Arc<Socket>,
+    /// The addresses of NICs.
     addresses: Arc<Mutex<AddressTable>>,
 }
 
