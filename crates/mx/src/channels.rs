@@ -1,10 +1,11 @@
 //! The channels between the endpoints of a group.
 //!
-//! A channel joins two endpoints of one host, and has a number that is not reused before 2^32
-//! others: a late report of an earlier channel between the same endpoints has no effect. Two
-//! endpoints have at most one channel. The table has no limits of its own (`mx::connects` checks
-//! the quotas), holds no memory or descriptors, and informs no process: the caller does. Removing a
-//! channel twice, or by the number of an earlier channel, has no effect and returns false.
+//! A channel is memory with rings that two processes share: it joins two endpoints of one host, and
+//! has a number that is not reused before 2^32 others: a late report of an earlier channel between
+//! the same endpoints has no effect. Two endpoints have at most one channel. The table has no
+//! limits of its own (`mx::connects` checks the quotas), holds no memory or descriptors, and
+//! informs no process: the caller does. Removing a channel twice, or by the number of an earlier
+//! channel, has no effect and returns false.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
 //! Connects of this endpoint: requests, answers, and the detection of restarted peers. Requests of
 //! other endpoints are processed in [`connect_request`](crate::connect_request).
 //!
-//! Each side reports the number that it expects next. A peer with another session, or with an
-//! impossible number, has restarted: its operations end, and both sides continue with numbers of a
-//! new generation, which separates late packets from new ones. Several connects of one pair of
-//! endpoints share a peer.
+//! Each side reports the number that it expects next. A *session* is the random number of one
+//! opening of an endpoint. A peer with another session, or with an impossible number, has
+//! restarted: its operations end, and both sides continue with numbers of a new generation, which
+//! separates late packets from new ones. Several connects of one pair of endpoints share a peer.
 //!
 //! At most [`CONNECTS_MAX`] (256) connects of an endpoint run at a time. Beyond that the request of
 //! the host side is deferred. A connect packet is repeated after 40 ms, or the known round trip,

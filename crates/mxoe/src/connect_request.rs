@@ -1,7 +1,8 @@
 //! Connect requests of other endpoints: the key, the matching with the known peer, and the reply.
 //!
-//! Requests can be late, and can come from a restarted endpoint with the same or another session. Only
-//! a request that cannot be late replaces the known peer.
+//! A *session* is the random number of one opening of an endpoint. Requests can be late, and can
+//! come from a restarted endpoint with the same or another session. Only a request that cannot be
+//! late replaces the known peer.
 //!
 //! A request with a wrong key is answered with a refusal; a request that may be late is dropped,
 //! and a live peer repeats it. If the peer table is full

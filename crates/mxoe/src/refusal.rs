@@ -1,4 +1,5 @@
-//! Refusals (nacks): sent for packets that cannot be accepted, and received for sent packets.
+//! Refusals (nacks, with a reason): sent for packets that cannot be accepted, and received for sent
+//! packets.
 //!
 //! A received refusal may be forged, so it only starts a liveness query of the peer.
 //!

@@ -1,7 +1,8 @@
 //! Send windows: large messages that this endpoint offers. Each window belongs to one peer and one
 //! message.
 //!
-//! Rendezvous packets name a window by number and sequence; pulls and notifications must name both.
+//! A window is the number under which a peer pulls a message. Rendezvous packets (offers) name a
+//! window by number and sequence; pulls and notifications must name both.
 //!
 //! An endpoint has 256 windows. Without a free window an offer waits in its peer's queue
 //! ([`transmit`](crate::transmit)). The sequence changes with each use, so that a late pull or

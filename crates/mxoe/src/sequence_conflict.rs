@@ -1,8 +1,9 @@
 //! Sequence conflicts: a peer acknowledges a number that was never sent, or has lost its state.
 //!
-//! The acknowledgement may be late, damaged or forged, so the engine queries the peer and closes the
-//! connection if the peer confirms. Until the answer the engine sends nothing new: the peer would
-//! acknowledge a reused number as if it had received the new message.
+//! The acknowledgement may be late, damaged or forged, so the engine queries the peer and closes
+//! the connection if the peer confirms. The answer is an acknowledgement with a possible number.
+//! Until then the engine sends nothing new: the peer would acknowledge a reused number as if it had
+//! received the new message.
 //!
 //! The query starts at once if a number that was never sent is acknowledged. Acknowledgements with
 //! another generation, or without acknowledged numbers, start it after more than 4 in a row over

@@ -1,9 +1,9 @@
 //! Endpoints that survive the daemon.
 //!
-//! Endpoints in direct mode continue while the daemon is away. The next daemon must not assign
-//! their numbers, and must not refuse packets in their name. The same applies for
-//! `SERVED_AWAITED_NS` (60 s) to endpoints that the daemon served, until their processes resume
-//! them; their lock files have other names.
+//! Endpoints in direct mode (their processes run the NIC side on a packet socket) continue while
+//! the daemon is away. The next daemon must not assign their numbers, and must not refuse packets
+//! in their name. The same applies for `SERVED_AWAITED_NS` (60 s) to endpoints that the daemon
+//! served, until their processes resume them; their lock files have other names.
 //!
 //! Each such endpoint has a lock file beside the socket of its NIC. The daemon locks the file and
 //! passes the descriptor to the process, which holds it as long as it has the endpoint. A locked
