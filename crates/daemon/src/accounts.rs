@@ -10,8 +10,8 @@
 //! gives the number. A text of digits is a number and is not looked up.
 //!
 //! A lookup blocks its thread for as long as the directory service takes; there is no time limit
-//! and no negative cache. A static build with musl has no modules and reads /etc/passwd and
-//! /etc/group only.
+//! and no negative cache. [`resolve_ahead`] keeps the numbers of its first call; a second call has
+//! no effect. A static build with musl has no modules and reads /etc/passwd and /etc/group only.
 //!
 //! [`crate::run`] resolves ahead; [`crate::lifecycle`] and [`crate::fabric::SocketOwner`] ask for
 //! numbers before they set owners of sockets.

@@ -1,10 +1,11 @@
 //! A held port: its public socket, and the frontend that is connected.
 //!
-//! One frontend at a time is relayed; a second may wait for [`SUCCESSOR_WAIT`] (500 ms) until the
-//! first has left, and is then disconnected. Further connections wait in the kernel's queue
-//! meanwhile. A port whose earlier frontends' descriptors are still being closed refuses new
-//! frontends (`Account::is_behind`). At most [`LOG_LINES_MAX`] (10) log lines per [`LOG_WINDOW`]
-//! (60 s) are written about a port.
+//! The public socket is that of the operator's configuration; causewayd listens on the inner socket
+//! of the port. One frontend at a time is relayed; a second may wait for [`SUCCESSOR_WAIT`]
+//! (500 ms) until the first has left, and is then disconnected. Further connections wait in the
+//! kernel's queue meanwhile. A port whose earlier frontends' descriptors are still being closed
+//! refuses new frontends (`Account::is_behind`). At most [`LOG_LINES_MAX`] (10) log lines per
+//! [`LOG_WINDOW`] (60 s) are written about a port.
 //!
 //! [`crate::holder`] calls all methods in the main thread; they do not block, except the drop,
 //! which joins the relay's thread after it has shut the frontend's connection down. The module

@@ -1,7 +1,8 @@
 //! The vhost-user state that a frontend has set up, for replay to the next causewayd.
 //!
 //! Messages are recorded once causewayd has acknowledged them, with the effects that causewayd
-//! gives them. The record does not validate; causewayd does.
+//! gives them. The record does not validate; causewayd does. A later message about the same state
+//! replaces the earlier.
 //!
 //! [`crate::relay`] owns a record per frontend and notes each acknowledged message;
 //! [`crate::replay`] sends the record to the next causewayd. It keeps the received descriptors

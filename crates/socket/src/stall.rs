@@ -5,8 +5,8 @@
 //! that the ring stops. While it is stopped, the receiver's progress is measured
 //! ([`crate::stall_tracker`]) in packets, bytes and consumed packets: a guest that runs and makes
 //! too little progress loses the connections for which the sender stands still, by a reset to both
-//! sides. A guest that moves no index of any queue may be paused; its limit is
-//! [`SILENT_NS_MAX`](crate::limits::SILENT_NS_MAX) (10 s).
+//! sides. A guest that moves no index of any queue (posts no buffer and no packet) may be paused;
+//! its limit is [`SILENT_NS_MAX`](crate::limits::SILENT_NS_MAX) (10 s).
 //!
 //! A connection is also held back while its receiver's kernel queues as many packets as it accounts
 //! for ([`crate::unread`]). The receiver gets credit requests, because not every kernel sends

@@ -1,9 +1,9 @@
 //! Stall tracking: the time for which a sender stands still for each of its receivers. Free of I/O.
 //!
-//! Only time in which the sender stands still counts, all of it, and per receiver: a receiver
-//! without traffic is not late, and two receivers that are slow in turn are both found. Time in
-//! which the receiver moves no index of any queue counts separately: its vCPUs may be paused, or
-//! wait for a processor.
+//! A sender *stands still* for a receiver while its transmit ring is stopped because that receiver
+//! has no room. Only this time counts, all of it, and per receiver: a receiver without traffic is
+//! not late, and two receivers that are slow in turn are both found. Time in which the receiver
+//! moves no index of any queue counts separately: its vCPUs may be paused, or wait for a processor.
 //!
 //! Each port has a [`StallTracker`] as a sender; `crate::stall` reports stops and resumes, calls
 //! [`StallTracker::check`] every [`STALL_CHECK_NS`] (100 ms), and carries out the [`StallVerdict`]:
