@@ -101,7 +101,7 @@ pub struct Health {
     /// When the last padded heartbeat of the length in use was sent; `None` once it is answered.
     check: Option<u64>,
     /// Consecutive unanswered padded heartbeats of the length in use.
-    missed: u32,
+    unanswered: u32,
     /// When the next burst of candidate lengths is sent.
     next_probes: u64,
     /// Bursts left in this search.
@@ -132,7 +132,7 @@ impl Health {
             lossy: None,
             next_check: 0,
             check: None,
-            missed: 0,
+            unanswered: 0,
             next_probes: u64::MAX,
             probe_bursts_left: 0,
         }
@@ -267,8 +267,8 @@ impl Health {
         if now >= self.next_check {
             self.next_check = now.saturating_add(LENGTH_CHECK_NS);
             if self.check.is_some() {
-                self.missed = self.missed.saturating_add(1);
-                if self.missed >= LENGTH_CHECKS_MISSED {
+                self.unanswered = self.unanswered.saturating_add(1);
+                if self.unanswered >= LENGTH_CHECKS_MISSED {
                     return self.shrink(now);
                 }
             }
@@ -327,7 +327,7 @@ impl Health {
             }
         } else {
             if self.check == Some(time) && length == self.datagram {
-                (self.check, self.missed) = (None, 0);
+                (self.check, self.unanswered) = (None, 0);
             }
             // Late answers do not count: the path may have changed since.
             let fresh = now.saturating_sub(time) < SEARCH_NS;
@@ -337,7 +337,7 @@ impl Health {
             }
             if fresh && length > self.datagram && length <= self.longest && self.up {
                 self.datagram = length;
-                (self.check, self.missed) = (None, 0);
+                (self.check, self.unanswered) = (None, 0);
                 changes.datagram = Some(length);
             }
         }
@@ -408,7 +408,7 @@ impl Health {
 
     /// Begins a new search for the longest datagram at the time `at`.
     fn search(&mut self, at: u64) {
-        (self.check, self.missed) = (None, 0);
+        (self.check, self.unanswered) = (None, 0);
         (self.verified, self.answered, self.decide) = (false, 0, u64::MAX);
         self.next_probes = at;
         self.probe_bursts_left = 0;

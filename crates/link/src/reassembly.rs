@@ -71,7 +71,7 @@ struct IncompleteFrame {
 pub struct Reassembler {
     pending: VecDeque<IncompleteFrame>,
     /// Total length of all incomplete frames, in bytes.
-    held: usize,
+    pending_bytes: usize,
     /// Buffers for the next frames. The last is the frame that [`Reassembler::add`] returned last.
     spare: Vec<Vec<u8>>,
 }
@@ -127,7 +127,7 @@ impl Reassembler {
 
     /// Returns the number of incomplete frames and their total length in bytes.
     pub fn held(&self) -> (usize, usize) {
-        (self.pending.len(), self.held)
+        (self.pending.len(), self.pending_bytes)
     }
 
     /// Makes room for a new frame and returns its index.
@@ -138,7 +138,7 @@ impl Reassembler {
         refusals: &mut RefusalCounters,
     ) -> usize {
         while self.pending.len() >= FRAGMENTED_FRAMES_MAX
-            || self.held.saturating_add(fragment.total) > FRAGMENTED_BYTES_MAX
+            || self.pending_bytes.saturating_add(fragment.total) > FRAGMENTED_BYTES_MAX
         {
             if self.pending.is_empty() {
                 break;
@@ -149,7 +149,7 @@ impl Reassembler {
         let mut bytes = self.spare.pop().unwrap_or_default();
         // Every byte is written before it is read; until then the bytes of an earlier frame stay.
         bytes.resize(fragment.total, 0);
-        self.held = self.held.saturating_add(fragment.total);
+        self.pending_bytes = self.pending_bytes.saturating_add(fragment.total);
         let ReceivedFragment { vni, id, bare, hops, ecn, .. } = *fragment;
         self.pending.push_back(IncompleteFrame {
             vni,
@@ -167,7 +167,7 @@ impl Reassembler {
     /// Removes a complete or dropped frame; its bytes become the last spare buffer.
     fn close(&mut self, at: usize) {
         let Some(pending) = self.pending.remove(at) else { return };
-        self.held = self.held.saturating_sub(pending.bytes.len());
+        self.pending_bytes = self.pending_bytes.saturating_sub(pending.bytes.len());
         if self.spare.len() >= FRAGMENTED_SPARE_MAX {
             self.spare.swap_remove(0);
         }

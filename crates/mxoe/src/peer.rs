@@ -402,12 +402,12 @@ impl RemoteEndpoint {
         sure
     }
 
-    /// Records the session of the peer and the number that it expects. `before`: the generation of
+    /// Records the session of the peer and the number that it expects. `past`: the generation of
     /// the numbers that were sent to the previous peer at this address.
-    pub(crate) fn adopt(&mut self, session: u32, expected: u16, now: u64, before: Option<u8>) {
+    pub(crate) fn adopt(&mut self, session: u32, expected: u16, now: u64, past: Option<u8>) {
         (self.session, self.unaware) = (Some(session), None);
         self.send.first = SequenceNumber(expected);
-        if before == Some(self.send.first.generation()) {
+        if past == Some(self.send.first.generation()) {
             self.send.quiet_until = Some(now.saturating_add(QUIET_NS));
         }
     }

@@ -415,8 +415,8 @@ impl Tunnel {
     }
 
     /// Appends an event of this tunnel to the sink.
-    fn event(&self, what: EventKind, sink: &mut Sink) {
-        sink.events.push(Event { tunnel: self.number, kind: what });
+    fn event(&self, kind: EventKind, sink: &mut Sink) {
+        sink.events.push(Event { tunnel: self.number, kind });
     }
 
     /// Reports changes of health as events.
