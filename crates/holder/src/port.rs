@@ -81,7 +81,7 @@ pub struct HeldPortState {
     /// The connected frontend.
     frontend: Option<FrontendConnection>,
     /// A frontend that connected before its predecessor left, and the end of its wait.
-    next: Option<(UntrustedSocket, Instant)>,
+    successor: Option<(UntrustedSocket, Instant)>,
     /// Before this time no connection is accepted.
     accept_after: Option<Instant>,
     /// Account of descriptors that its frontends send.
@@ -108,7 +108,7 @@ impl HeldPortState {
             route: Arc::new(Mutex::new(route)),
             held: by.port,
             frontend: None,
-            next: None,
+            successor: None,
             accept_after: None,
             account: Account::unique(),
             log_budget: Arc::new(Mutex::new(LogBudget { since: Instant::now(), count: 0 })),
@@ -143,12 +143,12 @@ impl HeldPortState {
 
     /// Returns the listening socket, while connections may be accepted.
     pub fn listening(&self) -> Option<BorrowedFd<'_>> {
-        (self.next.is_none() && self.accept_after.is_none()).then(|| self.listener.as_fd())
+        (self.successor.is_none() && self.accept_after.is_none()).then(|| self.listener.as_fd())
     }
 
     /// Returns the time until the next timer.
     pub fn due(&self) -> Option<Duration> {
-        let next = self.next.as_ref().map(|(_, at)| *at);
+        let next = self.successor.as_ref().map(|(_, at)| *at);
         next.into_iter().chain(self.accept_after).map(until).min()
     }
 
@@ -172,7 +172,7 @@ impl HeldPortState {
             }
             Ok(Some(stream)) if self.frontend.is_some() => {
                 let next = now.checked_add(SUCCESSOR_WAIT).map(|at| (stream, at));
-                if std::mem::replace(&mut self.next, next).is_some() {
+                if std::mem::replace(&mut self.successor, next).is_some() {
                     self.log_turned_away();
                 }
             }
@@ -238,9 +238,9 @@ impl HeldPortState {
         if let Some(frontend) = self.frontend.take_if(ended) {
             let _ = frontend.thread.join();
         }
-        match self.next.take() {
+        match self.successor.take() {
             Some((stream, _)) if self.frontend.is_none() => self.start_relay(stream, wakeup),
-            Some((stream, at)) if at > now => self.next = Some((stream, at)),
+            Some((stream, at)) if at > now => self.successor = Some((stream, at)),
             Some(_) => self.log_turned_away(),
             None => {}
         }

@@ -30,14 +30,14 @@ impl<T> Default for Deadlines<T> {
 }
 
 impl<T: Copy> Deadlines<T> {
-    /// Adds `what`, due at `at_ns`, which must not be earlier than the last entry; `holds` returns
-    /// whether an entry is still valid.
-    pub fn set(&mut self, at_ns: u64, what: T, holds: impl Fn(u64, T) -> bool) {
+    /// Adds `subject`, due at `at_ns`, which must not be earlier than the last entry; `is_valid`
+    /// returns whether an entry is still valid.
+    pub fn set(&mut self, at_ns: u64, subject: T, is_valid: impl Fn(u64, T) -> bool) {
         if self.list.len() >= self.sweep_at {
-            self.list.retain(|&(at, what)| holds(at, what));
+            self.list.retain(|&(at, subject)| is_valid(at, subject));
             self.sweep_at = self.list.len().saturating_mul(2).max(SWEEP_MIN);
         }
-        self.list.push_back((at_ns, what));
+        self.list.push_back((at_ns, subject));
     }
 
     /// Returns the time of the first entry, which may be cancelled.

@@ -156,9 +156,9 @@ impl HostTokens {
     }
 
     /// Sets the subject of a reserved token.
-    fn set(&mut self, token: u32, what: HostToken) {
+    fn set(&mut self, token: u32, subject: HostToken) {
         if let Some(place) = self.list.get_mut(token as usize) {
-            *place = Some(what);
+            *place = Some(subject);
         }
     }
 
@@ -181,9 +181,9 @@ impl HostTokens {
 
     /// Frees a token, and returns its subject.
     fn remove(&mut self, token: u32) -> Option<HostToken> {
-        let what = self.list.get_mut(token as usize)?.take()?;
+        let subject = self.list.get_mut(token as usize)?.take()?;
         self.free.push(token);
-        Some(what)
+        Some(subject)
     }
 }
 

@@ -161,7 +161,7 @@ impl GroupState {
         &self.numbers
     }
 
-    /// Plans a command; `speaker` is the address of the client. Returns `None` for commands that
+    /// Plans a command; `client` is the address of the client. Returns `None` for commands that
     /// change nothing.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl GroupState {
     pub fn plan(
         &mut self,
         command: &VnetCommand,
-        speaker: Option<IpAddr>,
+        client: Option<IpAddr>,
     ) -> Result<Option<VnetStep>, String> {
         let step = match command {
             VnetCommand::AddLink { host, data_port, transport, .. } => {
@@ -179,12 +179,12 @@ impl GroupState {
                 self.link_add(host, *port, *transport)?
             }
             VnetCommand::RegisterLink { data_port } => {
-                let host = speaker.ok_or("REGISTERLINK: only for servers, over TCP")?;
+                let host = client.ok_or("REGISTERLINK: only for servers, over TCP")?;
                 self.link_add(&host.to_canonical().to_string(), *data_port, VnetTransport::Udp)?
             }
             VnetCommand::DeleteLink { host, transport, .. } => self.link_del(host, *transport)?,
             VnetCommand::DeregisterLink => {
-                let host = speaker.ok_or("DEREGISTERLINK: only for servers, over TCP")?;
+                let host = client.ok_or("DEREGISTERLINK: only for servers, over TCP")?;
                 self.link_del(&host.to_canonical().to_string(), VnetTransport::Udp)?
             }
             VnetCommand::LinkDel(number) => {
