@@ -42,7 +42,7 @@ impl Claim {
 pub(crate) struct Claims(Vec<Claim>);
 
 impl Claims {
-    /// Returns the claim to follow.
+    /// Returns the claim to follow; `None` without claims.
     pub fn best(&self, unreachable: impl Fn(Place) -> bool) -> Option<ClaimOwner> {
         let reachable = self.0.iter().find(|claim| !unreachable(claim.place));
         reachable.or(self.0.first()).map(|claim| (claim.epoch, claim.place))

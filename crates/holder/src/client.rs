@@ -162,7 +162,8 @@ impl Client {
         }
     }
 
-    /// Holds a port whose inner socket is served from now on.
+    /// Holds a port whose inner socket is served from now on. A port that is held already keeps its
+    /// frontend if it is the same device; otherwise the frontend is disconnected.
     ///
     /// # Errors
     /// The connection failed, or the holder refused.
@@ -170,7 +171,7 @@ impl Client {
         self.request(&Request::Add(port))
     }
 
-    /// Releases a port: its frontend is disconnected.
+    /// Releases a port: its frontend is disconnected. An unknown name has no effect.
     ///
     /// # Errors
     /// The connection failed, or the holder refused.

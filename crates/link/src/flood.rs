@@ -3,9 +3,9 @@
 //! Where transit links (by which frames of other links may leave) of several daemons form a loop, a
 //! flooded frame would circulate. So the first daemon that sends it into links appends an
 //! unpredictable number, and each daemon accepts the first copy of a number and drops all others
-//! (`ethernet::flood`). This needs no spanning tree and no agreement, holds while links come and
-//! go, and the first copy to arrive has taken the shortest path. Only tunnels carry the number;
-//! other links carry neither numbers nor hop counts.
+//! (`ethernet::flood_sequence`). This needs no spanning tree and no agreement, holds while links
+//! come and go, and the first copy to arrive has taken the shortest path. Only tunnels carry the
+//! number; other links carry neither numbers nor hop counts.
 //!
 //! This module encodes and decodes the number ([`NUMBER_LEN`] (8) bytes behind the frame); it does
 //! not detect duplicates. A frame that would exceed [`FRAME_BYTES_MAX`] (65,557) with its number

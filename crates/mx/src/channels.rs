@@ -36,7 +36,7 @@ impl ChannelTable {
         self.all.get(&a).map_or(0, BTreeMap::len)
     }
 
-    /// Adds a channel. Returns its number.
+    /// Adds a channel and returns its number. The caller has checked that the endpoints have none.
     pub fn add(&mut self, a: Address, b: Address) -> u32 {
         self.last = self.last.wrapping_add(1);
         self.all.entry(a).or_default().insert(b, self.last);

@@ -15,6 +15,8 @@
 //! A refusal can be forged: it shortens the wait and does not end the connect by itself. The engine
 //! never connects on its own; the host side requests each connect. Called by
 //! [`request`](crate::request), by [`Nic::receive`](crate::Nic::receive) and by the connect timer.
+//! The number `host` names the sending or receiving NIC in the
+//! [`NicTable`](crate::nic_table::NicTable).
 
 use causeway_wire::mx::{Address, Event, PeerId, Status, Token};
 use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Packet};
@@ -284,7 +286,8 @@ impl NicEndpoint {
         }
     }
 
-    /// Replaces a restarted peer.
+    /// Ends the operations of a restarted peer and returns the new peer at its address, or `None` if
+    /// the table is full.
     pub(crate) fn replace_peer(
         &mut self,
         ctx: &mut EngineContext<'_>,

@@ -11,7 +11,8 @@
 //!
 //! The host side is not asked: an endpoint that is open accepts every request with its key, and
 //! learns of the peer with the first event. Called by [`connect`](crate::connect) for connect
-//! packets; afterwards messages and pulls to the peer can start.
+//! packets; afterwards messages and pulls to the peer can start. The number `host` names the
+//! sending or receiving NIC in the [`NicTable`](crate::nic_table::NicTable).
 
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Packet};

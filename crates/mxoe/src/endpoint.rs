@@ -33,6 +33,7 @@ use crate::undiscovered::UndiscoveredConnects;
 /// Events that wait for room at the host side. Messages do not wait here but with their peers.
 #[derive(Debug, Default)]
 pub(crate) struct EventOutbox {
+    /// The events, in order.
     waiting: VecDeque<Event<'static>>,
 }
 
@@ -112,6 +113,7 @@ pub(crate) struct NicEndpoint {
     pub(crate) undiscovered: UndiscoveredConnects,
     /// Number of the latest connect.
     pub(crate) connect_number: u8,
+    /// The timer of all connects.
     pub(crate) connect_timer: Timer,
     /// Windows of the large messages that this endpoint offers.
     pub(crate) windows: SendWindows,
@@ -123,7 +125,9 @@ pub(crate) struct NicEndpoint {
     pub(crate) outbox: EventOutbox,
     /// Peers whose next message found no room at the host side.
     pub(crate) ready: VecDeque<PeerId>,
+    /// Bytes of the received messages that are pending.
     pub(crate) reorder_quota: ReorderQuota,
+    /// Sends that have not ended.
     pub(crate) sends: PendingSends,
     /// Lengths of the regions in bytes, by number.
     pub(crate) regions: Vec<Option<u64>>,
@@ -299,7 +303,7 @@ impl NicEndpoint {
         }
     }
 
-    /// Ends an offered message.
+    /// Reports the end of an offered message, of which `taken` bytes were pulled.
     pub(crate) fn end_offer(
         &mut self,
         ctx: &mut EngineContext<'_>,
@@ -311,7 +315,8 @@ impl NicEndpoint {
         self.report(ctx, Event::Sent { token, status, taken });
     }
 
-    /// Closes a window, and pumps waiting peers until the windows are used up again.
+    /// Closes a window, and sends the offers of peers that waited until the windows are used up
+    /// again. A window that is not open has no effect.
     pub(crate) fn close_window(&mut self, ctx: &mut EngineContext<'_>, number: u8) {
         let open = self.windows.close(number);
         if let Some(remote) = open.and_then(|open| self.peers.get_mut(open.peer)) {

@@ -14,7 +14,8 @@
 //! A region that was unmapped, or a refusal that a repeated request confirms, ends the pull with an
 //! error; the bytes written so far stay. Data for no active pull is dropped. The arithmetic of
 //! frames and blocks is in [`offers`](crate::offers), the sender's side in
-//! [`pull_reply`](crate::pull_reply).
+//! [`pull_reply`](crate::pull_reply). The number `host` names the sending or receiving NIC in the
+//! [`NicTable`](crate::nic_table::NicTable).
 
 use std::collections::VecDeque;
 

@@ -12,7 +12,8 @@
 //! pulls are not answered; pulls of a window of another peer, or beyond its end, are refused. If
 //! the region was unmapped, the offer ends.
 //!
-//! Called for frames by [`Nic::receive`](crate::Nic::receive).
+//! Called for frames by [`Nic::receive`](crate::Nic::receive). The number `host` names the sending
+//! or receiving NIC in the [`NicTable`](crate::nic_table::NicTable).
 
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Pull, PullReply, nack};

@@ -11,7 +11,8 @@
 //! Order holds per peer only. While the host side has no room, messages of a peer wait here and are
 //! not acknowledged, which slows the sender. Called by [`Nic::receive`](crate::Nic::receive) for
 //! packets with a sequence number, and by [`Nic::room`](crate::Nic::room); delivers to
-//! [`Outside::event`](crate::Outside::event).
+//! [`Outside::event`](crate::Outside::event). The number `host` names the sending or receiving NIC
+//! in the [`NicTable`](crate::nic_table::NicTable).
 
 use causeway_wire::mx::{Event, PeerId};
 use causeway_wire::mxoe::{

@@ -9,7 +9,9 @@
 //! ignored. The engine refuses in the name of closed endpoints too, unless their processes are
 //! expected back ([`Nic::set_awaited`](crate::Nic::set_awaited)).
 //!
-//! Called by [`Nic::receive`](crate::Nic::receive) and by the modules that check packets.
+//! Called by [`Nic::receive`](crate::Nic::receive) and by the modules that check packets. The
+//! number `host` names the sending or receiving NIC in the
+//! [`NicTable`](crate::nic_table::NicTable).
 
 use causeway_wire::mx::{Handle, PeerId, Status};
 use causeway_wire::mxoe::{EndpointPair, Nack, Packet, PullNack, nack};

@@ -109,7 +109,9 @@ pub struct HostEnd {
 struct Handshake {
     /// Port to whose host socket the process connected.
     port: PortId,
+    /// Stream or messages.
     kind: Type,
+    /// Socket to the process.
     stream: HostStream,
     _watch: ServiceWatch,
     /// Time at which the process is refused.
@@ -162,6 +164,7 @@ impl HostTokens {
         }
     }
 
+    /// Returns the subject of a token; `None` if it is not in use.
     fn get(&self, token: u32) -> Option<&HostToken> {
         self.list.get(token as usize)?.as_ref()
     }

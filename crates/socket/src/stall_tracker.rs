@@ -46,9 +46,9 @@ impl ReceiverProgress {
 pub enum StallVerdict {
     /// The sender continues to wait.
     Continue,
-    /// The guest runs and receives too little.
+    /// The guest runs and received too little in [`STALL_WINDOW_NS`] (1 s) of standing still.
     Slow,
-    /// The guest has not moved an index for [`SILENT_NS_MAX`].
+    /// The guest has not moved an index for [`SILENT_NS_MAX`] (10 s).
     Silent,
 }
 

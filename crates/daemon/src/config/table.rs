@@ -1,12 +1,11 @@
-//! A TOML table as JSON values with the position of each key, for tables that the model checks:
-//! `[[port]]` and `[[link]]`.
+//! A TOML table as JSON values with the position of each key, for the tables that the model checks.
 //!
 //! [`TomlTable::read`] converts, and reports values that JSON does not have (dates);
 //! `causeway_model::schema` then checks keys, types, ranges and defaults; [`TomlTable::report`]
 //! translates each problem back to a byte range of the file. The module knows no key itself. Nested
 //! tables have dotted paths, as in [`Problem::path`].
 //!
-//! `config::read` and `config::links` use it; tables without a schema use `config::section`.
+//! `config::read` reads every table of a file by this module.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
