@@ -7,10 +7,11 @@
 //! separates late packets from new ones. Several connects of one pair of endpoints share a peer.
 //!
 //! At most [`CONNECTS_MAX`] (256) connects of an endpoint run at a time. Beyond that the request of
-//! the host side is deferred. A connect packet is repeated after 40 ms, or the known round trip,
-//! doubled up to 0.5 s ([`RECONNECT_NS`]), until the answer, the connect's timeout, or
-//! [`NicConfig::give_up_ns`](crate::NicConfig). A connect to an unknown NIC waits in
-//! [`undiscovered`](crate::undiscovered) while discovery runs, and fails otherwise.
+//! the host side is deferred. A connect packet is repeated after 40 ms, doubled up to 0.5 s
+//! ([`RECONNECT_NS`]), until the answer, the connect's timeout, or
+//! [`NicConfig::give_up_ns`](crate::NicConfig); while the peer table is full nothing is sent. A
+//! connect to an unknown NIC waits in [`undiscovered`](crate::undiscovered) while discovery runs,
+//! and fails otherwise.
 //!
 //! A refusal can be forged: it shortens the wait and does not end the connect by itself. The engine
 //! never connects on its own; the host side requests each connect. Called by
