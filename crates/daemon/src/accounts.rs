@@ -71,10 +71,12 @@ pub fn user_id(name: &str) -> Result<u32, String> {
     }
 }
 
+/// Looks a group up, or parses its number.
 fn find_group(name: &str) -> Result<u32, String> {
     find("group", name, || Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
 }
 
+/// Looks a user up, or parses its number.
 fn find_user(name: &str) -> Result<u32, String> {
     find("user", name, || Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
 }

@@ -3,8 +3,8 @@
 //! [`LinkController`] runs in the control thread. It checks a link's specification and the limit
 //! [`LINKS_MAX`] (1,024), keeps the two shards of a link alive (the shard of links, and the shard
 //! that forwards the group's frames), and sends requests to both: open and join when a link is
-//! added, leave and close when it is deleted. If one step fails, the earlier steps are undone and
-//! the command fails.
+//! added, leave and close when it is deleted. If a step of an addition fails, the earlier steps are
+//! undone and the command fails.
 //!
 //! Commands wait for the answers of the shards. The controller touches no socket and no frame,
 //! keeps no state of a link beyond its specification, and does not retry: `super::pending` does.

@@ -1,9 +1,10 @@
 //! Links of the kinds `causeway` and `causeway-plain`: the tunnels of one UDP socket.
 //!
-//! Connects the core ([`crate::tunnel_set`]) to its socket: passes received datagrams and the time
-//! in, and executes the results. Links of several groups to one peer share a tunnel and are
-//! distinguished by their virtual networks. Frames to send do not pass through [`TunnelSocket`]:
-//! each shard has a [`TunnelCarrier`], which `ethernet` calls in the thread of the group.
+//! The module connects the core ([`crate::tunnel_set`]) to its socket: it passes received datagrams
+//! and the time in, and executes the results. Links of several groups to one peer share a tunnel
+//! and are distinguished by their virtual networks. Frames to send do not pass through
+//! [`TunnelSocket`]: each shard has a [`TunnelCarrier`], which `ethernet` calls in the thread of
+//! the group.
 //!
 //! Frames up to [`FRAME_BYTES_MAX`] (65,557) bytes cross with their offloads unfinished, unless
 //! loss is high. The module neither queues nor retransmits frames: a carrier without a session
