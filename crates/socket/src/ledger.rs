@@ -1,6 +1,6 @@
 //! The ledger: a file with a port's open connections, which survives this process.
 //!
-//! A guest whose frontend is held while causewayd is replaced does not know that its connections
+//! A guest with a held frontend does not know, while causewayd is replaced, that its connections
 //! are gone, and would wait forever if it only receives. Each connection is therefore recorded in a
 //! small file from its start until its guest has received its end: one write each. The next
 //! causewayd resets the recorded connections. The ledger holds addresses and no data.

@@ -25,7 +25,7 @@ pub struct ReceiverProgress {
     pub bytes: u64,
     /// Data packets put in its receive buffers.
     pub packets: u64,
-    /// Data packets whose bytes its credit declared as consumed.
+    /// Data packets that its credit declared as consumed.
     pub returned: u64,
     /// Sum of the driver's indices of all its queues, wrapping: it changes if the guest posts a
     /// chain.
