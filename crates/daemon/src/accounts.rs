@@ -10,8 +10,8 @@
 //! gives the number. A text of digits is a number and is not looked up.
 //!
 //! A lookup blocks its thread for as long as the directory service takes; there is no time limit
-//! and no negative cache. A static build with musl has no modules and reads /etc/passwd and
-//! /etc/group only.
+//! and no negative cache. [`resolve_ahead`] keeps the numbers of its first call; a second call has
+//! no effect. A static build with musl has no modules and reads /etc/passwd and /etc/group only.
 //!
 //! [`crate::run`] resolves ahead; [`crate::lifecycle`] and [`crate::fabric::SocketOwner`] ask for
 //! numbers before they set owners of sockets.
@@ -29,6 +29,7 @@ struct Resolved {
     groups: HashMap<String, u32>,
 }
 
+/// Set once by [`resolve_ahead`].
 static RESOLVED: OnceLock<Resolved> = OnceLock::new();
 
 /// Looks up users and groups and keeps the numbers that are found, for the life of the process.
@@ -70,10 +71,12 @@ pub fn user_id(name: &str) -> Result<u32, String> {
     }
 }
 
+/// Looks a group up, or parses its number.
 fn find_group(name: &str) -> Result<u32, String> {
     find("group", name, || Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
 }
 
+/// Looks a user up, or parses its number.
 fn find_user(name: &str) -> Result<u32, String> {
     find("user", name, || Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
 }

@@ -3,7 +3,8 @@
 //! A connection *waits* while its client has not sent a complete request or has not read the reply.
 //! A client can wait as long as it likes. When slots run out, a new connection therefore evicts a
 //! waiting connection: the oldest of the client with the most waiting connections. A client that
-//! opens many silent connections loses its own.
+//! opens many silent connections loses its own. A connection is evicted only after a grace time
+//! ([`SlotLimits::grace`]: 250 ms at the control socket, 1 s at the VNET server).
 //!
 //! [`ConnectionSlots::take`] never blocks: without a free or evictable slot the caller must refuse
 //! the connection. A connection that does not wait, so that its request is being executed, is never
@@ -36,6 +37,7 @@ pub struct ConnectionSlots<K> {
     state: Mutex<SlotTable<K>>,
 }
 
+/// The occupied slots.
 struct SlotTable<K> {
     /// Number of the next slot; numbers are not reused.
     next: u64,
@@ -43,7 +45,9 @@ struct SlotTable<K> {
     occupied: BTreeMap<u64, OccupiedSlot<K>>,
 }
 
+/// A slot and its connection.
 struct OccupiedSlot<K> {
+    /// Client of the connection.
     client: K,
     /// Since when the connection waits; `None` while its request is executed.
     waits_since: Option<Instant>,

@@ -7,9 +7,10 @@
 //! ([`close_all`]).
 //!
 //! A call blocks its thread until the dispatcher answers, and may come from any thread; calls of
-//! several threads are not ordered. No frame passes here, and nothing is undone: a function that
-//! stops at an error leaves the earlier commands in effect. Differences between a running fabric
-//! and a file are [`crate::plan`].
+//! several threads are not ordered. *Held* ports are those whose frontends the holder keeps
+//! connected. No frame passes here, and nothing is undone: a function that stops at an error leaves
+//! the earlier commands in effect. Differences between a running fabric and a file are
+//! [`crate::plan`].
 //!
 //! Callers are [`crate::lifecycle`] at the start and end, and [`crate::api`], [`crate::plan`] and
 //! [`crate::vnet`] in between.

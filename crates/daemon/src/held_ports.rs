@@ -11,7 +11,8 @@
 //! keep or release frontends at a stop is that of [`crate::lifecycle`].
 //!
 //! Calls may come from any thread. A mutex serialises additions and deletions of held ports, and a
-//! request to the holder blocks the calling thread. [`crate::fabric::SocketOwner`] is the wrapper
+//! request to the holder blocks the calling thread, at most 5 s, or 10 s while a holder starts; an
+//! addition that the holder refuses is undone. [`crate::fabric::SocketOwner`] is the wrapper
 //! outside, [`causeway_fabric::Handle`] the fabric inside.
 
 use std::collections::BTreeMap;
@@ -41,6 +42,7 @@ const PROGRAM: &str = "causeway-holder";
 #[derive(Debug)]
 pub struct HolderStarter(Option<Mutex<StartRequests>>);
 
+/// The channels to and from the starter thread.
 #[derive(Debug)]
 struct StartRequests {
     /// Holder's directories, to the starter thread.
@@ -85,6 +87,7 @@ impl HolderStarter {
 pub struct HeldPortsFabric {
     /// The fabric, whose held ports listen on inner sockets.
     inner: Arc<dyn FabricControl>,
+    /// Kinds of ports that are held.
     policy: HoldPolicy,
     /// The holder's directory, with the inner sockets.
     dir: PathBuf,
@@ -96,6 +99,7 @@ pub struct HeldPortsFabric {
     state: Mutex<HolderState>,
 }
 
+/// The connection to the holder, and the ports that it holds.
 #[derive(Debug, Default)]
 struct HolderState {
     /// The connection to the holder; `None` if no holder is used, or it may have ended.

@@ -5,10 +5,11 @@
 //! that is no socket is never removed. [`make_dir`] creates directories of sockets and refuses
 //! those whose entries another user could replace.
 //!
-//! The claim does not wait for another daemon to end: it fails with [`ClaimError::Running`]. Two
-//! daemons with different control sockets are not detected here; their ports conflict when they
-//! bind. While binding, the umask of the process changes: no other thread may create files. After
-//! SIGKILL both files remain, and the next claim replaces them.
+//! The claim does not wait for another daemon to end: it fails with [`ClaimError::Running`], after
+//! up to 200 ms for the pid in a lock file that is being written. Two daemons with different
+//! control sockets are not detected here; their ports conflict when they bind. While binding, the
+//! umask of the process changes: no other thread may create files. After SIGKILL both files remain,
+//! and the next claim replaces them.
 //!
 //! [`crate::lifecycle`] claims before the dispatchers start and drops the claim last;
 //! [`crate::http::server`] accepts on the listener.

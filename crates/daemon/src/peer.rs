@@ -10,7 +10,7 @@
 //! admits them.
 //!
 //! The acceptor thread of [`crate::http::server`] calls it once per connection, before the
-//! connection gets a slot; a refused connection gets [`ControlAccess::reply`].
+//! connection gets a slot; a refused connection gets [`ControlAccess::reply`] (403) and is counted.
 
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;

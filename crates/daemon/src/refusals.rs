@@ -2,8 +2,8 @@
 //!
 //! Clients reach the daemon at the control socket ([`crate::http`]) and at the port of the VNET
 //! language ([`crate::vnet`]). Each interface has its own counters; both are part of `GET
-//! /v1/stats`, and `causeway stats` prints them. [`RefusalLog`] admits as many lines per window as
-//! [`causeway_fabric::LogLimit`] and is shared by both.
+//! /v1/stats`, and `causeway stats` prints them. [`RefusalLog`] admits 10 lines in 5 s
+//! ([`causeway_fabric::LogLimit`]) and is shared by both.
 //!
 //! The module refuses no client: the servers, sessions and the API decide, send their reply and
 //! then count. Counters have no labels for users or addresses, are updated without a lock or

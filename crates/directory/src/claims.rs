@@ -1,15 +1,15 @@
 //! The claims on one address and their order.
 //!
 //! The newest claim is followed, with two exceptions: a claim of an unreachable place loses against
-//! a claim of a reachable one, and a claim from far in the future loses against any other, because
-//! one of the clocks is wrong. Claims that lose are kept. If a guest moved to a host whose clock is
-//! behind, its new claim arrives before the old place withdraws the old one, and the claim that
-//! loses now is the correct one a moment later.
+//! a claim of a reachable one, and a claim with an epoch more than `EPOCH_AHEAD_NS` (1 day) in the
+//! future at its arrival loses against any other, because one of the clocks is wrong. Claims that
+//! lose are kept. If a guest moved to a host with a slow clock, its new claim arrives before the
+//! old place withdraws the old one, and the claim that loses now is the correct one a moment later.
 //!
 //! An address has at most [`CLAIMS_MAX`] (8) claims, one per place; a further claim drops the claim
-//! of an unreachable place, or the worst. The directory (`crate::table`) owns the lists, decides
-//! whether an epoch lies in the future, and passes the reachability of places in: this module keeps
-//! neither time nor places, and verifies no claim.
+//! of an unreachable place, or the worst, and the directory requests it again later. The directory
+//! (`crate::table`) owns the lists, decides whether an epoch lies in the future, and passes the
+//! reachability of places in: this module keeps neither time nor places, and verifies no claim.
 
 use std::cmp::Reverse;
 
@@ -41,7 +41,7 @@ impl Claim {
 pub(crate) struct Claims(Vec<Claim>);
 
 impl Claims {
-    /// Returns the claim to follow.
+    /// Returns the claim to follow; `None` without claims.
     pub fn best(&self, unreachable: impl Fn(Place) -> bool) -> Option<ClaimOwner> {
         let reachable = self.0.iter().find(|claim| !unreachable(claim.place));
         reachable.or(self.0.first()).map(|claim| (claim.epoch, claim.place))

@@ -1,7 +1,8 @@
 //! Reports about addresses, and the trait of their sources.
 //!
-//! Reports are the only input of the directory from other hosts. A source collects reports in the
-//! order of the events; its owner (`link::io::addresses`) takes them and passes them to
+//! A *place* is a port of this daemon or the peer behind a link ([`Place`]). Reports are the only
+//! input of the directory from other hosts. A source collects reports in the order of the events;
+//! its owner (`link::io::addresses`) takes them and passes them to
 //! [`Directory::apply`](crate::Directory::apply). A report is not verified here: the source has
 //! authenticated the peer, and the directory compares epochs. A source must repeat the claims of a
 //! place on request; it need not remove duplicates. A source that stops reporting leaves old claims

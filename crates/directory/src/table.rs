@@ -5,10 +5,10 @@
 //! own ports, and passes each [`Change`] to the group's shard, where `ethernet` updates its table.
 //!
 //! Peers can add [`DIRECTORY_MAX`] (65,536) addresses; claims on further addresses are dropped and
-//! requested again when room appears ([`Directory::needs_repeat`]). Claims do not age: they stay
-//! until they are withdrawn, replaced, or their place is removed. An unreachable place keeps its
-//! claims. The directory performs no I/O, reads no clock, has no lock, and is not saved over a
-//! restart.
+//! requested again when room appears ([`Directory::needs_repeat`]). A place has one claim on an
+//! address, the newest that it reported. Claims do not age: they stay until they are withdrawn,
+//! replaced, or their place is removed. An unreachable place keeps its claims. The directory
+//! performs no I/O, reads no clock, has no lock, and is not saved over a restart.
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ pub struct Directory<K> {
     /// Newest epoch that was received or given.
     newest: u64,
     /// A claim found no room.
-    has_missed: bool,
+    has_dropped: bool,
     /// A claim was withdrawn after that.
     has_freed: bool,
 }
@@ -58,7 +58,7 @@ impl<K> Default for Directory<K> {
             claims: BTreeMap::new(),
             unreachable: BTreeSet::new(),
             newest: 0,
-            has_missed: false,
+            has_dropped: false,
             has_freed: false,
         }
     }
@@ -102,7 +102,7 @@ impl<K: Key> Directory<K> {
     fn claim(&mut self, place: Place, key: K, epoch: u64, wall: u64) -> Option<Change<K>> {
         let before = self.owner(key);
         if before.is_none() && self.claims.len() >= DIRECTORY_MAX {
-            self.has_missed = true;
+            self.has_dropped = true;
             return None;
         }
         self.put(key, epoch, place, epoch > wall.saturating_add(EPOCH_AHEAD_NS));
@@ -120,15 +120,15 @@ impl<K: Key> Directory<K> {
     fn put(&mut self, key: K, epoch: u64, place: Place, ahead: bool) {
         let unreachable = |place| self.unreachable.contains(&place);
         let claims = self.claims.entry(key).or_default();
-        self.has_missed |= claims.put(epoch, place, ahead, unreachable);
+        self.has_dropped |= claims.put(epoch, place, ahead, unreachable);
     }
 
     /// Returns true once after a claim found no room and room appeared: sources must repeat their
     /// claims ([`Source::repeat`](crate::Source::repeat)).
     pub fn needs_repeat(&mut self) -> bool {
-        let needs = self.has_missed && self.has_freed;
+        let needs = self.has_dropped && self.has_freed;
         if needs {
-            (self.has_missed, self.has_freed) = (false, false);
+            (self.has_dropped, self.has_freed) = (false, false);
         }
         needs
     }
@@ -139,7 +139,7 @@ impl<K: Key> Directory<K> {
         let Slot::Occupied(mut held) = self.claims.entry(key) else { return None };
         // Room that appeared before a claim was missed needs no repetition.
         let has_claim = held.get().epoch_of(place).is_some();
-        self.has_freed = self.has_missed && (self.has_freed || has_claim);
+        self.has_freed = self.has_dropped && (self.has_freed || has_claim);
         held.get_mut().remove(place);
         if held.get().is_empty() {
             held.remove();

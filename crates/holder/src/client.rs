@@ -8,7 +8,8 @@
 //!
 //! While the connection is open, the holder routes frontends to this causewayd; its close makes
 //! them wait. The module sees no frontend and no vhost-user message, does not restart a holder that
-//! ends, and trusts the run directory only if no other user can write to it ([`make_dir`]).
+//! ends (`daemon::held_ports` does, at the next addition of a port), and trusts the run directory
+//! only if no other user can write to it ([`make_dir`]).
 
 use std::fs::File;
 use std::io;
@@ -161,7 +162,8 @@ impl Client {
         }
     }
 
-    /// Holds a port whose inner socket is served from now on.
+    /// Holds a port whose inner socket is served from now on. A port that is held already keeps its
+    /// frontend if it is the same device; otherwise the frontend is disconnected.
     ///
     /// # Errors
     /// The connection failed, or the holder refused.
@@ -169,7 +171,7 @@ impl Client {
         self.request(&Request::Add(port))
     }
 
-    /// Releases a port: its frontend is disconnected.
+    /// Releases a port: its frontend is disconnected. An unknown name has no effect.
     ///
     /// # Errors
     /// The connection failed, or the holder refused.

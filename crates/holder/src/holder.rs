@@ -7,10 +7,11 @@
 //! this holder, from 1.
 //!
 //! At most [`PORTS_MAX`] (1,024) ports are held, and one causewayd at a time is connected, of the
-//! holder's user or root; others are refused. The holder exits after [`IDLE_LEAVE`] (60 s) without
-//! causewayd and frontends, or when the control socket was removed and nothing is connected. Ports
-//! are not saved: frontends do not survive the end of the holder. The main thread does not block,
-//! except up to [`REFUSAL_WAIT`] (100 ms) for a connection that it refuses.
+//! holder's user or root; others are refused. A port that is added again as the same device keeps
+//! its frontend. The holder exits after [`IDLE_LEAVE`] (60 s) without causewayd and frontends, or
+//! when the control socket was removed and nothing is connected. Ports are not saved: frontends do
+//! not survive the end of the holder. The main thread does not block, except up to [`REFUSAL_WAIT`]
+//! (100 ms) for a connection that it refuses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -75,9 +76,11 @@ struct DaemonConnection {
 #[derive(Debug)]
 pub struct Holder {
     options: HolderOptions,
+    /// The listening control socket.
     control: UnixSocketListener,
     /// Lock of the directory, held until the drop.
     _lock: OwnedFd,
+    /// The connected causewayd; `None` while it is away.
     daemon: Option<DaemonConnection>,
     /// Held ports, by name.
     ports: BTreeMap<String, HeldPortState>,

@@ -6,7 +6,8 @@
 //!
 //! [`crate::relay`] requests a region before the first queue starts, and [`crate::record`] keeps it
 //! for the replay. A region that the frontend keeps is replayed, and never cleared here. The region
-//! is lost with the holder or the frontend's connection. A clear that fails ends the connection,
+//! is lost with the holder or the frontend's connection. The region must fit the layout of the ring
+//! (split or packed), else a new region is requested. A clear that fails ends the connection,
 //! because stale entries would be processed a second time.
 
 use std::io;

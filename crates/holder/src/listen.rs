@@ -5,9 +5,9 @@
 //! or a socket with a listener, is an error. Two processes that bind the same path at the same time
 //! may race: the holder's lock file prevents that.
 //!
-//! Calls do not block. The kernel queues up to [`BACKLOG`] (16) connections. The module checks no
-//! credentials and creates no directory; accepted connections belong to the caller, and outlive the
-//! listener.
+//! A file that was replaced meanwhile is left alone on drop. Calls do not block. The kernel queues
+//! up to [`BACKLOG`] (16) connections. The module checks no credentials and creates no directory;
+//! accepted connections belong to the caller, and outlive the listener.
 
 use std::fs;
 use std::io;

@@ -1,10 +1,11 @@
 //! A held port: its public socket, and the frontend that is connected.
 //!
-//! One frontend at a time is relayed; a second may wait for [`SUCCESSOR_WAIT`] (500 ms) until the
-//! first has left, and is then disconnected. Further connections wait in the kernel's queue
-//! meanwhile. A port whose earlier frontends' descriptors are still being closed refuses new
-//! frontends (`Account::is_behind`). At most [`LOG_LINES_MAX`] (10) log lines per [`LOG_WINDOW`]
-//! (60 s) are written about a port.
+//! The public socket is that of the operator's configuration; causewayd listens on the inner socket
+//! of the port. One frontend at a time is relayed; a second may wait for [`SUCCESSOR_WAIT`]
+//! (500 ms) until the first has left, and is then disconnected. Further connections wait in the
+//! kernel's queue meanwhile. A port whose earlier frontends' descriptors are still being closed
+//! refuses new frontends (`Account::is_behind`). At most [`LOG_LINES_MAX`] (10) log lines per
+//! [`LOG_WINDOW`] (60 s) are written about a port.
 //!
 //! [`crate::holder`] calls all methods in the main thread; they do not block, except the drop,
 //! which joins the relay's thread after it has shut the frontend's connection down. The module
@@ -71,18 +72,21 @@ impl LogBudget {
 /// A held port. Disconnects its frontend on drop.
 #[derive(Debug)]
 pub struct HeldPortState {
+    /// The port, as causewayd described it last.
     held: HeldPort,
     /// The public socket.
     listener: UnixSocketListener,
     /// The causewayd to which the relay forwards, shared with its thread.
     route: SharedRoute,
+    /// The connected frontend.
     frontend: Option<FrontendConnection>,
     /// A frontend that connected before its predecessor left, and the end of its wait.
-    next: Option<(UntrustedSocket, Instant)>,
+    successor: Option<(UntrustedSocket, Instant)>,
     /// Before this time no connection is accepted.
     accept_after: Option<Instant>,
     /// Account of descriptors that its frontends send.
     account: Account,
+    /// Limits log lines; shared with the relay.
     log_budget: Arc<Mutex<LogBudget>>,
 }
 
@@ -104,7 +108,7 @@ impl HeldPortState {
             route: Arc::new(Mutex::new(route)),
             held: by.port,
             frontend: None,
-            next: None,
+            successor: None,
             accept_after: None,
             account: Account::unique(),
             log_budget: Arc::new(Mutex::new(LogBudget { since: Instant::now(), count: 0 })),
@@ -139,12 +143,12 @@ impl HeldPortState {
 
     /// Returns the listening socket, while connections may be accepted.
     pub fn listening(&self) -> Option<BorrowedFd<'_>> {
-        (self.next.is_none() && self.accept_after.is_none()).then(|| self.listener.as_fd())
+        (self.successor.is_none() && self.accept_after.is_none()).then(|| self.listener.as_fd())
     }
 
     /// Returns the time until the next timer.
     pub fn due(&self) -> Option<Duration> {
-        let next = self.next.as_ref().map(|(_, at)| *at);
+        let next = self.successor.as_ref().map(|(_, at)| *at);
         next.into_iter().chain(self.accept_after).map(until).min()
     }
 
@@ -168,7 +172,7 @@ impl HeldPortState {
             }
             Ok(Some(stream)) if self.frontend.is_some() => {
                 let next = now.checked_add(SUCCESSOR_WAIT).map(|at| (stream, at));
-                if std::mem::replace(&mut self.next, next).is_some() {
+                if std::mem::replace(&mut self.successor, next).is_some() {
                     self.log_turned_away();
                 }
             }
@@ -234,9 +238,9 @@ impl HeldPortState {
         if let Some(frontend) = self.frontend.take_if(ended) {
             let _ = frontend.thread.join();
         }
-        match self.next.take() {
+        match self.successor.take() {
             Some((stream, _)) if self.frontend.is_none() => self.start_relay(stream, wakeup),
-            Some((stream, at)) if at > now => self.next = Some((stream, at)),
+            Some((stream, at)) if at > now => self.successor = Some((stream, at)),
             Some(_) => self.log_turned_away(),
             None => {}
         }

@@ -1,9 +1,9 @@
 //! The control protocol between causewayd and the holder, version 1.
 //!
 //! A SOCK_SEQPACKET Unix socket; each packet is a JSON value of at most [`CONTROL_BYTES_MAX`]
-//! bytes. causewayd sends `hello` first, each request gets one [`Answer`], and the connection stays
-//! open for as long as causewayd lives: its end tells the holder that causewayd is gone. The names
-//! of variants and fields are part of the protocol.
+//! (8,192) bytes. causewayd sends `hello` first, each request gets one [`Answer`], and the
+//! connection stays open for as long as causewayd lives: its end tells the holder that causewayd is
+//! gone. The names of variants and fields are part of the protocol.
 //!
 //! [`crate::client`] sends requests, [`crate::holder`] answers, in order and one at a time. The
 //! holder sends nothing unasked. A packet that is too long, or has unknown fields, ends the

@@ -2,8 +2,9 @@
 //!
 //! Because a message waits until causewayd has acknowledged its predecessor, at most one message is
 //! unacknowledged when causewayd ends; it is sent again after the replay. While causewayd is away
-//! the relay reads nothing from the frontend, which sees a slow backend. The relay runs in a thread
-//! of its own and may block, also without a time limit.
+//! the relay reads nothing from the frontend, which sees a slow backend; it looks for the next
+//! causewayd every 1 to 50 ms ([`RETRY_PAUSE_MIN`], [`RETRY_PAUSE_MAX`]). The relay runs in a
+//! thread of its own and may block, also without a time limit.
 //!
 //! [`crate::port`] starts the thread; the main thread changes the route. A message is recorded
 //! ([`crate::record`]) after its acknowledgement and before the reply to the frontend. The frontend
@@ -76,7 +77,9 @@ pub struct Relay {
     frontend: MessageStream,
     /// The connection to causewayd; `None` while it is away.
     inner: Option<DaemonStream>,
+    /// State that the frontend has set up, for the next causewayd.
     record: Record,
+    /// The causewayd to forward to.
     route: SharedRoute,
     /// The generation that `inner` was last connected to; 0 for none yet.
     generation: u64,

@@ -4,8 +4,10 @@
 //! from its seed.
 //!
 //! The driver ([`crate::io`], the simulator, the fuzzer) reads the clocks once per call into the
-//! core. [`Clock::now`] must not go back between calls; [`Clock::wall`] may. Session keys depend on
-//! the random source: outside of tests it must be the kernel's generator.
+//! core. [`Clock::now`] must not go back between calls: timers would be late by the difference.
+//! [`Clock::wall`] may: initiations carry it, and a peer refuses an initiation whose time is not
+//! newer. Session keys depend on the random source: outside of tests it must be the kernel's
+//! generator.
 
 use std::fmt;
 

@@ -4,9 +4,11 @@
 //! [`crate::tunnel::Tunnel::state`] returns the state itself.
 //!
 //! Events keep the order in which they arose, and are not repeated: the driver processes all of
-//! them before it clears the sink, else it misses the change.
-//! [`crate::tunnel::Tunnel::repeat_claims`] repeats address claims on request. Events name tunnels,
-//! not links: [`crate::io::tunnels`] finds the links of a tunnel.
+//! them before it clears the sink, else it misses the change. A clone of the peer, and a clock that
+//! went back by [`HANDSHAKE_FAULT_NS`](crate::limits::HANDSHAKE_FAULT_NS) (1 min) or more, are each
+//! reported at most once in that time. [`crate::tunnel::Tunnel::repeat_claims`] repeats address
+//! claims on request. Events name tunnels, not links: [`crate::io::tunnels`] finds the links of a
+//! tunnel.
 
 use std::net::SocketAddr;
 

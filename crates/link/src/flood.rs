@@ -1,15 +1,17 @@
 //! Flood sequence numbers: copies of a flooded frame are recognised by a number.
 //!
-//! Where transit links of several daemons form a loop, a flooded frame would circulate. So the
-//! first daemon that sends it into links appends an unpredictable number, and each daemon accepts
-//! the first copy of a number and drops all others (`ethernet::flood`). This needs no spanning tree
-//! and no agreement, holds while links come and go, and the first copy to arrive has taken the
-//! shortest path. Only tunnels carry the number; other links carry neither numbers nor hop counts.
+//! Where transit links (by which frames of other links may leave) of several daemons form a loop, a
+//! flooded frame would circulate. So the first daemon that sends it into links appends an
+//! unpredictable number, and each daemon accepts the first copy of a number and drops all others
+//! (`ethernet::flood_sequence`). This needs no spanning tree and no agreement, holds while links
+//! come and go, and the first copy to arrive has taken the shortest path. Only tunnels carry the
+//! number; other links carry neither numbers nor hop counts.
 //!
-//! This module encodes and decodes the number ([`NUMBER_LEN`] bytes behind the frame); it does not
-//! detect duplicates. A frame that would exceed [`FRAME_BYTES_MAX`] with its number leaves without
-//! it, so a loop can deliver the frame more than once. `TunnelCarrier` of [`crate::io::tunnels`]
-//! calls [`pack`]; its receive side calls [`arrival`], which also counts this hop.
+//! This module encodes and decodes the number ([`NUMBER_LEN`] (8) bytes behind the frame); it does
+//! not detect duplicates. A frame that would exceed [`FRAME_BYTES_MAX`] (65,557) with its number
+//! leaves without it, so a loop can deliver the frame more than once. `TunnelCarrier` of
+//! [`crate::io::tunnels`] calls [`pack`]; its receive side calls [`arrival`], which also counts
+//! this hop; `ethernet` drops frames that crossed `HOPS_MAX` (8) links.
 
 use causeway_fabric::carrier::{MemoryLost, Outgoing, ReceivedFrame};
 use causeway_wire::tunnel::record::{FLOODED, NUMBER_LEN, emit_metadata};

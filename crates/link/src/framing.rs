@@ -1,8 +1,8 @@
 //! Frames on a byte stream (TCP, TLS): VNET/U's framing, in bounded memory.
 //!
-//! [`Deframer`] splits received bytes into frames of at most [`FRAME_BYTES_MAX`] bytes, in a buffer
-//! of [`STREAM_BYTES`] (128 KiB); [`Framer`] queues frames to send, [`BACKLOG_BYTES_MAX`] (1 MiB)
-//! bytes at most, or fewer for a slow path ([`Framer::bound`]). Both are sans-I/O:
+//! [`Deframer`] splits received bytes into frames of at most [`FRAME_BYTES_MAX`] (65,557) bytes, in
+//! a buffer of [`STREAM_BYTES`] (128 KiB); [`Framer`] queues frames to send, [`BACKLOG_BYTES_MAX`]
+//! (1 MiB) at most, or fewer for a slow path ([`Framer::bound`]). Both are sans-I/O:
 //! [`crate::io::stream`] moves the bytes, and puts TLS below.
 //!
 //! A stream that lost its framing is unusable: the error stays, and the driver closes the
@@ -23,14 +23,14 @@ pub struct Deframer {
     /// Receive buffer of [`STREAM_BYTES`].
     bytes: Vec<u8>,
     /// Range of bytes that were received and not returned yet.
-    held: Range<usize>,
+    unread: Range<usize>,
     /// The error by which the stream lost its framing.
     broken: Option<Error>,
 }
 
 impl Default for Deframer {
     fn default() -> Self {
-        Self { bytes: vec![0; STREAM_BYTES], held: 0..0, broken: None }
+        Self { bytes: vec![0; STREAM_BYTES], unread: 0..0, broken: None }
     }
 }
 
@@ -39,20 +39,20 @@ impl Deframer {
     /// `None`. Report the number of bytes written with [`Deframer::filled`].
     pub fn room(&mut self) -> &mut [u8] {
         let longest = HEADER_LEN.saturating_add(FRAME_BYTES_MAX);
-        if self.held.is_empty() {
-            self.held = 0..0;
-        } else if self.bytes.len().saturating_sub(self.held.start) < longest {
+        if self.unread.is_empty() {
+            self.unread = 0..0;
+        } else if self.bytes.len().saturating_sub(self.unread.start) < longest {
             // Otherwise the rest of a frame might not fit behind its beginning.
-            let len = self.held.len();
-            self.bytes.copy_within(self.held.clone(), 0);
-            self.held = 0..len;
+            let len = self.unread.len();
+            self.bytes.copy_within(self.unread.clone(), 0);
+            self.unread = 0..len;
         }
-        self.bytes.get_mut(self.held.end..).unwrap_or(&mut [])
+        self.bytes.get_mut(self.unread.end..).unwrap_or(&mut [])
     }
 
     /// Reports that `len` bytes were written to [`Deframer::room`].
     pub fn filled(&mut self, len: usize) {
-        self.held.end = self.held.end.saturating_add(len).min(self.bytes.len());
+        self.unread.end = self.unread.end.saturating_add(len).min(self.bytes.len());
     }
 
     /// Returns the next frame if it is complete.
@@ -73,7 +73,7 @@ impl Deframer {
         if let Some(error) = self.broken {
             return Err(error);
         }
-        let held = self.bytes.get(self.held.clone()).unwrap_or(&[]);
+        let held = self.bytes.get(self.unread.clone()).unwrap_or(&[]);
         let len = match parse(held, FRAME_BYTES_MAX) {
             Ok(Some(len)) => len,
             Ok(None) => return Ok(None),
@@ -82,12 +82,12 @@ impl Deframer {
                 return Err(error);
             }
         };
-        let start = self.held.start.saturating_add(HEADER_LEN);
+        let start = self.unread.start.saturating_add(HEADER_LEN);
         let end = start.saturating_add(len);
-        if end > self.held.end {
+        if end > self.unread.end {
             return Ok(None);
         }
-        self.held.start = end;
+        self.unread.start = end;
         Ok(Some(start..end))
     }
 
@@ -101,17 +101,17 @@ impl Deframer {
         if fresh.len() < STREAM_BYTES {
             fresh.resize(STREAM_BYTES, 0);
         }
-        let held = self.bytes.get(self.held.clone()).unwrap_or(&[]);
+        let held = self.bytes.get(self.unread.clone()).unwrap_or(&[]);
         if let Some(room) = fresh.get_mut(..held.len()) {
             room.copy_from_slice(held);
         }
-        self.held = 0..held.len();
+        self.unread = 0..held.len();
         std::mem::replace(&mut self.bytes, fresh)
     }
 
     /// Returns the number of bytes received and not returned as frames.
     pub fn held(&self) -> usize {
-        self.held.len()
+        self.unread.len()
     }
 }
 

@@ -12,7 +12,7 @@
 //! padded heartbeats are no longer answered while short ones are, the length falls to 1280 bytes of
 //! IPv6 packet at once and the search begins anew. Where not even those arrive, the longest
 //! answered length is used, down to the minimum that IPv4 requires of every host
-//! ([`DATAGRAM_BYTES_MIN`]).
+//! ([`DATAGRAM_BYTES_MIN`] (548 bytes)).
 //!
 //! Delivery reports of the peer give the loss of datagrams. At [`LOSSY_OF_10000`] (0.2 %) or more,
 //! senders cut TCP segments before they pack them, because one lost datagram costs the whole
@@ -40,10 +40,12 @@ const LENGTHS: [usize; 24] = [
     1_452, 1_472, 3_952, 7_952, 8_952, 8_972, 16_336, 32_720, 65_488,
 ];
 
+/// A short heartbeat that was sent.
 #[derive(Debug, Clone, Copy)]
 struct Heartbeat {
     /// When the heartbeat was sent, in ns of the caller's clock.
     time: u64,
+    /// Whether its answer arrived.
     answered: bool,
 }
 
@@ -99,7 +101,7 @@ pub struct Health {
     /// When the last padded heartbeat of the length in use was sent; `None` once it is answered.
     check: Option<u64>,
     /// Consecutive unanswered padded heartbeats of the length in use.
-    missed: u32,
+    unanswered: u32,
     /// When the next burst of candidate lengths is sent.
     next_probes: u64,
     /// Bursts left in this search.
@@ -130,7 +132,7 @@ impl Health {
             lossy: None,
             next_check: 0,
             check: None,
-            missed: 0,
+            unanswered: 0,
             next_probes: u64::MAX,
             probe_bursts_left: 0,
         }
@@ -265,8 +267,8 @@ impl Health {
         if now >= self.next_check {
             self.next_check = now.saturating_add(LENGTH_CHECK_NS);
             if self.check.is_some() {
-                self.missed = self.missed.saturating_add(1);
-                if self.missed >= LENGTH_CHECKS_MISSED {
+                self.unanswered = self.unanswered.saturating_add(1);
+                if self.unanswered >= LENGTH_CHECKS_MISSED {
                     return self.shrink(now);
                 }
             }
@@ -325,7 +327,7 @@ impl Health {
             }
         } else {
             if self.check == Some(time) && length == self.datagram {
-                (self.check, self.missed) = (None, 0);
+                (self.check, self.unanswered) = (None, 0);
             }
             // Late answers do not count: the path may have changed since.
             let fresh = now.saturating_sub(time) < SEARCH_NS;
@@ -335,7 +337,7 @@ impl Health {
             }
             if fresh && length > self.datagram && length <= self.longest && self.up {
                 self.datagram = length;
-                (self.check, self.missed) = (None, 0);
+                (self.check, self.unanswered) = (None, 0);
                 changes.datagram = Some(length);
             }
         }
@@ -355,12 +357,12 @@ impl Health {
         self.rtt = Some(rtt.saturating_sub(rtt / 8).saturating_add(trip / 8));
     }
 
-    /// Adds a report of the peer: of `sent` datagrams `came` arrived. Returns whether to cut
+    /// Adds a report of the peer: of `sent` datagrams, `arrived` arrived. Returns whether to cut
     /// segments, if that changed.
-    pub fn record_delivery(&mut self, now: u64, sent: u64, came: u64) -> Option<bool> {
+    pub fn record_delivery(&mut self, now: u64, sent: u64, arrived: u64) -> Option<bool> {
         let (all, lost) = self.reported;
         let (all, lost) =
-            (all.saturating_add(sent), lost.saturating_add(sent.saturating_sub(came)));
+            (all.saturating_add(sent), lost.saturating_add(sent.saturating_sub(arrived)));
         self.reported = (all, lost);
         if all < LOSS_SAMPLE {
             return None;
@@ -406,7 +408,7 @@ impl Health {
 
     /// Begins a new search for the longest datagram at the time `at`.
     fn search(&mut self, at: u64) {
-        (self.check, self.missed) = (None, 0);
+        (self.check, self.unanswered) = (None, 0);
         (self.verified, self.answered, self.decide) = (false, 0, u64::MAX);
         self.next_probes = at;
         self.probe_bursts_left = 0;

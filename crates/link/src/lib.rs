@@ -47,13 +47,13 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut random = |bytes: &mut [u8]| bytes.fill(7); // The daemon asks the kernel.
 //! let mut clock = Clock { now: 0, wall: 0, random: &mut random };
-//! let mut hub = TunnelSet::new(None, &mut clock);
+//! let mut tunnels = TunnelSet::new(None, &mut clock);
 //! let peer = "192.0.2.1:9000".parse()?;
 //! let config = TunnelConfig { keys: None, remote: Some(peer), longest: 1_472 };
-//! let tunnel = hub.add(&config, &clock)?;
+//! let tunnel = tunnels.add(&config, &clock)?;
 //! let mut sink = Sink::default();
-//! hub.tunnel_mut(tunnel).expect("just added").carry(5_000, &mut sink);
-//! hub.tick(&mut clock, &mut sink);
+//! tunnels.tunnel_mut(tunnel).expect("just added").carry(5_000, &mut sink);
+//! tunnels.tick(&mut clock, &mut sink);
 //! assert_eq!(sink.datagrams[0].0, peer);
 //! # Ok(())
 //! # }

@@ -2,9 +2,9 @@
 //!
 //! All datagrams of a [`Batch`] but the last have the same length, so that the kernel takes them in
 //! one send (UDP GSO): at most [`BATCH_DATAGRAMS_MAX`] (64) datagrams and [`BATCH_BYTES_MAX`]
-//! bytes. The packer reads frame bytes from guest memory straight into the plaintext of a datagram,
-//! and seals the plaintext straight into the batch. A frame of up to [`WHOLE_BYTES_MAX`] (256)
-//! bytes is not fragmented if an empty datagram has room for it.
+//! (65,000) bytes. The packer reads frame bytes from guest memory straight into the plaintext of a
+//! datagram, and seals the plaintext straight into the batch. A frame of up to [`WHOLE_BYTES_MAX`]
+//! (256) bytes is not fragmented if an empty datagram has room for it.
 //!
 //! A packer belongs to one sending thread, allocates nothing per frame and delays nothing: pushed
 //! frames leave with [`Packer::finish`] at the latest. It sends nothing itself and holds no queue:
@@ -56,10 +56,13 @@ pub enum PushError<E> {
 pub struct Batch {
     /// The datagrams; only the first `used` bytes are valid.
     bytes: Box<[u8]>,
+    /// Valid bytes of `bytes`.
     used: usize,
     /// Length of every datagram but the last, in bytes.
     segment: usize,
+    /// Number of datagrams.
     datagrams: usize,
+    /// The destination.
     to: Option<SocketAddr>,
     /// Traffic class of the outer headers.
     class: u8,

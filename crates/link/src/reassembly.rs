@@ -3,15 +3,15 @@
 //! [`crate::tunnel::Tunnel`] passes every fragment record of an accepted datagram here. Fragments
 //! may arrive in any order. A fragment that contradicts earlier fragments of its frame drops the
 //! frame, so a frame never consists of bytes that do not belong together. When the limits on frames
-//! or bytes are reached, the oldest incomplete frame is dropped. Lost fragments are not requested
-//! again.
+//! or bytes are reached, the oldest incomplete frame is dropped and counted. Lost fragments are not
+//! requested again.
 //!
 //! Limits per tunnel: [`FRAGMENTED_FRAMES_MAX`] (64) frames, [`FRAGMENTED_BYTES_MAX`] (2 MiB)
-//! bytes, [`FRAGMENTED_RANGES_MAX`] disjoint ranges of a frame, and [`FRAGMENTED_NS_MAX`] (1 s)
-//! from the first fragment to the last. The caller runs the timeout by [`Reassembler::expire`], and
-//! must use a returned frame before the next call: its buffer is reused. Frames are completed in
-//! the order of their last fragments, not in the order of sending. The module does not check the
-//! frame's bytes.
+//! bytes, [`FRAGMENTED_RANGES_MAX`] (64) disjoint ranges of a frame, and [`FRAGMENTED_NS_MAX`]
+//! (1 s) from the first fragment to the last. The caller runs the timeout by
+//! [`Reassembler::expire`], and must use a returned frame before the next call: its buffer is
+//! reused. Frames are completed in the order of their last fragments, not in the order of sending.
+//! The module does not check the frame's bytes.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -30,7 +30,7 @@ use crate::refusal::{Refusal, RefusalCounters};
 pub struct ReceivedFragment<'a> {
     /// The virtual network.
     pub vni: u32,
-    /// The sender's number of the frame.
+    /// The sender's number of the frame ([`crate::tx_path::TunnelTxPath::next_frame`]).
     pub id: u32,
     /// Offset of `bytes` in metadata and frame, in bytes.
     pub offset: usize,
@@ -52,7 +52,9 @@ struct IncompleteFrame {
     vni: u32,
     /// The sender's number of the frame.
     id: u32,
+    /// Whether the frame has no metadata.
     bare: bool,
+    /// Daemons that forwarded the frame so far.
     hops: u8,
     /// When the first fragment arrived.
     since: u64,
@@ -69,7 +71,7 @@ struct IncompleteFrame {
 pub struct Reassembler {
     pending: VecDeque<IncompleteFrame>,
     /// Total length of all incomplete frames, in bytes.
-    held: usize,
+    pending_bytes: usize,
     /// Buffers for the next frames. The last is the frame that [`Reassembler::add`] returned last.
     spare: Vec<Vec<u8>>,
 }
@@ -125,7 +127,7 @@ impl Reassembler {
 
     /// Returns the number of incomplete frames and their total length in bytes.
     pub fn held(&self) -> (usize, usize) {
-        (self.pending.len(), self.held)
+        (self.pending.len(), self.pending_bytes)
     }
 
     /// Makes room for a new frame and returns its index.
@@ -136,7 +138,7 @@ impl Reassembler {
         refusals: &mut RefusalCounters,
     ) -> usize {
         while self.pending.len() >= FRAGMENTED_FRAMES_MAX
-            || self.held.saturating_add(fragment.total) > FRAGMENTED_BYTES_MAX
+            || self.pending_bytes.saturating_add(fragment.total) > FRAGMENTED_BYTES_MAX
         {
             if self.pending.is_empty() {
                 break;
@@ -147,7 +149,7 @@ impl Reassembler {
         let mut bytes = self.spare.pop().unwrap_or_default();
         // Every byte is written before it is read; until then the bytes of an earlier frame stay.
         bytes.resize(fragment.total, 0);
-        self.held = self.held.saturating_add(fragment.total);
+        self.pending_bytes = self.pending_bytes.saturating_add(fragment.total);
         let ReceivedFragment { vni, id, bare, hops, ecn, .. } = *fragment;
         self.pending.push_back(IncompleteFrame {
             vni,
@@ -165,7 +167,7 @@ impl Reassembler {
     /// Removes a complete or dropped frame; its bytes become the last spare buffer.
     fn close(&mut self, at: usize) {
         let Some(pending) = self.pending.remove(at) else { return };
-        self.held = self.held.saturating_sub(pending.bytes.len());
+        self.pending_bytes = self.pending_bytes.saturating_sub(pending.bytes.len());
         if self.spare.len() >= FRAGMENTED_SPARE_MAX {
             self.spare.swap_remove(0);
         }

@@ -1,14 +1,14 @@
 //! A session: keys that both ends of a tunnel share for minutes, or the agreement to use none.
 //!
-//! Seals plaintexts into datagrams of at most [`DATAGRAM_BYTES_MAX`] bytes, and opens them. All
-//! threads that send share a session: sealing changes only an atomic counter, and counters may
-//! leave the host in another order than they were taken. Opening belongs to the thread of the
-//! tunnel, which also keeps the [`crate::replay::Replay`] of the session.
+//! Seals plaintexts into datagrams of at most [`DATAGRAM_BYTES_MAX`] (65,507) bytes, and opens
+//! them. All threads that send share a session: sealing changes only an atomic counter, and
+//! counters may leave the host in another order than they were taken. Opening belongs to the thread
+//! of the tunnel, which also keeps the [`crate::replay::Replay`] of the session.
 //!
 //! A session does not check for replays and does not renew itself. It reports
-//! [`SESSION_DATAGRAMS_REKEY`] sealed datagrams by [`TunnelSession::needs_rekey`], and refuses to
-//! seal after [`SESSION_DATAGRAMS_MAX`]; age is the tunnel's concern. A plain session neither
-//! encrypts nor authenticates.
+//! [`SESSION_DATAGRAMS_REKEY`] (2^48) sealed datagrams by [`TunnelSession::needs_rekey`], and
+//! refuses to seal after [`SESSION_DATAGRAMS_MAX`] (2^60); age is the tunnel's concern. A plain
+//! session neither encrypts nor authenticates.
 //!
 //! `crate::handshake` creates sessions, [`crate::pack`] and the tunnel's heartbeats seal, and
 //! `crate::tunnel::records` opens.
@@ -33,6 +33,7 @@ pub enum SealError {
     Room(usize),
 }
 
+/// The protection of datagrams.
 enum Cipher {
     /// The keys of a completed Noise handshake.
     Noise(Box<StatelessTransportState>),

@@ -4,7 +4,7 @@
 //! changes. A sender compares one version number before each frame and takes the lock only when the
 //! number has changed. Any number of threads may read; only the thread of the tunnel writes. A
 //! sender may use the old path for frames that it has begun to pack: the peer accepts the replaced
-//! session for [`SESSION_GRACE_NS`](crate::limits::SESSION_GRACE_NS).
+//! session for [`SESSION_GRACE_NS`](crate::limits::SESSION_GRACE_NS) (10 s).
 //!
 //! No frame passes through this module: [`crate::pack::Packer`] reads the path and seals by itself.
 //! The module neither wakes senders when a path appears nor queues frames while there is none; the
@@ -30,11 +30,13 @@ pub struct Path {
 /// TX path of one tunnel, shared by all threads that send on it.
 #[derive(Debug, Default)]
 pub struct TunnelTxPath {
+    /// Changes with each change of the path.
     version: AtomicU64,
     /// Number of the next fragmented frame; wraps at 2^32.
     frames: AtomicU32,
     /// Whether loss is so high that senders cut TCP segments.
     lossy: AtomicBool,
+    /// The path; `None` without a session or a peer address.
     path: Mutex<Option<Arc<Path>>>,
 }
 

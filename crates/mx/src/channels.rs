@@ -1,9 +1,11 @@
 //! The channels between the endpoints of a group.
 //!
-//! A channel joins two endpoints of one host, and has a number that is not reused before 2^32
-//! others: a late report of an earlier channel between the same endpoints has no effect. Two
-//! endpoints have at most one channel. The table has no limits of its own (`mx::connects` checks
-//! the quotas), holds no memory or descriptors, and informs no process: the caller does.
+//! A channel is memory with rings that two processes share: it joins two endpoints of one host, and
+//! has a number that is not reused before 2^32 others: a late report of an earlier channel between
+//! the same endpoints has no effect. Two endpoints have at most one channel. The table has no
+//! limits of its own (`mx::connects` checks the quotas), holds no memory or descriptors, and
+//! informs no process: the caller does. Removing a channel twice, or by the number of an earlier
+//! channel, has no effect and returns false.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +36,7 @@ impl ChannelTable {
         self.all.get(&a).map_or(0, BTreeMap::len)
     }
 
-    /// Adds a channel. Returns its number.
+    /// Adds a channel and returns its number. The caller has checked that the endpoints have none.
     pub fn add(&mut self, a: Address, b: Address) -> u32 {
         self.last = self.last.wrapping_add(1);
         self.all.entry(a).or_default().insert(b, self.last);
@@ -42,9 +44,9 @@ impl ChannelTable {
         self.last
     }
 
-    /// Removes the channel with the number `way`. Returns false if there is no such channel.
-    pub fn remove(&mut self, a: Address, b: Address, way: u32) -> bool {
-        if self.between(a, b) != Some(way) {
+    /// Removes the channel between two endpoints. Returns false if there is none with this number.
+    pub fn remove(&mut self, a: Address, b: Address, number: u32) -> bool {
+        if self.between(a, b) != Some(number) {
             return false;
         }
         for (one, other) in [(a, b), (b, a)] {
@@ -61,9 +63,9 @@ impl ChannelTable {
     /// Removes the channels of an endpoint. Returns their other ends and their numbers.
     pub fn close(&mut self, a: Address) -> Vec<(Address, u32)> {
         let others = self.all.get(&a).into_iter().flatten();
-        let others: Vec<(Address, u32)> = others.map(|(other, way)| (*other, *way)).collect();
-        for (other, way) in &others {
-            self.remove(a, *other, *way);
+        let others: Vec<(Address, u32)> = others.map(|(other, number)| (*other, *number)).collect();
+        for (other, number) in &others {
+            self.remove(a, *other, *number);
         }
         others
     }

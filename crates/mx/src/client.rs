@@ -3,9 +3,9 @@
 //! A [`ClientProcess`] parses requests and queues answers. It decides nothing about endpoints or
 //! channels (`mx::requests` does), and never blocks: a message that the socket does not take waits.
 //!
-//! A process with [`UNREAD_MAX`] unread messages must read before its requests are read; with
-//! [`BACKLOG_MAX`], other processes cannot connect to it. Reports of closed channels wait without a
-//! limit of their own, at most one per channel. Waking processes is charged to their user
+//! A process with [`UNREAD_MAX`] (16) unread messages must read before its requests are read; with
+//! [`BACKLOG_MAX`] (256), other processes cannot connect to it. Reports of closed channels wait
+//! without a limit of their own, at most one per channel. Waking processes is charged to their user
 //! ([`WakeAccount`]): after slow wake-ups sending pauses, and beyond the account's limit the
 //! process is disconnected.
 //!
@@ -31,7 +31,9 @@ use crate::quotas::ProcessQuota;
 /// An attached process.
 #[derive(Debug)]
 pub struct ClientProcess {
+    /// Port of the NIC to which the process attached.
     pub port: PortId,
+    /// The socket, with the unread messages.
     local: LocalAttachment,
     #[expect(dead_code, reason = "held for its drop")]
     watch: ServiceWatch,
@@ -48,7 +50,7 @@ pub struct ClientProcess {
     /// Time until which the requests of the process are paid for.
     pub paid_ns: u64,
     /// Reports of closed channels that wait for room: at most as many as the process had channels.
-    gone: VecDeque<DaemonMessage>,
+    closed_reports: VecDeque<DaemonMessage>,
     /// Reason for disconnecting the process.
     ended: Option<LocalError>,
     /// Account of the wake-ups of the user's processes.
@@ -58,6 +60,7 @@ pub struct ClientProcess {
 }
 
 impl ClientProcess {
+    /// Returns an attached process that has sent no request yet.
     pub fn new(
         port: PortId,
         local: LocalAttachment,
@@ -66,7 +69,7 @@ impl ClientProcess {
         (uid, process): (Option<u32>, Option<OwnedFd>),
         wakes: Arc<Mutex<WakeAccount>>,
     ) -> Self {
-        let gone = VecDeque::new();
+        let closed_reports = VecDeque::new();
         let (room, quota) = (None, ProcessQuota::new(group, uid));
         Self {
             port,
@@ -78,7 +81,7 @@ impl ClientProcess {
             process,
             quota,
             paid_ns: 0,
-            gone,
+            closed_reports,
             ended: None,
             wakes,
             paused_until: None,
@@ -97,7 +100,7 @@ impl ClientProcess {
 
     /// Returns whether the process reads its messages, so that others may add more.
     pub fn is_reading(&self) -> bool {
-        self.gone.is_empty() && self.local.backlog() < BACKLOG_MAX
+        self.closed_reports.is_empty() && self.local.backlog() < BACKLOG_MAX
     }
 
     /// Returns whether requests are read: a process with too many unread messages must read first.
@@ -130,7 +133,7 @@ impl ClientProcess {
         if self.is_reading() {
             self.notify(&gone, Vec::new());
         } else {
-            self.gone.push_back(gone);
+            self.closed_reports.push_back(gone);
         }
     }
 
@@ -158,11 +161,11 @@ impl ClientProcess {
     }
 
     /// Queues a message to the process, and sends it if possible.
-    pub fn notify(&mut self, tell: &DaemonMessage, fds: Vec<OwnedFd>) {
+    pub fn notify(&mut self, message: &DaemonMessage, fds: Vec<OwnedFd>) {
         if self.ended.is_some() {
             return;
         }
-        match self.local.queue(tell.emit(), fds) {
+        match self.local.queue(message.emit(), fds) {
             Ok(()) => self.send(),
             Err(ended) => self.end(ended),
         }
@@ -198,7 +201,7 @@ impl ClientProcess {
     pub fn flush(&mut self) {
         self.send();
         while self.local.backlog() < BACKLOG_MAX
-            && let Some(gone) = self.gone.pop_front()
+            && let Some(gone) = self.closed_reports.pop_front()
         {
             self.notify(&gone, Vec::new());
         }

@@ -5,10 +5,11 @@
 //! `Remote`, and the process requests it from the NIC side. The target process is not asked: its
 //! key decides.
 //!
-//! Quotas: [`CHANNELS_PER_ENDPOINT_MAX`], [`CHANNELS_OF_USER_MAX`] and [`CHANNELS_OF_CLIENT_MAX`]
-//! channels; a target that does not read its messages gets no new channels. Beyond a quota the
-//! connect ends with [`Status::NoResources`]. Pidfds for direct reads are passed only between
-//! processes of one user (`mx::process`). Called by `mx::requests`.
+//! Quotas: [`CHANNELS_PER_ENDPOINT_MAX`] (1,024), [`CHANNELS_OF_USER_MAX`] (896) and
+//! [`CHANNELS_OF_CLIENT_MAX`] (64) channels; a target with `BACKLOG_MAX` (256) unread messages gets
+//! no new channels. Two endpoints that have a channel already get no second: the connect succeeds
+//! without effect. Beyond a quota the connect ends with [`Status::NoResources`]. Pidfds for direct
+//! reads are passed only between processes of one user (`mx::process`). Called by `mx::requests`.
 
 use std::io;
 use std::os::fd::OwnedFd;

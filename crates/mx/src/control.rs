@@ -1,10 +1,10 @@
 //! The control-plane part of the service: the NICs of other hosts, over all groups.
 //!
 //! [`MxController`] answers one command of the operator (`peers::List`): it asks the shard of each
-//! group for the NICs that its NICs know, in turn, and sorts them by port and address. A shard that
-//! does not answer fails the command. The controller has no configuration and changes nothing;
-//! configured peers are options of a port. Runs in the thread of the control socket, not in a
-//! dispatcher.
+//! group for the NICs that its NICs know, in turn, and sorts them by port and address. A NIC that
+//! several NICs know is listed for each. A shard that does not answer fails the command. The
+//! controller has no configuration and changes nothing; configured peers are options of a port.
+//! Runs in the thread of the control socket, not in a dispatcher.
 
 use causeway_fabric::{Control, Controller};
 use causeway_model::commands::peers;

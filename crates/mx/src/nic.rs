@@ -1,10 +1,11 @@
 //! A NIC: its name, and the owners of its endpoints.
 //!
-//! A [`LocalNic`] exists as long as its port. Endpoint numbers are 0 to 254, each open at most
-//! once; numbers of endpoints that survived a daemon are not assigned to other processes. This
-//! module assigns numbers and creates the memory of channels (a sealed memfd); it passes no
-//! messages, and its quotas are in `mx::requests`. Used by `mx::service` and the modules beside it,
-//! on the dispatcher's thread.
+//! A NIC is an MX address with up to 255 endpoints. A [`LocalNic`] exists as long as its port.
+//! Endpoint numbers are 0 to 254, each open at most once, and a number in use is refused; numbers
+//! of endpoints that survived a daemon are not assigned to other processes. This module assigns
+//! numbers and creates the memory of channels (a sealed memfd); it passes no messages, and its
+//! quotas are in `mx::requests`. Used by `mx::service` and the modules beside it, on the
+//! dispatcher's thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,15 +24,20 @@ use crate::network::NicNetwork;
 pub struct EndpointEntry {
     /// The process that opened it.
     pub client: u32,
+    /// Session of this instance of the endpoint.
     pub session: u32,
+    /// Key that a connect must present.
     pub key: u32,
 }
 
 /// A NIC of the group.
 #[derive(Debug)]
 pub struct LocalNic {
+    /// Address of the NIC.
     pub nic: NicId,
+    /// Name of the NIC.
     pub name: String,
+    /// Open endpoints, by number.
     pub endpoints: BTreeMap<u8, EndpointEntry>,
     /// The connection with other hosts, if configured.
     pub network: Option<NicNetwork>,

@@ -4,9 +4,9 @@
 //! processes of the same user in its own PID namespace, which the recipient could open itself.
 //!
 //! Without such a pidfd a process has no direct reads: large messages go through the channel, and
-//! everything else works. This module opens pidfds; it reads no memory, sends no signals and does
-//! not watch the process (its socket does). Called once per process, by `mx::service` at its
-//! attachment.
+//! everything else works. A failed system call or an unclear PID namespace counts as no pidfd. This
+//! module opens pidfds; it reads no memory, sends no signals and does not watch the process (its
+//! socket does). Called once per process, by `mx::service` at its attachment.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;

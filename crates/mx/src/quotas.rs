@@ -1,8 +1,9 @@
 //! Quotas of users: mappings of lent memory, and endpoints with a network.
 //!
-//! Limits per user and group: [`REGIONS_PER_USER_MAX`] regions of [`REGION_BYTES_PER_USER_MAX`]
-//! bytes, and [`ENDPOINTS_HELD_PER_USER_MAX`] endpoints; over all users [`REGIONS_MAX`] regions. A
-//! charge beyond a quota is refused without effect.
+//! Limits per user and group: [`REGIONS_PER_USER_MAX`] (6,144) regions of
+//! [`REGION_BYTES_PER_USER_MAX`] (64 GiB), and [`ENDPOINTS_HELD_PER_USER_MAX`] (320) endpoints;
+//! over all users [`REGIONS_MAX`] (28,672) regions. A charge beyond a quota is refused without
+//! effect, and the request is answered with an error.
 //!
 //! The quotas apply to all NICs of a group together, because mappings and memory are shared
 //! resources of the daemon. Groups are tenants: users of different groups have separate quotas even
@@ -47,6 +48,7 @@ impl ResourceUsage {
 /// A group, and the user of a process if it is known.
 type QuotaUser = (Name, Option<u32>);
 
+/// The usage of each user in each group.
 static USERS: Mutex<BTreeMap<QuotaUser, ResourceUsage>> = Mutex::new(BTreeMap::new());
 
 fn users() -> MutexGuard<'static, BTreeMap<QuotaUser, ResourceUsage>> {

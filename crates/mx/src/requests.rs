@@ -3,9 +3,9 @@
 //!
 //! The first request must be `Hello`. A request before it, or one that breaks a rule of the
 //! protocol, disconnects the process; a request beyond a limit is answered with an `mx_return_t`.
-//! Limits: [`ENDPOINTS_PER_USER_MAX`] endpoints of a user on a NIC, [`REGIONS_PER_CLIENT_MAX`]
-//! regions of a process, [`REGIONS_PER_NIC_MAX`] of a NIC, and the quotas of `mx::quotas`. A
-//! request on an endpoint of another process has no effect.
+//! Limits: [`ENDPOINTS_PER_USER_MAX`] (224) endpoints of a user on a NIC,
+//! [`REGIONS_PER_CLIENT_MAX`] (512) regions of a process, [`REGIONS_PER_NIC_MAX`] (8,192) of a NIC,
+//! and the quotas of `mx::quotas`. A request on an endpoint of another process has no effect.
 //!
 //! `mx::service` reads the requests and limits their rate; `mx::connects` decides about connects;
 //! messages do not pass here. Answers are queued, and sent when the process reads.

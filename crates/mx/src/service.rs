@@ -5,11 +5,12 @@
 //! that broke a rule or exceeded a quota. Answers to single requests are in `mx::requests`,
 //! connects in `mx::connects`, frames in `mx::network`.
 //!
-//! A turn answers at most [`REQUESTS_PER_TURN_MAX`] requests of a process. Requests that cost
-//! system calls are charged to process and user ([`WORK_NS`], [`WORK_OF_USER_NS`]); a process
-//! beyond its rate is paused for at least [`PAUSE_NS`], and its requests wait in its socket. A
-//! further process beyond [`CLIENTS_PER_NIC_MAX`] per NIC or [`CLIENTS_PER_USER_MAX`] per user is
-//! closed without an answer.
+//! A turn answers at most [`REQUESTS_PER_TURN_MAX`] (32) requests of a process. Requests that cost
+//! system calls are charged to process and user ([`WORK_NS`], [`WORK_OF_USER_NS`]): 1,000 a second
+//! for a process and 8,000 for a user, with a burst of about 1 s (`WORK_AHEAD_NS`); a process
+//! beyond its rate is paused for at least [`PAUSE_NS`] (10 ms), and its requests wait in its
+//! socket. A further process beyond [`CLIENTS_PER_NIC_MAX`] (256) per NIC or
+//! [`CLIENTS_PER_USER_MAX`] (224) per user is closed without an answer.
 //!
 //! The *value* of a process is the number by which the dispatcher watches its socket. The service
 //! sees no message of a channel, matches nothing, and never waits for a process. Called by
@@ -71,12 +72,12 @@ pub struct MxService {
     /// Times until which the requests of the users' processes are paid for.
     paid_ns: BTreeMap<Option<u32>, u64>,
     /// Paused processes.
-    resting: BTreeSet<u32>,
+    paused: BTreeSet<u32>,
     /// The process of the latest costly request. Among paused processes, the next number has the
     /// next turn.
-    worked_for: u32,
+    last_charged: u32,
     /// Time at which the first pause ends, in ns.
-    rested_ns: Option<u64>,
+    pause_ends_ns: Option<u64>,
     /// Time of the latest call in ns.
     now_ns: u64,
 }
@@ -115,9 +116,9 @@ impl MxService {
     }
 
     /// Sends a message with descriptors to a process, or queues it; pauses a process that does not read.
-    pub(crate) fn notify(&mut self, client: u32, tell: &DaemonMessage, fds: Vec<OwnedFd>) {
+    pub(crate) fn notify(&mut self, client: u32, message: &DaemonMessage, fds: Vec<OwnedFd>) {
         let Some(told) = self.clients.get_mut(&client) else { return };
-        told.notify(tell, fds);
+        told.notify(message, fds);
         if told.is_at_descriptor_limit() || told.is_paused() {
             self.pause(client, self.now_ns);
         }
@@ -126,8 +127,8 @@ impl MxService {
     /// Pauses a process until `until` or somewhat later.
     fn pause(&mut self, value: u32, until: u64) {
         let until = until.max(self.now_ns.saturating_add(PAUSE_NS));
-        self.resting.insert(value);
-        self.rested_ns = Some(self.rested_ns.map_or(until, |at| at.min(until)));
+        self.paused.insert(value);
+        self.pause_ends_ns = Some(self.pause_ends_ns.map_or(until, |at| at.min(until)));
     }
 
     /// Charges a costly request to a process and its user.
@@ -204,7 +205,7 @@ impl MxService {
         }
         let uid = self.clients.remove(&value).and_then(|client| client.uid);
         self.sources.remove(&value);
-        self.resting.remove(&value);
+        self.paused.remove(&value);
         if self.paid_ns.get(&uid).is_some_and(|paid| *paid <= cx.now_ns) {
             self.paid_ns.remove(&uid);
         }
@@ -284,7 +285,7 @@ impl MxService {
             }
             if is_work(&asked.0) {
                 self.charge(value);
-                self.worked_for = value;
+                self.last_charged = value;
             }
             if let Err(ended) = self.answer(cx, value, asked)
                 && let Some(client) = self.clients.get_mut(&value)
@@ -298,15 +299,15 @@ impl MxService {
         served
     }
 
-    /// Sends the queued messages of a process. `hears`: the socket may also be readable.
-    fn flush(&mut self, cx: &mut Context<'_>, value: u32, hears: bool) {
+    /// Sends the queued messages of a process. `is_readable`: the socket may also be readable.
+    fn flush(&mut self, cx: &mut Context<'_>, value: u32, is_readable: bool) {
         if let Some(client) = self.clients.get_mut(&value) {
             client.flush();
             if client.is_at_descriptor_limit() || client.is_paused() {
                 self.pause(value, self.now_ns);
             }
         }
-        if hears {
+        if is_readable {
             cx.wake_source(value);
         }
     }
@@ -512,14 +513,14 @@ impl Service for MxService {
     fn deadline_ns(&self) -> Option<u64> {
         let networks = self.nics.values().filter_map(|local_nic| local_nic.network.as_ref());
         let engines = networks.map(NicNetwork::deadline).min().filter(|at| *at != u64::MAX);
-        [engines, self.rested_ns].into_iter().flatten().min()
+        [engines, self.pause_ends_ns].into_iter().flatten().min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.now_ns = cx.now_ns;
-        if self.rested_ns.is_some_and(|at| at <= cx.now_ns) {
-            self.rested_ns = None;
-            for value in in_turn(std::mem::take(&mut self.resting), self.worked_for) {
+        if self.pause_ends_ns.is_some_and(|at| at <= cx.now_ns) {
+            self.pause_ends_ns = None;
+            for value in in_turn(std::mem::take(&mut self.paused), self.last_charged) {
                 self.flush(cx, value, true);
             }
         }

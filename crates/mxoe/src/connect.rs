@@ -1,19 +1,23 @@
 //! Connects of this endpoint: requests, answers, and the detection of restarted peers. Requests of
 //! other endpoints are processed in [`connect_request`](crate::connect_request).
 //!
-//! Each side reports the number that it expects next. A peer with another session, or with an
-//! impossible number, has restarted: its operations end, and both sides continue with numbers of a
-//! new generation, which separates late packets from new ones. Several connects of one pair of
-//! endpoints share a peer.
+//! Each side reports the number that it expects next. A *session* is the random number of one
+//! opening of an endpoint. A peer with another session, or with an impossible number, has
+//! restarted: its operations end, and both sides continue with numbers of a new generation, which
+//! separates late packets from new ones. Several connects of one pair of endpoints share a peer.
 //!
-//! At most [`CONNECTS_MAX`] connects of an endpoint run at a time. A request is repeated at
-//! intervals of [`RECONNECT_NS`] until the answer, the connect's timeout, or
-//! [`NicConfig::give_up_ns`](crate::NicConfig). A connect to an unknown NIC waits in
-//! [`undiscovered`](crate::undiscovered) while discovery runs, and fails otherwise.
+//! At most [`CONNECTS_MAX`] (256) connects of an endpoint run at a time. Beyond that the request of
+//! the host side is deferred. A connect packet is repeated after 40 ms, doubled up to 0.5 s
+//! ([`RECONNECT_NS`]), until the answer, the connect's timeout, or
+//! [`NicConfig::give_up_ns`](crate::NicConfig); while the peer table is full nothing is sent. A
+//! connect to an unknown NIC waits in [`undiscovered`](crate::undiscovered) while discovery runs,
+//! and fails otherwise.
 //!
 //! A refusal can be forged: it shortens the wait and does not end the connect by itself. The engine
 //! never connects on its own; the host side requests each connect. Called by
 //! [`request`](crate::request), by [`Nic::receive`](crate::Nic::receive) and by the connect timer.
+//! The number `host` names the sending or receiving NIC in the
+//! [`NicTable`](crate::nic_table::NicTable).
 
 use causeway_wire::mx::{Address, Event, PeerId, Status, Token};
 use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Packet};
@@ -33,9 +37,11 @@ use crate::undiscovered::UndiscoveredConnect;
 /// A connect that has not ended.
 #[derive(Debug)]
 pub(crate) struct PendingConnect {
+    /// Token of the event at the end.
     token: Token,
     /// NIC number and endpoint of the target.
     address: (u16, u8),
+    /// Key of the target.
     key: u32,
     /// Number of the request, which its answer repeats.
     number: u8,
@@ -87,6 +93,7 @@ impl NicEndpoint {
         Admission::Yes
     }
 
+    /// Adds a connect to a known NIC and sends its first request.
     fn start_connect(
         &mut self,
         ctx: &mut EngineContext<'_>,
@@ -149,6 +156,7 @@ impl NicEndpoint {
         self.rearm_connects(ctx);
     }
 
+    /// Arms the timer of the connects for the earliest repetition or end.
     fn rearm_connects(&mut self, ctx: &mut EngineContext<'_>) {
         let times = self.connects.iter().map(|connect| connect.again_at.min(connect.ends_at));
         let times = times.chain(self.undiscovered.due());
@@ -279,7 +287,8 @@ impl NicEndpoint {
         }
     }
 
-    /// Replaces a restarted peer.
+    /// Ends the operations of a restarted peer and returns the new peer at its address, or `None` if
+    /// the table is full.
     pub(crate) fn replace_peer(
         &mut self,
         ctx: &mut EngineContext<'_>,

@@ -1,15 +1,18 @@
 //! Connect requests of other endpoints: the key, the matching with the known peer, and the reply.
 //!
-//! Requests can be late, and can come from a restarted endpoint with the same or another session. Only
-//! a request that cannot be late replaces the known peer.
+//! A *session* is the random number of one opening of an endpoint. Requests can be late, and can
+//! come from a restarted endpoint with the same or another session. Only a request that cannot be
+//! late replaces the known peer.
 //!
 //! A request with a wrong key is answered with a refusal; a request that may be late is dropped,
-//! and a live peer repeats it. If the peer table is full, the request is dropped too. A peer that
-//! restarted is replaced: its operations end first.
+//! and a live peer repeats it. If the peer table is full
+//! ([`PARTNERS_MAX`](crate::limits::PARTNERS_MAX), 2,048), the request is dropped and counted. A
+//! peer that restarted is replaced: its operations end first.
 //!
 //! The host side is not asked: an endpoint that is open accepts every request with its key, and
 //! learns of the peer with the first event. Called by [`connect`](crate::connect) for connect
-//! packets; afterwards messages and pulls to the peer can start.
+//! packets; afterwards messages and pulls to the peer can start. The number `host` names the
+//! sending or receiving NIC in the [`NicTable`](crate::nic_table::NicTable).
 
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Packet};

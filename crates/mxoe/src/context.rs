@@ -1,6 +1,7 @@
 //! The context of each step of a NIC: time, outside, and the state that its endpoints share.
 //!
 //! [`EngineContext`] builds the header of each outgoing packet. It makes no protocol decisions.
+//! Each step of an endpoint gets it as an argument.
 //!
 //! A context lives for one call of [`Nic`](crate::Nic) and holds no state itself. Frames to a NIC
 //! that was removed are dropped without an error. Counters wrap at 2^64.

@@ -3,13 +3,15 @@
 //! The protocol steps are further methods of [`NicEndpoint`] in other modules: `connect`,
 //! `transmit`, `receive_order`, `pull`, `pull_reply`, `refusal` and `request`.
 //!
-//! An event without room at the host side waits in the outbox, in order; at [`OUTBOX_MAX`] waiting
-//! events, requests are deferred, so that the outbox stays bounded. Messages do not wait there:
-//! they stay with their peer, unacknowledged, and slow the sender. A peer is introduced to the host
-//! side before its first event.
+//! An event without room at the host side waits in the outbox, in order; at [`OUTBOX_MAX`] (1,024)
+//! waiting events, requests are deferred, so that the outbox stays bounded. Messages do not wait
+//! there: they stay with their peer, unacknowledged, and slow the sender. A peer is introduced to
+//! the host side before its first event.
 //!
-//! The end of a peer ends its sends, offers, pulls and windows with one status. The number of the
-//! peer is reused only after the host side's [`Request::Forget`](causeway_wire::mx::Request).
+//! A peer ends by a restart, a confirmed refusal, [`NicConfig::give_up_ns`](crate::NicConfig)
+//! without a packet, or the removal of its NIC. The end of a peer ends its sends, offers, pulls and
+//! windows with one status. The number of the peer is reused only after the host side's
+//! [`Request::Forget`](causeway_wire::mx::Request).
 //!
 //! Called by [`Nic`](crate::Nic) for frames, requests and timers of the endpoint.
 
@@ -31,6 +33,7 @@ use crate::undiscovered::UndiscoveredConnects;
 /// Events that wait for room at the host side. Messages do not wait here but with their peers.
 #[derive(Debug, Default)]
 pub(crate) struct EventOutbox {
+    /// The events, in order.
     waiting: VecDeque<Event<'static>>,
 }
 
@@ -77,7 +80,9 @@ impl EventOutbox {
 /// Sends that have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct PendingSends {
+    /// Messages and offers.
     pub(crate) messages: usize,
+    /// Bytes of the eager messages.
     pub(crate) bytes: usize,
     /// Messages without an event on success.
     pub(crate) unreported: usize,
@@ -100,20 +105,29 @@ pub(crate) struct NicEndpoint {
     pub(crate) session: u32,
     /// Key that a connect request must have.
     pub(crate) key: u32,
+    /// Peers, live and not yet forgotten.
     pub(crate) peers: PeerTable,
+    /// Connects that have not ended.
     pub(crate) connects: Vec<PendingConnect>,
+    /// Connects that wait for discovery.
     pub(crate) undiscovered: UndiscoveredConnects,
     /// Number of the latest connect.
     pub(crate) connect_number: u8,
+    /// The timer of all connects.
     pub(crate) connect_timer: Timer,
+    /// Windows of the large messages that this endpoint offers.
     pub(crate) windows: SendWindows,
     /// Peers that wait for a window.
     pub(crate) window_waiters: VecDeque<PeerId>,
+    /// Large messages that peers offer.
     pub(crate) offers: OfferTable,
+    /// Events without room at the host side.
     pub(crate) outbox: EventOutbox,
     /// Peers whose next message found no room at the host side.
     pub(crate) ready: VecDeque<PeerId>,
+    /// Bytes of the received messages that are pending.
     pub(crate) reorder_quota: ReorderQuota,
+    /// Sends that have not ended.
     pub(crate) sends: PendingSends,
     /// Lengths of the regions in bytes, by number.
     pub(crate) regions: Vec<Option<u64>>,
@@ -289,7 +303,7 @@ impl NicEndpoint {
         }
     }
 
-    /// Ends an offered message.
+    /// Reports the end of an offered message, of which `taken` bytes were pulled.
     pub(crate) fn end_offer(
         &mut self,
         ctx: &mut EngineContext<'_>,
@@ -301,7 +315,8 @@ impl NicEndpoint {
         self.report(ctx, Event::Sent { token, status, taken });
     }
 
-    /// Closes a window, and pumps waiting peers until the windows are used up again.
+    /// Closes a window, and sends the offers of peers that waited until the windows are used up
+    /// again. A window that is not open has no effect.
     pub(crate) fn close_window(&mut self, ctx: &mut EngineContext<'_>, number: u8) {
         let open = self.windows.close(number);
         if let Some(remote) = open.and_then(|open| self.peers.get_mut(open.peer)) {

@@ -6,11 +6,10 @@
 //! if none arrives. If those arrive, the length may have been the reason, or the network was down
 //! for a moment: the engine requests jumbo frames again after a pause.
 //!
-//! The fallback comes after [`JUMBO_TRIES_MAX`] requests without data (before the first jumbo
-//! frame, and after it), and lasts for [`JUMBO_PAUSE_NS`] (first and longest pause; it doubles).
-//! The state is kept per peer and forgotten when the own interface changes. Only pulled data uses
-//! jumbo frames; messages do not. [`pull`](crate::pull) asks before each request and reports
-//! arrivals.
+//! The fallback comes after [`JUMBO_TRIES_MAX`] requests without data (2 before the first jumbo
+//! frame, 8 after it), and lasts for [`JUMBO_PAUSE_NS`] (10 s, doubled up to 640 s). The state is
+//! kept per peer and forgotten when the own interface changes. Only pulled data uses jumbo frames;
+//! messages do not. [`pull`](crate::pull) asks before each request and reports arrivals.
 
 use crate::limits::{JUMBO_PAUSE_NS, JUMBO_TRIES_MAX};
 
@@ -22,7 +21,8 @@ pub(crate) enum JumboPull {
     Hoped,
     /// A jumbo frame arrived.
     Proven,
-    /// Jumbo frames do not arrive: not requested before `until`, after a pause of `pause` ns.
+    /// Jumbo frames do not arrive: they are not requested before the time `until`, after a pause
+    /// of `pause` ns.
     Narrow { until: u64, pause: u64 },
 }
 

@@ -11,9 +11,9 @@
 //! nothing.
 //!
 //! The NIC does not find other NICs: [`discovery`](crate::discovery) does, and the caller adds them
-//! by [`Nic::nic_add`], at most [`KNOWN_NICS_MAX`](crate::limits::KNOWN_NICS_MAX). Name queries are
-//! answered here if the NIC has a name; announcements and answers to name queries are not served.
-//! There is no lock: one thread at a time.
+//! by [`Nic::nic_add`], at most [`KNOWN_NICS_MAX`](crate::limits::KNOWN_NICS_MAX) (1,024). Name
+//! queries are answered here if the NIC has a name; announcements and answers to name queries are
+//! not served. There is no lock: one thread at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -394,6 +394,7 @@ impl Nic {
         }
     }
 
+    /// Returns the number of the sending NIC in the table; `None` if it is not known.
     fn host_of(&self, header: &Header) -> Option<u16> {
         self.hosts.find(header.source, header.peer_index)
     }
@@ -418,6 +419,7 @@ impl Nic {
         Ok(())
     }
 
+    /// Passes a packet of a known NIC to its endpoint, by kind.
     fn dispatch(
         &mut self,
         now: u64,

@@ -1,11 +1,12 @@
 //! Large messages that are offered to this endpoint, and the progress of their pulls.
 //!
-//! A message consists of frames of [`FRAGMENT_LEN`] bytes; eight frames are a block, the unit of a
-//! request. This module is arithmetic and bookkeeping; [`pull`](crate::pull) sends the requests.
+//! A message consists of frames of [`FRAGMENT_LEN`] (4,096) bytes; eight frames are a block, the
+//! unit of a request. This module is arithmetic and bookkeeping; [`pull`](crate::pull) sends the
+//! requests.
 //!
-//! The table has at most [`OFFERS_MAX`] offers per endpoint, and
-//! [`OFFERS_OF_PEER_MAX`](crate::limits::OFFERS_OF_PEER_MAX) of one peer; a further offer is not
-//! acknowledged, and its sender retransmits. An offer stays until it is pulled, or its peer is
+//! The table has at most [`OFFERS_MAX`] (4,096) offers per endpoint, and
+//! [`OFFERS_OF_PEER_MAX`](crate::limits::OFFERS_OF_PEER_MAX) (256) of one peer; a further offer is
+//! not acknowledged, and its sender retransmits. An offer stays until it is pulled, or its peer is
 //! gone. A [`Handle`] contains a generation, so that an outdated handle finds nothing.
 
 use std::collections::VecDeque;
@@ -23,8 +24,11 @@ const _: () = assert!(OFFERS_MAX.is_power_of_two());
 /// An offered message.
 #[derive(Debug)]
 pub(crate) struct Offer {
+    /// The peer that offers the message.
     pub(crate) peer: PeerId,
+    /// The rendezvous packet.
     pub(crate) offered: OfferHeader,
+    /// Progress.
     pub(crate) state: OfferState,
 }
 
@@ -42,8 +46,11 @@ pub(crate) enum OfferState {
 /// An active pull.
 #[derive(Debug)]
 pub(crate) struct ActivePull {
+    /// Token of the event at the end.
     pub(crate) token: Token,
+    /// Memory into which the message is written.
     pub(crate) into: Window,
+    /// Random number that each reply must repeat.
     pub(crate) magic: u32,
     /// Number of frames of the message.
     pub(crate) frames: u32,
@@ -51,8 +58,11 @@ pub(crate) struct ActivePull {
     pub(crate) first: u32,
     /// From the first incomplete block to the last requested block.
     pub(crate) blocks: VecDeque<Block>,
+    /// Time of the next request of incomplete blocks, in ns.
     pub(crate) due: u64,
+    /// Timeouts since the last data.
     pub(crate) tries: u32,
+    /// Time of the latest data, in ns.
     pub(crate) heard_at: u64,
     /// A refusal arrived since the last data.
     pub(crate) refused: bool,

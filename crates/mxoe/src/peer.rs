@@ -4,10 +4,10 @@
 //! [`pull`](crate::pull) and [`connect`](crate::connect) act on this state. This module sends
 //! nothing and reports no events.
 //!
-//! The table has at most [`PARTNERS_MAX`] peers, removed peers that the host side has not forgotten
-//! included; a further peer is refused. It keeps the sequence generation of [`PAST_PEERS_MAX`]
-//! removed addresses, so that late packets of a previous connection are recognised; older addresses
-//! are dropped. An *address* is a pair: number of the NIC in the
+//! The table has at most [`PARTNERS_MAX`] (2,048) peers, removed peers that the host side has not
+//! forgotten included; a further peer is refused. It keeps the sequence generation of
+//! [`PAST_PEERS_MAX`] (1,024) removed addresses, so that late packets of a previous connection are
+//! recognised; older addresses are dropped. An *address* is a pair: number of the NIC in the
 //! [`NicTable`](crate::nic_table::NicTable), and endpoint. An *incarnation* is one session of a
 //! remote endpoint, from its opening to its close.
 
@@ -66,6 +66,7 @@ pub(crate) struct SendState {
     pub(crate) packets: usize,
     /// Congestion window, in packets.
     pub(crate) window: usize,
+    /// Round trip of messages.
     pub(crate) trip: RoundTrip,
     /// Time at which the first message in flight is retransmitted, in ns.
     pub(crate) resend_at: Option<u64>,
@@ -110,10 +111,15 @@ pub(crate) enum PendingMessage {
 /// Contents of a rendezvous packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OfferHeader {
+    /// Match information of the message.
     pub(crate) match_info: u64,
+    /// Length of the message in bytes.
     pub(crate) len: u32,
+    /// Send window of the sender.
     pub(crate) window: u8,
+    /// Sequence of that window, which changes with each use.
     pub(crate) window_sequence: u8,
+    /// Offset of the message in the window, in bytes.
     pub(crate) offset: u16,
 }
 
@@ -145,14 +151,18 @@ pub(crate) struct PullState {
     pub(crate) waiting: VecDeque<Handle>,
     /// All offers of the peer.
     pub(crate) offers: Vec<Handle>,
+    /// Round trip of blocks.
     pub(crate) trip: RoundTrip,
+    /// Limit of the requested blocks.
     pub(crate) request_window: RequestWindow,
+    /// Whether jumbo frames are requested.
     pub(crate) jumbo: JumboPull,
 }
 
 /// A query whether a peer is still there, after a report that it is gone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LivenessQuery {
+    /// Time of the query, in ns.
     pub(crate) since: u64,
     /// Status of the peer's end if no packet of it arrives.
     pub(crate) status: Status,
@@ -198,7 +208,9 @@ impl LivenessQuery {
 /// A peer that sent a connect request and seems not to know that this endpoint restarted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnawarePeer {
+    /// Session in the request.
     pub(crate) session: u32,
+    /// Time of the request, in ns.
     pub(crate) since: u64,
 }
 
@@ -221,7 +233,9 @@ pub(crate) enum Incarnation {
 /// The state of one remote endpoint.
 #[derive(Debug)]
 pub(crate) struct RemoteEndpoint {
+    /// Number of its NIC in the table of known NICs.
     pub(crate) host: u16,
+    /// Number of the endpoint in its NIC.
     pub(crate) endpoint: u8,
     /// Session of the peer, once received.
     pub(crate) session: Option<u32>,
@@ -388,12 +402,12 @@ impl RemoteEndpoint {
         sure
     }
 
-    /// Records the session of the peer and the number that it expects. `before`: the generation of
+    /// Records the session of the peer and the number that it expects. `past`: the generation of
     /// the numbers that were sent to the previous peer at this address.
-    pub(crate) fn adopt(&mut self, session: u32, expected: u16, now: u64, before: Option<u8>) {
+    pub(crate) fn adopt(&mut self, session: u32, expected: u16, now: u64, past: Option<u8>) {
         (self.session, self.unaware) = (Some(session), None);
         self.send.first = SequenceNumber(expected);
-        if before == Some(self.send.first.generation()) {
+        if past == Some(self.send.first.generation()) {
             self.send.quiet_until = Some(now.saturating_add(QUIET_NS));
         }
     }
@@ -402,7 +416,9 @@ impl RemoteEndpoint {
 /// A slot of the peer table.
 #[derive(Debug)]
 enum PeerSlot {
+    /// No peer has the number.
     Free,
+    /// A peer.
     Live(Box<RemoteEndpoint>),
     /// The host side has not forgotten the removed peer.
     Gone,
@@ -411,6 +427,7 @@ enum PeerSlot {
 /// State of an address that outlives its peers.
 #[derive(Debug, Clone, Copy, Default)]
 struct AddressHistory {
+    /// The live peer at the address.
     current: Option<PeerId>,
     /// Generation of the numbers of the next peer.
     generation: u8,
@@ -425,6 +442,7 @@ pub(crate) struct PeerTable {
     free: Vec<u32>,
     /// By NIC number and endpoint.
     known: HashMap<(u16, u8), AddressHistory>,
+    /// Addresses without a live peer whose history is kept, oldest first.
     past: VecDeque<(u16, u8)>,
     /// Result of the latest lookup: consecutive packets often belong to the same peer.
     last: Cell<u32>,

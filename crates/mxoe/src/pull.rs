@@ -1,18 +1,21 @@
 //! Pulls: the receiver's side of a large message.
 //!
-//! The engine requests blocks of an offered message, several at the same time for each peer, and
-//! requests lost blocks again. Data is written to the region as it arrives, in any order. At the
-//! end the host side gets an event, and the sender a notification.
+//! The engine requests blocks (eight frames of 4,096 bytes) of an offered message, several at the
+//! same time for each peer, and requests lost blocks again. Data is written to the region as it
+//! arrives, in any order. At the end the host side gets an event, and the sender a notification.
 //!
-//! Limits: [`PULLS_OF_PEER_MAX`] pulls of a peer run at a time, others wait in order; the [request
-//! window](crate::request_window) bounds the requested blocks, and [`BLOCKS_SPAN_MAX`] bounds how
-//! far a pull runs ahead of its first incomplete block. An incomplete block is requested again
-//! after [`REREQUEST_NS`](crate::limits::REREQUEST_NS).
+//! Limits: [`PULLS_OF_PEER_MAX`] (8) pulls of a peer run at a time, others wait in order; the
+//! [request window](crate::request_window) bounds the requested blocks, and [`BLOCKS_SPAN_MAX`]
+//! (64) bounds how far a pull runs ahead of its first incomplete block. An incomplete block is
+//! requested again after the smoothed round trip, at least 4 ms and at most 1 s
+//! ([`REREQUEST_NS`](crate::limits::REREQUEST_NS)). A pull without data for
+//! [`NicConfig::give_up_ns`](crate::NicConfig) ends with a timeout.
 //!
 //! A region that was unmapped, or a refusal that a repeated request confirms, ends the pull with an
 //! error; the bytes written so far stay. Data for no active pull is dropped. The arithmetic of
 //! frames and blocks is in [`offers`](crate::offers), the sender's side in
-//! [`pull_reply`](crate::pull_reply).
+//! [`pull_reply`](crate::pull_reply). The number `host` names the sending or receiving NIC in the
+//! [`NicTable`](crate::nic_table::NicTable).
 
 use std::collections::VecDeque;
 

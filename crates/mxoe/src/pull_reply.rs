@@ -7,11 +7,13 @@
 //! pulled bytes.
 //!
 //! The engine keeps no state of a pull except its byte quota
-//! ([`send_windows`](crate::send_windows)). Pulls beyond the quota are not answered; pulls of a
-//! window of another peer, or beyond its end, are refused. If the region was unmapped, the offer
-//! ends.
+//! ([`send_windows`](crate::send_windows)). The quota is twice the length and 256 KiB; beyond it a
+//! block is sent once per [`PULLED_AGAIN_NS`](crate::limits::PULLED_AGAIN_NS) (4 ms), and other
+//! pulls are not answered; pulls of a window of another peer, or beyond its end, are refused. If
+//! the region was unmapped, the offer ends.
 //!
-//! Called for frames by [`Nic::receive`](crate::Nic::receive).
+//! Called for frames by [`Nic::receive`](crate::Nic::receive). The number `host` names the sending
+//! or receiving NIC in the [`NicTable`](crate::nic_table::NicTable).
 
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{Pull, PullReply, nack};

@@ -3,15 +3,16 @@
 //! A message that is out of order, incomplete, or without room at the host side stays pending here,
 //! within the quota of [`reorder_quota`](crate::reorder_quota). It is delivered exactly once.
 //!
-//! A message up to [`EARLY_MAX`] numbers ahead of the next is kept; a message further ahead is
-//! dropped. A message that exceeds the quota is dropped as well. Dropped messages are not
+//! A message up to [`EARLY_MAX`] (255) numbers ahead of the next is kept; a message further ahead
+//! is dropped. A message that exceeds the quota is dropped as well. Dropped messages are not
 //! acknowledged, and the peer retransmits. An acknowledgement leaves with the next message to the
-//! peer, after [`UNACKED_MAX`] messages, or after [`ACK_DELAY_NS`].
+//! peer, after [`UNACKED_MAX`] (4) messages, or after [`ACK_DELAY_NS`] (15.6 ms).
 //!
 //! Order holds per peer only. While the host side has no room, messages of a peer wait here and are
 //! not acknowledged, which slows the sender. Called by [`Nic::receive`](crate::Nic::receive) for
 //! packets with a sequence number, and by [`Nic::room`](crate::Nic::room); delivers to
-//! [`Outside::event`](crate::Outside::event).
+//! [`Outside::event`](crate::Outside::event). The number `host` names the sending or receiving NIC
+//! in the [`NicTable`](crate::nic_table::NicTable).
 
 use causeway_wire::mx::{Event, PeerId};
 use causeway_wire::mxoe::{
@@ -30,9 +31,13 @@ pub(crate) const HALF: usize = 8192;
 
 /// Common fields of the packets with a sequence number.
 pub(crate) struct Envelope {
+    /// Destination and source endpoint.
     pub(crate) ends: EndpointPair,
+    /// Number of the message.
     pub(crate) sequence: u16,
+    /// Number that the sender expects next.
     pub(crate) acknowledged: u16,
+    /// Session of the receiving endpoint.
     pub(crate) session: u32,
 }
 
@@ -49,6 +54,7 @@ pub(crate) enum PacketContent<'a> {
 }
 
 impl PacketContent<'_> {
+    /// Returns the fields and content of an offer.
     pub(crate) fn of_rendezvous(offer: &Rendezvous) -> (Envelope, Self) {
         let Rendezvous { ends, sequence, acknowledged, session, .. } = *offer;
         let offered = OfferHeader {
@@ -61,6 +67,7 @@ impl PacketContent<'_> {
         (Envelope { ends, sequence, acknowledged, session }, Self::Offer(offered))
     }
 
+    /// Returns the fields and content of a notification.
     pub(crate) fn of_notify(notify: &Notify) -> (Envelope, Self) {
         let Notify { ends, sequence, acknowledged, session, total_len, window, window_sequence } =
             *notify;
@@ -70,6 +77,7 @@ impl PacketContent<'_> {
 }
 
 impl Envelope {
+    /// Returns the fields of an eager packet.
     pub(crate) fn of(eager: &Eager<'_>) -> Self {
         let Eager { ends, sequence, acknowledged, session, .. } = *eager;
         Self { ends, sequence, acknowledged, session }
@@ -82,6 +90,7 @@ fn all(count: usize) -> u32 {
 }
 
 impl PendingMessage {
+    /// Returns whether no fragment is missing.
     fn is_whole(&self) -> bool {
         !matches!(self, Self::Message { missing: 1.., .. })
     }

@@ -1,14 +1,17 @@
-//! Refusals (nacks): sent for packets that cannot be accepted, and received for sent packets.
+//! Refusals (nacks, with a reason): sent for packets that cannot be accepted, and received for sent
+//! packets.
 //!
 //! A received refusal may be forged, so it only starts a liveness query of the peer.
 //!
-//! The peer has [`DOUBT_NS`](crate::limits::DOUBT_NS), or three round trips, to answer the query,
-//! which is repeated once; any packet of the peer answers it. A refused packet is not retransmitted
-//! because of the refusal. Refusals of packets that were not sent are counted and ignored. The
-//! engine refuses in the name of closed endpoints too, unless their processes are expected back
-//! ([`Nic::set_awaited`](crate::Nic::set_awaited)).
+//! The peer has [`DOUBT_NS`](crate::limits::DOUBT_NS) (20 ms), or three round trips, to answer the
+//! query, which is repeated once; any packet of the peer answers it. A refused packet is not
+//! retransmitted because of the refusal. Refusals of packets that were not sent are counted and
+//! ignored. The engine refuses in the name of closed endpoints too, unless their processes are
+//! expected back ([`Nic::set_awaited`](crate::Nic::set_awaited)).
 //!
-//! Called by [`Nic::receive`](crate::Nic::receive) and by the modules that check packets.
+//! Called by [`Nic::receive`](crate::Nic::receive) and by the modules that check packets. The
+//! number `host` names the sending or receiving NIC in the
+//! [`NicTable`](crate::nic_table::NicTable).
 
 use causeway_wire::mx::{Handle, PeerId, Status};
 use causeway_wire::mxoe::{EndpointPair, Nack, Packet, PullNack, nack};

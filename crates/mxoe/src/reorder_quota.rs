@@ -1,9 +1,10 @@
 //! The quota of pending messages: out of order, incomplete, or without room at the host side.
 //!
-//! An endpoint keeps at most [`PENDING_BYTES_MAX`] bytes. A NIC may use half of the bytes that
-//! other NICs leave free, and [`PENDING_BYTES_OF_NIC_MIN`] in any case; a peer has
-//! [`PENDING_BYTES_OF_PEER_MAX`] beyond its next message. The next message of a peer displaces
-//! later messages, which the sender retransmits, so that a full quota never stops delivery.
+//! An endpoint keeps at most [`PENDING_BYTES_MAX`] (8 MiB). A NIC may use half of the bytes
+//! that other NICs leave free, and [`PENDING_BYTES_OF_NIC_MIN`] (32 KiB) in any case; a peer has
+//! [`PENDING_BYTES_OF_PEER_MAX`] (1 MiB) beyond its next message. The next message of a peer
+//! displaces later messages, which the sender retransmits, so that a full quota never stops
+//! delivery.
 //!
 //! The quota counts bytes of messages, not entries or fragments. Called by
 //! [`receive_order`](crate::receive_order) before it keeps a message.
@@ -21,7 +22,9 @@ use crate::peer::{PendingMessage, ReceiveState};
 /// Bytes of the pending messages of an endpoint, in total and by NIC.
 #[derive(Debug, Default)]
 pub(crate) struct ReorderQuota {
+    /// Bytes of all NICs.
     total: usize,
+    /// Bytes by NIC number.
     of_host: HashMap<u16, usize>,
 }
 

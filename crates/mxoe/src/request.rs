@@ -4,9 +4,9 @@
 //! pulls in [`pull`](crate::pull). A request that names an unknown peer, handle or region ends with
 //! an error event and is counted as `wrong_requests`; it does not close the endpoint.
 //!
-//! Limits of an endpoint: [`SENDS_MAX`] sends of together [`SEND_BYTES_MAX`] eager bytes,
-//! [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX) connects, and
-//! [`OUTBOX_MAX`](crate::limits::OUTBOX_MAX) waiting events. At a limit the result is
+//! Limits of an endpoint: [`SENDS_MAX`] (16,384) sends of together [`SEND_BYTES_MAX`] (16 MiB)
+//! eager bytes, [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX) (256) connects, and
+//! [`OUTBOX_MAX`](crate::limits::OUTBOX_MAX) (1,024) waiting events. At a limit the result is
 //! [`Admission::Later`], and the host side repeats the request in order.
 //!
 //! A cancel is linear in the sends of the endpoint; a message in flight is sent on without an
@@ -80,6 +80,8 @@ impl NicEndpoint {
         }
     }
 
+    /// Queues a message that is sent whole, at most
+    /// [`MEDIUM_BYTES_MAX`](crate::limits::MEDIUM_BYTES_MAX).
     fn send_eager(
         &mut self,
         ctx: &mut EngineContext<'_>,
@@ -131,6 +133,7 @@ impl NicEndpoint {
         self.sends.unreported < EARLY_SENDS_MAX
     }
 
+    /// Queues the offer of a large message in a region.
     fn send_offer(
         &mut self,
         ctx: &mut EngineContext<'_>,

@@ -1,8 +1,9 @@
 //! The request window of pulls: how many blocks of a peer are requested at the same time.
 //!
-//! The window has [`BLOCKS_REQUESTED`] blocks: initial number, minimum after a loss, and maximum; a
-//! block has up to eight frames. It is shared by all pulls from one peer, and independent of the
-//! congestion window for messages to the peer. Losses within one round trip count as one loss.
+//! The window has 4 blocks at first, at least 2 after a loss, and at most 32
+//! ([`BLOCKS_REQUESTED`]); a block has up to eight frames. It is shared by all pulls from one peer,
+//! and independent of the congestion window for messages to the peer. Losses within one round trip
+//! count as one loss.
 //!
 //! The window neither detects losses nor sends requests: [`pull`](crate::pull) does, and reports
 //! both arrivals and losses here.
@@ -18,9 +19,9 @@ pub(crate) struct RequestWindow {
     /// Current window, in blocks.
     blocks: usize,
     /// Slow start threshold in blocks.
-    steep: usize,
+    threshold: usize,
     /// Blocks that arrived since the window grew.
-    came: usize,
+    arrived_since: usize,
     /// Losses before this time belong to the loss that halved the window.
     halved_until: u64,
 }
@@ -29,7 +30,7 @@ impl RequestWindow {
     /// Creates the initial window.
     pub(crate) const fn new() -> Self {
         let (first, _, most) = BLOCKS_REQUESTED;
-        Self { blocks: first, steep: most, came: 0, halved_until: 0 }
+        Self { blocks: first, threshold: most, arrived_since: 0, halved_until: 0 }
     }
 
     /// Returns the window in blocks.
@@ -40,10 +41,10 @@ impl RequestWindow {
     /// Records the arrival of a block that was requested once.
     pub(crate) fn arrived(&mut self) {
         let (_, _, most) = BLOCKS_REQUESTED;
-        self.came = self.came.saturating_add(1);
-        if self.blocks < self.steep || self.came >= self.blocks {
+        self.arrived_since = self.arrived_since.saturating_add(1);
+        if self.blocks < self.threshold || self.arrived_since >= self.blocks {
             self.blocks = self.blocks.saturating_add(1).min(most);
-            self.came = 0;
+            self.arrived_since = 0;
         }
     }
 
@@ -55,7 +56,7 @@ impl RequestWindow {
         let (_, least, _) = BLOCKS_REQUESTED;
         self.halved_until = now.saturating_add(trip_ns.max(1));
         self.blocks = self.blocks.wrapping_shr(1).max(least);
-        (self.steep, self.came) = (self.blocks, 0);
+        (self.threshold, self.arrived_since) = (self.blocks, 0);
     }
 }
 

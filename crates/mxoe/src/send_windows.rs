@@ -1,7 +1,8 @@
 //! Send windows: large messages that this endpoint offers. Each window belongs to one peer and one
 //! message.
 //!
-//! Rendezvous packets name a window by number and sequence; pulls and notifications must name both.
+//! A window is the number under which a peer pulls a message. Rendezvous packets (offers) name a
+//! window by number and sequence; pulls and notifications must name both.
 //!
 //! An endpoint has 256 windows. Without a free window an offer waits in its peer's queue
 //! ([`transmit`](crate::transmit)). The sequence changes with each use, so that a late pull or
@@ -16,14 +17,18 @@ use crate::limits::{PULLED_AGAIN_BYTES, PULLED_AGAIN_NS};
 /// An open window: the peer that may pull, the token of the send, and the bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendWindow {
+    /// The peer that may pull.
     pub(crate) peer: PeerId,
+    /// Token of the event at the end of the send.
     pub(crate) token: Token,
+    /// The bytes of the message.
     pub(crate) from: Window,
 }
 
 /// Bytes that the peer of a window pulled.
 #[derive(Debug, Clone, Copy, Default)]
 struct WindowUsage {
+    /// Bytes sent, repetitions included.
     bytes: u64,
     /// Time from which the peer may pull another block beyond its quota.
     more_at: u64,
@@ -35,7 +40,7 @@ pub(crate) struct SendWindows {
     /// Open windows, by number.
     list: Vec<Option<SendWindow>>,
     /// Pulled bytes, by number.
-    had: Vec<WindowUsage>,
+    usage: Vec<WindowUsage>,
     /// How often each window was used, modulo 256.
     sequences: Vec<u8>,
     /// Number at which the search for a free window starts, so that windows are not reused soon.
@@ -53,7 +58,7 @@ impl SendWindows {
         let [start, ..] = random.to_le_bytes();
         Self {
             list: vec![None; COUNT],
-            had: vec![WindowUsage::default(); COUNT],
+            usage: vec![WindowUsage::default(); COUNT],
             sequences: vec![start; COUNT],
             at: 0,
             free: COUNT,
@@ -71,7 +76,7 @@ impl SendWindows {
             let place = self.list.get_mut(usize::from(number))?;
             if place.is_none() {
                 *place = Some(open);
-                *self.had.get_mut(usize::from(number))? = WindowUsage::default();
+                *self.usage.get_mut(usize::from(number))? = WindowUsage::default();
                 self.free = self.free.saturating_sub(1);
                 let sequence = self.sequences.get_mut(usize::from(number))?;
                 *sequence = sequence.wrapping_add(1);
@@ -93,17 +98,17 @@ impl SendWindows {
     /// [`PULLED_AGAIN_NS`].
     pub(crate) fn charge(&mut self, now: u64, number: u8, bytes: u64) -> bool {
         let at = usize::from(number);
-        let (Some(Some(open)), Some(had)) = (self.list.get(at), self.had.get_mut(at)) else {
+        let (Some(Some(open)), Some(usage)) = (self.list.get(at), self.usage.get_mut(at)) else {
             return false;
         };
         let most = u64::from(open.from.len).saturating_mul(2).saturating_add(PULLED_AGAIN_BYTES);
-        had.bytes = had.bytes.saturating_add(bytes);
-        if had.bytes <= most {
+        usage.bytes = usage.bytes.saturating_add(bytes);
+        if usage.bytes <= most {
             return true;
         }
-        let again = now >= had.more_at;
+        let again = now >= usage.more_at;
         if again {
-            had.more_at = now.saturating_add(PULLED_AGAIN_NS);
+            usage.more_at = now.saturating_add(PULLED_AGAIN_NS);
         }
         again
     }

@@ -5,10 +5,11 @@
 //!
 //! Numbers are compared within one generation only: [`SequenceNumber::ahead_of`] returns `None` for
 //! others. A distance of 8192 or more means an earlier number. With at most
-//! [`IN_FLIGHT_MAX`](crate::limits::IN_FLIGHT_MAX) messages in flight, numbers in use never meet.
-//! The module is arithmetic: choice and change of the generation are in [`peer`](crate::peer) and
-//! [`connect`](crate::connect).
+//! [`IN_FLIGHT_MAX`](crate::limits::IN_FLIGHT_MAX) (255) messages in flight, numbers in use never
+//! meet. The module is arithmetic: choice and change of the generation are in [`peer`](crate::peer)
+//! and [`connect`](crate::connect).
 
+/// The bits of a number that count; the upper two are the generation.
 const COUNT_BITS: u16 = 0x3fff;
 const GENERATION_SHIFT: u32 = 14;
 

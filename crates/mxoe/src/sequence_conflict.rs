@@ -1,14 +1,16 @@
 //! Sequence conflicts: a peer acknowledges a number that was never sent, or has lost its state.
 //!
-//! The acknowledgement may be late, damaged or forged, so the engine queries the peer and closes the
-//! connection if the peer confirms. Until the answer the engine sends nothing new: the peer would
-//! acknowledge a reused number as if it had received the new message.
+//! The acknowledgement may be late, damaged or forged, so the engine queries the peer and closes
+//! the connection if the peer confirms. The answer is an acknowledgement with a possible number.
+//! Until then the engine sends nothing new: the peer would acknowledge a reused number as if it had
+//! received the new message.
 //!
-//! A conflict is assumed after [`CONFLICTS_TOLERATED`] (number, and minimum duration in ns) of
-//! impossible acknowledgements; late packets cause a few. Not here: conflicts of connect requests
-//! ([`connect`](crate::connect)), and reports that a peer is gone ([`refusal`](crate::refusal)).
-//! Called by [`receive_order`](crate::receive_order) and [`transmit`](crate::transmit) for each
-//! acknowledgement, and by the peer's timer.
+//! The query starts at once if a number that was never sent is acknowledged. Acknowledgements with
+//! another generation, or without acknowledged numbers, start it after more than 4 in a row over
+//! more than 1 s ([`CONFLICTS_TOLERATED`]): late packets cause a few. Not here: conflicts of
+//! connect requests ([`connect`](crate::connect)), and reports that a peer is gone
+//! ([`refusal`](crate::refusal)). Called by [`receive_order`](crate::receive_order) and
+//! [`transmit`](crate::transmit) for each acknowledgement, and by the peer's timer.
 
 use causeway_wire::mx::{PeerId, Status};
 
@@ -58,14 +60,14 @@ impl SendState {
 
     /// Records an impossible acknowledgement. Returns whether to query the peer now; a few such
     /// acknowledgements are tolerated, because packets can be late.
-    fn records_conflict(&mut self, said: AckCheck, now: u64) -> bool {
+    fn records_conflict(&mut self, check: AckCheck, now: u64) -> bool {
         let new = SequenceConflict { since: now, times: 0, asked: None };
         let SequenceConflict { since, times, asked } = self.conflict.get_or_insert(new);
         *times = times.saturating_add(1);
         let (most, ns) = CONFLICTS_TOLERATED;
         let often = *times > most && now.saturating_sub(*since) > ns;
         // Old numbers can still arrive during the quiet time.
-        let ahead = said == AckCheck::Ahead && self.quiet_until.is_none_or(|until| until <= now);
+        let ahead = check == AckCheck::Ahead && self.quiet_until.is_none_or(|until| until <= now);
         asked.is_none() && (ahead || often)
     }
 }
@@ -84,16 +86,16 @@ impl NicEndpoint {
         if remote.session.is_none() {
             return true;
         }
-        let said = remote.send.check_ack(number);
+        let check = remote.send.check_ack(number);
         let asked = remote.send.pending_query().is_some();
-        if said == AckCheck::Possible && (answers || !asked) {
+        if check == AckCheck::Possible && (answers || !asked) {
             remote.send.conflict = None;
             if asked {
                 self.pump(ctx, peer);
             }
             return true;
         }
-        if said != AckCheck::Possible && remote.send.records_conflict(said, ctx.now) {
+        if check != AckCheck::Possible && remote.send.records_conflict(check, ctx.now) {
             let doubt = LivenessQuery::new(ctx.now, Status::EndpointUnreachable, remote.trip());
             if let Some(conflict) = &mut remote.send.conflict {
                 conflict.asked = Some(doubt);

@@ -4,10 +4,11 @@
 //! earliest time at which the owner has to act.
 //!
 //! A timer may fire early, because [`Timers::arm`] does not postpone it: the owner checks its
-//! deadlines and arms the timer again. It does not fire on its own: [`Nic::tick`](crate::Nic::tick)
-//! takes due owners, so precision is that of the caller. Arming is logarithmic in the number of
-//! armed timers, at most one per peer and one per endpoint. Times are in ns of the caller's clock;
-//! `u64::MAX` means never.
+//! deadlines and arms the timer again. Arming an armed timer for a later time, and disarming a
+//! timer that is not armed, have no effect. It does not fire on its own:
+//! [`Nic::tick`](crate::Nic::tick) takes due owners, so precision is that of the caller. Arming is
+//! logarithmic in the number of armed timers, at most one per peer and one per endpoint. Times are
+//! in ns of the caller's clock; `u64::MAX` means never.
 
 use std::collections::BTreeSet;
 

@@ -4,10 +4,11 @@
 //! retransmitted after a timeout or duplicate acknowledgements. Large messages are offered here;
 //! their data is sent by [`pull_reply`](crate::pull_reply).
 //!
-//! Limits to a peer: [`IN_FLIGHT_MAX`] unacknowledged messages, and the congestion window
-//! ([`WINDOW_PACKETS`] packets, halved after a loss). A retransmission follows after the smoothed
-//! round trip, at least and at most [`RESEND_NS`](crate::limits::RESEND_NS). A peer that is silent
-//! for [`NicConfig::give_up_ns`](crate::NicConfig) is removed, and its messages end with an error.
+//! Limits to a peer: [`IN_FLIGHT_MAX`] (255) unacknowledged messages, and the congestion window
+//! ([`WINDOW_PACKETS`]: 32 packets at first, 8 to 512, halved after a loss). A retransmission
+//! follows after the smoothed round trip, 20 ms to 0.5 s ([`RESEND_NS`](crate::limits::RESEND_NS)),
+//! doubled each time. A peer that is silent for [`NicConfig::give_up_ns`](crate::NicConfig) (500 s
+//! unless configured) is removed, and its messages end with an error.
 //!
 //! Messages leave in order, one queue per peer. An offer without a free send window delays later
 //! messages of its peer; notifications precede all. Not here: admission of requests
@@ -41,6 +42,7 @@ impl MessageContent {
         }
     }
 
+    /// Returns whether the content is a notification.
     fn is_notify(&self) -> bool {
         matches!(self, Self::Notify { .. })
     }
@@ -61,6 +63,7 @@ struct PeerHeader {
 }
 
 impl PeerHeader {
+    /// Returns the fields for a peer; `None` before its session is known.
     fn of(source: u8, remote: &RemoteEndpoint) -> Option<Self> {
         Some(Self {
             host: remote.host,

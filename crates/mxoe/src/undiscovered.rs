@@ -2,13 +2,14 @@
 //!
 //! A daemon that has just started knows no other NIC until the first replies arrive, while
 //! processes that resume their endpoints connect at once. Until `discovery_ends_ns` of the NIC's
-//! configuration, such connects wait here; later, a connect to an unknown NIC fails at once. This
-//! module keeps and schedules them, and sends nothing: [`connect`](crate::connect) starts them.
+//! configuration, such connects wait here; later, a connect to an unknown NIC fails at once. A
+//! cancel removes a connect, and the close of the endpoint drops all. This module keeps and
+//! schedules them, and sends nothing: [`connect`](crate::connect) starts them.
 //!
-//! An endpoint's waiting connects count against [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX). The
-//! table of known NICs is polled every [`DISCOVERY_POLL_NS`]; a connect to a NIC that stays unknown
-//! fails at the end of discovery or at its own timeout, whichever is first. Names are not resolved
-//! here.
+//! An endpoint's waiting connects count against [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX)
+//! (256). The table of known NICs is polled every [`DISCOVERY_POLL_NS`] (2 ms); a connect to a NIC
+//! that stays unknown fails at the end of discovery or at its own timeout, whichever is first.
+//! Names are not resolved here.
 
 use causeway_wire::mx::{Address, Token};
 
@@ -17,8 +18,11 @@ use crate::limits::DISCOVERY_POLL_NS;
 /// A connect to an unknown NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UndiscoveredConnect {
+    /// Token of the event at the end.
     pub token: Token,
+    /// The target.
     pub to: Address,
+    /// Key of the target.
     pub key: u32,
     /// Time in ns at which the connect fails, if its NIC is still unknown.
     pub fails_at: u64,
@@ -30,7 +34,7 @@ pub(crate) struct UndiscoveredConnect {
 #[derive(Debug, Default)]
 pub(crate) struct UndiscoveredConnects {
     list: Vec<UndiscoveredConnect>,
-    /// Time in ns of the next look at the NIC table.
+    /// Time in ns of the next poll of the NIC table.
     poll_at: u64,
 }
 

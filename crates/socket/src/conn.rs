@@ -4,12 +4,14 @@
 //! one side become [`Signals`] and data for the other side, which `crate::deliver` sends, or
 //! `crate::host` if that side is a process. The connections of a shard are in [`crate::table`].
 //!
-//! Signals are flags and not queued packets, so a guest that repeats itself cannot grow a queue.
-//! The module checks phases and credit; it neither copies data (except [`PendingData::copy_aside`])
-//! nor finds connections, and it has no clock: the service sets and checks [`Conn::expires_ns`]. A
-//! breach does not end the connection by itself; the caller resets it. Both sides may be guests, or
-//! one a process; two processes cannot be connected. A late reset of an earlier connection with the
-//! same addresses is not recognized.
+//! Signals are flags and not queued packets, so a guest that repeats itself cannot grow a queue. A
+//! packet in the wrong phase, with an unknown operation, beyond the credit or after a shutdown is a
+//! [`Breach`]. The module checks phases and credit; it neither copies data (except
+//! [`PendingData::copy_aside`]) nor finds connections, and it has no clock: the service sets and
+//! checks [`Conn::expires_ns`]. A breach does not end the connection by itself; the caller resets
+//! it. Waiting data is bounded by the receiver's credit and by `crate::stall`. Both sides may be
+//! guests, or one a process; two processes cannot be connected. A late reset of an earlier
+//! connection with the same addresses is not recognized.
 
 use std::collections::VecDeque;
 
@@ -298,7 +300,9 @@ pub struct Conn {
     pub expires_ns: Option<u64>,
     /// A connection with the same addresses has ended before: its late packets may arrive.
     pub is_reused: bool,
+    /// The side that sent the request.
     caller: Side,
+    /// The side that received the request.
     callee: Side,
 }
 

@@ -2,8 +2,9 @@
 //!
 //! The service counts as it forwards, in the thread of the shard; `causeway port show` and the
 //! statistics show the values by [`Counters::view`]. Counters start at 0 when the port is added,
-//! are not kept over a restart, and wrap at 2^64. A packet between two guests counts once at each.
-//! The numbers of open connections are not counters: the service adds them to the view.
+//! are not kept over a restart of the daemon, and wrap at 2^64; nothing resets them. A packet
+//! between two guests counts once at each. The numbers of open connections are not counters: the
+//! service adds them to the view.
 
 use std::collections::BTreeMap;
 

@@ -2,9 +2,10 @@
 //!
 //! The service keeps a list for each fixed period (expiry of connects, credit requests): as all
 //! entries of a list have the same period, the order in which they are set is the order in which
-//! they are due. The list does not sort: entries with different periods belong in different lists.
-//! It has no timer: the owner reports [`Deadlines::first_ns`] to the shard and calls
-//! [`Deadlines::take_due`].
+//! they are due. A cancelled entry stays until it is due or swept, and the list has at most twice
+//! as many entries as are valid. The list does not sort: entries with different periods belong in
+//! different lists. It has no timer: the owner reports [`Deadlines::first_ns`] to the shard and
+//! calls [`Deadlines::take_due`].
 
 use std::collections::VecDeque;
 
@@ -29,14 +30,14 @@ impl<T> Default for Deadlines<T> {
 }
 
 impl<T: Copy> Deadlines<T> {
-    /// Adds `what`, due at `at_ns`, which must not be earlier than the last entry; `holds` returns
-    /// whether an entry is still valid.
-    pub fn set(&mut self, at_ns: u64, what: T, holds: impl Fn(u64, T) -> bool) {
+    /// Adds `subject`, due at `at_ns`, which must not be earlier than the last entry; `is_valid`
+    /// returns whether an entry is still valid.
+    pub fn set(&mut self, at_ns: u64, subject: T, is_valid: impl Fn(u64, T) -> bool) {
         if self.list.len() >= self.sweep_at {
-            self.list.retain(|&(at, what)| holds(at, what));
+            self.list.retain(|&(at, subject)| is_valid(at, subject));
             self.sweep_at = self.list.len().saturating_mul(2).max(SWEEP_MIN);
         }
-        self.list.push_back((at_ns, what));
+        self.list.push_back((at_ns, subject));
     }
 
     /// Returns the time of the first entry, which may be cancelled.

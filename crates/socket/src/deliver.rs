@@ -5,8 +5,8 @@
 //! from a staged copy, or (by [`crate::host`]) from a process. After the call the shard publishes
 //! the buffers and notifies the guest.
 //!
-//! A port's connections are served in rotation, at most [`TURN_BUFFERS`] buffers each; resets go
-//! first. Within a connection the order is: answer to the connect, data, credit, shutdown. Small
+//! A port's connections are served in rotation, at most [`TURN_BUFFERS`] (16) buffers each; resets
+//! go first. Within a connection the order is: answer to the connect, data, credit, shutdown. Small
 //! data of one stream shares a buffer until the batch ends; messages do not share. If the receiver
 //! has no buffer or its kernel's queue is full, the packet stays queued ([`crate::stall`] bounds
 //! the time). A buffer without room for a header and one byte, or a buffer that is not granted,
@@ -33,7 +33,7 @@ use crate::table::{ConnId, ConnTable};
 /// A fault of the receiver's own ring or memory.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 pub(crate) enum RxFault {
-    /// The receive ring is broken.
+    /// The receive ring is broken: the port closes.
     #[error("receive queue: {0}")]
     Ring(#[from] RingError),
     /// A receive buffer of this many bytes has no room for a header and data.

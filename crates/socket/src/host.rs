@@ -15,10 +15,11 @@
 //! their handshakes; the sockets are [`causeway_fabric::host`].
 //!
 //! A process sees no CID and no credit. Data that it does not read waits in [`HostEnd::out`], at
-//! most [`HOST_BUFFER_BYTES`] or [`HOST_MESSAGE_BYTES`], which the credit advertised to the guest
-//! bounds. A port has at most [`HOST_CONNECTIONS_PER_PORT_MAX`] such connections, a shard
-//! [`HOST_CONNECTIONS_MAX`]. A connect to a process does not block: a full backlog counts as
-//! refused. A process cannot send file descriptors, and its connections end with the daemon.
+//! most [`HOST_BUFFER_BYTES`] (256 KiB) or [`HOST_MESSAGE_BYTES`] (128 KiB), which the credit
+//! advertised to the guest bounds. A port has at most [`HOST_CONNECTIONS_PER_PORT_MAX`] (1,024)
+//! such connections, a shard [`HOST_CONNECTIONS_MAX`] (16,384). A connect to a process does not
+//! block: a full backlog counts as refused. A process cannot send file descriptors, and its
+//! connections end with the daemon.
 
 mod listeners;
 
@@ -108,7 +109,9 @@ pub struct HostEnd {
 struct Handshake {
     /// Port to whose host socket the process connected.
     port: PortId,
+    /// Stream or messages.
     kind: Type,
+    /// Socket to the process.
     stream: HostStream,
     _watch: ServiceWatch,
     /// Time at which the process is refused.
@@ -155,12 +158,13 @@ impl HostTokens {
     }
 
     /// Sets the subject of a reserved token.
-    fn set(&mut self, token: u32, what: HostToken) {
+    fn set(&mut self, token: u32, subject: HostToken) {
         if let Some(place) = self.list.get_mut(token as usize) {
-            *place = Some(what);
+            *place = Some(subject);
         }
     }
 
+    /// Returns the subject of a token; `None` if it is not in use.
     fn get(&self, token: u32) -> Option<&HostToken> {
         self.list.get(token as usize)?.as_ref()
     }
@@ -180,9 +184,9 @@ impl HostTokens {
 
     /// Frees a token, and returns its subject.
     fn remove(&mut self, token: u32) -> Option<HostToken> {
-        let what = self.list.get_mut(token as usize)?.take()?;
+        let subject = self.list.get_mut(token as usize)?.take()?;
         self.free.push(token);
-        Some(what)
+        Some(subject)
     }
 }
 

@@ -2,16 +2,16 @@
 //!
 //! A Unix socket sends and receives whole messages. The fragments of a guest's message are
 //! therefore gathered first, and a process's message is staged until the guest has buffers for all
-//! of it. Both are bounded: by the credit advertised to the guest, and by [`STAGED_BYTES_MAX`] per
-//! port.
+//! of it. Both are bounded: by the credit advertised to the guest, and by [`STAGED_BYTES_MAX`]
+//! (4 MiB) per port.
 //!
 //! Empty messages are dropped and counted in both directions: a process reads an empty message as
 //! the end of the connection, and an AF_VSOCK socket of Linux sends none.
 //!
 //! `crate::transmit` and `crate::host` call this module for connections of type SEQPACKET. A
-//! message has at most [`HOST_MESSAGE_BYTES`]; a process that sends a longer message loses the
-//! connection, and a guest cannot send one within its credit. End-of-record marks (`SEQ_EOR`) are
-//! not passed on. A message costs a copy more than a stream's bytes.
+//! message has at most [`HOST_MESSAGE_BYTES`] (128 KiB); a process that sends a longer message
+//! loses the connection, and a guest cannot send one within its credit. End-of-record marks
+//! (`SEQ_EOR`) are not passed on. A message costs a copy more than a stream's bytes.
 
 use causeway_fabric::{Context, PortId, cost};
 use causeway_memory::Cursor;

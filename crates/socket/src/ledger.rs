@@ -1,6 +1,6 @@
 //! The ledger: a file with a port's open connections, which survives this process.
 //!
-//! A guest whose frontend is held while causewayd is replaced does not know that its connections
+//! A guest with a held frontend does not know, while causewayd is replaced, that its connections
 //! are gone, and would wait forever if it only receives. Each connection is therefore recorded in a
 //! small file from its start until its guest has received its end: one write each. The next
 //! causewayd resets the recorded connections. The ledger holds addresses and no data.
@@ -12,8 +12,8 @@
 //! `crate::resume` sends the resets of [`Ledger::take_survivors`]. Writes are not synced, so
 //! entries survive the process and not a crash of the host, whose guests are gone too. A failed
 //! write is not reported: an entry that is missing or left over costs a late or a superfluous
-//! reset. Two entries per permitted connection fit; a full ledger skips connections. The file must
-//! not be shared between two daemons.
+//! reset. Two entries per permitted connection fit (32,768 of 16 bytes); a full ledger skips
+//! connections. The file must not be shared between two daemons.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -56,6 +56,7 @@ pub struct LedgerSlot(u32);
 /// The ledger of a port.
 #[derive(Debug)]
 pub struct Ledger {
+    /// Path of the file.
     path: PathBuf,
     file: File,
     /// Free entries below `fresh`.

@@ -4,10 +4,10 @@
 //! transmit, delivery and the host code read and change it. The fabric's own state of the port
 //! (rings, doorbells) is [`causeway_fabric::Port`].
 //!
-//! The module counts and stores, and enforces no limit: `crate::stall` decides on held and staged
-//! data, `crate::transmit` on connections and resets. Data itself waits in connections
-//! ([`crate::conn::Side::pending`]), not here. Counters of a port start at 0 when the port is
-//! added.
+//! *Held* chains wait in the sender's transmit ring, *staged* data in a copy. The module counts and
+//! stores, and enforces no limit: `crate::stall` decides on held and staged data, `crate::transmit`
+//! on connections and resets. Data itself waits in connections ([`crate::conn::Side::pending`]),
+//! not here. Counters of a port start at 0 when the port is added.
 
 use std::collections::VecDeque;
 

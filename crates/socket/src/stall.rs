@@ -5,8 +5,8 @@
 //! that the ring stops. While it is stopped, the receiver's progress is measured
 //! ([`crate::stall_tracker`]) in packets, bytes and consumed packets: a guest that runs and makes
 //! too little progress loses the connections for which the sender stands still, by a reset to both
-//! sides. A guest that moves no index of any queue may be paused; its limit is
-//! [`SILENT_NS_MAX`](crate::limits::SILENT_NS_MAX).
+//! sides. A guest that moves no index of any queue (posts no buffer and no packet) may be paused;
+//! its limit is [`SILENT_NS_MAX`](crate::limits::SILENT_NS_MAX) (10 s).
 //!
 //! A connection is also held back while its receiver's kernel queues as many packets as it accounts
 //! for ([`crate::unread`]). The receiver gets credit requests, because not every kernel sends
@@ -14,11 +14,12 @@
 //!
 //! `transmit` asks where data may wait ([`Socket::placement_of`]), delivery returns it
 //! ([`Socket::release`]), and deadlines of the service call the checks. For one receiver at most
-//! 1/[`HELD_PART_ONE`] of the ring's entries are held, for all 1/[`HELD_PART_ALL`], and
-//! [`STAGED_BYTES_MAX`] are staged per sender. Delays are bounded and not prevented: a stopped
-//! sender waits for a running receiver up to [`STALL_WINDOW_NS`](crate::limits::STALL_WINDOW_NS)
-//! without progress, and longer with progress. The application learns of the loss only by the
-//! reset. Host processes as receivers are not tracked: credit bounds their data.
+//! 1/[`HELD_PART_ONE`] (a quarter) of the ring's entries are held, for all 1/[`HELD_PART_ALL`]
+//! (half), and [`STAGED_BYTES_MAX`] (4 MiB) are staged per sender. Delays are bounded and not
+//! prevented: a stopped sender waits for a running receiver up to
+//! [`STALL_WINDOW_NS`](crate::limits::STALL_WINDOW_NS) (1 s) without progress, and longer with
+//! progress. The application learns of the loss only by the reset. Host processes as receivers are
+//! not tracked: credit bounds their data.
 
 use causeway_fabric::{Context, PortId};
 

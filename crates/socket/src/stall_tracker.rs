@@ -1,16 +1,17 @@
 //! Stall tracking: the time for which a sender stands still for each of its receivers. Free of I/O.
 //!
-//! Only time in which the sender stands still counts, all of it, and per receiver: a receiver
-//! without traffic is not late, and two receivers that are slow in turn are both found. Time in
-//! which the receiver moves no index of any queue counts separately: its vCPUs may be paused, or
-//! wait for a processor.
+//! A sender *stands still* for a receiver while its transmit ring is stopped because that receiver
+//! has no room. Only this time counts, all of it, and per receiver: a receiver without traffic is
+//! not late, and two receivers that are slow in turn are both found. Time in which the receiver
+//! moves no index of any queue counts separately: its vCPUs may be paused, or wait for a processor.
 //!
 //! Each port has a [`StallTracker`] as a sender; `crate::stall` reports stops and resumes, calls
-//! [`StallTracker::check`] every [`STALL_CHECK_NS`], and carries out the [`StallVerdict`]: the
-//! tracker resets nothing. A running receiver must make progress within [`STALL_WINDOW_NS`] of
-//! standing still: [`STALL_BYTES_MIN`] bytes, [`STALL_PACKETS_MIN`] packets or
-//! [`STALL_RETURNED_MIN`] consumed packets. A sender stands still for one receiver at a time. A
-//! check counts at most two intervals, so a pause of the daemon is not held against a receiver.
+//! [`StallTracker::check`] every [`STALL_CHECK_NS`] (100 ms), and carries out the [`StallVerdict`]:
+//! the tracker resets nothing. A running receiver must make progress within [`STALL_WINDOW_NS`]
+//! (1 s) of standing still: [`STALL_BYTES_MIN`] (1 MiB), [`STALL_PACKETS_MIN`] (64) packets
+//! or [`STALL_RETURNED_MIN`] (8) consumed packets. A sender stands still for one receiver at a
+//! time. A check counts at most two intervals, so a pause of the daemon is not held against a
+//! receiver.
 
 use crate::limits::{
     SILENT_NS_MAX, STALL_BYTES_MIN, STALL_CHECK_NS, STALL_PACKETS_MIN, STALL_RETURNED_MIN,
@@ -24,7 +25,7 @@ pub struct ReceiverProgress {
     pub bytes: u64,
     /// Data packets put in its receive buffers.
     pub packets: u64,
-    /// Data packets whose bytes its credit declared as consumed.
+    /// Data packets that its credit declared as consumed.
     pub returned: u64,
     /// Sum of the driver's indices of all its queues, wrapping: it changes if the guest posts a
     /// chain.
@@ -45,16 +46,16 @@ impl ReceiverProgress {
 pub enum StallVerdict {
     /// The sender continues to wait.
     Continue,
-    /// The guest runs and receives too little.
+    /// The guest runs and received too little in [`STALL_WINDOW_NS`] (1 s) of standing still.
     Slow,
-    /// The guest has not moved an index for [`SILENT_NS_MAX`].
+    /// The guest has not moved an index for [`SILENT_NS_MAX`] (10 s).
     Silent,
 }
 
 /// A sender's stalls by receiver, which `K` identifies. Few at a time.
 #[derive(Debug)]
 pub struct StallTracker<K> {
-    /// Stalls, one per receiver.
+    /// Stalls, at most one per receiver.
     list: Vec<Stall<K>>,
     /// Receiver for which the sender stands still, and the start or last check of that time.
     stopped: Option<(K, u64)>,

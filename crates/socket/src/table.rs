@@ -5,11 +5,11 @@
 //! [`ConnId`] is stable, and becomes stale when its connection is removed; look-ups then return
 //! `None`.
 //!
-//! The table holds at most [`CONNECTIONS_MAX`] connections; then [`ConnTable::insert`] returns
-//! `None`. The limit of a port is its caller's. Two connections cannot have equal addresses. The
-//! addresses of the last [`ENDED_MAX`] ended connections are remembered, so that late packets are
-//! recognized ([`Conn::is_reused`](crate::conn::Conn)). The table sends no resets and knows no
-//! time.
+//! The table holds at most [`CONNECTIONS_MAX`] (262,144) connections; then [`ConnTable::insert`]
+//! returns `None`. The limit of a port is its caller's. Two connections cannot have equal
+//! addresses. The addresses of the last [`ENDED_MAX`] (4,096) ended connections are remembered, so
+//! that late packets are recognized ([`Conn::is_reused`](crate::conn::Conn)). The table sends no
+//! resets and knows no time.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,9 @@ use crate::limits::{CONNECTIONS_MAX, ENDED_MAX};
 /// Identifies a connection; the serial distinguishes it from earlier connections in the same slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnId {
+    /// Index of the slot in the table.
     index: u32,
+    /// Number of the use of the slot.
     serial: u32,
 }
 
@@ -43,6 +45,7 @@ pub struct ConnKey {
 /// A slot of the table.
 #[derive(Debug)]
 struct TableEntry {
+    /// Number of the use of the slot, which makes earlier [`ConnId`]s stale.
     serial: u32,
     /// The connection; `None` in a free slot.
     conn: Option<Conn>,
@@ -89,6 +92,7 @@ pub struct ConnTable {
     free: Vec<u32>,
     /// Connection and side of each guest's addresses.
     keys: Keyed<ConnKey, (ConnId, Role)>,
+    /// Connections by port.
     by_port: ByPort,
     /// Last result: packets arrive in runs.
     last: Option<(ConnKey, ConnId, Role)>,

@@ -1,12 +1,14 @@
 //! Traces of connects: the decision and its reasons, without a connect.
 //!
-//! The registry asks each service for `causeway trace connect`; the shard calls [`connect`]. The
-//! steps are those of a real connect in `crate::transmit` and `crate::host` (rules, destination,
-//! socket type), and must be changed together with them.
+//! For `causeway trace connect` the fabric asks each service; the shard of a vsock group calls
+//! [`connect`], and other queries are left to other services. The steps are those of a real connect
+//! in `crate::transmit` and `crate::host` (rules, destination, socket type), and must be changed
+//! together with them.
 //!
-//! A trace sends nothing, counts no rule and checks no limit on connections. It does not show
-//! whether an application in the guest listens, nor whether a process listens at a socket file; the
-//! steps state this.
+//! An unknown port or group is an error; a refused connect is an answer with its reason. A trace
+//! sends nothing, counts no rule and checks no limit on connections. It does not show whether an
+//! application in the guest listens, nor whether a process listens at a socket file; the steps
+//! state this.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt as _;

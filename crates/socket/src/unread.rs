@@ -3,13 +3,13 @@
 //! Linux queues each packet in its own `sk_buff`, and refuses a packet that would take the overhead
 //! of its queue beyond `buf_alloc` (`virtio_transport_inc_rx_pkt`); the connection then loses data
 //! or dies although credit in bytes was left. The service therefore holds packets back before that
-//! limit: at most `buf_alloc` / [`SKB_OVERHEAD_BYTES`] packets are unread, and at least 1.
+//! limit: at most `buf_alloc` / [`SKB_OVERHEAD_BYTES`] (576) packets are unread, and at least 1.
 //!
 //! Each side of a connection has an [`Unread`]: delivery adds packets, credit of the side consumes
 //! them ([`crate::conn`]), and `crate::stall` asks for credit when the room is used. The count is
 //! an upper bound: packets that the kernel merged, and packets of a run that was consumed in part,
-//! count as unread. At most [`UNREAD_RUNS_MAX`] runs are kept; the count itself has no limit. The
-//! module does not know kernels with another accounting.
+//! count as unread. At most [`UNREAD_RUNS_MAX`] (64) runs are kept; the count itself has no limit.
+//! The module does not know kernels with another accounting.
 
 use std::collections::VecDeque;
 

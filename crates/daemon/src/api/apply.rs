@@ -1,11 +1,11 @@
 //! `POST /v1/apply`: changes the running state to that of a configuration, or reports the changes
 //! (`dry_run`).
 //!
-//! The request carries the file's text. [`Config::parse`] checks it, [`read_running`] reads the
-//! fabric, [`plan()`] compares both, and [`execute`] makes the changes, one command after the
-//! other. Groups, rules, ports, links and routes change; `[daemon]`, `[dispatch]` and `[control]`
-//! are checked and otherwise ignored until the daemon restarts. The daemon's own file is neither
-//! read nor written.
+//! The request carries the file's text, at most `CONFIG_BYTES_MAX` (4 MiB). [`Config::parse`]
+//! checks it, [`read_running`] reads the fabric, [`plan()`] compares both, and [`execute`] makes
+//! the changes, one command after the other. Groups, rules, ports, links and routes change;
+//! `[daemon]`, `[dispatch]` and `[control]` are checked and otherwise ignored until the daemon
+//! restarts. The daemon's own file is neither read nor written.
 //!
 //! A changed port or link is deleted and added again, which disconnects its frontend or peer.
 //! Execution stops at the first refusal, and earlier changes remain: the reply lists each change
@@ -35,6 +35,7 @@ use crate::plan::{
 /// Serialises requests: two plans at a time would each be based on a state that the other changes.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// The body of the request.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApplyBody {
@@ -145,6 +146,7 @@ fn incomplete(
     HttpReply::json(status, &value)
 }
 
+/// Returns the word for a type of change in the reply.
 fn action_name(action: ChangeType) -> &'static str {
     match action {
         ChangeType::Add => "add",

@@ -5,11 +5,11 @@
 //! and waits for the answer. Unknown fields of a body are refused (422), as are invalid values;
 //! malformed JSON is 400.
 //!
-//! The module keeps no state and does not retry. Requests of several clients run concurrently; only
-//! `POST /v1/apply` is serialised with itself. Nothing that the API changes is written to the
-//! configuration file: it lasts until the process ends. Access rights are checked before
-//! ([`crate::peer`]). Paths, JSON fields and status codes are a contract: docs/control-api.md
-//! describes them.
+//! An unknown path is 404, another method 405, a conflict 409. The module keeps no state and does
+//! not retry. Requests of several clients run concurrently; only `POST /v1/apply` is serialised
+//! with itself. Nothing that the API changes is written to the configuration file: it lasts until
+//! the process ends. Access rights are checked before ([`crate::peer`]). Paths, JSON fields and
+//! status codes are a contract: docs/control-api.md describes them.
 //!
 //! ```text
 //! GET  /v1/info                       GET  /v1/stats        POST /v1/trace
@@ -77,6 +77,7 @@ pub struct ApiContext {
     pub stop: Arc<StopRequest>,
 }
 
+/// The body of `POST /v1/shutdown`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ShutdownBody {
@@ -85,9 +86,11 @@ struct ShutdownBody {
     release: bool,
 }
 
+/// The body of `POST /v1/dispatchers/NUMBER`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MoveBody {
+    /// Group whose shards move.
     group: Name,
     /// Service of the shard to move; absent for all shards of the group.
     #[serde(default)]

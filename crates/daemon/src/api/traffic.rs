@@ -3,9 +3,9 @@
 //!
 //! An entry has the frames and bytes since the pair entered the matrix, and bytes per second over
 //! the last window of about 1 s (`window_seconds` in the reply). The `ethernet` service counts
-//! accepted frames and bounds the number of pairs: frames of pairs that do not fit are only in
-//! `uncounted_frames_total`. Messages and socket packets are not in the matrix. The request resets
-//! no counter; an unknown group is 404.
+//! accepted frames and keeps at most 4,096 pairs (`TRAFFIC_PAIRS_MAX`): frames of pairs that do not
+//! fit are only in `uncounted_frames_total`. Messages and socket packets are not in the matrix. The
+//! request resets no counter; an unknown group is 404.
 //!
 //! `super::answer` dispatches here on the thread of a connection; `causeway traffic` prints the
 //! reply.

@@ -3,8 +3,8 @@
 //!
 //! All lines are checked before the first is executed ([`crate::vnet::file`]); a wrong line refuses
 //! the whole file. Execution stops at the first refusal, and the steps before it remain. The text
-//! has at most [`CONFIG_BYTES_MAX`] bytes. The request needs no VNET password: access to the
-//! control socket is enough. Peers' servers are not notified of links.
+//! has at most [`CONFIG_BYTES_MAX`] (4 MiB). The request needs no VNET password: access to
+//! the control socket is enough. Peers' servers are not notified of links.
 //!
 //! Concurrent requests are not serialised: a change between check and execution shows as a refused
 //! step. `super::answer` dispatches here on the thread of a connection; `causeway vnet` is the
@@ -20,6 +20,7 @@ use crate::limits::CONFIG_BYTES_MAX;
 use crate::vnet::file::{FileError, check};
 use crate::vnet::plan::VnetStep;
 
+/// The body of the request.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VnetBody {

@@ -6,6 +6,10 @@
 //! compares values of the file only: not with the host, and not with a running daemon. Conflicts of
 //! links' UDP sockets are `config::sockets`.
 //!
+//! Limits of a file: 1,024 groups, ports and links each, 4,096 rules and 16,384 routes
+//! ([`causeway_model::limits`]). Names, socket paths and the addresses of a group must be unique; a
+//! rule must not name two groups.
+//!
 //! `config::read` calls it last; without problems the values become the `Config`.
 
 use std::collections::HashMap;
@@ -97,6 +101,7 @@ pub fn check(source: &str, found: &ParsedFile, problems: &mut Problems) {
     }
 }
 
+/// Checks that rules name defined groups, and one group each.
 fn check_rules(rules: &[FileValue<RuleSpec>], defined: &[&str], problems: &mut Problems) {
     for rule in rules {
         let (from, to) = (&rule.value.from, &rule.value.to);
@@ -155,6 +160,7 @@ fn check_routes(source: &str, found: &ParsedFile, defined: &[&str], problems: &m
     }
 }
 
+/// Reports the first table beyond `max`.
 fn too_many<T>(title: &str, list: &[FileValue<T>], max: usize, problems: &mut Problems) {
     if let Some(first_over) = list.get(max) {
         let (whole, n) = (first_over.whole.clone(), list.len());
@@ -162,6 +168,7 @@ fn too_many<T>(title: &str, list: &[FileValue<T>], max: usize, problems: &mut Pr
     }
 }
 
+/// Reports a group that is not defined.
 fn known_group(
     group: &Name,
     span: Range<usize>,
@@ -179,6 +186,7 @@ fn known_group(
     problems.add(span, format!("key {key:?}: group {group} is not defined; {hint}"));
 }
 
+/// Reports names, socket paths and addresses that several ports have.
 fn duplicates(
     source: &str,
     daemon: &DaemonConfig,
@@ -214,7 +222,9 @@ fn duplicates(
 
 /// Values that must be unique, with the position of their first occurrence.
 struct UniqueValues<'s, T> {
+    /// Text of the file, for line numbers.
     source: &'s str,
+    /// Position of the first occurrence of each value.
     at: HashMap<T, Range<usize>>,
 }
 
@@ -223,6 +233,7 @@ impl<'s, T: Eq + Hash + Clone> UniqueValues<'s, T> {
         Self { source, at: HashMap::new() }
     }
 
+    /// Adds a value; reports a value that was added before, with its line.
     fn insert(
         &mut self,
         key: &str,

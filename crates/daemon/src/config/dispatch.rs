@@ -1,4 +1,12 @@
 //! The `[dispatch]` table as options of the fabric.
+//!
+//! Without `dispatchers` there is one per CPU in `cpus`, or without `cpus` half of the CPUs of the
+//! process, at most [`DISPATCHERS_DEFAULT_MAX`] (8). Times are µs in the file and ns in the
+//! options.
+//!
+//! The values were checked by the table of the model; this module checks nothing, reads no file and
+//! starts no thread. `config::read` calls [`options()`], `config::print` the inverse [`settings`].
+//! The table is read at the start of the daemon; a change takes effect with the next start.
 
 use causeway_fabric::{Options, PollConfig};
 use causeway_model::settings::{CpuList, DispatchSettings};

@@ -1,8 +1,18 @@
 //! The configuration file: reads, checks and prints it.
 //!
-//! Reading reports all problems of a file at once, each with its line. Values are checked by the
-//! tables of [`causeway_model::schema`]. The module changes nothing on the host;
-//! [`Config::check_host`] only checks for the presence of files, CPUs and accounts.
+//! [`Config::load`] reads a file of at most [`CONFIG_BYTES_MAX`] (4 MiB) and reports all its
+//! problems at once, each with its line; errors of the TOML syntax are reported alone. A file with
+//! a problem is refused as a whole, and an unknown key is a problem. Values are checked by the
+//! tables of [`causeway_model::schema`].
+//!
+//! [`crate::run`] reads the file once, before the dispatchers start, and [`crate::api`] the text of
+//! `POST /v1/apply`. The module changes nothing on the host and watches no file;
+//! [`Config::check_host`] only checks for the presence of files, CPUs and accounts. Names of peers
+//! are not resolved here. The values go on to [`crate::fabric::apply`], or to [`crate::plan`].
+//!
+//! The private parts: `read` reads the tables, `table` keeps the positions of keys, `check` and
+//! `sockets` compare tables, `problem` collects and prints problems, `dispatch` converts
+//! `[dispatch]`.
 
 mod check;
 mod dispatch;

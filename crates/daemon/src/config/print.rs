@@ -57,6 +57,7 @@ fn table(out: &mut String, title: &str, fields: &[Field], values: &Map<String, V
     print(out, fields.iter().map(|field| field.key), values);
 }
 
+/// Prints a port; an MTU that follows from the links is a comment.
 fn port(out: &mut String, port: &PortSpec, config: &Config) {
     let Ok(Value::Object(values)) = serde_json::to_value(port) else { return };
     let options = port.kind.kind().fields().map(|field| field.key);

@@ -1,10 +1,10 @@
 //! Problems of a configuration file: collected while it is read, then printed with their lines.
 //!
 //! [`Problems::add`] never fails and keeps every problem; [`Problems::render`] prints the first
-//! [`PROBLEMS_MAX`] in the order of the file, each with the line (cut to [`SHOWN_CHARS_MAX`]
-//! characters) and a mark under it, and the number of the others. Positions are byte ranges of the
-//! source text; a range outside of it is clamped. Equal problems are not merged: reporters avoid
-//! them.
+//! [`PROBLEMS_MAX`] (20) in the order of the file, each with the line (cut to [`SHOWN_CHARS_MAX`]
+//! (100) characters) and a mark under it, and the number of the others. Positions are byte ranges
+//! of the source text; a range outside of it is clamped. Equal problems are not merged: reporters
+//! avoid them.
 //!
 //! All parts of `config` add problems; `Config::parse` renders them into its error.
 
@@ -75,6 +75,7 @@ pub fn line_of(source: &str, at: usize) -> usize {
     1 + before.iter().filter(|b| **b == b'\n').count()
 }
 
+/// Appends a problem with its position, its line and the marks.
 fn render_one(out: &mut String, problem: &FileProblem, file: &Path, source: &str) {
     let start = floor_boundary(source, problem.span.start);
     let line = line_of(source, start);

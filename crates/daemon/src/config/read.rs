@@ -1,4 +1,13 @@
 //! Reads a [`Config`] from TOML by the tables of the model.
+//!
+//! [`read`] parses the text, reads each table by the fields of the model, and lets `config::check`
+//! compare them. An error of the TOML syntax ends the reading; every other problem is collected,
+//! and a value with a problem is left out of the further checks. Either the whole configuration is
+//! returned, or all problems.
+//!
+//! Defaults are filled in here: the control socket and the run directory each from the other, and
+//! the MTU of a port from the links of its group. The module opens no file and resolves no name; it
+//! asks the host only for the MTU of links, by [`ConfigContext`]. `Config::parse` is the caller.
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +25,7 @@ use super::problem::{Problems, unknown};
 use super::table::TomlTable;
 use super::{Config, ConfigContext, DaemonConfig, dispatch};
 
+/// Every table of a file.
 const TABLES: [&str; 8] =
     ["daemon", "dispatch", "control", "group", "port", "rule", "link", "route"];
 
@@ -89,10 +99,12 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
     })
 }
 
+/// Returns the values without their positions.
 fn values<T>(sited: Vec<FileValue<T>>) -> Vec<T> {
     sited.into_iter().map(|sited| sited.value).collect()
 }
 
+/// Returns the elements of `[[key]]`; reports a key of another type.
 fn items<'a, 'i>(
     document: &'a DeTable<'i>,
     key: &str,

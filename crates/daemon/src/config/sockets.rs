@@ -21,13 +21,16 @@ use causeway_model::draft::{HostPort, LinkDraft, LinkKindName};
 struct LinkSocket<'a> {
     /// `None` is the unspecified address, of the family of the peer's resolved address.
     address: Option<IpAddr>,
+    /// The UDP port.
     port: u16,
     /// Links with equal sockets of this kind share a socket.
     kind: LinkKindName,
+    /// File of the private key, for encrypted tunnels.
     key: Option<&'a std::path::Path>,
 }
 
 impl<'a> LinkSocket<'a> {
+    /// Returns the UDP socket of a link; `None` for streams and raw links.
     fn of(link: &'a LinkDraft) -> Option<Self> {
         let kind = link.kind;
         let datagrams = [
@@ -116,6 +119,7 @@ pub(super) fn check(source: &str, links: &[FileValue<LinkDraft>], problems: &mut
     }
 }
 
+/// Returns the position and the text of a conflict of a link with an earlier link.
 fn describe(
     source: &str,
     link: &FileValue<LinkDraft>,

@@ -1,12 +1,11 @@
-//! A TOML table as JSON values with the position of each key, for tables that the model checks:
-//! `[[port]]` and `[[link]]`.
+//! A TOML table as JSON values with the position of each key, for the tables that the model checks.
 //!
 //! [`TomlTable::read`] converts, and reports values that JSON does not have (dates);
 //! `causeway_model::schema` then checks keys, types, ranges and defaults; [`TomlTable::report`]
 //! translates each problem back to a byte range of the file. The module knows no key itself. Nested
 //! tables have dotted paths, as in [`Problem::path`].
 //!
-//! `config::read` and `config::links` use it; tables without a schema use `config::section`.
+//! `config::read` reads every table of a file by this module.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -35,6 +34,7 @@ pub struct TomlTable {
     values: Map<String, Value>,
     /// Positions by path, in the form of [`Problem::path`].
     spans: BTreeMap<String, KeySpans>,
+    /// Byte range of the table.
     whole: Range<usize>,
 }
 
@@ -140,6 +140,7 @@ impl TomlTable {
     }
 }
 
+/// Returns a table as JSON. Adds the positions of its keys to `spans`.
 fn map(
     table: &DeTable<'_>,
     prefix: &str,
@@ -157,6 +158,7 @@ fn map(
     values
 }
 
+/// Returns a value as JSON; reports dates and integers of more than 64 bits.
 fn json(
     value: &Spanned<DeValue<'_>>,
     path: &str,

@@ -1,10 +1,10 @@
 //! Accepts control connections and serves each on a short-lived thread of its own, within bounds.
 //!
-//! At most [`CONNECTIONS_MAX`] connections are served, of which
-//! [`CONNECTIONS_WAITING_PER_USER_MAX`] of one user may wait; more are refused with 503
-//! ([`crate::connection_slots`]). A request must be complete within [`REQUEST_TIME_MAX`], and each
-//! write of a reply must progress within [`REPLY_TIME_MAX`]. The execution of a request has no time
-//! limit.
+//! At most [`CONNECTIONS_MAX`] (64) connections are served, of which
+//! [`CONNECTIONS_WAITING_PER_USER_MAX`] (48) of one user may wait; more are refused with 503
+//! ([`crate::connection_slots`]). A request must be complete within [`REQUEST_TIME_MAX`] (5 s), and
+//! each write of a reply must progress within [`REPLY_TIME_MAX`] (5 s). The execution of a request
+//! has no time limit.
 //!
 //! The acceptor thread (`control`) must not block on a client: it checks the peer
 //! ([`crate::peer`]), takes a slot, starts the thread (`control-request`) and sends refusals
@@ -86,7 +86,7 @@ struct ServerContext {
 }
 
 /// The loop of the acceptor thread. Ends when `stopping` is set and `accept` returns.
-fn accept(listener: &UnixListener, stopping: &AtomicBool, terms: &ServerContext) {
+fn accept(listener: &UnixListener, stopping: &AtomicBool, context: &ServerContext) {
     let served = ConnectionSlots::new(SlotLimits {
         all: CONNECTIONS_MAX,
         waiting_each: CONNECTIONS_WAITING_PER_USER_MAX,
@@ -98,7 +98,7 @@ fn accept(listener: &UnixListener, stopping: &AtomicBool, terms: &ServerContext)
             return;
         }
         match accepted {
-            Ok((stream, _)) => start_connection(stream, &served, terms),
+            Ok((stream, _)) => start_connection(stream, &served, context),
             Err(error) => {
                 log::warn!(error:% = error; "cannot accept a control connection: clients wait");
                 thread::sleep(ACCEPT_RETRY);
@@ -111,9 +111,9 @@ fn accept(listener: &UnixListener, stopping: &AtomicBool, terms: &ServerContext)
 fn start_connection(
     mut stream: UnixStream,
     served: &Arc<ConnectionSlots<u32>>,
-    terms: &ServerContext,
+    context: &ServerContext,
 ) {
-    let ServerContext { access, handler, refusals } = terms;
+    let ServerContext { access, handler, refusals } = context;
     let peer = match access.admit(&stream) {
         Ok(peer) => peer,
         Err(refused) => {

@@ -4,7 +4,7 @@
 //! stderr, because it adds its own.
 //!
 //! A write to stderr blocks while the reader of the log does not read. The logging thread therefore
-//! only puts its line into a bounded queue (`queue`, [`LOG_LINES_QUEUED_MAX`] lines), and a
+//! only puts its line into a bounded queue (`queue`, [`LOG_LINES_QUEUED_MAX`] (1,024) lines), and a
 //! separate thread writes. Lines that find the queue full are dropped, counted and reported in the
 //! log. Dispatchers may log: a line costs its formatting and an allocation. Lines of one thread
 //! keep their order.
@@ -34,6 +34,7 @@ use queue::LogQueue;
 /// The queue of this process's log, after the start.
 static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
+/// The receiver of log records.
 #[derive(Debug)]
 struct Logger {
     /// Whether lines have a time.

@@ -5,9 +5,9 @@
 //! of stderr does not read; after each line it reports newly dropped lines. Errors of the write are
 //! ignored, and the line counts as written.
 //!
-//! [`LogQueue::flush`] polls every [`LOG_FLUSH_PAUSE`] and is meant for the end of the process;
-//! lines that are queued meanwhile are not waited for. The thread ends with the process. `super`
-//! owns the queue and formats the lines (`record`) before.
+//! [`LogQueue::flush`] polls every [`LOG_FLUSH_PAUSE`] (1 ms) and is meant for the end of the
+//! process; lines that are queued meanwhile are not waited for. The thread ends with the process.
+//! `super` owns the queue and formats the lines (`record`) before.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -2,8 +2,9 @@
 //! both lists stays, all others are deleted or inserted. A rule is never replaced in place.
 //!
 //! Time and memory grow with the product of the differing parts of both lists, at most `RULES_MAX`
-//! squared entries of 2 bytes. While the steps are executed, the rules in effect are neither the
-//! old nor the new list: deletions come first, so that a connect between both may find fewer rules.
+//! (4,096) squared entries of 2 bytes. While the steps are executed, the rules in effect are
+//! neither the old nor the new list: deletions come first, so that a connect between both may find
+//! fewer rules.
 //!
 //! `plan()` calls [`note`] once per plan; `plan::execute` executes the steps in their order.
 

@@ -3,8 +3,8 @@
 //!
 //! The five lists are read by one command each, not at one moment: a change in between can make
 //! them inconsistent, which a plan reports as a refused step. An answer of an unexpected type is an
-//! error, as is a missing service of links or routes. Held ports have their public paths, because
-//! [`FabricControl`] includes that wrapper.
+//! error, as is a missing service of links or routes. Held ports (kept by the holder) have their
+//! public paths, because [`FabricControl`] includes that wrapper.
 //!
 //! `POST /v1/apply` calls [`read_running`] on the thread of a connection, before `plan()`.
 

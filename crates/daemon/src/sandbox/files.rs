@@ -5,11 +5,12 @@
 //! temporary directory), and the host's configuration may be read ([`READ`]). `sandbox_paths` in
 //! `[daemon]` permits more directories, for reading and writing.
 //!
-//! Rules are bound to directories that exist now: a directory that is created later below none of
-//! them is unreachable until a restart. Permissions of the file system still apply. Landlock checks
-//! opening, not descriptors that are open or received: files of guests' memory are not affected.
-//! Connecting to a Unix socket is not restricted. A kernel with an older ABI than [`NEWEST`]
-//! handles fewer access rights.
+//! Of the symbolic links that lead to a file of the configuration, the first `SYMLINKS_MAX` (8) are
+//! followed. Rules are bound to directories that exist now: a directory that is created later below
+//! none of them is unreachable until a restart. Permissions of the file system still apply.
+//! Landlock checks opening, not descriptors that are open or received: files of guests' memory are
+//! not affected. Connecting to a Unix socket is not restricted. A kernel with an older ABI than
+//! [`NEWEST`] handles fewer access rights.
 //!
 //! `super::Sandbox` calls [`restrict`] on the main thread, after privileges were dropped and before
 //! the system call filter.
@@ -135,6 +136,7 @@ fn writable(config: &Config) -> Vec<PathBuf> {
     paths
 }
 
+/// Returns the directory of a path; `None` for `/` and relative names.
 fn parent(path: &Path) -> Option<PathBuf> {
     path.parent().map(Path::to_owned)
 }

@@ -1,9 +1,9 @@
 //! Files of VNET commands: all lines are checked before the first is executed.
 //!
 //! [`check`] parses and plans every line against the state of one group, as it would be after the
-//! lines before, and collects up to [`PROBLEMS_MAX`] wrong lines. [`VnetScript::execute`] makes the
-//! changes up to the first refusal; changes before it remain. Between both calls the fabric may
-//! change, which shows as a refusal.
+//! lines before, and collects up to [`PROBLEMS_MAX`] (20) wrong lines. [`VnetScript::execute`]
+//! makes the changes up to the first refusal; changes before it remain. Between both calls the
+//! fabric may change, which shows as a refusal.
 //!
 //! A file needs no password: HELLO is optional, and only its version is checked. `DEL LINK
 //! <number>`, `LIST` and commands that need a sender's address (`REGISTERLINK`) are errors; lines
@@ -89,6 +89,7 @@ pub fn check(
     Err(FileError::Wrong(problems.join("\n")))
 }
 
+/// The effect of a line.
 enum PlannedLine {
     /// A change.
     Step(VnetStep),

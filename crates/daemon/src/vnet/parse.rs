@@ -2,8 +2,8 @@
 //! complete.
 //!
 //! [`parse`] is a pure function: it resolves no host, checks no password and knows no link or
-//! route. It accepts printable ASCII and tabs, at most [`VNET_LINE_BYTES_MAX`] bytes without the
-//! line end, and reports the first problem only. Words cannot be quoted, so that no name or
+//! route. It accepts printable ASCII and tabs, at most [`VNET_LINE_BYTES_MAX`] (256) bytes without
+//! the line end, and reports the first problem only. Words cannot be quoted, so that no name or
 //! password contains a blank. The language itself is described in [`crate::vnet`];
 //! `vnet::print::line` is the inverse.
 //!
@@ -147,10 +147,12 @@ impl<'a> LineWords<'a> {
         self.number("the control port", "a port, 0 to 65535")
     }
 
+    /// Takes a password.
     fn secret(&mut self, what: &'static str) -> Result<Secret, SyntaxError> {
         self.next(what).map(Secret::new)
     }
 
+    /// Takes the word UDP or TCP.
     fn transport(&mut self) -> Result<VnetTransport, SyntaxError> {
         let word = self.next("UDP or TCP")?;
         match word.to_ascii_uppercase().as_str() {

@@ -1,10 +1,10 @@
 //! The password of VNET clients, and the delay after wrong passwords.
 //!
 //! [`Attempts::attempt`] compares in constant time. After a wrong password the source is not
-//! checked for [`VNET_DELAY_FIRST`]; each further failure doubles the delay up to
-//! [`VNET_DELAY_MAX`], and a right password or [`VNET_FORGET_AFTER`] without a failure resets it.
-//! At most [`VNET_SOURCES_MAX`] sources are remembered; the source with the oldest last failure is
-//! forgotten first.
+//! checked for [`VNET_DELAY_FIRST`] (1 s); each further failure doubles the delay up to
+//! [`VNET_DELAY_MAX`] (5 min), and a right password or [`VNET_FORGET_AFTER`] (1 h) without a
+//! failure resets it. At most [`VNET_SOURCES_MAX`] (1,024) sources are remembered; the source with
+//! the oldest last failure is forgotten first.
 //!
 //! The delay is per source and never blocks a thread: the caller refuses the client. An attacker
 //! with many sources is not limited, and a password on the wire is not protected. All clients have
@@ -90,8 +90,10 @@ pub enum PasswordResult {
     Wait(Duration),
 }
 
+/// The failed attempts of a source.
 #[derive(Debug, Clone, Copy)]
 struct Failures {
+    /// Failures since the last reset.
     count: u32,
     /// Time of the last failure.
     last: Instant,

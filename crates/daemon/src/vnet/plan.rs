@@ -8,8 +8,8 @@
 //!
 //! The snapshot is not kept current: a change of another client shows as a refusal of the step.
 //! Groups other than its own are visible only for names of links, and for equal routes. Links are
-//! limited by `LINKS_MAX`, routes by `ROUTES_MAX`. Peers are not notified here: [`super::session`]
-//! does that.
+//! limited by `LINKS_MAX` (1,024), routes by `ROUTES_MAX` (16,384). Peers are not notified here:
+//! [`super::session`] does that.
 //!
 //! Callers are [`super::session`] (a snapshot per command) and [`super::file`](mod@super::file) (a
 //! snapshot per file). Configuration files are planned by [`crate::plan`].
@@ -161,7 +161,7 @@ impl GroupState {
         &self.numbers
     }
 
-    /// Plans a command; `speaker` is the address of the client. Returns `None` for commands that
+    /// Plans a command; `client` is the address of the client. Returns `None` for commands that
     /// change nothing.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl GroupState {
     pub fn plan(
         &mut self,
         command: &VnetCommand,
-        speaker: Option<IpAddr>,
+        client: Option<IpAddr>,
     ) -> Result<Option<VnetStep>, String> {
         let step = match command {
             VnetCommand::AddLink { host, data_port, transport, .. } => {
@@ -179,12 +179,12 @@ impl GroupState {
                 self.link_add(host, *port, *transport)?
             }
             VnetCommand::RegisterLink { data_port } => {
-                let host = speaker.ok_or("REGISTERLINK: only for servers, over TCP")?;
+                let host = client.ok_or("REGISTERLINK: only for servers, over TCP")?;
                 self.link_add(&host.to_canonical().to_string(), *data_port, VnetTransport::Udp)?
             }
             VnetCommand::DeleteLink { host, transport, .. } => self.link_del(host, *transport)?,
             VnetCommand::DeregisterLink => {
-                let host = speaker.ok_or("DEREGISTERLINK: only for servers, over TCP")?;
+                let host = client.ok_or("DEREGISTERLINK: only for servers, over TCP")?;
                 self.link_del(&host.to_canonical().to_string(), VnetTransport::Udp)?
             }
             VnetCommand::LinkDel(number) => {

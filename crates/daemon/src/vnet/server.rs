@@ -1,11 +1,11 @@
 //! The TCP server of the VNET language: one thread per connection, within bounds.
 //!
 //! The acceptor thread (`vnet`) takes a slot for each connection ([`crate::connection_slots`]): at
-//! most [`VNET_CONNECTIONS_MAX`], and [`VNET_STRANGERS_PER_SOURCE_MAX`] of one source without a
-//! valid HELLO; more get an `ERROR` line and are closed. The connection's thread (`vnet-session`)
-//! splits the bytes into lines, gives each to [`super::session`], and writes the answer. A line
-//! over [`VNET_LINE_BYTES_MAX`], a HELLO after [`VNET_HELLO_TIME_MAX`], or silence for
-//! [`VNET_IDLE_TIME_MAX`] ends the session.
+//! most [`VNET_CONNECTIONS_MAX`] (16), and [`VNET_STRANGERS_PER_SOURCE_MAX`] (4) of one source
+//! without a valid HELLO; more get an `ERROR` line and are closed. The connection's thread
+//! (`vnet-session`) splits the bytes into lines, gives each to [`super::session`], and writes the
+//! answer. A line over [`VNET_LINE_BYTES_MAX`] (256), a HELLO after [`VNET_HELLO_TIME_MAX`] (10 s),
+//! or silence for [`VNET_IDLE_TIME_MAX`] (5 min) ends the session.
 //!
 //! Lines of one connection are answered in order; a client may send further lines before the
 //! answer. A line without its line feed at the end of the connection is not executed.
@@ -219,6 +219,7 @@ fn refuse(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {
     Ok(())
 }
 
+/// The result of reading a line.
 enum ReceivedLine {
     /// A line with its line end.
     Whole(Vec<u8>),

@@ -266,7 +266,7 @@ impl Session {
         else {
             return None;
         };
-        let teller = self.context.register.filter(|_| *control_port > 0)?;
+        let register_fn = self.context.register.filter(|_| *control_port > 0)?;
         let spec = match step {
             VnetStep::LinkAdd(spec) => spec.as_ref().clone(),
             VnetStep::LinkDel(name) => {
@@ -276,7 +276,7 @@ impl Session {
         };
         let LinkKind::Vnet(udp) = spec.kind else { return None };
         let at = SocketAddr::new(udp.remote.ip(), *control_port);
-        Some(PeerRegistration { teller, at, password, data_port: udp.local.port() })
+        Some(PeerRegistration { register_fn, at, password, data_port: udp.local.port() })
     }
 
     /// Returns a list of the group's objects.
@@ -309,7 +309,7 @@ impl Session {
 
 /// A registration of a link with its peer.
 struct PeerRegistration<'a> {
-    teller: RegisterFn,
+    register_fn: RegisterFn,
     /// The VNET server of the peer.
     at: SocketAddr,
     /// Password of the peer's server.
@@ -321,10 +321,11 @@ struct PeerRegistration<'a> {
 impl PeerRegistration<'_> {
     /// Sends the registration or, if the link is deleted, the deregistration.
     fn send(&self, there: bool) -> Result<(), String> {
-        let Self { teller, at, password, data_port } = *self;
+        let Self { register_fn, at, password, data_port } = *self;
         let register = VnetCommand::RegisterLink { data_port };
-        teller(at, password, if there { register } else { VnetCommand::DeregisterLink })
+        register_fn(at, password, if there { register } else { VnetCommand::DeregisterLink })
     }
 }
 
+/// The answer to a first line that is no HELLO.
 const HELLO_EXPECTED: &str = "expected HELLO <password> 0.9";

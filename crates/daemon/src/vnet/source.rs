@@ -2,9 +2,9 @@
 //!
 //! A source is an IPv4 address, an IPv6 /64 network, or, for a client on this host, a user.
 //! [`ClientSource::of`] finds the user in the kernel's tables of TCP sockets, of which it reads at
-//! most [`TCP_TABLE_BYTES_MAX`] bytes each. If the user is not found (a larger table, a hidden
-//! /proc, a socket closed meanwhile), the address alone is the source, and local users share its
-//! limits.
+//! most [`TCP_TABLE_BYTES_MAX`] (16 MiB) each. If the user is not found (a larger table, a
+//! hidden /proc, a socket closed meanwhile), the address alone is the source, and local users share
+//! its limits.
 //!
 //! A source is no identity: it grants nothing, and hosts behind a NAT share a source.
 //! [`super::server`] determines the source on the acceptor thread after `accept`;

@@ -75,6 +75,7 @@ pub struct BareSocket {
 /// The peer of one link.
 #[derive(Debug)]
 struct BarePeer {
+    /// Access to the group of the link.
     inbox: LinkInbox,
     /// The longest packet that the link carries, in bytes.
     packet: usize,
@@ -317,6 +318,7 @@ impl BareSocket {
 #[derive(Debug)]
 pub struct BareCarrier {
     senders: Arc<Senders>,
+    /// Segment sizes of local TCP endpoints; for VXLAN only.
     sizes: Option<Arc<SegmentSizes>>,
     /// Index of the socket from which the batch leaves.
     at: usize,
@@ -324,6 +326,7 @@ pub struct BareCarrier {
     flow: (FlowKey, usize),
     /// The configured traffic class, and the class of the batch's datagrams.
     class: (TrafficClass, u8),
+    /// The peer's address.
     remote: SocketAddr,
     local_address: LocalAddressReader,
     /// The VXLAN header before each frame; `None` for `vnet`.

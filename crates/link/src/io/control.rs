@@ -1,10 +1,10 @@
 //! Control plane of links: configured links, their groups, and their commands.
 //!
 //! [`LinkController`] runs in the control thread. It checks a link's specification and the limit
-//! [`LINKS_MAX`], keeps the two shards of a link alive (the shard of links, and the shard that
-//! forwards the group's frames), and sends requests to both: open and join when a link is added,
-//! leave and close when it is deleted. If one step fails, the earlier steps are undone and the
-//! command fails.
+//! [`LINKS_MAX`] (1,024), keeps the two shards of a link alive (the shard of links, and the shard
+//! that forwards the group's frames), and sends requests to both: open and join when a link is
+//! added, leave and close when it is deleted. If a step of an addition fails, the earlier steps are
+//! undone and the command fails.
 //!
 //! Commands wait for the answers of the shards. The controller touches no socket and no frame,
 //! keeps no state of a link beyond its specification, and does not retry: `super::pending` does.
@@ -88,6 +88,8 @@ fn no_link(name: &Name) -> CommandError {
 }
 
 impl LinkController {
+    /// Adds a link and returns its view. An invalid specification, an unknown group, a name in use
+    /// and a link beyond [`LINKS_MAX`] are refused.
     fn add(
         &mut self,
         control: &mut Control<'_>,
@@ -112,6 +114,8 @@ impl LinkController {
         self.show(control, &name)
     }
 
+    /// Deletes a link: its group leaves it, then the shard of links closes it. If one of them does
+    /// not answer, the link stays.
     fn delete(&mut self, control: &mut Control<'_>, name: &Name) -> Result<(), CommandError> {
         let (spec, id) = self.links.get(name).ok_or_else(|| no_link(name))?;
         let (group, id) = (spec.group.clone(), *id);
@@ -126,6 +130,7 @@ impl LinkController {
         Ok(())
     }
 
+    /// Makes all links read their keys and certificates again.
     fn reload(&self, control: &Control<'_>) -> Result<(), CommandError> {
         if self.links.is_empty() {
             return Ok(());
@@ -133,6 +138,7 @@ impl LinkController {
         control.ask(&control.host_shard(NAME)?, ReloadKeys)
     }
 
+    /// Returns the views of all links, by name.
     fn list(&self, control: &Control<'_>) -> Result<Vec<LinkView>, CommandError> {
         if self.links.is_empty() {
             return Ok(Vec::new());
@@ -141,6 +147,7 @@ impl LinkController {
         self.views(control, None, groups)
     }
 
+    /// Returns the view of the link with this name.
     fn show(&self, control: &Control<'_>, name: &Name) -> Result<LinkView, CommandError> {
         let (spec, id) = self.links.get(name).ok_or_else(|| no_link(name))?;
         let view = self.views(control, Some(*id), vec![&spec.group])?.pop();

@@ -2,10 +2,11 @@
 //!
 //! The sources of links ([`super::tunnels`], [`super::bare`], [`super::stream`], [`super::raw`])
 //! call it in the shard of links, as the last step of a received frame there; `ethernet` takes the
-//! frames from the mailbox in the group's shard. The mailbox is bounded; frames that find it full
-//! are dropped and counted. State and address changes use room in reserve: a refused state change
-//! is logged and lost, a refused address change is returned to the caller. No call blocks, and
-//! messages of one link keep their order.
+//! frames from the mailbox in the group's shard. The mailbox has room for `ARRIVALS_WAITING_MAX`
+//! (256) messages, each with all frames of a receive buffer; frames that find it full are dropped
+//! and counted ([`Loss::Busy`]). Address changes may use twice that room and state changes four
+//! times: a refused state change is logged and lost, a refused address change is returned to the
+//! caller. No call blocks, and messages of one link keep their order.
 
 use std::sync::Arc;
 

@@ -26,6 +26,7 @@ pub struct SharedLocalAddress {
 #[derive(Debug, Default)]
 pub struct LocalAddressRecorder {
     shared: Arc<SharedLocalAddress>,
+    /// The address that was recorded last.
     last: Option<IpAddr>,
 }
 
@@ -35,6 +36,7 @@ pub struct LocalAddressReader {
     shared: Arc<SharedLocalAddress>,
     /// Version at which `from` was read.
     version: u32,
+    /// The address to send from; `None` lets the host choose.
     from: Option<IpAddr>,
 }
 

@@ -1,10 +1,10 @@
 //! Resolution of peers' host names, outside the dispatcher: a resolver may block for seconds.
 //!
 //! [`RESOLVER_THREADS`] (4) threads serve the whole process; at most [`LOOKUPS_WAITING_MAX`]
-//! lookups wait, and a further lookup fails at once. An answer has at most [`RESOLVED_MAX`] (8)
-//! addresses, in the resolver's order. Answers arrive in any order, in a thread of the resolver:
-//! `super::pending` sends them to the shard of links by a mailbox. A lookup cannot be cancelled and
-//! has no timeout of its own.
+//! (1,024) lookups wait, and a further lookup fails at once. An answer has at most [`RESOLVED_MAX`]
+//! (8) addresses, in the resolver's order. Answers arrive in any order, in a thread of the
+//! resolver: `super::pending` sends them to the shard of links by a mailbox. A lookup cannot be
+//! cancelled and has no timeout of its own.
 //!
 //! The daemon calls [`start`] before it creates dispatchers, because threads inherit the sandbox of
 //! the thread that creates them. The module does not cache or retry; `super::pending` does.

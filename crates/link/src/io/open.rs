@@ -3,7 +3,8 @@
 //! [`super::service`] and `super::pending` call [`Links::open_kind`] in the shard of links; the
 //! returned carrier goes to the group. Links of one kind share a UDP or listening socket with the
 //! same local address (tunnels: and the same private key). The module binds sockets, reads key and
-//! certificate files (at most [`KEY_FILE_BYTES_MAX`] bytes for a key), and does not wait for peers.
+//! certificate files (at most [`KEY_FILE_BYTES_MAX`] (4,096) bytes for a key), and does not wait
+//! for peers.
 //!
 //! A link whose resources are missing returns an error, and no source is kept for it by the caller;
 //! `super::pending` retries. Two links that would match the same received data (same peer and

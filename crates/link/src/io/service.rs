@@ -12,7 +12,7 @@
 //!
 //! The service never blocks: names are resolved in threads of [`super::names`], and sockets are
 //! non-blocking. It has no ports, retransmits nothing, and forwards no frame from link to link. A
-//! turn takes at most [`NOTICES_PER_TURN_MAX`] address notices.
+//! turn takes at most [`NOTICES_PER_TURN_MAX`] (64) address notices.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -53,7 +53,9 @@ pub(super) const NO_SOURCE: u32 = u32::MAX - 2;
 /// A configured link.
 #[derive(Debug)]
 pub(crate) struct LinkEntry {
+    /// The configured link.
     pub spec: LinkSpec,
+    /// Access to the group of the link.
     pub inbox: LinkInbox,
     /// The source that receives for the link.
     pub source: u32,

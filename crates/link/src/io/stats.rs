@@ -69,8 +69,11 @@ impl Loss {
 /// frames to the peer.
 #[derive(Debug, Default)]
 pub struct LinkStats {
+    /// Frames sent to the peer.
     transmit: DirectionStats,
+    /// Frames received from the peer, also those that the mailbox then refused.
     receive: DirectionStats,
+    /// Datagrams or records that carried the sent frames.
     transmit_datagrams: AtomicU64,
     /// By [`Loss`], in the order of [`Loss::ALL`].
     losses: [AtomicU64; Loss::ALL.len()],
@@ -79,7 +82,9 @@ pub struct LinkStats {
 /// Frames and bytes in one direction.
 #[derive(Debug, Default)]
 struct DirectionStats {
+    /// Frames.
     packets: AtomicU64,
+    /// Bytes of these frames.
     bytes: AtomicU64,
 }
 

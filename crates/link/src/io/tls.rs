@@ -4,7 +4,7 @@
 //! the other expects. There are neither older versions of TLS, nor session resumption, nor
 //! revocation lists; an expired certificate is refused when a connection begins, and does not end a
 //! live connection. Files are read again when one of them changes, at each new connection and every
-//! `RENEW_NS`; faulty files leave the old configuration in use. A file has at most
+//! `RENEW_NS` (1 h); faulty files leave the old configuration in use. A file has at most
 //! [`CERTIFICATE_BYTES_MAX`] (1 MiB).
 //!
 //! Private keys are kept by TLS only, and never logged. The module reads files (it may block on the
@@ -218,6 +218,7 @@ fn read(path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, String> {
     std::fs::read(path).map(Zeroizing::new).map_err(|e| wrong(e.to_string()))
 }
 
+/// Reads the certificates of a PEM file; a file without any is an error.
 fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let bytes = read(path, what)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
@@ -228,6 +229,7 @@ fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>,
     Ok(all)
 }
 
+/// Reads the private key of a PEM file.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let bytes = read(path, "private key")?;
     super::open::warn_if_readable(path);
@@ -235,6 +237,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
         .map_err(|_| format!("private key {}: the file has no PEM private key", path.display()))
 }
 
+/// Reads the certificates of authorities from a PEM file.
 fn authorities(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path, "authorities")? {

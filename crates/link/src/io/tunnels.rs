@@ -1,15 +1,17 @@
 //! Links of the kinds `causeway` and `causeway-plain`: the tunnels of one UDP socket.
 //!
-//! Connects the core ([`crate::tunnel_set`]) to its socket: passes received datagrams and the time
-//! in, and executes the results. Links of several groups to one peer share a tunnel and are
-//! distinguished by their virtual networks. Frames to send do not pass through [`TunnelSocket`]:
-//! each shard has a [`TunnelCarrier`], which `ethernet` calls in the thread of the group.
+//! The module connects the core ([`crate::tunnel_set`]) to its socket: it passes received datagrams
+//! and the time in, and executes the results. Links of several groups to one peer share a tunnel
+//! and are distinguished by their virtual networks. Frames to send do not pass through
+//! [`TunnelSocket`]: each shard has a [`TunnelCarrier`], which `ethernet` calls in the thread of
+//! the group.
 //!
-//! Frames up to [`FRAME_BYTES_MAX`] bytes cross with their offloads unfinished, unless loss is
-//! high. The module neither queues nor retransmits frames: a carrier without a session refuses
-//! them, and datagrams that the kernel refuses are counted as lost. Frames of one carrier keep
-//! their order on this host; the network may change it. A full mailbox of the group drops received
-//! frames (`LinkInbox`).
+//! Frames up to [`FRAME_BYTES_MAX`] (65,557) bytes cross with their offloads unfinished, unless
+//! loss is high. The module neither queues nor retransmits frames: a carrier without a session
+//! refuses them, and datagrams that the kernel refuses are counted as lost. Frames of one carrier
+//! keep their order on this host; the network may change it. A full mailbox of the group drops
+//! received frames (`LinkInbox`). A tunnel carries at most `VNIS_MAX` (4,096) virtual networks, a
+//! socket `TUNNELS_MAX` (4,096) tunnels.
 //!
 //! # Budget
 //! Send: one copy from the sender's memory into the plaintext of a datagram, one pass that seals it
@@ -92,7 +94,7 @@ pub struct TunnelSocket {
     /// The socket.
     pub udp: Arc<Udp>,
     /// The tunnels, by number.
-    hub: TunnelSet,
+    tunnels: TunnelSet,
     /// Our private key; `None` for tunnels without encryption.
     own: Option<Arc<PrivateKey>>,
     receiver: UdpReceiver,
@@ -115,7 +117,7 @@ impl Source<MacKey> for TunnelSocket {
     fn repeat(&mut self, place: Place) {
         let Place::Link(id) = place else { return };
         let Some((number, vni)) = self.tunnel_of(LinkId(id)) else { return };
-        if let Some(tunnel) = self.hub.tunnel_mut(number) {
+        if let Some(tunnel) = self.tunnels.tunnel_mut(number) {
             tunnel.repeat_claims(vni, &mut self.sink);
         }
         self.execute();
@@ -133,7 +135,7 @@ impl TunnelSocket {
         udp.report_classes();
         Self {
             udp: Arc::new(udp),
-            hub: TunnelSet::new(own.clone(), clock),
+            tunnels: TunnelSet::new(own.clone(), clock),
             own,
             receiver: UdpReceiver::new(pool.clone()),
             bursts: Vec::new(),
@@ -175,7 +177,7 @@ impl TunnelSocket {
             None => {
                 let keys = self.own.clone().zip(peer);
                 let config = TunnelConfig { keys, remote, longest: DATAGRAM_BYTES_MAX };
-                let number = self.hub.add(&config, clock).map_err(LinkAddError::Refused)?;
+                let number = self.tunnels.add(&config, clock).map_err(LinkAddError::Refused)?;
                 let entry = TunnelEntry {
                     links: BTreeMap::new(),
                     peer,
@@ -201,7 +203,7 @@ impl TunnelSocket {
 
     /// Starts a link after its group has joined it.
     pub fn start(&mut self, number: u16, vni: u32, clock: &mut Clock<'_>) {
-        if let Some(tunnel) = self.hub.tunnel_mut(number)
+        if let Some(tunnel) = self.tunnels.tunnel_mut(number)
             && !tunnel.carry(vni, &mut self.sink)
         {
             log::error!(vni; "cannot add a network to a tunnel: its limit is reached, so frames of this network are dropped");
@@ -218,7 +220,7 @@ impl TunnelSocket {
     /// Sets the possible addresses of a tunnel's peer, the preferred address first.
     pub fn candidates(&mut self, number: u16, found: &[SocketAddr]) {
         let found = found.iter().copied().map(canonical).collect();
-        if let Some(tunnel) = self.hub.tunnel_mut(number) {
+        if let Some(tunnel) = self.tunnels.tunnel_mut(number) {
             tunnel.configure(found);
         }
     }
@@ -234,7 +236,7 @@ impl TunnelSocket {
     /// Removes a link, and its tunnel with the last link.
     pub fn remove(&mut self, id: LinkId, clock: &mut Clock<'_>) {
         let Some((number, vni)) = self.tunnel_of(id) else { return };
-        if let Some(tunnel) = self.hub.tunnel_mut(number) {
+        if let Some(tunnel) = self.tunnels.tunnel_mut(number) {
             tunnel.release(clock.now, vni);
         }
         self.tick(clock);
@@ -242,7 +244,7 @@ impl TunnelSocket {
         entry.links.remove(&vni);
         if entry.links.is_empty() {
             self.entries.remove(&number);
-            self.hub.remove(number);
+            self.tunnels.remove(number);
         }
     }
 
@@ -254,7 +256,7 @@ impl TunnelSocket {
         class: TrafficClass,
         stats: Arc<LinkStats>,
     ) -> Option<TunnelCarrier> {
-        let tx_path = self.hub.tunnel(number)?.tx_path().clone();
+        let tx_path = self.tunnels.tunnel(number)?.tx_path().clone();
         let entry = self.entries.get(&number)?;
         let (too_long, local_address) = (entry.too_long.clone(), entry.local_address.reader());
         let (udp, packer) = (self.udp.clone(), Packer::new(tx_path));
@@ -272,18 +274,18 @@ impl TunnelSocket {
     /// Returns the state of a tunnel, and how often it came up.
     pub fn state(&self, number: u16, now: u64) -> Option<(TunnelState, u64)> {
         let ups = self.entries.get(&number)?.ups;
-        Some((self.hub.tunnel(number)?.state(now), ups))
+        Some((self.tunnels.tunnel(number)?.state(now), ups))
     }
 
     /// Returns the counts of refused datagrams that belong to no tunnel.
     pub fn refusals(&self) -> &crate::RefusalCounters {
-        self.hub.refusals()
+        self.tunnels.refusals()
     }
 
     /// Announces an address to the peer, or withdraws it (no epoch).
     pub fn announce(&mut self, id: LinkId, mac: [u8; 6], epoch: Option<u64>, now: u64) {
         let Some((number, vni)) = self.tunnel_of(id) else { return };
-        let Some(tunnel) = self.hub.tunnel_mut(number) else { return };
+        let Some(tunnel) = self.tunnels.tunnel_mut(number) else { return };
         match epoch {
             Some(epoch) => {
                 let full = tunnel.announce(now, vni, mac, epoch).is_err();
@@ -304,7 +306,7 @@ impl TunnelSocket {
     pub fn over_quota(&mut self) -> Vec<LinkId> {
         let mut all = Vec::new();
         for (number, entry) in self.entries.iter_mut().filter(|(_, entry)| entry.over_quota) {
-            if self.hub.tunnel(*number).is_some_and(Tunnel::has_room) {
+            if self.tunnels.tunnel(*number).is_some_and(Tunnel::has_room) {
                 entry.over_quota = false;
                 all.extend(entry.links.values().map(|inbox| inbox.id));
             }
@@ -314,19 +316,19 @@ impl TunnelSocket {
 
     /// Returns when [`Self::tick`] must be called.
     pub fn deadline(&self) -> u64 {
-        self.hub.deadline()
+        self.tunnels.deadline()
     }
 
     /// Runs the timers that are due.
     pub fn tick(&mut self, clock: &mut Clock<'_>) {
         for (number, entry) in &self.entries {
             if entry.too_long.swap(false, Ordering::Relaxed)
-                && let Some(tunnel) = self.hub.tunnel_mut(*number)
+                && let Some(tunnel) = self.tunnels.tunnel_mut(*number)
             {
                 tunnel.shorten_datagrams(clock.now, &mut self.sink);
             }
         }
-        self.hub.tick(clock, &mut self.sink);
+        self.tunnels.tick(clock, &mut self.sink);
         self.execute();
     }
 
@@ -370,7 +372,7 @@ impl TunnelSocket {
         for at in burst.datagrams() {
             let datagram = burst.buffer.get(at).unwrap_or(&[]);
             // Refusals are counted by the core.
-            let _ = self.hub.receive(clock, burst.from, datagram, &mut self.sink);
+            let _ = self.tunnels.receive(clock, burst.from, datagram, &mut self.sink);
             count = count.saturating_add(1);
         }
         count

@@ -7,8 +7,8 @@
 //!
 //! The last step of a frame that leaves by UDP: the carriers of [`super::bare`] and
 //! [`super::tunnels`] own a sender each and call it with a full batch. The sender neither waits for
-//! buffer space nor retries a datagram: refused datagrams are lost, and the caller counts them.
-//! Datagrams keep their order.
+//! buffer space nor retries a datagram, except that a batch whose GSO failed is sent again one by
+//! one: refused datagrams are lost, and the caller counts them. Datagrams keep their order.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,10 +1,10 @@
 //! Datagrams that a tunnel sends by itself: heartbeats, their answers, and address announcements.
 //!
-//! Announcements are sent three times ([`REPEAT_ANNOUNCEMENT_NS`]), because datagrams may be lost;
-//! a digest in each heartbeat finds the remaining differences, and the receiver then requests all
-//! addresses, at most once per [`SYNC_NS`]. A tunnel announces at most [`ADDRESSES_MAX`] addresses;
-//! [`Tunnel::announce`] refuses more, and the caller announces them again once
-//! [`Tunnel::has_room`].
+//! Announcements are sent three times (again after 100 ms and 300 ms, [`REPEAT_ANNOUNCEMENT_NS`]),
+//! because datagrams may be lost; a digest in each heartbeat finds the remaining differences, and
+//! the receiver then requests all addresses, at most once per [`SYNC_NS`] (1 s). A tunnel announces
+//! at most [`ADDRESSES_MAX`] (4,096) addresses; [`Tunnel::announce`] refuses more, and the caller
+//! announces them again once [`Tunnel::has_room`].
 //!
 //! The module sends no frames and retransmits none. [`crate::health`] decides when a heartbeat is
 //! due and of which length; the datagrams go into the [`Sink`], without back-pressure. Without a

@@ -54,6 +54,7 @@ pub struct TunnelConfig {
 #[derive(Debug)]
 struct SessionSlot {
     session: Arc<TunnelSession>,
+    /// The counters received on the session.
     replay: Replay,
     /// When the session was created, in ns of the caller's clock.
     since: u64,
@@ -88,6 +89,7 @@ struct Announcement {
 /// A tunnel to one peer.
 #[derive(Debug)]
 pub struct Tunnel {
+    /// Number of the tunnel in its set.
     number: u16,
     /// Our key and the peer's; `None` without encryption.
     keys: Option<(Arc<PrivateKey>, PublicKey)>,
@@ -128,6 +130,7 @@ pub struct Tunnel {
     fault: Option<(HandshakeFault, u64)>,
 
     health: Health,
+    /// Incomplete frames.
     fragments: Reassembler,
     /// Addresses announced to the peer.
     own_claims: Advertisement<MacKey>,
@@ -412,8 +415,8 @@ impl Tunnel {
     }
 
     /// Appends an event of this tunnel to the sink.
-    fn event(&self, what: EventKind, sink: &mut Sink) {
-        sink.events.push(Event { tunnel: self.number, kind: what });
+    fn event(&self, kind: EventKind, sink: &mut Sink) {
+        sink.events.push(Event { tunnel: self.number, kind });
     }
 
     /// Reports changes of health as events.

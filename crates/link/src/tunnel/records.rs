@@ -30,8 +30,11 @@ use crate::unpack::{Sink, UnpackedFrame};
 /// Names a session slot of a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SlotName {
+    /// The session that seals.
     Current,
+    /// The predecessor of the current session.
     Previous,
+    /// The answered session that the peer has not used yet.
     Next,
 }
 
@@ -42,7 +45,7 @@ struct RecordSpan {
 }
 
 impl Tunnel {
-    /// Processes a sealed datagram.
+    /// Processes a sealed datagram. An unknown session, a replay or a failed check refuses it.
     pub(super) fn data(
         &mut self,
         clock: &mut Clock<'_>,

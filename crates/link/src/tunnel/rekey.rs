@@ -3,8 +3,8 @@
 //! A session lasts [`REKEY_NS`] (2 min); then its initiator begins a new handshake, or the
 //! responder after [`REKEY_LATE_NS`] (15 s) more. Up to three sessions accept datagrams at a time:
 //! the current session, its predecessor for [`SESSION_GRACE_NS`] (10 s), and an answered session
-//! that the peer has not used yet, for [`CONFIRM_NS_MAX`]. No session outlives [`SESSION_NS_MAX`]
-//! (5 min). Only the current session seals.
+//! that the peer has not used yet, for [`CONFIRM_NS_MAX`] (10 s). No session outlives
+//! [`SESSION_NS_MAX`] (5 min). Only the current session seals.
 //!
 //! Initiations are retransmitted after [`INITIATION_NS_MIN`] (0.5 s), doubled up to
 //! [`INITIATION_NS_MAX`] (5 s), without end while the tunnel has an address of the peer. If both

@@ -2,13 +2,14 @@
 //!
 //! A NIC belongs to the address of its first frame. Frames from another address in its name are
 //! dropped, unless the NIC was silent for long. Then both addresses get a name query with a random
-//! number, and the NIC moves if the new address answers and the old one does not.
+//! number, at most every `QUERY_NS` (5 s), and the NIC moves if the new address answers and the old
+//! address does not.
 //!
 //! This module is without I/O, like the engine. Forgery by a node on the path is not prevented.
 //!
-//! Limits: [`NICS_PER_ADDRESS_MAX`] NICs per configured address; frames of further NICs are
-//! dropped. A NIC may move after [`MOVED_NS`] of silence, and its old address has
-//! [`MOVE_ANSWER_NS`] to answer. Addresses that are not configured are refused by the caller
+//! Limits: [`NICS_PER_ADDRESS_MAX`] (256) NICs per configured address; frames of further NICs are
+//! dropped. A NIC may move after [`MOVED_NS`] (30 s) of silence, and its old address has
+//! [`MOVE_ANSWER_NS`] (1 s) to answer. Addresses that are not configured are refused by the caller
 //! ([`AddressTable::knows`]). Used by `network::udp` for each received and each sent frame.
 
 use std::collections::HashMap;
@@ -21,18 +22,23 @@ use crate::limits::{MOVE_ANSWER_NS, MOVED_NS, NICS_PER_ADDRESS_MAX, QUERY_NS, SI
 /// A pending move of a NIC.
 #[derive(Debug, Clone, Copy)]
 struct MoveClaim {
+    /// The new address.
     at: SocketAddr,
     /// Number of the query to both addresses, and its time.
     magic: u32,
     asked_ns: u64,
+    /// Whether the new address answered the query.
     answered: bool,
 }
 
 /// The address of a NIC, and the time of its latest frame.
 #[derive(Debug, Clone, Copy)]
 struct NicAddress {
+    /// The address.
     at: SocketAddr,
+    /// Time of the latest frame from the address, in ns.
     heard_ns: u64,
+    /// A pending move to another address.
     claim: Option<MoveClaim>,
 }
 
@@ -50,6 +56,7 @@ pub enum SourceCheck {
 /// The address table of a NIC.
 #[derive(Debug)]
 pub struct AddressTable {
+    /// The configured addresses.
     peers: Vec<SocketAddr>,
     /// With the keyed hash of `std`: peers choose MACs.
     nics: HashMap<[u8; 6], NicAddress>,
@@ -94,11 +101,12 @@ impl AddressTable {
         self.single.insert(to, SINGLE_BATCHES);
     }
 
+    /// Returns whether an address has fewer than [`NICS_PER_ADDRESS_MAX`] NICs.
     fn has_room(&self, at: SocketAddr) -> bool {
         self.nics.values().filter(|place| place.at == at).count() < NICS_PER_ADDRESS_MAX
     }
 
-    /// Checks the source of a frame from the NIC `board`.
+    /// Checks the source of a frame from NIC `nic`.
     pub fn check_source(
         &mut self,
         nic: [u8; 6],

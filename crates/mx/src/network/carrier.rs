@@ -2,7 +2,8 @@
 //!
 //! [`NicCarrier`] gives `mx::network` one interface to both: receive a frame, send frames in
 //! batches, bind again, poll modes. A NIC has one carrier for its lifetime; a change of
-//! configuration makes a new NIC. Only an interface can go down, carry jumbo frames, or have
+//! configuration makes a new NIC. A carrier that is down receives nothing and has no output, so the
+//! engine's frames are dropped. Only an interface can go down, carry jumbo frames, or have
 //! endpoints in direct mode; datagrams answer such calls with "no".
 //!
 //! The carrier checks neither destination nor content of MXoE packets (the engine does), and
@@ -58,7 +59,9 @@ impl driver::Output for CarrierOutput {
 /// The carrier of a NIC's frames.
 #[derive(Debug)]
 pub enum NicCarrier {
+    /// An interface of this host.
     Interface(NicInterface),
+    /// A UDP socket.
     Udp(UdpCarrier),
 }
 

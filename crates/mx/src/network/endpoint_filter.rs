@@ -1,11 +1,12 @@
 //! Packet filters (BPF) of a NIC with endpoints in direct mode: each packet socket gets the frames
 //! of its endpoint, and the daemon gets all others.
 //!
-//! This module builds classic BPF programs from the MXoE header layout; `network::interface`
-//! attaches and locks them. The kernel runs them for each received frame of the interface. The
-//! filters divide received frames only: a process with a packet socket can send any frame. They
-//! check address, EtherType, packet type and endpoint, not sessions or keys. Frames shorter than
-//! the fields are dropped by the kernel's rule for loads out of range.
+//! In direct mode a process runs the NIC side of its endpoint itself, on a packet socket that the
+//! daemon opened. This module builds classic BPF programs from the MXoE header layout;
+//! `network::interface` attaches and locks them. The kernel runs them for each received frame of
+//! the interface. The filters divide received frames only: a process with a packet socket can send
+//! any frame. They check address, EtherType, packet type and endpoint, not sessions or keys. Frames
+//! shorter than the fields are dropped by the kernel's rule for loads out of range.
 //!
 //! [`DirectEndpoints`] is a bit set over endpoint numbers 0 to 255.
 

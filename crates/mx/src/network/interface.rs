@@ -3,12 +3,12 @@
 //! An interface has one packet socket of the daemon, and one for each endpoint in direct mode.
 //! Filters ([`super::endpoint_filter`]) divide the frames between them.
 //!
-//! An interface that is down is tried again every [`REBIND_NS`]; meanwhile frames are dropped, and
-//! the engine retransmits. A port on an interface with an MTU too small for MXoE is refused. After
-//! an interface came back, socket and filter of the daemon are new; sockets of processes in direct
-//! mode are not renewed here. The module sets no MTU, address or promiscuous mode. At the end of a
-//! pass without frames the interface wakes the dispatcher again, unless the dispatcher polls.
-//! Called by `network::carrier`.
+//! An interface that is down is tried again every [`REBIND_NS`] (1 s); meanwhile frames are
+//! dropped, and the engine retransmits. A port on an interface whose MTU is less than 4,130 bytes
+//! (`FRAME_LEN_NARROW` less the Ethernet header) is refused. After an interface came back, socket
+//! and filter of the daemon are new; sockets of processes in direct mode are not renewed here. The
+//! module sets no MTU, address or promiscuous mode. At the end of a pass without frames the
+//! interface wakes the dispatcher again, unless the dispatcher polls. Called by `network::carrier`.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -176,6 +176,7 @@ impl NicInterface {
         Ok(socket)
     }
 
+    /// Binds the interface once. The caller schedules another attempt after an error.
     fn try_bind(&mut self, cx: &Context<'_>) -> Result<(), InterfaceError> {
         let host = |error| InterfaceError::Host(self.name.clone(), error);
         let program = endpoint_filter::filter_of_daemon(self.address, &self.direct);

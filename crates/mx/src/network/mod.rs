@@ -18,8 +18,8 @@
 //! A [`NicNetwork`] has one engine, one discovery and one carrier. Its endpoints are those that the
 //! daemon serves; those in direct mode have only their filter and lock file here. Frames that the
 //! engine drops are counted by reason. Nothing is retried here except the binding of an interface
-//! that is down ([`REBIND_NS`](crate::limits::REBIND_NS)). Wake-ups and disconnects are left to
-//! `mx::service`, by [`NetworkAction`]. Called by `mx::service` on the dispatcher's thread;
+//! that is down ([`REBIND_NS`](crate::limits::REBIND_NS) (1 s)). Wake-ups and disconnects are left
+//! to `mx::service`, by [`NetworkAction`]. Called by `mx::service` on the dispatcher's thread;
 //! `mx::requests` opens and closes endpoints.
 
 mod address_table;
@@ -107,6 +107,7 @@ pub struct NicNetwork {
     discovery: Discovery,
     /// Processes may use direct mode.
     bypass: bool,
+    /// Endpoints in direct mode that survived a daemon; `None` for datagrams.
     survivors: Option<Survivors>,
     /// Endpoints of the previous daemon, and the time until which they may be resumed.
     served: Survivors,
@@ -144,10 +145,12 @@ fn reason(dropped: &DropReason) -> &'static str {
     }
 }
 
+/// Converts a round trip from ns to us.
 fn microseconds(trip_ns: u64) -> f64 {
     Duration::from_nanos(trip_ns).as_secs_f64() * 1e6
 }
 
+/// Returns the counters of a peer by name.
 fn named(counters: &PeerCounters) -> BTreeMap<String, u64> {
     counters.named().map(|(name, value)| (format!("{name}_total"), value)).collect()
 }
@@ -269,6 +272,8 @@ impl NicNetwork {
         }
     }
 
+    /// Adds or removes a NIC of discovery in the engine. If the engine has no room, discovery drops
+    /// the NIC.
     fn apply_change(&mut self, now: u64, news: NicChange) {
         let Engine { nic: engine_nic, tx_path, .. } = &mut self.engine;
         match news {
@@ -451,6 +456,7 @@ impl NicNetwork {
         (count, last)
     }
 
+    /// Passes the received frame to discovery or to the engine; counts it if the engine drops it.
     fn arrive(&mut self, now: u64) {
         let frame = self.carrier.frame();
         if Discovery::takes(frame) {
@@ -469,6 +475,7 @@ impl NicNetwork {
     }
 
     #[cold]
+    /// Logs, within the log limit, that another NIC has this address.
     fn warn_of_duplicate(&mut self, now: u64) {
         if let Some(more) = self.log.admit(now) {
             let board = self.engine.nic.name();
@@ -480,8 +487,9 @@ impl NicNetwork {
         }
     }
 
-    fn count(&mut self, what: &'static str) {
-        let counter = self.dropped.entry(what).or_default();
+    /// Counts a dropped frame by its reason.
+    fn count(&mut self, reason: &'static str) {
+        let counter = self.dropped.entry(reason).or_default();
         *counter = counter.wrapping_add(1);
     }
 
@@ -535,6 +543,7 @@ impl NicNetwork {
         self.commit(now);
     }
 
+    /// Sends the queued frames, and notes the actions that endpoints need.
     fn commit(&mut self, now: u64) {
         let notes = &mut self.notes;
         self.engine.tx_path.commit(now, |endpoint, owner, said| {

@@ -1,19 +1,19 @@
 //! Endpoints that survive the daemon.
 //!
-//! Endpoints in direct mode continue while the daemon is away. The next daemon must not assign
-//! their numbers, and must not refuse packets in their name. The same applies for a limited time to
-//! endpoints that the daemon served, until their processes resume them; their lock files have other
-//! names.
+//! Endpoints in direct mode (their processes run the NIC side on a packet socket) continue while
+//! the daemon is away. The next daemon must not assign their numbers, and must not refuse packets
+//! in their name. The same applies for `SERVED_AWAITED_NS` (60 s) to endpoints that the daemon
+//! served, until their processes resume them; their lock files have other names.
 //!
 //! Each such endpoint has a lock file beside the socket of its NIC. The daemon locks the file and
 //! passes the descriptor to the process, which holds it as long as it has the endpoint. A locked
 //! file means a live endpoint for any daemon; a file without a lock is removed.
 //!
-//! Ended endpoints are found at intervals of [`SURVIVORS_CHECK_NS`], so a number is free again with
-//! that delay. The lock vouches for a live process, not for a correct one. Lock files on a file
-//! system without `flock` do not work: then an endpoint is not opened in direct mode. This module
-//! keeps no state of connections; processes do. Called by `mx::network` at the start of a daemon,
-//! at each open and close, and in its ticks.
+//! Ended endpoints are found at intervals of [`SURVIVORS_CHECK_NS`] (250 ms), so a number is free
+//! again with that delay. The lock vouches for a live process, not for a correct one. Lock files on
+//! a file system without `flock` do not work: then an endpoint is not opened in direct mode. This
+//! module keeps no state of connections; processes do. Called by `mx::network` at the start of a
+//! daemon, at each open and close, and in its ticks.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -45,6 +45,7 @@ impl LockFiles {
         Self { socket: self.socket.clone(), separator: ".r" }
     }
 
+    /// Returns the path of the lock file of an endpoint.
     fn path(&self, endpoint: u8) -> PathBuf {
         let mut path = self.socket.clone().into_os_string();
         path.push(format!("{}{endpoint}", self.separator));
@@ -107,7 +108,9 @@ impl LockFiles {
 #[derive(Debug)]
 pub struct Survivors {
     locks: LockFiles,
+    /// Endpoints that are not known to have ended.
     endpoints: BTreeSet<u8>,
+    /// Time of the next check.
     check_at_ns: u64,
 }
 

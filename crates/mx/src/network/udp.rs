@@ -5,8 +5,9 @@
 //! sent to all addresses. Nothing is encrypted: a node on the path can read and forge frames.
 //!
 //! # Budget
-//! One system call for a batch of frames of one length to one host, up to the segments of the kernel
-//! or 64 KiB; one for a received batch from a host.
+//! One system call for a batch of frames of one length to one host, up to the segments of the
+//! kernel or `SEND_BYTES` (65,000) bytes (after a failed batch `SINGLE_BATCHES` (4,096) batches
+//! leave as single datagrams); one for a received batch from a host.
 //!
 //! The carrier neither retransmits nor limits its rate: a lost datagram is a lost frame, and the
 //! engine retransmits. Frames longer than the path MTU are fragmented by IP. Without room in the
@@ -42,6 +43,7 @@ const HEADER_LEN: usize = 14;
 #[derive(Debug, Clone)]
 pub struct UdpOutput {
     socket: Arc<Socket>,
+    /// The addresses of NICs.
     addresses: Arc<Mutex<AddressTable>>,
 }
 

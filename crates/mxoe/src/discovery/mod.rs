@@ -1,19 +1,20 @@
 //! Discovery of NICs: announcements by broadcast, and name queries.
 //!
-//! A NIC announces itself [`ANNOUNCE_BURST`] times at intervals of a second, and every three
+//! A NIC announces itself [`ANNOUNCE_BURST`] (8) times at intervals of a second, and every three
 //! minutes afterwards. A new or restarted NIC causes a new burst at all others. A NIC that
 //! announced itself is queried for its name until it answers. NICs of the configuration stay, and
-//! keep their configured names; others are removed if they do not answer, or after a long silence.
-//! A name belongs to the first NIC that reported it; another NIC gets it only after the first no
-//! longer answers a query.
+//! keep their configured names; others are removed if they do not answer for [`NIC_NAMELESS_NS`]
+//! (30 s); a NIC that answered is queried again after [`NIC_STALE_NS`] (10 min) of silence. A name
+//! belongs to the first NIC that reported it; another NIC gets it only after the first no longer
+//! answers a query.
 //!
 //! This module is without I/O, like the engine: its inputs are frames and the time, its outputs
 //! frames and [`NicChange`]. It opens no endpoints and routes no messages. NICs are identified by the
 //! source MAC of their frames, which the network vouches for.
 //!
-//! Limits: [`KNOWN_NICS_MAX`] NICs, of which at most [`NIC_NAMELESS_MAX`] have not answered a name
-//! query; further NICs are ignored. Announcements keep a distance of [`ANNOUNCE_GAP_NS`], however
-//! many NICs appear. Names are not authenticated.
+//! Limits: [`KNOWN_NICS_MAX`] (1,024) NICs, of which at most [`NIC_NAMELESS_MAX`] (256) have not
+//! answered a name query; further NICs are ignored. Announcements keep a distance of
+//! [`ANNOUNCE_GAP_NS`] (100 ms), however many NICs appear. Names are not authenticated.
 //!
 //! Caller: `mx::network` in the daemon, which passes frames for which [`Discovery::takes`] returns
 //! true, calls [`Discovery::tick`] at its deadline, and applies each [`NicChange`] to the engine.
@@ -54,14 +55,17 @@ pub struct DiscoveredNic {
     pub heard_at: Option<u64>,
     /// The NIC answered a name query.
     pub answered: bool,
+    /// When the NIC became known, in ns.
     since: u64,
     /// Time of the latest packet of an endpoint that is a peer.
     active_at: Option<u64>,
     /// Another NIC has reported the same name since then.
     contested_at: Option<u64>,
+    /// Serial of its latest announcement: another serial means that the NIC restarted.
     serial: Option<u32>,
     /// The number of this NIC in the table of the engine.
     number: u16,
+    /// Time of the next name query, in ns.
     ask_at: u64,
     /// Interval after the next query, in ns.
     wait: u64,
@@ -79,13 +83,19 @@ pub enum NicChange {
 /// The NICs that a NIC knows. `send` closures get frames in two parts.
 #[derive(Debug)]
 pub struct Discovery {
+    /// MAC of this NIC.
     own: [u8; 6],
     /// Differs at each start of the NIC.
     serial: u32,
+    /// Number in our name queries, which answers repeat.
     magic: u32,
+    /// Announcements left in the burst.
     burst: u32,
+    /// Time of the next announcement, in ns.
     announce_at: u64,
+    /// Time of the latest announcement, in ns.
     announced_at: Option<u64>,
+    /// Known NICs, by MAC.
     peers: BTreeMap<[u8; 6], DiscoveredNic>,
     /// The earliest query or removal of a NIC.
     due: u64,
@@ -177,14 +187,14 @@ impl Discovery {
         Some(NicChange::Added(nic_id))
     }
 
-    /// Sets the number of a NIC in the table of the engine.
+    /// Sets the number of a NIC in the table of the engine. An unknown NIC is ignored.
     pub fn set_number(&mut self, nic_id: NicId, number: u16) {
         if let Some(peer) = self.peers.get_mut(&mac(nic_id)) {
             peer.number = number;
         }
     }
 
-    /// Removes a NIC.
+    /// Removes a NIC, if it is known; its next announcement adds it again.
     pub fn remove(&mut self, nic_id: NicId) {
         self.peers.remove(&mac(nic_id));
     }
@@ -214,7 +224,8 @@ impl Discovery {
         matches!(frame.get(16), Some(&(RAW | REPLY)))
     }
 
-    /// Processes an announcement, or the answer to a name query. Returns a new NIC.
+    /// Processes an announcement, or the answer to a name query. Returns a new NIC. A malformed
+    /// frame, an answer without our query, and a new NIC beyond the limits are ignored.
     pub fn receive(&mut self, now: u64, frame: &[u8]) -> Option<NicChange> {
         let (header, packet) = parse(frame).ok()?;
         if header.source.first().is_none_or(|byte| byte & 1 != 0) {
@@ -245,6 +256,7 @@ impl Discovery {
             .is_ok_and(|said| NicId(said.nic) == nic(self.own) && said.serial != self.serial)
     }
 
+    /// Records an announcement. Returns the NIC if it is new.
     fn on_announcement(
         &mut self,
         now: u64,
@@ -283,6 +295,7 @@ impl Discovery {
         self.announce_at = self.announce_at.min(soon.max(now));
     }
 
+    /// Records the name in an answer, unless another NIC has it.
     fn on_answer(&mut self, now: u64, header: &Header, reply: &HostReply<'_>) {
         if reply.magic != self.magic || !self.peers.contains_key(&header.source) {
             return;
@@ -367,6 +380,7 @@ impl Discovery {
         gone.into_iter().map(|mac| NicChange::Removed(nic(mac))).collect()
     }
 
+    /// Broadcasts an announcement.
     fn announce(&self, send: &mut dyn FnMut(&[u8], &[u8])) {
         let announcement = Announcement { nic: nic(self.own).0, serial: self.serial };
         let header = Header { destination: [0xff; 6], source: self.own, peer_index: 0 };

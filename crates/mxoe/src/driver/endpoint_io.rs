@@ -3,10 +3,11 @@
 //! [`EndpointIo`] reads requests and writes events as values. It does not interpret them. A host
 //! side that breaks a rule of the rings marks the endpoint as broken, and its owner closes it.
 //!
-//! The rings are a channel of [`causeway_channel`] with the encoding of
-//! [`mx_rings`]. A region is a memfd of the host side, at most
-//! [`REGION_BYTES_MAX`], sealed against shrinking and mapped once; its bytes may change at any
-//! time. An event without room is not written: the engine keeps it.
+//! The rings are a channel of [`causeway_channel`] with the encoding of [`mx_rings`]. A region is a
+//! memfd of the host side, at most [`REGION_BYTES_MAX`] (4 GiB), sealed against shrinking and
+//! mapped once; its bytes may change at any time. An endpoint has at most `REGIONS_MAX` (256)
+//! regions of together `REGION_BYTES_OF_ENDPOINT_MAX` (10 GiB); a further region is refused. An
+//! event without room is not written: the engine keeps it.
 //!
 //! No memory is pinned, and the kernel's page faults are handled by `causeway_memory`. Called by
 //! [`Engine`](crate::driver::Engine) and [`TxPath`](crate::driver::TxPath) on the thread that owns
@@ -163,7 +164,7 @@ impl<W> EndpointIo<W> {
         }
     }
 
-    /// Disarms the doorbells while the caller serves the endpoint.
+    /// Disarms the doorbell while the caller serves the endpoint.
     pub(crate) fn disarm(&mut self) {
         if std::mem::take(&mut self.armed) {
             self.receiver.disarm();

@@ -3,8 +3,8 @@
 //! [`Engine::serve`] takes requests of one endpoint from its ring, up to a budget, and passes them
 //! to the [`Nic`]. A cancel counts as several requests, since it searches. A request that the
 //! engine defers stays in the ring, and later requests of the endpoint wait behind it. A malformed
-//! request, or one longer than [`MEDIUM_BYTES_MAX`], breaks the endpoint: it is not served again,
-//! and the owner closes it.
+//! request, or one longer than [`MEDIUM_BYTES_MAX`] (32 KiB), breaks the endpoint: it is not served
+//! again, and the owner closes it.
 //!
 //! Callers: `mx::network` (all endpoints of a NIC, one dispatcher), and `causeway-endpoint` in
 //! direct mode (its own endpoint). Each call is followed by [`TxPath::commit`]; without it, frames

@@ -1,14 +1,15 @@
 //! Frames to send, in batches of one system call.
 //!
 //! Frames consist of own bytes and lent memory. Lent memory is sent in place, and copied only if
-//! the kernel has no room before its owner may reuse it. No frame is lent anything between two
-//! turns.
+//! the kernel has no room before its owner may reuse it. Between two turns no queued frame refers
+//! to lent memory.
 //!
-//! At most [`FRAMES_WAITING_MAX`] frames wait; further frames are dropped, counted as `no_room`,
-//! and retransmitted by the engine. If the kernel has no room, [`TxBatch::flush`] tries again after
-//! `FULL_NS`, and drops the first frame after `STUCK_NS`. Without an output all frames are dropped.
-//! Frames leave in order; nothing waits for their arrival. Filled through
-//! [`TxPath`](crate::driver::TxPath), flushed by [`TxPath::commit`](crate::driver::TxPath::commit).
+//! At most [`FRAMES_WAITING_MAX`] (1,024) frames wait; further frames are dropped, counted as
+//! `no_room`, and retransmitted by the engine. If the kernel has no room, [`TxBatch::flush`] tries
+//! again after `FULL_NS` (200 us), and drops the first frame after `STUCK_NS` (10 ms). Without an
+//! output all frames are dropped. Frames leave in order; nothing waits for their arrival. Filled
+//! through [`TxPath`](crate::driver::TxPath), flushed by
+//! [`TxPath::commit`](crate::driver::TxPath::commit).
 
 use std::convert::Infallible;
 use std::io;
@@ -69,10 +70,12 @@ pub struct TxBatch<E> {
     pub output: Option<E>,
     /// Own bytes of the frames, in order. Only the first `used` bytes are valid.
     bytes: Vec<u8>,
+    /// Valid bytes of `bytes`.
     used: usize,
+    /// The frames, in order.
     waiting: Vec<QueuedFrame>,
     /// Number of frames in `waiting` that were sent: at most half of them between two calls.
-    left: usize,
+    sent_waiting: usize,
     /// Index of the first frame with lent memory.
     lent_from: Option<usize>,
     /// When to send again after the kernel had no room, in ns.
@@ -101,7 +104,7 @@ impl<E: Output> TxBatch<E> {
             bytes: Vec::new(),
             used: 0,
             waiting: Vec::with_capacity(FRAMES_PER_CALL_MAX),
-            left: 0,
+            sent_waiting: 0,
             lent_from: None,
             again_ns: None,
             stuck_ns: None,
@@ -128,6 +131,7 @@ impl<E: Output> TxBatch<E> {
         }
     }
 
+    /// Appends a frame with own or lent data; the caller has checked the room.
     fn put(&mut self, head: &[u8], data: &[u8], lent: Option<FrameBody>) {
         let whole = head.len().saturating_add(data.len());
         let end = self.used.saturating_add(whole);
@@ -148,9 +152,12 @@ impl<E: Output> TxBatch<E> {
     /// Returns the unsent frames.
     fn frames(&self) -> impl Iterator<Item = OutgoingFrame<'_>> + Clone {
         let starts = std::iter::once(0).chain(self.waiting.iter().map(|frame| frame.end));
-        starts.zip(&self.waiting).skip(self.left).map(|(start, QueuedFrame { end, lent })| {
-            OutgoingFrame { head: self.bytes.get(start..*end).unwrap_or(&[]), body: lent.as_ref() }
-        })
+        starts.zip(&self.waiting).skip(self.sent_waiting).map(
+            |(start, QueuedFrame { end, lent })| OutgoingFrame {
+                head: self.bytes.get(start..*end).unwrap_or(&[]),
+                body: lent.as_ref(),
+            },
+        )
     }
 
     /// Sends frames with lent memory, or copies it, because its owner may reuse it afterwards.
@@ -165,7 +172,7 @@ impl<E: Output> TxBatch<E> {
     /// frame is moved at most once: frames from before the last call are not touched.
     fn keep_copies(&mut self) {
         let Some(first) = self.lent_from.take() else { return };
-        let first = first.max(self.left).min(self.waiting.len());
+        let first = first.max(self.sent_waiting).min(self.waiting.len());
         let moved = self.waiting.split_off(first);
         let from = self.end();
         let heads = self.bytes.get(from..self.used).unwrap_or(&[]).to_vec();
@@ -204,11 +211,11 @@ impl<E: Output> TxBatch<E> {
 
     /// Returns whether another frame fits. Otherwise it is dropped: the engine retransmits.
     fn has_room(&mut self) -> bool {
-        let waiting = self.waiting.len().saturating_sub(self.left);
+        let waiting = self.waiting.len().saturating_sub(self.sent_waiting);
         if waiting >= FRAMES_PER_CALL_MAX {
             self.send_some();
         }
-        let room = self.waiting.len().saturating_sub(self.left) < FRAMES_WAITING_MAX;
+        let room = self.waiting.len().saturating_sub(self.sent_waiting) < FRAMES_WAITING_MAX;
         if !room {
             self.no_room = self.no_room.wrapping_add(1);
         }
@@ -221,13 +228,13 @@ impl<E: Output> TxBatch<E> {
         if self.waiting.is_empty() {
             return;
         }
-        let before = self.gone();
+        let before = self.completed();
         self.send_some();
-        if self.waiting.is_empty() || self.gone() != before {
+        if self.waiting.is_empty() || self.completed() != before {
             self.stuck_ns = None;
         } else if now_ns.saturating_sub(*self.stuck_ns.get_or_insert(now_ns)) >= STUCK_NS {
             // The kernel also reports no room for frames that can never be sent.
-            self.left = self.left.saturating_add(1);
+            self.sent_waiting = self.sent_waiting.saturating_add(1);
             self.no_room = self.no_room.wrapping_add(1);
             self.stuck_ns = None;
             self.send_some();
@@ -239,14 +246,14 @@ impl<E: Output> TxBatch<E> {
     }
 
     /// Returns the number of frames that were sent or dropped.
-    fn gone(&self) -> u64 {
+    fn completed(&self) -> u64 {
         self.sent.wrapping_add(self.down)
     }
 
     /// Sends frames until the kernel has no room.
     fn send_some(&mut self) {
         let Some(output) = self.output.clone() else {
-            let left = self.waiting.len().saturating_sub(self.left);
+            let left = self.waiting.len().saturating_sub(self.sent_waiting);
             self.down = self.down.wrapping_add(left as u64);
             return self.clear();
         };
@@ -255,24 +262,24 @@ impl<E: Output> TxBatch<E> {
 
     /// Sends frames by `output`, which sends the first ones and returns their number.
     fn send_by(&mut self, mut output: impl FnMut(&Self) -> io::Result<usize>) {
-        while self.left < self.waiting.len() {
+        while self.sent_waiting < self.waiting.len() {
             self.calls = self.calls.wrapping_add(1);
             let errno = match output(self) {
                 Ok(sent) if sent > 0 => {
-                    self.left = self.left.saturating_add(sent);
+                    self.sent_waiting = self.sent_waiting.saturating_add(sent);
                     self.sent = self.sent.wrapping_add(sent as u64);
                     continue;
                 }
                 other => other.err().and_then(|error| Errno::from_io_error(&error)),
             };
             match errno {
-                None | Some(Errno::AGAIN | Errno::NOBUFS) => return self.close_up(),
+                None | Some(Errno::AGAIN | Errno::NOBUFS) => return self.remove_sent(),
                 Some(Errno::INTR) => {}
                 // A frame has unmapped memory: copying drops it, so that the others are sent.
                 Some(Errno::FAULT) if self.lent_from.is_some() => self.keep_copies(),
                 Some(_) => {
                     // This frame cannot be sent.
-                    self.left = self.left.saturating_add(1);
+                    self.sent_waiting = self.sent_waiting.saturating_add(1);
                     self.down = self.down.wrapping_add(1);
                 }
             }
@@ -281,8 +288,8 @@ impl<E: Output> TxBatch<E> {
     }
 
     /// Removes the sent frames, once they are more than the unsent ones.
-    fn close_up(&mut self) {
-        let left = self.left.min(self.waiting.len());
+    fn remove_sent(&mut self) {
+        let left = self.sent_waiting.min(self.waiting.len());
         if left <= self.waiting.len() / 2 {
             return;
         }
@@ -293,12 +300,12 @@ impl<E: Output> TxBatch<E> {
             frame.end = frame.end.saturating_sub(start);
         }
         self.lent_from = self.lent_from.map(|first| first.saturating_sub(left));
-        self.left = 0;
+        self.sent_waiting = 0;
     }
 
     fn clear(&mut self) {
         self.waiting.clear();
-        (self.used, self.left, self.lent_from) = (0, 0, None);
+        (self.used, self.sent_waiting, self.lent_from) = (0, 0, None);
         if self.bytes.len() > BYTES_KEPT {
             self.bytes = Vec::new();
         }
@@ -353,7 +360,7 @@ pub(crate) mod tests {
         frames.push_lent(&[3; 16], first.clone());
         frames.push(&[1; 60], &[2; 3]);
         frames.push_lent(&[6; 16], FrameBody::Shared(second.clone()));
-        frames.left = 1;
+        frames.sent_waiting = 1;
         frames.keep_copies();
         second.write(0, &[9; 7]).unwrap();
         assert_eq!(lens(&frames), [(63, 0), (23, 0)]);

@@ -1,9 +1,12 @@
 //! The destinations of the engine: the rings and regions of its endpoints, and the network.
 //!
 //! [`TxPath`] implements [`Outside`] for the engine: events go to the ring of the endpoint, frames
-//! to the batch. Nothing is sent and no process is woken before [`TxPath::commit`]. An event for an
-//! endpoint that is not open is dropped. Reads and writes of regions are checked against the
-//! mapping; a fault is a [`RegionFault`] and does not end the daemon.
+//! to the batch. Nothing is sent and no process is woken before [`TxPath::commit`]. An event
+//! without room in the ring is refused, and the engine keeps it. An event for an endpoint that is
+//! not open is dropped. Reads and writes of regions are checked against the mapping; a fault is a
+//! [`RegionFault`] and does not end the daemon. The owner of the [`Engine`](crate::driver::Engine)
+//! calls [`TxPath::commit`] after each batch of calls, and gets each needed [`EndpointAction`]
+//! once.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +34,7 @@ pub struct TxPath<W, E> {
     pub endpoints: BTreeMap<u8, EndpointIo<W>>,
     /// Frames to send.
     pub frames: TxBatch<E>,
+    /// Endpoints that [`Self::commit`] examines.
     touched: Vec<u8>,
     /// An event was written since the owner cleared the flag.
     pub has_written: bool,

@@ -4,13 +4,13 @@
 //! the port; [`Socket::host_ready`] calls this module for their events, and the service's deadlines
 //! for expiry. After a proper line, [`super`] opens the connection.
 //!
-//! A port accepts [`HOST_CONNECTS_PER_SECOND`] processes a second, then both listeners pause for
-//! [`HOST_LISTENER_PAUSE_NS`] and connections wait in the backlog. At most [`HANDSHAKES_MAX`]
-//! processes are in their handshake; further processes are closed. A handshake ends with the first
-//! line, after [`HANDSHAKE_NS_MAX`], at [`HANDSHAKE_BYTES_MAX`] bytes without a newline, or if the
-//! line is not `CONNECT <port>`: the stream then closes without an answer. Bytes of a stream after
-//! the line are data for the guest and are left in the socket; the rest of a message is dropped.
-//! Listeners need no running guest.
+//! A port accepts [`HOST_CONNECTS_PER_SECOND`] (512) processes a second, then both listeners pause
+//! for [`HOST_LISTENER_PAUSE_NS`] (100 ms) and connections wait in the backlog. At most
+//! [`HANDSHAKES_MAX`] (64) processes are in their handshake; further processes are closed. A
+//! handshake ends with the first line, after [`HANDSHAKE_NS_MAX`] (5 s), at [`HANDSHAKE_BYTES_MAX`]
+//! (32) bytes without a newline, or if the line is not `CONNECT <port>`: the stream then closes
+//! without an answer. Bytes of a stream after the line are data for the guest and are left in the
+//! socket; the rest of a message is dropped. Listeners need no running guest.
 
 use std::path::Path;
 

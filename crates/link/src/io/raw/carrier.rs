@@ -2,7 +2,7 @@
 //!
 //! `ethernet` pushes frames in the thread of the group; the carrier copies each into its batch
 //! behind a virtio-net header, and sends the batch with [`Carrier::flush`], or at
-//! [`FRAMES_PER_CALL_MAX`] (64) frames or [`SEND_BYTES`] bytes. It also records up to
+//! [`FRAMES_PER_CALL_MAX`] (64) frames or [`SEND_BYTES`] (65,000) bytes. It also records up to
 //! [`RAW_ADDRESSES_MAX`] (4,096) source addresses, to which the receive side then accepts frames.
 //!
 //! Frames longer than the interface's MTU after segmentation, MAC control frames, and all frames

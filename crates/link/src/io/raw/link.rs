@@ -35,15 +35,17 @@ use super::{SharedInterface, lock};
 #[derive(Debug)]
 pub struct RawLink {
     inbox: LinkInbox,
+    /// Name of the interface.
     interface: String,
     /// Source value of the socket.
     source: u32,
     /// `None` while the interface is down or gone.
     socket: Option<(Arc<PacketSocket>, ServiceWatch)>,
+    /// Receives the frames, by a ring where the kernel permits.
     inlet: PacketReceiver,
     /// State shared with the link's carriers.
     shared: SharedInterface,
-    /// Addresses of running ports.
+    /// Addresses of running ports: a frame from one of them is a loop.
     ours: HashSet<u64>,
     /// Whether the group has joined the link, so that its state is reported.
     started: bool,

@@ -3,19 +3,19 @@
 //! Frames cross unchanged; checksums and segments stay unfinished where the host finishes them. The
 //! link accepts frames to broadcast and group addresses and to our addresses: those of running
 //! ports, which the group reports, and those learnt from frames that left by this link (at most
-//! `RAW_ADDRESSES_MAX`, aged after `RAW_ADDRESS_NS`). A frame *from* the address of a running port
-//! came back in a loop and is dropped.
+//! `RAW_ADDRESSES_MAX` (4,096), aged after `RAW_ADDRESS_NS` (300 s)). A frame *from* the address of
+//! a running port came back in a loop and is dropped.
 //!
 //! The host's own traffic on the interface is neither received nor reached. The link does not
 //! detect whether hosts are there, and sends no MAC control frames. While the interface is down or
-//! gone, frames are refused, and the link tries to open it every `RAW_AGAIN_NS`.
+//! gone, frames are refused, and the link tries to open it every `RAW_AGAIN_NS` (1 s).
 //!
 //! `ethernet` calls [`RawCarrier`] to send, in the thread of the group; the shard of links calls
 //! [`RawLink`] to receive. Both share `InterfaceState` under a lock.
 //!
 //! # Budget
-//! Send: one copy per frame, and one system call for up to `FRAMES_PER_CALL_MAX` frames. Receive:
-//! one copy from the host's ring into the buffer in which frames are passed on
+//! Send: one copy per frame, and one system call for up to `FRAMES_PER_CALL_MAX` (64) frames.
+//! Receive: one copy from the host's ring into the buffer in which frames are passed on
 //! ([`causeway_host::net::rx_ring`]), and no system call; one call per frame longer than a slot of
 //! the ring.
 //!

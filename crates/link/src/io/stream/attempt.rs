@@ -29,15 +29,17 @@ use super::connection::{ConnectionEnd, Layer, StreamConnection};
 /// A connection in preparation.
 #[derive(Debug)]
 pub(super) struct ConnectionAttempt {
+    /// The connection, which carries no frames yet.
     pub connection: StreamConnection,
     /// The peer's address and port.
     pub from: SocketAddr,
     /// Whether TCP has connected it.
     pub connected: bool,
     /// When the TLS handshake ended.
-    shaken_ns: Option<u64>,
+    handshake_ended_ns: Option<u64>,
     /// When connect and handshake time out.
     deadline_ns: u64,
+    /// Registration of its socket.
     pub watch: ServiceWatch,
 }
 
@@ -93,12 +95,12 @@ impl ConnectionAttempt {
         let watch = cx.watch(socket.as_fd(), source)?;
         let deadline_ns = cx.now_ns.saturating_add(CONNECT_NS_MAX);
         let connection = StreamConnection::new(socket, layer);
-        Ok(Self { connection, from, connected, shaken_ns: None, deadline_ns, watch })
+        Ok(Self { connection, from, connected, handshake_ended_ns: None, deadline_ns, watch })
     }
 
     /// Returns the time of the current step's timeout.
     pub fn deadline(&self) -> u64 {
-        self.shaken_ns.map_or(self.deadline_ns, |at| at.saturating_add(FIRST_WORD_NS_MAX))
+        self.handshake_ended_ns.map_or(self.deadline_ns, |at| at.saturating_add(FIRST_WORD_NS_MAX))
     }
 
     /// Continues the attempt. Returns whether the connection may carry frames.
@@ -117,10 +119,10 @@ impl ConnectionAttempt {
             self.connection.writable(&inbox.stats);
             let spoken = self.connection.advance(&inbox.stats)?;
             let Layer::Tls(tls) = &self.connection.layer else { return Ok(true) };
-            if self.shaken_ns.is_none() && !tls.is_handshaking() {
-                self.shaken_ns = Some(now_ns);
+            if self.handshake_ended_ns.is_none() && !tls.is_handshaking() {
+                self.handshake_ended_ns = Some(now_ns);
             }
-            let late = self.shaken_ns.is_some() && self.deadline() <= now_ns;
+            let late = self.handshake_ended_ns.is_some() && self.deadline() <= now_ns;
             if is_accepted(tls, spoken || late) {
                 return Ok(true);
             }

@@ -39,6 +39,7 @@ struct LiveConnection {
     socket: Arc<TcpStream>,
     /// The peer's address and port.
     from: SocketAddr,
+    /// Splits the received bytes into frames.
     deframer: Deframer,
     /// When the connection became live.
     since_ns: u64,
@@ -119,7 +120,8 @@ impl StreamLink {
         self.connects
     }
 
-    /// Sets the addresses that are tried in turn.
+    /// Sets the addresses that are tried in turn, beginning with the next attempt; an empty list
+    /// is ignored.
     pub fn candidates(&mut self, found: Vec<SocketAddr>) {
         if !found.is_empty() {
             self.remotes = found.into();

@@ -1,9 +1,10 @@
 //! Links of the kinds `tcp` and `tls`: one connection per link, with VNET/U's framing.
 //!
-//! The side without `listen` connects and reconnects with growing pauses (`CONNECT_AGAIN_NS_MIN` to
-//! `CONNECT_AGAIN_NS_MAX`); the side with `listen` accepts connections from the peer's address
-//! only. With TLS a newer connection replaces the older connection once its peer is authenticated;
-//! without TLS the older connection stays while it answers.
+//! The side without `listen` connects and reconnects with growing pauses (`CONNECT_AGAIN_NS_MIN`
+//! (0.5 s) to `CONNECT_AGAIN_NS_MAX` (5 s)) and never gives up; the side with `listen` accepts
+//! connections from the peer's address only. With TLS a newer connection replaces the older
+//! connection once its peer is authenticated; without TLS the older connection stays while it
+//! answers.
 //!
 //! `ethernet` calls [`connection::StreamCarrier`] to send; the shard of links calls [`StreamLink`]
 //! to receive and for timers. Frames keep their order and are not lost while the connection lives,
