@@ -13,7 +13,7 @@
 //! Main types: [`ethernet::Header`] and [`frame::Frame`] (headers of a frame),
 //! [`virtio_net::Offload`] (checked offload request), [`vsock::Header`], [`mxoe::Packet`] (MX over
 //! Ethernet), [`tunnel::Outer`] (datagrams between daemons), [`local`] (socket between process and
-//! daemon), [`mx`] (requests and events of an MX endpoint).
+//! daemon), [`mx`] (requests and events of an MX endpoint), [`mlx5`] (ConnectX function).
 //!
 //! ```
 //! use causeway_wire::ethernet::{self, Header};
@@ -46,6 +46,7 @@ pub mod hello;
 pub mod ipv4;
 pub mod ipv6;
 pub mod local;
+pub mod mlx5;
 pub mod mx;
 pub mod mxoe;
 pub mod pcapng;

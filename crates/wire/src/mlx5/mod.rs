@@ -1,0 +1,44 @@
+//! Formats of a ConnectX virtual function (mlx5): registers, commands, queues and their entries.
+//!
+//! Both sides use the same types: the device model (`causeway-mlx5`) parses commands and work queue
+//! entries and emits outputs, completions and events; a driver does the reverse. All fields are
+//! big-endian. Structures have public fields; `parse` ignores reserved bits, `emit` leaves them as
+//! they are, and codes that this crate does not know stay numbers. Checks of values belong to the
+//! users, because nearly all depend on the state of an object.
+//!
+//! | module | formats |
+//! |---|---|
+//! | [`registers`] | initialisation segment, doorbell pages, registers of the port |
+//! | [`command`] | command queue, mailboxes, opcodes, results |
+//! | [`startup`], [`capability`] | versions, identifiers, capabilities |
+//! | [`page_list`] | addresses of the pages of queues and memory keys |
+//! | [`event_queue`], [`completion_queue`] | contexts, entries, doorbells |
+//! | [`memory_key`] | contexts and their changes by work requests |
+//! | [`queue_pair`], [`work_queue`] | contexts, doorbell records |
+//! | [`work_request`] | entries of send and receive queues |
+//! | [`vport`] | addresses, MTU, GID table |
+//! | [`steering`] | receive tables and flow tables |
+//!
+//! Limits: a send queue entry has at most [`work_request::ENTRY_MAX`] bytes; lists end with the bytes
+//! that are passed. Nothing here allocates.
+
+pub mod capability;
+pub mod command;
+pub mod completion_queue;
+pub mod event_queue;
+mod field;
+mod general;
+pub mod memory_key;
+mod opcode;
+pub mod page_list;
+pub mod queue_pair;
+pub mod registers;
+mod segment;
+pub mod startup;
+pub mod steering;
+pub mod vport;
+pub mod work_queue;
+pub mod work_request;
+
+#[cfg(test)]
+mod tests;
