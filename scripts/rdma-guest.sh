@@ -163,7 +163,7 @@ fetch_kernel() {
 fetch_root() {
     local packages version folder part
     packages=$(plan "$base" "$base" "${root_packages[@]}" |
-        grep -E "^(lib|$(IFS='|'; echo "${root_packages[*]}") )")
+        grep -E "^(z?lib|$(IFS='|'; echo "${root_packages[*]}") )")
     version=$(sed -n 's/^libibverbs1 //p' <<<"$packages")
     folder=$dir/$suite/root-$version
     report "fetching the RDMA user space $version ($(wc -l <<<"$packages") packages)"

@@ -14,7 +14,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Instant;
 
-pub use crate::setup::{Member, MxNic, Setup};
+pub use crate::setup::{Adapter, Member, MxNic, Setup};
 
 /// User and group `nobody`, used for the daemon when this process is root.
 pub(crate) const NOBODY: u32 = 65534;
@@ -117,6 +117,7 @@ impl Daemon {
         let of = |m: &Member| [self.net_socket(m), self.vsock_socket(m), self.host_socket(m)];
         let mut all: Vec<PathBuf> = self.setup.members.iter().flat_map(of).collect();
         all.extend(self.setup.nics.iter().map(|nic| self.nic_socket(&nic.name)));
+        all.extend(self.setup.adapters.iter().map(|a| self.adapter_socket(&a.name)));
         all.push(self.control_socket());
         all
     }
@@ -204,6 +205,12 @@ impl Daemon {
     #[must_use]
     pub fn nic_socket(&self, nic: &str) -> PathBuf {
         self.dir.join(&format!("{nic}.sock"))
+    }
+
+    /// Returns the vfio-user socket of a host channel adapter.
+    #[must_use]
+    pub fn adapter_socket(&self, adapter: &str) -> PathBuf {
+        self.dir.join(&format!("{adapter}.sock"))
     }
 
     /// Returns the socket on which host processes connect to a member; it is also the prefix of the

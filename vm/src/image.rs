@@ -54,7 +54,7 @@ impl Image {
 }
 
 /// Returns whether `made` is missing or older than any of `parts`.
-fn older(made: &Path, parts: &[&Path]) -> bool {
+pub(crate) fn older(made: &Path, parts: &[&Path]) -> bool {
     let time = |p: &Path| fs::metadata(p).and_then(|m| m.modified()).ok();
     let Some(made) = time(made) else { return true };
     parts.iter().any(|p| time(p).is_none_or(|t| t > made))

@@ -88,7 +88,8 @@ fn only_deb(dir: &Path) -> Result<PathBuf> {
         })
 }
 
-fn find_cloud(dir: &Path) -> Option<Kernel> {
+/// Returns the kernel of an unpacked package.
+pub(crate) fn find_cloud(dir: &Path) -> Option<Kernel> {
     let boot = fs::read_dir(dir.join("boot")).ok()?;
     for entry in boot.flatten() {
         let name = entry.file_name();

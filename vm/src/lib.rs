@@ -27,6 +27,7 @@ pub mod namespace;
 pub mod place;
 pub mod process;
 pub mod qemu;
+pub mod rdma;
 pub mod rundir;
 pub mod setup;
 pub mod spec;

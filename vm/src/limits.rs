@@ -24,3 +24,10 @@ pub const TAIL_LINES: usize = 60;
 pub const TAIL_LINE_BYTES: usize = 512;
 /// Default memory of a guest, in MiB.
 pub const GUEST_MIB: u32 = 192;
+/// Memory of a guest with an RDMA device, in MiB: the initramfs holds the RDMA programs, and the
+/// driver's queues need memory too.
+pub const RDMA_GUEST_MIB: u32 = 512;
+/// Time limit until the driver has set up an RDMA device and its port is active.
+pub const RDMA_DEVICE: Duration = Duration::from_secs(40);
+/// Time limit until a server program in a guest listens.
+pub const LISTENING: Duration = Duration::from_secs(20);

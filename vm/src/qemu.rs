@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::process;
 use crate::spec::{GuestSpec, Nic, NicBackend};
+use serde_json::json;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,10 +29,18 @@ impl Qemu {
     pub fn find() -> Result<Self> {
         let program = std::env::var_os("CAUSEWAY_QEMU")
             .map_or_else(|| PathBuf::from("qemu-system-x86_64"), PathBuf::from);
+        Self::at(program, "run scripts/setup.sh demo, or install the package qemu-system-x86")
+    }
+
+    /// Returns the QEMU of a program; `remedy` is a part of errors.
+    ///
+    /// # Errors
+    /// When it is missing or its version cannot be read.
+    pub fn at(program: PathBuf, remedy: &str) -> Result<Self> {
         let said = process::output(Command::new(&program).arg("--version"));
         let missing = |why: String| Error::Missing {
             what: format!("no usable QEMU ({}): {why}", program.display()),
-            remedy: "run scripts/setup.sh demo, or install the package qemu-system-x86".into(),
+            remedy: remedy.into(),
         };
         let said = said.map_err(|e| missing(e.to_string()))?;
         let (version, version_text) = parse_version(&said)
@@ -95,6 +104,10 @@ impl Qemu {
         if let Some(socket) = &spec.vsock {
             line.add("-chardev", &format!("socket,id=vsock,path={}", socket.display()));
             line.add("-device", "vhost-user-vsock-pci,chardev=vsock");
+        }
+        for socket in &spec.functions {
+            let socket = json!({"type": "unix", "path": socket.display().to_string()});
+            line.add("-device", &json!({"driver": "vfio-user-pci", "socket": socket}).to_string());
         }
         line.0
     }
@@ -172,7 +185,7 @@ mod tests {
             address: "10.0.0.1/24".into(),
             mtu: 1500,
         };
-        GuestSpec::new("a").nic(nic).vsock("/run/v.sock".into())
+        GuestSpec::new("a").nic(nic).vsock("/run/v.sock".into()).function("/run/f.sock".into())
     }
 
     #[test]
@@ -194,7 +207,11 @@ mod tests {
     #[test]
     fn qemu_arguments_have_shared_memory_and_devices() {
         let line = line(&qemu((7, 2)), &spec(), Accelerator::Tcg);
-        for want in ["share=on", "memory-backend=ram", "vhost-user-vsock-pci", "-no-reboot"] {
+        let function =
+            r#"{"driver":"vfio-user-pci","socket":{"path":"/run/f.sock","type":"unix"}}"#;
+        for want in
+            ["share=on", "memory-backend=ram", "vhost-user-vsock-pci", "-no-reboot", function]
+        {
             assert!(line.contains(want), "{want} not in {line}");
         }
     }

@@ -52,6 +52,17 @@ pub struct MxNic {
     pub interface: Option<String>,
 }
 
+/// A host channel adapter of a guest, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adapter {
+    /// The port's name.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// Unique number: the last byte of its MAC.
+    pub number: u8,
+}
+
 /// Configuration of a daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Setup {
@@ -59,6 +70,8 @@ pub struct Setup {
     pub members: Vec<Member>,
     /// NICs of processes.
     pub nics: Vec<MxNic>,
+    /// Host channel adapters of guests.
+    pub adapters: Vec<Adapter>,
     /// Further tables such as `[[link]]`, appended to its configuration file.
     pub links: String,
     /// The process whose network namespace (and user namespace) it runs in.
@@ -78,7 +91,8 @@ impl Setup {
         let mut text = format!("[daemon]\ncontrol = {}\n", path("control.sock".into()));
         let members = self.members.iter().map(|m| m.group.as_str());
         let nics = self.nics.iter().map(|b| b.group.as_str());
-        let mut groups: Vec<&str> = members.chain(nics).collect();
+        let adapters = self.adapters.iter().map(|a| a.group.as_str());
+        let mut groups: Vec<&str> = members.chain(nics).chain(adapters).collect();
         groups.sort_unstable();
         groups.dedup();
         for group in groups {
@@ -110,6 +124,14 @@ impl Setup {
                 let _ = writeln!(text, "interface = {interface:?}");
             }
         }
+        for Adapter { name, group, number } in &self.adapters {
+            let _ = write!(
+                text,
+                "\n[[port]]\nname = {name:?}\ngroup = {group:?}\nkind = \"hca\"\nsocket = {}\n\
+                 mac = \"52:54:00:7a:00:{number:02x}\"\n",
+                path(format!("{name}.sock")),
+            );
+        }
         text.push_str(&self.links);
         text
     }
@@ -126,9 +148,10 @@ mod tests {
         setup.links = "\n[[link]]\nname = \"to-b\"\n".into();
         let interface = Some("eth0".into());
         setup.nics = vec![MxNic { name: "mx0".into(), group: "blue".into(), number: 3, interface }];
+        setup.adapters = vec![Adapter { name: "hca0".into(), group: "blue".into(), number: 4 }];
         let text = setup.configuration(Path::new("/run/x"));
         assert_eq!(text.matches("[[group]]").count(), 1);
-        assert_eq!(text.matches("[[port]]").count(), 5);
+        assert_eq!(text.matches("[[port]]").count(), 6);
         for want in [
             "control = \"/run/x/control.sock\"",
             "name = \"b-vsock\"",
@@ -138,6 +161,7 @@ mod tests {
             "name = \"to-b\"",
             "socket = \"/run/x/mx0.sock\"",
             "interface = \"eth0\"",
+            "kind = \"hca\"\nsocket = \"/run/x/hca0.sock\"\nmac = \"52:54:00:7a:00:04\"",
         ] {
             assert!(text.contains(want), "{want} not in:\n{text}");
         }

@@ -14,6 +14,8 @@ pub struct GuestSpec {
     pub nics: Vec<Nic>,
     /// Socket of its vsock port.
     pub vsock: Option<PathBuf>,
+    /// Sockets of its PCI functions, by vfio-user: QEMU 10.1 or later.
+    pub functions: Vec<PathBuf>,
     /// Whether it may restart; otherwise a reboot ends it.
     pub may_restart: bool,
     /// Whether its network devices reconnect after their ports close the connection.
@@ -37,6 +39,7 @@ impl GuestSpec {
             memory_mib: GUEST_MIB,
             nics: Vec::new(),
             vsock: None,
+            functions: Vec::new(),
             may_restart: false,
             reconnects: false,
             packed: false,
@@ -57,6 +60,13 @@ impl GuestSpec {
     #[must_use]
     pub fn vsock(mut self, socket: PathBuf) -> Self {
         self.vsock = Some(socket);
+        self
+    }
+
+    /// Adds a PCI function on a vfio-user socket, which must be listening when the guest starts.
+    #[must_use]
+    pub fn function(mut self, socket: PathBuf) -> Self {
+        self.functions.push(socket);
         self
     }
 }

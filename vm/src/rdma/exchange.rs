@@ -1,0 +1,81 @@
+//! A server program in a guest and its client in another guest.
+
+use crate::error::{Error, Result};
+use crate::limits::LISTENING;
+use crate::rdma::RdmaGuest;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Interval at which a server is polled: each poll is a command in the guest.
+const POLL: Duration = Duration::from_millis(100);
+
+/// The way in which a server awaits its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listener {
+    /// A TCP port, by which programs exchange their queue pairs' numbers.
+    Tcp(u16),
+    /// The RDMA connection manager.
+    ConnectionManager,
+}
+
+/// A server and its client, with all arguments.
+#[derive(Debug, Clone)]
+pub struct Exchange<'a> {
+    /// Program and arguments of the server.
+    pub server: &'a [&'a str],
+    /// Program and arguments of the client.
+    pub client: &'a [&'a str],
+    /// The server's listener.
+    pub listener: Listener,
+    /// Time limit of the client, and of the server after it.
+    pub limit: Duration,
+}
+
+impl Exchange<'_> {
+    /// Runs the server in `at` and, as soon as it listens, the client in `from`. Returns the output of
+    /// the server and that of the client.
+    ///
+    /// # Errors
+    /// When either fails or exceeds its limit: the error of the client, with the server's, which is
+    /// often the consequence.
+    pub fn run(&self, at: &RdmaGuest, from: &RdmaGuest) -> Result<(String, String)> {
+        let (served, asked) = thread::scope(|scope| {
+            let server = scope.spawn(|| at.run(self.server, LISTENING + self.limit));
+            let asked = self
+                .await_listener(at, &|| server.is_finished())
+                .and_then(|()| from.run(self.client, self.limit));
+            (server.join(), asked)
+        });
+        let served = served.unwrap_or_else(|_| {
+            Err(Error::Traffic { what: "the server's thread panicked".into() })
+        });
+        match (served, asked) {
+            (Ok(served), Ok(asked)) => Ok((served, asked)),
+            (Err(served), Err(asked)) => Err(Error::Traffic {
+                what: format!("client: {asked}\n--- its server ---\n{served}"),
+            }),
+            (Err(failure), Ok(_)) | (Ok(_), Err(failure)) => Err(failure),
+        }
+    }
+
+    fn await_listener(&self, at: &RdmaGuest, has_ended: &dyn Fn() -> bool) -> Result<()> {
+        let script = match self.listener {
+            Listener::Tcp(port) => {
+                format!("cat /proc/net/tcp /proc/net/tcp6 | grep -q ':{port:04X} [0-9A-F:]* 0A '")
+            }
+            Listener::ConnectionManager => "rdma resource show cm_id | grep -q LISTEN".to_owned(),
+        };
+        let start = Instant::now();
+        loop {
+            let ran = at.guest().run(&["sh", "-c", &script], LISTENING)?;
+            if ran.code == Some(0) {
+                return Ok(());
+            }
+            if has_ended() || start.elapsed() > LISTENING {
+                let what = format!("`{}` does not listen: {}", self.server.join(" "), ran.stderr);
+                return Err(Error::Traffic { what });
+            }
+            thread::sleep(POLL);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A running guest with an RDMA device.
+
+use crate::error::{Error, Result};
+use crate::guest::Guest;
+use crate::limits::{BOOT, LISTENING, RDMA_DEVICE, RDMA_GUEST_MIB};
+use crate::machine::Machine;
+use crate::spec::GuestSpec;
+use causeway_guest_tool::protocol::CommandResult;
+use std::path::Path;
+use std::time::Duration;
+
+use super::image::MODULE_SETS;
+
+/// First three bytes of the guests' IPv4 addresses.
+const NETWORK: &str = "10.79.0";
+/// The network interface of the device.
+pub const INTERFACE: &str = "eth0";
+/// The RDMA device.
+pub const DEVICE: &str = "mlx5_0";
+/// Kernel messages after which a test fails: a broken driver may still pass traffic.
+const BAD_MESSAGES: &str = "BUG:|Oops|WARNING:|Call Trace|hw csum failure|general protection|\
+                            Fatal error|mlx5_core.*(fail|timeout|error)|infiniband.*(fail|error)";
+
+/// A guest with a PCI function; killed when dropped.
+#[derive(Debug)]
+pub struct RdmaGuest {
+    guest: Guest,
+    number: u8,
+    gid_index: u32,
+}
+
+impl RdmaGuest {
+    /// Starts a guest with the function on `socket` and returns at once; see
+    /// [`RdmaGuest::await_ready`]. The `number` is the last byte of its IPv4 address.
+    ///
+    /// # Errors
+    /// When its program cannot be started.
+    pub fn start(machine: &Machine, name: &str, socket: &Path, number: u8) -> Result<Self> {
+        let mut spec = GuestSpec::new(name).function(socket.into());
+        spec.memory_mib = RDMA_GUEST_MIB;
+        Ok(Self { guest: Guest::start(machine, spec)?, number, gid_index: 0 })
+    }
+
+    /// Waits until the guest has booted, its port is active, and its IPv4 address is a GID.
+    ///
+    /// # Errors
+    /// When the guest or its driver failed, with the kernel's messages.
+    pub fn await_ready(&mut self) -> Result<()> {
+        self.guest.await_ready(BOOT)?;
+        let ip = self.ip();
+        let setup = format!(
+            "t=0; await() {{ until eval \"$1\"; do t=$((t+1)); \
+             [ $t -lt {tenths} ] || {{ echo \"$2\" >&2; exit 1; }}; sleep 0.1; done; }}\n\
+             await '[ -e /sys/class/net/{INTERFACE} ]' 'no network interface {INTERFACE}'\n\
+             await '[ -e /sys/class/infiniband/{DEVICE} ]' 'no RDMA device {DEVICE}'\n\
+             ip link set lo up && ip addr add {ip}/24 dev {INTERFACE} && \
+             ip link set {INTERFACE} up || exit 1\n\
+             cd /sys/class/infiniband/{DEVICE}/ports/1\n\
+             await 'grep -q ACTIVE state' 'the port is not active'\n\
+             gid() {{ for i in $(ls gid_attrs/types); do \
+             grep -qs 'RoCE v2' gid_attrs/types/$i && grep -q '{gid}' gids/$i && return; done; \
+             return 1; }}\n\
+             await gid 'no RoCE v2 GID of {ip}'\n\
+             echo $i",
+            tenths = RDMA_DEVICE.as_millis() / 100,
+            gid = self.gid(),
+        );
+        let index = self.run(&["sh", "-c", &setup], RDMA_DEVICE + LISTENING)?;
+        self.gid_index = index.trim().parse().map_err(|_| {
+            self.error("set up the RDMA device", format!("'{index}' is no GID index"))
+        })?;
+        Ok(())
+    }
+
+    /// Returns the RoCE v2 GID of its IPv4 address, as the kernel prints it.
+    fn gid(&self) -> String {
+        let bytes: Vec<u8> = NETWORK.split('.').filter_map(|byte| byte.parse().ok()).collect();
+        match bytes.as_slice() {
+            [a, b, c] => format!("ffff:{a:02x}{b:02x}:{c:02x}{:02x}", self.number),
+            _ => String::new(),
+        }
+    }
+
+    /// Returns its IPv4 address.
+    #[must_use]
+    pub fn ip(&self) -> String {
+        format!("{NETWORK}.{}", self.number)
+    }
+
+    /// Returns the index of its RoCE v2 GID, for options such as `-g` of `ibv_rc_pingpong`.
+    #[must_use]
+    pub fn gid_index(&self) -> String {
+        self.gid_index.to_string()
+    }
+
+    /// Returns the guest.
+    #[must_use]
+    pub fn guest(&self) -> &Guest {
+        &self.guest
+    }
+
+    /// Runs a command in the guest, killed there after `limit`, and returns its output.
+    ///
+    /// # Errors
+    /// When the command fails or exceeds the limit, or the guest fails; with the command's output
+    /// and the end of the kernel's messages.
+    pub fn run(&self, argv: &[&str], limit: Duration) -> Result<String> {
+        let ran = self.guest.run(argv, limit)?;
+        self.check(argv, &ran)?;
+        Ok(ran.stdout)
+    }
+
+    /// Returns an error with the kernel's messages if the command failed.
+    ///
+    /// # Errors
+    /// As [`RdmaGuest::run`].
+    pub(super) fn check(&self, argv: &[&str], ran: &CommandResult) -> Result<()> {
+        let why = match (ran.timed_out, ran.code) {
+            (false, Some(0)) => return Ok(()),
+            (true, _) => "exceeded its time limit".to_owned(),
+            (false, Some(code)) => format!("exit code {code}"),
+            (false, None) => "did not start, or was killed by a signal".to_owned(),
+        };
+        let [stdout, stderr] = [&ran.stdout, &ran.stderr].map(|text| tail(text));
+        Err(self.error(&argv.join(" "), format!("{why}\n{stdout}\n{stderr}")))
+    }
+
+    fn error(&self, what: &str, why: String) -> Error {
+        let messages = self.guest.run(&["sh", "-c", "dmesg | tail -n 15"], LISTENING);
+        let messages = messages.map_or_else(|e| e.to_string(), |ran| ran.stdout);
+        let name = self.guest.name();
+        Error::Traffic { what: format!("guest {name}: `{what}`: {why}\n--- dmesg ---\n{messages}") }
+    }
+
+    /// Loads a set of modules that is not loaded at boot: `smc`, `nvme-host` or `nvme-target`.
+    ///
+    /// # Errors
+    /// When the set is unknown, or a module cannot be loaded.
+    pub fn load(&self, set: &str) -> Result<()> {
+        if !MODULE_SETS.iter().any(|(name, _)| *name == set) {
+            return Err(self.error("load modules", format!("there is no set {set}")));
+        }
+        let script = format!(
+            "for f in $(cat /etc/modules-{set}); do n=${{f##*/}}; \
+             [ -e /sys/module/${{n%.ko}} ] || insmod $f || exit 1; done"
+        );
+        self.run(&["sh", "-c", &script], RDMA_DEVICE).map(|_| ())
+    }
+
+    /// Checks that the kernel reported no fault, as of the driver.
+    ///
+    /// # Errors
+    /// When it did, with the messages.
+    pub fn check_kernel(&self) -> Result<()> {
+        let script = format!("dmesg | grep -E -A 20 '{BAD_MESSAGES}' | head -n 60; true");
+        let bad = self.run(&["sh", "-c", &script], LISTENING)?;
+        if bad.trim().is_empty() {
+            return Ok(());
+        }
+        Err(self.error("dmesg", format!("the kernel reported a fault:\n{bad}")))
+    }
+}
+
+/// Returns the end of a program's output.
+fn tail(text: &str) -> String {
+    const LINES: usize = 20;
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}

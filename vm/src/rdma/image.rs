@@ -1,0 +1,220 @@
+//! The boot image of RDMA guests: agent, busybox, the kernel's RDMA modules and Debian's programs.
+//!
+//! The archive has a merged /usr for packages of every suite: `bin`, `lib`, `lib64` and `sbin` are
+//! links into `usr`.
+
+use crate::accel::Accelerator;
+use crate::cpio::Archive;
+use crate::error::{Error, Result};
+use crate::image::{Image, busybox, older};
+use crate::kernel::{self, Kernel};
+use crate::machine::{Engine, Machine};
+use crate::qemu::Qemu;
+use crate::{build, modules, place, process};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Modules loaded at boot, with their dependencies. The agent serves AF_VSOCK.
+const BOOT_MODULES: [&str; 5] = ["vsock_loopback", "mlx5_ib", "ib_uverbs", "rdma_ucm", "ib_umad"];
+/// Modules loaded by [`RdmaGuest::load`](super::RdmaGuest::load), by the name of their set: loading
+/// them at each boot would take a second.
+pub(super) const MODULE_SETS: [(&str, &[&str]); 3] = [
+    ("smc", &["smc", "smc_diag"]),
+    ("nvme-host", &["nvme_rdma"]),
+    ("nvme-target", &["nvmet_rdma", "loop"]),
+];
+/// Folders whose content is under `usr`.
+const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
+/// Remedy of a damaged cache.
+const REMEDY: &str = "remove target/vm/rdma and run scripts/rdma-guest.sh";
+
+/// The Debian suite of a guest's kernel and programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suite {
+    /// Debian 12.
+    Bookworm,
+    /// Debian 13.
+    Trixie,
+    /// Debian 13 with the kernel of its backports.
+    Backports,
+}
+
+impl Suite {
+    /// Returns the name, as the script takes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bookworm => "bookworm",
+            Self::Trixie => "trixie",
+            Self::Backports => "backports",
+        }
+    }
+}
+
+/// Returns the machine of RDMA guests; fetches and builds the parts that are missing.
+///
+/// Guests run under emulation, or under KVM if `CAUSEWAY_ACCEL` is `kvm`.
+///
+/// # Errors
+/// When a part cannot be fetched or built: [`Error::Command`] has the reason and the remedy of the
+/// script.
+pub fn machine(suite: Suite) -> Result<Machine> {
+    let _lock = place::lock("rdma")?;
+    let cache = place::cache()?.join("rdma");
+    let script = place::workspace().join("scripts/rdma-guest.sh");
+    process::output(Command::new(script).arg(&cache).arg(suite.as_str()))?;
+    let qemu = Qemu::at(cache.join("qemu/run"), REMEDY)?;
+    let accel = match std::env::var("CAUSEWAY_ACCEL").as_deref() {
+        Ok("kvm") => Accelerator::Kvm,
+        _ => Accelerator::Tcg,
+    };
+    let image = prepare(&cache.join(suite.as_str()))?;
+    Ok(Machine { engine: Engine::Qemu(qemu, accel), image })
+}
+
+/// Returns the image of the suite in `dir`, assembled again when it is older than a part.
+fn prepare(dir: &Path) -> Result<Image> {
+    let kernel = kernel::find_cloud(&dir.join("kernel")).ok_or_else(|| Error::Missing {
+        what: format!("{} contains no kernel with modules", dir.display()),
+        remedy: REMEDY.into(),
+    })?;
+    let tool = build::guest_tool()?;
+    let busybox = busybox()?;
+    let initramfs = dir.join("initramfs.cpio");
+    let recipe = format!("{BOOT_MODULES:?} {MODULE_SETS:?}\n");
+    let recipe_file = dir.join("initramfs.recipe");
+    let is_current = fs::read_to_string(&recipe_file).is_ok_and(|known| known == recipe);
+    if !is_current || older(&initramfs, &[&tool, &busybox, &dir.join("complete")]) {
+        let bytes = assemble(&kernel, &dir.join("root"), &tool, &busybox)?;
+        let new = initramfs.with_extension("new");
+        fs::write(&new, bytes)
+            .and_then(|()| fs::rename(&new, &initramfs))
+            .and_then(|()| fs::write(&recipe_file, recipe))
+            .map_err(Error::io(format!("write {}", initramfs.display())))?;
+    }
+    Ok(Image { kernel, initramfs })
+}
+
+fn assemble(kernel: &Kernel, root: &Path, tool: &Path, busybox: &Path) -> Result<Vec<u8>> {
+    let mut tree = Tree::default();
+    for dir in ["dev", "etc", "proc", "run", "sys", "tmp", "usr"] {
+        tree.directory(dir);
+    }
+    for dir in MERGED {
+        tree.directory(&format!("usr/{dir}"));
+        tree.archive.link(dir, &format!("usr/{dir}"));
+    }
+    tree.archive.device("dev/console", 5, 1);
+    tree.archive.file("init", &read(tool)?);
+    tree.copy(root, "")?;
+    tree.archive.link("usr/bin/causeway-guest", "/init");
+    tree.archive.file("usr/bin/busybox", &read(busybox)?);
+    for applet in process::output(Command::new(busybox).arg("--list"))?.lines() {
+        // Debian's program has precedence.
+        if !tree.has_program(applet) {
+            tree.archive.link(&format!("usr/bin/{applet}"), "busybox");
+        }
+    }
+    tree.directory("usr/lib/modules");
+    tree.modules(kernel, "modules", &BOOT_MODULES)?;
+    for (set, names) in MODULE_SETS {
+        tree.modules(kernel, &format!("modules-{set}"), names)?;
+    }
+    Ok(tree.archive.finish())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(Error::io(format!("read {}", path.display())))
+}
+
+/// An archive and the names in it.
+#[derive(Default)]
+struct Tree {
+    archive: Archive,
+    names: BTreeSet<String>,
+}
+
+impl Tree {
+    fn directory(&mut self, name: &str) {
+        if self.names.insert(name.into()) {
+            self.archive.directory(name);
+        }
+    }
+
+    fn has_program(&self, name: &str) -> bool {
+        ["usr/bin", "usr/sbin"].iter().any(|dir| self.names.contains(&format!("{dir}/{name}")))
+            || name == "busybox"
+    }
+
+    /// Adds the content of `dir` under `name`.
+    fn copy(&mut self, dir: &Path, name: &str) -> Result<()> {
+        let what = || format!("read {}", dir.display());
+        for entry in fs::read_dir(dir).map_err(Error::io(what()))? {
+            let entry = entry.map_err(Error::io(what()))?;
+            let kind = entry.file_type().map_err(Error::io(what()))?;
+            let file = entry.file_name();
+            let Some(file) = file.to_str() else { continue };
+            let name = match name {
+                "" if MERGED.contains(&file) => format!("usr/{file}"),
+                "" => file.into(),
+                _ => format!("{name}/{file}"),
+            };
+            if kind.is_dir() {
+                self.directory(&name);
+                self.copy(&entry.path(), &name)?;
+            } else if kind.is_symlink() {
+                let to = fs::read_link(entry.path()).map_err(Error::io(what()))?;
+                self.archive.link(&name, &to.display().to_string());
+                self.names.insert(name);
+            } else {
+                self.archive.file(&name, &read(&entry.path())?);
+                self.names.insert(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds modules with their dependencies, and the file `etc/LIST` with their load order.
+    fn modules(&mut self, kernel: &Kernel, list: &str, wanted: &[&str]) -> Result<()> {
+        let mut order = String::new();
+        for module in modules::resolve(&kernel.modules, wanted)? {
+            let path = format!("usr/lib/modules/{}.ko", module.name);
+            if self.names.insert(path.clone()) {
+                self.archive.file(&path, &module.content);
+            }
+            let _ = writeln!(order, "/{path}");
+        }
+        self.archive.file(&format!("etc/{list}"), order.as_bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RunDir;
+
+    #[test]
+    fn rdma_image_merges_usr_and_adds_each_name_once() {
+        let dir = RunDir::new().unwrap();
+        fs::create_dir_all(dir.join("lib/x86_64")).unwrap();
+        fs::create_dir_all(dir.join("usr/lib/x86_64")).unwrap();
+        fs::create_dir_all(dir.join("usr/bin")).unwrap();
+        fs::write(dir.join("lib/x86_64/libc.so"), "c").unwrap();
+        fs::write(dir.join("usr/lib/x86_64/libm.so"), "m").unwrap();
+        fs::write(dir.join("usr/bin/ip"), "ip").unwrap();
+        let mut tree = Tree::default();
+        tree.directory("usr/lib");
+        tree.copy(dir.path(), "").unwrap();
+        for want in ["usr/lib/x86_64/libc.so", "usr/lib/x86_64/libm.so"] {
+            assert!(tree.names.contains(want), "{want}");
+        }
+        assert!(tree.has_program("ip") && !tree.has_program("ping"));
+        let bytes = tree.archive.finish();
+        let entry = b"usr/lib/x86_64\0";
+        assert_eq!(bytes.windows(entry.len()).filter(|w| w == entry).count(), 1);
+    }
+}

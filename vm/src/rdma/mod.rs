@@ -1,0 +1,16 @@
+//! Guests with RDMA: a stock kernel's `mlx5` driver and Debian's RDMA programs on a vfio-user socket.
+//!
+//! [`machine`] fetches QEMU 11, a kernel and a user space by `scripts/rdma-guest.sh`, which needs the
+//! network at its first run only, and returns a [`Machine`](crate::Machine) for [`RdmaGuest`]s.
+//! [`Exchange`] runs a server program in a guest and its client in another guest.
+//!
+//! The socket's server must listen before the guest starts, and must answer within 5 s at all times:
+//! QEMU declares the device dead after that, and does not reconnect.
+
+mod exchange;
+mod guest;
+mod image;
+
+pub use exchange::{Exchange, Listener};
+pub use guest::RdmaGuest;
+pub use image::{Suite, machine};
