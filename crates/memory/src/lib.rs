@@ -67,6 +67,7 @@ mod table;
 pub mod trace;
 mod unmap;
 mod view;
+mod word;
 
 pub use addresses::{fits, is_behind as has_unmap_backlog};
 pub use background::Background;
