@@ -1,4 +1,30 @@
-//! RDMA verbs without I/O.
+//! RDMA verbs without I/O: queue pairs, memory regions, and the transport between the adapters of a
+//! group.
+//!
+//! A [`Subnet`] holds the adapters that may exchange messages. Each [`Adapter`] belongs to a guest
+//! or process and consists of work queues in its owner's memory ([`Queues`], implemented by the
+//! format of a device, for example `causeway-mlx5`), memory regions ([`region`]) and queue pairs
+//! ([`queue_pair`]). The owner of the thread calls [`Subnet::progress`] for queue pairs with posted
+//! work; the [`engine`] executes send work requests in order and copies each payload once, from the
+//! requester's memory straight into the responder's.
+//!
+//! ```text
+//!   Queues (mlx5) ──▶ SendWork ──▶ ┌────────┐ ── copy ──▶ memory of the responder
+//!                                  │ engine │
+//!   Queues (mlx5) ◀── Completion ─ └────────┘ ── Completion ──▶ Queues of the responder
+//! ```
+//!
+//! The crate follows the InfiniBand architecture specification, volume 1, release 1.3. Both sides of
+//! a connection are in the same process, so that packets, sequence numbers and acknowledgements do
+//! not exist; a message is visible at the responder exactly as if they did.
+//!
+//! # Limits
+//! Every number of objects has a bound in [`limits`]. Work per call has a [`Budget`]. The owners of
+//! adapters are hostile: keys, addresses, lengths and numbers are checked where they are used.
+//!
+//! # Modules
+//! [`number`] gives objects their numbers. [`transport`] finds the adapter of a destination; other
+//! hosts are refused with a [`transport::Refusal`].
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -11,9 +37,20 @@
     )
 )]
 
+pub mod adapter;
+pub mod engine;
 pub mod limits;
+pub mod multicast;
+pub mod number;
+pub mod queue_pair;
 pub mod queues;
 pub mod region;
+pub mod subnet;
+pub mod transport;
 pub mod work;
 
+pub use adapter::{Adapter, AdapterConfig, AdapterId, Counters};
+pub use engine::{Budget, Progress};
+pub use queue_pair::{Attributes, Change, Kind, Peer, QueuePair, QueuePairError, Receive, State};
 pub use queues::{AsyncEvent, Overrun, QueueError, Queues};
+pub use subnet::{AddError, Subnet};

@@ -1,4 +1,65 @@
-//! Bounds of adapters and of the engine.
+//! Bounds of adapters and of the engine. Counts of objects and bytes are per adapter, so that an
+//! owner who exhausts them harms no other.
 
 /// Queue pair number of multicast datagrams (InfiniBand specification, 9.6.2).
 pub const MULTICAST_QPN: u32 = 0xff_ffff;
+
+/// Queue pair number that addresses the general service interface of an adapter.
+pub const GENERAL_SERVICE_QPN: u32 = 1;
+
+/// Queue key of the general service interface (InfiniBand specification, 10.2.4).
+pub const GENERAL_SERVICE_QUEUE_KEY: u32 = 0x8001_0000;
+
+/// Bits of an object number.
+pub const NUMBER_BITS: u32 = 24;
+
+/// Most objects in a [`crate::number::Table`]: at least 16 generations of each slot remain.
+pub const TABLE_MAX: usize = 1 << 20;
+
+/// Most adapters of a subnet.
+pub const ADAPTERS_MAX: usize = 4096;
+
+/// Most queue pairs of an adapter.
+pub const QUEUE_PAIRS_MAX: usize = 1 << 14;
+
+/// Most memory regions of an adapter.
+pub const REGIONS_MAX: usize = TABLE_MAX;
+
+/// Most registered bytes of an adapter: 1 TiB.
+pub const REGISTERED_BYTES_MAX: u64 = 1 << 40;
+
+/// Most entries in the page lists of an adapter's regions: 128 MiB of the daemon's memory.
+pub const REGION_PAGES_MAX: u64 = 1 << 24;
+
+/// Smallest binary logarithm of a region's page size.
+pub const PAGE_SHIFT_MIN: u8 = 12;
+
+/// Largest binary logarithm of a region's page size.
+pub const PAGE_SHIFT_MAX: u8 = 40;
+
+/// Most page list entries in a fast registration.
+pub const PAGES_PER_UPDATE_MAX: u32 = 1 << 17;
+
+/// Most bytes of a message (InfiniBand specification, 9.7.1).
+pub const MESSAGE_BYTES_MAX: u64 = 1 << 31;
+
+/// Most bytes that the engine copies before it looks at the budget again.
+pub const STEP_BYTES_MAX: u64 = 64 << 10;
+
+/// Most guest address ranges on either side of a step; the step ends earlier instead.
+pub const STEP_SPANS_MAX: usize = 256;
+
+/// Bytes of network header before a received datagram.
+pub const NETWORK_HEADER_BYTES: u32 = 40;
+
+/// Most nanoseconds that a requester waits for an unreachable responder, over all retries.
+pub const RETRY_NS_MAX: u64 = 120_000_000_000;
+
+/// Receiver-not-ready retries that mean "without end".
+pub const RNR_RETRY_ENDLESS: u8 = 7;
+
+/// Most queue pairs in a multicast group, over all adapters of a subnet.
+pub const MULTICAST_MEMBERS_MAX: usize = 256;
+
+/// Most multicast memberships of an adapter.
+pub const MEMBERSHIPS_PER_ADAPTER_MAX: usize = 1024;

@@ -1,0 +1,218 @@
+//! An adapter: the queue pairs, regions and queues of one owner.
+//!
+//! An adapter belongs to a [`crate::Subnet`], which creates, changes and destroys its queue pairs.
+//! Regions are created and destroyed through [`Adapter::regions_mut`] directly. The numbers of queue
+//! pairs and regions are the adapter's own; work requests of other adapters reach them only through
+//! a connected queue pair. The limits are in [`AdapterConfig`]; a full table refuses.
+//!
+//! Failed queue pairs and expired timers wait in the adapter for a call of
+//! [`crate::Subnet::progress`]: see [`crate::Subnet::next_due`].
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use crate::limits::QUEUE_PAIRS_MAX;
+use crate::number::Table;
+use crate::queue_pair::{Kind, QueuePair, State};
+use crate::queues::{AsyncEvent, Queues};
+use crate::region::{RegionLimits, Regions};
+use crate::work::{Completion, ReceiveQueue};
+
+/// The identity of an adapter in its subnet. An identity is never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AdapterId {
+    pub(crate) slot: u32,
+    pub(crate) serial: u32,
+}
+
+/// The values of an adapter that the operator decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdapterConfig {
+    /// Ethernet address, unique in the subnet.
+    pub mac: [u8; 6],
+    /// Most queue pairs.
+    pub queue_pairs: usize,
+    /// Most regions, registered bytes and page list entries.
+    pub regions: RegionLimits,
+}
+
+impl AdapterConfig {
+    /// Returns the limits of [`crate::limits`] with an Ethernet address.
+    pub fn new(mac: [u8; 6]) -> Self {
+        Self { mac, queue_pairs: QUEUE_PAIRS_MAX, regions: RegionLimits::default() }
+    }
+}
+
+/// Sums since the adapter was added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Send work requests that ended with success.
+    pub requests: u64,
+    /// Payload bytes of these.
+    pub request_bytes: u64,
+    /// Messages that consumed a receive work request.
+    pub received: u64,
+    /// Payload bytes of these.
+    pub received_bytes: u64,
+    /// Work requests that ended with an error other than a flush.
+    pub errors: u64,
+    /// Flushed work requests.
+    pub flushed: u64,
+    /// Messages that waited for a receive work request of their responder.
+    pub not_ready: u64,
+    /// Messages that waited for a responder.
+    pub unanswered: u64,
+    /// Datagrams that this adapter dropped as receiver: no queue pair, wrong key, or no receive
+    /// work request.
+    pub dropped: u64,
+    /// Datagrams that were sent to no adapter of the subnet.
+    pub unroutable: u64,
+    /// Requests of peers that this adapter refused.
+    pub refused: u64,
+}
+
+/// An adapter of a subnet.
+#[derive(Debug)]
+pub struct Adapter<Q> {
+    pub(crate) id: AdapterId,
+    pub(crate) mac: [u8; 6],
+    pub(crate) queues: Q,
+    pub(crate) regions: Regions,
+    pub(crate) queue_pairs: Table<QueuePair>,
+    /// The queue pair of the general service interface.
+    pub(crate) general: Option<u32>,
+    /// Queue pairs that failed since the last call of `next_due`.
+    pub(crate) failed: VecDeque<u32>,
+    /// Ends of waiting times, with the queue pair.
+    pub(crate) deadlines: BTreeSet<(u64, u32)>,
+    /// Shared receive queues that report when they have fewer entries than this limit.
+    pub(crate) shared_limits: HashMap<u32, u32, foldhash::fast::RandomState>,
+    pub(crate) counters: Counters,
+}
+
+impl<Q: Queues> Adapter<Q> {
+    /// Returns an adapter without objects.
+    pub(crate) fn new(id: AdapterId, config: &AdapterConfig, queues: Q) -> Self {
+        Self {
+            id,
+            mac: config.mac,
+            queues,
+            regions: Regions::new(config.regions),
+            queue_pairs: Table::new(config.queue_pairs.min(QUEUE_PAIRS_MAX)),
+            general: None,
+            failed: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            shared_limits: HashMap::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Returns the identity.
+    pub fn id(&self) -> AdapterId {
+        self.id
+    }
+
+    /// Returns the Ethernet address.
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// Returns the sums since the adapter was added.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Returns the queues.
+    pub fn queues(&self) -> &Q {
+        &self.queues
+    }
+
+    /// Returns the queues, for changes.
+    pub fn queues_mut(&mut self) -> &mut Q {
+        &mut self.queues
+    }
+
+    /// Returns the regions.
+    pub fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
+    /// Returns the regions, for changes.
+    pub fn regions_mut(&mut self) -> &mut Regions {
+        &mut self.regions
+    }
+
+    /// Returns the queues and the regions.
+    pub fn parts_mut(&mut self) -> (&mut Q, &mut Regions) {
+        (&mut self.queues, &mut self.regions)
+    }
+
+    /// Returns the queue pair of a number.
+    pub fn queue_pair(&self, number: u32) -> Option<&QueuePair> {
+        self.queue_pairs.get(number)
+    }
+
+    /// Returns all queue pairs with their numbers.
+    pub fn queue_pairs(&self) -> impl Iterator<Item = (u32, &QueuePair)> {
+        self.queue_pairs.iter()
+    }
+
+    /// Makes a shared receive queue report [`AsyncEvent::SharedReceiveLimit`] once, when fewer than
+    /// `limit` of its entries are posted. A limit of 0 never reports. The owner removes the limit of
+    /// a destroyed queue with a limit of 0.
+    pub fn arm_shared_limit(&mut self, shared: u32, limit: u32) {
+        if limit == 0 {
+            self.shared_limits.remove(&shared);
+        } else {
+            self.shared_limits.insert(shared, limit);
+            self.check_shared_limit(shared);
+        }
+    }
+
+    /// Reports the limit of a shared receive queue if it is reached.
+    pub(crate) fn check_shared_limit(&mut self, shared: u32) {
+        if let Some(limit) = self.shared_limits.get(&shared).copied()
+            && self.queues.posted(ReceiveQueue::Shared(shared)) < limit
+        {
+            self.shared_limits.remove(&shared);
+            self.queues.report(AsyncEvent::SharedReceiveLimit(shared));
+        }
+    }
+
+    /// Moves a queue pair to the error state. Its work requests are flushed when
+    /// [`crate::Subnet::progress`] is called for it next.
+    pub(crate) fn fail(&mut self, number: u32) {
+        self.stop(number, State::Error);
+    }
+
+    /// Moves a queue pair to the state after a failed send work request.
+    pub(crate) fn fail_requester(&mut self, number: u32) {
+        let Some(queue_pair) = self.queue_pairs.get(number) else { return };
+        let datagram_rules = matches!(queue_pair.kind(), Kind::Uc | Kind::Ud | Kind::Gsi);
+        let next = if datagram_rules { State::SendQueueError } else { State::Error };
+        if queue_pair.state() != State::Error {
+            self.stop(number, next);
+        }
+    }
+
+    /// Moves a queue pair to an error state and lists it.
+    fn stop(&mut self, number: u32, state: State) {
+        let Some(queue_pair) = self.queue_pairs.get_mut(number) else { return };
+        queue_pair.set_state(state);
+        if !queue_pair.is_listed {
+            queue_pair.is_listed = true;
+            self.failed.push_back(number);
+        }
+    }
+
+    /// Adds a completion. If the completion queue overruns, the queue pair fails.
+    pub(crate) fn complete(&mut self, completion_queue: u32, completion: &Completion) {
+        if self.queues.complete(completion_queue, completion).is_ok() {
+            return;
+        }
+        let number = completion.queue_pair;
+        if self.queue_pairs.get(number).is_some_and(|pair| pair.state() != State::Error) {
+            self.queues.report(AsyncEvent::CompletionQueueError(completion_queue));
+            self.fail(number);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Datagrams: messages of a single packet to a queue pair that each work request names.
+//!
+//! A datagram is at most the requester's MTU long. The adapter is found by the Ethernet address; the
+//! queue pair by its number, where 1 is the general service interface, or by the GID of a multicast
+//! group. A datagram without a receiver is dropped and its work request succeeds: the receiver does
+//! not exist, does not receive, has another queue key, or has no receive work request
+//! ([`crate::Counters::dropped`], [`crate::Counters::unroutable`]).
+//!
+//! The receiver gets [`NETWORK_HEADER_BYTES`] of network header before the payload. A receive work
+//! request that is too short ends with [`Status::LocalLength`], and its queue pair continues:
+//! otherwise any sender could stop it.
+
+use causeway_memory::{Cursor, Rights as GrantRights, copy::copy};
+
+use crate::adapter::AdapterId;
+use crate::engine::responder::Received;
+use crate::engine::segments::{capacity, payload};
+use crate::engine::{Budget, Origin, Place, Requester, Scratch, Step};
+use crate::limits::{
+    GENERAL_SERVICE_QPN, GENERAL_SERVICE_QUEUE_KEY, MULTICAST_QPN, NETWORK_HEADER_BYTES,
+    STEP_SPANS_MAX,
+};
+use crate::queue_pair::Kind;
+use crate::queues::Queues;
+use crate::region::Rights;
+use crate::subnet::Subnet;
+use crate::transport::Transport;
+use crate::work::{AddressVector, NetworkHeader, Operation, ReceivedData, SendWork, Status};
+
+/// A queue key with this bit set means the key of the sending queue pair.
+const OWN_QUEUE_KEY: u32 = 1 << 31;
+
+/// A datagram on its way to a receiver.
+#[derive(Debug, Clone, Copy)]
+struct Datagram {
+    queue_key: u32,
+    data: ReceivedData,
+    header: [u8; NETWORK_HEADER_BYTES as usize],
+    network: NetworkHeader,
+    bytes: u64,
+}
+
+impl<Q: Queues> Subnet<Q> {
+    /// Executes the work request in progress of a datagram queue pair.
+    pub(super) fn datagram(
+        &mut self,
+        origin: &Origin,
+        requester: &mut Requester,
+        scratch: &mut Scratch,
+        budget: &mut Budget,
+    ) -> Step {
+        let Some(to) = requester.work.destination else {
+            return Step::Failed(Status::LocalQueuePairOperation);
+        };
+        let datagram = match self.load(origin, requester, scratch, &to) {
+            Ok(datagram) => datagram,
+            Err(status) => return Step::Failed(status),
+        };
+        if to.queue_pair == MULTICAST_QPN {
+            return self.multicast(origin, requester, scratch, (&datagram, &to), budget);
+        }
+        budget.take_bytes(datagram.bytes);
+        match self.transport.locate(to.mac) {
+            Ok(there) => self.receive(origin, &requester.work, scratch, &datagram, (there, to)),
+            Err(refusal) => {
+                requester.refusal = Some(refusal);
+                if let Some(adapter) = self.adapter_mut(origin.id) {
+                    adapter.counters.unroutable = adapter.counters.unroutable.wrapping_add(1);
+                }
+            }
+        }
+        Step::Done
+    }
+
+    /// Copies a datagram to the members of a multicast group, as far as the budget reaches.
+    fn multicast(
+        &mut self,
+        origin: &Origin,
+        requester: &mut Requester,
+        scratch: &mut Scratch,
+        (datagram, to): (&Datagram, &AddressVector),
+        budget: &mut Budget,
+    ) -> Step {
+        while let Some((there, number)) = self.groups.member(&to.gid, requester.transfer.member) {
+            if budget.bytes() == 0 {
+                return Step::More;
+            }
+            budget.take_bytes(datagram.bytes.max(1));
+            let to = AddressVector { queue_pair: number, ..*to };
+            self.receive(origin, &requester.work, scratch, datagram, (there, to));
+            requester.transfer.member = requester.transfer.member.saturating_add(1);
+        }
+        Step::Done
+    }
+
+    /// Checks the work request and resolves its payload.
+    fn load(
+        &self,
+        origin: &Origin,
+        requester: &mut Requester,
+        scratch: &mut Scratch,
+        to: &AddressVector,
+    ) -> Result<Datagram, Status> {
+        let work = &requester.work;
+        let data = match work.operation {
+            Operation::Send => ReceivedData::Plain,
+            Operation::SendImmediate(value) => ReceivedData::Immediate(value),
+            _ => return Err(Status::LocalQueuePairOperation),
+        };
+        let inline = work.is_inline.then_some(work.inline.len() as u64);
+        let bytes = inline.or_else(|| payload(&work.segments)).ok_or(Status::LocalLength)?;
+        let len = u32::try_from(bytes).map_err(|_| Status::LocalLength)?;
+        if len > origin.attributes.mtu {
+            return Err(Status::LocalLength);
+        }
+        requester.transfer.total = bytes;
+        let adapter = self.adapter(origin.id).ok_or(Status::LocalProtection)?;
+        if !work.is_inline {
+            let access = adapter.access(origin.attributes.domain, Rights::LOCAL_READ);
+            scratch.from.clear();
+            let out = (STEP_SPANS_MAX, &mut scratch.from);
+            let resolved = access.resolve(&work.segments, Place::default(), bytes, out);
+            if resolved.map_err(|_| Status::LocalProtection)? < bytes {
+                return Err(Status::LocalLength);
+            }
+            // A payload that is not granted must not use up a receive work request.
+            let map = adapter.queues.map();
+            let mut spans = scratch.from.iter();
+            if !spans.all(|span| map.contains(span.addr, u64::from(span.len), GrantRights::READ)) {
+                return Err(Status::LocalProtection);
+            }
+        }
+        let is_own = to.queue_key & OWN_QUEUE_KEY != 0;
+        let queue_key = if is_own { origin.attributes.queue_key } else { to.queue_key };
+        let (header, network) = adapter.queues.network_header(to, len);
+        Ok(Datagram { queue_key, data, header, network, bytes })
+    }
+
+    /// Delivers a datagram to a queue pair, or drops it.
+    fn receive(
+        &mut self,
+        origin: &Origin,
+        work: &SendWork,
+        scratch: &mut Scratch,
+        datagram: &Datagram,
+        (there, to): (AdapterId, AddressVector),
+    ) {
+        let Some(number) = self.accept(there, &to, datagram.queue_key) else { return };
+        let bytes = datagram.bytes.saturating_add(u64::from(NETWORK_HEADER_BYTES));
+        let status = self.scatter(origin, work, scratch, datagram, (there, number));
+        let source = if origin.kind == Kind::Gsi { GENERAL_SERVICE_QPN } else { origin.number };
+        let Some(adapter) = self.adapter_mut(there) else { return };
+        let received = Received {
+            status,
+            data: datagram.data,
+            source,
+            network: Some(datagram.network),
+            bytes: if status == Status::Success { bytes } else { 0 },
+            is_solicited: work.is_solicited,
+        };
+        adapter.complete_receive(number, &received);
+        if status == Status::LocalProtection {
+            adapter.fail(number);
+        }
+    }
+
+    /// Finds the queue pair of a datagram and takes a receive work request. Returns its number, or
+    /// `None` if the datagram is dropped.
+    fn accept(&mut self, there: AdapterId, to: &AddressVector, queue_key: u32) -> Option<u32> {
+        let adapter = self.adapter_mut(there)?;
+        let general = (to.queue_pair == GENERAL_SERVICE_QPN).then_some(adapter.general);
+        let number = general.unwrap_or(Some(to.queue_pair));
+        let pair = number.and_then(|number| adapter.queue_pairs.get(number));
+        let is_accepted = pair.is_some_and(|pair| {
+            let expected = match pair.kind() {
+                Kind::Gsi => GENERAL_SERVICE_QUEUE_KEY,
+                _ => pair.attributes().queue_key,
+            };
+            // The general service interface is reached by its well-known number only.
+            let is_addressed = match pair.kind() {
+                Kind::Gsi => general.is_some(),
+                kind => kind.is_datagram(),
+            };
+            is_addressed && pair.state().is_receiving() && expected == queue_key
+        });
+        let taken = number.filter(|_| is_accepted).map(|number| adapter.take_receive(number));
+        match taken {
+            Some(Ok(true)) => number,
+            Some(Err(_)) => {
+                // The receive queue of this receiver is broken; no work request can be completed.
+                adapter.fail(number?);
+                None
+            }
+            _ => {
+                adapter.counters.dropped = adapter.counters.dropped.wrapping_add(1);
+                None
+            }
+        }
+    }
+
+    /// Copies header and payload into the receive work request that was taken.
+    fn scatter(
+        &self,
+        origin: &Origin,
+        work: &SendWork,
+        scratch: &mut Scratch,
+        datagram: &Datagram,
+        (there, number): (AdapterId, u32),
+    ) -> Status {
+        let (Some(own), Some(adapter)) = (self.adapter(origin.id), self.adapter(there)) else {
+            return Status::LocalProtection;
+        };
+        let Some(pair) = adapter.queue_pairs.get(number) else { return Status::LocalProtection };
+        let segments = &pair.responder.work.segments;
+        let bytes = datagram.bytes.saturating_add(u64::from(NETWORK_HEADER_BYTES));
+        if capacity(segments) < bytes {
+            return Status::LocalLength;
+        }
+        scratch.to.clear();
+        let access = adapter.access(pair.receive_domain(), Rights::LOCAL_WRITE);
+        let out = (STEP_SPANS_MAX, &mut scratch.to);
+        if access.resolve(segments, Place::default(), bytes, out) != Ok(bytes) {
+            return Status::LocalProtection;
+        }
+        let mut to = Cursor::new(&scratch.to);
+        let map = adapter.queues.map();
+        let copied = to.write(map, &datagram.header).is_ok()
+            && if work.is_inline {
+                to.write(map, &work.inline).is_ok()
+            } else {
+                let mut from = Cursor::new(&scratch.from);
+                copy((own.queues.map(), &mut from), (map, &mut to), datagram.bytes).is_ok()
+            };
+        if copied { Status::Success } else { Status::LocalProtection }
+    }
+}

@@ -1,0 +1,397 @@
+//! Execution of work requests.
+//!
+//! [`Subnet::progress`] executes the send work requests of a queue pair in order, until its queue is
+//! empty, the [`Budget`] is used up, or the responder is not ready. The requester and the responder
+//! are served in the same call: the payload is copied once, and both completions are written.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `connected.rs` | requests of connected queue pairs |
+//! | `responder.rs` | receive work requests, refusals, and errors at the responder |
+//! | `datagram.rs` | datagrams and multicast |
+//! | `atomic.rs` | compare-and-swap, fetch-and-add |
+//! | `registration.rs` | fast registration and invalidation |
+//! | `flush.rs` | completions of work requests in the error state |
+//! | `wait.rs` | waiting times of unanswered requests |
+//! | `segments.rs` | positions in lists of segments |
+//!
+//! # Cost
+//! A message of up to [`STEP_BYTES_MAX`](crate::limits::STEP_BYTES_MAX) bytes takes two look-ups of
+//! queue pairs, a look-up of a region per segment on either side, a copy, and no allocation. A longer
+//! message continues over steps, each of at most this length and of
+//! [`STEP_SPANS_MAX`](crate::limits::STEP_SPANS_MAX) ranges per side; each step checks keys and
+//! rights again, so that a key that its owner invalidates stops the message. The place of a message
+//! that ran out of budget is kept in its queue pair.
+//!
+//! # Errors
+//! A failed request ends with an error completion, and its queue pair moves to an error state; the
+//! rules of the InfiniBand specification, 9.9 and 10.10, are in the functions that apply them.
+//! Neither side can harm queue pairs other than the two of the connection.
+
+mod atomic;
+mod connected;
+mod datagram;
+mod flush;
+mod registration;
+mod responder;
+mod segments;
+mod wait;
+
+use causeway_memory::Span;
+
+use crate::adapter::AdapterId;
+use crate::queue_pair::{Attributes, Kind, State};
+use crate::queues::{AsyncEvent, Queues};
+use crate::subnet::Subnet;
+use crate::transport::Refusal;
+use crate::work::{Completion, CompletionKind, Operation, ReceiveWork, SendWork, Status};
+
+pub(crate) use segments::Place;
+pub(crate) use wait::Wait;
+
+/// The work that a call may do: messages that it may begin and bytes that it may copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    messages: u32,
+    bytes: u64,
+}
+
+impl Budget {
+    /// Returns a budget.
+    pub const fn new(messages: u32, bytes: u64) -> Self {
+        Self { messages, bytes }
+    }
+
+    /// Returns whether nothing may be done any more.
+    pub const fn is_spent(&self) -> bool {
+        self.messages == 0 || self.bytes == 0
+    }
+
+    /// Returns the messages that may still begin.
+    pub const fn messages(&self) -> u32 {
+        self.messages
+    }
+
+    /// Returns the bytes that may still be copied.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes a message. Returns false if none is left.
+    pub(crate) fn take_message(&mut self) -> bool {
+        let has = self.messages > 0;
+        self.messages = self.messages.saturating_sub(1);
+        has
+    }
+
+    /// Gives a message back that did not begin.
+    pub(crate) fn return_message(&mut self) {
+        self.messages = self.messages.saturating_add(1);
+    }
+
+    /// Takes copied bytes.
+    pub(crate) fn take_bytes(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
+/// The state of a queue pair after a call of [`Subnet::progress`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The send queue is empty, or all work requests are flushed. Work requests that are posted
+    /// later need another call.
+    Idle,
+    /// The budget is used up; work remains.
+    Yielded,
+    /// The responder is not ready. A call before the deadline tries again, at small cost; a call at
+    /// the deadline fails the request. Without a deadline, the request waits without end.
+    Waiting {
+        /// End of the waiting time.
+        until_ns: Option<u64>,
+    },
+    /// The queue pair does not exist, or its state executes no send work requests.
+    Stopped,
+}
+
+/// The execution of send work requests of a queue pair.
+#[derive(Debug, Default)]
+pub struct Requester {
+    work: SendWork,
+    /// `work` is in progress.
+    is_busy: bool,
+    transfer: Transfer,
+    wait: Option<Wait>,
+    /// Adapter of the peer, as found last.
+    route: Option<AdapterId>,
+    /// Reason why the last request found no responder.
+    refusal: Option<Refusal>,
+}
+
+impl Requester {
+    /// Returns whether a work request is in progress.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    /// Returns the reason why the last request found no responder.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        self.refusal
+    }
+}
+
+/// The place of a message in progress.
+#[derive(Debug, Default, Clone, Copy)]
+struct Transfer {
+    /// The message passed the checks before the first step.
+    is_admitted: bool,
+    /// The responder has taken a receive work request for the message.
+    has_receive: bool,
+    /// Payload length.
+    total: u64,
+    /// Copied bytes.
+    done: u64,
+    /// Position in the requester's segments.
+    at: Place,
+    /// Index of the next multicast member.
+    member: usize,
+}
+
+/// The receive work request that a message in progress fills.
+#[derive(Debug, Default)]
+pub struct Responder {
+    work: ReceiveWork,
+    /// `work` is in progress.
+    is_taken: bool,
+    /// Position in the segments.
+    at: Place,
+}
+
+/// Lists that a call fills and empties; kept so that their memory is reused.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// Source of a copy.
+    from: Vec<Span>,
+    /// Destination of a copy.
+    to: Vec<Span>,
+    /// Decoded page list entries.
+    pages: Vec<u64>,
+}
+
+/// The requester's queue pair, in a call of [`Subnet::progress`].
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    id: AdapterId,
+    number: u32,
+    mac: [u8; 6],
+    kind: Kind,
+    attributes: Attributes,
+}
+
+/// The result of an attempt to execute a work request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The work request succeeded.
+    Done,
+    /// The budget is used up.
+    More,
+    /// The responder is not ready.
+    Blocked(Option<u64>),
+    /// The work request failed.
+    Failed(Status),
+}
+
+/// The result of looking for the next work request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fetch {
+    /// The requester has a work request.
+    Ready,
+    /// The queue is empty.
+    Empty,
+    /// The queue cannot be read.
+    Broken,
+    /// The queue pair executes no work requests.
+    Stopped,
+}
+
+impl<Q: Queues> Subnet<Q> {
+    /// Executes send work requests of a queue pair, or flushes its work requests if it failed.
+    ///
+    /// `now_ns` is a monotonic time. The budget bounds the time of the call; a call with a spent
+    /// budget returns [`Progress::Yielded`].
+    pub fn progress(
+        &mut self,
+        id: AdapterId,
+        number: u32,
+        budget: &mut Budget,
+        now_ns: u64,
+    ) -> Progress {
+        let Some(adapter) = self.adapter_mut(id) else { return Progress::Stopped };
+        let mac = adapter.mac;
+        let Some(pair) = adapter.queue_pairs.get_mut(number) else { return Progress::Stopped };
+        let origin = Origin { id, number, mac, kind: pair.kind(), attributes: *pair.attributes() };
+        let state = pair.state();
+        if matches!(state, State::Reset | State::Init | State::ReadyToReceive) {
+            return Progress::Stopped;
+        }
+        let Some(mut requester) = pair.requester.take() else { return Progress::Stopped };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let progress = if matches!(state, State::Error | State::SendQueueError) {
+            self.flush(&origin, &mut requester, budget)
+        } else {
+            self.execute(&origin, &mut requester, &mut scratch, (budget, now_ns))
+        };
+        self.scratch = scratch;
+        let pair = self.adapter_mut(id).and_then(|adapter| adapter.queue_pairs.get_mut(number));
+        if let Some(pair) = pair {
+            pair.requester = Some(requester);
+        }
+        progress
+    }
+
+    /// Executes work requests until a reason to stop.
+    fn execute(
+        &mut self,
+        origin: &Origin,
+        requester: &mut Requester,
+        scratch: &mut Scratch,
+        (budget, now_ns): (&mut Budget, u64),
+    ) -> Progress {
+        loop {
+            if !requester.is_busy {
+                if budget.is_spent() {
+                    return Progress::Yielded;
+                }
+                match self.fetch(origin, requester) {
+                    Fetch::Ready => requester.is_busy = budget.take_message(),
+                    Fetch::Empty => return Progress::Idle,
+                    Fetch::Stopped => return self.stopped(origin, requester, budget),
+                    Fetch::Broken => {
+                        self.break_queue(origin, requester);
+                        return self.flush(origin, requester, budget);
+                    }
+                }
+            }
+            match self.step(origin, requester, scratch, (budget, now_ns)) {
+                Step::Done => self.succeed(origin, requester),
+                Step::More => return Progress::Yielded,
+                Step::Blocked(until_ns) => return Progress::Waiting { until_ns },
+                Step::Failed(status) => {
+                    self.fail_request(origin, requester, status);
+                    return self.flush(origin, requester, budget);
+                }
+            }
+        }
+    }
+
+    /// Takes the next work request if the queue pair may execute it.
+    #[inline]
+    fn fetch(&mut self, origin: &Origin, requester: &mut Requester) -> Fetch {
+        let Some(adapter) = self.adapter_mut(origin.id) else { return Fetch::Stopped };
+        let state = adapter.queue_pairs.get(origin.number).map(|pair| pair.state());
+        if state != Some(State::ReadyToSend) {
+            return Fetch::Stopped;
+        }
+        match adapter.queues.next_send(origin.number, &mut requester.work) {
+            Ok(false) => return Fetch::Empty,
+            Err(_) => return Fetch::Broken,
+            Ok(true) => {}
+        }
+        requester.transfer = Transfer::default();
+        Fetch::Ready
+    }
+
+    /// Returns the progress of a queue pair that left the state in which it sends.
+    fn stopped(
+        &mut self,
+        origin: &Origin,
+        requester: &mut Requester,
+        budget: &mut Budget,
+    ) -> Progress {
+        let adapter = self.adapter(origin.id);
+        let pair = adapter.and_then(|adapter| adapter.queue_pairs.get(origin.number));
+        match pair.map(|pair| pair.state()) {
+            Some(State::Error | State::SendQueueError) => self.flush(origin, requester, budget),
+            Some(State::Drained) => Progress::Idle,
+            _ => Progress::Stopped,
+        }
+    }
+
+    /// Executes the work request in progress, as far as possible.
+    #[inline]
+    fn step(
+        &mut self,
+        origin: &Origin,
+        requester: &mut Requester,
+        scratch: &mut Scratch,
+        (budget, now_ns): (&mut Budget, u64),
+    ) -> Step {
+        match &requester.work.operation {
+            Operation::Nop => return Step::Done,
+            Operation::Invalidate(_) | Operation::Register(_) => {
+                return self.change_region(origin, &requester.work, scratch, budget);
+            }
+            _ => {}
+        }
+        match origin.kind {
+            Kind::Rc | Kind::Uc => self.connected(origin, requester, scratch, (budget, now_ns)),
+            Kind::Ud | Kind::Gsi => self.datagram(origin, requester, scratch, budget),
+            Kind::Registration => Step::Failed(Status::LocalQueuePairOperation),
+        }
+    }
+
+    /// Ends the work request in progress with success.
+    #[inline]
+    fn succeed(&mut self, origin: &Origin, requester: &mut Requester) {
+        requester.is_busy = false;
+        self.stop_waiting(origin, requester);
+        let Some(adapter) = self.adapter_mut(origin.id) else { return };
+        let bytes = requester.transfer.total;
+        adapter.counters.requests = adapter.counters.requests.wrapping_add(1);
+        adapter.counters.request_bytes = adapter.counters.request_bytes.wrapping_add(bytes);
+        if requester.work.is_signaled || origin.attributes.signals_all {
+            let completion = requester.completion(origin, Status::Success);
+            adapter.complete(origin.attributes.send_queue, &completion);
+        }
+        let state = adapter.queue_pairs.get(origin.number).map(|pair| pair.state());
+        if state == Some(State::Drained) {
+            adapter.queues.report(AsyncEvent::SendQueueDrained(origin.number));
+        }
+    }
+
+    /// Ends the work request in progress with an error.
+    fn fail_request(&mut self, origin: &Origin, requester: &mut Requester, status: Status) {
+        self.stop_waiting(origin, requester);
+        self.cut(origin, requester);
+        requester.is_busy = false;
+        let Some(adapter) = self.adapter_mut(origin.id) else { return };
+        adapter.counters.errors = adapter.counters.errors.wrapping_add(1);
+        let completion = requester.completion(origin, status);
+        adapter.complete(origin.attributes.send_queue, &completion);
+        adapter.fail_requester(origin.number);
+    }
+
+    /// Ends the service of a send queue that cannot be read.
+    fn break_queue(&mut self, origin: &Origin, requester: &mut Requester) {
+        let Some(adapter) = self.adapter_mut(origin.id) else { return };
+        adapter.counters.errors = adapter.counters.errors.wrapping_add(1);
+        requester.transfer = Transfer::default();
+        let completion = requester.completion(origin, Status::LocalQueuePairOperation);
+        adapter.complete(origin.attributes.send_queue, &completion);
+        adapter.fail(origin.number);
+        adapter.queues.report(AsyncEvent::QueuePairFatal(origin.number));
+    }
+}
+
+impl Requester {
+    /// Returns the completion of the work request in progress.
+    fn completion(&self, origin: &Origin, status: Status) -> Completion {
+        Completion {
+            queue_pair: origin.number,
+            kind: CompletionKind::Send,
+            status,
+            bytes: u32::try_from(self.transfer.total).unwrap_or(u32::MAX),
+            token: self.work.token,
+            is_solicited: false,
+        }
+    }
+}

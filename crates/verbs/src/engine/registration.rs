@@ -1,0 +1,119 @@
+//! Fast registration and local invalidation: work requests that change the requester's regions.
+//!
+//! Only queue pairs with [`crate::Attributes::can_register`] and those of kind
+//! [`Kind::Registration`] may change regions, because a page list names guest addresses: a guest's
+//! kernel keeps this right from its processes. The former change regions of their own protection
+//! domain only. A page list has at most [`PAGES_PER_UPDATE_MAX`] entries and is read once, into
+//! private memory; its bytes count against the budget.
+
+use causeway_memory::Cursor;
+
+use crate::adapter::Adapter;
+use crate::engine::{Budget, Origin, Place, Scratch, Step};
+use crate::limits::PAGES_PER_UPDATE_MAX;
+use crate::queue_pair::Kind;
+use crate::queues::Queues;
+use crate::region::Rights;
+use crate::subnet::Subnet;
+use crate::work::{Operation, PageEntries, PageUpdate, Segment, SendWork, Status};
+
+/// Bytes of a page list entry.
+const ENTRY_BYTES: u64 = 8;
+
+/// Entries that are decoded at once.
+const CHUNK_ENTRIES: usize = 64;
+
+impl<Q: Queues> Subnet<Q> {
+    /// Executes a work request that changes a region.
+    pub(super) fn change_region(
+        &mut self,
+        origin: &Origin,
+        work: &SendWork,
+        scratch: &mut Scratch,
+        budget: &mut Budget,
+    ) -> Step {
+        let is_kernel = origin.kind == Kind::Registration;
+        if !is_kernel && !origin.attributes.can_register {
+            return Step::Failed(Status::LocalQueuePairOperation);
+        }
+        let Some(adapter) = self.adapter_mut(origin.id) else { return Step::More };
+        let domain = (!is_kernel).then_some(origin.attributes.domain);
+        let done = match &work.operation {
+            Operation::Invalidate(key) => {
+                let owner = adapter.regions.get(*key).map(|region| region.domain);
+                let domain = domain.or(owner.ok()).unwrap_or_default();
+                adapter.regions.invalidate(*key, domain, Rights::NONE)
+            }
+            Operation::Register(update) => {
+                let pages = update.pages.as_ref();
+                let read = pages.map_or(Ok(0), |pages| adapter.read_pages(origin, pages, scratch));
+                match read {
+                    Ok(bytes) => budget.take_bytes(bytes),
+                    Err(status) => return Step::Failed(status),
+                }
+                let entries = match pages.map(|pages| &pages.entries) {
+                    Some(PageEntries::Inline(entries)) => entries.as_slice(),
+                    Some(PageEntries::Memory(_)) => scratch.pages.as_slice(),
+                    None => &[],
+                };
+                adapter.regions.update(update, entries, domain)
+            }
+            _ => return Step::Failed(Status::LocalQueuePairOperation),
+        };
+        match done {
+            Ok(()) => Step::Done,
+            Err(_) => Step::Failed(Status::MemoryWindowBind),
+        }
+    }
+}
+
+impl<Q: Queues> Adapter<Q> {
+    /// Reads and decodes the entries of a page list. Returns the bytes read.
+    fn read_pages(
+        &self,
+        origin: &Origin,
+        pages: &PageUpdate,
+        scratch: &mut Scratch,
+    ) -> Result<u64, Status> {
+        let segment = match &pages.entries {
+            PageEntries::Memory(segment) => *segment,
+            PageEntries::Inline(entries) if entries.len() == pages.count as usize => return Ok(0),
+            PageEntries::Inline(_) => return Err(Status::LocalQueuePairOperation),
+        };
+        let bytes = u64::from(pages.count).saturating_mul(ENTRY_BYTES);
+        if pages.count > PAGES_PER_UPDATE_MAX || u64::from(segment.len) < bytes {
+            return Err(Status::LocalLength);
+        }
+        self.resolve_pages(origin, segment, bytes, scratch)?;
+        scratch.pages.clear();
+        let mut from = Cursor::new(&scratch.from);
+        let mut left = pages.count as usize;
+        while left > 0 {
+            let now = left.min(CHUNK_ENTRIES);
+            let mut chunk = [[0; ENTRY_BYTES as usize]; CHUNK_ENTRIES];
+            let chunk = chunk.get_mut(..now).unwrap_or_default();
+            let read = from.read(self.queues.map(), chunk.as_flattened_mut());
+            read.map_err(|_| Status::LocalProtection)?;
+            scratch.pages.extend(chunk.iter().map(|entry| self.queues.decode_page(*entry)));
+            left = left.saturating_sub(now);
+        }
+        Ok(bytes)
+    }
+
+    /// Resolves the memory of a page list.
+    fn resolve_pages(
+        &self,
+        origin: &Origin,
+        segment: Segment,
+        bytes: u64,
+        scratch: &mut Scratch,
+    ) -> Result<(), Status> {
+        let access = self.access(origin.attributes.domain, Rights::LOCAL_READ);
+        scratch.from.clear();
+        let out = (usize::MAX, &mut scratch.from);
+        match access.resolve(&[segment], Place::default(), bytes, out) {
+            Ok(resolved) if resolved == bytes => Ok(()),
+            _ => Err(Status::LocalProtection),
+        }
+    }
+}

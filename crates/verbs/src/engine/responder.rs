@@ -1,0 +1,305 @@
+//! The responder's side of messages: receive work requests, completions, and errors.
+//!
+//! An error at a reliable responder ends the connection on both sides: the requester gets an error
+//! completion, the responder an event or an error completion, and both queue pairs move to the error
+//! state. An unreliable connection reports nothing to the requester and, for a refused request, does
+//! nothing at the responder (InfiniBand specification, 9.9.3).
+
+use crate::adapter::{Adapter, AdapterId};
+use crate::engine::segments::capacity;
+use crate::engine::wait::{Reason, rnr_time};
+use crate::engine::{Origin, Requester, Step};
+use crate::queue_pair::{Kind, QueuePair, Receive, State};
+use crate::queues::{AsyncEvent, Queues};
+use crate::region::Rights;
+use crate::subnet::Subnet;
+use crate::work::{
+    Completion, CompletionKind, NetworkHeader, Operation, ReceiveQueue, ReceivedData, Status,
+};
+
+/// The reason why a responder does not execute a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The queue pair does not permit the operation, or the request is malformed.
+    Request,
+    /// The key of the request does not permit the access.
+    Access,
+    /// The memory of the receive work request is not accessible.
+    Receive,
+    /// The message is longer than the receive work request.
+    Length,
+    /// The receive queue cannot be read.
+    Queue,
+}
+
+/// The values of a receive completion that the requester decides.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Received {
+    pub status: Status,
+    pub data: ReceivedData,
+    pub source: u32,
+    pub network: Option<NetworkHeader>,
+    pub bytes: u64,
+    pub is_solicited: bool,
+}
+
+impl Received {
+    /// Returns the values of a message that was not received.
+    pub fn failed(status: Status) -> Self {
+        let (data, network) = (ReceivedData::Plain, None);
+        Self { status, data, source: 0, network, bytes: 0, is_solicited: false }
+    }
+}
+
+impl QueuePair {
+    /// Returns the protection domain of the receive work requests.
+    pub(super) fn receive_domain(&self) -> u32 {
+        match self.attributes().receive {
+            Receive::Shared { domain, .. } => domain,
+            _ => self.attributes().domain,
+        }
+    }
+
+    /// Returns the receive queue, of a queue pair with this number.
+    pub(super) fn receive_queue(&self, number: u32) -> Option<ReceiveQueue> {
+        match self.attributes().receive {
+            Receive::None => None,
+            Receive::Own => Some(ReceiveQueue::Own(number)),
+            Receive::Shared { number, .. } => Some(ReceiveQueue::Shared(number)),
+        }
+    }
+}
+
+impl<Q: Queues> Adapter<Q> {
+    /// Takes a receive work request of a queue pair. Returns false if none is posted.
+    #[inline]
+    pub(super) fn take_receive(&mut self, number: u32) -> Result<bool, Fault> {
+        let pair = self.queue_pairs.get_mut(number).ok_or(Fault::Request)?;
+        let queue = pair.receive_queue(number).ok_or(Fault::Request)?;
+        let taken = self.queues.next_receive(queue, &mut pair.responder.work);
+        if let Ok(is_taken) = taken {
+            pair.responder.is_taken = is_taken;
+            pair.responder.at = Default::default();
+            if let (ReceiveQueue::Shared(shared), true) = (queue, is_taken) {
+                self.check_shared_limit(shared);
+            }
+            return Ok(is_taken);
+        }
+        self.queues.report(match queue {
+            ReceiveQueue::Own(number) => AsyncEvent::QueuePairFatal(number),
+            ReceiveQueue::Shared(shared) => AsyncEvent::SharedReceiveError(shared),
+        });
+        Err(Fault::Queue)
+    }
+
+    /// Completes the receive work request that a queue pair has taken.
+    #[inline]
+    pub(super) fn complete_receive(&mut self, number: u32, received: &Received) {
+        let Some(pair) = self.queue_pairs.get_mut(number) else { return };
+        if !std::mem::take(&mut pair.responder.is_taken) {
+            return;
+        }
+        let shared = match pair.attributes().receive {
+            Receive::Shared { number, .. } => Some(number),
+            _ => None,
+        };
+        let counter = match received.status {
+            Status::Success => &mut self.counters.received,
+            Status::Flushed => &mut self.counters.flushed,
+            _ => &mut self.counters.errors,
+        };
+        *counter = counter.wrapping_add(1);
+        self.counters.received_bytes = self.counters.received_bytes.wrapping_add(received.bytes);
+        let Received { data, source, network, .. } = *received;
+        let completion = Completion {
+            queue_pair: number,
+            kind: CompletionKind::Receive { data, source, network, shared },
+            status: received.status,
+            bytes: u32::try_from(received.bytes).unwrap_or(u32::MAX),
+            token: pair.responder.work.token,
+            is_solicited: received.is_solicited,
+        };
+        let queue = pair.attributes().receive_queue;
+        self.complete(queue, &completion);
+    }
+
+    /// Reports the first message of a queue pair that is not ready to send.
+    #[inline]
+    fn establish(&mut self, number: u32) {
+        let Some(pair) = self.queue_pairs.get_mut(number) else { return };
+        if pair.state() == State::ReadyToReceive && !pair.is_established {
+            pair.is_established = true;
+            self.queues.report(AsyncEvent::CommunicationEstablished(number));
+        }
+    }
+}
+
+impl<Q: Queues> Subnet<Q> {
+    /// Takes a receive work request for the message of a connected queue pair, once.
+    #[inline]
+    pub(super) fn take_receive(
+        &mut self,
+        origin: &Origin,
+        requester: &mut Requester,
+        (there, number): (AdapterId, u32),
+        now_ns: u64,
+    ) -> Result<(), Step> {
+        if requester.transfer.has_receive {
+            return Ok(());
+        }
+        let Some(adapter) = self.adapter_mut(there) else { return Err(Step::More) };
+        match adapter.take_receive(number) {
+            Ok(true) => {}
+            Ok(false) => return Err(self.not_ready(origin, requester, (there, number), now_ns)),
+            Err(fault) => return Err(self.refuse(origin, (there, number), fault)),
+        }
+        requester.transfer.has_receive = true;
+        let is_write = matches!(requester.work.operation, Operation::WriteImmediate(..));
+        let pair = adapter.queue_pairs.get(number);
+        let room = pair.map_or(0, |pair| capacity(&pair.responder.work.segments));
+        self.stop_waiting_for(origin, requester, Reason::NotReady);
+        if !is_write && room < requester.transfer.total {
+            requester.transfer.has_receive = false;
+            return Err(self.refuse(origin, (there, number), Fault::Length));
+        }
+        Ok(())
+    }
+
+    /// Delays or loses a message whose responder has no receive work request.
+    fn not_ready(
+        &mut self,
+        origin: &Origin,
+        requester: &mut Requester,
+        (there, number): (AdapterId, u32),
+        now_ns: u64,
+    ) -> Step {
+        let Some(adapter) = self.adapter_mut(there) else { return Step::More };
+        if origin.kind == Kind::Uc {
+            adapter.counters.dropped = adapter.counters.dropped.wrapping_add(1);
+            return Step::Done;
+        }
+        let pair = adapter.queue_pairs.get(number);
+        let code = pair.map_or(0, |pair| pair.attributes().min_rnr_timer);
+        let total = rnr_time(code, origin.attributes.rnr_retry);
+        self.wait(origin, requester, (Reason::NotReady, total), now_ns)
+    }
+
+    /// Ends a message whose bytes are copied: completes the receive work request, if it has one.
+    #[inline]
+    pub(super) fn deliver(
+        &mut self,
+        origin: &Origin,
+        requester: &mut Requester,
+        (there, number): (AdapterId, u32),
+        now_ns: u64,
+    ) -> Step {
+        let data = match requester.work.operation {
+            Operation::Send => ReceivedData::Plain,
+            Operation::SendImmediate(value) => ReceivedData::Immediate(value),
+            Operation::SendInvalidate(key) => ReceivedData::Invalidated(key),
+            Operation::WriteImmediate(_, value) => ReceivedData::WriteImmediate(value),
+            _ => {
+                if let Some(adapter) = self.adapter_mut(there) {
+                    adapter.establish(number);
+                }
+                return Step::Done;
+            }
+        };
+        if let Err(step) = self.take_receive(origin, requester, (there, number), now_ns) {
+            return step;
+        }
+        let Some(adapter) = self.adapter_mut(there) else { return Step::Done };
+        if let ReceivedData::Invalidated(key) = data {
+            let domain = adapter.queue_pairs.get(number).map(|pair| pair.attributes().domain);
+            let needed = Rights::REMOTE_INVALIDATE;
+            let freed = adapter.regions.invalidate(key, domain.unwrap_or_default(), needed);
+            if freed.is_err() {
+                requester.transfer.has_receive = false;
+                return self.refuse(origin, (there, number), Fault::Access);
+            }
+        }
+        requester.transfer.has_receive = false;
+        adapter.establish(number);
+        adapter.complete_receive(
+            number,
+            &Received {
+                status: Status::Success,
+                data,
+                source: origin.number,
+                network: None,
+                bytes: requester.transfer.total,
+                is_solicited: requester.work.is_solicited,
+            },
+        );
+        Step::Done
+    }
+
+    /// Applies an error of the responder to its queue pair. Returns the requester's result.
+    pub(super) fn refuse(
+        &mut self,
+        origin: &Origin,
+        (there, number): (AdapterId, u32),
+        fault: Fault,
+    ) -> Step {
+        let is_reliable = origin.kind == Kind::Rc;
+        let Some(adapter) = self.adapter_mut(there) else { return Step::Done };
+        adapter.counters.refused = adapter.counters.refused.wrapping_add(1);
+        let (own, event, status) = match fault {
+            Fault::Request => (
+                Status::Flushed,
+                Some(AsyncEvent::InvalidRequest(number)),
+                Status::RemoteInvalidRequest,
+            ),
+            Fault::Access => {
+                (Status::Flushed, Some(AsyncEvent::AccessViolation(number)), Status::RemoteAccess)
+            }
+            Fault::Receive => (Status::LocalProtection, None, Status::RemoteOperation),
+            Fault::Length => (Status::LocalLength, None, Status::RemoteInvalidRequest),
+            Fault::Queue => (Status::Flushed, None, Status::RemoteOperation),
+        };
+        let is_silent = matches!(fault, Fault::Request | Fault::Access) && !is_reliable;
+        if !is_silent {
+            adapter.complete_receive(number, &Received::failed(own));
+            adapter.fail(number);
+            if let Some(event) = event {
+                adapter.queues.report(event);
+            }
+        }
+        if is_reliable { Step::Failed(status) } else { Step::Done }
+    }
+
+    /// Ends the message in progress of a requester that fails, resets or disappears. The responder's
+    /// receive work request is flushed, because the rest of its message never comes.
+    pub(super) fn cut(&mut self, origin: &Origin, requester: &mut Requester) {
+        if !std::mem::take(&mut requester.transfer.has_receive) || !requester.is_busy {
+            return;
+        }
+        let (Some(there), Some(peer)) = (requester.route, origin.attributes.peer) else { return };
+        let Some(adapter) = self.adapter_mut(there) else { return };
+        let pair = adapter.queue_pairs.get(peer.queue_pair);
+        let back = pair.filter(|pair| pair.responder.is_taken);
+        let back = back.and_then(|pair| pair.attributes().peer);
+        let names_origin =
+            back.is_some_and(|own| own.queue_pair == origin.number && own.mac == origin.mac);
+        if names_origin {
+            adapter.complete_receive(peer.queue_pair, &Received::failed(Status::Flushed));
+            adapter.fail(peer.queue_pair);
+        }
+    }
+
+    /// Ends the message in progress of a queue pair that resets or disappears.
+    pub(crate) fn abandon(&mut self, id: AdapterId, number: u32) {
+        let Some(adapter) = self.adapter_mut(id) else { return };
+        let mac = adapter.mac;
+        let Some(pair) = adapter.queue_pairs.get_mut(number) else { return };
+        let origin = Origin { id, number, mac, kind: pair.kind(), attributes: *pair.attributes() };
+        let Some(mut requester) = pair.requester.take() else { return };
+        self.stop_waiting(&origin, &mut requester);
+        self.cut(&origin, &mut requester);
+        requester.is_busy = false;
+        let adapter = self.adapter_mut(id);
+        if let Some(pair) = adapter.and_then(|adapter| adapter.queue_pairs.get_mut(number)) {
+            pair.requester = Some(requester);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Waiting times of requests whose responder does not answer or is not ready.
+//!
+//! A waiting request is tried again at each call of [`Subnet::progress`], so that it continues as
+//! soon as the responder is ready, earlier than a retransmission would. Retries are therefore not
+//! counted; the request fails after the time that all permitted retries would take. This time is at
+//! most [`RETRY_NS_MAX`] for unanswered requests.
+
+use crate::engine::{Origin, Requester, Step};
+use crate::limits::{RETRY_NS_MAX, RNR_RETRY_ENDLESS};
+use crate::queues::Queues;
+use crate::subnet::Subnet;
+use crate::work::Status;
+
+/// Waiting times of the 5-bit code of the receiver-not-ready timer, in units of 10 microseconds
+/// (InfiniBand specification, table 45).
+const RNR_TIMES: [u32; 32] = [
+    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+    2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+];
+
+/// Unit of the local acknowledgement timeout, in nanoseconds.
+const TIMEOUT_UNIT_NS: u64 = 4096;
+
+/// The reason of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The responder does not answer.
+    Unanswered,
+    /// The responder has no receive work request.
+    NotReady,
+}
+
+/// A request that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wait {
+    reason: Reason,
+    /// Time at which the request fails.
+    fail_ns: Option<u64>,
+}
+
+/// Returns the time over all retries of an unanswered request, or `None` if it is endless.
+pub(super) fn retry_time(timeout: u8, retries: u8) -> Option<u64> {
+    if timeout == 0 {
+        return None;
+    }
+    let single = TIMEOUT_UNIT_NS.checked_shl(u32::from(timeout)).unwrap_or(RETRY_NS_MAX);
+    Some(single.saturating_mul(u64::from(retries).saturating_add(1)).min(RETRY_NS_MAX))
+}
+
+/// Returns the time over all retries of a request without a receive work request, or `None` if it is
+/// endless.
+pub(super) fn rnr_time(code: u8, retries: u8) -> Option<u64> {
+    if retries >= RNR_RETRY_ENDLESS {
+        return None;
+    }
+    let units = RNR_TIMES.get(usize::from(code & 31)).copied().unwrap_or(1);
+    Some(u64::from(units).saturating_mul(10_000).saturating_mul(u64::from(retries)))
+}
+
+impl<Q: Queues> Subnet<Q> {
+    /// Makes a request wait, or fails it if it has waited for `total_ns`.
+    pub(super) fn wait(
+        &mut self,
+        origin: &Origin,
+        requester: &mut Requester,
+        (reason, total_ns): (Reason, Option<u64>),
+        now_ns: u64,
+    ) -> Step {
+        let status = match reason {
+            Reason::Unanswered => Status::RetryExceeded,
+            Reason::NotReady => Status::ReceiverNotReadyExceeded,
+        };
+        let fail_ns = match requester.wait {
+            Some(wait) if wait.reason == reason => wait.fail_ns,
+            _ => {
+                self.stop_waiting(origin, requester);
+                let fail_ns = total_ns.map(|total| now_ns.saturating_add(total));
+                requester.wait = Some(Wait { reason, fail_ns });
+                if let Some(adapter) = self.adapter_mut(origin.id) {
+                    let counter = match reason {
+                        Reason::Unanswered => &mut adapter.counters.unanswered,
+                        Reason::NotReady => &mut adapter.counters.not_ready,
+                    };
+                    *counter = counter.wrapping_add(1);
+                    adapter.deadlines.extend(fail_ns.map(|at| (at, origin.number)));
+                }
+                fail_ns
+            }
+        };
+        match fail_ns {
+            Some(at) if at <= now_ns => Step::Failed(status),
+            until => Step::Blocked(until),
+        }
+    }
+
+    /// Ends the wait of a request.
+    #[inline]
+    pub(super) fn stop_waiting(&mut self, origin: &Origin, requester: &mut Requester) {
+        if let Some(wait) = requester.wait.take()
+            && let Some(fail_ns) = wait.fail_ns
+            && let Some(adapter) = self.adapter_mut(origin.id)
+        {
+            adapter.deadlines.remove(&(fail_ns, origin.number));
+        }
+    }
+
+    /// Ends a wait for the given reason.
+    #[inline]
+    pub(super) fn stop_waiting_for(
+        &mut self,
+        origin: &Origin,
+        requester: &mut Requester,
+        reason: Reason,
+    ) {
+        if requester.wait.is_some_and(|wait| wait.reason == reason) {
+            self.stop_waiting(origin, requester);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_times_follow_the_specification() {
+        assert_eq!(rnr_time(0, 1), Some(655_360_000));
+        assert_eq!(rnr_time(1, 6), Some(60_000));
+        assert_eq!(rnr_time(31, 1), Some(491_520_000));
+        assert_eq!(rnr_time(12, 7), None);
+        assert_eq!(rnr_time(12, 0), Some(0));
+        assert_eq!(retry_time(0, 7), None);
+        assert_eq!(retry_time(14, 0), Some(4096 << 14));
+        assert_eq!(retry_time(14, 7), Some((4096 << 14) * 8));
+        assert_eq!(retry_time(31, 7), Some(RETRY_NS_MAX));
+    }
+}

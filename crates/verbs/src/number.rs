@@ -1,0 +1,316 @@
+//! Objects by number: a table whose stale numbers name nothing for a while.
+//!
+//! A number has 24 bits: the index of a slot in the lower bits and the generation of the slot in
+//! the upper bits. A slot that is freed advances its generation and goes to the end of the list of
+//! free slots. A table of `n` slots therefore repeats a number after at least `2^24 / n` uses of
+//! the slot. Numbers 0 and 1 are never given out: InfiniBand reserves these queue pair numbers.
+//!
+//! A table has at most [`TABLE_MAX`] objects, or fewer by its creator, and refuses more. A look-up
+//! takes constant time. [`Companion`] holds further values by the numbers of a table, for an owner
+//! of the objects in another crate.
+
+use std::collections::VecDeque;
+
+use crate::limits::{NUMBER_BITS, TABLE_MAX};
+
+/// Indices below this are never given out.
+const FIRST: usize = 2;
+
+/// Free slots from which on a table reuses them although its capacity permits more.
+const RESTING_MAX: usize = 1024;
+
+/// A table without a free number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the table of {0} objects is full")]
+pub struct TableFull(pub usize);
+
+/// A slot of the table.
+#[derive(Debug)]
+struct Entry<T> {
+    /// Number of the object, or of the next object.
+    number: u32,
+    value: Option<T>,
+}
+
+/// Objects by number.
+#[derive(Debug)]
+pub struct Table<T> {
+    /// By index, less [`FIRST`].
+    entries: Vec<Entry<T>>,
+    /// Indices of the entries without a value; the longest free first.
+    free: VecDeque<u32>,
+    count: usize,
+    capacity: usize,
+    /// Bits of the index.
+    bits: u32,
+}
+
+impl<T> Table<T> {
+    /// Returns a table of at most `capacity` objects, and never more than [`TABLE_MAX`].
+    pub fn new(capacity: usize) -> Self {
+        let capacity = capacity.min(TABLE_MAX.saturating_sub(FIRST));
+        let bits = capacity.saturating_add(FIRST).next_power_of_two().trailing_zeros();
+        Self { entries: Vec::new(), free: VecDeque::new(), count: 0, capacity, bits }
+    }
+
+    /// Returns the index of a number in `entries`.
+    #[inline]
+    fn index(&self, number: u32) -> usize {
+        let mask = 1_u32.wrapping_shl(self.bits).wrapping_sub(1);
+        (number & mask) as usize
+    }
+
+    /// Returns the number of objects.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns whether the table has no object.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Returns the most objects.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Adds an object. Returns its number.
+    ///
+    /// # Errors
+    /// [`TableFull`].
+    pub fn insert(&mut self, value: T) -> Result<u32, TableFull> {
+        self.insert_with(|_| value)
+    }
+
+    /// Adds the object that `make` returns for the object's number. Returns the number.
+    ///
+    /// # Errors
+    /// [`TableFull`]; `make` was not called.
+    pub fn insert_with(&mut self, make: impl FnOnce(u32) -> T) -> Result<u32, TableFull> {
+        let full = TableFull(self.capacity);
+        if self.count >= self.capacity {
+            return Err(full);
+        }
+        // New slots come first, so that freed numbers rest, but not without bound: slots are memory.
+        if self.entries.len() < self.capacity && self.free.len() < RESTING_MAX {
+            let number = self.entries.len().checked_add(FIRST).ok_or(full)?;
+            let number = u32::try_from(number).map_err(|_| full)?;
+            self.entries.push(Entry { number, value: Some(make(number)) });
+            self.count = self.count.saturating_add(1);
+            return Ok(number);
+        }
+        let index = self.free.pop_front().ok_or(full)?;
+        let entry = self.entries.get_mut(index as usize).ok_or(full)?;
+        entry.value = Some(make(entry.number));
+        self.count = self.count.saturating_add(1);
+        Ok(entry.number)
+    }
+
+    /// Returns the object of a number.
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<&T> {
+        let entry = self.entries.get(self.index(number).wrapping_sub(FIRST))?;
+        if entry.number == number { entry.value.as_ref() } else { None }
+    }
+
+    /// Returns the object of a number, for changes.
+    #[inline]
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        let index = self.index(number).wrapping_sub(FIRST);
+        let entry = self.entries.get_mut(index)?;
+        if entry.number == number { entry.value.as_mut() } else { None }
+    }
+
+    /// Returns whether a number names an object.
+    pub fn contains(&self, number: u32) -> bool {
+        self.get(number).is_some()
+    }
+
+    /// Takes an object out of the table.
+    pub fn remove(&mut self, number: u32) -> Option<T> {
+        let index = self.index(number).wrapping_sub(FIRST);
+        let step = 1_u32.wrapping_shl(self.bits);
+        let entry = self.entries.get_mut(index).filter(|entry| entry.number == number)?;
+        let value = entry.value.take()?;
+        let next = entry.number.wrapping_add(step);
+        let mask = 1_u32.wrapping_shl(NUMBER_BITS).wrapping_sub(1);
+        entry.number = next & mask;
+        self.free.push_back(u32::try_from(index).ok()?);
+        self.count = self.count.saturating_sub(1);
+        Some(value)
+    }
+
+    /// Returns all objects with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let all = self.entries.iter();
+        all.filter_map(|entry| entry.value.as_ref().map(|value| (entry.number, value)))
+    }
+
+    /// Returns all objects with their numbers, for changes.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        let all = self.entries.iter_mut();
+        all.filter_map(|entry| entry.value.as_mut().map(|value| (entry.number, value)))
+    }
+
+    /// Removes all objects. Their numbers become stale.
+    pub fn clear(&mut self) {
+        let numbers: Vec<u32> = self.iter().map(|(number, _)| number).collect();
+        for number in numbers {
+            self.remove(number);
+        }
+    }
+}
+
+/// Further values by the numbers of a [`Table`] of the same capacity. A value is found by its whole
+/// number, so that a stale number finds nothing.
+#[derive(Debug)]
+pub struct Companion<T> {
+    entries: Vec<Option<(u32, T)>>,
+    bits: u32,
+}
+
+impl<T> Companion<T> {
+    /// Returns an empty companion of a table that was made for `capacity` objects.
+    pub fn new(capacity: usize) -> Self {
+        let table = Table::<T>::new(capacity);
+        Self { entries: Vec::new(), bits: table.bits }
+    }
+
+    /// Returns the index of a number in `entries`.
+    #[inline]
+    fn index(&self, number: u32) -> usize {
+        (number & 1_u32.wrapping_shl(self.bits).wrapping_sub(1)) as usize
+    }
+
+    /// Sets the value of a number. Returns the previous value of its slot.
+    pub fn insert(&mut self, number: u32, value: T) -> Option<T> {
+        let index = self.index(number);
+        while self.entries.len() <= index {
+            self.entries.push(None);
+        }
+        let entry = self.entries.get_mut(index)?;
+        entry.replace((number, value)).map(|(_, value)| value)
+    }
+
+    /// Returns the value of a number.
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<&T> {
+        match self.entries.get(self.index(number)) {
+            Some(Some((own, value))) if *own == number => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Returns the value of a number, for changes.
+    #[inline]
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        let index = self.index(number);
+        match self.entries.get_mut(index) {
+            Some(Some((own, value))) if *own == number => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Takes the value of a number out.
+    pub fn remove(&mut self, number: u32) -> Option<T> {
+        self.get(number)?;
+        let index = self.index(number);
+        self.entries.get_mut(index)?.take().map(|(_, value)| value)
+    }
+
+    /// Returns all values with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.entries.iter().flatten().map(|(number, value)| (*number, value))
+    }
+
+    /// Returns all values with their numbers, for changes.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        self.entries.iter_mut().flatten().map(|(number, value)| (*number, value))
+    }
+
+    /// Removes all values.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn number_skips_zero_and_one() {
+        let mut table = Table::new(4);
+        let numbers: Vec<u32> = (0..4).map(|value| table.insert(value).unwrap()).collect();
+        assert_eq!(numbers, [2, 3, 4, 5]);
+        assert_eq!(table.insert(9), Err(TableFull(4)));
+        assert!(table.get(0).is_none() && table.get(1).is_none());
+    }
+
+    #[test]
+    fn number_of_removed_object_names_nothing_until_the_generations_repeat() {
+        let mut table = Table::new(2);
+        let first = table.insert(1).unwrap();
+        table.insert(0).unwrap();
+        for value in 0..1000 {
+            let stale = table.iter().find(|(number, _)| *number != first).map(|(number, _)| number);
+            table.remove(stale.unwrap()).unwrap();
+            let next = table.insert(value).unwrap();
+            assert_ne!(Some(next), stale);
+            assert!(table.get(stale.unwrap()).is_none());
+            assert!(next > 1 && next < 1 << 24);
+        }
+    }
+
+    #[test]
+    fn number_generations_wrap_within_24_bits() {
+        let mut table = Table::new(TABLE_MAX);
+        let mut number = table.insert(()).unwrap();
+        table.entries.truncate(1);
+        table.capacity = 1;
+        for _ in 0..100 {
+            table.remove(number).unwrap();
+            number = table.insert(()).unwrap();
+            assert!(number > 1 && number < 1 << 24);
+        }
+    }
+
+    #[test]
+    fn number_companion_finds_whole_numbers_only() {
+        let mut table = Table::new(1);
+        let mut companion = Companion::new(1);
+        let first = table.insert(()).unwrap();
+        companion.insert(first, 'a');
+        table.remove(first);
+        let second = table.insert(()).unwrap();
+        assert!(companion.get(second).is_none());
+        assert_eq!(companion.insert(second, 'b'), Some('a'));
+        assert!(companion.remove(first).is_none());
+        assert_eq!(companion.get_mut(second).copied(), Some('b'));
+    }
+
+    proptest! {
+        #[test]
+        fn number_table_equals_a_map(steps in prop::collection::vec(any::<(bool, u8)>(), 0..400)) {
+            let mut table = Table::new(20);
+            let mut model = HashMap::new();
+            for (insert, value) in steps {
+                if insert {
+                    match table.insert(value) {
+                        Ok(number) => prop_assert!(model.insert(number, value).is_none()),
+                        Err(_) => prop_assert_eq!(model.len(), 20),
+                    }
+                } else if let Some(&number) = model.keys().nth(usize::from(value) % model.len().max(1)) {
+                    prop_assert_eq!(table.remove(number), model.remove(&number));
+                }
+                prop_assert_eq!(table.len(), model.len());
+                prop_assert!(table.iter().all(|(number, value)| model.get(&number) == Some(value)));
+            }
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Queue pairs: kinds, states, attributes and the transitions between states.
+//!
+//! The states and transitions are those of the InfiniBand specification, 10.3.1. The attributes are
+//! values of the owner; the engine trusts none of them: a number of a completion queue or domain is
+//! used within the adapter only, and the peer of a connection must name this queue pair in return.
+//!
+//! [`QueuePair::modify`] checks a transition and the attributes that it requires, and changes
+//! nothing on an error. [`crate::Subnet::modify`] calls it and adds the effects on work in progress.
+//! The number of queue pairs of an adapter is limited by its [`crate::number::Table`].
+
+use crate::engine::{Requester, Responder};
+use crate::region::Rights;
+use crate::transport::Refusal;
+
+/// The transport service of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagrams.
+    Ud,
+    /// Datagrams of the general service interface: queue pair number 1 of the adapter.
+    Gsi,
+    /// Registration of memory only; no peer.
+    Registration,
+}
+
+impl Kind {
+    /// Returns whether a queue pair of the kind has a single peer.
+    pub const fn is_connected(self) -> bool {
+        matches!(self, Self::Rc | Self::Uc)
+    }
+
+    /// Returns whether each work request names its destination.
+    pub const fn is_datagram(self) -> bool {
+        matches!(self, Self::Ud | Self::Gsi)
+    }
+}
+
+/// The state of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum State {
+    /// No work requests.
+    #[default]
+    Reset,
+    /// Receive work requests may be posted; nothing is received.
+    Init,
+    /// Messages are received; nothing is sent.
+    ReadyToReceive,
+    /// Messages are received and sent.
+    ReadyToSend,
+    /// The send queue stops after the work request in progress; messages are received.
+    Drained,
+    /// The send queue failed and is flushed; messages are received.
+    SendQueueError,
+    /// All work requests are flushed.
+    Error,
+}
+
+impl State {
+    /// All states.
+    pub const ALL: [Self; 7] = [
+        Self::Reset,
+        Self::Init,
+        Self::ReadyToReceive,
+        Self::ReadyToSend,
+        Self::Drained,
+        Self::SendQueueError,
+        Self::Error,
+    ];
+
+    /// Returns whether an owner may move a queue pair of a kind from this state to the next
+    /// (InfiniBand specification, figure 124).
+    pub const fn may_become(self, next: Self, kind: Kind) -> bool {
+        match (self, next) {
+            (_, Self::Reset | Self::Error)
+            | (Self::Reset | Self::Init, Self::Init)
+            | (Self::Init, Self::ReadyToReceive)
+            | (Self::ReadyToReceive | Self::ReadyToSend | Self::Drained, Self::ReadyToSend)
+            | (Self::ReadyToSend | Self::Drained, Self::Drained) => true,
+            (Self::SendQueueError, Self::ReadyToSend) => !matches!(kind, Kind::Rc),
+            _ => false,
+        }
+    }
+
+    /// Returns whether messages are received.
+    pub const fn is_receiving(self) -> bool {
+        matches!(
+            self,
+            Self::ReadyToReceive | Self::ReadyToSend | Self::Drained | Self::SendQueueError
+        )
+    }
+}
+
+/// The peer of a connected queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Peer {
+    /// Ethernet address of the peer's adapter.
+    pub mac: [u8; 6],
+    /// Peer's queue pair number.
+    pub queue_pair: u32,
+    /// GID of the peer. Not used for routing.
+    pub gid: [u8; 16],
+}
+
+/// The source of receive work requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Receive {
+    /// Nothing can be received.
+    None,
+    /// The queue pair's own queue.
+    #[default]
+    Own,
+    /// A shared receive queue.
+    Shared {
+        /// Number of the queue.
+        number: u32,
+        /// Protection domain of its work requests.
+        domain: u32,
+    },
+}
+
+/// Values of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// Protection domain.
+    pub domain: u32,
+    /// Completion queue of send work requests.
+    pub send_queue: u32,
+    /// Completion queue of receive work requests.
+    pub receive_queue: u32,
+    /// Source of receive work requests.
+    pub receive: Receive,
+    /// Work requests may change and invalidate memory regions.
+    pub can_register: bool,
+    /// Every send work request makes a completion.
+    pub signals_all: bool,
+    /// Most payload bytes of a packet: the longest datagram.
+    pub mtu: u32,
+    /// Accesses of the peer; [`Rights::REMOTE_READ`], [`Rights::REMOTE_WRITE`] and
+    /// [`Rights::REMOTE_ATOMIC`] count.
+    pub rights: Rights,
+    /// Peer of a connection.
+    pub peer: Option<Peer>,
+    /// Queue key of datagrams.
+    pub queue_key: u32,
+    /// Retries of a request without an answer; 3 bits.
+    pub retry_count: u8,
+    /// Retries of a request whose responder has no receive work request; 3 bits, 7 is endless.
+    pub rnr_retry: u8,
+    /// Code of the time that a requester waits for receive work requests of this queue pair.
+    pub min_rnr_timer: u8,
+    /// Code of the time that a requester waits for an answer; 5 bits, 0 is endless.
+    pub timeout: u8,
+    /// First sequence number that is sent.
+    pub send_psn: u32,
+    /// First sequence number that is received.
+    pub receive_psn: u32,
+    /// Most reads and atomic operations that are outstanding.
+    pub max_reads: u8,
+    /// Most reads and atomic operations of the peer that are outstanding.
+    pub max_peer_reads: u8,
+}
+
+impl Default for Attributes {
+    fn default() -> Self {
+        Self {
+            domain: 0,
+            send_queue: 0,
+            receive_queue: 0,
+            receive: Receive::Own,
+            can_register: false,
+            signals_all: false,
+            mtu: 1024,
+            rights: Rights::NONE,
+            peer: None,
+            queue_key: 0,
+            retry_count: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 0,
+            timeout: 14,
+            send_psn: 0,
+            receive_psn: 0,
+            max_reads: 1,
+            max_peer_reads: 1,
+        }
+    }
+}
+
+/// A set of attributes that a transition changes. `None` leaves a value as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "the fields are those of Attributes")]
+pub struct Change {
+    pub mtu: Option<u32>,
+    pub rights: Option<Rights>,
+    pub peer: Option<Peer>,
+    pub queue_key: Option<u32>,
+    pub retry_count: Option<u8>,
+    pub rnr_retry: Option<u8>,
+    pub min_rnr_timer: Option<u8>,
+    pub timeout: Option<u8>,
+    pub send_psn: Option<u32>,
+    pub receive_psn: Option<u32>,
+    pub max_reads: Option<u8>,
+    pub max_peer_reads: Option<u8>,
+}
+
+/// Why a queue pair is not made or changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum QueuePairError {
+    /// The adapter does not exist.
+    #[error("no adapter has this identity")]
+    NoAdapter,
+    /// The queue pair does not exist.
+    #[error("no queue pair has this number")]
+    NoQueuePair,
+    /// The adapter's table is full.
+    #[error("the adapter has too many queue pairs")]
+    Limit,
+    /// The states of the verbs have no such transition.
+    #[error("a queue pair in state {from:?} cannot move to {to:?}")]
+    Transition {
+        /// Present state.
+        from: State,
+        /// Requested state.
+        to: State,
+    },
+    /// A value is out of range, or a required value is missing.
+    #[error("the attribute {0} is missing or out of range")]
+    Attribute(&'static str),
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct QueuePair {
+    kind: Kind,
+    state: State,
+    attributes: Attributes,
+    /// Send work request in progress. Taken out while the engine executes it.
+    pub(crate) requester: Option<Box<Requester>>,
+    /// Receive work request in progress.
+    pub(crate) responder: Box<Responder>,
+    /// The queue pair is in the adapter's list of failed queue pairs.
+    pub(crate) is_listed: bool,
+    /// An event reported that a message arrived before the queue pair was ready to send.
+    pub(crate) is_established: bool,
+    /// An event reported that the shared receive queue is no longer used.
+    pub(crate) has_left_shared: bool,
+}
+
+impl QueuePair {
+    /// Returns a queue pair in the state [`State::Reset`].
+    ///
+    /// # Errors
+    /// [`QueuePairError::Attribute`].
+    pub fn new(kind: Kind, attributes: Attributes) -> Result<Self, QueuePairError> {
+        check(&attributes)?;
+        Ok(Self {
+            kind,
+            state: State::Reset,
+            attributes,
+            requester: Some(Box::default()),
+            responder: Box::default(),
+            is_listed: false,
+            is_established: false,
+            has_left_shared: false,
+        })
+    }
+
+    /// Returns the kind.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns the state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Returns the attributes.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Returns the reason why the last request of a connected queue pair found no responder.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.requester.as_ref().and_then(|own| own.refusal())
+    }
+
+    /// Moves to a state without a check, for the engine.
+    pub(crate) fn set_state(&mut self, state: State) {
+        self.state = state;
+    }
+
+    /// Moves to a state and changes attributes.
+    ///
+    /// # Errors
+    /// [`QueuePairError`]; nothing has changed.
+    pub(crate) fn modify(&mut self, to: State, change: &Change) -> Result<(), QueuePairError> {
+        let from = self.state;
+        if !from.may_become(to, self.kind) {
+            return Err(QueuePairError::Transition { from, to });
+        }
+        let mut attributes = self.attributes;
+        if !matches!(to, State::Reset | State::Error) {
+            apply(&mut attributes, change);
+            check(&attributes)?;
+        }
+        if to == State::ReadyToReceive && self.kind.is_connected() && attributes.peer.is_none() {
+            return Err(QueuePairError::Attribute("peer"));
+        }
+        if to == State::Reset {
+            (self.is_established, self.has_left_shared) = (false, false);
+            attributes.peer = None;
+        }
+        (self.state, self.attributes) = (to, attributes);
+        Ok(())
+    }
+}
+
+/// Replaces the attributes that a change names.
+fn apply(attributes: &mut Attributes, change: &Change) {
+    fn set<T: Copy>(place: &mut T, value: Option<T>) {
+        *place = value.unwrap_or(*place);
+    }
+    set(&mut attributes.mtu, change.mtu);
+    set(&mut attributes.rights, change.rights);
+    set(&mut attributes.queue_key, change.queue_key);
+    set(&mut attributes.retry_count, change.retry_count);
+    set(&mut attributes.rnr_retry, change.rnr_retry);
+    set(&mut attributes.min_rnr_timer, change.min_rnr_timer);
+    set(&mut attributes.timeout, change.timeout);
+    set(&mut attributes.send_psn, change.send_psn);
+    set(&mut attributes.receive_psn, change.receive_psn);
+    set(&mut attributes.max_reads, change.max_reads);
+    set(&mut attributes.max_peer_reads, change.max_peer_reads);
+    attributes.peer = change.peer.or(attributes.peer);
+}
+
+/// Checks the ranges of attributes.
+fn check(attributes: &Attributes) -> Result<(), QueuePairError> {
+    let ranges = [
+        (attributes.retry_count <= 7, "retry_count"),
+        (attributes.rnr_retry <= 7, "rnr_retry"),
+        (attributes.min_rnr_timer <= 31, "min_rnr_timer"),
+        (attributes.timeout <= 31, "timeout"),
+        ((256..=9216).contains(&attributes.mtu), "mtu"),
+        (attributes.send_psn >> 24 == 0, "send_psn"),
+        (attributes.receive_psn >> 24 == 0, "receive_psn"),
+    ];
+    match ranges.iter().find(|(is_valid, _)| !is_valid) {
+        Some((_, name)) => Err(QueuePairError::Attribute(name)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,250 @@
+//! A subnet: the adapters of a group that may exchange messages.
+//!
+//! A [`Subnet`] owns its adapters and is used by a single thread at a time. Queue pairs of different
+//! subnets cannot reach each other: nothing names an adapter of another subnet. Adapters are found
+//! by the Ethernet address that the operator assigned; an address is unique in the subnet. A subnet
+//! has at most [`ADAPTERS_MAX`] adapters and refuses more.
+//!
+//! The methods here create, change and destroy objects. Messages are executed by
+//! [`Subnet::progress`] in [`crate::engine`].
+
+use crate::adapter::{Adapter, AdapterConfig, AdapterId};
+use crate::engine::{Requester, Responder, Scratch};
+use crate::limits::ADAPTERS_MAX;
+use crate::multicast::{Groups, MulticastError};
+use crate::queue_pair::{Attributes, Change, Kind, QueuePair, QueuePairError, State};
+use crate::queues::{AsyncEvent, Queues};
+use crate::transport::Local;
+
+/// Why an adapter is not added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AddError {
+    /// Another adapter of the subnet has the Ethernet address.
+    #[error("another adapter of the group has the Ethernet address")]
+    AddressInUse,
+    /// The subnet has [`ADAPTERS_MAX`] adapters.
+    #[error("the group has {ADAPTERS_MAX} adapters already")]
+    Full,
+}
+
+/// The adapters of a group.
+#[derive(Debug)]
+pub struct Subnet<Q> {
+    /// By the slot of [`AdapterId`].
+    pub(crate) adapters: Vec<Option<Box<Adapter<Q>>>>,
+    pub(crate) transport: Local,
+    pub(crate) groups: Groups,
+    pub(crate) scratch: Scratch,
+    /// Serial number of the next adapter.
+    serial: u32,
+}
+
+impl<Q: Queues> Default for Subnet<Q> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<Q: Queues> Subnet<Q> {
+    /// Returns a subnet without adapters.
+    pub fn new() -> Self {
+        Self {
+            adapters: Vec::new(),
+            transport: Local::default(),
+            groups: Groups::default(),
+            scratch: Scratch::default(),
+            serial: 0,
+        }
+    }
+
+    /// Adds an adapter.
+    ///
+    /// # Errors
+    /// [`AddError`].
+    pub fn add(&mut self, config: &AdapterConfig, queues: Q) -> Result<AdapterId, AddError> {
+        let free = self.adapters.iter().position(Option::is_none);
+        let slot = free.unwrap_or(self.adapters.len());
+        let number = u32::try_from(slot).ok().filter(|_| slot < ADAPTERS_MAX);
+        let id = AdapterId { slot: number.ok_or(AddError::Full)?, serial: self.serial };
+        if !self.transport.insert(config.mac, id) {
+            return Err(AddError::AddressInUse);
+        }
+        self.serial = self.serial.wrapping_add(1);
+        let adapter = Some(Box::new(Adapter::new(id, config, queues)));
+        match self.adapters.get_mut(slot) {
+            Some(place) => *place = adapter,
+            None => self.adapters.push(adapter),
+        }
+        Ok(id)
+    }
+
+    /// Removes an adapter with all its objects. Returns its queues.
+    pub fn remove(&mut self, id: AdapterId) -> Option<Q> {
+        self.clear(id);
+        let mac = self.adapter(id)?.mac;
+        self.transport.remove(mac);
+        let adapter = self.adapters.get_mut(id.slot as usize)?.take()?;
+        Some(adapter.queues)
+    }
+
+    /// Destroys all queue pairs, regions, limits and memberships of an adapter: a device reset.
+    pub fn clear(&mut self, id: AdapterId) {
+        let Some(adapter) = self.adapter(id) else { return };
+        let numbers: Vec<u32> = adapter.queue_pairs.iter().map(|(number, _)| number).collect();
+        for number in numbers {
+            self.abandon(id, number);
+        }
+        self.groups.forget(id);
+        let Some(adapter) = self.adapter_mut(id) else { return };
+        adapter.queue_pairs.clear();
+        adapter.regions.clear();
+        adapter.general = None;
+        adapter.failed.clear();
+        adapter.deadlines.clear();
+        adapter.shared_limits.clear();
+    }
+
+    /// Returns an adapter.
+    #[inline]
+    pub fn adapter(&self, id: AdapterId) -> Option<&Adapter<Q>> {
+        let adapter = self.adapters.get(id.slot as usize)?.as_deref()?;
+        if adapter.id == id { Some(adapter) } else { None }
+    }
+
+    /// Returns an adapter, for changes.
+    #[inline]
+    pub fn adapter_mut(&mut self, id: AdapterId) -> Option<&mut Adapter<Q>> {
+        let adapter = self.adapters.get_mut(id.slot as usize)?.as_deref_mut()?;
+        if adapter.id == id { Some(adapter) } else { None }
+    }
+
+    /// Returns all adapters.
+    pub fn adapters(&self) -> impl Iterator<Item = &Adapter<Q>> {
+        self.adapters.iter().flatten().map(Box::as_ref)
+    }
+
+    /// Creates a queue pair in the state [`State::Reset`]. Returns its number. The newest queue pair
+    /// of kind [`Kind::Gsi`] receives the datagrams to queue pair number 1.
+    ///
+    /// # Errors
+    /// [`QueuePairError`].
+    pub fn create_queue_pair(
+        &mut self,
+        id: AdapterId,
+        kind: Kind,
+        attributes: Attributes,
+    ) -> Result<u32, QueuePairError> {
+        let queue_pair = QueuePair::new(kind, attributes)?;
+        let adapter = self.adapter_mut(id).ok_or(QueuePairError::NoAdapter)?;
+        let number = adapter.queue_pairs.insert(queue_pair).map_err(|_| QueuePairError::Limit)?;
+        if kind == Kind::Gsi {
+            adapter.general = Some(number);
+        }
+        Ok(number)
+    }
+
+    /// Moves a queue pair to a state and changes attributes.
+    ///
+    /// [`State::Error`] makes the queue pair due ([`Self::next_due`]); [`Self::progress`] then
+    /// flushes its work requests. [`State::Reset`] forgets all work requests without completions;
+    /// the queues of the adapter must forget theirs too.
+    ///
+    /// # Errors
+    /// [`QueuePairError`]; nothing has changed.
+    pub fn modify(
+        &mut self,
+        id: AdapterId,
+        number: u32,
+        to: State,
+        change: &Change,
+    ) -> Result<(), QueuePairError> {
+        if to == State::Reset {
+            // The peer is named by attributes that the transition forgets.
+            self.abandon(id, number);
+        }
+        let adapter = self.adapter_mut(id).ok_or(QueuePairError::NoAdapter)?;
+        let pair = adapter.queue_pairs.get_mut(number).ok_or(QueuePairError::NoQueuePair)?;
+        pair.modify(to, change)?;
+        match to {
+            State::Error => adapter.fail(number),
+            State::Reset => {
+                pair.requester = Some(Box::new(Requester::default()));
+                pair.responder = Box::new(Responder::default());
+            }
+            State::Drained if pair.requester.as_ref().is_none_or(|own| !own.is_busy()) => {
+                adapter.queues.report(AsyncEvent::SendQueueDrained(number));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Destroys a queue pair. Its work requests get no completions.
+    ///
+    /// # Errors
+    /// [`QueuePairError::NoAdapter`] or [`QueuePairError::NoQueuePair`].
+    pub fn destroy_queue_pair(&mut self, id: AdapterId, number: u32) -> Result<(), QueuePairError> {
+        self.abandon(id, number);
+        self.groups.detach_all((id, number));
+        let adapter = self.adapter_mut(id).ok_or(QueuePairError::NoAdapter)?;
+        adapter.queue_pairs.remove(number).ok_or(QueuePairError::NoQueuePair)?;
+        if adapter.general == Some(number) {
+            let mut others = adapter.queue_pairs.iter();
+            adapter.general = others.find(|(_, pair)| pair.kind() == Kind::Gsi).map(|(n, _)| n);
+        }
+        Ok(())
+    }
+
+    /// Attaches a datagram queue pair to a multicast group.
+    ///
+    /// # Errors
+    /// [`MulticastError`].
+    pub fn attach_multicast(
+        &mut self,
+        id: AdapterId,
+        number: u32,
+        gid: [u8; 16],
+    ) -> Result<(), MulticastError> {
+        let pair = self.adapter(id).and_then(|adapter| adapter.queue_pairs.get(number));
+        if pair.is_none_or(|pair| !pair.kind().is_datagram()) {
+            return Err(MulticastError::NoQueuePair);
+        }
+        self.groups.attach(gid, (id, number))
+    }
+
+    /// Detaches a queue pair from a multicast group.
+    ///
+    /// # Errors
+    /// [`MulticastError::NotAttached`].
+    pub fn detach_multicast(
+        &mut self,
+        id: AdapterId,
+        number: u32,
+        gid: [u8; 16],
+    ) -> Result<(), MulticastError> {
+        self.groups.detach(gid, (id, number))
+    }
+
+    /// Returns the next queue pair that failed or whose waiting time ended at `now_ns`. The caller
+    /// calls [`Self::progress`] for it.
+    pub fn next_due(&mut self, id: AdapterId, now_ns: u64) -> Option<u32> {
+        let adapter = self.adapter_mut(id)?;
+        while let Some(number) = adapter.failed.pop_front() {
+            if let Some(pair) = adapter.queue_pairs.get_mut(number) {
+                pair.is_listed = false;
+                return Some(number);
+            }
+        }
+        let (deadline, number) = *adapter.deadlines.first()?;
+        if deadline > now_ns {
+            return None;
+        }
+        adapter.deadlines.pop_first();
+        Some(number)
+    }
+
+    /// Returns the earliest time at which a waiting queue pair of an adapter is due.
+    pub fn deadline(&self, id: AdapterId) -> Option<u64> {
+        self.adapter(id)?.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+}
