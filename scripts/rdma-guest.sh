@@ -189,9 +189,11 @@ fi
 for tool in apt-get dpkg-deb xz; do
     command -v "$tool" >/dev/null || die "$tool is missing: this needs Debian 12 or later"
 done
-make_state trixie trixie trixie-backports
-[ "$base" = trixie ] || make_state "$base" "$base"
+if [ "$base" = trixie ] || [ ! -x "$dir/qemu/run" ]; then
+    make_state trixie trixie trixie-backports
+fi
 [ -x "$dir/qemu/run" ] || fetch_qemu
+[ "$base" = trixie ] || make_state "$base" "$base"
 fetch_kernel
 fetch_root
 echo "$recipe" >"$complete"

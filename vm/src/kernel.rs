@@ -90,6 +90,16 @@ fn only_deb(dir: &Path) -> Result<PathBuf> {
 
 /// Returns the kernel of an unpacked package.
 pub(crate) fn find_cloud(dir: &Path) -> Option<Kernel> {
+    find_in_boot(dir).or_else(|| {
+        // Packages of Linux 7 have the image among the modules.
+        let modules = fs::read_dir(dir.join("usr/lib/modules")).ok()?.flatten().next()?.path();
+        let release = modules.file_name()?.to_str()?.to_string();
+        let image = modules.join("vmlinuz");
+        image.is_file().then_some(Kernel { release, image, modules })
+    })
+}
+
+fn find_in_boot(dir: &Path) -> Option<Kernel> {
     let boot = fs::read_dir(dir.join("boot")).ok()?;
     for entry in boot.flatten() {
         let name = entry.file_name();
@@ -117,6 +127,23 @@ fn find_user_mode(dir: &Path) -> Option<Kernel> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RunDir;
+
+    #[test]
+    fn kernel_is_found_in_boot_and_among_its_modules() {
+        for (image, modules) in [
+            ("boot/vmlinuz-6.1", "lib/modules/6.1"),
+            ("usr/lib/modules/7.3/vmlinuz", "usr/lib/modules/7.3"),
+        ] {
+            let dir = RunDir::new().unwrap();
+            let image = dir.join(image);
+            fs::create_dir_all(image.parent().unwrap()).unwrap();
+            fs::create_dir_all(dir.join(modules)).unwrap();
+            fs::write(&image, "").unwrap();
+            let kernel = find_cloud(dir.path()).unwrap();
+            assert_eq!((kernel.image, kernel.modules), (image, dir.join(modules)));
+        }
+    }
 
     #[test]
     fn kernel_selects_the_versioned_package() {

@@ -107,7 +107,9 @@ impl Qemu {
         }
         for socket in &spec.functions {
             let socket = json!({"type": "unix", "path": socket.display().to_string()});
-            line.add("-device", &json!({"driver": "vfio-user-pci", "socket": socket}).to_string());
+            // The firmware would probe a ROM that the function has not.
+            let device = json!({"driver": "vfio-user-pci", "rombar": 0, "socket": socket});
+            line.add("-device", &device.to_string());
         }
         line.0
     }
@@ -207,8 +209,7 @@ mod tests {
     #[test]
     fn qemu_arguments_have_shared_memory_and_devices() {
         let line = line(&qemu((7, 2)), &spec(), Accelerator::Tcg);
-        let function =
-            r#"{"driver":"vfio-user-pci","socket":{"path":"/run/f.sock","type":"unix"}}"#;
+        let function = r#"{"driver":"vfio-user-pci","rombar":0,"socket":{"path":"/run/f.sock","type":"unix"}}"#;
         for want in
             ["share=on", "memory-backend=ram", "vhost-user-vsock-pci", "-no-reboot", function]
         {

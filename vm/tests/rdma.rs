@@ -25,16 +25,12 @@ struct Pair {
 impl Pair {
     /// Boots two guests; `None`, with a message, where their parts cannot be fetched outside CI.
     fn boot() -> Option<Self> {
-        let machine = match rdma::machine(suite()) {
-            Ok(machine) => machine,
-            Err(why @ (Error::Command { .. } | Error::Missing { .. }))
-                if std::env::var_os("CI").is_none() =>
-            {
-                eprintln!("skipped: {why}");
-                return None;
-            }
-            Err(why) => panic!("{why}"),
-        };
+        if let Err(why) = rdma::fetch(suite()) {
+            assert!(std::env::var_os("CI").is_none(), "{why}");
+            eprintln!("skipped: {why}");
+            return None;
+        }
+        let machine = rdma::machine(suite()).unwrap();
         let (daemon, sockets) = match std::env::var("CAUSEWAY_RDMA_SOCKETS") {
             Ok(paths) => (None, paths.split(',').map(PathBuf::from).collect()),
             Err(_) => {

@@ -14,7 +14,7 @@ use crate::{build, modules, place, process};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Modules loaded at boot, with their dependencies. The agent serves AF_VSOCK.
@@ -54,18 +54,28 @@ impl Suite {
     }
 }
 
-/// Returns the machine of RDMA guests; fetches and builds the parts that are missing.
+/// Fetches the parts of a suite's guests that are missing, by `scripts/rdma-guest.sh`.
+///
+/// # Errors
+/// When a part is missing and cannot be fetched, with the reason and the remedy of the script.
+pub fn fetch(suite: Suite) -> Result<()> {
+    let script = place::workspace().join("scripts/rdma-guest.sh");
+    process::output(Command::new(script).arg(cache()?).arg(suite.as_str())).map(|_| ())
+}
+
+fn cache() -> Result<PathBuf> {
+    Ok(place::cache()?.join("rdma"))
+}
+
+/// Returns the machine of guests of a suite after [`fetch`]; builds its image where that is missing.
 ///
 /// Guests run under emulation, or under KVM if `CAUSEWAY_ACCEL` is `kvm`.
 ///
 /// # Errors
-/// When a part cannot be fetched or built: [`Error::Command`] has the reason and the remedy of the
-/// script.
+/// When a part is missing or cannot be built.
 pub fn machine(suite: Suite) -> Result<Machine> {
     let _lock = place::lock("rdma")?;
-    let cache = place::cache()?.join("rdma");
-    let script = place::workspace().join("scripts/rdma-guest.sh");
-    process::output(Command::new(script).arg(&cache).arg(suite.as_str()))?;
+    let cache = cache()?;
     let qemu = Qemu::at(cache.join("qemu/run"), REMEDY)?;
     let accel = match std::env::var("CAUSEWAY_ACCEL").as_deref() {
         Ok("kvm") => Accelerator::Kvm,

@@ -1,7 +1,7 @@
 //! Guests with RDMA: a stock kernel's `mlx5` driver and Debian's RDMA programs on a vfio-user socket.
 //!
-//! [`machine`] fetches QEMU 11, a kernel and a user space by `scripts/rdma-guest.sh`, which needs the
-//! network at its first run only, and returns a [`Machine`](crate::Machine) for [`RdmaGuest`]s.
+//! [`fetch`] downloads QEMU 11, a kernel and a user space; it needs the network at its first run
+//! only. [`machine`] returns the [`Machine`](crate::Machine) of [`RdmaGuest`]s.
 //! [`Exchange`] runs a server program in a guest and its client in another guest.
 //!
 //! The socket's server must listen before the guest starts, and must answer within 5 s at all times:
@@ -13,4 +13,4 @@ mod image;
 
 pub use exchange::{Exchange, Listener};
 pub use guest::RdmaGuest;
-pub use image::{Suite, machine};
+pub use image::{Suite, fetch, machine};
