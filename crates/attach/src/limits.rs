@@ -98,3 +98,6 @@ pub const CONTROL_NS_PER_CPU_NS: u64 = 2;
 pub const FILE_MAPPING_NS: u64 = 100_000;
 /// Longest pause of a control thread that used its processor time up, in milliseconds.
 pub const CONTROL_PAUSE_MS: u64 = 100;
+/// Pause of a control thread while too many earlier grants of its frontend are still mapped, in
+/// milliseconds.
+pub const UNMAP_PAUSE_MS: u64 = 10;

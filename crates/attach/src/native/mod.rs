@@ -3,7 +3,8 @@
 //! It combines a VM's frontend and the driver in its guest, in one process over one sealed memory
 //! file: [`Client`] speaks vhost-user, and the driver side of the rings is
 //! [`causeway_ring::driver`]. [`NetPort`] carries Ethernet frames, [`VsockPort`] virtio-vsock
-//! packets, and [`Sockets`] provides connections on top of packets. The module contains no protocol
+//! packets, and [`Sockets`] provides connections on top of packets. [`VfioUserClient`] speaks
+//! vfio-user, for PCI devices. The module contains no protocol
 //! stack: frames are sent as given. Examples, benchmarks and tests use it; the daemon does not.
 //!
 //! Only the calls named `wait…`, `connect…` and `attach` block, and those of [`Sockets`] with a
@@ -20,6 +21,7 @@ mod frontend;
 mod net;
 mod reconnect;
 mod sockets;
+mod vfio_user;
 mod vsock;
 
 pub use client::{Client, Pump};
@@ -29,4 +31,5 @@ pub use frontend::{DevicePlan, Frontend, QueuePlan, Role};
 pub use net::{NET_HEADER_BYTES, NetOptions, NetPort, net_features};
 pub use reconnect::Reconnect;
 pub use sockets::{ConnectionId, SocketError, Sockets};
+pub use vfio_user::{ClientRegion, VfioUserClient, VfioUserError};
 pub use vsock::{VsockOptions, VsockPort};

@@ -131,7 +131,7 @@ impl VfioUserAttachment {
             Source::Thread(link) => Arc::clone(link),
             Source::Failed(_, reason) => return reason.take().map_or(Ok(()), Err),
         };
-        let notices = link.take();
+        let (notices, number) = link.take();
         if let Some(end) = notices.end {
             self.release();
             if end.is_none() {
@@ -146,6 +146,7 @@ impl VfioUserAttachment {
             self.adopt(map);
             events.push(Event::MemoryChanged);
         }
+        link.acknowledge(number);
         for doorbell in 0..REGION_DOORBELLS_MAX {
             let bit = u32::try_from(doorbell).ok().and_then(|at| notices.doorbells.checked_shr(at));
             if bit.is_some_and(|bit| bit & 1 != 0) {

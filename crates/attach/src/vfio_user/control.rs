@@ -1,12 +1,41 @@
-//! Starts the thread that answers the messages of a frontend.
+//! The control thread of a frontend: receives messages, sends replies, informs the dispatcher.
+//!
+//! DMA messages that lie in the socket together, up to [`DMA_BATCH_MAX`], share one epoch of guest
+//! memory; their replies wait until the dispatcher uses the epoch and, after an unmap, has dropped
+//! the old epoch, at most [`DMA_ACK_MS`](crate::limits::DMA_ACK_MS). All other messages are answered
+//! at once, in order.
+//!
+//! A flood of messages uses half a processor in the long run ([`CONTROL_BURST_NS`],
+//! [`CONTROL_NS_PER_CPU_NS`]); the thread then pauses. While more than a bounded amount of the
+//! frontend's earlier grants is still mapped, messages stay unread. The thread waits for the
+//! frontend, for the dispatcher and for the mapping of files, and never writes to a descriptor of
+//! the frontend other than the socket. A drop of the dispatcher's end ends the thread.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_host::fd::receive::UntrustedSocket;
+use causeway_memory::{Map, has_unmap_backlog};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
 use super::device::{DeviceDescription, Registers};
 use super::fault::Reason;
 use super::interrupts::Vectors;
 use super::link::Link;
-use causeway_host::fd::receive::UntrustedSocket;
-#![expect(dead_code, reason = "the thread follows")]
-use std::sync::Arc;
+use super::message::command;
+use super::server::{Effect, Reply, Server};
+use super::stream::{MessageStream, RawMessage, ReadOutcome};
+use crate::limits::{
+    CONTROL_BURST_NS, CONTROL_NS_PER_CPU_NS, CONTROL_PAUSE_MS, DMA_BATCH_MAX, FILE_MAPPING_NS,
+    UNMAP_PAUSE_MS,
+};
 
+/// Starts the control thread of a frontend. Returns the dispatcher's end of its link.
+///
+/// # Errors
+/// Returns the socket and the reason if the host has no thread or descriptor left.
 pub(super) fn start(
     port: &str,
     stream: UntrustedSocket,
@@ -14,6 +43,218 @@ pub(super) fn start(
     registers: Arc<dyn Registers>,
     vectors: Arc<Vectors>,
 ) -> Result<Arc<Link>, (UntrustedSocket, Reason)> {
-    let _ = (port, description, registers, vectors);
-    Err((stream, Reason::ThreadLost))
+    let link = match Link::new() {
+        Ok(link) => Arc::new(link),
+        Err(errno) => return Err((stream, Reason::Thread(errno.into()))),
+    };
+    // A second reference returns the socket if no thread starts.
+    let socket = Arc::new(std::sync::Mutex::new(Some(stream)));
+    let (moved, end) = (Arc::clone(&socket), EndGuard(Arc::clone(&link)));
+    let name: String = format!("vfio-{port}").replace('\0', "");
+    let spawned = std::thread::Builder::new().name(name).spawn(move || {
+        let end = end;
+        let stream = take(&moved);
+        drop(moved);
+        if let Some(stream) = stream {
+            let server = Server::new(description, registers, vectors);
+            let ending = Control::new(stream, server, Arc::clone(&end.0)).run();
+            end.0.publish_end(ending);
+        }
+    });
+    match spawned {
+        Ok(_detached) => Ok(link),
+        Err(error) => match take(&socket) {
+            Some(stream) => Err((stream, Reason::Thread(error))),
+            None => Ok(link),
+        },
+    }
+}
+
+/// Takes the socket out of a cell.
+fn take(cell: &std::sync::Mutex<Option<UntrustedSocket>>) -> Option<UntrustedSocket> {
+    cell.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+}
+
+/// Publishes the end of the thread, also after a panic.
+struct EndGuard(Arc<Link>);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.0.publish_end(Some(Reason::ThreadLost));
+    }
+}
+
+/// Returns the processor time of this thread, in nanoseconds.
+fn thread_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let part = |part: i64| u64::try_from(part).unwrap_or(0);
+    part(time.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec))
+}
+
+/// The processor time that the thread may use: a bucket of [`CONTROL_BURST_NS`].
+#[derive(Debug)]
+struct Allowance {
+    /// Time that may be used at once, in nanoseconds; negative after an excess.
+    left_ns: i64,
+    /// Processor time that was charged.
+    charged_ns: u64,
+    /// Time of the last refill.
+    refilled: Instant,
+}
+
+impl Allowance {
+    /// Returns a full bucket.
+    fn new() -> Self {
+        let left_ns = i64::try_from(CONTROL_BURST_NS).unwrap_or(i64::MAX);
+        Self { left_ns, charged_ns: thread_ns(), refilled: Instant::now() }
+    }
+
+    /// Charges the processor time since the last call and `extra_ns`. Returns the pause until the
+    /// bucket is no longer empty, if the bucket is.
+    fn charge(&mut self, extra_ns: u64) -> Option<Duration> {
+        let (used_ns, now) = (thread_ns(), Instant::now());
+        let spent = used_ns.saturating_sub(self.charged_ns).saturating_add(extra_ns);
+        let passed = now.saturating_duration_since(self.refilled).as_nanos();
+        let earned = u64::try_from(passed).unwrap_or(u64::MAX);
+        let earned = earned.checked_div(CONTROL_NS_PER_CPU_NS).unwrap_or(0);
+        let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+        let left = self.left_ns.saturating_add(signed(earned)).min(signed(CONTROL_BURST_NS));
+        self.left_ns = left.saturating_sub(signed(spent));
+        (self.charged_ns, self.refilled) = (used_ns, now);
+        let missing = self.left_ns.checked_neg().filter(|missing| *missing > 0)?;
+        let pause_ns = missing.unsigned_abs().saturating_mul(CONTROL_NS_PER_CPU_NS);
+        Some(Duration::from_nanos(pause_ns).min(Duration::from_millis(CONTROL_PAUSE_MS)))
+    }
+}
+
+/// Replies to DMA messages that wait for an epoch.
+#[derive(Debug, Default)]
+struct Batch {
+    /// The replies, joined.
+    replies: Vec<u8>,
+    messages: usize,
+    /// Memory was granted.
+    granted: bool,
+    /// Memory was revoked.
+    revoked: bool,
+}
+
+/// The state of the thread.
+struct Control {
+    stream: MessageStream,
+    server: Server,
+    link: Arc<Link>,
+    /// The epoch that was published last.
+    epoch: Arc<Map>,
+    batch: Batch,
+    allowance: Allowance,
+    /// Mapped files that were charged.
+    files_charged: u64,
+}
+
+impl Control {
+    fn new(stream: UntrustedSocket, server: Server, link: Arc<Link>) -> Self {
+        Self {
+            stream: MessageStream::new(stream),
+            server,
+            link,
+            epoch: Arc::default(),
+            batch: Batch::default(),
+            allowance: Allowance::new(),
+            files_charged: 0,
+        }
+    }
+
+    /// Serves the frontend until the conversation ends. Returns the reason, or `None` if the
+    /// frontend closed the connection.
+    fn run(mut self) -> Option<Reason> {
+        // Mappings are charged to the peer until they are unmapped.
+        let giver = self.stream.giver();
+        match giver.serve(|| self.serve()) {
+            // The frontend closed the connection without waiting for its reply.
+            Ok(()) | Err(Reason::Socket(Errno::PIPE | Errno::CONNRESET)) => None,
+            Err(reason) => Some(reason),
+        }
+    }
+
+    /// Handles messages until the frontend or the dispatcher closes.
+    fn serve(&mut self) -> Result<(), Reason> {
+        while !self.link.is_stopped() {
+            if has_unmap_backlog(self.stream.giver().owner()) {
+                self.flush()?;
+                self.link.sleep(Duration::from_millis(UNMAP_PAUSE_MS));
+                continue;
+            }
+            match self.stream.receive()? {
+                ReadOutcome::Message(message) => self.handle(message)?,
+                ReadOutcome::Nothing => {
+                    self.flush()?;
+                    self.stream.wait_readable(Some(self.link.stop_fd()), None)?;
+                }
+                ReadOutcome::Closed => return Ok(()),
+            }
+            self.pause_if_spent();
+        }
+        Ok(())
+    }
+
+    /// Pauses if the thread has used its processor time up.
+    fn pause_if_spent(&mut self) {
+        let files = self.server.dma().files_mapped();
+        let fresh = files.saturating_sub(self.files_charged);
+        self.files_charged = files;
+        if let Some(pause) = self.allowance.charge(fresh.saturating_mul(FILE_MAPPING_NS)) {
+            self.link.sleep(pause);
+        }
+    }
+
+    /// Handles one message. The reply to a DMA message is kept for the next [`Self::flush`].
+    fn handle(&mut self, message: RawMessage) -> Result<(), Reason> {
+        if !matches!(message.header.command, command::DMA_MAP | command::DMA_UNMAP) {
+            self.flush()?;
+            let (reply, effect) = self.server.handle(message)?;
+            self.publish(effect);
+            return reply.map_or(Ok(()), |reply| self.send(&reply));
+        }
+        let (reply, effect) = self.server.handle(message)?;
+        self.batch.granted |= effect == Effect::Granted;
+        self.batch.revoked |= effect == Effect::Revoked;
+        self.batch.messages = self.batch.messages.saturating_add(1);
+        self.batch.replies.extend(reply.map(|reply| reply.bytes).unwrap_or_default());
+        if self.batch.messages >= DMA_BATCH_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// Informs the dispatcher of an effect.
+    fn publish(&self, effect: Effect) {
+        match effect {
+            Effect::Doorbell(doorbell) => self.link.publish_doorbell(doorbell),
+            Effect::Interrupts => self.link.publish_interrupts(),
+            Effect::Reset => {
+                let number = self.link.publish_reset();
+                self.link.wait_acknowledged(number, None);
+            }
+            Effect::None | Effect::Granted | Effect::Revoked => {}
+        }
+    }
+
+    /// Publishes the epoch of the batch, waits for the dispatcher, and sends the replies.
+    fn flush(&mut self) -> Result<(), Reason> {
+        if self.batch.messages == 0 {
+            return Ok(());
+        }
+        let batch = std::mem::take(&mut self.batch);
+        if batch.granted || batch.revoked {
+            let epoch = self.server.epoch();
+            let earlier = std::mem::replace(&mut self.epoch, Arc::clone(&epoch));
+            let number = self.link.publish_map(epoch);
+            self.link.wait_acknowledged(number, Some(&earlier).filter(|_| batch.revoked));
+        }
+        self.stream.send(&batch.replies, &[], Some(self.link.stop_fd()))
+    }
+
+    /// Sends a reply.
+    fn send(&self, reply: &Reply) -> Result<(), Reason> {
+        let fds: Vec<BorrowedFd<'_>> = reply.file.iter().map(|file| file.as_fd()).collect();
+        self.stream.send(&reply.bytes, &fds, Some(self.link.stop_fd()))
+    }
 }

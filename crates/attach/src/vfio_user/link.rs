@@ -3,7 +3,7 @@
 //!
 //! The control thread publishes consequences of messages; the dispatcher takes all of them at once
 //! when its eventfd is readable. Notices are coalesced and need no queue: the newest epoch, a set of
-//! doorbells, a reset, an end. The control thread can wait until the dispatcher has taken a notice,
+//! doorbells, a reset, an end. The control thread can wait until the dispatcher uses a notice,
 //! and until the dispatcher has dropped an earlier epoch, each for at most
 //! [`DMA_ACK_MS`].
 //!
@@ -43,7 +43,7 @@ struct LinkState {
     notices: Notices,
     /// Notices that were published so far.
     published: u64,
-    /// Value of `published` when the dispatcher took notices last.
+    /// The last notice that the dispatcher uses.
     taken: u64,
     /// The control thread has published its end.
     is_ended: bool,
@@ -55,7 +55,7 @@ struct LinkState {
 #[derive(Debug)]
 pub(super) struct Link {
     state: Mutex<LinkState>,
-    /// Signalled when the dispatcher takes notices or drops its end.
+    /// Signalled when the dispatcher acknowledges notices or drops its end.
     changed: Condvar,
     /// Readable while notices wait.
     ready: OwnedFd,
@@ -84,7 +84,7 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the notices and wakes the dispatcher. Returns the number of the change.
+    /// Changes the notices and wakes the dispatcher. Returns the number of the notice.
     fn publish(&self, change: impl FnOnce(&mut Notices)) -> u64 {
         let mut state = self.state();
         change(&mut state.notices);
@@ -135,15 +135,17 @@ impl Link {
         signal(&self.ready);
     }
 
-    /// Takes all notices: the dispatcher's end.
-    pub fn take(&self) -> Notices {
+    /// Takes all notices, for the dispatcher. The number is for [`Self::acknowledge`].
+    pub fn take(&self) -> (Notices, u64) {
         let _ = rustix::io::read(&self.ready, &mut [0; 8]);
         let mut state = self.state();
-        state.taken = state.published;
-        let notices = std::mem::take(&mut state.notices);
-        drop(state);
+        (std::mem::take(&mut state.notices), state.published)
+    }
+
+    /// Reports that the dispatcher uses all notices up to `number`.
+    pub fn acknowledge(&self, number: u64) {
+        self.state().taken = number;
         self.changed.notify_all();
-        notices
     }
 
     /// Ends the control thread: the dispatcher's end is gone.
@@ -170,17 +172,17 @@ impl Link {
         drop(waited);
     }
 
-    /// Waits until the dispatcher has taken change `number` and dropped every reference to
+    /// Waits until the dispatcher has acknowledged notice `number` and dropped every reference to
     /// `earlier` but one, at most [`DMA_ACK_MS`]. Returns whether the dispatcher did so in time.
-    pub fn wait_taken(&self, number: u64, earlier: Option<&Arc<Map>>) -> bool {
+    pub fn wait_acknowledged(&self, number: u64, earlier: Option<&Arc<Map>>) -> bool {
         let began = Instant::now();
         let limit = Duration::from_millis(DMA_ACK_MS);
         let is_open = |state: &mut LinkState| state.taken < number && !state.is_stopped;
         let waited = self.changed.wait_timeout_while(self.state(), limit, is_open);
         let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        let is_taken = !timeout.timed_out() && !state.is_stopped;
+        let is_used = !timeout.timed_out() && !state.is_stopped;
         drop(state);
-        let Some(earlier) = earlier.filter(|_| is_taken) else { return is_taken };
+        let Some(earlier) = earlier.filter(|_| is_used) else { return is_used };
         let (mut pause, longest) = EPOCH_CHECK_US;
         while Arc::strong_count(earlier) > 1 {
             if began.elapsed() >= limit || self.is_stopped() {

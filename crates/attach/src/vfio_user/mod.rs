@@ -30,11 +30,14 @@
 pub mod attachment;
 mod control;
 pub mod device;
+pub mod dma;
 
 pub mod fault;
 pub mod interrupts;
 mod link;
 pub mod message;
+pub mod server;
+pub mod stream;
 
 pub use attachment::{DeviceHandle, VfioUserAttachment};
 pub use device::{DeviceDescription, MappableFile, RegionDescription, Registers};
