@@ -2,13 +2,14 @@
 //!
 //! [`Header`] is the structure in guest memory, unchecked: each field holds any value. [`Offload`]
 //! is the checked request, made from a header by [`Offload::check`] against the headers of the
-//! frame: the second step of every frame from a guest. Cutting frames and completing their
-//! checksums across buffers is done in `ethernet`.
+//! frame: the second step of every frame from a guest. [`segment`] makes the headers of the frames
+//! into which a frame is cut.
 //!
 //! The parser checks the length alone (12 bytes). The header of 10 bytes without `num_buffers`
 //! (legacy drivers) is not supported. Hash reports, RSS and the control queue have no format here.
 
 mod offload;
+pub mod segment;
 
 pub use offload::{ChecksumPlace, GSO_PIECES_MAX, GSO_SIZE_MIN, Gso, GsoKind, Invalid, Offload};
 

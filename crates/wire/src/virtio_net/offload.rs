@@ -6,7 +6,7 @@
 //! least [`GSO_SIZE_MIN`] (8) bytes. Supported: TCP over IPv4 and IPv6, with ECN, and UDP
 //! segmentation; other types are refused.
 //!
-//! This module completes checksums of private bytes, and cuts no frames: `ethernet` does, only for
+//! This module completes checksums of private bytes, and cuts no frames: [`super::segment`] does, for
 //! receivers that did not negotiate the offload. Bytes in guest memory are copied before the check,
 //! once, so that the guest cannot change a checked header.
 

@@ -2,22 +2,20 @@
 //!
 //! Only headers are built here: a segment is its own headers and a range of the frame's payload,
 //! which stays in place. The same code therefore cuts a frame in a private buffer and a frame that
-//! is copied from guest to guest. `deliver` and `link_tx` take the segments in order, and continue
-//! in a later turn after [`Segmenter::skip`].
+//! is copied from guest to guest. Callers (`ethernet`, `mlx5`) take the segments in order, and
+//! continue in a later turn after [`Segmenter::skip`].
 //!
 //! The module copies no payload, completes a checksum only on request, and checks neither `place`
-//! nor `gso`: the caller must have validated both. Every segment except the last has `gso.size`
+//! nor `gso`: the caller must have validated both ([`Offload::check`]). Every segment except the last has `gso.size`
 //! payload bytes. IPv4 identifications count up by 1; IPv6 extension headers are repeated
 //! unchanged.
 
 use std::ops::Range;
 
-use causeway_wire::checksum::Sum;
-use causeway_wire::frame::{Frame, HEADERS_MAX, Protocol, Version};
-use causeway_wire::virtio_net::{ChecksumPlace, Gso, Offload};
-use causeway_wire::{ipv6, tcp};
-
-use super::{checksum, get, put};
+use super::{ChecksumPlace, Gso, Offload};
+use crate::checksum::{self, Sum};
+use crate::frame::{Frame, HEADERS_MAX, Protocol, Version};
+use crate::{ipv6, tcp};
 
 /// Cuts one frame into segments, first to last.
 #[derive(Debug)]
@@ -113,7 +111,7 @@ impl Segmenter {
                 transport.offset.saturating_add(TCP_SEQUENCE),
             )),
             flags: u8::from_be_bytes(get(&headers, transport.offset.saturating_add(TCP_FLAGS))),
-            partial: checksum::partial(&headers, place),
+            partial: u16::from_be_bytes(get(&headers, place.field())),
             counted: u16::try_from(len.checked_sub(transport.offset)?).ok()?,
         };
         Some(Self {
@@ -152,8 +150,10 @@ impl Segmenter {
         self.at = end;
 
         let counted = clamp(len.saturating_sub(self.transport));
-        let (partial, before) = (self.first.partial, self.first.counted);
-        checksum::set_partial(&mut self.headers, self.place, partial, before, counted);
+        // The sum is adjusted, not recomputed: behind an IPv6 routing header, the pseudo-header has
+        // another destination than the IPv6 header.
+        let partial = !checksum::update(!self.first.partial, self.first.counted, counted);
+        put(&mut self.headers, self.place.field(), partial.to_be_bytes());
         match self.gso.kind.protocol() {
             Protocol::Tcp => self.tcp(done, end == self.len),
             Protocol::Udp => self.udp(len),
@@ -212,4 +212,16 @@ impl Segmenter {
 /// Converts a length to a 16-bit field; every length here is at most that of the frame.
 fn clamp(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
+}
+
+/// Overwrites the bytes from offset `at` on. No effect if the headers end before them.
+fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
+    if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
+        *place = value;
+    }
+}
+
+/// Returns the bytes from offset `at` on, or zeroes if the headers end before them.
+fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().unwrap_or([0; N])
 }
