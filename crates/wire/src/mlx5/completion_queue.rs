@@ -52,7 +52,7 @@ layout! {
         /// The device may overwrite entries that the driver did not take.
         ignores_overrun: bool = at(0x01, 6, 1),
         /// Begin of the moderation period: an event (0) or a completion (1).
-        period_mode: u8 = at(0x01, 7, 1),
+        period_mode: u8 = at(0x01, 7, 2),
         /// Compression of entries is on.
         is_compressed: bool = at(0x02, 1, 1),
         /// State; 6 solicited armed, 9 armed, 10 fired.

@@ -10,8 +10,10 @@
 /// The place of a field.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
-    /// Offset of the 32-bit word that contains the field; of the first byte for wider fields.
+    /// Offset of the first byte.
     byte: usize,
+    /// Offset of the 32-bit word that contains the field, if the field is not wider.
+    word: usize,
     /// Distance between the field's and the word's least significant bits.
     shift: u32,
     /// Width, in bits.
@@ -24,12 +26,12 @@ pub(super) struct Place {
 pub(super) const fn at(byte: usize, bit: usize, width: usize) -> Place {
     if width > 32 {
         assert!(bit == 0 && width % 8 == 0, "a wide field consists of bytes");
-        return Place { byte, shift: 0, width };
+        return Place { byte, word: byte, shift: 0, width };
     }
     let start = byte * 8 + bit;
     let end = start % 32 + width;
     assert!(bit < 8 && width > 0 && end <= 32, "a field is in one 32-bit word");
-    Place { byte: start / 32 * 4, shift: (32 - end) as u32, width }
+    Place { byte, word: start / 32 * 4, shift: (32 - end) as u32, width }
 }
 
 impl Place {
@@ -40,6 +42,7 @@ impl Place {
     }
 
     /// Returns the field's bits, at the least significant end.
+    #[inline]
     const fn mask(self) -> u32 {
         match 1_u32.checked_shl(self.width as u32) {
             Some(bit) => bit.wrapping_sub(1),
@@ -47,22 +50,26 @@ impl Place {
         }
     }
 
+    #[inline]
     fn load(self, bytes: &[u8]) -> u32 {
-        let word = bytes.get(self.byte..).and_then(|rest| rest.first_chunk());
+        let word = bytes.get(self.word..).and_then(|rest| rest.first_chunk());
         word.map_or(0, |word| u32::from_be_bytes(*word).wrapping_shr(self.shift) & self.mask())
     }
 
+    #[inline]
     fn store(self, bytes: &mut [u8], value: u32) {
-        if let Some(word) = bytes.get_mut(self.byte..).and_then(|rest| rest.first_chunk_mut()) {
+        if let Some(word) = bytes.get_mut(self.word..).and_then(|rest| rest.first_chunk_mut()) {
             let others = u32::from_be_bytes(*word) & !self.mask().wrapping_shl(self.shift);
             *word = (others | (value & self.mask()).wrapping_shl(self.shift)).to_be_bytes();
         }
     }
 
+    #[inline]
     fn load_bytes<const N: usize>(self, bytes: &[u8]) -> [u8; N] {
         bytes.get(self.byte..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
     }
 
+    #[inline]
     fn store_bytes<const N: usize>(self, bytes: &mut [u8], value: &[u8; N]) {
         if let Some(place) = bytes.get_mut(self.byte..).and_then(|rest| rest.first_chunk_mut()) {
             *place = *value;
@@ -70,11 +77,13 @@ impl Place {
     }
 
     /// Returns the bytes from the field on.
+    #[inline]
     pub(super) fn tail(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.byte..).unwrap_or(&[])
     }
 
     /// Returns the bytes from the field on.
+    #[inline]
     pub(super) fn tail_mut(self, bytes: &mut [u8]) -> &mut [u8] {
         bytes.get_mut(self.byte..).unwrap_or(&mut [])
     }
@@ -82,6 +91,10 @@ impl Place {
 
 /// The type of a field. Beyond the end of the bytes, loads yield zero and stores have no effect.
 pub(super) trait Value: Sized {
+    /// Sum of the widths of the fields inside of the value, if it has fields.
+    #[cfg(test)]
+    const BITS: Option<usize> = None;
+
     /// Reads the field.
     fn load(bytes: &[u8], place: Place) -> Self;
     /// Writes the field.
@@ -218,14 +231,22 @@ macro_rules! layout {
 
             /// Sum of the widths of all fields, in bits.
             #[cfg(test)]
-            pub(super) const BITS: usize = 0 $(+ $place.width())*;
+            pub(super) const BITS: usize = 0 $(+ match <$type as $crate::mlx5::field::Value>::BITS {
+                Some(bits) => bits,
+                None => $place.width(),
+            })*;
         }
 
         impl $crate::mlx5::field::Value for $name {
+            #[cfg(test)]
+            const BITS: Option<usize> = Some(Self::BITS);
+
+            #[inline]
             fn load(bytes: &[u8], place: $crate::mlx5::field::Place) -> Self {
                 Self::parse(place.tail(bytes)).unwrap_or_default()
             }
 
+            #[inline]
             fn store(&self, bytes: &mut [u8], place: $crate::mlx5::field::Place) {
                 // A structure inside of another always fits: its place is part of the layout.
                 let _ = self.emit(place.tail_mut(bytes));

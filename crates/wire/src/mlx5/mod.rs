@@ -16,7 +16,7 @@
 //! | [`memory_key`] | contexts and their changes by work requests |
 //! | [`queue_pair`], [`work_queue`] | contexts, doorbell records |
 //! | [`work_request`] | entries of send and receive queues |
-//! | [`vport`] | addresses, MTU, GID table |
+//! | [`vport`], [`counters`] | addresses, MTU, GID table; counters |
 //! | [`steering`] | receive tables and flow tables |
 //!
 //! Limits: a send queue entry has at most [`work_request::ENTRY_MAX`] bytes; lists end with the bytes
@@ -25,6 +25,7 @@
 pub mod capability;
 pub mod command;
 pub mod completion_queue;
+pub mod counters;
 pub mod event_queue;
 mod field;
 mod general;

@@ -174,15 +174,16 @@ layout! {
     pub struct AtomicSegment("atomic segment", 16) {
         /// New value, or summand.
         swap_or_add: u64 = at(0x00, 0, 64),
-        /// Expected value.
+        /// Expected value; for [`SendOpcode::MaskedFetchAdd`] the bits that end a summand.
         compare: u64 = at(0x08, 0, 64),
     }
 }
 
 layout! {
-    /// Masks of an atomic operation, behind the [`AtomicSegment`] of a masked operation.
+    /// Masks of [`SendOpcode::MaskedCompareSwap`], behind the [`AtomicSegment`]. The mask of
+    /// [`SendOpcode::MaskedFetchAdd`] is in the field `compare` of the [`AtomicSegment`].
     pub struct AtomicMaskSegment("atomic mask segment", 16) {
-        /// Bits that are swapped, or the most significant bits of the summands.
+        /// Bits that are swapped.
         swap_or_add: u64 = at(0x00, 0, 64),
         /// Bits that are compared.
         compare: u64 = at(0x08, 0, 64),

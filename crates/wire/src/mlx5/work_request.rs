@@ -10,7 +10,7 @@
 
 pub use super::segment::*;
 
-use super::memory_key::{MemoryKeyContext, UpdateControl};
+use super::memory_key::{MemoryKeyContext, UpdateControl, mask};
 use super::queue_pair::{SEND_BLOCK, Service};
 use crate::Truncated;
 
@@ -227,7 +227,9 @@ impl<'a> SendRequest<'a> {
         let control = rest.segment(UpdateControl::LEN, UpdateControl::parse)?;
         let context = rest.segment(MemoryKeyContext::LEN, MemoryKeyContext::parse)?;
         let len = usize::from(control.list_size).saturating_mul(UNIT);
-        let list = if len == 0 {
+        let is_freed = control.changes(mask::FREE) && context.is_free;
+        let list = if len == 0 || is_freed {
+            // The revocation of a key has a list size, but no list.
             UpdateList::None
         } else if control.is_inline {
             UpdateList::Inline(rest.take("inline list", len)?)
