@@ -1,4 +1,25 @@
-//! The ConnectX function.
+//! The ConnectX function: an emulated virtual function for the mlx5 driver of unmodified guests.
+//!
+//! A [`Function`] is the device of one port. Its driver works in three ways:
+//!
+//! | driver | function |
+//! |---|---|
+//! | reads and writes [`Registers`], trapped by the VMM | the control thread answers; a doorbell of the command queue wakes the dispatcher |
+//! | writes commands into its memory | [`run_commands`] executes them: objects are created, changed and destroyed |
+//! | posts work queue entries and counts them in doorbell records | [`poll`] finds the counts, and `causeway_verbs` executes the work |
+//!
+//! Nothing on the data path is trapped: the driver's doorbell pages are ordinary memory that is
+//! never read, because a doorbell record carries the same value.
+//!
+//! The function implements [`causeway_verbs::Queues`]; queue pair states, memory regions, rights and
+//! copies are the engine's. Formats are those of `causeway_wire::mlx5`. The device that guests see is
+//! described in `docs/design`; the supported commands are in [`table`].
+//!
+//! # Limits
+//! Numbers of objects, lengths of queues and commands: [`limits`] and [`FunctionConfig`]. A driver is
+//! hostile: entries are copied once and checked, links and chains are bounded by lengths, and a
+//! queue that cannot be read ends in the error state of its queue pair. A driver can harm the
+//! memory of its own guest only, where that memory is granted.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -11,7 +32,25 @@
     )
 )]
 
+mod command;
+mod completion_queue;
 pub mod config_space;
+pub mod ethernet;
+mod event_queue;
+mod function;
 pub mod limits;
-pub mod page_list;
+mod network_header;
+mod page_list;
+mod poll;
+mod queues;
+mod receive_entry;
+mod receive_pool;
 pub mod registers;
+mod send_entry;
+pub mod table;
+mod vport;
+mod work_queues;
+
+pub use function::{Counters, Function, FunctionConfig};
+pub use poll::{adapter_config, poll, reset, run_commands};
+pub use registers::Registers;

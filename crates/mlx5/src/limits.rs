@@ -32,8 +32,8 @@ pub const COMMAND_OUTPUT_MAX: usize = 64 * 1024;
 
 /// Binary logarithm of the largest page of a queue or region, in bytes.
 pub const PAGE_SHIFT_MAX: u8 = 31;
-/// Maximum number of event queues; their numbers have 8 bits.
-pub const EVENT_QUEUES_MAX: usize = 128;
+/// Maximum number of event queues.
+pub const EVENT_QUEUES_MAX: usize = 16;
 /// Binary logarithm of the largest event queue.
 pub const EVENT_QUEUE_LOG_MAX: u8 = 16;
 /// Entries of an event queue that are kept free for events that are not completions.
@@ -45,11 +45,35 @@ pub const COMPLETION_QUEUE_LOG_MAX: u8 = 20;
 pub const WORK_QUEUE_LOG_MAX: u8 = 15;
 /// Smallest and largest binary logarithm of a receive entry's length.
 pub const RECEIVE_STRIDE_LOG: std::ops::RangeInclusive<u8> = 4..=11;
-/// Maximum number of 64-byte units of a send work queue entry (`ds` has 6 bits, in units of 16).
-pub const SEND_UNITS_MAX: usize = 16;
+/// Maximum number of 64-byte blocks of a send entry: the length has 6 bits, in units of 16 bytes.
+pub const SEND_BLOCKS_MAX: usize = 16;
 /// Maximum number of asynchronous events per object and kind that wait for room: each is a flag.
 pub const EVENTS_WAITING_MAX: usize = 4096;
 /// Maximum number of MAC addresses in each list of a vport.
 pub const VPORT_ADDRESSES_MAX: usize = 1 << 4;
 /// Number of entries of the GID table.
 pub const GIDS_MAX: usize = 256;
+/// Maximum number of queue pairs.
+pub const QUEUE_PAIRS_MAX: usize = 1 << 14;
+/// Maximum number of completion queues.
+pub const COMPLETION_QUEUES_MAX: usize = 1 << 16;
+/// Maximum number of shared receive queues.
+pub const RECEIVE_POOLS_MAX: usize = 1 << 14;
+/// Maximum number of protection domains, and of transport and XRC domains each.
+pub const DOMAINS_MAX: usize = 1 << 16;
+/// Maximum number of counter sets: their numbers have 8 bits.
+pub const COUNTER_SETS_MAX: usize = 128;
+/// Maximum number of Ethernet send queues, receive queues and steering objects of each kind.
+pub const ETHERNET_QUEUES_MAX: usize = 1 << 10;
+/// Maximum number of log lines about unknown commands between two resets.
+pub const LOG_LINES_MAX: u8 = 16;
+/// Length of a stored input of a steering object, in bytes.
+pub const STEERING_INPUT_MAX: usize = 8192;
+/// Maximum length of a receive work queue entry, in bytes.
+pub const RECEIVE_ENTRY_BYTES_MAX: usize = 2048;
+/// Alignment of a doorbell record, in bytes, so that each word is loaded as a whole.
+pub const DOORBELL_RECORD_ALIGNMENT: u64 = 8;
+/// Messages of a queue pair before the next one is served.
+pub const SLICE_MESSAGES: u32 = 64;
+/// Bytes of a queue pair before the next one is served.
+pub const SLICE_BYTES: u64 = 1 << 20;

@@ -7,10 +7,10 @@
 
 use causeway_memory::{Map, OutOfGrant};
 
+use causeway_wire::mlx5::page_list::{LOG_PAGE_MIN, address};
+
 use crate::limits::PAGE_SHIFT_MAX;
 
-/// Low bits of a page's address that carry flags.
-const FLAGS: u64 = 0xfff;
 /// Parts of a page in which the start of a queue is counted.
 const OFFSET_PARTS_LOG: u8 = 6;
 
@@ -20,7 +20,6 @@ pub struct PageList {
     pages: Vec<u64>,
     shift: u8,
     offset: u64,
-    bytes: u64,
 }
 
 impl PageList {
@@ -30,7 +29,8 @@ impl PageList {
     ///
     /// Returns `None` if the pages are too large, or too few for the queue.
     pub fn new(list: &[u8], log_page: u8, page_offset: u8, bytes: u64) -> Option<Self> {
-        let shift = log_page.checked_add(12).filter(|&shift| shift <= PAGE_SHIFT_MAX)?;
+        let shift =
+            log_page.checked_add(LOG_PAGE_MIN as u8).filter(|&shift| shift <= PAGE_SHIFT_MAX)?;
         let part = shift.checked_sub(OFFSET_PARTS_LOG)?;
         let page = 1_u64.checked_shl(u32::from(shift))?;
         let offset = u64::from(page_offset).checked_shl(u32::from(part))?;
@@ -40,13 +40,8 @@ impl PageList {
         let count = offset.checked_add(bytes)?.div_ceil(page);
         let (chunks, _) = list.as_chunks::<8>();
         let pages = chunks.get(..usize::try_from(count).ok()?)?;
-        let pages = pages.iter().map(|page| u64::from_be_bytes(*page) & !FLAGS).collect();
-        Some(Self { pages, shift, offset, bytes })
-    }
-
-    /// Returns the length of the queue, in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+        let pages = pages.iter().map(|page| address(*page)).collect();
+        Some(Self { pages, shift, offset })
     }
 
     /// Returns the guest address at `at` and the number of contiguous bytes there.

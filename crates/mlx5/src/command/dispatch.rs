@@ -1,0 +1,209 @@
+//! The handler of each opcode.
+
+use causeway_verbs::{Adapter, AdapterId, Subnet};
+use causeway_wire::mlx5::command::{Opcode as O, Status};
+
+use super::{
+    Input, Outcome, Output, capability, completion_queue, event_queue, memory_key,
+    modify_queue_pair, multicast, queue_pair, receive_queue, register, trivial, vport,
+};
+use crate::ethernet::command as ethernet;
+use crate::function::Function;
+
+/// A handler, by the objects that it needs.
+#[derive(Clone, Copy)]
+pub(crate) enum Handler {
+    /// Succeeds without an effect; the output is zeros.
+    Accept,
+    /// Needs objects of the function.
+    Function(fn(&mut Function, Input<'_>, &mut Output<'_>) -> Outcome),
+    /// Needs regions or limits of the adapter.
+    Adapter(fn(&mut Adapter<Function>, Input<'_>, &mut Output<'_>) -> Outcome),
+    /// Needs queue pairs.
+    Subnet(fn(&mut Subnet<Function>, AdapterId, Input<'_>, &mut Output<'_>) -> Outcome),
+}
+
+use Handler::{Accept, Adapter as A, Function as F, Subnet as S};
+
+/// All supported opcodes. Others are answered with [`Status::BadOperation`].
+pub(crate) const HANDLERS: &[(O, Handler)] = &[
+    (O::QueryHcaCapabilities, F(capability::query)),
+    (O::QueryAdapter, F(capability::adapter)),
+    (O::InitHca, Accept),
+    (O::TeardownHca, S(capability::restart)),
+    (O::EnableHca, S(capability::restart)),
+    (O::DisableHca, S(capability::restart)),
+    (O::QueryPages, F(trivial::query_pages)),
+    (O::ManagePages, Accept),
+    (O::SetHcaCapabilities, Accept),
+    (O::QueryIssi, F(capability::query_issi)),
+    (O::SetIssi, F(capability::set_issi)),
+    (O::SetDriverVersion, Accept),
+    (O::CreateMemoryKey, A(memory_key::create)),
+    (O::QueryMemoryKey, A(memory_key::query)),
+    (O::DestroyMemoryKey, A(memory_key::destroy)),
+    (O::QuerySpecialContexts, F(memory_key::special)),
+    (O::CreateEventQueue, F(event_queue::create)),
+    (O::DestroyEventQueue, F(event_queue::destroy)),
+    (O::QueryEventQueue, F(event_queue::query)),
+    (O::CreateCompletionQueue, F(completion_queue::create)),
+    (O::DestroyCompletionQueue, F(completion_queue::destroy)),
+    (O::QueryCompletionQueue, F(completion_queue::query)),
+    (O::ModifyCompletionQueue, F(completion_queue::modify)),
+    (O::CreateQueuePair, S(queue_pair::create)),
+    (O::DestroyQueuePair, S(queue_pair::destroy)),
+    (O::QueryQueuePair, S(queue_pair::query)),
+    (O::ResetToInit, S(modify_queue_pair::modify)),
+    (O::ChangeInit, S(modify_queue_pair::modify)),
+    (O::InitToReadyToReceive, S(modify_queue_pair::modify)),
+    (O::ReadyToReceiveToReadyToSend, S(modify_queue_pair::modify)),
+    (O::ChangeReadyToSend, S(modify_queue_pair::modify)),
+    (O::SendQueueErrorToReadyToSend, S(modify_queue_pair::modify)),
+    (O::DrainedToReadyToSend, S(modify_queue_pair::modify)),
+    (O::ToError, S(modify_queue_pair::to_error)),
+    (O::ToReset, S(modify_queue_pair::to_reset)),
+    (O::ManagementDatagram, Accept),
+    (O::ArmSharedReceiveQueue, A(receive_queue::arm)),
+    (O::CreateXrcSharedReceiveQueue, F(receive_queue::create_xrc)),
+    (O::DestroyXrcSharedReceiveQueue, A(receive_queue::destroy)),
+    (O::QueryXrcSharedReceiveQueue, F(receive_queue::query_xrc)),
+    (O::ArmXrcSharedReceiveQueue, A(receive_queue::arm)),
+    (O::CreateReceivePool, F(receive_queue::create)),
+    (O::ModifyReceivePool, A(receive_queue::modify)),
+    (O::DestroyReceivePool, A(receive_queue::destroy)),
+    (O::QueryReceivePool, F(receive_queue::query)),
+    (O::QueryVportState, F(vport::query_state)),
+    (O::ModifyVportState, Accept),
+    (O::QueryNicVportContext, F(vport::query_nic)),
+    (O::ModifyNicVportContext, F(vport::modify_nic)),
+    (O::QueryRoceAddress, F(vport::query_roce)),
+    (O::SetRoceAddress, F(vport::set_roce)),
+    (O::QueryHcaVportPartitionKey, F(vport::query_pkey)),
+    (O::QueryVnicEnvironment, Accept),
+    (O::QueryVportCounter, Accept),
+    (O::AllocateQueueCounter, F(trivial::alloc_counter)),
+    (O::DeallocateQueueCounter, F(trivial::dealloc_counter)),
+    (O::QueryQueueCounter, Accept),
+    (O::AllocateProtectionDomain, F(trivial::alloc_pd)),
+    (O::DeallocateProtectionDomain, F(trivial::dealloc_pd)),
+    (O::AllocateUar, F(trivial::alloc_uar)),
+    (O::DeallocateUar, F(trivial::dealloc_uar)),
+    (O::AccessRegister, F(register::access)),
+    (O::AttachToMulticastGroup, S(multicast::attach)),
+    (O::DetachFromMulticastGroup, S(multicast::detach)),
+    (O::Nop, Accept),
+    (O::AllocateXrcDomain, F(trivial::alloc_xrcd)),
+    (O::DeallocateXrcDomain, F(trivial::dealloc_xrcd)),
+    (O::AllocateTransportDomain, F(trivial::alloc_td)),
+    (O::DeallocateTransportDomain, F(trivial::dealloc_td)),
+    (O::CreateTir, F(ethernet::create)),
+    (O::ModifyTir, F(ethernet::modify)),
+    (O::DestroyTir, F(ethernet::destroy)),
+    (O::QueryTir, F(ethernet::query)),
+    (O::CreateSendQueue, F(ethernet::create)),
+    (O::ModifySendQueue, F(ethernet::modify)),
+    (O::DestroySendQueue, F(ethernet::destroy)),
+    (O::QuerySendQueue, F(ethernet::query)),
+    (O::CreateReceiveQueue, F(ethernet::create)),
+    (O::ModifyReceiveQueue, F(ethernet::modify)),
+    (O::DestroyReceiveQueue, F(ethernet::destroy)),
+    (O::QueryReceiveQueue, F(ethernet::query)),
+    (O::CreateTis, F(ethernet::create)),
+    (O::ModifyTis, F(ethernet::modify)),
+    (O::DestroyTis, F(ethernet::destroy)),
+    (O::QueryTis, F(ethernet::query)),
+    (O::CreateReceiveQueueTable, F(ethernet::create)),
+    (O::ModifyReceiveQueueTable, F(ethernet::modify)),
+    (O::DestroyReceiveQueueTable, F(ethernet::destroy)),
+    (O::QueryReceiveQueueTable, F(ethernet::query)),
+    (O::SetFlowTableRoot, Accept),
+    (O::CreateFlowTable, F(ethernet::create)),
+    (O::DestroyFlowTable, F(ethernet::destroy)),
+    (O::ModifyFlowTable, Accept),
+    (O::CreateFlowGroup, F(ethernet::create)),
+    (O::DestroyFlowGroup, F(ethernet::destroy)),
+    (O::SetFlowTableEntry, Accept),
+    (O::DeleteFlowTableEntry, Accept),
+    (O::AllocateFlowCounter, F(ethernet::create)),
+    (O::DeallocateFlowCounter, F(ethernet::destroy)),
+    (O::QueryFlowCounter, Accept),
+];
+
+/// Returns the handler of an opcode.
+pub(crate) fn handler(opcode: u16) -> Option<Handler> {
+    let opcode = O::from_raw(opcode)?;
+    HANDLERS.iter().find(|(own, _)| *own == opcode).map(|(_, handler)| *handler)
+}
+
+/// Executes a command and fills its output.
+pub(crate) fn execute(
+    subnet: &mut Subnet<Function>,
+    adapter: AdapterId,
+    input: Input<'_>,
+    output: &mut [u8],
+) {
+    let result = run(subnet, adapter, input, &mut Output(output));
+    let Ok(function) = super::function(subnet, adapter) else { return };
+    function.counters.commands = function.counters.commands.wrapping_add(1);
+    let status = match result {
+        Ok(()) => Status::Ok,
+        Err(status) => {
+            output.fill(0);
+            function.count_failure(input.u16(0).unwrap_or(0), status);
+            status
+        }
+    };
+    // A handler may have written the whole output; the status and syndrome are not its part.
+    let header = status.header().to_bytes();
+    for (to, from) in output.iter_mut().zip(header.iter().take(8)) {
+        *to = *from;
+    }
+}
+
+fn run(
+    subnet: &mut Subnet<Function>,
+    adapter: AdapterId,
+    input: Input<'_>,
+    output: &mut Output<'_>,
+) -> Outcome {
+    match handler(input.u16(0)?).ok_or(Status::BadOperation)? {
+        Accept => Ok(()),
+        F(handler) => handler(super::function(subnet, adapter)?, input, output),
+        A(handler) => {
+            handler(subnet.adapter_mut(adapter).ok_or(Status::BadResource)?, input, output)
+        }
+        S(handler) => handler(subnet, adapter, input, output),
+    }
+}
+
+impl Function {
+    /// Counts a failed command. The first failures since a reset are logged: a driver retries some
+    /// commands without end.
+    fn count_failure(&mut self, opcode: u16, status: Status) {
+        self.counters.failed_commands = self.counters.failed_commands.wrapping_add(1);
+        if status == Status::BadOperation {
+            self.counters.unknown_commands = self.counters.unknown_commands.wrapping_add(1);
+        }
+        if let Some(left) = self.log_lines.checked_sub(1) {
+            self.log_lines = left;
+            let name = O::from_raw(opcode).map_or("unknown", O::as_str);
+            log::warn!(
+                "a driver's command failed: the driver handles the status \
+                 (opcode={opcode:#x} name={name} status={status})"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dispatch_has_each_opcode_once() {
+        for (index, (opcode, _)) in HANDLERS.iter().enumerate() {
+            let others = HANDLERS.iter().skip(index + 1);
+            assert!(others.clone().all(|(other, _)| other != opcode), "{opcode}");
+        }
+    }
+}

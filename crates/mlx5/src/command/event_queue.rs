@@ -1,0 +1,42 @@
+//! Commands about event queues.
+
+use causeway_wire::mlx5::command::Status;
+use causeway_wire::mlx5::event_queue::{
+    CREATE_CONTEXT, CREATE_EVENT_MASK, CREATE_PAGES, ENTRY_LEN, EventQueueContext, QUERY_CONTEXT,
+};
+
+use super::{Input, Outcome, Output, short};
+use crate::event_queue::EventQueue;
+use crate::function::Function;
+use crate::limits::EVENT_QUEUE_LOG_MAX;
+use crate::page_list::PageList;
+
+pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
+    output.check_number()?;
+    let context = EventQueueContext::parse(input.tail(CREATE_CONTEXT)?).map_err(short)?;
+    let mask = input.array(CREATE_EVENT_MASK).map(u64::from_be_bytes)?;
+    if context.log_size > EVENT_QUEUE_LOG_MAX || context.vector >= f.vectors() {
+        return Err(Status::BadParameter);
+    }
+    let bytes = (ENTRY_LEN as u64) << context.log_size;
+    let list = input.tail(CREATE_PAGES)?;
+    let pages = PageList::new(list, context.log_page_size, context.page_offset, bytes);
+    let queue = EventQueue::new(pages.ok_or(Status::BadParameter)?, context, mask);
+    let number = f.objects.event_queues.insert(queue).ok_or(Status::ExceededLimit)?;
+    output.put_number(u32::from(number))
+}
+
+pub(crate) fn destroy(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
+    let number = input.number()? as u8;
+    let queue = f.objects.event_queues.get(number).ok_or(Status::BadResource)?;
+    if queue.users > 0 {
+        return Err(Status::BadResourceState);
+    }
+    f.objects.event_queues.remove(number);
+    Ok(())
+}
+
+pub(crate) fn query(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
+    let queue = f.objects.event_queues.get(input.number()? as u8).ok_or(Status::BadResource)?;
+    output.put(QUERY_CONTEXT, &queue.context().to_bytes())
+}

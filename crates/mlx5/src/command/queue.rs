@@ -1,0 +1,122 @@
+//! The command queue: entries in a page of the driver's memory, and chains of mailboxes.
+//!
+//! An entry carries the first 16 bytes of input and output; the rest lies in a chain of mailboxes
+//! of 512 bytes each. The input's length decides how many mailboxes are read, and lengths beyond
+//! [`COMMAND_INPUT_MAX`] and [`COMMAND_OUTPUT_MAX`] are refused first, so a chain that loops is
+//! read to that length and no further. Entries complete in the order of their index. Each entry is
+//! copied once; its ownership byte is written last, and then the event of the command is reported.
+//!
+//! An entry that is not the function's (a doorbell without a command) is ignored.
+
+use causeway_memory::{Map, OutOfGrant};
+use causeway_wire::mlx5::command::{
+    DeliveryStatus, ENTRY_TYPE_COMMAND, INLINE_LEN, MAILBOX_DATA_LEN, OUTPUT_OFFSET, QueueEntry,
+    STATUS_OFFSET,
+};
+
+use crate::limits::{COMMAND_ENTRIES, COMMAND_INPUT_MAX, COMMAND_LOG_STRIDE, COMMAND_OUTPUT_MAX};
+
+/// Offset of the next mailbox's address in a mailbox.
+const MAILBOX_NEXT: usize = MAILBOX_DATA_LEN + 0x30;
+
+/// A command that was read out of the queue.
+#[derive(Debug)]
+pub(crate) struct Command {
+    address: u64,
+    entry: QueueEntry,
+    /// Input of the command.
+    pub input: Vec<u8>,
+    /// Output of the command; zeros at first.
+    pub output: Vec<u8>,
+}
+
+/// Reads the command with number `index`. Returns `None` if the entry is not the function's or not
+/// in granted memory.
+///
+/// # Errors
+/// The delivery status, if the entry or its mailboxes cannot be read; [`finish`] must be called with
+/// the command and that status.
+pub(crate) fn read(map: &Map, queue: u64, index: u32) -> Option<(Command, DeliveryStatus)> {
+    if index >= COMMAND_ENTRIES {
+        return None;
+    }
+    let offset = u64::from(index).checked_shl(u32::from(COMMAND_LOG_STRIDE))?;
+    let address = queue.checked_add(offset)?;
+    let mut bytes = [0; QueueEntry::LEN];
+    map.read(address, &mut bytes).ok()?;
+    let entry = QueueEntry::parse(&bytes).ok()?;
+    if !entry.is_device_owned {
+        return None;
+    }
+    let mut command = Command { address, entry, input: Vec::new(), output: Vec::new() };
+    let delivery = command.fill(map);
+    Some((command, delivery))
+}
+
+impl Command {
+    fn fill(&mut self, map: &Map) -> DeliveryStatus {
+        let entry = self.entry;
+        let (input, output) = (entry.input_len as usize, entry.output_len as usize);
+        if entry.entry_type != ENTRY_TYPE_COMMAND {
+            return DeliveryStatus::EntryType;
+        }
+        if !(INLINE_LEN..=COMMAND_INPUT_MAX).contains(&input) {
+            return DeliveryStatus::InputLength;
+        }
+        if !(INLINE_LEN..=COMMAND_OUTPUT_MAX).contains(&output) {
+            return DeliveryStatus::OutputLength;
+        }
+        self.output.resize(output, 0);
+        self.input.reserve_exact(input);
+        self.input.extend_from_slice(&entry.input);
+        match read_chain(map, entry.input_mailbox, input, &mut self.input) {
+            Ok(()) => DeliveryStatus::Ok,
+            Err(_) => DeliveryStatus::InputPointer,
+        }
+    }
+
+    /// Writes the output and the delivery status, and returns the entry to the driver. Returns false
+    /// if the queue's memory is not granted.
+    pub fn finish(&self, map: &Map, delivery: DeliveryStatus) -> bool {
+        let mut delivery = delivery;
+        let (head, rest) = self.output.split_at(self.output.len().min(INLINE_LEN));
+        let output = OUTPUT_OFFSET as u64;
+        if map.write(self.address.wrapping_add(output), head).is_err() {
+            return false;
+        }
+        if write_chain(map, self.entry.output_mailbox, rest).is_err() {
+            delivery = DeliveryStatus::OutputPointer;
+        }
+        // The driver polls the last byte, so that byte must become visible last.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        let status = STATUS_OFFSET as u64;
+        map.write(self.address.wrapping_add(status), &[delivery.raw() << 1]).is_ok()
+    }
+}
+
+/// Appends mailboxes to `into` until it has `len` bytes.
+fn read_chain(map: &Map, first: u64, len: usize, into: &mut Vec<u8>) -> Result<(), OutOfGrant> {
+    let mut address = first;
+    let mut mailbox = [0; MAILBOX_NEXT + 8];
+    while into.len() < len {
+        map.read(address, &mut mailbox)?;
+        let (data, tail) = mailbox.split_at(MAILBOX_DATA_LEN);
+        let left = len.saturating_sub(into.len());
+        into.extend(data.iter().take(left));
+        address = tail.last_chunk().map_or(0, |next| u64::from_be_bytes(*next));
+    }
+    Ok(())
+}
+
+/// Writes `bytes` to a chain of mailboxes.
+fn write_chain(map: &Map, first: u64, bytes: &[u8]) -> Result<(), OutOfGrant> {
+    let mut address = first;
+    for data in bytes.chunks(MAILBOX_DATA_LEN) {
+        map.write(address, data)?;
+        let mut next = [0; 8];
+        let wrong = OutOfGrant { addr: address, len: next.len() as u64 };
+        map.read(address.checked_add(MAILBOX_NEXT as u64).ok_or(wrong)?, &mut next)?;
+        address = u64::from_be_bytes(next);
+    }
+    Ok(())
+}

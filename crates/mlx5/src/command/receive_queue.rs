@@ -1,0 +1,137 @@
+//! Commands about shared receive queues: receive memory pools, and the queues of XRC domains.
+//!
+//! Both are linked lists of entries. Queue pairs of XRC services are not offered beyond what the
+//! driver needs to start, so queues of XRC domains receive nothing; their memory is checked as that
+//! of pools.
+
+use causeway_verbs::Adapter;
+use causeway_wire::mlx5::command::Status;
+use causeway_wire::mlx5::work_queue::{
+    ArmInput, CONTEXT, MODIFY_LIMIT, MODIFY_MASK, PAGES, QueueState, ReceivePoolContext,
+    WorkQueueType, XRC_CONTEXT, XRC_PAGES, XrcReceiveQueueContext,
+};
+
+use super::{Input, Outcome, Output, short};
+use crate::function::Function;
+use crate::limits::{DOORBELL_RECORD_ALIGNMENT, RECEIVE_STRIDE_LOG, WORK_QUEUE_LOG_MAX};
+use crate::page_list::PageList;
+use crate::receive_pool::{PoolFormat, ReceivePool};
+
+/// Smallest binary logarithm of an entry's length: a link and one segment.
+const LINKED_STRIDE_LOG_MIN: u8 = 5;
+
+/// Returns the format of a ring, if it is supported.
+fn format(log_size: u8, log_stride: u8, record: u64, domain: u32) -> Result<PoolFormat, Status> {
+    let is_supported = log_size <= WORK_QUEUE_LOG_MAX
+        && log_stride >= LINKED_STRIDE_LOG_MIN
+        && RECEIVE_STRIDE_LOG.contains(&log_stride)
+        && record.is_multiple_of(DOORBELL_RECORD_ALIGNMENT);
+    if !is_supported {
+        return Err(Status::BadParameter);
+    }
+    Ok(PoolFormat { log_size, stride: 1 << log_stride, doorbell_record: record, domain })
+}
+
+/// Adds a queue and returns its number to the driver.
+fn insert(
+    f: &mut Function,
+    format: PoolFormat,
+    (list, log_page, page_offset): (&[u8], u8, u8),
+    (context, output): (&[u8], &mut Output<'_>),
+) -> Outcome {
+    output.check_number()?;
+    let bytes = format.stride << format.log_size;
+    let pages = PageList::new(list, log_page, page_offset, bytes).ok_or(Status::BadParameter)?;
+    let pool = ReceivePool::new(pages, format, context.to_vec());
+    let number = f.objects.receive_pools.insert(pool).map_err(|_| Status::ExceededLimit)?;
+    output.put_number(number)
+}
+
+pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
+    let context = ReceivePoolContext::parse(input.tail(CONTEXT)?).map_err(short)?;
+    let queue = context.queue;
+    if queue.queue_type() != Some(WorkQueueType::LinkedList) {
+        return Err(Status::BadParameter);
+    }
+    let format = format(queue.log_size, queue.log_stride, queue.doorbell_record, queue.domain)?;
+    let pages = (input.tail(PAGES)?, queue.log_page_size, queue.page_offset);
+    let mut context = context;
+    context.state = QueueState::Ready.raw();
+    insert(f, format, pages, (&context.to_bytes(), output))
+}
+
+pub(crate) fn create_xrc(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
+    let context = XrcReceiveQueueContext::parse(input.tail(XRC_CONTEXT)?).map_err(short)?;
+    let log_stride = context.log_stride.saturating_add(4);
+    if context.is_cyclic {
+        return Err(Status::BadParameter);
+    }
+    let format = format(context.log_size, log_stride, context.doorbell_record, context.domain)?;
+    let pages = (input.tail(XRC_PAGES)?, context.log_page_size, context.page_offset);
+    insert(f, format, pages, (&context.to_bytes(), output))
+}
+
+pub(crate) fn destroy(
+    adapter: &mut Adapter<Function>,
+    input: Input<'_>,
+    _: &mut Output<'_>,
+) -> Outcome {
+    let number = input.number()?;
+    let pools = &mut adapter.queues_mut().objects.receive_pools;
+    let pool = pools.get(number).ok_or(Status::BadResource)?;
+    if pool.users > 0 {
+        return Err(Status::BadResourceState);
+    }
+    pools.remove(number);
+    adapter.arm_shared_limit(number, 0);
+    Ok(())
+}
+
+/// Sets the limit below which a queue reports an event.
+fn set_limit(adapter: &mut Adapter<Function>, number: u32, limit: u16) -> Outcome {
+    let pool = adapter.queues_mut().objects.receive_pools.get_mut(number);
+    pool.ok_or(Status::BadResource)?.limit = limit;
+    adapter.arm_shared_limit(number, u32::from(limit));
+    Ok(())
+}
+
+pub(crate) fn arm(
+    adapter: &mut Adapter<Function>,
+    input: Input<'_>,
+    _: &mut Output<'_>,
+) -> Outcome {
+    let arm = ArmInput::parse(input.bytes()).map_err(short)?;
+    set_limit(adapter, arm.number, arm.limit)
+}
+
+pub(crate) fn modify(
+    adapter: &mut Adapter<Function>,
+    input: Input<'_>,
+    _: &mut Output<'_>,
+) -> Outcome {
+    let context = ReceivePoolContext::parse(input.tail(CONTEXT)?).map_err(short)?;
+    let mask = u64::from_be_bytes(input.array(MODIFY_MASK)?);
+    let number = input.number()?;
+    if mask & MODIFY_LIMIT != 0 {
+        return set_limit(adapter, number, context.queue.limit);
+    }
+    match adapter.queues().objects.receive_pools.contains(number) {
+        true => Ok(()),
+        false => Err(Status::BadResource),
+    }
+}
+
+pub(crate) fn query(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
+    let pool = f.objects.receive_pools.get(input.number()?).ok_or(Status::BadResource)?;
+    let mut context = ReceivePoolContext::parse(&pool.context).map_err(|_| Status::BadResource)?;
+    context.queue.limit = pool.limit;
+    output.put(CONTEXT, &context.to_bytes())
+}
+
+pub(crate) fn query_xrc(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
+    let pool = f.objects.receive_pools.get(input.number()?).ok_or(Status::BadResource)?;
+    let context = XrcReceiveQueueContext::parse(&pool.context);
+    let mut context = context.map_err(|_| Status::BadResource)?;
+    context.limit = pool.limit;
+    output.put(XRC_CONTEXT, &context.to_bytes())
+}

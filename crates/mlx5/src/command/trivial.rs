@@ -1,0 +1,137 @@
+//! Commands about objects that are only numbers, and commands without an effect.
+//!
+//! Protection domains, transport domains and XRC domains have no content: other objects name them.
+//! Doorbell pages (UAR) are pages of BAR 0 that the driver maps into processes; each is handed out
+//! to one owner at a time, so that processes have distinct pages. Nothing in them is ever read.
+
+use std::collections::VecDeque;
+
+use causeway_verbs::number::Table;
+use causeway_wire::mlx5::command::Status;
+
+use super::{Input, Outcome, Output};
+use crate::function::Function;
+use crate::limits::{PAGE_BYTES, UAR_FIRST};
+
+/// Allocator of doorbell pages.
+#[derive(Debug)]
+pub(crate) struct UarPages {
+    /// Pages that were in use before, the longest free first.
+    free: VecDeque<u32>,
+    used: Vec<bool>,
+    next: u32,
+    end: u32,
+}
+
+impl UarPages {
+    /// Returns the pages of a BAR of `bytes`.
+    pub fn new(bytes: u64) -> Self {
+        let end = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
+        Self { free: VecDeque::new(), used: Vec::new(), next: UAR_FIRST, end }
+    }
+
+    fn allocate(&mut self) -> Option<u32> {
+        let page = if self.next < self.end {
+            let page = self.next;
+            self.next = page.wrapping_add(1);
+            self.used.push(false);
+            page
+        } else {
+            self.free.pop_front()?
+        };
+        *self.slot(page)? = true;
+        Some(page)
+    }
+
+    fn release(&mut self, page: u32) -> bool {
+        match self.slot(page) {
+            Some(used) if *used => *used = false,
+            _ => return false,
+        }
+        self.free.push_back(page);
+        true
+    }
+
+    fn slot(&mut self, page: u32) -> Option<&mut bool> {
+        self.used.get_mut(page.checked_sub(UAR_FIRST)? as usize)
+    }
+}
+
+fn create(table: &mut Table<()>, output: &mut Output<'_>) -> Outcome {
+    output.check_number()?;
+    let number = table.insert(()).map_err(|_| Status::ExceededLimit)?;
+    output.put_number(number)
+}
+
+fn destroy(table: &mut Table<()>, input: Input<'_>) -> Outcome {
+    table.remove(input.number()?).ok_or(Status::BadResource)
+}
+
+pub(crate) fn alloc_pd(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
+    create(&mut f.objects.domains, output)
+}
+
+pub(crate) fn dealloc_pd(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
+    destroy(&mut f.objects.domains, input)
+}
+
+pub(crate) fn alloc_td(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
+    create(&mut f.objects.transport_domains, output)
+}
+
+pub(crate) fn dealloc_td(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
+    destroy(&mut f.objects.transport_domains, input)
+}
+
+pub(crate) fn alloc_xrcd(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
+    create(&mut f.objects.xrc_domains, output)
+}
+
+pub(crate) fn dealloc_xrcd(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
+    destroy(&mut f.objects.xrc_domains, input)
+}
+
+pub(crate) fn alloc_counter(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
+    // The number of a counter set has 8 bits.
+    create(&mut f.objects.counter_sets, output)
+}
+
+pub(crate) fn dealloc_counter(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
+    destroy(&mut f.objects.counter_sets, input)
+}
+
+pub(crate) fn alloc_uar(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
+    output.check_number()?;
+    let page = f.objects.uar_pages.allocate().ok_or(Status::NoResources)?;
+    output.put_number(page)
+}
+
+pub(crate) fn dealloc_uar(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
+    if f.objects.uar_pages.release(input.number()?) { Ok(()) } else { Err(Status::BadResource) }
+}
+
+/// Answers a query of pages that the function wants: none, ever.
+pub(crate) fn query_pages(_: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
+    output.put(0xc, &[0; 4])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uar_pages_are_distinct_and_bounded() {
+        let mut pages = UarPages::new(18 * PAGE_BYTES);
+        assert_eq!(pages.allocate(), Some(16));
+        assert_eq!(pages.allocate(), Some(17));
+        assert_eq!(pages.allocate(), None);
+        assert!(pages.release(16));
+        assert!(!pages.release(16) && !pages.release(3) && !pages.release(99));
+        assert_eq!(pages.allocate(), Some(16));
+    }
+
+    #[test]
+    fn uar_pages_of_a_small_bar_are_none() {
+        assert_eq!(UarPages::new(4096).allocate(), None);
+    }
+}

@@ -1,0 +1,515 @@
+//! Flow tables: the driver's rules by which a received frame finds its transport interfaces.
+//!
+//! A table consists of groups, which select header bits, and entries of these groups, which have
+//! values for them. The entry with the lowest index whose group's bits are equal in the frame
+//! decides: the frame is dropped, or goes to transport interfaces and further tables. A frame
+//! without an entry goes to the table that the table names for misses, or is dropped. The search
+//! begins at the root table of received frames.
+//!
+//! Searched are tables of [`TableType::Receive`] only; others are stored without effect, and so are
+//! groups with criteria beyond the outer headers, whose entries match nothing. Entries of a group
+//! are found by a hash. A search ends after [`limits::FLOW_GROUPS_PER_FRAME_MAX`] groups or
+//! [`limits::FLOW_TABLES_PER_FRAME_MAX`] tables, so that links in a circle end; results are kept for
+//! later frames with equal headers until a rule changes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use causeway_verbs::number::Table;
+use causeway_wire::mlx5::command::Status;
+use causeway_wire::mlx5::steering::{
+    ACTION_DROP, ACTION_FORWARD, CRITERIA_OUTER, Destination, DestinationType, MatchHeaders,
+    TableType,
+};
+
+use super::limits;
+
+/// The match fields of a frame, group or entry, as bytes.
+pub(crate) type Fields = [u8; MatchHeaders::LEN];
+
+type FieldMap<T> = HashMap<Fields, T, foldhash::fast::RandomState>;
+
+/// The destination of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Verdict {
+    interfaces: [u32; limits::INTERFACES_PER_FRAME_MAX],
+    count: usize,
+    /// Value that completions carry.
+    pub tag: u32,
+}
+
+impl Verdict {
+    /// Returns the transport interfaces that receive the frame.
+    pub fn interfaces(&self) -> &[u32] {
+        self.interfaces.get(..self.count).unwrap_or(&[])
+    }
+
+    fn push(&mut self, interface: u32, tag: u32) {
+        if self.interfaces().contains(&interface) {
+            return;
+        }
+        if let Some(place) = self.interfaces.get_mut(self.count) {
+            (*place, self.tag) = (interface, tag);
+            self.count = self.count.saturating_add(1);
+        }
+    }
+}
+
+/// A flow table.
+#[derive(Debug)]
+pub(crate) struct FlowTable {
+    pub table_type: u8,
+    /// Binary logarithm of the number of entries.
+    pub log_size: u8,
+    /// Table for frames without an entry.
+    pub miss: Option<u32>,
+    /// Groups by their first index.
+    groups: BTreeMap<u32, u32>,
+    /// Entries by index.
+    entries: BTreeMap<u32, FlowEntry>,
+}
+
+/// A group of entries.
+#[derive(Debug)]
+struct FlowGroup {
+    table: u32,
+    first: u32,
+    last: u32,
+    mask: Fields,
+    is_supported: bool,
+    /// The lowest index of the entries with a value.
+    lookup: FieldMap<u32>,
+    entries: usize,
+}
+
+/// The definition of a group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GroupDefinition {
+    pub table: u32,
+    pub table_type: u8,
+    pub first: u32,
+    pub last: u32,
+    /// Sum of the `CRITERIA_` constants.
+    pub criteria: u8,
+    pub mask: MatchHeaders,
+}
+
+/// An entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FlowEntry {
+    pub group: u32,
+    pub value: Fields,
+    /// Sum of the `ACTION_` constants.
+    pub action: u16,
+    pub tag: u32,
+    pub destinations: Vec<Destination>,
+}
+
+/// All flow tables of a function.
+#[derive(Debug)]
+pub(crate) struct FlowTables {
+    tables: Table<FlowTable>,
+    groups: Table<FlowGroup>,
+    root: Option<u32>,
+    /// Entries of all tables.
+    entries: usize,
+    /// Bits that any group selects.
+    selected: Fields,
+    cache: FieldMap<Verdict>,
+}
+
+impl Default for FlowTables {
+    fn default() -> Self {
+        Self {
+            tables: Table::new(limits::FLOW_TABLES_MAX),
+            groups: Table::new(limits::FLOW_TABLES_MAX),
+            root: None,
+            entries: 0,
+            selected: [0; MatchHeaders::LEN],
+            cache: HashMap::default(),
+        }
+    }
+}
+
+fn masked(value: &Fields, mask: &Fields) -> Fields {
+    let mut result = *value;
+    for (byte, mask) in result.iter_mut().zip(mask) {
+        *byte &= mask;
+    }
+    result
+}
+
+impl FlowTables {
+    /// Returns the table of a number and type.
+    fn table(&mut self, number: u32, table_type: u8) -> Result<&mut FlowTable, Status> {
+        let table = self.tables.get_mut(number).ok_or(Status::BadResource)?;
+        if table.table_type == table_type { Ok(table) } else { Err(Status::BadParameter) }
+    }
+
+    /// Forgets results of searches.
+    fn changed(&mut self) {
+        self.cache.clear();
+    }
+
+    /// Adds a table without groups. Returns its number.
+    pub fn create(
+        &mut self,
+        table_type: u8,
+        log_size: u8,
+        miss: Option<u32>,
+    ) -> Result<u32, Status> {
+        if TableType::from_raw(table_type).is_none() || log_size > limits::FLOW_TABLE_LOG_MAX {
+            return Err(Status::BadParameter);
+        }
+        if let Some(miss) = miss {
+            self.table(miss, table_type)?;
+        }
+        let (groups, entries) = (BTreeMap::new(), BTreeMap::new());
+        let table = FlowTable { table_type, log_size, miss, groups, entries };
+        self.tables.insert(table).map_err(|_| Status::ExceededLimit)
+    }
+
+    /// Removes a table without groups.
+    pub fn destroy(&mut self, number: u32, table_type: u8) -> Result<(), Status> {
+        if !self.table(number, table_type)?.groups.is_empty() {
+            return Err(Status::BadResourceState);
+        }
+        self.tables.remove(number);
+        if self.root == Some(number) {
+            self.root = None;
+        }
+        self.changed();
+        Ok(())
+    }
+
+    /// Sets the table for frames without an entry.
+    pub fn set_miss(
+        &mut self,
+        number: u32,
+        table_type: u8,
+        miss: Option<u32>,
+    ) -> Result<(), Status> {
+        if let Some(miss) = miss {
+            self.table(miss, table_type)?;
+        }
+        self.table(number, table_type)?.miss = miss;
+        self.changed();
+        Ok(())
+    }
+
+    /// Sets the table where the search begins, or none.
+    pub fn set_root(&mut self, number: Option<u32>, table_type: u8) -> Result<(), Status> {
+        if let Some(number) = number {
+            self.table(number, table_type)?;
+        }
+        if table_type == TableType::Receive.raw() {
+            self.root = number;
+            self.changed();
+        }
+        Ok(())
+    }
+
+    /// Returns whether a table exists, for queries.
+    pub fn contains(&self, number: u32) -> bool {
+        self.tables.contains(number)
+    }
+
+    /// Adds a group without entries. Returns its number.
+    pub fn create_group(&mut self, new: &GroupDefinition) -> Result<u32, Status> {
+        let groups = &self.groups;
+        let table = self.tables.get_mut(new.table).ok_or(Status::BadResource)?;
+        let size = 1_u32.checked_shl(u32::from(table.log_size)).unwrap_or(0);
+        if table.table_type != new.table_type || new.first > new.last || new.last >= size {
+            return Err(Status::BadParameter);
+        }
+        // Groups do not overlap, so only the neighbour below can reach into the new group.
+        let below = table.groups.range(..=new.last).next_back();
+        let below = below.and_then(|(_, number)| groups.get(*number));
+        if below.is_some_and(|group| group.last >= new.first) {
+            return Err(Status::BadParameter);
+        }
+        if table.groups.len() >= limits::FLOW_GROUPS_PER_TABLE_MAX {
+            return Err(Status::ExceededLimit);
+        }
+        let mask = new.mask.to_bytes();
+        let group = FlowGroup {
+            table: new.table,
+            first: new.first,
+            last: new.last,
+            mask,
+            is_supported: new.criteria & !CRITERIA_OUTER == 0,
+            lookup: HashMap::default(),
+            entries: 0,
+        };
+        let number = self.groups.insert(group).map_err(|_| Status::ExceededLimit)?;
+        table.groups.insert(new.first, number);
+        for (selected, mask) in self.selected.iter_mut().zip(mask) {
+            *selected |= mask;
+        }
+        self.changed();
+        Ok(number)
+    }
+
+    /// Removes a group without entries.
+    pub fn destroy_group(&mut self, table: u32, number: u32) -> Result<(), Status> {
+        let group = self.groups.get(number).filter(|group| group.table == table);
+        let group = group.ok_or(Status::BadResource)?;
+        if group.entries > 0 {
+            return Err(Status::BadResourceState);
+        }
+        let first = group.first;
+        if let Some(table) = self.tables.get_mut(table) {
+            table.groups.remove(&first);
+        }
+        self.groups.remove(number);
+        self.changed();
+        Ok(())
+    }
+
+    /// Adds an entry. The number of destinations is the caller's to bound.
+    pub fn insert(
+        &mut self,
+        (table, table_type, index): (u32, u8, u32),
+        mut entry: FlowEntry,
+    ) -> Result<(), Status> {
+        self.check_destinations(table_type, &entry.destinations)?;
+        let owner = self.tables.get_mut(table).ok_or(Status::BadResource)?;
+        let group = self.groups.get_mut(entry.group).filter(|group| group.table == table);
+        let group = group.ok_or(Status::BadResource)?;
+        if owner.table_type != table_type || !(group.first..=group.last).contains(&index) {
+            return Err(Status::BadIndex);
+        }
+        if owner.entries.contains_key(&index) {
+            return Err(Status::BadResourceState);
+        }
+        if self.entries >= limits::FLOW_ENTRIES_MAX {
+            return Err(Status::ExceededLimit);
+        }
+        entry.value = masked(&entry.value, &group.mask);
+        let lowest = group.lookup.entry(entry.value).or_insert(index);
+        *lowest = index.min(*lowest);
+        group.entries = group.entries.saturating_add(1);
+        owner.entries.insert(index, entry);
+        self.entries = self.entries.saturating_add(1);
+        self.changed();
+        Ok(())
+    }
+
+    /// Replaces action, tag or destinations of an entry by those that are given.
+    pub fn modify(
+        &mut self,
+        (table, table_type, index): (u32, u8, u32),
+        action: Option<u16>,
+        tag: Option<u32>,
+        destinations: Option<Vec<Destination>>,
+    ) -> Result<(), Status> {
+        self.check_destinations(table_type, destinations.as_deref().unwrap_or(&[]))?;
+        let entry = self.table(table, table_type)?.entries.get_mut(&index);
+        let entry = entry.ok_or(Status::BadIndex)?;
+        entry.action = action.unwrap_or(entry.action);
+        entry.tag = tag.unwrap_or(entry.tag);
+        if let Some(destinations) = destinations {
+            entry.destinations = destinations;
+        }
+        self.changed();
+        Ok(())
+    }
+
+    /// Removes an entry.
+    pub fn remove(&mut self, table: u32, table_type: u8, index: u32) -> Result<(), Status> {
+        let owner = self.tables.get_mut(table).ok_or(Status::BadResource)?;
+        if owner.table_type != table_type {
+            return Err(Status::BadParameter);
+        }
+        let entry = owner.entries.remove(&index).ok_or(Status::BadIndex)?;
+        self.entries = self.entries.saturating_sub(1);
+        if let Some(group) = self.groups.get_mut(entry.group) {
+            group.entries = group.entries.saturating_sub(1);
+            if group.lookup.get(&entry.value) == Some(&index) {
+                // Another entry with the value may follow.
+                let mut others = owner.entries.range(group.first..=group.last);
+                match others.find(|(_, other)| other.value == entry.value) {
+                    Some((next, _)) => group.lookup.insert(entry.value, *next),
+                    None => group.lookup.remove(&entry.value),
+                };
+            }
+        }
+        self.changed();
+        Ok(())
+    }
+
+    /// Checks that tables among the destinations exist.
+    fn check_destinations(&self, table_type: u8, list: &[Destination]) -> Result<(), Status> {
+        let is_table = |d: &&Destination| d.destination_type == DestinationType::FlowTable.raw();
+        let is_known = |d: &Destination| {
+            self.tables.get(d.number).is_some_and(|table| table.table_type == table_type)
+        };
+        match list.iter().filter(is_table).all(is_known) {
+            true => Ok(()),
+            false => Err(Status::BadResource),
+        }
+    }
+
+    /// Returns the destination of a frame with these header fields.
+    pub fn find(&mut self, headers: &MatchHeaders) -> Verdict {
+        let fields = masked(&headers.to_bytes(), &self.selected);
+        if let Some(verdict) = self.cache.get(&fields) {
+            return *verdict;
+        }
+        let verdict = self.search(&fields);
+        if self.cache.len() >= limits::FLOW_CACHE_MAX {
+            self.cache.clear();
+        }
+        self.cache.insert(fields, verdict);
+        verdict
+    }
+
+    fn search(&self, fields: &Fields) -> Verdict {
+        let mut verdict = Verdict::default();
+        let mut waiting: Vec<u32> = self.root.into_iter().collect();
+        let mut groups = limits::FLOW_GROUPS_PER_FRAME_MAX;
+        for _ in 0..limits::FLOW_TABLES_PER_FRAME_MAX {
+            let Some(number) = waiting.pop() else { break };
+            let Some(table) = self.tables.get(number) else { continue };
+            let Some(entry) = self.entry(table, fields, &mut groups) else {
+                waiting.extend(table.miss);
+                continue;
+            };
+            if entry.action & ACTION_DROP != 0 || entry.action & ACTION_FORWARD == 0 {
+                continue;
+            }
+            for destination in &entry.destinations {
+                match DestinationType::from_raw(destination.destination_type) {
+                    Some(DestinationType::ReceiveInterface) => {
+                        verdict.push(destination.number, entry.tag);
+                    }
+                    Some(DestinationType::FlowTable) => waiting.push(destination.number),
+                    _ => {}
+                }
+            }
+        }
+        verdict
+    }
+
+    /// Returns the entry of a table that decides.
+    fn entry<'a>(
+        &self,
+        table: &'a FlowTable,
+        fields: &Fields,
+        groups: &mut usize,
+    ) -> Option<&'a FlowEntry> {
+        for number in table.groups.values() {
+            *groups = groups.checked_sub(1)?;
+            let group = self.groups.get(*number).filter(|group| group.is_supported);
+            let Some(group) = group else { continue };
+            if let Some(index) = group.lookup.get(&masked(fields, &group.mask)) {
+                return table.entries.get(index);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RX: u8 = TableType::Receive.raw();
+
+    fn group(table: u32, first: u32, last: u32, mask: MatchHeaders) -> GroupDefinition {
+        GroupDefinition { table, table_type: RX, first, last, criteria: CRITERIA_OUTER, mask }
+    }
+
+    fn entry(group: u32, value: MatchHeaders, to: &[(DestinationType, u32)]) -> FlowEntry {
+        let to = to.iter().map(|(kind, number)| Destination {
+            destination_type: kind.raw(),
+            number: *number,
+        });
+        let (action, value) = (ACTION_FORWARD, value.to_bytes());
+        FlowEntry { group, value, action, tag: 7, destinations: to.collect() }
+    }
+
+    fn vlan(vlan: u16) -> MatchHeaders {
+        MatchHeaders { vlan, ..Default::default() }
+    }
+
+    #[test]
+    fn ethernet_flow_lowest_index_decides_and_misses_follow_the_link() {
+        use DestinationType::{FlowTable as T, ReceiveInterface as I};
+        let mut flows = FlowTables::default();
+        let last = flows.create(RX, 4, None).unwrap();
+        let root = flows.create(RX, 4, Some(last)).unwrap();
+        assert_eq!(flows.find(&vlan(5)), Verdict::default());
+        flows.set_root(Some(root), RX).unwrap();
+        let all = flows.create_group(&group(last, 0, 0, vlan(0))).unwrap();
+        flows.insert((last, RX, 0), entry(all, vlan(0), &[(I, 9)])).unwrap();
+        assert_eq!(flows.find(&vlan(5)).interfaces(), [9]);
+        let some = flows.create_group(&group(root, 2, 3, vlan(0xfff))).unwrap();
+        flows.insert((root, RX, 3), entry(some, vlan(5), &[(I, 4), (T, last)])).unwrap();
+        assert_eq!(flows.find(&vlan(5)).interfaces(), [4, 9]);
+        assert_eq!(flows.find(&vlan(6)).interfaces(), [9]);
+        // A lower index of the same value is preferred, and its removal reveals the other.
+        flows.insert((root, RX, 2), entry(some, vlan(5), &[(I, 1)])).unwrap();
+        assert_eq!(flows.find(&vlan(5)).interfaces(), [1]);
+        flows.modify((root, RX, 2), Some(ACTION_DROP), None, None).unwrap();
+        assert_eq!(flows.find(&vlan(5)).interfaces(), []);
+        flows.remove(root, RX, 2).unwrap();
+        assert_eq!(flows.find(&vlan(5)), Verdict { tag: 7, ..flows.find(&vlan(5)) });
+        assert_eq!(flows.find(&vlan(5)).interfaces(), [4, 9]);
+        flows.set_miss(root, RX, None).unwrap();
+        assert_eq!(flows.find(&vlan(6)).interfaces(), []);
+    }
+
+    #[test]
+    fn ethernet_flow_refuses_overlaps_wrong_indices_and_objects_in_use() {
+        let mut flows = FlowTables::default();
+        assert_eq!(flows.create(0x33, 1, None), Err(Status::BadParameter));
+        assert_eq!(flows.create(RX, 25, None), Err(Status::BadParameter));
+        assert_eq!(flows.create(RX, 1, Some(77)), Err(Status::BadResource));
+        let table = flows.create(RX, 4, None).unwrap();
+        assert!(flows.create_group(&group(table, 4, 16, vlan(0))).is_err());
+        assert!(flows.create_group(&group(table, 5, 4, vlan(0))).is_err());
+        let middle = flows.create_group(&group(table, 4, 7, vlan(0))).unwrap();
+        for (first, last) in [(4, 4), (7, 9), (0, 4), (0, 15), (5, 6)] {
+            let error = flows.create_group(&group(table, first, last, vlan(0)));
+            assert_eq!(error, Err(Status::BadParameter), "{first} {last}");
+        }
+        assert!(flows.create_group(&group(table, 8, 9, vlan(0))).is_ok());
+        let one = entry(middle, vlan(0), &[]);
+        assert_eq!(flows.insert((table, RX, 8), one.clone()), Err(Status::BadIndex));
+        flows.insert((table, RX, 5), one.clone()).unwrap();
+        assert_eq!(flows.insert((table, RX, 5), one), Err(Status::BadResourceState));
+        assert_eq!(flows.destroy_group(table, middle), Err(Status::BadResourceState));
+        assert_eq!(flows.destroy(table, RX), Err(Status::BadResourceState));
+        flows.remove(table, RX, 5).unwrap();
+        assert_eq!(flows.remove(table, RX, 5), Err(Status::BadIndex));
+        flows.destroy_group(table, middle).unwrap();
+        assert_eq!(flows.destroy_group(table, middle), Err(Status::BadResource));
+    }
+
+    #[test]
+    fn ethernet_flow_circle_of_tables_ends() {
+        use DestinationType::{FlowTable as T, ReceiveInterface as I};
+        let mut flows = FlowTables::default();
+        let [a, b] = [0; 2].map(|_| flows.create(RX, 1, None).unwrap());
+        flows.set_miss(a, RX, Some(b)).unwrap();
+        flows.set_miss(b, RX, Some(a)).unwrap();
+        flows.set_root(Some(a), RX).unwrap();
+        assert_eq!(flows.find(&vlan(1)).interfaces(), []);
+        let all = flows.create_group(&group(a, 0, 1, vlan(0))).unwrap();
+        flows.insert((a, RX, 0), entry(all, vlan(0), &[(T, a), (T, b), (I, 3)])).unwrap();
+        assert_eq!(flows.find(&vlan(1)).interfaces(), [3]);
+    }
+
+    #[test]
+    fn ethernet_flow_group_with_unknown_criteria_matches_nothing() {
+        let mut flows = FlowTables::default();
+        let table = flows.create(RX, 1, None).unwrap();
+        flows.set_root(Some(table), RX).unwrap();
+        let mut definition = group(table, 0, 1, vlan(0));
+        definition.criteria = 2;
+        let group = flows.create_group(&definition).unwrap();
+        let to = [(DestinationType::ReceiveInterface, 3)];
+        flows.insert((table, RX, 0), entry(group, vlan(0), &to)).unwrap();
+        assert_eq!(flows.find(&vlan(1)).interfaces(), []);
+    }
+}

@@ -1,0 +1,44 @@
+//! Bounds of the Ethernet side, per function.
+//!
+//! A command beyond a limit fails with status "exceeded limit" and changes nothing. A frame beyond
+//! a limit is dropped and counted.
+
+/// Bytes of a frame that are copied to private memory before the frame is forwarded: all headers,
+/// with tags, options and IPv6 extension headers.
+pub const HEAD_BYTES: usize = 256;
+/// Maximum length of a frame, in bytes: an IP packet of 64 KiB that the receiver cuts, and its
+/// Ethernet header with two tags.
+pub const FRAME_BYTES_MAX: usize = 65_535 + 22;
+/// Minimum length of a frame, in bytes: an Ethernet header.
+pub const FRAME_BYTES_MIN: usize = 14;
+/// Bytes of the frame check sequence, which the MTU of the virtual port includes and frames here do
+/// not have.
+pub const CHECK_SEQUENCE_BYTES: usize = 4;
+/// Entries of send queues that one call of [`super::next_frame`] takes at most.
+pub const ENTRIES_PER_CALL_MAX: usize = 64;
+/// Frames of a send queue before the next queue has its turn.
+pub const BURST: u8 = 16;
+/// Bytes that are copied and summed at a time; they stay in the first-level cache.
+pub const CHUNK_BYTES: usize = 4096;
+
+/// Maximum number of receive queues in a table (RQT): 2^7, as the capability states, and room for
+/// drivers that ask for more.
+pub const TABLE_ENTRIES_MAX: usize = 1 << 10;
+/// Maximum number of flow tables, and of flow groups.
+pub const FLOW_TABLES_MAX: usize = 1 << 12;
+/// Binary logarithm of the largest flow table.
+pub const FLOW_TABLE_LOG_MAX: u8 = 24;
+/// Maximum number of groups in a flow table.
+pub const FLOW_GROUPS_PER_TABLE_MAX: usize = 64;
+/// Maximum number of flow entries in all tables.
+pub const FLOW_ENTRIES_MAX: usize = 1 << 14;
+/// Maximum number of destinations of a flow entry.
+pub const FLOW_DESTINATIONS_MAX: usize = 32;
+/// Flow groups that are searched for a frame at most.
+pub const FLOW_GROUPS_PER_FRAME_MAX: usize = 256;
+/// Flow tables that are searched for a frame at most.
+pub const FLOW_TABLES_PER_FRAME_MAX: usize = 64;
+/// Transport interfaces that receive a copy of a frame at most.
+pub const INTERFACES_PER_FRAME_MAX: usize = 8;
+/// Results of searches that are kept for later frames with equal headers.
+pub const FLOW_CACHE_MAX: usize = 256;

@@ -1,0 +1,197 @@
+//! Send queues of Ethernet frames: the ring of entries, and the list of queues that are polled.
+//!
+//! An entry has 1 to 16 blocks of 64 bytes and may continue at the ring's begin. The queue reads the
+//! driver's counter only while no posted block is known. An entry with length 0, or longer than the
+//! posted blocks, breaks the queue: it goes to the error state, and its driver resets it.
+
+use causeway_memory::Map;
+use causeway_verbs::QueueError;
+use causeway_wire::mlx5::completion_queue::{
+    CompletionEntry, CompletionOpcode, Entry, ErrorEntry, Syndrome,
+};
+use causeway_wire::mlx5::work_queue::{QueueState, SEND_BLOCK, SendQueueContext};
+
+use super::limits::BURST;
+use crate::page_list::PageList;
+use crate::send_entry;
+use crate::work_queues::{Positions, SEND_ENTRY_BYTES_MAX};
+
+/// Offset of the counter of sent blocks in a doorbell record.
+const COUNTER: u64 = 4;
+
+/// A copy of an entry.
+pub(crate) type EntryBytes = [u8; SEND_ENTRY_BYTES_MAX];
+
+/// A send queue.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    pages: PageList,
+    /// Context as the driver gave it, with the present state.
+    pub context: SendQueueContext,
+    positions: Positions,
+}
+
+/// An entry that was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Count of the first block.
+    pub index: u16,
+    /// Length of the copy, in bytes.
+    pub len: usize,
+}
+
+impl SendQueue {
+    /// Returns the queue of a context that the command checked.
+    pub fn new(pages: PageList, context: SendQueueContext) -> Self {
+        Self { pages, context, positions: Positions::default() }
+    }
+
+    /// Returns the number of blocks, a power of two.
+    fn blocks(&self) -> u32 {
+        1_u32.checked_shl(u32::from(self.context.queue.log_size)).unwrap_or(0)
+    }
+
+    /// Returns the state.
+    pub fn state(&self) -> Option<QueueState> {
+        QueueState::from_raw(self.context.state)
+    }
+
+    /// Returns the positions, for queries.
+    pub fn positions(&self) -> Positions {
+        self.positions
+    }
+
+    /// Changes the state. A reset empties the queue: its counters start at zero.
+    pub fn set_state(&mut self, state: QueueState) {
+        self.context.state = state.raw();
+        if state == QueueState::Reset {
+            self.positions = Positions::default();
+        }
+    }
+
+    /// Returns whether the driver has posted an entry.
+    ///
+    /// # Errors
+    /// As for [`Self::next`].
+    #[inline]
+    pub fn has_next(&mut self, map: &Map) -> Result<bool, QueueError> {
+        let counter = self.context.queue.doorbell_record.wrapping_add(COUNTER);
+        self.positions.refresh(map, counter, self.blocks())
+    }
+
+    /// Copies the next entry to `into`. Returns `None` if there is none.
+    ///
+    /// # Errors
+    /// [`QueueError`]; the queue cannot be read any further.
+    #[inline]
+    pub fn next(
+        &mut self,
+        map: &Map,
+        into: &mut EntryBytes,
+    ) -> Result<Option<Taken>, QueueError> {
+        if !self.has_next(map)? {
+            return Ok(None);
+        }
+        let (pieces, _) = into.as_chunks_mut::<SEND_BLOCK>();
+        let Some((first, others)) = pieces.split_first_mut() else { return Ok(None) };
+        let index = self.positions.taken;
+        if self.read(map, index, first).is_none() {
+            return self.positions.fail("the send queue is not granted");
+        }
+        let Some(blocks) = send_entry::blocks(first) else {
+            return self.positions.fail("the length of a send entry is zero");
+        };
+        if blocks > self.positions.waiting() || u32::from(blocks) > self.blocks() {
+            return self.positions.fail("a send entry is longer than the posted blocks");
+        }
+        let mut end = index.wrapping_add(1);
+        for piece in others.iter_mut().take(usize::from(blocks.saturating_sub(1))) {
+            if self.read(map, end, piece).is_none() {
+                return self.positions.fail("the send queue is not granted");
+            }
+            end = end.wrapping_add(1);
+        }
+        self.positions.taken = end;
+        let len = usize::from(blocks).saturating_mul(SEND_BLOCK);
+        Ok(Some(Taken { index, len }))
+    }
+
+    /// Copies the block with a count out.
+    fn read(&self, map: &Map, count: u16, into: &mut [u8; SEND_BLOCK]) -> Option<()> {
+        let index = u32::from(count) & self.blocks().wrapping_sub(1);
+        let at = u64::from(index).wrapping_mul(SEND_BLOCK as u64);
+        self.pages.read(map, at, into).ok()
+    }
+
+    /// Returns the completion of an entry.
+    pub fn success(&self, number: u32, index: u16, opcode: u8) -> Entry {
+        Entry::Success(CompletionEntry {
+            user_index: self.context.user_index,
+            request_opcode: opcode,
+            queue: number,
+            counter: index,
+            opcode: CompletionOpcode::Request.raw(),
+            ..CompletionEntry::default()
+        })
+    }
+
+    /// Returns the completion of an entry that failed.
+    pub fn failure(&self, number: u32, index: u16, opcode: u8, syndrome: Syndrome) -> Entry {
+        Entry::Error(ErrorEntry {
+            user_index: self.context.user_index,
+            syndrome: syndrome.raw(),
+            request_opcode: opcode,
+            queue: number,
+            counter: index,
+            opcode: CompletionOpcode::RequestError.raw(),
+            ..ErrorEntry::default()
+        })
+    }
+}
+
+/// The send queues that are polled, in turn.
+#[derive(Debug, Default)]
+pub(crate) struct Rotation {
+    queues: Vec<u32>,
+    cursor: usize,
+    /// Entries of the present queue since its turn began.
+    taken: u8,
+}
+
+impl Rotation {
+    /// Returns the number of queues.
+    pub fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Adds a queue, or removes it.
+    pub fn set(&mut self, queue: u32, is_polled: bool) {
+        match (self.queues.iter().position(|own| *own == queue), is_polled) {
+            (None, true) => self.queues.push(queue),
+            (Some(index), false) => drop(self.queues.swap_remove(index)),
+            _ => {}
+        }
+    }
+
+    /// Returns the queue whose turn it is.
+    pub fn present(&mut self) -> Option<u32> {
+        if self.cursor >= self.queues.len() {
+            self.cursor = 0;
+        }
+        self.queues.get(self.cursor).copied()
+    }
+
+    /// Ends the turn of the present queue.
+    pub fn advance(&mut self) {
+        self.cursor = self.cursor.wrapping_add(1);
+        self.taken = 0;
+    }
+
+    /// Counts an entry of the present queue, and ends its turn after [`BURST`] entries.
+    pub fn count(&mut self) {
+        self.taken = self.taken.saturating_add(1);
+        if self.taken >= BURST {
+            self.advance();
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Checksums of a received frame: completed in its headers, and reported in its completion.
+//!
+//! The driver takes two reports from a completion: the sum over the IP packet, which it verifies
+//! against the packet for most frames, and bits for correct checksums, for the others. Both derive
+//! from one sum over the payload that was taken while the payload was copied. A checksum that a
+//! sender left to the device is completed first, so that the frame in the receiver's memory is
+//! correct on every further way.
+
+use causeway_wire::checksum::{self, Sum};
+use causeway_wire::frame::{Frame, Network, Protocol, Transport, Version};
+use causeway_wire::mlx5::completion_queue::{
+    CHECK_L2, CHECK_L3, CHECK_L4, CompletionEntry, L3_IPV4, L3_IPV6, L4_TCP, L4_TCP_ACK,
+    L4_TCP_ACK_DATA, L4_UDP,
+};
+use causeway_wire::virtio_net::ChecksumPlace;
+use causeway_wire::{tcp, udp};
+
+use super::offload::pseudo;
+
+/// A frame whose payload is being copied.
+#[derive(Debug)]
+pub(crate) struct Verifier {
+    frame: Frame,
+    /// Offset of the first byte behind the IP packet, or the frame's length.
+    end: usize,
+    len: usize,
+}
+
+impl Verifier {
+    /// Returns the verifier of a frame of `len` bytes whose first bytes are `head`.
+    pub fn new(head: &[u8], len: usize) -> Self {
+        let frame = Frame::parse(head).unwrap_or_default();
+        let end = frame.network.map_or(len, |network| network.end.min(len));
+        Self { frame, end, len }
+    }
+
+    /// Returns the number of bytes behind the first `head` bytes that the payload's sum covers:
+    /// those of the IP packet.
+    pub fn covered(&self, head: usize) -> usize {
+        self.end.saturating_sub(head)
+    }
+
+    /// Completes the checksum at `place`. `payload` is the sum over the covered bytes behind `head`.
+    pub fn complete(&self, head: &mut [u8], place: ChecksumPlace, payload: &Sum) {
+        let sum = self.sum(head, usize::from(place.start), Sum::new(), payload);
+        let field = head.get_mut(place.field()..).and_then(|rest| rest.first_chunk_mut());
+        if let Some(field) = field {
+            *field = sum.finish_nonzero().to_be_bytes();
+        }
+    }
+
+    /// Writes the reports about the frame to its completion.
+    pub fn report(&self, head: &[u8], payload: &Sum, entry: &mut CompletionEntry) {
+        entry.checks = CHECK_L2;
+        let Some(network) = &self.frame.network else { return };
+        entry.checksum = self.sum(head, network.offset, Sum::new(), payload).partial();
+        entry.layer3 = match network.version {
+            Version::V4 => L3_IPV4,
+            Version::V6 => L3_IPV6,
+        };
+        if is_header_right(head, network) {
+            entry.checks |= CHECK_L3;
+        }
+        let Some(transport) = &network.transport else { return };
+        entry.layer4 = self.layer4(head, transport);
+        let counted = network.end.saturating_sub(transport.offset);
+        let is_whole = network.end <= self.len;
+        if let Some(pseudo) = pseudo(head, network, transport.protocol, counted)
+            && is_whole
+            && has_checksum(head, transport)
+            && self.sum(head, transport.offset, pseudo, payload).finish() == 0
+        {
+            entry.checks |= CHECK_L4;
+        }
+    }
+
+    /// Returns `sum` with the bytes from `from` to the end of the IP packet.
+    fn sum(&self, head: &[u8], from: usize, sum: Sum, payload: &Sum) -> Sum {
+        let mut sum = sum;
+        let end = self.end.min(head.len());
+        sum.add(head.get(from..end).unwrap_or(&[]));
+        // The payload's own sum stands for its bytes, wherever it begins.
+        sum.add(&payload.partial().to_be_bytes());
+        sum
+    }
+
+    fn layer4(&self, head: &[u8], transport: &Transport) -> u8 {
+        if transport.protocol == Protocol::Udp {
+            return L4_UDP;
+        }
+        let header = tcp::Header::parse(head.get(transport.offset..).unwrap_or(&[]));
+        let has_ack = header.is_ok_and(|header| header.flags & tcp::ACK != 0);
+        match (has_ack, self.end > transport.payload) {
+            (false, _) => L4_TCP,
+            (true, false) => L4_TCP_ACK,
+            (true, true) => L4_TCP_ACK_DATA,
+        }
+    }
+}
+
+/// Returns whether the checksum of an IP header is correct; IPv6 has none.
+fn is_header_right(head: &[u8], network: &Network) -> bool {
+    if network.version == Version::V6 {
+        return true;
+    }
+    let packet = head.get(network.offset..).unwrap_or(&[]);
+    let Ok(header) = causeway_wire::ipv4::Header::parse(packet) else { return false };
+    packet.get(..header.header_len()).is_some_and(|header| checksum::of(header) == 0)
+}
+
+/// Returns whether a transport header has a checksum: UDP over IPv4 may omit it.
+fn has_checksum(head: &[u8], transport: &Transport) -> bool {
+    let at = transport.offset.saturating_add(udp::CHECKSUM_OFFSET);
+    transport.protocol != Protocol::Udp || head.get(at..).and_then(<[u8]>::first_chunk) != Some(&[0; 2])
+}

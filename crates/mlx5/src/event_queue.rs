@@ -1,0 +1,119 @@
+//! Event queues: completions and asynchronous events in the memory of the driver.
+//!
+//! The driver's doorbell of an event queue is a word that all queues share, so that a polling
+//! device loses values. The function therefore takes every queue as armed, raises the vector with
+//! each entry, and bounds the entries instead of reading the driver's position: a completion queue
+//! has at most one entry until it is armed again (`crate::completion_queue`), an asynchronous event
+//! is reported once until its object is reset, and a queue accepts no more completion queues than
+//! it has entries. A driver that breaks these rules overwrites events of its own.
+
+use causeway_memory::Map;
+use causeway_wire::mlx5::event_queue::{ENTRY_LEN, Event, EventQueueContext, EventType, owner_bit};
+
+use crate::limits::{EVENT_QUEUE_RESERVE, EVENT_QUEUES_MAX};
+use crate::page_list::PageList;
+
+/// An event queue.
+#[derive(Debug)]
+pub(crate) struct EventQueue {
+    pages: PageList,
+    context: EventQueueContext,
+    producer: u32,
+    /// Asynchronous events that the queue reports: bit n is type n.
+    mask: u64,
+    /// Number of completion queues that report here.
+    pub users: u32,
+}
+
+impl EventQueue {
+    /// Returns the queue of a context that the command checked.
+    pub fn new(pages: PageList, context: EventQueueContext, mask: u64) -> Self {
+        Self { pages, context, producer: 0, mask, users: 0 }
+    }
+
+    /// Returns the MSI-X vector.
+    pub fn vector(&self) -> u16 {
+        self.context.vector
+    }
+
+    /// Returns the context with the present position.
+    pub fn context(&self) -> EventQueueContext {
+        EventQueueContext { producer: self.producer, ..self.context }
+    }
+
+    /// Returns the number of entries.
+    pub fn entries(&self) -> u32 {
+        1_u32.checked_shl(u32::from(self.context.log_size)).unwrap_or(0)
+    }
+
+    /// Returns whether one more completion queue may report here.
+    pub fn has_room(&self) -> bool {
+        self.users < self.entries().saturating_sub(EVENT_QUEUE_RESERVE)
+    }
+
+    /// Returns whether the queue reports events of this type.
+    pub fn reports(&self, kind: EventType) -> bool {
+        1_u64.checked_shl(u32::from(kind.raw())).is_some_and(|bit| self.mask & bit != 0)
+    }
+
+    /// Adds an event. Returns false if the queue's memory is not granted; the event is then lost.
+    pub fn push(&mut self, map: &Map, event: Event) -> bool {
+        let index = self.producer & self.entries().wrapping_sub(1);
+        let bytes = event.to_bytes(owner_bit(self.producer, self.context.log_size));
+        self.producer = self.producer.wrapping_add(1);
+        let at = u64::from(index).wrapping_mul(ENTRY_LEN as u64);
+        write_entry(&self.pages, map, at, &bytes)
+    }
+}
+
+/// Writes an entry whose last byte hands it over: the other bytes first.
+pub(crate) fn write_entry(pages: &PageList, map: &Map, at: u64, bytes: &[u8; 64]) -> bool {
+    let Some((last, body)) = bytes.split_last() else { return false };
+    if pages.write(map, at, body).is_err() {
+        return false;
+    }
+    // The driver reads the last byte first, so that byte must become visible last.
+    std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+    pages.write(map, at.wrapping_add(body.len() as u64), &[*last]).is_ok()
+}
+
+/// The event queues of the function, by their numbers of 8 bits: 1 to [`EVENT_QUEUES_MAX`].
+#[derive(Debug, Default)]
+pub(crate) struct EventQueues(Vec<Option<EventQueue>>);
+
+impl EventQueues {
+    /// Adds a queue. Returns its number, or `None` if there are too many.
+    pub fn insert(&mut self, queue: EventQueue) -> Option<u8> {
+        let free = self.0.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.0.len());
+        let number = u8::try_from(index.checked_add(1)?).ok()?;
+        if index >= EVENT_QUEUES_MAX {
+            return None;
+        }
+        match self.0.get_mut(index) {
+            Some(slot) => *slot = Some(queue),
+            None => self.0.push(Some(queue)),
+        }
+        Some(number)
+    }
+
+    /// Returns a queue.
+    pub fn get(&self, number: u8) -> Option<&EventQueue> {
+        self.0.get(usize::from(number.checked_sub(1)?))?.as_ref()
+    }
+
+    /// Returns a queue, for changes.
+    pub fn get_mut(&mut self, number: u8) -> Option<&mut EventQueue> {
+        self.0.get_mut(usize::from(number.checked_sub(1)?))?.as_mut()
+    }
+
+    /// Removes a queue.
+    pub fn remove(&mut self, number: u8) -> Option<EventQueue> {
+        self.0.get_mut(usize::from(number.checked_sub(1)?))?.take()
+    }
+
+    /// Returns the first queue that reports events of this type.
+    pub fn reporter(&mut self, kind: EventType) -> Option<&mut EventQueue> {
+        self.0.iter_mut().flatten().find(|queue| queue.reports(kind))
+    }
+}

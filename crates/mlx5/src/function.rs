@@ -1,0 +1,317 @@
+//! The function: all objects that the driver created, and its interrupts.
+//!
+//! A [`Function`] belongs to the adapter of its port in a [`causeway_verbs::Subnet`] and is used by
+//! the thread that owns the group. The queue pairs' states and the memory regions are the engine's;
+//! the function holds their rings, the completion and event queues, and the rest of the driver's
+//! objects. Every table has a capacity ([`FunctionConfig`], [`limits`]); a reset empties all of them.
+
+use std::sync::Arc;
+
+use causeway_memory::Map;
+use causeway_verbs::number::{Companion, Table};
+use causeway_wire::mlx5::completion_queue::Entry;
+use causeway_wire::mlx5::event_queue::{CompletionQueueFault, Event, EventType};
+
+use crate::command::trivial::UarPages;
+use crate::completion_queue::{CompletionQueue, Signal};
+use crate::ethernet::Ethernet;
+use crate::event_queue::{EventQueue, EventQueues};
+use crate::limits;
+use crate::receive_pool::ReceivePool;
+use crate::registers::Registers;
+use crate::vport::Vport;
+use crate::work_queues::WorkQueues;
+
+/// Properties of a function that its port fixes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FunctionConfig {
+    /// Ethernet address, assigned by the operator. Also makes the GUIDs.
+    pub mac: [u8; 6],
+    /// Largest payload of an Ethernet frame, in bytes.
+    pub mtu: u16,
+    /// MSI-X vectors: 2 to [`limits::VECTORS_MAX`].
+    pub vectors: u16,
+    /// Maximum number of queue pairs.
+    pub queue_pairs_max: usize,
+    /// Maximum number of completion queues.
+    pub completion_queues_max: usize,
+    /// Maximum number of memory keys.
+    pub regions_max: usize,
+    /// Maximum number of registered bytes.
+    pub registered_bytes_max: u64,
+    /// Length of BAR 0, in bytes: a power of two. Pages from [`limits::UAR_FIRST`] on are doorbell
+    /// pages.
+    pub uar_bytes: u64,
+}
+
+/// What happened, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Commands that were executed.
+    pub commands: u64,
+    /// Commands that ended with a status other than success.
+    pub failed_commands: u64,
+    /// Commands with an opcode that is not supported.
+    pub unknown_commands: u64,
+    /// Commands that could not be read or whose result could not be written.
+    pub undelivered_commands: u64,
+    /// Completions.
+    pub completions: u64,
+    /// Completions that were lost because a queue had no room.
+    pub overruns: u64,
+    /// Entries of event queues.
+    pub events: u64,
+    /// Events that no event queue reports, or whose queue is in memory that is not granted.
+    pub lost_events: u64,
+    /// Interrupts.
+    pub interrupts: u64,
+    /// Work queue entries that could not be read.
+    pub malformed_entries: u64,
+}
+
+/// A ConnectX function; see the module.
+#[derive(Debug)]
+pub struct Function {
+    pub(crate) config: FunctionConfig,
+    pub(crate) registers: Arc<Registers>,
+    pub(crate) map: Arc<Map>,
+    pub(crate) counters: Counters,
+    /// Vectors to raise; bit n is vector n.
+    interrupts: u64,
+    /// Log lines about unknown commands that may still be written.
+    pub(crate) log_lines: u8,
+    /// Completions were added since [`Self::take_completed`].
+    has_completed: bool,
+    /// Reason of the last malformed work queue.
+    pub(crate) fault: Option<&'static str>,
+    pub(crate) objects: Objects,
+}
+
+/// The objects of a driver.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    pub event_queues: EventQueues,
+    pub completion_queues: Table<CompletionQueue>,
+    /// Completion queues whose event rule is evaluated on the next pass.
+    pub listed: Vec<u32>,
+    pub queue_pairs: Companion<WorkQueues>,
+    /// Queue pairs whose doorbell records are polled.
+    pub active: Vec<u32>,
+    /// Index in `active` where the next pass begins.
+    pub cursor: usize,
+    pub receive_pools: Table<ReceivePool>,
+    pub domains: Table<()>,
+    pub transport_domains: Table<()>,
+    pub xrc_domains: Table<()>,
+    pub counter_sets: Table<()>,
+    pub uar_pages: UarPages,
+    pub vport: Vport,
+    pub ethernet: Ethernet,
+}
+
+impl Objects {
+    fn new(config: &FunctionConfig) -> Self {
+        Self {
+            event_queues: EventQueues::default(),
+            completion_queues: Table::new(config.completion_queues_max),
+            listed: Vec::new(),
+            queue_pairs: Companion::new(config.queue_pairs_max),
+            active: Vec::new(),
+            cursor: 0,
+            receive_pools: Table::new(limits::RECEIVE_POOLS_MAX),
+            domains: Table::new(limits::DOMAINS_MAX),
+            transport_domains: Table::new(limits::DOMAINS_MAX),
+            xrc_domains: Table::new(limits::DOMAINS_MAX),
+            counter_sets: Table::new(limits::COUNTER_SETS_MAX),
+            uar_pages: UarPages::new(config.uar_bytes),
+            vport: Vport::new(config.mac, config.mtu),
+            ethernet: Ethernet::new(limits::ETHERNET_QUEUES_MAX),
+        }
+    }
+}
+
+impl Function {
+    /// Returns a function without objects and without memory.
+    pub fn new(config: FunctionConfig) -> Self {
+        let vectors = config.vectors.clamp(2, limits::VECTORS_MAX);
+        let config = FunctionConfig {
+            vectors,
+            queue_pairs_max: config.queue_pairs_max.clamp(1, limits::QUEUE_PAIRS_MAX),
+            completion_queues_max: config
+                .completion_queues_max
+                .clamp(1, limits::COMPLETION_QUEUES_MAX),
+            ..config
+        };
+        Self {
+            registers: Arc::new(Registers::new(config.uar_bytes, vectors)),
+            map: Arc::default(),
+            counters: Counters::default(),
+            interrupts: 0,
+            log_lines: limits::LOG_LINES_MAX,
+            has_completed: false,
+            fault: None,
+            objects: Objects::new(&config),
+            config,
+        }
+    }
+
+    /// Returns the registers, for the control thread.
+    pub fn registers(&self) -> Arc<Registers> {
+        Arc::clone(&self.registers)
+    }
+
+    /// Replaces the memory of the driver's guest.
+    pub fn set_map(&mut self, map: Arc<Map>) {
+        self.map = map;
+    }
+
+    /// Returns the vectors to raise, each once, and forgets them.
+    pub fn take_interrupts(&mut self) -> impl Iterator<Item = u16> + use<> {
+        let mut pending = std::mem::take(&mut self.interrupts);
+        std::iter::from_fn(move || {
+            let vector = pending.trailing_zeros();
+            pending &= pending.checked_sub(1)?;
+            u16::try_from(vector).ok()
+        })
+    }
+
+    /// Returns the memory of the driver's guest.
+    pub fn shared_map(&self) -> Arc<Map> {
+        Arc::clone(&self.map)
+    }
+
+    /// Returns whether completions were added since the last call.
+    pub fn take_completed(&mut self) -> bool {
+        std::mem::take(&mut self.has_completed)
+    }
+
+    /// Returns the reason of the last malformed work queue since the last call.
+    pub fn take_fault(&mut self) -> Option<&'static str> {
+        self.fault.take()
+    }
+
+    /// Returns whether the function has queues that must be polled.
+    pub fn is_active(&self) -> bool {
+        let objects = &self.objects;
+        !objects.active.is_empty() || !objects.listed.is_empty() || objects.ethernet.is_active()
+    }
+
+    /// Adds a queue pair to those whose doorbell records are polled.
+    pub(crate) fn activate(&mut self, number: u32) {
+        let objects = &mut self.objects;
+        if let Some(queues) = objects.queue_pairs.get_mut(number)
+            && !queues.is_active
+        {
+            queues.is_active = true;
+            objects.active.push(number);
+        }
+    }
+
+    /// Returns the counters since the function was made.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Returns the properties.
+    pub fn config(&self) -> &FunctionConfig {
+        &self.config
+    }
+
+    /// Removes all objects, as after power-on. The caller removes the engine's.
+    pub(crate) fn clear(&mut self) {
+        self.objects = Objects::new(&self.config);
+        self.interrupts = 0;
+        self.log_lines = limits::LOG_LINES_MAX;
+    }
+
+    /// Returns whether an event queue reports finished commands.
+    pub(crate) fn reports_commands(&mut self) -> bool {
+        self.objects.event_queues.reporter(EventType::Command).is_some()
+    }
+
+    /// Adds an event to the first event queue that reports its type.
+    pub(crate) fn report_event(&mut self, kind: EventType, event: Event) {
+        let vector = match self.objects.event_queues.reporter(kind) {
+            Some(queue) => push_event(queue, &self.map, event),
+            None => None,
+        };
+        self.count_event(vector);
+    }
+
+    /// Adds the event of a completion queue to its event queue.
+    fn report_completion(&mut self, completion_queue: u32, event_queue: u8) {
+        let event = Event::Completion { completion_queue };
+        let vector = match self.objects.event_queues.get_mut(event_queue) {
+            Some(queue) => push_event(queue, &self.map, event),
+            None => None,
+        };
+        self.count_event(vector);
+    }
+
+    /// Counts an event, and requests the interrupt of its queue.
+    fn count_event(&mut self, vector: Option<u16>) {
+        match vector {
+            Some(vector) => {
+                let bit = 1_u64.checked_shl(u32::from(vector)).unwrap_or(0);
+                self.interrupts |= bit;
+                self.counters.events = self.counters.events.wrapping_add(1);
+                self.counters.interrupts = self.counters.interrupts.wrapping_add(1);
+            }
+            None => self.counters.lost_events = self.counters.lost_events.wrapping_add(1),
+        }
+    }
+
+    /// Reports that a completion queue is broken.
+    pub(crate) fn report_broken_queue(&mut self, completion_queue: u32) {
+        let fault = CompletionQueueFault::Overrun;
+        let event = Event::CompletionQueueError { completion_queue, fault };
+        self.report_event(EventType::CompletionQueueError, event);
+    }
+
+    /// Adds an entry to a completion queue and lists the queue for [`Self::evaluate_listed`].
+    /// Returns false if the queue does not exist, has no room or is in memory that is not granted.
+    pub(crate) fn push_completion(&mut self, completion_queue: u32, entry: Entry) -> bool {
+        let objects = &mut self.objects;
+        let Some(queue) = objects.completion_queues.get_mut(completion_queue) else {
+            return false;
+        };
+        if !queue.push(&self.map, entry) {
+            self.counters.overruns = self.counters.overruns.wrapping_add(1);
+            return false;
+        }
+        if !queue.is_listed {
+            queue.is_listed = true;
+            objects.listed.push(completion_queue);
+        }
+        self.has_completed = true;
+        self.counters.completions = self.counters.completions.wrapping_add(1);
+        true
+    }
+
+    /// Evaluates the event rule of each completion queue with completions that the driver may not
+    /// know of.
+    pub(crate) fn evaluate_listed(&mut self) {
+        let mut listed = std::mem::take(&mut self.objects.listed);
+        listed.retain(|&number| {
+            let Some(queue) = self.objects.completion_queues.get_mut(number) else { return false };
+            let signal = queue.evaluate(&self.map);
+            queue.is_listed = signal == Signal::Waiting;
+            let (event_queue, is_listed) = (queue.event_queue(), queue.is_listed);
+            if signal == Signal::Event {
+                self.report_completion(number, event_queue);
+            }
+            is_listed
+        });
+        self.objects.listed = listed;
+    }
+
+    /// Number of interrupt vectors.
+    pub(crate) fn vectors(&self) -> u16 {
+        self.config.vectors
+    }
+}
+
+/// Adds an event to a queue. Returns the queue's vector, or `None` if the event is lost.
+fn push_event(queue: &mut EventQueue, map: &Map, event: Event) -> Option<u16> {
+    queue.push(map, event).then(|| queue.vector())
+}

@@ -1,0 +1,214 @@
+//! The function as the queues of an adapter: the engine's view of rings and completions.
+
+use causeway_memory::Map;
+use causeway_verbs::work::{
+    AddressVector, Completion, CompletionKind, NetworkHeader, ReceiveQueue, ReceiveWork,
+    ReceivedData, SendWork, Status,
+};
+use causeway_verbs::{AsyncEvent, Overrun, QueueError, Queues};
+use causeway_wire::mlx5::completion_queue::{
+    CompletionEntry, CompletionOpcode, Entry, ErrorEntry, NETWORK_GRH, NETWORK_IPV4, NETWORK_IPV6,
+    Syndrome,
+};
+use causeway_wire::mlx5::event_queue::{Event, EventType};
+use causeway_wire::mlx5::page_list;
+use causeway_wire::mlx5::queue_pair::Service;
+
+use crate::function::Function;
+use crate::network_header;
+
+/// Partition key that completions of management datagrams report: the default partition.
+const DEFAULT_PARTITION: u32 = 0xffff;
+/// Code of queue pairs in events. Drivers ignore the code in events of shared receive queues.
+const QUEUE_PAIR: u8 = 0;
+/// The network header lies in the buffer.
+const GRH_IN_BUFFER: u8 = 1;
+
+impl Queues for Function {
+    #[inline]
+    fn map(&self) -> &Map {
+        &self.map
+    }
+
+    fn next_send(&mut self, queue_pair: u32, work: &mut SendWork) -> Result<bool, QueueError> {
+        let queues = self.objects.queue_pairs.get_mut(queue_pair);
+        let result = match queues {
+            Some(queues) => queues.next_send(&self.map, work),
+            None => Err(QueueError("the queue pair has no rings")),
+        };
+        self.count_malformed(&result);
+        result
+    }
+
+    fn next_receive(
+        &mut self,
+        queue: ReceiveQueue,
+        work: &mut ReceiveWork,
+    ) -> Result<bool, QueueError> {
+        let objects = &mut self.objects;
+        let result = match queue {
+            ReceiveQueue::Own(number) => match objects.queue_pairs.get_mut(number) {
+                Some(queues) => queues.next_receive(&self.map, work),
+                None => Err(QueueError("the queue pair has no rings")),
+            },
+            ReceiveQueue::Shared(number) => match objects.receive_pools.get_mut(number) {
+                Some(pool) => pool.next(&self.map, work),
+                None => Err(QueueError("the shared receive queue does not exist")),
+            },
+        };
+        self.count_malformed(&result);
+        result
+    }
+
+    fn posted(&self, queue: ReceiveQueue) -> u32 {
+        let objects = &self.objects;
+        match queue {
+            ReceiveQueue::Own(number) => {
+                objects.queue_pairs.get(number).map_or(0, |own| own.waiting_receives(&self.map))
+            }
+            ReceiveQueue::Shared(number) => {
+                objects.receive_pools.get(number).map_or(0, |pool| pool.waiting(&self.map))
+            }
+        }
+    }
+
+    fn complete(&mut self, completion_queue: u32, completion: &Completion) -> Result<(), Overrun> {
+        let queues = self.objects.queue_pairs.get(completion.queue_pair);
+        let context = queues.map(|queues| &queues.context);
+        let user_index = context.map_or(0, |context| context.user_index);
+        let is_gsi = context.is_some_and(|c| c.service() == Some(Service::GeneralServices));
+        let entry = match completion.status {
+            Status::Success => success(completion, user_index, is_gsi),
+            status => failure(completion, user_index, syndrome(status)),
+        };
+        if self.push_completion(completion_queue, entry) { Ok(()) } else { Err(Overrun) }
+    }
+
+    fn report(&mut self, event: AsyncEvent) {
+        use AsyncEvent as A;
+        let (kind, number) = match event {
+            A::CommunicationEstablished(number) => (EventType::CommunicationEstablished, number),
+            A::SendQueueDrained(number) => (EventType::SendQueueDrained, number),
+            A::QueuePairFatal(number) => (EventType::WorkQueueCatastrophic, number),
+            A::InvalidRequest(number) => (EventType::InvalidRequest, number),
+            A::AccessViolation(number) => (EventType::AccessError, number),
+            A::LastWorkRequest(number) => (EventType::LastWorkRequest, number),
+            A::SharedReceiveLimit(number) | A::SharedReceiveError(number) => {
+                let kind = match event {
+                    A::SharedReceiveLimit(_) => EventType::SharedReceiveQueueLimit,
+                    _ => EventType::SharedReceiveQueueError,
+                };
+                let queue_type = QUEUE_PAIR;
+                self.report_event(kind, Event::Queue { event_type: kind, queue_type, number });
+                return;
+            }
+            A::CompletionQueueError(number) => return self.report_broken_queue(number),
+        };
+        // An event of a queue pair is reported once until the queue pair is reset, so that a driver
+        // cannot be made to miss events by a flood of them.
+        let Some(queues) = self.objects.queue_pairs.get_mut(number) else { return };
+        let bit = 1_u64.checked_shl(u32::from(kind.raw())).unwrap_or(0);
+        if queues.reported & bit == 0 {
+            queues.reported |= bit;
+            let queue_type = QUEUE_PAIR;
+            self.report_event(kind, Event::Queue { event_type: kind, queue_type, number });
+        }
+    }
+
+    fn decode_page(&self, entry: [u8; 8]) -> u64 {
+        page_list::address(entry)
+    }
+
+    fn network_header(&self, to: &AddressVector, payload: u32) -> ([u8; 40], NetworkHeader) {
+        let source = self.objects.vport.gid(to.source_gid_index);
+        network_header::emit(source, to, payload)
+    }
+}
+
+impl Function {
+    fn count_malformed(&mut self, result: &Result<bool, QueueError>) {
+        if let Err(QueueError(reason)) = result {
+            self.fault = Some(reason);
+            self.counters.malformed_entries = self.counters.malformed_entries.wrapping_add(1);
+        }
+    }
+}
+
+/// Returns the entry of a success. The owner bit is the completion queue's part.
+fn success(completion: &Completion, user_index: u32, is_gsi: bool) -> Entry {
+    let mut entry = CompletionEntry {
+        user_index,
+        bytes: completion.bytes,
+        queue: completion.queue_pair,
+        counter: completion.token.index,
+        ..CompletionEntry::default()
+    };
+    let opcode = match completion.kind {
+        CompletionKind::Send => {
+            entry.request_opcode = completion.token.opcode;
+            CompletionOpcode::Request
+        }
+        CompletionKind::Receive { data, source, network, .. } => {
+            entry.source_queue_pair = source;
+            entry.is_solicited = completion.is_solicited;
+            if let Some(network) = network {
+                entry.grh = GRH_IN_BUFFER;
+                entry.network = match network {
+                    NetworkHeader::Grh => NETWORK_GRH,
+                    NetworkHeader::Ipv6 => NETWORK_IPV6,
+                    NetworkHeader::Ipv4 => NETWORK_IPV4,
+                };
+            }
+            let (opcode, value) = match data {
+                ReceivedData::Plain if is_gsi => (CompletionOpcode::ReceiveSend, DEFAULT_PARTITION),
+                ReceivedData::Plain => (CompletionOpcode::ReceiveSend, 0),
+                ReceivedData::Immediate(value) => (CompletionOpcode::ReceiveSendImmediate, value),
+                ReceivedData::Invalidated(key) => (CompletionOpcode::ReceiveSendInvalidate, key),
+                ReceivedData::WriteImmediate(value) => {
+                    (CompletionOpcode::ReceiveWriteImmediate, value)
+                }
+            };
+            entry.immediate = value;
+            opcode
+        }
+    };
+    entry.opcode = opcode.raw();
+    Entry::Success(entry)
+}
+
+/// Returns the entry of a failure.
+fn failure(completion: &Completion, user_index: u32, syndrome: Syndrome) -> Entry {
+    let opcode = match completion.kind {
+        CompletionKind::Send => CompletionOpcode::RequestError,
+        CompletionKind::Receive { .. } => CompletionOpcode::ResponderError,
+    };
+    Entry::Error(ErrorEntry {
+        user_index,
+        vendor_syndrome: 0,
+        syndrome: syndrome.raw(),
+        request_opcode: completion.token.opcode,
+        queue: completion.queue_pair,
+        counter: completion.token.index,
+        opcode: opcode.raw(),
+        owner: false,
+    })
+}
+
+/// Returns the code of a failed work request.
+fn syndrome(status: Status) -> Syndrome {
+    match status {
+        Status::LocalLength => Syndrome::LocalLength,
+        // A success has an entry of its own.
+        Status::LocalQueuePairOperation | Status::Success => Syndrome::LocalQueuePairOperation,
+        Status::LocalProtection => Syndrome::LocalProtection,
+        Status::Flushed => Syndrome::Flushed,
+        Status::MemoryWindowBind => Syndrome::MemoryWindowBind,
+        Status::BadResponse => Syndrome::BadResponse,
+        Status::LocalAccess => Syndrome::LocalAccess,
+        Status::RemoteInvalidRequest => Syndrome::RemoteInvalidRequest,
+        Status::RemoteAccess => Syndrome::RemoteAccess,
+        Status::RemoteOperation => Syndrome::RemoteOperation,
+        Status::RetryExceeded => Syndrome::RetryExceeded,
+        Status::ReceiverNotReadyExceeded => Syndrome::ReceiverNotReadyExceeded,
+    }
+}

@@ -1,0 +1,123 @@
+//! Shared receive queues: linked lists of entries in the driver's memory.
+//!
+//! Each entry begins with the index of the next entry. The function starts at index 0 and follows
+//! the links; a counter in the doorbell record tells how many entries were posted. The driver may
+//! write any link at any time: an index outside of the queue breaks the queue, and a loop lasts only
+//! as long as the counter allows, because the number of waiting entries never exceeds the size.
+
+use causeway_memory::Map;
+use causeway_verbs::QueueError;
+use causeway_verbs::work::ReceiveWork;
+use causeway_wire::mlx5::work_queue::NextSegment;
+
+use crate::completion_queue::read_word;
+use crate::limits::RECEIVE_ENTRY_BYTES_MAX;
+use crate::page_list::PageList;
+use crate::receive_entry;
+
+/// Format of the ring, from the command that created the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PoolFormat {
+    /// Binary logarithm of the number of entries.
+    pub log_size: u8,
+    /// Length of an entry, in bytes: at most [`RECEIVE_ENTRY_BYTES_MAX`].
+    pub stride: u64,
+    /// Address of the doorbell record.
+    pub doorbell_record: u64,
+    /// Protection domain.
+    pub domain: u32,
+}
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct ReceivePool {
+    pages: PageList,
+    format: PoolFormat,
+    /// Index of the next entry.
+    index: u16,
+    /// Number of entries taken.
+    taken: u16,
+    /// Number of entries posted, as last read.
+    posted: u16,
+    is_broken: bool,
+    /// Number of queue pairs that receive from here.
+    pub users: u32,
+    /// Limit below which the queue reports an event, once, as the driver set it.
+    pub limit: u16,
+    /// Context as the driver gave it, for the query command.
+    pub context: Vec<u8>,
+}
+
+impl ReceivePool {
+    pub fn new(pages: PageList, format: PoolFormat, context: Vec<u8>) -> Self {
+        Self {
+            pages,
+            format,
+            index: 0,
+            taken: 0,
+            posted: 0,
+            is_broken: false,
+            users: 0,
+            limit: 0,
+            context,
+        }
+    }
+
+    /// Returns the protection domain.
+    pub fn domain(&self) -> u32 {
+        self.format.domain
+    }
+
+    /// Returns the number of entries that were posted and not taken.
+    pub fn waiting(&self, map: &Map) -> u32 {
+        match read_word(map, self.format.doorbell_record) {
+            Some(posted) => u32::from((posted as u16).wrapping_sub(self.taken)),
+            None => 0,
+        }
+    }
+
+    /// Takes the next entry. Returns false if there is none.
+    ///
+    /// # Errors
+    /// [`QueueError`]; later calls find the queue empty.
+    pub fn next(&mut self, map: &Map, work: &mut ReceiveWork) -> Result<bool, QueueError> {
+        if self.is_broken {
+            return Ok(false);
+        }
+        if self.posted == self.taken {
+            let record = self.format.doorbell_record;
+            let Some(posted) = read_word(map, record) else {
+                return self.fail("the doorbell record is not granted");
+            };
+            self.posted = posted as u16;
+            if self.posted == self.taken {
+                return Ok(false);
+            }
+        }
+        let size = 1_u32.checked_shl(u32::from(self.format.log_size)).unwrap_or(0);
+        if u32::from(self.posted.wrapping_sub(self.taken)) > size {
+            return self.fail("more entries are posted than the queue holds");
+        }
+        let mut bytes = [0; RECEIVE_ENTRY_BYTES_MAX];
+        let stride = usize::try_from(self.format.stride).unwrap_or(usize::MAX);
+        let Some(entry) = bytes.get_mut(..stride) else { return self.fail("entry length") };
+        let at = u64::from(self.index).wrapping_mul(self.format.stride);
+        if self.pages.read(map, at, entry).is_err() {
+            return self.fail("the queue is not granted");
+        }
+        let Ok(link) = NextSegment::parse(entry) else { return self.fail("entry length") };
+        if u32::from(link.next) >= size {
+            return self.fail("a link leaves the queue");
+        }
+        receive_entry::parse(entry.get(NextSegment::LEN..).unwrap_or(&[]), work);
+        work.token.index = self.index;
+        self.index = link.next;
+        self.taken = self.taken.wrapping_add(1);
+        Ok(true)
+    }
+
+    fn fail(&mut self, reason: &'static str) -> Result<bool, QueueError> {
+        self.is_broken = true;
+        Err(QueueError(reason))
+    }
+}

@@ -1,0 +1,229 @@
+//! The rings of a queue pair: send queue and own receive queue, behind each other in a buffer.
+//!
+//! The driver posts by two counters of 16 bits in a *doorbell record*; the send counter counts
+//! blocks of 64 bytes. The function reads a counter only while it knows of no waiting entry. A
+//! counter that runs further ahead than the ring is long breaks the queue. A broken queue reads as
+//! empty from then on, so that a flush ends.
+
+use causeway_memory::Map;
+use causeway_verbs::QueueError;
+use causeway_verbs::work::{ReceiveWork, SendWork};
+use causeway_wire::mlx5::queue_pair::{QueuePairContext, SEND_BLOCK};
+
+use crate::completion_queue::read_word;
+use crate::limits::{RECEIVE_ENTRY_BYTES_MAX, SEND_BLOCKS_MAX};
+use crate::page_list::PageList;
+use crate::receive_entry;
+use crate::send_entry;
+
+/// Bytes of the longest send entry.
+pub(crate) const SEND_ENTRY_BYTES_MAX: usize = SEND_BLOCK * SEND_BLOCKS_MAX;
+
+/// Positions in a ring, modulo 2^16.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Positions {
+    /// Entries or blocks that were taken.
+    pub taken: u16,
+    /// Entries or blocks that were posted, as last read.
+    pub posted: u16,
+    is_broken: bool,
+}
+
+impl Positions {
+    /// Reads the counter of posted entries unless some are known to wait. Returns false if there are
+    /// none, or if the queue is broken.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the counter is not granted or more than `size` ahead; the queue is then
+    /// broken.
+    #[inline]
+    pub fn refresh(&mut self, map: &Map, counter: u64, size: u32) -> Result<bool, QueueError> {
+        if self.is_broken {
+            return Ok(false);
+        }
+        if self.posted == self.taken {
+            let Some(word) = read_word(map, counter) else {
+                return self.fail("the doorbell record is not granted");
+            };
+            self.posted = word as u16;
+            if self.posted == self.taken {
+                return Ok(false);
+            }
+            if u32::from(self.waiting()) > size {
+                return self.fail("more entries are posted than the queue holds");
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the number of entries that are known to wait.
+    pub fn waiting(&self) -> u16 {
+        self.posted.wrapping_sub(self.taken)
+    }
+
+    /// Breaks the queue.
+    pub fn fail<T>(&mut self, reason: &'static str) -> Result<T, QueueError> {
+        self.is_broken = true;
+        Err(QueueError(reason))
+    }
+}
+
+/// The rings of a queue pair.
+#[derive(Debug)]
+pub(crate) struct WorkQueues {
+    pages: PageList,
+    /// Context as the driver gave it, with the changes of later commands.
+    pub context: QueuePairContext,
+    send: Positions,
+    receive: Positions,
+    /// Number of blocks of the send queue; 0 if there is none.
+    send_blocks: u32,
+    send_offset: u64,
+    receive_entries: u32,
+    receive_stride: u64,
+    /// Events that were reported since the last reset; bit n is the event type n.
+    pub reported: u64,
+    /// The queue pair is in the list of polled queue pairs.
+    pub is_active: bool,
+    /// The engine must be called on the next pass, whatever the doorbell record says.
+    pub is_pending: bool,
+    /// The queue pair is in an error state: receive work requests that are posted are flushed too.
+    pub is_failed: bool,
+}
+
+impl WorkQueues {
+    /// Returns the rings of a context that the command checked.
+    pub fn new(pages: PageList, context: QueuePairContext) -> Self {
+        Self {
+            pages,
+            send: Positions::default(),
+            receive: Positions::default(),
+            send_blocks: context.send_blocks(),
+            send_offset: context.send_offset(),
+            receive_entries: context.receive_entries(),
+            receive_stride: u64::from(context.receive_stride()),
+            context,
+            reported: 0,
+            is_active: false,
+            is_pending: false,
+            is_failed: false,
+        }
+    }
+
+    /// Empties both rings: both counters start at zero.
+    pub fn reset(&mut self) {
+        self.send = Positions::default();
+        self.receive = Positions::default();
+        self.reported = 0;
+        (self.is_pending, self.is_failed) = (false, false);
+    }
+
+    /// Returns whether the engine has work for the queue pair.
+    #[inline]
+    pub fn is_due(&self, map: &Map) -> bool {
+        self.is_pending
+            || self.has_send(map)
+            || (self.is_failed && self.waiting_receives(map) > 0 && !self.receive.is_broken)
+    }
+
+    /// Returns the positions of both rings: send, receive.
+    pub fn positions(&self) -> [Positions; 2] {
+        [self.send, self.receive]
+    }
+
+    /// Returns whether the driver has posted send work requests that were not taken.
+    #[inline]
+    fn has_send(&self, map: &Map) -> bool {
+        if self.send_blocks == 0 || self.send.is_broken {
+            return false;
+        }
+        self.send.waiting() != 0
+            || read_word(map, self.send_counter()).is_none_or(|word| word as u16 != self.send.taken)
+    }
+
+    fn send_counter(&self) -> u64 {
+        self.context.doorbell_record.wrapping_add(4)
+    }
+
+    /// Takes the next send work request. Returns false if there is none.
+    ///
+    /// # Errors
+    /// [`QueueError`]; the queue is then broken. `work.token` names the entry.
+    #[inline]
+    pub fn next_send(&mut self, map: &Map, work: &mut SendWork) -> Result<bool, QueueError> {
+        let counter = self.send_counter();
+        if self.send_blocks == 0 || !self.send.refresh(map, counter, self.send_blocks)? {
+            return Ok(false);
+        }
+        work.clear();
+        work.token.index = self.send.taken;
+        let mut entry = [0; SEND_ENTRY_BYTES_MAX];
+        let mut first = [0; SEND_BLOCK];
+        if self.read_block(map, self.send.taken, &mut first).is_none() {
+            return self.send.fail("the send queue is not granted");
+        }
+        let Some(blocks) = send_entry::blocks(&first) else {
+            return self.send.fail("the length of a send entry is zero");
+        };
+        if blocks > self.send.waiting() || u32::from(blocks) > self.send_blocks {
+            return self.send.fail("a send entry is longer than the posted blocks");
+        }
+        let (pieces, _) = entry.as_chunks_mut::<SEND_BLOCK>();
+        let mut index = self.send.taken;
+        for (number, piece) in (0..blocks).zip(pieces) {
+            if number == 0 {
+                *piece = first;
+            } else if self.read_block(map, index, piece).is_none() {
+                return self.send.fail("the send queue is not granted");
+            }
+            index = index.wrapping_add(1);
+        }
+        let len = usize::from(blocks).saturating_mul(SEND_BLOCK);
+        let service = self.context.service;
+        match send_entry::parse(entry.get(..len).unwrap_or(&[]), service, work) {
+            Ok(()) => self.send.taken = index,
+            Err(QueueError(reason)) => return self.send.fail(reason),
+        }
+        Ok(true)
+    }
+
+    /// Copies the block with a count out. The ring has a power of two of blocks.
+    fn read_block(&self, map: &Map, count: u16, into: &mut [u8; SEND_BLOCK]) -> Option<()> {
+        let index = u32::from(count) & self.send_blocks.wrapping_sub(1);
+        let at = u64::from(index).wrapping_mul(SEND_BLOCK as u64);
+        self.pages.read(map, self.send_offset.checked_add(at)?, into).ok()
+    }
+
+    /// Takes the next entry of the queue pair's own receive queue. Returns false if there is none.
+    ///
+    /// # Errors
+    /// [`QueueError`]; the queue is then broken.
+    pub fn next_receive(&mut self, map: &Map, work: &mut ReceiveWork) -> Result<bool, QueueError> {
+        let counter = self.context.doorbell_record;
+        if self.receive_entries == 0 || !self.receive.refresh(map, counter, self.receive_entries)? {
+            return Ok(false);
+        }
+        let mut bytes = [0; RECEIVE_ENTRY_BYTES_MAX];
+        let stride = usize::try_from(self.receive_stride).unwrap_or(usize::MAX);
+        let Some(entry) = bytes.get_mut(..stride) else {
+            return self.receive.fail("the length of a receive entry");
+        };
+        let index = u32::from(self.receive.taken) & self.receive_entries.wrapping_sub(1);
+        let at = u64::from(index).wrapping_mul(self.receive_stride);
+        if self.pages.read(map, at, entry).is_err() {
+            return self.receive.fail("the receive queue is not granted");
+        }
+        receive_entry::parse(entry, work);
+        work.token.index = self.receive.taken;
+        self.receive.taken = self.receive.taken.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// Returns the number of receive work requests that were posted and not taken.
+    pub fn waiting_receives(&self, map: &Map) -> u32 {
+        match read_word(map, self.context.doorbell_record) {
+            Some(posted) => u32::from((posted as u16).wrapping_sub(self.receive.taken)),
+            None => 0,
+        }
+    }
+}
