@@ -14,13 +14,15 @@
 //!
 //! The crate knows no device type and no service. Both sides of each protocol treat received bytes
 //! and descriptors as hostile; a broken rule ends one attachment and affects no other. Nothing here
-//! blocks, except the calls of [`native`] named `wait…`, `connect…` and `attach`.
+//! blocks, except the calls of [`native`] named `wait…`, `connect…` and `attach`, those of the
+//! vfio-user client, and the threads of [`vfio_user`].
 //!
 //! # Main types
 //!
 //! - [`attachment`]: the backend's interface, the same for every protocol.
 //! - [`vhost_user::server`]: vhost-user for one port. The accepted state is a [`Device`]: a memory
 //!   map, and queues that each have a ring while they run.
+//! - [`vfio_user`]: PCI devices over vfio-user, each frontend served by a thread of its own.
 //! - [`local`]: messages and descriptors between a process and the daemon.
 //! - [`native`]: the frontend and driver side, for processes without a VM.
 //!

@@ -5,21 +5,20 @@
 //! the old epoch, at most [`DMA_ACK_MS`](crate::limits::DMA_ACK_MS). All other messages are answered
 //! at once, in order.
 //!
-//! A flood of messages uses half a processor in the long run ([`CONTROL_BURST_NS`],
-//! [`CONTROL_NS_PER_CPU_NS`]); the thread then pauses. While more than a bounded amount of the
+//! A flood of messages uses half a processor in the long run (`super::allowance`). While more than a bounded amount of the
 //! frontend's earlier grants is still mapped, messages stay unread. The thread waits for the
 //! frontend, for the dispatcher and for the mapping of files, and never writes to a descriptor of
 //! the frontend other than the socket. A drop of the dispatcher's end ends the thread.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use causeway_host::fd::receive::UntrustedSocket;
 use causeway_memory::{Map, has_unmap_backlog};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 
+use super::allowance::Allowance;
 use super::device::{DeviceDescription, Registers};
 use super::fault::Reason;
 use super::interrupts::Vectors;
@@ -27,10 +26,7 @@ use super::link::Link;
 use super::message::command;
 use super::server::{Effect, Reply, Server};
 use super::stream::{MessageStream, RawMessage, ReadOutcome};
-use crate::limits::{
-    CONTROL_BURST_NS, CONTROL_NS_PER_CPU_NS, CONTROL_PAUSE_MS, DMA_BATCH_MAX, FILE_MAPPING_NS,
-    UNMAP_PAUSE_MS,
-};
+use crate::limits::{DMA_BATCH_MAX, FILE_MAPPING_NS, UNMAP_PAUSE_MS};
 
 /// Starts the control thread of a frontend. Returns the dispatcher's end of its link.
 ///
@@ -81,49 +77,6 @@ struct EndGuard(Arc<Link>);
 impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.publish_end(Some(Reason::ThreadLost));
-    }
-}
-
-/// Returns the processor time of this thread, in nanoseconds.
-fn thread_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let part = |part: i64| u64::try_from(part).unwrap_or(0);
-    part(time.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec))
-}
-
-/// The processor time that the thread may use: a bucket of [`CONTROL_BURST_NS`].
-#[derive(Debug)]
-struct Allowance {
-    /// Time that may be used at once, in nanoseconds; negative after an excess.
-    left_ns: i64,
-    /// Processor time that was charged.
-    charged_ns: u64,
-    /// Time of the last refill.
-    refilled: Instant,
-}
-
-impl Allowance {
-    /// Returns a full bucket.
-    fn new() -> Self {
-        let left_ns = i64::try_from(CONTROL_BURST_NS).unwrap_or(i64::MAX);
-        Self { left_ns, charged_ns: thread_ns(), refilled: Instant::now() }
-    }
-
-    /// Charges the processor time since the last call and `extra_ns`. Returns the pause until the
-    /// bucket is no longer empty, if the bucket is.
-    fn charge(&mut self, extra_ns: u64) -> Option<Duration> {
-        let (used_ns, now) = (thread_ns(), Instant::now());
-        let spent = used_ns.saturating_sub(self.charged_ns).saturating_add(extra_ns);
-        let passed = now.saturating_duration_since(self.refilled).as_nanos();
-        let earned = u64::try_from(passed).unwrap_or(u64::MAX);
-        let earned = earned.checked_div(CONTROL_NS_PER_CPU_NS).unwrap_or(0);
-        let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
-        let left = self.left_ns.saturating_add(signed(earned)).min(signed(CONTROL_BURST_NS));
-        self.left_ns = left.saturating_sub(signed(spent));
-        (self.charged_ns, self.refilled) = (used_ns, now);
-        let missing = self.left_ns.checked_neg().filter(|missing| *missing > 0)?;
-        let pause_ns = missing.unsigned_abs().saturating_mul(CONTROL_NS_PER_CPU_NS);
-        Some(Duration::from_nanos(pause_ns).min(Duration::from_millis(CONTROL_PAUSE_MS)))
     }
 }
 

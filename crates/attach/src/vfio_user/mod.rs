@@ -27,6 +27,7 @@
 //! eventfds of vectors; all three are values of [`server::Server`], so that a later version may
 //! hand them to another process. No such hand-over exists yet.
 
+mod allowance;
 pub mod attachment;
 mod control;
 pub mod device;

@@ -35,7 +35,7 @@ use crate::limits::{AREAS_MAX, REGION_ACCESS_BYTES_MAX, VERSION_BYTES_MAX, VFIO_
 
 /// Major version of the protocol.
 const MAJOR: u16 = 0;
-/// Highest minor version.
+/// Minor version. A frontend with a higher minor version uses this version.
 const MINOR: u16 = 0;
 
 /// A reply to the frontend.
@@ -173,13 +173,13 @@ impl Server {
     fn agree(&mut self, payload: &[u8]) -> CommandResult {
         let mut reader = PayloadReader(payload);
         let (major, minor) = (reader.u16(), reader.u16());
-        let (Some(major), Some(minor)) = (major, minor) else { return Err(Errno::INVAL) };
+        let (Some(major), Some(_)) = (major, minor) else { return Err(Errno::INVAL) };
         if self.is_agreed || major != MAJOR || !is_capability_text(reader.rest()) {
             return Err(Errno::INVAL);
         }
         self.is_agreed = true;
         let mut reply = major.to_le_bytes().to_vec();
-        reply.extend(minor.min(MINOR).to_le_bytes());
+        reply.extend(MINOR.to_le_bytes());
         let text = format!(
             "{{\"capabilities\":{{\"max_msg_fds\":{VFIO_DESCRIPTORS_MAX},\
              \"max_data_xfer_size\":{REGION_ACCESS_BYTES_MAX}}}}}"
