@@ -2,7 +2,7 @@
 # Fetches the parts of RDMA test guests from the Debian archive and unpacks them into a cache: a QEMU
 # with vfio-user, and the kernel and the RDMA user space of a suite. Installs nothing.
 #   usage: scripts/rdma-guest.sh [DIR] [SUITE]
-#   DIR     cache (default target/vm/rdma)
+#   DIR     cache, relative to the workspace (default target/vm/rdma)
 #   SUITE   trixie (default), bookworm, or backports: trixie with the kernel of trixie-backports
 # Results, as links to folders that are named by version:
 #   DIR/qemu            QEMU; DIR/qemu/run starts it with its own libraries
@@ -47,7 +47,7 @@ mirror() {
     [ -z "${CAUSEWAY_MIRROR:-}" ] || { echo "$CAUSEWAY_MIRROR" && return; }
     # The security archive has another layout.
     uri=$(apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
-        sed -n 's|/\? main$||p' | grep -E '/debian$' | sed -n 1p)
+        sed -n 's|/\? main$||p' | grep -E '/debian$' | sed -n 1p || true)
     echo "${uri:-http://deb.debian.org/debian}"
 }
 
@@ -87,15 +87,14 @@ Acquire::Retries "2";
 END
     report "downloading the package lists of $* from $(mirror)"
     apt_in "$name" apt-get update -o APT::Update::Error-Mode=any ||
-        die "the package lists of $* could not be downloaded; check the network and the mirror" \
-            "(CAUSEWAY_MIRROR), and for a missing key upgrade debian-archive-keyring"
+        die "the lists of $* could not be downloaded; check the network and CAUSEWAY_MIRROR; for a missing key upgrade debian-archive-keyring"
 }
 
 # Prints "NAME VERSION" for packages of release $2 and their dependencies, by the lists of state $1.
 plan() {
     local state=$1 release=$2
     shift 2
-    apt_in "$state" apt-get install -s -y -t "$release" "$@" | sed -n 's/^Inst \([^ ]*\) .*(\([^ ]*\) .*/\1 \2/p'
+    apt_in "$state" apt-get install -s -y -t "$release" "$@" | sed -n 's/^Inst \([^ ]*\) .*(\([^ ]*\) .*/\1 \2/p' || true
 }
 
 # Downloads the packages of plan $2 by state $1 and unpacks them into folder $3.

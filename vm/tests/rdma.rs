@@ -2,7 +2,8 @@
 //! programs exchange data.
 //!
 //! `CAUSEWAY_RDMA_SOCKETS=A,B` runs the same programs against another server, which listens on the
-//! vfio-user sockets A and B. `CAUSEWAY_RDMA_SUITE` selects the guests' suite.
+//! vfio-user sockets A and B. `CAUSEWAY_RDMA_SUITE` selects the guests' suite, and
+//! `CAUSEWAY_RDMA_STEPS` the steps with these characters in their names.
 
 use causeway_vm::daemon::{Adapter, Setup};
 use causeway_vm::rdma::{self, Exchange, Listener, RdmaGuest, Suite};
@@ -15,6 +16,8 @@ const LIMIT: Duration = Duration::from_secs(40);
 /// TCP port of rdma-core's and perftest's programs.
 const PORT: Listener = Listener::Tcp(18515);
 const DEVICE: &str = "mlx5_0";
+/// Size of the disk.
+const DISK_BYTES: u32 = 4 << 20;
 
 /// The guests, and the daemon unless another server is tested. Guests drop first.
 struct Pair {
@@ -86,6 +89,9 @@ struct Steps<'a> {
 
 impl Steps<'_> {
     fn step(&mut self, name: &str, act: impl FnOnce(&Pair) -> Result<()>) {
+        if std::env::var("CAUSEWAY_RDMA_STEPS").is_ok_and(|part| !name.contains(&part)) {
+            return;
+        }
         let start = Instant::now();
         let result = act(self.pair);
         let verdict = if result.is_ok() { "passed" } else { "FAILED" };
@@ -159,6 +165,53 @@ fn rdma_programs_of_two_stock_guests_exchange_data() {
     steps.program("ib_read_bw", "-n 20 -s 65536 -F", "");
     steps.program("ib_write_bw", "-n 20 -s 65536 -b -F", "");
     steps.program("ib_atomic_lat", "-n 30 -F", "");
+    steps.step("NVMe over RDMA", nvme);
+    steps.step("NVMe disconnect", nvme_disconnect);
     steps.step("kernel messages", |pair| pair.guests.iter().try_for_each(RdmaGuest::check_kernel));
     assert!(steps.failed.is_empty(), "failed: {}{}", steps.failed.join(", "), log(&pair.daemon));
+}
+
+/// Writes random content to a disk of the first guest from the second, and reads it back, by the
+/// kernels' NVMe drivers: fast registration, invalidation, and many requests in flight.
+fn nvme(pair: &Pair) -> Result<()> {
+    let [at, from] = &pair.guests;
+    at.load("nvme-target")?;
+    from.load("nvme-host")?;
+    let target = format!(
+        "set -e; mount -t configfs none /sys/kernel/config; cd /sys/kernel/config/nvmet\n\
+         mkdir subsystems/t; echo 1 >subsystems/t/attr_allow_any_host\n\
+         mkdir subsystems/t/namespaces/1; truncate -s {DISK_BYTES} /tmp/disk\n\
+         printf /tmp/disk >subsystems/t/namespaces/1/device_path\n\
+         echo 1 >subsystems/t/namespaces/1/enable\n\
+         mkdir ports/1; cd ports/1; echo rdma >addr_trtype; echo ipv4 >addr_adrfam\n\
+         echo {ip} >addr_traddr; echo 4420 >addr_trsvcid\n\
+         ln -s ../../subsystems/t subsystems/t",
+        ip = at.ip(),
+    );
+    at.run(&["sh", "-c", &target], LIMIT)?;
+    let uuid = "1b4e28ba-2fa1-11d2-883f-0016d3cca427";
+    let host = format!(
+        "set -e; echo transport=rdma,traddr={ip},trsvcid=4420,nqn=t,nr_io_queues=1,\
+         hostnqn=nqn.2014-08.org.nvmexpress:uuid:{uuid},hostid={uuid} >/dev/nvme-fabrics\n\
+         t=0; until [ -b /dev/nvme0n1 ]; do t=$((t+1)); [ $t -lt 100 ]; sleep 0.1; done\n\
+         head -c {DISK_BYTES} /dev/urandom >/tmp/written\n\
+         dd if=/tmp/written of=/dev/nvme0n1 bs=64k conv=fsync\n\
+         echo 3 >/proc/sys/vm/drop_caches; cmp /tmp/written /dev/nvme0n1",
+        ip = at.ip(),
+    );
+    from.run(&["sh", "-c", &host], LIMIT)?;
+    let disk = at.run(&["sha256sum", "/tmp/disk"], LIMIT)?;
+    let written = from.run(&["sha256sum", "/tmp/written"], LIMIT)?;
+    match disk.split(' ').next() == written.split(' ').next() {
+        true => Ok(()),
+        false => Err(Error::Traffic { what: format!("written {written}, on the disk {disk}") }),
+    }
+}
+
+/// Disconnects the disk: the driver posts to a queue pair in the error state and waits for the flushed
+/// completion.
+fn nvme_disconnect(pair: &Pair) -> Result<()> {
+    let from = &pair.guests[1];
+    let script = "echo 1 >/sys/class/nvme/nvme0/delete_controller && [ ! -e /dev/nvme0n1 ]";
+    from.run(&["sh", "-c", script], LIMIT).map(|_| ())
 }

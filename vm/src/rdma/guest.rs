@@ -105,7 +105,9 @@ impl RdmaGuest {
     /// When the command fails or exceeds the limit, or the guest fails; with the command's output
     /// and the end of the kernel's messages.
     pub fn run(&self, argv: &[&str], limit: Duration) -> Result<String> {
-        let ran = self.guest.run(argv, limit)?;
+        // A command in a system call that does not end cannot be killed.
+        let ran =
+            self.guest.run(argv, limit).map_err(|e| self.error(&argv.join(" "), e.to_string()))?;
         self.check(argv, &ran)?;
         Ok(ran.stdout)
     }
