@@ -25,7 +25,7 @@ pub(super) struct Place {
 #[allow(clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
 pub(super) const fn at(byte: usize, bit: usize, width: usize) -> Place {
     if width > 32 {
-        assert!(bit == 0 && width % 8 == 0, "a wide field consists of bytes");
+        assert!(bit == 0 && width.is_multiple_of(8), "a wide field consists of bytes");
         return Place { byte, word: byte, shift: 0, width };
     }
     let start = byte * 8 + bit;

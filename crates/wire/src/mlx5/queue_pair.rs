@@ -17,8 +17,8 @@ pub const CONTEXT: usize = 0x18;
 pub const PAGES: usize = 0x110;
 /// Length of a block of the send queue, in bytes.
 pub const SEND_BLOCK: usize = 64;
-/// Number of the queue pair that receives management datagrams (QP1), whatever number CREATE_QP
-/// returned.
+/// Number of the queue pair that receives management datagrams (QP1), on the wire; CREATE_QP
+/// returns another number.
 pub const GSI_NUMBER: u32 = 1;
 /// Number of a datagram's destination that is a multicast group.
 pub const MULTICAST_NUMBER: u32 = 0xff_ffff;

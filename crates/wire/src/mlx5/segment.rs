@@ -304,6 +304,7 @@ impl<'a> Payloads<'a> {
         Self { rest: bytes }
     }
 
+    #[inline]
     fn split(&mut self) -> Result<Option<Payload<'a>>, Truncated> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -329,6 +330,7 @@ impl<'a> Iterator for Payloads<'a> {
     type Item = Result<Payload<'a>, Truncated>;
 
     /// Returns the next part. After an error there are no further parts.
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let part = self.split();
         if part.is_err() {
@@ -340,6 +342,7 @@ impl<'a> Iterator for Payloads<'a> {
 
 /// The segments of a receive queue entry, up to the end mark. `bytes` are those of the entry,
 /// without the [`super::work_queue::NextSegment`] of a linked list.
+#[inline]
 pub fn receive_segments(bytes: &[u8]) -> impl Iterator<Item = DataSegment> + '_ {
     let (segments, _) = bytes.as_chunks::<{ DataSegment::LEN }>();
     let segments = segments.iter().filter_map(|segment| DataSegment::parse(segment).ok());

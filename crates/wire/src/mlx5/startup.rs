@@ -56,11 +56,11 @@ layout! {
 layout! {
     /// The output of QUERY_SPECIAL_CONTEXTS.
     pub struct SpecialContextsOutput("QUERY_SPECIAL_CONTEXTS output", 0x20) {
-        /// Key whose memory reads as filled.
+        /// Key that discards writes.
         dump_fill_key: u32 = at(0x08, 0, 32),
         /// Reserved local key.
         reserved_key: u32 = at(0x0c, 0, 32),
-        /// Key whose memory reads as zero.
+        /// Key that reads as zero and discards writes.
         null_key: u32 = at(0x10, 0, 32),
     }
 }

@@ -137,6 +137,7 @@ impl<'a> Rest<'a> {
     }
 
     /// Removes a segment from the front.
+    #[inline]
     fn segment<T>(
         &mut self,
         len: usize,
@@ -153,6 +154,7 @@ impl<'a> SendRequest<'a> {
     ///
     /// # Errors
     /// [`Error`] if the length or operation is invalid, or a segment is incomplete.
+    #[inline]
     pub fn parse(bytes: &'a [u8], kind: Kind) -> Result<Self, Error> {
         let control = ControlSegment::parse(bytes)?;
         let opcode = control.operation().ok_or(Error::Opcode(control.opcode))?;
@@ -188,6 +190,7 @@ impl<'a> SendRequest<'a> {
         Ok(request)
     }
 
+    #[inline]
     fn parse_transport(&mut self, kind: Kind, rest: &mut Rest<'a>) -> Result<(), Truncated> {
         match kind {
             Kind::ExtendedConnected => {
@@ -208,6 +211,7 @@ impl<'a> SendRequest<'a> {
         Ok(())
     }
 
+    #[inline]
     fn parse_operands(&mut self, rest: &mut Rest<'a>) -> Result<(), Truncated> {
         if self.opcode.has_remote_address() {
             let segment = rest.segment(RemoteAddressSegment::LEN, RemoteAddressSegment::parse)?;
