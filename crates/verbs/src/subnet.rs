@@ -9,7 +9,7 @@
 //! [`Subnet::progress`] in [`crate::engine`].
 
 use crate::adapter::{Adapter, AdapterConfig, AdapterId};
-use crate::engine::{Requester, Responder, Scratch};
+use crate::engine::{Responder, Scratch};
 use crate::limits::ADAPTERS_MAX;
 use crate::multicast::{Groups, MulticastError};
 use crate::queue_pair::{Attributes, Change, Kind, QueuePair, QueuePairError, State};
@@ -168,8 +168,8 @@ impl<Q: Queues> Subnet<Q> {
         match to {
             State::Error => adapter.fail(number),
             State::Reset => {
-                pair.requester = Some(Box::new(Requester::default()));
-                pair.responder = Box::new(Responder::default());
+                pair.requester = Some(Box::default());
+                *pair.responder = Responder::default();
             }
             State::Drained if pair.requester.as_ref().is_none_or(|own| !own.is_busy()) => {
                 adapter.queues.report(AsyncEvent::SendQueueDrained(number));

@@ -1,0 +1,251 @@
+//! Memory regions of an adapter: keys, page lists, rights and look-ups.
+//!
+//! A key is the number of the region (24 bits, [`crate::number::Table`]) above a variable byte that
+//! the owner chooses. A look-up checks, in this order: key, state, protection domain, rights,
+//! bounds. It returns ranges of guest addresses ([`Span`]) and touches no memory; the copy checks
+//! them against the grants of the [`causeway_memory::Map`] at that time. A key therefore reaches at
+//! most the memory that its adapter's owner grants at the time of the access.
+//!
+//! [`causeway_memory::Regions`] is not used: its regions are immutable, chosen by the table's
+//! variable byte, and hold guest addresses of a single epoch. Regions of an adapter are changed by
+//! work requests (fast registration), choose their variable byte, and outlive epochs.
+//!
+//! Limits of an adapter ([`RegionLimits`]): regions, registered bytes, and entries of page lists. A
+//! registration or update beyond a limit is refused and changes nothing. Regions of all memory
+//! count no bytes. Whether the holder of a key may use it is decided by the domain and the rights,
+//! not by the secrecy of the key: keys can be guessed.
+
+mod table;
+
+use causeway_memory::Span;
+
+use crate::limits::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN};
+
+pub use table::{RegionLimits, Regions, key_of};
+
+/// The accesses that a region or queue pair permits: a set of bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rights(pub u8);
+
+impl Rights {
+    /// Permits no access.
+    pub const NONE: Self = Self(0);
+    /// Permits the owner's queue pairs to read: payload of sends and writes.
+    pub const LOCAL_READ: Self = Self(1);
+    /// Permits the owner's queue pairs to write: received messages and results.
+    pub const LOCAL_WRITE: Self = Self(2);
+    /// Permits peers to read.
+    pub const REMOTE_READ: Self = Self(4);
+    /// Permits peers to write.
+    pub const REMOTE_WRITE: Self = Self(8);
+    /// Permits atomic operations of peers.
+    pub const REMOTE_ATOMIC: Self = Self(16);
+    /// Permits peers to invalidate the key by a send.
+    pub const REMOTE_INVALIDATE: Self = Self(32);
+
+    /// Returns whether every access of `needed` is permitted.
+    #[inline]
+    pub const fn contains(self, needed: Self) -> bool {
+        self.0 & needed.0 == needed.0
+    }
+
+    /// Returns the accesses that either side permits.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Why a region is not registered, not changed, or not reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RegionError {
+    /// A limit of the adapter is reached.
+    #[error("the adapter has no room for the region: {0}")]
+    Limit(&'static str),
+    /// The region's addresses wrap, its page size is not supported, or its page list is short.
+    #[error("the region is malformed: {0}")]
+    Malformed(&'static str),
+    /// No region has the key.
+    #[error("no region has this key")]
+    NoKey,
+    /// The region is free, or not free where an update requires it.
+    #[error("the region is in the wrong state")]
+    State,
+    /// The region belongs to another protection domain.
+    #[error("the region belongs to another protection domain")]
+    Domain,
+    /// The region does not permit the access.
+    #[error("the region does not permit this access")]
+    Rights,
+    /// Bytes outside of the region.
+    #[error("bytes outside of the region")]
+    Outside,
+}
+
+/// The memory of a region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RegionMemory {
+    /// All granted memory; addresses are guest addresses.
+    Whole,
+    /// Pages of `1 << shift` bytes. The first byte of the region lies in the first page, at its
+    /// address modulo the page size.
+    Pages {
+        /// Binary logarithm of the page size.
+        shift: u8,
+        /// Guest addresses of the pages.
+        pages: Vec<u64>,
+        /// Most entries that updates may give the list.
+        capacity: u32,
+    },
+}
+
+/// A memory region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Region {
+    /// Protection domain.
+    pub domain: u32,
+    /// Address of the first byte, as work requests name it.
+    pub base: u64,
+    /// Length, in bytes. Without effect for [`RegionMemory::Whole`].
+    pub len: u64,
+    /// Permitted accesses.
+    pub rights: Rights,
+    /// Accesses fail until an update makes the region valid.
+    pub is_free: bool,
+    /// Variable byte of the key.
+    pub variable: u8,
+    /// Memory.
+    pub memory: RegionMemory,
+}
+
+impl Region {
+    /// Checks the values of the region against each other.
+    fn check(&self) -> Result<(), RegionError> {
+        let RegionMemory::Pages { shift, pages, capacity } = &self.memory else { return Ok(()) };
+        if self.base.checked_add(self.len).is_none() {
+            return Err(RegionError::Malformed("addresses wrap"));
+        }
+        if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(shift) {
+            return Err(RegionError::Malformed("page size"));
+        }
+        if pages.len() > *capacity as usize {
+            return Err(RegionError::Malformed("longer page list than its capacity"));
+        }
+        Ok(())
+    }
+
+    /// Returns the registered bytes.
+    fn bytes(&self) -> u64 {
+        match self.memory {
+            RegionMemory::Whole => 0,
+            RegionMemory::Pages { .. } => self.len,
+        }
+    }
+
+    /// Returns the entries of the page list.
+    fn entries(&self) -> u64 {
+        match &self.memory {
+            RegionMemory::Whole => 0,
+            RegionMemory::Pages { pages, .. } => pages.len() as u64,
+        }
+    }
+
+    /// Checks an access without resolving it.
+    ///
+    /// # Errors
+    /// [`RegionError`]: the first check that fails.
+    #[inline]
+    pub fn permits(
+        &self,
+        domain: u32,
+        (address, len): (u64, u64),
+        needed: Rights,
+    ) -> Result<(), RegionError> {
+        if self.is_free {
+            return Err(RegionError::State);
+        }
+        if self.domain != domain {
+            return Err(RegionError::Domain);
+        }
+        if !self.rights.contains(needed) {
+            return Err(RegionError::Rights);
+        }
+        let end = address.checked_add(len).ok_or(RegionError::Outside)?;
+        if matches!(self.memory, RegionMemory::Whole) {
+            return Ok(());
+        }
+        // `check` and `update` keep the end of the region from wrapping.
+        if address < self.base || end > self.base.saturating_add(self.len) {
+            return Err(RegionError::Outside);
+        }
+        Ok(())
+    }
+
+    /// Appends the guest addresses of bytes that [`Self::permits`] accepted. Stops at `most` entries
+    /// of `out`. Returns the number of resolved bytes.
+    #[inline]
+    fn spans(
+        &self,
+        (address, len): (u64, u64),
+        most: usize,
+        out: &mut Vec<Span>,
+    ) -> Result<u64, RegionError> {
+        let (shift, pages) = match &self.memory {
+            RegionMemory::Whole => return Ok(whole((address, len), most, out)),
+            RegionMemory::Pages { shift, pages, .. } => (u32::from(*shift), pages),
+        };
+        let size = 1_u64.checked_shl(shift).ok_or(RegionError::Malformed("page size"))?;
+        let mask = size.wrapping_sub(1);
+        // The offset from the start of the first page; below 2^64 because the region does not wrap.
+        let mut at = address.wrapping_sub(self.base & !mask);
+        let mut left = len;
+        while left > 0 {
+            let index = usize::try_from(at.wrapping_shr(shift)).unwrap_or(usize::MAX);
+            let page = *pages.get(index).ok_or(RegionError::Outside)?;
+            let inside = at & mask;
+            let now = size.wrapping_sub(inside).min(left).min(SPAN_MAX);
+            let start = page.checked_add(inside).ok_or(RegionError::Outside)?;
+            if !append(start, now, most, out) {
+                break;
+            }
+            at = at.wrapping_add(now);
+            left = left.wrapping_sub(now);
+        }
+        Ok(len.wrapping_sub(left))
+    }
+}
+
+/// Most bytes of a span.
+const SPAN_MAX: u64 = 1 << 31;
+
+/// Appends `len` bytes at a guest address, or extends the last span by them. Returns false if `out`
+/// has `most` entries.
+#[inline]
+fn append(start: u64, len: u64, most: usize, out: &mut Vec<Span>) -> bool {
+    let len = len as u32; // At most SPAN_MAX.
+    if let Some(last) = out.last_mut()
+        && last.addr.checked_add(u64::from(last.len)) == Some(start)
+        && let Some(sum) = last.len.checked_add(len)
+    {
+        last.len = sum;
+        return true;
+    }
+    if out.len() >= most {
+        return false;
+    }
+    out.push(Span { addr: start, len });
+    true
+}
+
+/// Resolves bytes of [`RegionMemory::Whole`].
+fn whole((address, len): (u64, u64), most: usize, out: &mut Vec<Span>) -> u64 {
+    let mut done = 0_u64;
+    while done < len {
+        let now = len.wrapping_sub(done).min(SPAN_MAX);
+        if !append(address.wrapping_add(done), now, most, out) {
+            break;
+        }
+        done = done.wrapping_add(now);
+    }
+    done
+}

@@ -1,0 +1,260 @@
+//! The regions of an adapter by key, with the adapter's limits.
+
+use causeway_memory::Span;
+
+use super::{Region, RegionError, RegionMemory, Rights};
+use crate::limits::{
+    PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PAGES_PER_UPDATE_MAX, REGION_PAGES_MAX, REGIONS_MAX,
+    REGISTERED_BYTES_MAX,
+};
+use crate::number::Table;
+use crate::work::RegionUpdate;
+
+/// Most regions, registered bytes and page list entries of an adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionLimits {
+    /// Regions.
+    pub regions: usize,
+    /// Registered bytes.
+    pub bytes: u64,
+    /// Entries of page lists; each takes 8 bytes of the daemon's memory.
+    pub entries: u64,
+}
+
+impl Default for RegionLimits {
+    fn default() -> Self {
+        Self { regions: REGIONS_MAX, bytes: REGISTERED_BYTES_MAX, entries: REGION_PAGES_MAX }
+    }
+}
+
+/// The memory regions of an adapter.
+#[derive(Debug)]
+pub struct Regions {
+    table: Table<Region>,
+    limits: RegionLimits,
+    /// Registered bytes.
+    bytes: u64,
+    /// Entries of all page lists.
+    entries: u64,
+}
+
+/// Returns the key of a region's number and variable byte.
+pub const fn key_of(number: u32, variable: u8) -> u32 {
+    number << 8 | variable as u32
+}
+
+impl Regions {
+    /// Returns a table without regions.
+    pub fn new(limits: RegionLimits) -> Self {
+        Self { table: Table::new(limits.regions), limits, bytes: 0, entries: 0 }
+    }
+
+    /// Returns the number of regions.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Returns whether there is no region.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Returns the registered bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the bytes and entries after a region of `old` size becomes one of `new` size.
+    fn charge(&self, old: (u64, u64), new: (u64, u64)) -> Result<(u64, u64), RegionError> {
+        let change = |sum: u64, old: u64, new: u64| sum.saturating_sub(old).checked_add(new);
+        let bytes = change(self.bytes, old.0, new.0);
+        let bytes = bytes.filter(|&sum| new.0 <= old.0 || sum <= self.limits.bytes);
+        let bytes = bytes.ok_or(RegionError::Limit("registered bytes"))?;
+        let entries = change(self.entries, old.1, new.1);
+        let entries = entries.filter(|&sum| new.1 <= old.1 || sum <= self.limits.entries);
+        Ok((bytes, entries.ok_or(RegionError::Limit("page list entries"))?))
+    }
+
+    /// Registers a region. Returns its number; the key is [`key_of`] the number and variable byte.
+    ///
+    /// # Errors
+    /// [`RegionError::Limit`] or [`RegionError::Malformed`].
+    pub fn create(&mut self, region: Region) -> Result<u32, RegionError> {
+        region.check()?;
+        let (bytes, entries) = self.charge((0, 0), (region.bytes(), region.entries()))?;
+        let number = self.table.insert(region).map_err(|_| RegionError::Limit("regions"))?;
+        (self.bytes, self.entries) = (bytes, entries);
+        Ok(number)
+    }
+
+    /// Removes a region by its number.
+    ///
+    /// # Errors
+    /// [`RegionError::NoKey`].
+    pub fn destroy(&mut self, number: u32) -> Result<Region, RegionError> {
+        let region = self.table.remove(number).ok_or(RegionError::NoKey)?;
+        self.bytes = self.bytes.saturating_sub(region.bytes());
+        self.entries = self.entries.saturating_sub(region.entries());
+        Ok(region)
+    }
+
+    /// Removes all regions.
+    pub fn clear(&mut self) {
+        self.table.clear();
+        (self.bytes, self.entries) = (0, 0);
+    }
+
+    /// Returns a region by its number.
+    pub fn region(&self, number: u32) -> Option<&Region> {
+        self.table.get(number)
+    }
+
+    /// Returns the region of a key.
+    ///
+    /// # Errors
+    /// [`RegionError::NoKey`].
+    #[inline]
+    pub fn get(&self, key: u32) -> Result<&Region, RegionError> {
+        let region = self.table.get(key.wrapping_shr(8)).ok_or(RegionError::NoKey)?;
+        if region.variable == key as u8 { Ok(region) } else { Err(RegionError::NoKey) }
+    }
+
+    /// Checks an access of `domain` to the region of a key that needs the rights `needed`.
+    ///
+    /// # Errors
+    /// [`RegionError`]: the first check that fails.
+    pub fn check(
+        &self,
+        key: u32,
+        domain: u32,
+        range: (u64, u64),
+        needed: Rights,
+    ) -> Result<(), RegionError> {
+        self.get(key)?.permits(domain, range, needed)
+    }
+
+    /// Appends to `out` the guest addresses of `len` bytes at `address`. Neighbouring pages become
+    /// a single span.
+    ///
+    /// # Errors
+    /// [`RegionError`]: the first check that fails. `out` may then have grown.
+    #[inline]
+    pub fn resolve(
+        &self,
+        key: u32,
+        domain: u32,
+        range: (u64, u64),
+        needed: Rights,
+        out: &mut Vec<Span>,
+    ) -> Result<(), RegionError> {
+        self.resolve_some(key, domain, range, needed, (usize::MAX, out)).map(drop)
+    }
+
+    /// As [`Self::resolve`], until `out` has `most` entries. Returns the number of resolved bytes,
+    /// all of which passed the checks.
+    ///
+    /// # Errors
+    /// As for [`Self::resolve`].
+    #[inline]
+    pub fn resolve_some(
+        &self,
+        key: u32,
+        domain: u32,
+        range: (u64, u64),
+        needed: Rights,
+        (most, out): (usize, &mut Vec<Span>),
+    ) -> Result<u64, RegionError> {
+        let region = self.get(key)?;
+        region.permits(domain, range, needed)?;
+        region.spans(range, most, out)
+    }
+
+    /// Frees the region of a key for a queue pair of `domain`: accesses fail until an update. The
+    /// rights `needed` must be permitted.
+    ///
+    /// # Errors
+    /// [`RegionError`]: the first check that fails.
+    pub fn invalidate(&mut self, key: u32, domain: u32, needed: Rights) -> Result<(), RegionError> {
+        let region = self.get(key)?;
+        if region.is_free {
+            return Err(RegionError::State);
+        }
+        if region.domain != domain {
+            return Err(RegionError::Domain);
+        }
+        if !region.rights.contains(needed) || matches!(region.memory, RegionMemory::Whole) {
+            return Err(RegionError::Rights);
+        }
+        let region = self.table.get_mut(key.wrapping_shr(8)).ok_or(RegionError::NoKey)?;
+        region.is_free = true;
+        Ok(())
+    }
+
+    /// Applies a fast registration, all of it or nothing. `pages` holds the decoded entries of
+    /// [`RegionUpdate::pages`]. A queue pair with a `domain` changes regions of this domain only.
+    ///
+    /// # Errors
+    /// [`RegionError`]: the first check that fails.
+    pub fn update(
+        &mut self,
+        update: &RegionUpdate,
+        pages: &[u64],
+        domain: Option<u32>,
+    ) -> Result<(), RegionError> {
+        let number = update.key.wrapping_shr(8);
+        let region = self.table.get(number).ok_or(RegionError::NoKey)?;
+        let RegionMemory::Pages { shift, pages: list, capacity } = &region.memory else {
+            return Err(RegionError::Rights);
+        };
+        if update.required_free.is_some_and(|required| required != region.is_free) {
+            return Err(RegionError::State);
+        }
+        if domain.is_some_and(|own| own != region.domain || update.domain.unwrap_or(own) != own) {
+            return Err(RegionError::Domain);
+        }
+        let shift = update.page_shift.unwrap_or(*shift);
+        let base = update.base.unwrap_or(region.base);
+        let len = update.len.unwrap_or(region.len);
+        if base.checked_add(len).is_none() || !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift) {
+            return Err(RegionError::Malformed("addresses or page size"));
+        }
+        let (first, entries) = entries_after(update, pages, (list.len(), *capacity))?;
+        let old = (region.bytes(), region.entries());
+        let (sum, sum_entries) = self.charge(old, (len, entries as u64))?;
+        let region = self.table.get_mut(number).ok_or(RegionError::NoKey)?;
+        if let RegionMemory::Pages { shift: own, pages: list, .. } = &mut region.memory {
+            *own = shift;
+            list.resize(entries, NO_PAGE);
+            let places = list.get_mut(first..).unwrap_or_default();
+            places.iter_mut().zip(pages).for_each(|(place, page)| *place = *page);
+        }
+        (region.base, region.len) = (base, len);
+        region.domain = update.domain.unwrap_or(region.domain);
+        region.variable = update.variable.unwrap_or(region.variable);
+        region.is_free = update.is_free.unwrap_or(region.is_free);
+        if let Some((rights, mask)) = update.rights {
+            region.rights = Rights(region.rights.0 & !mask.0 | rights.0 & mask.0);
+        }
+        (self.bytes, self.entries) = (sum, sum_entries);
+        Ok(())
+    }
+}
+
+/// Returns the index of an update's first entry and the number of entries after it, of a page list
+/// with `present` entries and room for `capacity`.
+fn entries_after(
+    update: &RegionUpdate,
+    pages: &[u64],
+    (present, capacity): (usize, u32),
+) -> Result<(usize, usize), RegionError> {
+    let Some(place) = &update.pages else { return Ok((present, present)) };
+    if pages.len() > PAGES_PER_UPDATE_MAX as usize {
+        return Err(RegionError::Limit("entries of an update"));
+    }
+    let first = place.first as usize;
+    let end = first.checked_add(pages.len()).filter(|&end| end <= capacity as usize);
+    Ok((first, present.max(end.ok_or(RegionError::Outside)?)))
+}
+
+/// Entry of a page list that no update has set: no memory is granted there.
+const NO_PAGE: u64 = !0xfff;

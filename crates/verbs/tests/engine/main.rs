@@ -1,0 +1,14 @@
+//! The engine with queues in private memory and guests in memory files.
+
+mod atomic;
+mod connected;
+mod datagram;
+mod faults;
+mod flush;
+mod hostile;
+mod random;
+mod region;
+mod registration;
+mod states;
+mod testing;
+mod waiting;
