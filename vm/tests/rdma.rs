@@ -3,11 +3,12 @@
 //!
 //! `CAUSEWAY_RDMA_SOCKETS=A,B` runs the same programs against another server, which listens on the
 //! vfio-user sockets A and B. `CAUSEWAY_RDMA_SUITE` selects the guests' suite, and
-//! `CAUSEWAY_RDMA_STEPS` the steps with these characters in their names.
+//! `CAUSEWAY_RDMA_STEPS=A,B` the steps with A or B in their names.
 
+use causeway_guest_tool::limits::STREAM_PORT;
 use causeway_vm::daemon::{Adapter, Setup};
 use causeway_vm::rdma::{self, Exchange, Listener, RdmaGuest, Suite};
-use causeway_vm::{Daemon, Error, Machine, Result};
+use causeway_vm::{Daemon, Error, Machine, Result, traffic};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,8 @@ const LIMIT: Duration = Duration::from_secs(40);
 /// TCP port of rdma-core's and perftest's programs.
 const PORT: Listener = Listener::Tcp(18515);
 const DEVICE: &str = "mlx5_0";
+/// Bytes of a stream.
+const STREAM_BYTES: u64 = 4 << 20;
 /// Size of the disk.
 const DISK_BYTES: u32 = 4 << 20;
 
@@ -82,18 +85,19 @@ fn log(daemon: &Option<Daemon>) -> String {
 }
 
 /// Runs steps and collects failures: the list of the failed programs locates a fault.
-struct Steps<'a> {
-    pair: &'a Pair,
+struct Steps {
+    pair: Pair,
     failed: Vec<String>,
 }
 
-impl Steps<'_> {
-    fn step(&mut self, name: &str, act: impl FnOnce(&Pair) -> Result<()>) {
-        if std::env::var("CAUSEWAY_RDMA_STEPS").is_ok_and(|part| !name.contains(&part)) {
+impl Steps {
+    fn step(&mut self, name: &str, act: impl FnOnce(&mut Pair) -> Result<()>) {
+        let wanted = std::env::var("CAUSEWAY_RDMA_STEPS").unwrap_or_default();
+        if !wanted.split(',').any(|part| name.contains(part)) {
             return;
         }
         let start = Instant::now();
-        let result = act(self.pair);
+        let result = act(&mut self.pair);
         let verdict = if result.is_ok() { "passed" } else { "FAILED" };
         println!("{verdict} {:5.1} s  {name}", start.elapsed().as_secs_f32());
         if let Err(why) = result {
@@ -128,7 +132,7 @@ impl Steps<'_> {
 #[ignore = "causewayd has no HCA service yet; another server: CAUSEWAY_RDMA_SOCKETS"]
 fn rdma_programs_of_two_stock_guests_exchange_data() {
     let Some(pair) = Pair::boot() else { return };
-    let mut steps = Steps { pair: &pair, failed: Vec::new() };
+    let mut steps = Steps { pair, failed: Vec::new() };
     steps.step("ibv_devinfo", |pair| {
         for guest in &pair.guests {
             let info = guest.run(&["ibv_devinfo", "-d", DEVICE], LIMIT)?;
@@ -165,15 +169,61 @@ fn rdma_programs_of_two_stock_guests_exchange_data() {
     steps.program("ib_read_bw", "-n 20 -s 65536 -F", "");
     steps.program("ib_write_bw", "-n 20 -s 65536 -b -F", "");
     steps.program("ib_atomic_lat", "-n 30 -F", "");
+    steps.step("TCP", tcp);
+    steps.step("SMC-R", smc);
     steps.step("NVMe over RDMA", nvme);
     steps.step("NVMe disconnect", nvme_disconnect);
+    steps.step("driver rebind", |pair| pair.guests[1].rebind());
+    steps.program("ibv_rc_pingpong", "-n 20 -e -c", content);
     steps.step("kernel messages", |pair| pair.guests.iter().try_for_each(RdmaGuest::check_kernel));
-    assert!(steps.failed.is_empty(), "failed: {}{}", steps.failed.join(", "), log(&pair.daemon));
+    assert!(
+        steps.failed.is_empty(),
+        "failed: {}{}",
+        steps.failed.join(", "),
+        log(&steps.pair.daemon)
+    );
+}
+
+/// Streams in both directions over the Ethernet interface, with its segmentation offload.
+fn tcp(pair: &mut Pair) -> Result<()> {
+    let [at, from] = &pair.guests;
+    for (at, from) in [(at, from), (from, at)] {
+        let target = format!("tcp:{}:{STREAM_PORT}", at.ip()).parse().unwrap();
+        traffic::ping_pong(from.guest(), &target, 4096, 20, LIMIT)?;
+        traffic::stream(from.guest(), &target, 65_536, STREAM_BYTES, LIMIT)?;
+        traffic::half_close(from.guest(), &target, 200_000)?;
+    }
+    Ok(())
+}
+
+/// Streams over sockets that the kernels carry over RDMA, and checks that the Ethernet interface did
+/// not carry the content: SMC falls back to TCP where RDMA fails.
+fn smc(pair: &mut Pair) -> Result<()> {
+    let [at, from] = &pair.guests;
+    for guest in &pair.guests {
+        guest.load("smc")?;
+    }
+    let address = format!("smc:{}:7003", at.ip());
+    let serve = format!("causeway-guest serve {address} >/tmp/smc.log 2>&1 & sleep 1");
+    at.run(&["sh", "-c", &serve], LIMIT)?;
+    let received = |guest: &RdmaGuest| -> Result<u64> {
+        let count = guest.run(&["cat", "/sys/class/net/eth0/statistics/rx_bytes"], LIMIT)?;
+        Ok(count.trim().parse().unwrap_or(u64::MAX))
+    };
+    let before = received(at)?;
+    let target = address.parse().unwrap();
+    traffic::ping_pong(from.guest(), &target, 4096, 20, LIMIT)?;
+    let streamed = traffic::stream(from.guest(), &target, 65_536, STREAM_BYTES, LIMIT)?;
+    let by_tcp = received(at)?.saturating_sub(before);
+    match by_tcp < streamed.total_bytes / 16 {
+        true => Ok(()),
+        false => Err(Error::Traffic { what: format!("the interface received {by_tcp} bytes") }),
+    }
 }
 
 /// Writes random content to a disk of the first guest from the second, and reads it back, by the
 /// kernels' NVMe drivers: fast registration, invalidation, and many requests in flight.
-fn nvme(pair: &Pair) -> Result<()> {
+fn nvme(pair: &mut Pair) -> Result<()> {
     let [at, from] = &pair.guests;
     at.load("nvme-target")?;
     from.load("nvme-host")?;
@@ -210,7 +260,7 @@ fn nvme(pair: &Pair) -> Result<()> {
 
 /// Disconnects the disk: the driver posts to a queue pair in the error state and waits for the flushed
 /// completion.
-fn nvme_disconnect(pair: &Pair) -> Result<()> {
+fn nvme_disconnect(pair: &mut Pair) -> Result<()> {
     let from = &pair.guests[1];
     let script = "echo 1 >/sys/class/nvme/nvme0/delete_controller && [ ! -e /dev/nvme0n1 ]";
     from.run(&["sh", "-c", script], LIMIT).map(|_| ())

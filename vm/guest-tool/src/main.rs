@@ -17,7 +17,7 @@ const USAGE: &str = "usage:
   causeway-guest hostile net|vsock CASE PEER     (in a guest, as root: PEER is a MAC or a CID)
   causeway-guest hostile last CASE PEER
   causeway-guest hostile rebind net|vsock
-TARGET: tcp:ADDRESS:PORT, vsock:CID:PORT, seqpacket:CID:PORT, unix:PATH, hybrid:PATH:PORT
+TARGET: tcp:ADDRESS:PORT, smc:ADDRESS:PORT, vsock:CID:PORT, seqpacket:CID:PORT, unix:PATH, hybrid:PATH:PORT
 Each prints one JSON object; the exit code is 0 only when all content arrived intact.";
 
 fn main() -> ExitCode {

@@ -12,12 +12,17 @@ use std::str::FromStr;
 /// The wildcard CID of a listener.
 pub const CID_ANY: u32 = u32::MAX;
 
-/// An address to connect to or to listen on, written as `tcp:10.0.0.1:7001`, `vsock:4:7001`,
-/// `seqpacket:4:7002`, `unix:/path` or `hybrid:/path:7001` (connect only).
+/// The address family of SMC (Linux `AF_SMC`), with the addresses of TCP.
+const AF_SMC: i32 = 43;
+
+/// An address to connect to or to listen on, written as `tcp:10.0.0.1:7001`, `smc:10.0.0.1:7001`,
+/// `vsock:4:7001`, `seqpacket:4:7002`, `unix:/path` or `hybrid:/path:7001` (connect only).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// TCP over IPv4 or IPv6.
     Tcp(SocketAddr),
+    /// TCP that the kernels carry over RDMA (SMC-R), over IPv4.
+    Smc(SocketAddr),
     /// AF_VSOCK stream: CID, port.
     Vsock(u32, u32),
     /// AF_VSOCK messages: CID, port.
@@ -32,6 +37,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(a) => write!(f, "tcp:{a}"),
+            Self::Smc(a) => write!(f, "smc:{a}"),
             Self::Vsock(cid, port) => write!(f, "vsock:{cid}:{port}"),
             Self::SeqPacket(cid, port) => write!(f, "seqpacket:{cid}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
@@ -46,8 +52,8 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "target '{text}': expected tcp:ADDRESS:PORT, vsock:CID:PORT, seqpacket:CID:PORT, \
-                 unix:PATH or hybrid:PATH:PORT"
+                "target '{text}': expected tcp:ADDRESS:PORT, smc:ADDRESS:PORT, vsock:CID:PORT, \
+                 seqpacket:CID:PORT, unix:PATH or hybrid:PATH:PORT"
             )
         };
         let (kind, rest) = text.split_once(':').ok_or_else(wrong)?;
@@ -57,6 +63,7 @@ impl FromStr for Target {
         };
         match kind {
             "tcp" => rest.parse().map(Self::Tcp).map_err(|_| wrong()),
+            "smc" => rest.parse().map(Self::Smc).map_err(|_| wrong()),
             "vsock" => pair().map(|(c, p)| Self::Vsock(c, p)).ok_or_else(wrong),
             "seqpacket" => pair().map(|(c, p)| Self::SeqPacket(c, p)).ok_or_else(wrong),
             "unix" if !rest.is_empty() => Ok(Self::Unix(rest.into())),
@@ -74,6 +81,9 @@ impl Target {
         Ok(match self {
             Self::Tcp(a) => {
                 (Socket::new(Domain::for_address(*a), Type::STREAM, None)?, SockAddr::from(*a))
+            }
+            Self::Smc(a) => {
+                (Socket::new(Domain::from(AF_SMC), Type::STREAM, None)?, SockAddr::from(*a))
             }
             Self::Vsock(cid, port) => {
                 (Socket::new(Domain::VSOCK, Type::STREAM, None)?, SockAddr::vsock(*cid, *port))
@@ -175,6 +185,7 @@ mod tests {
         for text in [
             "tcp:10.1.2.3:7001",
             "tcp:[fe80::1]:80",
+            "smc:10.1.2.3:7001",
             "vsock:3:7001",
             "seqpacket:4294967295:7002",
             "unix:/a/b:c",

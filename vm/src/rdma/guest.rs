@@ -47,6 +47,26 @@ impl RdmaGuest {
     /// When the guest or its driver failed, with the kernel's messages.
     pub fn await_ready(&mut self) -> Result<()> {
         self.guest.await_ready(BOOT)?;
+        self.set_up()
+    }
+
+    /// Removes the driver from the function and binds it again: the driver destroys every object and
+    /// resets the function.
+    ///
+    /// # Errors
+    /// When the driver fails, with the kernel's messages.
+    pub fn rebind(&mut self) -> Result<()> {
+        let script = format!(
+            "f=$(basename $(readlink -f /sys/class/net/{INTERFACE}/device)); \
+             cd /sys/bus/pci/drivers/mlx5_core && echo $f >unbind && \
+             [ ! -e /sys/class/infiniband/{DEVICE} ] && echo $f >bind"
+        );
+        self.run(&["sh", "-c", &script], RDMA_DEVICE)?;
+        self.set_up()
+    }
+
+    /// Waits for the device, sets the address, and finds its GID.
+    fn set_up(&mut self) -> Result<()> {
         let ip = self.ip();
         let setup = format!(
             "t=0; await() {{ until eval \"$1\"; do t=$((t+1)); \
@@ -105,9 +125,11 @@ impl RdmaGuest {
     /// When the command fails or exceeds the limit, or the guest fails; with the command's output
     /// and the end of the kernel's messages.
     pub fn run(&self, argv: &[&str], limit: Duration) -> Result<String> {
-        // A command in a system call that does not end cannot be killed.
-        let ran =
-            self.guest.run(argv, limit).map_err(|e| self.error(&argv.join(" "), e.to_string()))?;
+        let ran = self.guest.run(argv, limit).map_err(|e| {
+            // A command in a system call that does not end cannot be killed; SysRq w prints its stack.
+            let _ = self.guest.run(&["sh", "-c", "echo w >/proc/sysrq-trigger"], LISTENING);
+            self.error(&argv.join(" "), e.to_string())
+        })?;
         self.check(argv, &ran)?;
         Ok(ran.stdout)
     }
@@ -128,7 +150,7 @@ impl RdmaGuest {
     }
 
     fn error(&self, what: &str, why: String) -> Error {
-        let messages = self.guest.run(&["sh", "-c", "dmesg | tail -n 15"], LISTENING);
+        let messages = self.guest.run(&["sh", "-c", "dmesg | tail -n 40"], LISTENING);
         let messages = messages.map_or_else(|e| e.to_string(), |ran| ran.stdout);
         let name = self.guest.name();
         Error::Traffic { what: format!("guest {name}: `{what}`: {why}\n--- dmesg ---\n{messages}") }
