@@ -39,6 +39,8 @@ pub const HCA_REGISTERED_MIB_MAX: u32 = 1 << 24;
 pub const HCA_IDLE_POLL_US_DEFAULT: u32 = 2000;
 /// Longest time between two polls of an idle HCA that may be configured, in microseconds.
 pub const HCA_IDLE_POLL_US_MAX: u32 = 100_000;
+/// Most queue pairs in the view of one HCA.
+pub const HCA_QUEUE_PAIRS_SHOWN_MAX: usize = 256;
 /// Largest weight of a group.
 pub const WEIGHT_MAX: u32 = 100;
 /// Default idle spin: the time for which an empty VMM-driven queue is polled before its doorbell is

@@ -7,6 +7,7 @@
 //! in the daemon. Commands of the fabric itself (ports, groups, rules) are [`crate::Command`].
 
 pub mod captures;
+pub mod hca;
 pub mod links;
 pub mod peers;
 pub mod routes;

@@ -8,12 +8,14 @@
 //! daemon's start.
 
 mod form;
+mod hca;
 mod peer;
 mod stats;
 #[cfg(test)]
 mod tests;
 
 pub use form::{SpecValues, Textual, Typed, ViewForm, ViewText, ViewValue};
+pub use hca::{HcaQueuePairView, HcaState, HcaView};
 pub use peer::{PairView, PeerView};
 pub use stats::{InfoView, LinkStats, LogStats, ObjectStats, PortStats, RefusalStats, StatsView};
 

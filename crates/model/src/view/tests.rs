@@ -71,6 +71,53 @@ fn views_of_both_forms_have_the_same_json() {
     assert_eq!(json!(read::<GroupView<Textual>>(group.clone())), group);
 }
 
+fn hca() -> HcaView {
+    let queue_pair = HcaQueuePairView {
+        number: 5,
+        kind: "RC".into(),
+        state: "ready to send".into(),
+        peer: Some("b".into()),
+        peer_queue_pair: Some(9),
+        send_completion_queue: 2,
+        receive_completion_queue: 3,
+        refusal: None,
+    };
+    HcaView {
+        port: "a".parse().unwrap(),
+        group: "g".parse().unwrap(),
+        mac: Mac([2, 0, 0, 0, 0, 1]),
+        state: HcaState::NoDriver,
+        queue_pairs: 2,
+        queue_pairs_max: 4096,
+        completion_queues: 2,
+        completion_queues_max: 4096,
+        regions: 1,
+        regions_max: 65_536,
+        registered_bytes: 4096,
+        registered_bytes_max: 1 << 40,
+        counters: [("requests_total".to_owned(), 4)].into(),
+        queue_pair_list: vec![queue_pair],
+        queue_pairs_omitted: 1,
+    }
+}
+
+#[test]
+fn views_of_adapters_have_the_same_json_in_both_forms() {
+    let hca = json!(hca());
+    assert_eq!(hca["state"], "no driver");
+    assert_eq!(hca["queue_pair_list"][0]["type"], "RC");
+    assert!(hca["queue_pair_list"][0].get("refusal").is_none());
+    assert_eq!(json!(read::<HcaView<Textual>>(hca.clone())), hca);
+    assert_eq!(json!(read::<HcaView>(hca.clone())), hca);
+    let mut newer = hca;
+    newer["state"] = json!("resting");
+    newer["queue_pair_list"][0]["type"] = json!("XRC");
+    newer.as_object_mut().unwrap().remove("queue_pairs_omitted");
+    let newer: HcaView<Textual> = read(newer);
+    assert_eq!((newer.state.as_str(), newer.queue_pairs_omitted), ("resting", 0));
+    assert_eq!(newer.queue_pair_list[0].kind, "XRC");
+}
+
 #[test]
 fn views_of_a_newer_daemon_are_read() {
     let port: PortView<Textual> = read(json!({
