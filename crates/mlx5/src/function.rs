@@ -219,7 +219,9 @@ impl Function {
 
     /// Removes all objects, as after power-on. The caller removes the engine's.
     pub(crate) fn clear(&mut self) {
+        let counters = self.objects.ethernet.counters();
         self.objects = Objects::new(&self.config);
+        self.objects.ethernet.set_counters(counters);
         self.interrupts = 0;
         self.log_lines = limits::LOG_LINES_MAX;
     }

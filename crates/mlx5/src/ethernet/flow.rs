@@ -208,11 +208,6 @@ impl FlowTables {
         Ok(())
     }
 
-    /// Returns whether a table exists, for queries.
-    pub fn contains(&self, number: u32) -> bool {
-        self.tables.contains(number)
-    }
-
     /// Adds a group without entries. Returns its number.
     pub fn create_group(&mut self, new: &GroupDefinition) -> Result<u32, Status> {
         let groups = &self.groups;
@@ -420,10 +415,9 @@ mod tests {
     }
 
     fn entry(group: u32, value: MatchHeaders, to: &[(DestinationType, u32)]) -> FlowEntry {
-        let to = to.iter().map(|(kind, number)| Destination {
-            destination_type: kind.raw(),
-            number: *number,
-        });
+        let to = to
+            .iter()
+            .map(|(kind, number)| Destination { destination_type: kind.raw(), number: *number });
         let (action, value) = (ACTION_FORWARD, value.to_bytes());
         FlowEntry { group, value, action, tag: 7, destinations: to.collect() }
     }

@@ -1,62 +1,153 @@
-//! Objects of the Ethernet side: send and receive queues, and the objects that steer frames.
+//! The function as an Ethernet adapter: the queues of frames, and the rules that steer them.
 //!
-//! Each object keeps the input of the command that created it, as the driver wrote it. Numbers are
-//! given out per kind; each kind has a capacity, and an input a bounded length
-//! ([`crate::limits::STEERING_INPUT_MAX`]).
+//! ```text
+//!   send queue ──▶ next_frame ──▶ Frame ──▶ the caller's switch ──▶ FrameRef ──▶ receive_frame
+//!                                                                                     │
+//!              complete_frame ◀── (copied)       address filter ─▶ flow tables ─▶ TIR ┤
+//!                                                                                     ▼
+//!                                                          (RQT by hash) ─▶ receive queue
+//! ```
+//!
+//! [`next_frame`] takes frames from the send queues of the adapter's driver in turn. The caller
+//! decides which adapters receive a frame and offers it to them with [`receive_frame`], straight
+//! from the sender's memory; then [`complete_frame`] returns the entry to the sender's driver.
+//! Checksums and the cutting of long frames are done by the receiver, so that a frame may also leave
+//! uncut, to a virtio receiver.
+//!
+//! The source address of a frame is the caller's to check. Frames are never merged: a driver has to
+//! prepare its buffers for merged frames. Rates, priorities and the loopback switches of transport
+//! interfaces have no effect.
+//!
+//! # Limits
+//! [`limits`]. A frame without a posted receive entry is dropped and counted: Ethernet does not
+//! wait. Rules that a driver creates cost a receiver bounded time per frame ([`flow`]).
 
 pub(crate) mod command;
+mod counters;
+mod filter;
+pub(crate) mod flow;
+mod frame;
+mod hash;
+mod headers;
+pub(crate) mod interface;
+pub mod limits;
+mod offload;
+mod receive;
+mod receive_queue;
+mod send_queue;
+mod transmit;
+mod verify;
 
 use causeway_verbs::number::Table;
+
+pub use counters::{EthernetCounters, Traffic, TrafficByCast};
+pub use frame::{Body, Frame, FrameRef};
+pub use receive::receive_frame;
+pub use transmit::{complete_frame, next_frame};
+
+use crate::function::Function;
+use flow::FlowTables;
+use interface::Interfaces;
+use receive::Scratch;
+use receive_queue::ReceiveQueue;
+use send_queue::{Rotation, SendQueue};
+use transmit::Sending;
+
+/// Result of [`next_frame`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// A frame was taken.
+    Frame,
+    /// No send queue has a posted entry.
+    Empty,
+    /// Entries were taken, and none of them had a frame that can be forwarded.
+    Dropped,
+}
+
+/// Result of [`receive_frame`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// The frame, or its first pieces, is in receive queues.
+    Delivered {
+        /// Number of frames in receive queues.
+        frames: u32,
+    },
+    /// The receive queue had no posted entry.
+    NoBuffer,
+    /// The frame is longer than the driver's MTU, or than its receive entry.
+    TooLong,
+    /// No filter or flow entry accepts the frame.
+    Filtered,
+    /// The receive queue does not exist or is not ready.
+    Down,
+    /// The sender's memory was revoked.
+    Lost,
+}
+
+impl Function {
+    /// Returns the counters of frames since the function was made.
+    pub fn ethernet_counters(&self) -> EthernetCounters {
+        self.objects.ethernet.counters()
+    }
+}
 
 /// The Ethernet side of a function.
 #[derive(Debug)]
 pub(crate) struct Ethernet {
-    objects: [Table<Vec<u8>>; Kind::COUNT],
-}
-
-/// The kinds of objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Transport interface of receives.
-    Tir,
-    /// Transport interface of sends.
-    Tis,
-    /// Table of receive queues.
-    ReceiveTable,
-    /// Send queue.
-    SendQueue,
-    /// Receive queue.
-    ReceiveQueue,
-    /// Flow table.
-    FlowTable,
-    /// Flow group.
-    FlowGroup,
-    /// Flow counter.
-    FlowCounter,
-}
-
-impl Kind {
-    const COUNT: usize = 8;
+    send_queues: Table<SendQueue>,
+    receive_queues: Table<ReceiveQueue>,
+    interfaces: Interfaces,
+    flows: FlowTables,
+    flow_counters: Table<()>,
+    /// Send queues that are polled.
+    rotation: Rotation,
+    /// Entry of the frame that the caller forwards.
+    sending: Option<Sending>,
+    scratch: Scratch,
+    counters: EthernetCounters,
+    /// Frames without a receive entry, by counter set.
+    out_of_buffer: Vec<u32>,
 }
 
 impl Ethernet {
     /// Returns the side without objects, for at most `capacity` objects of each kind.
     pub fn new(capacity: usize) -> Self {
-        Self { objects: std::array::from_fn(|_| Table::new(capacity)) }
+        Self {
+            send_queues: Table::new(capacity),
+            receive_queues: Table::new(capacity),
+            interfaces: Interfaces::new(capacity),
+            flows: FlowTables::default(),
+            flow_counters: Table::new(capacity),
+            rotation: Rotation::default(),
+            sending: None,
+            scratch: Scratch::default(),
+            counters: EthernetCounters::default(),
+            out_of_buffer: Vec::new(),
+        }
     }
 
-    /// Returns whether there are queues that must be polled.
+    /// Returns whether a send queue must be polled.
     pub fn is_active(&self) -> bool {
-        self.table(Kind::SendQueue).is_some_and(|table| !table.is_empty())
+        self.rotation.len() > 0
     }
 
-    /// Returns the objects of a kind.
-    pub fn table(&self, kind: Kind) -> Option<&Table<Vec<u8>>> {
-        self.objects.get(kind as usize)
+    /// Returns the counters.
+    pub fn counters(&self) -> EthernetCounters {
+        self.counters
     }
 
-    /// Returns the objects of a kind, for changes.
-    pub fn table_mut(&mut self, kind: Kind) -> Option<&mut Table<Vec<u8>>> {
-        self.objects.get_mut(kind as usize)
+    /// Sets the counters, which outlive the objects.
+    pub fn set_counters(&mut self, counters: EthernetCounters) {
+        self.counters = counters;
+    }
+
+    fn count_out_of_buffer(&mut self, set: u8) {
+        let set = usize::from(set);
+        if set >= self.out_of_buffer.len() {
+            self.out_of_buffer.resize(set.saturating_add(1), 0);
+        }
+        if let Some(count) = self.out_of_buffer.get_mut(set) {
+            *count = count.wrapping_add(1);
+        }
     }
 }

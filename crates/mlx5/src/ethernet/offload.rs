@@ -123,11 +123,7 @@ fn fill_ipv4_checksum(head: &mut [u8], network: &Network) {
 
 /// Writes the sum over the pseudo-header to the checksum field of a transport header. Returns the
 /// field's place.
-fn fill_pseudo(
-    head: &mut [u8],
-    network: &Network,
-    transport: &Transport,
-) -> Option<ChecksumPlace> {
+fn fill_pseudo(head: &mut [u8], network: &Network, transport: &Transport) -> Option<ChecksumPlace> {
     let place = ChecksumPlace {
         start: u16::try_from(transport.offset).ok()?,
         offset: u16::try_from(transport.protocol.checksum_offset()).ok()?,

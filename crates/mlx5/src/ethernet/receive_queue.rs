@@ -57,28 +57,31 @@ impl ReceiveQueue {
         }
     }
 
-    /// Reads the next entry without taking it. Returns false if none is posted.
+    /// Reads the next entry without taking it; `bytes` is room for its copy. Returns false if none is
+    /// posted.
     ///
     /// # Errors
     /// [`QueueError`]; the queue cannot be read any further.
     #[inline]
-    pub fn peek(&mut self, map: &Map, work: &mut ReceiveWork) -> Result<bool, QueueError> {
+    pub fn peek(
+        &mut self,
+        map: &Map,
+        bytes: &mut Vec<u8>,
+        work: &mut ReceiveWork,
+    ) -> Result<bool, QueueError> {
         let counter = self.context.queue.doorbell_record;
         if !self.positions.refresh(map, counter, self.entries())? {
             return Ok(false);
         }
-        let mut bytes = [0; RECEIVE_ENTRY_BYTES_MAX];
         let stride = self.context.queue.stride();
-        let len = usize::try_from(stride).unwrap_or(usize::MAX);
-        let Some(entry) = bytes.get_mut(..len) else {
-            return self.positions.fail("the length of a receive entry");
-        };
+        let len = usize::try_from(stride).unwrap_or(usize::MAX).min(RECEIVE_ENTRY_BYTES_MAX);
+        bytes.resize(len, 0);
         let index = u32::from(self.positions.taken) & self.entries().wrapping_sub(1);
         let at = u64::from(index).wrapping_mul(stride);
-        if self.pages.read(map, at, entry).is_err() {
+        if self.pages.read(map, at, bytes).is_err() {
             return self.positions.fail("the receive queue is not granted");
         }
-        receive_entry::parse(entry, work);
+        receive_entry::parse(bytes, work);
         work.token.index = self.positions.taken;
         Ok(true)
     }

@@ -84,11 +84,7 @@ impl SendQueue {
     /// # Errors
     /// [`QueueError`]; the queue cannot be read any further.
     #[inline]
-    pub fn next(
-        &mut self,
-        map: &Map,
-        into: &mut EntryBytes,
-    ) -> Result<Option<Taken>, QueueError> {
+    pub fn next(&mut self, map: &Map, into: &mut EntryBytes) -> Result<Option<Taken>, QueueError> {
         if !self.has_next(map)? {
             return Ok(None);
         }

@@ -111,5 +111,6 @@ fn is_header_right(head: &[u8], network: &Network) -> bool {
 /// Returns whether a transport header has a checksum: UDP over IPv4 may omit it.
 fn has_checksum(head: &[u8], transport: &Transport) -> bool {
     let at = transport.offset.saturating_add(udp::CHECKSUM_OFFSET);
-    transport.protocol != Protocol::Udp || head.get(at..).and_then(<[u8]>::first_chunk) != Some(&[0; 2])
+    transport.protocol != Protocol::Udp
+        || head.get(at..).and_then(<[u8]>::first_chunk) != Some(&[0; 2])
 }

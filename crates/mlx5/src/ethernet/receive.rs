@@ -1,0 +1,303 @@
+//! Reception: from a frame to the receive queues of its transport interfaces.
+//!
+//! | step | a frame is dropped |
+//! |---|---|
+//! | address filter ([`filter`]), flow tables ([`super::flow`]) | that no entry sends to an interface |
+//! | length | that is longer than the driver's MTU |
+//! | receive queue of each interface ([`super::interface`]) | whose queue does not receive |
+//! | receive entry | that finds none, or does not fit into its buffers |
+//!
+//! A frame that its sender left uncut is cut here. Each piece is copied once from the sender's
+//! memory, in chunks that stay in the cache and are summed on the way ([`verify`](super::verify)).
+//!
+//! The length that a completion reports never exceeds the buffers of its entry, nor the MTU that the
+//! driver set: drivers size their buffers by the MTU and do not check the length. A frame that a
+//! limit drops is counted, and takes no entry.
+
+use causeway_memory::{Cursor, Map, Span};
+use causeway_verbs::Adapter;
+use causeway_verbs::region::Regions;
+use causeway_verbs::work::ReceiveWork;
+use causeway_wire::checksum::Sum;
+use causeway_wire::ethernet::{TAG_LEN, TYPE_VLAN};
+use causeway_wire::frame::Frame as Headers;
+use causeway_wire::mlx5::completion_queue::{CompletionEntry, Entry};
+use causeway_wire::mlx5::work_queue::QueueState;
+use causeway_wire::virtio_net::segment::Segmenter;
+use causeway_wire::virtio_net::{ChecksumPlace, Offload};
+
+use super::counters::Cast;
+use super::frame::{FrameRef, Reader};
+use super::hash::Hash;
+use super::headers::match_headers;
+use super::receive_queue::buffers;
+use super::verify::Verifier;
+use super::{Received, filter, limits};
+use crate::function::Function;
+
+/// Memory that is reused from one frame to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// First bytes of the piece.
+    head: Vec<u8>,
+    /// Copy of the receive entry.
+    entry: Vec<u8>,
+    work: ReceiveWork,
+    /// Buffers of the piece.
+    spans: Vec<Span>,
+    /// Bytes between their two copies.
+    chunk: Vec<u8>,
+}
+
+/// The receive queue of a frame.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    queue: u32,
+    hash: Hash,
+    tag: u32,
+}
+
+/// A part of a frame that becomes a frame of its own, behind the bytes in [`Scratch::head`].
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    /// Place of the checksum that must be completed.
+    place: Option<ChecksumPlace>,
+    /// Bytes behind the head.
+    payload: usize,
+}
+
+/// The side of a copy that is not granted.
+enum Revoked {
+    Source,
+    Destination,
+}
+
+/// Offers a frame to the adapter's receive queues.
+pub fn receive_frame(adapter: &mut Adapter<Function>, frame: &FrameRef<'_>) -> Received {
+    let (function, regions) = adapter.parts_mut();
+    let mut scratch = std::mem::take(&mut function.objects.ethernet.scratch);
+    let received = function.receive(regions, frame, &mut scratch);
+    let ethernet = &mut function.objects.ethernet;
+    ethernet.scratch = scratch;
+    let counter = match received {
+        Received::Delivered { .. } => return received,
+        Received::NoBuffer => &mut ethernet.counters.out_of_buffer,
+        Received::TooLong => &mut ethernet.counters.too_long,
+        Received::Filtered => &mut ethernet.counters.filtered,
+        Received::Down => &mut ethernet.counters.down,
+        Received::Lost => &mut ethernet.counters.lost,
+    };
+    *counter = counter.wrapping_add(1);
+    received
+}
+
+impl Function {
+    fn receive(
+        &mut self,
+        regions: &Regions,
+        frame: &FrameRef<'_>,
+        scratch: &mut Scratch,
+    ) -> Received {
+        let Ok(parsed) = Headers::parse(frame.head) else { return Received::Filtered };
+        let objects = &mut self.objects;
+        if !filter::accepts(&objects.vport, parsed.destination) {
+            return Received::Filtered;
+        }
+        let headers = match_headers(frame.head, &parsed);
+        let verdict = objects.ethernet.flows.find(&headers);
+        if verdict.interfaces().is_empty() {
+            return Received::Filtered;
+        }
+        let longest = usize::from(objects.vport.context.mtu);
+        let longest = longest.saturating_sub(limits::CHECK_SEQUENCE_BYTES);
+        if frame.offload.piece_len(frame.len) > longest {
+            return Received::TooLong;
+        }
+        let mut frames = 0_u32;
+        let mut last = Received::Down;
+        for interface in verdict.interfaces() {
+            let interfaces = &self.objects.ethernet.interfaces;
+            let Some((queue, hash)) = interfaces.select(*interface, &headers) else { continue };
+            let target = Target { queue, hash, tag: verdict.tag };
+            let (count, end) = self.deliver(regions, target, (frame, &parsed), scratch);
+            frames = frames.saturating_add(count);
+            last = end.unwrap_or(last);
+        }
+        if frames > 0 { Received::Delivered { frames } } else { last }
+    }
+
+    /// Delivers a frame, in pieces if it must be cut. Returns the number of delivered pieces, and why
+    /// the others were dropped.
+    fn deliver(
+        &mut self,
+        regions: &Regions,
+        target: Target,
+        (frame, parsed): (&FrameRef<'_>, &Headers),
+        scratch: &mut Scratch,
+    ) -> (u32, Option<Received>) {
+        let mut reader = frame.reader();
+        let (place, gso) = match *frame.offload {
+            Offload::Segment(place, gso) => (place, gso),
+            Offload::None | Offload::Checksum(_) => {
+                let head = frame.head.len();
+                reader.skip(head);
+                scratch.head.clear();
+                scratch.head.extend_from_slice(frame.head);
+                let place = match *frame.offload {
+                    Offload::Checksum(place) => Some(place),
+                    _ => None,
+                };
+                let piece = Piece { place, payload: frame.len.saturating_sub(head) };
+                return match self.put(regions, target, piece, &mut reader, scratch) {
+                    Ok(()) => (1, None),
+                    Err(end) => (0, Some(end)),
+                };
+            }
+        };
+        let segmenter = Segmenter::new(frame.head, parsed, place, gso, frame.len);
+        let Some(mut segmenter) = segmenter else { return (0, Some(Received::Filtered)) };
+        reader.skip(usize::from(gso.header_len));
+        let mut count = 0_u32;
+        while let Some(segment) = segmenter.next_segment() {
+            scratch.head.clear();
+            scratch.head.extend_from_slice(segment.headers);
+            let piece = Piece { place: Some(place), payload: segment.payload.len() };
+            if let Err(end) = self.put(regions, target, piece, &mut reader, scratch) {
+                return (count, Some(end));
+            }
+            count = count.saturating_add(1);
+        }
+        (count, None)
+    }
+
+    /// Puts a piece into the next entry of a receive queue, and completes the entry.
+    fn put(
+        &mut self,
+        regions: &Regions,
+        target: Target,
+        piece: Piece,
+        reader: &mut Reader<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Received> {
+        let (map, ethernet) = (&self.map, &mut self.objects.ethernet);
+        let queue = ethernet.receive_queues.get_mut(target.queue);
+        let queue = queue.filter(|queue| queue.is_ready()).ok_or(Received::Down)?;
+        let mut place = piece.place;
+        let vlan = if queue.context.keeps_vlan { None } else { remove_tag(&mut scratch.head) };
+        if vlan.is_some() {
+            place = place.map(|place| ChecksumPlace {
+                start: place.start.saturating_sub(TAG_LEN as u16),
+                ..place
+            });
+        }
+        match queue.peek(map, &mut scratch.entry, &mut scratch.work) {
+            Ok(true) => {}
+            Ok(false) => {
+                let set = queue.context.counter_set;
+                ethernet.count_out_of_buffer(set);
+                return Err(Received::NoBuffer);
+            }
+            Err(error) => return Err(self.fail_receive(target.queue, error.0)),
+        }
+        let (index, domain) = (scratch.work.token.index, queue.context.queue.domain);
+        let head_len = scratch.head.len();
+        let len = head_len.saturating_add(piece.payload);
+        scratch.spans.clear();
+        match buffers(&scratch.work, (regions, domain), len, &mut scratch.spans) {
+            Ok(true) => {}
+            Ok(false) => return Err(Received::TooLong),
+            Err(_) => {
+                let reason = "a receive entry names memory without permission";
+                return Err(self.fail_receive(target.queue, reason));
+            }
+        }
+        let verifier = Verifier::new(&scratch.head, len);
+        let covered = verifier.covered(head_len);
+        let sum = match copy(map, reader, (piece.payload, covered), scratch) {
+            Ok(sum) => sum,
+            Err(Revoked::Source) => return Err(Received::Lost),
+            Err(Revoked::Destination) => {
+                return Err(self.fail_receive(target.queue, "a receive buffer is not granted"));
+            }
+        };
+        if let Some(place) = place {
+            verifier.complete(&mut scratch.head, place, &sum);
+        }
+        if Cursor::new(&scratch.spans).write(map, &scratch.head).is_err() {
+            return Err(self.fail_receive(target.queue, "a receive buffer is not granted"));
+        }
+        queue.take();
+        let mut entry = queue.success(index, target.tag, len);
+        verifier.report(&scratch.head, &sum, &mut entry);
+        (entry.hash, entry.hash_type) = (target.hash.value, target.hash.covered);
+        (entry.has_vlan, entry.vlan) = (vlan.is_some(), vlan.unwrap_or(0));
+        ethernet.counters.received.count(Cast::of(&scratch.head), len);
+        self.complete_receive(target.queue, entry)
+    }
+
+    /// Adds the completion of a received frame. A queue whose completions have no room fails.
+    fn complete_receive(&mut self, number: u32, entry: CompletionEntry) -> Result<(), Received> {
+        let queue = self.objects.ethernet.receive_queues.get(number).ok_or(Received::Down)?;
+        let completion_queue = queue.context.completion_queue;
+        if self.push_completion(completion_queue, Entry::Success(entry)) {
+            return Ok(());
+        }
+        if let Some(queue) = self.objects.ethernet.receive_queues.get_mut(number) {
+            queue.set_state(QueueState::Error);
+        }
+        self.report_broken_queue(completion_queue);
+        Err(Received::Down)
+    }
+
+    /// Moves a receive queue to the error state and adds the completion of its present entry.
+    fn fail_receive(&mut self, number: u32, reason: &'static str) -> Received {
+        self.fault = Some(reason);
+        self.counters.malformed_entries = self.counters.malformed_entries.wrapping_add(1);
+        let ethernet = &mut self.objects.ethernet;
+        ethernet.counters.failed_receives = ethernet.counters.failed_receives.wrapping_add(1);
+        let Some(queue) = ethernet.receive_queues.get_mut(number) else { return Received::Down };
+        queue.set_state(QueueState::Error);
+        let entry = queue.failure(number, queue.positions().taken);
+        let completion_queue = queue.context.completion_queue;
+        if !self.push_completion(completion_queue, entry) {
+            self.report_broken_queue(completion_queue);
+        }
+        Received::Down
+    }
+}
+
+/// Copies the payload of a piece to its buffers, behind the head. Returns the sum over its first
+/// `covered` bytes.
+fn copy(
+    map: &Map,
+    reader: &mut Reader<'_>,
+    (payload, covered): (usize, usize),
+    scratch: &mut Scratch,
+) -> Result<Sum, Revoked> {
+    let mut sum = Sum::new();
+    let mut to = Cursor::at(&scratch.spans, scratch.head.len() as u64);
+    let (mut left, mut covered) = (payload, covered);
+    scratch.chunk.resize(limits::CHUNK_BYTES, 0);
+    while left > 0 {
+        let now = left.min(limits::CHUNK_BYTES);
+        let chunk = scratch.chunk.get_mut(..now).ok_or(Revoked::Source)?;
+        reader.read(chunk).map_err(|_| Revoked::Source)?;
+        sum.add(chunk.get(..now.min(covered)).unwrap_or(&[]));
+        to.write(map, chunk).map_err(|_| Revoked::Destination)?;
+        left = left.saturating_sub(now);
+        covered = covered.saturating_sub(now);
+    }
+    Ok(sum)
+}
+
+/// Removes the outer tag of a frame if it is a customer tag. Returns its control field.
+fn remove_tag(head: &mut Vec<u8>) -> Option<u16> {
+    const TAG: usize = 12;
+    let tag: &[u8; TAG_LEN] = head.get(TAG..)?.first_chunk()?;
+    let [a, b, c, d] = *tag;
+    if u16::from_be_bytes([a, b]) != TYPE_VLAN {
+        return None;
+    }
+    head.drain(TAG..TAG.saturating_add(TAG_LEN));
+    Some(u16::from_be_bytes([c, d]))
+}
