@@ -12,7 +12,7 @@ use causeway_verbs::*;
 
 use testing::{BASE, memory};
 
-/// Messages of a measurement.
+/// Messages of a measurement, unless the first argument gives another number.
 const MESSAGES: u32 = 2_000_000;
 
 /// A send queue that repeats a work request, and a receive queue that never ends.
@@ -63,6 +63,8 @@ impl Queues for Endless {
 }
 
 fn main() {
+    let most = std::env::args().nth(1).and_then(|number| number.parse().ok());
+    let most = most.unwrap_or(MESSAGES);
     let mut subnet = Subnet::new();
     let mut ids = Vec::new();
     for guest in 0..2 {
@@ -101,7 +103,7 @@ fn main() {
             let segments = vec![Segment { key: ids[0].1, address, len }];
             let work = SendWork { operation: operation.clone(), segments, ..SendWork::default() };
             subnet.adapter_mut(ids[0].0).unwrap().queues_mut().work = Some(work);
-            let messages = MESSAGES.min(u32::try_from((4_u64 << 30) / u64::from(len)).unwrap());
+            let messages = most.min(u32::try_from((4_u64 << 30) / u64::from(len)).unwrap());
             let start = Instant::now();
             let mut left = messages;
             while left > 0 {

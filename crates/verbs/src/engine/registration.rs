@@ -52,7 +52,7 @@ impl<Q: Queues> Subnet<Q> {
                     Err(status) => return Step::Failed(status),
                 }
                 let entries = match pages.map(|pages| &pages.entries) {
-                    Some(PageEntries::Inline(entries)) => entries.as_slice(),
+                    Some(PageEntries::Inline(entries)) => first(entries, pages),
                     Some(PageEntries::Memory(_)) => scratch.pages.as_slice(),
                     None => &[],
                 };
@@ -67,6 +67,12 @@ impl<Q: Queues> Subnet<Q> {
     }
 }
 
+/// Returns the entries that an update counts.
+fn first<'a>(entries: &'a [u64], pages: Option<&PageUpdate>) -> &'a [u64] {
+    let count = pages.map_or(0, |pages| pages.count as usize);
+    entries.get(..count).unwrap_or(entries)
+}
+
 impl<Q: Queues> Adapter<Q> {
     /// Reads and decodes the entries of a page list. Returns the bytes read.
     fn read_pages(
@@ -77,17 +83,18 @@ impl<Q: Queues> Adapter<Q> {
     ) -> Result<u64, Status> {
         let segment = match &pages.entries {
             PageEntries::Memory(segment) => *segment,
-            PageEntries::Inline(entries) if entries.len() == pages.count as usize => return Ok(0),
-            PageEntries::Inline(_) => return Err(Status::LocalQueuePairOperation),
+            PageEntries::Inline(_) => return Ok(0),
         };
-        let bytes = u64::from(pages.count).saturating_mul(ENTRY_BYTES);
-        if pages.count > PAGES_PER_UPDATE_MAX || u64::from(segment.len) < bytes {
+        // Drivers round the count up to whole units; the segment has the exact length.
+        let count = pages.count.min(segment.len.wrapping_div(ENTRY_BYTES as u32));
+        if count > PAGES_PER_UPDATE_MAX {
             return Err(Status::LocalLength);
         }
+        let bytes = u64::from(count).saturating_mul(ENTRY_BYTES);
         self.resolve_pages(origin, segment, bytes, scratch)?;
         scratch.pages.clear();
         let mut from = Cursor::new(&scratch.from);
-        let mut left = pages.count as usize;
+        let mut left = count as usize;
         while left > 0 {
             let now = left.min(CHUNK_ENTRIES);
             let mut chunk = [[0; ENTRY_BYTES as usize]; CHUNK_ENTRIES];

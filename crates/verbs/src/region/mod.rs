@@ -125,9 +125,7 @@ impl Region {
         if self.base.checked_add(self.len).is_none() {
             return Err(RegionError::Malformed("addresses wrap"));
         }
-        if !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(shift) {
-            return Err(RegionError::Malformed("page size"));
-        }
+        check_shift(*shift, self.is_free)?;
         if pages.len() > *capacity as usize {
             return Err(RegionError::Malformed("longer page list than its capacity"));
         }
@@ -213,6 +211,13 @@ impl Region {
         }
         Ok(len.wrapping_sub(left))
     }
+}
+
+/// Checks the page size. A free region may have a small one until an update makes it valid.
+fn check_shift(shift: u8, is_free: bool) -> Result<(), RegionError> {
+    let least = if is_free { 0 } else { PAGE_SHIFT_MIN };
+    let is_valid = (least..=PAGE_SHIFT_MAX).contains(&shift);
+    if is_valid { Ok(()) } else { Err(RegionError::Malformed("page size")) }
 }
 
 /// Most bytes of a span.

@@ -2,11 +2,8 @@
 
 use causeway_memory::Span;
 
-use super::{Region, RegionError, RegionMemory, Rights};
-use crate::limits::{
-    PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, PAGES_PER_UPDATE_MAX, REGION_PAGES_MAX, REGIONS_MAX,
-    REGISTERED_BYTES_MAX,
-};
+use super::{Region, RegionError, RegionMemory, Rights, check_shift};
+use crate::limits::{PAGES_PER_UPDATE_MAX, REGION_PAGES_MAX, REGIONS_MAX, REGISTERED_BYTES_MAX};
 use crate::number::Table;
 use crate::work::RegionUpdate;
 
@@ -215,9 +212,11 @@ impl Regions {
         let shift = update.page_shift.unwrap_or(*shift);
         let base = update.base.unwrap_or(region.base);
         let len = update.len.unwrap_or(region.len);
-        if base.checked_add(len).is_none() || !(PAGE_SHIFT_MIN..=PAGE_SHIFT_MAX).contains(&shift) {
-            return Err(RegionError::Malformed("addresses or page size"));
+        let is_free = update.is_free.unwrap_or(region.is_free);
+        if base.checked_add(len).is_none() {
+            return Err(RegionError::Malformed("addresses wrap"));
         }
+        check_shift(shift, is_free)?;
         let (first, entries) = entries_after(update, pages, (list.len(), *capacity))?;
         let old = (region.bytes(), region.entries());
         let (sum, sum_entries) = self.charge(old, (len, entries as u64))?;
@@ -231,7 +230,7 @@ impl Regions {
         (region.base, region.len) = (base, len);
         region.domain = update.domain.unwrap_or(region.domain);
         region.variable = update.variable.unwrap_or(region.variable);
-        region.is_free = update.is_free.unwrap_or(region.is_free);
+        region.is_free = is_free;
         if let Some((rights, mask)) = update.rights {
             region.rights = Rights(region.rights.0 & !mask.0 | rights.0 & mask.0);
         }
@@ -241,7 +240,8 @@ impl Regions {
 }
 
 /// Returns the index of an update's first entry and the number of entries after it, of a page list
-/// with `present` entries and room for `capacity`.
+/// with `present` entries and room for `capacity`. Drivers pad their lists: entries beyond the room
+/// are discarded.
 fn entries_after(
     update: &RegionUpdate,
     pages: &[u64],
@@ -252,8 +252,11 @@ fn entries_after(
         return Err(RegionError::Limit("entries of an update"));
     }
     let first = place.first as usize;
-    let end = first.checked_add(pages.len()).filter(|&end| end <= capacity as usize);
-    Ok((first, present.max(end.ok_or(RegionError::Outside)?)))
+    if first > capacity as usize {
+        return Err(RegionError::Outside);
+    }
+    let end = first.saturating_add(pages.len()).min(capacity as usize);
+    Ok((first, present.max(end)))
 }
 
 /// Entry of a page list that no update has set: no memory is granted there.

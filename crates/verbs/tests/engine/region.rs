@@ -141,7 +141,7 @@ fn region_update_changes_all_or_nothing() {
         RegionUpdate { len: Some(0x10_0001), ..good.clone() },
         RegionUpdate { domain: Some(2), ..good.clone() },
         RegionUpdate {
-            pages: Some(PageUpdate { first: 3, count: 2, entries: PageEntries::Inline(vec![]) }),
+            pages: Some(PageUpdate { first: 5, count: 2, entries: PageEntries::Inline(vec![]) }),
             ..good.clone()
         },
     ];

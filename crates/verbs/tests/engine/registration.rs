@@ -87,15 +87,13 @@ fn verbs_registration_needs_the_attribute() {
 
 #[test]
 fn verbs_registration_errors_change_nothing() {
-    let (one, none) = (vec![BASE], Vec::new());
     let far = Segment { key: 0x1_0000, address: 0, len: 800 };
+    let long = Segment { len: u32::MAX, ..far };
     let cases = [
-        (PageEntries::Inline(one), 2, Status::LocalQueuePairOperation),
-        (PageEntries::Inline(vec![0; 3]), 3, Status::MemoryWindowBind),
-        (PageEntries::Inline(none), 1 << 31, Status::LocalQueuePairOperation),
+        (PageEntries::Inline(vec![0; 1 << 18]), 1 << 18, Status::MemoryWindowBind),
         (PageEntries::Memory(far), 2, Status::LocalProtection),
-        (PageEntries::Memory(far), 101, Status::LocalLength),
-        (PageEntries::Memory(far), u32::MAX, Status::LocalLength),
+        (PageEntries::Memory(far), u32::MAX, Status::LocalProtection),
+        (PageEntries::Memory(long), u32::MAX, Status::LocalLength),
     ];
     for (entries, count, status) in cases {
         let (mut world, left, number) = world(true, 2);
@@ -104,6 +102,19 @@ fn verbs_registration_errors_change_nothing() {
         assert_eq!(world.statuses(0), [status]);
         assert!(world.adapter(0).regions().region(number).unwrap().is_free);
     }
+}
+
+#[test]
+fn verbs_padded_page_list_is_cut_to_the_region() {
+    let (mut world, left, number) = world(true, 4);
+    world.write(0, 0, &(BASE + 0x1000).to_be_bytes());
+    let segment = world.segment(0, 0, 64);
+    world.post(left, update(number, 0x1000, PageEntries::Memory(segment), 8), vec![]);
+    world.run(left);
+    assert_eq!(world.statuses(0), [Status::Success]);
+    let region = world.adapter(0).regions().region(number).unwrap();
+    let pages = vec![BASE + 0x1000, 0, 0, 0];
+    assert_eq!(region.memory, RegionMemory::Pages { shift: 12, pages, capacity: 4 });
 }
 
 #[test]
