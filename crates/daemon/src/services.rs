@@ -14,6 +14,7 @@ pub const SERVICES: &[ServiceRegistration] = &[
     causeway_socket::SERVICE,
     causeway_link::SERVICE,
     causeway_mx::SERVICE,
+    causeway_hca::SERVICE,
 ];
 
 /// Returns the kinds of ports of `services`.

@@ -119,9 +119,9 @@ impl Service for Recorder {
         Model::new(1, 0, Vec::new())
     }
 
-    fn connect(&self, _: &PortSpec, stream: UntrustedSocket) -> Connection {
+    fn connect(&self, _: &PortSpec, stream: UntrustedSocket) -> std::io::Result<Connection> {
         let attachment: Box<dyn Attachment> = Box::new(Bytes::new(stream));
-        attachment.into()
+        Ok(attachment.into())
     }
 
     fn added(&mut self, _: &mut Context<'_>, _: PortId) -> Result<(), CommandError> {

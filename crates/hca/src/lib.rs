@@ -1,4 +1,30 @@
-//! Host channel adapters.
+//! The service of host channel adapters: RDMA verbs and Ethernet for guests, through one PCI
+//! function.
+//!
+//! A port of kind `hca` is an emulated ConnectX virtual function ([`causeway_mlx5`]) that a guest's
+//! VMM attaches by vfio-user ([`causeway_attach::vfio_user`]). The guest's unmodified driver posts
+//! work by stores to its own memory; the dispatcher polls these queues, so posting, polling and
+//! arming need no VM exit. Queue pairs of adapters in one group exchange messages with one copy,
+//! from guest to guest ([`causeway_verbs`]). The function is also an Ethernet interface, and a
+//! member of its group through the service that forwards frames.
+//!
+//! # Limits
+//! RDMA stays on this host and inside the group. An adapter has up to [`limits::VECTORS`] interrupt
+//! vectors. QEMU does not reconnect the device after a restart of the daemon, and does not migrate
+//! it. A guest that breaks a rule loses the queue pair, the object or the function concerned;
+//! other guests are not affected.
+//!
+//! # Main types
+//! [`HcaService`] is the service for one group; [`SERVICE`] registers it with a fabric.
+//!
+//! ```
+//! use causeway_fabric::Service;
+//!
+//! // A fabric creates the service by its registration, one instance for each group.
+//! let service: Box<dyn Service> = Box::new(causeway_hca::HcaService::new());
+//! assert_eq!(service.deadline_ns(), None);
+//! ```
+
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -10,3 +36,27 @@
         clippy::arithmetic_side_effects
     )
 )]
+
+mod adapter_port;
+mod control;
+mod counters;
+mod device;
+mod idle;
+pub mod limits;
+mod request;
+mod service;
+mod switch;
+mod uplink;
+
+pub use service::HcaService;
+
+use causeway_fabric::ServiceRegistration;
+
+/// The kinds of ports of the service.
+const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::HCA];
+
+/// The registration of the service with a fabric.
+pub const SERVICE: ServiceRegistration =
+    ServiceRegistration::new(service::NAME, || Box::new(HcaService::new()))
+        .with_kinds(KINDS)
+        .with_controller(|| Box::new(control::HcaController::default()));

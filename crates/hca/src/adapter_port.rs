@@ -1,0 +1,39 @@
+//! A port of kind `hca`: its adapter, its registers and its poll schedule.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use causeway_mlx5::Registers;
+use causeway_model::Name;
+use causeway_verbs::AdapterId;
+
+use crate::idle::IdleSchedule;
+
+/// Counters of a port beside those of its function.
+#[derive(Debug, Default)]
+pub(crate) struct PortCounters {
+    /// Frames dropped because their source was not the adapter's address.
+    pub spoofed: u64,
+}
+
+/// A port of the service.
+#[derive(Debug)]
+pub(crate) struct AdapterPort {
+    pub name: Name,
+    pub adapter: AdapterId,
+    /// Registers that the thread of the attachment serves.
+    pub registers: Arc<Registers>,
+    /// Address that the operator assigned.
+    pub mac: [u8; 6],
+    pub schedule: IdleSchedule,
+    /// Time of the last work, in nanoseconds.
+    pub worked_ns: u64,
+    pub counters: PortCounters,
+}
+
+impl AdapterPort {
+    /// Appends the counters of the port to those of its function.
+    pub(crate) fn extend_counters(&self, counters: &mut BTreeMap<String, u64>) {
+        counters.insert("drop_spoofed_frames_total".into(), self.counters.spoofed);
+    }
+}

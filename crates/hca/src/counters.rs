@@ -1,0 +1,31 @@
+//! Counters of an adapter by name, as `causeway stats` and `port show` print them.
+
+use std::collections::BTreeMap;
+
+use causeway_mlx5::Function;
+use causeway_verbs::Adapter;
+
+/// Returns the counters of an adapter and of its function.
+pub(crate) fn of(adapter: &Adapter<Function>) -> BTreeMap<String, u64> {
+    let (verbs, function) = (adapter.counters(), adapter.queues().counters());
+    [
+        ("requests_total", verbs.requests),
+        ("request_bytes_total", verbs.request_bytes),
+        ("received_messages_total", verbs.received),
+        ("received_bytes_total", verbs.received_bytes),
+        ("request_errors_total", verbs.errors),
+        ("flushed_requests_total", verbs.flushed),
+        ("commands_total", function.commands),
+        ("failed_commands_total", function.failed_commands),
+        ("unknown_commands_total", function.unknown_commands),
+        ("undelivered_commands_total", function.undelivered_commands),
+        ("completions_total", function.completions),
+        ("completion_overruns_total", function.overruns),
+        ("events_total", function.events),
+        ("lost_events_total", function.lost_events),
+        ("interrupts_total", function.interrupts),
+        ("malformed_entries_total", function.malformed_entries),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}

@@ -1,0 +1,75 @@
+//! The PCI function of a port, as the attachment presents it to the VMM.
+//!
+//! BAR 0 starts with trapped registers; behind them lie the doorbell pages, which the guest maps
+//! and writes without a VM exit. The daemon reads no doorbell page: the doorbell records in guest
+//! memory have the same information. BAR 2 has the MSI-X table. Each frontend gets doorbell pages
+//! of its own, so that a guest reads nothing that an earlier guest wrote.
+
+use std::io;
+use std::sync::Arc;
+
+use causeway_attach::vfio_user::device::{
+    CONFIG_REGION, DEVICE_PCI, DEVICE_RESET, INTERRUPT_MSIX, MappableFile, REGION_READ,
+    REGION_WRITE, RegionDescription, Registers,
+};
+use causeway_attach::vfio_user::{DeviceDescription, VfioUserAttachment};
+use causeway_attach::{Attachment, Connection};
+use causeway_host::fd::receive::UntrustedSocket;
+use causeway_mlx5::config_space::CONFIG_BYTES;
+use causeway_mlx5::limits::{MSIX_REGION_BYTES, TRAPPED_BYTES};
+use causeway_mlx5::registers::{REGION_BAR, REGION_MSIX};
+
+use crate::limits::{UAR_BYTES, VECTORS};
+
+/// The registers of a function, as the control thread of the attachment reaches them.
+struct FunctionRegisters(Arc<causeway_mlx5::Registers>);
+
+impl Registers for FunctionRegisters {
+    fn read(&self, region: u32, offset: u64, bytes: &mut [u8]) {
+        self.0.read(region, offset, bytes);
+    }
+
+    fn write(&self, region: u32, offset: u64, bytes: &[u8]) -> Option<usize> {
+        self.0.write(region, offset, bytes)
+    }
+
+    fn reset(&self) {
+        self.0.reset();
+    }
+}
+
+/// Returns a region of registers.
+fn registers(index: u32, size: u64) -> RegionDescription {
+    RegionDescription { index, size, flags: REGION_READ | REGION_WRITE, mmap: None }
+}
+
+/// Returns the description of a function with new doorbell pages.
+fn description() -> io::Result<DeviceDescription> {
+    let file = Arc::new(causeway_memory::create("causeway-doorbells", UAR_BYTES)?);
+    let areas = vec![TRAPPED_BYTES..UAR_BYTES];
+    let bar = RegionDescription {
+        mmap: Some(MappableFile { file, areas }),
+        ..registers(REGION_BAR, UAR_BYTES)
+    };
+    let config = registers(CONFIG_REGION, CONFIG_BYTES as u64);
+    Ok(DeviceDescription {
+        regions: vec![bar, registers(REGION_MSIX, MSIX_REGION_BYTES), config],
+        interrupts: vec![(INTERRUPT_MSIX, u32::from(VECTORS))],
+        flags: DEVICE_RESET | DEVICE_PCI,
+    })
+}
+
+/// Returns the attachment of a frontend that connected by `stream` to the port `name`.
+///
+/// # Errors
+/// The host has no memory file for the doorbell pages.
+pub(crate) fn attach(
+    name: &str,
+    stream: UntrustedSocket,
+    registers: &Arc<causeway_mlx5::Registers>,
+) -> io::Result<Connection> {
+    let registers = Arc::new(FunctionRegisters(Arc::clone(registers)));
+    let attachment = VfioUserAttachment::new(name, stream, description()?, registers);
+    let attachment: Box<dyn Attachment> = Box::new(attachment);
+    Ok(attachment.into())
+}

@@ -1,0 +1,88 @@
+//! The poll schedule of an idle adapter.
+//!
+//! A guest posts work by stores to its own memory, which raise no event in the daemon. So an idle
+//! adapter is polled at falling rates: [`FIRST_PAUSE_NS`] after the idle spin, then after pauses
+//! that double up to the port's `idle_poll_us`. The first message after a pause waits for at most
+//! the last pause, and the price of an idle adapter is one poll in each.
+//!
+//! | pause | polls of an idle adapter a second |
+//! |---|---|
+//! | 100 us | 10,000 |
+//! | 2 ms (default) | 500 |
+//! | 20 ms | 50 |
+//!
+//! The module keeps times only; [`crate::service`] polls and reports the result.
+
+use crate::limits::FIRST_PAUSE_NS;
+
+/// The poll schedule of one adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IdleSchedule {
+    /// Longest pause, in nanoseconds.
+    longest_ns: u64,
+    /// Length of the present pause, in nanoseconds.
+    pause_ns: u64,
+    /// End of the present pause; `None` while the adapter is polled in every turn or not at all.
+    ends_ns: Option<u64>,
+}
+
+impl IdleSchedule {
+    /// Returns a schedule without a pause.
+    pub(crate) fn new(longest_us: u32) -> Self {
+        let longest_ns = u64::from(longest_us).saturating_mul(1000);
+        Self { longest_ns, pause_ns: 0, ends_ns: None }
+    }
+
+    /// Ends the pause: the adapter is polled in every turn, or not at all.
+    pub(crate) fn stop(&mut self) {
+        (self.pause_ns, self.ends_ns) = (0, None);
+    }
+
+    /// Begins a pause: the first, or one twice as long as the last.
+    pub(crate) fn pause(&mut self, now_ns: u64) {
+        let doubled = self.pause_ns.saturating_mul(2).max(FIRST_PAUSE_NS);
+        self.pause_ns = doubled.min(self.longest_ns);
+        self.ends_ns = Some(now_ns.saturating_add(self.pause_ns));
+    }
+
+    /// Returns the end of the present pause, in nanoseconds.
+    pub(crate) fn ends_ns(&self) -> Option<u64> {
+        self.ends_ns
+    }
+
+    /// Returns whether a pause has ended.
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        self.ends_ns.is_some_and(|end| end <= now_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_pauses_double_up_to_the_longest() {
+        let mut schedule = IdleSchedule::new(100);
+        let (mut now, mut pauses) = (1_000_000, Vec::new());
+        for _ in 0..5 {
+            schedule.pause(now);
+            let end = schedule.ends_ns().unwrap();
+            assert!(!schedule.is_due(end - 1) && schedule.is_due(end));
+            pauses.push(end - now);
+            now = end;
+        }
+        assert_eq!(pauses, [20_000, 40_000, 80_000, 100_000, 100_000]);
+        schedule.stop();
+        assert_eq!(schedule.ends_ns(), None);
+        assert!(!schedule.is_due(u64::MAX));
+        schedule.pause(now);
+        assert_eq!(schedule.ends_ns(), Some(now + FIRST_PAUSE_NS), "work starts over");
+    }
+
+    #[test]
+    fn idle_pause_is_never_longer_than_configured() {
+        let mut schedule = IdleSchedule::new(10);
+        schedule.pause(0);
+        assert_eq!(schedule.ends_ns(), Some(10_000));
+    }
+}

@@ -1,0 +1,27 @@
+//! Bounds of the HCA service: polling, frames in transit and interrupt vectors.
+
+/// Interrupt vectors of an adapter: one for events, the others for completions.
+pub const VECTORS: u16 = 8;
+/// First pause after an adapter has been idle for the idle spin, in nanoseconds: 20 us. Each
+/// further idle poll doubles it, up to `idle_poll_us` of the port.
+pub const FIRST_PAUSE_NS: u64 = 20_000;
+/// Most frames from the group's other ports and links that wait for the shard.
+pub const INBOX_FRAMES_MAX: usize = 1024;
+/// Most frames that are taken from the inbox or from one guest in a call.
+pub const FRAMES_PER_CALL_MAX: usize = 64;
+/// Most frames in one batch to the shard that forwards the group's frames.
+pub const UPLINK_BATCH_FRAMES_MAX: usize = 64;
+/// Most bytes in one such batch.
+pub const UPLINK_BATCH_BYTES_MAX: usize = 256 * 1024;
+/// Longest frame that an adapter takes from a guest, in bytes: a segment of 64 KiB with headers.
+pub const FRAME_BYTES_MAX: usize = 65536 + 256;
+/// Bytes in the memory window of doorbell pages: 8,192 pages.
+pub const UAR_BYTES: u64 = 32 << 20;
+/// Estimated time of a message between two guests without its bytes, in nanoseconds.
+pub const MESSAGE_NS: u64 = 200;
+/// Estimated time of a poll of an adapter that has no work, in nanoseconds.
+pub const POLL_NS: u64 = 100;
+/// Estimated time of a command of a driver, in nanoseconds.
+pub const COMMAND_NS: u64 = 3_000;
+/// Most commands of a driver in one call.
+pub const COMMANDS_PER_CALL_MAX: u32 = 8;

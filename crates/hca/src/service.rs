@@ -1,0 +1,309 @@
+//! The service for the adapters of one group.
+//!
+//! A shard serves each port as a source: [`HcaService::serve_source`] runs commands that the driver
+//! rang for, executes posted work of the port's queue pairs, and takes frames of its send queues.
+//! While a port has work, and for the idle spin afterwards, it is served in every turn; then
+//! [`IdleSchedule`](crate::idle::IdleSchedule) sets the time of the next poll
+//! ([`HcaService::tick`]). A port whose driver has no queues is not polled: only a command doorbell
+//! wakes it.
+//!
+//! Work of one adapter completes work of others. So interrupts of all adapters are raised after
+//! each call, and an adapter that received a completion is served in the next turns, because its
+//! guest probably answers.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use causeway_attach::{Connection, Model};
+use causeway_fabric::{Context, PortId, Progress, Service, SourceProgress, cost};
+use causeway_host::fd::receive::UntrustedSocket;
+use causeway_mlx5::{Function, FunctionConfig};
+use causeway_model::port::HcaSpec;
+use causeway_model::{CommandError, Mac, PortSpec, RequestDispatch, ServiceRequest};
+use causeway_verbs::{Budget, Subnet};
+
+use crate::adapter_port::{AdapterPort, PortCounters};
+use crate::idle::IdleSchedule;
+use crate::limits::{COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS, POLL_NS, UAR_BYTES, VECTORS};
+use crate::request::{CountPorts, OpenUplink, StartUplink};
+use crate::switch::{AdapterPorts, Switch};
+use crate::uplink::{INBOX, Uplink};
+use crate::{counters, device};
+
+/// Name of the service.
+pub(crate) const NAME: &str = "hca";
+
+/// The adapters of one group.
+#[derive(Debug, Default)]
+pub struct HcaService {
+    subnet: Subnet<Function>,
+    ports: AdapterPorts,
+    /// Ports by the value of their source.
+    sources: BTreeMap<u32, PortId>,
+    switch: Switch,
+    uplink: Option<Uplink>,
+}
+
+/// Returns the source value of a port.
+fn source_of(port: PortId) -> u32 {
+    u32::try_from(port.slot()).unwrap_or(INBOX)
+}
+
+impl HcaService {
+    /// Creates the service without adapters.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the function of a port.
+    fn function_mut(&mut self, port: PortId) -> Option<&mut Function> {
+        let adapter = self.ports.get(&port)?.adapter;
+        Some(self.subnet.adapter_mut(adapter)?.queues_mut())
+    }
+
+    /// Returns the end of a port's pause, or the earlier end of a waiting time of its queue pairs.
+    fn port_deadline(&self, port: &AdapterPort) -> Option<u64> {
+        port.schedule.ends_ns().into_iter().chain(self.subnet.deadline(port.adapter)).min()
+    }
+
+    /// Runs commands, posted work and frames of one port. Returns the number of pieces of work.
+    fn run(&mut self, cx: &mut Context<'_>, id: PortId) -> u32 {
+        let Self { subnet, ports, switch, uplink, .. } = self;
+        let Some(port) = ports.get_mut(&id) else { return 0 };
+        cx.charge(POLL_NS);
+        let commands = causeway_mlx5::run_commands(subnet, port.adapter, COMMANDS_PER_CALL_MAX);
+        cx.charge(u64::from(commands).saturating_mul(COMMAND_NS));
+        let mut left = budget(cx);
+        let before = left.bytes();
+        let messages = causeway_mlx5::poll(subnet, port.adapter, cx.now_ns, &mut left);
+        let bytes = before.saturating_sub(left.bytes());
+        let moved = cost::bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
+        cx.charge(u64::from(messages).saturating_mul(MESSAGE_NS).saturating_add(moved));
+        let frames = switch.transmit(cx, subnet, port, uplink.as_mut());
+        let count = commands.saturating_add(messages).saturating_add(frames);
+        if count > 0 {
+            port.worked_ns = cx.now_ns;
+            port.schedule.stop();
+        }
+        count
+    }
+
+    /// Raises the interrupts of all adapters, and serves adapters that received completions.
+    fn after(&mut self, cx: &mut Context<'_>) {
+        for (id, port) in &mut self.ports {
+            let Some(adapter) = self.subnet.adapter_mut(port.adapter) else { continue };
+            let function = adapter.queues_mut();
+            for vector in function.take_interrupts() {
+                cx.interrupt(*id, usize::from(vector));
+            }
+            if function.take_completed() {
+                port.worked_ns = cx.now_ns;
+                port.schedule.stop();
+                cx.wake_source(source_of(*id));
+            }
+            if let Some(reason) = function.take_fault() {
+                cx.note(*id, reason);
+            }
+        }
+    }
+
+    /// Serves a port in the turn of its shard.
+    fn serve_port(&mut self, cx: &mut Context<'_>, id: PortId) -> SourceProgress {
+        let count = self.run(cx, id);
+        self.after(cx);
+        let progress = if count > 0 { Progress::Worked } else { self.idle_progress(cx, id) };
+        SourceProgress { progress, count }
+    }
+
+    /// Decides how a port without work is served next.
+    fn idle_progress(&mut self, cx: &Context<'_>, id: PortId) -> Progress {
+        let is_active = self.function_mut(id).is_some_and(|function| function.is_active());
+        let Some(port) = self.ports.get_mut(&id) else { return Progress::Parked };
+        if !is_active {
+            port.schedule.stop();
+            return Progress::Parked;
+        }
+        if cx.now_ns.saturating_sub(port.worked_ns) < cx.idle_spin_ns() {
+            return Progress::Idle;
+        }
+        port.schedule.pause(cx.now_ns);
+        Progress::Parked
+    }
+
+    /// Serves the frames of the uplink.
+    fn serve_uplink(&mut self, cx: &mut Context<'_>) -> SourceProgress {
+        let Self { subnet, switch, uplink, .. } = self;
+        let Some(uplink) = uplink else {
+            return SourceProgress { progress: Progress::Parked, count: 0 };
+        };
+        let count = switch.receive(cx, subnet, uplink);
+        let progress = match count {
+            0 if cx.polls_source(INBOX) => Progress::Idle,
+            0 if uplink.inbox.arm() => Progress::Parked,
+            _ => Progress::Worked,
+        };
+        self.after(cx);
+        SourceProgress { progress, count }
+    }
+
+    /// Takes the uplink of a new shard.
+    fn open_uplink(
+        &mut self,
+        cx: &mut Context<'_>,
+        open: OpenUplink,
+    ) -> Result<causeway_fabric::carrier::Membership, CommandError> {
+        let (uplink, membership) = Uplink::open(cx, open.id, open.name, open.to)?;
+        self.uplink = Some(uplink);
+        Ok(membership)
+    }
+
+    /// Reports the uplink and the addresses of the adapters to the forwarding service.
+    fn start_uplink(&mut self) {
+        let Some(uplink) = &mut self.uplink else { return };
+        uplink.start();
+        for port in self.ports.values() {
+            uplink.advertise(Mac(port.mac), true);
+        }
+    }
+}
+
+/// Returns the budget of a call: the rest of the turn, in messages and bytes.
+fn budget(cx: &Context<'_>) -> Budget {
+    let messages = u32::try_from(cx.steps(MESSAGE_NS)).unwrap_or(u32::MAX);
+    Budget::new(messages, cost::bytes_within(cx.left_ns()))
+}
+
+/// Returns the configuration of the function of a port.
+fn function_config(spec: &HcaSpec) -> FunctionConfig {
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    FunctionConfig {
+        mac: spec.mac.0,
+        mtu: spec.mtu_max,
+        vectors: VECTORS,
+        uar_bytes: UAR_BYTES,
+        queue_pairs_max: count(spec.queue_pairs_max),
+        completion_queues_max: count(spec.completion_queues_max),
+        regions_max: count(spec.regions_max),
+        registered_bytes_max: u64::from(spec.registered_max) << 20,
+    }
+}
+
+impl Service for HcaService {
+    /// The queues of this model are the interrupt vectors of the function.
+    fn model(&self, _spec: &PortSpec) -> Model {
+        Model::new(usize::from(VECTORS), 0, Vec::new())
+    }
+
+    fn connect(&self, spec: &PortSpec, stream: UntrustedSocket) -> io::Result<Connection> {
+        let port = self.ports.values().find(|port| port.name == spec.name);
+        let port = port.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        device::attach(spec.name.as_str(), stream, &port.registers)
+    }
+
+    fn added(&mut self, cx: &mut Context<'_>, id: PortId) -> Result<(), CommandError> {
+        let gone = || CommandError::Host("the port is gone".into());
+        let spec = &cx.ports.get(id).ok_or_else(gone)?.spec;
+        let options: HcaSpec = spec.kind.get().ok_or_else(gone)?;
+        let mac = options.mac.0;
+        let config = function_config(&options);
+        let adapter_config = causeway_mlx5::adapter_config(&config);
+        let function = Function::new(config);
+        let registers = function.registers();
+        let adapter = self.subnet.add(&adapter_config, function);
+        let adapter = adapter.map_err(|error| CommandError::Full(error.to_string()))?;
+        if !self.switch.add(mac, adapter) {
+            self.subnet.remove(adapter);
+            let text = format!(
+                "port {}: another adapter of the group has address {}",
+                spec.name, options.mac
+            );
+            return Err(CommandError::Conflict(text));
+        }
+        let schedule = IdleSchedule::new(options.idle_poll_us);
+        let (name, counters) = (spec.name.clone(), PortCounters::default());
+        let port = AdapterPort { name, adapter, registers, mac, schedule, worked_ns: 0, counters };
+        self.ports.insert(id, port);
+        self.sources.insert(source_of(id), id);
+        if let Some(uplink) = &mut self.uplink {
+            uplink.advertise(options.mac, true);
+        }
+        Ok(())
+    }
+
+    fn removed(&mut self, cx: &mut Context<'_>, id: PortId) {
+        let Some(port) = self.ports.remove(&id) else { return };
+        self.sources.remove(&source_of(id));
+        self.switch.remove(port.mac);
+        self.subnet.remove(port.adapter);
+        if let Some(uplink) = &mut self.uplink {
+            uplink.advertise(Mac(port.mac), false);
+        }
+        self.after(cx);
+    }
+
+    fn memory_changed(&mut self, cx: &mut Context<'_>, id: PortId) {
+        let map = cx.ports.get(id).and_then(causeway_fabric::Port::shared_map);
+        if let Some(function) = self.function_mut(id) {
+            function.set_map(map.unwrap_or_default());
+        }
+    }
+
+    fn doorbell(&mut self, cx: &mut Context<'_>, id: PortId, _doorbell: usize) {
+        cx.wake_source(source_of(id));
+    }
+
+    fn stopped(&mut self, cx: &mut Context<'_>, id: PortId) {
+        if let Some(port) = self.ports.get_mut(&id) {
+            port.schedule.stop();
+            causeway_mlx5::reset(&mut self.subnet, port.adapter);
+        }
+        self.memory_changed(cx, id);
+        self.after(cx);
+    }
+
+    fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, _budget: usize) -> SourceProgress {
+        if value == INBOX {
+            return self.serve_uplink(cx);
+        }
+        match self.sources.get(&value) {
+            Some(id) => self.serve_port(cx, *id),
+            None => SourceProgress { progress: Progress::Parked, count: 0 },
+        }
+    }
+
+    fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
+            .on(|open: OpenUplink| self.open_uplink(cx, open))
+            .on(|StartUplink| {
+                self.start_uplink();
+                Ok(())
+            })
+            .on(|CountPorts| Ok(self.ports.len()))
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        self.ports.values().filter_map(|port| self.port_deadline(port)).min()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        let is_due = |(_, port): &(&PortId, &AdapterPort)| {
+            self.port_deadline(port).is_some_and(|deadline| deadline <= cx.now_ns)
+        };
+        let due: Vec<PortId> = self.ports.iter().filter(is_due).map(|(id, _)| *id).collect();
+        for id in due {
+            if self.run(cx, id) > 0 {
+                cx.wake_source(source_of(id));
+            } else if let Some(port) = self.ports.get_mut(&id) {
+                port.schedule.pause(cx.now_ns);
+            }
+        }
+        self.after(cx);
+    }
+
+    fn counters(&self, id: PortId) -> BTreeMap<String, u64> {
+        let Some(port) = self.ports.get(&id) else { return BTreeMap::new() };
+        let mut counters = self.subnet.adapter(port.adapter).map(counters::of).unwrap_or_default();
+        port.extend_counters(&mut counters);
+        counters
+    }
+}

@@ -1,0 +1,171 @@
+//! Ethernet frames between the adapters of a group, and to the service that forwards the group's
+//! frames.
+//!
+//! Adapters have addresses that the operator assigned, so the switch learns nothing. A unicast
+//! frame to an adapter of the group goes there, with one copy from guest to guest; a multicast or
+//! broadcast frame goes to every other adapter and to the uplink; any other frame goes to the
+//! uplink. A frame whose source is not its adapter's address is dropped, and so is a frame that its
+//! receiver has no buffer for: Ethernet does not wait. An adapter filters the addresses that its
+//! driver asked for by itself ([`receive_frame`]).
+//!
+//! A call takes at most [`FRAMES_PER_CALL_MAX`] frames of one guest, and stops when the turn is
+//! over. The rules, routes, captures and counters of the forwarding service apply to frames of the
+//! uplink only.
+
+use std::collections::BTreeMap;
+
+use causeway_fabric::{Context, PortId, cost};
+use causeway_mlx5::Function;
+use causeway_mlx5::ethernet::{
+    Body, Frame, FrameRef, Next, complete_frame, next_frame, receive_frame,
+};
+use causeway_verbs::{AdapterId, Subnet};
+use causeway_wire::ethernet::is_group;
+
+use crate::adapter_port::AdapterPort;
+use crate::limits::FRAMES_PER_CALL_MAX;
+use crate::uplink::Uplink;
+
+/// Returns the destination and source address of a frame.
+fn addresses(head: &[u8]) -> Option<([u8; 6], [u8; 6])> {
+    let (destination, rest) = head.split_first_chunk()?;
+    Some((*destination, *rest.first_chunk()?))
+}
+
+/// The adapters of a group by Ethernet address, and the frame under way.
+#[derive(Debug, Default)]
+pub(crate) struct Switch {
+    adapters: BTreeMap<[u8; 6], AdapterId>,
+    frame: Frame,
+}
+
+impl Switch {
+    /// Adds an adapter. Returns false if another adapter has the address.
+    pub(crate) fn add(&mut self, mac: [u8; 6], adapter: AdapterId) -> bool {
+        if self.adapters.contains_key(&mac) {
+            return false;
+        }
+        self.adapters.insert(mac, adapter);
+        true
+    }
+
+    /// Forgets an adapter.
+    pub(crate) fn remove(&mut self, mac: [u8; 6]) {
+        self.adapters.remove(&mac);
+    }
+
+    /// Takes frames of a guest and delivers them. Returns their number.
+    pub(crate) fn transmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        subnet: &mut Subnet<Function>,
+        port: &mut AdapterPort,
+        mut uplink: Option<&mut Uplink>,
+    ) -> u32 {
+        let mut count = 0_u32;
+        for _ in 0..FRAMES_PER_CALL_MAX {
+            let Some(adapter) = subnet.adapter_mut(port.adapter) else { break };
+            match next_frame(adapter, &mut self.frame) {
+                Next::Empty => break,
+                Next::Dropped => {}
+                Next::Frame => {
+                    self.forward(subnet, port, uplink.as_deref_mut());
+                    if let Some(adapter) = subnet.adapter_mut(port.adapter) {
+                        complete_frame(adapter);
+                    }
+                }
+            }
+            count = count.saturating_add(1);
+            cx.charge(cost::CHAIN_NS.saturating_add(cost::bytes(self.frame.len)));
+            if cx.is_over() {
+                break;
+            }
+        }
+        if let Some(uplink) = uplink.filter(|_| count > 0) {
+            uplink.flush();
+        }
+        count
+    }
+
+    /// Delivers the frame that was taken from an adapter's send queue.
+    fn forward(
+        &self,
+        subnet: &mut Subnet<Function>,
+        port: &mut AdapterPort,
+        uplink: Option<&mut Uplink>,
+    ) {
+        let Some(sender) = subnet.adapter(port.adapter) else { return };
+        // The receiver is borrowed while the sender's memory is read.
+        let map = sender.queues().shared_map();
+        let frame = FrameRef {
+            offload: &self.frame.offload,
+            head: &self.frame.head,
+            body: Body::Guest(&map, &self.frame.body),
+            len: self.frame.len,
+        };
+        let Some((destination, source)) = addresses(frame.head) else { return };
+        if source != port.mac {
+            port.counters.spoofed = port.counters.spoofed.wrapping_add(1);
+            return;
+        }
+        if is_group(destination) {
+            self.deliver_to_all(subnet, Some(port.adapter), &frame);
+        } else if let Some(to) = self.adapters.get(&destination) {
+            if let Some(receiver) = subnet.adapter_mut(*to) {
+                receive_frame(receiver, &frame);
+            }
+            return;
+        }
+        if let Some(uplink) = uplink {
+            uplink.push(&frame);
+        }
+    }
+
+    /// Delivers a frame to every adapter but `except`.
+    fn deliver_to_all(
+        &self,
+        subnet: &mut Subnet<Function>,
+        except: Option<AdapterId>,
+        frame: &FrameRef<'_>,
+    ) {
+        for to in self.adapters.values().filter(|to| Some(**to) != except) {
+            if let Some(receiver) = subnet.adapter_mut(*to) {
+                receive_frame(receiver, frame);
+            }
+        }
+    }
+
+    /// Delivers frames of the uplink. Returns their number.
+    pub(crate) fn receive(
+        &self,
+        cx: &mut Context<'_>,
+        subnet: &mut Subnet<Function>,
+        uplink: &Uplink,
+    ) -> u32 {
+        let mut count = 0_u32;
+        for _ in 0..FRAMES_PER_CALL_MAX {
+            let Some(inbound) = uplink.inbox.next() else { break };
+            let (bytes, offload) = (inbound.bytes(), &inbound.offload);
+            let (head, body) = bytes.split_at(bytes.len().min(HEAD_BYTES));
+            let frame = FrameRef { offload, head, body: Body::Private(body), len: bytes.len() };
+            let to = addresses(bytes).and_then(|(to, _)| self.adapters.get(&to));
+            match to.and_then(|to| subnet.adapter_mut(*to)) {
+                Some(receiver) => drop(receive_frame(receiver, &frame)),
+                // Adapters in promiscuous mode receive frames to other addresses too.
+                None => self.deliver_to_all(subnet, None, &frame),
+            }
+            count = count.saturating_add(1);
+            cx.charge(cost::CHAIN_NS.saturating_add(cost::bytes(bytes.len())));
+            if cx.is_over() {
+                break;
+            }
+        }
+        count
+    }
+}
+
+/// First bytes of a frame of the uplink that hold all its headers.
+const HEAD_BYTES: usize = 256;
+
+/// The ports of a shard.
+pub(crate) type AdapterPorts = BTreeMap<PortId, AdapterPort>;
