@@ -106,9 +106,9 @@ impl Steps {
         }
     }
 
-    /// Runs a program as server and, with the address of the server added, as client. The server's output
-    /// may not contain `bad`.
-    fn program(&mut self, command: &str, options: &str, bad: &str) {
+    /// Runs a program of rdma-core or perftest as server and, with the address of the server added, as
+    /// client. The server of `ibv_…_pingpong -c` reports changed content in its output.
+    fn program(&mut self, command: &str, options: &str) {
         self.step(&format!("{command} {options}"), |pair| {
             let [at, from] = &pair.guests;
             let (index, ip) = (at.gid_index(), at.ip());
@@ -120,12 +120,34 @@ impl Steps {
             let exchange =
                 Exchange { server: &server, client: &client, listener: PORT, limit: LIMIT };
             let (served, _) = exchange.run(at, from)?;
-            match !bad.is_empty() && served.contains(bad) {
+            match served.contains("invalid data") {
                 true => Err(Error::Traffic { what: format!("content changed: {served}") }),
                 false => Ok(()),
             }
         });
     }
+
+    /// Runs a program whose sides meet by the connection manager. `SERVER` in a command stands for the
+    /// address of the server.
+    fn managed(&mut self, server: &str, client: &str) {
+        self.step(client, |pair| {
+            let [at, from] = &pair.guests;
+            let ip = at.ip();
+            let (server, client) = (words(server, &ip), words(client, &ip));
+            let exchange = Exchange {
+                server: &server,
+                client: &client,
+                listener: Listener::ConnectionManager,
+                limit: LIMIT,
+            };
+            exchange.run(at, from).map(|_| ())
+        });
+    }
+}
+
+/// Splits a command line and inserts the address of the server.
+fn words<'a>(line: &'a str, server: &'a str) -> Vec<&'a str> {
+    line.split_whitespace().map(|word| if word == "SERVER" { server } else { word }).collect()
 }
 
 #[test]
@@ -147,34 +169,30 @@ fn rdma_programs_of_two_stock_guests_exchange_data() {
         a.run(&["ping", "-c", "3", "-i", "0.2", "-w", "10", "-s", "1400", &b.ip()], LIMIT)?;
         b.run(&["ping", "-c", "3", "-i", "0.2", "-w", "10", &a.ip()], LIMIT).map(|_| ())
     });
-    steps.step("rping", |pair| {
-        let [at, from] = &pair.guests;
-        let ip = at.ip();
-        let common = ["-a", &ip, "-C", "5", "-V", "-v", "-S", "4096"];
-        let with = |side: &'static str| [&["rping", side][..], &common].concat();
-        let (server, client) = (with("-s"), with("-c"));
-        let listener = Listener::ConnectionManager;
-        let exchange = Exchange { server: &server, client: &client, listener, limit: LIMIT };
-        exchange.run(at, from).map(|_| ())
-    });
-    let content = "invalid data";
-    steps.program("ibv_rc_pingpong", "-n 100 -s 65536 -c", content);
-    steps.program("ibv_rc_pingpong", "-n 100 -e -c", content);
-    steps.program("ibv_uc_pingpong", "-n 50 -c", content);
-    steps.program("ibv_ud_pingpong", "-n 50 -s 1000 -c", content);
-    steps.program("ibv_srq_pingpong", "-n 50 -q 4 -c", content);
-    steps.program("ib_write_lat", "-n 50 -s 64 -F", "");
-    steps.program("ib_send_lat", "-n 30 -s 64 -e -F", "");
-    steps.program("ib_send_bw", "-n 50 -s 4096 -F", "");
-    steps.program("ib_read_bw", "-n 20 -s 65536 -F", "");
-    steps.program("ib_write_bw", "-n 20 -s 65536 -b -F", "");
-    steps.program("ib_atomic_lat", "-n 30 -F", "");
+    steps.managed("rping -s -a SERVER -C 5 -S 4096 -V", "rping -c -a SERVER -C 5 -S 4096 -V");
+    steps.managed("ucmatose -C 5", "ucmatose -C 5 -s SERVER");
+    steps.managed("udaddy -C 5", "udaddy -C 5 -s SERVER");
+    steps.managed("ib_write_bw -R -n 20 -F", "ib_write_bw -R -n 20 -F SERVER");
+    steps.program("ibv_rc_pingpong", "-n 100 -s 65536 -c");
+    steps.program("ibv_rc_pingpong", "-n 100 -e -c");
+    steps.program("ibv_uc_pingpong", "-n 50 -c");
+    steps.program("ibv_ud_pingpong", "-n 50 -s 1000 -c");
+    steps.program("ibv_srq_pingpong", "-n 50 -q 4 -c");
+    steps.program("ibv_xsrq_pingpong", "-n 50");
+    steps.program("ib_write_lat", "-n 50 -s 64 -F");
+    steps.program("ib_send_lat", "-n 30 -s 64 -e -F");
+    steps.program("ib_send_lat", "-n 30 -s 64 -c UD -F");
+    steps.program("ib_send_bw", "-n 50 -s 4096 -F");
+    steps.program("ib_send_bw", "-n 20 -s 1024 -r 64 --use-srq -F");
+    steps.program("ib_read_bw", "-n 20 -s 65536 -F");
+    steps.program("ib_write_bw", "-n 20 -s 65536 -b -F");
+    steps.program("ib_atomic_lat", "-n 30 -F");
     steps.step("TCP", tcp);
     steps.step("SMC-R", smc);
     steps.step("NVMe over RDMA", nvme);
     steps.step("NVMe disconnect", nvme_disconnect);
     steps.step("driver rebind", |pair| pair.guests[1].rebind());
-    steps.program("ibv_rc_pingpong", "-n 20 -e -c", content);
+    steps.program("ibv_rc_pingpong", "-n 20 -e -c");
     steps.step("kernel messages", |pair| pair.guests.iter().try_for_each(RdmaGuest::check_kernel));
     assert!(
         steps.failed.is_empty(),

@@ -150,7 +150,9 @@ impl RdmaGuest {
     }
 
     fn error(&self, what: &str, why: String) -> Error {
-        let messages = self.guest.run(&["sh", "-c", "dmesg | tail -n 40"], LISTENING);
+        // The messages of the boot are on the console.
+        let script = "dmesg | sed '1,/Run .init/d' | tail -n 40";
+        let messages = self.guest.run(&["sh", "-c", script], LISTENING);
         let messages = messages.map_or_else(|e| e.to_string(), |ran| ran.stdout);
         let name = self.guest.name();
         Error::Traffic { what: format!("guest {name}: `{what}`: {why}\n--- dmesg ---\n{messages}") }
