@@ -1,0 +1,9 @@
+//! A driver against the function: commands and queues in the memory of a guest.
+
+mod connection;
+mod driver;
+mod events;
+mod hostile;
+mod registration;
+mod shared;
+mod start;
