@@ -26,6 +26,7 @@ mod stage;
 mod text;
 mod tunnel;
 mod unfinished;
+mod vfio_user;
 mod vnet;
 
 pub use input::Input;
@@ -50,6 +51,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "indirect", bytes_max: 1024, run: ring::indirect, seeds: ring::indirect_seeds },
     Target { name: "offload", bytes_max: 512, run: offload::run, seeds: offload::seeds },
     Target { name: "frontend", bytes_max: 1024, run: frontend::run, seeds: frontend::seeds },
+    Target { name: "vfio_user", bytes_max: 1024, run: vfio_user::run, seeds: vfio_user::seeds },
     Target { name: "frames", bytes_max: 1024, run: stage::frames, seeds: stage::frames_seeds },
     Target { name: "packets", bytes_max: 1024, run: stage::packets, seeds: stage::packets_seeds },
     Target { name: "record", bytes_max: 512, run: holder::record, seeds: holder::record_seeds },
