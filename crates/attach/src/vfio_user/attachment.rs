@@ -5,6 +5,10 @@
 //! [`Attachment::poll`] turns the notices of the thread into events and adopts the newest epoch of
 //! guest memory. The service raises interrupts by [`Attachment::notify`] or by a [`DeviceHandle`].
 //!
+//! The reply to a DMA or RESET message waits until the dispatcher has handled the events. So a poll
+//! that reports such events makes the descriptor readable again, and the next poll acknowledges the
+//! notices.
+//!
 //! A poll reports at most one event of each kind and each of 64 doorbells, so a frontend that
 //! floods the thread costs the dispatcher one poll for each wake-up. A drop ends the thread without
 //! waiting for it.
@@ -39,7 +43,9 @@ pub struct VfioUserAttachment {
     /// The present epoch of guest memory.
     map: Arc<Map>,
     handle: DeviceHandle,
-    /// Events so far.
+    /// Number of the notices of which the caller handles the events at present.
+    unacknowledged: Option<u64>,
+    /// Events and wake-ups for pending interrupts so far.
     cost: u64,
 }
 
@@ -105,7 +111,7 @@ impl VfioUserAttachment {
             Ok(link) => Source::Thread(link),
             Err((stream, reason)) => Source::Failed(stream, Some(reason)),
         };
-        Self { source, map, handle, cost: 0 }
+        Self { source, map, handle, unacknowledged: None, cost: 0 }
     }
 
     /// Returns a handle for the service of the port.
@@ -131,6 +137,10 @@ impl VfioUserAttachment {
             Source::Thread(link) => Arc::clone(link),
             Source::Failed(_, reason) => return reason.take().map_or(Ok(()), Err),
         };
+        // The caller has handled the events of the last poll.
+        if let Some(number) = self.unacknowledged.take() {
+            link.acknowledge(number);
+        }
         let (notices, number) = link.take();
         if let Some(end) = notices.end {
             self.release();
@@ -139,6 +149,7 @@ impl VfioUserAttachment {
             }
             return end.map_or(Ok(()), Err);
         }
+        let before = events.len();
         if notices.reset {
             events.push(Event::Reset);
         }
@@ -146,7 +157,10 @@ impl VfioUserAttachment {
             self.adopt(map);
             events.push(Event::MemoryChanged);
         }
-        link.acknowledge(number);
+        if events.len() > before {
+            self.unacknowledged = Some(number);
+            link.wake_dispatcher();
+        }
         for doorbell in 0..REGION_DOORBELLS_MAX {
             let bit = u32::try_from(doorbell).ok().and_then(|at| notices.doorbells.checked_shr(at));
             if bit.is_some_and(|bit| bit & 1 != 0) {
@@ -154,6 +168,7 @@ impl VfioUserAttachment {
             }
         }
         if notices.interrupts {
+            self.cost = self.cost.saturating_add(1);
             self.handle.vectors.raise_pending().map_err(Reason::Notification)?;
         }
         Ok(())
@@ -167,8 +182,7 @@ impl Attachment for VfioUserAttachment {
         if taken.is_err() {
             self.release();
         }
-        // A wake-up without an event has a cost, too.
-        let caused = events.len().saturating_sub(before).max(1);
+        let caused = events.len().saturating_sub(before);
         self.cost = self.cost.saturating_add(caused as u64);
         taken.map_err(AttachmentError::from)
     }
@@ -179,6 +193,10 @@ impl Attachment for VfioUserAttachment {
 
     fn map(&self) -> Option<&Map> {
         Some(&self.map)
+    }
+
+    fn shared_map(&self) -> Option<Arc<Map>> {
+        Some(Arc::clone(&self.map))
     }
 
     fn doorbell(&self, _queue: usize) -> DoorbellSource<'_> {

@@ -5,10 +5,10 @@
 //! the old epoch, at most [`DMA_ACK_MS`](crate::limits::DMA_ACK_MS). All other messages are answered
 //! at once, in order.
 //!
-//! A flood of messages uses half a processor in the long run (`super::allowance`). While more than a bounded amount of the
-//! frontend's earlier grants is still mapped, messages stay unread. The thread waits for the
-//! frontend, for the dispatcher and for the mapping of files, and never writes to a descriptor of
-//! the frontend other than the socket. A drop of the dispatcher's end ends the thread.
+//! A flood of messages uses half a processor in the long run (`super::allowance`). While more than a
+//! bounded amount of the frontend's earlier grants is still mapped, messages stay unread. The thread
+//! waits for the frontend, for the dispatcher and for the mapping of files, and never writes to a
+//! descriptor of the frontend other than the socket. A drop of the dispatcher's end ends the thread.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -148,6 +148,11 @@ impl Link {
         self.changed.notify_all();
     }
 
+    /// Makes the descriptor of the dispatcher readable.
+    pub fn wake_dispatcher(&self) {
+        signal(&self.ready);
+    }
+
     /// Ends the control thread: the dispatcher's end is gone.
     pub fn stop(&self) {
         self.state().is_stopped = true;

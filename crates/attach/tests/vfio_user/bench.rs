@@ -166,18 +166,32 @@ pub fn registers() -> Arc<Memory> {
     })
 }
 
+/// Returns an attachment, and the socket of its frontend.
+pub fn attach(
+    port: &str,
+    registers: &Arc<Memory>,
+    bar: &Arc<OwnedFd>,
+) -> (VfioUserAttachment, OwnedFd) {
+    let (ours, theirs) = sockets();
+    let registers = Arc::clone(registers) as Arc<dyn Registers>;
+    let stream = UntrustedSocket::from(ours);
+    (VfioUserAttachment::new(port, stream, description(bar), registers), theirs)
+}
+
+/// Polls an attachment, after it became readable, and returns the events.
+pub fn poll_once(attachment: &mut VfioUserAttachment) -> Vec<Event> {
+    let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+    poll(&mut [PollFd::new(attachment, PollFlags::IN)], Some(&second)).unwrap();
+    let mut events = Vec::new();
+    attachment.poll(&mut events).unwrap();
+    events
+}
+
 impl Bench {
     /// Starts the server of a port; the frontend has sent nothing yet.
     pub fn named(port: &str) -> Self {
-        let (ours, theirs) = sockets();
-        let registers = registers();
-        let bar = Arc::new(memory(BAR_BYTES));
-        let attachment = VfioUserAttachment::new(
-            port,
-            UntrustedSocket::from(ours),
-            description(&bar),
-            Arc::clone(&registers) as Arc<dyn Registers>,
-        );
+        let (registers, bar) = (registers(), Arc::new(memory(BAR_BYTES)));
+        let (attachment, theirs) = attach(port, &registers, &bar);
         let (handle, seen) = (attachment.handle(), Arc::new(Seen::default()));
         let shared = Arc::clone(&seen);
         let dispatcher = Some(std::thread::spawn(move || dispatch(attachment, &shared)));

@@ -1,18 +1,20 @@
 //! Version, descriptions, registers, reset and close.
 
-use std::sync::atomic::Ordering;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_attach::Event;
 use causeway_attach::native::{VfioUserClient, VfioUserError};
 use causeway_attach::vfio_user::message::{
     HEADER_BYTES, Header, PayloadReader, REGION_CAPS, REGION_MMAP, RegionInfo, command,
 };
-use causeway_memory::Mapping;
-use std::os::fd::AsFd;
+use causeway_attach::{Attachment, Event};
+use causeway_memory::{Mapping, Rights};
 
 use crate::bench::{
-    BAR_BYTES, Bench, DOORBELL, PAGE, VECTORS, WRONG_DOORBELL, has_thread, wait_for,
+    BAR_BYTES, Bench, DOORBELL, PAGE, VECTORS, WRONG_DOORBELL, attach, has_thread, map, memory,
+    poll_once, registers, wait_for,
 };
 
 #[test]
@@ -54,7 +56,7 @@ fn vfio_user_region_areas_are_mapped_by_the_frontend() {
     let view = client.region(0).unwrap().view(0).unwrap();
     assert_eq!(view.len() as u64, BAR_BYTES - PAGE);
     view.write(0x100, b"doorbell").unwrap();
-    let mapping = std::sync::Arc::new(Mapping::new(bench.bar.as_fd(), 0, BAR_BYTES).unwrap());
+    let mapping = Arc::new(Mapping::new(bench.bar.as_fd(), 0, BAR_BYTES).unwrap());
     let own = causeway_memory::View::new(mapping, 0, 0x10000).unwrap();
     assert_eq!(&own.read::<8>(0x1100).unwrap(), b"doorbell");
 }
@@ -119,7 +121,7 @@ fn vfio_user_reset_is_complete_when_the_reply_arrives() {
     client.write(0, 0x40, &[1, 2, 3, 4]).unwrap();
     bench.seen.is_stalled.store(true, Ordering::Relaxed);
     client.write(0, DOORBELL, &[1]).unwrap();
-    let seen = std::sync::Arc::clone(&bench.seen);
+    let seen = Arc::clone(&bench.seen);
     let resumes = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(50));
         seen.is_stalled.store(false, Ordering::Relaxed);
@@ -132,6 +134,39 @@ fn vfio_user_reset_is_complete_when_the_reply_arrives() {
     let mut read = [9; 4];
     client.read(0, 0x40, &mut read).unwrap();
     assert_eq!(read, [0; 4]);
+}
+
+#[test]
+fn vfio_user_replies_wait_until_the_events_were_handled() {
+    let bar = Arc::new(memory(BAR_BYTES));
+    let (mut attachment, socket) = attach("events1", &registers(), &bar);
+    let is_done = Arc::new(AtomicUsize::new(0));
+    let done = Arc::clone(&is_done);
+    let frontend = std::thread::spawn(move || {
+        let mut client = VfioUserClient::over(socket).unwrap();
+        client.reset().unwrap();
+        done.store(1, Ordering::Relaxed);
+        client.map(&map(0, 0, 1), Some(memory(PAGE).as_fd())).unwrap();
+        done.store(2, Ordering::Relaxed);
+        client.write(0, DOORBELL, &[1]).unwrap();
+        client
+    });
+    assert_eq!(poll_once(&mut attachment), [Event::Reset]);
+    let cost = attachment.cost();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(is_done.load(Ordering::Relaxed), 0, "the caller may still reset its state");
+    assert_eq!(poll_once(&mut attachment), []);
+    assert_eq!(attachment.cost(), cost, "an acknowledgement costs nothing");
+    assert_eq!(poll_once(&mut attachment), [Event::MemoryChanged]);
+    assert!(attachment.shared_map().unwrap().contains(0, PAGE, Rights::READ_WRITE));
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(is_done.load(Ordering::Relaxed), 1);
+    assert_eq!(poll_once(&mut attachment), []);
+    assert_eq!(poll_once(&mut attachment), [Event::Doorbell(0)]);
+    drop(frontend.join().unwrap());
+    assert_eq!(poll_once(&mut attachment), [Event::Closed]);
+    assert!(attachment.shared_map().unwrap().is_empty());
+    assert_eq!(poll_once(&mut attachment), [], "the end is reported once");
 }
 
 #[test]
