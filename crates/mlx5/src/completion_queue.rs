@@ -2,13 +2,13 @@
 //!
 //! The driver shares two words per queue (the *doorbell record*): its position, and the *arm word*
 //! with a sequence number, a position, and whether it waits for solicited completions only. The
-//! queue reports one event if all of these hold:
+//! queue reports an event if all of these hold:
 //!
 //! - the arm word differs from the word of the last event (the zero word of a new queue counts as
-//!   armed: at most one superfluous event in its life);
+//!   armed: at most a single superfluous event in its life);
 //! - the producer differs from the arm word's position, so a completion waits;
 //! - the producer differs from its value at the last event: a driver that arms before it polls
-//!   would otherwise receive an event for completions that it was told about;
+//!   would otherwise receive a second event for the same completions;
 //! - the arm word asks for any completion, or a solicited or failed completion came since.
 //!
 //! The rule is evaluated after completions and on each pass of the dispatcher, until the event has
@@ -53,7 +53,7 @@ pub(crate) struct CompletionQueue {
     has_new: bool,
     is_solicited: bool,
     is_overrun: bool,
-    /// The queue is in the list of queues whose rule is evaluated on each pass.
+    /// The queue is in the list of queues to evaluate on each pass.
     pub is_listed: bool,
     /// Number of work queues that complete here.
     pub users: u32,
@@ -180,14 +180,8 @@ pub(crate) fn read_words(map: &Map, record: u64) -> Option<[u32; 2]> {
 }
 
 /// Loads a word of a doorbell record. Commands refuse records that are not aligned to 8 bytes, so
-/// the load is one access.
+/// the load is a single access.
 #[inline]
 pub(crate) fn read_word(map: &Map, at: u64) -> Option<u32> {
-    let mut word = [0; 4];
-    if !map.read_array(at, &mut word) {
-        return None;
-    }
-    // Entries that the driver wrote before the word are visible to later loads.
-    std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
-    Some(u32::from_be_bytes(word))
+    map.load_u32(at).ok().map(u32::from_be)
 }

@@ -1,6 +1,6 @@
 //! PCI configuration space of the function: 256 bytes.
 //!
-//! A ConnectX virtual function with one BAR of doorbell pages (BAR 0, 64 bits, prefetchable), one
+//! A ConnectX virtual function with a BAR of doorbell pages (BAR 0, 64 bits, prefetchable), a BAR
 //! with the MSI-X table (BAR 2), and the MSI-X capability. The driver writes the command register,
 //! the interrupt line, the BARs and the MSI-X control bits; all other bytes are constant. Accesses
 //! behind the end read zeros and write nothing.

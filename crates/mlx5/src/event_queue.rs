@@ -3,7 +3,7 @@
 //! The driver's doorbell of an event queue is a word that all queues share, so that a polling
 //! device loses values. The function therefore takes every queue as armed, raises the vector with
 //! each entry, and bounds the entries instead of reading the driver's position: a completion queue
-//! has at most one entry until it is armed again (`crate::completion_queue`), an asynchronous event
+//! has at most a single entry until it is armed again (`crate::completion_queue`), an asynchronous event
 //! is reported once until its object is reset, and a queue accepts no more completion queues than
 //! it has entries. A driver that breaks these rules overwrites events of its own.
 
@@ -46,7 +46,7 @@ impl EventQueue {
         1_u32.checked_shl(u32::from(self.context.log_size)).unwrap_or(0)
     }
 
-    /// Returns whether one more completion queue may report here.
+    /// Returns whether a further completion queue may report here.
     pub fn has_room(&self) -> bool {
         self.users < self.entries().saturating_sub(EVENT_QUEUE_RESERVE)
     }
@@ -66,7 +66,7 @@ impl EventQueue {
     }
 }
 
-/// Writes an entry whose last byte hands it over: the other bytes first.
+/// Writes an entry: the last byte, which hands the entry over, behind the others.
 pub(crate) fn write_entry(pages: &PageList, map: &Map, at: u64, bytes: &[u8; 64]) -> bool {
     let Some((last, body)) = bytes.split_last() else { return false };
     if pages.write(map, at, body).is_err() {

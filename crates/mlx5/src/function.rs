@@ -5,6 +5,7 @@
 //! the function holds their rings, the completion and event queues, and the rest of the driver's
 //! objects. Every table has a capacity ([`FunctionConfig`], [`limits`]); a reset empties all of them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use causeway_memory::Map;
@@ -20,7 +21,7 @@ use crate::limits;
 use crate::receive_pool::ReceivePool;
 use crate::registers::Registers;
 use crate::vport::Vport;
-use crate::work_queues::WorkQueues;
+use crate::work_queues::{Scratch, WorkQueues};
 
 /// Properties of a function that its port fixes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub struct FunctionConfig {
     pub uar_bytes: u64,
 }
 
-/// What happened, in numbers.
+/// Events and work since the function was made, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Commands that were executed.
@@ -53,7 +54,7 @@ pub struct Counters {
     pub failed_commands: u64,
     /// Commands with an opcode that is not supported.
     pub unknown_commands: u64,
-    /// Commands that could not be read or whose result could not be written.
+    /// Commands that could not be read or answered.
     pub undelivered_commands: u64,
     /// Completions.
     pub completions: u64,
@@ -61,7 +62,7 @@ pub struct Counters {
     pub overruns: u64,
     /// Entries of event queues.
     pub events: u64,
-    /// Events that no event queue reports, or whose queue is in memory that is not granted.
+    /// Events that no event queue reports, or that its queue in memory without a grant lost.
     pub lost_events: u64,
     /// Interrupts.
     pub interrupts: u64,
@@ -82,6 +83,7 @@ pub struct Function {
     pub(crate) log_lines: u8,
     /// Completions were added since [`Self::take_completed`].
     has_completed: bool,
+    pub(crate) scratch: Scratch,
     /// Reason of the last malformed work queue.
     pub(crate) fault: Option<&'static str>,
     pub(crate) objects: Objects,
@@ -92,10 +94,10 @@ pub struct Function {
 pub(crate) struct Objects {
     pub event_queues: EventQueues,
     pub completion_queues: Table<CompletionQueue>,
-    /// Completion queues whose event rule is evaluated on the next pass.
-    pub listed: Vec<u32>,
+    /// Completion queues to evaluate on the next pass.
+    pub listed: VecDeque<u32>,
     pub queue_pairs: Companion<WorkQueues>,
-    /// Queue pairs whose doorbell records are polled.
+    /// Queue pairs with polled doorbell records.
     pub active: Vec<u32>,
     /// Index in `active` where the next pass begins.
     pub cursor: usize,
@@ -114,7 +116,7 @@ impl Objects {
         Self {
             event_queues: EventQueues::default(),
             completion_queues: Table::new(config.completion_queues_max),
-            listed: Vec::new(),
+            listed: VecDeque::new(),
             queue_pairs: Companion::new(config.queue_pairs_max),
             active: Vec::new(),
             cursor: 0,
@@ -149,6 +151,7 @@ impl Function {
             interrupts: 0,
             log_lines: limits::LOG_LINES_MAX,
             has_completed: false,
+            scratch: Scratch::default(),
             fault: None,
             objects: Objects::new(&config),
             config,
@@ -196,7 +199,7 @@ impl Function {
         !objects.active.is_empty() || !objects.listed.is_empty() || objects.ethernet.is_active()
     }
 
-    /// Adds a queue pair to those whose doorbell records are polled.
+    /// Adds a queue pair to those with polled doorbell records.
     pub(crate) fn activate(&mut self, number: u32) {
         let objects = &mut self.objects;
         if let Some(queues) = objects.queue_pairs.get_mut(number)
@@ -283,31 +286,31 @@ impl Function {
         }
         if !queue.is_listed {
             queue.is_listed = true;
-            objects.listed.push(completion_queue);
+            objects.listed.push_back(completion_queue);
         }
         self.has_completed = true;
         self.counters.completions = self.counters.completions.wrapping_add(1);
         true
     }
 
-    /// Evaluates the event rule of each completion queue with completions that the driver may not
-    /// know of.
+    /// Evaluates the event rule of completion queues with completions that the driver may not know
+    /// of: at most [`limits::PASS_QUEUES_MAX`], in turn.
     pub(crate) fn evaluate_listed(&mut self) {
-        let mut listed = std::mem::take(&mut self.objects.listed);
-        listed.retain(|&number| {
-            let Some(queue) = self.objects.completion_queues.get_mut(number) else { return false };
+        for _ in 0..self.objects.listed.len().min(limits::PASS_QUEUES_MAX) {
+            let Some(number) = self.objects.listed.pop_front() else { return };
+            let Some(queue) = self.objects.completion_queues.get_mut(number) else { continue };
             let signal = queue.evaluate(&self.map);
             queue.is_listed = signal == Signal::Waiting;
-            let (event_queue, is_listed) = (queue.event_queue(), queue.is_listed);
-            if signal == Signal::Event {
-                self.report_completion(number, event_queue);
+            let event_queue = queue.event_queue();
+            match signal {
+                Signal::Event => self.report_completion(number, event_queue),
+                Signal::Waiting => self.objects.listed.push_back(number),
+                Signal::Idle => {}
             }
-            is_listed
-        });
-        self.objects.listed = listed;
+        }
     }
 
-    /// Number of interrupt vectors.
+    /// Returns the number of interrupt vectors.
     pub(crate) fn vectors(&self) -> u16 {
         self.config.vectors
     }

@@ -1,6 +1,6 @@
 //! The ConnectX function: an emulated virtual function for the mlx5 driver of unmodified guests.
 //!
-//! A [`Function`] is the device of one port. Its driver works in three ways:
+//! A [`Function`] is the device of a port. Its driver works in three ways:
 //!
 //! | driver | function |
 //! |---|---|

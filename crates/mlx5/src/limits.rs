@@ -23,10 +23,10 @@ pub const COMMAND_LOG_ENTRIES: u8 = 5;
 pub const COMMAND_ENTRIES: u32 = 1 << COMMAND_LOG_ENTRIES;
 /// Binary logarithm of the length of an entry of the command queue.
 pub const COMMAND_LOG_STRIDE: u8 = 6;
-/// Maximum length of a command's input, in bytes: the page list of a region of 2 GiB in pages of
+/// Maximum length of a command's input, in bytes: the page list of a region of 512 MiB in pages of
 /// 4 KiB, with the header. The driver registers larger regions in larger pages or by several
 /// updates.
-pub const COMMAND_INPUT_MAX: usize = 4 * 1024 * 1024 + 4096;
+pub const COMMAND_INPUT_MAX: usize = 1024 * 1024 + 4096;
 /// Maximum length of a command's output, in bytes.
 pub const COMMAND_OUTPUT_MAX: usize = 64 * 1024;
 
@@ -47,8 +47,6 @@ pub const WORK_QUEUE_LOG_MAX: u8 = 15;
 pub const RECEIVE_STRIDE_LOG: std::ops::RangeInclusive<u8> = 4..=11;
 /// Maximum number of 64-byte blocks of a send entry: the length has 6 bits, in units of 16 bytes.
 pub const SEND_BLOCKS_MAX: usize = 16;
-/// Maximum number of asynchronous events per object and kind that wait for room: each is a flag.
-pub const EVENTS_WAITING_MAX: usize = 4096;
 /// Maximum number of MAC addresses in each list of a vport.
 pub const VPORT_ADDRESSES_MAX: usize = 1 << 4;
 /// Number of entries of the GID table.
@@ -73,7 +71,9 @@ pub const STEERING_INPUT_MAX: usize = 8192;
 pub const RECEIVE_ENTRY_BYTES_MAX: usize = 2048;
 /// Alignment of a doorbell record, in bytes, so that each word is loaded as a whole.
 pub const DOORBELL_RECORD_ALIGNMENT: u64 = 8;
-/// Messages of a queue pair before the next one is served.
+/// Queue pairs that a pass polls, and completion queues that a pass evaluates.
+pub const PASS_QUEUES_MAX: usize = 1024;
+/// Messages of a queue pair before the next queue pair is served.
 pub const SLICE_MESSAGES: u32 = 64;
-/// Bytes of a queue pair before the next one is served.
+/// Bytes of a queue pair before the next queue pair is served.
 pub const SLICE_BYTES: u64 = 1 << 20;

@@ -1,10 +1,10 @@
 //! The function's share of a turn: commands that were rung for, and posted work.
 //!
-//! The caller bounds both. Queue pairs are polled in turn: a pass begins where the last one stopped
+//! The caller bounds both. Queue pairs are polled in turn: a pass begins where the last pass stopped
 //! for lack of budget, and each queue pair gets at most a slice of the budget
-//! ([`limits::SLICE_MESSAGES`], [`limits::SLICE_BYTES`]), so that a flood on one queue pair leaves
-//! the others their share. A queue pair without posted work costs the load of one word of its
-//! doorbell record.
+//! ([`limits::SLICE_MESSAGES`], [`limits::SLICE_BYTES`]), so that a flood on a queue pair leaves
+//! the others their share. A queue pair without posted work costs the load of a word of its
+//! doorbell record; a pass looks at [`limits::PASS_QUEUES_MAX`] of them.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub fn adapter_config(config: &FunctionConfig) -> AdapterConfig {
     adapter
 }
 
-/// Executes at most `max` commands whose doorbells were rung. Returns the number of executed
+/// Executes at most `max` commands with rung doorbells. Returns the number of executed
 /// commands; others stay rung.
 pub fn run_commands(subnet: &mut Subnet<Function>, adapter: AdapterId, max: u32) -> u32 {
     let Ok(function) = command::function(subnet, adapter) else { return 0 };
@@ -78,6 +78,7 @@ pub fn poll(
 ) -> u32 {
     collect_due(subnet, adapter, now_ns);
     let count = subnet.adapter(adapter).map_or(0, |a| a.queues().objects.active.len());
+    let count = count.min(limits::PASS_QUEUES_MAX);
     let mut messages = 0_u32;
     for _ in 0..count {
         if budget.is_spent() {
@@ -95,7 +96,7 @@ pub fn poll(
     messages
 }
 
-/// Marks the queue pairs that failed or whose waiting time ended.
+/// Marks the queue pairs that failed, and those at the end of a waiting time.
 fn collect_due(subnet: &mut Subnet<Function>, adapter: AdapterId, now_ns: u64) {
     while let Some(number) = subnet.next_due(adapter, now_ns) {
         let Some(own) = subnet.adapter_mut(adapter) else { return };
@@ -109,7 +110,7 @@ fn collect_due(subnet: &mut Subnet<Function>, adapter: AdapterId, now_ns: u64) {
     }
 }
 
-/// Executes work of one queue pair. Returns the number of messages that began or went on.
+/// Executes work of a queue pair. Returns the number of messages that began or went on.
 fn serve(
     subnet: &mut Subnet<Function>,
     (adapter, number): (AdapterId, u32),

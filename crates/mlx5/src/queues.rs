@@ -33,7 +33,7 @@ impl Queues for Function {
     fn next_send(&mut self, queue_pair: u32, work: &mut SendWork) -> Result<bool, QueueError> {
         let queues = self.objects.queue_pairs.get_mut(queue_pair);
         let result = match queues {
-            Some(queues) => queues.next_send(&self.map, work),
+            Some(queues) => queues.next_send(&self.map, work, &mut self.scratch),
             None => Err(QueueError("the queue pair has no rings")),
         };
         self.count_malformed(&result);
@@ -48,11 +48,11 @@ impl Queues for Function {
         let objects = &mut self.objects;
         let result = match queue {
             ReceiveQueue::Own(number) => match objects.queue_pairs.get_mut(number) {
-                Some(queues) => queues.next_receive(&self.map, work),
+                Some(queues) => queues.next_receive(&self.map, work, &mut self.scratch),
                 None => Err(QueueError("the queue pair has no rings")),
             },
             ReceiveQueue::Shared(number) => match objects.receive_pools.get_mut(number) {
-                Some(pool) => pool.next(&self.map, work),
+                Some(pool) => pool.next(&self.map, work, &mut self.scratch),
                 None => Err(QueueError("the shared receive queue does not exist")),
             },
         };

@@ -1,7 +1,7 @@
 //! Shared receive queues: linked lists of entries in the driver's memory.
 //!
 //! Each entry begins with the index of the next entry. The function starts at index 0 and follows
-//! the links; a counter in the doorbell record tells how many entries were posted. The driver may
+//! the links; a counter in the doorbell record has the number of posted entries. The driver may
 //! write any link at any time: an index outside of the queue breaks the queue, and a loop lasts only
 //! as long as the counter allows, because the number of waiting entries never exceeds the size.
 
@@ -11,16 +11,16 @@ use causeway_verbs::work::ReceiveWork;
 use causeway_wire::mlx5::work_queue::NextSegment;
 
 use crate::completion_queue::read_word;
-use crate::limits::RECEIVE_ENTRY_BYTES_MAX;
 use crate::page_list::PageList;
 use crate::receive_entry;
+use crate::work_queues::Scratch;
 
 /// Format of the ring, from the command that created the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolFormat {
     /// Binary logarithm of the number of entries.
     pub log_size: u8,
-    /// Length of an entry, in bytes: at most [`RECEIVE_ENTRY_BYTES_MAX`].
+    /// Length of an entry, in bytes: at most that of [`Scratch`].
     pub stride: u64,
     /// Address of the doorbell record.
     pub doorbell_record: u64,
@@ -80,7 +80,12 @@ impl ReceivePool {
     ///
     /// # Errors
     /// [`QueueError`]; later calls find the queue empty.
-    pub fn next(&mut self, map: &Map, work: &mut ReceiveWork) -> Result<bool, QueueError> {
+    pub fn next(
+        &mut self,
+        map: &Map,
+        work: &mut ReceiveWork,
+        scratch: &mut Scratch,
+    ) -> Result<bool, QueueError> {
         if self.is_broken {
             return Ok(false);
         }
@@ -98,9 +103,8 @@ impl ReceivePool {
         if u32::from(self.posted.wrapping_sub(self.taken)) > size {
             return self.fail("more entries are posted than the queue holds");
         }
-        let mut bytes = [0; RECEIVE_ENTRY_BYTES_MAX];
         let stride = usize::try_from(self.format.stride).unwrap_or(usize::MAX);
-        let Some(entry) = bytes.get_mut(..stride) else { return self.fail("entry length") };
+        let Some(entry) = scratch.0.get_mut(..stride) else { return self.fail("entry length") };
         let at = u64::from(self.index).wrapping_mul(self.format.stride);
         if self.pages.read(map, at, entry).is_err() {
             return self.fail("the queue is not granted");

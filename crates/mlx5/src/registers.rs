@@ -141,7 +141,7 @@ impl Registers {
         self.command_queue.load(Ordering::Acquire)
     }
 
-    /// Takes the bitmap of commands whose doorbells were rung since the last call.
+    /// Takes the bitmap of doorbells that were rung since the last call.
     pub fn take_doorbells(&self) -> u32 {
         if self.doorbells.load(Ordering::Relaxed) == 0 {
             return 0;

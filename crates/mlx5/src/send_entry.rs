@@ -1,7 +1,7 @@
 //! Send work queue entries: from the driver's format to the engine's work requests.
 //!
-//! The length in the first segment was checked against the posted blocks before. An entry whose
-//! segments do not fit its length, or with an operation that its queue pair does not have, breaks
+//! The length in the first segment was checked against the posted blocks before. An entry
+//! with segments beyond its length, or with an operation that its queue pair does not have, breaks
 //! the queue. Keys, addresses and lengths of payloads are the engine's part. Masked atomic
 //! operations are not offered by the capabilities and are refused here.
 
@@ -33,7 +33,7 @@ pub(crate) fn blocks(first: &[u8]) -> Option<u16> {
 /// Decodes an entry of a queue pair with this service. `work` must be clear.
 ///
 /// # Errors
-/// [`QueueError`]; the opcode in `work.token` is set if the entry has one.
+/// [`QueueError`]; the opcode in `work.token` is set if the entry has an opcode.
 pub(crate) fn parse(entry: &[u8], service: u8, work: &mut SendWork) -> Result<(), QueueError> {
     work.token.opcode = entry.get(3).copied().unwrap_or(0);
     let kind = Service::from_raw(service).and_then(Kind::of);

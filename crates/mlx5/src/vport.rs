@@ -1,4 +1,4 @@
-//! The virtual port: what the driver set for it, and the GID table.
+//! The virtual port: values that the driver set, and the GID table.
 //!
 //! The Ethernet address is the operator's and cannot be changed. Lists of addresses are bounded
 //! ([`VPORT_ADDRESSES_MAX`]); a longer list is refused. GIDs are not used to find a destination.

@@ -16,8 +16,21 @@ use crate::page_list::PageList;
 use crate::receive_entry;
 use crate::send_entry;
 
+/// Private copy of an entry; kept so that no call clears the memory.
+#[derive(Debug)]
+pub(crate) struct Scratch(pub Box<[u8; RECEIVE_ENTRY_BYTES_MAX]>);
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self(Box::new([0; RECEIVE_ENTRY_BYTES_MAX]))
+    }
+}
+
 /// Bytes of the longest send entry.
 pub(crate) const SEND_ENTRY_BYTES_MAX: usize = SEND_BLOCK * SEND_BLOCKS_MAX;
+
+// The longest send entry fits into the copy too.
+const _: () = assert!(SEND_ENTRY_BYTES_MAX <= RECEIVE_ENTRY_BYTES_MAX);
 
 /// Positions in a ring, modulo 2^16.
 #[derive(Debug, Clone, Copy, Default)]
@@ -85,7 +98,7 @@ pub(crate) struct WorkQueues {
     pub reported: u64,
     /// The queue pair is in the list of polled queue pairs.
     pub is_active: bool,
-    /// The engine must be called on the next pass, whatever the doorbell record says.
+    /// The engine must be called on the next pass, with any value of the doorbell record.
     pub is_pending: bool,
     /// The queue pair is in an error state: receive work requests that are posted are flushed too.
     pub is_failed: bool,
@@ -150,14 +163,18 @@ impl WorkQueues {
     /// # Errors
     /// [`QueueError`]; the queue is then broken. `work.token` names the entry.
     #[inline]
-    pub fn next_send(&mut self, map: &Map, work: &mut SendWork) -> Result<bool, QueueError> {
+    pub fn next_send(
+        &mut self,
+        map: &Map,
+        work: &mut SendWork,
+        scratch: &mut Scratch,
+    ) -> Result<bool, QueueError> {
         let counter = self.send_counter();
         if self.send_blocks == 0 || !self.send.refresh(map, counter, self.send_blocks)? {
             return Ok(false);
         }
         work.clear();
         work.token.index = self.send.taken;
-        let mut entry = [0; SEND_ENTRY_BYTES_MAX];
         let mut first = [0; SEND_BLOCK];
         if self.read_block(map, self.send.taken, &mut first).is_none() {
             return self.send.fail("the send queue is not granted");
@@ -168,20 +185,24 @@ impl WorkQueues {
         if blocks > self.send.waiting() || u32::from(blocks) > self.send_blocks {
             return self.send.fail("a send entry is longer than the posted blocks");
         }
-        let (pieces, _) = entry.as_chunks_mut::<SEND_BLOCK>();
-        let mut index = self.send.taken;
-        for (number, piece) in (0..blocks).zip(pieces) {
-            if number == 0 {
-                *piece = first;
-            } else if self.read_block(map, index, piece).is_none() {
-                return self.send.fail("the send queue is not granted");
+        let entry = if blocks == 1 {
+            first.as_slice()
+        } else {
+            let (pieces, _) = scratch.0.as_chunks_mut::<SEND_BLOCK>();
+            let mut index = self.send.taken;
+            for (number, piece) in (0..blocks).zip(pieces) {
+                if number == 0 {
+                    *piece = first;
+                } else if self.read_block(map, index, piece).is_none() {
+                    return self.send.fail("the send queue is not granted");
+                }
+                index = index.wrapping_add(1);
             }
-            index = index.wrapping_add(1);
-        }
-        let len = usize::from(blocks).saturating_mul(SEND_BLOCK);
-        let service = self.context.service;
-        match send_entry::parse(entry.get(..len).unwrap_or(&[]), service, work) {
-            Ok(()) => self.send.taken = index,
+            let len = usize::from(blocks).saturating_mul(SEND_BLOCK);
+            scratch.0.get(..len).unwrap_or(&[])
+        };
+        match send_entry::parse(entry, self.context.service, work) {
+            Ok(()) => self.send.taken = self.send.taken.wrapping_add(blocks),
             Err(QueueError(reason)) => return self.send.fail(reason),
         }
         Ok(true)
@@ -198,14 +219,18 @@ impl WorkQueues {
     ///
     /// # Errors
     /// [`QueueError`]; the queue is then broken.
-    pub fn next_receive(&mut self, map: &Map, work: &mut ReceiveWork) -> Result<bool, QueueError> {
+    pub fn next_receive(
+        &mut self,
+        map: &Map,
+        work: &mut ReceiveWork,
+        scratch: &mut Scratch,
+    ) -> Result<bool, QueueError> {
         let counter = self.context.doorbell_record;
         if self.receive_entries == 0 || !self.receive.refresh(map, counter, self.receive_entries)? {
             return Ok(false);
         }
-        let mut bytes = [0; RECEIVE_ENTRY_BYTES_MAX];
         let stride = usize::try_from(self.receive_stride).unwrap_or(usize::MAX);
-        let Some(entry) = bytes.get_mut(..stride) else {
+        let Some(entry) = scratch.0.get_mut(..stride) else {
             return self.receive.fail("the length of a receive entry");
         };
         let index = u32::from(self.receive.taken) & self.receive_entries.wrapping_sub(1);

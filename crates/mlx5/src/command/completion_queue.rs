@@ -1,8 +1,8 @@
 //! Commands about completion queues.
 //!
 //! A queue that work queues complete to cannot be destroyed. Moderation is stored and not applied:
-//! completions are reported as soon as the event rule permits. Queues cannot be resized, which the
-//! capabilities say.
+//! completions are reported as soon as the event rule permits. Queues cannot be resized; the
+//! capabilities do not offer it.
 
 use causeway_wire::mlx5::command::{InputHeader, Status};
 use causeway_wire::mlx5::completion_queue::{CONTEXT, CompletionQueueContext, PAGES};

@@ -5,7 +5,7 @@
 //! bytes: the command was copied once. It either performs the command as a whole or returns a
 //! status and changes nothing.
 //!
-//! Commands run in the thread that owns the adapter, one at a time, with a budget per turn. Their
+//! Commands run in the thread that owns the adapter, in turn, with a budget per turn. Their
 //! lengths are bounded ([`crate::limits`]), and so is the number of objects: a command beyond a
 //! limit is answered with a status and has no effect.
 
@@ -103,7 +103,7 @@ impl Output<'_> {
     }
 
     /// Fails unless the output has room for an object number, so that a handler creates nothing
-    /// whose number the driver cannot learn.
+    /// without a number that the driver learns.
     pub fn check_number(&self) -> Outcome {
         if self.0.len() < NUMBER_OFFSET.saturating_add(4) {
             return Err(Status::BadOutputLength);

@@ -1,7 +1,6 @@
 //! Commands about shared receive queues: receive memory pools, and the queues of XRC domains.
 //!
-//! Both are linked lists of entries. Queue pairs of XRC services are not offered beyond what the
-//! driver needs to start, so queues of XRC domains receive nothing; their memory is checked as that
+//! Both are linked lists of entries. Queue pairs of XRC services are refused, so queues of XRC domains receive nothing; their memory is checked as that
 //! of pools.
 
 use causeway_verbs::Adapter;
@@ -17,7 +16,7 @@ use crate::limits::{DOORBELL_RECORD_ALIGNMENT, RECEIVE_STRIDE_LOG, WORK_QUEUE_LO
 use crate::page_list::PageList;
 use crate::receive_pool::{PoolFormat, ReceivePool};
 
-/// Smallest binary logarithm of an entry's length: a link and one segment.
+/// Smallest binary logarithm of an entry's length: a link and a segment.
 const LINKED_STRIDE_LOG_MIN: u8 = 5;
 
 /// Returns the format of a ring, if it is supported.

@@ -2,7 +2,7 @@
 //!
 //! Protection domains, transport domains and XRC domains have no content: other objects name them.
 //! Doorbell pages (UAR) are pages of BAR 0 that the driver maps into processes; each is handed out
-//! to one owner at a time, so that processes have distinct pages. Nothing in them is ever read.
+//! to a single owner at a time, so that processes have distinct pages. Nothing in them is ever read.
 
 use std::collections::VecDeque;
 

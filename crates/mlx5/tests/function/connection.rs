@@ -85,7 +85,7 @@ fn mlx5_rc_atomic_operations_use_host_order_and_return_the_old_value() {
 fn mlx5_entries_wrap_at_the_end_of_the_ring() {
     let mut link = Link::new(Service::ReliableConnection);
     let text = [0x5a_u8; 200];
-    // Entries of four blocks in a ring of 16, behind one of one block: the fourth wraps.
+    // Entries of four blocks in a ring of 16, behind an entry of a single block: the fourth wraps.
     link.a.post(&mut link.qp_a, (SendOpcode::Nop, 0), |entry| entry);
     for round in 0..20_u64 {
         let to = remote(VIRTUAL + round * 256, link.key_b);

@@ -83,7 +83,7 @@ impl World {
         Self { subnet: Subnet::new(), now: 0 }
     }
 
-    /// Adds a function whose driver has not started.
+    /// Adds a function before the start of its driver.
     pub fn plug(&mut self, last: u8) -> Guest {
         let mac = [2, 0x43, 0x57, 0, 0, last];
         let config = FunctionConfig {
@@ -327,7 +327,7 @@ impl Guest {
         Completions { number, ring: pages[0], log, stride: 64, record, taken: 0 }
     }
 
-    /// Takes the next completion, and tells the function so.
+    /// Takes the next completion, and advances the position in the doorbell record.
     pub fn poll_cq(&self, cq: &mut Completions) -> Option<Entry> {
         let index = u64::from(cq.taken & ((1 << cq.log) - 1));
         let entry = Entry::parse(&self.read(cq.ring + index * cq.stride, 64)).unwrap();

@@ -48,7 +48,7 @@ impl Shared {
     }
 }
 
-/// Adds a queue pair to b that receives from a shared queue and is connected with one of a.
+/// Adds a queue pair to b that receives from a shared queue, and its peer to a.
 fn connect(link: &mut Link, shared: u32) -> (Pair, Pair, Completions) {
     let cq = link.b.create_cq(&mut link.world, 5);
     let mut context = link.b.qp_context(Service::ReliableConnection, cq.number);
