@@ -83,8 +83,9 @@ pub struct EthernetCounters {
     pub filtered: u64,
     /// Frames that found no receive queue in the ready state.
     pub down: u64,
-    /// Frames whose sender's memory was revoked before they were copied.
+    /// Frames that were lost because the memory of their sender was revoked before the copy.
     pub lost: u64,
-    /// Frames whose receive entry named memory without permission; its queue failed.
+    /// Receive queues that failed: a counter or entry could not be read, or an entry named memory
+    /// without permission.
     pub failed_receives: u64,
 }

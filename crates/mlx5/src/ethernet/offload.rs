@@ -134,8 +134,8 @@ fn fill_pseudo(head: &mut [u8], network: &Network, transport: &Transport) -> Opt
     Some(place)
 }
 
-/// Returns the sum over the pseudo-header of a packet whose transport header and payload have
-/// `counted` bytes.
+/// Returns the sum over the pseudo-header of a packet with `counted` bytes of transport header and
+/// payload.
 ///
 /// Behind an IPv6 routing header the destination differs from that of the IPv6 header; such packets
 /// get a checksum that their receiver refuses.

@@ -2,10 +2,10 @@
 //!
 //! | step | a frame is dropped |
 //! |---|---|
-//! | address filter ([`filter`]), flow tables ([`super::flow`]) | that no entry sends to an interface |
-//! | length | that is longer than the driver's MTU |
-//! | receive queue of each interface ([`super::interface`]) | whose queue does not receive |
-//! | receive entry | that finds none, or does not fit into its buffers |
+//! | address filter ([`filter`]), flow tables ([`super::flow`]) | if no entry sends it to an interface |
+//! | length | if it is longer than the driver's MTU |
+//! | receive queue of each interface ([`super::interface`]) | if its queue does not receive |
+//! | receive entry | if none is posted, or its buffers are too short |
 //!
 //! A frame that its sender left uncut is cut here. Each piece is copied once from the sender's
 //! memory, in chunks that stay in the cache and are summed on the way ([`verify`](super::verify)).
@@ -77,17 +77,7 @@ pub fn receive_frame(adapter: &mut Adapter<Function>, frame: &FrameRef<'_>) -> R
     let (function, regions) = adapter.parts_mut();
     let mut scratch = std::mem::take(&mut function.objects.ethernet.scratch);
     let received = function.receive(regions, frame, &mut scratch);
-    let ethernet = &mut function.objects.ethernet;
-    ethernet.scratch = scratch;
-    let counter = match received {
-        Received::Delivered { .. } => return received,
-        Received::NoBuffer => &mut ethernet.counters.out_of_buffer,
-        Received::TooLong => &mut ethernet.counters.too_long,
-        Received::Filtered => &mut ethernet.counters.filtered,
-        Received::Down => &mut ethernet.counters.down,
-        Received::Lost => &mut ethernet.counters.lost,
-    };
-    *counter = counter.wrapping_add(1);
+    function.objects.ethernet.scratch = scratch;
     received
 }
 
@@ -98,32 +88,51 @@ impl Function {
         frame: &FrameRef<'_>,
         scratch: &mut Scratch,
     ) -> Received {
-        let Ok(parsed) = Headers::parse(frame.head) else { return Received::Filtered };
+        let Ok(parsed) = Headers::parse(frame.head) else { return self.drop(Received::Filtered) };
         let objects = &mut self.objects;
         if !filter::accepts(&objects.vport, parsed.destination) {
-            return Received::Filtered;
+            return self.drop(Received::Filtered);
         }
         let headers = match_headers(frame.head, &parsed);
         let verdict = objects.ethernet.flows.find(&headers);
         if verdict.interfaces().is_empty() {
-            return Received::Filtered;
+            return self.drop(Received::Filtered);
         }
         let longest = usize::from(objects.vport.context.mtu);
         let longest = longest.saturating_sub(limits::CHECK_SEQUENCE_BYTES);
         if frame.offload.piece_len(frame.len) > longest {
-            return Received::TooLong;
+            return self.drop(Received::TooLong);
         }
         let mut frames = 0_u32;
-        let mut last = Received::Down;
+        let mut last = None;
         for interface in verdict.interfaces() {
             let interfaces = &self.objects.ethernet.interfaces;
             let Some((queue, hash)) = interfaces.select(*interface, &headers) else { continue };
             let target = Target { queue, hash, tag: verdict.tag };
             let (count, end) = self.deliver(regions, target, (frame, &parsed), scratch);
             frames = frames.saturating_add(count);
-            last = end.unwrap_or(last);
+            last = end.map(|end| self.drop(end)).or(last);
         }
-        if frames > 0 { Received::Delivered { frames } } else { last }
+        match last {
+            _ if frames > 0 => Received::Delivered { frames },
+            Some(last) => last,
+            None => self.drop(Received::Down),
+        }
+    }
+
+    /// Counts a dropped frame, or the dropped rest of a frame.
+    fn drop(&mut self, received: Received) -> Received {
+        let counters = &mut self.objects.ethernet.counters;
+        let counter = match received {
+            Received::Delivered { .. } => return received,
+            Received::NoBuffer => &mut counters.out_of_buffer,
+            Received::TooLong => &mut counters.too_long,
+            Received::Filtered => &mut counters.filtered,
+            Received::Down => &mut counters.down,
+            Received::Lost => &mut counters.lost,
+        };
+        *counter = counter.wrapping_add(1);
+        received
     }
 
     /// Delivers a frame, in pieces if it must be cut. Returns the number of delivered pieces, and why
@@ -235,7 +244,7 @@ impl Function {
         self.complete_receive(target.queue, entry)
     }
 
-    /// Adds the completion of a received frame. A queue whose completions have no room fails.
+    /// Adds the completion of a received frame. The queue fails if the completion has no room.
     fn complete_receive(&mut self, number: u32, entry: CompletionEntry) -> Result<(), Received> {
         let queue = self.objects.ethernet.receive_queues.get(number).ok_or(Received::Down)?;
         let completion_queue = queue.context.completion_queue;

@@ -79,17 +79,16 @@ impl SendQueue {
         self.positions.refresh(map, counter, self.blocks())
     }
 
-    /// Copies the next entry to `into`. Returns `None` if there is none.
+    /// Copies the next entry to `into`. [`Self::has_next`] must have returned true.
     ///
     /// # Errors
     /// [`QueueError`]; the queue cannot be read any further.
     #[inline]
-    pub fn next(&mut self, map: &Map, into: &mut EntryBytes) -> Result<Option<Taken>, QueueError> {
-        if !self.has_next(map)? {
-            return Ok(None);
-        }
+    pub fn next(&mut self, map: &Map, into: &mut EntryBytes) -> Result<Taken, QueueError> {
         let (pieces, _) = into.as_chunks_mut::<SEND_BLOCK>();
-        let Some((first, others)) = pieces.split_first_mut() else { return Ok(None) };
+        let Some((first, others)) = pieces.split_first_mut() else {
+            return self.positions.fail("the length of a send entry");
+        };
         let index = self.positions.taken;
         if self.read(map, index, first).is_none() {
             return self.positions.fail("the send queue is not granted");
@@ -109,7 +108,7 @@ impl SendQueue {
         }
         self.positions.taken = end;
         let len = usize::from(blocks).saturating_mul(SEND_BLOCK);
-        Ok(Some(Taken { index, len }))
+        Ok(Taken { index, len })
     }
 
     /// Copies the block with a count out.
@@ -169,7 +168,7 @@ impl Rotation {
         }
     }
 
-    /// Returns the queue whose turn it is.
+    /// Returns the queue that has its turn.
     pub fn present(&mut self) -> Option<u32> {
         if self.cursor >= self.queues.len() {
             self.cursor = 0;

@@ -3,16 +3,17 @@
 //! An entry holds the first bytes of the frame and names the others by local keys. The head is
 //! copied once ([`limits::HEAD_BYTES`]); lengths and checksums that the driver leaves to the device
 //! are then written to the copy, so that a frame with an offload has valid header fields and
-//! the sum over the pseudo-header in its checksum field, whatever the driver wrote there.
+//! the sum over the pseudo-header in its checksum field. The driver's values there are ignored.
 //!
 //! An entry with a segmentation request becomes one frame with an offload, which the
 //! receiver cuts if it must. A request that does not agree with the frame's headers drops the
 //! frame; the entry then completes as if the frame had been sent. An entry that cannot be read, or
-//! whose keys do not permit it, completes with an error, and its queue goes to the error state.
+//! that names memory without permission, completes with an error, and its queue goes to the error
+//! state.
 
 use causeway_memory::{Cursor, Map, Span};
-use causeway_verbs::Adapter;
 use causeway_verbs::region::{Regions, Rights};
+use causeway_verbs::{Adapter, QueueError};
 use causeway_wire::ethernet::{TYPE_VLAN, TYPE_VLAN_SERVICE};
 use causeway_wire::mlx5::completion_queue::Syndrome;
 use causeway_wire::mlx5::work_queue::QueueState;
@@ -32,7 +33,7 @@ const INSERT_SERVICE_TAG: u16 = 1 << 0;
 /// Bits of [`EthernetSegment::segment_size`].
 const SEGMENT_SIZE: u16 = 0x3fff;
 
-/// The entry whose frame the caller forwards.
+/// The entry of the frame that the caller forwards.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sending {
     queue: u32,
@@ -103,33 +104,35 @@ impl Function {
             ethernet.rotation.set(number, false);
             return Outcome::Nothing;
         };
-        if queue.has_next(&self.map) == Ok(false) {
-            return Outcome::Empty;
+        match queue.has_next(&self.map) {
+            Ok(true) => {}
+            Ok(false) => return Outcome::Empty,
+            Err(error) => return self.fail_ring(number, error),
         }
         let mut entry: EntryBytes = [0; SEND_ENTRY_BYTES_MAX];
         let taken = match queue.next(&self.map, &mut entry) {
-            Ok(Some(taken)) => taken,
-            Ok(None) => return Outcome::Empty,
-            Err(error) => {
-                let index = queue.positions().taken;
-                let sending = Sending { queue: number, index, opcode: 0, is_signaled: true };
-                self.count_fault(error.0);
-                self.fail_entry(&sending, Syndrome::LocalQueuePairOperation);
-                return Outcome::Dropped;
-            }
+            Ok(taken) => taken,
+            Err(error) => return self.fail_ring(number, error),
         };
-        let (state, domain) = (queue.state(), queue.context.queue.domain);
+        let is_ready = queue.state() == Some(QueueState::Ready);
         let entry = entry.get(..taken.len).unwrap_or(&[]);
-        let mut sending = Sending {
-            queue: number,
-            index: taken.index,
-            opcode: entry.get(3).copied().unwrap_or(0),
-            is_signaled: true,
-        };
-        if state != Some(QueueState::Ready) {
+        let opcode = entry.get(3).copied().unwrap_or(0);
+        let sending = Sending { queue: number, index: taken.index, opcode, is_signaled: true };
+        if !is_ready {
             self.fail_entry(&sending, Syndrome::Flushed);
             return Outcome::Nothing;
         }
+        self.execute(regions, sending, entry, frame)
+    }
+
+    /// Executes an entry.
+    fn execute(
+        &mut self,
+        regions: &Regions,
+        mut sending: Sending,
+        entry: &[u8],
+        frame: &mut Frame,
+    ) -> Outcome {
         let Ok(request) = SendRequest::parse(entry, Kind::Ethernet) else {
             self.count_fault("a send entry is malformed");
             self.fail_entry(&sending, Syndrome::LocalQueuePairOperation);
@@ -140,27 +143,37 @@ impl Function {
             self.complete_entry(&sending);
             return Outcome::Nothing;
         }
+        let queue = self.objects.ethernet.send_queues.get(sending.queue);
+        let domain = queue.map_or(0, |queue| queue.context.queue.domain);
         match gather(&request, (&self.map, regions, domain), frame) {
             Ok(true) => {
                 let ethernet = &mut self.objects.ethernet;
                 ethernet.counters.sent.count(Cast::of(&frame.head), frame.len);
                 ethernet.sending = Some(sending);
-                Outcome::Frame
+                return Outcome::Frame;
             }
             Ok(false) => {
                 let counters = &mut self.objects.ethernet.counters;
                 counters.refused_sends = counters.refused_sends.wrapping_add(1);
                 self.complete_entry(&sending);
-                frame.clear();
-                Outcome::Dropped
             }
             Err(syndrome) => {
                 self.count_fault("a send entry names memory without permission");
                 self.fail_entry(&sending, syndrome);
-                frame.clear();
-                Outcome::Dropped
             }
         }
+        frame.clear();
+        Outcome::Dropped
+    }
+
+    /// Fails a queue that cannot be read.
+    fn fail_ring(&mut self, number: u32, error: QueueError) -> Outcome {
+        let queue = self.objects.ethernet.send_queues.get(number);
+        let index = queue.map_or(0, |queue| queue.positions().taken);
+        let sending = Sending { queue: number, index, opcode: 0, is_signaled: true };
+        self.count_fault(error.0);
+        self.fail_entry(&sending, Syndrome::LocalQueuePairOperation);
+        Outcome::Dropped
     }
 
     /// Counts a send entry that cannot be executed.

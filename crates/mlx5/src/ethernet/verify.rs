@@ -17,7 +17,7 @@ use causeway_wire::{tcp, udp};
 
 use super::offload::pseudo;
 
-/// A frame whose payload is being copied.
+/// A frame during the copy of its payload.
 #[derive(Debug)]
 pub(crate) struct Verifier {
     frame: Frame,
@@ -27,7 +27,7 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
-    /// Returns the verifier of a frame of `len` bytes whose first bytes are `head`.
+    /// Returns the verifier of a frame of `len` bytes that begins with `head`.
     pub fn new(head: &[u8], len: usize) -> Self {
         let frame = Frame::parse(head).unwrap_or_default();
         let end = frame.network.map_or(len, |network| network.end.min(len));
