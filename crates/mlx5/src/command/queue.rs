@@ -16,6 +16,8 @@ use causeway_wire::mlx5::command::{
 
 use crate::limits::{COMMAND_ENTRIES, COMMAND_INPUT_MAX, COMMAND_LOG_STRIDE, COMMAND_OUTPUT_MAX};
 
+/// Smallest length of input and output, in bytes: opcode and modifier, status and syndrome.
+const LENGTH_MIN: usize = 8;
 /// Offset of the next mailbox's address in a mailbox.
 const MAILBOX_NEXT: usize = MAILBOX_DATA_LEN + 0x30;
 
@@ -60,13 +62,14 @@ impl Command {
         if entry.entry_type != ENTRY_TYPE_COMMAND {
             return DeliveryStatus::EntryType;
         }
-        if !(INLINE_LEN..=COMMAND_INPUT_MAX).contains(&input) {
+        if !(LENGTH_MIN..=COMMAND_INPUT_MAX).contains(&input) {
             return DeliveryStatus::InputLength;
         }
-        if !(INLINE_LEN..=COMMAND_OUTPUT_MAX).contains(&output) {
+        if !(LENGTH_MIN..=COMMAND_OUTPUT_MAX).contains(&output) {
             return DeliveryStatus::OutputLength;
         }
-        self.output.resize(output, 0);
+        // Linux asks for 12 bytes of some commands; the entry has room for 16.
+        self.output.resize(output.max(INLINE_LEN), 0);
         self.input.reserve_exact(input);
         self.input.extend_from_slice(&entry.input);
         match read_chain(map, entry.input_mailbox, input, &mut self.input) {

@@ -22,23 +22,24 @@ pub(crate) fn access(f: &mut Function, input: Input<'_>, output: &mut Output<'_>
     let access = AccessInput::parse(input.bytes()).map_err(short)?;
     output.put_truncated(ACCESS_DATA, input.tail(ACCESS_DATA).unwrap_or(&[]));
     match access.register {
-        PTYS => output.put(ACCESS_DATA, &link().to_bytes()),
+        PTYS => output.put_truncated(ACCESS_DATA, &link().to_bytes()),
         PMTU => {
             let mtu = f.objects.vport.mtu_max();
             let port = PortMtu { port: PORT, max: mtu, admin: mtu, operational: mtu };
-            output.put(ACCESS_DATA, &port.to_bytes())
+            output.put_truncated(ACCESS_DATA, &port.to_bytes());
         }
         PVLC => {
             let lanes = PortLanes { port: PORT, capability: 1, admin: 1, operational: 1 };
-            output.put(ACCESS_DATA, &lanes.to_bytes())
+            output.put_truncated(ACCESS_DATA, &lanes.to_bytes());
         }
         PAOS => {
             let state = PortState { port: PORT, admin: UP, operational: UP };
-            output.put(ACCESS_DATA, &state.to_bytes())
+            output.put_truncated(ACCESS_DATA, &state.to_bytes());
         }
-        0 => Err(Status::BadParameter),
-        _ => Ok(()),
+        0 => return Err(Status::BadParameter),
+        _ => {}
     }
+    Ok(())
 }
 
 /// Returns the types and speeds of the link.

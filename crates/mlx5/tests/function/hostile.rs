@@ -30,7 +30,7 @@ fn mlx5_lengths_beyond_the_limits_fail_the_delivery() {
     let mut world = World::new();
     let guest = world.start(1);
     let nop = InputHeader::new(Opcode::Nop, 0).to_bytes();
-    for (at, value, delivery) in [(4, u32::MAX, 7), (4, 15, 7), (0x38, u32::MAX, 8), (0x38, 0, 8)] {
+    for (at, value, delivery) in [(4, u32::MAX, 7), (4, 7, 7), (0x38, u32::MAX, 8), (0x38, 0, 8)] {
         let entry = guest.place_command(0, &nop, 16);
         guest.write(entry + at, &value.to_be_bytes());
         guest.registers.write(REGION_BAR, 0x18, &1_u32.to_be_bytes());

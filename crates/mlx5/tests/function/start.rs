@@ -113,6 +113,16 @@ fn mlx5_commands_with_unknown_opcode_are_refused_and_counted() {
 }
 
 #[test]
+fn mlx5_commands_with_a_short_output_are_answered() {
+    let mut world = World::new();
+    let guest = world.plug(1);
+    // Linux asks for 12 bytes.
+    let input = InputHeader::new(Opcode::EnableHca, 0).to_bytes();
+    let (output, delivery) = guest.command(&mut world, &input, 12);
+    assert_eq!((output[0], delivery), (0, 0));
+}
+
+#[test]
 fn mlx5_teardown_removes_all_objects() {
     let mut world = World::new();
     let mut guest = world.start(1);
