@@ -114,6 +114,33 @@ fn control_answers_info_stats_and_trace() {
 }
 
 #[test]
+fn control_lists_and_shows_adapters() {
+    let control = start();
+    let ask = |method, path, body: &str| send(&control.socket, method, path, body);
+    ask("POST", "/v1/groups", r#"{"name":"g"}"#);
+    ask("POST", "/v1/ports", r#"{"name":"n","group":"g","kind":"net"}"#);
+    assert_eq!(ask("GET", "/v1/hcas", ""), (200, json!([])), "no port is an adapter");
+    assert_eq!(ask("GET", "/v1/hcas/n", "").0, 404);
+    let draft = r#"{"name":"a","group":"g","kind":"hca","queue_pairs_max":64}"#;
+    assert_eq!(ask("POST", "/v1/ports", draft).0, 201);
+    let (status, list) = ask("GET", "/v1/hcas", "");
+    assert_eq!(
+        (status, &list[0]["port"], &list[0]["queue_pairs_max"]),
+        (200, &json!("a"), &json!(64))
+    );
+    assert_eq!(
+        (&list[0]["queue_pair_list"], &list[0]["queue_pairs_omitted"]),
+        (&json!([]), &json!(2))
+    );
+    let (status, hca) = ask("GET", "/v1/hcas/a", "");
+    assert_eq!((status, &hca["state"]), (200, &json!("active")));
+    assert_eq!(hca["queue_pair_list"][0]["peer"], "vm2-rdma");
+    assert_eq!(ask("DELETE", "/v1/hcas/a", "").0, 405);
+    assert_eq!(ask("POST", "/v1/hcas", "{}").0, 405);
+    assert_eq!(ask("GET", "/v1/hcas/a/b", "").0, 404);
+}
+
+#[test]
 fn control_refusals_are_json_with_their_status() {
     let control = start();
     for (method, path, body, status, kind) in [

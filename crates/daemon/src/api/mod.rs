@@ -17,6 +17,7 @@
 //! GET  /v1/groups   POST /v1/groups   GET  /v1/groups/NAME  DELETE /v1/groups/NAME
 //! GET  /v1/dispatchers                POST /v1/dispatchers/NUMBER
 //! GET  /v1/peers                      GET  /v1/kinds
+//! GET  /v1/hcas                       GET  /v1/hcas/PORT
 //! GET  /v1/rules    POST /v1/rules                          DELETE /v1/rules/INDEX
 //! GET  /v1/links    POST /v1/links    GET  /v1/links/NAME   DELETE /v1/links/NAME
 //! GET  /v1/routes   POST /v1/routes                         DELETE /v1/routes/INDEX
@@ -28,6 +29,7 @@
 
 mod apply;
 mod captures;
+mod hcas;
 mod links;
 mod peers;
 mod routes;
@@ -106,6 +108,7 @@ const NOUNS: &[(&str, NounHandler)] = &[
     ("captures", captures::captures),
     ("dispatchers", dispatchers),
     ("groups", groups),
+    ("hcas", hcas::hcas),
     ("info", info),
     ("kinds", kinds),
     ("links", links::links),

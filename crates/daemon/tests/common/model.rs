@@ -8,12 +8,13 @@ use std::sync::Mutex;
 use causeway_daemon::fabric::FabricControl;
 use causeway_model::GroupSpec;
 use causeway_model::Name;
-use causeway_model::commands::{links, peers, routes, traffic};
+use causeway_model::commands::{hca, links, peers, routes, traffic};
 use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
+use causeway_model::port::HcaSpec;
 use causeway_model::{
-    Answer, Command, CommandError, GroupView, LinkState, LinkView, PairView, PeerView, PortState,
-    PortView, RequestDispatch, RouteView, RuleView, ServiceRequest, TraceQuery, TraceView,
-    TrafficPair, TrafficView,
+    Answer, Command, CommandError, GroupView, HcaQueuePairView, HcaState, HcaView, LinkState,
+    LinkView, PairView, PeerView, PortState, PortView, RequestDispatch, RouteView, RuleView,
+    ServiceRequest, TraceQuery, TraceView, TrafficPair, TrafficView,
 };
 use causeway_model::{LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
@@ -97,6 +98,11 @@ impl State {
         boards.map(peer).collect()
     }
 
+    /// Each adapter has a driver, and two queue pairs of which the view has the first.
+    fn hcas(&self) -> Vec<HcaView> {
+        self.ports.values().filter(|port| port.kind.name() == "hca").map(adapter).collect()
+    }
+
     fn call(&mut self, command: Command) -> Result<Answer, CommandError> {
         match command {
             Command::PortList => Ok(Answer::Ports(self.ports.values().map(view).collect())),
@@ -135,6 +141,15 @@ impl State {
             .on(|routes::List| Ok(self.routes.iter().rev().map(route).collect()))
             .on(|traffic::Show(group)| self.has_group(&group).map(|()| matrix(group)))
             .on(|peers::List| Ok(self.peers()))
+            .on(|hca::List| {
+                let without =
+                    |hca| HcaView { queue_pair_list: Vec::new(), queue_pairs_omitted: 2, ..hca };
+                Ok(self.hcas().into_iter().map(without).collect())
+            })
+            .on(|hca::Show(name)| {
+                let found = self.hcas().into_iter().find(|hca| hca.port == name);
+                found.ok_or(missing("hca port", name))
+            })
     }
 
     fn change_of_service(&mut self, request: ServiceRequest) -> RequestDispatch {
@@ -350,6 +365,39 @@ fn matrix(group: Name) -> TrafficView {
     };
     let pairs = vec![pair(1, 10.0), pair(2, 2_000_000.0)];
     TrafficView { group, window_seconds: 1.0, pairs, uncounted_frames_total: 3 }
+}
+
+fn adapter(spec: &PortSpec) -> HcaView {
+    let options: HcaSpec = spec.kind.get().unwrap();
+    let queue_pair = HcaQueuePairView {
+        number: 5,
+        kind: "RC".into(),
+        state: "ready to send".into(),
+        peer: Some("vm2-rdma".into()),
+        peer_queue_pair: Some(9),
+        send_completion_queue: 2,
+        receive_completion_queue: 3,
+        refusal: None,
+    };
+    let counters =
+        [("requests_total", 7), ("request_bytes_total", 3072), ("flushed_requests_total", 0)];
+    HcaView {
+        port: spec.name.clone(),
+        group: spec.group.clone(),
+        mac: options.mac,
+        state: HcaState::Active,
+        queue_pairs: 2,
+        queue_pairs_max: options.queue_pairs_max as usize,
+        completion_queues: 4,
+        completion_queues_max: options.completion_queues_max as usize,
+        regions: 8,
+        regions_max: options.regions_max as usize,
+        registered_bytes: 3 << 19,
+        registered_bytes_max: u64::from(options.registered_max) << 20,
+        counters: counters.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+        queue_pair_list: vec![queue_pair],
+        queue_pairs_omitted: 1,
+    }
 }
 
 fn trace(query: &TraceQuery) -> TraceView {

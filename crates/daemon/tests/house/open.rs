@@ -16,9 +16,11 @@ const CLOSED_TO: &[(&str, &[&str])] = &[(
         "CaptureChunk",
         "TrafficView",
         "PeerView",
+        "HcaView",
         "NetSpec",
         "VsockSpec",
         "MxSpec",
+        "HcaSpec",
         "commands",
     ],
 )];
