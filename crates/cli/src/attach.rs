@@ -1,9 +1,9 @@
 //! Prints how a guest is attached to a port: arguments of QEMU, or XML of libvirt.
 //!
-//! [`qemu`] prints the shared memory, the character device and the device of a `net` or `vsock`
-//! port, quoted for a POSIX shell; [`libvirt`] prints elements to insert into a domain. Both are
-//! pure functions of the port's view and the version of QEMU: nothing is started, edited or
-//! checked, and an attached guest does not change the output.
+//! [`qemu`] prints the shared memory and the device of a `net`, `vsock` or `hca` port, quoted for a
+//! POSIX shell, with the character device of the former two; [`libvirt`] prints elements to insert
+//! into a domain. Both are pure functions of the port's view and the version of QEMU: nothing is
+//! started, edited or checked, and an attached guest does not change the output.
 //!
 //! The memory size is an example (1G), and the port's socket must be reachable for QEMU's user.
 //! `mx` ports have no guest: their processes attach by the libraries, and the output for them is
@@ -26,6 +26,9 @@ const QEMU_MEMORY: &str = "-object memory-backend-memfd,id=causeway-mem,size=1G,
 const QEMU_NO_OFFLOADS: &str = ",guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off";
 /// The same options for libvirt.
 const LIBVIRT_NO_OFFLOADS: &str = "<guest csum='off' tso4='off' tso6='off' ecn='off'/>";
+
+/// Condition of a device that attaches by vfio-user.
+const HCA_NEEDS: &str = "QEMU 10.1 or later is needed: older versions have no vfio-user-pci.";
 
 /// Returns whether a port offers its guest no offloads.
 fn is_for_xdp(port: &PortView) -> bool {
@@ -51,6 +54,12 @@ pub fn qemu(port: &PortView, version: Option<QemuVersion>) -> String {
 
 /// Returns comment lines: the version that the arguments are for, and its limits.
 fn notes(port: &PortView, version: Option<QemuVersion>) -> String {
+    if port.spec.text("kind") == Some("hca") {
+        return match version {
+            Some(version) if !version.has_vfio_user() => format!("# {HCA_NEEDS}\n"),
+            _ => String::new(),
+        };
+    }
     if port.spec.text("kind") != Some("net") {
         return String::new();
     }
@@ -72,6 +81,9 @@ fn notes(port: &PortView, version: Option<QemuVersion>) -> String {
 
 /// Returns the options of the device, without the memory.
 fn qemu_device(port: &PortView, version: Option<QemuVersion>) -> Vec<(&'static str, String)> {
+    if port.spec.text("kind") == Some("hca") {
+        return vec![("-device", hca_device(port).to_string())];
+    }
     let id = id(port);
     let mut options = vec![("-chardev", chardev(port, version))];
     if port.spec.text("kind") == Some("vsock") {
@@ -96,6 +108,15 @@ fn qemu_device(port: &PortView, version: Option<QemuVersion>) -> Vec<(&'static s
     }
     options.push(("-device", device));
     options
+}
+
+/// Returns the device of an adapter. A socket address can be given as JSON only. The function has no
+/// ROM: without `rombar` the firmware would search for one.
+fn hca_device(port: &PortView) -> serde_json::Value {
+    serde_json::json!({
+        "driver": "vfio-user-pci", "id": format!("{}-dev", id(port)), "rombar": 0,
+        "socket": {"type": "unix", "path": cell(&port.spec, "socket")},
+    })
 }
 
 /// Returns an id for QEMU, which must start with a letter; port names may start with a digit.
@@ -132,6 +153,9 @@ pub fn libvirt(port: &PortView, vectors: Vectors) -> String {
     );
     if port.spec.text("kind") == Some("vsock") {
         out.push_str(&libvirt_vsock(port));
+    } else if port.spec.text("kind") == Some("hca") {
+        out.push_str(&format!("<!-- {HCA_NEEDS} -->\n"));
+        out.push_str(&libvirt_arguments(&["-device", &hca_device(port).to_string()]));
     } else {
         out.push_str(&libvirt_net(port));
         out.push_str(&libvirt_override(port, vectors));
@@ -146,11 +170,16 @@ fn libvirt_vsock(port: &PortView) -> String {
     let device = serde_json::json!({
         "driver": "vhost-user-vsock-pci", "id": format!("{}-dev", id(port)), "chardev": id(port),
     });
+    libvirt_arguments(&["-chardev", &chardev(port, None), "-device", &device.to_string()])
+}
+
+/// Returns an element with arguments of QEMU, for a device without an element of its own.
+fn libvirt_arguments(words: &[&str]) -> String {
     let mut out = format!(
         "<!-- inside <domain {LIBVIRT_NAMESPACE}>, at its end:\n     \
          libvirt has no element of its own for this device -->\n<qemu:commandline>\n",
     );
-    for word in ["-chardev", &chardev(port, None), "-device", &device.to_string()] {
+    for word in words {
         out.push_str(&format!("  <qemu:arg value='{}'/>\n", xml(word)));
     }
     out.push_str("</qemu:commandline>\n");
@@ -327,6 +356,26 @@ mod tests {
         let device: serde_json::Value = serde_json::from_str(&device).unwrap();
         assert_eq!(device["driver"], "vhost-user-vsock-pci", "{text}");
         assert_eq!(device["chardev"], "cw-1-net", "{text}");
+    }
+
+    #[test]
+    fn attach_hca_is_a_vfio_user_device() {
+        let hca = port(serde_json::json!({"kind": "hca", "mac": "52:54:00:00:00:01"}));
+        let text = qemu(&hca, version("11.1"));
+        let device = text.lines().last().unwrap().strip_prefix("-device '").unwrap();
+        let device: serde_json::Value =
+            serde_json::from_str(device.strip_suffix('\'').unwrap()).unwrap();
+        assert_eq!((&device["driver"], &device["rombar"]), (&"vfio-user-pci".into(), &0.into()));
+        assert_eq!(device["socket"]["path"], "/run/c/1.sock", "{text}");
+        assert!(text.contains("share=on") && !text.contains("chardev"), "{text}");
+        assert!(!text.contains("10.1") && !qemu(&hca, None).contains("reconnect"), "{text}");
+        assert!(qemu(&hca, version("10.0")).contains("# QEMU 10.1 or later"));
+        let text = libvirt(&hca, Vectors::Crash);
+        let mut words =
+            text.lines().filter_map(|line| line.trim().strip_prefix("<qemu:arg value='"));
+        let last = words.next_back().unwrap().trim_end_matches("'/>").replace("&quot;", "\"");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&last).unwrap(), device, "{text}");
+        assert!(!text.contains("vhostuser") && !text.contains("override"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! [`QemuTarget::version`] is the version that the operator gives, or that of the first installed
 //! program of three names, which is run with `--version` for at most [`QEMU_VERSION_TIME_MAX`] (5
-//! s). [`QemuVersion`] knows two differences: the option to reconnect, and a crash without KVM.
+//! s). [`QemuVersion`] knows three differences: the option to reconnect, a crash without KVM, and
+//! devices that attach by vfio-user.
 //! Micro versions and distributors' patches are ignored; QEMU of another architecture or outside of
 //! `PATH` and /usr/libexec is not found. Nothing is cached: each call runs the program again.
 //!
@@ -23,6 +24,8 @@ const RECONNECT_MS: QemuVersion = QemuVersion { major: 9, minor: 2 };
 /// The first version in which a vhost-user network device with MSI-X vectors starts without KVM;
 /// older versions crash with a segmentation fault.
 const VECTORS_WITHOUT_KVM: QemuVersion = QemuVersion { major: 10, minor: 0 };
+/// The first version with the device `vfio-user-pci`.
+const VFIO_USER: QemuVersion = QemuVersion { major: 10, minor: 1 };
 
 /// A version of QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +43,11 @@ impl QemuVersion {
     /// Returns whether a vhost-user network device with vectors crashes without KVM.
     pub fn needs_no_vectors(self) -> bool {
         self < VECTORS_WITHOUT_KVM
+    }
+
+    /// Returns whether a device can attach by vfio-user.
+    pub fn has_vfio_user(self) -> bool {
+        self >= VFIO_USER
     }
 }
 
@@ -184,5 +192,6 @@ mod tests {
             let version = version(text);
             assert_eq!((version.reconnect(), version.needs_no_vectors()), (reconnect, no_vectors));
         }
+        assert!(!version("10.0").has_vfio_user() && version("10.1").has_vfio_user());
     }
 }

@@ -24,6 +24,8 @@ pub type RuleView = causeway_model::RuleView<Textual>;
 pub type DispatcherView = causeway_model::DispatcherView<Textual>;
 /// A NIC of another host.
 pub type PeerView = causeway_model::PeerView<Textual>;
+/// A host channel adapter.
+pub type HcaView = causeway_model::HcaView<Textual>;
 /// The traffic matrix of a group.
 pub type TrafficView = causeway_model::TrafficView<Textual>;
 /// A sample of all counters.

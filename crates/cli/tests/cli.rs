@@ -112,6 +112,34 @@ fn peer_list_and_show_print_nics_and_connections() {
 }
 
 #[test]
+fn hca_list_and_show_print_adapters_and_queue_pairs() {
+    let host = Host::start();
+    assert_eq!(host.ok("hca list").lines().count(), 1, "no port is an adapter");
+    host.ok("port add vm1-rdma --kind hca --group blue --mac 52:54:00:00:00:07 --regions-max 100");
+    let list = host.ok("hca list");
+    let row: Vec<&str> = list.lines().last().unwrap().split_whitespace().collect();
+    let start = ["vm1-rdma", "blue", "52:54:00:00:00:07", "active", "2", "4", "8", "1.5", "MiB"];
+    assert_eq!(row[..9], start, "{list}");
+    assert_eq!(row[9..], ["7", "3", "KiB", "0"], "{list}");
+    assert_eq!(host.json("hca list -j")[0]["queue_pairs_omitted"], 2);
+    let shown = host.ok("hca show vm1-rdma");
+    assert!(shown.contains("memory regions     8 of 100\n"), "{shown}");
+    assert!(shown.contains("ready to send  vm2-rdma        9        2"), "{shown}");
+    assert!(shown.contains("1 further queue pairs are not shown"), "{shown}");
+    assert!(
+        shown.contains("requests_total") && !shown.contains("flushed_requests_total"),
+        "{shown}"
+    );
+    assert_eq!(host.json("hca show vm1-rdma -j")["queue_pair_list"][0]["type"], "RC");
+    host.fails("hca show vm1-net", 3, "see `causeway hca list`");
+    let port = host.ok("port show vm1-rdma");
+    assert!(port.contains("memory") && !port.contains("features"), "{port}");
+    assert!(port.contains("100") && port.contains("52:54:00:00:00:07"), "{port}");
+    assert!(host.ok("port show vm1-rdma --qemu=11.1").contains("vfio-user-pci"));
+    host.fails("port add x --kind hca --group blue --mtu 1500", 1, "mtu: only");
+}
+
+#[test]
 fn port_show_prints_state_and_attachment_options() {
     let host = Host::start();
     let text = host.ok("port show vm1-net");

@@ -158,6 +158,9 @@ Examples:
     /// Peers: NICs of other hosts that this host's NICs (kind mx) know
     #[command(subcommand)]
     Peer(PeerVerb),
+    /// HCAs: host channel adapters of guests (kind hca), with their queue pairs
+    #[command(subcommand)]
+    Hca(HcaVerb),
     /// Dispatchers: the threads that serve ports and links
     #[command(subcommand)]
     Dispatcher(DispatcherVerb),
@@ -237,7 +240,8 @@ Examples:
   causeway port add vm3-net --kind net --group blue
   causeway port add vm3-vsock --kind vsock --group blue --cid 5
   causeway port add a --kind vsock --group blue --cid 6 --host-socket /run/a.vsock
-  causeway port add mx0 --kind mx --group blue")]
+  causeway port add mx0 --kind mx --group blue
+  causeway port add vm3-rdma --kind hca --group blue --queue-pairs-max 1024")]
     Add(Box<PortAdd>),
     /// Delete a port, and close its connections and its socket
     #[command(after_help = "Example:\n  causeway port del vm3-net --if-exists")]
@@ -319,6 +323,35 @@ Examples:
     Show {
         /// Hostname or address of the NIC, as `causeway peer list` prints it
         nic: String,
+    },
+}
+
+/// `causeway hca …`
+#[derive(Debug, Subcommand)]
+pub enum HcaVerb {
+    /// List the adapters: state of the guest's driver, objects, and messages
+    #[command(after_help = "\
+STATE is `no driver` until the guest's driver finds the adapter, `starting` until the driver
+has made queues, then `active`. QPS, CQS and MRS are the numbers of queue pairs, completion
+queues and memory regions, REGISTERED the bytes in these regions. REQUESTS and BYTES count the
+guest's finished send work requests and their payload, ERRORS the failed work requests.
+
+Example:
+  causeway hca list")]
+    List,
+    /// Show an adapter: its limits, its queue pairs with their peers, and its counters
+    #[command(after_help = "\
+PEER is the port of the connected queue pair, or its MAC address if no adapter of the group
+has the address: RDMA does not leave the group and this host. REFUSAL is the reason why the
+last request found no responder. At most 256 queue pairs are shown. Counters that are 0 are
+omitted; `-o json` has them.
+
+Examples:
+  causeway hca show vm1-rdma
+  causeway hca show vm1-rdma -o json")]
+    Show {
+        /// Name of the port, as `causeway hca list` prints it
+        port: Name,
     },
 }
 

@@ -13,6 +13,7 @@ mod apply;
 mod capture;
 mod dispatcher;
 mod group;
+mod hca;
 mod kept;
 mod key;
 mod link;
@@ -63,6 +64,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Group(verb) => group::run(&cx, verb),
         Noun::Rule(verb) => rule::run(&cx, verb),
         Noun::Peer(verb) => peer::run(&cx, verb),
+        Noun::Hca(verb) => hca::run(&cx, verb),
         Noun::Dispatcher(verb) => dispatcher::run(&cx, verb),
         Noun::Link(verb) => link::run(&cx, verb),
         Noun::Route(verb) => route::run(&cx, verb),

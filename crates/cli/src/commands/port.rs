@@ -114,12 +114,14 @@ fn text(port: &PortView) -> String {
     let options = shown(own.iter().chain(&common), &port.spec.0);
     list.extend(options.iter().map(|(key, value)| (key.as_str(), value.clone())));
     if kind.as_ref().is_none_or(|kind| kind.has_guest) {
-        list.push(("features", port.features.clone()));
+        if is_virtio(port) {
+            list.push(("features", port.features.clone()));
+        }
         list.push(("memory", bytes(port.memory_bytes)));
     }
     list.push(("connects", port.connects_total.to_string()));
     let mut out = pairs(&list);
-    if !port.queues.is_empty() {
+    if is_virtio(port) && !port.queues.is_empty() {
         let heads = [("QUEUE", Align::Right), ("SIZE", Align::Right), ("FORMAT", Align::Left)];
         let more = [("RUNNING", Align::Left), ("MODE", Align::Left), ("WHY", Align::Left)];
         let mut table = TextTable::new(&[&heads[..], &more].concat());
@@ -132,6 +134,12 @@ fn text(port: &PortView) -> String {
         out.push_str(&format!("\n{}", table.render()));
     }
     out + &counters(&port.counters)
+}
+
+/// Returns whether a port has virtio features and queues. The queues of an adapter (`hca`) are the
+/// driver's own: `causeway hca show` prints them.
+fn is_virtio(port: &PortView) -> bool {
+    port.spec.text("kind") != Some("hca")
 }
 
 /// Returns the time of an event and whether an earlier frontend caused it, followed by a comma.
