@@ -12,7 +12,8 @@ use causeway_verbs::*;
 
 use testing::{BASE, memory};
 
-/// Messages of a measurement, unless the first argument gives another number.
+/// Messages of a measurement, unless the first argument gives another number. The second argument
+/// selects a length.
 const MESSAGES: u32 = 2_000_000;
 
 /// A send queue that repeats a work request, and a receive queue that never ends.
@@ -100,6 +101,9 @@ fn main() {
     subnet.adapter_mut(ids[1].0).unwrap().queues_mut().receive.segments = receive;
     for (name, operation) in [("write", Operation::Write(remote)), ("send", Operation::Send)] {
         for len in [64, 4096, 65536] {
+            if std::env::args().nth(2).is_some_and(|only| only != len.to_string()) {
+                continue;
+            }
             let segments = vec![Segment { key: ids[0].1, address, len }];
             let work = SendWork { operation: operation.clone(), segments, ..SendWork::default() };
             subnet.adapter_mut(ids[0].0).unwrap().queues_mut().work = Some(work);

@@ -58,6 +58,9 @@ impl<Q: Queues> Subnet<Q> {
         if let Err(status) = self.resolve_result(origin, requester, scratch) {
             return Step::Failed(status);
         }
+        if let Some(adapter) = self.adapter_mut(there.0) {
+            adapter.establish(there.1);
+        }
         let addr = match self.resolve_operand(there, remote, scratch) {
             Ok(addr) => addr,
             Err(fault) => return self.refuse(origin, there, fault),

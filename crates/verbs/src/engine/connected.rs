@@ -16,7 +16,7 @@ use crate::engine::segments::{Access, payload};
 use crate::engine::wait::{Reason, retry_time};
 use crate::engine::{Budget, Origin, Requester, Scratch, Step, Transfer};
 use crate::limits::{STEP_BYTES_MAX, STEP_SPANS_MAX};
-use crate::queue_pair::{Kind, Peer};
+use crate::queue_pair::{Kind, Peer, State};
 use crate::queues::Queues;
 use crate::region::Rights;
 use crate::subnet::Subnet;
@@ -161,7 +161,8 @@ impl<Q: Queues> Subnet<Q> {
             | Operation::WriteImmediate(..) => false,
             _ => return Err(Status::LocalQueuePairOperation),
         };
-        if reads && (work.is_inline || origin.kind == Kind::Uc) {
+        let needs_reliable = reads || matches!(work.operation, Operation::SendInvalidate(_));
+        if reads && work.is_inline || needs_reliable && origin.kind == Kind::Uc {
             return Err(Status::LocalQueuePairOperation);
         }
         if work.is_inline {
@@ -189,7 +190,11 @@ impl<Q: Queues> Subnet<Q> {
         let total = self.check_requester(origin, requester).map_err(Step::Failed)?;
         requester.transfer.total = total;
         requester.transfer.is_admitted = true;
-        let Some(adapter) = self.adapter(there) else { return Ok(()) };
+        let Some(adapter) = self.adapter_mut(there) else { return Ok(()) };
+        let Some(pair) = adapter.queue_pairs.get(number) else { return Ok(()) };
+        if pair.state() == State::ReadyToReceive {
+            adapter.establish(number);
+        }
         let Some(pair) = adapter.queue_pairs.get(number) else { return Ok(()) };
         let (remote, needed) = match target {
             Target::Receive => return Ok(()),
@@ -237,9 +242,10 @@ impl<Q: Queues> Subnet<Q> {
         }
         let transfer = &mut requester.transfer;
         transfer.done = transfer.done.saturating_add(bytes);
-        if transfer.done < transfer.total {
-            transfer.at.advance(&requester.work.segments, bytes);
+        if transfer.done >= transfer.total {
+            return Ok(bytes);
         }
+        transfer.at.advance(&requester.work.segments, bytes);
         if target == Target::Receive {
             let pair = self.adapter_mut(at.0).and_then(|to| to.queue_pairs.get_mut(at.1));
             if let Some(pair) = pair {

@@ -40,7 +40,7 @@ mod wait;
 use causeway_memory::Span;
 
 use crate::adapter::AdapterId;
-use crate::queue_pair::{Attributes, Kind, State};
+use crate::queue_pair::{Attributes, Kind, QueuePair, State};
 use crate::queues::{AsyncEvent, Queues};
 use crate::subnet::Subnet;
 use crate::transport::Refusal;
@@ -184,7 +184,17 @@ struct Origin {
     number: u32,
     mac: [u8; 6],
     kind: Kind,
+    /// The queue pair is in [`State::Drained`].
+    is_drained: bool,
     attributes: Attributes,
+}
+
+impl Origin {
+    /// Returns the values of a queue pair.
+    fn new(id: AdapterId, number: u32, mac: [u8; 6], pair: &QueuePair) -> Self {
+        let (kind, attributes) = (pair.kind(), *pair.attributes());
+        Self { id, number, mac, kind, is_drained: pair.state() == State::Drained, attributes }
+    }
 }
 
 /// The result of an attempt to execute a work request.
@@ -228,7 +238,7 @@ impl<Q: Queues> Subnet<Q> {
         let Some(adapter) = self.adapter_mut(id) else { return Progress::Stopped };
         let mac = adapter.mac;
         let Some(pair) = adapter.queue_pairs.get_mut(number) else { return Progress::Stopped };
-        let origin = Origin { id, number, mac, kind: pair.kind(), attributes: *pair.attributes() };
+        let origin = Origin::new(id, number, mac, pair);
         let state = pair.state();
         if matches!(state, State::Reset | State::Init | State::ReadyToReceive) {
             return Progress::Stopped;
@@ -352,8 +362,7 @@ impl<Q: Queues> Subnet<Q> {
             let completion = requester.completion(origin, Status::Success);
             adapter.complete(origin.attributes.send_queue, &completion);
         }
-        let state = adapter.queue_pairs.get(origin.number).map(|pair| pair.state());
-        if state == Some(State::Drained) {
+        if origin.is_drained {
             adapter.queues.report(AsyncEvent::SendQueueDrained(origin.number));
         }
     }

@@ -74,6 +74,11 @@ impl<Q: Queues> Adapter<Q> {
     /// Takes a receive work request of a queue pair. Returns false if none is posted.
     #[inline]
     pub(super) fn take_receive(&mut self, number: u32) -> Result<bool, Fault> {
+        let pair = self.queue_pairs.get(number).ok_or(Fault::Request)?;
+        if pair.responder.is_taken {
+            // Each message ends its receive work request; a lost one would shift all others.
+            self.complete_receive(number, &Received::failed(Status::Flushed));
+        }
         let pair = self.queue_pairs.get_mut(number).ok_or(Fault::Request)?;
         let queue = pair.receive_queue(number).ok_or(Fault::Request)?;
         let taken = self.queues.next_receive(queue, &mut pair.responder.work);
@@ -124,8 +129,7 @@ impl<Q: Queues> Adapter<Q> {
     }
 
     /// Reports the first message of a queue pair that is not ready to send.
-    #[inline]
-    fn establish(&mut self, number: u32) {
+    pub(super) fn establish(&mut self, number: u32) {
         let Some(pair) = self.queue_pairs.get_mut(number) else { return };
         if pair.state() == State::ReadyToReceive && !pair.is_established {
             pair.is_established = true;
@@ -198,12 +202,7 @@ impl<Q: Queues> Subnet<Q> {
             Operation::SendImmediate(value) => ReceivedData::Immediate(value),
             Operation::SendInvalidate(key) => ReceivedData::Invalidated(key),
             Operation::WriteImmediate(_, value) => ReceivedData::WriteImmediate(value),
-            _ => {
-                if let Some(adapter) = self.adapter_mut(there) {
-                    adapter.establish(number);
-                }
-                return Step::Done;
-            }
+            _ => return Step::Done,
         };
         if let Err(step) = self.take_receive(origin, requester, (there, number), now_ns) {
             return step;
@@ -219,7 +218,6 @@ impl<Q: Queues> Subnet<Q> {
             }
         }
         requester.transfer.has_receive = false;
-        adapter.establish(number);
         adapter.complete_receive(
             number,
             &Received {
@@ -257,7 +255,10 @@ impl<Q: Queues> Subnet<Q> {
             Fault::Length => (Status::LocalLength, None, Status::RemoteInvalidRequest),
             Fault::Queue => (Status::Flushed, None, Status::RemoteOperation),
         };
-        let is_silent = matches!(fault, Fault::Request | Fault::Access) && !is_reliable;
+        let pair = adapter.queue_pairs.get(number);
+        let is_taken = pair.is_some_and(|pair| pair.responder.is_taken);
+        let is_request = matches!(fault, Fault::Request | Fault::Access);
+        let is_silent = is_request && !is_reliable && !is_taken;
         if !is_silent {
             adapter.complete_receive(number, &Received::failed(own));
             adapter.fail(number);
@@ -292,7 +293,7 @@ impl<Q: Queues> Subnet<Q> {
         let Some(adapter) = self.adapter_mut(id) else { return };
         let mac = adapter.mac;
         let Some(pair) = adapter.queue_pairs.get_mut(number) else { return };
-        let origin = Origin { id, number, mac, kind: pair.kind(), attributes: *pair.attributes() };
+        let origin = Origin::new(id, number, mac, pair);
         let Some(mut requester) = pair.requester.take() else { return };
         self.stop_waiting(&origin, &mut requester);
         self.cut(&origin, &mut requester);

@@ -181,10 +181,14 @@ fn verbs_unreliable_connection_sends_and_loses_without_a_receive() {
     assert_eq!(world.statuses(1), [Status::Success]);
     assert_eq!(world.read(1, 0, 10), bytes[10..20]);
     assert_eq!(world.read(1, 20, 10), bytes[20..30]);
-    world.post(left, Operation::Read(world.remote(1, 0)), vec![world.segment(0, 0, 10)]);
-    world.run(left);
-    assert_eq!(world.statuses(0), [Status::LocalQueuePairOperation]);
-    assert_eq!(world.state(left), State::SendQueueError);
+    for operation in [Operation::Read(world.remote(1, 0)), Operation::SendInvalidate(1)] {
+        world.post_receive(right, vec![]);
+        world.post(left, operation, vec![world.segment(0, 0, 10)]);
+        world.run(left);
+        assert_eq!(world.statuses(0), [Status::LocalQueuePairOperation]);
+        assert_eq!(world.state(left), State::SendQueueError);
+        world.modify(left, State::ReadyToSend, &Change::default());
+    }
 }
 
 #[test]
