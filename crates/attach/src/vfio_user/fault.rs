@@ -62,9 +62,6 @@ pub enum Reason {
     /// The frontend blocked an interrupt.
     #[error("an interrupt vector: {0}")]
     Notification(#[source] DoorbellError),
-    /// A page of granted memory was lost.
-    #[error("granted memory shrank: its file was truncated")]
-    MemoryLost,
     /// This host cannot start the control thread.
     #[error("cannot start the control thread of a vfio-user frontend: {0}")]
     Thread(#[source] std::io::Error),

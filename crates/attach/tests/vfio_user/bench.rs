@@ -178,12 +178,15 @@ pub fn attach(
     (VfioUserAttachment::new(port, stream, description(bar), registers), theirs)
 }
 
-/// Polls an attachment, after it became readable, and returns the events.
-pub fn poll_once(attachment: &mut VfioUserAttachment) -> Vec<Event> {
+/// Polls an attachment whenever it is readable until it reports events, and returns them.
+pub fn poll_events(attachment: &mut VfioUserAttachment) -> Vec<Event> {
     let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-    poll(&mut [PollFd::new(attachment, PollFlags::IN)], Some(&second)).unwrap();
     let mut events = Vec::new();
-    attachment.poll(&mut events).unwrap();
+    while events.is_empty() {
+        let ready = poll(&mut [PollFd::new(attachment, PollFlags::IN)], Some(&second)).unwrap();
+        assert!(ready > 0, "no event");
+        attachment.poll(&mut events).unwrap();
+    }
     events
 }
 
