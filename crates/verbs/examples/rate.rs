@@ -1,5 +1,5 @@
-//! Prints how many messages a thread executes per second: writes and sends between two adapters,
-//! whose queues are lists in private memory. The cost of the queues of a device is not included.
+//! Prints how many messages a thread executes per second: writes and sends between two adapters
+//! with queues in private memory. The cost of the queues of a device is not included.
 
 #[path = "../tests/engine/testing.rs"]
 mod testing;

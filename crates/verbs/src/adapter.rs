@@ -1,4 +1,4 @@
-//! An adapter: the queue pairs, regions and queues of one owner.
+//! An adapter: the queue pairs, regions and queues of an owner.
 //!
 //! An adapter belongs to a [`crate::Subnet`], which creates, changes and destroys its queue pairs.
 //! Regions are created and destroyed through [`Adapter::regions_mut`] directly. The numbers of queue

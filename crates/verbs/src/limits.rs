@@ -1,5 +1,5 @@
 //! Bounds of adapters and of the engine. Counts of objects and bytes are per adapter, so that an
-//! owner who exhausts them harms no other.
+//! owner that exhausts them harms no other.
 
 /// Queue pair number of multicast datagrams (InfiniBand specification, 9.6.2).
 pub const MULTICAST_QPN: u32 = 0xff_ffff;

@@ -4,8 +4,8 @@
 //! values of the owner; the engine trusts none of them: a number of a completion queue or domain is
 //! used within the adapter only, and the peer of a connection must name this queue pair in return.
 //!
-//! [`QueuePair::modify`] checks a transition and the attributes that it requires, and changes
-//! nothing on an error. [`crate::Subnet::modify`] calls it and adds the effects on work in progress.
+//! [`crate::Subnet::modify`] checks a transition and the attributes that it requires, and changes
+//! nothing on an error.
 //! The number of queue pairs of an adapter is limited by its [`crate::number::Table`].
 
 use crate::engine::{Requester, Responder};
@@ -148,7 +148,7 @@ pub struct Attributes {
     pub queue_key: u32,
     /// Retries of a request without an answer; 3 bits.
     pub retry_count: u8,
-    /// Retries of a request whose responder has no receive work request; 3 bits, 7 is endless.
+    /// Retries of a request without a receive work request; 3 bits, 7 is endless.
     pub rnr_retry: u8,
     /// Code of the time that a requester waits for receive work requests of this queue pair.
     pub min_rnr_timer: u8,

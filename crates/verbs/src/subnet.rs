@@ -225,7 +225,7 @@ impl<Q: Queues> Subnet<Q> {
         self.groups.detach(gid, (id, number))
     }
 
-    /// Returns the next queue pair that failed or whose waiting time ended at `now_ns`. The caller
+    /// Returns the next queue pair that failed or waited until `now_ns`. The caller
     /// calls [`Self::progress`] for it.
     pub fn next_due(&mut self, id: AdapterId, now_ns: u64) -> Option<u32> {
         let adapter = self.adapter_mut(id)?;

@@ -19,7 +19,7 @@ pub enum Refusal {
     /// supported.
     #[error("no adapter of the group on this host has the Ethernet address of the destination")]
     NotOnThisHost,
-    /// The adapter has no queue pair of the number that accepts messages of this one.
+    /// The adapter has no queue pair of the number that accepts messages of the requester.
     #[error("the destination has no connected queue pair of this number that receives")]
     NotConnected,
 }

@@ -18,7 +18,7 @@ use crate::subnet::Subnet;
 use crate::work::{Operation, PageEntries, PageUpdate, Segment, SendWork, Status};
 
 /// Bytes of a page list entry.
-const ENTRY_BYTES: u64 = 8;
+const ENTRY_BYTES: u32 = 8;
 
 /// Entries that are decoded at once.
 const CHUNK_ENTRIES: usize = 64;
@@ -86,11 +86,11 @@ impl<Q: Queues> Adapter<Q> {
             PageEntries::Inline(_) => return Ok(0),
         };
         // Drivers round the count up to whole units; the segment has the exact length.
-        let count = pages.count.min(segment.len.wrapping_div(ENTRY_BYTES as u32));
+        let count = pages.count.min(segment.len / ENTRY_BYTES);
         if count > PAGES_PER_UPDATE_MAX {
             return Err(Status::LocalLength);
         }
-        let bytes = u64::from(count).saturating_mul(ENTRY_BYTES);
+        let bytes = u64::from(count).saturating_mul(u64::from(ENTRY_BYTES));
         self.resolve_pages(origin, segment, bytes, scratch)?;
         scratch.pages.clear();
         let mut from = Cursor::new(&scratch.from);

@@ -76,7 +76,7 @@ impl<Q: Queues> Adapter<Q> {
     pub(super) fn take_receive(&mut self, number: u32) -> Result<bool, Fault> {
         let pair = self.queue_pairs.get(number).ok_or(Fault::Request)?;
         if pair.responder.is_taken {
-            // Each message ends its receive work request; a lost one would shift all others.
+            // Each message ends its receive work request; a lost request would shift all others.
             self.complete_receive(number, &Received::failed(Status::Flushed));
         }
         let pair = self.queue_pairs.get_mut(number).ok_or(Fault::Request)?;
@@ -169,7 +169,7 @@ impl<Q: Queues> Subnet<Q> {
         Ok(())
     }
 
-    /// Delays or loses a message whose responder has no receive work request.
+    /// Delays or loses a message for lack of a receive work request.
     fn not_ready(
         &mut self,
         origin: &Origin,
@@ -188,7 +188,7 @@ impl<Q: Queues> Subnet<Q> {
         self.wait(origin, requester, (Reason::NotReady, total), now_ns)
     }
 
-    /// Ends a message whose bytes are copied: completes the receive work request, if it has one.
+    /// Ends a message after its last byte: completes the receive work request, if any.
     #[inline]
     pub(super) fn deliver(
         &mut self,

@@ -1,4 +1,4 @@
-//! Waiting times of requests whose responder does not answer or is not ready.
+//! Waiting times of requests without an answer or without a receive work request.
 //!
 //! A waiting request is tried again at each call of [`Subnet::progress`], so that it continues as
 //! soon as the responder is ready, earlier than a retransmission would. Retries are therefore not

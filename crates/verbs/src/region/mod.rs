@@ -213,7 +213,7 @@ impl Region {
     }
 }
 
-/// Checks the page size. A free region may have a small one until an update makes it valid.
+/// Checks the page size. A free region may have small pages until an update makes it valid.
 fn check_shift(shift: u8, is_free: bool) -> Result<(), RegionError> {
     let least = if is_free { 0 } else { PAGE_SHIFT_MIN };
     let is_valid = (least..=PAGE_SHIFT_MAX).contains(&shift);

@@ -61,7 +61,7 @@ impl Regions {
         self.bytes
     }
 
-    /// Returns the bytes and entries after a region of `old` size becomes one of `new` size.
+    /// Returns the bytes and entries after a region changes from the `old` to the `new` size.
     fn charge(&self, old: (u64, u64), new: (u64, u64)) -> Result<(u64, u64), RegionError> {
         let change = |sum: u64, old: u64, new: u64| sum.saturating_sub(old).checked_add(new);
         let bytes = change(self.bytes, old.0, new.0);

@@ -4,7 +4,7 @@ use causeway_verbs::*;
 
 use crate::testing::*;
 
-/// Returns a world with a connection whose left end may register, and the number of a free region.
+/// Returns a world, the end of a connection that may register, and the number of a free region.
 fn world(can_register: bool, capacity: u32) -> (World, End, u32) {
     let mut world = World::new(2);
     let attributes = Attributes { can_register, ..World::attributes() };

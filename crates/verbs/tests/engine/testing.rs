@@ -1,4 +1,4 @@
-//! Adapters whose queues are lists in private memory.
+//! Adapters with queues in private memory.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::{HashMap, VecDeque};
