@@ -4,6 +4,7 @@ mod connection;
 mod driver;
 mod events;
 mod hostile;
+mod rate;
 mod registration;
 mod shared;
 mod start;

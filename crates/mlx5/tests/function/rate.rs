@@ -1,0 +1,51 @@
+//! Cost of a message, from the doorbell record to both completions. Run by hand:
+//! `cargo test --release -p causeway-mlx5 --test function rate -- --ignored --nocapture`.
+
+use std::time::{Duration, Instant};
+
+use causeway_mlx5::poll;
+use causeway_verbs::Budget;
+use causeway_wire::mlx5::queue_pair::Service;
+use causeway_wire::mlx5::work_request::{RemoteAddressSegment, SendOpcode};
+
+use crate::driver::{Link, VIRTUAL, data};
+
+/// Entries in flight.
+const BATCH: u32 = 16;
+const ROUNDS: u32 = 20_000;
+
+/// Runs batches that `post` posts, and returns the time of the function per message.
+fn measure(mut post: impl FnMut(&mut Link)) -> Duration {
+    let mut link = Link::new(Service::ReliableConnection);
+    let mut spent = Duration::ZERO;
+    for _ in 0..ROUNDS {
+        for _ in 0..BATCH {
+            post(&mut link);
+        }
+        let start = Instant::now();
+        let mut budget = Budget::new(1000, 1 << 30);
+        let moved = poll(&mut link.world.subnet, link.a.adapter, 0, &mut budget);
+        poll(&mut link.world.subnet, link.b.adapter, 0, &mut budget);
+        spent += start.elapsed();
+        assert_eq!(moved, BATCH);
+        while link.a.poll_cq(&mut link.cq_a).is_some() {}
+        while link.b.poll_cq(&mut link.cq_b).is_some() {}
+    }
+    spent / (ROUNDS * BATCH)
+}
+
+#[test]
+#[ignore = "measures time"]
+fn mlx5_rate_of_small_messages() {
+    let write = measure(|link| {
+        let to = RemoteAddressSegment { address: VIRTUAL, key: link.key_b };
+        let from = data(link.key_a, VIRTUAL, 64);
+        link.a.post(&mut link.qp_a, (SendOpcode::Write, 0), |e| e.remote(&to).data(&from));
+    });
+    let send = measure(|link| {
+        link.b.post_receive(&mut link.qp_b, &[data(link.key_b, VIRTUAL, 64)]);
+        let from = data(link.key_a, VIRTUAL, 64);
+        link.a.post(&mut link.qp_a, (SendOpcode::Send, 0), |e| e.data(&from));
+    });
+    println!("write of 64 bytes: {write:?}, send: {send:?}");
+}
