@@ -55,7 +55,7 @@ fn words<const N: usize>(words: [u32; N]) -> Vec<u8> {
 /// DMA_MAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaMap {
-    /// [`DMA_READABLE`] and [`DMA_WRITABLE`].
+    /// [`DMA_READABLE`](super::DMA_READABLE) and [`DMA_WRITABLE`](super::DMA_WRITABLE).
     pub flags: u32,
     /// Offset in the file, in bytes.
     pub offset: u64,
@@ -87,7 +87,7 @@ impl DmaMap {
 /// DMA_UNMAP, and its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaUnmap {
-    /// [`UNMAP_ALL`].
+    /// [`UNMAP_ALL`](super::UNMAP_ALL).
     pub flags: u32,
     /// Guest address.
     pub address: u64,
@@ -222,7 +222,7 @@ fn parse_areas(capability: &[u8]) -> Option<Vec<(u64, u64)>> {
 /// The reply to DEVICE_GET_IRQ_INFO, and its request with `flags` and `count` 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IrqInfo {
-    /// [`IRQ_EVENTFD`] and [`IRQ_NORESIZE`].
+    /// [`IRQ_EVENTFD`](super::IRQ_EVENTFD) and [`IRQ_NORESIZE`](super::IRQ_NORESIZE).
     pub flags: u32,
     /// Index of the interrupt type.
     pub index: u32,
