@@ -6,6 +6,7 @@ mod datagram;
 mod faults;
 mod flush;
 mod hostile;
+mod lifecycle;
 mod random;
 mod region;
 mod registration;
