@@ -48,6 +48,7 @@ impl<Q: Queues> Subnet<Q> {
         there: (AdapterId, u32),
     ) -> Step {
         self.stop_waiting_for(origin, requester, Reason::Unanswered);
+        requester.refusal = None;
         let (remote, change) = match requester.work.operation {
             Operation::CompareSwap { remote, compare, swap } => {
                 (remote, Change::Swap { compare, swap })

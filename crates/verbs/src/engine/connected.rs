@@ -16,7 +16,7 @@ use crate::engine::segments::{Access, payload};
 use crate::engine::wait::{Reason, retry_time};
 use crate::engine::{Budget, Origin, Requester, Scratch, Step, Transfer};
 use crate::limits::{STEP_BYTES_MAX, STEP_SPANS_MAX};
-use crate::queue_pair::{Kind, Peer, State};
+use crate::queue_pair::{Kind, State};
 use crate::queues::Queues;
 use crate::region::Rights;
 use crate::subnet::Subnet;
@@ -61,14 +61,18 @@ impl<Q: Queues> Subnet<Q> {
         scratch: &mut Scratch,
         (budget, now_ns): (&mut Budget, u64),
     ) -> Step {
-        let Some((there, peer)) = self.find_responder(origin, requester) else {
-            return self.unanswered(origin, requester, now_ns);
+        let at = match self.locate_responder(origin, requester) {
+            Ok(at) => at,
+            Err(refusal) => {
+                requester.refusal = Some(refusal);
+                return self.unanswered(origin, requester, now_ns);
+            }
         };
         let Some(target) = target(&requester.work.operation) else {
-            return self.atomic(origin, requester, scratch, (there, peer.queue_pair));
+            return self.atomic(origin, requester, scratch, at);
         };
         if !requester.transfer.is_admitted
-            && let Err(step) = self.admit(origin, requester, (there, peer.queue_pair), target)
+            && let Err(step) = self.admit(origin, requester, at, target)
         {
             return step;
         }
@@ -77,35 +81,23 @@ impl<Q: Queues> Subnet<Q> {
                 return Step::More;
             }
             let most = budget.bytes().min(STEP_BYTES_MAX);
-            let at = (there, peer.queue_pair);
             match self.transfer(origin, requester, scratch, (at, target), (most, now_ns)) {
                 Ok(bytes) => budget.take_bytes(bytes),
                 Err(step) => return step,
             }
         }
-        self.deliver(origin, requester, (there, peer.queue_pair), now_ns)
+        self.deliver(origin, requester, at, now_ns)
     }
 
-    /// Returns the adapter and peer of a connected queue pair, if the peer receives its messages.
-    #[inline]
-    fn find_responder(
-        &self,
-        origin: &Origin,
-        requester: &mut Requester,
-    ) -> Option<(AdapterId, Peer)> {
-        let found = self.locate_responder(origin, requester);
-        requester.refusal = found.err();
-        found.ok()
-    }
-
-    /// As [`Self::find_responder`], with the reason.
+    /// Returns the adapter and number of the peer of a connected queue pair, if it receives the
+    /// requester's messages.
     #[inline]
     fn locate_responder(
         &self,
         origin: &Origin,
         requester: &mut Requester,
-    ) -> Result<(AdapterId, Peer), Refusal> {
-        let peer = origin.attributes.peer.ok_or(Refusal::NoPeer)?;
+    ) -> Result<(AdapterId, u32), Refusal> {
+        let peer = origin.attributes.peer.as_ref().ok_or(Refusal::NoPeer)?;
         let known = requester.route.and_then(|id| self.adapter(id));
         let adapter = match known.filter(|adapter| adapter.mac == peer.mac) {
             Some(adapter) => adapter,
@@ -116,12 +108,12 @@ impl<Q: Queues> Subnet<Q> {
             }
         };
         let pair = adapter.queue_pairs.get(peer.queue_pair).ok_or(Refusal::NotConnected)?;
-        let back = pair.attributes().peer.ok_or(Refusal::NotConnected)?;
+        let back = pair.attributes().peer.as_ref().ok_or(Refusal::NotConnected)?;
         let names_origin = back.queue_pair == origin.number && back.mac == origin.mac;
         // A message in progress ends with the life of the queue pair that began to receive it.
         let is_same = !requester.transfer.has_receive || pair.responder.is_taken;
         if pair.kind() == origin.kind && pair.state().is_receiving() && names_origin && is_same {
-            Ok((adapter.id, peer))
+            Ok((adapter.id, peer.queue_pair))
         } else {
             Err(Refusal::NotConnected)
         }
@@ -187,6 +179,7 @@ impl<Q: Queues> Subnet<Q> {
         target: Target,
     ) -> Result<(), Step> {
         self.stop_waiting_for(origin, requester, Reason::Unanswered);
+        requester.refusal = None;
         let total = self.check_requester(origin, requester).map_err(Step::Failed)?;
         requester.transfer.total = total;
         requester.transfer.is_admitted = true;
