@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use causeway_attach::Event;
+use causeway_attach::limits::CONTROL_BURST_NS;
 use causeway_attach::native::{VfioUserClient, VfioUserError};
 use causeway_attach::vfio_user::message::{Header, RegionAccess, command};
 
@@ -241,6 +242,49 @@ fn hostile_vfio_user_attachment_dropped_while_replies_stall_ends_at_once() {
     bench.stop();
     wait_for("the end of the thread", || !has_thread("vfio-stall1"));
     assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+}
+
+/// Returns the processor time of the thread with this name, in nanoseconds.
+fn thread_cpu_ns(name: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let is_named = |path: &std::path::Path| {
+        std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    let path = tasks.map(|task| task.path()).find(|path| is_named(path)).unwrap();
+    let times = std::fs::read_to_string(path.join("schedstat")).unwrap();
+    times.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn hostile_vfio_user_flood_uses_half_a_processor_and_is_still_answered() {
+    let mut bench = Bench::named("flood1");
+    let mut client = bench.client();
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(4) {
+        client.write_posted(0, 0x18, &[1; 4]).unwrap();
+    }
+    let (used_ns, passed) = (thread_cpu_ns("vfio-flood1"), since.elapsed());
+    let limit = Duration::from_nanos(CONTROL_BURST_NS) + passed / 2 + Duration::from_millis(200);
+    println!("{used_ns} ns of processor time in {passed:?}");
+    assert!(Duration::from_nanos(used_ns) < limit, "{used_ns} ns in {passed:?}");
+    let since = Instant::now();
+    client.device_info().unwrap();
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    bench.wait_event(Event::Doorbell(0));
+}
+
+#[test]
+fn hostile_vfio_user_files_in_turn_leave_no_mappings() {
+    let mut bench = Bench::new();
+    let mut client = bench.client();
+    for _ in 0..300 {
+        let file = memory(PAGE);
+        client.map(&map(0, 0, 1), Some(file.as_fd())).unwrap();
+        client.unmap(0, PAGE).unwrap();
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let left = maps.lines().filter(|line| line.contains("memfd:guest")).count();
+    assert!(left < 200, "{left} mappings of files are left");
 }
 
 #[test]
