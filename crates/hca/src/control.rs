@@ -10,10 +10,12 @@ use std::collections::BTreeMap;
 
 use causeway_fabric::carrier::{FORWARDS_FRAMES, Join, Leave, LinkId, OpenInbox};
 use causeway_fabric::{Control, Controller, ShardKey};
-use causeway_model::{CommandError, Name, PortSpec};
+use causeway_model::commands::hca;
+use causeway_model::{CommandError, Name, PortSpec, RequestDispatch, ServiceRequest};
 
 use crate::request::{CountPorts, OpenUplink, StartUplink};
 use crate::service::NAME;
+use crate::view;
 
 /// First identifier of uplinks; the link service counts from 1.
 const FIRST_UPLINK: u32 = 1 << 31;
@@ -61,6 +63,12 @@ impl HcaController {
 }
 
 impl Controller for HcaController {
+    fn ask(&mut self, control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
+            .on(|hca::List| view::list(control))
+            .on(|hca::Show(name)| view::show(control, &name))
+    }
+
     fn shard_opened(
         &mut self,
         control: &mut Control<'_>,

@@ -49,11 +49,6 @@ impl IdleSchedule {
     pub(crate) fn ends_ns(&self) -> Option<u64> {
         self.ends_ns
     }
-
-    /// Returns whether a pause has ended.
-    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
-        self.ends_ns.is_some_and(|end| end <= now_ns)
-    }
 }
 
 #[cfg(test)]
@@ -67,14 +62,12 @@ mod tests {
         for _ in 0..5 {
             schedule.pause(now);
             let end = schedule.ends_ns().unwrap();
-            assert!(!schedule.is_due(end - 1) && schedule.is_due(end));
             pauses.push(end - now);
             now = end;
         }
         assert_eq!(pauses, [20_000, 40_000, 80_000, 100_000, 100_000]);
         schedule.stop();
         assert_eq!(schedule.ends_ns(), None);
-        assert!(!schedule.is_due(u64::MAX));
         schedule.pause(now);
         assert_eq!(schedule.ends_ns(), Some(now + FIRST_PAUSE_NS), "work starts over");
     }

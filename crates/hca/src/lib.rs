@@ -47,6 +47,7 @@ mod request;
 mod service;
 mod switch;
 mod uplink;
+mod view;
 
 pub use service::HcaService;
 

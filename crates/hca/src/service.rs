@@ -28,6 +28,7 @@ use crate::limits::{COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS, POLL_NS, UAR_
 use crate::request::{CountPorts, OpenUplink, StartUplink};
 use crate::switch::{AdapterPorts, Switch};
 use crate::uplink::{INBOX, Uplink};
+use crate::view::{self, ViewAdapters};
 use crate::{counters, device};
 
 /// Name of the service.
@@ -279,6 +280,7 @@ impl Service for HcaService {
                 Ok(())
             })
             .on(|CountPorts| Ok(self.ports.len()))
+            .on(|request: ViewAdapters| Ok(view::views(cx, &self.subnet, &self.ports, &request)))
     }
 
     fn deadline_ns(&self) -> Option<u64> {

@@ -215,6 +215,11 @@ impl Function {
         self.counters
     }
 
+    /// Returns the number of completion queues.
+    pub fn completion_queues(&self) -> usize {
+        self.objects.completion_queues.len()
+    }
+
     /// Returns the properties.
     pub fn config(&self) -> &FunctionConfig {
         &self.config
