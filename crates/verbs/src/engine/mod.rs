@@ -16,12 +16,12 @@
 //! | `segments.rs` | positions in lists of segments |
 //!
 //! # Cost
-//! A message of up to [`STEP_BYTES_MAX`](crate::limits::STEP_BYTES_MAX) bytes takes two look-ups of
-//! queue pairs, a look-up of a region per segment on either side, a copy, and no allocation. A longer
-//! message continues over steps, each of at most this length and of
-//! [`STEP_SPANS_MAX`](crate::limits::STEP_SPANS_MAX) ranges per side; each step checks keys and
-//! rights again, so that a key that its owner invalidates stops the message. The place of a message
-//! that ran out of budget is kept in its queue pair.
+//! A message of up to [`STEP_BYTES_MAX`](crate::limits::STEP_BYTES_MAX) bytes takes a look-up of each
+//! queue pair, a look-up of a region per segment on either side, a copy, and no allocation; a write
+//! or read between single pages, the fewest instructions. A longer message continues over steps, each
+//! of at most this length and of [`STEP_SPANS_MAX`](crate::limits::STEP_SPANS_MAX) ranges per side;
+//! each step checks keys and rights again, so that a key that its owner invalidates stops the
+//! message. The place of a message that ran out of budget is kept in its queue pair.
 //!
 //! # Errors
 //! A failed request ends with an error completion, and its queue pair moves to an error state; the
@@ -29,6 +29,7 @@
 //! Neither side can harm queue pairs other than the two of the connection.
 
 mod atomic;
+mod budget;
 mod connected;
 mod datagram;
 mod flush;
@@ -46,54 +47,9 @@ use crate::subnet::Subnet;
 use crate::transport::Refusal;
 use crate::work::{Completion, CompletionKind, Operation, ReceiveWork, SendWork, Status};
 
+pub use budget::Budget;
 pub(crate) use segments::Place;
 pub(crate) use wait::Wait;
-
-/// The work that a call may do: messages that it may begin and bytes that it may copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Budget {
-    messages: u32,
-    bytes: u64,
-}
-
-impl Budget {
-    /// Returns a budget.
-    pub const fn new(messages: u32, bytes: u64) -> Self {
-        Self { messages, bytes }
-    }
-
-    /// Returns whether nothing may be done any more.
-    pub const fn is_spent(&self) -> bool {
-        self.messages == 0 || self.bytes == 0
-    }
-
-    /// Returns the messages that may still begin.
-    pub const fn messages(&self) -> u32 {
-        self.messages
-    }
-
-    /// Returns the bytes that may still be copied.
-    pub const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Takes a message. Returns false if none is left.
-    pub(crate) fn take_message(&mut self) -> bool {
-        let has = self.messages > 0;
-        self.messages = self.messages.saturating_sub(1);
-        has
-    }
-
-    /// Gives a message back that did not begin.
-    pub(crate) fn return_message(&mut self) {
-        self.messages = self.messages.saturating_add(1);
-    }
-
-    /// Takes copied bytes.
-    pub(crate) fn take_bytes(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_sub(bytes);
-    }
-}
 
 /// The state of a queue pair after a call of [`Subnet::progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

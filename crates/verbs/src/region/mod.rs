@@ -179,6 +179,21 @@ impl Region {
         Ok(())
     }
 
+    /// Returns the guest address of bytes that [`Self::permits`] accepted, if they lie in a page.
+    #[inline]
+    fn contiguous(&self, (address, len): (u64, u64)) -> Option<u64> {
+        let RegionMemory::Pages { shift, pages, .. } = &self.memory else { return Some(address) };
+        let size = 1_u64.checked_shl(u32::from(*shift))?;
+        let mask = size.wrapping_sub(1);
+        let at = address.wrapping_sub(self.base & !mask);
+        let inside = at & mask;
+        if inside.checked_add(len)? > size {
+            return None;
+        }
+        let index = usize::try_from(at.wrapping_shr(u32::from(*shift))).ok()?;
+        pages.get(index)?.checked_add(inside)
+    }
+
     /// Appends the guest addresses of bytes that [`Self::permits`] accepted. Stops at `most` entries
     /// of `out`. Returns the number of resolved bytes.
     #[inline]

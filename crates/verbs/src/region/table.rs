@@ -130,6 +130,21 @@ impl Regions {
         self.get(key)?.permits(domain, range, needed)
     }
 
+    /// Returns the guest address of bytes that lie in a single page, if the access is permitted.
+    /// `None` decides nothing: [`Self::resolve`] has the reason, or more than a page.
+    #[inline]
+    pub(crate) fn contiguous(
+        &self,
+        key: u32,
+        domain: u32,
+        range: (u64, u64),
+        needed: Rights,
+    ) -> Option<u64> {
+        let region = self.get(key).ok()?;
+        region.permits(domain, range, needed).ok()?;
+        region.contiguous(range)
+    }
+
     /// Appends to `out` the guest addresses of `len` bytes at `address`. Neighbouring pages become
     /// a single span.
     ///

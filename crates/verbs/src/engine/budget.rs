@@ -1,0 +1,47 @@
+//! The bound of the work that a call of the engine does.
+
+/// The work that a call may do: messages that it may begin and bytes that it may copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    messages: u32,
+    bytes: u64,
+}
+
+impl Budget {
+    /// Returns a budget.
+    pub const fn new(messages: u32, bytes: u64) -> Self {
+        Self { messages, bytes }
+    }
+
+    /// Returns whether nothing may be done any more.
+    pub const fn is_spent(&self) -> bool {
+        self.messages == 0 || self.bytes == 0
+    }
+
+    /// Returns the messages that may still begin.
+    pub const fn messages(&self) -> u32 {
+        self.messages
+    }
+
+    /// Returns the bytes that may still be copied.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes a message. Returns false if none is left.
+    pub(crate) fn take_message(&mut self) -> bool {
+        let has = self.messages > 0;
+        self.messages = self.messages.saturating_sub(1);
+        has
+    }
+
+    /// Gives a message back that did not begin.
+    pub(crate) fn return_message(&mut self) {
+        self.messages = self.messages.saturating_add(1);
+    }
+
+    /// Takes copied bytes.
+    pub(crate) fn take_bytes(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
