@@ -7,7 +7,7 @@
 //! begins at the root table of received frames.
 //!
 //! Searched are tables of [`TableType::Receive`] only; others are stored without effect, and so are
-//! groups with criteria beyond the outer headers: their entries match nothing. Entries of a group
+//! groups with criteria beyond [`MatchHeaders`]: their entries match nothing. Entries of a group
 //! are found by a hash. A search ends after [`limits::FLOW_GROUPS_PER_FRAME_MAX`] groups or
 //! [`limits::FLOW_TABLES_PER_FRAME_MAX`] tables, so that links in a circle end; results are kept for
 //! later frames with equal headers until a rule changes.
@@ -17,8 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use causeway_verbs::number::Table;
 use causeway_wire::mlx5::command::Status;
 use causeway_wire::mlx5::steering::{
-    ACTION_DROP, ACTION_FORWARD, CRITERIA_OUTER, Destination, DestinationType, MatchHeaders,
-    TableType,
+    ACTION_DROP, ACTION_FORWARD, Destination, DestinationType, MatchHeaders, TableType,
 };
 
 use super::limits;
@@ -88,9 +87,9 @@ pub(crate) struct GroupDefinition {
     pub table_type: u8,
     pub first: u32,
     pub last: u32,
-    /// Sum of the `CRITERIA_` constants.
-    pub criteria: u8,
     pub mask: MatchHeaders,
+    /// The group selects no bits beyond those of `mask`.
+    pub is_supported: bool,
 }
 
 /// An entry.
@@ -231,7 +230,7 @@ impl FlowTables {
             first: new.first,
             last: new.last,
             mask,
-            is_supported: new.criteria & !CRITERIA_OUTER == 0,
+            is_supported: new.is_supported,
             lookup: HashMap::default(),
             entries: 0,
         };

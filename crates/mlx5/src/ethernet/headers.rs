@@ -38,6 +38,7 @@ fn network_fields(fields: &mut MatchHeaders, packet: &[u8], version: Version) {
             let Ok(header) = ipv4::Header::parse(packet) else { return };
             fields.ip_version = 4;
             fields.protocol = header.protocol;
+            fields.hop_limit = header.ttl;
             (fields.dscp, fields.ecn) = (header.service >> 2, header.service & 3);
             fields.source_ip = from_v4(header.source);
             fields.destination_ip = from_v4(header.destination);
@@ -46,6 +47,7 @@ fn network_fields(fields: &mut MatchHeaders, packet: &[u8], version: Version) {
             let Ok(header) = ipv6::Header::parse(packet) else { return };
             fields.ip_version = 6;
             fields.protocol = header.next_header;
+            fields.hop_limit = header.hop_limit;
             (fields.dscp, fields.ecn) = (header.traffic_class >> 2, header.traffic_class & 3);
             fields.source_ip = header.source;
             fields.destination_ip = header.destination;
@@ -99,6 +101,7 @@ mod tests {
         assert_eq!((found.ether_type, found.vlan, found.has_customer_vlan), (0x800, 5, true));
         assert_eq!((found.ip_version, found.protocol, found.tcp_flags), (4, 6, 2));
         assert_eq!((found.tcp_source, found.tcp_destination), (80, 4000));
+        assert_eq!(found.hop_limit, 64);
         assert_eq!(found.destination_ip[10..], [0, 0, 10, 0, 0, 2]);
         assert_eq!(found.destination_mac, [2, 0, 0, 0, 0, 2]);
         // The headers that are cut off are absent.

@@ -190,3 +190,33 @@ impl Rotation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ethernet_rotation_serves_queues_in_bursts() {
+        let mut rotation = Rotation::default();
+        assert_eq!(rotation.present(), None);
+        for queue in [5, 6, 7, 6] {
+            rotation.set(queue, true);
+        }
+        assert_eq!(rotation.len(), 3);
+        let mut order = Vec::new();
+        for _ in 0..3 * usize::from(BURST) + 1 {
+            order.push(rotation.present().unwrap());
+            rotation.count();
+        }
+        order.dedup();
+        assert_eq!(order, [5, 6, 7, 5]);
+        rotation.advance();
+        assert_eq!(rotation.present(), Some(6));
+        for queue in [5, 7] {
+            rotation.set(queue, false);
+        }
+        assert_eq!(rotation.present(), Some(6));
+        rotation.set(6, false);
+        assert_eq!((rotation.present(), rotation.len()), (None, 0));
+    }
+}

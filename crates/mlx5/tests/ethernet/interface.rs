@@ -1,5 +1,6 @@
 //! A network interface as a driver brings it up: keys, queues, steering, and buffers.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use causeway_mlx5::ethernet::{
@@ -45,6 +46,8 @@ pub struct Interface {
     pub table: u32,
     pub hashed: u32,
     pub root: u32,
+    /// Groups of the root table, by their index.
+    groups: RefCell<Vec<(u32, u32)>>,
     payload: u64,
 }
 
@@ -151,6 +154,7 @@ impl Interface {
             table: 0,
             hashed: 0,
             root: 0,
+            groups: RefCell::default(),
             payload,
             guest,
         };
@@ -244,9 +248,21 @@ impl Interface {
         &self,
         world: &mut World,
         index: u32,
-        (mask, value): (MatchHeaders, MatchHeaders),
+        rule: (MatchHeaders, MatchHeaders),
         interface: u32,
         tag: u32,
+    ) {
+        self.add_rule_with(world, index, rule, (interface, tag), &[]);
+    }
+
+    /// As [`Self::add_rule`], with further bytes in the command that makes the group.
+    pub fn add_rule_with(
+        &self,
+        world: &mut World,
+        index: u32,
+        (mask, value): (MatchHeaders, MatchHeaders),
+        (interface, tag): (u32, u32),
+        bytes: &[(usize, &[u8])],
     ) {
         let header = InputHeader::new(Opcode::CreateFlowGroup, 0);
         let table = self.root;
@@ -258,8 +274,12 @@ impl Interface {
             outer: mask,
             ..Default::default()
         };
+        let group = group.to_bytes();
+        let values: Vec<(usize, &[u8])> =
+            [(0, &group[..])].into_iter().chain(bytes.iter().copied()).collect();
         let guest = &self.guest;
-        let group = command(world, guest, header, 0x400, &[(0, &group.to_bytes())]).unwrap();
+        let group = command(world, guest, header, 0x400, &values).unwrap();
+        self.groups.borrow_mut().push((index, group));
         let header = InputHeader::new(Opcode::SetFlowTableEntry, 0);
         let entry = EntryInput {
             table,
@@ -275,6 +295,21 @@ impl Interface {
         let to = Destination { destination_type, number: interface }.to_bytes();
         let values: [(usize, &[u8]); 2] = [(0, &entry.to_bytes()), (0x340, &to)];
         command(world, guest, header, 0x348, &values).unwrap();
+    }
+
+    /// Removes all groups and entries.
+    pub fn clear_rules(&self, world: &mut World) {
+        for (index, group) in self.groups.borrow_mut().drain(..) {
+            let rule = TableReference { table: self.root, group, index, ..Default::default() };
+            for opcode in [Opcode::DeleteFlowTableEntry, Opcode::DestroyFlowGroup] {
+                let rule = TableReference {
+                    group: if opcode == Opcode::DestroyFlowGroup { group } else { 0 },
+                    ..rule
+                };
+                let header = InputHeader::new(opcode, 0);
+                command(world, &self.guest, header, 0x40, &[(0, &rule.to_bytes())]).unwrap();
+            }
+        }
     }
 
     /// Posts receive entries with a buffer each.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_mlx5::ethernet::{Body, FrameRef, Next, Received};
 use causeway_wire::mlx5::completion_queue::Entry;
+use causeway_wire::mlx5::steering::MatchHeaders;
 use causeway_wire::mlx5::vport::{NicVportContext, select};
 use causeway_wire::mlx5::work_request::{
     CHECKSUM_L3, CHECKSUM_L4, EthernetSegment, INSERT_VLAN, SendOpcode,
@@ -198,4 +199,23 @@ fn ethernet_entry_continues_at_the_begin_of_the_ring() {
         assert_eq!(two.receive(0).unwrap().1, bytes);
         one.sent_entry().unwrap();
     }
+}
+
+#[test]
+fn ethernet_rules_match_fields_and_not_bits_without_a_field() {
+    let mut world = World::new();
+    let (mut one, mut two) = pair(&mut world, Options { queues: 2, ..Options::default() });
+    two.clear_rules(&mut world);
+    let mask = MatchHeaders { hop_limit: 255, udp_destination: 0xffff, ..Default::default() };
+    let value = MatchHeaders { hop_limit: 64, udp_destination: 2000, ..Default::default() };
+    two.add_rule(&mut world, 0, (mask, value), two.hashed, 1);
+    one.send_frame(&mut world, &two, &udp(1));
+    assert_eq!(two.receive(0).unwrap().0.queue, 1);
+    let mut expired = udp(1);
+    expired[22] = 1;
+    assert_eq!(one.send_frame(&mut world, &two, &expired), Received::Filtered);
+    two.clear_rules(&mut world);
+    let bit: [(usize, &[u8]); 1] = [(0x58, &[0x80])];
+    two.add_rule_with(&mut world, 0, Default::default(), (two.hashed, 1), &bit);
+    assert_eq!(one.send_frame(&mut world, &two, &udp(1)), Received::Filtered);
 }

@@ -1,6 +1,6 @@
 //! Frames that the sender leaves uncut.
 
-use causeway_mlx5::ethernet::{Frame, Next, Received, next_frame};
+use causeway_mlx5::ethernet::{Body, Frame, FrameRef, Next, Received, next_frame};
 use causeway_wire::mlx5::work_request::{CHECKSUM_L3, CHECKSUM_L4, EthernetSegment, SendOpcode};
 use causeway_wire::virtio_net::{GsoKind, Offload};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
@@ -77,7 +77,7 @@ fn check(kind: Kind, received: &[u8], index: usize, done: usize, is_last: bool) 
 fn cut(kind: Kind, payload: usize, segment_size: u16) {
     let mut world = World::new();
     let (mut one, mut two) = pair(&mut world, Options::default());
-    let content: Vec<u8> = (0..payload).map(|index| (index * 13 >> 3) as u8).collect();
+    let content: Vec<u8> = (0..payload).map(|index| ((index * 13) >> 3) as u8).collect();
     let (bytes, headers) = build(kind, &content);
     post(&mut one, &bytes, headers, segment_size);
     let pieces = payload.div_ceil(usize::from(segment_size)).max(1);
@@ -171,4 +171,30 @@ fn ethernet_segmentation_that_contradicts_the_headers_is_dropped_and_completed()
     }
     assert!(two.receive(0).is_none());
     assert_eq!(world.function(&one.guest).ethernet_counters().refused_sends, 4);
+}
+
+#[test]
+fn ethernet_uncut_frame_of_private_bytes_is_cut_and_loses_its_tag() {
+    let mut world = World::new();
+    let options = Options { keeps_vlan: false, ..Options::default() };
+    let (mut one, mut two) = pair(&mut world, options);
+    let kind = Kind { v6: false, udp: false, tagged: true, options: true };
+    let content: Vec<u8> = (0..5000).map(|index| (index / 7) as u8).collect();
+    let (bytes, headers) = build(kind, &content);
+    post(&mut one, &bytes, headers, 1000);
+    let mut frame = Frame::default();
+    let adapter = world.subnet.adapter_mut(one.guest.adapter).unwrap();
+    assert_eq!(next_frame(adapter, &mut frame), Next::Frame);
+    let body = Body::Private(&bytes[256..]);
+    let (offload, head, len) = (&frame.offload, &frame.head[..], frame.len);
+    let received = offer(&mut world, &two, &FrameRef { offload, head, body, len });
+    assert_eq!(received, Received::Delivered { frames: 5 });
+    let mut whole = Vec::new();
+    for index in 0..5 {
+        let (entry, received) = two.receive(0).unwrap();
+        assert_eq!((entry.has_vlan, entry.vlan), (true, 5));
+        verify(&entry, &received);
+        whole.extend(check(kind, &received, index, whole.len(), index == 4));
+    }
+    assert_eq!(whole, content);
 }

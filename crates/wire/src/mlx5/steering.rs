@@ -247,6 +247,8 @@ layout! {
         tcp_source: u16 = at(0x14, 0, 16),
         /// TCP destination port.
         tcp_destination: u16 = at(0x16, 0, 16),
+        /// IPv4 time to live, or IPv6 hop limit.
+        hop_limit: u8 = at(0x1b, 0, 8),
         /// UDP source port.
         udp_source: u16 = at(0x1c, 0, 16),
         /// UDP destination port.

@@ -4,7 +4,8 @@
 
 use causeway_wire::mlx5::command::Status;
 use causeway_wire::mlx5::steering::{
-    Destination, DestinationType, EntryInput, GroupInput, TableInput, TableReference, destinations,
+    CRITERIA_OUTER, Destination, DestinationType, EntryInput, GROUP_CRITERIA, GroupInput,
+    MatchHeaders, TableInput, TableReference, destinations,
 };
 
 use crate::command::{Input, Outcome, Output, short};
@@ -68,13 +69,16 @@ pub(crate) fn set_root(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -
 pub(crate) fn create_group(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     output.check_number()?;
     let new = GroupInput::parse(input.bytes()).map_err(short)?;
+    // Bits that have no field here are lost in the parsed mask.
+    let mask: [u8; MatchHeaders::LEN] = input.array(GROUP_CRITERIA)?;
+    let is_supported = new.criteria & !CRITERIA_OUTER == 0 && mask == new.outer.to_bytes();
     let number = f.objects.ethernet.flows.create_group(&GroupDefinition {
         table: new.table,
         table_type: new.table_type,
         first: new.first,
         last: new.last,
-        criteria: new.criteria,
         mask: new.outer,
+        is_supported,
     })?;
     output.put_number(number)
 }

@@ -5,7 +5,7 @@ use super::*;
 const RX: u8 = TableType::Receive.raw();
 
 fn group(table: u32, first: u32, last: u32, mask: MatchHeaders) -> GroupDefinition {
-    GroupDefinition { table, table_type: RX, first, last, criteria: CRITERIA_OUTER, mask }
+    GroupDefinition { table, table_type: RX, first, last, mask, is_supported: true }
 }
 
 fn entry(group: u32, value: MatchHeaders, to: &[(DestinationType, u32)]) -> FlowEntry {
@@ -94,7 +94,7 @@ fn ethernet_flow_group_with_unknown_criteria_matches_nothing() {
     let table = flows.create(RX, 1, None).unwrap();
     flows.set_root(Some(table), RX).unwrap();
     let mut definition = group(table, 0, 1, vlan(0));
-    definition.criteria = 2;
+    definition.is_supported = false;
     let group = flows.create_group(&definition).unwrap();
     let to = [(DestinationType::ReceiveInterface, 3)];
     flows.insert((table, RX, 0), entry(group, vlan(0), &to)).unwrap();
