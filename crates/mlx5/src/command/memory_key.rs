@@ -84,7 +84,8 @@ fn rights(context: &MemoryKeyContext) -> Rights {
 
 fn status(error: RegionError) -> Status {
     match error {
-        RegionError::Limit(_) => Status::NoResources,
+        // Drivers report this status as a lack of memory.
+        RegionError::Limit(_) => Status::ExceededLimit,
         RegionError::NoKey => Status::BadResource,
         _ => Status::BadParameter,
     }

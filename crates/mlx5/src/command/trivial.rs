@@ -102,7 +102,7 @@ pub(crate) fn dealloc_counter(f: &mut Function, input: Input<'_>, _: &mut Output
 
 pub(crate) fn alloc_uar(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
     output.check_number()?;
-    let page = f.objects.uar_pages.allocate().ok_or(Status::NoResources)?;
+    let page = f.objects.uar_pages.allocate().ok_or(Status::ExceededLimit)?;
     output.put_number(page)
 }
 

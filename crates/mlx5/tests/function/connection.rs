@@ -3,11 +3,9 @@
 use causeway_wire::mlx5::command::{InputHeader, Opcode, Status};
 use causeway_wire::mlx5::completion_queue::{CompletionOpcode, Syndrome};
 use causeway_wire::mlx5::queue_pair::{QueuePairContext, Service};
-use causeway_wire::mlx5::work_request::{
-    AtomicSegment, DatagramSegment, RemoteAddressSegment, SendOpcode,
-};
+use causeway_wire::mlx5::work_request::{AtomicSegment, RemoteAddressSegment, SendOpcode};
 
-use crate::driver::{Link, VIRTUAL, data, failure, success};
+use crate::driver::{Link, VIRTUAL, World, data, failure, success};
 
 fn remote(address: u64, key: u32) -> RemoteAddressSegment {
     RemoteAddressSegment { address, key }
@@ -219,27 +217,24 @@ fn mlx5_objects_in_use_are_not_destroyed() {
 }
 
 #[test]
-fn mlx5_datagram_arrives_behind_a_network_header() {
-    let mut link = Link::new(Service::UnreliableDatagram);
-    link.b.post_receive(&mut link.qp_b, &[data(link.key_b, VIRTUAL, 100)]);
-    link.a.write(link.buffer_a, b"datagram");
-    let to = DatagramSegment {
-        queue_key: 0x1111,
-        is_extended: true,
-        queue_pair: link.qp_b.number,
-        mac: link.b.mac,
-        has_grh: true,
-        hop_limit: 9,
-        gid: [3; 16],
-        ..Default::default()
-    };
-    let segment = data(link.key_a, VIRTUAL, 8);
-    link.a.post(&mut link.qp_a, (SendOpcode::Send, 0), |e| e.datagram(&to).data(&segment));
-    link.run();
-    success(link.a.poll_cq(&mut link.cq_a));
-    let entry = success(link.b.poll_cq(&mut link.cq_b));
-    assert_eq!((entry.bytes, entry.grh), (48, 1));
-    assert_eq!(entry.source_queue_pair, link.qp_a.number);
-    assert_eq!(link.b.read(link.buffer_b + 40, 8), b"datagram");
-    assert_eq!(link.b.read(link.buffer_b + 24, 16), [3; 16]);
+fn mlx5_queue_pairs_of_the_same_function_exchange_messages() {
+    let mut world = World::new();
+    let mut guest = world.start(1);
+    let mut cq = guest.create_cq(&mut world, 5);
+    let context = guest.qp_context(Service::ReliableConnection, cq.number);
+    let mut first = guest.create_pair(&mut world, context);
+    let context = guest.qp_context(Service::ReliableConnection, cq.number);
+    let mut second = guest.create_pair(&mut world, context);
+    guest.connect(&mut world, &first, guest.mac, second.number);
+    guest.connect(&mut world, &second, guest.mac, first.number);
+    let buffer = guest.allocate(8192);
+    let key = guest.register(&mut world, VIRTUAL, buffer, 8192);
+    guest.write(buffer, b"loop");
+    guest.post_receive(&mut second, &[data(key, VIRTUAL + 4096, 64)]);
+    let segment = data(key, VIRTUAL, 4);
+    guest.post(&mut first, (SendOpcode::Send, 0), |e| e.data(&segment));
+    world.run();
+    let queues: Vec<u32> = (0..2).map(|_| success(guest.poll_cq(&mut cq)).queue).collect();
+    assert!(queues.contains(&first.number) && queues.contains(&second.number));
+    assert_eq!(guest.read(buffer + 4096, 4), b"loop");
 }
