@@ -115,7 +115,15 @@ impl<Q: Queues> Adapter<Q> {
         bytes: u64,
         scratch: &mut Scratch,
     ) -> Result<(), Status> {
-        let access = self.access(origin.attributes.domain, Rights::LOCAL_READ);
+        // The kernel's queue pair for registration has no protection domain: its lists lie in memory
+        // of any domain of the guest.
+        let domain = match origin.kind {
+            Kind::Registration => {
+                self.regions.get(segment.key).map_err(|_| Status::LocalProtection)?.domain
+            }
+            _ => origin.attributes.domain,
+        };
+        let access = self.access(domain, Rights::LOCAL_READ);
         scratch.from.clear();
         let out = (usize::MAX, &mut scratch.from);
         match access.resolve(&[segment], Place::default(), bytes, out) {

@@ -105,6 +105,21 @@ fn verbs_registration_errors_change_nothing() {
 }
 
 #[test]
+fn verbs_registration_queue_pair_reads_lists_of_any_domain() {
+    let (mut world, _, number) = world(false, 1);
+    let attributes = Attributes { domain: DOMAIN + 1, ..World::attributes() };
+    let own = world.create(0, Kind::Registration, attributes);
+    world.ready(own, None);
+    world.write(0, 0, &(BASE + 0x1000).to_be_bytes());
+    let segment = world.segment(0, 0, 8);
+    world.post(own, update(number, 0x1000, PageEntries::Memory(segment), 1), vec![]);
+    let unknown = Segment { key: 0x999, ..segment };
+    world.post(own, update(number, 0x1000, PageEntries::Memory(unknown), 1), vec![]);
+    world.run(own);
+    assert_eq!(world.statuses(0), [Status::Success, Status::LocalProtection]);
+}
+
+#[test]
 fn verbs_padded_page_list_is_cut_to_the_region() {
     let (mut world, left, number) = world(true, 4);
     world.write(0, 0, &(BASE + 0x1000).to_be_bytes());
