@@ -7,8 +7,8 @@
 //! The requester's memory is checked before the responder's, and both before a receive work request
 //! is taken, as far as the first step reaches; a message of more than a step is checked as a whole.
 
+use causeway_memory::Cursor;
 use causeway_memory::copy::{CopyError, copy};
-use causeway_memory::{Cursor, Span};
 
 use crate::adapter::{Adapter, AdapterId};
 use crate::engine::responder::Fault;
@@ -72,13 +72,16 @@ impl<Q: Queues> Subnet<Q> {
             return self.atomic(origin, requester, scratch, at);
         };
         if !requester.transfer.is_admitted {
-            if let Some(bytes) = self.copy_direct(origin, requester, (at, target), budget.bytes()) {
-                budget.take_bytes(bytes);
-                let transfer = &mut requester.transfer;
-                (transfer.is_admitted, transfer.total, transfer.done) = (true, bytes, bytes);
-            } else if let Err(step) = self.admit(origin, requester, at, target) {
-                return step;
+            let most = budget.bytes();
+            match self.copy_direct(origin, requester, (at, target), (most, now_ns)) {
+                Ok(bytes) => budget.take_bytes(bytes),
+                Err(step) => return step,
             }
+        }
+        if !requester.transfer.is_admitted
+            && let Err(step) = self.admit(origin, requester, at, target)
+        {
+            return step;
         }
         while requester.transfer.done < requester.transfer.total {
             if budget.bytes() == 0 {
@@ -121,57 +124,6 @@ impl<Q: Queues> Subnet<Q> {
         } else {
             Err(Refusal::NotConnected)
         }
-    }
-
-    /// Copies the whole message of a write or read between single pages of both sides: the common
-    /// case of short messages, in fewer instructions. Returns `None` for all other messages and on
-    /// every error, which the ordinary path then finds again.
-    #[inline]
-    fn copy_direct(
-        &self,
-        origin: &Origin,
-        requester: &Requester,
-        ((there, number), target): ((AdapterId, u32), Target),
-        most: u64,
-    ) -> Option<u64> {
-        let (remote, reads) = match target {
-            Target::Receive => return None,
-            Target::Write(remote) => (remote, false),
-            Target::Read(remote) => (remote, true),
-        };
-        let work = &requester.work;
-        let [segment] = work.segments.as_slice() else { return None };
-        let len = u64::from(segment.len);
-        let is_unreliable_read = reads && origin.kind != Kind::Rc;
-        if work.is_inline || is_unreliable_read || len == 0 || len > most.min(STEP_BYTES_MAX) {
-            return None;
-        }
-        let (own, other) = (self.adapter(origin.id)?, self.adapter(there)?);
-        let pair = other.queue_pairs.get(number)?;
-        let attributes = pair.attributes();
-        let (own_right, right) = if reads {
-            (Rights::LOCAL_WRITE, Rights::REMOTE_READ)
-        } else {
-            (Rights::LOCAL_READ, Rights::REMOTE_WRITE)
-        };
-        // The first message of an early responder is reported by the ordinary path.
-        if pair.state() == State::ReadyToReceive
-            || requester.wait.is_some()
-            || !attributes.rights.contains(right)
-        {
-            return None;
-        }
-        let range = (segment.address, len);
-        let domain = origin.attributes.domain;
-        let own_addr = own.regions.contiguous(segment.key, domain, range, own_right)?;
-        let range = (remote.address, len);
-        let addr = other.regions.contiguous(remote.key, attributes.domain, range, right)?;
-        let own_side = (own.queues.map(), [Span { addr: own_addr, len: segment.len }]);
-        let other_side = (other.queues.map(), [Span { addr, len: segment.len }]);
-        let (from, to) = if reads { (other_side, own_side) } else { (own_side, other_side) };
-        let source = (from.0, &mut Cursor::new(&from.1));
-        copy(source, (to.0, &mut Cursor::new(&to.1)), len).ok()?;
-        Some(len)
     }
 
     /// Ends or delays a request without a responder.

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `connected.rs` | requests of connected queue pairs |
 //! | `responder.rs` | receive work requests, refusals, and errors at the responder |
+//! | `direct.rs` | short requests of these |
 //! | `datagram.rs` | datagrams and multicast |
 //! | `atomic.rs` | compare-and-swap, fetch-and-add |
 //! | `registration.rs` | fast registration and invalidation |
@@ -17,11 +18,11 @@
 //!
 //! # Cost
 //! A message of up to [`STEP_BYTES_MAX`](crate::limits::STEP_BYTES_MAX) bytes takes a look-up of each
-//! queue pair, a look-up of a region per segment on either side, a copy, and no allocation; a write
-//! or read between single pages, the fewest instructions. A longer message continues over steps, each
-//! of at most this length and of [`STEP_SPANS_MAX`](crate::limits::STEP_SPANS_MAX) ranges per side;
-//! each step checks keys and rights again, so that a key that its owner invalidates stops the
-//! message. The place of a message that ran out of budget is kept in its queue pair.
+//! queue pair, a look-up of a region per segment on either side, a copy, and no allocation. A longer
+//! message continues over steps, each of at most this length and of
+//! [`STEP_SPANS_MAX`](crate::limits::STEP_SPANS_MAX) ranges per side; each step checks keys and
+//! rights again, so that a key that its owner invalidates stops the message. The place of a message
+//! that ran out of budget is kept in its queue pair.
 //!
 //! # Errors
 //! A failed request ends with an error completion, and its queue pair moves to an error state; the
@@ -32,6 +33,7 @@ mod atomic;
 mod budget;
 mod connected;
 mod datagram;
+mod direct;
 mod flush;
 mod registration;
 mod responder;

@@ -279,11 +279,18 @@ fn verbs_first_message_before_ready_to_send_is_reported_once() {
     world.ready(left, Some(right));
     let peer = Some(Peer { mac: mac(0), queue_pair: left.1, gid: [0; 16] });
     let change = Change { peer, ..Change::default() };
-    world.modify(right, State::Init, &change);
-    world.modify(right, State::ReadyToReceive, &change);
-    for _ in 0..2 {
-        world.post(left, Operation::Write(world.remote(1, 0)), vec![world.segment(0, 0, 8)]);
+    let write = Operation::Write(world.remote(1, 0));
+    let read = Operation::Read(world.remote(1, 0));
+    let add = Operation::FetchAdd { remote: world.remote(1, 0), add: 1 };
+    for operation in [write, read, Operation::Send, add] {
+        world.modify(right, State::Reset, &change);
+        world.modify(right, State::Init, &change);
+        world.modify(right, State::ReadyToReceive, &change);
+        for _ in 0..2 {
+            world.post_receive(right, vec![world.segment(1, 0, 8)]);
+            world.post(left, operation.clone(), vec![world.segment(0, 0, 8)]);
+        }
+        assert_eq!(world.run(left), Progress::Idle);
+        assert_eq!(world.events(1), [AsyncEvent::CommunicationEstablished(right.1)]);
     }
-    world.run(left);
-    assert_eq!(world.events(1), [AsyncEvent::CommunicationEstablished(right.1)]);
 }
