@@ -70,7 +70,10 @@ fn attributes(objects: &Objects, context: &QueuePairContext) -> Result<Attribute
     let has_queue = |number| objects.completion_queues.contains(number);
     let has_send = context.has_no_send_queue || has_queue(context.send_completion_queue);
     let has_receive = receive == Receive::None || has_queue(context.receive_completion_queue);
-    if !has_send || !has_receive || !objects.domains.contains(context.domain) {
+    // The kernel's queue pair for registration names no protection domain.
+    let has_domain = context.service() == Some(Service::Registration)
+        || objects.domains.contains(context.domain);
+    if !has_send || !has_receive || !has_domain {
         return Err(Status::BadResource);
     }
     if context.log_send_size > WORK_QUEUE_LOG_MAX
