@@ -170,7 +170,8 @@ impl PacketRing {
     /// Replaces the ring. Frames in the old ring are lost.
     ///
     /// # Errors
-    /// The kernel refuses another ring. The value is then unusable, and the socket must be closed.
+    /// The kernel refuses another ring. Each receive then fails with
+    /// [`io::ErrorKind::NotConnected`], and the socket must be closed.
     pub fn renew(&mut self, socket: &PacketSocket) -> io::Result<()> {
         self.held = None;
         self.unmap();
@@ -207,7 +208,8 @@ impl PacketRing {
     ///
     /// # Errors
     /// `EAGAIN` if the ring is empty; `ENOBUFS` if the kernel had no room to queue a frame that did
-    /// not fit its slot; or the socket's error for such a frame.
+    /// not fit its slot; or the socket's error for such a frame. A frame with an error is lost, and
+    /// the next call continues with the next slot.
     pub fn receive(
         &mut self,
         socket: &PacketSocket,
