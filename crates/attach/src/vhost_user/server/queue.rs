@@ -1,10 +1,11 @@
 //! A virtqueue: the frontend's configuration, and the ring while it runs.
 //!
 //! A queue is *started* by its doorbell and *enabled* by a message, or at once if protocol features
-//! were not negotiated. It *runs* while it is both and its ring lies in granted memory. Its
-//! configuration is frozen while it runs; a message that reconfigures a disabled queue stops it
-//! (user-mode Linux does this). `backend` changes the configuration; the service uses
-//! [`VirtQueue::ring`], and the dispatcher watches [`VirtQueue::doorbell`] and calls
+//! were not negotiated. It *runs* while it is both and its ring lies in granted memory. Size, base
+//! and addresses of the ring are frozen while it runs: a message that sets them ends the
+//! attachment, except one that repeats the addresses. For a queue that is started and disabled such
+//! a message undoes the start (user-mode Linux does this). `backend` changes the configuration; the
+//! service uses [`VirtQueue::ring`], and the dispatcher watches [`VirtQueue::doorbell`] and calls
 //! [`VirtQueue::notify`].
 //!
 //! The module does not watch doorbells, pops no chains and decides no notification. A stop pushes
