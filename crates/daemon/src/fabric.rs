@@ -6,8 +6,9 @@
 //! sockets. The module also fills a fabric from a configuration ([`apply`]) and empties it
 //! ([`close_all`]).
 //!
-//! A call blocks its thread until the dispatcher answers, and may come from any thread; calls of
-//! several threads are not ordered. *Held* ports are those whose frontends the holder keeps
+//! A call blocks its thread until the dispatcher answers, without a time limit, and may come from
+//! any thread; calls of several threads are not ordered. *Held* ports are those whose frontends the
+//! holder keeps
 //! connected. No frame passes here, and nothing is undone: a function that stops at an error leaves
 //! the earlier commands in effect. Differences between a running fabric and a file are
 //! [`crate::plan`].
