@@ -1,5 +1,6 @@
 //! The budget of address space. All mappings of granted files take from it, and a range counts
-//! until `munmap` has returned.
+//! until `munmap` has returned. *Peer* is an [`Owner`] here: the frontends of a port, or the
+//! processes of a user.
 //!
 //! Memory files may be of any size and cost nothing while they are empty, so a frontend that maps
 //! and replaces large files could exhaust the addresses of the process. Two rules prevent that: the

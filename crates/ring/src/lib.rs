@@ -2,8 +2,9 @@
 //! that attach themselves.
 //!
 //! Floor 3: the backend in `attach` sets queues up, the services pop chains from them and push used
-//! entries. A frame starts here: the dispatcher pops the sender's chain and the receiver's chains,
-//! `memory::copy` copies between them, and the queues publish both. This crate knows no sockets,
+//! entries in the dispatcher's thread. A frame starts here: a service pops the sender's chain and
+//! the receiver's chains, `memory::copy` copies between them, and the dispatcher publishes both
+//! queues and notifies at the end of the turn. This crate knows no sockets,
 //! processes or protocols; it never copies payload, and it never trusts an index or descriptor of
 //! the other side.
 //!
