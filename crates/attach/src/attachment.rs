@@ -4,8 +4,8 @@
 //! An [`Attachment`] reads its protocol from a file descriptor and reports the consequences as
 //! [`Event`]s. `fabric` accepts the connection and creates the attachment; the dispatcher watches
 //! the descriptor, calls [`Attachment::poll`], passes the events to the port's service, and drops
-//! the attachment when it ends. vhost-user ([`Server`]) and the local attachment
-//! ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface.
+//! the attachment when it ends. vhost-user ([`Server`]), vfio-user ([`crate::vfio_user`]) and the
+//! local attachment ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface.
 //!
 //! [`Connection`] is the attachment of one port. It reaches a vhost-user device without a virtual
 //! call, because services look a queue up several times for each batch.

@@ -13,14 +13,16 @@
 //! # Limits
 //!
 //! The crate knows no device type and no service. Both sides of each protocol treat received bytes
-//! and descriptors as hostile; a broken rule ends one attachment and affects no other. Nothing here
-//! blocks, except the calls of [`native`] named `wait…`, `connect…` and `attach`.
+//! and descriptors as hostile; a broken rule ends one attachment and affects no other. No call of
+//! the dispatcher blocks; the control threads of [`vfio_user`] do, and the calls of [`native`]
+//! named `wait…`, `connect…` and `attach`.
 //!
 //! # Main types
 //!
 //! - [`attachment`]: the backend's interface, the same for every protocol.
 //! - [`vhost_user::server`]: vhost-user for one port. The accepted state is a [`Device`]: a memory
 //!   map, and queues that each have a ring while they run.
+//! - [`vfio_user`]: vfio-user for one device: registers, interrupts and DMA mappings.
 //! - [`local`]: messages and descriptors between a process and the daemon.
 //! - [`native`]: the frontend and driver side, for processes without a VM.
 //!
@@ -33,8 +35,8 @@
 //!
 //! use causeway_attach::native::{NetOptions, NetPort};
 //!
-//! let mut port = NetPort::attach(Path::new("/run/causeway/ports/vm1.sock"), NetOptions::default())?;
-//! port.send(&[0xff; 60])?;
+//! let mut port = NetPort::attach(Path::new("/run/causeway/ports/vm1.sock"),
+//! NetOptions::default())?; port.send(&[0xff; 60])?;
 //! # Ok::<(), causeway_attach::native::NativeError>(())
 //! ```
 #![forbid(unsafe_code)]

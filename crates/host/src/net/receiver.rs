@@ -7,7 +7,8 @@
 //! (100 ms) after the last query. The ring is replaced if frames are lost and none arrives, at most
 //! once per [`RENEW_NS`] (100 ms); frames in the replaced ring are lost. The caller must call again
 //! by [`PacketReceiver::deadline`], even without a wake-up: after 1 s ([`QUERY_IDLE_NS`]), or after
-//! 100 ms if frames are missing, because a kernel that lost its position wakes no receiver.
+//! 100 ms if frames were dropped and none arrived since, because a kernel that lost its position
+//! wakes no receiver.
 //!
 //! An error of the interface, and a ring that cannot be replaced, are returned as ENETDOWN; the
 //! caller then closes the receiver and opens it again with a new socket. No call blocks; a receiver

@@ -2,8 +2,9 @@
 //! frame, nor any while no frame arrives.
 //!
 //! Slots are short, so that many small frames fit. The kernel queues a frame longer than a slot in
-//! the socket as well; its slot marks that and keeps the order. The ring reports neither the state
-//! of the interface nor lost frames; [`crate::net::receiver`] does that, and is the caller.
+//! the socket as well; its slot marks that and keeps the order. The slots show neither the state of
+//! the interface nor lost frames; [`crate::net::receiver`], the caller, queries the socket for the
+//! state and [`PacketRing::lost`] for the frames.
 //!
 //! Frames arrive in the order of the kernel. When all slots are full the kernel drops new frames
 //! and counts them ([`PacketRing::lost`]); a frame that is held keeps its slot. The kernel writes
