@@ -4,9 +4,8 @@
 //! `vfio_user` end the attachment of a frontend that exceeds a bound on messages, descriptors or
 //! regions, `local` that of a process, and `native` returns an error to its caller. A bound for a
 //! turn or a read only postpones the rest. Bounds of guest memory are in `causeway_memory::limits`,
-//! those of file
-//! descriptors in `causeway_host::limits`. In the comments of this module, "descriptors" are file
-//! descriptors unless a ring is named.
+//! those of file descriptors in `causeway_host::limits`. In the comments of this module,
+//! "descriptors" are file descriptors unless a ring is named.
 
 /// Guest addresses that each byte of a dirty log counts as, against the addresses that one frontend
 /// may grant. It is a quarter of the addresses that a byte stands for, because guest memory has

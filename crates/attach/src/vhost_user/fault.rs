@@ -1,11 +1,11 @@
 //! Faults of a vhost-user conversation: the broken rule, and the party that broke it.
 //!
 //! `message`, `stream` and `server` return a [`Reason`]; the server turns it into a [`Fault`], and
-//! the dispatcher drops the attachment with it. The texts are logged and shown by
-//! `causeway port show`; they name the message, the value and, where the operator can act, the
-//! remedy. Every reason ends the attachment: there are no warnings here. The port stays and accepts
-//! the next frontend, after [`Reason::Notification`] only 30 s later. The native frontend returns
-//! the same reasons for replies of a backend.
+//! the dispatcher drops the attachment with it. The texts are logged and shown by `causeway port
+//! show`; they name the message, the value and, where the operator can act, the remedy. Every
+//! reason ends the attachment: there are no warnings here. The port stays and accepts the next
+//! frontend, after [`Reason::Notification`] only 30 s later. The native frontend returns the same
+//! reasons for replies of a backend.
 
 use causeway_host::limits::UNCLOSED_MAX;
 use causeway_memory::{MapError, MappingError};

@@ -2,11 +2,10 @@
 //! (`dry_run`).
 //!
 //! The request carries the file's text; the request is limited to 8 MiB, not the text to the 4 MiB
-//! of a file on disk. [`Config::parse`]
-//! checks it, [`read_running`] reads the fabric, [`plan()`] compares both, and [`execute`] makes
-//! the changes, one command after the other. Groups, rules, ports, links and routes change;
-//! `[daemon]`, `[dispatch]` and `[control]` are checked and otherwise ignored until the daemon
-//! restarts. The daemon's own file is neither read nor written.
+//! of a file on disk. [`Config::parse`] checks it, [`read_running`] reads the fabric, [`plan()`]
+//! compares both, and [`execute`] makes the changes, one command after the other. Groups, rules,
+//! ports, links and routes change; `[daemon]`, `[dispatch]` and `[control]` are checked and
+//! otherwise ignored until the daemon restarts. The daemon's own file is neither read nor written.
 //!
 //! A file with a problem changes nothing (422). A changed port or link is deleted and added again,
 //! which disconnects its frontend or peer. Execution stops at the first refusal, whose status the

@@ -4,8 +4,8 @@
 //! [`CONNECTIONS_WAITING_PER_USER_MAX`] (48) of one user may wait. A connection beyond either limit
 //! takes the slot of one that has waited for 250 ms ([`crate::connection_slots`]), which is closed
 //! without a reply; if none has, the new connection gets 503. A request must be complete within
-//! [`REQUEST_TIME_MAX`] (5 s), and each write of a reply must progress within [`REPLY_TIME_MAX`]
-//! (5 s). The execution of a request has no time limit.
+//! [`REQUEST_TIME_MAX`] (5 s), and each write of a reply must progress within [`REPLY_TIME_MAX`] (5
+//! s). The execution of a request has no time limit.
 //!
 //! The acceptor thread (`control`) must not block on a client: it checks the peer
 //! ([`crate::peer`]), takes a slot, starts the thread (`control-request`) and sends refusals

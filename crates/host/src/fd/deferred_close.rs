@@ -7,9 +7,9 @@
 //! files above 1 MiB are closed by up to [`CLOSERS_MAX`] (4) threads that all peers share, and all
 //! other descriptors by threads that serve one port at a time ([`crate::fd::reaper`]).
 //!
-//! A descriptor other than a memory file counts against its account until it is closed; its peer
-//! may not send further descriptors above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX) (128), as
-//! [`crate::fd::account`] describes. The queue of memory files has no limit. Each waiting
+//! A descriptor for these other threads counts against its account from its drop to the end of its
+//! close; above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX) (128) its peer may not send further
+//! ones ([`crate::fd::account`]). The queue of memory files has no limit. Each waiting
 //! descriptor occupies an entry in the process's table of descriptors; if the table is full, the
 //! kernel drops arriving descriptors in the receiving thread, where their close may block.
 //!

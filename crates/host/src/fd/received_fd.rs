@@ -1,8 +1,8 @@
 //! Descriptors that another process sent, by kind.
 //!
 //! [`crate::fd::receive`] wraps each received descriptor in a [`ReceivedFd`]; attachments keep it
-//! as long as they use the file. Its drop closes eventfds, pidfds and memory files with at most
-//! 1 MiB of pages at once, and all others in other threads (`fd::deferred_close`): larger memory
+//! as long as they use the file. Its drop closes eventfds, pidfds and memory files with at most 1
+//! MiB of pages at once, and all others in other threads (`fd::deferred_close`): larger memory
 //! files because freeing their pages takes long, other files because their close may block.
 //!
 //! The kind is determined once, from properties that the kernel knows without a query of the file's
