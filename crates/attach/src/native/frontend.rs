@@ -7,9 +7,9 @@
 //!
 //! Required of a backend is VIRTIO_F_VERSION_1 alone; with `reconnect` also a record of chains in
 //! flight, and, of each successor, all features that the first backend negotiated. A reconnection
-//! keeps rings, buffers and the configuration space that was read at the attach: chains that the
-//! old backend had not used are served by the new one, some of them for the second time, and none
-//! is returned to the caller early.
+//! keeps rings, buffers and the configuration space that was read at the attach. The new backend
+//! serves the chains that the old one had not used: frames that the old one had forwarded may be
+//! forwarded twice, and the caller gets each buffer back once.
 //!
 //! The size of the memory is fixed at the attach. The module calls no callback and has no thread:
 //! the caller polls or waits. It interprets no features but those of the ring. Not thread-safe.

@@ -6,10 +6,10 @@
 //! The module refuses nothing; its callers read [`Account::is_behind`]. While an account is behind,
 //! `fabric` and the holder close each new frontend's connection at once, the MX service refuses new
 //! processes of the user, and `attach` ends a connection that sends another descriptor; messages
-//! without descriptors are still read. Counted are descriptors that were dropped and are not closed
-//! yet: neither those that this process still uses nor memory files, eventfds and pidfds, whose
-//! close waits for no peer. The thread that receives determines the account ([`Account::serve`]);
-//! the counts are shared by all threads under a short lock.
+//! without descriptors are still read. Counted are descriptors that are handed over for their close
+//! and not closed yet: neither those that this process still uses nor memory files, eventfds and
+//! pidfds, whose close waits for no peer. The thread that receives determines the account
+//! ([`Account::serve`]); the counts are shared by all threads under a short lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

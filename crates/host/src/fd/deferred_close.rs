@@ -9,9 +9,9 @@
 //!
 //! A descriptor for these other threads counts against its account from its drop to the end of its
 //! close; above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX) (128) its peer may not send further
-//! ones ([`crate::fd::account`]). The queue of memory files has no limit. Each waiting
-//! descriptor occupies an entry in the process's table of descriptors; if the table is full, the
-//! kernel drops arriving descriptors in the receiving thread, where their close may block.
+//! ones ([`crate::fd::account`]). The queue of memory files has no limit. Each waiting descriptor
+//! occupies an entry in the process's table of descriptors; if the table is full, the kernel drops
+//! arriving descriptors in the receiving thread, where their close may block.
 //!
 //! The drops of [`ReceivedFd`] and of `UntrustedSocket` call the module; they return at once.
 //! Before a Unix socket is closed, up to [`SCAN_MESSAGES_MAX`] (4,096) unread messages and

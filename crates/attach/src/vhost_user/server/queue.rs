@@ -112,8 +112,8 @@ impl VirtQueue {
         self.size
     }
 
-    /// Prepares for a message that changes the configuration: refuses it while the queue runs, and
-    /// stops a started queue that is disabled.
+    /// Prepares for a message that changes the configuration: undoes the start of a queue that is
+    /// disabled. Returns [`Reason::QueueRunning`] if the queue runs.
     fn configure(&mut self, request: FrontendReq) -> Result<(), Reason> {
         if self.is_running() {
             return Err(Reason::QueueRunning { request, queue: self.index });
