@@ -6,8 +6,9 @@
 //! without a valid HELLO for 1 s, which is closed; if there is none, the new connection gets an
 //! `ERROR` line and is closed. The connection's thread (`vnet-session`) splits the bytes into
 //! lines, gives each to [`super::session`], and writes the answer. A line over
-//! [`VNET_LINE_BYTES_MAX`] (256), a HELLO after [`VNET_HELLO_TIME_MAX`] (10 s), or silence for
-//! [`VNET_IDLE_TIME_MAX`] (5 min) ends the session.
+//! [`VNET_LINE_BYTES_MAX`] (256), a HELLO after [`VNET_HELLO_TIME_MAX`] (10 s), silence for
+//! [`VNET_IDLE_TIME_MAX`] (5 min), or an answer that the client does not read for 5 s ends the
+//! session.
 //!
 //! Lines of one connection are answered in order; a client may send further lines before the
 //! answer. A line without its line feed at the end of the connection is not executed.

@@ -197,7 +197,8 @@ impl Server {
         self.backend.release(events)
     }
 
-    /// Checks that all granted memory still exists. Call once a batch.
+    /// Checks that all granted memory still exists, the in-flight buffer included. For users
+    /// without `fabric`, which checks the map itself ([`Map::is_poisoned`]) and drops the server.
     ///
     /// # Errors
     /// Returns a fault if a granted file shrank. As with [`Self::receive`], all grants have been
@@ -209,8 +210,8 @@ impl Server {
         self.end(events).and(Err(Reason::MemoryLost)).map_err(Fault::from)
     }
 
-    /// Ends the attachment for a fault found by the service (a broken ring). `events` receives the
-    /// queues that stopped.
+    /// Ends the attachment for a fault found by its user (a broken ring). `events` receives the
+    /// queues that stopped. `fabric` drops the server instead.
     pub fn close(&mut self, events: &mut Vec<Event>) {
         // The caller reports its own fault.
         let _ = self.end(events);

@@ -74,7 +74,7 @@ impl Device {
     }
 
     /// Sets DEVICE_NEEDS_RESET (virtio 1.3, 2.1.2) and signals the error descriptors of all queues.
-    /// Called before an attachment ends because its guest broke a rule.
+    /// The daemon does not call it: it closes the connection instead.
     pub fn needs_reset(&mut self) {
         const DEVICE_NEEDS_RESET: u8 = 64;
         self.status |= DEVICE_NEEDS_RESET;

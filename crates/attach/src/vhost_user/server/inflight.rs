@@ -7,8 +7,9 @@
 //! The module only maps and divides the buffer; the ring reads and writes the records, and checks
 //! their content. A buffer that is too short, has more queues or larger rings than the device
 //! allows, has records shorter than a queue's ring, or records of the other ring format, ends the
-//! attachment, as does a file that shrinks later ([`InflightBuffer::is_poisoned`]). A queue without
-//! a record runs without one.
+//! attachment. A file that shrinks later harms its own guest only: its records read as zeros, so
+//! that queues break or a successor misses chains in flight ([`InflightBuffer::is_poisoned`]). A
+//! queue without a record runs without one.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -51,7 +51,7 @@ pub struct VirtQueue {
     doorbell: Option<Arc<Doorbell>>,
     /// The guest's notifier; `None` if the frontend wants no notifications.
     notifier: Option<Notifier>,
-    /// Signalled when the ring breaks.
+    /// Signalled by [`Self::signal_error`].
     error: Option<Notifier>,
     /// The guest addresses of the running ring: descriptor table, available ring, used ring.
     guest_addresses: Option<(u64, u64, u64)>,
@@ -89,7 +89,8 @@ impl VirtQueue {
         self.notifier.as_ref().is_some_and(Notifier::is_blocked)
     }
 
-    /// Signals the frontend that the ring is broken, if it set an error descriptor.
+    /// Signals the frontend that the ring is broken, if it set an error descriptor. Called by
+    /// [`super::Device::needs_reset`] only.
     pub fn signal_error(&self) {
         if let Some(error) = &self.error {
             // The port is closing, so a blocked signal has no further consequence.
@@ -205,7 +206,7 @@ impl VirtQueue {
         self.notifier = notifier;
     }
 
-    /// Sets or removes the descriptor that is signalled when the ring breaks.
+    /// Sets or removes the descriptor of [`Self::signal_error`].
     pub(super) fn set_error(&mut self, error: Option<Notifier>) {
         self.error = error;
     }
