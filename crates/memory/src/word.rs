@@ -6,8 +6,8 @@
 //! process, or not granted for the access, returns [`OutOfGrant`] and accesses nothing. Writes are
 //! recorded in the dirty log. A page lost from its file reads as zeros, as in `crate::access`.
 //!
-//! Devices with records in guest memory (`causeway-mlx5`) load doorbell records by these functions;
-//! `causeway-verbs` executes atomic operations by them. Copies of longer data are in
+//! `causeway-verbs` executes atomic operations by these functions; the loads are for records that a
+//! driver keeps in guest memory, such as doorbell records. Copies of longer data are in
 //! `crate::access`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
