@@ -4,16 +4,16 @@
 //! An [`Attachment`] reads its protocol from a file descriptor and reports the consequences as
 //! [`Event`]s. `fabric` accepts the connection and creates the attachment; the dispatcher watches
 //! the descriptor, calls [`Attachment::poll`], passes the events to the port's service, and drops
-//! the attachment when it ends. vhost-user ([`Server`]) and the local attachment
-//! ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface.
+//! the attachment when it ends. vhost-user ([`Server`]), vfio-user ([`crate::vfio_user`]) and the
+//! local attachment ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface.
 //!
 //! [`Connection`] is the attachment of one port. It reaches a vhost-user device without a virtual
 //! call, because services look a queue up several times for each batch.
 //!
 //! Configuration space and handshakes are internal to the protocol and raise no events; frames and
 //! packets do not pass through the interface. `poll` handles a bounded number of messages and never
-//! blocks; the port, not the attachment, limits the rate and reconnects. One thread owns an
-//! attachment at a time.
+//! blocks. An attachment serves one frontend and is not used again after its end; the port limits
+//! the rate of messages and accepts the next frontend. One thread owns an attachment at a time.
 
 use std::error::Error;
 use std::fmt::{self, Debug};
@@ -40,9 +40,12 @@ pub enum Event {
     Doorbell(usize),
     /// A message for the service waits in the attachment (local attachment only).
     Message,
-    /// The guest's driver has reset the device: negotiated state is void.
+    /// The guest's driver has reset the device: the service drops its state of this guest, as
+    /// connections. Raised by RESET_DEVICE, and if a queue starts at another position than it
+    /// stopped at.
     Reset,
-    /// The frontend closed the connection between two messages. A new connection may follow.
+    /// The frontend closed the connection: the last event of an attachment. All grants have been
+    /// released, and the port accepts the next frontend.
     Closed,
 }
 
@@ -57,7 +60,7 @@ pub enum FaultKind {
     Host,
 }
 
-/// The reason why an attachment ended. Only its port is affected.
+/// The reason why an attachment ended. Only its port is affected, which accepts the next frontend.
 #[derive(Debug)]
 pub struct AttachmentError {
     /// The party that caused the error.
@@ -125,7 +128,8 @@ pub trait Attachment: AsFd + Debug + Send {
     ///
     /// # Errors
     /// Returns the reason why the attachment ended. All grants have been released, and `events`
-    /// names every queue that stopped.
+    /// names every queue that stopped. The caller drops the attachment; a further poll reads
+    /// nothing.
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), AttachmentError>;
 
     /// Returns the total cost of the messages so far, in units of about 5 us, at least 1 for each.
@@ -133,7 +137,8 @@ pub trait Attachment: AsFd + Debug + Send {
     fn cost(&self) -> u64;
 
     /// Returns whether the last [`Self::poll`] left messages unread until earlier grants of the
-    /// frontend are unmapped, some milliseconds later.
+    /// frontend are unmapped. The caller then polls again some milliseconds later, because the
+    /// descriptor stays readable.
     fn must_wait(&self) -> bool {
         false
     }
@@ -174,7 +179,7 @@ pub trait Attachment: AsFd + Debug + Send {
     /// Notifies the guest of used entries in queue `n`, if the guest wants notifications.
     ///
     /// # Errors
-    /// Returns an error if the frontend blocked the notification.
+    /// Returns an error if the frontend blocked the notification; the caller ends the attachment.
     fn notify(&self, queue: usize) -> Result<(), DoorbellError> {
         let queue = self.device().and_then(|device| device.queues.get(queue));
         queue.map_or(Ok(()), |queue| queue.notify())

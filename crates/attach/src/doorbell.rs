@@ -7,7 +7,7 @@
 //! when a channel requests a wake-up, and the receiver polls the file descriptor.
 //!
 //! The doorbell carries no data and no count: several rings between two clears are one, and a ring
-//! into a full socket is dropped because the other end is rung already. A ring does not report
+//! into a full socket has no effect because the other end is rung already. A ring does not report
 //! whether the peer still exists: a ring to a closed end has no effect. The queues of guests use
 //! eventfds ([`causeway_ring::Doorbell`]) instead.
 
@@ -48,8 +48,9 @@ impl SocketDoorbell {
         let _ = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Clears all rings of the other end. Never blocks. Returns `false` if the peer sent
-    /// descriptors, which only a hostile peer does.
+    /// Reads the rings of the other end, at most 4,096 ([`RINGS_BYTES`]); later rings stay
+    /// readable. Never blocks. Returns `false` if the peer sent descriptors, which only a hostile
+    /// peer does; the caller then gives the path up.
     pub fn clear(&self) -> bool {
         let (mut rings, mut fds, mut odd) = ([0; RINGS_BYTES], Vec::new(), false);
         let got = receive::receive(&self.0, &mut rings, &mut fds, &mut odd);
@@ -58,7 +59,8 @@ impl SocketDoorbell {
     }
 
     /// Shuts the doorbell down and drains it before it is closed, so that descriptors which the
-    /// peer sent are not closed with it on this thread.
+    /// peer sent are not closed with it on this thread. After 256 reads ([`RINGS_LEFT_MAX`]) the
+    /// rest is left to another thread.
     ///
     /// Do not call this before a plain close: child processes may share the end.
     pub fn shut_down(&self) {

@@ -13,9 +13,9 @@
 //! # Limits
 //!
 //! The crate knows no device type and no service. Both sides of each protocol treat received bytes
-//! and descriptors as hostile; a broken rule ends one attachment and affects no other. Nothing here
-//! blocks, except the calls of [`native`] named `wait…`, `connect…` and `attach`, those of the
-//! vfio-user client, and the threads of [`vfio_user`].
+//! and descriptors as hostile; a broken rule ends one attachment and affects no other. No call of
+//! the dispatcher blocks; the control threads of [`vfio_user`] do, and so do the vfio-user client
+//! and the calls of [`native`] named `wait…`, `connect…` and `attach`.
 //!
 //! # Main types
 //!
@@ -35,8 +35,8 @@
 //!
 //! use causeway_attach::native::{NetOptions, NetPort};
 //!
-//! let mut port = NetPort::attach(Path::new("/run/causeway/ports/vm1.sock"), NetOptions::default())?;
-//! port.send(&[0xff; 60])?;
+//! let mut port = NetPort::attach(Path::new("/run/causeway/ports/vm1.sock"),
+//! NetOptions::default())?; port.send(&[0xff; 60])?;
 //! # Ok::<(), causeway_attach::native::NativeError>(())
 //! ```
 #![forbid(unsafe_code)]

@@ -1,10 +1,11 @@
 //! Bounds of attachments: message sizes, descriptor counts, queues, costs and time-outs.
 //!
-//! The constants are fixed at compile time. The module only names them: `vhost_user` ends the
-//! attachment of a frontend that exceeds a bound, `local` that of a process, and `native` returns
-//! an error to its caller. Bounds of guest memory are in `causeway_memory::limits`, those of file
-//! descriptors in `causeway_host::limits`. In the comments of this module, "descriptors" are file
-//! descriptors unless a ring is named.
+//! The constants are fixed at compile time. The module only names them: `vhost_user` and
+//! `vfio_user` end the attachment of a frontend that exceeds a bound on messages, descriptors or
+//! regions, `local` that of a process, and `native` returns an error to its caller. A bound for a
+//! turn or a read only postpones the rest. Bounds of guest memory are in `causeway_memory::limits`,
+//! those of file descriptors in `causeway_host::limits`. In the comments of this module,
+//! "descriptors" are file descriptors unless a ring is named.
 
 /// Guest addresses that each byte of a dirty log counts as, against the addresses that one frontend
 /// may grant. It is a quarter of the addresses that a byte stands for, because guest memory has
@@ -32,7 +33,7 @@ pub const COST_NS: u64 = 5_000;
 pub const MEMORY_SLOTS_MAX: usize = causeway_memory::limits::REGIONS_MAX;
 /// Most regions in one memory table; each needs a descriptor.
 pub const TABLE_REGIONS_MAX: usize = DESCRIPTORS_MAX;
-/// Most queues of one device.
+/// Most queues of one device; the backend leaves out further queues of a model.
 pub const QUEUES_MAX: usize = 64;
 /// Largest ring, in descriptors (virtio 1.3, 2.7).
 pub const RING_SIZE_MAX: u16 = 32768;
@@ -78,8 +79,8 @@ pub const REGION_DOORBELLS_MAX: usize = 64;
 pub const AREAS_MAX: usize = 64;
 /// Most DMA messages of vfio-user that share one epoch and one acknowledgement of the dispatcher.
 pub const DMA_BATCH_MAX: usize = 64;
-/// Time for which the reply to a DMA or RESET message waits until the dispatcher uses the new state,
-/// in milliseconds. QEMU gives a request up after 5 s.
+/// Time for which the reply to a DMA or RESET message waits until the dispatcher uses the new
+/// state, in milliseconds. QEMU gives a request up after 5 s.
 pub const DMA_ACK_MS: u64 = 500;
 /// First and longest pause between two checks whether the dispatcher has dropped an epoch, in
 /// microseconds.
@@ -93,8 +94,8 @@ pub const CONTROL_BURST_NS: u64 = 1_000_000_000;
 /// Wall time in which a control thread earns 1 ns of processor time, in nanoseconds: a flood of
 /// messages uses half a processor at most.
 pub const CONTROL_NS_PER_CPU_NS: u64 = 2;
-/// Processor time that a newly mapped file counts as, in nanoseconds (100 us): its removal interrupts
-/// every processor that runs the daemon.
+/// Processor time that a newly mapped file counts as, in nanoseconds (100 us): its removal
+/// interrupts every processor that runs the daemon.
 pub const FILE_MAPPING_NS: u64 = 100_000;
 /// Longest pause of a control thread that used its processor time up, in milliseconds.
 pub const CONTROL_PAUSE_MS: u64 = 100;

@@ -9,9 +9,10 @@
 //! process, not to a port, so the attachment has no map and no queues.
 //!
 //! The module does not interpret messages. It never blocks, keeps their order, and never drops a
-//! message: unsent messages are queued, and a peer that leaves [`LOCAL_UNSENT_MAX`] (1,024)
-//! messages unread ends the attachment. A message carries at most [`LOCAL_DESCRIPTORS_MAX`] (4)
-//! descriptors.
+//! message of a living attachment: messages for which the socket has no room are queued, and the
+//! send that finds [`LOCAL_UNSENT_MAX`] (1,024) queued messages fails. A message carries at most
+//! [`LOCAL_DESCRIPTORS_MAX`] (4) descriptors. After an error the owner drops the attachment, and
+//! queued messages are lost.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -33,8 +34,9 @@ use crate::limits::{LOCAL_DESCRIPTORS_MAX, LOCAL_UNSENT_MAX};
 pub struct LocalMessage {
     /// The message.
     pub bytes: [u8; MESSAGE_BYTES],
-    /// The descriptors. A process may send memory files and event counters only; others are
-    /// replaced by unusable descriptors. The daemon may send any descriptor.
+    /// The descriptors. A process may send memory files, eventfds, pidfds and Unix sockets; any
+    /// other descriptor ends the attachment ([`LocalError::Descriptors`]). The daemon may send any
+    /// descriptor.
     pub fds: Vec<ReceivedFd>,
 }
 
@@ -44,7 +46,10 @@ pub enum LocalError {
     /// The peer closed the socket.
     #[error("the peer closed the connection")]
     Closed,
-    /// The peer sent descriptors that it may not send.
+    /// The peer sent descriptors that it may not send: of another kind, more than
+    /// [`LOCAL_DESCRIPTORS_MAX`], or while its account is behind
+    /// ([`causeway_host::Account::is_behind`]). Also returned if this process is at its limit of
+    /// descriptors, and for more than [`LOCAL_DESCRIPTORS_MAX`] in a message to send.
     #[error("the peer sent descriptors that it may not send")]
     Descriptors,
     /// The peer does not read its messages.
@@ -150,8 +155,8 @@ impl LocalAttachment {
         Self::on(LocalSocket::Own(socket))
     }
 
-    /// Returns the daemon's end over a connection from a process, which may send any descriptor.
-    /// The daemon must not share the socket.
+    /// Returns the daemon's end over a connection from a process, which is not trusted. The daemon
+    /// must not share the socket with another process.
     pub fn accepted(socket: impl Into<UntrustedSocket>) -> Self {
         Self::on(LocalSocket::Accepted(socket.into()))
     }
@@ -283,7 +288,8 @@ impl LocalAttachment {
 }
 
 impl Attachment for LocalAttachment {
-    /// Reads one message, unless the last message was not taken yet.
+    /// Reads one message, unless the last message was not taken yet. A peer that closes the socket
+    /// within a message raises [`Event::Closed`] as well; the part is lost.
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), AttachmentError> {
         if self.message.is_some() {
             return Ok(());

@@ -1,10 +1,11 @@
 //! Connection slots of one listener, shared fairly among clients.
 //!
 //! A connection *waits* while its client has not sent a complete request or has not read the reply.
-//! A client can wait as long as it likes. When slots run out, a new connection therefore evicts a
-//! waiting connection: the oldest of the client with the most waiting connections. A client that
-//! opens many silent connections loses its own. A connection is evicted only after a grace time
-//! ([`SlotLimits::grace`]: 250 ms at the control socket, 1 s at the VNET server).
+//! No time limit applies to waiting here. When slots run out, a new connection therefore evicts a
+//! waiting connection: the oldest of the client with the most waiting connections. A client at its
+//! own limit of waiting connections evicts its own oldest. A connection is evicted only after a
+//! grace time ([`SlotLimits::grace`]: 250 ms at the control socket, 1 s at the VNET server); its
+//! socket is shut down without a reply.
 //!
 //! [`ConnectionSlots::take`] never blocks: without a free or evictable slot the caller must refuse
 //! the connection. A connection that does not wait, so that its request is being executed, is never

@@ -6,10 +6,11 @@
 //! sockets. The module also fills a fabric from a configuration ([`apply`]) and empties it
 //! ([`close_all`]).
 //!
-//! A call blocks its thread until the dispatcher answers, and may come from any thread; calls of
-//! several threads are not ordered. *Held* ports are those whose frontends the holder keeps
-//! connected. No frame passes here, and nothing is undone: a function that stops at an error leaves
-//! the earlier commands in effect. Differences between a running fabric and a file are
+//! A call blocks its thread until the dispatcher answers, without a time limit, and may come from
+//! any thread; calls of several threads are not ordered. *Held* ports are those whose frontends the
+//! holder keeps connected. No frame passes here. A function that stops at an error leaves its
+//! earlier commands in effect; only the addition of a port is undone if the access to its socket
+//! cannot be set. Differences between a running fabric and a file are the subject of
 //! [`crate::plan`].
 //!
 //! Callers are [`crate::lifecycle`] at the start and end, and [`crate::api`], [`crate::plan`] and

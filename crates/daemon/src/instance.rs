@@ -237,7 +237,7 @@ impl InstanceLock {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => {
-                    let pid = holder(&mut file);
+                    let pid = lock_owner(&mut file);
                     return Err(ClaimError::Running { pid, path: control.to_owned() });
                 }
                 Err(e) => return Err(host("cannot take the lock", e.into())),
@@ -277,7 +277,7 @@ fn write_pid(file: &mut File) -> io::Result<()> {
 
 /// Returns the pid in the lock file. Retries [`LOCK_PID_TRIES`] times while the process that holds
 /// the lock has not written its pid; `None` after that.
-fn holder(file: &mut File) -> Option<i32> {
+fn lock_owner(file: &mut File) -> Option<i32> {
     for _ in 0..LOCK_PID_TRIES {
         let mut text = String::new();
         let read = file.rewind().and_then(|()| file.take(32).read_to_string(&mut text));

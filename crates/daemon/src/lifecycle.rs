@@ -1,13 +1,15 @@
 //! The lifecycle of the daemon: claim the control socket, configure the fabric, serve, and close.
 //!
 //! [`crate::run`] calls [`Daemon::claim`] before the dispatchers start, and [`Daemon::serve`] on
-//! the thread `lifecycle` beside them. `serve` fills the fabric, starts the servers of the control
-//! socket and of the VNET language and the watchdog thread, waits for a signal, and closes
-//! everything in the reverse order. A stop by `causeway shutdown` arrives as SIGTERM
+//! the thread `lifecycle` beside them. `serve` fills the fabric, starts the servers of the VNET
+//! language and of the control socket and the watchdog thread, waits for a signal, stops the
+//! servers and closes links and ports. A stop by `causeway shutdown` arrives as SIGTERM
 //! ([`crate::stop`]).
 //!
-//! At the end the module decides whether frontends of held ports stay connected: then the process
-//! exits at once and leaves their rings as they are, and the functions do not return.
+//! At the end the module decides whether frontends of held ports stay connected: then it closes
+//! links and the other ports, the process exits at once and leaves the rings of held ports as they
+//! are, and `serve` does not return. If the filling fails and an earlier daemon left a holder, the
+//! process exits in the same way with status 1.
 //!
 //! SIGHUP only makes links read keys and certificates again. The configuration file is read once,
 //! by [`crate::run`]; later changes come through [`crate::api`]. A second SIGTERM or SIGINT during

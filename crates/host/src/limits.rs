@@ -24,9 +24,10 @@ pub const DESCRIPTORS_RECEIVED_MAX: usize = 253;
 pub const SCAN_MESSAGES_MAX: usize = 4096;
 /// Most sockets and files that this inspection keeps.
 pub const SCAN_DESCRIPTORS_MAX: usize = 256;
-/// Most threads that close large memory files.
+/// Most threads of the process that close memory files of more than 1 MiB.
 pub const CLOSERS_MAX: usize = 4;
-/// Most threads that close, for the accounts of a port, descriptors with a close that may block.
+/// Most threads that close, for the accounts of a port or of a listening socket, descriptors with a
+/// close that may block.
 pub const REAPERS_PER_OWNER_MAX: usize = 4;
 /// Most such threads of this process: more than a host may have ports.
 pub const REAPERS_MAX: usize = 2048;
@@ -34,7 +35,8 @@ pub const REAPERS_MAX: usize = 2048;
 pub const REAPER_STACK_BYTES: usize = 256 << 10;
 /// Longest time that the close of a socket may linger, in nanoseconds (100 ms).
 pub const CLOSE_PATIENCE_NS: i64 = 100_000_000;
-/// Most descriptors of an account that may wait for their close before its peer is refused.
+/// Most descriptors of an account that may wait for their close. Above, the account is behind:
+/// callers refuse its peer's new connections and descriptors (`fd::account`).
 pub const UNCLOSED_MAX: usize = 128;
 /// Most pieces handed to the kernel in a scatter-gather call.
 pub const IOVECS_MAX: usize = 64;

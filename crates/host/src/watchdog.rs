@@ -8,12 +8,14 @@
 //! does not block is never interrupted. The caller decides the consequence for the frontend.
 //!
 //! The marks cost two stores per notification. The second thread checks every [`WATCH_BUSY_MS`] (10
-//! ms), or every [`WATCH_IDLE_MS`] (100 ms) while no notification is sent.
+//! ms), or every [`WATCH_IDLE_MS`] (100 ms) while no notification is sent; so a write is
+//! interrupted after 10 to 110 ms, and again every 10 ms while it blocks.
 //!
 //! Each dispatcher creates a watchdog; `ring::doorbell` marks its writes by [`marked`]. Only marked
 //! calls are watched: a thread that blocks in any other call is not interrupted. A call of a thread
 //! without a watchdog is not watched, and may block. A thread has one watchdog: a second takes the
-//! marks of the first. The process must not use SIGURG for another purpose.
+//! marks of the first. The handler of SIGURG does nothing; `fd::reaper` installs an equal one, and
+//! no other code of the process may use the signal.
 
 use std::cell::RefCell;
 use std::io;
@@ -47,7 +49,8 @@ fn toggle_mark() {
     });
 }
 
-/// Runs `call`, which may block, under the watch of the calling thread's [`Watchdog`], if there is one.
+/// Runs `call`, which may block, under the watch of the calling thread's [`Watchdog`], if there is
+/// one.
 #[inline]
 pub fn marked<T>(call: impl FnOnce() -> T) -> T {
     toggle_mark();
@@ -57,7 +60,7 @@ pub fn marked<T>(call: impl FnOnce() -> T) -> T {
 }
 
 /// Watches the thread that created it until it is dropped: no notification of that thread blocks
-/// for much longer than [`WATCH_IDLE_MS`].
+/// for much longer than [`WATCH_IDLE_MS`] and [`WATCH_BUSY_MS`] together (110 ms).
 ///
 /// The first watchdog installs a handler for SIGURG in the process.
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 //!
 //! Each access translates the guest address ([`Map::pointer`]), checks the grant's rights, and
 //! copies each byte exactly once (`crate::kernel`). Ranges may cross from one grant into the next.
-//! Writes are recorded in the dirty log, if there is one; `write_framed` refuses then.
+//! Writes are recorded in the dirty log, if there is one; `write_framed` then writes nothing and
+//! returns `false`, and its caller uses `write_headed`.
 //!
 //! On an error across several grants, bytes before the missing grant have been copied. The guest
 //! may change the bytes during a copy: callers check the private copy, never the guest's bytes
@@ -81,7 +82,8 @@ impl Map {
             let (from, left) = self.pointer(addr, Rights::READ).ok_or(wrong)?;
             let now = left.min(into.len());
             let (head, tail) = into.split_at_mut(now);
-            // SAFETY: `pointer` returned `left` mapped bytes; `head` is private and has `now` <= left.
+            // SAFETY: `pointer` returned `left` mapped bytes; `head` is private and has `now` <=
+            // left.
             unsafe { kernel::copy(head.as_mut_ptr(), from.as_ptr(), now) };
             into = tail;
             addr = addr.checked_add(now as u64).ok_or(wrong)?;
@@ -127,8 +129,8 @@ impl Map {
     }
 
     /// Does the same as [`Self::write_headed`], in few instructions because both lengths are
-    /// constants. Returns `false` and writes nothing if the bytes lie in several grants, or if writes
-    /// are logged.
+    /// constants. Returns `false` and writes nothing if the bytes lie in several grants, or if
+    /// writes are logged.
     #[inline(always)]
     pub fn write_framed<const N: usize>(
         &self,
@@ -179,7 +181,8 @@ impl Map {
             let (to, left) = self.pointer(addr, Rights::WRITE).ok_or(wrong)?;
             let now = left.min(from.len());
             let (head, tail) = from.split_at(now);
-            // SAFETY: `pointer` returned `left` mapped bytes; `head` is private and has `now` <= left.
+            // SAFETY: `pointer` returned `left` mapped bytes; `head` is private and has `now` <=
+            // left.
             unsafe { kernel::copy(to.as_ptr(), head.as_ptr(), now) };
             self.wrote(addr, now);
             from = tail;

@@ -1,12 +1,14 @@
 //! The budget of address space. All mappings of granted files take from it, and a range counts
-//! until `munmap` has returned.
+//! until `munmap` has returned. *Peer* is an [`Owner`] here: the frontends of a port, or the
+//! processes of a user.
 //!
 //! Memory files may be of any size and cost nothing while they are empty, so a frontend that maps
-//! and replaces large files could exhaust the addresses of the process. Two rules prevent that: a
-//! grant takes at most 1/[`ADDRESS_SHARES`] (1/16) of the addresses that are left of
-//! [`ADDRESSES_MAX`] (112 TiB; [`fits`]), and a peer with more than [`UNMAPPING_BYTES_MAX`] (7 TiB)
-//! bytes waiting for `munmap` in another thread is not served until they are unmapped
-//! ([`is_behind`]).
+//! and replaces large files could exhaust the addresses of the process. Two rules prevent that: the
+//! grants of a peer take at most 1/[`ADDRESS_SHARES`] (1/16) of the addresses that other peers
+//! leave of [`ADDRESSES_MAX`] (112 TiB), or the grant is an error ([`fits`]); and while more than
+//! [`UNMAPPING_BYTES_MAX`] (7 TiB) of a peer wait for `munmap` in another thread, `attach` reads no
+//! messages of it, so that it can map nothing further ([`is_behind`], outside of this crate
+//! `has_unmap_backlog`). Its queues are served meanwhile.
 //!
 //! `attach` and [`crate::Grants`] call [`fits`] before they map; `crate::mapping` and
 //! `crate::unmap` count. The check and the count are separate steps: peers that map at the same

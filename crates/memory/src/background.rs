@@ -1,13 +1,14 @@
 //! Queued work that takes long, in threads that end when the queue is empty.
 //!
 //! [`Background::hand_over`] queues an item and starts a thread, up to `threads_max` for the queue.
-//! It blocks for no work, but starting a thread is a system call. The queue has no limit: callers
-//! bound it by their own accounts. Items of one queue may run at the same time and finish in any
-//! order. If no thread can be started, the caller takes the oldest item back and processes it
-//! itself.
+//! It blocks for no work, but starting a thread is a system call. The queue has no limit. Items of
+//! one queue may run at the same time and finish in any order. If no thread runs and none can be
+//! started, `hand_over` returns false: the caller may take the oldest item back and process it, or
+//! leave it to the next call.
 //!
-//! `crate::unmap` uses it for `munmap`, and `host` for closing descriptors. A child after fork has
-//! no such threads; the process does not wait for them when it ends.
+//! `crate::unmap` uses it for `munmap` (and takes items back), and `host` for closing memory files
+//! (and leaves them). A child after fork has no such threads; the process does not wait for them
+//! when it ends.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -5,11 +5,11 @@
 //! allocate. Each span is translated and checked when it is copied, in the epoch of the given
 //! [`Map`]; a cursor keeps guest addresses and stays valid over a change of the epoch.
 //!
-//! `ethernet`, `socket` and the MX services call [`copy()`] after both chains are popped, and
-//! before `ring` publishes the used entries. An error leaves the bytes copied so far in the
-//! destination: the caller completes the chain with a shorter length or drops it. The copy is not
-//! atomic: the sender may change bytes meanwhile, and the receiver may read early. Contents are not
-//! checked, and no cursor is shared between threads.
+//! `ethernet` and `socket` call [`copy()`] after both chains are popped, and before `ring`
+//! publishes the used entries; `verbs` calls it for the payload of work requests. An error leaves
+//! the bytes copied so far in the destination: the caller completes the chain or request with an
+//! error or a shorter length. The copy is not atomic: the sender may change bytes meanwhile, and
+//! the receiver may read early. Contents are not checked, and no cursor is shared between threads.
 
 use crate::kernel;
 use crate::map::{Map, OutOfGrant};

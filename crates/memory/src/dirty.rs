@@ -6,9 +6,10 @@
 //! may mark. The log records no reads, and no writes that bypass the map: a [`crate::View`] does
 //! not log, so its user marks the bytes (`attach` marks the rings).
 //!
-//! Pages behind the end of the log are not recorded: `attach` maps a log that the frontend made
-//! long enough. A log whose file shrank is poisoned, as a mapping; the port then closes. `attach`
-//! sets and removes the log with a new map.
+//! Pages behind the end of the log are not recorded; no check compares its length with the granted
+//! memory, which is the frontend's part. A log whose file shrank is poisoned, as a mapping
+//! ([`crate::Map::is_poisoned`]), and the attachment then ends. `attach` sets and removes the log
+//! with a new map.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -2,16 +2,17 @@
 //!
 //! An access to a page beyond the end of its file raises SIGBUS. The handler finds the mapping of
 //! the address in a fixed, lock-free table, marks it poisoned, and replaces all of it by zeroed
-//! memory (`crate::substitute`), so that the access completes (reads return zeros). The guest's
-//! port checks the mark ([`crate::Map::is_poisoned`]) once per batch and closes. A SIGBUS at any
-//! other address is passed to the previous handler.
+//! memory (`crate::substitute`), so that the access completes (reads return zeros). The code that
+//! accesses a guest's memory checks the mark ([`crate::Map::is_poisoned`]) once per batch, and
+//! `fabric` ends the attachment of that guest. A SIGBUS at any other address is passed to the
+//! previous handler, and ends the process if there is none.
 //!
 //! The handler runs in the thread that faulted, takes no lock, allocates nothing, and searches at
-//! most [`MAPPINGS_MAX`] entries. It is installed with the first mapping and never removed. If a
-//! mapping cannot be replaced, single pages are; if that fails too, the process ends. The data read
-//! from a lost page is wrong (zeros), and writes to it are lost: the module does not report a fault
-//! to the access itself. Faults inside system calls raise no signal (EFAULT): callers mark them by
-//! [`crate::Map::poison`].
+//! most [`MAPPINGS_MAX`] (60,000) entries. It is installed with the first mapping and never
+//! removed. If a mapping cannot be replaced, single pages are; if that fails too, the signal passes
+//! to the previous handler. The data read from a lost page is wrong (zeros), and writes to it are
+//! lost: the module does not report a fault to the access itself. Faults inside system calls raise
+//! no signal (EFAULT): callers mark them by [`crate::Map::poison`], which replaces nothing.
 //!
 //! [`crate::Mapping`] registers and frees its entry in the table (`crate::slot`). Wayland
 //! compositors use the same technique for client buffers (`wl_shm`).
@@ -166,7 +167,8 @@ fn action(new: Option<&libc::sigaction>) -> Option<libc::sigaction> {
 /// The SIGBUS handler: async-signal-safe (atomics, and the system calls `mmap`, `mremap`, `fstat`
 /// and `sigaction`).
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo_t to an SA_SIGINFO handler, and SIGBUS carries an address.
+    // SAFETY: the kernel passes a valid siginfo_t to an SA_SIGINFO handler, and SIGBUS carries an
+    // address.
     let address = unsafe { (*info).si_addr() } as usize;
     let used = SLOTS_USED.load(Ordering::Acquire);
     for entry in SLOTS.iter().take(used) {

@@ -3,14 +3,16 @@
 //!
 //! A file is mapped once. A grant is an interval of guest addresses that points into a mapped file,
 //! so it takes an entry of a table and no mapping of its own. [`Grants`] is the table under change;
-//! [`Grants::epoch`] returns its present state as a [`Map`], which later changes do not affect.
-//! Frontends take an epoch once after a batch of changes, before the next access: an epoch of
-//! 262,144 grants copies a list of 1,024 to 4,097 chunks, a change copies one chunk at most.
+//! [`Grants::epoch`] returns its present state as a [`Map`], which later changes do not affect. The
+//! thread that answers the frontend's messages takes an epoch once after a batch of changes: an
+//! epoch of 262,144 grants copies a list of 1,024 to 4,097 chunks, a change copies one chunk at
+//! most.
 //!
-//! A table has at most [`GRANTS_MAX`] (262,144) grants in [`GRANT_FILES_MAX`] (64) files; further
-//! grants are refused, and so are grants that overlap. A revocation covers whole grants only.
-//! Revoked memory stays reachable through older epochs until their last user drops them. The table
-//! has no lock, and maps files of memory file systems only ([`crate::is_memory`]).
+//! A table has at most [`GRANTS_MAX`] (262,144) grants in [`GRANT_FILES_MAX`] (64) files; a further
+//! grant, or one that overlaps, is an error that leaves the table as it was, and the caller ends
+//! the attachment or declines the message. A revocation covers whole grants only. Revoked memory
+//! stays reachable through older epochs until their last user drops them. The table has no lock,
+//! and maps files of memory file systems only ([`crate::is_memory`]).
 //!
 //! Measured by `examples/lookup.rs`: reads of 8 bytes at random granted addresses, fastest of 15
 //! runs in one thread on a busy virtual machine with two processors.
@@ -261,7 +263,8 @@ impl Grants {
         Ok(self.files.len().saturating_sub(1))
     }
 
-    /// Adds a grant in file `index`, and drops the file if the grant is refused and no other uses it.
+    /// Adds a grant in file `index`, and drops the file if the grant is refused and no other uses
+    /// it.
     fn insert(&mut self, grant: Grant, index: usize) -> Result<(), GrantError> {
         let inserted = self.enter(grant, index);
         self.release();

@@ -1,8 +1,9 @@
 //! The limits of this crate.
 //!
 //! Constants only, fixed at compile time. Limits named `..._MAX` are enforced where they are used,
-//! by an error of the call; a peer that reaches a limit is refused, and other peers keep their
-//! shares. Limits of addresses and mappings hold for the whole process.
+//! by an error of the call that would exceed them: a grant beyond a limit is not added, and grants
+//! of other peers stay. [`UNMAPPING_BYTES_MAX`] postpones calls instead. Limits of addresses and
+//! mappings hold for the whole process.
 
 /// Most regions in one map. QEMU with hot-plugged memory stays below (vhost-user allows 509).
 pub const REGIONS_MAX: usize = 64;

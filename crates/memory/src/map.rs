@@ -240,8 +240,8 @@ impl Map {
     }
 
     /// Returns the host pointer at `addr` and the number of contiguous bytes there, for an access
-    /// that needs the rights `needed`. The bytes are mapped while the map lives; the guest may write
-    /// to them at any time.
+    /// that needs the rights `needed`. The bytes are mapped while the map lives; the guest may
+    /// write to them at any time.
     #[inline]
     pub fn pointer(&self, addr: u64, needed: Rights) -> Option<(NonNull<u8>, usize)> {
         match self.first.pointer(addr) {
@@ -267,7 +267,8 @@ impl Map {
         entry.window.pointer(addr)
     }
 
-    /// Marks the mapping that holds `addr` as lost, because the kernel found a page missing.
+    /// Marks the mapping that holds `addr` as lost, because the kernel found a page missing
+    /// ([`Self::is_poisoned`]). No effect if the address is not granted.
     pub fn poison(&self, addr: u64) {
         if let Some(mapping) = self.mapping(addr) {
             mapping.poison();

@@ -12,9 +12,9 @@
 //! deregistration.
 //!
 //! A table has at most [`REGION_KEYS_MAX`] (16,777,216) regions, or fewer by its creator, and
-//! refuses more. It has no lock. `mxoe::driver` keeps a table per endpoint, looks up the keys of
-//! messages, and copies through the region; the table itself touches no memory. Keys can be
-//! guessed: the owner and the access rights protect a region, not the key.
+//! returns [`RegionError::Full`] beyond. It has no lock. `mxoe::driver` keeps a table per endpoint,
+//! looks up the keys of messages, and copies through the region; the table itself touches no
+//! memory. Keys can be guessed: the owner and the access rights protect a region, not the key.
 
 use std::sync::Arc;
 
@@ -197,8 +197,8 @@ impl<M> Regions<M> {
     /// Registers a region under a key of the caller's choice.
     ///
     /// # Errors
-    /// [`RegionError::Taken`] if the index is in use, [`RegionError::Full`] if it is beyond the table,
-    /// or [`RegionError::Wraps`].
+    /// [`RegionError::Taken`] if the index is in use, [`RegionError::Full`] if it is beyond the
+    /// table, or [`RegionError::Wraps`].
     pub fn register_as(
         &mut self,
         key: RegionKey,
@@ -297,7 +297,8 @@ pub struct GuestSpans {
 }
 
 impl GuestSpans {
-    /// Returns the row of `spans`: guest addresses and lengths. `None` if the lengths or a span wrap.
+    /// Returns the row of `spans`: guest addresses and lengths. `None` if the lengths or a span
+    /// wrap.
     pub fn new(epoch: Arc<Map>, spans: impl IntoIterator<Item = (u64, u64)>) -> Option<Self> {
         let mut end = 0_u64;
         let ends = spans.into_iter().map(|(guest, len)| {

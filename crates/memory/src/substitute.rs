@@ -4,16 +4,17 @@
 //! address limit of the process, and the kernel refuses it where one of them is reached
 //! (`vm.overcommit_memory=2`). A shared mapping of a file that replaces another mapping counts
 //! against none. So this process keeps a sparse memory file, and each replaced mapping gets a range
-//! of it that no other has or had: memory of one peer never shows up in that of another.
+//! of it that no other has or had: bytes of one peer never appear in another's range.
 //!
 //! The file's pages are allocated when they are touched, and the kernel can refuse that too. A page
 //! that it refuses is replaced by the *sink*, one page that was allocated at the start. All such
-//! pages share the sink: bytes written there are lost or seen by other peers whose pages are gone.
+//! pages share the sink, the one exception to the separation of peers: bytes written there are
+//! lost, or seen by other peers whose pages are gone too.
 //!
 //! The SIGBUS handler (`crate::fault`) calls [`replace`] and [`replace_page`], which are
 //! async-signal-safe; `crate::unmap` calls [`release`]. Each range of the file is used once: after
-//! [`SUBSTITUTE_BYTES_MAX`] bytes only single pages are replaced. [`prepare`] creates the file
-//! before the first mapping; without the file nothing may be mapped.
+//! [`SUBSTITUTE_BYTES_MAX`] (2^62) bytes only single pages are replaced. [`prepare`] creates the
+//! file before the first mapping; if that fails, the mapping is refused with the error.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

@@ -9,8 +9,8 @@
 //! bytes and its part of a chunk's 40 bytes of overhead.
 //!
 //! [`crate::Grants`] changes the table, [`crate::Map`] searches its copy, by two binary searches.
-//! The table limits neither the number of grants nor checks files or rights, and keeps no mapping
-//! alive: its owner holds the mappings to which the windows point.
+//! The table does not limit the number of grants, checks neither files nor rights, and keeps no
+//! mapping alive: its owner holds the mappings to which the windows point.
 
 use std::ops::Range;
 use std::ptr::NonNull;

@@ -7,9 +7,9 @@
 //! and in clients, the dropping thread unmaps.
 //!
 //! [`crate::Mapping`] calls `unmap` when it is dropped, after it left the fault handler's table.
-//! Ranges wait without a limit here; an owner with more than 7 TiB that wait is not served until
-//! they are unmapped (`crate::addresses`). Ranges of one owner may be unmapped in any order. If no
-//! thread can be started, the caller unmaps.
+//! Ranges wait without a limit here; from an owner with more than 7 TiB that wait, `attach` reads
+//! no messages until they are unmapped (`crate::addresses`). Ranges of one owner may be unmapped in
+//! any order. If no thread can be started, the caller unmaps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

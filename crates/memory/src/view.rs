@@ -8,8 +8,8 @@
 //! Only the loads and stores with an `Ordering`, and [`View::load_entry`], order accesses; these
 //! need aligned offsets. All other accesses are plain moves that another process may see in part.
 //! Writes are not recorded in the dirty log: the caller marks them ([`crate::DirtyLog`]). A page
-//! lost from its file reads as zeros: callers check [`View::is_poisoned`]. Rights are checked when
-//! the view is created, not per access.
+//! lost from its file reads as zeros: callers check [`View::is_poisoned`]. [`crate::Map::view`]
+//! checks that the grant permits reading and writing; [`View::new`] and accesses check no rights.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -109,7 +109,8 @@ impl View {
             return Err(OutOfGrant { addr: at as u64, len: 16 });
         }
         trace::read(from.cast(), 8);
-        // SAFETY: 16 mapped, aligned bytes that live as long as `self.mapping`; else as in `atomic`.
+        // SAFETY: 16 mapped, aligned bytes that live as long as `self.mapping`; else as in
+        // `atomic`.
         let second = unsafe { AtomicU64::from_ptr(from.add(1)) }.load(Ordering::Acquire);
         // SAFETY: as above.
         let first = unsafe { kernel::load_word(from.cast()) };

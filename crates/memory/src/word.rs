@@ -1,12 +1,14 @@
 //! Accesses of whole, aligned words of guest memory, in the byte order of the host.
 //!
-//! A word is 4 or 8 bytes at an address that is a multiple of its size, so that it lies in a single
-//! grant. Each access is a single instruction: a word never tears, neither against the guest's
-//! processors nor against other threads of this process. An address that is unaligned, in the guest
-//! or in this process, is refused as memory that is not granted.
+//! A word is 4 or 8 bytes at an address that is a multiple of its size, within a single grant. Each
+//! access is a single instruction: a word never tears, neither against the guest's processors nor
+//! against other threads of this process. An address that is unaligned, in the guest or in this
+//! process, or not granted for the access, returns [`OutOfGrant`] and accesses nothing. Writes are
+//! recorded in the dirty log. A page lost from its file reads as zeros, as in `crate::access`.
 //!
-//! Devices with records in guest memory (`causeway-mlx5`) load doorbell records by these functions;
-//! `causeway-verbs` executes atomic operations by them. Copies of longer data are in `crate::access`.
+//! `causeway-verbs` executes atomic operations by these functions; the loads are for records that a
+//! driver keeps in guest memory, such as doorbell records. Copies of longer data are in
+//! `crate::access`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

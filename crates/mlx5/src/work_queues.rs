@@ -247,8 +247,10 @@ impl WorkQueues {
     /// Returns the number of receive work requests that were posted and not taken.
     pub fn waiting_receives(&self, map: &Map) -> u32 {
         match read_word(map, self.context.doorbell_record) {
-            Some(posted) => u32::from((posted as u16).wrapping_sub(self.receive.taken)),
-            None => 0,
+            Some(posted) if self.receive_entries > 0 => {
+                u32::from((posted as u16).wrapping_sub(self.receive.taken))
+            }
+            _ => 0,
         }
     }
 }

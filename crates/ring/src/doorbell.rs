@@ -4,11 +4,12 @@
 //! The dispatcher watches doorbells by epoll, and calls [`Notifier::notify`] after it published
 //! used entries. Both carry no data and no count: several signals between two polls are one.
 //!
-//! A hostile descriptor must not block the dispatcher or report false readiness, so other types of
-//! files are refused, and the descriptor is set non-blocking. The frontend shares the open file and
-//! can undo this; the thread's watchdog then interrupts the write, and the notifier stays disabled
-//! ([`Notifier::is_blocked`]). The module does not decide whether a signal is wanted; the queue
-//! does.
+//! A hostile descriptor must not block the dispatcher or report false readiness, so a descriptor of
+//! another type is a [`DoorbellError`], with which `attach` ends the attachment, and an eventfd is
+//! set non-blocking. The frontend shares the open file and can undo this; the thread's watchdog
+//! then interrupts the write after 10 to 110 ms, the notifier stays disabled
+//! ([`Notifier::is_blocked`]), and `attach` ends the attachment. The module does not decide whether
+//! a signal is wanted; the queue does.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,9 +6,10 @@
 //! uses it for ports of processes.
 //!
 //! The driver allocates no buffers, accesses no payload, waits for nothing and sends no signal:
-//! [`Driver::publish`] returns whether the device wants a doorbell. A full ring refuses a chain
-//! ([`DriverError::Full`]); the caller takes used chains and tries again. An error of the device
-//! does not latch here: the caller must stop. One thread owns a driver at a time.
+//! [`Driver::publish`] returns whether the device wants a doorbell. An addition to a full ring
+//! returns [`DriverError::Full`] and changes nothing; the caller takes used chains and tries again.
+//! Any other error means that the device or the memory is unusable: it does not latch here, and the
+//! caller must not use the driver again. One thread owns a driver at a time.
 //!
 //! # Budget
 //! The cost of a chain is that of the cache lines that the device wrote last. The index of a split

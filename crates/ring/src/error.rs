@@ -1,14 +1,15 @@
 //! Errors of the device side of a ring.
 //!
-//! Each error is a violation by the guest's driver or frontend, except [`RingError::PositionLost`].
-//! Every error is final for the queue ([`crate::Queue`] returns it from all later calls); the
-//! service reports it as a fault of the port, and the port closes. An empty or full ring is no
-//! error. Errors of the driver side are in [`crate::driver`], errors of doorbells in
-//! [`DoorbellError`](crate::DoorbellError).
+//! Each error is a violation by the guest's driver or frontend, except [`RingError::PositionLost`],
+//! which the end of the previous backend causes. An error of the set-up leaves no queue; any later
+//! error is final for the queue ([`crate::Queue`] returns it from all later calls). `fabric`
+//! reports it as a fault and ends the attachment; the port accepts the next frontend. An empty or
+//! full ring is no error. Errors of the driver side are in [`crate::driver`], errors of doorbells
+//! in [`DoorbellError`](crate::DoorbellError).
 
 use causeway_memory::OutOfGrant;
 
-/// A violation of the ring's rules by the driver.
+/// The reason why a queue cannot be set up, or is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// The queue size is zero, above 32768, or, for a split ring, not a power of two.

@@ -4,9 +4,9 @@
 //! *arms*, that is requests a signal, and then polls for entries once more. Both have a full fence
 //! between their two steps, so that at least the later side sees the first step of the earlier
 //! side, and no wake-up is lost (virtio 1.3, 2.7.7.2, 2.7.10, 2.7.13.3, 2.8.21.3). All other
-//! accesses to a ring may be reordered. One access outside this module has an ordering requirement:
-//! pops of a packed ring load an entry with the half that contains the flags first, with acquire
-//! ordering like [`load_flags`] (`View::load_entry`).
+//! accesses to a ring may be reordered, except one: pops of a packed ring load an entry with the
+//! half that contains the flags first, with acquire ordering like [`load_flags`]
+//! (`View::load_entry`).
 //!
 //! [`crate::split`], [`crate::packed`] and [`crate::driver`] call the functions. The module sends
 //! no signal, checks no index against the size of a queue, and reads no descriptor but its flags;

@@ -1,9 +1,11 @@
 //! Latch for the error that broke a queue: the queue stays broken and returns the same error from
 //! then on.
 //!
-//! Both formats of [`crate::Queue`] check the latch at the start of each call and latch the first
-//! error. There is no way to clear it; the frontend sets up a new queue. Chains in flight of a
-//! broken queue are not published.
+//! Both formats of [`crate::Queue`] check the latch at the start of each call that accesses the
+//! ring, and latch the first error; set-up, [`crate::Queue::remap`], `record` and `locate` return
+//! their errors without the latch. There is no way to clear it: the attachment ends, and the next
+//! frontend's queue begins anew. Chains of a broken queue that are in flight, or pushed and not
+//! published, are never published.
 
 use crate::error::RingError;
 

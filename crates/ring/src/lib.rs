@@ -2,10 +2,10 @@
 //! that attach themselves.
 //!
 //! Floor 3: the backend in `attach` sets queues up, the services pop chains from them and push used
-//! entries. A frame starts here: the dispatcher pops the sender's chain and the receiver's chains,
-//! `memory::copy` copies between them, and the queues publish both. This crate knows no sockets,
-//! processes or protocols; it never copies payload, and it never trusts an index or descriptor of
-//! the other side.
+//! entries in the dispatcher's thread. A frame starts here: a service pops the sender's chain and
+//! the receiver's chains, `memory::copy` copies between them, and the dispatcher publishes both
+//! queues and notifies at the end of the turn. This crate knows no sockets, processes or protocols;
+//! it never copies payload, and it never trusts an index or descriptor of the other side.
 //!
 //! - [`Queue`]: pops chains that the driver made available, checks every index and descriptor once,
 //!   and returns plain values ([`Chain`]). It has two formats, [`split`] and [`packed`].

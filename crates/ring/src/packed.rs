@@ -1,13 +1,14 @@
 //! The device side of a packed ring (virtio 1.3, 2.8).
 //!
 //! Pops available chains (in the child module `pop`) and publishes used entries; backends and
-//! services reach it through [`crate::Queue`]. Rings have 1 to [`QUEUE_SIZE_MAX`] slots, any
-//! number. The child module `locate` recovers a lost position when a backend takes over a ring
+//! services reach it through [`crate::Queue`]. Rings have 1 to [`QUEUE_SIZE_MAX`] (32,768) slots,
+//! any number. The child module `locate` recovers a lost position when a backend takes over a ring
 //! without a record.
 //!
 //! It never accesses buffers, never waits, and trusts no value of the driver. A used entry is
 //! visible to the driver only after [`PackedQueue::publish`]. Chains that were put back, and chains
-//! left by an earlier process, are popped first. The first violation breaks the queue for good.
+//! left by an earlier process, are popped first. Only the chain popped last can be put back. The
+//! first violation breaks the queue for good.
 //!
 //! # Budget
 //! Accesses to shared memory for a chain of one or two descriptors in a batch: a 16-byte copy per

@@ -7,9 +7,10 @@
 //! Chains may be pushed in any order.
 //!
 //! A queue accesses no buffer, waits for nothing, sends no signal and has no lock. It holds popped
-//! chains until they are pushed or put back: the caller must do so for each chain. Descriptors of a
-//! popped chain are not checked again; after [`Queue::remap`] the caller must look its addresses up
-//! in the new map.
+//! chains until they are pushed or put back: the caller must do so for each chain, or the driver
+//! misses its descriptors until the queue stops ([`Queue::finish`]). Descriptors of a popped chain
+//! are not checked again; after [`Queue::remap`] the caller must look its addresses up in the new
+//! map.
 
 use causeway_memory::Map;
 
@@ -52,8 +53,7 @@ pub struct PoppedBatch {
 
 /// The device side of a virtio queue.
 ///
-/// Every [`RingError`] is a violation by the guest and latches: all later calls return the same
-/// error.
+/// A [`RingError`] of a call that accesses the ring latches: all later calls return the same error.
 #[derive(Debug)]
 pub enum Queue {
     /// A split ring (virtio 1.3, 2.7).
@@ -94,7 +94,7 @@ impl Queue {
     /// `map`.
     ///
     /// # Errors
-    /// [`RingError`] if a ring part is not granted in `map`.
+    /// [`RingError`] if a ring part is not granted in `map`; the caller stops the queue then.
     pub fn remap(&mut self, map: &Map) -> Result<(), RingError> {
         each!(self, q => q.remap(map))
     }
@@ -233,7 +233,8 @@ impl Queue {
     }
 
     /// Marks chain `head` as used, with `written` bytes written. The driver sees it at the next
-    /// [`Self::publish`]. Ignores a head that is not in flight.
+    /// [`Self::publish`]. Ignores a head that is not in flight. Does not compare `written` with the
+    /// chain's length.
     ///
     /// # Errors
     /// [`RingError`] if the queue is broken or became unreachable.

@@ -5,8 +5,9 @@
 //! where order matters, and records chains in flight in [`crate::Inflight`] if a record is set.
 //!
 //! It never accesses buffers, never waits, and trusts no value of the driver. Rings have 1 to
-//! [`QUEUE_SIZE_MAX`] entries, a power of two. A used entry is written at the push but visible to
-//! the driver only after [`SplitQueue::publish`]. The first violation breaks the queue for good.
+//! [`QUEUE_SIZE_MAX`] (32,768) entries, a power of two. A used entry is written at the push but
+//! visible to the driver only after [`SplitQueue::publish`]. The first violation breaks the queue
+//! for good.
 //!
 //! # Budget
 //! Accesses to shared memory for a chain of one or two descriptors in a batch: a 2-byte load of the

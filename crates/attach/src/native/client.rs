@@ -3,10 +3,11 @@
 //! [`super::Frontend`] and `reconnect` use it to attach; tests use it alone. It encodes requests
 //! and checks replies; it owns no memory and no ring, and handles no requests of the backend.
 //!
-//! Every call blocks until the reply arrives, at most [`REPLY_TIMEOUT_MS`] (5 s). With a [`Pump`]
-//! the backend runs in the caller's thread instead, at most [`PUMP_TURNS_MAX`] (1,024) turns for a
-//! reply. A protocol feature that the backend does not offer is left out. Not thread-safe: one
-//! request at a time.
+//! Each request blocks until its reply arrives, at most [`REPLY_TIMEOUT_MS`] (5 s); a call may make
+//! several requests. With a [`Pump`] the backend runs in the caller's thread instead, at most
+//! [`PUMP_TURNS_MAX`] (1,024) turns for a reply. A protocol feature that the backend does not offer
+//! is left out; without REPLY_ACK a refusal is not noticed. After an error the conversation is out
+//! of step, and the client must be dropped. Not thread-safe: one request at a time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -73,8 +74,9 @@ impl Client {
         Self::over(socket)
     }
 
-    /// As [`Self::connect`], with retries until `timeout` while no backend accepts: for a backend
-    /// that is starting or restarting.
+    /// As [`Self::connect`], with a retry every [`CONNECT_PAUSE_MS`] (10 ms) until `timeout` while
+    /// no backend accepts or it closes the connection: for a backend that is starting or
+    /// restarting.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -128,7 +130,7 @@ impl Client {
         self.offered
     }
 
-    /// Treats `features` as not offered.
+    /// Treats `features` as not offered. Call it before the port is attached.
     pub fn decline(&mut self, features: u64) {
         self.offered &= !features;
     }

@@ -7,7 +7,8 @@
 //!
 //! The module knows no packet format and waits for nothing: a full ring returns `false`, an empty
 //! ring `None`. Sent data is visible to the backend only after [`DriverQueue::flush`]. A chain is
-//! cut into at most [`PIECES_MAX`] descriptors, and data beyond a buffer is refused by the callers.
+//! cut into at most [`PIECES_MAX`] (64) descriptors, which are longer than requested if the data
+//! needs more. Data longer than a buffer is not sent: the call returns [`NativeError::Long`].
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -228,7 +229,7 @@ impl DriverQueue {
     }
 
     /// As [`Self::send`], with the first `len` bytes that the buffer still holds from an earlier
-    /// send.
+    /// send, at most the buffer.
     #[inline]
     pub(super) fn send_as_is(
         &mut self,

@@ -1,9 +1,9 @@
 //! Errors of a native port, each with its cause.
 //!
 //! All calls of [`super::NetPort`], [`super::VsockPort`] and [`super::Frontend`] return them. No
-//! data, no room and an expired time are not errors but results of the calls. After an error,
-//! except [`NativeError::Long`], the port should be dropped. Errors of connections over a vsock
-//! port are in [`super::SocketError`].
+//! data, no room and an expired time are not errors but results of the calls. [`NativeError::Long`]
+//! and [`NativeError::Options`] reject one call and leave the port as it was; after any other error
+//! the port must be dropped. Errors of connections over a vsock port are in [`super::SocketError`].
 
 use std::path::PathBuf;
 
@@ -31,10 +31,12 @@ pub enum NativeError {
     /// The backend closed the connection.
     #[error("the backend closed the connection")]
     Gone,
-    /// The backend does not offer a required feature.
+    /// The backend does not offer a required feature: VIRTIO_F_VERSION_1, the number of queue
+    /// pairs, a record of chains in flight (with `reconnect`), a CID, or, after a reconnection, a
+    /// feature that was negotiated before.
     #[error("the backend does not offer {0}")]
     Lacking(&'static str),
-    /// The options are invalid.
+    /// The options are invalid, or a call names a queue that does not exist.
     #[error("{0}")]
     Options(&'static str),
     /// The backend broke a rule of the ring.

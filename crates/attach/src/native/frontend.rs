@@ -5,9 +5,14 @@
 //! descriptor, and is granted as a single region. [`Frontend::wait`] sleeps until a queue has work,
 //! and reconnects if the backend is gone ([`super::Reconnect`]).
 //!
-//! The size of the memory is fixed at the attach. The device offers no interrupts or threads: the
-//! caller polls or waits. It does not interpret features and configuration space except for the
-//! ring format. Not thread-safe.
+//! Required of a backend is VIRTIO_F_VERSION_1 alone; with `reconnect` also a record of chains in
+//! flight, and, of each successor, all features that the first backend negotiated. A reconnection
+//! keeps rings, buffers and the configuration space that was read at the attach. The new backend
+//! serves the chains that the old one had not used: frames that the old one had forwarded may be
+//! forwarded twice, and the caller gets each buffer back once.
+//!
+//! The size of the memory is fixed at the attach. The module calls no callback and has no thread:
+//! the caller polls or waits. It interprets no features but those of the ring. Not thread-safe.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -50,7 +55,7 @@ pub enum Role {
 pub struct QueuePlan {
     /// The direction.
     pub role: Role,
-    /// Ring size and number of buffers; a power of two.
+    /// Ring size and number of buffers; a power of two, or the attach fails.
     pub size: u16,
     /// Bytes of each buffer.
     pub slot_bytes: u32,
@@ -116,16 +121,18 @@ impl Frontend {
     /// Attaches the device `plan` over `client`, and posts its receive buffers.
     ///
     /// # Errors
-    /// Returns an error if the backend lacks a required feature, or if the conversation fails.
+    /// Returns an error if the backend lacks VIRTIO_F_VERSION_1, if a ring size is invalid, or if
+    /// the conversation fails.
     pub fn attach(client: Client, plan: &DevicePlan) -> Result<Self, NativeError> {
         Self::attach_for(client, plan, None)
     }
 
     /// As [`Self::attach`]. With `reconnect`, the port survives a restart of its backend; its rings
-    /// are then split.
+    /// are then split, even if the plan requests packed rings.
     ///
     /// # Errors
-    /// As [`Self::attach`].
+    /// As [`Self::attach`]; with `reconnect` also if the backend keeps no record of chains in
+    /// flight.
     pub fn attach_for(
         mut client: Client,
         plan: &DevicePlan,
@@ -229,10 +236,12 @@ impl Frontend {
     }
 
     /// Reconnects to the backend's successor if the backend is gone and the port may reconnect.
-    /// Returns whether it did. For callers that spin; [`Self::wait`] reconnects by itself.
+    /// Returns whether it did. Blocks for the time of [`Reconnect`] at most. For callers that spin;
+    /// [`Self::wait`] reconnects by itself.
     ///
     /// # Errors
-    /// Returns an error if no successor appears in time, or if it lacks a required feature.
+    /// Returns an error if no successor appears in the time of [`Reconnect`], or if it lacks a
+    /// feature that was negotiated before.
     pub fn reconnect(&mut self) -> Result<bool, NativeError> {
         if self.reconnect_state.is_none() || !self.client.is_gone() {
             return Ok(false);
@@ -243,7 +252,8 @@ impl Frontend {
     }
 
     /// Waits until one of the `receivers` has a written buffer or one of the `senders` has room.
-    /// Returns `false` after `timeout`.
+    /// Returns `false` after `timeout`, and `true` after a reconnection, for which it may block
+    /// longer.
     ///
     /// # Errors
     /// Returns an error if the backend is gone and the port cannot reconnect, or if a ring is

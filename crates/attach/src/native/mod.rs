@@ -10,9 +10,10 @@
 //! Only the calls named `wait…`, `connect…` and `attach` block, and those of [`Sockets`] with a
 //! time-out. A caller that spins calls `receive` in a loop; a caller that sleeps calls `wait` when
 //! `receive` returned nothing. A port is owned by one thread at a time and has no thread of its
-//! own. The backend is not trusted: a rule that it breaks is a [`NativeError`], after which the
-//! port must be dropped. Only ports that were attached by path with a `reconnect` time survive a
-//! restart of the daemon.
+//! own. A rule that the backend breaks is a [`NativeError`], after which the port must be dropped;
+//! the backend is trusted in one respect: it does not block the port's eventfds. Only ports that
+//! were attached by path with a `reconnect` time survive a restart of the daemon; such a port
+//! blocks in `wait…` until the new daemon serves it or the time is over.
 
 mod client;
 mod driver_queue;

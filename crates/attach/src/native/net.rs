@@ -5,9 +5,11 @@
 //! backend. Sent frames are visible to the backend after [`NetPort::flush`].
 //!
 //! It computes no checksum and cuts no segment: the header is sent and received as it is, so a
-//! caller that negotiates offloads must handle them. A frame has at most [`FRAME_BYTES_MAX`] bytes.
-//! A full ring returns `false`, an empty ring `None`. Frames of different queue pairs have no
-//! order. The port uses no control queue and ignores link status.
+//! caller that negotiates offloads must handle them. A frame to send has at most
+//! [`FRAME_BYTES_MAX`] (65,553) bytes, or [`NativeError::Long`] is returned. A full ring returns
+//! `false`, an empty ring `None`, a queue pair that does not exist [`NativeError::Options`]. Frames
+//! of different queue pairs have no order. The port uses no control queue and ignores link status.
+//! After a reconnection frames in flight may be sent twice.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,7 +46,8 @@ pub struct NetOptions {
     pub pairs: u16,
     /// Size of every ring, in descriptors; a power of two.
     pub ring_size: u16,
-    /// Bytes of a receive buffer. Buffers smaller than a frame need MRG_RXBUF.
+    /// Bytes of a receive buffer, header included. Without MRG_RXBUF the backend drops frames that
+    /// are longer.
     pub receive_bytes: u32,
     /// Requested feature bits, those of offloads and of the ring format included.
     pub features: u64,
@@ -79,8 +82,8 @@ impl NetPort {
     /// Attaches to the port whose socket is at `path`.
     ///
     /// # Errors
-    /// Returns an error if the connection or the conversation fails, or if the backend lacks a
-    /// required feature.
+    /// Returns an error if the connection or the conversation fails, or if the backend lacks
+    /// VIRTIO_F_VERSION_1 or the number of queue pairs. Other features that it lacks are left out.
     pub fn attach(path: &Path, options: NetOptions) -> Result<Self, NativeError> {
         let reconnect = options.reconnect.map(|within| Reconnect::new(path, within));
         Self::over_for(Client::connect(path)?, options, reconnect.as_ref())

@@ -8,8 +8,9 @@
 //!
 //! A call tries every [`CONNECT_PAUSE_MS`] (10 ms) until the time of [`Reconnect`] is over, and
 //! blocks meanwhile; then it returns the error of the last try. A successor that lacks a negotiated
-//! feature is refused. Packed rings cannot be continued, so the port uses split rings. Chains in
-//! flight may be served twice.
+//! feature, or refuses a request, ends the tries at once with an error. Packed rings cannot be
+//! continued, so the port uses split rings. Chains in flight stay with the backend: the new one
+//! serves them from the record, those that the old one had half served for the second time.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

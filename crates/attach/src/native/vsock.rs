@@ -5,8 +5,10 @@
 //! connections on it.
 //!
 //! It neither tracks connections nor counts credit: packets beyond the peer's credit are sent as
-//! given. A packet has at most [`PACKET_BYTES_MAX`] bytes with its header. A full send ring returns
-//! `false`.
+//! given. A packet to send has at most 65,536 bytes behind its header of 44 bytes
+//! ([`PACKET_BYTES_MAX`]), or [`NativeError::Long`] is returned. A full send ring returns `false`.
+//! After a reconnection packets in flight may be sent twice, and the event queue reports a reset of
+//! the transport.
 
 use std::path::Path;
 use std::time::Duration;
@@ -68,8 +70,8 @@ impl VsockPort {
     /// Attaches to the port whose socket is at `path`.
     ///
     /// # Errors
-    /// Returns an error if the connection or the conversation fails, or if the backend lacks a
-    /// required feature.
+    /// Returns an error if the connection or the conversation fails, or if the backend lacks
+    /// VIRTIO_F_VERSION_1 or a CID. Other features that it lacks are left out.
     pub fn attach(path: &Path, options: VsockOptions) -> Result<Self, NativeError> {
         let reconnect = options.reconnect.map(|within| Reconnect::new(path, within));
         Self::over_for(Client::connect(path)?, options, reconnect.as_ref())
@@ -153,7 +155,8 @@ impl VsockPort {
     }
 
     /// Receives the next packet: returns its header and writes its payload to `data`; `None` if
-    /// there is no packet. A packet that is shorter than a header counts as none.
+    /// there is no packet. A packet that is shorter than a header is skipped, and an invalid header
+    /// returns `None` although packets may follow.
     ///
     /// # Errors
     /// Returns an error if the ring is broken.

@@ -1,10 +1,11 @@
 //! Faults of a vhost-user conversation: the broken rule, and the party that broke it.
 //!
 //! `message`, `stream` and `server` return a [`Reason`]; the server turns it into a [`Fault`], and
-//! the dispatcher closes the port with it. The texts are logged and shown by `causeway port show`;
-//! they name the message, the value and, where the operator can act, the remedy. Every reason ends
-//! the attachment: there are no warnings here. The native frontend returns the same reasons for
-//! replies of a backend.
+//! the dispatcher drops the attachment with it. The texts are logged and shown by `causeway port
+//! show`; they name the message, the value and, where the operator can act, the remedy. Every
+//! reason ends the attachment: there are no warnings here. The port stays and accepts the next
+//! frontend, after [`Reason::Notification`] only 30 s later. The native frontend returns the same
+//! reasons for replies of a backend.
 
 use causeway_host::limits::UNCLOSED_MAX;
 use causeway_memory::{MapError, MappingError};
@@ -18,7 +19,7 @@ use crate::limits::{
     CONFIG_BYTES_MAX, DESCRIPTORS_MAX, MEMORY_SLOTS_MAX, PAYLOAD_BYTES_MAX, TABLE_REGIONS_MAX,
 };
 
-/// A broken rule. Its port must be closed; no other port is affected.
+/// The reason why an attachment must end; no other port is affected.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct Fault {

@@ -7,8 +7,10 @@
 //!
 //! The module does not decode payloads; [`super::message`] does. It keeps one incomplete message,
 //! and queues nothing for sending: if the socket's buffer is full, the send fails with
-//! [`Reason::RepliesUnread`]. A message with more than [`DESCRIPTORS_MAX`] (8) descriptors, or with
-//! descriptors of other types than eventfds, Unix sockets and memory files, ends the connection.
+//! [`Reason::RepliesUnread`]. A message with more than [`DESCRIPTORS_MAX`] (8) descriptors, with a
+//! descriptor other than an eventfd, pidfd, Unix socket or memory file, or with any descriptor
+//! while more than 128 earlier ones wait for their close, is an error. After an error the owner
+//! closes the connection.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;

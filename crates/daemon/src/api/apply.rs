@@ -1,16 +1,17 @@
 //! `POST /v1/apply`: changes the running state to that of a configuration, or reports the changes
 //! (`dry_run`).
 //!
-//! The request carries the file's text, at most `CONFIG_BYTES_MAX` (4 MiB). [`Config::parse`]
-//! checks it, [`read_running`] reads the fabric, [`plan()`] compares both, and [`execute`] makes
-//! the changes, one command after the other. Groups, rules, ports, links and routes change;
-//! `[daemon]`, `[dispatch]` and `[control]` are checked and otherwise ignored until the daemon
-//! restarts. The daemon's own file is neither read nor written.
+//! The request carries the file's text; the request is limited to 8 MiB, not the text to the 4 MiB
+//! of a file on disk. [`Config::parse`] checks it, [`read_running`] reads the fabric, [`plan()`]
+//! compares both, and [`execute`] makes the changes, one command after the other. Groups, rules,
+//! ports, links and routes change; `[daemon]`, `[dispatch]` and `[control]` are checked and
+//! otherwise ignored until the daemon restarts. The daemon's own file is neither read nor written.
 //!
-//! A changed port or link is deleted and added again, which disconnects its frontend or peer.
-//! Execution stops at the first refusal, and earlier changes remain: the reply lists each change
-//! with `done`. Requests are serialised with each other ([`TURN`]), not with other changes of the
-//! API: such a change shows as a refused command.
+//! A file with a problem changes nothing (422). A changed port or link is deleted and added again,
+//! which disconnects its frontend or peer. Execution stops at the first refusal, whose status the
+//! reply has, and earlier changes remain: the reply lists each change with `done`. Requests are
+//! serialised with each other ([`TURN`]), not with other changes of the API: such a change shows as
+//! a refused command.
 //!
 //! `super::answer` dispatches here on the thread of a connection; `causeway apply` is the client.
 

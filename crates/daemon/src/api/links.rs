@@ -2,9 +2,9 @@
 //!
 //! `POST` reads the keys of a `[[link]]` table and resolves the peer's name on the thread of the
 //! connection, which blocks for as long as the resolver takes; a name without an address is refused
-//! (422). A name in use is a conflict, and a link beyond `LINKS_MAX` (1,024) is refused. A link
-//! cannot be changed in place: clients delete and add it. The module opens no socket; the `link`
-//! service does, and reports a link that cannot be opened as down.
+//! (422). A name in use is a conflict, and a link beyond `LINKS_MAX` (1,024) is refused (409 both).
+//! A link cannot be changed in place: clients delete and add it. The module opens no socket; the
+//! `link` service does, reports a link that cannot be opened as down, and tries again.
 //!
 //! [`mtus`] and [`stats`] serve the other nouns: the default MTU of new ports, and `/v1/stats`.
 //! `super::answer` dispatches here; the commands go to the `link` service by

@@ -5,11 +5,13 @@
 //! and waits for the answer. Unknown fields of a body are refused (422), as are invalid values;
 //! malformed JSON is 400.
 //!
-//! An unknown path is 404, another method 405, a conflict 409. The module keeps no state and does
-//! not retry. Requests of several clients run concurrently; only `POST /v1/apply` is serialised
-//! with itself. Nothing that the API changes is written to the configuration file: it lasts until
-//! the process ends. Access rights are checked before ([`crate::peer`]). Paths, JSON fields and
-//! status codes are a contract: docs/control-api.md describes them.
+//! An unknown path or object is 404, another method 405, a conflict or a full table 409, an error
+//! of the host 500. The module keeps no state, does not retry and sets no time limit: a dispatcher
+//! that hangs makes the request wait. Requests of several clients run concurrently; only `POST
+//! /v1/apply` is serialised with itself. Nothing that the API changes is written to the
+//! configuration file: it lasts until the process ends. Access rights are checked before
+//! ([`crate::peer`]). Paths, JSON fields and status codes are a contract: docs/control-api.md
+//! describes them.
 //!
 //! ```text
 //! GET  /v1/info                       GET  /v1/stats        POST /v1/trace

@@ -5,8 +5,8 @@
 //! that a number never names another route later. A route cannot be changed in place.
 //!
 //! The `ethernet` service owns the routes, limits them to [`causeway_model::limits::ROUTES_MAX`]
-//! (16,384) and refuses duplicates; the module checks only the syntax. `super::answer` dispatches
-//! here on the thread of a connection.
+//! (16,384) and refuses duplicates (409 both); the module checks only the syntax. `super::answer`
+//! dispatches here on the thread of a connection.
 
 use causeway_model::RouteSpec;
 use causeway_model::commands::routes::{Add, Delete, List};

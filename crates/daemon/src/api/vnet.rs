@@ -1,9 +1,9 @@
 //! `POST /v1/vnet`: executes a file of VNET commands for one group, or reports its changes
 //! (`dry_run`).
 //!
-//! All lines are checked before the first is executed ([`crate::vnet::file`]); a wrong line refuses
-//! the whole file. Execution stops at the first refusal, and the steps before it remain. The text
-//! has at most [`CONFIG_BYTES_MAX`] (4 MiB). The request needs no VNET password: access to
+//! All lines are checked before the first is executed ([`crate::vnet::file`]); a wrong line, or
+//! more than [`CONFIG_BYTES_MAX`] (4 MiB) of text, refuses the whole file (422). Execution stops at
+//! the first refusal, and the steps before it remain. The request needs no VNET password: access to
 //! the control socket is enough. Peers' servers are not notified of links.
 //!
 //! Concurrent requests are not serialised: a change between check and execution shows as a refused

@@ -5,8 +5,8 @@
 //! the last port (without `--stay`). SIGHUP is ignored. A thread waits for the signals.
 //!
 //! It reads no configuration file, enters no sandbox, and forwards no traffic: causewayd sends it
-//! the ports over the control connection of `--dir`. Two holders of one directory are refused by
-//! the library.
+//! the ports over the control connection of `--dir`. A second holder of a directory exits with
+//! status 1.
 //!
 //! causewayd starts it through [`causeway_daemon::held_ports::HolderStarter`]; a service manager
 //! may start it instead.

@@ -2,7 +2,9 @@
 //! body in both directions.
 //!
 //! [`request`] reads, [`reply`] writes, [`server`] accepts connections and enforces limits. A
-//! request then goes to [`crate::api`], which interprets it.
+//! request then goes to [`crate::api`], which interprets it. A malformed request is answered with
+//! 400, one that is late (5 s) with 408, one that is too large (64 KiB, 8 MiB with a file) with 413
+//! or 431, and a connection beyond the limits (64) with 503, after which it is closed.
 //!
 //! Not supported: keep-alive, pipelining, chunked bodies (status 411), TLS, TCP and queries
 //! (ignored). The subset serves `curl --unix-socket` and `causeway`, not browsers.

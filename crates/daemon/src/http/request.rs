@@ -1,9 +1,10 @@
 //! Reads one HTTP request within bounds of size and time, independent of how the client splits it.
 //!
-//! Limits: [`REQUEST_BYTES_MAX`] (64 KiB) for head and body together,
-//! [`FILE_REQUEST_BYTES_MAX`] (8 MiB) for the two paths that carry files, [`REQUEST_HEADERS_MAX`]
-//! (64) headers, and a deadline for the last byte. A request over a limit becomes an error reply
-//! (408, 411, 413 or 431), and its remaining bytes stay unread: [`super::server`] drains them.
+//! Limits: [`REQUEST_BYTES_MAX`] (64 KiB) for head and body together, [`FILE_REQUEST_BYTES_MAX`] (8
+//! MiB) for the two paths that carry files, [`REQUEST_HEADERS_MAX`] (64) headers, and a deadline
+//! for the last byte. A request over a limit becomes an error reply: 408 (late), 411 (chunked
+//! body), 413 (too large) or 431 (head too large); one that is malformed or ends early becomes 400.
+//! Its remaining bytes stay unread: [`super::server`] drains them.
 //!
 //! Only the method, the path without its query and the body are kept. Headers other than
 //! Content-Length, Transfer-Encoding and Expect are ignored, also Host and Content-Type; bytes

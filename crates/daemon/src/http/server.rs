@@ -1,10 +1,11 @@
 //! Accepts control connections and serves each on a short-lived thread of its own, within bounds.
 //!
 //! At most [`CONNECTIONS_MAX`] (64) connections are served, of which
-//! [`CONNECTIONS_WAITING_PER_USER_MAX`] (48) of one user may wait; more are refused with 503
-//! ([`crate::connection_slots`]). A request must be complete within [`REQUEST_TIME_MAX`] (5 s), and
-//! each write of a reply must progress within [`REPLY_TIME_MAX`] (5 s). The execution of a request
-//! has no time limit.
+//! [`CONNECTIONS_WAITING_PER_USER_MAX`] (48) of one user may wait. A connection beyond either limit
+//! takes the slot of one that has waited for 250 ms ([`crate::connection_slots`]), which is closed
+//! without a reply; if none has, the new connection gets 503. A request must be complete within
+//! [`REQUEST_TIME_MAX`] (5 s), and each write of a reply must progress within [`REPLY_TIME_MAX`] (5
+//! s). The execution of a request has no time limit.
 //!
 //! The acceptor thread (`control`) must not block on a client: it checks the peer
 //! ([`crate::peer`]), takes a slot, starts the thread (`control-request`) and sends refusals

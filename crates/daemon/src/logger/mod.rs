@@ -3,11 +3,11 @@
 //! `time=… level=info target=… msg="…" port=vm1-net`; the time (UTC) is omitted if journald reads
 //! stderr, because it adds its own.
 //!
-//! A write to stderr blocks while the reader of the log does not read. The logging thread therefore
-//! only puts its line into a bounded queue (`queue`, [`LOG_LINES_QUEUED_MAX`] (1,024) lines), and a
-//! separate thread writes. Lines that find the queue full are dropped, counted and reported in the
-//! log. Dispatchers may log: a line costs its formatting and an allocation. Lines of one thread
-//! keep their order.
+//! A write to stderr blocks while the reader of the log does not read. The thread that logs
+//! therefore only formats its line and puts it into a bounded queue (`queue`,
+//! [`LOG_LINES_QUEUED_MAX`] (1,024) lines); the thread `log` writes. Lines that find the queue full
+//! are dropped, counted and reported in the log. Dispatchers may log: a line costs its formatting
+//! and an allocation. Lines of one thread keep their order.
 //!
 //! The module neither rotates nor filters by target, and it limits no rate: code that a guest or
 //! client can make log uses [`causeway_fabric::LogLimit`]. Records before [`start`] are lost; lines
@@ -56,7 +56,7 @@ pub fn start(level: LevelFilter) -> Result<(), Box<dyn std::error::Error + Send 
 }
 
 /// Waits until the lines that are queued now are written, at most [`LOG_FLUSH_TIME_MAX`]. Must be
-/// called before the process ends.
+/// called before the process ends. Does nothing before [`start`].
 pub fn flush() {
     if let Some(queue) = QUEUE.get() {
         queue.flush(LOG_FLUSH_TIME_MAX);

@@ -1,4 +1,4 @@
-//! The queue between the logging threads and the writing thread (`log`).
+//! The queue between the threads that log and the thread that writes to stderr (`log`).
 //!
 //! [`LogQueue::push`] never blocks: a line that finds the queue full is dropped and counted. The
 //! writing thread takes one line after the other and blocks in the write for as long as the reader

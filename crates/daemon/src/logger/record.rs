@@ -1,13 +1,15 @@
 //! Formats a log record as one line: `level=… target=… msg="…" key=value …`.
 //!
-//! Values of printable ASCII without `"`, `=` and `\` are written plain, all others in quotes with
-//! escapes, so that bytes of guests and clients cannot end the quotes or the line. A text of a
-//! message or value is cut at [`LOG_VALUE_BYTES_MAX`] (2,048) bytes, the line at
-//! [`LOG_LINE_BYTES_MAX`] (8,192); `…` marks the cut, and a cut line may lack its last quote and
-//! keys. Keys are not escaped: they are literals of the code.
+//! Values of ASCII from `!` to `~` without `"`, `=` and `\` are written plain; all others, as empty
+//! values and those with a space, in quotes with escapes, so that bytes of guests and clients
+//! cannot end the quotes or the line. A text of a message or value is cut at
+//! [`LOG_VALUE_BYTES_MAX`] (2,048) bytes, the line at [`LOG_LINE_BYTES_MAX`] (8,192); `…` marks the
+//! cut, and a cut line may lack its last quote and keys. Keys are not escaped: they are literals of
+//! the code.
 //!
-//! `super` calls [`line()`] on the logging thread and queues the result (`queue`). The function is
-//! pure and does not fail.
+//! `super` calls [`line()`] in the thread that called the log macro, for example a dispatcher, and
+//! queues the result (`queue`) for the thread that writes to stderr. The function is pure and does
+//! not fail.
 
 use std::fmt::Write as _;
 

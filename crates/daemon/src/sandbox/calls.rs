@@ -11,8 +11,9 @@
 //!
 //! Filters compare numbers, not memory: paths and addresses behind pointers are not examined; paths
 //! are Landlock's part (`super::files`). A filter holds for the calling thread and the threads that
-//! it starts later, and cannot be removed. Architectures that `seccompiler` does not know are an
-//! error.
+//! it starts later, and cannot be removed. On an architecture that `seccompiler` does not know the
+//! daemon does not start without `--no-sandbox`; on a kernel without seccomp it starts unfiltered,
+//! with a warning.
 //!
 //! `super::Sandbox` calls [`restrict`] on the main thread after Landlock, and
 //! [`restrict_dispatcher`] on the thread that starts the dispatchers.

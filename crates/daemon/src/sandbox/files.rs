@@ -90,7 +90,7 @@ fn directories(file: &Path) -> Vec<PathBuf> {
     let mut at = file.to_owned();
     for _ in 0..SYMLINKS_MAX {
         let Some(dir) = parent(&at) else { break };
-        found.extend(holders(&dir));
+        found.extend(link_directories(&dir));
         let target = std::fs::read_link(&at).map(|target| dir.join(target));
         found.push(dir);
         match target {
@@ -103,7 +103,7 @@ fn directories(file: &Path) -> Vec<PathBuf> {
 
 /// Returns the directories that contain a symbolic link to a directory and its target. `/` and its
 /// direct entries are omitted, because they would permit too much.
-fn holders(dir: &Path) -> Vec<PathBuf> {
+fn link_directories(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut at = dir.to_owned();
     for _ in 0..SYMLINKS_MAX {

@@ -1,9 +1,10 @@
 //! Files of VNET commands: all lines are checked before the first is executed.
 //!
 //! [`check`] parses and plans every line against the state of one group, as it would be after the
-//! lines before, and collects up to [`PROBLEMS_MAX`] (20) wrong lines. [`VnetScript::execute`]
-//! makes the changes up to the first refusal; changes before it remain. Between both calls the
-//! fabric may change, which shows as a refusal.
+//! lines before. If lines are wrong, its error has the first [`PROBLEMS_MAX`] (20) and the number
+//! of the others, and nothing can be executed. [`VnetScript::execute`] makes the changes up to the
+//! first refusal; changes before it remain. Between both calls the fabric may change, which shows
+//! as a refusal.
 //!
 //! A file needs no password: HELLO is optional, and only its version is checked. `DEL LINK
 //! <number>`, `LIST` and commands that need a sender's address (`REGISTERLINK`) are errors; lines

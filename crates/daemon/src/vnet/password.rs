@@ -1,14 +1,15 @@
 //! The password of VNET clients, and the delay after wrong passwords.
 //!
-//! [`Attempts::attempt`] compares in constant time. After a wrong password the source is not
-//! checked for [`VNET_DELAY_FIRST`] (1 s); each further failure doubles the delay up to
-//! [`VNET_DELAY_MAX`] (5 min), and a right password or [`VNET_FORGET_AFTER`] (1 h) without a
-//! failure resets it. At most [`VNET_SOURCES_MAX`] (1,024) sources are remembered; the source with
-//! the oldest last failure is forgotten first.
+//! [`Attempts::attempt`] compares in constant time. After a wrong password, attempts of the source
+//! are not checked ([`PasswordResult::Wait`]) for [`VNET_DELAY_FIRST`] (1 s); each further failure
+//! doubles the delay up to [`VNET_DELAY_MAX`] (5 min), and a right password or
+//! [`VNET_FORGET_AFTER`] (1 h) without a failure resets it. At most [`VNET_SOURCES_MAX`] (1,024)
+//! sources are remembered; the source with the oldest last failure is forgotten first.
 //!
-//! The delay is per source and never blocks a thread: the caller refuses the client. An attacker
-//! with many sources is not limited, and a password on the wire is not protected. All clients have
-//! the same password, which is loaded once; a changed file takes effect at the next start.
+//! The delay is per source and never blocks a thread: the session answers `ERROR` and ends. An
+//! attacker with many sources is not limited, and a password on the wire is not protected. All
+//! clients have the same password, which is loaded once; a changed file takes effect at the next
+//! start.
 //!
 //! [`super::session`] calls it for each HELLO, with the attempts of all sessions behind a mutex;
 //! the caller gives the time. [`crate::lifecycle`] loads the password.

@@ -1,12 +1,15 @@
 //! Accounts received descriptors to the peer that sent them. Closing some descriptors blocks (FUSE,
-//! SO_LINGER); a peer with more than [`UNCLOSED_MAX`] (128) pending closes is refused. Other peers
-//! are not affected, because an account's number is never used twice in this process.
+//! SO_LINGER), so each account counts its pending closes and is *behind* while more than
+//! [`UNCLOSED_MAX`] (128) of them are not done. *Peer* is the process at the other end of a Unix
+//! socket here: a frontend or a client. An account's number is never used twice in this process.
 //!
-//! `attach`, the MX services and the holder read [`Account::is_behind`] before they accept a
-//! connection or read further messages, and refuse the peer themselves: the module refuses nothing.
-//! Descriptors that a peer holds open legitimately are not counted, nor are memory files. The
-//! thread that receives determines the account ([`Account::serve`]); the counts are shared by all
-//! threads under a short lock.
+//! The module refuses nothing; its callers read [`Account::is_behind`]. While an account is behind,
+//! `fabric` and the holder close each new frontend's connection at once, the MX service refuses new
+//! processes of the user, and `attach` ends a connection that sends another descriptor; messages
+//! without descriptors are still read. Counted are descriptors that are handed over for their close
+//! and not closed yet: neither those that this process still uses nor memory files, eventfds and
+//! pidfds, whose close waits for no peer. The thread that receives determines the account
+//! ([`Account::serve`]); the counts are shared by all threads under a short lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,8 +18,8 @@ use causeway_memory::Owner;
 
 use crate::limits::UNCLOSED_MAX;
 
-/// A descriptor account: the frontends of a port, the processes of a user on a port, or the peers of
-/// a listening socket. The default belongs to no peer and is never refused.
+/// A descriptor account: the frontends of a port, the processes of a user on a port, or the peers
+/// of a listening socket. The default belongs to no peer and is never behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Account(Owner);
 
@@ -45,8 +48,8 @@ impl Account {
         self.0
     }
 
-    /// Calls `run` on behalf of the account's peer: descriptors that are received and memory that is
-    /// mapped meanwhile are charged to it.
+    /// Calls `run` on behalf of the account's peer: descriptors that are received and memory that
+    /// is mapped meanwhile are charged to it.
     pub fn serve<R>(self, run: impl FnOnce() -> R) -> R {
         self.0.serve(run)
     }

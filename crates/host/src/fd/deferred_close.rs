@@ -2,23 +2,24 @@
 //!
 //! The last close of a file waits for its file system, which a peer may implement (FUSE). The close
 //! of a TCP socket may linger; that of a Unix socket closes the descriptors that lie in it unread;
-//! that of a memory file frees its pages. A peer that sends such a descriptor must delay neither
-//! the dispatcher nor the closes of other peers. So memory files have threads of their own, which
-//! wait for no peer, and each [account](Account) has a thread of its own for all other descriptors
-//! ([`crate::fd::reaper`]).
+//! that of a memory file of more than 1 MiB takes long, but waits for no peer. A peer that sends
+//! such a descriptor must delay neither the dispatcher nor the closes of other peers. So memory
+//! files above 1 MiB are closed by up to [`CLOSERS_MAX`] (4) threads that all peers share, and all
+//! other descriptors by threads that serve one port at a time ([`crate::fd::reaper`]).
 //!
-//! A descriptor that waits for its close counts against the process's limit and against its
-//! account; the peer is refused above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX) (128). If the
-//! process is at its limit, the kernel closes received descriptors in the receiving thread; so the
-//! daemon's limit must be far above the pending closes of all peers.
+//! A descriptor for these other threads counts against its account from its drop to the end of its
+//! close; above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX) (128) its peer may not send further
+//! ones ([`crate::fd::account`]). The queue of memory files has no limit. Each waiting descriptor
+//! occupies an entry in the process's table of descriptors; if the table is full, the kernel drops
+//! arriving descriptors in the receiving thread, where their close may block.
 //!
 //! The drops of [`ReceivedFd`] and of `UntrustedSocket` call the module; they return at once.
 //! Before a Unix socket is closed, up to [`SCAN_MESSAGES_MAX`] (4,096) unread messages and
 //! [`SCAN_DESCRIPTORS_MAX`] (256) descriptors in it are scanned for sockets that linger; a socket
 //! that the scan did not reach may block its thread for
-//! [`CLOSE_PATIENCE_NS`](crate::limits::CLOSE_PATIENCE_NS) each time. Closes of one account happen
-//! one at a time. The end of a close is not reported, and closes that wait when the process ends
-//! are left to the kernel.
+//! [`CLOSE_PATIENCE_NS`](crate::limits::CLOSE_PATIENCE_NS) (100 ms) each time. An account that is
+//! behind gets no scan. The end of a close is not reported, and closes that wait when the process
+//! ends are left to the kernel.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -35,16 +36,18 @@ use causeway_memory::Background;
 /// Bytes of a message that are read at a time.
 const SCAN_BYTES: usize = 4096;
 
-/// Large memory files that wait for their close.
+/// Memory files of more than 1 MiB that wait for their close.
 static MEMORY: Background<OwnedFd> = Background::new("causeway-closer", CLOSERS_MAX, drop);
 
-/// Closes a memory file in a thread for memory files. That close takes long and waits for no peer.
-/// It is charged to no account, because well-behaved peers send many memory files at a time.
+/// Closes a memory file of more than 1 MiB in a thread for such files. The close is charged to no
+/// account, because well-behaved peers send many memory files at a time. If no thread can be
+/// started, the file waits for the next call.
 pub(crate) fn close_memory(fd: OwnedFd) {
     MEMORY.hand_over(fd);
 }
 
-/// Closes a descriptor in a thread of its account.
+/// Charges the close of a descriptor to `account` until it is done, and passes it to a thread of
+/// [`crate::fd::reaper`].
 pub(crate) fn close_slow(account: Account, fd: OwnedFd) {
     account.begin();
     let close = move || {
@@ -54,7 +57,9 @@ pub(crate) fn close_slow(account: Account, fd: OwnedFd) {
     reaper::hand_over(account, Box::new(close));
 }
 
-/// Closes a descriptor in the calling thread, after it has turned lingering off.
+/// Closes a descriptor in the calling thread, a reaper's. Turns lingering off first: of the
+/// descriptor, or, if it is a Unix socket whose account is not behind, of the sockets that lie in
+/// it.
 fn close(account: Account, fd: OwnedFd) {
     if !is_unix(&fd) {
         // The lingering sockets that arrive are TCP sockets; a Unix socket is scanned instead.

@@ -1,10 +1,11 @@
 //! The process at the other end of a Unix socket: its pidfd and its supplementary groups (unix(7),
 //! `SO_PEERPIDFD`, `SO_PEERGROUPS`).
 //!
-//! Permission checks on local sockets use both (`daemon::peer` reads the groups); the module
-//! decides nothing itself. The answers describe the process that connected, at the time of the
-//! connect, not the process that uses the socket now. Older kernels lack the options: callers must
-//! treat an error as no permission. Calls are single system calls that do not block.
+//! The MX service calls [`process`] for a process that attaches, and `daemon::peer` calls
+//! [`groups`] for a connection of the control socket; the module decides nothing itself. The
+//! answers describe the process that connected, at the time of the connect, not the process that
+//! uses the socket now. Older kernels lack the options: callers must treat an error as no
+//! permission. Calls are single system calls that do not block.
 
 use std::io;
 use std::mem::size_of;

@@ -1,21 +1,24 @@
-//! Closes descriptors in threads that no two peers share, because a close may block.
+//! Closes descriptors in threads that serve one *owner* at a time, because a close may block. An
+//! owner is a port, or a listening socket; its accounts are its own and those of its users
+//! ([`Account::of_user`]).
 //!
-//! Each descriptor belongs to an [account](Account). At most one thread at a time closes for an
-//! account, and at most [`REAPERS_PER_OWNER_MAX`] (4) for the accounts of a port, so a close that
-//! blocks delays closes of the same peer only. A TCP socket that lingers blocks its close for the
-//! time of its option, and a scan does not always find a TCP socket that lies unread in a Unix
-//! socket. So each thread interrupts itself every [`CLOSE_PATIENCE_NS`] (100 ms), which ends the
-//! wait of a lingering close (the kernel then closes the connection in the background, as without
-//! the option).
+//! At most one thread at a time closes for an account, and at most [`REAPERS_PER_OWNER_MAX`] (4)
+//! for the accounts of an owner. A close that blocks therefore delays closes of the same account,
+//! and, when four accounts block, those of the same owner. Other owners wait only if all
+//! [`REAPERS_MAX`] (2,048) threads of the process are blocked or the host refuses a thread: then
+//! closes wait for the next thread that runs out of work.
 //!
-//! A FUSE server may block the flush of its file without limit. Its account then stays behind, and
-//! its peer is refused, until the server answers or ends.
+//! A TCP socket that lingers blocks its close for the time of its option, and a scan does not
+//! always find a TCP socket that lies unread in a Unix socket. So each thread interrupts itself
+//! every [`CLOSE_PATIENCE_NS`] (100 ms), which ends the wait of a lingering close (the kernel then
+//! closes the connection in the background, as without the option). A FUSE server may block the
+//! flush of its file without limit; nothing ends that wait but the server's answer or end. Further
+//! closes of the account then collect in its queue until it is behind (above 128, see
+//! [`crate::fd::account`]); the queues have no other limit.
 //!
-//! `crate::fd::deferred_close` queues the closes. The process has at most [`REAPERS_MAX`] (2,048)
-//! threads, each of which ends when no close is left for it. The queues have no limit of their own:
-//! accounts limit them. Closes of one account run in order; closes of different accounts in any
-//! order. If no thread can be started, closes wait for a thread that ends. The first thread
-//! installs a handler for SIGURG in the process.
+//! `crate::fd::deferred_close` queues the closes. Closes of one account run in order; closes of
+//! different accounts in any order. The first thread installs a handler for SIGURG that does
+//! nothing, as [`crate::watchdog`] does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -27,7 +30,7 @@ use crate::limits::{CLOSE_PATIENCE_NS, REAPER_STACK_BYTES, REAPERS_MAX, REAPERS_
 /// A close that may block.
 pub(crate) type PendingClose = Box<dyn FnOnce() + Send>;
 
-/// Pending closes of a port's accounts.
+/// Pending closes of an owner's accounts.
 #[derive(Default)]
 struct OwnerQueue {
     /// Closes that no thread has begun, oldest first.
@@ -58,7 +61,7 @@ impl OwnerQueue {
 /// All pending closes and threads of the process.
 #[derive(Default)]
 struct Reapers {
-    /// By the number that the accounts of a port share ([`causeway_memory::Owner::number`]).
+    /// By the number that the accounts of an owner share ([`causeway_memory::Owner::number`]).
     owners: BTreeMap<u64, OwnerQueue>,
     /// Threads of all owners.
     threads: usize,
@@ -71,8 +74,9 @@ fn state() -> MutexGuard<'static, Reapers> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Queues `close` for a thread that closes for the account only. If the host refuses a thread, the
-/// close waits for the next thread of any account that ends.
+/// Queues `close`, and starts a thread for its owner unless the account has one or a limit is
+/// reached. If the host refuses a thread, the close waits for the next thread of any owner that
+/// runs out of work.
 pub(crate) fn hand_over(account: Account, close: PendingClose) {
     let mut state = state();
     let threads = state.threads;
@@ -90,14 +94,16 @@ pub(crate) fn hand_over(account: Account, close: PendingClose) {
     }
 }
 
-/// Returns whether closes of this account wait behind a close that blocks.
+/// Returns whether closes of this account wait for a thread. [`crate::fd::receive`] then shuts a
+/// socket down before it queues the close, so that the peer does not wait for it.
 pub(crate) fn is_held_up(account: Account) -> bool {
     let state = state();
     let owner = state.owners.get(&account.owner().number());
     owner.is_some_and(|owner| owner.waiting.iter().any(|(waiting, _)| *waiting == account))
 }
 
-/// The body of a thread: closes for the owner `first`, then for owners without a thread.
+/// The body of a thread: closes for the owner `first` until none of its closes can begin, then for
+/// any owner that has closes and no thread.
 fn work(first: u64) {
     let _interrupted = Interrupted::new();
     let mut number = first;

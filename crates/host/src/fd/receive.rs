@@ -8,9 +8,10 @@
 //! ([`in_line`]).
 //!
 //! The module parses no message and keeps no bytes: the caller joins the parts of a message, and
-//! decides about unexpected descriptors and about [`ReceivedBytes::cut`]. It does not check the
-//! peer's credentials. Attachments, MX services and the holder read their sockets through it;
-//! received descriptors are charged to the account that the thread serves ([`Account`]).
+//! decides about unexpected descriptors and about [`ReceivedBytes::cut`]; attachments end the
+//! connection for either. It does not check the peer's credentials. Attachments, the MX service and
+//! the holder read their sockets through it. [`UntrustedSocket::receive`] charges descriptors to
+//! the socket's account, the functions to the account that the thread serves ([`Account::serve`]).
 
 use std::io::IoSliceMut;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -33,15 +34,17 @@ use crate::limits::DESCRIPTORS_RECEIVED_MAX;
 pub struct ReceivedBytes {
     /// Bytes that were read; 0 if the peer closed.
     pub bytes: usize,
-    /// Whether the kernel dropped descriptors for lack of room, or because this process has too many.
+    /// Whether the kernel dropped descriptors for lack of room, or because this process is at its
+    /// limit of descriptors. The bytes were received all the same.
     pub cut: bool,
 }
 
-/// Reads into `part` without blocking. Descriptors of an expected kind are appended to `fds`; if
-/// another descriptor arrives, it is closed and `odd` becomes true.
+/// Reads into `part` without blocking. Descriptors of an expected kind (memory file, eventfd,
+/// pidfd, Unix socket) are appended to `fds`; if another descriptor arrives, it is closed and `odd`
+/// becomes true. `odd` is never reset.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's; `EAGAIN` if nothing arrived.
 pub fn receive(
     socket: impl AsFd,
     part: &mut [u8],
@@ -92,7 +95,8 @@ pub(crate) fn receive_with(
 /// Reads as [`receive`] does, from a peer that must not send descriptors.
 ///
 /// # Errors
-/// [`Errno::BADMSG`] if descriptors arrived; or the kernel's.
+/// [`Errno::BADMSG`] if descriptors arrived: they are closed and the bytes are lost; or the
+/// kernel's.
 pub fn receive_bytes(socket: impl AsFd, part: &mut [u8]) -> Result<usize, Errno> {
     let mut any = false;
     let got = receive_with(socket.as_fd(), RecvFlags::empty(), part, |_| any = true)?;
@@ -122,9 +126,11 @@ pub fn in_line(socket: impl AsFd) {
     let _ = sockopt::set_socket_oobinline(socket, true);
 }
 
-/// A connected Unix socket with an untrusted peer. Unread data may contain descriptors when the
-/// socket is dropped: then another thread closes the socket. The peer sees the same as after a
-/// close in this thread. No other descriptor of this process may refer to the socket.
+/// A connected Unix socket with an untrusted peer. If unread data, which may contain descriptors,
+/// lie in the socket when it is dropped, another thread closes it; otherwise the drop does. The
+/// peer sees the same as after a close in this thread. No other descriptor of this process may
+/// refer to the socket. Its account is the one that the thread serves at the conversion, else a new
+/// one.
 #[derive(Debug)]
 pub struct UntrustedSocket {
     /// Taken when the value is dropped, and at no other time.
@@ -193,8 +199,8 @@ impl Drop for UntrustedSocket {
     }
 }
 
-/// Prepares the close of a socket that is not always an [`UntrustedSocket`]: if unread data may contain
-/// descriptors, another thread takes a reference and closes it.
+/// Prepares the close of a socket that is not always an [`UntrustedSocket`]: if unread data may
+/// contain descriptors, another thread takes a reference and closes it.
 pub fn part(socket: &OwnedFd) {
     if let Ok(other) = socket.try_clone() {
         drop(UntrustedSocket::from(other));

@@ -1,8 +1,9 @@
 //! Descriptors that another process sent, by kind.
 //!
 //! [`crate::fd::receive`] wraps each received descriptor in a [`ReceivedFd`]; attachments keep it
-//! as long as they use the file. Its drop closes memory files of up to 1 MiB, eventfds and pidfds
-//! at once, and all others in other threads (`fd::deferred_close`), because their close may block.
+//! as long as they use the file. Its drop closes eventfds, pidfds and memory files with at most 1
+//! MiB of pages at once, and all others in other threads (`fd::deferred_close`): larger memory
+//! files because freeing their pages takes long, other files because their close may block.
 //!
 //! The kind is determined once, from properties that the kernel knows without a query of the file's
 //! file system. The module never reads or maps the files, and does not check sizes or seals:
@@ -58,7 +59,7 @@ pub(crate) fn is_unix(fd: &OwnedFd) -> bool {
     sockopt::socket_domain(fd).is_ok_and(|domain| domain == AddressFamily::UNIX)
 }
 
-/// Returns whether freeing a memory file takes long.
+/// Returns whether a memory file has more than 1 MiB of pages, which take long to free.
 fn is_large(fd: &OwnedFd) -> bool {
     let blocks = rustix::fs::fstat(fd).map_or(u64::MAX, |stat| stat.st_blocks.unsigned_abs());
     blocks.saturating_mul(BLOCK_BYTES) > UNMAP_INLINE_BYTES_MAX as u64

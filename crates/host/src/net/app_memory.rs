@@ -2,8 +2,9 @@
 //!
 //! This process does not touch lent memory; the kernel does, and detects missing pages. An owner
 //! that frees or reuses lent memory therefore causes other bytes to be sent, or none, and no fault.
-//! After an owner takes memory back no further piece of it is handed out; earlier pieces stay
-//! usable.
+//! A loan ends in two steps: after [`AppMemory::take_back`] no further piece of it is handed out,
+//! though earlier pieces stay usable; [`AppMemory::give`] frees its address. Only the second
+//! reduces the number of loans.
 //!
 //! At most [`OWN_LOANS_MAX`] (4,096) ranges of less than 4 GiB are lent at a time;
 //! [`AppMemory::lend`] refuses more, and the caller copies. Memory is lent for reading only. A loan

@@ -77,7 +77,7 @@ pub enum BpfOperation {
     ShiftBy,
     /// Stores the accumulator in scratch memory.
     Keep,
-    /// Copies the accumulator to the index register.
+    /// Copies the accumulator to the index register, which [`Self::ShiftBy`] reads.
     Beside,
 }
 

@@ -7,9 +7,11 @@
 //! repeats a partial transfer.
 //!
 //! Bytes that the guest changes during the call leave as written. Addresses that are not granted
-//! end the transfer before them; if none is granted the call transfers 0 bytes. A lost page
-//! (EFAULT) poisons its mapping. Received writes are marked in the dirty log. Descriptors that
-//! arrive with the bytes are closed, and the receive fails with EBADMSG.
+//! with the needed right end the transfer before them. If the first address is not granted, the
+//! call returns 0 without transferring; a receive then looks like the end of the stream. A lost
+//! page (EFAULT) poisons its mapping (`memory::Map::poison`). Received writes are marked in the
+//! dirty log. Descriptors that arrive with the bytes are closed; the receive then fails with
+//! EBADMSG, its bytes are lost, and the caller ends the stream.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -103,7 +105,7 @@ pub fn send(
 }
 
 /// Receives at most `limit` bytes from `socket` to the cursor and advances it by the bytes
-/// received. Returns their number; 0 if the peer closed.
+/// received. Returns their number; 0 if the peer closed or if the cursor has no writable memory.
 ///
 /// # Errors
 /// [`Errno::BADMSG`] if descriptors arrived as well; or the kernel's.

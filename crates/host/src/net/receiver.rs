@@ -7,10 +7,12 @@
 //! (100 ms) after the last query. The ring is replaced if frames are lost and none arrives, at most
 //! once per [`RENEW_NS`] (100 ms); frames in the replaced ring are lost. The caller must call again
 //! by [`PacketReceiver::deadline`], even without a wake-up: after 1 s ([`QUERY_IDLE_NS`]), or after
-//! 100 ms if frames are missing, because a kernel that lost its position wakes no receiver.
+//! 100 ms if frames were dropped and none arrived since, because a kernel that lost its position
+//! wakes no receiver.
 //!
-//! An error of the interface (ENETDOWN) is returned to the caller, which closes the receiver and
-//! opens it again with a new socket. No call blocks; a receiver belongs to one thread.
+//! An error of the interface, and a ring that cannot be replaced, are returned as ENETDOWN; the
+//! caller then closes the receiver and opens it again with a new socket. No call blocks; a receiver
+//! belongs to one thread.
 
 use std::io;
 
@@ -34,7 +36,8 @@ pub struct PacketReceiver {
     recent_drops: u64,
     /// Time of the last replacement of the ring.
     renewed_ns: u64,
-    /// Frames that the kernel dropped for lack of room.
+    /// Frames that the kernel dropped for lack of room, on all sockets since the receiver was
+    /// created. Counted at queries only, and not without a ring.
     pub lost: u64,
 }
 
@@ -55,8 +58,8 @@ impl PacketReceiver {
         self.ring = None;
     }
 
-    /// Receives the next frame of the current socket, as [`PacketSocket::receive`] does. `is_woken` is
-    /// true after a wake-up: if no frame is there, the socket is queried for the reason.
+    /// Receives the next frame of the current socket, as [`PacketSocket::receive`] does. `is_woken`
+    /// is true after a wake-up: if no frame is there, the socket is queried for the reason.
     ///
     /// # Errors
     /// Those of [`PacketSocket::receive`] and [`PacketRing::receive`].
@@ -138,7 +141,8 @@ impl PacketReceiver {
     }
 
     /// Returns the time at which an empty ring must query the socket without a wake-up, in
-    /// nanoseconds: a kernel that lost its position in the ring wakes no receiver.
+    /// nanoseconds: a kernel that lost its position in the ring wakes no receiver. `u64::MAX`
+    /// without a ring.
     pub fn deadline(&self) -> u64 {
         let pause = if self.recent_drops > 0 { QUERY_NS } else { QUERY_IDLE_NS };
         self.ring.as_ref().map_or(u64::MAX, |_| self.queried_ns.saturating_add(pause))

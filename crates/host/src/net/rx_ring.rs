@@ -2,8 +2,9 @@
 //! frame, nor any while no frame arrives.
 //!
 //! Slots are short, so that many small frames fit. The kernel queues a frame longer than a slot in
-//! the socket as well; its slot marks that and keeps the order. The ring reports neither the state
-//! of the interface nor lost frames; [`crate::net::receiver`] does that, and is the caller.
+//! the socket as well; its slot marks that and keeps the order. The slots show neither the state of
+//! the interface nor lost frames; [`crate::net::receiver`], the caller, queries the socket for the
+//! state and [`PacketRing::lost`] for the frames.
 //!
 //! Frames arrive in the order of the kernel. When all slots are full the kernel drops new frames
 //! and counts them ([`PacketRing::lost`]); a frame that is held keeps its slot. The kernel writes
@@ -170,7 +171,8 @@ impl PacketRing {
     /// Replaces the ring. Frames in the old ring are lost.
     ///
     /// # Errors
-    /// The kernel refuses another ring. The value is then unusable, and the socket must be closed.
+    /// The kernel refuses another ring. Each receive then fails with
+    /// [`io::ErrorKind::NotConnected`], and the socket must be closed.
     pub fn renew(&mut self, socket: &PacketSocket) -> io::Result<()> {
         self.held = None;
         self.unmap();
@@ -207,7 +209,8 @@ impl PacketRing {
     ///
     /// # Errors
     /// `EAGAIN` if the ring is empty; `ENOBUFS` if the kernel had no room to queue a frame that did
-    /// not fit its slot; or the socket's error for such a frame.
+    /// not fit its slot; or the socket's error for such a frame. A frame with an error is lost, and
+    /// the next call continues with the next slot.
     pub fn receive(
         &mut self,
         socket: &PacketSocket,

@@ -9,7 +9,8 @@
 //! `PacketSocket::send` and `fabric::udp` call it. A call sends at most [`FRAMES_PER_CALL_MAX`]
 //! (64) frames and never blocks. The module builds no header and retries nothing: [`send_each`] may
 //! send fewer frames than it was given, and the caller sends or drops the rest. A missing page of a
-//! body is an error of that frame (EFAULT).
+//! body (EFAULT) stops [`send_each`] before that frame; the call that begins with it returns the
+//! error, and its caller drops the frame. [`send_segmented`] then sends none.
 
 use std::io;
 use std::mem::size_of;

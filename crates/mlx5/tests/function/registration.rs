@@ -3,7 +3,7 @@
 use causeway_wire::mlx5::command::{Opcode, Status};
 use causeway_wire::mlx5::completion_queue::{CompletionOpcode, Syndrome};
 use causeway_wire::mlx5::memory_key::{MemoryKeyContext, UpdateControl, mask};
-use causeway_wire::mlx5::queue_pair::Service;
+use causeway_wire::mlx5::queue_pair::{ReceiveQueueType, Service};
 use causeway_wire::mlx5::work_request::{RemoteAddressSegment, SendOpcode};
 
 use crate::driver::{Link, VIRTUAL, data, failure, success};
@@ -85,7 +85,9 @@ fn mlx5_fast_registration_makes_a_key_valid_until_its_invalidation() {
 fn mlx5_user_registration_takes_its_list_from_memory() {
     let mut link = Link::new(Service::ReliableConnection);
     let cq = link.b.create_cq(&mut link.world, 4);
-    let context = link.b.qp_context(Service::Registration, cq.number);
+    // Linux names no protection domain for its queue pair for registration.
+    let mut context = link.b.qp_context(Service::Registration, cq.number);
+    (context.domain, context.receive_queue_type) = (0, ReceiveQueueType::None.raw());
     let mut pair = link.b.create_pair(&mut link.world, context);
     link.b.connect(&mut link.world, &pair, [0; 6], 0);
     let other = link.b.simple(&mut link.world, Opcode::AllocateProtectionDomain, 0).unwrap();

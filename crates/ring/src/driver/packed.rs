@@ -2,9 +2,9 @@
 //!
 //! Implements [`super::Driver`]. Chains are identified by buffer ids below the ring's size, which
 //! come from a private free list, never from values in shared memory. A chain of several spans uses
-//! an indirect table if that was negotiated, and else several slots. Used chains are taken in the
-//! device's order. The driver does not continue a ring that another driver began: it starts at
-//! [`Position::START`] in zeroed memory.
+//! an indirect table if that was negotiated and the table has room, and else several slots. Used
+//! chains are taken in the device's order. The driver does not continue a ring that another driver
+//! began: it clears the memory and starts at [`Position::START`].
 
 use causeway_memory::{Map, Span, View};
 

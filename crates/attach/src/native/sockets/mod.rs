@@ -8,8 +8,10 @@
 //!
 //! There are at most [`NATIVE_CONNECTIONS_MAX`] (4,096) connections, each with a receive buffer of
 //! [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES) (256 KiB); further requests are
-//! answered with a reset. Data is not retransmitted and not buffered for sending. A restart of the
-//! daemon or a reset of the device resets all connections. Not thread-safe.
+//! answered with a reset. Connections that the peer has ended and those that wait for
+//! [`Sockets::accept`] count until [`Sockets::close`]. Data is not retransmitted and not buffered
+//! for sending. If the daemon reports a reset of the transport, as after its restart, all
+//! connections end with [`SocketError::Reset`]; listeners stay. Not thread-safe.
 
 mod connection;
 
@@ -44,10 +46,10 @@ pub struct ConnectionId {
 /// The reason why a call on a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The peer refused or aborted the connection.
+    /// The peer refused or aborted the connection, or broke a rule, or the device was reset.
     #[error("connection reset by the peer")]
     Reset,
-    /// The peer sends no more data, or accepts none.
+    /// The peer sends no more data, or accepts none, or the connection does not exist.
     #[error("the connection is closed in that direction")]
     Closed,
     /// The time-out expired.
@@ -135,7 +137,7 @@ impl Sockets {
     ///
     /// # Errors
     /// Returns [`SocketError::Reset`] if the peer refuses, [`SocketError::TimedOut`] after
-    /// `timeout`, or the error of the port.
+    /// `timeout`, [`SocketError::Many`], or the error of the port. No connection is left then.
     pub fn connect(
         &mut self,
         kind: Type,
@@ -216,7 +218,8 @@ impl Sockets {
     /// Sends all of `data`, waiting for credit and room.
     ///
     /// # Errors
-    /// As [`Self::try_send`], and [`SocketError::TimedOut`] after `timeout`.
+    /// As [`Self::try_send`], and [`SocketError::TimedOut`] after `timeout`; a part of `data` may
+    /// have been sent then, and its length is not reported.
     pub fn send(
         &mut self,
         id: ConnectionId,
@@ -254,7 +257,8 @@ impl Sockets {
     /// Fills `into`, waiting for bytes.
     ///
     /// # Errors
-    /// As [`Self::try_receive`], and [`SocketError::TimedOut`] after `timeout`.
+    /// As [`Self::try_receive`], and [`SocketError::TimedOut`] after `timeout`; bytes that were
+    /// moved into `into` before are no longer in the connection.
     pub fn receive(
         &mut self,
         id: ConnectionId,

@@ -7,8 +7,9 @@
 //! checks form only; the backend checks each message against its state.
 //!
 //! [`super::server`] decodes the messages that [`super::stream`] has read; [`crate::native`]
-//! encodes requests. Requests outside the enum [`Message`] are refused as unknown. The module does
-//! no I/O; decoding closes file descriptors that do not belong to the request.
+//! encodes requests. Requests outside the enum [`Message`] are errors ([`Reason::Unknown`]), and
+//! each error ends the connection. The module does no I/O; decoding closes file descriptors that do
+//! not belong to the request.
 
 mod header;
 mod payload;

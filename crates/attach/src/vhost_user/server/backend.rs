@@ -5,8 +5,8 @@
 //! module `rings` handles the messages of queues.
 //!
 //! It reads and writes no socket, and checks no message format (`vhost_user::message` does). A
-//! message that breaks a rule ends the conversation ([`Reason`]); a message that the backend may
-//! decline is [`Outcome::Refused`] and leaves the state unchanged. Except for mapping files, no
+//! message that breaks a rule ends the conversation ([`Reason`]). Only SET_CONFIG is declined
+//! without that ([`Outcome::Refused`]): the state stays unchanged. Except for mapping files, no
 //! call waits. The backend channel is accepted, but no request is sent on it.
 
 mod rings;

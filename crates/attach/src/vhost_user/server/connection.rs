@@ -3,12 +3,12 @@
 //! The dispatcher calls [`Server::receive`] (by [`Attachment::poll`]) when the socket is readable.
 //! A call handles at most [`MESSAGES_PER_TURN`] (64) messages and charges each message's cost to
 //! the frontend, in units of [`COST_NS`] (5 µs), so that the port can limit the rate. While more
-//! than 7 TiB of the frontend's earlier grants wait for `munmap` (`causeway_memory::is_behind`),
-//! messages stay unread ([`Server::must_wait`]).
+//! than 7 TiB of the frontend's earlier grants wait for `munmap`
+//! ([`causeway_memory::has_unmap_backlog`]), messages stay unread ([`Server::must_wait`]).
 //!
-//! The module never blocks: a frontend that does not read its replies loses the attachment. It does
-//! not limit the rate, close the port or accept connections; `fabric` does. The rules of the
-//! protocol are in [`Backend`].
+//! The module never blocks: a frontend that leaves no room for a reply in the socket loses the
+//! attachment. After the end, further calls read nothing and return `Ok`. The module does not limit
+//! the rate or accept connections; `fabric` does. The rules of the protocol are in [`Backend`].
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -197,7 +197,8 @@ impl Server {
         self.backend.release(events)
     }
 
-    /// Checks that all granted memory still exists. Call once a batch.
+    /// Checks that all granted memory still exists, the in-flight buffer included. For users
+    /// without `fabric`, which checks the map itself ([`Map::is_poisoned`]) and drops the server.
     ///
     /// # Errors
     /// Returns a fault if a granted file shrank. As with [`Self::receive`], all grants have been
@@ -209,8 +210,8 @@ impl Server {
         self.end(events).and(Err(Reason::MemoryLost)).map_err(Fault::from)
     }
 
-    /// Ends the attachment for a fault found by the service (a broken ring). `events` receives the
-    /// queues that stopped.
+    /// Ends the attachment for a fault found by its user (a broken ring). `events` receives the
+    /// queues that stopped. `fabric` drops the server instead.
     pub fn close(&mut self, events: &mut Vec<Event>) {
         // The caller reports its own fault.
         let _ = self.end(events);

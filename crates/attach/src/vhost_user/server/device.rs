@@ -5,7 +5,8 @@
 //! new [`Device::epoch`]. Mappings of an old epoch stay valid while a clone of its `Arc` exists.
 //!
 //! The device knows neither its type nor the layout of its configuration space, does not check the
-//! features that it stores, and resets nothing by itself. One thread owns it at a time.
+//! features that it stores, and resets nothing by itself. At the end of the attachment it is as
+//! before the first message, in a new epoch without memory. One thread owns it at a time.
 
 use std::sync::Arc;
 
@@ -73,6 +74,7 @@ impl Device {
     }
 
     /// Sets DEVICE_NEEDS_RESET (virtio 1.3, 2.1.2) and signals the error descriptors of all queues.
+    /// The daemon does not call it: it closes the connection instead.
     pub fn needs_reset(&mut self) {
         const DEVICE_NEEDS_RESET: u8 = 64;
         self.status |= DEVICE_NEEDS_RESET;

@@ -5,9 +5,11 @@
 //! the chains that were popped and not used ([`causeway_ring::Inflight`]).
 //!
 //! The module only maps and divides the buffer; the ring reads and writes the records, and checks
-//! their content. A buffer with more queues than the device, with larger rings, or of another ring
-//! format is refused. A file that shrinks later poisons the mapping
-//! ([`InflightBuffer::is_poisoned`]).
+//! their content. A buffer that is too short, has more queues or larger rings than the device
+//! allows, has records shorter than a queue's ring, or records of the other ring format, ends the
+//! attachment. A file that shrinks later harms its own guest only: its records read as zeros, so
+//! that queues break or a successor misses chains in flight ([`InflightBuffer::is_poisoned`]). A
+//! queue without a record runs without one.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

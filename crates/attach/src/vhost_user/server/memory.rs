@@ -1,9 +1,10 @@
 //! The memory table: regions as the frontend adds and removes them.
 //!
 //! `backend` calls it for SET_MEM_TABLE, ADD_MEM_REG and REM_MEM_REG. Each change maps files and
-//! returns a complete new [`Map`]; a failed change leaves the table as it was. The table has at
-//! most [`MEMORY_SLOTS_MAX`] (64) regions of at most [`REGION_BYTES_MAX`] bytes, and the peer's
-//! share of the daemon's address space bounds their sum.
+//! returns a complete new [`Map`]; a failed change leaves the table as it was, and ends the
+//! attachment. The table has at most [`MEMORY_SLOTS_MAX`] (64) regions of at most
+//! [`REGION_BYTES_MAX`] (16 TiB). Their sum must be at most 1/16 of the address space that other
+//! peers leave (7 TiB in an idle daemon; [`causeway_memory::fits`]).
 //!
 //! Running rings are moved by the backend, not here. A removed region stays mapped while a map of
 //! an earlier epoch is in use. The content of the memory is not read.

@@ -6,9 +6,10 @@
 //! resulting state, which the port's service uses.
 //!
 //! A broken rule ends in a [`Fault`](super::fault::Fault): the server releases everything that the
-//! frontend granted, and its port closes; no other port is affected. The backend pops no chains,
-//! watches no doorbells and knows no device type; the port's service and the dispatcher do. It
-//! serves one frontend at a time.
+//! frontend granted, and the dispatcher closes the connection; the port waits for the next frontend
+//! with a new server. No other port is affected. The backend pops no chains, watches no doorbells
+//! and knows no device type; the port's service and the dispatcher do. A server serves one
+//! frontend.
 
 mod backend;
 mod connection;

@@ -2,8 +2,9 @@
 //!
 //! The service fills in a [`Model`] when a port is added (`fabric::Service::model`); `backend`
 //! enforces it for each frontend. It holds no state of a connection and does not change while the
-//! port exists. Ring features are always offered. A configuration space is read-only for the
-//! driver, and change notifications are not sent.
+//! port exists. [`Model::new`] offers [`features::RING`] and [`features::RING_PACKED`] beside the
+//! features of the device. A configuration space is read-only for the driver, and change
+//! notifications are not sent.
 
 use super::super::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use crate::limits::RING_SIZE_MAX;
@@ -29,19 +30,22 @@ pub mod features {
 /// A device as its service describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
-    /// Number of queues, at most [`QUEUES_MAX`](crate::limits::QUEUES_MAX).
+    /// Number of queues; above [`QUEUES_MAX`](crate::limits::QUEUES_MAX) (64) the backend serves
+    /// 64.
     pub queues: usize,
     /// Offered virtio features, those of the ring included ([`features::RING`],
     /// [`features::RING_PACKED`]).
     pub features: u64,
     /// The configuration space; empty if the frontend implements it.
     pub config: Vec<u8>,
-    /// Largest accepted ring, in descriptors.
+    /// Largest accepted ring, in descriptors; by default
+    /// [`RING_SIZE_MAX`](crate::limits::RING_SIZE_MAX) (32,768). A larger ring ends the attachment.
     pub ring_size_max: u16,
 }
 
 impl Model {
-    /// Returns a device of `queues` queues that offers `features` and those of the ring.
+    /// Returns a device of `queues` queues that offers `features` and those of both ring formats,
+    /// with rings of up to [`RING_SIZE_MAX`](crate::limits::RING_SIZE_MAX) descriptors.
     pub fn new(queues: usize, features: u64, config: Vec<u8>) -> Self {
         Self {
             queues,

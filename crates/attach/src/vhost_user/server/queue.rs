@@ -1,10 +1,11 @@
 //! A virtqueue: the frontend's configuration, and the ring while it runs.
 //!
 //! A queue is *started* by its doorbell and *enabled* by a message, or at once if protocol features
-//! were not negotiated. It *runs* while it is both and its ring lies in granted memory. Its
-//! configuration is frozen while it runs; a message that reconfigures a disabled queue stops it
-//! (user-mode Linux does this). `backend` changes the configuration; the service uses
-//! [`VirtQueue::ring`], and the dispatcher watches [`VirtQueue::doorbell`] and calls
+//! were not negotiated. It *runs* while it is both and its ring lies in granted memory. Size, base
+//! and addresses of the ring are frozen while it runs: a message that sets them ends the
+//! attachment, except one that repeats the addresses. For a queue that is started and disabled such
+//! a message undoes the start (user-mode Linux does this). `backend` changes the configuration; the
+//! service uses [`VirtQueue::ring`], and the dispatcher watches [`VirtQueue::doorbell`] and calls
 //! [`VirtQueue::notify`].
 //!
 //! The module does not watch doorbells, pops no chains and decides no notification. A stop pushes
@@ -50,7 +51,7 @@ pub struct VirtQueue {
     doorbell: Option<Arc<Doorbell>>,
     /// The guest's notifier; `None` if the frontend wants no notifications.
     notifier: Option<Notifier>,
-    /// Signalled when the ring breaks.
+    /// Signalled by [`Self::signal_error`].
     error: Option<Notifier>,
     /// The guest addresses of the running ring: descriptor table, available ring, used ring.
     guest_addresses: Option<(u64, u64, u64)>,
@@ -88,7 +89,8 @@ impl VirtQueue {
         self.notifier.as_ref().is_some_and(Notifier::is_blocked)
     }
 
-    /// Signals the frontend that the ring is broken, if it set an error descriptor.
+    /// Signals the frontend that the ring is broken, if it set an error descriptor. Called by
+    /// [`super::Device::needs_reset`] only.
     pub fn signal_error(&self) {
         if let Some(error) = &self.error {
             // The port is closing, so a blocked signal has no further consequence.
@@ -111,8 +113,8 @@ impl VirtQueue {
         self.size
     }
 
-    /// Prepares for a message that changes the configuration: refuses it while the queue runs, and
-    /// stops a started queue that is disabled.
+    /// Prepares for a message that changes the configuration: undoes the start of a queue that is
+    /// disabled. Returns [`Reason::QueueRunning`] if the queue runs.
     fn configure(&mut self, request: FrontendReq) -> Result<(), Reason> {
         if self.is_running() {
             return Err(Reason::QueueRunning { request, queue: self.index });
@@ -204,7 +206,7 @@ impl VirtQueue {
         self.notifier = notifier;
     }
 
-    /// Sets or removes the descriptor that is signalled when the ring breaks.
+    /// Sets or removes the descriptor of [`Self::signal_error`].
     pub(super) fn set_error(&mut self, error: Option<Notifier>) {
         self.error = error;
     }

@@ -2,10 +2,11 @@
 //! a new memory map.
 //!
 //! [`Backend::handle`] calls this module, which applies the rules of `queue` and reports started
-//! and stopped queues as events. A queue starts as soon as it is started by a doorbell, enabled,
-//! and its ring lies in granted memory; a queue that loses its memory stops, and starts again when
-//! the memory returns. Chains in flight of a stopping queue are pushed unwritten. The module pops
-//! no chains and waits for no service.
+//! and stopped queues as events. A queue runs as soon as it is started by a doorbell and enabled;
+//! if its ring does not lie in granted memory then, the attachment ends. When REM_MEM_REG takes the
+//! memory of a running queue away, the queue stops, and runs again when ADD_MEM_REG returns the
+//! memory; a SET_MEM_TABLE without it ends the attachment. Chains in flight of a stopping queue are
+//! pushed unwritten. The module pops no chains and waits for no service.
 
 use causeway_memory::Map;
 use causeway_ring::{Doorbell, DoorbellError, Notifier};
@@ -89,8 +90,8 @@ impl Backend {
             Some(fd) => Some(Doorbell::new(fd).map_err(|e| not_eventfd(request, queue, e))?),
             None => None,
         };
-        // The dispatcher must unwatch the old doorbell of a running queue before the new doorbell is
-        // used.
+        // The dispatcher must unwatch the old doorbell of a running queue before the new doorbell
+        // is used.
         if ring.halt() {
             events.push(Event::QueueStopped(queue));
         }
