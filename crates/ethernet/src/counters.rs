@@ -3,9 +3,9 @@
 //!
 //! The modules of the data path count; `causeway port show` and `causeway stats` print the counters
 //! by name, and the names are part of the interface. The dispatcher of the group owns the counters,
-//! so they are plain integers without atomics. They start at 0 with the port, survive a reconnect
-//! of the guest, and end with the daemon. A flooded frame counts once as transmitted and once at
-//! each receiver; a dropped frame counts under one [`DropReason`] only.
+//! so they are plain integers without atomics. They start at 0 with the port or bundle, survive a
+//! reconnect of the guest, and end with the daemon. A flooded frame counts once as transmitted and
+//! once at each receiver; a dropped frame counts under one [`DropReason`] only.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,8 @@ pub enum DropReason {
     /// The receiver has no buffers, and the bound on pending frames or on their waiting time is
     /// reached. Counted at the receiver.
     NoBuffer,
-    /// Longer than any buffer of a receiver without mergeable buffers. Counted at the receiver.
+    /// Longer than the next buffer of a receiver without mergeable buffers, than the whole receive
+    /// ring of a receiver, or than 1,025 mergeable buffers. Counted at the receiver.
     BufferTooSmall,
     /// The sender's memory cannot be read. Counted at the sender.
     SenderFault,

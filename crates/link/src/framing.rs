@@ -6,10 +6,10 @@
 //! [`crate::io::stream`] moves the bytes, and puts TLS below.
 //!
 //! A stream that lost its framing is unusable: the error stays, and the driver closes the
-//! connection. When the peer reads too slowly, whole new frames are dropped, as at a full queue of
-//! a switch; queued frames are kept. Frames keep their order. The framing carries neither offloads
-//! nor flood numbers, and the module does not check the frames' headers. The caller provides the
-//! locking.
+//! connection. When the peer reads too slowly, [`Framer::push`] refuses new frames with
+//! [`FrameError::Backlog`] and its caller drops them; queued frames are kept. Frames keep their
+//! order. The framing carries neither offloads nor flood numbers, and the module does not check the
+//! frames' headers. The caller provides the locking.
 
 use std::ops::Range;
 
@@ -96,7 +96,8 @@ impl Deframer {
         &self.bytes
     }
 
-    /// Returns the buffer with the frames returned so far and continues with `fresh`.
+    /// Returns the buffer with the frames returned so far and continues with `fresh`, to which it
+    /// copies the bytes of the incomplete frame.
     pub fn exchange(&mut self, mut fresh: Vec<u8>) -> Vec<u8> {
         if fresh.len() < STREAM_BYTES {
             fresh.resize(STREAM_BYTES, 0);

@@ -5,7 +5,7 @@
 //! Frames to it are refused by [`ClosedCarrier`]. A peer's name is resolved again after
 //! [`LOOKUP_NS_MIN`] (5 s), doubled up to [`LOOKUP_NS_MAX`] (5 min), until the link proves that the
 //! peer answers at the known address. A changed address of a `vnet`, `vxlan` or `causeway-plain`
-//! link closes and reopens the link.
+//! link closes the link and reopens it 10 ms later; frames in between are refused.
 //!
 //! [`super::service`] calls [`Links::tick_pending`] by its timer, in the shard of links. The tick
 //! opens at most [`OPENS_PER_TICK_MAX`] (8) links, so that it does not delay the dispatcher; the
