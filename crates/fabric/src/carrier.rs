@@ -148,7 +148,8 @@ pub trait Carrier: Send + std::fmt::Debug {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal>;
 
     /// Sends the frames taken so far; the service calls it at the end of a turn. Returns the number
-    /// of frames that were dropped because the kernel had no room.
+    /// of datagrams (frames, for a link without datagrams) that the kernel refused: they are lost,
+    /// and the carrier has counted them.
     fn flush(&mut self) -> u64;
 
     /// Returns whether frames may cross with unfinished checksums and segments. If not, the service

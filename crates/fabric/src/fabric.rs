@@ -9,9 +9,9 @@
 //! not send a command, as the dispatcher would wait for itself. Threads beside the dispatchers: a
 //! balancer if there are at least two dispatchers, a ticker while a controller needs ticks
 //! ([`CONTROL_TICK`] (1 s)), and the sampler of `crate::memory_charge`. If a dispatcher fails or
-//! panics, all stop: its ports would no longer be served. [`ManualFabric`] is for a caller with its
-//! own event loop; it has one dispatcher and starts no thread for it. After a stop, commands that
-//! need a dispatcher are refused.
+//! panics, all stop and close their ports, and [`Fabric::wait`] returns the error. [`ManualFabric`]
+//! is for a caller with its own event loop; it has one dispatcher and starts no thread for it.
+//! After a stop, commands that need a dispatcher are refused.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

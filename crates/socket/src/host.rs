@@ -17,9 +17,10 @@
 //! A process sees no CID and no credit. Data that it does not read waits in [`HostEnd::out`], at
 //! most [`HOST_BUFFER_BYTES`] (256 KiB) or [`HOST_MESSAGE_BYTES`] (128 KiB), which the credit
 //! advertised to the guest bounds. A port has at most [`HOST_CONNECTIONS_PER_PORT_MAX`] (1,024)
-//! such connections, a shard [`HOST_CONNECTIONS_MAX`] (16,384). A connect to a process does not
-//! block: a full backlog counts as refused. A process cannot send file descriptors, and its
-//! connections end with the daemon.
+//! such connections, a shard [`HOST_CONNECTIONS_MAX`] (16,384); a further connect of a guest is
+//! answered with a reset, and the stream of a further process closes without an answer, as when the
+//! guest refuses it. A connect to a process does not block: a full backlog counts as refused. A
+//! process cannot send file descriptors, and its connections end with the daemon.
 
 mod listeners;
 
