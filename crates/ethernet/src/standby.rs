@@ -125,7 +125,7 @@ impl ForwarderElection {
         self.changes(uplinks, now_ns)
     }
 
-    /// Schedules hellos as soon as [`HELLO_SOON_NS`] allows.
+    /// Schedules hellos as soon as [`HELLO_SOON_NS`] (20 ms) allows.
     fn schedule_hello(&mut self, now_ns: u64) {
         let soon = self.last_ns.saturating_add(HELLO_SOON_NS).max(now_ns);
         self.next_ns = Some(self.next_ns.map_or(soon, |next| next.min(soon)));

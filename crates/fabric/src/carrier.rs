@@ -299,8 +299,8 @@ impl TypedRequest for LinkDeleted {
     type Answer = ();
 }
 
-/// A pool of reusable buffers, shared between threads. It keeps at most `POOLED_MAX` unused buffers
-/// and does not limit the buffers in use.
+/// A pool of reusable buffers, shared between threads. It keeps at most `POOLED_MAX` (64) unused
+/// buffers and does not limit the buffers in use.
 #[derive(Debug, Clone, Default)]
 pub struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
 

@@ -24,7 +24,7 @@ use crate::limits::{FOOTPRINT_SAMPLE_NS, FOOTPRINT_WINDOW_NS};
 pub(crate) struct Footprint {
     /// Time of the next sample; 0: none was taken yet.
     due_ns: u64,
-    /// Start of the window, which lasts [`FOOTPRINT_WINDOW_NS`].
+    /// Start of the window, which lasts [`FOOTPRINT_WINDOW_NS`] (1 s).
     window_ns: u64,
     /// Bytes that the port's files had allocated at the start of the window.
     allocated: u64,

@@ -150,7 +150,8 @@ impl Default for Framer {
 }
 
 impl Framer {
-    /// Limits queued bytes to `bytes`, within [`BACKLOG_BYTES_MIN`] and [`BACKLOG_BYTES_MAX`].
+    /// Limits queued bytes to `bytes`, between [`BACKLOG_BYTES_MIN`] (128 KiB) and
+    /// [`BACKLOG_BYTES_MAX`] (1 MiB).
     pub fn bound(&mut self, bytes: usize) {
         self.most = bytes.clamp(BACKLOG_BYTES_MIN, BACKLOG_BYTES_MAX);
     }

@@ -79,7 +79,7 @@ pub struct Health {
     proven: u64,
     /// Whether another path to the peer should be preferred.
     poor: bool,
-    /// How often the path became poor within [`FLAP_NS`].
+    /// How often the path became poor within [`FLAP_NS`] (1 min).
     flaps: u32,
     /// Since when the path has been good.
     good_since: u64,

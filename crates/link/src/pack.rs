@@ -40,7 +40,7 @@ pub enum PushError<E> {
     /// The tunnel has no session, or no address of the peer.
     #[error("the tunnel has no session yet: the peer has not answered")]
     NoPath,
-    /// The frame is longer than [`FRAME_BYTES_MAX`].
+    /// The frame is longer than [`FRAME_BYTES_MAX`] (65,557 bytes).
     #[error("the frame of {0} bytes is longer than a tunnel carries ({FRAME_BYTES_MAX})")]
     Oversized(usize),
     /// The frame's bytes could not be read.

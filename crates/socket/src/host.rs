@@ -176,7 +176,7 @@ impl HostTokens {
     }
 
     /// Drops the entries of ended handshakes before the first handshake in progress. The rest is
-    /// bounded by the connects accepted within `HANDSHAKE_NS_MAX`.
+    /// bounded by the connects accepted within `HANDSHAKE_NS_MAX` (5 s).
     fn drop_ended(&mut self) {
         while self.handshake_deadlines.front().is_some_and(|entry| !self.is_handshaking(*entry)) {
             self.handshake_deadlines.pop_front();

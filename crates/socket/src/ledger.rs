@@ -5,8 +5,8 @@
 //! small file from its start until its guest has received its end: one write each. The next
 //! causewayd resets the recorded connections. The ledger holds addresses and no data.
 //!
-//! Only ports behind the holder have a ledger: their socket's name ends in [`HELD_EXTENSION`], and
-//! the file lies beside the socket.
+//! Only ports behind the holder have a ledger: their socket's name ends in `.inner`
+//! ([`HELD_EXTENSION`]), and the file lies beside the socket.
 //!
 //! The service opens the ledger when the port is added, and records and erases connections;
 //! `crate::resume` sends the resets of [`Ledger::take_survivors`]. Writes are not synced, so

@@ -247,8 +247,8 @@ impl Shard {
         self.poller.as_fd()
     }
 
-    /// Reads the kernel's events, at most [`EVENTS_MAX`], to be handled in the next turn. Reads
-    /// none while earlier events are unhandled. Never waits.
+    /// Reads the kernel's events, at most [`EVENTS_MAX`] (64), to be handled in the next turn.
+    /// Reads none while earlier events are unhandled. Never waits.
     ///
     /// # Errors
     /// The host fails.

@@ -4,7 +4,7 @@
 //! it never blocks a sender. The carriers count sent and refused frames, `LinkInbox` received
 //! frames and drops at a full mailbox; `super::view` reads. Datagrams that the core drops are
 //! counted by [`crate::refusal`], drops inside the group by `ethernet`. Counters wrap at 2^64,
-//! begin at 0 when the daemon starts, and are kept while a link is reopened.
+//! begin at 0 when the link is added, and are kept while it is reopened.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

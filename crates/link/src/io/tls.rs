@@ -98,8 +98,8 @@ impl ReloadableTls {
     }
 }
 
-/// Limits log lines about an expiring certificate: once, again after [`EXPIRY_LOG_NS`], and at once
-/// for another certificate.
+/// Limits log lines about an expiring certificate: once, again after [`EXPIRY_LOG_NS`] (1 day), and
+/// at once for another certificate.
 #[derive(Debug, Default)]
 pub struct ExpiryLog {
     /// The expiry that was logged last, in seconds since 1970, and when.

@@ -103,7 +103,7 @@ impl Tunnel {
     }
 
     /// Returns a delivery report: how many datagrams arrived on the current session since the last
-    /// report. `None` below [`DELIVERED_MIN`] datagrams.
+    /// report. `None` below [`DELIVERED_MIN`] (256) datagrams.
     fn report(&mut self) -> Option<Delivered> {
         let slot = self.current.as_mut().filter(|slot| !slot.session.is_plain())?;
         let (next, came) = (slot.replay.next(), slot.received);

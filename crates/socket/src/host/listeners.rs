@@ -105,7 +105,7 @@ impl Socket {
         self.tokens.paused.retain(|(_, paused)| *paused != port);
     }
 
-    /// Accepts waiting processes, at most [`HANDSHAKES_PER_TURN`]; the level-triggered watch
+    /// Accepts waiting processes, at most [`HANDSHAKES_PER_TURN`] (4); the level-triggered watch
     /// reports further processes again.
     pub(super) fn accept_processes(&mut self, cx: &mut Context<'_>, port: PortId, kind: Type) {
         for _ in 0..HANDSHAKES_PER_TURN {
