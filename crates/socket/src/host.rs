@@ -626,8 +626,9 @@ impl Socket {
         Ok(Some(false))
     }
 
-    /// Keeps a connection that the guest ended if its data must still reach the process, until that
-    /// is done or the connection expires. Returns whether it is kept.
+    /// Keeps a connection that the guest ended after it had shut down sending, if data still waits
+    /// for the process: until the process has taken it, 5 min at most. Returns whether it is kept;
+    /// if not, waiting data is dropped.
     pub(crate) fn begin_drain(&mut self, now_ns: u64, id: ConnId, guest: Role) -> bool {
         let Some((_, end)) = self.host_end(id) else { return false };
         if end.out.is_empty() || !end.must_finish {
