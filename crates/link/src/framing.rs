@@ -122,7 +122,8 @@ pub enum FrameError<E> {
     /// The peer reads more slowly than frames are sent: the frame is dropped.
     #[error("the peer reads too slowly: {0} bytes are queued, so the frame is dropped")]
     Backlog(usize),
-    /// The frame is longer than [`FRAME_BYTES_MAX`], or shorter than the framing allows.
+    /// The frame is longer than [`FRAME_BYTES_MAX`] (65,557 bytes), or shorter than an Ethernet
+    /// header (14 bytes).
     #[error("a frame of {0} bytes is shorter or longer than a stream carries")]
     Len(usize),
     /// The frame's bytes could not be read.
