@@ -20,7 +20,8 @@ pub enum DropReason {
     BadHeader,
     /// Shorter than the virtio-net and Ethernet headers. Counted at the sender.
     Runt,
-    /// Longer than the MTU of the sender or the receiver. Counted at the port whose MTU it exceeds.
+    /// Longer than the MTU of the sender or the receiver; counted at the port whose MTU it exceeds.
+    /// Or longer than a link carries; counted at the sender.
     TooBig,
     /// The source address is not the port's. Counted at the sender.
     SpoofedSource,
@@ -33,7 +34,8 @@ pub enum DropReason {
     /// The receiver's guest does not run the device. Counted at the receiver.
     ReceiverDown,
     /// The receiver has no buffers, and the bound on pending frames or on their waiting time is
-    /// reached. Counted at the receiver.
+    /// reached; counted at the receiver. Or the socket or queue of a link has no room; counted at
+    /// the sender.
     NoBuffer,
     /// Longer than the next buffer of a receiver without mergeable buffers, than the whole receive
     /// ring of a receiver, or than 1,025 mergeable buffers. Counted at the receiver.
@@ -56,8 +58,8 @@ pub enum DropReason {
     /// A copy of a flooded frame that arrived by another path. Counted at the bundle that brought
     /// the copy.
     Duplicate,
-    /// A link-local frame, which a bridge does not forward (IEEE 802.1Q, 8.6.3). Counted at the
-    /// sender.
+    /// A link-local frame, which a bridge does not forward (IEEE 802.1Q, 8.6.3), or a MAC control
+    /// frame to a `raw` link. Counted at the sender.
     LinkLocal,
     /// A flooded frame that one link keeps bringing, as a loop does. Counted at its bundle.
     Storm,

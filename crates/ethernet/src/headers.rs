@@ -9,7 +9,8 @@
 //! The payload stays in the sender's memory: it may change at any time and is not checked. The
 //! module checks neither the source address nor the MTU by itself, and decides nothing about
 //! forwarding. Frames longer than [`FRAME_BYTES_MAX`] (65,557), frames shorter than an Ethernet
-//! header and invalid offload requests are refused with a [`DropReason`].
+//! header and invalid offload requests are refused with a [`DropReason`], under which the caller
+//! drops and counts the frame.
 
 use causeway_fabric::carrier::{Body, OFFLOAD_BYTES};
 use causeway_memory::{Cursor, Map, Span};

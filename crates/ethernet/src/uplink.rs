@@ -426,7 +426,8 @@ fn notify(member: &Membership, mac: Mac, here: bool) {
     }
 }
 
-/// Pushes a frame to a carrier. A refusal is the reason for which the caller drops the frame.
+/// Pushes a frame to a carrier. A refusal is the reason for which the caller drops the frame and
+/// counts it at its sender; most carriers count it for the link as well.
 #[inline]
 pub(crate) fn push(carrier: &mut dyn Carrier, frame: &Outgoing<'_>) -> Result<(), DropReason> {
     carrier.push(frame).map_err(|refusal| match refusal {

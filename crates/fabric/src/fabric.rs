@@ -11,7 +11,7 @@
 //! ([`CONTROL_TICK`] (1 s)), and the sampler of `crate::memory_charge`. If a dispatcher fails or
 //! panics, all stop and close their ports, and [`Fabric::wait`] returns the error. [`ManualFabric`]
 //! is for a caller with its own event loop; it has one dispatcher and starts no thread for it.
-//! After a stop, commands that need a dispatcher are refused.
+//! After a stop, commands that need a dispatcher fail with [`CommandError::Host`].
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

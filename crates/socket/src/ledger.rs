@@ -13,9 +13,9 @@
 //! entries survive the process and not a crash of the host, whose guests are gone too. A failed
 //! write is not reported: an entry that is left over costs a superfluous reset; a connection
 //! without an entry gets no reset after a restart, so its guest learns of the end only when it
-//! sends or from the event of `crate::resume`. If the file cannot be opened, the port is refused.
-//! Two entries per permitted connection fit (32,768 of 16 bytes); a full ledger skips connections.
-//! The file must not be shared between two daemons.
+//! sends or from the event of `crate::resume`. If the file cannot be opened, the port cannot be
+//! added. Two entries per permitted connection fit (32,768 of 16 bytes); a full ledger skips
+//! connections. The file must not be shared between two daemons.
 
 use std::collections::HashMap;
 use std::fs::File;

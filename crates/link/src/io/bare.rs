@@ -10,11 +10,11 @@
 //! VXLAN device. There is no authentication and no encryption: any host that can forge the peer's
 //! address can send frames.
 //!
-//! `ethernet` calls [`BareCarrier`] in the thread of the group; frames longer than
-//! [`BARE_FRAME_MAX`] (65,499 bytes) are refused. The shard of links calls [`BareSocket::serve`],
-//! which passes received frames to the group's mailbox. Datagrams from unknown addresses are
-//! counted and dropped. The links learn no addresses from frames (`ethernet` does), retransmit
-//! nothing, and carry neither hop counts nor flood numbers.
+//! `ethernet` calls [`BareCarrier`] in the thread of the group; it refuses frames longer than
+//! [`BARE_FRAME_MAX`] (65,499 bytes) with [`Refusal::TooBig`]. The shard of links calls
+//! [`BareSocket::serve`], which passes received frames to the group's mailbox. Datagrams from
+//! unknown addresses are counted and dropped. The links learn no addresses from frames (`ethernet`
+//! does), retransmit nothing, and carry neither hop counts nor flood numbers.
 //!
 //! # Budget
 //! One copy per frame sent, from the sender's memory into the buffer of the send call. Received

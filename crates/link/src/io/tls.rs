@@ -2,9 +2,9 @@
 //!
 //! Each side presents a certificate from an authority that the other configured, with a name that
 //! the other expects. There are neither older versions of TLS, nor session resumption, nor
-//! revocation lists; an expired certificate is refused when a connection begins, and does not end a
-//! live connection. At each new connection and every `RENEW_NS` (1 h), files are read again if one
-//! of them changed; faulty files leave the old configuration in use. A longer file than
+//! revocation lists; an expired certificate fails the handshake of a new connection, and does not
+//! end a live connection. At each new connection and every `RENEW_NS` (1 h), files are read again
+//! if one of them changed; faulty files leave the old configuration in use. A longer file than
 //! [`CERTIFICATE_BYTES_MAX`] (1 MiB) is faulty.
 //!
 //! Private keys are kept by TLS only, and never logged. The module reads files (it may block on the
