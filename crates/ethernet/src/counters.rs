@@ -23,7 +23,8 @@ pub enum DropReason {
     /// Longer than the MTU of the sender or the receiver; counted at the port whose MTU it exceeds.
     /// Or longer than a link carries; counted at the sender.
     TooBig,
-    /// The source address is not the port's. Counted at the sender.
+    /// The source address is not the port's (with `learn`: is the configured address of another
+    /// port), or a link brings a frame from the address of a running port. Counted at the sender.
     SpoofedSource,
     /// No port or peer of the group has the destination address, and there is no other learning
     /// port and no link to flood the frame to. Also a frame of a guest to the address of hellos.
@@ -34,8 +35,8 @@ pub enum DropReason {
     /// The receiver's guest does not run the device. Counted at the receiver.
     ReceiverDown,
     /// The receiver has no buffers, and the bound on pending frames or on their waiting time is
-    /// reached; counted at the receiver. Or the socket or queue of a link has no room; counted at
-    /// the sender.
+    /// reached, or the frame does not wait because it has several receivers; counted at the
+    /// receiver. Or the socket or queue of a link has no room; counted at the sender.
     NoBuffer,
     /// Longer than the next buffer of a receiver without mergeable buffers, than the whole receive
     /// ring of a receiver, or than 1,025 mergeable buffers. Counted at the receiver.

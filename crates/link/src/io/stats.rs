@@ -19,7 +19,8 @@ pub enum Loss {
     Unreachable,
     /// The frame is longer than the link carries.
     TooBig,
-    /// The link was down.
+    /// The link was down, or went down while the frame was queued. The frames of a datagram that a
+    /// used-up session cannot seal count once together.
     Down,
     /// The sender's memory was unmapped while the frame was read.
     SenderFault,
