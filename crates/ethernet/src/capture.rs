@@ -5,9 +5,9 @@
 //! the shard may wait for a fetch of at most [`CAPTURE_FETCH_BYTES`] (1 MiB).
 //!
 //! A recording holds at most [`CAPTURE_BYTES_MAX`] bytes (8 MiB) of unfetched copies. A full buffer
-//! drops copies, which are counted, and never frames. The filter matches header fields of a frame
-//! only, not its payload, and sees no fields inside tunnels. A recording does not end by time: the
-//! controller ends idle captures.
+//! drops copies, which are counted; the frames are forwarded all the same. The filter matches
+//! header fields of a frame only, not its payload, and sees no fields inside tunnels. A recording
+//! does not end by time: the controller ends captures that were not fetched from for 30 s.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,9 +3,9 @@
 //!
 //! The modules of the data path count; `causeway port show` and `causeway stats` print the counters
 //! by name, and the names are part of the interface. The dispatcher of the group owns the counters,
-//! so they are plain integers without atomics. They start at 0 with the port, survive a reconnect
-//! of the guest, and end with the daemon. A flooded frame counts once as transmitted and once at
-//! each receiver; a dropped frame counts under one [`DropReason`] only.
+//! so they are plain integers without atomics. They start at 0 with the port or bundle, survive a
+//! reconnect of the guest, and end with the daemon. A flooded frame counts once as transmitted and
+//! once at each receiver; a dropped frame counts under one [`DropReason`] only.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,11 @@ pub enum DropReason {
     BadHeader,
     /// Shorter than the virtio-net and Ethernet headers. Counted at the sender.
     Runt,
-    /// Longer than the MTU of the sender or the receiver. Counted at the port whose MTU it exceeds.
+    /// Longer than the MTU of the sender or the receiver; counted at the port whose MTU it exceeds.
+    /// Or longer than a link carries; counted at the sender.
     TooBig,
-    /// The source address is not the port's. Counted at the sender.
+    /// The source address is not the port's (with `learn`: is the configured address of another
+    /// port), or a link brings a frame from the address of a running port. Counted at the sender.
     SpoofedSource,
     /// No port or peer of the group has the destination address, and there is no other learning
     /// port and no link to flood the frame to. Also a frame of a guest to the address of hellos.
@@ -33,9 +35,11 @@ pub enum DropReason {
     /// The receiver's guest does not run the device. Counted at the receiver.
     ReceiverDown,
     /// The receiver has no buffers, and the bound on pending frames or on their waiting time is
-    /// reached. Counted at the receiver.
+    /// reached, or the frame does not wait because it has several receivers; counted at the
+    /// receiver. Or the socket or queue of a link has no room; counted at the sender.
     NoBuffer,
-    /// Longer than any buffer of a receiver without mergeable buffers. Counted at the receiver.
+    /// Longer than the next buffer of a receiver without mergeable buffers, than the whole receive
+    /// ring of a receiver, or than 1,025 mergeable buffers. Counted at the receiver.
     BufferTooSmall,
     /// The sender's memory cannot be read. Counted at the sender.
     SenderFault,
@@ -55,8 +59,8 @@ pub enum DropReason {
     /// A copy of a flooded frame that arrived by another path. Counted at the bundle that brought
     /// the copy.
     Duplicate,
-    /// A link-local frame, which a bridge does not forward (IEEE 802.1Q, 8.6.3). Counted at the
-    /// sender.
+    /// A link-local frame, which a bridge does not forward (IEEE 802.1Q, 8.6.3), or a MAC control
+    /// frame to a `raw` link. Counted at the sender.
     LinkLocal,
     /// A flooded frame that one link keeps bringing, as a loop does. Counted at its bundle.
     Storm,

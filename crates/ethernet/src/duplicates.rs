@@ -2,10 +2,10 @@
 //!
 //! In a loop of transit links, a flooded frame arrives from both sides. Of two equal frames that
 //! arrive by different paths within [`DUPLICATE_NS`] (500 ms), the second is therefore a copy.
-//! Equal frames by the same path are repeats of the guest, up to [`REPEATS_MAX`] (16); more of them
-//! are a loop ([`DuplicateKind::Storm`]). Flood numbers (`crate::flood_sequence`) detect copies for
-//! longer, but not every link carries them: a copy may arrive without the number of its frame, or
-//! with another.
+//! Equal frames by the same path are repeats of the guest, up to [`REPEATS_MAX`] (16) within that
+//! time; more of them are a loop ([`DuplicateKind::Storm`]). Flood numbers
+//! (`crate::flood_sequence`) detect copies for longer, but not every link carries them: a copy may
+//! arrive without the number of its frame, or with another.
 //!
 //! `crate::link_rx` checks each flooded frame of a link before forwarding and records it after
 //! acceptance; `crate::forward` records flooded frames of local ports. The filter forwards and

@@ -1,7 +1,7 @@
 //! The fast path of delivery: plain frames, each into one receive buffer of one descriptor.
 //!
 //! `deliver_all` in `crate::batch` calls [`Scratch::deliver_plain`] first; at most [`BATCH_CHAINS`]
-//! frames are delivered in a call. A frame qualifies if it has no offload and is within the
+//! (32) frames are delivered in a call. A frame qualifies if it has no offload and is within the
 //! receiver's MTU, and if the next buffer is a single writable descriptor that holds virtio-net
 //! header and frame.
 //!

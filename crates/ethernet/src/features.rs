@@ -3,8 +3,9 @@
 //!
 //! `service` offers both to the attachment when a port is added; they depend on the port's options
 //! only and do not change while the port exists. The module negotiates nothing and checks no
-//! driver: the attachment does. The control queue, UFO, RSC, RSS and VIRTIO_F_IN_ORDER are not
-//! offered. The link status is always up.
+//! driver: the attachment does. The control queue (VIRTIO_NET_F_CTRL_VQ), UFO, RSC, RSS and
+//! VIRTIO_F_IN_ORDER are not offered. The link status is always up. Offloads towards the guest are
+//! left out with the port's option `offloads = "xdp"`.
 
 use causeway_model::{NetSpec, Offloads};
 use causeway_wire::virtio::*;
@@ -44,8 +45,8 @@ const GUEST_OFFLOADS: [u32; 6] = [
 
 /// Returns the feature bits that a port offers.
 ///
-/// VIRTIO_NET_F_MQ is offered only with several queue pairs. The frontend implements the control
-/// queue that it needs.
+/// VIRTIO_NET_F_MQ is offered only with several queue pairs. The driver selects the pairs by the
+/// control queue, which the frontend (QEMU, for example) offers and implements by itself.
 pub fn offered(spec: &NetSpec) -> u64 {
     let all = |bits: &[u32]| bits.iter().fold(0, |all, bit| all | mask(*bit));
     let guest = if spec.offloads == Offloads::Xdp { 0 } else { all(&GUEST_OFFLOADS) };

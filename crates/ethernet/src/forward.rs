@@ -6,10 +6,11 @@
 //! (routes first, then the address table), and hands the batches to `crate::receivers`. Chains of
 //! frames that are not pending return to the sender's ring as used.
 //!
-//! The module copies no payload, waits for no receive buffers and publishes no ring: the dispatcher
-//! publishes at the end of the turn. A ring that breaks a rule closes its port. After a turn of
-//! invalid frames only, the port is penalised: its transmit queues are skipped [`PENALTY_TURNS`]
-//! (31) times. Order is kept for each pair of transmit queue and receive queue.
+//! The module copies no payload, waits for no receive buffers and publishes no ring: the shard
+//! publishes after the call, and notifies the guests at the end of the turn. A ring that breaks a
+//! rule closes its port. If a call finds invalid frames only, the port is penalised: the next
+//! [`PENALTY_TURNS`] (31) calls for any of its transmit queues pop nothing. Order is kept for each
+//! pair of transmit queue and receive queue.
 //!
 //! # Budget
 //! Frames are popped in batches of at most 32. Every line of a frame lies in another processor's

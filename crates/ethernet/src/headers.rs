@@ -1,15 +1,16 @@
 //! Parsed headers: the first bytes of a frame, copied once into private memory and validated.
 //!
 //! `crate::classify` reads frames of guests, `crate::link_rx` frames of links. At first
-//! [`HEAD_BYTES`] (64) bytes are copied; all headers (at most [`HEADERS_MAX`] bytes) are copied and
-//! parsed if the frame has an offload, if the receive queue is chosen by flow, or if a link brought
-//! the frame. Every later step reads the private copy, so a guest cannot change a header after its
-//! check.
+//! [`HEAD_BYTES`] (64) bytes are copied; all headers (at most [`HEADERS_MAX`] (192) bytes) are
+//! copied and parsed if the frame has an offload, if the receive queue is chosen by flow, or if a
+//! link brought the frame. Every later step reads the private copy, so a guest cannot change a
+//! header after its check.
 //!
 //! The payload stays in the sender's memory: it may change at any time and is not checked. The
 //! module checks neither the source address nor the MTU by itself, and decides nothing about
 //! forwarding. Frames longer than [`FRAME_BYTES_MAX`] (65,557), frames shorter than an Ethernet
-//! header and invalid offload requests are refused with a [`DropReason`].
+//! header and invalid offload requests are refused with a [`DropReason`], under which the caller
+//! drops and counts the frame.
 
 use causeway_fabric::carrier::{Body, OFFLOAD_BYTES};
 use causeway_memory::{Cursor, Map, Span};

@@ -32,8 +32,8 @@ pub const PENDING_SPANS_MAX: usize = 48;
 pub const PENDING_PER_LINK_SIZE: u16 = 1024;
 /// Most bytes of frames from links that wait for one receive queue: 4 MiB.
 pub const PENDING_BYTES_MAX: usize = 4 << 20;
-/// Turns for which a port is penalised after a turn in which every frame broke a rule. A flood of
-/// invalid frames then costs a small part of the dispatcher's time.
+/// Calls for transmit queues of a port that pop nothing after a call in which every frame broke a
+/// rule. A flood of invalid frames then costs a small part of the dispatcher's time.
 pub const PENALTY_TURNS: u8 = 31;
 /// Most receive buffers that one frame is spread over. A driver with buffers of 64 bytes still
 /// receives the longest frame.

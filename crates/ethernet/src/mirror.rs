@@ -9,7 +9,7 @@
 //! The module never changes or delays a frame, although the copies cost time of the shard. Frames
 //! are copied as the sender wrote them, before segmentation, with incomplete checksums; payload
 //! that a guest changes or unmaps meanwhile appears changed, or as zeroes. A capture ends if its
-//! port or link is removed.
+//! port or link is removed; its recorded copies can still be fetched.
 //!
 //! # Budget
 //! Without a capture: one comparison a batch.

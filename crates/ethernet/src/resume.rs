@@ -6,8 +6,8 @@
 //! ([`Ethernet::resume`], called by `crate::forward`). Later frames of the same transmit queue wait
 //! behind it, so the order of frames is kept; other transmit queues are not affected.
 //!
-//! At most the frames of one batch wait for each transmit queue. They have no deadline: the chain
-//! is held until the remainder is delivered or the sender's device stops
+//! At most the frames of one batch (32) wait for each transmit queue. They have no deadline: the
+//! chain is held until the remainder is delivered or the sender's device stops
 //! ([`Ethernet::drop_unfinished`]). Frames without receive buffers are not here but in
 //! `crate::pending`; frames of links are in `crate::resume_link`. Switch indices are defined in
 //! `crate::port`.

@@ -6,9 +6,10 @@
 //! the controller and of the link service to the tables. At the end of a turn ([`Service::turned`])
 //! it flushes the carriers.
 //!
-//! It contains no data path of its own, publishes no ring and signals no guest: the dispatcher does
-//! both after the turn. Only the dispatcher that owns the shard calls it, so it has no lock. A port
-//! that stops or pauses loses its pending frames and learnt addresses.
+//! It contains no data path of its own, publishes no ring and signals no guest: the shard publishes
+//! after each call and signals at the end of the turn. Only the dispatcher that owns the shard
+//! calls it, so it has no lock. A port that stops or pauses loses its pending frames (those that it
+//! sent, and those for it; both are counted) and learnt addresses.
 
 use std::collections::{BTreeMap, VecDeque};
 

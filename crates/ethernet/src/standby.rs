@@ -21,7 +21,8 @@
 //! before it forwards. A segment that lost its forwarding daemon has another within
 //! [`HELLO_HOLD_NS`] (1.2 s). Loops outside the links of daemons are not detected. Hellos are not
 //! authenticated on a network segment. At most [`ATTACHMENTS_MAX`] (256) attachments are tracked;
-//! hellos of further attachments are ignored.
+//! hellos of further attachments are ignored, so a loop through them stays ([`crate::duplicates`]
+//! then filters its frames).
 //!
 //! # Budget
 //! A hello by each link for each attachment every [`HELLO_NS`] (300 ms), only in groups that have
@@ -124,7 +125,7 @@ impl ForwarderElection {
         self.changes(uplinks, now_ns)
     }
 
-    /// Schedules hellos as soon as [`HELLO_SOON_NS`] allows.
+    /// Schedules hellos as soon as [`HELLO_SOON_NS`] (20 ms) allows.
     fn schedule_hello(&mut self, now_ns: u64) {
         let soon = self.last_ns.saturating_add(HELLO_SOON_NS).max(now_ns);
         self.next_ns = Some(self.next_ns.map_or(soon, |next| next.min(soon)));

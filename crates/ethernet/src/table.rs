@@ -4,8 +4,10 @@
 //! addresses behind it: they are learnt from its frames, at most [`LEARNT_PER_PORT_MAX`] (1,024) a
 //! port and [`LEARNT_PER_GROUP_MAX`] (4,096) a group, and age after [`LEARNT_AGE_NS`] (300 s).
 //! Addresses behind peers have quotas of their own ([`LEARNT_PER_PEER_MAX`] (16,384),
-//! [`LEARNT_FAR_MAX`] (65,536)). If a quota is exhausted, an address is not learnt
+//! [`LEARNT_FAR_MAX`] (65,536)). If a quota is exhausted, a new address is not learnt
 //! ([`Learnt::Full`]) and frames to it are flooded; no entry is displaced before it has aged.
+//! Frames move a learnt address to another port at once, but neither a configured nor an advertised
+//! address.
 //!
 //! `forward` and `link_rx` learn sources and look up destinations. The table neither floods nor
 //! forwards, and `learn` does not check that an address is unicast. Guests choose the keys, so the
@@ -35,13 +37,14 @@ pub struct AddressInUse;
 /// The result of learning a source address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Learnt {
-    /// The address is at this port already.
+    /// The address is at this port already, or its peer advertised it: the entry stays where it is.
     Known,
     /// The address is new, or has moved from another learning port.
     New,
     /// The address is configured at another port: the frame is forged.
     Forged,
-    /// A quota is exhausted. The frame may pass; frames to the address are flooded.
+    /// A quota is exhausted, and the table is unchanged. The frame may pass; frames to the address
+    /// are flooded, or go to the port at which it was learnt before.
     Full,
 }
 

@@ -134,7 +134,7 @@ impl TrafficMatrix {
         self.cells.insert(key, cell);
     }
 
-    /// Forgets silent pairs. Scans the whole table, at most once in [`TRAFFIC_SWEEP_NS`].
+    /// Forgets silent pairs. Scans the whole table, at most once in [`TRAFFIC_SWEEP_NS`] (1 s).
     fn sweep(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.swept_ns) >= TRAFFIC_SWEEP_NS || self.swept_ns == 0 {
             self.swept_ns = now_ns.max(1);

@@ -14,8 +14,9 @@
 //! The module does not balance load over the links of a bundle, retransmits nothing, and neither
 //! encapsulates nor sends: carriers do. Frames that were pushed are sent only after
 //! [`Uplinks::flush`]. A bundle without an active link has no carrier; the caller drops the frame.
-//! A link is down until its first status arrives; an unknown link changes nothing. A full queue of
-//! notices to the link service is logged, and the peer then floods frames to the address.
+//! A link is down until its first status arrives; an unknown link changes nothing. A notice of an
+//! address that the full queue to the link service refuses is logged and lost: the peer then floods
+//! frames to that address.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -425,7 +426,8 @@ fn notify(member: &Membership, mac: Mac, here: bool) {
     }
 }
 
-/// Pushes a frame to a carrier. A refusal is the reason for which the caller drops the frame.
+/// Pushes a frame to a carrier. A refusal is the reason for which the caller drops the frame and
+/// counts it at its sender; most carriers count it for the link as well.
 #[inline]
 pub(crate) fn push(carrier: &mut dyn Carrier, frame: &Outgoing<'_>) -> Result<(), DropReason> {
     carrier.push(frame).map_err(|refusal| match refusal {

@@ -5,10 +5,10 @@
 //! levels the two best. This module only decides; `crate::registry` moves.
 //!
 //! No shard moves while the busiest dispatcher is below [`BALANCE_BUSY_MIN`] (70) percent, or if
-//! the move takes less than [`BALANCE_GAIN_MIN`] (20) percent off the busier of the two, because a
-//! move costs a cold cache. A single shard that fills its dispatcher stays: the ports of a shard
-//! are never divided. Placement by the operator is not remembered, so a shard moved by command may
-//! move again.
+//! the busier of the two is not at least [`BALANCE_GAIN_MIN`] (20) percentage points less busy
+//! after the move, because a move costs a cold cache. A single shard that fills its dispatcher
+//! stays: the ports of a shard are never divided. Placement by the operator is not remembered, so a
+//! shard moved by command may move again.
 
 use crate::limits::{BALANCE_BUSY_MIN, BALANCE_GAIN_MIN};
 

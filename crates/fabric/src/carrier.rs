@@ -148,7 +148,8 @@ pub trait Carrier: Send + std::fmt::Debug {
     fn push(&mut self, frame: &Outgoing<'_>) -> Result<(), Refusal>;
 
     /// Sends the frames taken so far; the service calls it at the end of a turn. Returns the number
-    /// of frames that were dropped because the kernel had no room.
+    /// of datagrams (frames, for a link without datagrams) that the kernel refused: they are lost,
+    /// and the carrier has counted them.
     fn flush(&mut self) -> u64;
 
     /// Returns whether frames may cross with unfinished checksums and segments. If not, the service
@@ -298,8 +299,8 @@ impl TypedRequest for LinkDeleted {
     type Answer = ();
 }
 
-/// A pool of reusable buffers, shared between threads. It keeps at most `POOLED_MAX` unused buffers
-/// and does not limit the buffers in use.
+/// A pool of reusable buffers, shared between threads. It keeps at most `POOLED_MAX` (64) unused
+/// buffers and does not limit the buffers in use.
 #[derive(Debug, Clone, Default)]
 pub struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
 

@@ -42,7 +42,7 @@ pub trait Controller: Send + fmt::Debug {
     /// Removes objects that name a deleted port, of any service.
     ///
     /// # Errors
-    /// A shard does not answer; the port stays deleted.
+    /// A shard does not answer; the port stays deleted, and later controllers are not notified.
     fn port_deleted(
         &mut self,
         _control: &mut Control<'_>,

@@ -10,7 +10,8 @@
 //! An *order* is a closure from another thread, which runs between two turns, in order of arrival:
 //! adding a shard, removing it, sending it a request. At most [`ORDERS_WAITING_MAX`] (64) orders
 //! wait; further callers block, so the dispatcher's own thread must not send itself an order.
-//! Orders are executed when events are read, so each may wait for a turn of every busy group.
+//! Orders are executed when events are read: while a shard is busy, after at most 50 µs and the
+//! turn that is under way.
 //!
 //! The dispatcher does not choose its shards: the registry does. If a turn fails with an error of
 //! the host, the thread ends, and the fabric stops the other dispatchers.
@@ -41,7 +42,7 @@ use causeway_model::CommandError;
 type Order = Box<dyn FnOnce(&mut ShardTable) + Send>;
 
 /// The state that a dispatcher publishes, for views and for the placement of shards; at most
-/// [`LOAD_WINDOW_NS`] old while it serves.
+/// [`LOAD_WINDOW_NS`] (1 s) old while it serves.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     /// Busy share.

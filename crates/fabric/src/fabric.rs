@@ -9,9 +9,9 @@
 //! not send a command, as the dispatcher would wait for itself. Threads beside the dispatchers: a
 //! balancer if there are at least two dispatchers, a ticker while a controller needs ticks
 //! ([`CONTROL_TICK`] (1 s)), and the sampler of `crate::memory_charge`. If a dispatcher fails or
-//! panics, all stop: its ports would no longer be served. [`ManualFabric`] is for a caller with its
-//! own event loop; it has one dispatcher and starts no thread for it. After a stop, commands that
-//! need a dispatcher are refused.
+//! panics, all stop and close their ports, and [`Fabric::wait`] returns the error. [`ManualFabric`]
+//! is for a caller with its own event loop; it has one dispatcher and starts no thread for it.
+//! After a stop, commands that need a dispatcher fail with [`CommandError::Host`].
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ use causeway_model::{Answer, Command, CommandError, TypedRequest};
 /// Options of dispatching; values out of range are clamped.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Number of dispatchers, 1 to [`DISPATCHERS_MAX`]; 0 counts as 1.
+    /// Number of dispatchers, 1 to [`DISPATCHERS_MAX`] (64); 0 counts as 1.
     pub dispatchers: usize,
     /// CPU of each dispatcher, by its number; dispatchers beyond the list are not bound to a CPU.
     pub cpus: Vec<usize>,
@@ -253,7 +253,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Moves shards off busy dispatchers, every [`BALANCE_MS`], until the fabric is stopped.
+/// Moves shards off busy dispatchers, every [`BALANCE_MS`] (1 s), until the fabric is stopped.
 fn balance(handle: &Handle) {
     while !handle.is_stopped() {
         thread::park_timeout(Duration::from_millis(BALANCE_MS));

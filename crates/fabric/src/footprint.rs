@@ -10,7 +10,8 @@
 //! process's charge ([`crate::memory_charge`]). [`crate::port`] takes the samples, every
 //! [`FOOTPRINT_SAMPLE_NS`] (100 ms) while its shard serves the port, and closes the frontend of a
 //! port beyond `memory_max` (by default [`crate::memory_charge::default_max`]). The port then
-//! refuses frontends for 30 s, and twice as long after each such fault, at most 128 times as long.
+//! refuses frontends for 30 s, and twice as long after each further such fault, at most 128 times
+//! as long (64 minutes).
 //!
 //! The account ends with its frontend. The sum never falls, even if the frontend frees memory; it
 //! may count pages that another port made the daemon touch in the same second. A port that is not
@@ -23,7 +24,7 @@ use crate::limits::{FOOTPRINT_SAMPLE_NS, FOOTPRINT_WINDOW_NS};
 pub(crate) struct Footprint {
     /// Time of the next sample; 0: none was taken yet.
     due_ns: u64,
-    /// Start of the window, which lasts [`FOOTPRINT_WINDOW_NS`].
+    /// Start of the window, which lasts [`FOOTPRINT_WINDOW_NS`] (1 s).
     window_ns: u64,
     /// Bytes that the port's files had allocated at the start of the window.
     allocated: u64,

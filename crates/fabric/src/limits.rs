@@ -74,7 +74,7 @@ pub const STALL_NS: u64 = 5_000_000;
 /// Bytes that a port's file must have lost meanwhile to make the port a suspect; 2 MiB: punching
 /// fewer takes less than 1 ms.
 pub const PUNCHED_BYTES: u64 = 2 << 20;
-/// Number of times that the refusal period of a port doubles; the longest period is an hour.
+/// Number of times that the refusal period of a port doubles; the longest period is 64 minutes.
 pub const BARRED_DOUBLINGS_MAX: u32 = 7;
 /// Duration of a wake-up that is free, in nanoseconds; 50 us: several times an interrupt to another
 /// virtual processor under nested virtualization, so that a guest under emulation is not charged
@@ -110,8 +110,8 @@ pub const SPIN_SCARCE_NS_MIN: u64 = 4_000;
 pub const BALANCE_MS: u64 = 1_000;
 /// Load of a dispatcher below which no shard leaves it, in percent.
 pub const BALANCE_BUSY_MIN: u32 = 70;
-/// Load that a move must take off the busiest dispatcher, in percent, so that shards do not
-/// oscillate.
+/// Percentage points by which the busier of the two dispatchers must be less busy after a move, so
+/// that shards do not oscillate.
 pub const BALANCE_GAIN_MIN: u32 = 20;
 /// Batches of frames from links that may be queued for a group; further batches are dropped.
 pub const ARRIVALS_WAITING_MAX: usize = 256;

@@ -5,8 +5,8 @@
 //! and a service for each shard that it opens. The fabric needs no other knowledge of the service.
 //!
 //! Services cannot be added or removed later. Names and kinds must be unique; this is not checked:
-//! the first registration with a name or kind is used. The order of registrations is the order in
-//! which controllers are asked.
+//! of two registrations with one name or kind, the shards and ports go to the first. The order of
+//! registrations is the order in which controllers are asked.
 
 use std::fmt;
 

@@ -188,9 +188,9 @@ pub trait Service: Send + std::fmt::Debug {
 ///
 /// Four methods report an event of a port:
 ///
-/// | method | shown as | log level | port |
+/// | method | shown as | log level | frontend of the port |
 /// |---|---|---|---|
-/// | [`Self::fault`] | fault, counted | warning | closes |
+/// | [`Self::fault`] | fault, counted | warning | is closed |
 /// | [`Self::note`] | fault, counted | warning | stays open |
 /// | [`Self::remark`] | notice | information | stays open |
 /// | [`Self::warn`] | log line only | warning | stays open |
@@ -295,8 +295,9 @@ impl Context<'_> {
         work.is_some_and(|w| w.is_polled(self.poll_config, self.now_ns, self.spin_ns))
     }
 
-    /// Closes a port after this call, because its guest broke a rule. The operator sees `reason` as
-    /// the fault of the port.
+    /// Closes the frontend of a port after this call, because its guest broke a rule. The operator
+    /// sees `reason` as the fault of the port, which goes on listening. No effect on a port without
+    /// a frontend.
     pub fn fault(&mut self, port: PortId, reason: impl std::fmt::Display) {
         self.faults.push((port, reason.to_string()));
     }

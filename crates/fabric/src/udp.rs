@@ -43,8 +43,8 @@ use crate::limits::{
 };
 use crate::socket_buffers::{set_receive_buffer, set_send_buffer};
 
-/// A non-blocking UDP socket, with [`UDP_SOCKET_BYTES`] of buffer in each direction as far as the
-/// host allows.
+/// A non-blocking UDP socket, with [`UDP_SOCKET_BYTES`] (4 MiB) of buffer in each direction as far
+/// as the host allows.
 #[derive(Debug)]
 pub struct Udp {
     socket: UdpSocket,
@@ -153,7 +153,7 @@ impl Udp {
         }
     }
 
-    /// Returns how many datagrams a call may send, 1 to [`UDP_BATCH_MAX`].
+    /// Returns how many datagrams a call may send, 1 to [`UDP_BATCH_MAX`] (64).
     pub fn batch(&self) -> usize {
         self.batch
     }
@@ -412,7 +412,7 @@ impl UdpReceiver {
         }
     }
 
-    /// Receives waiting datagrams, at most `most` bursts (and [`UDP_RECEIVES_MAX`]), and appends
+    /// Receives waiting datagrams, at most `most` bursts and [`UDP_RECEIVES_MAX`] (8), and appends
     /// them to `out`. Returns whether more may wait; if not, the caller waits for the socket's
     /// event, or calls again soon if the socket is `polled`. Never waits.
     ///

@@ -5,9 +5,11 @@
 //!
 //! The driver ([`crate::io`], the simulator, the fuzzer) reads the clocks once per call into the
 //! core. [`Clock::now`] must not go back between calls: timers would be late by the difference.
-//! [`Clock::wall`] may: initiations carry it, and a peer refuses an initiation whose time is not
-//! newer. Session keys depend on the random source: outside of tests it must be the kernel's
-//! generator.
+//! [`Clock::wall`] may: a tunnel's initiations carry it, but at least 1 ns more than its last
+//! initiation. Only after a restart with a clock that went back are they older than before; the
+//! peer then refuses them until it has no session left, 5 min at most
+//! ([`crate::limits::SESSION_NS_MAX`]). Session keys depend on the random source: outside of tests
+//! it must be the kernel's generator.
 
 use std::fmt;
 

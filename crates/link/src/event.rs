@@ -4,11 +4,11 @@
 //! [`crate::tunnel::Tunnel::state`] returns the state itself.
 //!
 //! Events keep the order in which they arose, and are not repeated: the driver processes all of
-//! them before it clears the sink, else it misses the change. A clone of the peer, and a clock that
-//! went back by [`HANDSHAKE_FAULT_NS`](crate::limits::HANDSHAKE_FAULT_NS) (1 min) or more, are each
-//! reported at most once in that time. [`crate::tunnel::Tunnel::repeat_claims`] repeats address
-//! claims on request. Events name tunnels, not links: [`crate::io::tunnels`] finds the links of a
-//! tunnel.
+//! them before it clears the sink, else it misses the change. A clone of the peer is reported at
+//! most once in [`HANDSHAKE_FAULT_NS`](crate::limits::HANDSHAKE_FAULT_NS) (1 min), and so is a
+//! clock of the peer that went back; if it went back by less than 1 min, no event reports it.
+//! [`crate::tunnel::Tunnel::repeat_claims`] repeats address claims on request. Events name tunnels,
+//! not links: [`crate::io::tunnels`] finds the links of a tunnel.
 
 use std::net::SocketAddr;
 
@@ -31,9 +31,9 @@ pub enum EventKind {
     /// The path to the peer became poor (true) or good again (false). Of several paths the good
     /// ones are preferred.
     Poor(bool),
-    /// Another host at this address uses the peer's private key.
+    /// Another host at this address uses the peer's private key. Its initiation was refused.
     Clone(SocketAddr),
-    /// The peer's time of day went back by this many ns.
+    /// The peer's time of day went back by this many ns. Its initiation was refused.
     Behind(u64),
     /// A handshake completed.
     Session,
@@ -47,7 +47,8 @@ pub enum EventKind {
         vni: u32,
         /// The Ethernet address.
         mac: [u8; 6],
-        /// Epoch of the claim: larger than that of any earlier owner of this address.
+        /// Epoch of the claim, chosen by the peer and not checked here: the claim with the largest
+        /// epoch owns the address.
         epoch: u64,
     },
     /// The peer withdrew an Ethernet address.

@@ -11,7 +11,8 @@
 //! not detect duplicates. A frame that would exceed [`FRAME_BYTES_MAX`] (65,557) with its number
 //! leaves without it, so a loop can deliver the frame more than once. `TunnelCarrier` of
 //! [`crate::io::tunnels`] calls [`pack`]; its receive side calls [`arrival`], which also counts
-//! this hop; `ethernet` drops frames that crossed `HOPS_MAX` (8) links.
+//! this hop; `ethernet` does not send a frame that crossed `HOPS_MAX` (8) links into a further
+//! link.
 
 use causeway_fabric::carrier::{MemoryLost, Outgoing, ReceivedFrame};
 use causeway_wire::tunnel::record::{FLOODED, NUMBER_LEN, emit_metadata};
@@ -53,7 +54,7 @@ pub fn pack(
 }
 
 /// Returns a frame received by a tunnel in the form that its group expects. `None` for a flooded
-/// frame that is too short for its number.
+/// frame that is too short for its number: the caller drops it without a counter.
 pub fn arrival(sink: &Sink, frame: &UnpackedFrame) -> Option<ReceivedFrame> {
     let offload = emit_metadata(&frame.metadata);
     let hops = (frame.hops & !FLOODED).saturating_add(1);

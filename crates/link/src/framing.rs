@@ -6,10 +6,10 @@
 //! [`crate::io::stream`] moves the bytes, and puts TLS below.
 //!
 //! A stream that lost its framing is unusable: the error stays, and the driver closes the
-//! connection. When the peer reads too slowly, whole new frames are dropped, as at a full queue of
-//! a switch; queued frames are kept. Frames keep their order. The framing carries neither offloads
-//! nor flood numbers, and the module does not check the frames' headers. The caller provides the
-//! locking.
+//! connection. When the peer reads too slowly, [`Framer::push`] refuses new frames with
+//! [`FrameError::Backlog`] and its caller drops them; queued frames are kept. Frames keep their
+//! order. The framing carries neither offloads nor flood numbers, and the module does not check the
+//! frames' headers. The caller provides the locking.
 
 use std::ops::Range;
 
@@ -96,7 +96,8 @@ impl Deframer {
         &self.bytes
     }
 
-    /// Returns the buffer with the frames returned so far and continues with `fresh`.
+    /// Returns the buffer with the frames returned so far and continues with `fresh`, to which it
+    /// copies the bytes of the incomplete frame.
     pub fn exchange(&mut self, mut fresh: Vec<u8>) -> Vec<u8> {
         if fresh.len() < STREAM_BYTES {
             fresh.resize(STREAM_BYTES, 0);
@@ -121,7 +122,8 @@ pub enum FrameError<E> {
     /// The peer reads more slowly than frames are sent: the frame is dropped.
     #[error("the peer reads too slowly: {0} bytes are queued, so the frame is dropped")]
     Backlog(usize),
-    /// The frame is longer than [`FRAME_BYTES_MAX`], or shorter than the framing allows.
+    /// The frame is longer than [`FRAME_BYTES_MAX`] (65,557 bytes), or shorter than an Ethernet
+    /// header (14 bytes).
     #[error("a frame of {0} bytes is shorter or longer than a stream carries")]
     Len(usize),
     /// The frame's bytes could not be read.
@@ -149,7 +151,8 @@ impl Default for Framer {
 }
 
 impl Framer {
-    /// Limits queued bytes to `bytes`, within [`BACKLOG_BYTES_MIN`] and [`BACKLOG_BYTES_MAX`].
+    /// Limits queued bytes to `bytes`, between [`BACKLOG_BYTES_MIN`] (128 KiB) and
+    /// [`BACKLOG_BYTES_MAX`] (1 MiB).
     pub fn bound(&mut self, bytes: usize) {
         self.most = bytes.clamp(BACKLOG_BYTES_MIN, BACKLOG_BYTES_MAX);
     }

@@ -8,8 +8,9 @@
 //! This module encodes and checks messages. It keeps no timers and retransmits nothing:
 //! [`crate::tunnel::Tunnel`] does. It does not compare times or limit rates: the tunnel refuses an
 //! initiation whose time is not newer, and [`crate::tunnel_set`] asks the guard before
-//! [`ReceivedInitiation::read`]. A message with another length or a failed check is refused and has
-//! no effect. Randomness is an argument.
+//! [`ReceivedInitiation::read`]. A message with another length or a failed check is refused by a
+//! [`Refusal`], without an answer, and changes no state: the tunnel drops and counts it. Randomness
+//! is an argument.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! Limits and timing constants of the core.
 //!
-//! Constants only, fixed at compile time; none can be configured. Both ends of a tunnel should have
-//! the same values: some, such as [`FRAME_BYTES_MAX`] and [`REKEY_NS`], are part of the protocol.
-//! Times are in ns, lengths in bytes. Limits of the sockets around the core are in
-//! [`crate::io::limits`].
+//! Constants only, fixed at compile time; none can be configured, and the ends of a tunnel do not
+//! negotiate them. Both ends should have the same values: an end drops, for example, a frame above
+//! its own [`FRAME_BYTES_MAX`]. Times are in ns, lengths in bytes. Limits of the sockets around the
+//! core are in [`crate::io::limits`].
 
 /// Longest Ethernet frame that a tunnel carries, in bytes: 65535 of IP with the longest header.
 pub const FRAME_BYTES_MAX: usize = 65_557;

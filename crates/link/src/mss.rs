@@ -7,8 +7,9 @@
 //!
 //! The table has [`MSS_FLOWS`] (4,096) entries, no locks and no ageing. A new flow displaces the
 //! flow in its entry; a flow that was displaced, or whose SYN left before the daemon started, is
-//! cut by the link's MTU. Sizes below [`MSS_MIN`] (48) are ignored. The module never changes a SYN
-//! (no MSS clamping), and does not follow connections: a size stays until it is displaced.
+//! cut to the packet length that the link's MTU gives. Sizes below [`MSS_MIN`] (48) are ignored.
+//! The module never changes a SYN (no MSS clamping), and does not follow connections: a size stays
+//! until it is displaced.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -33,20 +33,20 @@ use crate::tx_path::{Path, TunnelTxPath};
 /// Header bytes of a fragment record.
 const FRAGMENT_HEADERS: usize = record::HEADER_LEN + record::FRAGMENT_LEN;
 
-/// Why a frame was not packed. Earlier frames are not affected. Fragments of this frame may have
-/// been sent already; the peer drops them after a timeout.
+/// Why a frame was not packed. Earlier frames are not affected, except by [`PushError::Seal`].
+/// Fragments of this frame may have been sent already; the peer drops them after 1 s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PushError<E> {
-    /// The tunnel has no session yet.
+    /// The tunnel has no session, or no address of the peer.
     #[error("the tunnel has no session yet: the peer has not answered")]
     NoPath,
-    /// The frame is longer than [`FRAME_BYTES_MAX`].
+    /// The frame is longer than [`FRAME_BYTES_MAX`] (65,557 bytes).
     #[error("the frame of {0} bytes is longer than a tunnel carries ({FRAME_BYTES_MAX})")]
     Oversized(usize),
     /// The frame's bytes could not be read.
     #[error(transparent)]
     Source(E),
-    /// The session cannot seal.
+    /// The session cannot seal: the frames in the datagram being filled are lost as well.
     #[error("{0}")]
     Seal(SealError),
 }
@@ -117,7 +117,8 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Returns whether segments have to be cut before [`Packer::push`] ([`TunnelTxPath::is_lossy`]).
+    /// Returns whether segments have to be cut before [`Packer::push`]
+    /// ([`TunnelTxPath::is_lossy`]).
     #[inline]
     pub fn is_lossy(&self) -> bool {
         self.tx_path.is_lossy()

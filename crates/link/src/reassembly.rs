@@ -82,8 +82,8 @@ impl Reassembler {
     /// Counts frames that are dropped to make room in `refusals`.
     ///
     /// # Errors
-    /// The reason why the fragment was dropped, not yet counted. If the fragment contradicts its
-    /// frame, the frame is dropped too.
+    /// The reason why the fragment was dropped; the caller counts it. If the fragment contradicts
+    /// its frame, the frame is dropped too, without a count of its own.
     pub fn add(
         &mut self,
         now: u64,

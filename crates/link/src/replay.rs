@@ -2,7 +2,8 @@
 //!
 //! A sliding bit map over the newest [`REPLAY_WINDOW`] (2,048) counters (as RFC 6479 describes it).
 //! A counter older than the window is refused, also if it was never received, so a datagram that
-//! the network delays by more than [`REPLAY_WINDOW`] datagrams is lost.
+//! the network delays by more than [`REPLAY_WINDOW`] datagrams is lost: the tunnel drops it and
+//! counts [`Refusal::Replayed`](crate::Refusal::Replayed).
 //!
 //! The window authenticates nothing: `crate::tunnel::records` opens a datagram first, and then
 //! calls [`Replay::take`] with its counter. The window belongs to the thread of the tunnel.

@@ -7,7 +7,7 @@
 //!
 //! A session does not check for replays and does not renew itself. It reports
 //! [`SESSION_DATAGRAMS_REKEY`] (2^48) sealed datagrams by [`TunnelSession::needs_rekey`], and
-//! refuses to seal after [`SESSION_DATAGRAMS_MAX`] (2^60); age is the tunnel's concern. A plain
+//! refuses to seal after [`SESSION_DATAGRAMS_MAX`] (2^60); the tunnel ends it by age. A plain
 //! session neither encrypts nor authenticates.
 //!
 //! `crate::handshake` creates sessions, [`crate::pack`] and the tunnel's heartbeats seal, and

@@ -14,8 +14,8 @@
 //!
 //! # Budget
 //! A data packet costs one copy from the sender's descriptors, and a header of 44 bytes per receive
-//! buffer. Data is not staged while the receiver has room. The dispatcher publishes the buffers
-//! once per batch.
+//! buffer. Data is not staged while the receiver has room. The shard publishes the buffers once per
+//! batch.
 
 use causeway_fabric::{Context, Port, PortId, Progress, cost};
 use causeway_memory::{Cursor, Map, OutOfGrant, copy};

@@ -17,9 +17,10 @@
 //! A process sees no CID and no credit. Data that it does not read waits in [`HostEnd::out`], at
 //! most [`HOST_BUFFER_BYTES`] (256 KiB) or [`HOST_MESSAGE_BYTES`] (128 KiB), which the credit
 //! advertised to the guest bounds. A port has at most [`HOST_CONNECTIONS_PER_PORT_MAX`] (1,024)
-//! such connections, a shard [`HOST_CONNECTIONS_MAX`] (16,384). A connect to a process does not
-//! block: a full backlog counts as refused. A process cannot send file descriptors, and its
-//! connections end with the daemon.
+//! such connections, a shard [`HOST_CONNECTIONS_MAX`] (16,384); a further connect of a guest is
+//! answered with a reset, and the stream of a further process closes without an answer, as when the
+//! guest refuses it. A connect to a process does not block: a full backlog counts as refused. A
+//! process cannot send file descriptors, and its connections end with the daemon.
 
 mod listeners;
 
@@ -175,7 +176,7 @@ impl HostTokens {
     }
 
     /// Drops the entries of ended handshakes before the first handshake in progress. The rest is
-    /// bounded by the connects accepted within `HANDSHAKE_NS_MAX`.
+    /// bounded by the connects accepted within `HANDSHAKE_NS_MAX` (5 s).
     fn drop_ended(&mut self) {
         while self.handshake_deadlines.front().is_some_and(|entry| !self.is_handshaking(*entry)) {
             self.handshake_deadlines.pop_front();
@@ -625,8 +626,9 @@ impl Socket {
         Ok(Some(false))
     }
 
-    /// Keeps a connection that the guest ended if its data must still reach the process, until that
-    /// is done or the connection expires. Returns whether it is kept.
+    /// Keeps a connection that the guest ended after it had shut down sending, if data still waits
+    /// for the process: until the process has taken it, 5 min at most. Returns whether it is kept;
+    /// if not, waiting data is dropped.
     pub(crate) fn begin_drain(&mut self, now_ns: u64, id: ConnId, guest: Role) -> bool {
         let Some((_, end)) = self.host_end(id) else { return false };
         if end.out.is_empty() || !end.must_finish {

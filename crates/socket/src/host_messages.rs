@@ -1,9 +1,10 @@
 //! Messages between guests and host processes: SEQPACKET on either side.
 //!
 //! A Unix socket sends and receives whole messages. The fragments of a guest's message are
-//! therefore gathered first, and a process's message is staged until the guest has buffers for all
-//! of it. Both are bounded: by the credit advertised to the guest, and by [`STAGED_BYTES_MAX`]
-//! (4 MiB) per port.
+//! therefore gathered first, within the credit advertised to the guest. A process's message is
+//! staged until the guest has buffers for all of it, within the staging quota of the guest's port
+//! ([`STAGED_BYTES_MAX`] (4 MiB), shared with the data that the guest sends); beyond the quota or
+//! the guest's credit, messages wait in the process's socket.
 //!
 //! Empty messages are dropped and counted in both directions: a process reads an empty message as
 //! the end of the connection, and an AF_VSOCK socket of Linux sends none.

@@ -42,10 +42,11 @@
 //!
 //! # When a receiver has no room
 //! Data waits in the sender's own descriptors, up to a part of its ring; then in a bounded staging
-//! buffer; then the sender's ring stops. A receiver that runs and makes no progress while a sender
-//! stands still loses the connections that the two share (`stall`), so that it cannot delay the
-//! sender's other peers for long. A receiver has no room if it has no receive buffers, and also if
-//! its kernel would queue more packets of a connection than it accounts for ([`unread`]).
+//! buffer; then the sender's ring stops. A receiver that makes too little progress while a sender
+//! stands still for it loses the connections on which data of this sender waits (`stall`), so that
+//! it cannot delay the sender's other peers for long. A receiver has no room if it has no receive
+//! buffers, and also if its kernel would queue more packets of a connection than it accounts for
+//! ([`unread`]).
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -37,8 +37,9 @@ pub const CREDIT_REQUEST_LATER_NS: u64 = 100_000_000;
 pub const CREDIT_REQUESTS_SOON: u8 = 20;
 /// Credit requests sent in a turn.
 pub const CREDIT_REQUESTS_PER_TURN: usize = 64;
-/// Staged bytes of a sender whose transmit ring stops, including the data in its descriptors: twice
-/// the content of an ordinary ring of 128 packets.
+/// Staged bytes of a sender whose transmit queue the frontend stops (as to pause the VM), so that
+/// the data in its descriptors is copied too: twice the content of an ordinary ring of 128 packets.
+/// Connections whose data exceeds it are reset.
 pub const SAVED_BYTES_MAX: usize = 16 << 20;
 /// Largest ring, in descriptors; bounds the memory of held chains. Linux and QEMU use 128.
 pub const RING_SIZE_MAX: u16 = causeway_model::port::VSOCK_RING_SIZE_MAX;
@@ -78,7 +79,7 @@ pub const HOST_BUFFER_BYTES: u32 = 256 << 10;
 pub const HOST_MESSAGE_BYTES: u32 = 128 << 10;
 /// Connections of a port with host processes; each uses two file descriptors.
 pub const HOST_CONNECTIONS_PER_PORT_MAX: usize = 1024;
-/// Connections of all ports with host processes.
+/// Connections of a shard with host processes; listeners and handshakes count as well.
 pub const HOST_CONNECTIONS_MAX: usize = 16_384;
 /// Host processes of a port that have connected and not yet sent `CONNECT <port>`.
 pub const HANDSHAKES_MAX: usize = 64;

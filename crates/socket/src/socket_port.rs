@@ -58,7 +58,7 @@ pub struct SocketPort {
     /// Upper bound of ended connections in `ready`.
     ended: usize,
     /// Resets for packets without a connection, and for connections that have ended. At
-    /// [`RESETS_WAITING_MAX`] the transmit ring stops.
+    /// [`RESETS_WAITING_MAX`] (256) the transmit ring stops.
     pub resets: VecDeque<Reset>,
     /// Ledger entries of resets in the unpublished receive ring: if this process dies before
     /// publishing, the next process must send them again.

@@ -46,9 +46,10 @@ impl ReceiverProgress {
 pub enum StallVerdict {
     /// The sender continues to wait.
     Continue,
-    /// The guest runs and received too little in [`STALL_WINDOW_NS`] (1 s) of standing still.
+    /// The guest runs and received too little in [`STALL_WINDOW_NS`] (1 s) of standing still: the
+    /// caller resets the connections on which the sender's data waits for it.
     Slow,
-    /// The guest has not moved an index for [`SILENT_NS_MAX`] (10 s).
+    /// The guest has not moved an index for [`SILENT_NS_MAX`] (10 s); the same consequence.
     Silent,
 }
 

@@ -4,9 +4,9 @@
 //! The shard calls [`Socket::transmit`] when a guest's transmit queue has chains. Each packet is
 //! popped, its header is copied once and checked, its connection is found in [`crate::table`] and
 //! processes it ([`crate::conn`]); data goes on to [`crate::deliver`] if the receiver is a guest,
-//! and to [`crate::host`] if it is a process. A request without a connection opens one, if a rule,
-//! a quota and the destination admit it; another packet without a connection is answered with a
-//! reset.
+//! and to [`crate::host`] if it is a process. A request without a connection opens one, if the
+//! rules, the quotas and the destination admit it; a request that is not admitted, and any other
+//! packet without a connection except a reset, is answered with a reset.
 //!
 //! A header that lies about its length or its source CID, data longer than [`PACKET_BYTES_MAX`]
 //! (64 KiB), or memory that is not granted closes the sender's port; a violation on a connection

@@ -4,8 +4,9 @@
 //! sends each change to the shard concerned as a request (`crate::request`). An answer waits for
 //! the shard's dispatcher. The controller touches no frame and writes no configuration file. Links
 //! are configured by the link service, which reports deleted links here. Routes are deleted with
-//! the port or link that they name, and idle captures end at a tick, once a second. A command for a
-//! group without net ports and links is refused: no shard exists that could answer.
+//! the port or link that they name, and idle captures end at a tick, once a second. A route,
+//! capture or traffic matrix of a group without net ports and links is refused: no shard exists
+//! that could answer.
 
 mod captures;
 mod routes;

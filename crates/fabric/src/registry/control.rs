@@ -5,8 +5,10 @@
 //! shards and to other controllers.
 //!
 //! Requests to shards run in the dispatcher's thread and block the caller until the dispatcher
-//! answers. Calls do not nest: a controller that is called by another controller, or by an event,
-//! reaches no further controller. A controller cannot add or delete ports and groups.
+//! answers, without a time limit. A controller reaches all others in a command. It reaches none
+//! when another controller asks it ([`Control::consult`]) or when a port was deleted, and those
+//! that are not being called when it configures a new shard. A controller cannot add or delete
+//! ports and groups.
 
 use causeway_model::{CommandError, GroupSpec, Name, PortSpec, ServiceRequest, TypedRequest};
 
@@ -117,7 +119,8 @@ impl<'a> Control<'a> {
     /// Sends a request to a shard, in the thread that serves it, and waits for the answer.
     ///
     /// # Errors
-    /// The shard is not open, or refuses.
+    /// The shard is not open, does not know the request or refuses it, or its dispatcher has
+    /// stopped.
     pub fn ask<T: TypedRequest>(
         &self,
         key: &ShardKey,

@@ -1,9 +1,10 @@
 //! The registry without the controllers: groups, ports, rules, and the shards.
 //!
 //! [`super::Registry`] and [`super::Control`] call it, under the lock of the registry. It opens a
-//! shard on the dispatcher with the lowest load, moves shards (by command, or by
-//! [`crate::balance`]), and closes a shard without ports and holds. A *hold* is the claim of a
-//! controller's object, such as a link, on an open shard.
+//! shard on the dispatcher with the lowest load, moves shards (by command, or once a second by the
+//! thread of [`crate::balance`]), and closes a shard without ports and holds. Each call to a shard
+//! or dispatcher waits for its answer: a dispatcher that hangs blocks this command and all others.
+//! A *hold* is the claim of a controller's object, such as a link, on an open shard.
 //!
 //! A shard that moves keeps its connections, but is not served between its two dispatchers. If the
 //! new dispatcher refuses it, it returns to the old; if that fails too, its ports are lost and the
@@ -249,8 +250,7 @@ impl Core {
         Ok(shard)
     }
 
-    /// Returns the views of all dispatchers, in order of their numbers. Waits for an answer of
-    /// each, so a dispatcher that hangs makes the command wait.
+    /// Returns the views of all dispatchers, in order of their numbers.
     pub(super) fn dispatcher_views(&self) -> Result<Vec<DispatcherView>, CommandError> {
         // An answer shows that every dispatcher is alive.
         self.all(|_| ())?;

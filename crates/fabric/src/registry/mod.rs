@@ -190,7 +190,9 @@ impl Registry {
         }
     }
 
-    /// Deletes a port, notifies all controllers, and closes the shard if it has no further use.
+    /// Deletes a port, notifies all controllers, and closes the shard if it has no further use. The
+    /// first error of a controller is returned: later controllers are not notified then, but the
+    /// port is deleted.
     fn port_delete(&mut self, name: &Name) -> Reply {
         let core = &mut self.core;
         let (_, key) = core.ports.get(name).ok_or_else(|| no_port(name))?;

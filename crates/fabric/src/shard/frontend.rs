@@ -10,10 +10,12 @@
 //! and not queued. So is a frontend of a barred port, and one whose predecessors' descriptors are
 //! still being closed. A port accepts [`CONNECTS_PER_SECOND`] (32) frontends a second, or
 //! [`ATTACHES_PER_SECOND`] (256) processes where the service keeps the attachments; further
-//! frontends wait in the socket's backlog. A frontend that stalled the dispatcher bars its port for
-//! [`BARRED_NS`](crate::limits::BARRED_NS) (30 s). A queue without a doorbell is a fault. A ring
-//! that stays empty although its doorbell rang 8 times gets a notice: the guest's memory is
-//! probably not shared.
+//! frontends wait in the socket's backlog. A frontend bars its port for
+//! [`BARRED_NS`](crate::limits::BARRED_NS) (30 s) if it stalled the dispatcher or its notifications
+//! took too much time ([`crate::wakes`]), and for longer if it made the daemon allocate too much
+//! memory ([`crate::footprint`]). A started queue that has neither an eventfd nor doorbell messages
+//! is a fault. A ring that stays empty although its doorbell rang 8 times gets a notice: the
+//! guest's memory is probably not shared.
 //!
 //! Three functions close a connection: `fault` (the guest or frontend broke a rule), `host_fault`
 //! (this host cannot serve it) and `connection_lost` (its socket failed). The port and its

@@ -10,11 +10,12 @@
 //! mailboxes, each numbered by a `u32` of the service. A queue or source with work is *active*.
 //! Active queues and sources are served in rotation, at most [`SERVE_CHAINS_MAX`] (64) chains or
 //! frames each time. An empty queue is polled or armed by its dispatch mode ([`causeway_ring`]
-//! explains why no doorbell is missed). Used entries are published after each batch. The guest is
-//! notified at the end of the turn, at most once per ring, and only on request.
+//! explains why no doorbell is missed). Used entries are published after each call of the service
+//! (one batch). The guest is notified at the end of the turn, at most once per ring, and only if
+//! its driver asks for notifications.
 //!
 //! A shard parses no frames, starts no thread and never waits for an event. A fault of a guest
-//! closes the port of that guest and no other port.
+//! closes the frontend of that guest's port and of no other port; the port goes on listening.
 //!
 //! # Budget
 //! Serving costs no system call except the notifications that guests asked for. A turn ends when
@@ -246,8 +247,8 @@ impl Shard {
         self.poller.as_fd()
     }
 
-    /// Reads the kernel's events, at most [`EVENTS_MAX`], to be handled in the next turn. Reads
-    /// none while earlier events are unhandled. Never waits.
+    /// Reads the kernel's events, at most [`EVENTS_MAX`] (64), to be handled in the next turn.
+    /// Reads none while earlier events are unhandled. Never waits.
     ///
     /// # Errors
     /// The host fails.

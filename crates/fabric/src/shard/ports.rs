@@ -47,7 +47,8 @@ impl Shard {
     /// otherwise the caller passes them in by [`Shard::connect`].
     ///
     /// # Errors
-    /// The socket cannot be bound, the service refuses, or the limit of ports is reached.
+    /// The group is missing, the socket cannot be bound, the service refuses, or the limit of ports
+    /// ([`PORTS_MAX`], 1,024) is reached.
     pub fn port_add(&mut self, spec: PortSpec, listening: bool) -> Result<PortView, CommandError> {
         let queues = self.service.model(&spec).queues;
         let group = self.ports.group(&spec.group).ok_or_else(|| no_group(&spec.group))?;

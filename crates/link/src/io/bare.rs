@@ -1,19 +1,20 @@
 //! Links with one frame per datagram: `vnet` (the bare frame, as VNET/P sends it) and `vxlan` (RFC
 //! 7348).
 //!
-//! A peer is identified by its address, and the protocol does not show whether it is alive: such a
-//! link is *open* from the start. TCP is segmented before [`BareCarrier`] and checksums are
-//! completed there; frames of equal length leave in one system call. VXLAN's source port depends on
-//! the inner flow (RFC 7348, section 5), so that hosts and networks can balance flows; a port needs
-//! a socket, so there are only [`VXLAN_SENDERS`] (4) ports. Datagrams longer than the path's MTU
-//! are fragmented by IP, as those of the kernel's VXLAN device. There is no authentication and no
-//! encryption: any host that can forge the peer's address can send frames.
+//! A peer is identified by its IP address (any port) and, with `vxlan`, the virtual network; the
+//! protocol does not show whether it is alive: such a link is *open* from the start. TCP is
+//! segmented before [`BareCarrier`] and checksums are completed there; frames of equal length leave
+//! in one system call. VXLAN's source port depends on the inner flow (RFC 7348, section 5), so that
+//! hosts and networks can balance flows; a port needs a socket, so there are only [`VXLAN_SENDERS`]
+//! (4) ports. Datagrams longer than the path's MTU are fragmented by IP, as those of the kernel's
+//! VXLAN device. There is no authentication and no encryption: any host that can forge the peer's
+//! address can send frames.
 //!
-//! `ethernet` calls [`BareCarrier`] in the thread of the group; frames longer than
-//! [`BARE_FRAME_MAX`] (65,499 bytes) are refused. The shard of links calls [`BareSocket::serve`],
-//! which passes received frames to the group's mailbox. Datagrams from unknown addresses are
-//! counted and dropped. The links learn no addresses from frames (`ethernet` does), retransmit
-//! nothing, and carry neither hop counts nor flood numbers.
+//! `ethernet` calls [`BareCarrier`] in the thread of the group; it refuses frames longer than
+//! [`BARE_FRAME_MAX`] (65,499 bytes) with [`Refusal::TooBig`]. The shard of links calls
+//! [`BareSocket::serve`], which passes received frames to the group's mailbox. Datagrams from
+//! unknown addresses are counted and dropped. The links learn no addresses from frames (`ethernet`
+//! does), retransmit nothing, and carry neither hop counts nor flood numbers.
 //!
 //! # Budget
 //! One copy per frame sent, from the sender's memory into the buffer of the send call. Received

@@ -115,7 +115,8 @@ impl LinkController {
     }
 
     /// Deletes a link: its group leaves it, then the shard of links closes it. If one of them does
-    /// not answer, the link stays.
+    /// not answer, the command fails and the link stays configured, perhaps without its group: the
+    /// command can be repeated.
     fn delete(&mut self, control: &mut Control<'_>, name: &Name) -> Result<(), CommandError> {
         let (spec, id) = self.links.get(name).ok_or_else(|| no_link(name))?;
         let (group, id) = (spec.group.clone(), *id);

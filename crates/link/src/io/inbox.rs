@@ -5,8 +5,9 @@
 //! frames from the mailbox in the group's shard. The mailbox has room for `ARRIVALS_WAITING_MAX`
 //! (256) messages, each with all frames of a receive buffer; frames that find it full are dropped
 //! and counted ([`Loss::Busy`]). Address changes may use twice that room and state changes four
-//! times: a refused state change is logged and lost, a refused address change is returned to the
-//! caller. No call blocks, and messages of one link keep their order.
+//! times: a refused state change is logged and lost (the group keeps the old state until the next
+//! change), a refused address change is reported to the caller, which sends it again. No call
+//! blocks, and messages of one link keep their order.
 
 use std::sync::Arc;
 

@@ -60,7 +60,8 @@ fn run(lookups: &Mutex<Receiver<QueuedLookup>>) {
     }
 }
 
-/// Resolves `HOST:PORT`. `answer` is called in another thread, or at once if too many lookups wait.
+/// Resolves `HOST:PORT`. `answer` is called in a thread of the resolver, or with an error in this
+/// thread, before the function returns, if `place` has no port or too many lookups wait.
 pub fn look_up(
     place: &str,
     resolver: NameResolver,

@@ -6,10 +6,11 @@
 //! certificate files (at most [`KEY_FILE_BYTES_MAX`] (4,096) bytes for a key), and does not wait
 //! for peers.
 //!
-//! A link whose resources are missing returns an error, and no source is kept for it by the caller;
-//! `super::pending` retries. Two links that would match the same received data (same peer and
-//! network, or same peer address at a listener) are refused as a conflict. The module checks
-//! neither quotas of links nor the specification: `super::control` does.
+//! If an address, a file or an interface is missing, an error is returned and the caller drops the
+//! sources that no link uses; `super::pending` retries if the command allows it. Two links that
+//! would match the same received data (same peer and network, or same peer address at a listener)
+//! are refused as a conflict. The module checks neither quotas of links nor the specification:
+//! `super::control` does.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -48,8 +49,8 @@ pub(crate) enum SourceKey {
     Own(LinkId),
 }
 
-/// An opened link: its source value; its tunnel's number and virtual network, if it has a tunnel; and
-/// its carrier.
+/// An opened link: its source value; its tunnel's number and virtual network, if it has a tunnel;
+/// and its carrier.
 type OpenedLink = (u32, Option<(u16, u32)>, Box<dyn Carrier>);
 
 /// Returns an error of this host about a link.

@@ -2,10 +2,10 @@
 //!
 //! A link that cannot be opened stays down with the reason and is opened again after
 //! [`OPEN_AGAIN_NS_MIN`] (1 s), doubled up to [`OPEN_AGAIN_NS_MAX`] (30 s); there is no last try.
-//! Frames to it are refused by [`ClosedCarrier`]. A peer's name is resolved again after
-//! [`LOOKUP_NS_MIN`] (5 s), doubled up to [`LOOKUP_NS_MAX`] (5 min), until the link proves that the
-//! peer answers at the known address. A changed address of a `vnet`, `vxlan` or `causeway-plain`
-//! link closes and reopens the link.
+//! [`ClosedCarrier`] refuses frames to it with [`Refusal::Down`]. A peer's name is resolved again
+//! after [`LOOKUP_NS_MIN`] (5 s), doubled up to [`LOOKUP_NS_MAX`] (5 min), until the link proves
+//! that the peer answers at the known address. A changed address of a `vnet`, `vxlan` or
+//! `causeway-plain` link closes the link and reopens it 10 ms later; frames in between are refused.
 //!
 //! [`super::service`] calls [`Links::tick_pending`] by its timer, in the shard of links. The tick
 //! opens at most [`OPENS_PER_TICK_MAX`] (8) links, so that it does not delay the dispatcher; the

@@ -3,8 +3,9 @@
 //! Counters are relaxed atomics: a view may be a few frames old, its counters may not add up, and
 //! it never blocks a sender. The carriers count sent and refused frames, `LinkInbox` received
 //! frames and drops at a full mailbox; `super::view` reads. Datagrams that the core drops are
-//! counted by [`crate::refusal`], drops inside the group by `ethernet`. Counters wrap at 2^64,
-//! begin at 0 when the daemon starts, and are kept while a link is reopened.
+//! counted by [`crate::refusal`], drops inside the group by `ethernet`, which also counts each
+//! frame that a carrier refused, at its sender. Counters wrap at 2^64, begin at 0 when the link is
+//! added, and are kept while it is reopened.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,8 @@ pub enum Loss {
     Unreachable,
     /// The frame is longer than the link carries.
     TooBig,
-    /// The link was down.
+    /// The link was down, or went down while the frame was queued. The frames of a datagram that a
+    /// used-up session cannot seal count once together.
     Down,
     /// The sender's memory was unmapped while the frame was read.
     SenderFault,

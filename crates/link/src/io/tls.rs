@@ -2,10 +2,10 @@
 //!
 //! Each side presents a certificate from an authority that the other configured, with a name that
 //! the other expects. There are neither older versions of TLS, nor session resumption, nor
-//! revocation lists; an expired certificate is refused when a connection begins, and does not end a
-//! live connection. Files are read again when one of them changes, at each new connection and every
-//! `RENEW_NS` (1 h); faulty files leave the old configuration in use. A file has at most
-//! [`CERTIFICATE_BYTES_MAX`] (1 MiB).
+//! revocation lists; an expired certificate fails the handshake of a new connection, and does not
+//! end a live connection. At each new connection and every `RENEW_NS` (1 h), files are read again
+//! if one of them changed; faulty files leave the old configuration in use. A longer file than
+//! [`CERTIFICATE_BYTES_MAX`] (1 MiB) is faulty.
 //!
 //! Private keys are kept by TLS only, and never logged. The module reads files (it may block on the
 //! file system) and configures TLS; [`super::stream`] calls it in the shard of links, and moves the
@@ -98,8 +98,8 @@ impl ReloadableTls {
     }
 }
 
-/// Limits log lines about an expiring certificate: once, again after [`EXPIRY_LOG_NS`], and at once
-/// for another certificate.
+/// Limits log lines about an expiring certificate: once, again after [`EXPIRY_LOG_NS`] (1 day), and
+/// at once for another certificate.
 #[derive(Debug, Default)]
 pub struct ExpiryLog {
     /// The expiry that was logged last, in seconds since 1970, and when.

@@ -4,11 +4,13 @@
 //! because datagrams may be lost; a digest in each heartbeat finds the remaining differences, and
 //! the receiver then requests all addresses, at most once per [`SYNC_NS`] (1 s). A tunnel announces
 //! at most [`ADDRESSES_MAX`] (4,096) addresses; [`Tunnel::announce`] refuses more, and the caller
-//! announces them again once [`Tunnel::has_room`].
+//! announces them again once [`Tunnel::has_room`]. As many of the peer are kept; its record with
+//! more is refused ([`Refusal::Directory`](crate::Refusal::Directory)).
 //!
 //! The module sends no frames and retransmits none. [`crate::health`] decides when a heartbeat is
 //! due and of which length; the datagrams go into the [`Sink`], without back-pressure. Without a
-//! session or an address of the peer nothing is sent: changes wait for the next session.
+//! session or an address of the peer nothing is sent: after the next handshake the digest shows the
+//! peer that it lacks the changes.
 
 use causeway_directory::{Full, MacKey, Unconfirmed};
 use causeway_wire::tunnel::record::{self, Delivered, Echo, EchoReply, Entry};
@@ -49,8 +51,8 @@ impl Tunnel {
         }
     }
 
-    /// Schedules an announcement for the time `due`. If twice [`ADDRESSES_MAX`] announcements wait, the
-    /// earliest is dropped.
+    /// Schedules an announcement for the time `due`. If twice [`ADDRESSES_MAX`] announcements wait,
+    /// the earliest is dropped.
     fn schedule(&mut self, due: u64, key: MacKey, announcement: Announcement) {
         // The digest repairs the loss of a repetition.
         if self.announcements.len() >= ADDRESSES_MAX.saturating_mul(2) {
@@ -101,7 +103,7 @@ impl Tunnel {
     }
 
     /// Returns a delivery report: how many datagrams arrived on the current session since the last
-    /// report. `None` below [`DELIVERED_MIN`] datagrams.
+    /// report. `None` below [`DELIVERED_MIN`] (256) datagrams.
     fn report(&mut self) -> Option<Delivered> {
         let slot = self.current.as_mut().filter(|slot| !slot.session.is_plain())?;
         let (next, came) = (slot.replay.next(), slot.received);

@@ -7,9 +7,9 @@
 //!
 //! A tunnel carries up to [`VNIS_MAX`] (4,096) virtual networks and announces up to
 //! [`ADDRESSES_MAX`] (4,096) addresses. Frames of networks that were not passed to
-//! [`Tunnel::carry`] are refused. The tunnel does not retransmit frames, restore their order,
-//! decide who owns an address (it relays claims of the peer as events), or choose between paths to
-//! the peer.
+//! [`Tunnel::carry`] are dropped and counted ([`Refusal::Vni`]). The tunnel does not retransmit
+//! frames, restore their order, decide who owns an address (it relays claims of the peer as
+//! events), or choose between paths to the peer.
 //!
 //! The private modules hold the parts: `records` opens received datagrams, `rekey` runs handshakes,
 //! `keepalive` sends heartbeats and announcements.
@@ -345,8 +345,9 @@ impl Tunnel {
         &self.refusals
     }
 
-    /// Processes a datagram from `from`, except an initiation: only its content identifies the
-    /// tunnel, so [`crate::tunnel_set::TunnelSet`] decrypts it.
+    /// Processes a datagram from `from`, except an initiation, which is refused here: only its
+    /// content identifies the tunnel, so [`crate::tunnel_set::TunnelSet`] decrypts it and calls
+    /// [`Tunnel::accept`].
     ///
     /// # Errors
     /// Why the datagram was dropped, already counted. Records before the refused record have been

@@ -6,11 +6,12 @@
 //! checks the replay window, and appends frames and events to the [`Sink`].
 //!
 //! Frames stay in the buffer into which their datagram was opened. Records of unknown kinds are
-//! skipped, so that newer peers can add kinds. The first malformed record ends the datagram;
-//! earlier records have taken effect. At most one heartbeat of a datagram is answered. A datagram
-//! with the newest counter of the current session moves the tunnel to its source address. The
-//! module checks lengths, virtual network and ECN of a frame, not its Ethernet header: `ethernet`
-//! does.
+//! skipped, so that newer peers can add kinds. The first refused record (malformed, of a network
+//! that is not carried, or above the peer's quota of addresses) ends the datagram: later records
+//! are dropped, earlier records have taken effect. At most one heartbeat of a datagram is answered.
+//! A datagram with the newest counter of the current session moves the tunnel to its source
+//! address. The module checks lengths, virtual network and ECN of a frame, not its Ethernet header:
+//! `ethernet` does.
 
 use std::net::SocketAddr;
 use std::ops::Range;

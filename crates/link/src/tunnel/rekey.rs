@@ -1,10 +1,11 @@
 //! Rekeying: handshakes of a tunnel, their timers, and the succession of sessions.
 //!
-//! A session lasts [`REKEY_NS`] (2 min); then its initiator begins a new handshake, or the
-//! responder after [`REKEY_LATE_NS`] (15 s) more. Up to three sessions accept datagrams at a time:
-//! the current session, its predecessor for [`SESSION_GRACE_NS`] (10 s), and an answered session
-//! that the peer has not used yet, for [`CONFIRM_NS_MAX`] (10 s). No session outlives
-//! [`SESSION_NS_MAX`] (5 min). Only the current session seals.
+//! The initiator of a session begins a new handshake after [`REKEY_NS`] (2 min), or the responder
+//! [`REKEY_LATE_NS`] (15 s) later; the session stays in use until it succeeds. Up to three sessions
+//! accept datagrams at a time: the current session, its predecessor for [`SESSION_GRACE_NS`] (10
+//! s), and an answered session that the peer has not used yet, for [`CONFIRM_NS_MAX`] (10 s). No
+//! session outlives [`SESSION_NS_MAX`] (5 min): without a successor the tunnel is then down, and
+//! senders refuse frames ([`crate::pack::PushError::NoPath`]). Only the current session seals.
 //!
 //! Initiations are retransmitted after [`INITIATION_NS_MIN`] (0.5 s), doubled up to
 //! [`INITIATION_NS_MAX`] (5 s), without end while the tunnel has an address of the peer. If both

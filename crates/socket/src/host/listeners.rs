@@ -6,9 +6,9 @@
 //!
 //! A port accepts [`HOST_CONNECTS_PER_SECOND`] (512) processes a second, then both listeners pause
 //! for [`HOST_LISTENER_PAUSE_NS`] (100 ms) and connections wait in the backlog. At most
-//! [`HANDSHAKES_MAX`] (64) processes are in their handshake; further processes are closed. A
-//! handshake ends with the first line, after [`HANDSHAKE_NS_MAX`] (5 s), at [`HANDSHAKE_BYTES_MAX`]
-//! (32) bytes without a newline, or if the line is not `CONNECT <port>`: the stream then closes
+//! [`HANDSHAKES_MAX`] (64) processes are in their handshake; the streams of further processes are
+//! closed. A handshake ends with the first line; if that is not `CONNECT <port>`, or does not end
+//! within [`HANDSHAKE_NS_MAX`] (5 s) and [`HANDSHAKE_BYTES_MAX`] (32) bytes, the stream closes
 //! without an answer. Bytes of a stream after the line are data for the guest and are left in the
 //! socket; the rest of a message is dropped. Listeners need no running guest.
 
@@ -105,7 +105,7 @@ impl Socket {
         self.tokens.paused.retain(|(_, paused)| *paused != port);
     }
 
-    /// Accepts waiting processes, at most [`HANDSHAKES_PER_TURN`]; the level-triggered watch
+    /// Accepts waiting processes, at most [`HANDSHAKES_PER_TURN`] (4); the level-triggered watch
     /// reports further processes again.
     pub(super) fn accept_processes(&mut self, cx: &mut Context<'_>, port: PortId, kind: Type) {
         for _ in 0..HANDSHAKES_PER_TURN {

@@ -3,12 +3,13 @@
 //! `ethernet` pushes frames in the thread of the group; the carrier copies each into its batch
 //! behind a virtio-net header, and sends the batch with [`Carrier::flush`], or at
 //! [`FRAMES_PER_CALL_MAX`] (64) frames or [`SEND_BYTES`] (65,000) bytes. It also records up to
-//! [`RAW_ADDRESSES_MAX`] (4,096) source addresses, to which the receive side then accepts frames.
+//! [`RAW_ADDRESSES_MAX`] (4,096) source addresses per ageing period, to which the receive side then
+//! accepts frames; frames from further addresses leave, but the answers to them are dropped.
 //!
-//! Frames longer than the interface's MTU after segmentation, MAC control frames, and all frames
-//! while the interface is down are refused. A frame that the kernel refuses is counted and dropped;
-//! there is no retry. The carrier finishes no checksum and cuts no segment: the kernel or the NIC
-//! does.
+//! The carrier refuses frames longer than the interface's MTU after segmentation, MAC control
+//! frames, and all frames while the interface is down, and counts them. A frame that the kernel
+//! refuses is counted and dropped; there is no retry. The carrier finishes no checksum and cuts no
+//! segment: the kernel or the NIC does.
 
 use std::collections::HashSet;
 use std::sync::Arc;

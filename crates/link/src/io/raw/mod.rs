@@ -3,8 +3,9 @@
 //! Frames cross unchanged; checksums and segments stay unfinished where the host finishes them. The
 //! link accepts frames to broadcast and group addresses and to our addresses: those of running
 //! ports, which the group reports, and those learnt from frames that left by this link (at most
-//! `RAW_ADDRESSES_MAX` (4,096), aged after `RAW_ADDRESS_NS` (300 s)). A frame *from* the address of
-//! a running port came back in a loop and is dropped.
+//! `RAW_ADDRESSES_MAX` (4,096) in each period of `RAW_ADDRESS_NS` (300 s); an address that sent
+//! nothing for one to two periods is forgotten). A frame *from* the address of a running port came
+//! back in a loop and is dropped.
 //!
 //! The host's own traffic on the interface is neither received nor reached. The link does not
 //! detect whether hosts are there, and sends no MAC control frames. While the interface is down or

@@ -2,8 +2,9 @@
 //!
 //! Connect and handshake together have [`CONNECT_NS_MAX`] (5 s). A TLS client then waits up to
 //! [`FIRST_WORD_NS_MAX`] (1 s) for a ticket, for data or for a refusal, because the peer checks the
-//! client's certificate after the client's handshake has ended. Without TLS a connected socket is
-//! complete at once: nothing authenticates the peer but its address.
+//! client's certificate after the client's handshake has ended; without any of them the attempt
+//! then counts as accepted. Without TLS a connected socket is complete at once: nothing
+//! authenticates the peer but its address.
 //!
 //! [`super::link`] creates attempts, on sockets that it connects or that [`super::listener`]
 //! accepted, and calls [`ConnectionAttempt::advance`] at each readiness event and deadline. The

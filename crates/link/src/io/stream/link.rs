@@ -1,8 +1,10 @@
 //! A link over a stream: its connection, connection attempts, and retries.
 //!
 //! At most one connection is live and carries frames; up to [`ATTEMPTS_MAX`] (8) attempts run
-//! beside it, and the first that completes becomes live. After a failure the connecting side tries
-//! the peer's next address, after [`CONNECT_AGAIN_NS_MIN`] (0.5 s), doubled up to
+//! beside it (a further attempt closes the oldest). An attempt that completes becomes live and
+//! replaces the live connection, whose queued frames are lost; but on the listening side without
+//! TLS the live connection stays while it answers. After a failure the connecting side tries the
+//! peer's next address, after [`CONNECT_AGAIN_NS_MIN`] (0.5 s), doubled up to
 //! [`CONNECT_AGAIN_NS_MAX`] (5 s); it never gives up. The listening side waits for the peer.
 //!
 //! The shard of links calls [`StreamLink`] for readiness, timers and receiving: bytes are read from
@@ -215,9 +217,8 @@ impl StreamLink {
         self.advance(cx);
     }
 
-    /// Begins a connection attempt beside those in progress: the first to complete wins, so that
-    /// another program on the peer's host cannot block the peer. If there are too many, the oldest
-    /// is closed.
+    /// Begins a connection attempt beside those in progress, so that another program on the peer's
+    /// host cannot block the peer. Above [`ATTEMPTS_MAX`], the oldest is closed.
     fn attempt(
         &mut self,
         cx: &mut Context<'_>,
