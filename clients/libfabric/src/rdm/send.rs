@@ -3,8 +3,8 @@
 //! A message is eager if head (16 bytes) and bytes together are within the eager limit of its path
 //! and its completion does not wait for delivery. Most eager messages leave at once and have no
 //! operation; the others occupy an operation until the engine has sent them. A message to a peer
-//! that is not connected yet waits in the queue of [`connect`](super::connect), a long message to a
-//! busy remote peer in [`deferred`](super::deferred).
+//! that is not connected yet waits in the queue of [`connect`](super::connect), a long message to
+//! another host, beyond the limit of offers, in [`deferred`](super::deferred).
 //!
 //! # Limits
 //! [`Rdm::send`] fails with `FI_EMSGSIZE` above [`MESSAGE_MAX`] (4,294,967,231), and with

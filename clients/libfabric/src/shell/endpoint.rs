@@ -14,7 +14,8 @@
 //! `fi_tx_size_left` and `fi_rx_size_left` return a constant, [`OPERATIONS_MAX`] (1,024). A close
 //! blocks until the messages that were reported as sent have left, at most [`CLOSE_MAX`] (30 s),
 //! and until they are confirmed, again at most [`CLOSE_MAX`]; messages that have not left by then
-//! are lost, with a warning.
+//! are lost, with a warning. Other operations that are in progress at the close end without a
+//! completion. During the close the other endpoints of the domain make progress.
 //!
 //! # Place
 //! `msg`, `tagged`, `rma` and `atomic` convert their arguments and call [`Endpoint::begin`].

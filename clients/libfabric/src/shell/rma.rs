@@ -6,7 +6,8 @@
 //! remote segment of the same length (`-FI_EINVAL` otherwise). An injected write has at most
 //! [`INJECT_MAX`](crate::limits::INJECT_MAX) (4,096) bytes; a success is not reported. Keys and
 //! bounds are checked by the target, so a wrong key is an error completion. Every write completes
-//! on delivery. Memory descriptors are ignored.
+//! when the target has performed it, whichever completion level is requested. Memory descriptors
+//! are ignored.
 //!
 //! # Place
 //! The application calls the functions in [`RMA_OPS`]; `rdm::initiator` performs the operations.
