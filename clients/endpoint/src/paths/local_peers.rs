@@ -1,7 +1,7 @@
 //! Peers of this host: their numbers and doorbells.
 //!
-//! A peer has an even number below [`PEER_NUMBERS_MAX`] (65,536), so at most half as many peers
-//! exist at a time; odd numbers belong to peers of other hosts. Numbers are reused after
+//! A peer has an even number below [`PEER_NUMBERS_MAX`] (65,536), so at most 32,768 peers exist at
+//! a time; odd numbers belong to peers of other hosts. Numbers are reused after
 //! [`LocalPeers::remove`]. The doorbell is a socket: its shutdown reports the end of an endpoint to
 //! the peer.
 //!
