@@ -115,8 +115,8 @@ impl<B: Buffer> Library<B> {
     /// Disconnects a peer: its requests end with [`Status::EndpointUnreachable`].
     ///
     /// # Errors
-    /// [`Error::BadRequest`] if there is no such peer, or the peer is lost. For
-    /// [`Partner::SELF`](super::Partner::SELF) the call has no effect.
+    /// [`Error::BadRequest`] if there is no such peer, or the peer is lost. For [`Partner::SELF`]
+    /// the call has no effect.
     pub fn disconnect<T: Transport<B>>(
         &mut self,
         transport: &mut T,
