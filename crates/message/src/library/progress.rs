@@ -8,9 +8,9 @@
 //! in rings until a limit of their pending queue (`rings::pending`).
 //!
 //! A peer that breaks the protocol (bytes beyond the end of a pull, a pull that does not exist) is
-//! disconnected, and its requests end as for a lost peer. A pull of an offer that has ended is
-//! refused without a disconnect, because it may have crossed the end. Events with an unknown or
-//! outdated token are ignored.
+//! disconnected, and its requests end as for a lost peer. A pull of an offer that has ended fails
+//! at the peer ([`Transport::fail`]) without a disconnect, because it may have crossed the end.
+//! Events with an unknown or outdated token are ignored.
 //!
 //! Called by `causeway-endpoint` in its poll loop. Ended requests wait in the list `done` until
 //! `library::complete` collects them.
