@@ -15,7 +15,7 @@
 //! in all. Waiting messages are bounded by the limit of sends and sent in order. After the loss of
 //! a message that was reported as sent, the peer is *broken* for the rest of the endpoint's life:
 //! nothing is sent there any more, and sends to it and receives from it alone fail with
-//! `FI_ECONNRESET`. Retransmits and encryption are the daemon's.
+//! `FI_ECONNRESET`. Retransmits are the NIC side's.
 //!
 //! # Place
 //! Sends, receives from one peer, and reads, writes and atomic operations call [`Rdm::reach`]
