@@ -310,7 +310,7 @@ pub fn find(name: &str) -> Result<u64, Error> {
 /// Returns the name of a NIC by its address.
 ///
 /// # Errors
-/// [`Error::NicUnknown`] if no daemon knows it.
+/// [`Error::NicUnknown`] if no daemon knows it or answers.
 pub fn name(nic: u64) -> Result<String, Error> {
     match ask_all(&|| Some(ClientMessage::Name { tag: 0, nic })) {
         Ok((_, name)) if !name.is_empty() => Ok(name),

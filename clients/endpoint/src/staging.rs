@@ -15,9 +15,10 @@
 //! # Limits
 //! Each purpose has at most [`STAGING_BYTES_MAX`] (512 MiB); up to [`STAGING_ROOM_BYTES`] (320 MiB)
 //! one message of any length is accepted beyond. [`TransportError::Full`] means: repeat later, when
-//! the daemon answered or a window is free. [`TransportError::Never`] means that the daemon or the
-//! host refused the first slab. Idle slabs above [`STAGING_IDLE_MAX`] (64 MiB) are returned.
-//! Windows are not zeroed between messages.
+//! the daemon answered or a window is free. [`TransportError::Never`] fails the message with
+//! [`Status::NoResources`]: the host has no memory or descriptor for a slab, or the daemon refused
+//! a slab and this purpose has none; the next message asks again. Idle slabs above
+//! [`STAGING_IDLE_MAX`] (64 MiB) are returned. Windows are not zeroed between messages.
 //!
 //! # Place
 //! [`Rings`](causeway_message::library::Rings) owns the slabs and allocates by [`Staging`]; `Paths`

@@ -3,8 +3,9 @@
 //! handles the names of open endpoints.
 //!
 //! An address made here names a NIC or a service, not an open endpoint: its endpoint number is
-//! [`ANY`] (255), and it lacks the mark of a name, so an address vector refuses it. The functions
-//! check nothing and never fail: other bytes are passed on as they are.
+//! [`ANY`] (255), and it lacks the mark of a name, so an address vector does not insert it
+//! (`FI_ADDR_NOTAVAIL`). The functions check nothing and never fail: other bytes are passed on as
+//! they are.
 //!
 //! `info` makes addresses for `fi_getinfo`, and `shell::endpoint` reads the service to open.
 
@@ -30,8 +31,8 @@ pub fn of_nic(nic: u64) -> Address {
     address
 }
 
-/// Returns the address of a service on a NIC: an endpoint that [`crate::rdm::service`] looks up or
-/// opens. Without a service (0) it is the NIC's address.
+/// Returns the address of a service on a NIC, from which `shell::endpoint` opens the endpoint of
+/// the service. Without a service (0) it is the NIC's address.
 pub fn of_service(nic: u64, service: u32) -> Address {
     let mut address = of_nic(nic);
     let (_, field) = address.split_at_mut(SERVICE_AT);

@@ -5,12 +5,15 @@
 //! A queue holds at most [`EVENTS_MAX`] (1,024) events (`-FI_EAGAIN` beyond) of at most
 //! [`EVENT_BYTES_MAX`] (4,096) bytes (`-FI_EINVAL`). Writing needs `FI_WRITE` at the opening. A
 //! read into a buffer that is too short gives `-FI_ETOOSMALL` and leaves the event. There are no
-//! error events. Wait objects are none, a descriptor, or the library's own; others give
-//! `-FI_ENOSYS`, as does a blocking read without a wait object. A blocking read returns
-//! `-FI_EAGAIN` at its time-out. A queue is safe for several threads; it has its own lock.
+//! error events. The requested size has no effect. Wait objects are `FI_WAIT_NONE`,
+//! `FI_WAIT_UNSPEC`, `FI_WAIT_YIELD` and `FI_WAIT_FD`; opening with another gives `-FI_ENOSYS`, as
+//! does a blocking read with `FI_WAIT_NONE`. A read of an empty queue gives `-FI_EAGAIN`, a
+//! blocking read the same at its time-out. A queue is safe for several threads; it has its own
+//! lock. Closing drops unread events; no thread may wait then.
 //!
 //! # Place
-//! `fabric` opens event queues; they belong to no domain, and binding them has no effect.
+//! `fabric` opens event queues; they belong to no domain. A domain, endpoint or address vector may
+//! be bound to a queue, and the queue gets no events from it.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};

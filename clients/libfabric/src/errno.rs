@@ -32,8 +32,8 @@ pub fn of(error: Error) -> i32 {
     }
 }
 
-/// Returns the number of an error of the engine. `FI_EAGAIN` succeeds after other operations
-/// complete.
+/// Returns the number of an error of the engine. After `FI_EAGAIN` nothing was started; the call
+/// succeeds when other operations have completed.
 pub fn of_engine(error: library::Error) -> i32 {
     match error {
         library::Error::NoResources => FI_EAGAIN,

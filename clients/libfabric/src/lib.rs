@@ -10,8 +10,9 @@
 //! The crate is a client: it stands beside `clients/myriexpress` on `causeway-endpoint`, which
 //! attaches to the daemon, and `causeway-message`, which matches messages. A message goes from the
 //! application through `shell` (C objects) and `rdm` (the endpoint) to the engine of
-//! `causeway-message`; a received message goes the other way when the application reads a
-//! completion queue.
+//! `causeway-message`; a received message goes the other way when the application makes a call,
+//! usually a read of a completion queue, or in the progress thread of a domain with
+//! `FI_PROGRESS_AUTO`.
 //!
 //! # Modules
 //! libfabric's core loads the library and calls [`fi_prov_ini`]. `provider` describes the provider,

@@ -1,6 +1,6 @@
-//! All bounds of this crate: counts, sizes and times, with the reason for their value.
-//! [`crate::info`] reports most of them to applications, and the manual fi_causeway(7) repeats
-//! some, which a test compares.
+//! The bounds of this crate: counts, sizes and times, with the reason for their value. The times of
+//! the search for NICs are in `nics`. [`crate::info`] reports most of them to applications, and the
+//! manual fi_causeway(7) repeats some, which a test compares.
 //!
 //! The bounds are constants; only the memory for unexpected messages can be set
 //! ([`UNEXPECTED_MIB`]). Bounds of the layers below are in `causeway_endpoint::limits` and
@@ -12,7 +12,8 @@ use std::time::Duration;
 pub const MESSAGE_MAX: usize = 0xffff_ffff - 64;
 /// Longest injected message, in bytes: its buffer may be reused at once.
 pub const INJECT_MAX: usize = 4096;
-/// Operations of an endpoint that may be in progress, sends and receives each.
+/// The queue size that `fi_info` and `fi_tx_size_left` report, for sends and receives each. It is
+/// not enforced: the true bounds are [`SENDS_MAX`], [`CALLS_MAX`] and half of [`SLOTS_MAX`].
 pub const OPERATIONS_MAX: usize = 1024;
 /// Most local segments of an operation.
 pub const SEGMENTS_MAX: usize = 8;
@@ -26,9 +27,11 @@ pub const TAG_BITS: u32 = 61;
 pub const DATA_BYTES: usize = 8;
 /// Length of a memory key, in bytes.
 pub const KEY_BYTES: usize = 8;
-/// Most completion queues, counters and memory regions of a domain, each.
+/// Most completion queues, counters and memory regions of a domain, each, as `fi_info` reports it.
+/// Only regions are bounded, by [`REGIONS_MAX`].
 pub const OBJECTS_MAX: usize = 1 << 16;
-/// Most endpoints of a domain, which is all that a NIC has.
+/// Most endpoints of a domain, as `fi_info` reports it: all that a NIC has. The daemon refuses
+/// more.
 pub const ENDPOINTS_MAX: usize = 255;
 /// Most unread events of an event queue.
 pub const EVENTS_MAX: usize = 1024;
@@ -44,7 +47,8 @@ pub const SLOTS_MAX: usize = 1 << 20;
 /// Most sends of the application in progress, per endpoint.
 pub const SENDS_MAX: usize = 1 << 16;
 /// Long messages to other hosts that are offered before the receiver requests them, per endpoint.
-/// The other of the 256 windows are for requested messages.
+/// The NIC side sends at most 256 offers of an endpoint at a time; the others are for requested
+/// messages.
 pub const OFFERED_MAX: usize = 64;
 /// Bytes of the messages that [`OFFERED_MAX`] counts (64 MiB). Each message may keep a slab of
 /// staging memory; together they leave room for a message of any length
@@ -55,25 +59,25 @@ pub const CALLS_MAX: usize = 1 << 12;
 /// Most reads, writes and atomic operations in progress, per target. A target accepts twice as many
 /// ([`SERVED_PER_PEER_MIN`]), because it may learn later that an operation ended.
 pub const CALLS_PER_TARGET_MAX: u32 = 1 << 8;
-/// Most operations in progress at a target from an initiator; an initiator with more violates the
-/// protocol.
+/// Most operations in progress at a target from an initiator. An initiator of this provider has at
+/// most [`CALLS_PER_TARGET_MAX`]; more violate the protocol.
 pub const SERVED_PER_PEER_MAX: u32 = 1 << 12;
-/// Most operations in progress at a target from all initiators together. Beyond it an initiator has
-/// at most [`SERVED_PER_PEER_MIN`].
+/// Operations in progress at a target that all initiators share: an initiator gets more than
+/// [`SERVED_PER_PEER_MIN`] only while it has fewer than are left of this number.
 pub const SERVED_ALL_MAX: usize = 1 << 16;
 /// Operations in progress at a target that each initiator may have, however many others there are.
-/// Further requests are dropped.
+/// Beyond both limits a request is dropped without a reply.
 pub const SERVED_PER_PEER_MIN: u32 = 2 * CALLS_PER_TARGET_MAX;
-/// Completions that wait in a queue before messages and writes of peers wait as well, if no
-/// operation of the application bounds them. Completions of the application's own operations are
-/// always queued.
+/// Completions that wait in a queue before requests of peers (reads, writes, atomic operations) and
+/// messages for multi-receive buffers wait as well: no operation of the application bounds their
+/// completions. Completions of the application's own sends and receives are always queued.
 pub const COMPLETIONS_MAX: usize = 1 << 16;
 /// Most long messages on their way into a multi-receive buffer; then the next waits.
 pub const MULTI_BODIES_MAX: usize = 1 << 10;
 /// Longest write that is sent with its request, and longest operands of an atomic operation, in
 /// bytes. With their header they fit an eager message.
 pub const INLINE_BYTES_MAX: usize = 4096;
-/// Most addresses in an address vector.
+/// Most addresses that an address vector takes in its life, removed ones included.
 pub const ADDRESSES_MAX: usize = 1 << 20;
 /// Most registered regions of a domain.
 pub const REGIONS_MAX: usize = 1 << 16;
@@ -81,7 +85,7 @@ pub const REGIONS_MAX: usize = 1 << 16;
 pub const MULTI_RECEIVE_MIN: usize = 64;
 /// Alignment of messages in a multi-receive buffer, in bytes.
 pub const MULTI_RECEIVE_GRAIN: usize = 16;
-/// Most steps of an endpoint in a call.
+/// Most polls of an endpoint's paths in a call that makes progress.
 pub const STEPS_PER_CALL: usize = 4;
 /// After the first number of empty polls in a row, a poll yields the processor whenever the count
 /// is a multiple of the second number: with more processes than processors, the sender needs the

@@ -6,9 +6,9 @@
 //!
 //! A warning that equals the last warning is not repeated; otherwise nothing is rate-limited.
 //! Warnings are written at level `warn` and above, and at any level if the application selects this
-//! provider by name. Lines are written whole but block while standard error does. Counters are
-//! appended to a file per process. All functions may be called by several threads; every module of
-//! the crate calls them.
+//! provider by name. Writing a line blocks while standard error does. Counters are appended to a
+//! file per process, `<prefix>.<pid>`; a file that cannot be written gives a warning. All functions
+//! may be called by several threads; every module of the crate calls them.
 
 use std::sync::Mutex;
 

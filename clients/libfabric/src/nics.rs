@@ -4,9 +4,11 @@
 //! # Limits
 //! The module opens no endpoint and keeps no connection. A NIC with two sockets is reported once.
 //! Sockets without an answer are skipped; if none answers, the first reason is the error. A query
-//! blocks; after a socket that takes more than 1 s ([`SLOW`]) to fail, the others are not tried,
-//! and without any NIC that failure is repeated for 60 s ([`RETRY_AFTER`]) without a query. Callers
-//! in several threads take turns.
+//! blocks its caller for at most [`ANSWER_MAX`](causeway_endpoint::limits::ANSWER_MAX) (10 s) per
+//! socket. After a socket that takes more than 1 s ([`SLOW`]) to fail, the sockets behind it are
+//! not queried; if no NIC was found before it, [`all`] returns the same error for the next 60 s
+//! ([`RETRY_AFTER`]) without a query. NICs that were found are not cached. Callers in several
+//! threads take turns.
 //!
 //! # Place
 //! `info` calls [`all`] for `fi_getinfo`, and `shell::domain` when it opens a domain.

@@ -2,8 +2,8 @@
 //!
 //! The layouts are those of `myriexpress.h`. Accesses check for NULL and nothing else: a wild
 //! pointer is an error of the application and ends its process. Buffers of messages do not pass
-//! here (`memory` validates them). A text is copied, at most its declared maximum. Used by all
-//! functions of `call`.
+//! here (`memory` validates them). A text is copied; a text of its declared maximum or longer, or
+//! not in UTF-8, is invalid, and the call fails. Used by all functions of `call`.
 
 use std::ffi::{CStr, c_char, c_void};
 

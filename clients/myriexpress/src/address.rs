@@ -12,8 +12,9 @@
 //! A request handle is the request number of the engine with the endpoint number in bits 20 to 31.
 //! Neither is dereferenced, so that invalid values are detected.
 //!
-//! An address of another endpoint of this process, of a closed endpoint, or of a peer that was lost
-//! is refused by the functions that decode it. The counts wrap (19 bits for endpoints, 32 bits for
+//! With an address of another endpoint of this process, or of a closed endpoint, calls fail with
+//! `MX_BAD_ENDPOINT` (`endpoint`). The address of a lost peer decodes, and the engine ends requests
+//! to it with `MX_STATUS_ENDPOINT_UNREACHABLE`. The counts wrap (19 bits for endpoints, 32 bits for
 //! peers). An address is valid in this process only; applications exchange NIC and endpoint
 //! instead. Pure arithmetic, without locks; `endpoint` and `table` use it.
 

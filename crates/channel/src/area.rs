@@ -7,8 +7,8 @@
 //!
 //! The module knows no layout and checks no value; the meaning of the words is defined in the other
 //! modules. Words are atomic with the ordering that the caller gives; byte copies are not atomic
-//! and may contain bytes from several writes of the peer. A lost page reads as zeroes
-//! ([`Area::is_poisoned`]).
+//! and may contain bytes from several writes of the peer. A lost page (the file was truncated)
+//! reads as zeroes, and [`Area::is_poisoned`] is true from then on.
 #![allow(
     unsafe_code,
     reason = "memory shared with the peer: atomics and copies at checked offsets"

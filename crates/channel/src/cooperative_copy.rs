@@ -4,7 +4,8 @@
 //! between its own memory and the memory of the other. The channel does not know the position of
 //! the message's bytes; this module only distributes *parts*, pieces of the message with a size
 //! that both sides agreed on, at most [`PARTS_MAX`] (2^20). It copies no bytes, does not block, and
-//! each direction has one cooperative copy at a time.
+//! each direction has one cooperative copy at a time: [`ReceiverShare::begin`] ends an earlier one,
+//! whose sender then finds [`SenderStep::Over`].
 //!
 //! A single word holds the progress of both sides. Each side takes its next parts by
 //! compare-and-exchange of the word, so no part is taken twice, and a side that finds no part left
@@ -43,7 +44,8 @@ const BUSY: u64 = 1 << (2 * COUNT_BITS);
 const NUMBER_AT: u32 = 2 * COUNT_BITS + 1;
 /// Largest number of a message.
 const NUMBER_MAX: u32 = u32::MAX >> (NUMBER_AT - 32);
-/// Maximum number of attempts of an exchange: the other side changes the word once for each chunk.
+/// Maximum number of attempts of an exchange: a correct peer changes the word once for each of its
+/// steps. After them the receiver reports [`BrokenChannel`].
 const TRIES: u32 = 64;
 
 /// Maximum number of parts of a message: those of 4 GiB in parts of 4 KiB.

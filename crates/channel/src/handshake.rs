@@ -13,7 +13,8 @@
 //!
 //! A fence for each event would cost more than the event, and mostly the other side is awake. So a
 //! side may omit its fence after declaring this ([`omit_fences`]): a side that is about to sleep
-//! then executes a fence on both processors ([`ChannelWords::far_fence`]).
+//! then executes a fence on both processors ([`ChannelWords::far_fence`]), and must not sleep if
+//! the kernel cannot.
 
 use std::sync::atomic::Ordering;
 

@@ -5,7 +5,6 @@
 //! A message between two processes of a host starts and ends here, without a system call or the
 //! daemon while neither side sleeps. A channel knows no processes, messages or doorbells: its owner
 //! maps the memory, rings on request ([`Sender::must_wake`]), and decides the meaning of events.
-//! The memory may also be that of a device.
 //!
 //! A channel has two directions, each with a [`Sender`] and a [`Receiver`]. An *event* consists of
 //! a kind, three words and some bytes. It occupies a cache line, written by the sender and polled
@@ -58,8 +57,10 @@
 //! A channel has exactly one sender and one receiver in each direction; neither may be used by two
 //! threads at once. Events arrive in order and once. A full direction refuses an event
 //! ([`Sender::send`] returns false), and the caller must keep the event. Nothing blocks, retries or
-//! rings: the owner of an end sleeps and wakes the other end. A channel ends with its first
-//! violation ([`BrokenChannel`]); there is no reset. It does not detect the death of the peer.
+//! rings: the owner of an end sleeps and wakes the other end. After the first violation
+//! ([`BrokenChannel`]) the owner must drop its ends: they do not remember the violation, and there
+//! is no reset. A channel does not detect the death of the peer; events that the peer has not taken
+//! are then lost without a report.
 //!
 //! # Position of data
 //! A sender returns to the beginning of the data ring as soon as the data there was consumed,

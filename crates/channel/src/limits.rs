@@ -1,9 +1,9 @@
 //! Limits of a channel's size: slots and bytes of a direction, both powers of two.
 //!
-//! [`Layout::new`](crate::Layout::new) checks them when a channel is created and when it is opened;
-//! a channel outside them is refused. Both directions have the same size, which cannot change
-//! afterwards. The maximum length of an event is half of the data ring
-//! ([`Layout::event_bytes_max`](crate::Layout::event_bytes_max)).
+//! [`Layout::new`](crate::Layout::new) checks them when a channel is created and when it is opened,
+//! and fails with [`ChannelError::Layout`](crate::ChannelError::Layout) outside them. Both
+//! directions have the same size, which cannot change afterwards. The maximum length of an event is
+//! half of the data ring ([`Layout::event_bytes_max`](crate::Layout::event_bytes_max)).
 
 /// Minimum number of slots of a direction. The number of slots is a power of two.
 pub const SLOTS_MIN: u32 = 16;

@@ -7,10 +7,10 @@
 //! checked.
 //!
 //! It never blocks and rings no doorbell: after [`Receiver::arm`] the caller sleeps, and if
-//! `advance` returns true the caller must ring the sender's doorbell. Consumed slots are reported
-//! in steps of a quarter of the ring, so a sender may see less room than there is. Bytes of an
-//! event can be read only until it is consumed, and a hostile sender can change them until then.
-//! One thread uses a receiver at a time.
+//! `advance` returns true the caller must ring the sender's doorbell. Consumed slots and bytes are
+//! reported to the sender in steps of a quarter of their ring (bytes: at most 4 KiB), so a sender
+//! may see less room than there is. Bytes of an event can be read only until it is consumed, and a
+//! hostile sender can change them until then. One thread uses a receiver at a time.
 
 use std::sync::atomic::{Ordering, fence};
 

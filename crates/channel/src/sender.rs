@@ -7,7 +7,8 @@
 //! It never blocks, never rings a doorbell itself and queues nothing: without a free slot, or
 //! without room in the data ring, [`Sender::send`] returns false, and the caller sends again later
 //! or sleeps after [`Sender::arm_room`]. An event is visible to the receiver at once, and cannot be
-//! recalled. One thread uses a sender at a time.
+//! recalled. [`Sender::close`] is not checked by later sends; a second call has no effect. One
+//! thread uses a sender at a time.
 
 use std::sync::atomic::Ordering;
 

@@ -29,7 +29,7 @@ pub const UNEXPECTED_MAX: usize = 1 << 16;
 pub const UNEXPECTED_BYTES_MAX: usize = 64 << 20;
 /// Unexpected messages that each sender may have, however many others have sent.
 pub const UNEXPECTED_PER_PEER_MIN: usize = 16;
-/// Bytes of unexpected messages that each sender may have.
+/// Bytes of all these messages of one sender together.
 pub const UNEXPECTED_BYTES_PER_PEER_MIN: usize = 64 << 10;
 /// Maximum of unexpected messages that an endpoint may request; message numbers have 32 bits.
 pub const UNEXPECTED_LIMIT_MAX: usize = 1 << 22;

@@ -7,9 +7,10 @@
 //!
 //! # Limits
 //! The functions do not block; they read all messages that have arrived. An invalid message or a
-//! closed socket ends the conversation (`Paths::part`). A channel that cannot be mapped, or for
-//! which no peer number is free, is reported to the daemon as closed, and its connect fails with
-//! [`Status::NoResources`]. A question about an unknown NIC is dropped while commands are queued.
+//! closed socket ends the conversation (`Paths::part`), and `resume` looks for the next daemon. A
+//! channel that cannot be mapped, or that exceeds the 4,096 channels of an endpoint, is reported to
+//! the daemon as closed, and its connect fails with [`Status::NoResources`]. A question about an
+//! unknown NIC is dropped while commands are queued.
 //!
 //! # Place
 //! [`Endpoint::hear`](crate::Endpoint::hear) calls [`Paths::hear`] in the rare checks and after a

@@ -8,8 +8,8 @@
 //! # Limits
 //! The module opens no endpoint, except to look up a service ([`node`]), and may block for that and
 //! for a daemon that does not answer. A request that the provider does not support gives
-//! `-FI_ENODATA`, with the field's name at log level `info`. Nothing is cached here: each call
-//! reports the NICs that answer now.
+//! `-FI_ENODATA`, with the field's name at log level `info`. Each call reports the NICs that answer
+//! now; only the failure of a slow daemon is remembered, for 60 s (`nics`).
 //!
 //! # Place
 //! libfabric's core calls [`getinfo`] by the provider's description; `nics` finds the NICs.

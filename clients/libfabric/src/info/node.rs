@@ -3,10 +3,11 @@
 //!
 //! # Limits
 //! Names of other hosts are resolved by the daemon, which knows the NICs that it discovered; an IP
-//! address is accepted for this host only. The resolution blocks: for the daemon's answer, for the
-//! resolver of the C library, and for a service at most [`SERVICE_WAIT`] (1 s) beyond the time of
-//! one search, and only if the application selects this provider by name and the node has one NIC.
-//! Nothing is cached.
+//! address is accepted for this host only. The resolution blocks: for the daemon's answer (at most
+//! 10 s), for the resolver of the C library, and for the search of a service (`rdm::service`). A
+//! search without a result is repeated for [`SERVICE_WAIT`] (1 s) if the application selects this
+//! provider by name and the node has one NIC; otherwise each NIC is searched once. Nothing is
+//! cached.
 //!
 //! # Place
 //! `info` calls [`find`]; `rdm::service` looks up services, and [`nic::find`] asks the daemons.
@@ -23,7 +24,7 @@ use crate::log;
 use crate::nics::LocalNic;
 use crate::rdm::service;
 
-/// The reason why a node or a service has no address.
+/// The reason why a node or a service has no address; `fi_getinfo` then gives `-FI_ENODATA`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
     /// No NIC has the name.

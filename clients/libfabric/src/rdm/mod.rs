@@ -47,8 +47,8 @@
 //! progress, and the application starts operations only while fewer than half of
 //! [`SLOTS_MAX`](crate::limits::SLOTS_MAX) (2^20) slots are in use. Beyond these numbers a call
 //! fails with `FI_EAGAIN` and starts nothing; the caller makes progress and repeats the call. All
-//! progress happens within calls. An endpoint is not synchronised: `shell` calls it under the
-//! domain's lock.
+//! progress happens within calls: by the application, or by a thread of `shell`. An endpoint is not
+//! synchronised: `shell` calls it under the domain's lock.
 
 mod address_vector;
 mod atomic;

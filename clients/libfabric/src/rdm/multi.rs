@@ -8,7 +8,7 @@
 //! # Limits
 //! A buffer must be contiguous and not smaller than its minimum (`FI_EINVAL`). A message that is
 //! longer than the rest is cut and completes with `FI_ETRUNC`; it is not moved to the next buffer.
-//! A buffer pauses, and its senders wait, while the completion queue is full or
+//! A buffer takes no further message, and the senders wait, while the completion queue is full or
 //! [`MULTI_BODIES_MAX`] (1,024) long messages are on their way into it. Its memory belongs to the
 //! provider until a completion with `FI_MULTI_RECV` or an error of the buffer.
 //!

@@ -13,11 +13,12 @@
 //! # Limits
 //! Only eager messages to other hosts are kept, and only if the endpoint has a network and is not
 //! in direct mode ([`Rdm::resends_to`]). The copies have no limit of their own: acknowledgements
-//! and the limit of sends bound them. If the peer does not return, or reports a count that is
-//! impossible, its *flow* (the messages kept for it) is given up: they are lost, a warning is
-//! written, and nothing is sent to the peer any more. At most [`BODIES_LOST_MAX`] (1,024) cancelled
-//! long messages are remembered. The two processes must survive; a restart of an endpoint is a new
-//! session without messages of the old.
+//! and the limit of sends bound them. If the connect to the peer fails for good
+//! ([`connect`](super::connect)), or the peer reports a count that is impossible, its *flow* (the
+//! messages kept for it) is given up: they are lost, a warning is written, and nothing is sent to
+//! the peer any more. At most [`BODIES_LOST_MAX`] (1,024) cancelled long messages are remembered.
+//! The two processes must survive; a restart of an endpoint is a new session without messages of
+//! the old.
 //!
 //! # Place
 //! [`send`](super::send) passes each message through `postpone` and `isend`;

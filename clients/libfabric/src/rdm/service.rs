@@ -12,7 +12,8 @@
 //! look-up waits at most [`SERVICE_ASK`] (1 s) for each endpoint number and blocks its caller
 //! meanwhile; after a number that does not answer, the others are not tried. If all
 //! [`SERVICE_PLACES`] numbers are in use by other endpoints, [`open`] fails with [`Error::Taken`].
-//! [`find`] occupies an endpoint number of the own NIC for its duration.
+//! [`find`] occupies an endpoint number of the own NIC for its duration. [`open`] looks up the
+//! service on its own NIC first, and blocks as long.
 //!
 //! # Place
 //! [`Rdm::open`] opens the endpoint of a service; `info::node` calls [`find`] for `fi_getinfo` with

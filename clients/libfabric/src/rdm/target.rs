@@ -7,11 +7,12 @@
 //! # Limits
 //! Requests are served within calls of the target's process, in the order of their arrival. An
 //! initiator may have [`SERVED_PER_PEER_MIN`] (512) operations in progress, and up to
-//! [`SERVED_PER_PEER_MAX`] (4,096) while all initiators together have fewer than [`SERVED_ALL_MAX`]
-//! (65,536); requests beyond are dropped without a reply. While the completion queue is full, or
-//! the engine has no room for requests, requests stay unexpected messages and their senders wait.
-//! Atomic operations are atomic among themselves, not against the application's own stores. A
-//! malformed request is dropped.
+//! [`SERVED_PER_PEER_MAX`] (4,096) while it has fewer than are left of the [`SERVED_ALL_MAX`]
+//! (65,536) of all initiators; requests beyond are dropped without a reply. An initiator of this
+//! provider has at most 256, so none of its requests is dropped. While the completion queue is
+//! full, or the engine has no room for requests, requests stay unexpected messages and their
+//! senders wait. Atomic operations are atomic among themselves, not against the application's own
+//! stores. A malformed request is dropped without a reply.
 //!
 //! # Place
 //! [`Rdm::progress`] serves requests if unexpected messages are there;

@@ -1,11 +1,12 @@
 //! The limit of unexpected messages (messages without a posted receive), and the warning when it is
 //! reached.
 //!
-//! The limit is [`UNEXPECTED_MIB`] (1,024 MiB), or `FI_CAUSEWAY_UNEXPECTED_MIB` (at least 1; text
-//! that is no number gives a warning and the default). The number of messages is limited as well,
-//! to the bytes divided by [`UNEXPECTED_GRAIN`](crate::limits::UNEXPECTED_GRAIN) (256). At the
-//! limit, a sender waits with all messages behind the first that does not fit; no message is
-//! dropped. A correct MPI program can reach the limit: buffered sends, then a barrier.
+//! The limit is [`UNEXPECTED_MIB`] (1,024 MiB), or `FI_CAUSEWAY_UNEXPECTED_MIB` (a lower number
+//! than 1 counts as 1; text that is no number gives a warning and the default). The number of
+//! messages is limited as well, to the bytes divided by
+//! [`UNEXPECTED_GRAIN`](crate::limits::UNEXPECTED_GRAIN) (256). At the limit, a sender waits with
+//! all messages behind the first that does not fit; no message is dropped. A correct MPI program
+//! can reach the limit: buffered sends, then a barrier.
 //!
 //! The engine enforces the limit; this module computes it when [`Rdm::new`] opens the endpoint, and
 //! [`Rdm::progress`] writes the warning once per endpoint.

@@ -6,8 +6,8 @@
 //! Unsupported types and operations give `-FI_EOPNOTSUPP`; `rdm::atomic` lists the supported ones.
 //! Operands, compare values and results must have equally many elements, at least one, and at most
 //! as many as the query reports (`-FI_EINVAL`): 4,096 bytes of operands, compare values included.
-//! There is one remote segment. Operands are copied at the call, so the application may reuse them
-//! at once; the result buffer is lent until the completion.
+//! The call fails and starts nothing then. There is one remote segment. Operands are copied at the
+//! call, so the application may reuse them at once; the result buffer is lent until the completion.
 //!
 //! # Place
 //! The application calls the functions in [`ATOMIC_OPS`]; `rdm::initiator` sends the request.

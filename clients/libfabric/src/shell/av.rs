@@ -2,11 +2,12 @@
 //! address sends nothing; the first operation connects.
 //!
 //! # Limits
-//! The kind is always a table (`FI_AV_TABLE`; `fi_addr_t` is an index). Named vectors and
-//! asynchronous insertion (`FI_EVENT`) give `-FI_ENOSYS`; insertion of services and symbolic names
-//! is not offered. An address that is not from this provider gets `FI_ADDR_NOTAVAIL`, and the other
-//! addresses of the call are inserted. A vector that an endpoint uses cannot be closed
-//! (`-FI_EBUSY`). Removal with an unknown index stops there with `-FI_EINVAL`.
+//! `fi_addr_t` is always an index: `FI_AV_MAP` is accepted and behaves as `FI_AV_TABLE`. Named
+//! vectors and asynchronous insertion (`FI_EVENT`) give `-FI_ENOSYS`; insertion of services and
+//! symbolic names is not offered. An address that is not from this provider gets
+//! `FI_ADDR_NOTAVAIL`, and the other addresses of the call are inserted. A vector that an endpoint
+//! uses cannot be closed (`-FI_EBUSY`). Removal with an unknown index returns `-FI_EINVAL`: the
+//! indices before it are removed, those behind it are not.
 //!
 //! # Place
 //! The application exchanges addresses (`fi_getname`) and inserts them here; `rdm::address_vector`

@@ -5,10 +5,11 @@
 //! # Limits
 //! A read returns successes up to the first error entry; it returns `-FI_EAVAIL` while an error is
 //! first, and only `fi_cq_readerr` removes the error. An empty queue gives `-FI_EAGAIN`. Queues do
-//! not overflow: peers wait while a queue is full (`state`). A blocking read needs a wait object
-//! (`-FI_ENOSYS` without), and its argument `cond` has no effect; `FI_WAIT_SET` and other kinds are
-//! refused. The requested size of a queue has no effect. Several threads may read: each entry goes
-//! to one of them.
+//! not overflow: requests of peers and messages for multi-receive buffers wait while a queue is
+//! full (`state`). A blocking read needs a wait object (`-FI_ENOSYS` without), and its argument
+//! `cond` has no effect; opening a queue with `FI_WAIT_SET` or another unsupported kind fails with
+//! `-FI_ENOSYS`. The requested size of a queue has no effect. Several threads may read: each entry
+//! goes to one of them.
 //!
 //! # Place
 //! `state` appends the completions of `rdm`; the application reads here. `wait` sleeps for blocking

@@ -4,10 +4,10 @@
 //!
 //! # Limits
 //! Pointers are checked for NULL where the interface allows NULL; otherwise the application must
-//! pass valid objects, as libfabric requires. An object with children, or one that is bound,
-//! refuses to close with `FI_EBUSY`. Functions of the interface that the provider does not support
-//! return `-FI_ENOSYS`. All objects of a domain share one lock, so calls of several threads take
-//! turns.
+//! pass valid objects, as libfabric requires. A domain with open objects, and a queue, counter or
+//! vector that an endpoint is bound to, refuse to close with `FI_EBUSY`. Functions of the interface
+//! that the provider does not support return `-FI_ENOSYS`. All objects of a domain share one lock,
+//! so calls of several threads take turns.
 //!
 //! # Place
 //! libfabric's inline functions call the tables of functions that each module fills. Two threads

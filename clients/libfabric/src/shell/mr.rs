@@ -4,10 +4,10 @@
 //! # Limits
 //! A region has 1 to [`SEGMENTS_MAX`] (8) segments (`-FI_EINVAL` otherwise). The application
 //! chooses the key, which must be free (`-FI_ENOKEY`), unless the domain has `FI_MR_BASIC`: then
-//! the provider chooses. The memory is not checked: it must stay mapped until the region is closed.
-//! Closing withdraws the memory from operations in progress: the write of a peer fails, and the
-//! rest of a read is zeros or fails. Offset and flags have no effect; binding to counters is not
-//! supported.
+//! the provider chooses. A domain has at most 65,536 regions (`-FI_ENOMEM`). The memory is not
+//! checked: it must stay mapped until the region is closed. Closing withdraws the memory from
+//! operations in progress: the write of a peer fails, and the rest of a read is zeros or fails.
+//! Offset and flags have no effect; binding to counters is not supported.
 //!
 //! # Place
 //! The application calls the functions in [`MR_OPS`] on a domain; `rdm::regions` stores the

@@ -6,11 +6,12 @@
 //!
 //! # Limits
 //! A completion for a bound queue is never dropped; without a bound queue it is only counted. At
-//! [`COMPLETIONS_MAX`] (65,536) entries a queue is *full*: messages and writes of peers wait until
-//! half of it is read, while completions of the application's own operations are still queued. A
-//! successful operation without a queue entry (`quiet`) is counted only. A failed injected message
-//! has a warning instead of an entry. An index of a closed object is reused, so an index is valid
-//! only while its object is open.
+//! [`COMPLETIONS_MAX`] (65,536) entries a queue is *full*: until half of it is read, requests of
+//! peers (reads, writes, atomic operations) and messages for multi-receive buffers wait at their
+//! senders. Completions of single receives and of the application's other operations are still
+//! queued. A successful operation without a queue entry (`quiet`) is counted only. A failed
+//! injected message has a warning instead of an entry. An index of a closed object is reused, so an
+//! index is valid only while its object is open.
 //!
 //! # Place
 //! Each call of the C interface runs [`DomainState::with_ep`] or [`DomainState::progress`], which

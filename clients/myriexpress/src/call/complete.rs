@@ -3,9 +3,10 @@
 //!
 //! A call makes progress first, if its result does not exist already. After a completion was
 //! reported, the handle of its request is invalid: a second call with it fails with
-//! `MX_BAD_REQUEST`. A NULL status is permitted, a NULL result is not, and is refused before a
-//! completion is consumed. A wait ends without a result at its timeout (0 means none), or after
-//! `mx_wakeup`. A truncated message is reported in the status, not in the return code.
+//! `MX_BAD_REQUEST`. A NULL status is permitted; with a NULL result the call fails with
+//! `MX_BAD_PARAM_VAL` before a completion is consumed. A wait ends with the result 0 at its timeout
+//! in ms (0, `MX_INFINITE`: no limit), or after `mx_wakeup`. A truncated message is reported in the
+//! status, not in the return code.
 //!
 //! Waiting is in `wait`; the engine's part is `causeway_message`'s `library::complete`.
 

@@ -3,10 +3,11 @@
 //! A *board* is a NIC of this host, numbered from 0 in the order of the sockets that the process
 //! finds. Names have at most 79 bytes. A name that discovery has not found yet is unknown; the
 //! caller tries again. Keys of `mx_get_info` that describe Myrinet hardware are answered with
-//! constants or refused. Output buffers that are too short are refused, not truncated.
+//! constants, or fail with `MX_BAD_INFO_KEY`. A call with an output buffer that is too short fails
+//! and writes nothing.
 //!
-//! The calls ask the daemon of a NIC and may wait for its answer; they need no endpoint, except for
-//! counters of one.
+//! The calls ask the daemon of a NIC and wait at most 10 s for its answer; they need no endpoint,
+//! except for counters of one.
 
 use std::ffi::{c_char, c_int, c_void};
 

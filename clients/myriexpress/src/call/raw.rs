@@ -1,8 +1,9 @@
 //! Raw endpoints, which mappers use. They cannot be opened: the daemon finds the peers of a NIC, so
 //! a mapper has no task, and no process may see raw packets of others.
 //!
-//! No function here has an effect: each fails after a report to the error handler. The symbols
-//! exist so that programs of MX link and load. Discovery is in the daemon (`mxoe::discovery`).
+//! No function here has an effect: `mx_raw_handle` returns `MX__INVALID_HANDLE`, and each other
+//! function fails after a report to the error handler. The symbols exist so that programs of MX
+//! link and load. Discovery is in the daemon (`mxoe::discovery`).
 
 use std::ffi::{c_char, c_int, c_void};
 

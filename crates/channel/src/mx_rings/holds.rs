@@ -6,10 +6,11 @@
 //! continues all other traffic. The bits are not requests, because a request can wait behind
 //! requests that the NIC side defers, and these can wait for the peer that is to be released.
 //!
-//! There are bits for [`PARTNERS_MAX`] (2,048) peers; a peer beyond is never held. A bit takes
-//! effect when the NIC side reads it, so a few messages may still arrive. The module rings no
-//! doorbell, and the NIC side must bound the messages that it keeps. If the memory is lost (the
-//! file was truncated), no peer is held.
+//! There are bits for the NIC side's peer numbers below [`PARTNERS_MAX`] (2,048), which are all
+//! that `mxoe` assigns; a peer with a higher number is never held. A bit takes effect when the NIC
+//! side reads it, so a few messages may still arrive. The module rings no doorbell, and the NIC
+//! side must bound the messages that it keeps. If the memory is lost (the file was truncated), no
+//! peer is held.
 
 use std::sync::atomic::Ordering;
 

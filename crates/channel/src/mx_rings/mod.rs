@@ -2,10 +2,11 @@
 //! [channel](crate). The host side has the first side of the channel, the NIC side the second. The
 //! format is the same for a process and for a device of a guest.
 //!
-//! `message` and `mxoe` own the rings, of [`ENTRIES`] (256) entries each. This module encodes and
-//! checks single entries; it keeps no state of requests, matches no answers to requests, and does
-//! not wait: a full ring returns false, and the caller keeps the entry. Requests and events are in
-//! order within their ring.
+//! `message` and `mxoe` own the rings, of [`ENTRIES`] (256) entries and 256 KiB of data each.
+//! [`Request`](causeway_wire::mx::Request) and [`Event`](causeway_wire::mx::Event) define the
+//! effect of each kind. This module encodes and checks single entries; it keeps no state of
+//! requests, matches no answers to requests, and does not wait: a full ring returns false, and the
+//! caller keeps the entry. Requests and events are in order within their ring.
 //!
 //! # Requests
 //!

@@ -1,8 +1,9 @@
 //! Collection of ended requests: test, peek, forget, cancel.
 //!
 //! A request ends in `library::progress`, or in the call that made it, and stands in the list
-//! `done` until the application collects it. A collected, cancelled or forgotten request's name is
-//! invalid: a second call with it fails with [`Error::BadRequest`].
+//! `done` until the application collects it. The name of a collected, cancelled or forgotten
+//! request is invalid: a second call with it fails with [`Error::BadRequest`]. A cancelled or
+//! forgotten request has no completion.
 //!
 //! These calls do not wait, and handle no events: the caller calls [`Library::progress`] before.
 //! [`Library::cancel`] does not cancel sends, nor receives that have matched a message. A forgotten

@@ -1,9 +1,9 @@
 //! Connects and disconnects, and the ends of requests to a lost peer.
 //!
 //! A connect is passed to the transport, which finds the peer; if the transport has no room,
-//! [`Library::progress`] repeats it. A connect to the own address ends at once, after a check of
-//! the key. The library does not retry a failed connect and does not reconnect: the libfabric
-//! provider does, for the peers of [`Library::take_departed`].
+//! [`Library::progress`] repeats it. A connect to the own address ends at once, with
+//! [`Status::BadKey`] for a wrong key. The library does not retry a failed connect and does not
+//! reconnect: the libfabric provider does, for the peers of [`Library::take_departed`].
 //!
 //! When a peer is lost, all requests to it end with the reason, its offers are dropped, and its
 //! eager messages stay for receives. Receives of any sender stay posted; directed receives end,
@@ -115,7 +115,8 @@ impl<B: Buffer> Library<B> {
     /// Disconnects a peer: its requests end with [`Status::EndpointUnreachable`].
     ///
     /// # Errors
-    /// [`Error::BadRequest`] if there is no such peer.
+    /// [`Error::BadRequest`] if there is no such peer, or the peer is lost. For [`Partner::SELF`]
+    /// the call has no effect.
     pub fn disconnect<T: Transport<B>>(
         &mut self,
         transport: &mut T,

@@ -2,9 +2,9 @@
 //! receive. MX has no such calls; the libfabric provider needs them.
 //!
 //! A *directed* receive matches messages of one [`EndpointIdentity`], which need not be connected.
-//! The receive ends with an error when that peer is lost; with [`Library::keep_directed`] it stays
-//! posted, and the caller cancels it or connects again. Directed receives and others share the
-//! posted queue and its order.
+//! The receive ends with an error when that peer is lost. With [`Library::keep_directed`] a receive
+//! from a peer of another host stays posted instead, and the caller cancels it or connects again.
+//! Directed receives and others share the posted queue and its order.
 //!
 //! [`Library::take_kept`] takes only messages whose bytes are here. An offered message has no bytes
 //! here: it is refused, and its sender completes as if it were received.

@@ -4,9 +4,11 @@
 //! A short message has at most [`INLINE_BYTES`](causeway_channel::INLINE_BYTES) (32) bytes. The
 //! fast path applies if the next event of the transport is a short message, a posted receive
 //! matches, and nothing else is pending: no waiting send, pull or connect, no ended request, no
-//! handler that decides, and no error handler. In every other case the call has no effect
-//! ([`FastMiss::Unsure`]), and the caller calls [`Library::progress`] and [`Library::test_any`].
-//! Offers, chunks and ends of sends never take the fast path.
+//! handler that decides, and no error handler. If the receive is too short, forgotten or hidden,
+//! the message is taken and the receive ends for [`Library::test`] ([`FastMiss::Worked`]). In every
+//! other case the call has no effect ([`FastMiss::Unsure`]). After both the caller calls
+//! [`Library::progress`] and [`Library::test_any`]. Offers, chunks and ends of sends never take the
+//! fast path.
 //!
 //! `causeway-endpoint` calls [`Library::receive_fast`] in its poll loop, before the general path.
 //!
@@ -26,7 +28,8 @@ pub enum FastMiss {
     Nothing,
     /// No effect; the caller must use the general path.
     Unsure,
-    /// Some work was done outside the fast path, and there may be more.
+    /// A message was taken or other work was done, without a completion for the caller; there may
+    /// be more.
     Worked,
 }
 

@@ -118,7 +118,7 @@ pub struct Library<B> {
     /// Peers with sends to hand over or pulls to feed.
     busy: VecDeque<PeerId>,
     unexpected: Unexpected,
-    /// A message was refused because the unexpected queue was full.
+    /// A message was deferred because the unexpected queue was full.
     unexpected_was_full: bool,
     /// The application has an unexpected handler.
     handler: bool,

@@ -1,9 +1,9 @@
 //! Table of the endpoints with which this endpoint communicates.
 //!
 //! The table has a place per peer number, below [`PEER_NUMBERS_MAX`] (65,536); a peer with a higher
-//! number is refused. The transport assigns the numbers and reuses them, so a [`Partner`] also has
-//! the *epoch*: how often its number was used before. A [`Partner`] of an earlier epoch finds no
-//! state.
+//! number gets no place, and `library::progress` disconnects it. The transport assigns the numbers
+//! and reuses them, so a [`Partner`] also has the *epoch*: how often its number was used before. A
+//! [`Partner`] of an earlier epoch finds no state.
 //!
 //! The state of a lost peer stays, with `is_alive` false, until its number is reused. A peer that
 //! reconnects from the same address keeps the count of its unexpected messages, so that a reconnect

@@ -5,9 +5,9 @@
 //! the receive ends with [`Status::Truncated`]. A receive of an offered message ends after the
 //! pull; if the transport has no room, the pull is repeated by [`Library::progress`].
 //!
-//! A receive has no time limit unless [`Library::set_timeout`] sets one; a posted receive of any
-//! sender survives the loss of every peer. A probe takes nothing: a later receive or another
-//! thread's receive may take the probed message.
+//! A receive has no time limit unless [`Library::set_timeout`] sets one for this request; a posted
+//! receive of any sender survives the loss of every peer. A probe takes nothing: a later receive or
+//! another thread's receive may take the probed message.
 //!
 //! Called by the application's calls (`irecv`, `iprobe`), and by `library::progress` for arriving
 //! messages. Receives from one sender only: `library::directed`.

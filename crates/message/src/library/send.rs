@@ -1,13 +1,15 @@
 //! Sends: the calls of the application, and the queue of sends that the transport had no room for.
 //!
 //! A send is passed to the transport at once where it has room, else by [`Library::progress`], in
-//! order per peer. A message up to [`Transport::eager_max`] is copied by the transport; a longer or
-//! synchronous message is offered, and its bytes must stay unchanged until the request ends.
+//! order per peer. A send to a lost peer ends at once with [`Status::EndpointUnreachable`]. A
+//! message up to [`Transport::eager_max`] is copied by the transport; a longer or synchronous
+//! message is offered, and its bytes must stay unchanged until the request ends.
 //!
-//! At most [`EARLY_SENDS_MAX`] (512) copied sends are complete before the peer's host acknowledged
-//! them; further sends end with the acknowledgement. A pull of a peer is *fed*: the next bytes of
-//! the send are copied into its channel while there is room. Waiting sends and fed pulls of one
-//! peer alternate: [`SENDS_PER_TURN`] (16) sends, then [`STREAM_BYTES_PER_TURN`] (16 KiB).
+//! A send copied into a channel is complete at once. Of those to other hosts, at most
+//! [`EARLY_SENDS_MAX`] (512) are complete before the peer's host acknowledged them; further sends
+//! end with the acknowledgement. A pull of a peer is *fed*: the next bytes of the send are copied
+//! into its channel while there is room. Waiting sends and fed pulls of one peer alternate:
+//! [`SENDS_PER_TURN`] (16) sends, then [`STREAM_BYTES_PER_TURN`] (16 KiB).
 //!
 //! Sends to the own endpoint are matched here and reach no transport. Without a matching receive
 //! and without room in the unexpected queue, the library keeps no copy of the bytes; without a free

@@ -105,8 +105,9 @@ pub trait Transport<B: Buffer> {
         data: &B,
     ) -> Result<Handover, TransportError>;
 
-    /// Offers a message of any length. Ends with [`TransportEvent::Wanted`] or
-    /// [`TransportEvent::Sent`].
+    /// Offers a message of any length. One of these events follows: [`TransportEvent::Wanted`],
+    /// after which the library feeds the bytes, or [`TransportEvent::Fetched`] or
+    /// [`TransportEvent::Sent`], which end the offer.
     ///
     /// # Errors
     /// [`TransportError`]: no room now, or never.

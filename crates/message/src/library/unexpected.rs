@@ -4,8 +4,8 @@
 //! Limits: [`UNEXPECTED_MAX`] (65,536) messages and [`UNEXPECTED_BYTES_MAX`] (64 MiB) per endpoint
 //! by default ([`Library::set_unexpected_max`](super::Library::set_unexpected_max) changes both).
 //! One sender occupies at most as much as is free, but always may have [`UNEXPECTED_PER_PEER_MIN`]
-//! (16) messages of [`UNEXPECTED_BYTES_PER_PEER_MIN`] (64 KiB), also beyond the limits of the
-//! endpoint. An offer counts as a message of 0 bytes. The pool keeps at most `KEPT_MAX` (64)
+//! (16) messages with [`UNEXPECTED_BYTES_PER_PEER_MIN`] (64 KiB) together, also beyond the limits
+//! of the endpoint. An offer counts as a message of 0 bytes. The pool keeps at most `KEPT_MAX` (64)
 //! buffers of each of `CLASSES` (10) sizes, 64 bytes to 32 KiB; longer buffers are freed.
 //!
 //! This module does not refuse, match or drop messages: the caller checks the room first, and the

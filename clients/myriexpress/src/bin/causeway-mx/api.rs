@@ -1,8 +1,9 @@
 //! A dynamically loaded library of the MX API: its functions and their types.
 //!
 //! The library is loaded by `dlopen` and stays loaded until [`Api`] is dropped, after all
-//! endpoints. A library without one of the functions is refused. Calls are not serialised: the tool
-//! uses one thread. The module measures nothing and interprets only return codes and names.
+//! endpoints. [`Api::load`] fails with a library that lacks one of the functions. Calls are not
+//! serialised: the tool uses one thread. The module measures nothing and interprets only return
+//! codes and names.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};

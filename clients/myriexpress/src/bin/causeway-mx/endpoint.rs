@@ -1,10 +1,10 @@
 //! The local endpoint of the tool, and its messages.
 //!
 //! Each send or receive is one request; the caller keeps its memory until the request has ended
-//! (`unsafe`). A wait ends with an error after the patience of the command line, or, with
-//! `--blocking`, sleeps in the library. [`BenchEndpoint::connect`] repeats until the peer's
-//! endpoint is open, for the same time. One thread uses an endpoint. `traffic` and `measure` are
-//! the callers.
+//! (`unsafe`). [`BenchEndpoint::wait`] fails after the patience of the command line
+//! ([`Error::Silent`]); it polls meanwhile, or sleeps in the library with `--blocking`.
+//! [`BenchEndpoint::connect`] repeats until the peer's endpoint is open, for the same time. One
+//! thread uses an endpoint. `traffic` and `measure` are the callers.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Errors of the tool, with their remedies.
 //!
 //! An error ends the command with a non-zero status; `main` prints it once. Errors of the library
-//! carry its own text. `serve` survives the errors of a peer.
+//! carry its own text. `serve` survives the errors of a peer, except with `--once`.
 
 /// Reason of a failed command.
 #[derive(Debug, thiserror::Error)]

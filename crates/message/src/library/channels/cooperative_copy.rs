@@ -16,13 +16,14 @@
 //! ends copies; the claims themselves are in [`causeway_channel::cooperative_copy`].
 //!
 //! # When the receiver's memory is free again
-//! No sender writes after a receive has ended, with or without success: a shared word records
-//! whether the sender is copying. A receiver that disconnects in the middle waits for that word
-//! ([`PeerChannel::await_peer_writes`]), and so does a receiver that loses its memory
-//! ([`Channels::withdraw_share`]). It does not wait for an ended process, nor longer than
-//! [`HELP_ENDS_NS`] (2 s): a sender that was stopped within a part counts as hostile then, and may
-//! finish that part later. A sender claims at most twice in a row, so a process that executes
-//! another program while it receives is written to for at most 2 MiB ([`SHARED_PARTS_AT_ONCE`]).
+//! No sender writes after a receive has ended, with or without success, except after the wait of 2
+//! s below: a shared word records whether the sender is copying. A receiver that disconnects in the
+//! middle waits for that word ([`PeerChannel::await_peer_writes`]), and so does a receiver that
+//! loses its memory ([`Channels::withdraw_share`]). It does not wait for an ended process, nor
+//! longer than [`HELP_ENDS_NS`] (2 s): a sender that was stopped within a part counts as hostile
+//! then, and may finish that part later. A sender claims at most twice in a row, so a process that
+//! executes another program while it receives is written to for at most 2 MiB
+//! ([`SHARED_PARTS_AT_ONCE`]).
 //!
 //! # Trust
 //! As in [`super::direct_read`]: a receiver may send any addresses, since they refer to its own

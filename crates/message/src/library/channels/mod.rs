@@ -11,10 +11,12 @@
 //! (a message for which the library has no room) blocks later events of its channel only; it is
 //! retried after the other channels, and after [`Channels::nudge`].
 //!
-//! A peer that breaks the format, or whose process has ended, loses its channel: events that it
-//! sent before are handled, then [`TransportEvent::PeerGone`] follows, once. An end of the process
-//! that the daemon does not report is not detected here. Channels have no lock: one thread at a
-//! time calls them.
+//! A peer that breaks the format loses its channel at once. A peer that closed its direction, or
+//! whose process ended ([`Channels::report_lost`]), loses it after the events that it sent before
+//! are handled. Then [`TransportEvent::PeerGone`] follows, once. Eager messages to the peer that it
+//! had not taken are lost without a report: their sends are complete. An end of the process that
+//! the caller does not report is not detected here. Channels have no lock: one thread at a time
+//! calls them.
 //!
 //! Messages up to [`CHANNEL_EAGER_BYTES_MAX`](crate::limits::CHANNEL_EAGER_BYTES_MAX) (8 KiB) go
 //! through the channel as a whole; longer messages are pulled through it, or read directly

@@ -7,9 +7,10 @@
 //! [`CHANNEL_FEED_BYTES_MAX`] (256 KiB) in a row, and as fast as the receiver copies them.
 //!
 //! [`Transport::next`] returns reports about peers first, then a due step of a direct read, events,
-//! other steps of direct reads, and steps of cooperative copies. [`Transport::connect`] fails
-//! always: the owner of the endpoint asks the daemon for a channel. [`Transport::cancel`]
-//! invalidates the addresses of all open offers, since one of them may be the cancelled send.
+//! other steps of direct reads, and steps of cooperative copies. [`Transport::connect`] always
+//! fails (`EndpointUnknown`): the owner of the endpoint asks the daemon for a channel.
+//! [`Transport::cancel`] invalidates the addresses of all open offers, since one of them may be the
+//! cancelled send.
 //!
 //! Callers: [`Library`](crate::library::Library), directly or through `causeway-endpoint`'s union
 //! of transports.

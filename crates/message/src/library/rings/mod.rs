@@ -17,7 +17,8 @@
 //! first, since their senders may know that they arrived. Then requests fail, and the peers are
 //! reported as lost. A peer with pending messages is lost only after these are taken, but sends to
 //! it fail at once. The rings are not opened again: `causeway-endpoint` makes new rings. An event
-//! that breaks the format also ends the rings.
+//! that breaks the format also ends the rings; requests to other hosts then fail until the endpoint
+//! has resumed with another daemon.
 //!
 //! Peer numbers are odd here; those of channels are even. Rings have no lock: one thread at a time
 //! calls them. `library::rings::transport` implements [`Transport`](super::Transport) for them; the
