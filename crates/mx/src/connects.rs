@@ -1,15 +1,17 @@
 //! Channels between endpoints of one host: checks, quotas, and the descriptors for both processes.
 //!
-//! A connect to this host ends here: the daemon creates the memory and two doorbells, and sends the
-//! descriptors to both processes, to the target first. A connect to another host is answered with
-//! `Remote`, and the process requests it from the NIC side. The target process is not asked: its
-//! key decides.
+//! A connect to a NIC of the group on this host ends here: the daemon creates the memory and two
+//! doorbells, and sends the descriptors to both processes, to the target first. Any other connect is
+//! answered with `Remote`, and the process requests it from the NIC side; if the NIC has no network,
+//! it ends with `EndpointUnknown`. The target process is not asked: its key decides.
 //!
-//! Quotas: [`CHANNELS_PER_ENDPOINT_MAX`] (1,024), [`CHANNELS_OF_USER_MAX`] (896) and
-//! [`CHANNELS_OF_CLIENT_MAX`] (64) channels; a target with `BACKLOG_MAX` (256) unread messages gets
-//! no new channels. Two endpoints that have a channel already get no second: the connect succeeds
-//! without effect. Beyond a quota the connect ends with [`Status::NoResources`]. Pidfds for direct
-//! reads are passed only between processes of one user (`mx::process`). Called by `mx::requests`.
+//! An endpoint has at most [`CHANNELS_PER_ENDPOINT_MAX`] (1,024) channels, of which
+//! [`CHANNELS_OF_USER_MAX`] (896) to processes of one user and [`CHANNELS_OF_CLIENT_MAX`] (64) to
+//! one other process. A target process with `BACKLOG_MAX` (256) unread messages, or whose user has
+//! 8,192 unread descriptors, gets no new channels. Beyond a quota, and if the kernel has no memory
+//! or descriptors left, the connect ends with [`Status::NoResources`]. Two endpoints that have a
+//! channel already get no second: the connect ends with [`Status::Success`]. Pidfds for direct reads
+//! are passed only between processes of one user (`mx::process`). Called by `mx::requests`.
 
 use std::io;
 use std::os::fd::OwnedFd;

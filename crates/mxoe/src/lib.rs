@@ -14,8 +14,9 @@
 //! # Identity
 //! A NIC is identified by its MAC, which the network authenticates. A peer is identified by its NIC and
 //! endpoint. A packet belongs to a peer if its source, the session of the addressed endpoint and its
-//! number match. A window is bound to the peer that it was offered to. The engine accepts pulled data
-//! only from the peer that offered the message, with the handle and the random magic of the pull.
+//! number match. A send window (the number under which a peer pulls an offered message) is bound to
+//! the peer that it was offered to. The engine accepts pulled data only from the NIC that offered the
+//! message, with the handle and the random magic of the pull.
 //!
 //! The engine has no I/O, clock or threads, and does no matching: the host side matches messages to
 //! receives.
@@ -110,7 +111,8 @@ pub trait Outside {
     /// [`JUMBO_LEN`](causeway_wire::mxoe::JUMBO_LEN). An implementation can read them in place.
     ///
     /// # Errors
-    /// [`RegionFault`]: the frame is not sent.
+    /// [`RegionFault`]: the frame is not sent, and the engine ends the offered message with
+    /// [`Status::BadRdmaWindow`](causeway_wire::mx::Status).
     fn frame_of(
         &mut self,
         head: &[u8],
@@ -125,8 +127,9 @@ pub trait Outside {
         Ok(())
     }
 
-    /// Gives an event to the host side of an endpoint. Returns false if there is no room; then the
-    /// caller of the engine must call [`Nic::room`] when there is room again.
+    /// Gives an event to the host side of an endpoint. Returns false if there is no room: the engine
+    /// keeps the event or message and offers it again in [`Nic::room`], which the caller of the
+    /// engine must call when there is room again.
     fn event(&mut self, endpoint: u8, event: &Event<'_>) -> bool;
 
     /// Returns whether the host side accepts no messages of a peer now. The caller of the engine must
@@ -138,7 +141,7 @@ pub trait Outside {
     /// Reads a region of an endpoint, within its registered length.
     ///
     /// # Errors
-    /// [`RegionFault`]: the engine withdraws offers from the region.
+    /// [`RegionFault`]: the bytes are not read, and the engine ends the offered message.
     fn read(
         &mut self,
         endpoint: u8,
@@ -164,8 +167,9 @@ pub trait Outside {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Admission {
-    /// The request was admitted and ends with its event.
+    /// The request was admitted. A request with a token ends with its event.
     Yes,
-    /// A limit is reached. The host side must repeat the request after it took events.
+    /// A limit is reached, and the request had no effect. The caller must repeat it before later
+    /// requests of the endpoint: after the host side took events, or after sends or connects ended.
     Later,
 }

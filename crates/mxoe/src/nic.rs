@@ -12,8 +12,9 @@
 //!
 //! The NIC does not find other NICs: [`discovery`](crate::discovery) does, and the caller adds them
 //! by [`Nic::nic_add`], at most [`KNOWN_NICS_MAX`](crate::limits::KNOWN_NICS_MAX) (1,024). Name
-//! queries are answered here if the NIC has a name; announcements and answers to name queries are
-//! not served. There is no lock: one thread at a time.
+//! queries of known NICs are answered here if the NIC has a name; announcements and answers to name
+//! queries are for discovery, and dropped here ([`DropReason::NotServed`]). There is no lock: one
+//! thread at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,10 +42,13 @@ pub struct NicConfig {
     pub nic: NicId,
     /// Answer to name queries. If empty, queries are not answered.
     pub name: String,
-    /// Time in ns without a packet after which a peer is gone.
+    /// Time in ns without a packet after which a peer that is waited for is gone, 500 s
+    /// ([`GIVE_UP_NS`](crate::limits::GIVE_UP_NS)) by default. Also the timeout of connects that
+    /// have none, and of pulls.
     pub give_up_ns: u64,
     /// Live peers can be silent for long: a process in direct mode acknowledges only while it calls
-    /// the library. A peer is then gone only if a liveness query is refused as well.
+    /// the library. A peer that was reported gone by a refusal then ends only if the liveness query
+    /// is refused as well; [`Self::give_up_ns`] applies in any case.
     pub silent: bool,
     /// The network carries frames of [`FRAME_LEN_MAX`](mxoe::FRAME_LEN_MAX), so that pulls use
     /// jumbo frames. If a part of the network drops them, pulls fall back after a few attempts.
@@ -156,8 +160,8 @@ impl Nic {
         }
     }
 
-    /// Sets the endpoints in whose name nothing is refused while they are not open. Their processes
-    /// will open them again; until then peers retransmit.
+    /// Replaces the set of endpoints in whose name nothing is refused while they are not open: their
+    /// packets are dropped, and peers retransmit until the processes open them again.
     pub fn set_awaited(&mut self, endpoints: impl Iterator<Item = u8>) {
         self.awaited = endpoints.collect();
     }
@@ -205,13 +209,14 @@ impl Nic {
     }
 
     /// Adds a known NIC. Returns its number in the table, which stays valid until the NIC is
-    /// removed, or `None` if the table is full. A NIC that reaches itself over the network is added
-    /// like any other.
+    /// removed, or `None` if the table is full or `nic` has more than 48 bits. A known NIC keeps its
+    /// number. A NIC that reaches itself over the network is added like any other.
     pub fn nic_add(&mut self, nic: NicId) -> Option<u16> {
         self.hosts.add(mac_of(nic)?)
     }
 
-    /// Removes a known NIC and its peers.
+    /// Removes a known NIC. Its peers, their operations and the connects to it end with
+    /// [`Status::EndpointUnreachable`]; an unknown NIC has no effect.
     pub fn nic_remove(&mut self, now: u64, nic: NicId, out: &mut dyn Outside) {
         let Some(number) = mac_of(nic).and_then(|mac| self.hosts.number(mac)) else { return };
         let (endpoints, mut ctx) = self.split(now, out);
@@ -258,7 +263,8 @@ impl Nic {
         Ok(())
     }
 
-    /// Closes an endpoint. Received messages are acknowledged; no event follows.
+    /// Closes an endpoint. Received messages are acknowledged, pending sends, pulls and connects are
+    /// discarded, and no event follows. Later packets to the endpoint are refused.
     pub fn close(&mut self, now: u64, endpoint: u8, out: &mut dyn Outside) {
         if let Some((endpoint, mut ctx)) = self.at(now, out, endpoint) {
             endpoint.close(&mut ctx);
@@ -268,7 +274,8 @@ impl Nic {
         }
     }
 
-    /// Registers `len` bytes for an endpoint. Returns `None` if it has no number left.
+    /// Registers `len` bytes for an endpoint. Returns `None` if all 256 numbers are in use, or if the
+    /// endpoint is not open.
     pub fn region_add(&mut self, endpoint: u8, len: u64) -> Option<RegionId> {
         self.endpoints.get_mut(usize::from(endpoint))?.as_mut()?.region_add(len)
     }
@@ -286,7 +293,8 @@ impl Nic {
         found.is_some_and(|(endpoint, mut ctx)| endpoint.region_remove(&mut ctx, region))
     }
 
-    /// Performs a request of the host side. Requests of an endpoint that is not open are ignored.
+    /// Performs a request of the host side. Requests of an endpoint that is not open are ignored:
+    /// they return [`Admission::Yes`] without an event.
     pub fn request(
         &mut self,
         now: u64,
@@ -301,8 +309,9 @@ impl Nic {
     }
 
     /// Sends as [`Request::Eager`] does, but reports only failures. For callers in the same
-    /// process. Returns false without an effect if a limit is reached; the caller must submit a
-    /// request then.
+    /// process. At most `EARLY_SENDS_MAX` (512) such messages of an endpoint are pending. Returns
+    /// false without an effect if a limit is reached or the peer is not known; the caller must submit
+    /// a request then.
     #[inline]
     pub fn send_unreported(
         &mut self,

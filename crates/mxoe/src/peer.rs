@@ -5,9 +5,11 @@
 //! nothing and reports no events.
 //!
 //! The table has at most [`PARTNERS_MAX`] (2,048) peers, removed peers that the host side has not
-//! forgotten included; a further peer is refused. It keeps the sequence generation of
-//! [`PAST_PEERS_MAX`] (1,024) removed addresses, so that late packets of a previous connection are
-//! recognised; older addresses are dropped. An *address* is a pair: number of the NIC in the
+//! forgotten included. While it is full, connect requests of further endpoints are dropped, and own
+//! connects to further endpoints wait. The table keeps the sequence generation of
+//! [`PAST_PEERS_MAX`] (1,024) addresses of removed peers, so that late packets of a previous
+//! connection are recognised; the oldest is forgotten first. An *address* is a pair: number of the
+//! NIC in the
 //! [`NicTable`](crate::nic_table::NicTable), and endpoint. An *incarnation* is one session of a
 //! remote endpoint, from its opening to its close.
 
@@ -233,7 +235,7 @@ pub(crate) enum Incarnation {
 /// The state of one remote endpoint.
 #[derive(Debug)]
 pub(crate) struct RemoteEndpoint {
-    /// Number of its NIC in the table of known NICs.
+    /// Number of its NIC in the [`NicTable`](crate::nic_table::NicTable).
     pub(crate) host: u16,
     /// Number of the endpoint in its NIC.
     pub(crate) endpoint: u8,

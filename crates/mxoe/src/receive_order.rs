@@ -1,12 +1,14 @@
 //! Receiving messages: restoring their order, delivery to the host side, and acknowledgements.
 //!
 //! A message that is out of order, incomplete, or without room at the host side stays pending here,
-//! within the quota of [`reorder_quota`](crate::reorder_quota). It is delivered exactly once.
+//! within the quota of [`reorder_quota`](crate::reorder_quota). Within one session of both endpoints
+//! each message is delivered at most once; pending messages of a removed peer are discarded.
 //!
 //! A message up to [`EARLY_MAX`] (255) numbers ahead of the next is kept; a message further ahead
 //! is dropped. A message that exceeds the quota is dropped as well. Dropped messages are not
-//! acknowledged, and the peer retransmits. An acknowledgement leaves with the next message to the
-//! peer, after [`UNACKED_MAX`] (4) messages, or after [`ACK_DELAY_NS`] (15.6 ms).
+//! acknowledged, and the peer retransmits. A packet with another session, or of an endpoint that is
+//! not a peer, is refused with a nack. An acknowledgement leaves with the next message to the peer,
+//! after [`UNACKED_MAX`] (4) messages, or after [`ACK_DELAY_NS`] (15.6 ms).
 //!
 //! Order holds per peer only. While the host side has no room, messages of a peer wait here and are
 //! not acknowledged, which slows the sender. Called by [`Nic::receive`](crate::Nic::receive) for

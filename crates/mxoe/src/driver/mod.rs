@@ -23,7 +23,7 @@
 //!
 //! The driver opens no sockets, waits for no descriptors and starts no threads. One thread at a
 //! time calls an [`Engine`]. After each batch of calls the owner calls [`TxPath::commit`], which
-//! sends the frames and returns the endpoints to wake, to serve or to close.
+//! sends the remaining frames and names the endpoints to wake, to serve or to close.
 
 mod endpoint_io;
 mod engine;
