@@ -139,8 +139,9 @@ impl<K: Key> Advertisement<K> {
         self.entries.values_mut().for_each(|entry| entry.confirmed = None);
     }
 
-    /// Removes the entries that were not advertised again since [`Self::begin_confirmation`], and
-    /// returns them. An entry that was advertised with an older epoch only takes that epoch.
+    /// Removes the entries that were not advertised again since [`Self::begin_confirmation`]. An
+    /// entry that was advertised with an older epoch only stays with that epoch. Returns both kinds
+    /// of entries; nothing without [`Self::begin_confirmation`] before.
     pub fn end_confirmation(&mut self) -> Vec<Unconfirmed<K>> {
         let differs = |(key, entry): (&K, &Entry)| {
             let Entry { epoch, confirmed } = *entry;

@@ -4,8 +4,8 @@
 //! `link::io::addresses` keeps one directory per group, applies reports of tunnels and addresses of
 //! own ports, and passes each [`Change`] to the group's shard, where `ethernet` updates its table.
 //!
-//! Peers can add [`DIRECTORY_MAX`] (65,536) addresses; claims on further addresses are dropped and
-//! requested again when room appears ([`Directory::needs_repeat`]). A place has one claim on an
+//! While the directory has [`DIRECTORY_MAX`] (65,536) addresses, claims of peers on further ones are
+//! dropped, and requested again when room appears ([`Directory::needs_repeat`]). A place has one claim on an
 //! address, the newest that it reported. Claims do not age: they stay until they are withdrawn,
 //! replaced, or their place is removed. An unreachable place keeps its claims. The directory
 //! performs no I/O, reads no clock, has no lock, and is not saved over a restart.
@@ -34,8 +34,8 @@ pub struct Change<K> {
 /// epoch is the time of day at which the address appeared at the place, and larger than any epoch
 /// of another place that was known there. The directory keeps the other claims, and follows the
 /// next best one when the owner withdraws its claim, is removed, or becomes unreachable. Epochs
-/// given here are newer than all known epochs. Clocks that differ therefore delay a move and do not
-/// hide it.
+/// given here are newer than all known epochs up to half a day ahead of the local clock
+/// (`EPOCH_FOLLOWED_NS`). Clocks that differ by less therefore delay a move and do not hide it.
 ///
 /// A claim that found no room is needed again when room appears ([`Self::needs_repeat`]). Own ports
 /// always find room.
@@ -67,7 +67,8 @@ impl<K> Default for Directory<K> {
 impl<K: Key> Directory<K> {
     /// Claims an address for an own port at the time of day `wall`, in ns. Returns the epoch to
     /// advertise: the existing epoch if an own port has the address already, else one that is newer
-    /// than the epoch of any other place. Own ports find room regardless of peers' claims.
+    /// than the epoch of any other place that does not lie far in the future. Own ports find room
+    /// regardless of peers' claims. No [`Change`] is returned: the caller has the port.
     pub fn claim_local(&mut self, key: K, wall: u64) -> u64 {
         let known = self.claims.get(&key);
         if let Some(epoch) = known.and_then(|claims| claims.epoch_of(Place::Here)) {

@@ -1,8 +1,8 @@
 //! Limits and timing constants of the holder.
 //!
-//! Constants only; none can be configured. A limit that is reached refuses the new port, frontend
-//! or message and leaves the others connected. How long frontends wait for the next causewayd is
-//! not limited.
+//! Constants only; none can be configured. At a limit a new port is answered with an error, a new
+//! frontend is disconnected, and a control connection with an oversized message ends; connected
+//! frontends stay. How long frontends wait for the next causewayd is not limited.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub const PARTING_GRACE: Duration = Duration::from_millis(250);
 pub const RETRY_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// Longest interval between such attempts.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_millis(50);
-/// Retries of a connection that causewayd closes before its first answer: causewayd may not have
-/// noticed yet that the previous frontend left.
+/// Retries of a connection that causewayd closes before the replay is complete: causewayd may not
+/// have noticed yet that the previous frontend left. Then the frontend is disconnected.
 pub const TRIES_MAX: u32 = 10;
 /// Ends of causewayd during one message after which its frontend is disconnected.
 pub const DEATHS_MAX: u32 = 3;
