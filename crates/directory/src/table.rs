@@ -4,11 +4,11 @@
 //! `link::io::addresses` keeps one directory per group, applies reports of tunnels and addresses of
 //! own ports, and passes each [`Change`] to the group's shard, where `ethernet` updates its table.
 //!
-//! While the directory has [`DIRECTORY_MAX`] (65,536) addresses, claims of peers on further ones are
-//! dropped, and requested again when room appears ([`Directory::needs_repeat`]). A place has one claim on an
-//! address, the newest that it reported. Claims do not age: they stay until they are withdrawn,
-//! replaced, or their place is removed. An unreachable place keeps its claims. The directory
-//! performs no I/O, reads no clock, has no lock, and is not saved over a restart.
+//! While the directory has [`DIRECTORY_MAX`] (65,536) addresses, claims of peers on further ones
+//! are dropped, and requested again when room appears ([`Directory::needs_repeat`]). A place has
+//! one claim on an address, the newest that it reported. Claims do not age: they stay until they
+//! are withdrawn, replaced, or their place is removed. An unreachable place keeps its claims. The
+//! directory performs no I/O, reads no clock, has no lock, and is not saved over a restart.
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,8 +98,8 @@ impl<K: Key> Directory<K> {
         }
     }
 
-    /// Adds a claim of a peer. Returns a change if the directory follows the claim now. A claim that
-    /// is not followed is kept, see [`Self::withdraw`].
+    /// Adds a claim of a peer. Returns a change if the directory follows the claim now. A claim
+    /// that is not followed is kept, see [`Self::withdraw`].
     fn claim(&mut self, place: Place, key: K, epoch: u64, wall: u64) -> Option<Change<K>> {
         let before = self.owner(key);
         if before.is_none() && self.claims.len() >= DIRECTORY_MAX {
@@ -193,8 +193,8 @@ impl<K: Key> Directory<K> {
         all.map(|(key, _)| *key).collect()
     }
 
-    /// Returns the change of an address whose owner was `before`; `None` if the owner is the same, or
-    /// if there was no owner.
+    /// Returns the change of an address whose owner was `before`; `None` if the owner is the same,
+    /// or if there was no owner.
     fn change(&self, key: K, before: Option<Place>) -> Option<Change<K>> {
         let (from, to) = (Some(before?), self.find(key));
         (to != from).then_some(Change { key, from, to })

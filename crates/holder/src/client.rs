@@ -197,8 +197,8 @@ impl Client {
     }
 }
 
-/// Creates a holder's directory with mode 0700, or accepts an existing one of this user or root that
-/// no other user can write to.
+/// Creates a holder's directory with mode 0700, or accepts an existing one of this user or root
+/// that no other user can write to.
 ///
 /// # Errors
 /// It cannot be created, belongs to another user, or other users can write to it.

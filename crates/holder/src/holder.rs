@@ -7,8 +7,8 @@
 //! this holder, from 1.
 //!
 //! At most [`PORTS_MAX`] (1,024) ports are held, and one causewayd at a time is connected, of the
-//! holder's user or root; other connections get [`Answer::Refused`] with a reason and are closed. An
-//! invalid request counts as the end of causewayd. A port that is added again as the same device
+//! holder's user or root; other connections get [`Answer::Refused`] with a reason and are closed.
+//! An invalid request counts as the end of causewayd. A port that is added again as the same device
 //! keeps its frontend. The holder exits after [`IDLE_LEAVE`] (60 s) without causewayd and frontends
 //! (unless [`HolderOptions::stay`]), or when the control socket was removed and nothing is
 //! connected. Ports are not saved: frontends do not survive the end of the holder. The main thread

@@ -209,8 +209,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Forwards a message to causewayd and the reply to the frontend. If causewayd ends meanwhile, the
-    /// message is kept in `pending` and sent again after the replay.
+    /// Forwards a message to causewayd and the reply to the frontend. If causewayd ends meanwhile,
+    /// the message is kept in `pending` and sent again after the replay.
     fn forward_with_retry(&mut self, raw: Raw) -> Result<(), RelayEnd> {
         if raw.header.is_reply() {
             return Err(RelayEnd::Frontend(Reason::Flags(raw.header.flags)));

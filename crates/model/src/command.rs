@@ -48,7 +48,8 @@ pub enum Command {
     Trace(TraceQuery),
     /// Lists the dispatchers and the shards that each serves.
     DispatcherList,
-    /// Moves the shards of a group to another dispatcher, with their connections.
+    /// Moves the shards of a group to another dispatcher, with their connections. A move of several
+    /// shards is not atomic: after an error some may have moved.
     ShardMove {
         /// The group.
         group: Name,

@@ -138,8 +138,8 @@ impl ClientProcess {
         }
     }
 
-    /// Returns the next request of the process with the memory that it carries, or `None`. A malformed
-    /// request, wrong descriptors or a closed socket end the process ([`Self::ended`]).
+    /// Returns the next request of the process with the memory that it carries, or `None`. A
+    /// malformed request, wrong descriptors or a closed socket end the process ([`Self::ended`]).
     pub fn next(&mut self) -> Option<(ClientMessage, Option<ReceivedFd>)> {
         let mut events = Vec::new();
         if let Err(error) = self.local.poll(&mut events) {

@@ -14,7 +14,8 @@ pub const CLIENTS_PER_USER_MAX: usize = 224;
 /// Number of messages to a process that its socket has not taken at which other processes cannot
 /// connect to it.
 pub const BACKLOG_MAX: usize = 256;
-/// Number of messages to a process that its socket has not taken at which its requests are not read.
+/// Number of messages to a process that its socket has not taken at which its requests are not
+/// read.
 pub const UNREAD_MAX: usize = 16;
 /// Number of descriptors unread by the processes of a user at which others cannot connect to them.
 pub const UNREAD_DESCRIPTORS_OF_USER_MAX: usize = 8192;
@@ -48,7 +49,8 @@ pub const SOCKET_BYTES: usize = 4 << 20;
 /// Time in ns for the processes of the previous daemon to resume their endpoints, in whose name
 /// nothing is refused meanwhile: 60 s. A computing process resumes with its next call.
 pub const SERVED_AWAITED_NS: u64 = 60_000_000_000;
-/// Time in ns after the creation of a NIC in which connects to unknown NICs wait for discovery: 1 s.
+/// Time in ns after the creation of a NIC in which connects to unknown NICs wait for discovery: 1
+/// s.
 pub const DISCOVERY_NS: u64 = 1_000_000_000;
 /// Interval in ns of attempts to bind an interface that is down: 1 s.
 pub const REBIND_NS: u64 = 1_000_000_000;

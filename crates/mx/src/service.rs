@@ -11,8 +11,8 @@
 //! for a process and 8,000 for a user, with a burst of about 1 s (`WORK_AHEAD_NS`); a process
 //! beyond its rate is paused for at least [`PAUSE_NS`] (10 ms), and its requests wait in its
 //! socket. The socket of a process beyond [`CLIENTS_PER_NIC_MAX`] (256) per NIC or
-//! [`CLIENTS_PER_USER_MAX`] (224) per user and NIC is closed without an answer, as is that of a user
-//! with 128 received descriptors that wait for their close, or whose wake-ups took too long.
+//! [`CLIENTS_PER_USER_MAX`] (224) per user and NIC is closed without an answer, as is that of a
+//! user with 128 received descriptors that wait for their close, or whose wake-ups took too long.
 //! The removal of a NIC disconnects its processes; endpoints in direct mode continue without it.
 //!
 //! The *value* of a process is the number by which the dispatcher watches its socket. The service
@@ -118,7 +118,8 @@ impl MxService {
         (0..u32::MAX).find(|value| !self.sources.contains_key(value)).unwrap_or(u32::MAX)
     }
 
-    /// Sends a message with descriptors to a process, or queues it; pauses a process that does not read.
+    /// Sends a message with descriptors to a process, or queues it; pauses a process that does not
+    /// read.
     pub(crate) fn notify(&mut self, client: u32, message: &DaemonMessage, fds: Vec<OwnedFd>) {
         let Some(told) = self.clients.get_mut(&client) else { return };
         told.notify(message, fds);

@@ -10,12 +10,12 @@
 //! the host side is deferred. A connect packet is repeated after 40 ms, doubled up to 0.5 s
 //! ([`RECONNECT_NS`]), until the answer or the timeout of the request
 //! ([`NicConfig::give_up_ns`](crate::NicConfig) if it has none); while the peer table is full
-//! nothing is sent. A connect to an unknown NIC waits in [`undiscovered`](crate::undiscovered) while
-//! discovery runs, and fails with `EndpointUnreachable` otherwise.
+//! nothing is sent. A connect to an unknown NIC waits in [`undiscovered`](crate::undiscovered)
+//! while discovery runs, and fails with `EndpointUnreachable` otherwise.
 //!
 //! A refusal can be forged: the connect is repeated once, and ends with the refusal's status unless
-//! an answer arrives within 20 ms or three round trips. A reply *bad key* ends it at once. The engine
-//! never connects on its own; the host side requests each connect. Called by
+//! an answer arrives within 20 ms or three round trips. A reply *bad key* ends it at once. The
+//! engine never connects on its own; the host side requests each connect. Called by
 //! [`request`](crate::request), by [`Nic::receive`](crate::Nic::receive) and by the connect timer.
 //! The number `host` names the sending or receiving NIC in the
 //! [`NicTable`](crate::nic_table::NicTable).
@@ -290,8 +290,8 @@ impl NicEndpoint {
         }
     }
 
-    /// Ends the operations of a restarted peer and returns the new peer at its address, or `None` if
-    /// the table is full.
+    /// Ends the operations of a restarted peer and returns the new peer at its address, or `None`
+    /// if the table is full.
     pub(crate) fn replace_peer(
         &mut self,
         ctx: &mut EngineContext<'_>,

@@ -86,8 +86,9 @@ impl NicEndpoint {
         ctx.send(host, &Packet::Connect(rejection));
     }
 
-    /// Returns the peer of a connect request, which is created or replaced if necessary, and whether
-    /// the known peer restarted. `is_past`: the previous peer at the address had the session.
+    /// Returns the peer of a connect request, which is created or replaced if necessary, and
+    /// whether the known peer restarted. `is_past`: the previous peer at the address had the
+    /// session.
     fn peer_of_request(
         &mut self,
         ctx: &mut EngineContext<'_>,

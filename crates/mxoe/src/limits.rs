@@ -4,8 +4,8 @@
 //! limits of the driver (frames and regions) are in [`driver::limits`](crate::driver::limits). The
 //! limits are not configurable, except that a [`NicConfig`](crate::NicConfig) may replace
 //! [`GIVE_UP_NS`]. At a limit of the host side's requests, a request is deferred; at a limit of
-//! received packets, a packet is dropped, not acknowledged, and retransmitted by the peer. Times are
-//! in ns.
+//! received packets, a packet is dropped, not acknowledged, and retransmitted by the peer. Times
+//! are in ns.
 
 pub use causeway_wire::mx::limits::*;
 
@@ -72,7 +72,8 @@ pub const REREQUEST_NS: (u64, u64) = (4_000_000, 1_000_000_000);
 /// Minimum and maximum time in ns before a connect is repeated; the maximum is that of MX. Connects
 /// measure no round trip, so the first wait is twice the minimum: 40 ms.
 pub const RECONNECT_NS: (u64, u64) = (20_000_000, 500_000_000);
-/// Interval in ns (2 ms) at which connects to unknown NICs are compared with the NICs that discovery found.
+/// Interval in ns (2 ms) at which connects to unknown NICs are compared with the NICs that
+/// discovery found.
 pub const DISCOVERY_POLL_NS: u64 = 2_000_000;
 /// Number of consecutive duplicate acknowledgements after which a message counts as lost (RFC
 /// 5681).

@@ -53,8 +53,8 @@ pub struct NicConfig {
     /// The network carries frames of [`FRAME_LEN_MAX`](mxoe::FRAME_LEN_MAX), so that pulls use
     /// jumbo frames. If a part of the network drops them, pulls fall back after a few attempts.
     pub wide: bool,
-    /// Time in ns until which a connect to an unknown NIC waits for discovery. Later, such a connect
-    /// fails at once.
+    /// Time in ns until which a connect to an unknown NIC waits for discovery. Later, such a
+    /// connect fails at once.
     pub discovery_ends_ns: u64,
 }
 
@@ -160,8 +160,8 @@ impl Nic {
         }
     }
 
-    /// Replaces the set of endpoints in whose name nothing is refused while they are not open: their
-    /// packets are dropped, and peers retransmit until the processes open them again.
+    /// Replaces the set of endpoints in whose name nothing is refused while they are not open:
+    /// their packets are dropped, and peers retransmit until the processes open them again.
     pub fn set_awaited(&mut self, endpoints: impl Iterator<Item = u8>) {
         self.awaited = endpoints.collect();
     }
@@ -209,8 +209,8 @@ impl Nic {
     }
 
     /// Adds a known NIC. Returns its number in the table, which stays valid until the NIC is
-    /// removed, or `None` if the table is full or `nic` has more than 48 bits. A known NIC keeps its
-    /// number. A NIC that reaches itself over the network is added like any other.
+    /// removed, or `None` if the table is full or `nic` has more than 48 bits. A known NIC keeps
+    /// its number. A NIC that reaches itself over the network is added like any other.
     pub fn nic_add(&mut self, nic: NicId) -> Option<u16> {
         self.hosts.add(mac_of(nic)?)
     }
@@ -263,8 +263,8 @@ impl Nic {
         Ok(())
     }
 
-    /// Closes an endpoint. Received messages are acknowledged, pending sends, pulls and connects are
-    /// discarded, and no event follows. Later packets to the endpoint are refused.
+    /// Closes an endpoint. Received messages are acknowledged, pending sends, pulls and connects
+    /// are discarded, and no event follows. Later packets to the endpoint are refused.
     pub fn close(&mut self, now: u64, endpoint: u8, out: &mut dyn Outside) {
         if let Some((endpoint, mut ctx)) = self.at(now, out, endpoint) {
             endpoint.close(&mut ctx);
@@ -274,8 +274,8 @@ impl Nic {
         }
     }
 
-    /// Registers `len` bytes for an endpoint. Returns `None` if all 256 numbers are in use, or if the
-    /// endpoint is not open.
+    /// Registers `len` bytes for an endpoint. Returns `None` if all 256 numbers are in use, or if
+    /// the endpoint is not open.
     pub fn region_add(&mut self, endpoint: u8, len: u64) -> Option<RegionId> {
         self.endpoints.get_mut(usize::from(endpoint))?.as_mut()?.region_add(len)
     }
@@ -310,8 +310,8 @@ impl Nic {
 
     /// Sends as [`Request::Eager`] does, but reports only failures. For callers in the same
     /// process. At most `EARLY_SENDS_MAX` (512) such messages of an endpoint are pending. Returns
-    /// false without an effect if a limit is reached or the peer is not known; the caller must submit
-    /// a request then.
+    /// false without an effect if a limit is reached or the peer is not known; the caller must
+    /// submit a request then.
     #[inline]
     pub fn send_unreported(
         &mut self,

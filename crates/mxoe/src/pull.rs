@@ -133,8 +133,8 @@ impl NicEndpoint {
         true
     }
 
-    /// Processes the request of the host side to pull an offered message. The event `Pulled` ends it:
-    /// with `EndpointUnreachable` for an unknown handle or a second pull of the offer, with
+    /// Processes the request of the host side to pull an offered message. The event `Pulled` ends
+    /// it: with `EndpointUnreachable` for an unknown handle or a second pull of the offer, with
     /// `BadRdmaWindow` for memory outside of a region.
     pub(crate) fn pull(
         &mut self,
@@ -290,8 +290,8 @@ impl NicEndpoint {
         Ok(())
     }
 
-    /// Returns the offer that a frame belongs to, and its peer. The host, handle and magic must match
-    /// an active pull.
+    /// Returns the offer that a frame belongs to, and its peer. The host, handle and magic must
+    /// match an active pull.
     fn pull_of_reply(
         &mut self,
         host: u16,

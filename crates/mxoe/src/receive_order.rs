@@ -1,8 +1,9 @@
 //! Receiving messages: restoring their order, delivery to the host side, and acknowledgements.
 //!
 //! A message that is out of order, incomplete, or without room at the host side stays pending here,
-//! within the quota of [`reorder_quota`](crate::reorder_quota). Within one session of both endpoints
-//! each message is delivered at most once; pending messages of a removed peer are discarded.
+//! within the quota of [`reorder_quota`](crate::reorder_quota). Within one session of both
+//! endpoints each message is delivered at most once; pending messages of a removed peer are
+//! discarded.
 //!
 //! A message up to [`EARLY_MAX`] (255) numbers ahead of the next is kept; a message further ahead
 //! is dropped. A message that exceeds the quota is dropped as well. Dropped messages are not
@@ -97,9 +98,9 @@ impl PendingMessage {
         !matches!(self, Self::Message { missing: 1.., .. })
     }
 
-    /// Returns whether to discard the pending message because the packet belongs to another message:
-    /// one of both has a damaged number, and only the other is retransmitted. A few foreign packets
-    /// do not discard an incomplete message.
+    /// Returns whether to discard the pending message because the packet belongs to another
+    /// message: one of both has a damaged number, and only the other is retransmitted. A few
+    /// foreign packets do not discard an incomplete message.
     fn is_conflicting(&mut self, content: &PacketContent<'_>) -> bool {
         match (self, content) {
             (Self::Message { match_info, data, missing, pipeline, strange }, content) => {

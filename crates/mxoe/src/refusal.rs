@@ -3,11 +3,11 @@
 //!
 //! A received refusal may be forged, so it only starts a liveness query of the peer.
 //!
-//! The peer has three round trips, 20 ms ([`DOUBT_NS`](crate::limits::DOUBT_NS)) to 0.5 s, to answer
-//! the query, which is repeated once at half of the time; any packet of the peer answers it. Without
-//! an answer the peer ends with the status of the refusal. A refusal of a pull instead repeats the
-//! pull once with a new magic; a second refusal ends the pull. Refusals of packets that were not
-//! sent are counted and ignored.
+//! The peer has three round trips, 20 ms ([`DOUBT_NS`](crate::limits::DOUBT_NS)) to 0.5 s, to
+//! answer the query, which is repeated once at half of the time; any packet of the peer answers it.
+//! Without an answer the peer ends with the status of the refusal. A refusal of a pull instead
+//! repeats the pull once with a new magic; a second refusal ends the pull. Refusals of packets that
+//! were not sent are counted and ignored.
 //!
 //! Messages, offers, notifications, pulls and connect requests are refused: to an endpoint that is
 //! not open, with another session, or (except connects) of an endpoint that is not a peer. The

@@ -1,9 +1,9 @@
 //! Requests of the host side: validation, limits, and the first step of each.
 //!
 //! Connects continue in [`connect`](crate::connect), messages in [`transmit`](crate::transmit),
-//! pulls in [`pull`](crate::pull). A request that names an unknown peer, handle or region is counted
-//! as `wrong_requests` and, if it has a token, ends with an error event; it does not close the
-//! endpoint. A disconnect ends the peer here and sends no packet.
+//! pulls in [`pull`](crate::pull). A request that names an unknown peer, handle or region is
+//! counted as `wrong_requests` and, if it has a token, ends with an error event; it does not close
+//! the endpoint. A disconnect ends the peer here and sends no packet.
 //!
 //! Limits of an endpoint: [`SENDS_MAX`] (16,384) sends of together [`SEND_BYTES_MAX`] (16 MiB)
 //! eager bytes, [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX) (256) connects, and

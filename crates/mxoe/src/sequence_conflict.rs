@@ -74,8 +74,8 @@ impl SendState {
 }
 
 impl NicEndpoint {
-    /// Processes an acknowledgement. Returns whether it is valid. If `answers`, it is newer than every
-    /// packet so far and answers a pending query.
+    /// Processes an acknowledgement. Returns whether it is valid. If `answers`, it is newer than
+    /// every packet so far and answers a pending query.
     pub(crate) fn accepts_ack(
         &mut self,
         ctx: &mut EngineContext<'_>,

@@ -5,17 +5,18 @@
 //! their data is sent by [`pull_reply`](crate::pull_reply).
 //!
 //! Limits to a peer: [`IN_FLIGHT_MAX`] (255) unacknowledged messages, and the congestion window
-//! ([`WINDOW_PACKETS`]: 32 packets at first, 8 to 512, halved after a loss; a longer message leaves
-//! alone). A retransmission follows after the smoothed round trip and four deviations (RFC 6298), 20
-//! ms to 0.5 s ([`RESEND_NS`](crate::limits::RESEND_NS)), doubled each time; there is no limit of
-//! retransmissions. A peer that sends no packet for [`NicConfig::give_up_ns`](crate::NicConfig) (500
-//! s unless configured) while messages or watches wait for it is removed, and its messages end with
-//! `EndpointUnreachable`.
+//! ([`WINDOW_PACKETS`]: 32 packets at first, 8 to 512, halved after a loss). A retransmission
+//! follows after the smoothed round trip and four deviations (RFC 6298), 20 ms to 0.5 s
+//! ([`RESEND_NS`](crate::limits::RESEND_NS)), doubled each time; there is no limit of
+//! retransmissions. A peer that sends no packet for [`NicConfig::give_up_ns`](crate::NicConfig)
+//! (500 s unless configured) while messages or watches wait for it is removed, and its messages end
+//! with `EndpointUnreachable`.
 //!
 //! Messages leave in order, one queue per peer. An offer without a free send window delays later
 //! messages of its peer; notifications precede all other queued messages of their peer. Nothing
-//! leaves before the peer's session is known, during [`QUIET_NS`](crate::limits::QUIET_NS) (60 ms)
-//! after a restart, or while a sequence conflict is open. Not here: admission of requests
+//! new leaves before the peer's session is known, during [`QUIET_NS`](crate::limits::QUIET_NS) (60
+//! ms) after a restart of the peer whose numbers were in use, or while the query of a sequence
+//! conflict is unanswered. Not here: admission of requests
 //! ([`request`](crate::request)), and the order of received messages
 //! ([`receive_order`](crate::receive_order)).
 

@@ -9,10 +9,10 @@
 //!
 //! Limits: [`NICS_PER_ADDRESS_MAX`] (256) NICs per configured address; frames of further NICs are
 //! dropped. Entries are kept until the NIC moves or the table ends with the port. A NIC may move
-//! after [`MOVED_NS`] (30 s) of silence, and its old address has [`MOVE_ANSWER_NS`] (1 s) to answer:
-//! any frame from there ends the move. Datagrams from addresses that are not configured are dropped
-//! by the caller ([`AddressTable::knows`]). Used by `network::udp` for each received and each sent
-//! frame.
+//! after [`MOVED_NS`] (30 s) of silence, and its old address has [`MOVE_ANSWER_NS`] (1 s) to
+//! answer: any frame from there ends the move. Datagrams from addresses that are not configured are
+//! dropped by the caller ([`AddressTable::knows`]). Used by `network::udp` for each received and
+//! each sent frame.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -67,10 +67,12 @@ pub enum NicCarrier {
 
 impl NicCarrier {
     /// Opens a carrier. The processes of the endpoints `direct` have packet sockets from the
-    /// previous daemon. An interface that is down is no error: the carrier tries again every second.
+    /// previous daemon. An interface that is down is no error: the carrier tries again every
+    /// second.
     ///
     /// # Errors
-    /// The reason why the interface or address cannot be used, for example an MTU below 4,130 bytes.
+    /// The reason why the interface or address cannot be used, for example an MTU below 4,130
+    /// bytes.
     pub fn open(
         cx: &Context<'_>,
         config: &NetworkConfig,
@@ -173,8 +175,8 @@ impl NicCarrier {
         up
     }
 
-    /// Opens a packet socket for the process of an endpoint: see [`NicInterface::open_direct`]. Returns
-    /// `None` without an interface, or if it is down.
+    /// Opens a packet socket for the process of an endpoint: see [`NicInterface::open_direct`].
+    /// Returns `None` without an interface, or if it is down.
     pub fn open_direct(&mut self, endpoint: u8) -> Option<OwnedFd> {
         let Self::Interface(interface) = self else { return None };
         match interface.open_direct(endpoint) {

@@ -287,8 +287,8 @@ impl NicNetwork {
     }
 
     /// Opens an endpoint in direct mode. Returns its packet socket and its lock file, or `None` if
-    /// direct mode is not permitted, the lock file is held, or the interface is down; the caller then
-    /// opens the endpoint by [`Self::open`].
+    /// direct mode is not permitted, the lock file is held, or the interface is down; the caller
+    /// then opens the endpoint by [`Self::open`].
     pub fn open_direct(&mut self, endpoint: u8) -> Option<Vec<OwnedFd>> {
         let locks = self.survivors.as_ref().filter(|_| self.bypass)?.locks();
         let lock = locks
@@ -318,9 +318,9 @@ impl NicNetwork {
         self.is_leaving = true;
     }
 
-    /// Opens an endpoint with its key and session. Returns the descriptors of its rings, its doorbell
-    /// and, unless the process has it, its lock file. An endpoint without a lock file is not waited
-    /// for after a daemon restart.
+    /// Opens an endpoint with its key and session. Returns the descriptors of its rings, its
+    /// doorbell and, unless the process has it, its lock file. An endpoint without a lock file is
+    /// not waited for after a daemon restart.
     ///
     /// # Errors
     /// The kernel has no memory or descriptors left, or the endpoint is open.

@@ -79,8 +79,8 @@ fn failed(error: impl std::fmt::Display) -> io::Error {
 /// Reason why a region was not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionRefusal {
-    /// The descriptor is not memory, is not sealed against shrinking, or is shorter than declared; the
-    /// length is 0 or exceeds 4 GiB; or the endpoint is not open.
+    /// The descriptor is not memory, is not sealed against shrinking, or is shorter than declared;
+    /// the length is 0 or exceeds 4 GiB; or the endpoint is not open.
     Rule,
     /// A limit of the endpoint is reached, or the kernel has no memory or mappings left.
     Limit,
@@ -117,8 +117,8 @@ impl<W> EndpointIo<W> {
         Ok((endpoint_io, file))
     }
 
-    /// Writes an event. Returns false if there is no room, the host side holds messages of the peer,
-    /// or the endpoint is broken.
+    /// Writes an event. Returns false if there is no room, the host side holds messages of the
+    /// peer, or the endpoint is broken.
     pub(crate) fn event(&mut self, event: &Event<'_>) -> bool {
         if self.broken.is_some() {
             return false;

@@ -85,8 +85,8 @@ impl<W: Debug, E: Output> Engine<W, E> {
         }
     }
 
-    /// Closes an endpoint as [`Nic::close`] does, and returns its rings and regions, or `None` if it
-    /// is not open. Requests left in the ring are lost.
+    /// Closes an endpoint as [`Nic::close`] does, and returns its rings and regions, or `None` if
+    /// it is not open. Requests left in the ring are lost.
     pub fn close(&mut self, now: u64, endpoint: u8) -> Option<EndpointIo<W>> {
         self.nic.close(now, endpoint, &mut self.tx_path);
         self.tx_path.endpoints.remove(&endpoint)
@@ -219,8 +219,8 @@ impl<W: Debug, E: Output> Engine<W, E> {
 
     /// Sends a message of the own process, in two pieces, without a request. `to`: peer and match
     /// information. The end of the message is reported only if it fails. Returns false without an
-    /// effect if requests are pending, a limit is reached, or the endpoint is broken or not open; the
-    /// message must be requested then. The caller must call [`TxPath::commit`] afterwards.
+    /// effect if requests are pending, a limit is reached, or the endpoint is broken or not open;
+    /// the message must be requested then. The caller must call [`TxPath::commit`] afterwards.
     #[inline]
     pub fn send_unreported(
         &mut self,

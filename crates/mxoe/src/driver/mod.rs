@@ -1,8 +1,8 @@
 //! The engine with its surroundings: rings to the host sides, lent memory, and frames.
 //!
-//! The driver runs in the daemon for all endpoints of a NIC, or in a process for its own endpoint in
-//! direct mode. The owner supplies the output for frames ([`Output`]) and passes received frames to
-//! [`Engine::receive`].
+//! The driver runs in the daemon for all endpoints of a NIC, or in a process for its own endpoint
+//! in direct mode. The owner supplies the output for frames ([`Output`]) and passes received frames
+//! to [`Engine::receive`].
 //!
 //! # Budget
 //! | operation | cost |

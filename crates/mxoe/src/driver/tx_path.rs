@@ -75,8 +75,8 @@ impl<W, E: Output> TxPath<W, E> {
         }
     }
 
-    /// Passes the owners of all endpoints with a deferred request to `act`, because a limit may allow
-    /// the request now.
+    /// Passes the owners of all endpoints with a deferred request to `act`, because a limit may
+    /// allow the request now.
     pub fn retry(&mut self, mut act: impl FnMut(&W)) {
         for endpoint_io in self.endpoints.values().filter(|endpoint_io| endpoint_io.later) {
             act(&endpoint_io.owner);
