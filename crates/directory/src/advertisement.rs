@@ -2,7 +2,7 @@
 //!
 //! Each tunnel (`link::tunnel`) has one list per direction: its own addresses, and the peer's
 //! claims. A list has at most [`ADDRESSES_MAX`] (4,096) addresses over all virtual networks; a
-//! further address is refused ([`Full`]), and the caller advertises it again when there is room.
+//! further address is not added ([`Full`]), and the caller advertises it again when there is room.
 //! The digest is a sum over the entries: equal lists have equal digests, different lists almost
 //! always have different digests. It protects against loss, not against a hostile peer.
 //!

@@ -1,9 +1,10 @@
 //! A NIC: the endpoints of one MAC, and the dispatch of frames, requests and timers to them.
 //!
 //! The NIC checks the addresses of a frame and finds the sender in the table of known NICs; frames
-//! of unknown NICs, to other MACs, or to endpoints that are not open are dropped with a
-//! [`DropReason`]. All protocol steps are methods of its endpoints (`mxoe::endpoint` and the
-//! modules that it names).
+//! of unknown NICs or to other MACs are dropped with a [`DropReason`]. Packets to endpoints that
+//! are not open are dropped too, and answered with a nack if their kind is refused
+//! ([`refusal`](crate::refusal)). All protocol steps are methods of its endpoints (`mxoe::endpoint`
+//! and the modules that it names).
 //!
 //! Callers: [`driver::Engine`](crate::driver::Engine), in the daemon for all endpoints of a NIC, or
 //! in a process in direct mode for its own endpoint. The caller passes frames, requests and the
@@ -264,7 +265,7 @@ impl Nic {
     }
 
     /// Closes an endpoint. Received messages are acknowledged, pending sends, pulls and connects
-    /// are discarded, and no event follows. Later packets to the endpoint are refused.
+    /// are discarded, and no event follows. Later packets to the endpoint are refused with a nack.
     pub fn close(&mut self, now: u64, endpoint: u8, out: &mut dyn Outside) {
         if let Some((endpoint, mut ctx)) = self.at(now, out, endpoint) {
             endpoint.close(&mut ctx);
