@@ -5,13 +5,14 @@
 //! is answered with `Remote`, and the process requests it from the NIC side; if the NIC has no
 //! network, it ends with `EndpointUnknown`. The target process is not asked: its key decides.
 //!
-//! An endpoint has at most [`CHANNELS_PER_ENDPOINT_MAX`] (1,024) channels, of which
-//! [`CHANNELS_OF_USER_MAX`] (896) to processes of one user and [`CHANNELS_OF_CLIENT_MAX`] (64) to
-//! one other process. A target process with `BACKLOG_MAX` (256) unread messages, or whose user has
-//! 8,192 unread descriptors, gets no new channels. Beyond a quota, and if the kernel has no memory
-//! or descriptors left, the connect ends with [`Status::NoResources`]. Two endpoints that have a
-//! channel already get no second: the connect ends with [`Status::Success`]. Pidfds for direct
-//! reads are passed only between processes of one user (`mx::process`). Called by `mx::requests`.
+//! An endpoint has at most [`CHANNELS_PER_ENDPOINT_MAX`] (1,024) channels. To one target endpoint,
+//! the processes of one user request at most [`CHANNELS_OF_USER_MAX`] (896) of them, and another
+//! process at most [`CHANNELS_OF_CLIENT_MAX`] (64). A target process with `BACKLOG_MAX` (256)
+//! unread messages, or whose user has 8,192 unread descriptors, gets no new channels. Beyond a
+//! quota, and if the kernel has no memory or descriptors left, the connect ends with
+//! [`Status::NoResources`]. Two endpoints that have a channel already get no second: the connect
+//! ends with [`Status::Success`]. Pidfds for direct reads are passed only between processes of one
+//! user (`mx::process`). Called by `mx::requests`.
 
 use std::io;
 use std::os::fd::OwnedFd;

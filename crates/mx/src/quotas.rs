@@ -11,8 +11,8 @@
 //! holds nothing of them.
 //!
 //! The accounts are a global table with a lock, because dispatchers of different groups share
-//! [`REGIONS_MAX`]; the lock is held for a few additions. A [`ProcessQuota`] returns its charges
-//! when it is dropped. Called by `mx::requests` and `mx::service`.
+//! [`REGIONS_MAX`]; the lock is held for a sum over the users. A [`ProcessQuota`] returns its
+//! charges when it is dropped. Called by `mx::requests` and `mx::service`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -9,9 +9,8 @@
 //! connects to further endpoints wait. The table keeps the sequence generation of
 //! [`PAST_PEERS_MAX`] (1,024) addresses of removed peers, so that late packets of a previous
 //! connection are recognised; the oldest is forgotten first. An *address* is a pair: number of the
-//! NIC in the
-//! [`NicTable`](crate::nic_table::NicTable), and endpoint. An *incarnation* is one session of a
-//! remote endpoint, from its opening to its close.
+//! NIC in the [`NicTable`](crate::nic_table::NicTable), and endpoint. An *incarnation* is one
+//! session of a remote endpoint, from its opening to its close.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};

@@ -16,9 +16,8 @@
 //! messages of its peer; notifications precede all other queued messages of their peer. Nothing
 //! new leaves before the peer's session is known, during [`QUIET_NS`](crate::limits::QUIET_NS) (60
 //! ms) after a restart of the peer whose numbers were in use, or while the query of a sequence
-//! conflict is unanswered. Not here: admission of requests
-//! ([`request`](crate::request)), and the order of received messages
-//! ([`receive_order`](crate::receive_order)).
+//! conflict is unanswered. Not here: admission of requests ([`request`](crate::request)), and the
+//! order of received messages ([`receive_order`](crate::receive_order)).
 
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{

@@ -127,7 +127,8 @@ pub enum DaemonMessage {
     /// Answers an open: success (code 0), or an `mx_return_t`. `bypass`: 1 if the process has the
     /// network itself.
     Opened { tag: u32, code: u32, session: u32, endpoint: u8, bypass: u8 },
-    /// A channel to another endpoint of this host. `way`: number of the channel, never used twice.
+    /// A channel to another endpoint of this host. `way`: number of the channel, not reused before
+    /// 2^32 others.
     /// `token`: that of the request, or 0 if the peer requested. `side`: 0 or 1, the side of the
     /// channel that is this process's.
     Channel { endpoint: u8, of: u8, side: u8, session: u32, way: u32, token: u64, nic: u64 },

@@ -8,8 +8,9 @@
 //! memfd of the host side, 1 byte to [`REGION_BYTES_MAX`] (4 GiB), sealed against shrinking and
 //! mapped once; its bytes may change at any time. An endpoint has at most `REGIONS_MAX` (256)
 //! regions of together `REGION_BYTES_OF_ENDPOINT_MAX` (10 GiB); a further region gets
-//! [`RegionRefusal::Limit`]. In direct mode the memory of the own process is one more region, for
-//! sending only. An event without room is not written: the engine keeps it.
+//! [`RegionRefusal::Limit`]. In direct mode the memory of the own process is one of the 256, for
+//! sending only, and not counted in bytes. An event without room is not written: the engine keeps
+//! it.
 //!
 //! No memory is pinned. An access to memory without pages, or that was unmapped, is a
 //! [`RegionFault`]. Called by [`Engine`](crate::driver::Engine) and
