@@ -71,7 +71,8 @@ pub const QUERY_NS: u64 = 5_000_000_000;
 pub const REGIONS_PER_CLIENT_MAX: usize = 512;
 /// Number of endpoints with a network of a user on all NICs of its group. For each the daemon keeps
 /// at most [`SEND_BYTES_MAX`](causeway_mxoe::limits::SEND_BYTES_MAX) and
-/// [`PENDING_BYTES_MAX`](causeway_mxoe::limits::PENDING_BYTES_MAX) of messages: 7.5 GiB in total.
+/// [`PENDING_BYTES_MAX`](causeway_mxoe::limits::PENDING_BYTES_MAX) of messages, 7.5 GiB in total,
+/// and 32 KiB for each remote NIC.
 pub const ENDPOINTS_HELD_PER_USER_MAX: usize = 320;
 /// Number of regions of a NIC.
 pub const REGIONS_PER_NIC_MAX: usize = 8192;

@@ -23,9 +23,10 @@ pub const IN_FLIGHT_MAX: usize = 255;
 pub const EARLY_MAX: usize = 255;
 /// Bytes of messages that an endpoint keeps because they are out of order or the host side has no
 /// room. A remote NIC may use half of the bytes that other NICs leave free, so that others always
-/// have a share.
+/// have a share; [`PENDING_BYTES_OF_NIC_MIN`] of each NIC may exceed the sum.
 pub const PENDING_BYTES_MAX: usize = 8 << 20;
-/// Share of [`PENDING_BYTES_MAX`] that each NIC has in any case: one message of medium length.
+/// Bytes that each remote NIC has in any case, beyond [`PENDING_BYTES_MAX`] if necessary: one
+/// message of medium length.
 pub const PENDING_BYTES_OF_NIC_MIN: usize = MEDIUM_BYTES_MAX;
 /// Share of [`PENDING_BYTES_MAX`] that a peer has beyond its next message.
 pub const PENDING_BYTES_OF_PEER_MAX: usize = 1 << 20;

@@ -9,9 +9,11 @@
 //! is dropped. A message that exceeds the quota is dropped as well. Dropped messages are not
 //! acknowledged, and the peer retransmits. A packet with another session, or of an endpoint that is
 //! not a peer, is refused with a nack. An acknowledgement leaves with the next message to the peer,
-//! after [`UNACKED_MAX`] (4) messages, or after [`ACK_DELAY_NS`] (15.6 ms).
+//! after [`UNACKED_MAX`] (4) messages, or after [`ACK_DELAY_NS`] (15.6 ms); at once after a
+//! duplicate, an early message, a filled gap or a notification.
 //!
-//! Order holds per peer only. While the host side has no room, messages of a peer wait here and are
+//! Order holds per peer only; a notification ends its send at once, before earlier messages are
+//! delivered. While the host side has no room, messages of a peer wait here and are
 //! not acknowledged, which slows the sender. Called by [`Nic::receive`](crate::Nic::receive) for
 //! packets with a sequence number, and by [`Nic::room`](crate::Nic::room); delivers to
 //! [`Outside::event`](crate::Outside::event). The number `host` names the sending or receiving NIC
