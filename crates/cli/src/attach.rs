@@ -6,9 +6,9 @@
 //! started, edited or checked, and an attached guest does not change the output.
 //!
 //! The memory size is an example (1G), and the port's socket must be reachable for QEMU's user.
-//! `mx` ports have no guest: their processes attach by the libraries, and the output for them is
-//! meaningless. `causeway port show --qemu` and `--libvirt` are the callers; [`crate::qemu`]
-//! determines the version before.
+//! `mx` ports have no guest: their processes attach by the libraries. For them, and for kinds other
+//! than `net` and `vsock`, the output is meaningless. `causeway port show --qemu` and `--libvirt`
+//! are the callers; [`crate::qemu`] determines the version before.
 
 use crate::qemu::{QemuVersion, Vectors};
 use crate::view::{PortView, cell};

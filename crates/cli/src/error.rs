@@ -1,8 +1,9 @@
 //! Errors of the tool: sentences with a remedy, and the exit status of each.
 //!
 //! [`crate::client`] maps a refused request to an error by the `kind` of the reply, the verbs add
-//! remedies, and `main` prints the text to stderr and exits with [`Error::status`]: 1 refused, 2
-//! usage, 3 not found, 4 no daemon, 5 timeout, 65 partial. The statuses are a contract with
+//! remedies, and `main` prints the text to stderr and exits with [`Error::status`]: 1 refused, an
+//! unexpected reply or a failed output, 2 usage or an unusable file, 3 not found, 4 no daemon or no
+//! access, 5 timeout, 65 partial. The statuses are a contract with
 //! scripts; the texts are not. Usage errors that clap finds exit with 2 before. No error is retried
 //! or logged, and with JSON output errors are still text.
 

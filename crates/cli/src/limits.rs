@@ -1,7 +1,8 @@
 //! Limits of the tool: sizes of replies and files, and times, each a constant.
 //!
-//! Each user enforces its limit: a longer reply or file is refused, not truncated. Only the timeout
-//! can be changed, by `--timeout`. The daemon has its own limits for requests (`daemon::limits`).
+//! The module that uses a limit enforces it: a longer reply or file is an error of the command, and
+//! nothing is truncated. Only the timeout can be changed, by `--timeout`. The daemon has its own
+//! limits for requests (`daemon::limits`).
 
 use std::time::Duration;
 

@@ -9,8 +9,8 @@
 //! [`error::Error::status`]; a closed pipe at stdout is a success. It retries no request, reads no
 //! configuration of its own, and changes nothing except through the daemon: the files that `key`,
 //! `man` and `capture` write are the exceptions. The daemon checks values and access rights; a
-//! newer daemon's kinds of ports are learned from it before the command line is parsed
-//! (`load_kinds`).
+//! newer daemon's kinds of ports are requested before the command line is parsed (`load_kinds`);
+//! without an answer within 10 s, only the kinds of this release are known.
 
 mod args;
 mod attach;
@@ -47,7 +47,8 @@ fn main() -> ExitCode {
 }
 
 /// Adds the daemon's kinds of ports if the command line may name a kind that this release does not
-/// have: for `port add --kind KIND`, and for manual pages and completions with `--control`.
+/// have: for `port add --kind KIND`, and for help, manual pages and completions with `--control` or
+/// `CAUSEWAY_CONTROL`. Without an answer of the daemon nothing is added.
 fn load_kinds() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let value_of = |option: &str| {

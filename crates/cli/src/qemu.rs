@@ -96,7 +96,8 @@ impl QemuTarget {
         }
     }
 
-    /// Returns whether a device with interrupt vectors works on this host.
+    /// Returns whether a device with interrupt vectors works on this host; [`Vectors::Work`] if no
+    /// version is known.
     pub fn vectors(self) -> Vectors {
         match (
             self.version().is_some_and(QemuVersion::needs_no_vectors),

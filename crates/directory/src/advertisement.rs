@@ -2,7 +2,7 @@
 //!
 //! Each tunnel (`link::tunnel`) has one list per direction: its own addresses, and the peer's
 //! claims. A list has at most [`ADDRESSES_MAX`] (4,096) addresses over all virtual networks; a
-//! further address is refused ([`Full`]), and the caller advertises it again when there is room.
+//! further address is not added ([`Full`]), and the caller advertises it again when there is room.
 //! The digest is a sum over the entries: equal lists have equal digests, different lists almost
 //! always have different digests. It protects against loss, not against a hostile peer.
 //!
@@ -139,8 +139,9 @@ impl<K: Key> Advertisement<K> {
         self.entries.values_mut().for_each(|entry| entry.confirmed = None);
     }
 
-    /// Removes the entries that were not advertised again since [`Self::begin_confirmation`], and
-    /// returns them. An entry that was advertised with an older epoch only takes that epoch.
+    /// Removes the entries that were not advertised again since [`Self::begin_confirmation`]. An
+    /// entry that was advertised with an older epoch only stays with that epoch. Returns both kinds
+    /// of entries; nothing without [`Self::begin_confirmation`] before.
     pub fn end_confirmation(&mut self) -> Vec<Unconfirmed<K>> {
         let differs = |(key, entry): (&K, &Entry)| {
             let Entry { epoch, confirmed } = *entry;

@@ -1,15 +1,18 @@
 //! The claims on one address and their order.
 //!
 //! The newest claim is followed, with two exceptions: a claim of an unreachable place loses against
-//! a claim of a reachable one, and a claim with an epoch more than `EPOCH_AHEAD_NS` (1 day) in the
-//! future at its arrival loses against any other, because one of the clocks is wrong. Claims that
+//! any claim of a reachable one; among claims of reachable places, a claim with an epoch more than
+//! `EPOCH_AHEAD_NS` (1 day) in the future at its arrival loses against any other, because one of
+//! the clocks is wrong. If all places are unreachable, the same order holds among them. Claims that
 //! lose are kept. If a guest moved to a host with a slow clock, its new claim arrives before the
 //! old place withdraws the old one, and the claim that loses now is the correct one a moment later.
 //!
-//! An address has at most [`CLAIMS_MAX`] (8) claims, one per place; a further claim drops the claim
-//! of an unreachable place, or the worst, and the directory requests it again later. The directory
-//! (`crate::table`) owns the lists, decides whether an epoch lies in the future, and passes the
-//! reachability of places in: this module keeps neither time nor places, and verifies no claim.
+//! An address has at most [`CLAIMS_MAX`] (8) claims, one per place; a ninth claim drops the worst
+//! claim of an unreachable place, else the worst claim of a peer (which may be the new one), and
+//! the directory requests the claims again later. An older claim of the same place is ignored. The
+//! directory (`crate::table`) owns the lists, decides whether an epoch lies in the future, and
+//! passes the reachability of places in: this module keeps neither time nor places, and verifies no
+//! claim.
 
 use std::cmp::Reverse;
 

@@ -6,12 +6,13 @@
 
 /// Most addresses that one peer advertises, over all virtual networks.
 pub const ADDRESSES_MAX: usize = 4_096;
-/// Most addresses that peers add to one [`Directory`](crate::Directory).
+/// Most addresses in one [`Directory`](crate::Directory) for which it accepts a further address
+/// from a peer; addresses of own ports count and are always added.
 pub const DIRECTORY_MAX: usize = 65_536;
 /// Most claims on one address. If there are more, the directory drops the worst.
 pub const CLAIMS_MAX: usize = 8;
-/// How far an epoch may lie ahead of the local time of day, in ns; 1 day. A claim with a later epoch
-/// is followed only if no other place claims the address.
+/// How far an epoch may lie ahead of the local time of day, in ns; 1 day. A claim with a later
+/// epoch is followed only if no other reachable place claims the address.
 pub const EPOCH_AHEAD_NS: u64 = 86_400_000_000_000;
 /// How far ahead an epoch of a peer may lie and still advance the epochs given here, in ns; half a
 /// day. The bound keeps a peer with a wrong clock from making other peers reject this daemon.

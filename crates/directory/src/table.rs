@@ -4,11 +4,11 @@
 //! `link::io::addresses` keeps one directory per group, applies reports of tunnels and addresses of
 //! own ports, and passes each [`Change`] to the group's shard, where `ethernet` updates its table.
 //!
-//! Peers can add [`DIRECTORY_MAX`] (65,536) addresses; claims on further addresses are dropped and
-//! requested again when room appears ([`Directory::needs_repeat`]). A place has one claim on an
-//! address, the newest that it reported. Claims do not age: they stay until they are withdrawn,
-//! replaced, or their place is removed. An unreachable place keeps its claims. The directory
-//! performs no I/O, reads no clock, has no lock, and is not saved over a restart.
+//! While the directory has [`DIRECTORY_MAX`] (65,536) addresses, claims of peers on further ones
+//! are dropped, and requested again when room appears ([`Directory::needs_repeat`]). A place has
+//! one claim on an address, the newest that it reported. Claims do not age: they stay until they
+//! are withdrawn, replaced, or their place is removed. An unreachable place keeps its claims. The
+//! directory performs no I/O, reads no clock, has no lock, and is not saved over a restart.
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +34,8 @@ pub struct Change<K> {
 /// epoch is the time of day at which the address appeared at the place, and larger than any epoch
 /// of another place that was known there. The directory keeps the other claims, and follows the
 /// next best one when the owner withdraws its claim, is removed, or becomes unreachable. Epochs
-/// given here are newer than all known epochs. Clocks that differ therefore delay a move and do not
-/// hide it.
+/// given here are newer than all known epochs up to half a day ahead of the local clock
+/// (`EPOCH_FOLLOWED_NS`). Clocks that differ by less therefore delay a move and do not hide it.
 ///
 /// A claim that found no room is needed again when room appears ([`Self::needs_repeat`]). Own ports
 /// always find room.
@@ -67,7 +67,8 @@ impl<K> Default for Directory<K> {
 impl<K: Key> Directory<K> {
     /// Claims an address for an own port at the time of day `wall`, in ns. Returns the epoch to
     /// advertise: the existing epoch if an own port has the address already, else one that is newer
-    /// than the epoch of any other place. Own ports find room regardless of peers' claims.
+    /// than the epoch of any other place that does not lie far in the future. Own ports find room
+    /// regardless of peers' claims. No [`Change`] is returned: the caller has the port.
     pub fn claim_local(&mut self, key: K, wall: u64) -> u64 {
         let known = self.claims.get(&key);
         if let Some(epoch) = known.and_then(|claims| claims.epoch_of(Place::Here)) {
@@ -97,8 +98,8 @@ impl<K: Key> Directory<K> {
         }
     }
 
-    /// Adds a claim of a peer. Returns a change if the directory follows the claim now. A claim that
-    /// is not followed is kept, see [`Self::withdraw`].
+    /// Adds a claim of a peer. Returns a change if the directory follows the claim now. A claim
+    /// that is not followed is kept, see [`Self::withdraw`].
     fn claim(&mut self, place: Place, key: K, epoch: u64, wall: u64) -> Option<Change<K>> {
         let before = self.owner(key);
         if before.is_none() && self.claims.len() >= DIRECTORY_MAX {
@@ -192,8 +193,8 @@ impl<K: Key> Directory<K> {
         all.map(|(key, _)| *key).collect()
     }
 
-    /// Returns the change of an address whose owner was `before`; `None` if the owner is the same, or
-    /// if there was no owner.
+    /// Returns the change of an address whose owner was `before`; `None` if the owner is the same,
+    /// or if there was no owner.
     fn change(&self, key: K, before: Option<Place>) -> Option<Change<K>> {
         let (from, to) = (Some(before?), self.find(key));
         (to != from).then_some(Change { key, from, to })

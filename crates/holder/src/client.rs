@@ -163,7 +163,8 @@ impl Client {
     }
 
     /// Holds a port whose inner socket is served from now on. A port that is held already keeps its
-    /// frontend if it is the same device; otherwise the frontend is disconnected.
+    /// frontend if it is the same device ([`HeldPort::device`], sockets, queues and ring size);
+    /// otherwise the frontend is disconnected.
     ///
     /// # Errors
     /// The connection failed, or the holder refused.
@@ -187,7 +188,7 @@ impl Client {
         self.request(&Request::Synced)
     }
 
-    /// Releases all ports and makes the holder exit.
+    /// Releases all ports, whose frontends are disconnected, and makes the holder exit.
     ///
     /// # Errors
     /// The connection failed, or the holder refused.
@@ -196,10 +197,11 @@ impl Client {
     }
 }
 
-/// Creates a holder's directory, accessible to this user only.
+/// Creates a holder's directory with mode 0700, or accepts an existing one of this user or root
+/// that no other user can write to.
 ///
 /// # Errors
-/// It cannot be created, or other users can write to it.
+/// It cannot be created, belongs to another user, or other users can write to it.
 pub fn make_dir(dir: &Path) -> Result<(), HolderError> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     let wrong = |error| HolderError::Dir { path: dir.to_owned(), error };

@@ -7,11 +7,13 @@
 //! this holder, from 1.
 //!
 //! At most [`PORTS_MAX`] (1,024) ports are held, and one causewayd at a time is connected, of the
-//! holder's user or root; others are refused. A port that is added again as the same device keeps
-//! its frontend. The holder exits after [`IDLE_LEAVE`] (60 s) without causewayd and frontends, or
-//! when the control socket was removed and nothing is connected. Ports are not saved: frontends do
-//! not survive the end of the holder. The main thread does not block, except up to [`REFUSAL_WAIT`]
-//! (100 ms) for a connection that it refuses.
+//! holder's user or root; other connections get [`Answer::Refused`] with a reason and are closed.
+//! An invalid request counts as the end of causewayd. A port that is added again as the same device
+//! keeps its frontend. The holder exits after [`IDLE_LEAVE`] (60 s) without causewayd and frontends
+//! (unless [`HolderOptions::stay`]), or when the control socket was removed and nothing is
+//! connected. Ports are not saved: frontends do not survive the end of the holder. The main thread
+//! does not block, except up to [`REFUSAL_WAIT`] (100 ms) for a connection that it refuses, and for
+//! the thread of a frontend that it disconnects.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,7 +42,7 @@ pub const LOCK: &str = "lock";
 pub struct HolderOptions {
     /// Directory of the control socket and the ports' inner sockets, accessible to this user only.
     pub dir: PathBuf,
-    /// Do not exit when idle: the parent process ends this process.
+    /// Do not exit when idle or after [`Request::LetGo`]: the parent process ends this process.
     pub stay: bool,
 }
 

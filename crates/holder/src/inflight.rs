@@ -5,10 +5,11 @@
 //! the queue, as a frontend does by requesting a new region. It does not interpret the entries.
 //!
 //! [`crate::relay`] requests a region before the first queue starts, and [`crate::record`] keeps it
-//! for the replay. A region that the frontend keeps is replayed, and never cleared here. The region
-//! is lost with the holder or the frontend's connection. The region must fit the layout of the ring
-//! (split or packed), else a new region is requested. A clear that fails ends the connection,
-//! because stale entries would be processed a second time.
+//! for the replay. A region that the frontend keeps is replayed, and never cleared or replaced
+//! here. The region is lost with the holder or the frontend's connection. If the driver changed the
+//! layout of its rings (split or packed), the holder requests a new region while no queue runs. A
+//! clear that fails disconnects the frontend, because stale entries would be processed a second
+//! time.
 
 use std::io;
 

@@ -1,8 +1,8 @@
 //! Limits and timing constants of the holder.
 //!
-//! Constants only; none can be configured. A limit that is reached refuses the new port, frontend
-//! or message and leaves the others connected. How long frontends wait for the next causewayd is
-//! not limited.
+//! Constants only; none can be configured. At a limit a new port is answered with an error, a new
+//! frontend is disconnected, and a control connection with an oversized message ends; connected
+//! frontends stay. How long frontends wait for the next causewayd is not limited.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub const CONTROL_BYTES_MAX: usize = 8192;
 pub const PORTS_MAX: usize = 1024;
 /// Backlog of each listening socket.
 pub const BACKLOG: i32 = 16;
-/// How long the holder waits for the hello of a client that it refuses.
+/// How long the holder waits for the hello of a causewayd that it answers with a refusal.
 pub const REFUSAL_WAIT: Duration = Duration::from_millis(100);
 /// Timeout of causewayd for an answer of the holder.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,12 +28,12 @@ pub const PARTING_GRACE: Duration = Duration::from_millis(250);
 pub const RETRY_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// Longest interval between such attempts.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_millis(50);
-/// Retries of a connection that causewayd closes before its first answer: causewayd may not have
-/// noticed yet that the previous frontend left.
+/// Retries of a connection that causewayd closes before the replay is complete: causewayd may not
+/// have noticed yet that the previous frontend left. Then the frontend is disconnected.
 pub const TRIES_MAX: u32 = 10;
 /// Ends of causewayd during one message after which its frontend is disconnected.
 pub const DEATHS_MAX: u32 = 3;
-/// How long a new frontend waits for the previous frontend to leave before it is refused.
+/// How long a new frontend waits for the previous frontend to leave before it is disconnected.
 pub const SUCCESSOR_WAIT: Duration = Duration::from_millis(500);
 /// Pause after a failed accept, for example without a free descriptor.
 pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);

@@ -1,11 +1,12 @@
 //! A held port: its public socket, and the frontend that is connected.
 //!
 //! The public socket is that of the operator's configuration; causewayd listens on the inner socket
-//! of the port. One frontend at a time is relayed; a second may wait for [`SUCCESSOR_WAIT`]
-//! (500 ms) until the first has left, and is then disconnected. Further connections wait in the
-//! kernel's queue meanwhile. A port whose earlier frontends' descriptors are still being closed
-//! refuses new frontends (`Account::is_behind`). At most [`LOG_LINES_MAX`] (10) log lines per
-//! [`LOG_WINDOW`] (60 s) are written about a port.
+//! of the port. One frontend at a time is relayed; a second may wait for [`SUCCESSOR_WAIT`] (500
+//! ms) until the first has left, and is then disconnected. Further connections wait in the kernel's
+//! queue (16) meanwhile. While too many descriptors of earlier frontends wait for their close
+//! (`Account::is_behind`), a new frontend is disconnected, and no other is accepted for
+//! [`ACCEPT_RETRY`] (100 ms). At most [`LOG_LINES_MAX`] (10) log lines per [`LOG_WINDOW`] (60 s)
+//! are written about a port.
 //!
 //! [`crate::holder`] calls all methods in the main thread; they do not block, except the drop,
 //! which joins the relay's thread after it has shut the frontend's connection down. The module
@@ -115,7 +116,8 @@ impl HeldPortState {
         })
     }
 
-    /// Returns whether a frontend of this port can continue as a frontend of `new`.
+    /// Returns whether a frontend of this port can continue as a frontend of `new`: public socket,
+    /// device, queues and ring size are the same, and the socket file was not replaced.
     pub fn is_compatible(&self, new: &HeldPort) -> bool {
         let same = |a: &HeldPort| (a.public.clone(), a.device.clone(), a.queues, a.ring_size);
         same(&self.held) == same(new) && self.listener.is_reachable()

@@ -7,8 +7,9 @@
 //!
 //! [`crate::client`] sends requests, [`crate::holder`] answers, in order and one at a time. The
 //! holder sends nothing unasked. A packet that is too long, or has unknown fields, ends the
-//! connection; another version is refused with a reason. No descriptors are passed. The module does
-//! not authenticate: the holder checks the peer's user when it accepts the connection.
+//! connection; a hello of another version, and a request before the hello, are answered with
+//! [`Answer::Refused`] and have no effect. No descriptors are passed. The module does not
+//! authenticate: the holder checks the peer's user when it accepts the connection.
 
 use std::io::IoSlice;
 use std::os::fd::AsFd;

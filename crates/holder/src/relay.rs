@@ -9,9 +9,11 @@
 //! [`crate::port`] starts the thread; the main thread changes the route. A message is recorded
 //! ([`crate::record`]) after its acknowledgement and before the reply to the frontend. The frontend
 //! is disconnected if it violates the protocol, if causewayd closes the connection and still runs
-//! after [`PARTING_GRACE`] (250 ms), if the next causewayd lacks a feature, or if [`DEATHS_MAX`]
-//! (3) causewayds end during one message. Rings, doorbells and data do not pass here. Replies pass
-//! unchanged, except that the dirty log is not offered.
+//! after [`PARTING_GRACE`] (250 ms), if [`TRIES_MAX`] (10) connections to one causewayd end before
+//! the replay is complete, if the next causewayd lacks a feature or refuses a recorded message, or
+//! if [`DEATHS_MAX`] (3) causewayds in a row end, or reply invalidly, during one message. Rings,
+//! doorbells and data do not pass here. Messages and replies pass unchanged, except that the dirty
+//! log is not offered, and that the holder's own features are added ([`NEEDED`]).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -207,8 +209,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Forwards a message to causewayd and the reply to the frontend. If causewayd ends meanwhile, the
-    /// message is kept in `pending` and sent again after the replay.
+    /// Forwards a message to causewayd and the reply to the frontend. If causewayd ends meanwhile,
+    /// the message is kept in `pending` and sent again after the replay.
     fn forward_with_retry(&mut self, raw: Raw) -> Result<(), RelayEnd> {
         if raw.header.is_reply() {
             return Err(RelayEnd::Frontend(Reason::Flags(raw.header.flags)));

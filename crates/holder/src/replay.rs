@@ -1,9 +1,10 @@
 //! Replays a frontend's recorded state to a new causewayd.
 //!
 //! The order is that of a frontend that reconnects: features, memory, the inflight region, and then
-//! each queue. A split ring continues at the used index in guest memory, from which the inflight
-//! region takes over; a packed ring continues where it last stopped, because its inflight region
-//! holds the rest.
+//! each queue. A running split ring continues at the used index in guest memory, from which the
+//! inflight region takes over; if the index cannot be read, and in packed or stopped rings, the
+//! queue continues at the recorded start index. The inflight region of a packed ring holds the
+//! rest.
 //!
 //! [`crate::relay`] calls it when it has connected to a causewayd, before it forwards further
 //! messages. Each message is acknowledged before the next is sent; the first refusal ends the

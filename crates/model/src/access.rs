@@ -3,9 +3,9 @@
 //! Values only: [`SocketAccess`] is a part of [`PortSpec`](crate::PortSpec), read from the
 //! configuration file or the control socket; the daemon resolves account names and applies owner,
 //! group and mode after the fabric has bound the socket. [`SocketAccess::check`] checks the form of
-//! a name (1 to [`ACCOUNT_BYTES_MAX`] (64) characters) and not that the account exists. Only
-//! permission bits up to 0777 are accepted; access lists and the directory's permissions are not
-//! managed.
+//! a name (1 to [`ACCOUNT_BYTES_MAX`] (64) printable ASCII characters without `:` and `/`) and not
+//! that the account exists: a port with an unknown account is not added. A mode has four octal
+//! digits, `0000` to `0777`; access lists and the directory's permissions are not managed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -62,8 +62,8 @@ pub struct SocketPermissions {
     pub mode: Option<FileMode>,
 }
 
-/// The access keys of one port. A key that is not given takes the value that the daemon's
-/// configuration has for all ports.
+/// The access keys of one port. Without a key, the owner is the daemon's user, and group and mode
+/// are those of `socket_group` and `socket_mode` in `[daemon]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketAccess {
     /// Owner of the port's socket.

@@ -8,8 +8,8 @@
 //!
 //! The module does not deliver requests: the fabric's registry offers a request to the controllers
 //! in order, and calls the shard that a controller names. A request of a type that no service lists
-//! is refused by [`RequestDispatch::finish`]. Requests stay in the process and have no encoding;
-//! they are not on the data path: each costs an allocation and a type check.
+//! ends as [`CommandError::Invalid`] in [`RequestDispatch::finish`]. Requests stay in the process
+//! and have no encoding; they are not on the data path: each costs an allocation and a type check.
 //!
 //! ```
 //! use causeway_model::{TypedRequest, RequestDispatch, ServiceRequest};

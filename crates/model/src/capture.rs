@@ -4,7 +4,7 @@
 //! [`commands::captures`](crate::commands::captures) and fetches [`CaptureChunk`]s of the capture
 //! file; the Ethernet service copies the frames as they pass. The module holds the values alone.
 //!
-//! A capture does not delay or change frames. Bytes that are not fetched wait in a bounded buffer;
+//! A capture does not delay or change frames. Bytes that are not fetched wait in a buffer of 8 MiB;
 //! frames that do not fit are dropped from the capture and counted ([`CaptureChunk::dropped`]). A
 //! filter combines its conditions by *and*; *or* and *not* do not exist. Captures are not in the
 //! configuration file and do not survive the daemon. Socket packets and MX messages cannot be

@@ -5,9 +5,10 @@
 //! between two turns of the dispatchers. [`Answer`](crate::Answer) holds the results;
 //! [`crate::commands`] has the commands of single services.
 //!
-//! A command is not a transaction over several objects: each is executed or refused alone. The
-//! names and ranges in it are checked by its executor, and not by the type. Commands do not
-//! authenticate their sender; the control socket does.
+//! A command is not a transaction over several objects: each is executed or refused alone. A
+//! refused command is answered with a [`CommandError`] and changes nothing, except a move of
+//! several shards. The names and ranges in it are checked by its executor, and not by the type.
+//! Commands do not authenticate their sender; the control socket does.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +49,8 @@ pub enum Command {
     Trace(TraceQuery),
     /// Lists the dispatchers and the shards that each serves.
     DispatcherList,
-    /// Moves the shards of a group to another dispatcher, with their connections.
+    /// Moves the shards of a group to another dispatcher, with their connections. A move of several
+    /// shards is not atomic: after an error some may have moved.
     ShardMove {
         /// The group.
         group: Name,

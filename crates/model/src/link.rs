@@ -28,7 +28,8 @@ pub struct LinkSpec {
     /// Without a name, the peer is identified by its key, or by its host as the operator gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Name>,
-    /// Of several links to one peer, the link with the lowest metric that is up carries the frames.
+    /// Of several links to one peer that are up, one carries the frames: links without heavy loss
+    /// come first, then the lowest metric, then the link that was opened first.
     #[serde(default = "metric_default")]
     pub metric: u16,
     /// Whether frames that arrived by another link may leave by this link, and frames that arrived

@@ -3,11 +3,12 @@
 //! A [`ClientProcess`] parses requests and queues answers. It decides nothing about endpoints or
 //! channels (`mx::requests` does), and never blocks: a message that the socket does not take waits.
 //!
-//! A process with [`UNREAD_MAX`] (16) unread messages must read before its requests are read; with
-//! [`BACKLOG_MAX`] (256), other processes cannot connect to it. Reports of closed channels wait
-//! without a limit of their own, at most one per channel. Waking processes is charged to their user
-//! ([`WakeAccount`]): after slow wake-ups sending pauses, and beyond the account's limit the
-//! process is disconnected.
+//! *Unread* messages are those that the full socket buffer did not take. A process with
+//! [`UNREAD_MAX`] (16) unread messages must read before its requests are read; with [`BACKLOG_MAX`]
+//! (256), other processes cannot connect to it; with 1,024, it is disconnected. Reports of closed
+//! channels wait without a limit of their own, at most one per channel. Waking processes is charged
+//! to their user ([`WakeAccount`]): after slow wake-ups sending pauses, and beyond the account's
+//! limit the process is disconnected. After [`ClientProcess::end`] nothing more is sent.
 //!
 //! Owned by `mx::service`, on the dispatcher's thread.
 
@@ -137,7 +138,8 @@ impl ClientProcess {
         }
     }
 
-    /// Returns the next request of the process with the memory that it carries, or `None`.
+    /// Returns the next request of the process with the memory that it carries, or `None`. A
+    /// malformed request, wrong descriptors or a closed socket end the process ([`Self::ended`]).
     pub fn next(&mut self) -> Option<(ClientMessage, Option<ReceivedFd>)> {
         let mut events = Vec::new();
         if let Err(error) = self.local.poll(&mut events) {

@@ -1,15 +1,18 @@
 //! Channels between endpoints of one host: checks, quotas, and the descriptors for both processes.
 //!
-//! A connect to this host ends here: the daemon creates the memory and two doorbells, and sends the
-//! descriptors to both processes, to the target first. A connect to another host is answered with
-//! `Remote`, and the process requests it from the NIC side. The target process is not asked: its
-//! key decides.
+//! A connect to a NIC of the group on this host ends here: the daemon creates the memory and two
+//! doorbells, and sends the descriptors to both processes, to the target first. Any other connect
+//! is answered with `Remote`, and the process requests it from the NIC side; if the NIC has no
+//! network, it ends with `EndpointUnknown`. The target process is not asked: its key decides.
 //!
-//! Quotas: [`CHANNELS_PER_ENDPOINT_MAX`] (1,024), [`CHANNELS_OF_USER_MAX`] (896) and
-//! [`CHANNELS_OF_CLIENT_MAX`] (64) channels; a target with `BACKLOG_MAX` (256) unread messages gets
-//! no new channels. Two endpoints that have a channel already get no second: the connect succeeds
-//! without effect. Beyond a quota the connect ends with [`Status::NoResources`]. Pidfds for direct
-//! reads are passed only between processes of one user (`mx::process`). Called by `mx::requests`.
+//! An endpoint has at most [`CHANNELS_PER_ENDPOINT_MAX`] (1,024) channels. To one target endpoint,
+//! the processes of one user request at most [`CHANNELS_OF_USER_MAX`] (896) of them, and another
+//! process at most [`CHANNELS_OF_CLIENT_MAX`] (64). A target process with `BACKLOG_MAX` (256)
+//! unread messages, or whose user has 8,192 unread descriptors, gets no new channels. Beyond a
+//! quota, and if the kernel has no memory or descriptors left, the connect ends with
+//! [`Status::NoResources`]. Two endpoints that have a channel already get no second: the connect
+//! ends with [`Status::Success`]. Pidfds for direct reads are passed only between processes of one
+//! user (`mx::process`). Called by `mx::requests`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -39,8 +42,8 @@ pub(crate) enum ConnectOutcome {
 }
 
 impl MxService {
-    /// Creates a channel from the endpoint `(port, endpoint)` of the process `value` to the endpoint
-    /// `to`, which must have the key. `token`: identifies the request in its answer.
+    /// Creates a channel from the endpoint `(port, endpoint)` of the process `value` to the
+    /// endpoint `to`, which must have the key. `token`: identifies the request in its answer.
     pub(crate) fn connect(
         &mut self,
         value: u32,
@@ -101,8 +104,8 @@ impl MxService {
         }
     }
 
-    /// Returns whether the quotas of both endpoints, of the process and of its user admit a channel, and
-    /// whether the target process reads its messages.
+    /// Returns whether the quotas of both endpoints, of the process and of its user admit a
+    /// channel, and whether the target process reads its messages.
     fn has_quota(&self, value: u32, from: Address, to: Address, target: u32) -> bool {
         if [from, to].iter().any(|end| self.channels.count(*end) >= CHANNELS_PER_ENDPOINT_MAX) {
             return false;
@@ -123,8 +126,8 @@ impl MxService {
         self.channels.of(to).filter(of_user).count() < CHANNELS_OF_USER_MAX && !unread
     }
 
-    /// Creates the memory and the doorbells of a channel. Returns the descriptors for each process: the
-    /// memory, its end of the doorbells, and the pidfd of the other process if permitted.
+    /// Creates the memory and the doorbells of a channel. Returns the descriptors for each process:
+    /// the memory, its end of the doorbells, and the pidfd of the other process if permitted.
     fn channel_descriptors(&self, value: u32, target: u32) -> io::Result<[Vec<OwnedFd>; 2]> {
         let (file, [one, other]) = (channel(Layout::DEFAULT)?, doorbell::pair()?);
         let (mut fds, mut its_fds) = (vec![file.try_clone()?, one], vec![file, other]);

@@ -11,7 +11,8 @@
 //! packet socket that the daemon opens and filters (direct mode).
 //!
 //! The service does no matching and sees no message of a channel. Processes are hostile, like
-//! guests: a process that breaks a rule or exceeds a quota loses only its own endpoints.
+//! guests: a process that breaks a rule of the protocol is disconnected and loses its own
+//! endpoints; a request beyond a quota is answered with an error.
 //!
 //! # Main types
 //! [`MxService`] is the service for one group; [`SERVICE`] registers it with a fabric.

@@ -2,7 +2,8 @@
 //!
 //! Every NIC, process and user has its quota here, so that a hostile process exhausts neither the
 //! daemon nor other users. At a quota a request is answered with an error; at a rate, a process is
-//! paused; none of them ends the daemon. Limits of the protocol are in [`causeway_mxoe::limits`],
+//! paused; a process that leaves 1,024 messages unread is disconnected
+//! ([`causeway_attach::limits`]). Limits of the protocol are in [`causeway_mxoe::limits`],
 //! those of regions in [`causeway_mxoe::driver::limits`]. Limits are not configurable; times are in
 //! ns.
 
@@ -10,9 +11,11 @@
 pub const CLIENTS_PER_NIC_MAX: usize = 256;
 /// Number of processes of one user that are attached to a NIC: less than all, for other users.
 pub const CLIENTS_PER_USER_MAX: usize = 224;
-/// Number of messages unread by a process at which other processes cannot connect to it.
+/// Number of messages to a process that its socket has not taken at which other processes cannot
+/// connect to it.
 pub const BACKLOG_MAX: usize = 256;
-/// Number of messages unread by a process at which its requests are not read.
+/// Number of messages to a process that its socket has not taken at which its requests are not
+/// read.
 pub const UNREAD_MAX: usize = 16;
 /// Number of descriptors unread by the processes of a user at which others cannot connect to them.
 pub const UNREAD_DESCRIPTORS_OF_USER_MAX: usize = 8192;
@@ -46,7 +49,8 @@ pub const SOCKET_BYTES: usize = 4 << 20;
 /// Time in ns for the processes of the previous daemon to resume their endpoints, in whose name
 /// nothing is refused meanwhile: 60 s. A computing process resumes with its next call.
 pub const SERVED_AWAITED_NS: u64 = 60_000_000_000;
-/// Time in ns after the creation of a NIC in which connects to unknown NICs wait for discovery: 1 s.
+/// Time in ns after the creation of a NIC in which connects to unknown NICs wait for discovery: 1
+/// s.
 pub const DISCOVERY_NS: u64 = 1_000_000_000;
 /// Interval in ns of attempts to bind an interface that is down: 1 s.
 pub const REBIND_NS: u64 = 1_000_000_000;
@@ -67,13 +71,15 @@ pub const QUERY_NS: u64 = 5_000_000_000;
 pub const REGIONS_PER_CLIENT_MAX: usize = 512;
 /// Number of endpoints with a network of a user on all NICs of its group. For each the daemon keeps
 /// at most [`SEND_BYTES_MAX`](causeway_mxoe::limits::SEND_BYTES_MAX) and
-/// [`PENDING_BYTES_MAX`](causeway_mxoe::limits::PENDING_BYTES_MAX) of messages: 7.5 GiB in total.
+/// [`PENDING_BYTES_MAX`](causeway_mxoe::limits::PENDING_BYTES_MAX) of messages, 7.5 GiB in total,
+/// and 32 KiB for each remote NIC.
 pub const ENDPOINTS_HELD_PER_USER_MAX: usize = 320;
 /// Number of regions of a NIC.
 pub const REGIONS_PER_NIC_MAX: usize = 8192;
 /// Number of regions of a user on all NICs of its group: less than all, for other users.
 pub const REGIONS_PER_USER_MAX: usize = 6144;
-/// Number of regions of all users on all NICs: half of the mappings of the daemon.
+/// Number of regions of all users on all NICs: half of the mappings of the daemon. The limit of an
+/// endpoint (256) is `causeway_wire::mx::limits::REGIONS_MAX`.
 pub const REGIONS_MAX: usize = 28_672;
 /// Length of all regions of a user on all NICs of its group in bytes: 64 GiB.
 pub const REGION_BYTES_PER_USER_MAX: u64 = 64 << 30;

@@ -1,8 +1,8 @@
 //! Quotas of users: mappings of lent memory, and endpoints with a network.
 //!
-//! Limits per user and group: [`REGIONS_PER_USER_MAX`] (6,144) regions of
+//! Limits per user and group: [`REGIONS_PER_USER_MAX`] (6,144) regions of together
 //! [`REGION_BYTES_PER_USER_MAX`] (64 GiB), and [`ENDPOINTS_HELD_PER_USER_MAX`] (320) endpoints;
-//! over all users [`REGIONS_MAX`] (28,672) regions. A charge beyond a quota is refused without
+//! over all users [`REGIONS_MAX`] (28,672) regions. A charge beyond a quota returns false without
 //! effect, and the request is answered with an error.
 //!
 //! The quotas apply to all NICs of a group together, because mappings and memory are shared
@@ -10,9 +10,9 @@
 //! if the kernel sees the same user. Endpoints in direct mode are not charged, since the daemon
 //! holds nothing of them.
 //!
-//! The accounts are a global table with a lock, because several dispatchers serve a group's users;
-//! a [`ProcessQuota`] returns its charges when it is dropped. Called by `mx::requests` and
-//! `mx::service`.
+//! The accounts are a global table with a lock, because dispatchers of different groups share
+//! [`REGIONS_MAX`]; the lock is held for a sum over the users. A [`ProcessQuota`] returns its
+//! charges when it is dropped. Called by `mx::requests` and `mx::service`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,14 +1,18 @@
 //! Requests of processes: endpoints, channels, names and regions. Each request gets one answer,
 //! except `Close`, `Disconnect` and `Unregion`, which have none.
 //!
-//! The first request must be `Hello`. A request before it, or one that breaks a rule of the
-//! protocol, disconnects the process; a request beyond a limit is answered with an `mx_return_t`.
-//! Limits: [`ENDPOINTS_PER_USER_MAX`] (224) endpoints of a user on a NIC,
-//! [`REGIONS_PER_CLIENT_MAX`] (512) regions of a process, [`REGIONS_PER_NIC_MAX`] (8,192) of a NIC,
-//! and the quotas of `mx::quotas`. A request on an endpoint of another process has no effect.
+//! The first request must be `Hello`; a repeated `Hello` is answered again. A request before it, a
+//! malformed request, or a `Region` without memory that can be lent disconnects the process. An
+//! `Open`, `Resume` or `Region` beyond a limit is answered with an `mx_return_t`, a `Connect` with
+//! a status (`mx_status_code_t`). Limits: [`ENDPOINTS_PER_USER_MAX`] (224) endpoints of a user on a
+//! NIC, [`REGIONS_PER_CLIENT_MAX`] (512) regions of a process, [`REGIONS_PER_NIC_MAX`] (8,192) of a
+//! NIC, and the quotas of `mx::quotas`.
 //!
-//! `mx::service` reads the requests and limits their rate; `mx::connects` decides about connects;
-//! messages do not pass here. Answers are queued, and sent when the process reads.
+//! For an endpoint of another process, `Close`, `Disconnect` and `Unregion` have no effect,
+//! `Connect` ends with `BadEndpoint`, and `Region` disconnects the process, as it does on a NIC
+//! without a network. `mx::service` reads the requests and limits their rate; `mx::connects`
+//! decides about connects; messages do not pass here. Answers are queued, and sent when the process
+//! reads.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, BorrowedFd};

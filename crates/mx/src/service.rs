@@ -2,15 +2,18 @@
 //!
 //! [`MxService`] accepts the processes that connect to the socket of a NIC, gives each turn of the
 //! dispatcher to a process, to the rings of an endpoint or to a carrier, and disconnects processes
-//! that broke a rule or exceeded a quota. Answers to single requests are in `mx::requests`,
-//! connects in `mx::connects`, frames in `mx::network`.
+//! that broke a rule, left 1,024 messages unread, or are too slow to wake. Their endpoints close.
+//! Answers to single requests are in `mx::requests`, connects in `mx::connects`, frames in
+//! `mx::network`.
 //!
 //! A turn answers at most [`REQUESTS_PER_TURN_MAX`] (32) requests of a process. Requests that cost
 //! system calls are charged to process and user ([`WORK_NS`], [`WORK_OF_USER_NS`]): 1,000 a second
 //! for a process and 8,000 for a user, with a burst of about 1 s (`WORK_AHEAD_NS`); a process
 //! beyond its rate is paused for at least [`PAUSE_NS`] (10 ms), and its requests wait in its
-//! socket. A further process beyond [`CLIENTS_PER_NIC_MAX`] (256) per NIC or
-//! [`CLIENTS_PER_USER_MAX`] (224) per user is closed without an answer.
+//! socket. The socket of a process beyond [`CLIENTS_PER_NIC_MAX`] (256) per NIC or
+//! [`CLIENTS_PER_USER_MAX`] (224) per user and NIC is closed without an answer, as is that of a
+//! user with 128 received descriptors that wait for their close, or whose wake-ups took too long.
+//! The removal of a NIC disconnects its processes; endpoints in direct mode continue without it.
 //!
 //! The *value* of a process is the number by which the dispatcher watches its socket. The service
 //! sees no message of a channel, matches nothing, and never waits for a process. Called by
@@ -115,7 +118,8 @@ impl MxService {
         (0..u32::MAX).find(|value| !self.sources.contains_key(value)).unwrap_or(u32::MAX)
     }
 
-    /// Sends a message with descriptors to a process, or queues it; pauses a process that does not read.
+    /// Sends a message with descriptors to a process, or queues it; pauses a process that does not
+    /// read.
     pub(crate) fn notify(&mut self, client: u32, message: &DaemonMessage, fds: Vec<OwnedFd>) {
         let Some(told) = self.clients.get_mut(&client) else { return };
         told.notify(message, fds);

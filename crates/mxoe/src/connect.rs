@@ -8,13 +8,14 @@
 //!
 //! At most [`CONNECTS_MAX`] (256) connects of an endpoint run at a time. Beyond that the request of
 //! the host side is deferred. A connect packet is repeated after 40 ms, doubled up to 0.5 s
-//! ([`RECONNECT_NS`]), until the answer, the connect's timeout, or
-//! [`NicConfig::give_up_ns`](crate::NicConfig); while the peer table is full nothing is sent. A
-//! connect to an unknown NIC waits in [`undiscovered`](crate::undiscovered) while discovery runs,
-//! and fails otherwise.
+//! ([`RECONNECT_NS`]), until the answer or the timeout of the request
+//! ([`NicConfig::give_up_ns`](crate::NicConfig) if it has none); while the peer table is full
+//! nothing is sent. A connect to an unknown NIC waits in [`undiscovered`](crate::undiscovered)
+//! while discovery runs, and fails with `EndpointUnreachable` otherwise.
 //!
-//! A refusal can be forged: it shortens the wait and does not end the connect by itself. The engine
-//! never connects on its own; the host side requests each connect. Called by
+//! A refusal can be forged: the connect is repeated once, and ends with the refusal's status unless
+//! an answer arrives within 20 ms or three round trips. A reply *bad key* ends it at once. The
+//! engine never connects on its own; the host side requests each connect. Called by
 //! [`request`](crate::request), by [`Nic::receive`](crate::Nic::receive) and by the connect timer.
 //! The number `host` names the sending or receiving NIC in the
 //! [`NicTable`](crate::nic_table::NicTable).
@@ -225,7 +226,8 @@ impl NicEndpoint {
     }
 
     /// Processes a refusal of connects to an address, which may be forged: the request is repeated
-    /// once, and the connects end unless an answer arrives. Returns whether there were any.
+    /// once, and the connects end unless an answer arrives within three round trips, at least
+    /// [`DOUBT_NS`](crate::limits::DOUBT_NS) (20 ms). Returns whether there were any.
     pub(crate) fn doubt_connects(
         &mut self,
         ctx: &mut EngineContext<'_>,
@@ -271,7 +273,8 @@ impl NicEndpoint {
     /// Processes a connect packet.
     ///
     /// # Errors
-    /// [`DropReason`]: the key or session is wrong, or the peer table is full.
+    /// [`DropReason`]: the key or session is wrong, no connect has the number of an answer, or the
+    /// peer table is full.
     pub(crate) fn on_connect(
         &mut self,
         ctx: &mut EngineContext<'_>,
@@ -287,8 +290,8 @@ impl NicEndpoint {
         }
     }
 
-    /// Ends the operations of a restarted peer and returns the new peer at its address, or `None` if
-    /// the table is full.
+    /// Ends the operations of a restarted peer and returns the new peer at its address, or `None`
+    /// if the table is full.
     pub(crate) fn replace_peer(
         &mut self,
         ctx: &mut EngineContext<'_>,

@@ -4,10 +4,11 @@
 //! come from a restarted endpoint with the same or another session. Only a request that cannot be
 //! late replaces the known peer.
 //!
-//! A request with a wrong key is answered with a refusal; a request that may be late is dropped,
-//! and a live peer repeats it. If the peer table is full
-//! ([`PARTNERS_MAX`](crate::limits::PARTNERS_MAX), 2,048), the request is dropped and counted. A
-//! peer that restarted is replaced: its operations end first.
+//! A request with a wrong key is answered with a reply of status *bad key*; a request that may be
+//! late is dropped, and a live peer repeats it. If the peer table is full
+//! ([`PARTNERS_MAX`](crate::limits::PARTNERS_MAX), 2,048), the request is dropped and counted as
+//! `no_partner`. A peer that restarted is replaced: its operations end with `EndpointUnreachable`
+//! first. A repeated request of a known peer is answered again and changes nothing.
 //!
 //! The host side is not asked: an endpoint that is open accepts every request with its key, and
 //! learns of the peer with the first event. Called by [`connect`](crate::connect) for connect
@@ -85,8 +86,9 @@ impl NicEndpoint {
         ctx.send(host, &Packet::Connect(rejection));
     }
 
-    /// Returns the peer of a connect request, which is created or replaced if necessary, and whether
-    /// the known peer restarted. `is_past`: the previous peer at the address had the session.
+    /// Returns the peer of a connect request, which is created or replaced if necessary, and
+    /// whether the known peer restarted. `is_past`: the previous peer at the address had the
+    /// session.
     fn peer_of_request(
         &mut self,
         ctx: &mut EngineContext<'_>,

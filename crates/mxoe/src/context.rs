@@ -47,7 +47,7 @@ impl EngineContext<'_> {
     /// `reply` is ignored.
     ///
     /// # Errors
-    /// [`RegionFault`]: the frame is not sent.
+    /// [`RegionFault`]: the frame is not sent; the caller ends the offered message.
     pub(crate) fn send_region(
         &mut self,
         host: u16,

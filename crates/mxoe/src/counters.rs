@@ -1,9 +1,9 @@
 //! Counters of a NIC, its endpoints and their peers: numbers with names, without units unless the
-//! name has `bytes`. They never decrease, and wrap around at 2^64.
+//! name has `bytes`. They wrap around at 2^64, and nothing resets them.
 //!
-//! No decision of the engine depends on a counter, and nothing resets them. The endpoint keeps the
-//! sum of the counters of its removed peers; counters of a closed endpoint are lost unless the
-//! caller read them before. The daemon reports them as statistics (`mx::network`).
+//! The endpoint keeps the sum of the counters of its removed peers. An endpoint that is opened
+//! again starts at 0: counters of a closed endpoint are lost unless the caller read them before
+//! (`mx::network` does, and adds them to the statistics of the NIC).
 
 /// Declares a struct of counters with the names of its fields.
 macro_rules! counters {

@@ -6,11 +6,13 @@
 //! An event without room at the host side waits in the outbox, in order; at [`OUTBOX_MAX`] (1,024)
 //! waiting events, requests are deferred, so that the outbox stays bounded. Messages do not wait
 //! there: they stay with their peer, unacknowledged, and slow the sender. A peer is introduced to
-//! the host side before its first event.
+//! the host side (`PeerSeen`) before its first event.
 //!
-//! A peer ends by a restart, a confirmed refusal, [`NicConfig::give_up_ns`](crate::NicConfig)
-//! without a packet, or the removal of its NIC. The end of a peer ends its sends, offers, pulls and
-//! windows with one status. The number of the peer is reused only after the host side's
+//! A peer ends by a restart, a confirmed refusal, an open sequence conflict,
+//! [`NicConfig::give_up_ns`](crate::NicConfig) without a packet while it is waited for, a
+//! [`Request::Disconnect`](causeway_wire::mx::Request), or the removal of its NIC. Its sends, pulls
+//! and windows end with one status, offers that were not pulled and pending messages are discarded,
+//! and `PeerGone` is the last event. The number of the peer is reused only after the host side's
 //! [`Request::Forget`](causeway_wire::mx::Request).
 //!
 //! Called by [`Nic`](crate::Nic) for frames, requests and timers of the endpoint.

@@ -2,8 +2,9 @@
 //!
 //! A [`Nic`] owns the endpoints of one MAC. Its inputs are frames,
 //! [requests](causeway_wire::mx::Request) and the time; its outputs go through [`Outside`]: frames,
-//! [events](causeway_wire::mx::Event), and reads and writes of regions. The engine connects, numbers,
-//! acknowledges, retransmits, and pulls large messages, whether or not the applications make calls.
+//! [events](causeway_wire::mx::Event), and reads and writes of regions. The engine connects,
+//! numbers, acknowledges, retransmits, and pulls large messages, whether or not the applications
+//! make calls.
 //!
 //! ```text
 //!   host side ── Request ──▶ ┌─────┐ ── frame ──▶ network
@@ -12,10 +13,11 @@
 //! ```
 //!
 //! # Identity
-//! A NIC is identified by its MAC, which the network authenticates. A peer is identified by its NIC and
-//! endpoint. A packet belongs to a peer if its source, the session of the addressed endpoint and its
-//! number match. A window is bound to the peer that it was offered to. The engine accepts pulled data
-//! only from the peer that offered the message, with the handle and the random magic of the pull.
+//! A NIC is identified by its MAC, which the network authenticates. A peer is identified by its NIC
+//! and endpoint. A packet belongs to a peer if its source, the session of the addressed endpoint
+//! and its number match. A send window (the number under which a peer pulls an offered message) is
+//! bound to the peer that it was offered to. The engine accepts pulled data only from the NIC that
+//! offered the message, with the handle and the random magic of the pull.
 //!
 //! The engine has no I/O, clock or threads, and does no matching: the host side matches messages to
 //! receives.
@@ -110,7 +112,8 @@ pub trait Outside {
     /// [`JUMBO_LEN`](causeway_wire::mxoe::JUMBO_LEN). An implementation can read them in place.
     ///
     /// # Errors
-    /// [`RegionFault`]: the frame is not sent.
+    /// [`RegionFault`]: the frame is not sent, and the engine ends the offered message with
+    /// [`Status::BadRdmaWindow`](causeway_wire::mx::Status).
     fn frame_of(
         &mut self,
         head: &[u8],
@@ -125,12 +128,13 @@ pub trait Outside {
         Ok(())
     }
 
-    /// Gives an event to the host side of an endpoint. Returns false if there is no room; then the
-    /// caller of the engine must call [`Nic::room`] when there is room again.
+    /// Gives an event to the host side of an endpoint. Returns false if there is no room: the
+    /// engine keeps the event or message and offers it again in [`Nic::room`], which the caller of
+    /// the engine must call when there is room again.
     fn event(&mut self, endpoint: u8, event: &Event<'_>) -> bool;
 
-    /// Returns whether the host side accepts no messages of a peer now. The caller of the engine must
-    /// call [`Nic::room`] when it accepts them again.
+    /// Returns whether the host side accepts no messages of a peer now. The caller of the engine
+    /// must call [`Nic::room`] when it accepts them again.
     fn holds(&self, _endpoint: u8, _peer: PeerId) -> bool {
         false
     }
@@ -138,7 +142,7 @@ pub trait Outside {
     /// Reads a region of an endpoint, within its registered length.
     ///
     /// # Errors
-    /// [`RegionFault`]: the engine withdraws offers from the region.
+    /// [`RegionFault`]: the bytes are not read, and the engine ends the offered message.
     fn read(
         &mut self,
         endpoint: u8,
@@ -164,8 +168,9 @@ pub trait Outside {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Admission {
-    /// The request was admitted and ends with its event.
+    /// The request was admitted. A request with a token ends with its event.
     Yes,
-    /// A limit is reached. The host side must repeat the request after it took events.
+    /// A limit is reached, and the request had no effect. The caller must repeat it before later
+    /// requests of the endpoint: after the host side took events, or after sends or connects ended.
     Later,
 }

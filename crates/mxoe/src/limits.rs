@@ -2,15 +2,16 @@
 //!
 //! Each table, queue and retry of the crate has its limit here or in [`causeway_wire::mx::limits`];
 //! limits of the driver (frames and regions) are in [`driver::limits`](crate::driver::limits). The
-//! limits are not configurable. At a limit of the host side's requests, a request is deferred; at a
-//! limit of received packets, a packet is dropped, not acknowledged, and retransmitted by the peer.
-//! Times are in ns.
+//! limits are not configurable, except that a [`NicConfig`](crate::NicConfig) may replace
+//! [`GIVE_UP_NS`]. At a limit of the host side's requests, a request is deferred; at a limit of
+//! received packets, a packet is dropped, not acknowledged, and retransmitted by the peer. Times
+//! are in ns.
 
 pub use causeway_wire::mx::limits::*;
 
 /// Number of NICs that a NIC knows.
 pub const KNOWN_NICS_MAX: usize = 1024;
-/// Number of removed peers of which an endpoint keeps the sequence generation.
+/// Number of addresses of removed peers whose sequence generation an endpoint keeps.
 pub const PAST_PEERS_MAX: usize = 1024;
 /// Number of pending connects of an endpoint.
 pub const CONNECTS_MAX: usize = 256;
@@ -21,9 +22,11 @@ pub const IN_FLIGHT_MAX: usize = 255;
 /// How far ahead of the next expected number the engine keeps a message of a peer.
 pub const EARLY_MAX: usize = 255;
 /// Bytes of messages that an endpoint keeps because they are out of order or the host side has no
-/// room. A NIC may use at most as much as it leaves free, so that others always have a share.
+/// room. A remote NIC may use half of the bytes that other NICs leave free, so that others always
+/// have a share; [`PENDING_BYTES_OF_NIC_MIN`] of each NIC may exceed the sum.
 pub const PENDING_BYTES_MAX: usize = 8 << 20;
-/// Share of [`PENDING_BYTES_MAX`] that each NIC has in any case: one message of medium length.
+/// Bytes that each remote NIC has in any case, beyond [`PENDING_BYTES_MAX`] if necessary: one
+/// message of medium length.
 pub const PENDING_BYTES_OF_NIC_MIN: usize = MEDIUM_BYTES_MAX;
 /// Share of [`PENDING_BYTES_MAX`] that a peer has beyond its next message.
 pub const PENDING_BYTES_OF_PEER_MAX: usize = 1 << 20;
@@ -67,9 +70,11 @@ pub const UNACKED_MAX: u32 = 4;
 pub const RESEND_NS: (u64, u64) = (20_000_000, 500_000_000);
 /// Minimum and maximum time in ns before a block is requested again; the maximum is that of MX.
 pub const REREQUEST_NS: (u64, u64) = (4_000_000, 1_000_000_000);
-/// Minimum and maximum time in ns before a connect is repeated; the maximum is that of MX.
+/// Minimum and maximum time in ns before a connect is repeated; the maximum is that of MX. Connects
+/// measure no round trip, so the first wait is twice the minimum: 40 ms.
 pub const RECONNECT_NS: (u64, u64) = (20_000_000, 500_000_000);
-/// Interval in ns at which connects to unknown NICs are compared with the NICs that discovery found.
+/// Interval in ns (2 ms) at which connects to unknown NICs are compared with the NICs that
+/// discovery found.
 pub const DISCOVERY_POLL_NS: u64 = 2_000_000;
 /// Number of consecutive duplicate acknowledgements after which a message counts as lost (RFC
 /// 5681).
@@ -90,9 +95,9 @@ pub const DOUBT_NS: u64 = 20_000_000;
 pub const QUIET_NS: u64 = 60_000_000;
 /// Interval in ns of queries to a peer that does not pull an offer.
 pub const PROBE_NS: u64 = 2_000_000_000;
-/// Interval in ns of queries to a peer that the host side waits for. Its operations fail within two
-/// seconds after the peer is gone, if the host of the peer refuses the query; otherwise after
-/// [`GIVE_UP_NS`].
+/// Interval in ns of queries to a peer that the host side waits for. Operations with the peer fail
+/// within two seconds after the peer is gone, if the host of the peer refuses the query; otherwise
+/// after [`GIVE_UP_NS`].
 pub const WATCH_NS: u64 = 500_000_000;
 /// Time in ns without a packet after which a peer is gone: as in MX, 1000 times half a second.
 pub const GIVE_UP_NS: u64 = 500_000_000_000;

@@ -1,9 +1,10 @@
 //! A NIC: the endpoints of one MAC, and the dispatch of frames, requests and timers to them.
 //!
 //! The NIC checks the addresses of a frame and finds the sender in the table of known NICs; frames
-//! of unknown NICs, to other MACs, or to endpoints that are not open are dropped with a
-//! [`DropReason`]. All protocol steps are methods of its endpoints (`mxoe::endpoint` and the
-//! modules that it names).
+//! of unknown NICs or to other MACs are dropped with a [`DropReason`]. Packets to endpoints that
+//! are not open are dropped too, and answered with a nack if their kind is refused
+//! ([`refusal`](crate::refusal)). All protocol steps are methods of its endpoints (`mxoe::endpoint`
+//! and the modules that it names).
 //!
 //! Callers: [`driver::Engine`](crate::driver::Engine), in the daemon for all endpoints of a NIC, or
 //! in a process in direct mode for its own endpoint. The caller passes frames, requests and the
@@ -12,8 +13,9 @@
 //!
 //! The NIC does not find other NICs: [`discovery`](crate::discovery) does, and the caller adds them
 //! by [`Nic::nic_add`], at most [`KNOWN_NICS_MAX`](crate::limits::KNOWN_NICS_MAX) (1,024). Name
-//! queries are answered here if the NIC has a name; announcements and answers to name queries are
-//! not served. There is no lock: one thread at a time.
+//! queries of known NICs are answered here if the NIC has a name; announcements and answers to name
+//! queries are for discovery, and dropped here ([`DropReason::NotServed`]). There is no lock: one
+//! thread at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,16 +43,19 @@ pub struct NicConfig {
     pub nic: NicId,
     /// Answer to name queries. If empty, queries are not answered.
     pub name: String,
-    /// Time in ns without a packet after which a peer is gone.
+    /// Time in ns without a packet after which a peer that is waited for is gone, 500 s
+    /// ([`GIVE_UP_NS`](crate::limits::GIVE_UP_NS)) by default. Also the timeout of connects that
+    /// have none, and of pulls.
     pub give_up_ns: u64,
     /// Live peers can be silent for long: a process in direct mode acknowledges only while it calls
-    /// the library. A peer is then gone only if a liveness query is refused as well.
+    /// the library. A peer that was reported gone by a refusal then ends only if the liveness query
+    /// is refused as well; [`Self::give_up_ns`] applies in any case.
     pub silent: bool,
     /// The network carries frames of [`FRAME_LEN_MAX`](mxoe::FRAME_LEN_MAX), so that pulls use
     /// jumbo frames. If a part of the network drops them, pulls fall back after a few attempts.
     pub wide: bool,
-    /// Time in ns until which a connect to an unknown NIC waits for discovery. Later, such a connect
-    /// fails at once.
+    /// Time in ns until which a connect to an unknown NIC waits for discovery. Later, such a
+    /// connect fails at once.
     pub discovery_ends_ns: u64,
 }
 
@@ -156,8 +161,8 @@ impl Nic {
         }
     }
 
-    /// Sets the endpoints in whose name nothing is refused while they are not open. Their processes
-    /// will open them again; until then peers retransmit.
+    /// Replaces the set of endpoints in whose name nothing is refused while they are not open:
+    /// their packets are dropped, and peers retransmit until the processes open them again.
     pub fn set_awaited(&mut self, endpoints: impl Iterator<Item = u8>) {
         self.awaited = endpoints.collect();
     }
@@ -205,13 +210,14 @@ impl Nic {
     }
 
     /// Adds a known NIC. Returns its number in the table, which stays valid until the NIC is
-    /// removed, or `None` if the table is full. A NIC that reaches itself over the network is added
-    /// like any other.
+    /// removed, or `None` if the table is full or `nic` has more than 48 bits. A known NIC keeps
+    /// its number. A NIC that reaches itself over the network is added like any other.
     pub fn nic_add(&mut self, nic: NicId) -> Option<u16> {
         self.hosts.add(mac_of(nic)?)
     }
 
-    /// Removes a known NIC and its peers.
+    /// Removes a known NIC. Its peers, their operations and the connects to it end with
+    /// [`Status::EndpointUnreachable`]; an unknown NIC has no effect.
     pub fn nic_remove(&mut self, now: u64, nic: NicId, out: &mut dyn Outside) {
         let Some(number) = mac_of(nic).and_then(|mac| self.hosts.number(mac)) else { return };
         let (endpoints, mut ctx) = self.split(now, out);
@@ -258,7 +264,8 @@ impl Nic {
         Ok(())
     }
 
-    /// Closes an endpoint. Received messages are acknowledged; no event follows.
+    /// Closes an endpoint. Received messages are acknowledged, pending sends, pulls and connects
+    /// are discarded, and no event follows. Later packets to the endpoint are refused with a nack.
     pub fn close(&mut self, now: u64, endpoint: u8, out: &mut dyn Outside) {
         if let Some((endpoint, mut ctx)) = self.at(now, out, endpoint) {
             endpoint.close(&mut ctx);
@@ -268,7 +275,8 @@ impl Nic {
         }
     }
 
-    /// Registers `len` bytes for an endpoint. Returns `None` if it has no number left.
+    /// Registers `len` bytes for an endpoint. Returns `None` if all 256 numbers are in use, or if
+    /// the endpoint is not open.
     pub fn region_add(&mut self, endpoint: u8, len: u64) -> Option<RegionId> {
         self.endpoints.get_mut(usize::from(endpoint))?.as_mut()?.region_add(len)
     }
@@ -286,7 +294,8 @@ impl Nic {
         found.is_some_and(|(endpoint, mut ctx)| endpoint.region_remove(&mut ctx, region))
     }
 
-    /// Performs a request of the host side. Requests of an endpoint that is not open are ignored.
+    /// Performs a request of the host side. Requests of an endpoint that is not open are ignored:
+    /// they return [`Admission::Yes`] without an event.
     pub fn request(
         &mut self,
         now: u64,
@@ -301,8 +310,9 @@ impl Nic {
     }
 
     /// Sends as [`Request::Eager`] does, but reports only failures. For callers in the same
-    /// process. Returns false without an effect if a limit is reached; the caller must submit a
-    /// request then.
+    /// process. At most `EARLY_SENDS_MAX` (512) such messages of an endpoint are pending. Returns
+    /// false without an effect if a limit is reached or the peer is not known; the caller must
+    /// submit a request then.
     #[inline]
     pub fn send_unreported(
         &mut self,

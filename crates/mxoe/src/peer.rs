@@ -5,11 +5,12 @@
 //! nothing and reports no events.
 //!
 //! The table has at most [`PARTNERS_MAX`] (2,048) peers, removed peers that the host side has not
-//! forgotten included; a further peer is refused. It keeps the sequence generation of
-//! [`PAST_PEERS_MAX`] (1,024) removed addresses, so that late packets of a previous connection are
-//! recognised; older addresses are dropped. An *address* is a pair: number of the NIC in the
-//! [`NicTable`](crate::nic_table::NicTable), and endpoint. An *incarnation* is one session of a
-//! remote endpoint, from its opening to its close.
+//! forgotten included. While it is full, connect requests of further endpoints are dropped, and own
+//! connects to further endpoints wait. The table keeps the sequence generation of
+//! [`PAST_PEERS_MAX`] (1,024) addresses of removed peers, so that late packets of a previous
+//! connection are recognised; the oldest is forgotten first. An *address* is a pair: number of the
+//! NIC in the [`NicTable`](crate::nic_table::NicTable), and endpoint. An *incarnation* is one
+//! session of a remote endpoint, from its opening to its close.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -45,8 +46,8 @@ pub(crate) struct QueuedMessage {
 pub(crate) enum MessageContent {
     /// A message whole, in one packet or in fragments.
     Eager { match_info: u64, data: Vec<u8> },
-    /// An offer of a large message in the region `from`. `window`: number and sequence, once the offer
-    /// has a send window.
+    /// An offer of a large message in the region `from`. `window`: number and sequence, once the
+    /// offer has a send window.
     Offer { match_info: u64, from: Window, window: Option<(u8, u8)> },
     /// The end of a pull, for the sender of the message: the pulled bytes, and the window of the
     /// sender.
@@ -99,8 +100,8 @@ pub(crate) struct SendState {
 /// A message or offer that has arrived and has not been given to the host side.
 #[derive(Debug)]
 pub(crate) enum PendingMessage {
-    /// An eager message, complete if `missing` is 0. `missing`: a bit for each fragment that has not
-    /// arrived. `strange`: number of packets inconsistent with the first fragment.
+    /// An eager message, complete if `missing` is 0. `missing`: a bit for each fragment that has
+    /// not arrived. `strange`: number of packets inconsistent with the first fragment.
     Message { match_info: u64, data: Vec<u8>, missing: u32, pipeline: u8, strange: u8 },
     /// An offer, which waits for an earlier message or for room.
     Offer(OfferHeader),
@@ -233,7 +234,7 @@ pub(crate) enum Incarnation {
 /// The state of one remote endpoint.
 #[derive(Debug)]
 pub(crate) struct RemoteEndpoint {
-    /// Number of its NIC in the table of known NICs.
+    /// Number of its NIC in the [`NicTable`](crate::nic_table::NicTable).
     pub(crate) host: u16,
     /// Number of the endpoint in its NIC.
     pub(crate) endpoint: u8,
@@ -267,9 +268,9 @@ impl SendState {
 
 impl ReceiveState {
     /// Returns the generation of the numbers of the next peer at this address. The generation stays
-    /// if the session of this peer is unknown (not `heard`) and no message of it was accepted: such a
-    /// peer may not know the generation, and repeated attempts would wrap around to the generation
-    /// that it knows.
+    /// if the session of this peer is unknown (not `heard`) and no message of it was accepted: such
+    /// a peer may not know the generation, and repeated attempts would wrap around to the
+    /// generation that it knows.
     fn next_generation(&self, heard: bool) -> u8 {
         let own = self.next.generation();
         if heard || self.next != SequenceNumber::first(own) { own.wrapping_add(1) } else { own }

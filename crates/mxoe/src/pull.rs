@@ -7,12 +7,13 @@
 //! Limits: [`PULLS_OF_PEER_MAX`] (8) pulls of a peer run at a time, others wait in order; the
 //! [request window](crate::request_window) bounds the requested blocks, and [`BLOCKS_SPAN_MAX`]
 //! (64) bounds how far a pull runs ahead of its first incomplete block. An incomplete block is
-//! requested again after the smoothed round trip, at least 4 ms and at most 1 s
-//! ([`REREQUEST_NS`](crate::limits::REREQUEST_NS)). A pull without data for
+//! requested again after the smoothed round trip and four deviations, at least 4 ms and at most 1 s
+//! ([`REREQUEST_NS`](crate::limits::REREQUEST_NS)), doubled each time. A pull without data for
 //! [`NicConfig::give_up_ns`](crate::NicConfig) ends with a timeout.
 //!
 //! A region that was unmapped, or a refusal that a repeated request confirms, ends the pull with an
-//! error; the bytes written so far stay. Data for no active pull is dropped. The arithmetic of
+//! error; the bytes written so far stay, and the sender is notified of 0 bytes. A pull shorter than
+//! the message gets its first bytes. Data for no active pull is dropped. The arithmetic of
 //! frames and blocks is in [`offers`](crate::offers), the sender's side in
 //! [`pull_reply`](crate::pull_reply). The number `host` names the sending or receiving NIC in the
 //! [`NicTable`](crate::nic_table::NicTable).
@@ -132,7 +133,9 @@ impl NicEndpoint {
         true
     }
 
-    /// Processes the request of the host side to pull an offered message.
+    /// Processes the request of the host side to pull an offered message. The event `Pulled` ends
+    /// it: with `EndpointUnreachable` for an unknown handle or a second pull of the offer, with
+    /// `BadRdmaWindow` for memory outside of a region.
     pub(crate) fn pull(
         &mut self,
         ctx: &mut EngineContext<'_>,
@@ -287,8 +290,8 @@ impl NicEndpoint {
         Ok(())
     }
 
-    /// Returns the offer that a frame belongs to, and its peer. The host, handle and magic must match
-    /// an active pull.
+    /// Returns the offer that a frame belongs to, and its peer. The host, handle and magic must
+    /// match an active pull.
     fn pull_of_reply(
         &mut self,
         host: u16,

@@ -9,8 +9,11 @@
 //! The engine keeps no state of a pull except its byte quota
 //! ([`send_windows`](crate::send_windows)). The quota is twice the length and 256 KiB; beyond it a
 //! block is sent once per [`PULLED_AGAIN_NS`](crate::limits::PULLED_AGAIN_NS) (4 ms), and other
-//! pulls are not answered; pulls of a window of another peer, or beyond its end, are refused. If
-//! the region was unmapped, the offer ends.
+//! pulls are not answered. A pull with another session, or of a message longer than the window or
+//! not offered to its sender, is refused with a nack; a block beyond the end of the message is
+//! dropped and counted. If the region was unmapped, the send ends with `BadRdmaWindow`, and the
+//! pull is refused. A receiver that fails or cancels notifies 0 bytes: the send then succeeds with
+//! 0 pulled bytes.
 //!
 //! Called for frames by [`Nic::receive`](crate::Nic::receive). The number `host` names the sending
 //! or receiving NIC in the [`NicTable`](crate::nic_table::NicTable).
@@ -28,7 +31,8 @@ impl NicEndpoint {
     /// Processes a pull request of a peer.
     ///
     /// # Errors
-    /// [`DropReason`]: the peer, session or window is wrong. The pull is refused.
+    /// [`DropReason`]: the peer, session or window is wrong, and the pull is refused; or the block
+    /// is out of range or beyond the quota, and the pull is not answered.
     pub(crate) fn on_pull(
         &mut self,
         ctx: &mut EngineContext<'_>,

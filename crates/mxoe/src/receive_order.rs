@@ -1,14 +1,19 @@
 //! Receiving messages: restoring their order, delivery to the host side, and acknowledgements.
 //!
 //! A message that is out of order, incomplete, or without room at the host side stays pending here,
-//! within the quota of [`reorder_quota`](crate::reorder_quota). It is delivered exactly once.
+//! within the quota of [`reorder_quota`](crate::reorder_quota). Within one session of both
+//! endpoints each message is delivered at most once; pending messages of a removed peer are
+//! discarded.
 //!
 //! A message up to [`EARLY_MAX`] (255) numbers ahead of the next is kept; a message further ahead
 //! is dropped. A message that exceeds the quota is dropped as well. Dropped messages are not
-//! acknowledged, and the peer retransmits. An acknowledgement leaves with the next message to the
-//! peer, after [`UNACKED_MAX`] (4) messages, or after [`ACK_DELAY_NS`] (15.6 ms).
+//! acknowledged, and the peer retransmits. A packet with another session, or of an endpoint that is
+//! not a peer, is refused with a nack. An acknowledgement leaves with the next message to the peer,
+//! after [`UNACKED_MAX`] (4) messages, or after [`ACK_DELAY_NS`] (15.6 ms); at once after a
+//! duplicate, an early message, a filled gap or a notification.
 //!
-//! Order holds per peer only. While the host side has no room, messages of a peer wait here and are
+//! Order holds per peer only; a notification ends its send at once, before earlier messages are
+//! delivered. While the host side has no room, messages of a peer wait here and are
 //! not acknowledged, which slows the sender. Called by [`Nic::receive`](crate::Nic::receive) for
 //! packets with a sequence number, and by [`Nic::room`](crate::Nic::room); delivers to
 //! [`Outside::event`](crate::Outside::event). The number `host` names the sending or receiving NIC
@@ -95,9 +100,9 @@ impl PendingMessage {
         !matches!(self, Self::Message { missing: 1.., .. })
     }
 
-    /// Returns whether to discard the pending message because the packet belongs to another message:
-    /// one of both has a damaged number, and only the other is retransmitted. A few foreign packets
-    /// do not discard an incomplete message.
+    /// Returns whether to discard the pending message because the packet belongs to another
+    /// message: one of both has a damaged number, and only the other is retransmitted. A few
+    /// foreign packets do not discard an incomplete message.
     fn is_conflicting(&mut self, content: &PacketContent<'_>) -> bool {
         match (self, content) {
             (Self::Message { match_info, data, missing, pipeline, strange }, content) => {

@@ -3,11 +3,17 @@
 //!
 //! A received refusal may be forged, so it only starts a liveness query of the peer.
 //!
-//! The peer has [`DOUBT_NS`](crate::limits::DOUBT_NS) (20 ms), or three round trips, to answer the
-//! query, which is repeated once; any packet of the peer answers it. A refused packet is not
-//! retransmitted because of the refusal. Refusals of packets that were not sent are counted and
-//! ignored. The engine refuses in the name of closed endpoints too, unless their processes are
-//! expected back ([`Nic::set_awaited`](crate::Nic::set_awaited)).
+//! The peer has three round trips, 20 ms ([`DOUBT_NS`](crate::limits::DOUBT_NS)) to 0.5 s, to
+//! answer the query, which is repeated once at half of the time; any packet of the peer answers it.
+//! Without an answer the peer ends with the status of the refusal. A refusal of a pull instead
+//! repeats the pull once with a new magic; a second refusal ends the pull. Refusals of packets that
+//! were not sent are counted and ignored.
+//!
+//! Messages, offers, notifications, pulls and connect requests are refused: to an endpoint that is
+//! not open, with another session, or (except connects) of an endpoint that is not a peer. The
+//! refused packet is dropped. Acknowledgements, connect replies, pull replies and refusals are
+//! never refused. Nothing is refused in the name of closed endpoints whose processes are expected
+//! back ([`Nic::set_awaited`](crate::Nic::set_awaited)).
 //!
 //! Called by [`Nic::receive`](crate::Nic::receive) and by the modules that check packets. The
 //! number `host` names the sending or receiving NIC in the
@@ -74,7 +80,8 @@ impl NicEndpoint {
 
     /// Starts a liveness query of a peer that was reported gone. Any NIC can send such a report, so
     /// the peer is gone only if it does not answer. If [peers can be
-    /// silent](crate::NicConfig::silent), the query must also be refused.
+    /// silent](crate::NicConfig::silent), the query must also be refused. A call during a query
+    /// counts as a refusal of the query.
     pub(crate) fn doubt(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId, status: Status) {
         let Some(remote) = self.peers.get_mut(peer) else { return };
         if let Some(doubt) = &mut remote.doubt {
@@ -127,7 +134,7 @@ impl NicEndpoint {
         }
     }
 
-    /// Processes a refusal of a pull.
+    /// Processes a refusal of a pull: the first repeats the pull, the second ends it.
     ///
     /// # Errors
     /// [`DropReason::Refusal`]: the refusal belongs to no pull, or its reason is unknown.

@@ -1,10 +1,11 @@
 //! The quota of pending messages: out of order, incomplete, or without room at the host side.
 //!
-//! An endpoint keeps at most [`PENDING_BYTES_MAX`] (8 MiB). A NIC may use half of the bytes
-//! that other NICs leave free, and [`PENDING_BYTES_OF_NIC_MIN`] (32 KiB) in any case; a peer has
+//! An endpoint keeps [`PENDING_BYTES_MAX`] (8 MiB). A remote NIC may use half of the bytes that
+//! other NICs leave free, and [`PENDING_BYTES_OF_NIC_MIN`] (32 KiB) in any case, even beyond the 8
+//! MiB: with 1,024 NICs the maximum is 40 MiB. A peer has
 //! [`PENDING_BYTES_OF_PEER_MAX`] (1 MiB) beyond its next message. The next message of a peer
-//! displaces later messages, which the sender retransmits, so that a full quota never stops
-//! delivery.
+//! displaces later messages of the same peer, then of the peer of the same NIC with most bytes;
+//! their senders retransmit, so that a full quota never stops delivery.
 //!
 //! The quota counts bytes of messages, not entries or fragments. Called by
 //! [`receive_order`](crate::receive_order) before it keeps a message.

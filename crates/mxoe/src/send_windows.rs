@@ -5,8 +5,9 @@
 //! window by number and sequence; pulls and notifications must name both.
 //!
 //! An endpoint has 256 windows. Without a free window an offer waits in its peer's queue
-//! ([`transmit`](crate::transmit)). The sequence changes with each use, so that a late pull or
-//! notification of an earlier message is refused; it wraps after 256 uses. A window reads no memory
+//! ([`transmit`](crate::transmit)). The sequence changes with each use, so that a late pull of an
+//! earlier message is refused with a nack, and a late notification ignored; it wraps after 256
+//! uses. A window reads no memory
 //! and sends nothing: [`pull_reply`](crate::pull_reply) does. Windows of a removed peer are closed
 //! by `NicEndpoint::end_peer`.
 

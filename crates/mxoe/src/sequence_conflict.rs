@@ -1,9 +1,10 @@
 //! Sequence conflicts: a peer acknowledges a number that was never sent, or has lost its state.
 //!
-//! The acknowledgement may be late, damaged or forged, so the engine queries the peer and closes
-//! the connection if the peer confirms. The answer is an acknowledgement with a possible number.
-//! Until then the engine sends nothing new: the peer would acknowledge a reused number as if it had
-//! received the new message.
+//! The acknowledgement may be late, damaged or forged, so the engine queries the peer, twice at
+//! most. A separate acknowledgement with a possible number ends the conflict. Without it the peer
+//! is removed after three round trips (20 ms to 0.5 s), and its operations end with
+//! `EndpointUnreachable`. During the query the engine sends no new messages: the peer would
+//! acknowledge a reused number as if it had received the new message.
 //!
 //! The query starts at once if a number that was never sent is acknowledged. Acknowledgements with
 //! another generation, or without acknowledged numbers, start it after more than 4 in a row over
@@ -73,8 +74,8 @@ impl SendState {
 }
 
 impl NicEndpoint {
-    /// Processes an acknowledgement. Returns whether it is valid. If `answers`, it is newer than every
-    /// packet so far and answers a pending query.
+    /// Processes an acknowledgement. Returns whether it is valid. If `answers`, it is newer than
+    /// every packet so far and answers a pending query.
     pub(crate) fn accepts_ack(
         &mut self,
         ctx: &mut EngineContext<'_>,

@@ -6,14 +6,18 @@
 //!
 //! Limits to a peer: [`IN_FLIGHT_MAX`] (255) unacknowledged messages, and the congestion window
 //! ([`WINDOW_PACKETS`]: 32 packets at first, 8 to 512, halved after a loss). A retransmission
-//! follows after the smoothed round trip, 20 ms to 0.5 s ([`RESEND_NS`](crate::limits::RESEND_NS)),
-//! doubled each time. A peer that is silent for [`NicConfig::give_up_ns`](crate::NicConfig) (500 s
-//! unless configured) is removed, and its messages end with an error.
+//! follows after the smoothed round trip and four deviations (RFC 6298), 20 ms to 0.5 s
+//! ([`RESEND_NS`](crate::limits::RESEND_NS)), doubled each time; there is no limit of
+//! retransmissions. A peer that sends no packet for [`NicConfig::give_up_ns`](crate::NicConfig)
+//! (500 s unless configured) while messages or watches wait for it is removed, and its messages end
+//! with `EndpointUnreachable`.
 //!
 //! Messages leave in order, one queue per peer. An offer without a free send window delays later
-//! messages of its peer; notifications precede all. Not here: admission of requests
-//! ([`request`](crate::request)), and the order of received messages
-//! ([`receive_order`](crate::receive_order)).
+//! messages of its peer; notifications precede all other queued messages of their peer. Nothing
+//! new leaves before the peer's session is known, during [`QUIET_NS`](crate::limits::QUIET_NS) (60
+//! ms) after a restart of the peer whose numbers were in use, or while the query of a sequence
+//! conflict is unanswered. Not here: admission of requests ([`request`](crate::request)), and the
+//! order of received messages ([`receive_order`](crate::receive_order)).
 
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{
@@ -321,7 +325,9 @@ impl NicEndpoint {
         self.query_liveness(ctx, peer);
     }
 
-    /// Starts or ends the supervision of a peer for which the host side waits.
+    /// Starts or ends the supervision of a peer for which the host side waits: liveness queries at
+    /// intervals of [`WATCH_NS`](crate::limits::WATCH_NS) (0.5 s) while nothing is in flight. A
+    /// repeated call has no effect.
     pub(crate) fn watch(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId, on: bool) {
         let Some(remote) = self.peers.get_mut(peer).filter(|remote| remote.is_reported) else {
             count(&mut self.counters.wrong_requests);

@@ -8,8 +8,8 @@
 //!
 //! An endpoint's waiting connects count against [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX)
 //! (256). The table of known NICs is polled every [`DISCOVERY_POLL_NS`] (2 ms); a connect to a NIC
-//! that stays unknown fails at the end of discovery or at its own timeout, whichever is first.
-//! Names are not resolved here.
+//! that stays unknown fails with `EndpointUnreachable` at the end of discovery or at its own
+//! timeout, whichever is first. Names are not resolved here.
 
 use causeway_wire::mx::{Address, Token};
 

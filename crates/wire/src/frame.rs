@@ -2,11 +2,11 @@
 //!
 //! Used on every frame that a guest sends and every frame from a link, before it is forwarded. A
 //! switch forwards frames of unknown protocols, so the only error is a frame without an Ethernet
-//! header. Offloads, however, are accepted only for frames whose headers were found (see
-//! [`crate::virtio_net`]). Checksums and addresses are not verified here. At most [`HEADERS_MAX`]
-//! (192) bytes are needed; a header that is not complete in the given bytes counts as not found.
-//! Callers: `ethernet` (all frames), `link` (offloads, segment sizes, choice of a UDP source port
-//! by flow).
+//! header. Segmentation offloads, however, are accepted only for frames whose headers were found
+//! (see [`crate::virtio_net`]). Checksums and addresses are not verified here. At most
+//! [`HEADERS_MAX`] (192) bytes are needed; a header that is not complete in the given bytes counts
+//! as not found. Callers: `ethernet` (all frames), `link` (offloads, segment sizes, choice of a UDP
+//! source port by flow).
 
 use crate::field::Truncated;
 use crate::{ethernet, ipv4, ipv6, tcp, udp};

@@ -20,8 +20,8 @@
 //!
 //! | message | descriptors, in this order |
 //! |---|---|
-//! | [`DaemonMessage::Opened`] | if the NIC has a network: the memory of the endpoint's rings, and the daemon's doorbell; if the NIC grants its processes the network (`bypass`): a packet socket, and a file that stays locked while the process holds it |
-//! | [`DaemonMessage::Channel`] | the memory of the channel, this process's end of the doorbell between both, and the pidfd of the peer process if that process allows direct mode |
+//! | [`DaemonMessage::Opened`] | with `bypass` 1 (direct mode): a packet socket, and a file that stays locked while the process holds it; none if the process resumed the endpoint and has both. With `bypass` 0 on a NIC with a network: the memory of the endpoint's rings, the daemon's doorbell, and such a file unless the process resumed the endpoint. Otherwise none |
+//! | [`DaemonMessage::Channel`] | the memory of the channel, this process's end of the doorbell between both, and the pidfd of the peer process if both processes allow it (`direct`) and belong to one user |
 //! | [`ClientMessage::Region`] | the memory of the region |
 //!
 //! The doorbell of a channel is a socket pair of its own. So neither the peer nor a third process
@@ -88,10 +88,13 @@ impl Name {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of the fields are their meaning")]
 pub enum ClientMessage {
-    /// Starts the connection. `direct`: 1 if the process accepts descriptors of other processes and
-    /// allows that others receive its own; the kernel decides their rights.
+    /// Starts the connection; answered by [`DaemonMessage::Welcome`]. The daemon accepts any
+    /// version: the process compares [`VERSION`] with that of the answer. `direct`: 1 if the
+    /// process accepts pidfds of other processes and allows that others receive its own; the kernel
+    /// decides their rights.
     Hello { version: u16, direct: u8 },
-    /// Opens an endpoint: this number, or any free number if 255. Answered by [`DaemonMessage::Opened`].
+    /// Opens an endpoint: this number, or any free number if 255. Answered by
+    /// [`DaemonMessage::Opened`].
     Open { tag: u32, endpoint: u8, key: u32 },
     /// Opens an endpoint again that the process had from a daemon that is gone, with the number,
     /// key and session by which peers know it. Answered by [`DaemonMessage::Opened`].
@@ -118,20 +121,23 @@ pub enum ClientMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of the fields are their meaning")]
 pub enum DaemonMessage {
-    /// Answers [`ClientMessage::Hello`]: address and name of the NIC, and the identity of the daemon.
+    /// Answers [`ClientMessage::Hello`]: address and name of the NIC, and the identity of the
+    /// daemon.
     Welcome { version: u16, nic: u64, host: [u8; 16], name: Name },
     /// Answers an open: success (code 0), or an `mx_return_t`. `bypass`: 1 if the process has the
     /// network itself.
     Opened { tag: u32, code: u32, session: u32, endpoint: u8, bypass: u8 },
-    /// A channel to another endpoint of this host. `way`: number of the channel, never used twice.
+    /// A channel to another endpoint of this host. `way`: number of the channel, not reused before
+    /// 2^32 others.
     /// `token`: that of the request, or 0 if the peer requested. `side`: 0 or 1, the side of the
     /// channel that is this process's.
     Channel { endpoint: u8, of: u8, side: u8, session: u32, way: u32, token: u64, nic: u64 },
-    /// A request failed with this `mx_status_code_t`.
+    /// A connect ended with this `mx_status_code_t`: it failed, or (0) the endpoints have a channel
+    /// already.
     Refused { endpoint: u8, status: u8, token: u64 },
-    /// The peer closed the channel with the number `way`.
+    /// The peer closed the channel with the number `way` or its endpoint, or its process ended.
     Gone { endpoint: u8, of: u8, way: u32, nic: u64 },
-    /// Answers a lookup; `known` is 1 if the NIC exists.
+    /// Answers a lookup; `known` is 1 if the daemon knows the NIC.
     Host { tag: u32, known: u8, nic: u64, name: Name },
     /// The requested endpoint is on another host, reached through the endpoint's rings or its
     /// packet socket. `known` is 1 if its NIC has been discovered.

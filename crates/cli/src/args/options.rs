@@ -97,7 +97,7 @@ impl<T: ArgumentTable> TableArguments<T> {
     /// Returns the table with its defaults. The values were checked one by one.
     ///
     /// # Errors
-    /// The values do not fit together.
+    /// [`Error::Usage`]: a required value is missing, or a value lacks another that it requires.
     pub fn read(&self) -> Result<T> {
         let mut values = self.values.clone();
         T::FURTHER.and_then(|field| values.remove(field.key));

@@ -7,7 +7,8 @@
 //!
 //! A verb that sends several requests is not atomic: the state may change between them.
 //! `--may-exist` and `--if-exists` make additions and deletions repeatable, and report `changed:
-//! false`. The modules check no value that the daemon checks, and undo nothing.
+//! false`; `port add` and `link add` print the existing object instead. The modules check no value
+//! that the daemon checks, and undo nothing.
 
 mod apply;
 mod capture;

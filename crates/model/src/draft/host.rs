@@ -9,7 +9,7 @@
 //! [`resolve`] blocks for as long as the system's resolver needs, so it must not run in a
 //! dispatcher; it returns at most [`RESOLVED_MAX`] (16) addresses and caches none. A host has at
 //! most [`HOST_BYTES_MAX`] (253) bytes. Service names in place of port numbers, and port 0, are
-//! refused.
+//! errors of the parser.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};

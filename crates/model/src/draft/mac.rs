@@ -3,9 +3,9 @@
 //! [`crate::port::read()`] calls [`derived_mac`] (by the port's kind) when it fills in defaults.
 //! The address is a hash of the machine's identity, the group and the name: it is stable over
 //! restarts, locally administered and unicast. Two ports of a group may get the same address by
-//! chance; the second is then refused, and the operator gives an address. The machine's identity is
-//! read once per process; on a machine without an identity the address depends on the host name and
-//! changes with it.
+//! chance; the second is then not added, and the operator gives an address. The machine's identity
+//! is read once per process; on a machine without an identity the address depends on the host name
+//! and changes with it.
 
 use std::path::Path;
 use std::sync::OnceLock;

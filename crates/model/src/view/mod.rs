@@ -5,7 +5,10 @@
 //!
 //! Fields are added, never renamed or removed: a reader ignores fields of newer daemons, and a
 //! field that older daemons omit has a default. Counters end in `_total` and grow from 0 at the
-//! daemon's start.
+//! creation of their object (port, link, route, pair of endpoints); they end with it, and nothing
+//! resets them. Views are samples: values of different objects are not read at the same moment. The
+//! registry of the fabric and the services fill views in, in answers to commands
+//! ([`crate::Command`]); no view changes anything.
 
 mod form;
 mod hca;

@@ -28,14 +28,14 @@ pub struct PeerView<F: ViewForm = Typed> {
     pub hostname: Option<String>,
     /// Source of the entry: `static` (configured by the operator) or `announced`.
     pub known: F::Text<Cow<'static, str>>,
-    /// `answers`, or `silent`: the peer did not answer the query for its name.
+    /// `answers`, or `silent`: the peer has not answered a query for its name.
     pub state: F::Text<Cow<'static, str>>,
     /// Time since the last announcement or answer of the peer, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heard_seconds: Option<f64>,
     /// Number of connected pairs of endpoints.
     pub partners: usize,
-    /// Messages that the peer has not acknowledged.
+    /// Messages that are queued, or sent and not acknowledged by the peer.
     #[serde(default)]
     pub sending: usize,
     /// Shortest smoothed round-trip time of all pairs, in microseconds.
@@ -58,7 +58,7 @@ pub struct PairView {
     pub in_flight: usize,
     /// Messages queued behind these.
     pub waiting: usize,
-    /// Received bytes that this host's endpoint has not read yet.
+    /// Bytes of received messages that wait for an earlier message, or for room at the process.
     pub parked_bytes: usize,
     /// Smoothed round-trip time, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,9 +8,11 @@
 //! This module is without I/O, like the engine. Forgery by a node on the path is not prevented.
 //!
 //! Limits: [`NICS_PER_ADDRESS_MAX`] (256) NICs per configured address; frames of further NICs are
-//! dropped. A NIC may move after [`MOVED_NS`] (30 s) of silence, and its old address has
-//! [`MOVE_ANSWER_NS`] (1 s) to answer. Addresses that are not configured are refused by the caller
-//! ([`AddressTable::knows`]). Used by `network::udp` for each received and each sent frame.
+//! dropped. Entries are kept until the NIC moves or the table ends with the port. A NIC may move
+//! after [`MOVED_NS`] (30 s) of silence, and its old address has [`MOVE_ANSWER_NS`] (1 s) to
+//! answer: any frame from there ends the move. Datagrams from addresses that are not configured are
+//! dropped by the caller ([`AddressTable::knows`]). Used by `network::udp` for each received and
+//! each sent frame.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -47,9 +49,9 @@ struct NicAddress {
 pub enum SourceCheck {
     /// The NIC is at this address.
     Valid,
-    /// The NIC is at another address.
+    /// The NIC is at another address, or the address has 256 NICs: the caller drops the frame.
     Foreign,
-    /// The same, and both addresses must be queried with this number.
+    /// The caller drops the frame, and sends a name query with this number to both addresses.
     Query { both: [SocketAddr; 2], magic: u32 },
 }
 

@@ -4,7 +4,7 @@
 //! batches, bind again, poll modes. A NIC has one carrier for its lifetime; a change of
 //! configuration makes a new NIC. A carrier that is down receives nothing and has no output, so the
 //! engine's frames are dropped. Only an interface can go down, carry jumbo frames, or have
-//! endpoints in direct mode; datagrams answer such calls with "no".
+//! endpoints in direct mode; for datagrams such calls return `None` or false.
 //!
 //! The carrier checks neither destination nor content of MXoE packets (the engine does), and
 //! neither encrypts nor authenticates. `network::interface` and `network::udp` implement it.
@@ -27,11 +27,11 @@ use super::{CarrierSpec, NetworkConfig};
 pub enum ReceiveResult {
     /// A frame: see [`NicCarrier::frame`].
     Frame,
-    /// A frame that is invalid or foreign.
+    /// A frame was dropped: it is too long, has a VLAN tag, or its source is not accepted.
     Invalid,
-    /// No frame is there.
+    /// No frame is there, or the interface is down already.
     Empty,
-    /// The interface was removed or is down.
+    /// The interface was removed or went down.
     Down,
 }
 
@@ -67,10 +67,12 @@ pub enum NicCarrier {
 
 impl NicCarrier {
     /// Opens a carrier. The processes of the endpoints `direct` have packet sockets from the
-    /// previous daemon. An interface that is down is no error: the carrier tries again later.
+    /// previous daemon. An interface that is down is no error: the carrier tries again every
+    /// second.
     ///
     /// # Errors
-    /// The reason why the interface or address cannot be used.
+    /// The reason why the interface or address cannot be used, for example an MTU below 4,130
+    /// bytes.
     pub fn open(
         cx: &Context<'_>,
         config: &NetworkConfig,
@@ -173,8 +175,8 @@ impl NicCarrier {
         up
     }
 
-    /// Opens a packet socket for the process of an endpoint: see [`NicInterface::open_direct`]. Returns
-    /// `None` without an interface, or if it is down.
+    /// Opens a packet socket for the process of an endpoint: see [`NicInterface::open_direct`].
+    /// Returns `None` without an interface, or if it is down.
     pub fn open_direct(&mut self, endpoint: u8) -> Option<OwnedFd> {
         let Self::Interface(interface) = self else { return None };
         match interface.open_direct(endpoint) {

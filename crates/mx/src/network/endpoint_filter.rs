@@ -8,7 +8,7 @@
 //! any frame. They check address, EtherType, packet type and endpoint, not sessions or keys. Frames
 //! shorter than the fields are dropped by the kernel's rule for loads out of range.
 //!
-//! [`DirectEndpoints`] is a bit set over endpoint numbers 0 to 255.
+//! [`DirectEndpoints`] is a bit set over endpoint numbers 0 to 255, of which 255 is never open.
 
 use causeway_host::net::bpf::{
     BpfCondition, BpfInstruction, BpfLoad, BpfOperation, GROUPS, from_interface, to_address,

@@ -4,11 +4,13 @@
 //! Filters ([`super::endpoint_filter`]) divide the frames between them.
 //!
 //! An interface that is down is tried again every [`REBIND_NS`] (1 s); meanwhile frames are
-//! dropped, and the engine retransmits. A port on an interface whose MTU is less than 4,130 bytes
-//! (`FRAME_LEN_NARROW` less the Ethernet header) is refused. After an interface came back, socket
-//! and filter of the daemon are new; sockets of processes in direct mode are not renewed here. The
-//! module sets no MTU, address or promiscuous mode. At the end of a pass without frames the
-//! interface wakes the dispatcher again, unless the dispatcher polls. Called by `network::carrier`.
+//! dropped, and the engine retransmits. If the MTU is less than 4,130 bytes (`FRAME_LEN_NARROW`
+//! less the Ethernet header), the command that adds the port fails; an interface that comes back
+//! with such an MTU counts as down. Jumbo frames need an MTU of 8,226 bytes. After an interface
+//! came back, socket and filter of the daemon are new; sockets of processes in direct mode are not
+//! renewed here. The module sets no MTU, address or promiscuous mode. At the end of a pass without
+//! frames the interface wakes the dispatcher again, unless the dispatcher polls. Called by
+//! `network::carrier`.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -218,8 +220,8 @@ impl NicInterface {
         whole.get(..self.len).unwrap_or(&[])
     }
 
-    /// Receives a frame. `is_woken`: the interface was woken, and a wake-up without a frame is examined
-    /// for its reason.
+    /// Receives a frame. `is_woken`: the interface was woken, and a wake-up without a frame is
+    /// examined for its reason.
     pub fn receive(&mut self, now_ns: u64, is_woken: bool) -> ReceiveResult {
         let Some(BoundSocket { socket, .. }) = &self.bound else { return ReceiveResult::Empty };
         match self.inlet.look(socket, &mut self.room, now_ns, is_woken) {

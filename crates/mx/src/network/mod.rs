@@ -17,10 +17,11 @@
 //!
 //! A [`NicNetwork`] has one engine, one discovery and one carrier. Its endpoints are those that the
 //! daemon serves; those in direct mode have only their filter and lock file here. Frames that the
-//! engine drops are counted by reason. Nothing is retried here except the binding of an interface
-//! that is down ([`REBIND_NS`](crate::limits::REBIND_NS) (1 s)). Wake-ups and disconnects are left
-//! to `mx::service`, by [`NetworkAction`]. Called by `mx::service` on the dispatcher's thread;
-//! `mx::requests` opens and closes endpoints.
+//! engine drops are counted by reason. Nothing is retried here except deferred requests, and the
+//! binding of an interface that is down ([`REBIND_NS`](crate::limits::REBIND_NS), 1 s). A removed
+//! NIC ends: the served endpoints lose their peers, those in direct mode continue. Wake-ups and
+//! disconnects are left to `mx::service`, by [`NetworkAction`]. Called by `mx::service` on the
+//! dispatcher's thread; `mx::requests` opens and closes endpoints.
 
 mod address_table;
 mod carrier;
@@ -285,7 +286,9 @@ impl NicNetwork {
         }
     }
 
-    /// Opens an endpoint in direct mode, if permitted. Returns its packet socket and its lock file.
+    /// Opens an endpoint in direct mode. Returns its packet socket and its lock file, or `None` if
+    /// direct mode is not permitted, the lock file is held, or the interface is down; the caller
+    /// then opens the endpoint by [`Self::open`].
     pub fn open_direct(&mut self, endpoint: u8) -> Option<Vec<OwnedFd>> {
         let locks = self.survivors.as_ref().filter(|_| self.bypass)?.locks();
         let lock = locks
@@ -315,7 +318,9 @@ impl NicNetwork {
         self.is_leaving = true;
     }
 
-    /// Opens an endpoint with its key and session. Returns the descriptors of its rings.
+    /// Opens an endpoint with its key and session. Returns the descriptors of its rings, its
+    /// doorbell and, unless the process has it, its lock file. An endpoint without a lock file is
+    /// not waited for after a daemon restart.
     ///
     /// # Errors
     /// The kernel has no memory or descriptors left, or the endpoint is open.

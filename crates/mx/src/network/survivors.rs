@@ -10,10 +10,11 @@
 //! file means a live endpoint for any daemon; a file without a lock is removed.
 //!
 //! Ended endpoints are found at intervals of [`SURVIVORS_CHECK_NS`] (250 ms), so a number is free
-//! again with that delay. The lock vouches for a live process, not for a correct one. Lock files on
-//! a file system without `flock` do not work: then an endpoint is not opened in direct mode. This
-//! module keeps no state of connections; processes do. Called by `mx::network` at the start of a
-//! daemon, at each open and close, and in its ticks.
+//! again with that delay. The lock vouches for a live process, not for a correct one. If a lock
+//! file cannot be locked, the endpoint is not opened in direct mode, and the daemon serves it; a
+//! served endpoint without a lock file is opened nevertheless, and not waited for after a restart.
+//! This module keeps no state of connections; processes do. Called by `mx::network` at the start of
+//! a daemon, at each open and close, and in its ticks.
 
 use std::collections::BTreeSet;
 use std::io;

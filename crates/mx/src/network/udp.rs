@@ -56,7 +56,7 @@ impl UdpOutput {
     /// their number.
     ///
     /// # Errors
-    /// The first frame was not sent to any address.
+    /// The first frame was not sent. A frame to all addresses: not to the last of them.
     pub fn send<'a>(
         &self,
         frames: impl Iterator<Item = OutgoingFrame<'a>> + Clone,

@@ -2,15 +2,17 @@
 //!
 //! A NIC announces itself [`ANNOUNCE_BURST`] (8) times at intervals of a second, and every three
 //! minutes afterwards. A new or restarted NIC causes a new burst at all others. A NIC that
-//! announced itself is queried for its name until it answers. NICs of the configuration stay, and
-//! keep their configured names; others are removed if they do not answer for [`NIC_NAMELESS_NS`]
-//! (30 s); a NIC that answered is queried again after [`NIC_STALE_NS`] (10 min) of silence. A name
-//! belongs to the first NIC that reported it; another NIC gets it only after the first no longer
-//! answers a query.
+//! announced itself is queried for its name until it answers, after 0.1 s, doubled up to 5 s
+//! ([`NAME_QUERY_NS`]). NICs of the configuration stay, and keep their configured names; others are
+//! removed if they do not answer for [`NIC_NAMELESS_NS`] (30 s). A NIC that answered is queried
+//! again after [`NIC_STALE_NS`] (10 min), and removed after 10.5 min without an announcement or
+//! answer. Packets of its endpoints ([`Discovery::record_activity`]) postpone the removal. A
+//! removed NIC is added again by its next announcement. A name belongs to the first NIC that
+//! reported it; another NIC gets it only after the first did not answer a query for 30 s.
 //!
 //! This module is without I/O, like the engine: its inputs are frames and the time, its outputs
-//! frames and [`NicChange`]. It opens no endpoints and routes no messages. NICs are identified by the
-//! source MAC of their frames, which the network vouches for.
+//! frames and [`NicChange`]. It opens no endpoints and routes no messages. NICs are identified by
+//! the source MAC of their frames, which the network vouches for.
 //!
 //! Limits: [`KNOWN_NICS_MAX`] (1,024) NICs, of which at most [`NIC_NAMELESS_MAX`] (256) have not
 //! answered a name query; further NICs are ignored. Announcements keep a distance of
@@ -76,7 +78,7 @@ pub struct DiscoveredNic {
 pub enum NicChange {
     /// A new NIC. The caller must answer with [`Discovery::set_number`] or [`Discovery::remove`].
     Added(NicId),
-    /// The NIC was removed.
+    /// The NIC was removed: the caller removes it from the engine, which ends its peers.
     Removed(NicId),
 }
 

@@ -1,17 +1,20 @@
 //! The NIC side's end of the rings and regions of an endpoint.
 //!
 //! [`EndpointIo`] reads requests and writes events as values. It does not interpret them. A host
-//! side that breaks a rule of the rings marks the endpoint as broken, and its owner closes it.
+//! side that writes an impossible index or a malformed request, or unmaps the rings, marks the
+//! endpoint as broken: no more requests and events pass, and the owner closes the endpoint.
 //!
 //! The rings are a channel of [`causeway_channel`] with the encoding of [`mx_rings`]. A region is a
-//! memfd of the host side, at most [`REGION_BYTES_MAX`] (4 GiB), sealed against shrinking and
+//! memfd of the host side, 1 byte to [`REGION_BYTES_MAX`] (4 GiB), sealed against shrinking and
 //! mapped once; its bytes may change at any time. An endpoint has at most `REGIONS_MAX` (256)
-//! regions of together `REGION_BYTES_OF_ENDPOINT_MAX` (10 GiB); a further region is refused. An
-//! event without room is not written: the engine keeps it.
+//! regions of together `REGION_BYTES_OF_ENDPOINT_MAX` (10 GiB); a further region gets
+//! [`RegionRefusal::Limit`]. In direct mode the memory of the own process is one of the 256, for
+//! sending only, and not counted in bytes. An event without room is not written: the engine keeps
+//! it.
 //!
-//! No memory is pinned, and the kernel's page faults are handled by `causeway_memory`. Called by
-//! [`Engine`](crate::driver::Engine) and [`TxPath`](crate::driver::TxPath) on the thread that owns
-//! them.
+//! No memory is pinned. An access to memory without pages, or that was unmapped, is a
+//! [`RegionFault`]. Called by [`Engine`](crate::driver::Engine) and
+//! [`TxPath`](crate::driver::TxPath) on the thread that owns them.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -77,9 +80,10 @@ fn failed(error: impl std::fmt::Display) -> io::Error {
 /// Reason why a region was not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionRefusal {
-    /// The descriptor is not memory, is not sealed against shrinking, or is shorter than declared.
+    /// The descriptor is not memory, is not sealed against shrinking, or is shorter than declared;
+    /// the length is 0 or exceeds 4 GiB; or the endpoint is not open.
     Rule,
-    /// A limit is reached.
+    /// A limit of the endpoint is reached, or the kernel has no memory or mappings left.
     Limit,
 }
 
@@ -114,7 +118,8 @@ impl<W> EndpointIo<W> {
         Ok((endpoint_io, file))
     }
 
-    /// Writes an event. Returns whether there was room.
+    /// Writes an event. Returns false if there is no room, the host side holds messages of the
+    /// peer, or the endpoint is broken.
     pub(crate) fn event(&mut self, event: &Event<'_>) -> bool {
         if self.broken.is_some() {
             return false;

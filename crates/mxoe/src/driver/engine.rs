@@ -4,12 +4,13 @@
 //! to the [`Nic`]. A cancel counts as several requests, since it searches. A request that the
 //! engine defers stays in the ring, and later requests of the endpoint wait behind it. A malformed
 //! request, or one longer than [`MEDIUM_BYTES_MAX`] (32 KiB), breaks the endpoint: it is not served
-//! again, and the owner closes it.
+//! again, [`TxPath::commit`] reports [`Broken`](crate::driver::EndpointAction::Broken), and the
+//! owner closes it.
 //!
 //! Callers: `mx::network` (all endpoints of a NIC, one dispatcher), and `causeway-endpoint` in
-//! direct mode (its own endpoint). Each call is followed by [`TxPath::commit`]; without it, frames
-//! and wake-ups stay queued. The engine never sleeps: the owner waits for doorbells, frames and
-//! [`Engine::deadline`].
+//! direct mode (its own endpoint). After one or more calls the owner calls [`TxPath::commit`];
+//! without it, frames and wake-ups stay queued. The engine never sleeps: the owner waits for
+//! doorbells, frames and [`Engine::deadline`].
 
 use std::fmt::Debug;
 use std::io;
@@ -29,11 +30,12 @@ use crate::{Admission, DropReason, Nic, NicConfig};
 /// Outcome of serving the rings of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServeOutcome {
-    /// There may be more requests.
+    /// There may be more requests: the caller serves the endpoint again.
     Worked,
-    /// There is no request, and the doorbell is not armed.
+    /// There is no request, and the doorbell is not armed: the caller polls.
     Idle,
-    /// There is no request, and the doorbell is armed.
+    /// The doorbell is armed: for the next request, or for room if the next request is deferred. An
+    /// endpoint that is broken or not open is parked without a doorbell.
     Parked,
 }
 
@@ -74,7 +76,7 @@ impl<W: Debug, E: Output> Engine<W, E> {
     }
 
     /// Takes the remaining requests of an endpoint before [`Self::close`], at most
-    /// [`REQUESTS_AT_CLOSE_MAX`].
+    /// [`REQUESTS_AT_CLOSE_MAX`] (1,024), until one is deferred.
     pub fn drain_requests(&mut self, now: u64, endpoint: u8) {
         for _ in 0..REQUESTS_AT_CLOSE_MAX {
             if self.take_request(now, endpoint).is_none() {
@@ -83,7 +85,8 @@ impl<W: Debug, E: Output> Engine<W, E> {
         }
     }
 
-    /// Closes an endpoint and returns its rings and regions.
+    /// Closes an endpoint as [`Nic::close`] does, and returns its rings and regions, or `None` if
+    /// it is not open. Requests left in the ring are lost.
     pub fn close(&mut self, now: u64, endpoint: u8) -> Option<EndpointIo<W>> {
         self.nic.close(now, endpoint, &mut self.tx_path);
         self.tx_path.endpoints.remove(&endpoint)
@@ -109,7 +112,8 @@ impl<W: Debug, E: Output> Engine<W, E> {
     }
 
     /// Registers the memory of the endpoint's own process, from which long messages are sent in
-    /// place. A process has one such region.
+    /// place. Returns `None` if the endpoint is not open or no number is free. A process has one
+    /// such region; a second call replaces the first.
     pub fn add_own_region(&mut self, endpoint: u8, own: AppMemory) -> Option<RegionId> {
         let endpoint_io = self.tx_path.endpoints.get_mut(&endpoint)?;
         let region = self.nic.region_add(endpoint, AppMemory::BYTES)?;
@@ -214,8 +218,9 @@ impl<W: Debug, E: Output> Engine<W, E> {
     }
 
     /// Sends a message of the own process, in two pieces, without a request. `to`: peer and match
-    /// information. The end of the message is reported only if it fails. Returns false without an effect if requests are pending or a limit is reached; the
-    /// message must be requested then. The caller must call [`TxPath::commit`] afterwards.
+    /// information. The end of the message is reported only if it fails. Returns false without an
+    /// effect if requests are pending, a limit is reached, or the endpoint is broken or not open;
+    /// the message must be requested then. The caller must call [`TxPath::commit`] afterwards.
     #[inline]
     pub fn send_unreported(
         &mut self,
@@ -260,7 +265,8 @@ impl<W: Debug, E: Output> Engine<W, E> {
         self.nic.receive(now, frame, &mut self.tx_path)
     }
 
-    /// Returns when a timer is due or unsent frames are sent again, in ns.
+    /// Returns when a timer is due ([`Self::tick`]) or unsent frames are sent again
+    /// ([`TxPath::commit`]), in ns; `u64::MAX` means never.
     pub fn deadline(&self) -> u64 {
         let engine = self.nic.deadline().unwrap_or(u64::MAX);
         engine.min(self.tx_path.frames.again_ns.unwrap_or(u64::MAX))

@@ -1,8 +1,9 @@
 //! Limits of the driver: queues of frames, and memory of endpoints.
 //!
 //! Beyond [`FRAMES_WAITING_MAX`] frames are dropped, and the engine retransmits; beyond
-//! [`REGION_BYTES_OF_ENDPOINT_MAX`] a region is refused. Limits of the protocol are in
-//! [`mxoe::limits`](crate::limits); quotas of users are in `causeway_mx::limits`.
+//! [`REGION_BYTES_OF_ENDPOINT_MAX`] [`Engine::add_region`](crate::driver::Engine::add_region)
+//! returns an error. Limits of the protocol are in [`mxoe::limits`](crate::limits); quotas of users
+//! are in `causeway_mx::limits`.
 
 use causeway_host::net::rx_ring::Slots;
 use causeway_wire::mxoe::FRAME_LEN_MAX;

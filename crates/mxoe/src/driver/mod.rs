@@ -1,8 +1,8 @@
 //! The engine with its surroundings: rings to the host sides, lent memory, and frames.
 //!
-//! The driver runs in the daemon for all endpoints of a NIC, or in a process for its own endpoint in
-//! direct mode. The owner supplies the output for frames ([`Output`]) and passes received frames to
-//! [`Engine::receive`].
+//! The driver runs in the daemon for all endpoints of a NIC, or in a process for its own endpoint
+//! in direct mode. The owner supplies the output for frames ([`Output`]) and passes received frames
+//! to [`Engine::receive`].
 //!
 //! # Budget
 //! | operation | cost |
@@ -23,7 +23,7 @@
 //!
 //! The driver opens no sockets, waits for no descriptors and starts no threads. One thread at a
 //! time calls an [`Engine`]. After each batch of calls the owner calls [`TxPath::commit`], which
-//! sends the frames and returns the endpoints to wake, to serve or to close.
+//! sends the remaining frames and names the endpoints to wake, to serve or to close.
 
 mod endpoint_io;
 mod engine;

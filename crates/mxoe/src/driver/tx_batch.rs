@@ -5,11 +5,12 @@
 //! to lent memory.
 //!
 //! At most [`FRAMES_WAITING_MAX`] (1,024) frames wait; further frames are dropped, counted as
-//! `no_room`, and retransmitted by the engine. If the kernel has no room, [`TxBatch::flush`] tries
-//! again after `FULL_NS` (200 us), and drops the first frame after `STUCK_NS` (10 ms). Without an
-//! output all frames are dropped. Frames leave in order; nothing waits for their arrival. Filled
-//! through [`TxPath`](crate::driver::TxPath), flushed by
-//! [`TxPath::commit`](crate::driver::TxPath::commit).
+//! `no_room`, and retransmitted by the engine. If the kernel has no room, the owner calls
+//! [`TxBatch::flush`] again after `FULL_NS` (200 us); after `STUCK_NS` (10 ms) without room the
+//! first frame is dropped. After any other error the first frame is dropped and counted as `down`,
+//! as all frames are without an output. Frames leave in order; nothing waits for their arrival.
+//! Filled through [`TxPath`](crate::driver::TxPath), flushed by
+//! [`TxPath::commit`](crate::driver::TxPath::commit); a batch of 64 frames leaves at once.
 
 use std::convert::Infallible;
 use std::io;
@@ -86,9 +87,9 @@ pub struct TxBatch<E> {
     pub sent: u64,
     /// System calls.
     pub calls: u64,
-    /// Frames dropped because the kernel had no room.
+    /// Frames dropped because 1,024 waited, or because the kernel had no room for 10 ms.
     pub no_room: u64,
-    /// Frames dropped because the interface was down.
+    /// Frames dropped because the interface was down, or sending failed with another error.
     pub down: u64,
     /// Frames dropped because their lent memory was unmapped.
     pub hollow: u64,

@@ -1,12 +1,13 @@
 //! The destinations of the engine: the rings and regions of its endpoints, and the network.
 //!
 //! [`TxPath`] implements [`Outside`] for the engine: events go to the ring of the endpoint, frames
-//! to the batch. Nothing is sent and no process is woken before [`TxPath::commit`]. An event
-//! without room in the ring is refused, and the engine keeps it. An event for an endpoint that is
-//! not open is dropped. Reads and writes of regions are checked against the mapping; a fault is a
-//! [`RegionFault`] and does not end the daemon. The owner of the [`Engine`](crate::driver::Engine)
-//! calls [`TxPath::commit`] after each batch of calls, and gets each needed [`EndpointAction`]
-//! once.
+//! to the batch. No process is woken before [`TxPath::commit`]; frames may leave earlier, when 64
+//! are queued, or before an event after which the host side may reuse lent memory. For an event
+//! without room in the ring [`Outside::event`] returns false, and the engine keeps the event. An
+//! event for an endpoint that is not open is dropped. Reads and writes of regions are checked
+//! against the mapping; a fault is a [`RegionFault`] and does not end the process. The owner of the
+//! [`Engine`](crate::driver::Engine) calls [`TxPath::commit`] after each batch of calls, and gets
+//! each needed [`EndpointAction`] once per call.
 
 use std::collections::BTreeMap;
 
@@ -74,8 +75,8 @@ impl<W, E: Output> TxPath<W, E> {
         }
     }
 
-    /// Passes the owners of all endpoints with a deferred request to `act`, because a limit may allow
-    /// the request now.
+    /// Passes the owners of all endpoints with a deferred request to `act`, because a limit may
+    /// allow the request now.
     pub fn retry(&mut self, mut act: impl FnMut(&W)) {
         for endpoint_io in self.endpoints.values().filter(|endpoint_io| endpoint_io.later) {
             act(&endpoint_io.owner);

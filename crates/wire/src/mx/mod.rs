@@ -8,8 +8,8 @@
 //! enforce these, not the types here. The encoding as ring entries is `channel::mx_rings`; matching
 //! and retransmission are not here.
 //!
-//! An event without room waits in the NIC side, which withholds acknowledgements from the sender
-//! meanwhile: an application that makes no calls slows its peers and loses nothing.
+//! An event without room waits in the NIC side. A message without room is not acknowledged to its
+//! sender meanwhile: an application that makes no calls slows its peers and loses nothing.
 //!
 //! Channels between two endpoints of one host give the same events, without a NIC side.
 
@@ -64,7 +64,8 @@ impl Token {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionId(pub u8);
 
-/// Identifier of a large message that a peer offers. Valid until the message is pulled.
+/// Identifier of a large message that a peer offers. Valid until the message is pulled or the peer
+/// is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u32);
 
@@ -120,7 +121,8 @@ pub enum Event<'a> {
     Message { peer: PeerId, match_info: u64, data: &'a [u8] },
     /// A message that the host side is to pull.
     Offered { peer: PeerId, match_info: u64, len: u32, handle: Handle },
-    /// A send ended. `taken` is the number of bytes that the receiver pulled, if it pulled any.
+    /// A send ended. `taken` is the number of bytes that the peer's NIC side has: the length of an
+    /// eager message, or the pulled bytes of an offer; 0 after a failure.
     Sent { token: Token, status: Status, taken: u32 },
     /// A pull ended.
     Pulled { token: Token, status: Status },

@@ -16,7 +16,7 @@ pub enum Status {
     Pending = 1,
     /// The data was copied and is not delivered yet.
     Buffered = 2,
-    /// The peer refused.
+    /// The peer answered a connect with an error other than a wrong key.
     Rejected = 3,
     /// The time limit of the request passed.
     Timeout = 4,

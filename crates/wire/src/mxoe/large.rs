@@ -38,7 +38,7 @@ pub struct Rendezvous {
     pub message_len: u32,
     /// Window of the sender that contains the message.
     pub window: u8,
-    /// Number of times that the window was reused.
+    /// Sequence of the window: changes with each use, modulo 256.
     pub window_sequence: u8,
     /// Offset of the message in the window, in bytes.
     pub offset: u16,

@@ -1,13 +1,13 @@
 //! Datagrams of a Causeway tunnel: the protocol between two daemons over UDP.
 //!
 //! A frame for another host passes here between `ethernet` and the UDP socket of `link`. Every
-//! datagram starts with an [`Outer`] header of 16 bytes. A handshake message follows, or (data) the
-//! plaintext shared by both ends: the [`Inner`] word, then consecutive records (see [`record`]).
-//! The encrypted kind seals that plaintext with the counter as nonce and appends a tag of 16 bytes.
-//! All fields are big-endian, except the virtio-net metadata of a frame, which keeps virtio's byte
-//! order. A datagram of another format, version or kind is an [`Error`], and `link` drops it. A
-//! virtual network has a number of 24 bits. Encryption, replay protection and sessions are not
-//! here.
+//! datagram starts with an [`Outer`] header of 16 bytes. A handshake message follows, or data: the
+//! [`Inner`] word, then consecutive records (see [`record`]). [`Kind::Plain`] carries data in clear
+//! text; [`Kind::Data`] seals the same bytes with the counter as nonce and appends a tag of 16
+//! bytes. All fields are big-endian, except the virtio-net metadata of a frame, which keeps
+//! virtio's byte order. A datagram of another format, version or kind is an [`Error`], and `link`
+//! drops it. A virtual network has a number of 24 bits. Encryption, replay protection and sessions
+//! are not here.
 
 pub mod record;
 
@@ -78,8 +78,8 @@ pub struct Outer {
     pub kind: Kind,
     /// The receiver's index of the session or handshake; 0 in [`Kind::Init`] and [`Kind::Plain`].
     pub receiver: u32,
-    /// The nonce. In [`Kind::Plain`] a sequence number; in [`Kind::Init`] the sender's index, which
-    /// the response must carry as `receiver`; otherwise 0.
+    /// In [`Kind::Data`] the nonce; in [`Kind::Plain`] a sequence number; in [`Kind::Init`] the
+    /// sender's index, which the response must carry as `receiver`; in other kinds 0.
     pub counter: u64,
 }
 

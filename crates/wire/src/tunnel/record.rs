@@ -1,11 +1,11 @@
 //! Records of a tunnel's plaintext: frames, fragments, heartbeats and directory entries.
 //!
 //! A record is a header of 4 bytes (type, hops, length) and a body of at most 65,535 bytes; hops
-//! are 0 to 127. A record that is cut off is an error, and the rest of the datagram is lost. The
-//! upper bit of the type, [`BARE`], marks a frame whose metadata is all zero and omitted. Type 0
-//! ends the plaintext: padding follows. Receivers skip records of unknown type. The upper bit of
-//! the hops, [`FLOODED`], means that a flood sequence of 8 bytes follows the frame, equal in all
-//! copies of the frame; in fragments it counts as the frame's end.
+//! are 0 to 127. A record that is cut off is an error, and the caller drops the rest of the
+//! datagram. The upper bit of the type, [`BARE`], marks a frame whose metadata is all zero and
+//! omitted. Type 0 ends the plaintext: padding follows. Receivers skip records of unknown type. The
+//! upper bit of the hops, [`FLOODED`], means that a flood sequence of 8 bytes follows the frame,
+//! equal in all copies of the frame; in fragments it counts as the frame's end.
 //!
 //! `link` packs and unpacks the records of a datagram. Reassembly, limits on hops and duplicate
 //! detection are not here.
