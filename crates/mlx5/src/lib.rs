@@ -6,7 +6,7 @@
 //! |---|---|
 //! | reads and writes [`Registers`], trapped by the VMM | the control thread answers; a doorbell of the command queue wakes the dispatcher |
 //! | writes commands into its memory | [`run_commands`] executes them: objects are created, changed and destroyed |
-//! | posts work queue entries and counts them in doorbell records | [`poll`] finds the counts, and `causeway_verbs` executes the work |
+//! | posts work queue entries and counts them in doorbell records | [`poll()`] finds the counts, and `causeway_verbs` executes the work |
 //!
 //! Nothing on the data path is trapped: the driver's doorbell pages are ordinary memory that is
 //! never read, because a doorbell record carries the same value.

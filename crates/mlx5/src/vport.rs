@@ -1,7 +1,7 @@
 //! The virtual port: values that the driver set, and the GID table.
 //!
 //! The Ethernet address is the operator's and cannot be changed. Lists of addresses are bounded
-//! ([`VPORT_ADDRESSES_MAX`]); a longer list is refused. GIDs are not used to find a destination.
+//! ([`crate::limits::VPORT_ADDRESSES_MAX`]); a longer list is refused. GIDs are not used to find a destination.
 
 use causeway_wire::mlx5::vport::{INLINE_L2, MTU_OVERHEAD, NicVportContext, RoceAddress};
 

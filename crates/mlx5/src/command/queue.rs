@@ -35,9 +35,8 @@ pub(crate) struct Command {
 /// Reads the command with number `index`. Returns `None` if the entry is not the function's or not
 /// in granted memory.
 ///
-/// # Errors
-/// The delivery status, if the entry or its mailboxes cannot be read; [`finish`] must be called with
-/// the command and that status.
+/// The status is a failure if the entry or its mailboxes cannot be read. In both cases the caller
+/// ends the command with [`Command::finish`].
 pub(crate) fn read(map: &Map, queue: u64, index: u32) -> Option<(Command, DeliveryStatus)> {
     if index >= COMMAND_ENTRIES {
         return None;

@@ -20,7 +20,7 @@
 //!
 //! # Limits
 //! [`limits`]. A frame without a posted receive entry is dropped and counted: Ethernet does not
-//! wait. Rules that a driver creates cost a receiver bounded time per frame ([`flow`]).
+//! wait. Rules that a driver creates cost a receiver bounded time per frame (`flow`).
 
 pub(crate) mod command;
 mod counters;
