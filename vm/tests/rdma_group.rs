@@ -46,7 +46,8 @@ fn rdma_guest_exchanges_frames_with_a_virtio_guest_and_reaches_no_other_group() 
         RdmaGuest::start(&machine, &format!("rdma{number}"), &socket, number).unwrap()
     };
     let mut guests = [start(1), start(2)];
-    let mut virtio = Guest::boot_all(&Machine::qemu().unwrap(), vec![daemon.guest(&member)]).unwrap();
+    let mut virtio =
+        Guest::boot_all(&Machine::qemu().unwrap(), vec![daemon.guest(&member)]).unwrap();
     let virtio = virtio.pop().unwrap();
     for guest in &mut guests {
         guest.await_ready().unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
