@@ -127,8 +127,8 @@ impl Steps {
         });
     }
 
-    /// Runs a program whose sides meet by the connection manager. `SERVER` in a command stands for the
-    /// address of the server.
+    /// Runs a server and its client, which meet by the connection manager. `SERVER` in a command
+    /// stands for the address of the server.
     fn managed(&mut self, server: &str, client: &str) {
         self.step(client, |pair| {
             let [at, from] = &pair.guests;

@@ -26,7 +26,7 @@ pub(super) const MODULE_SETS: [(&str, &[&str]); 3] = [
     ("nvme-host", &["nvme_rdma"]),
     ("nvme-target", &["nvmet_rdma", "loop"]),
 ];
-/// Folders whose content is under `usr`.
+/// Folders that are links into `usr`.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 /// Remedy of a damaged cache.
 const REMEDY: &str = "remove target/vm/rdma and run scripts/rdma-guest.sh";
