@@ -124,7 +124,7 @@ impl Objects {
             domains: Table::new(limits::DOMAINS_MAX),
             transport_domains: Table::new(limits::DOMAINS_MAX),
             xrc_domains: Table::new(limits::DOMAINS_MAX),
-            counter_sets: Table::new(limits::COUNTER_SETS_MAX),
+            counter_sets: Table::with_number_bits(limits::COUNTER_SETS_MAX, 8),
             uar_pages: UarPages::new(config.uar_bytes),
             vport: Vport::new(config.mac, config.mtu),
             ethernet: Ethernet::new(limits::ETHERNET_QUEUES_MAX),

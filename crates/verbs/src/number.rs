@@ -43,14 +43,25 @@ pub struct Table<T> {
     capacity: usize,
     /// Bits of the index.
     bits: u32,
+    /// Bits of a number.
+    number_bits: u32,
 }
 
 impl<T> Table<T> {
     /// Returns a table of at most `capacity` objects, and never more than [`TABLE_MAX`].
     pub fn new(capacity: usize) -> Self {
-        let capacity = capacity.min(TABLE_MAX.saturating_sub(FIRST));
+        Self::with_number_bits(capacity, NUMBER_BITS)
+    }
+
+    /// Returns a table whose numbers have at most `number_bits` bits (1 to 24). The fewer bits are
+    /// left for generations, the sooner a stale number names another object.
+    pub fn with_number_bits(capacity: usize, number_bits: u32) -> Self {
+        let number_bits = number_bits.clamp(1, NUMBER_BITS);
+        let most = 1_usize.wrapping_shl(number_bits).min(TABLE_MAX);
+        let capacity = capacity.min(most.saturating_sub(FIRST));
         let bits = capacity.saturating_add(FIRST).next_power_of_two().trailing_zeros();
-        Self { entries: Vec::new(), free: VecDeque::new(), count: 0, capacity, bits }
+        let (entries, free) = (Vec::new(), VecDeque::new());
+        Self { entries, free, count: 0, capacity, bits, number_bits }
     }
 
     /// Returns the index of a number in `entries`.
@@ -134,7 +145,7 @@ impl<T> Table<T> {
         let entry = self.entries.get_mut(index).filter(|entry| entry.number == number)?;
         let value = entry.value.take()?;
         let next = entry.number.wrapping_add(step);
-        let mask = 1_u32.wrapping_shl(NUMBER_BITS).wrapping_sub(1);
+        let mask = 1_u32.wrapping_shl(self.number_bits).wrapping_sub(1);
         entry.number = next & mask;
         self.free.push_back(u32::try_from(index).ok()?);
         self.count = self.count.saturating_sub(1);
@@ -265,6 +276,17 @@ mod tests {
             assert!(table.get(stale.unwrap()).is_none());
             assert!(next > 1 && next < 1 << 24);
         }
+    }
+
+    #[test]
+    fn number_of_a_narrow_table_keeps_its_bits() {
+        let mut table = Table::with_number_bits(128, 8);
+        for _ in 0..10_000 {
+            let number = table.insert(()).unwrap();
+            assert!((2..256).contains(&number), "{number}");
+            table.remove(number).unwrap();
+        }
+        assert_eq!(Table::<()>::with_number_bits(1000, 8).capacity(), 254);
     }
 
     #[test]
