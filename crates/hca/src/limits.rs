@@ -25,3 +25,5 @@ pub const POLL_NS: u64 = 100;
 pub const COMMAND_NS: u64 = 3_000;
 /// Most commands of a driver in one call.
 pub const COMMANDS_PER_CALL_MAX: u32 = 8;
+/// Least bytes that a call may copy, so that a port with work makes progress.
+pub const BYTES_PER_CALL_MIN: u64 = 64 << 10;

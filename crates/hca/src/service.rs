@@ -20,11 +20,13 @@ use causeway_host::fd::receive::UntrustedSocket;
 use causeway_mlx5::{Function, FunctionConfig};
 use causeway_model::port::HcaSpec;
 use causeway_model::{CommandError, Mac, PortSpec, RequestDispatch, ServiceRequest};
-use causeway_verbs::{Budget, Subnet};
+use causeway_verbs::{AdapterId, Budget, Subnet};
 
 use crate::adapter_port::{AdapterPort, PortCounters};
 use crate::idle::IdleSchedule;
-use crate::limits::{COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS, POLL_NS, UAR_BYTES, VECTORS};
+use crate::limits::{
+    BYTES_PER_CALL_MIN, COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS, POLL_NS, UAR_BYTES, VECTORS,
+};
 use crate::request::{CountPorts, OpenUplink, StartUplink};
 use crate::switch::{AdapterPorts, Switch};
 use crate::uplink::{INBOX, Uplink};
@@ -43,6 +45,8 @@ pub struct HcaService {
     sources: BTreeMap<u32, PortId>,
     switch: Switch,
     uplink: Option<Uplink>,
+    /// List that calls fill and empty; kept so that its memory is reused.
+    touched: Vec<AdapterId>,
 }
 
 /// Returns the source value of a port.
@@ -89,23 +93,33 @@ impl HcaService {
         count
     }
 
-    /// Raises the interrupts of all adapters, and serves adapters that received completions.
+    /// Raises the interrupts of the adapters that changed, and serves those that received
+    /// completions or have failed queue pairs.
     fn after(&mut self, cx: &mut Context<'_>) {
-        for (id, port) in &mut self.ports {
-            let Some(adapter) = self.subnet.adapter_mut(port.adapter) else { continue };
+        let mut touched = std::mem::take(&mut self.touched);
+        self.subnet.take_touched(&mut touched);
+        for adapter in touched.drain(..) {
+            let Some(id) = self.switch.port_of(adapter) else { continue };
+            let Some(port) = self.ports.get_mut(&id) else { continue };
+            let Some(adapter) = self.subnet.adapter_mut(adapter) else { continue };
+            let has_failed = adapter.has_failed();
             let function = adapter.queues_mut();
             for vector in function.take_interrupts() {
-                cx.interrupt(*id, usize::from(vector));
+                cx.interrupt(id, usize::from(vector));
             }
-            if function.take_completed() {
+            if function.take_completed() || has_failed {
                 port.worked_ns = cx.now_ns;
                 port.schedule.stop();
-                cx.wake_source(source_of(*id));
+                cx.wake_source(source_of(id));
             }
             if let Some(reason) = function.take_fault() {
-                cx.note(*id, reason);
+                cx.note(id, reason);
             }
         }
+        // The loop above touched the same adapters again.
+        self.subnet.take_touched(&mut touched);
+        touched.clear();
+        self.touched = touched;
     }
 
     /// Serves a port in the turn of its shard.
@@ -168,10 +182,11 @@ impl HcaService {
     }
 }
 
-/// Returns the budget of a call: the rest of the turn, in messages and bytes.
+/// Returns the budget of a call: the rest of the turn, in messages and bytes, and at least a message
+/// with some bytes, so that a port with work is never found idle.
 fn budget(cx: &Context<'_>) -> Budget {
     let messages = u32::try_from(cx.steps(MESSAGE_NS)).unwrap_or(u32::MAX);
-    Budget::new(messages, cost::bytes_within(cx.left_ns()))
+    Budget::new(messages, cost::bytes_within(cx.left_ns()).max(BYTES_PER_CALL_MIN))
 }
 
 /// Returns the configuration of the function of a port.
@@ -212,7 +227,7 @@ impl Service for HcaService {
         let registers = function.registers();
         let adapter = self.subnet.add(&adapter_config, function);
         let adapter = adapter.map_err(|error| CommandError::Full(error.to_string()))?;
-        if !self.switch.add(mac, adapter) {
+        if !self.switch.add(mac, adapter, id) {
             self.subnet.remove(adapter);
             let text = format!(
                 "port {}: another adapter of the group has address {}",
@@ -234,7 +249,7 @@ impl Service for HcaService {
     fn removed(&mut self, cx: &mut Context<'_>, id: PortId) {
         let Some(port) = self.ports.remove(&id) else { return };
         self.sources.remove(&source_of(id));
-        self.switch.remove(port.mac);
+        self.switch.remove(port.mac, port.adapter);
         self.subnet.remove(port.adapter);
         if let Some(uplink) = &mut self.uplink {
             uplink.advertise(Mac(port.mac), false);
@@ -254,8 +269,13 @@ impl Service for HcaService {
     }
 
     fn stopped(&mut self, cx: &mut Context<'_>, id: PortId) {
+        let is_connected = cx.ports.get(id).is_some_and(|port| port.map().is_some());
         if let Some(port) = self.ports.get_mut(&id) {
             port.schedule.stop();
+            if !is_connected {
+                // The next frontend must not meet the command queue of the last.
+                port.registers.reset();
+            }
             causeway_mlx5::reset(&mut self.subnet, port.adapter);
         }
         self.memory_changed(cx, id);
@@ -293,6 +313,10 @@ impl Service for HcaService {
         };
         let due: Vec<PortId> = self.ports.iter().filter(is_due).map(|(id, _)| *id).collect();
         for id in due {
+            if cx.is_over() {
+                // The end of the pause stays as it is: the next call serves the port.
+                break;
+            }
             if self.run(cx, id) > 0 {
                 cx.wake_source(source_of(id));
             } else if let Some(port) = self.ports.get_mut(&id) {

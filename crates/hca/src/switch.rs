@@ -36,22 +36,31 @@ fn addresses(head: &[u8]) -> Option<([u8; 6], [u8; 6])> {
 #[derive(Debug, Default)]
 pub(crate) struct Switch {
     adapters: BTreeMap<[u8; 6], AdapterId>,
+    /// Ports by adapter.
+    ports: BTreeMap<AdapterId, PortId>,
     frame: Frame,
 }
 
 impl Switch {
     /// Adds an adapter. Returns false if another adapter has the address.
-    pub(crate) fn add(&mut self, mac: [u8; 6], adapter: AdapterId) -> bool {
+    pub(crate) fn add(&mut self, mac: [u8; 6], adapter: AdapterId, port: PortId) -> bool {
         if self.adapters.contains_key(&mac) {
             return false;
         }
         self.adapters.insert(mac, adapter);
+        self.ports.insert(adapter, port);
         true
     }
 
     /// Forgets an adapter.
-    pub(crate) fn remove(&mut self, mac: [u8; 6]) {
+    pub(crate) fn remove(&mut self, mac: [u8; 6], adapter: AdapterId) {
         self.adapters.remove(&mac);
+        self.ports.remove(&adapter);
+    }
+
+    /// Returns the port of an adapter.
+    pub(crate) fn port_of(&self, adapter: AdapterId) -> Option<PortId> {
+        self.ports.get(&adapter).copied()
     }
 
     /// Takes frames of a guest and delivers them. Returns their number.

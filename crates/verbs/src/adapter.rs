@@ -87,6 +87,8 @@ pub struct Adapter<Q> {
     /// Shared receive queues that report when they have fewer entries than this limit.
     pub(crate) shared_limits: HashMap<u32, u32, foldhash::fast::RandomState>,
     pub(crate) counters: Counters,
+    /// The adapter is in the subnet's list of changed adapters.
+    pub(crate) is_touched: bool,
 }
 
 impl<Q: Queues> Adapter<Q> {
@@ -103,7 +105,13 @@ impl<Q: Queues> Adapter<Q> {
             deadlines: BTreeSet::new(),
             shared_limits: HashMap::default(),
             counters: Counters::default(),
+            is_touched: false,
         }
+    }
+
+    /// Returns whether queue pairs failed that [`crate::Subnet::next_due`] has not returned yet.
+    pub fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
     }
 
     /// Returns the identity.

@@ -35,6 +35,8 @@ pub struct Subnet<Q> {
     pub(crate) transport: Local,
     pub(crate) groups: Groups,
     pub(crate) scratch: Scratch,
+    /// Adapters that were changed since the last [`Self::take_touched`], each once.
+    touched: Vec<AdapterId>,
     /// Serial number of the next adapter.
     serial: u32,
 }
@@ -53,6 +55,7 @@ impl<Q: Queues> Subnet<Q> {
             transport: Local::default(),
             groups: Groups::default(),
             scratch: Scratch::default(),
+            touched: Vec::new(),
             serial: 0,
         }
     }
@@ -115,7 +118,28 @@ impl<Q: Queues> Subnet<Q> {
     #[inline]
     pub fn adapter_mut(&mut self, id: AdapterId) -> Option<&mut Adapter<Q>> {
         let adapter = self.adapters.get_mut(id.slot as usize)?.as_deref_mut()?;
-        if adapter.id == id { Some(adapter) } else { None }
+        if adapter.id != id {
+            return None;
+        }
+        if !adapter.is_touched {
+            adapter.is_touched = true;
+            self.touched.push(id);
+        }
+        Some(adapter)
+    }
+
+    /// Moves the identities of the adapters that may have changed since the last call to the end of
+    /// `into`, each once. Work of one adapter changes its peers too, so a caller finds in this list
+    /// whose interrupts and completions it has to look at.
+    pub fn take_touched(&mut self, into: &mut Vec<AdapterId>) {
+        for id in &self.touched {
+            let adapter = self.adapters.get_mut(id.slot as usize).and_then(Option::as_deref_mut);
+            if let Some(adapter) = adapter.filter(|adapter| adapter.id == *id) {
+                adapter.is_touched = false;
+                into.push(*id);
+            }
+        }
+        self.touched.clear();
     }
 
     /// Returns all adapters.
