@@ -4,7 +4,7 @@
 //! [`Kind::Registration`] may change regions, because a page list names guest addresses: a guest's
 //! kernel keeps this right from its processes. The former change regions of their own protection
 //! domain only. A page list has at most [`PAGES_PER_UPDATE_MAX`] entries and is read once, into
-//! private memory; its bytes count against the budget.
+//! private memory; its bytes count against the budget, also if the work request holds them.
 
 use causeway_memory::Cursor;
 
@@ -46,16 +46,16 @@ impl<Q: Queues> Subnet<Q> {
             }
             Operation::Register(update) => {
                 let pages = update.pages.as_ref();
-                let read = pages.map_or(Ok(0), |pages| adapter.read_pages(origin, pages, scratch));
-                match read {
-                    Ok(bytes) => budget.take_bytes(bytes),
-                    Err(status) => return Step::Failed(status),
+                let read = pages.map_or(Ok(()), |pages| adapter.read_pages(origin, pages, scratch));
+                if let Err(status) = read {
+                    return Step::Failed(status);
                 }
                 let entries = match pages.map(|pages| &pages.entries) {
                     Some(PageEntries::Inline(entries)) => first(entries, pages),
                     Some(PageEntries::Memory(_)) => scratch.pages.as_slice(),
                     None => &[],
                 };
+                budget.take_bytes(size_of_val(entries) as u64);
                 adapter.regions.update(update, entries, domain)
             }
             _ => return Step::Failed(Status::LocalQueuePairOperation),
@@ -74,16 +74,16 @@ fn first<'a>(entries: &'a [u64], pages: Option<&PageUpdate>) -> &'a [u64] {
 }
 
 impl<Q: Queues> Adapter<Q> {
-    /// Reads and decodes the entries of a page list. Returns the bytes read.
+    /// Reads and decodes the entries of a page list.
     fn read_pages(
         &self,
         origin: &Origin,
         pages: &PageUpdate,
         scratch: &mut Scratch,
-    ) -> Result<u64, Status> {
+    ) -> Result<(), Status> {
         let segment = match &pages.entries {
             PageEntries::Memory(segment) => *segment,
-            PageEntries::Inline(_) => return Ok(0),
+            PageEntries::Inline(_) => return Ok(()),
         };
         // Drivers round the count up to whole units; the segment has the exact length.
         let count = pages.count.min(segment.len / ENTRY_BYTES);
@@ -104,7 +104,7 @@ impl<Q: Queues> Adapter<Q> {
             scratch.pages.extend(chunk.iter().map(|entry| self.queues.decode_page(*entry)));
             left = left.saturating_sub(now);
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// Resolves the memory of a page list.

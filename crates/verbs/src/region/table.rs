@@ -238,7 +238,8 @@ impl Regions {
         let region = self.table.get_mut(number).ok_or(RegionError::NoKey)?;
         if let RegionMemory::Pages { shift: own, pages: list, .. } = &mut region.memory {
             *own = shift;
-            list.resize(entries, NO_PAGE);
+            // The update sets every entry that is added.
+            list.resize(entries, 0);
             let places = list.get_mut(first..).unwrap_or_default();
             places.iter_mut().zip(pages).for_each(|(place, page)| *place = *page);
         }
@@ -256,7 +257,8 @@ impl Regions {
 
 /// Returns the index of an update's first entry and the number of entries after it, of a page list
 /// with `present` entries and room for `capacity`. Drivers pad their lists: entries beyond the room
-/// are discarded.
+/// are discarded. An update that leaves a gap after the present entries is refused: drivers fill a
+/// list in order, and the time of an update must follow from its own length.
 fn entries_after(
     update: &RegionUpdate,
     pages: &[u64],
@@ -267,12 +269,9 @@ fn entries_after(
         return Err(RegionError::Limit("entries of an update"));
     }
     let first = place.first as usize;
-    if first > capacity as usize {
+    if first > present {
         return Err(RegionError::Outside);
     }
     let end = first.saturating_add(pages.len()).min(capacity as usize);
     Ok((first, present.max(end)))
 }
-
-/// Entry of a page list that no update has set: no memory is granted there.
-const NO_PAGE: u64 = !0xfff;

@@ -165,17 +165,26 @@ fn region_update_changes_all_or_nothing() {
 }
 
 #[test]
-fn region_update_leaves_a_gap_without_memory() {
+fn region_update_appends_or_replaces_entries_without_a_gap() {
     let mut regions = Regions::new(RegionLimits::default());
-    let memory = RegionMemory::Pages { shift: 12, pages: vec![], capacity: 10 };
+    let memory = RegionMemory::Pages { shift: 12, pages: vec![], capacity: 1 << 24 };
     let number = regions.create(Region { memory, ..pages(0, 0xa000, 12, vec![]) }).unwrap();
-    let entries = PageEntries::Inline(vec![]);
-    let pages = Some(PageUpdate { first: 5, count: 1, entries });
-    let update = RegionUpdate { key: key_of(number, 3), pages, ..RegionUpdate::default() };
-    regions.update(&update, &[0x5000], None).unwrap();
-    let mut out = Vec::new();
-    regions.resolve(key_of(number, 3), 1, (0x4ff0, 0x20), Rights::NONE, &mut out).unwrap();
-    assert_eq!(out, [span(u64::MAX - 0xf, 0x10), span(0x5000, 0x10)]);
+    let mut update = |first, list: &[u64]| {
+        let entries = PageEntries::Inline(vec![]);
+        let pages = Some(PageUpdate { first, count: list.len() as u32, entries });
+        let update = RegionUpdate { key: key_of(number, 3), pages, ..RegionUpdate::default() };
+        regions.update(&update, list, None)
+    };
+    assert_eq!(update((1 << 24) - 1, &[0x5000]), Err(RegionError::Outside));
+    assert_eq!(update(1, &[0x5000]), Err(RegionError::Outside));
+    assert_eq!(update(0, &[0x5000, 0x6000]), Ok(()));
+    assert_eq!(update(2, &[0x8000]), Ok(()));
+    assert_eq!(update(4, &[0x9000]), Err(RegionError::Outside));
+    assert_eq!(update(1, &[0xa000]), Ok(()));
+    let RegionMemory::Pages { pages, .. } = &regions.region(number).unwrap().memory else {
+        panic!("no page list")
+    };
+    assert_eq!(pages, &[0x5000, 0xa000, 0x8000]);
 }
 
 proptest! {

@@ -75,6 +75,16 @@ fn verbs_registration_reads_a_page_list_from_memory() {
 }
 
 #[test]
+fn verbs_registration_charges_entries_of_the_work_request() {
+    let (mut world, left, number) = world(true, 100);
+    let entries = PageEntries::Inline(vec![BASE; 100]);
+    world.post(left, update(number, 0x1000, entries, 100), vec![]);
+    let mut budget = Budget::new(10, 1000);
+    world.run_with(left, &mut budget);
+    assert_eq!((world.statuses(0), budget.bytes()), (vec![Status::Success], 200));
+}
+
+#[test]
 fn verbs_registration_needs_the_attribute() {
     for operation in [update(0, 1, PageEntries::Inline(vec![]), 0), Operation::Invalidate(0)] {
         let (mut world, left, _) = world(false, 2);
