@@ -1,6 +1,6 @@
 //! Hostile claims that a peer is gone or refuses a connect: a claim needs proof by the peer.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::limits::{DOUBT_NS, RESEND_NS};
 use causeway_mxoe::{Admission, DropReason};

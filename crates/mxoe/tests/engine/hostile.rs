@@ -1,6 +1,6 @@
 //! Hostile peers and hostile host sides: lies affect at most the liar.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::limits::{
     CONNECTS_MAX, DOUBT_NS, OFFERS_OF_PEER_MAX, OUTBOX_MAX, QUIET_NS, SENDS_MAX,

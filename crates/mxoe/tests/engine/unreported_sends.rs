@@ -1,6 +1,6 @@
 //! Unreported sends: messages of a host side in the same process, reported only if they fail.
 
-mod common;
+use crate::common;
 
 use std::ops::ControlFlow;
 

@@ -1,6 +1,6 @@
 //! A host side that accepts no messages of one peer.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::Admission;
 use causeway_wire::mx::{Event, PeerId, RegionId, Request, Status, Token, Window};

@@ -1,6 +1,6 @@
 //! Sequence conflicts: no message is lost without a report, and forged packets end nothing.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::limits::{CONFLICTS_TOLERATED, DOUBT_NS};
 use causeway_mxoe::{Admission, DropReason};

@@ -1,6 +1,6 @@
 //! Early messages never use up the quota of the next message.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::DropReason;
 use causeway_wire::mxoe::{

@@ -1,6 +1,6 @@
 //! Operations that wait for a window or a slot continue when one is free.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::Admission;
 use causeway_wire::mx::{Event, PeerId, RegionId, Request, Token, Window};

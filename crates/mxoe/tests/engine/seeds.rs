@@ -3,7 +3,7 @@
 //!
 //! `CAUSEWAY_SEED=N` runs one world, `CAUSEWAY_SEEDS=N` the first N worlds.
 
-mod common;
+use crate::common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

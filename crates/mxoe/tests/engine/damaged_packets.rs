@@ -1,6 +1,6 @@
 //! Packets damaged without a wrong checksum: they cost a message or a peer, but no operation hangs.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::limits::FOREIGN_PACKETS_MAX;
 use causeway_mxoe::{Admission, DropReason};

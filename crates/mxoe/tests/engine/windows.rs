@@ -1,6 +1,6 @@
 //! The limited windows of an endpoint: waiting offers delay nothing else.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::Admission;
 use causeway_wire::mx::{Event, RegionId, Request, Token, Window};

@@ -1,6 +1,6 @@
 //! Jumbo frames: with support of both NICs and the network, and the fallback without.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::limits::{JUMBO_PAUSE_NS, JUMBO_TRIES_MAX};
 use causeway_mxoe::{Admission, DropReason};

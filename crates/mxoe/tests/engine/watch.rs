@@ -1,6 +1,6 @@
 //! Peers that the host side waits for without a pending message.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::Admission;
 use causeway_mxoe::limits::{GIVE_UP_NS, WATCH_NS};

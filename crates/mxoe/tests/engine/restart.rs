@@ -1,6 +1,6 @@
 //! Restarts of peers and of the endpoint itself: both directions continue.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::limits::QUIET_NS;
 use causeway_mxoe::{Admission, DropReason};

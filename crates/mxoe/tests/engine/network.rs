@@ -1,7 +1,7 @@
 //! NICs over networks with faults: each message arrives once and in order, or its sender learns
 //! that it did not.
 
-mod common;
+use crate::common;
 
 use common::hosts::{HostSides, Place};
 use common::{MS, NetworkFaults, World};

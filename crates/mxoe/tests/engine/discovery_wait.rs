@@ -1,6 +1,6 @@
 //! Connects to NICs that discovery finds only after the connect, as after a restart of the daemon.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::{Admission, NicConfig};
 use causeway_wire::mx::{Event, Request, Status, Token};

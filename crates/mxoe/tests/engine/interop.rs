@@ -1,6 +1,6 @@
 //! Interoperability with native MX and Open-MX: their frames and ours, byte by byte.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::Admission;
 use causeway_mxoe::limits::DOUBT_NS;

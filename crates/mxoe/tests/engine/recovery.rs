@@ -1,6 +1,6 @@
 //! The cost of losses in network time.
 
-mod common;
+use crate::common;
 
 use causeway_mxoe::limits::{BLOCKS_REQUESTED, REREQUEST_NS};
 use common::hosts::{HostSides, Place};
