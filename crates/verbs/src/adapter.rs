@@ -80,6 +80,8 @@ pub struct Adapter<Q> {
     pub(crate) queue_pairs: Table<QueuePair>,
     /// The queue pair of the general service interface.
     pub(crate) general: Option<u32>,
+    /// All queue pairs of kind [`Kind::Gsi`].
+    pub(crate) general_all: BTreeSet<u32>,
     /// Queue pairs that failed since the last call of `next_due`.
     pub(crate) failed: VecDeque<u32>,
     /// Ends of waiting times, with the queue pair.
@@ -101,6 +103,7 @@ impl<Q: Queues> Adapter<Q> {
             regions: Regions::new(config.regions),
             queue_pairs: Table::new(config.queue_pairs.min(QUEUE_PAIRS_MAX)),
             general: None,
+            general_all: BTreeSet::new(),
             failed: VecDeque::new(),
             deadlines: BTreeSet::new(),
             shared_limits: HashMap::default(),

@@ -3,7 +3,8 @@
 //! A number has 24 bits: the index of a slot in the lower bits and the generation of the slot in
 //! the upper bits. A slot that is freed advances its generation and goes to the end of the list of
 //! free slots. A table of `n` slots therefore repeats a number after at least `2^24 / n` uses of
-//! the slot. Numbers 0 and 1 are never given out: InfiniBand reserves these queue pair numbers.
+//! the slot. [`Table::clear`] frees the slots, and their memory: it begins a generation that no slot
+//! has had since the last call. Numbers 0 and 1 are never given out: InfiniBand reserves these queue pair numbers.
 //!
 //! A table has at most [`TABLE_MAX`] objects, or fewer by its creator, and refuses more. A look-up
 //! takes constant time. [`Companion`] holds further values by the numbers of a table, for an owner
@@ -41,6 +42,8 @@ pub struct Table<T> {
     free: VecDeque<u32>,
     count: usize,
     capacity: usize,
+    /// First generation of new slots, above the bits of the index.
+    generation: u32,
     /// Bits of the index.
     bits: u32,
     /// Bits of a number.
@@ -61,7 +64,7 @@ impl<T> Table<T> {
         let capacity = capacity.min(most.saturating_sub(FIRST));
         let bits = capacity.saturating_add(FIRST).next_power_of_two().trailing_zeros();
         let (entries, free) = (Vec::new(), VecDeque::new());
-        Self { entries, free, count: 0, capacity, bits, number_bits }
+        Self { entries, free, count: 0, capacity, generation: 0, bits, number_bits }
     }
 
     /// Returns the index of a number in `entries`.
@@ -69,6 +72,16 @@ impl<T> Table<T> {
     fn index(&self, number: u32) -> usize {
         let mask = 1_u32.wrapping_shl(self.bits).wrapping_sub(1);
         (number & mask) as usize
+    }
+
+    /// Returns the number after `number` in its slot.
+    fn next(&self, number: u32) -> u32 {
+        self.wrap(number.wrapping_add(1_u32.wrapping_shl(self.bits)))
+    }
+
+    /// Returns the bits of a number.
+    fn wrap(&self, number: u32) -> u32 {
+        number & 1_u32.wrapping_shl(self.number_bits).wrapping_sub(1)
     }
 
     /// Returns the number of objects.
@@ -106,7 +119,7 @@ impl<T> Table<T> {
         // New slots come first, so that freed numbers rest, but not without bound: slots are memory.
         if self.entries.len() < self.capacity && self.free.len() < RESTING_MAX {
             let number = self.entries.len().checked_add(FIRST).ok_or(full)?;
-            let number = u32::try_from(number).map_err(|_| full)?;
+            let number = u32::try_from(number).map_err(|_| full)? | self.generation;
             self.entries.push(Entry { number, value: Some(make(number)) });
             self.count = self.count.saturating_add(1);
             return Ok(number);
@@ -141,12 +154,10 @@ impl<T> Table<T> {
     /// Takes an object out of the table.
     pub fn remove(&mut self, number: u32) -> Option<T> {
         let index = self.index(number).wrapping_sub(FIRST);
-        let step = 1_u32.wrapping_shl(self.bits);
+        let next = self.next(number);
         let entry = self.entries.get_mut(index).filter(|entry| entry.number == number)?;
         let value = entry.value.take()?;
-        let next = entry.number.wrapping_add(step);
-        let mask = 1_u32.wrapping_shl(self.number_bits).wrapping_sub(1);
-        entry.number = next & mask;
+        entry.number = next;
         self.free.push_back(u32::try_from(index).ok()?);
         self.count = self.count.saturating_sub(1);
         Some(value)
@@ -164,12 +175,18 @@ impl<T> Table<T> {
         all.filter_map(|entry| entry.value.as_mut().map(|value| (entry.number, value)))
     }
 
-    /// Removes all objects. Their numbers become stale.
+    /// Removes all objects and slots. All numbers become stale. The time follows from the number of
+    /// slots that were made since the last call.
     pub fn clear(&mut self) {
-        let numbers: Vec<u32> = self.iter().map(|(number, _)| number).collect();
-        for number in numbers {
-            self.remove(number);
-        }
+        let next = |entry: &Entry<T>| match entry.value {
+            Some(_) => self.next(entry.number),
+            None => entry.number,
+        };
+        let age = |entry: &Entry<T>| self.wrap(next(entry).wrapping_sub(self.generation));
+        let oldest = self.entries.iter().map(|entry| age(entry).wrapping_shr(self.bits)).max();
+        let past = oldest.unwrap_or(0).wrapping_shl(self.bits);
+        self.generation = self.wrap(self.generation.wrapping_add(past));
+        (self.entries, self.free, self.count) = (Vec::new(), VecDeque::new(), 0);
     }
 }
 
@@ -242,7 +259,7 @@ impl<T> Companion<T> {
 
     /// Removes all values.
     pub fn clear(&mut self) {
-        self.entries.clear();
+        self.entries = Vec::new();
     }
 }
 
@@ -275,6 +292,36 @@ mod tests {
             assert_ne!(Some(next), stale);
             assert!(table.get(stale.unwrap()).is_none());
             assert!(next > 1 && next < 1 << 24);
+        }
+    }
+
+    #[test]
+    fn number_table_keeps_no_slots_after_clear() {
+        let mut table = Table::new(1000);
+        let mut stale = Vec::new();
+        for round in 0..20 {
+            for value in 0..100 {
+                let number = table.insert(value).unwrap();
+                assert!(!stale.contains(&number), "{number} in round {round}");
+                stale.push(number);
+            }
+            // Slots of several generations, with and without objects.
+            for index in (0..99).step_by(3) {
+                table.remove(stale[round * 100 + index]).unwrap();
+            }
+            table.clear();
+            assert!(table.is_empty() && table.entries.capacity() == 0 && table.free.is_empty());
+            assert!(stale.iter().all(|number| table.get(*number).is_none()));
+        }
+    }
+
+    #[test]
+    fn number_of_a_cleared_narrow_table_keeps_its_bits() {
+        let mut table = Table::with_number_bits(254, 8);
+        for _ in 0..3 {
+            let numbers: Vec<u32> = (0..254).map(|_| table.insert(()).unwrap()).collect();
+            assert_eq!(numbers, (2..256).collect::<Vec<u32>>());
+            table.clear();
         }
     }
 
@@ -322,7 +369,10 @@ mod tests {
             let mut table = Table::new(20);
             let mut model = HashMap::new();
             for (insert, value) in steps {
-                if insert {
+                if value == 0 {
+                    table.clear();
+                    model.clear();
+                } else if insert {
                     match table.insert(value) {
                         Ok(number) => prop_assert!(model.insert(number, value).is_none()),
                         Err(_) => prop_assert_eq!(model.len(), 20),

@@ -102,6 +102,7 @@ impl<Q: Queues> Subnet<Q> {
         adapter.queue_pairs.clear();
         adapter.regions.clear();
         adapter.general = None;
+        adapter.general_all.clear();
         adapter.failed.clear();
         adapter.deadlines.clear();
         adapter.shared_limits.clear();
@@ -162,6 +163,7 @@ impl<Q: Queues> Subnet<Q> {
         let adapter = self.adapter_mut(id).ok_or(QueuePairError::NoAdapter)?;
         let number = adapter.queue_pairs.insert(queue_pair).map_err(|_| QueuePairError::Limit)?;
         if kind == Kind::Gsi {
+            adapter.general_all.insert(number);
             adapter.general = Some(number);
         }
         Ok(number)
@@ -212,9 +214,8 @@ impl<Q: Queues> Subnet<Q> {
         self.groups.detach_all((id, number));
         let adapter = self.adapter_mut(id).ok_or(QueuePairError::NoAdapter)?;
         adapter.queue_pairs.remove(number).ok_or(QueuePairError::NoQueuePair)?;
-        if adapter.general == Some(number) {
-            let mut others = adapter.queue_pairs.iter();
-            adapter.general = others.find(|(_, pair)| pair.kind() == Kind::Gsi).map(|(n, _)| n);
+        if adapter.general_all.remove(&number) && adapter.general == Some(number) {
+            adapter.general = adapter.general_all.last().copied();
         }
         Ok(())
     }
