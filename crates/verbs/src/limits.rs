@@ -49,6 +49,9 @@ pub const STEP_BYTES_MAX: u64 = 64 << 10;
 /// Most guest address ranges on either side of a step; the step ends earlier instead.
 pub const STEP_SPANS_MAX: usize = 256;
 
+/// Bytes whose copy takes as long as the delivery of a datagram without payload: 200 ns.
+pub const DELIVERY_BYTES: u64 = 1600;
+
 /// Bytes of network header before a received datagram.
 pub const NETWORK_HEADER_BYTES: u32 = 40;
 
@@ -58,8 +61,8 @@ pub const RETRY_NS_MAX: u64 = 120_000_000_000;
 /// Receiver-not-ready retries that mean "without end".
 pub const RNR_RETRY_ENDLESS: u8 = 7;
 
-/// Most queue pairs in a multicast group, over all adapters of a subnet.
-pub const MULTICAST_MEMBERS_MAX: usize = 256;
+/// Most queue pairs of an adapter in a multicast group.
+pub const MULTICAST_MEMBERS_MAX: usize = 16;
 
 /// Most multicast memberships of an adapter.
 pub const MEMBERSHIPS_PER_ADAPTER_MAX: usize = 1024;

@@ -1,11 +1,13 @@
 //! Multicast groups: the datagram queue pairs that are attached to a GID.
 //!
-//! A group exists while a queue pair is attached to it. It has at most [`MULTICAST_MEMBERS_MAX`]
-//! members over all adapters, because a datagram is copied to each; an adapter has at most
-//! [`MEMBERSHIPS_PER_ADAPTER_MAX`] memberships. An attachment beyond either limit is refused.
+//! A group exists while a queue pair is attached to it. An adapter has at most
+//! [`MULTICAST_MEMBERS_MAX`] members in a group and at most [`MEMBERSHIPS_PER_ADAPTER_MAX`]
+//! memberships, so that no adapter takes the room of another; an attachment beyond either limit is
+//! refused. The time of a change follows from the adapter's memberships and from the members of the
+//! groups that it changes, not from other groups.
 //! [`crate::Subnet`] owns the table; the datagrams of the engine read it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::adapter::AdapterId;
 use crate::limits::{MEMBERSHIPS_PER_ADAPTER_MAX, MULTICAST_MEMBERS_MAX};
@@ -31,66 +33,67 @@ pub(crate) type Member = (AdapterId, u32);
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     members: HashMap<[u8; 16], Vec<Member>, foldhash::fast::RandomState>,
-    counts: HashMap<AdapterId, usize, foldhash::fast::RandomState>,
+    /// Groups of each member.
+    gids: BTreeMap<Member, Vec<[u8; 16]>>,
 }
 
 impl Groups {
     /// Attaches a queue pair to a group; an attached queue pair stays attached.
     pub fn attach(&mut self, gid: [u8; 16], member: Member) -> Result<(), MulticastError> {
-        let present = self.members.get(&gid).map_or(&[][..], Vec::as_slice);
-        if present.contains(&member) {
+        if self.gids.get(&member).is_some_and(|gids| gids.contains(&gid)) {
             return Ok(());
         }
-        let count = self.counts.get(&member.0).copied().unwrap_or(0);
-        if present.len() >= MULTICAST_MEMBERS_MAX || count >= MEMBERSHIPS_PER_ADAPTER_MAX {
+        let (mut own, mut of_group) = (0_usize, 0_usize);
+        for (_, gids) in self.of_adapter(member.0) {
+            own = own.saturating_add(gids.len());
+            of_group = of_group.saturating_add(usize::from(gids.contains(&gid)));
+        }
+        if of_group >= MULTICAST_MEMBERS_MAX || own >= MEMBERSHIPS_PER_ADAPTER_MAX {
             return Err(MulticastError::Limit);
         }
         self.members.entry(gid).or_default().push(member);
-        self.counts.insert(member.0, count.saturating_add(1));
+        self.gids.entry(member).or_default().push(gid);
         Ok(())
+    }
+
+    /// Returns the members of an adapter with their groups.
+    fn of_adapter(&self, adapter: AdapterId) -> impl Iterator<Item = (&Member, &Vec<[u8; 16]>)> {
+        self.gids.range((adapter, 0)..=(adapter, u32::MAX))
     }
 
     /// Detaches a queue pair from a group.
     pub fn detach(&mut self, gid: [u8; 16], member: Member) -> Result<(), MulticastError> {
-        let members = self.members.get_mut(&gid).ok_or(MulticastError::NotAttached)?;
-        let place = members.iter().position(|other| *other == member);
-        members.remove(place.ok_or(MulticastError::NotAttached)?);
-        if members.is_empty() {
-            self.members.remove(&gid);
+        let gids = self.gids.get_mut(&member).ok_or(MulticastError::NotAttached)?;
+        let place = gids.iter().position(|own| *own == gid).ok_or(MulticastError::NotAttached)?;
+        gids.swap_remove(place);
+        if gids.is_empty() {
+            self.gids.remove(&member);
         }
-        self.uncount(member.0);
+        self.leave(&gid, member);
         Ok(())
     }
 
-    /// Lowers the number of memberships of an adapter.
-    fn uncount(&mut self, adapter: AdapterId) {
-        if let Some(count) = self.counts.get_mut(&adapter) {
-            *count = count.saturating_sub(1);
+    /// Removes a member from a group.
+    fn leave(&mut self, gid: &[u8; 16], member: Member) {
+        let Some(members) = self.members.get_mut(gid) else { return };
+        members.retain(|other| *other != member);
+        if members.is_empty() {
+            self.members.remove(gid);
         }
-        self.counts.retain(|_, count| *count > 0);
     }
 
     /// Detaches a queue pair from all groups.
     pub fn detach_all(&mut self, member: Member) {
-        if !self.counts.contains_key(&member.0) {
-            return;
-        }
-        let holds = |members: &Vec<Member>| members.contains(&member);
-        let gids = self.members.iter().filter(|(_, members)| holds(members));
-        let gids: Vec<[u8; 16]> = gids.map(|(gid, _)| *gid).collect();
-        for gid in gids {
-            // The queue pair is a member of each of these groups.
-            let _ = self.detach(gid, member);
+        for gid in self.gids.remove(&member).unwrap_or_default() {
+            self.leave(&gid, member);
         }
     }
 
     /// Detaches all queue pairs of an adapter.
     pub fn forget(&mut self, adapter: AdapterId) {
-        if self.counts.remove(&adapter).is_some() {
-            for members in self.members.values_mut() {
-                members.retain(|(other, _)| *other != adapter);
-            }
-            self.members.retain(|_, members| !members.is_empty());
+        let members: Vec<Member> = self.of_adapter(adapter).map(|(member, _)| *member).collect();
+        for member in members {
+            self.detach_all(member);
         }
     }
 

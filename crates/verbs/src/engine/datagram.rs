@@ -17,8 +17,8 @@ use crate::engine::responder::Received;
 use crate::engine::segments::{capacity, payload};
 use crate::engine::{Budget, Origin, Place, Requester, Scratch, Step};
 use crate::limits::{
-    GENERAL_SERVICE_QPN, GENERAL_SERVICE_QUEUE_KEY, MULTICAST_QPN, NETWORK_HEADER_BYTES,
-    STEP_SPANS_MAX,
+    DELIVERY_BYTES, GENERAL_SERVICE_QPN, GENERAL_SERVICE_QUEUE_KEY, MULTICAST_QPN,
+    NETWORK_HEADER_BYTES, STEP_SPANS_MAX,
 };
 use crate::queue_pair::Kind;
 use crate::queues::Queues;
@@ -72,7 +72,8 @@ impl<Q: Queues> Subnet<Q> {
         Step::Done
     }
 
-    /// Copies a datagram to the members of a multicast group, as far as the budget reaches.
+    /// Copies a datagram to the members of a multicast group, as far as the budget reaches. Each
+    /// delivery takes as much of it as a message.
     fn multicast(
         &mut self,
         origin: &Origin,
@@ -85,7 +86,7 @@ impl<Q: Queues> Subnet<Q> {
             if budget.bytes() == 0 {
                 return Step::More;
             }
-            budget.take_bytes(datagram.bytes.max(1));
+            budget.take_bytes(datagram.bytes.saturating_add(DELIVERY_BYTES));
             let to = AddressVector { queue_pair: number, ..*to };
             self.receive(origin, &requester.work, scratch, datagram, (there, to));
             requester.transfer.member = requester.transfer.member.saturating_add(1);

@@ -178,6 +178,11 @@ fn verbs_general_service_interface_has_number_one_and_its_own_key() {
         panic!("no receive completion")
     };
     assert_eq!(source, 1);
+    let newest = world.create(1, Kind::Gsi, attributes);
+    world.ready(newest, None);
+    world.subnet.destroy_queue_pair(world.ids[1], newest.1).unwrap();
+    send(&mut world, general[0], destination, 256);
+    assert_eq!(world.lists(1).completions.len(), 2, "the older queue pair receives again");
     world.subnet.destroy_queue_pair(world.ids[1], general[1].1).unwrap();
     send(&mut world, general[0], destination, 256);
     assert_eq!(world.adapter(1).counters().dropped, 3);
@@ -217,7 +222,7 @@ fn verbs_multicast_resumes_over_small_budgets() {
     let mut world = World::new(2);
     let from = datagram(&mut world, 0, Kind::Ud);
     let gid = [0xff; 16];
-    let members: Vec<End> = (0..20).map(|_| datagram(&mut world, 1, Kind::Ud)).collect();
+    let members: Vec<End> = (0..16).map(|_| datagram(&mut world, 1, Kind::Ud)).collect();
     for member in &members {
         world.post_receive(*member, vec![world.segment(1, 0, 2000)]);
         world.subnet.attach_multicast(world.ids[1], member.1, gid).unwrap();
@@ -230,7 +235,64 @@ fn verbs_multicast_resumes_over_small_budgets() {
     while world.run_with(from, &mut Budget::new(10, 3000)) == Progress::Yielded {
         calls += 1;
     }
-    assert_eq!((calls, world.statuses(1)), (6, vec![Status::Success; 20]));
+    assert_eq!((calls, world.statuses(1)), (8, vec![Status::Success; 16]));
+}
+
+#[test]
+fn verbs_multicast_deliveries_count_against_the_budget() {
+    let mut world = World::new(2);
+    let from = datagram(&mut world, 0, Kind::Ud);
+    let gid = [0xff; 16];
+    for _ in 0..16 {
+        let member = datagram(&mut world, 1, Kind::Ud);
+        world.post_receive(member, vec![world.segment(1, 0, 2000)]);
+        world.subnet.attach_multicast(world.ids[1], member.1, gid).unwrap();
+    }
+    let segments = vec![world.segment(0, 0, 1)];
+    let destination = Some(AddressVector { gid, queue_pair: MULTICAST_QPN, ..to(from) });
+    let operation = Operation::Send;
+    world.post_work(from, SendWork { operation, segments, destination, ..SendWork::default() });
+    let mut budget = Budget::new(1, 1 << 20);
+    assert_eq!(world.run_with(from, &mut budget), Progress::Yielded);
+    assert_eq!(budget.bytes(), (1 << 20) - 16 * (DELIVERY_BYTES + 1));
+}
+
+#[test]
+fn verbs_multicast_members_of_an_adapter_leave_room_for_others() {
+    let mut world = World::new(2);
+    let gid = [1; 16];
+    let attach = |world: &mut World, guest: usize| {
+        let end = datagram(world, guest, Kind::Ud);
+        world.subnet.attach_multicast(world.ids[guest], end.1, gid)
+    };
+    for n in 0..300 {
+        let expected = if n < 16 { Ok(()) } else { Err(MulticastError::Limit) };
+        assert_eq!(attach(&mut world, 0), expected);
+    }
+    assert_eq!(attach(&mut world, 1), Ok(()));
+}
+
+#[test]
+fn verbs_multicast_destroyed_queue_pair_leaves_its_groups_only() {
+    let mut world = World::new(2);
+    let ends: Vec<End> =
+        [0, 0, 1].iter().map(|guest| datagram(&mut world, *guest, Kind::Ud)).collect();
+    for end in &ends {
+        for group in 0..3 {
+            world.subnet.attach_multicast(world.ids[end.0], end.1, [group; 16]).unwrap();
+        }
+    }
+    world.subnet.destroy_queue_pair(world.ids[0], ends[0].1).unwrap();
+    for group in 0..3 {
+        let attached: Vec<bool> = ends
+            .iter()
+            .map(|end| {
+                let id = world.ids[end.0];
+                world.subnet.detach_multicast(id, end.1, [group; 16]).is_ok()
+            })
+            .collect();
+        assert_eq!(attached, [false, true, true]);
+    }
 }
 
 #[test]
