@@ -223,6 +223,11 @@ impl<Q: Queues> Subnet<Q> {
         (at, target): ((AdapterId, u32), Target),
         (most, now_ns): (u64, u64),
     ) -> Result<u64, Step> {
+        // A request that waits for a receive work request passed the checks of its own memory; its
+        // retries do not resolve it again.
+        if target == Target::Receive && requester.wait.is_some() {
+            self.take_receive(origin, requester, at, now_ns)?;
+        }
         let own = self.resolve_own(origin, requester, scratch, (target, most));
         let own = own.map_err(Step::Failed)?;
         if target == Target::Receive {

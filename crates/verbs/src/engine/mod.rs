@@ -61,8 +61,9 @@ pub enum Progress {
     Idle,
     /// The budget is used up; work remains.
     Yielded,
-    /// The responder is not ready. A call before the deadline tries again, at small cost; a call at
-    /// the deadline fails the request. Without a deadline, the request waits without end.
+    /// The responder is not ready. A call before the deadline tries again, which takes a message of
+    /// the budget; a call at the deadline fails the request. Without a deadline, the request waits
+    /// without end.
     Waiting {
         /// End of the waiting time.
         until_ns: Option<u64>,
@@ -224,6 +225,9 @@ impl<Q: Queues> Subnet<Q> {
         scratch: &mut Scratch,
         (budget, now_ns): (&mut Budget, u64),
     ) -> Progress {
+        if requester.wait.is_some() && !budget.take_message() {
+            return Progress::Yielded;
+        }
         loop {
             if !requester.is_busy {
                 if budget.is_spent() {

@@ -1,5 +1,6 @@
 //! Responders that are not ready or do not answer.
 
+use causeway_verbs::region::RegionMemory;
 use causeway_verbs::transport::Refusal;
 use causeway_verbs::work::*;
 use causeway_verbs::*;
@@ -18,6 +19,39 @@ fn verbs_send_waits_for_a_receive_and_continues_at_once() {
     assert_eq!(world.run(left), Progress::Idle);
     assert_eq!(world.statuses(0), [Status::Success; 2]);
     assert_eq!(world.adapter(0).counters().not_ready, 1);
+}
+
+#[test]
+fn verbs_retry_of_a_waiting_request_takes_a_message() {
+    let mut world = World::new(2);
+    let (left, right) = world.connect((0, 1), Kind::Rc);
+    world.post(left, Operation::Send, vec![world.segment(0, 0, 8)]);
+    let mut budget = Budget::new(3, 1 << 20);
+    for messages in [2, 1, 0] {
+        assert_eq!(world.run_with(left, &mut budget), Progress::Waiting { until_ns: None });
+        assert_eq!(budget.messages(), messages);
+    }
+    world.post_receive(right, vec![world.segment(1, 0, 8)]);
+    assert_eq!(world.run_with(left, &mut budget), Progress::Yielded);
+    assert!(world.completions(0).is_empty());
+    assert_eq!(world.run(left), Progress::Idle);
+    assert_eq!(world.statuses(0), [Status::Success]);
+}
+
+#[test]
+fn verbs_retry_without_a_receive_does_not_look_up_the_payload() {
+    let mut world = World::new(2);
+    let (left, right) = world.connect((0, 1), Kind::Rc);
+    let key = world.register(0, RegionMemory::Whole, 0, ALL);
+    world.post(left, Operation::Send, vec![Segment { key, address: BASE, len: 8 }]);
+    assert_eq!(world.run(left), Progress::Waiting { until_ns: None });
+    world.adapter(0).regions_mut().destroy(key >> 8).unwrap();
+    assert_eq!(world.run(left), Progress::Waiting { until_ns: None });
+    world.post_receive(right, vec![world.segment(1, 0, 8)]);
+    world.run(left);
+    assert_eq!(world.statuses(0), [Status::LocalProtection]);
+    world.run_due(1);
+    assert_eq!(world.statuses(1), [Status::Flushed]);
 }
 
 #[test]
