@@ -80,8 +80,15 @@ pub const AREAS_MAX: usize = 64;
 /// Most DMA messages of vfio-user that share one epoch and one acknowledgement of the dispatcher.
 pub const DMA_BATCH_MAX: usize = 64;
 /// Time for which the reply to a DMA or RESET message waits until the dispatcher uses the new
-/// state, in milliseconds. QEMU gives a request up after 5 s.
-pub const DMA_ACK_MS: u64 = 500;
+/// state, in milliseconds (4 s). After an unmap or a reset, the attachment then ends: a success
+/// reply would be wrong, and QEMU gives a request up after 5 s.
+pub const DMA_ACK_MS: u64 = 4000;
+/// Longest time for which a register read waits while the reply to a DMA or RESET message is due, in
+/// milliseconds.
+pub const READ_CHECK_MS: u64 = 10;
+/// Most register reads that are answered before the control thread checks again whether the
+/// dispatcher uses the new state.
+pub const READS_PER_CHECK: usize = 64;
 /// First and longest pause between two checks whether the dispatcher has dropped an epoch, in
 /// microseconds.
 pub const EPOCH_CHECK_US: (u64, u64) = (20, 1000);

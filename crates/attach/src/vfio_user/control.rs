@@ -1,9 +1,15 @@
 //! The control thread of a frontend: receives messages, sends replies, informs the dispatcher.
 //!
 //! DMA messages that lie in the socket together, up to [`DMA_BATCH_MAX`], share one epoch of guest
-//! memory; their replies wait until the dispatcher uses the epoch and, after an unmap, has dropped
-//! the old epoch, at most [`DMA_ACK_MS`](crate::limits::DMA_ACK_MS). All other messages are answered
-//! at once, in order.
+//! memory. Their replies wait until the dispatcher uses the epoch and, after an unmap, has dropped
+//! all earlier epochs; the reply to a reset waits until the dispatcher has reset its state. If an
+//! unmap or a reset is not adopted within [`DMA_ACK_MS`] (4 s), the conversation ends without the
+//! reply ([`Reason::DispatcherLate`]); a map is answered then, because the dispatcher uses less than
+//! was granted.
+//!
+//! All other messages are answered at once, in order. While the reply to a DMA or RESET message is
+//! due, the thread answers register reads, within [`READ_CHECK_MS`], up to the first message of
+//! another kind: replies are matched by their identifiers, and a read changes no state.
 //!
 //! A flood of messages uses half a processor in the long run (`super::allowance`). While more than a
 //! bounded amount of the frontend's earlier grants is still mapped, messages stay unread. The thread
@@ -12,7 +18,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_host::fd::receive::UntrustedSocket;
 use causeway_memory::{Map, has_unmap_backlog};
@@ -26,7 +32,9 @@ use super::link::Link;
 use super::message::command;
 use super::server::{Effect, Reply, Server};
 use super::stream::{MessageStream, RawMessage, ReadOutcome};
-use crate::limits::{DMA_BATCH_MAX, FILE_MAPPING_NS, UNMAP_PAUSE_MS};
+use crate::limits::{
+    DMA_ACK_MS, DMA_BATCH_MAX, FILE_MAPPING_NS, READ_CHECK_MS, READS_PER_CHECK, UNMAP_PAUSE_MS,
+};
 
 /// Starts the control thread of a frontend. Returns the dispatcher's end of its link.
 ///
@@ -92,6 +100,17 @@ struct Batch {
     revoked: bool,
 }
 
+/// A change that the dispatcher must adopt before its reply is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// Memory was granted.
+    Map,
+    /// Memory was revoked: no earlier epoch may be in use.
+    Unmap,
+    /// The device was reset.
+    Reset,
+}
+
 /// The state of the thread.
 struct Control {
     stream: MessageStream,
@@ -99,6 +118,11 @@ struct Control {
     link: Arc<Link>,
     /// The epoch that was published last.
     epoch: Arc<Map>,
+    /// Earlier epochs that the dispatcher may still use. This thread drops them last, because to
+    /// drop an epoch takes long if it has many grants.
+    earlier: Vec<Arc<Map>>,
+    /// The result of a read from the socket that waits for the reply to an earlier message.
+    held: Option<ReadOutcome>,
     batch: Batch,
     allowance: Allowance,
     /// Mapped files that were charged.
@@ -112,6 +136,8 @@ impl Control {
             server,
             link,
             epoch: Arc::default(),
+            earlier: Vec::new(),
+            held: None,
             batch: Batch::default(),
             allowance: Allowance::new(),
             files_charged: 0,
@@ -138,11 +164,17 @@ impl Control {
                 self.link.sleep(Duration::from_millis(UNMAP_PAUSE_MS));
                 continue;
             }
-            match self.stream.receive()? {
+            let outcome = match self.held.take() {
+                Some(held) => held,
+                None => self.stream.receive()?,
+            };
+            match outcome {
                 ReadOutcome::Message(message) => self.handle(message)?,
                 ReadOutcome::Nothing => {
                     self.flush()?;
-                    self.stream.wait_readable(Some(self.link.stop_fd()), None)?;
+                    if self.held.is_none() {
+                        self.stream.wait_readable(Some(self.link.stop_fd()), None)?;
+                    }
                 }
                 ReadOutcome::Closed => return Ok(()),
             }
@@ -166,8 +198,8 @@ impl Control {
         if !matches!(message.header.command, command::DMA_MAP | command::DMA_UNMAP) {
             self.flush()?;
             let (reply, effect) = self.server.handle(message)?;
-            self.publish(effect);
-            return reply.map_or(Ok(()), |reply| self.send(&reply));
+            let is_open = self.publish(effect)?;
+            return reply.filter(|_| is_open).map_or(Ok(()), |reply| self.send(&reply));
         }
         let (reply, effect) = self.server.handle(message)?;
         self.batch.granted |= effect == Effect::Granted;
@@ -177,17 +209,18 @@ impl Control {
         if self.batch.messages >= DMA_BATCH_MAX { self.flush() } else { Ok(()) }
     }
 
-    /// Informs the dispatcher of an effect.
-    fn publish(&self, effect: Effect) {
+    /// Informs the dispatcher of an effect. Returns whether the reply may be sent.
+    fn publish(&mut self, effect: Effect) -> Result<bool, Reason> {
         match effect {
             Effect::Doorbell(doorbell) => self.link.publish_doorbell(doorbell),
             Effect::Interrupts => self.link.publish_interrupts(),
             Effect::Reset => {
                 let number = self.link.publish_reset();
-                self.link.wait_acknowledged(number, None);
+                return self.wait_adopted(number, Change::Reset);
             }
             Effect::None | Effect::Granted | Effect::Revoked => {}
         }
+        Ok(true)
     }
 
     /// Publishes the epoch of the batch, waits for the dispatcher, and sends the replies.
@@ -198,11 +231,60 @@ impl Control {
         let batch = std::mem::take(&mut self.batch);
         if batch.granted || batch.revoked {
             let epoch = self.server.epoch();
-            let earlier = std::mem::replace(&mut self.epoch, Arc::clone(&epoch));
+            self.earlier.push(std::mem::replace(&mut self.epoch, Arc::clone(&epoch)));
             let number = self.link.publish_map(epoch);
-            self.link.wait_acknowledged(number, Some(&earlier).filter(|_| batch.revoked));
+            let change = if batch.revoked { Change::Unmap } else { Change::Map };
+            let is_open = self.wait_adopted(number, change)?;
+            self.earlier.retain(|epoch| Arc::strong_count(epoch) > 1);
+            if !is_open {
+                return Ok(());
+            }
         }
         self.stream.send(&batch.replies, &[], Some(self.link.stop_fd()))
+    }
+
+    /// Waits until the dispatcher has adopted a change that notice `number` reports, and answers
+    /// register reads meanwhile. Returns `false` if one of the two ends is gone.
+    ///
+    /// # Errors
+    /// Returns [`Reason::DispatcherLate`] if an unmap or a reset takes too long.
+    fn wait_adopted(&mut self, number: u64, change: Change) -> Result<bool, Reason> {
+        let began = Instant::now();
+        loop {
+            let left = Duration::from_millis(DMA_ACK_MS).saturating_sub(began.elapsed());
+            let limit = left.min(Duration::from_millis(READ_CHECK_MS));
+            let earlier = if change == Change::Unmap { self.earlier.as_slice() } else { &[] };
+            if self.link.wait_acknowledged(number, earlier, limit) {
+                return Ok(true);
+            }
+            if self.link.is_stopped() || !self.answer_reads()? {
+                return Ok(false);
+            }
+            if left.is_zero() {
+                let is_map = change == Change::Map;
+                return if is_map { Ok(true) } else { Err(Reason::DispatcherLate) };
+            }
+        }
+    }
+
+    /// Answers register reads up to the first message of another kind, which is held. Returns
+    /// `false` if the frontend has closed the connection.
+    fn answer_reads(&mut self) -> Result<bool, Reason> {
+        for _ in 0..READS_PER_CHECK {
+            if self.held.is_some() {
+                break;
+            }
+            match self.stream.receive()? {
+                ReadOutcome::Message(message) if message.header.command == command::REGION_READ => {
+                    let (reply, _) = self.server.handle(message)?;
+                    reply.map_or(Ok(()), |reply| self.send(&reply))?;
+                }
+                ReadOutcome::Nothing => break,
+                outcome => self.held = Some(outcome),
+            }
+        }
+        self.pause_if_spent();
+        Ok(!matches!(self.held, Some(ReadOutcome::Closed)))
     }
 
     /// Sends a reply.

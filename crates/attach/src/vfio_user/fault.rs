@@ -10,7 +10,7 @@ use causeway_ring::DoorbellError;
 use rustix::io::Errno;
 
 pub use crate::attachment::FaultKind;
-use crate::limits::{REPLY_STALL_MS, VFIO_DESCRIPTORS_MAX, VFIO_PAYLOAD_BYTES_MAX};
+use crate::limits::{DMA_ACK_MS, REPLY_STALL_MS, VFIO_DESCRIPTORS_MAX, VFIO_PAYLOAD_BYTES_MAX};
 
 /// The reason why a conversation is over. No other port is affected.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +65,12 @@ pub enum Reason {
     /// This host cannot start the control thread.
     #[error("cannot start the control thread of a vfio-user frontend: {0}")]
     Thread(#[source] std::io::Error),
+    /// The dispatcher still uses memory that the frontend unmapped, or state before a reset.
+    #[error(
+        "the dispatcher did not adopt a DMA unmap or a reset within {DMA_ACK_MS} ms, so that its \
+         frontend is disconnected: another port or a service keeps the dispatcher's thread busy"
+    )]
+    DispatcherLate,
     /// The control thread ended without a reason, by a panic.
     #[error("the control thread of a vfio-user frontend ended unexpectedly")]
     ThreadLost,
@@ -75,7 +81,9 @@ impl Reason {
     pub fn kind(&self) -> FaultKind {
         match self {
             Self::Socket(_) => FaultKind::Connection,
-            Self::DescriptorsScarce | Self::Thread(_) | Self::ThreadLost => FaultKind::Host,
+            Self::DescriptorsScarce | Self::Thread(_) | Self::DispatcherLate | Self::ThreadLost => {
+                FaultKind::Host
+            }
             _ => FaultKind::Guest,
         }
     }

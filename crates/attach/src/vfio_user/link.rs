@@ -3,15 +3,15 @@
 //!
 //! The control thread publishes consequences of messages; the dispatcher takes all of them at once
 //! when its eventfd is readable. Notices are coalesced and need no queue: the newest epoch, a set of
-//! doorbells, a reset, an end. The control thread can wait until the dispatcher uses a notice,
-//! and until the dispatcher has dropped an earlier epoch, each for at most
-//! [`DMA_ACK_MS`].
+//! doorbells, a reset, an end. The control thread can wait for a given time until the dispatcher
+//! uses a notice and has dropped the earlier epochs.
 //!
 //! The lock is held for a few instructions. The dispatcher never waits for the thread; when the
 //! dispatcher drops its end, the thread's waits end at once. Both eventfds belong to this process
 //! alone.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::fault::Reason;
-use crate::limits::{DMA_ACK_MS, EPOCH_CHECK_US, REGION_DOORBELLS_MAX};
+use crate::limits::{EPOCH_CHECK_US, REGION_DOORBELLS_MAX};
 
 /// Consequences of messages that the dispatcher has not taken yet.
 #[derive(Debug, Default)]
@@ -177,25 +177,29 @@ impl Link {
         drop(waited);
     }
 
-    /// Waits until the dispatcher has acknowledged notice `number` and dropped every reference to
-    /// `earlier` but one, at most [`DMA_ACK_MS`]. Returns whether the dispatcher did so in time.
-    pub fn wait_acknowledged(&self, number: u64, earlier: Option<&Arc<Map>>) -> bool {
+    /// Waits until the dispatcher has acknowledged notice `number` and the caller has the only
+    /// reference to each epoch of `earlier`, at most `limit`. Returns whether both are so.
+    pub fn wait_acknowledged(&self, number: u64, earlier: &[Arc<Map>], limit: Duration) -> bool {
         let began = Instant::now();
-        let limit = Duration::from_millis(DMA_ACK_MS);
         let is_open = |state: &mut LinkState| state.taken < number && !state.is_stopped;
         let waited = self.changed.wait_timeout_while(self.state(), limit, is_open);
-        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        let is_used = !timeout.timed_out() && !state.is_stopped;
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let is_used = state.taken >= number && !state.is_stopped;
         drop(state);
-        let Some(earlier) = earlier.filter(|_| is_used) else { return is_used };
+        if !is_used {
+            return false;
+        }
         let (mut pause, longest) = EPOCH_CHECK_US;
-        while Arc::strong_count(earlier) > 1 {
+        while earlier.iter().any(|epoch| Arc::strong_count(epoch) > 1) {
             if began.elapsed() >= limit || self.is_stopped() {
                 return false;
             }
             self.sleep(Duration::from_micros(pause));
             pause = pause.saturating_mul(2).min(longest);
         }
+        // The count is read without ordering. The dispatcher's last accesses to the epochs must come
+        // before the reply.
+        fence(Ordering::Acquire);
         true
     }
 }

