@@ -8,6 +8,7 @@ use causeway_verbs::Adapter;
 /// Returns the counters of an adapter and of its function.
 pub(crate) fn of(adapter: &Adapter<Function>) -> BTreeMap<String, u64> {
     let (verbs, function) = (adapter.counters(), adapter.queues().counters());
+    let frames = adapter.queues().ethernet_counters();
     [
         ("requests_total", verbs.requests),
         ("request_bytes_total", verbs.request_bytes),
@@ -15,6 +16,22 @@ pub(crate) fn of(adapter: &Adapter<Function>) -> BTreeMap<String, u64> {
         ("received_bytes_total", verbs.received_bytes),
         ("request_errors_total", verbs.errors),
         ("flushed_requests_total", verbs.flushed),
+        ("waits_for_receive_total", verbs.not_ready),
+        ("waits_for_responder_total", verbs.unanswered),
+        ("drop_datagrams_total", verbs.dropped),
+        ("unroutable_datagrams_total", verbs.unroutable),
+        ("refused_requests_total", verbs.refused),
+        ("sent_frames_total", frames.sent.total().frames),
+        ("sent_frame_bytes_total", frames.sent.total().bytes),
+        ("received_frames_total", frames.received.total().frames),
+        ("received_frame_bytes_total", frames.received.total().bytes),
+        ("drop_offload_frames_total", frames.refused_sends),
+        ("drop_no_buffer_frames_total", frames.out_of_buffer),
+        ("drop_too_long_frames_total", frames.too_long),
+        ("drop_filtered_frames_total", frames.filtered),
+        ("drop_down_frames_total", frames.down),
+        ("drop_lost_frames_total", frames.lost),
+        ("failed_receive_queues_total", frames.failed_receives),
         ("commands_total", function.commands),
         ("failed_commands_total", function.failed_commands),
         ("unknown_commands_total", function.unknown_commands),
