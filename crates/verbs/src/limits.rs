@@ -52,6 +52,9 @@ pub const STEP_SPANS_MAX: usize = 256;
 /// Bytes whose copy takes as long as the delivery of a datagram without payload: 200 ns.
 pub const DELIVERY_BYTES: u64 = 1600;
 
+/// Bytes whose copy takes as long as the look-up of a further guest address range: 40 ns.
+pub const SPAN_BYTES: u64 = 320;
+
 /// Bytes of network header before a received datagram.
 pub const NETWORK_HEADER_BYTES: u32 = 40;
 

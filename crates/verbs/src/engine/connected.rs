@@ -89,7 +89,7 @@ impl<Q: Queues> Subnet<Q> {
             }
             let most = budget.bytes().min(STEP_BYTES_MAX);
             match self.transfer(origin, requester, scratch, (at, target), (most, now_ns)) {
-                Ok(bytes) => budget.take_bytes(bytes),
+                Ok(bytes) => budget.take_bytes(bytes.saturating_add(scratch.cost())),
                 Err(step) => return step,
             }
         }
@@ -273,6 +273,7 @@ impl<Q: Queues> Subnet<Q> {
         let Transfer { total, done, at, .. } = &requester.transfer;
         let len = total.saturating_sub(*done).min(most);
         if requester.work.is_inline {
+            scratch.from.clear();
             return Ok(len);
         }
         let adapter = self.adapter(origin.id).ok_or(Status::LocalProtection)?;

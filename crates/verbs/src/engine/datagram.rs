@@ -61,7 +61,10 @@ impl<Q: Queues> Subnet<Q> {
         }
         budget.take_bytes(datagram.bytes);
         match self.transport.locate(to.mac) {
-            Ok(there) => self.receive(origin, &requester.work, scratch, &datagram, (there, to)),
+            Ok(there) => {
+                self.receive(origin, &requester.work, scratch, &datagram, (there, to));
+                budget.take_bytes(scratch.cost());
+            }
             Err(refusal) => {
                 requester.refusal = Some(refusal);
                 if let Some(adapter) = self.adapter_mut(origin.id) {
@@ -89,6 +92,7 @@ impl<Q: Queues> Subnet<Q> {
             budget.take_bytes(datagram.bytes.saturating_add(DELIVERY_BYTES));
             let to = AddressVector { queue_pair: number, ..*to };
             self.receive(origin, &requester.work, scratch, datagram, (there, to));
+            budget.take_bytes(scratch.cost());
             requester.transfer.member = requester.transfer.member.saturating_add(1);
         }
         Step::Done
@@ -116,9 +120,9 @@ impl<Q: Queues> Subnet<Q> {
         }
         requester.transfer.total = bytes;
         let adapter = self.adapter(origin.id).ok_or(Status::LocalProtection)?;
+        scratch.from.clear();
         if !work.is_inline {
             let access = adapter.access(origin.attributes.domain, Rights::LOCAL_READ);
-            scratch.from.clear();
             let out = (STEP_SPANS_MAX, &mut scratch.from);
             let resolved = access.resolve(&work.segments, Place::default(), bytes, out);
             if resolved.map_err(|_| Status::LocalProtection)? < bytes {
@@ -146,6 +150,7 @@ impl<Q: Queues> Subnet<Q> {
         datagram: &Datagram,
         (there, to): (AdapterId, AddressVector),
     ) {
+        scratch.to.clear();
         let Some(number) = self.accept(there, &to, datagram.queue_key) else { return };
         let bytes = datagram.bytes.saturating_add(u64::from(NETWORK_HEADER_BYTES));
         let status = self.scatter(origin, work, scratch, datagram, (there, number));
@@ -217,7 +222,6 @@ impl<Q: Queues> Subnet<Q> {
         if capacity(segments) < bytes {
             return Status::LocalLength;
         }
-        scratch.to.clear();
         let access = adapter.access(pair.receive_domain(), Rights::LOCAL_WRITE);
         let out = (STEP_SPANS_MAX, &mut scratch.to);
         if access.resolve(segments, Place::default(), bytes, out) != Ok(bytes) {

@@ -22,7 +22,8 @@
 //! message continues over steps, each of at most this length and of
 //! [`STEP_SPANS_MAX`](crate::limits::STEP_SPANS_MAX) ranges per side; each step checks keys and
 //! rights again, so that a key that its owner invalidates stops the message. The place of a message
-//! that ran out of budget is kept in its queue pair.
+//! that ran out of budget is kept in its queue pair. Each range beyond the first takes
+//! [`SPAN_BYTES`] of the budget.
 //!
 //! # Errors
 //! A failed request ends with an error completion, and its queue pair moves to an error state; the
@@ -43,6 +44,7 @@ mod wait;
 use causeway_memory::Span;
 
 use crate::adapter::AdapterId;
+use crate::limits::SPAN_BYTES;
 use crate::queue_pair::{Attributes, Kind, QueuePair, State};
 use crate::queues::{AsyncEvent, Queues};
 use crate::subnet::Subnet;
@@ -134,6 +136,15 @@ pub(crate) struct Scratch {
     to: Vec<Span>,
     /// Decoded page list entries.
     pages: Vec<u64>,
+}
+
+impl Scratch {
+    /// Returns the bytes of the budget that the ranges of a copy take beside its payload. A range on
+    /// either side is part of the message.
+    fn cost(&self) -> u64 {
+        let further = |spans: &Vec<Span>| spans.len().saturating_sub(1) as u64;
+        further(&self.from).saturating_add(further(&self.to)).saturating_mul(SPAN_BYTES)
+    }
 }
 
 /// The requester's queue pair, in a call of [`Subnet::progress`].

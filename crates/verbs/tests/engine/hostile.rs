@@ -76,6 +76,53 @@ fn verbs_unknown_numbers_do_nothing() {
 }
 
 #[test]
+fn verbs_scattered_segments_take_more_of_the_budget() {
+    let scattered = |world: &World, guest: usize, count: u64| -> Vec<Segment> {
+        (0..count).map(|n| world.segment(guest, n * 4096, 1)).collect()
+    };
+    let mut world = World::new(2);
+    let (left, right) = world.connect((0, 1), Kind::Rc);
+    let mut budget = Budget::new(10, 1 << 20);
+    let segments = scattered(&world, 0, 57);
+    world.post(left, Operation::Write(world.remote(1, 0)), segments);
+    world.run_with(left, &mut budget);
+    assert_eq!(budget.bytes(), (1 << 20) - 57 - 56 * SPAN_BYTES);
+
+    let mut budget = Budget::new(10, 1 << 20);
+    let inline = vec![1; 32];
+    world.post_receive(right, scattered(&world, 1, 32));
+    let work = SendWork { is_inline: true, inline, ..SendWork::default() };
+    world.post_work(left, SendWork { operation: Operation::Send, ..work });
+    world.run_with(left, &mut budget);
+    assert_eq!(budget.bytes(), (1 << 20) - 32 - 31 * SPAN_BYTES);
+    assert_eq!((world.statuses(0).len(), world.statuses(1)), (1, vec![Status::Success]));
+}
+
+#[test]
+fn verbs_scattered_datagrams_take_more_of_the_budget() {
+    let mut world = World::new(2);
+    let ends: Vec<End> =
+        (0..2).map(|guest| world.create(guest, Kind::Ud, World::attributes())).collect();
+    ends.iter().for_each(|end| world.ready(*end, None));
+    let segments = (0..20).map(|n| world.segment(0, n * 4096, 1)).collect();
+    let (queue_pair, queue_key) = (ends[1].1, QUEUE_KEY);
+    let destination =
+        Some(AddressVector { mac: mac(1), queue_pair, queue_key, ..AddressVector::default() });
+    let operation = Operation::Send;
+    let work = SendWork { operation, segments, destination, ..SendWork::default() };
+    world.post_receive(ends[1], vec![world.segment(1, 0, 40), world.segment(1, 4096, 40)]);
+    world.post_work(ends[0], work.clone());
+    let mut budget = Budget::new(10, 1 << 20);
+    world.run_with(ends[0], &mut budget);
+    assert_eq!(budget.bytes(), (1 << 20) - 20 - 20 * SPAN_BYTES);
+    // A dropped datagram has no ranges of a receiver.
+    world.post_work(ends[0], work);
+    let mut budget = Budget::new(10, 1 << 20);
+    world.run_with(ends[0], &mut budget);
+    assert_eq!(budget.bytes(), (1 << 20) - 20 - 19 * SPAN_BYTES);
+}
+
+#[test]
 fn verbs_spent_budget_does_nothing() {
     let mut world = World::new(2);
     let (left, _) = world.connect((0, 1), Kind::Rc);
