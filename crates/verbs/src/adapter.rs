@@ -66,6 +66,8 @@ pub struct Counters {
     pub dropped: u64,
     /// Datagrams that were sent to no adapter of the subnet.
     pub unroutable: u64,
+    /// Datagrams to general service interfaces beyond the rate of this adapter; they were dropped.
+    pub throttled: u64,
     /// Requests of peers that this adapter refused.
     pub refused: u64,
 }
@@ -82,6 +84,8 @@ pub struct Adapter<Q> {
     pub(crate) general: Option<u32>,
     /// All queue pairs of kind [`Kind::Gsi`].
     pub(crate) general_all: BTreeSet<u32>,
+    /// Time until which the rate of datagrams to general service interfaces is used.
+    pub(crate) general_used_ns: u64,
     /// Queue pairs that failed since the last call of `next_due`.
     pub(crate) failed: VecDeque<u32>,
     /// Ends of waiting times, with the queue pair.
@@ -104,6 +108,7 @@ impl<Q: Queues> Adapter<Q> {
             queue_pairs: Table::new(config.queue_pairs.min(QUEUE_PAIRS_MAX)),
             general: None,
             general_all: BTreeSet::new(),
+            general_used_ns: 0,
             failed: VecDeque::new(),
             deadlines: BTreeSet::new(),
             shared_limits: HashMap::default(),

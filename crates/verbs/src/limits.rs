@@ -10,6 +10,14 @@ pub const GENERAL_SERVICE_QPN: u32 = 1;
 /// Queue key of the general service interface (InfiniBand specification, 10.2.4).
 pub const GENERAL_SERVICE_QUEUE_KEY: u32 = 0x8001_0000;
 
+/// Time between datagrams of an adapter to general service interfaces, in nanoseconds: 10,000 a
+/// second. Connection managers send a few for each connection.
+pub const GENERAL_INTERVAL_NS: u64 = 100_000;
+
+/// Most datagrams to general service interfaces that an adapter may send at once after a pause: the
+/// receive work requests that Linux posts there.
+pub const GENERAL_BURST: u64 = 512;
+
 /// Bits of an object number.
 pub const NUMBER_BITS: u32 = 24;
 
@@ -30,6 +38,10 @@ pub const REGISTERED_BYTES_MAX: u64 = 1 << 40;
 
 /// Most entries in the page lists of an adapter's regions: 128 MiB of the daemon's memory.
 pub const REGION_PAGES_MAX: u64 = 1 << 24;
+
+/// Page list entries of a region beyond the pages of its length: partial pages at both ends, and the
+/// padding of drivers to whole units.
+pub const LIST_PADDING_ENTRIES: u64 = 16;
 
 /// Smallest binary logarithm of a region's page size.
 pub const PAGE_SHIFT_MIN: u8 = 12;

@@ -6,19 +6,23 @@
 //! not exist, does not receive, has another queue key, or has no receive work request
 //! ([`crate::Counters::dropped`], [`crate::Counters::unroutable`]).
 //!
+//! An adapter sends datagrams to general service interfaces at a limited rate
+//! ([`GENERAL_INTERVAL_NS`], [`GENERAL_BURST`]): they have few receive work requests, and any member
+//! of the group may use them up. Datagrams beyond it are dropped ([`crate::Counters::throttled`]).
+//!
 //! The receiver gets [`NETWORK_HEADER_BYTES`] of network header before the payload. A receive work
 //! request that is too short ends with [`Status::LocalLength`], and its queue pair continues:
 //! otherwise any sender could stop it.
 
 use causeway_memory::{Cursor, Rights as GrantRights, copy::copy};
 
-use crate::adapter::AdapterId;
+use crate::adapter::{Adapter, AdapterId};
 use crate::engine::responder::Received;
 use crate::engine::segments::{capacity, payload};
 use crate::engine::{Budget, Origin, Place, Requester, Scratch, Step};
 use crate::limits::{
-    DELIVERY_BYTES, GENERAL_SERVICE_QPN, GENERAL_SERVICE_QUEUE_KEY, MULTICAST_QPN,
-    NETWORK_HEADER_BYTES, STEP_SPANS_MAX,
+    DELIVERY_BYTES, GENERAL_BURST, GENERAL_INTERVAL_NS, GENERAL_SERVICE_QPN,
+    GENERAL_SERVICE_QUEUE_KEY, MULTICAST_QPN, NETWORK_HEADER_BYTES, STEP_SPANS_MAX,
 };
 use crate::queue_pair::Kind;
 use crate::queues::Queues;
@@ -47,7 +51,7 @@ impl<Q: Queues> Subnet<Q> {
         origin: &Origin,
         requester: &mut Requester,
         scratch: &mut Scratch,
-        budget: &mut Budget,
+        (budget, now_ns): (&mut Budget, u64),
     ) -> Step {
         let Some(to) = requester.work.destination else {
             return Step::Failed(Status::LocalQueuePairOperation);
@@ -60,6 +64,12 @@ impl<Q: Queues> Subnet<Q> {
             return self.multicast(origin, requester, scratch, (&datagram, &to), budget);
         }
         budget.take_bytes(datagram.bytes);
+        if to.queue_pair == GENERAL_SERVICE_QPN
+            && let Some(adapter) = self.adapter_mut(origin.id)
+            && !adapter.take_general(now_ns)
+        {
+            return Step::Done;
+        }
         match self.transport.locate(to.mac) {
             Ok(there) => {
                 self.receive(origin, &requester.work, scratch, &datagram, (there, to));
@@ -237,5 +247,20 @@ impl<Q: Queues> Subnet<Q> {
                 copy((own.queues.map(), &mut from), (map, &mut to), datagram.bytes).is_ok()
             };
         if copied { Status::Success } else { Status::LocalProtection }
+    }
+}
+
+impl<Q: Queues> Adapter<Q> {
+    /// Takes a datagram to a general service interface from the adapter's rate. Returns false if
+    /// none is left; the datagram is then counted as dropped.
+    fn take_general(&mut self, now_ns: u64) -> bool {
+        let used_ns = self.general_used_ns.max(now_ns).saturating_add(GENERAL_INTERVAL_NS);
+        let burst_ns = GENERAL_INTERVAL_NS.saturating_mul(GENERAL_BURST);
+        if used_ns > now_ns.saturating_add(burst_ns) {
+            self.counters.throttled = self.counters.throttled.wrapping_add(1);
+            return false;
+        }
+        self.general_used_ns = used_ns;
+        true
     }
 }

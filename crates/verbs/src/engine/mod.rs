@@ -317,7 +317,7 @@ impl<Q: Queues> Subnet<Q> {
         }
         match origin.kind {
             Kind::Rc | Kind::Uc => self.connected(origin, requester, scratch, (budget, now_ns)),
-            Kind::Ud | Kind::Gsi => self.datagram(origin, requester, scratch, budget),
+            Kind::Ud | Kind::Gsi => self.datagram(origin, requester, scratch, (budget, now_ns)),
             Kind::Registration => Step::Failed(Status::LocalQueuePairOperation),
         }
     }

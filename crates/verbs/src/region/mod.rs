@@ -12,7 +12,7 @@
 //!
 //! Limits of an adapter ([`RegionLimits`]): regions, registered bytes, and entries of page lists. A
 //! registration or update beyond a limit is refused and changes nothing. Regions of all memory
-//! count no bytes. Whether the holder of a key may use it is decided by the domain and the rights,
+//! count the bytes of their range. Whether the holder of a key may use it is decided by the domain and the rights,
 //! not by the secrecy of the key: keys can be guessed.
 
 mod table;
@@ -85,7 +85,7 @@ pub enum RegionError {
 /// The memory of a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RegionMemory {
-    /// All granted memory; addresses are guest addresses.
+    /// Granted memory; addresses are guest addresses.
     Whole,
     /// Pages of `1 << shift` bytes. The first byte of the region lies in the first page, at its
     /// address modulo the page size.
@@ -106,7 +106,7 @@ pub struct Region {
     pub domain: u32,
     /// Address of the first byte, as work requests name it.
     pub base: u64,
-    /// Length, in bytes. Without effect for [`RegionMemory::Whole`].
+    /// Length, in bytes. A [`RegionMemory::Whole`] of length 0 reaches all addresses.
     pub len: u64,
     /// Permitted accesses.
     pub rights: Rights,
@@ -121,10 +121,10 @@ pub struct Region {
 impl Region {
     /// Checks the values of the region against each other.
     fn check(&self) -> Result<(), RegionError> {
-        let RegionMemory::Pages { shift, pages, capacity } = &self.memory else { return Ok(()) };
         if self.base.checked_add(self.len).is_none() {
             return Err(RegionError::Malformed("addresses wrap"));
         }
+        let RegionMemory::Pages { shift, pages, capacity } = &self.memory else { return Ok(()) };
         check_shift(*shift, self.is_free)?;
         if pages.len() > *capacity as usize {
             return Err(RegionError::Malformed("longer page list than its capacity"));
@@ -134,10 +134,7 @@ impl Region {
 
     /// Returns the registered bytes.
     fn bytes(&self) -> u64 {
-        match self.memory {
-            RegionMemory::Whole => 0,
-            RegionMemory::Pages { .. } => self.len,
-        }
+        self.len
     }
 
     /// Returns the entries of the page list.
@@ -169,7 +166,7 @@ impl Region {
             return Err(RegionError::Rights);
         }
         let end = address.checked_add(len).ok_or(RegionError::Outside)?;
-        if matches!(self.memory, RegionMemory::Whole) {
+        if self.len == 0 && matches!(self.memory, RegionMemory::Whole) {
             return Ok(());
         }
         // `check` and `update` keep the end of the region from wrapping.

@@ -3,7 +3,10 @@
 use causeway_memory::Span;
 
 use super::{Region, RegionError, RegionMemory, Rights, check_shift};
-use crate::limits::{PAGES_PER_UPDATE_MAX, REGION_PAGES_MAX, REGIONS_MAX, REGISTERED_BYTES_MAX};
+use crate::limits::{
+    LIST_PADDING_ENTRIES, PAGE_SHIFT_MIN, PAGES_PER_UPDATE_MAX, REGION_PAGES_MAX, REGIONS_MAX,
+    REGISTERED_BYTES_MAX,
+};
 use crate::number::Table;
 use crate::work::RegionUpdate;
 
@@ -14,7 +17,8 @@ pub struct RegionLimits {
     pub regions: usize,
     /// Registered bytes.
     pub bytes: u64,
-    /// Entries of page lists; each takes 8 bytes of the daemon's memory.
+    /// Entries of page lists; each takes 8 bytes of the daemon's memory. The limits of regions and
+    /// bytes lower it to the entries that they need.
     pub entries: u64,
 }
 
@@ -43,7 +47,13 @@ pub const fn key_of(number: u32, variable: u8) -> u32 {
 impl Regions {
     /// Returns a table without regions.
     pub fn new(limits: RegionLimits) -> Self {
-        Self { table: Table::new(limits.regions), limits, bytes: 0, entries: 0 }
+        let table = Table::new(limits.regions);
+        let padding = LIST_PADDING_ENTRIES.saturating_mul(table.capacity() as u64);
+        // Linux keeps lists for later regions, of which each has more than half of their pages.
+        let pages = limits.bytes.wrapping_shr(u32::from(PAGE_SHIFT_MIN));
+        let needed = pages.saturating_mul(2).saturating_add(padding);
+        let limits = RegionLimits { entries: limits.entries.min(needed), ..limits };
+        Self { table, limits, bytes: 0, entries: 0 }
     }
 
     /// Returns the number of regions.

@@ -189,6 +189,29 @@ fn verbs_general_service_interface_has_number_one_and_its_own_key() {
 }
 
 #[test]
+fn verbs_datagrams_to_general_service_interfaces_have_a_rate() {
+    let mut world = World::new(3);
+    let attributes = Attributes { queue_key: GENERAL_SERVICE_QUEUE_KEY, ..World::attributes() };
+    let ends: Vec<End> = (0..3).map(|guest| world.create(guest, Kind::Gsi, attributes)).collect();
+    ends.iter().for_each(|end| world.ready(*end, None));
+    let (flood, general, other) = (ends[0], ends[1], ends[2]);
+    let queue_key = GENERAL_SERVICE_QUEUE_KEY;
+    let destination = AddressVector { queue_pair: 1, queue_key, ..to(general) };
+    for _ in 0..1100 {
+        world.post_receive(general, vec![world.segment(1, 0, 500)]);
+    }
+    let received = |world: &mut World| world.statuses(1).len() as u64;
+    (0..GENERAL_BURST + 100).for_each(|_| send(&mut world, flood, destination, 1));
+    assert_eq!((received(&mut world), world.statuses(0).len()), (GENERAL_BURST, 612));
+    assert_eq!(world.adapter(0).counters().throttled, 100);
+    send(&mut world, other, destination, 1);
+    assert_eq!(received(&mut world), 1);
+    world.now += 2 * GENERAL_INTERVAL_NS;
+    (0..5).for_each(|_| send(&mut world, flood, destination, 1));
+    assert_eq!(received(&mut world), 2);
+}
+
+#[test]
 fn verbs_multicast_reaches_each_member_once() {
     let mut world = World::new(3);
     let ends: Vec<End> = (0..3).map(|guest| datagram(&mut world, guest, Kind::Ud)).collect();

@@ -1,4 +1,5 @@
 use causeway_memory::Span;
+use causeway_verbs::limits::LIST_PADDING_ENTRIES;
 use causeway_verbs::region::*;
 use causeway_verbs::work::{PageEntries, PageUpdate, RegionUpdate};
 use proptest::prelude::*;
@@ -56,6 +57,33 @@ fn region_of_all_memory_uses_guest_addresses() {
     assert_eq!(wraps, Err(RegionError::Outside));
     assert_eq!(regions.bytes(), 0);
     assert!(regions.invalidate(key, 1, Rights::NONE).is_err());
+}
+
+#[test]
+fn region_of_guest_addresses_with_a_length_reaches_its_range_only() {
+    let mut regions = Regions::new(RegionLimits::default());
+    let memory = RegionMemory::Whole;
+    let region = Region { memory, ..pages(0x5000, 0x100, 12, vec![]) };
+    let number = regions.create(region.clone()).unwrap();
+    let check = |range| regions.check(key_of(number, 3), 1, range, Rights::REMOTE_WRITE);
+    assert_eq!(check((0x5000, 0x100)), Ok(()));
+    assert_eq!(check((0x50ff, 2)), Err(RegionError::Outside));
+    assert_eq!(check((0x4fff, 1)), Err(RegionError::Outside));
+    assert_eq!(regions.bytes(), 0x100);
+    let wraps = Region { base: u64::MAX, ..region };
+    assert!(matches!(regions.create(wraps), Err(RegionError::Malformed(_))));
+}
+
+#[test]
+fn region_page_lists_are_limited_by_the_registered_bytes() {
+    let limits = RegionLimits { regions: 2, bytes: 1 << 20, entries: 1 << 24 };
+    let mut regions = Regions::new(limits);
+    let most = 2 * 256 + 2 * LIST_PADDING_ENTRIES;
+    let list = |count: u64| pages(0, 0x1000, 12, vec![0; count as usize]);
+    let refused = Err(RegionError::Limit("page list entries"));
+    assert_eq!(regions.create(list(most + 1)), refused);
+    assert!(regions.create(list(most)).is_ok());
+    assert_eq!(regions.create(list(1)), refused);
 }
 
 #[test]
