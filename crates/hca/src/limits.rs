@@ -19,10 +19,17 @@ pub const FRAME_BYTES_MAX: usize = 65536 + 256;
 pub const UAR_BYTES: u64 = 32 << 20;
 /// Estimated time of a message between two guests without its bytes, in nanoseconds.
 pub const MESSAGE_NS: u64 = 200;
+/// Estimated time of a piece of a frame in a receive queue without its bytes, in nanoseconds.
+pub const PIECE_NS: u64 = 200;
+/// Estimated time of a look at a send queue of frames or at an entry, in nanoseconds.
+pub const LOOK_NS: u64 = 40;
 /// Estimated time of a poll of an adapter that has no work, in nanoseconds.
 pub const POLL_NS: u64 = 100;
 /// Estimated time of a command of a driver, in nanoseconds.
 pub const COMMAND_NS: u64 = 3_000;
+/// Copies of the same length that take the time of a command's input or output: bytes lie in
+/// mailboxes of 512 bytes each, and are parsed.
+pub const COMMAND_BYTE_COPIES: u64 = 8;
 /// Most commands of a driver in one call.
 pub const COMMANDS_PER_CALL_MAX: u32 = 8;
 /// Least bytes that a call may copy, so that a port with work makes progress.

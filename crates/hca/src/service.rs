@@ -25,7 +25,8 @@ use causeway_verbs::{AdapterId, Budget, Subnet};
 use crate::adapter_port::{AdapterPort, PortCounters};
 use crate::idle::IdleSchedule;
 use crate::limits::{
-    BYTES_PER_CALL_MIN, COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS, POLL_NS, UAR_BYTES, VECTORS,
+    BYTES_PER_CALL_MIN, COMMAND_BYTE_COPIES, COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS,
+    POLL_NS, UAR_BYTES, VECTORS,
 };
 use crate::request::{CountPorts, OpenUplink, StartUplink};
 use crate::switch::{AdapterPorts, Switch};
@@ -76,14 +77,16 @@ impl HcaService {
         let Self { subnet, ports, switch, uplink, .. } = self;
         let Some(port) = ports.get_mut(&id) else { return 0 };
         cx.charge(POLL_NS);
-        let commands = causeway_mlx5::run_commands(subnet, port.adapter, COMMANDS_PER_CALL_MAX);
+        let run = causeway_mlx5::run_commands(subnet, port.adapter, COMMANDS_PER_CALL_MAX);
+        let commands = run.commands;
         cx.charge(u64::from(commands).saturating_mul(COMMAND_NS));
+        cx.charge(bytes_ns(run.bytes.saturating_mul(COMMAND_BYTE_COPIES)));
         let mut left = budget(cx);
-        let before = left.bytes();
+        let before = left;
         let messages = causeway_mlx5::poll(subnet, port.adapter, cx.now_ns, &mut left);
-        let bytes = before.saturating_sub(left.bytes());
-        let moved = cost::bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
-        cx.charge(u64::from(messages).saturating_mul(MESSAGE_NS).saturating_add(moved));
+        let spent = before.messages().saturating_sub(left.messages());
+        cx.charge(u64::from(spent).saturating_mul(MESSAGE_NS));
+        cx.charge(bytes_ns(before.bytes().saturating_sub(left.bytes())));
         let frames = switch.transmit(cx, subnet, port, uplink.as_mut());
         let count = commands.saturating_add(messages).saturating_add(frames);
         if count > 0 {
@@ -180,6 +183,11 @@ impl HcaService {
             uplink.advertise(Mac(port.mac), true);
         }
     }
+}
+
+/// Returns the estimated time of a copy, in nanoseconds.
+fn bytes_ns(bytes: u64) -> u64 {
+    cost::bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// Returns the budget of a call: the rest of the turn, in messages and bytes, and at least a message

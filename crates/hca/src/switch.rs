@@ -17,19 +17,26 @@ use std::collections::BTreeMap;
 use causeway_fabric::{Context, PortId, cost};
 use causeway_mlx5::Function;
 use causeway_mlx5::ethernet::{
-    Body, Frame, FrameRef, Next, complete_frame, next_frame, receive_frame,
+    Body, Deliveries, Frame, FrameRef, Next, complete_frame, next_frame, receive_frame,
 };
 use causeway_verbs::{AdapterId, Subnet};
 use causeway_wire::ethernet::is_group;
 
 use crate::adapter_port::AdapterPort;
-use crate::limits::FRAMES_PER_CALL_MAX;
+use crate::limits::{FRAMES_PER_CALL_MAX, LOOK_NS, PIECE_NS};
 use crate::uplink::Uplink;
 
 /// Returns the destination and source address of a frame.
 fn addresses(head: &[u8]) -> Option<([u8; 6], [u8; 6])> {
     let (destination, rest) = head.split_first_chunk()?;
     Some((*destination, *rest.first_chunk()?))
+}
+
+/// Returns the estimated time of the deliveries of a frame, in nanoseconds.
+fn delivery_ns(deliveries: &Deliveries) -> u64 {
+    let bytes = usize::try_from(deliveries.bytes()).unwrap_or(usize::MAX);
+    let pieces = u64::from(deliveries.pieces()).saturating_mul(PIECE_NS);
+    pieces.saturating_add(cost::bytes(bytes))
 }
 
 /// The adapters of a group by Ethernet address, and the frame under way.
@@ -74,18 +81,20 @@ impl Switch {
         let mut count = 0_u32;
         for _ in 0..FRAMES_PER_CALL_MAX {
             let Some(adapter) = subnet.adapter_mut(port.adapter) else { break };
-            match next_frame(adapter, &mut self.frame) {
+            let next = next_frame(adapter, &mut self.frame);
+            cx.charge(u64::from(self.frame.looks).saturating_mul(LOOK_NS));
+            match next {
                 Next::Empty => break,
                 Next::Dropped => {}
                 Next::Frame => {
-                    self.forward(subnet, port, uplink.as_deref_mut());
+                    cx.charge(self.forward(subnet, port, uplink.as_deref_mut()));
                     if let Some(adapter) = subnet.adapter_mut(port.adapter) {
                         complete_frame(adapter);
                     }
                 }
             }
             count = count.saturating_add(1);
-            cx.charge(cost::CHAIN_NS.saturating_add(cost::bytes(self.frame.len)));
+            cx.charge(cost::CHAIN_NS);
             if cx.is_over() {
                 break;
             }
@@ -96,14 +105,16 @@ impl Switch {
         count
     }
 
-    /// Delivers the frame that was taken from an adapter's send queue.
+    /// Delivers the frame that was taken from an adapter's send queue. Returns the estimated time, in
+    /// nanoseconds.
     fn forward(
         &self,
         subnet: &mut Subnet<Function>,
         port: &mut AdapterPort,
         uplink: Option<&mut Uplink>,
-    ) {
-        let Some(sender) = subnet.adapter(port.adapter) else { return };
+    ) -> u64 {
+        let mut deliveries = Deliveries::default();
+        let Some(sender) = subnet.adapter(port.adapter) else { return 0 };
         // The receiver is borrowed while the sender's memory is read.
         let map = sender.queues().shared_map();
         let frame = FrameRef {
@@ -112,22 +123,25 @@ impl Switch {
             body: Body::Guest(&map, &self.frame.body),
             len: self.frame.len,
         };
-        let Some((destination, source)) = addresses(frame.head) else { return };
+        let Some((destination, source)) = addresses(frame.head) else { return 0 };
         if source != port.mac {
             port.counters.spoofed = port.counters.spoofed.wrapping_add(1);
-            return;
+            return 0;
         }
         if is_group(destination) {
-            self.deliver_to_all(subnet, Some(port.adapter), &frame);
+            self.deliver_to_all(subnet, Some(port.adapter), &frame, &mut deliveries);
         } else if let Some(to) = self.adapters.get(&destination) {
             if let Some(receiver) = subnet.adapter_mut(*to) {
-                receive_frame(receiver, &frame);
+                receive_frame(receiver, &frame, &mut deliveries);
             }
-            return;
+            return delivery_ns(&deliveries);
         }
+        let mut time = delivery_ns(&deliveries);
         if let Some(uplink) = uplink {
             uplink.push(&frame);
+            time = time.saturating_add(cost::bytes(frame.len));
         }
+        time
     }
 
     /// Delivers a frame to every adapter but `except`.
@@ -136,10 +150,11 @@ impl Switch {
         subnet: &mut Subnet<Function>,
         except: Option<AdapterId>,
         frame: &FrameRef<'_>,
+        deliveries: &mut Deliveries,
     ) {
         for to in self.adapters.values().filter(|to| Some(**to) != except) {
             if let Some(receiver) = subnet.adapter_mut(*to) {
-                receive_frame(receiver, frame);
+                receive_frame(receiver, frame, deliveries);
             }
         }
     }
@@ -157,14 +172,16 @@ impl Switch {
             let (bytes, offload) = (inbound.bytes(), &inbound.offload);
             let (head, body) = bytes.split_at(bytes.len().min(HEAD_BYTES));
             let frame = FrameRef { offload, head, body: Body::Private(body), len: bytes.len() };
+            let mut deliveries = Deliveries::default();
             let to = addresses(bytes).and_then(|(to, _)| self.adapters.get(&to));
             match to.and_then(|to| subnet.adapter_mut(*to)) {
-                Some(receiver) => drop(receive_frame(receiver, &frame)),
+                Some(receiver) => drop(receive_frame(receiver, &frame, &mut deliveries)),
                 // Adapters in promiscuous mode receive frames to other addresses too.
-                None => self.deliver_to_all(subnet, None, &frame),
+                None => self.deliver_to_all(subnet, None, &frame, &mut deliveries),
             }
+            cx.charge(delivery_ns(&deliveries));
             count = count.saturating_add(1);
-            cx.charge(cost::CHAIN_NS.saturating_add(cost::bytes(bytes.len())));
+            cx.charge(cost::CHAIN_NS);
             if cx.is_over() {
                 break;
             }

@@ -18,6 +18,7 @@ use crate::completion_queue::{CompletionQueue, Signal};
 use crate::ethernet::Ethernet;
 use crate::event_queue::{EventQueue, EventQueues};
 use crate::limits;
+use crate::page_list::PageQuota;
 use crate::receive_pool::ReceivePool;
 use crate::registers::Registers;
 use crate::vport::Vport;
@@ -79,7 +80,8 @@ pub struct Function {
     pub(crate) counters: Counters,
     /// Vectors to raise; bit n is vector n.
     interrupts: u64,
-    /// Log lines about unknown commands that may still be written.
+    /// Log lines about failed commands that may still be written. A reset adds none: the driver may
+    /// ask for resets without end.
     pub(crate) log_lines: u8,
     /// Completions were added since [`Self::take_completed`].
     has_completed: bool,
@@ -101,6 +103,8 @@ pub(crate) struct Objects {
     pub active: Vec<u32>,
     /// Index in `active` where the next pass begins.
     pub cursor: usize,
+    /// Pages in the lists of all queues.
+    pub page_quota: PageQuota,
     pub receive_pools: Table<ReceivePool>,
     pub domains: Table<()>,
     pub transport_domains: Table<()>,
@@ -113,6 +117,7 @@ pub(crate) struct Objects {
 
 impl Objects {
     fn new(config: &FunctionConfig) -> Self {
+        let receive_pools = config.queue_pairs_max.saturating_add(limits::RECEIVE_POOLS_SPARE);
         Self {
             event_queues: EventQueues::default(),
             completion_queues: Table::new(config.completion_queues_max),
@@ -120,7 +125,8 @@ impl Objects {
             queue_pairs: Companion::new(config.queue_pairs_max),
             active: Vec::new(),
             cursor: 0,
-            receive_pools: Table::new(limits::RECEIVE_POOLS_MAX),
+            page_quota: PageQuota::default(),
+            receive_pools: Table::new(receive_pools.min(limits::RECEIVE_POOLS_MAX)),
             domains: Table::new(limits::DOMAINS_MAX),
             transport_domains: Table::new(limits::DOMAINS_MAX),
             xrc_domains: Table::new(limits::DOMAINS_MAX),
@@ -160,6 +166,12 @@ impl Function {
 
     /// Returns the registers, for the control thread.
     pub fn registers(&self) -> Arc<Registers> {
+        Arc::clone(&self.registers)
+    }
+
+    /// Replaces the registers by new ones, and returns these.
+    pub(crate) fn renew_registers(&mut self) -> Arc<Registers> {
+        self.registers = Arc::new(Registers::new(self.config.uar_bytes, self.config.vectors));
         Arc::clone(&self.registers)
     }
 
@@ -231,7 +243,6 @@ impl Function {
         self.objects = Objects::new(&self.config);
         self.objects.ethernet.set_counters(counters);
         self.interrupts = 0;
-        self.log_lines = limits::LOG_LINES_MAX;
     }
 
     /// Returns whether an event queue reports finished commands.
@@ -324,4 +335,26 @@ impl Function {
 /// Adds an event to a queue. Returns the queue's vector, or `None` if the event is lost.
 fn push_event(queue: &mut EventQueue, map: &Map, event: Event) -> Option<u16> {
     queue.push(map, event).then(|| queue.vector())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn function_writes_no_further_log_lines_after_a_reset() {
+        let mut function = Function::new(FunctionConfig {
+            mac: [2, 0, 0, 0, 0, 1],
+            mtu: 1500,
+            vectors: 2,
+            queue_pairs_max: 1,
+            completion_queues_max: 1,
+            regions_max: 1,
+            registered_bytes_max: 0,
+            uar_bytes: 1 << 20,
+        });
+        function.log_lines = 3;
+        function.clear();
+        assert_eq!(function.log_lines, 3);
+    }
 }

@@ -52,5 +52,5 @@ mod vport;
 mod work_queues;
 
 pub use function::{Counters, Function, FunctionConfig};
-pub use poll::{adapter_config, poll, reset, run_commands};
+pub use poll::{CommandCost, adapter_config, disconnect, poll, reset, run_commands};
 pub use registers::Registers;

@@ -27,11 +27,17 @@ pub const COMMAND_LOG_STRIDE: u8 = 6;
 /// 4 KiB, with the header. The driver registers larger regions in larger pages or by several
 /// updates.
 pub const COMMAND_INPUT_MAX: usize = 1024 * 1024 + 4096;
+/// Maximum length of the input of a command without a page list, in bytes.
+pub const COMMAND_SHORT_INPUT_MAX: usize = 8192;
+/// Bytes of inputs and outputs of commands after which a call begins no further command.
+pub const COMMAND_BYTES_PER_CALL: u64 = 64 * 1024;
 /// Maximum length of a command's output, in bytes.
 pub const COMMAND_OUTPUT_MAX: usize = 64 * 1024;
 
 /// Binary logarithm of the largest page of a queue or region, in bytes.
 pub const PAGE_SHIFT_MAX: u8 = 31;
+/// Maximum number of pages in the page lists of all queues of a function: 16 MiB of entries.
+pub const QUEUE_PAGES_MAX: u64 = 1 << 21;
 /// Maximum number of event queues.
 pub const EVENT_QUEUES_MAX: usize = 16;
 /// Binary logarithm of the largest event queue.
@@ -55,15 +61,18 @@ pub const GIDS_MAX: usize = 256;
 pub const QUEUE_PAIRS_MAX: usize = 1 << 14;
 /// Maximum number of completion queues.
 pub const COMPLETION_QUEUES_MAX: usize = 1 << 16;
-/// Maximum number of shared receive queues.
+/// Maximum number of shared receive queues; also bounded by the number of queue pairs and
+/// [`RECEIVE_POOLS_SPARE`].
 pub const RECEIVE_POOLS_MAX: usize = 1 << 14;
+/// Shared receive queues beyond the number of queue pairs: those that drivers make at their start.
+pub const RECEIVE_POOLS_SPARE: usize = 16;
 /// Maximum number of protection domains, and of transport and XRC domains each.
 pub const DOMAINS_MAX: usize = 1 << 16;
 /// Maximum number of counter sets: their numbers have 8 bits.
 pub const COUNTER_SETS_MAX: usize = 128;
 /// Maximum number of Ethernet send queues, receive queues and steering objects of each kind.
 pub const ETHERNET_QUEUES_MAX: usize = 1 << 10;
-/// Maximum number of log lines about unknown commands between two resets.
+/// Maximum number of log lines about failed commands in the life of a function.
 pub const LOG_LINES_MAX: u8 = 16;
 /// Length of a stored input of a steering object, in bytes.
 pub const STEERING_INPUT_MAX: usize = 8192;
@@ -72,7 +81,9 @@ pub const RECEIVE_ENTRY_BYTES_MAX: usize = 2048;
 /// Alignment of a doorbell record, in bytes, so that each word is loaded as a whole.
 pub const DOORBELL_RECORD_ALIGNMENT: u64 = 8;
 /// Queue pairs that a pass polls, and completion queues that a pass evaluates.
-pub const PASS_QUEUES_MAX: usize = 1024;
+pub const PASS_QUEUES_MAX: usize = 256;
+/// Queue pairs or completion queues without work that a pass looks at for the price of a message.
+pub const LOOKS_PER_MESSAGE: usize = 8;
 /// Messages of a queue pair before the next queue pair is served.
 pub const SLICE_MESSAGES: u32 = 64;
 /// Bytes of a queue pair before the next queue pair is served.

@@ -4,20 +4,54 @@
 //! later accesses lie in the queue. Whether the pages are granted is checked at each access, because
 //! the guest may revoke memory at any time ([`causeway_memory::Map`]). Pages are 4 KiB to 2 GiB
 //! ([`PAGE_SHIFT_MAX`]) and need not be contiguous; an access is cut at their ends.
+//!
+//! All lists of a function share a [`PageQuota`] of [`QUEUE_PAGES_MAX`] pages: a list takes its pages
+//! from the quota and gives them back when it is dropped. A list beyond the quota is refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_memory::{Map, OutOfGrant};
 
+use causeway_wire::mlx5::command::Status;
 use causeway_wire::mlx5::page_list::{LOG_PAGE_MIN, address};
 
-use crate::limits::PAGE_SHIFT_MAX;
+use crate::limits::{PAGE_SHIFT_MAX, QUEUE_PAGES_MAX};
 
 /// Parts of a page in which the start of a queue is counted.
 const OFFSET_PARTS_LOG: u8 = 6;
 
+/// The pages of all lists of a function; see the module. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct PageQuota(Arc<AtomicU64>);
+
+impl PageQuota {
+    /// Takes `pages`. Returns `None` if too few are left.
+    fn take(&self, pages: u64) -> Option<PageShare> {
+        let sum = |taken: u64| taken.checked_add(pages).filter(|&sum| sum <= QUEUE_PAGES_MAX);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).ok()?;
+        Some(PageShare { quota: self.clone(), pages })
+    }
+}
+
+/// The pages that a list took; given back on drop.
+#[derive(Debug)]
+struct PageShare {
+    quota: PageQuota,
+    pages: u64,
+}
+
+impl Drop for PageShare {
+    fn drop(&mut self) {
+        self.quota.0.fetch_sub(self.pages, Ordering::Relaxed);
+    }
+}
+
 /// The pages of a queue.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug)]
 pub struct PageList {
-    pages: Vec<u64>,
+    pages: Box<[u64]>,
+    _share: PageShare,
     shift: u8,
     offset: u64,
 }
@@ -27,21 +61,20 @@ impl PageList {
     /// behind the start of the first page. `list` has 8 bytes per page, big-endian; `log_page` is
     /// the binary logarithm of the page size in units of 4 KiB. Superfluous pages are ignored.
     ///
-    /// Returns `None` if the pages are too large, or too few for the queue.
-    pub fn new(list: &[u8], log_page: u8, page_offset: u8, bytes: u64) -> Option<Self> {
-        let shift =
-            log_page.checked_add(LOG_PAGE_MIN as u8).filter(|&shift| shift <= PAGE_SHIFT_MAX)?;
-        let part = shift.checked_sub(OFFSET_PARTS_LOG)?;
-        let page = 1_u64.checked_shl(u32::from(shift))?;
-        let offset = u64::from(page_offset).checked_shl(u32::from(part))?;
-        if offset >= page {
-            return None;
-        }
-        let count = offset.checked_add(bytes)?.div_ceil(page);
-        let (chunks, _) = list.as_chunks::<8>();
-        let pages = chunks.get(..usize::try_from(count).ok()?)?;
+    /// # Errors
+    /// [`Status::BadParameter`] if the pages are too large, or too few for the queue;
+    /// [`Status::ExceededLimit`] if the quota has too few pages left.
+    pub fn new(
+        quota: &PageQuota,
+        list: &[u8],
+        (log_page, page_offset): (u8, u8),
+        bytes: u64,
+    ) -> Result<Self, Status> {
+        let (shift, offset) = position(log_page, page_offset).ok_or(Status::BadParameter)?;
+        let pages = cover(list, shift, offset, bytes).ok_or(Status::BadParameter)?;
+        let share = quota.take(pages.len() as u64).ok_or(Status::ExceededLimit)?;
         let pages = pages.iter().map(|page| address(*page)).collect();
-        Some(Self { pages, shift, offset })
+        Ok(Self { pages, _share: share, shift, offset })
     }
 
     /// Returns the guest address at `at` and the number of contiguous bytes there.
@@ -93,6 +126,24 @@ impl PageList {
     }
 }
 
+/// Returns the binary logarithm of the page size, and the offset of the queue in the first page.
+fn position(log_page: u8, page_offset: u8) -> Option<(u8, u64)> {
+    let shift =
+        log_page.checked_add(LOG_PAGE_MIN as u8).filter(|&shift| shift <= PAGE_SHIFT_MAX)?;
+    let part = shift.checked_sub(OFFSET_PARTS_LOG)?;
+    let page = 1_u64.checked_shl(u32::from(shift))?;
+    let offset = u64::from(page_offset).checked_shl(u32::from(part))?;
+    (offset < page).then_some((shift, offset))
+}
+
+/// Returns the entries of a list that cover a queue.
+fn cover(list: &[u8], shift: u8, offset: u64, bytes: u64) -> Option<&[[u8; 8]]> {
+    let page = 1_u64.checked_shl(u32::from(shift))?;
+    let count = offset.checked_add(bytes)?.div_ceil(page);
+    let (chunks, _) = list.as_chunks::<8>();
+    chunks.get(..usize::try_from(count).ok()?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +157,10 @@ mod tests {
         Map::new(vec![Region { guest: 0x10_0000, user: 0, mapping }]).unwrap()
     }
 
+    fn new(list: &[u8], log_page: u8, page_offset: u8, bytes: u64) -> Option<PageList> {
+        PageList::new(&PageQuota::default(), list, (log_page, page_offset), bytes).ok()
+    }
+
     fn list(pages: &[u64]) -> Vec<u8> {
         pages.iter().flat_map(|page| page.to_be_bytes()).collect()
     }
@@ -114,7 +169,7 @@ mod tests {
     fn page_list_crosses_pages_in_their_order() {
         let map = map(4);
         // Flags in the low bits are ignored.
-        let pages = PageList::new(&list(&[0x10_2003, 0x10_0003]), 0, 63, 128).unwrap();
+        let pages = new(&list(&[0x10_2003, 0x10_0003]), 0, 63, 128).unwrap();
         pages.write(&map, 32, &[7; 64]).unwrap();
         let mut bytes = [0; 32];
         map.read(0x10_2fe0, &mut bytes).unwrap();
@@ -128,23 +183,38 @@ mod tests {
 
     #[test]
     fn page_list_that_is_too_short_is_refused() {
-        assert!(PageList::new(&list(&[0x10_0000]), 0, 0, 4096).is_some());
-        assert!(PageList::new(&list(&[0x10_0000]), 0, 1, 4096).is_none());
-        assert!(PageList::new(&list(&[0x10_0000]), 0, 0, 4097).is_none());
-        assert!(PageList::new(&[0; 7], 0, 0, 1).is_none());
-        assert!(PageList::new(&list(&[0]), 0, 64, 1).is_none());
-        assert!(PageList::new(&list(&[0]), 31, 0, 1).is_none());
-        assert!(PageList::new(&list(&[0]), 0, 0, u64::MAX).is_none());
+        assert!(new(&list(&[0x10_0000]), 0, 0, 4096).is_some());
+        assert!(new(&list(&[0x10_0000]), 0, 1, 4096).is_none());
+        assert!(new(&list(&[0x10_0000]), 0, 0, 4097).is_none());
+        assert!(new(&[0; 7], 0, 0, 1).is_none());
+        assert!(new(&list(&[0]), 0, 64, 1).is_none());
+        assert!(new(&list(&[0]), 31, 0, 1).is_none());
+        assert!(new(&list(&[0]), 0, 0, u64::MAX).is_none());
     }
 
     #[test]
     fn page_list_access_outside_memory_fails() {
         let map = map(1);
-        let pages = PageList::new(&list(&[0x10_0000, u64::MAX]), 0, 0, 8192).unwrap();
+        let pages = new(&list(&[0x10_0000, u64::MAX]), 0, 0, 8192).unwrap();
         let mut bytes = [0; 8];
         assert!(pages.read(&map, 4092, &mut bytes).is_err());
         assert!(pages.read(&map, 8192, &mut bytes).is_err());
         assert!(pages.write(&map, u64::MAX, &bytes).is_err());
         assert!(pages.read(&map, 4088, &mut bytes).is_ok());
+    }
+
+    #[test]
+    fn page_list_counts_against_the_quota_until_it_is_dropped() {
+        let quota = PageQuota::default();
+        let list = vec![0; QUEUE_PAGES_MAX as usize / 2 * 8];
+        let new = |pages: u64| PageList::new(&quota, &list, (0, 0), pages << 12);
+        let half = new(QUEUE_PAGES_MAX / 2).unwrap();
+        let other = new(QUEUE_PAGES_MAX / 2).unwrap();
+        assert_eq!(new(1).err(), Some(Status::ExceededLimit));
+        drop(half);
+        assert!(new(QUEUE_PAGES_MAX / 2).is_ok());
+        assert_eq!(new(QUEUE_PAGES_MAX / 2 + 1).err(), Some(Status::BadParameter));
+        drop(other);
+        assert_eq!(quota.0.load(Ordering::Relaxed), 0);
     }
 }

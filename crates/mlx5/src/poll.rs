@@ -4,7 +4,9 @@
 //! for lack of budget, and each queue pair gets at most a slice of the budget
 //! ([`limits::SLICE_MESSAGES`], [`limits::SLICE_BYTES`]), so that a flood on a queue pair leaves
 //! the others their share. A queue pair without posted work costs the load of a word of its
-//! doorbell record; a pass looks at [`limits::PASS_QUEUES_MAX`] of them.
+//! doorbell record; a pass looks at [`limits::PASS_QUEUES_MAX`] of them. Looks are paid too: each
+//! [`limits::LOOKS_PER_MESSAGE`] queue pairs or completion queues take a message of the budget, and
+//! so does a queue pair that only found that it still has to wait.
 
 use std::sync::Arc;
 
@@ -15,6 +17,7 @@ use causeway_wire::mlx5::event_queue::{Event, EventType};
 use crate::command::{self, Input, dispatch, queue};
 use crate::function::{Function, FunctionConfig};
 use crate::limits;
+use crate::registers::Registers;
 
 /// Returns the configuration of the adapter of a function.
 pub fn adapter_config(config: &FunctionConfig) -> AdapterConfig {
@@ -25,28 +28,44 @@ pub fn adapter_config(config: &FunctionConfig) -> AdapterConfig {
     adapter
 }
 
-/// Executes at most `max` commands with rung doorbells. Returns the number of executed
-/// commands; others stay rung.
-pub fn run_commands(subnet: &mut Subnet<Function>, adapter: AdapterId, max: u32) -> u32 {
-    let Ok(function) = command::function(subnet, adapter) else { return 0 };
-    let registers = Arc::clone(&function.registers);
-    let mut rung = registers.take_doorbells();
-    let mut count = 0_u32;
-    while rung != 0 && count < max {
-        let index = rung.trailing_zeros();
-        rung &= rung.wrapping_sub(1);
-        if run_command(subnet, adapter, index).is_some() {
-            count = count.saturating_add(1);
-        }
-    }
-    if rung != 0 {
-        registers.ring(rung);
-    }
-    count
+/// What a call of [`run_commands`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CommandCost {
+    /// Commands that were executed, or answered with a failed delivery.
+    pub commands: u32,
+    /// Bytes of their inputs and outputs.
+    pub bytes: u64,
 }
 
-/// Executes the command with number `index`. Returns `None` if there is none.
-fn run_command(subnet: &mut Subnet<Function>, adapter: AdapterId, index: u32) -> Option<()> {
+/// Executes at most `max` commands with rung doorbells, and none after
+/// [`limits::COMMAND_BYTES_PER_CALL`] bytes of input and output. Other commands stay rung, unless the
+/// registers are reset meanwhile.
+pub fn run_commands(subnet: &mut Subnet<Function>, adapter: AdapterId, max: u32) -> CommandCost {
+    let mut cost = CommandCost::default();
+    let Ok(function) = command::function(subnet, adapter) else { return cost };
+    let registers = Arc::clone(&function.registers);
+    let mut rung = registers.take_doorbells();
+    while rung.commands != 0
+        && cost.commands < max
+        && cost.bytes < limits::COMMAND_BYTES_PER_CALL
+        && registers.is_current(&rung)
+    {
+        let index = rung.commands.trailing_zeros();
+        rung.commands &= rung.commands.wrapping_sub(1);
+        if let Some(bytes) = run_command(subnet, adapter, index) {
+            cost.commands = cost.commands.saturating_add(1);
+            cost.bytes = cost.bytes.saturating_add(bytes);
+        }
+    }
+    if rung.commands != 0 {
+        registers.return_doorbells(&rung);
+    }
+    cost
+}
+
+/// Executes the command with number `index`. Returns the length of its input and output, in bytes;
+/// `None` if there is no command.
+fn run_command(subnet: &mut Subnet<Function>, adapter: AdapterId, index: u32) -> Option<u64> {
     let function = command::function(subnet, adapter).ok()?;
     let map = function.shared_map();
     let (mut found, delivery) = queue::read(&map, function.registers.command_queue(), index)?;
@@ -65,11 +84,12 @@ fn run_command(subnet: &mut Subnet<Function>, adapter: AdapterId, index: u32) ->
         let entries = 1_u32.checked_shl(index).unwrap_or(0);
         function.report_event(EventType::Command, Event::Command { entries });
     }
-    Some(())
+    Some(found.bytes())
 }
 
 /// Executes posted work of all queue pairs of a function, within the budget, and reports completion
-/// events. Returns the number of messages that began or went on.
+/// events. Returns the number of messages that began or went on; the budget shrinks by more, because
+/// it pays for looks too.
 pub fn poll(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,
@@ -77,12 +97,19 @@ pub fn poll(
     budget: &mut Budget,
 ) -> u32 {
     collect_due(subnet, adapter, now_ns);
-    let count = subnet.adapter(adapter).map_or(0, |a| a.queues().objects.active.len());
-    let count = count.min(limits::PASS_QUEUES_MAX);
+    let objects = subnet.adapter(adapter).map(|adapter| &adapter.queues().objects);
+    let (pairs, listed) = objects.map_or((0, 0), |o| (o.active.len(), o.listed.len()));
+    // The completion queues are evaluated in any case. Their looks are paid first, but for a message.
+    let looks = listed.min(limits::PASS_QUEUES_MAX) / limits::LOOKS_PER_MESSAGE;
+    let looks = u32::try_from(looks).unwrap_or(u32::MAX);
+    spend(budget, looks.min(budget.messages().saturating_sub(1)), 0);
     let mut messages = 0_u32;
-    for _ in 0..count {
+    for look in 1..=pairs.min(limits::PASS_QUEUES_MAX) {
         if budget.is_spent() {
             break;
+        }
+        if look.is_multiple_of(limits::LOOKS_PER_MESSAGE) {
+            spend(budget, 1, 0);
         }
         let Ok(function) = command::function(subnet, adapter) else { break };
         let Some((number, is_due)) = function.next_active() else { continue };
@@ -123,16 +150,29 @@ fn serve(
     let progress = subnet.progress(adapter, number, &mut slice, now_ns);
     let messages = messages.saturating_sub(slice.messages());
     let bytes = bytes.saturating_sub(slice.bytes());
-    *budget = Budget::new(
-        budget.messages().saturating_sub(messages),
-        budget.bytes().saturating_sub(bytes),
-    );
+    spend(budget, messages, bytes);
+    let is_waiting = matches!(progress, Progress::Waiting { .. });
+    // A message that only found that it has to wait is paid, and does not count as work.
+    let worked = match messages {
+        0 => u32::from(bytes > 0 && !is_waiting),
+        _ => messages.saturating_sub(u32::from(is_waiting)),
+    };
+    if messages == 0 && worked == 0 {
+        spend(budget, 1, 0);
+    }
     if let Ok(function) = command::function(subnet, adapter)
         && let Some(queues) = function.objects.queue_pairs.get_mut(number)
     {
-        queues.is_pending = matches!(progress, Progress::Yielded | Progress::Waiting { .. });
+        queues.is_pending = is_waiting || matches!(progress, Progress::Yielded);
     }
-    if messages == 0 && bytes > 0 { 1 } else { messages }
+    worked
+}
+
+/// Takes messages and bytes from a budget.
+fn spend(budget: &mut Budget, messages: u32, bytes: u64) {
+    let (messages, bytes) =
+        (budget.messages().saturating_sub(messages), budget.bytes().saturating_sub(bytes));
+    *budget = Budget::new(messages, bytes);
 }
 
 impl Function {
@@ -158,10 +198,19 @@ impl Function {
 }
 
 /// Removes all objects of a function, as after power-on. Registers keep their values; see
-/// [`crate::Registers::reset`].
+/// [`crate::Registers::reset`] and [`disconnect`].
 pub fn reset(subnet: &mut Subnet<Function>, adapter: AdapterId) {
     subnet.clear(adapter);
     if let Ok(function) = command::function(subnet, adapter) {
         function.clear();
     }
+}
+
+/// Removes all objects of a function whose frontend is gone, and gives it registers of its own for
+/// the next frontend: a write of the old frontend that is still under way reaches the old ones.
+/// Returns the new registers; `None` if there is no function.
+pub fn disconnect(subnet: &mut Subnet<Function>, adapter: AdapterId) -> Option<Arc<Registers>> {
+    reset(subnet, adapter);
+    let function = command::function(subnet, adapter).ok()?;
+    Some(function.renew_registers())
 }

@@ -41,11 +41,26 @@ const HEALTH_COUNTER: u64 = 0x1010;
 /// Number of 32-bit words of the MSI-X table.
 const MSIX_WORDS: usize = MSIX_PENDING_OFFSET as usize / 4;
 
+/// Bits of rung doorbells.
+const RUNG: u64 = u32::MAX as u64;
+/// Value of a reset in the high half.
+const RESET: u64 = 1 << 32;
+
+/// Doorbells of the command queue that were taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rung {
+    /// Bit n is the command with number n.
+    pub commands: u32,
+    /// The number of resets before, in the high half.
+    reset: u64,
+}
+
 /// The registers; see the module.
 #[derive(Debug)]
 pub struct Registers {
     command_queue: AtomicU64,
-    doorbells: AtomicU32,
+    /// Rung doorbells in the low half, the number of resets in the high half.
+    doorbells: AtomicU64,
     health: AtomicU32,
     created: Instant,
     bar_bytes: u64,
@@ -77,7 +92,7 @@ impl Registers {
     pub fn new(bar_bytes: u64, vectors: u16) -> Self {
         Self {
             command_queue: AtomicU64::new(0),
-            doorbells: AtomicU32::new(0),
+            doorbells: AtomicU64::new(0),
             health: AtomicU32::new(0),
             created: Instant::now(),
             bar_bytes,
@@ -131,7 +146,8 @@ impl Registers {
 
     /// Sets all registers to their values after power-on; the health counter goes on.
     pub fn reset(&self) {
-        self.doorbells.store(0, Ordering::Relaxed);
+        let reset = |doorbells: u64| Some((doorbells & !RUNG).wrapping_add(RESET));
+        let _ = self.doorbells.fetch_update(Ordering::AcqRel, Ordering::Relaxed, reset);
         self.command_queue.store(0, Ordering::Release);
         *self.private() = Private::new(self.bar_bytes, self.vectors);
     }
@@ -141,17 +157,27 @@ impl Registers {
         self.command_queue.load(Ordering::Acquire)
     }
 
-    /// Takes the bitmap of doorbells that were rung since the last call.
-    pub fn take_doorbells(&self) -> u32 {
-        if self.doorbells.load(Ordering::Relaxed) == 0 {
-            return 0;
+    /// Takes the doorbells that were rung since the last call.
+    pub fn take_doorbells(&self) -> Rung {
+        let mut doorbells = self.doorbells.load(Ordering::Relaxed);
+        if doorbells & RUNG != 0 {
+            doorbells = self.doorbells.fetch_and(!RUNG, Ordering::Acquire);
         }
-        self.doorbells.swap(0, Ordering::Acquire)
+        Rung { commands: (doorbells & RUNG) as u32, reset: doorbells & !RUNG }
     }
 
-    /// Rings doorbells again, for commands that the caller has taken and not run.
-    pub fn ring(&self, commands: u32) {
-        self.doorbells.fetch_or(commands, Ordering::Release);
+    /// Returns whether no reset happened since the doorbells were taken.
+    pub fn is_current(&self, rung: &Rung) -> bool {
+        self.doorbells.load(Ordering::Acquire) & !RUNG == rung.reset
+    }
+
+    /// Rings doorbells again, for commands that the caller has taken and not run. Does nothing if a
+    /// reset happened since they were taken.
+    pub fn return_doorbells(&self, rung: &Rung) {
+        let ring = |doorbells: u64| {
+            (doorbells & !RUNG == rung.reset).then_some(doorbells | u64::from(rung.commands))
+        };
+        let _ = self.doorbells.fetch_update(Ordering::AcqRel, Ordering::Relaxed, ring);
     }
 
     /// Returns the number of MSI-X vectors.
@@ -211,7 +237,7 @@ impl Registers {
                 None
             }
             COMMAND_DOORBELL => {
-                self.ring(value);
+                self.doorbells.fetch_or(u64::from(value), Ordering::Release);
                 Some(DOORBELL_COMMAND)
             }
             _ => None,
@@ -286,8 +312,25 @@ mod tests {
         assert_eq!(read(&registers, 0x14), 0x1234_5056);
         assert_eq!(registers.write(REGION_BAR, 0x18, &[0, 0, 0, 1]), Some(DOORBELL_COMMAND));
         assert_eq!(registers.write(REGION_BAR, 0x18, &[0x80, 0, 0, 0]), Some(DOORBELL_COMMAND));
-        assert_eq!(registers.take_doorbells(), 0x8000_0001);
-        assert_eq!(registers.take_doorbells(), 0);
+        assert_eq!(registers.take_doorbells().commands, 0x8000_0001);
+        assert_eq!(registers.take_doorbells().commands, 0);
+    }
+
+    #[test]
+    fn registers_forget_doorbells_that_were_taken_before_a_reset() {
+        let registers = registers();
+        let ring = |bits: u32| registers.write(REGION_BAR, 0x18, &bits.to_be_bytes());
+        ring(3);
+        let rung = registers.take_doorbells();
+        assert!(registers.is_current(&rung));
+        registers.return_doorbells(&rung);
+        assert_eq!(registers.take_doorbells(), rung);
+        ring(8);
+        registers.reset();
+        ring(4);
+        assert!(!registers.is_current(&rung));
+        registers.return_doorbells(&rung);
+        assert_eq!(registers.take_doorbells().commands, 4);
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>
     }
     let bytes = stride << context.log_size;
     let list = input.tail(PAGES)?;
-    let pages = PageList::new(list, context.log_page_size, context.page_offset, bytes);
-    let pages = pages.ok_or(Status::BadParameter)?;
+    let position = (context.log_page_size, context.page_offset);
+    let pages = PageList::new(&f.objects.page_quota, list, position, bytes)?;
     let objects = &mut f.objects;
     let event_queue = u8::try_from(context.event_queue).map_err(|_| Status::BadResource)?;
     let event_queue = objects.event_queues.get_mut(event_queue).ok_or(Status::BadResource)?;

@@ -177,7 +177,7 @@ fn run(
 }
 
 impl Function {
-    /// Counts a failed command. The first failures since a reset are logged: a driver retries some
+    /// Counts a failed command. The first failures of a function are logged: a driver retries some
     /// commands without end.
     fn count_failure(&mut self, opcode: u16, status: Status) {
         self.counters.failed_commands = self.counters.failed_commands.wrapping_add(1);

@@ -20,8 +20,9 @@ pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>
     }
     let bytes = (ENTRY_LEN as u64) << context.log_size;
     let list = input.tail(CREATE_PAGES)?;
-    let pages = PageList::new(list, context.log_page_size, context.page_offset, bytes);
-    let queue = EventQueue::new(pages.ok_or(Status::BadParameter)?, context, mask);
+    let position = (context.log_page_size, context.page_offset);
+    let pages = PageList::new(&f.objects.page_quota, list, position, bytes)?;
+    let queue = EventQueue::new(pages, context, mask);
     let number = f.objects.event_queues.insert(queue).ok_or(Status::ExceededLimit)?;
     output.put_number(u32::from(number))
 }

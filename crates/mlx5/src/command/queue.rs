@@ -3,18 +3,22 @@
 //! An entry carries the first 16 bytes of input and output; the rest lies in a chain of mailboxes
 //! of 512 bytes each. The input's length decides how many mailboxes are read, and lengths beyond
 //! [`COMMAND_INPUT_MAX`] and [`COMMAND_OUTPUT_MAX`] are refused first, so a chain that loops is
-//! read to that length and no further. Entries complete in the order of their index. Each entry is
+//! read to that length and no further. Commands without a page list have at most
+//! [`COMMAND_SHORT_INPUT_MAX`] bytes of input. Entries complete in the order of their index. Each entry is
 //! copied once; its ownership byte is written last, and then the event of the command is reported.
 //!
 //! An entry that is not the function's (a doorbell without a command) is ignored.
 
 use causeway_memory::{Map, OutOfGrant};
 use causeway_wire::mlx5::command::{
-    DeliveryStatus, ENTRY_TYPE_COMMAND, INLINE_LEN, MAILBOX_DATA_LEN, OUTPUT_OFFSET, QueueEntry,
-    STATUS_OFFSET,
+    DeliveryStatus, ENTRY_TYPE_COMMAND, INLINE_LEN, MAILBOX_DATA_LEN, OUTPUT_OFFSET, Opcode,
+    QueueEntry, STATUS_OFFSET,
 };
 
-use crate::limits::{COMMAND_ENTRIES, COMMAND_INPUT_MAX, COMMAND_LOG_STRIDE, COMMAND_OUTPUT_MAX};
+use crate::limits::{
+    COMMAND_ENTRIES, COMMAND_INPUT_MAX, COMMAND_LOG_STRIDE, COMMAND_OUTPUT_MAX,
+    COMMAND_SHORT_INPUT_MAX,
+};
 
 /// Smallest length of input and output, in bytes: opcode and modifier, status and syndrome.
 const LENGTH_MIN: usize = 8;
@@ -61,7 +65,7 @@ impl Command {
         if entry.entry_type != ENTRY_TYPE_COMMAND {
             return DeliveryStatus::EntryType;
         }
-        if !(LENGTH_MIN..=COMMAND_INPUT_MAX).contains(&input) {
+        if !(LENGTH_MIN..=input_max(&entry.input)).contains(&input) {
             return DeliveryStatus::InputLength;
         }
         if !(LENGTH_MIN..=COMMAND_OUTPUT_MAX).contains(&output) {
@@ -75,6 +79,11 @@ impl Command {
             Ok(()) => DeliveryStatus::Ok,
             Err(_) => DeliveryStatus::InputPointer,
         }
+    }
+
+    /// Returns the length of input and output, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.input.len().saturating_add(self.output.len()) as u64
     }
 
     /// Writes the output and the delivery status, and returns the entry to the driver. Returns false
@@ -93,6 +102,24 @@ impl Command {
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         let status = STATUS_OFFSET as u64;
         map.write(self.address.wrapping_add(status), &[delivery.raw() << 1]).is_ok()
+    }
+}
+
+/// Returns the maximum length of the input that begins with `head`, in bytes.
+fn input_max(head: &[u8; INLINE_LEN]) -> usize {
+    let opcode = head.first_chunk().map_or(0, |opcode| u16::from_be_bytes(*opcode));
+    match Opcode::from_raw(opcode) {
+        Some(
+            Opcode::CreateMemoryKey
+            | Opcode::CreateEventQueue
+            | Opcode::CreateCompletionQueue
+            | Opcode::CreateQueuePair
+            | Opcode::CreateReceivePool
+            | Opcode::CreateXrcSharedReceiveQueue
+            | Opcode::CreateSendQueue
+            | Opcode::CreateReceiveQueue,
+        ) => COMMAND_INPUT_MAX,
+        _ => COMMAND_SHORT_INPUT_MAX,
     }
 }
 

@@ -105,9 +105,8 @@ pub(crate) fn create(
     let objects = &super::function(subnet, adapter)?.objects;
     let attributes = attributes(objects, &context)?;
     let list = input.0.get(PAGES..).unwrap_or(&[]);
-    let (log_page, offset) = (context.log_page_size, context.page_offset);
-    let pages = PageList::new(list, log_page, offset, context.buffer_len());
-    let pages = pages.ok_or(Status::BadParameter)?;
+    let position = (context.log_page_size, context.page_offset);
+    let pages = PageList::new(&objects.page_quota, list, position, context.buffer_len())?;
     let number = subnet.create_queue_pair(adapter, kind, attributes).map_err(status)?;
     let objects = &mut super::function(subnet, adapter)?.objects;
     objects.queue_pairs.insert(number, WorkQueues::new(pages, context));

@@ -40,7 +40,8 @@ fn insert(
 ) -> Outcome {
     output.check_number()?;
     let bytes = format.stride << format.log_size;
-    let pages = PageList::new(list, log_page, page_offset, bytes).ok_or(Status::BadParameter)?;
+    let quota = &f.objects.page_quota;
+    let pages = PageList::new(quota, list, (log_page, page_offset), bytes)?;
     let pool = ReceivePool::new(pages, format, context.to_vec());
     let number = f.objects.receive_pools.insert(pool).map_err(|_| Status::ExceededLimit)?;
     output.put_number(number)

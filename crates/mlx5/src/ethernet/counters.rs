@@ -85,6 +85,9 @@ pub struct EthernetCounters {
     pub down: u64,
     /// Frames that were lost because the memory of their sender was revoked before the copy.
     pub lost: u64,
+    /// Frames, or rests of frames, that were not delivered because the frame had too many
+    /// deliveries.
+    pub over_limit: u64,
     /// Receive queues that failed: a counter or entry could not be read, or an entry named memory
     /// without permission.
     pub failed_receives: u64,

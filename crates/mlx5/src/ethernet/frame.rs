@@ -20,15 +20,48 @@ pub struct Frame {
     pub len: usize,
     /// Work that the sender left to the device.
     pub offload: Offload,
+    /// Entries and empty queues that the last call of [`super::next_frame`] looked at.
+    pub looks: u32,
 }
 
 impl Frame {
-    /// Empties the frame and keeps the memory of its lists.
+    /// Empties the frame. Keeps the memory of its lists and the number of looks.
     pub(crate) fn clear(&mut self) {
         self.head.clear();
         self.body.clear();
         self.len = 0;
         self.offload = Offload::None;
+    }
+}
+
+/// The deliveries of one frame, over all its receivers: their cost, and their bound
+/// ([`super::limits::DELIVERIES_PER_FRAME_MAX`]). Each frame begins with [`Self::default`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Deliveries {
+    pieces: u32,
+    bytes: u64,
+}
+
+impl Deliveries {
+    /// Returns the number of pieces that were offered to receive queues, and of receivers that were
+    /// offered none.
+    pub fn pieces(&self) -> u32 {
+        self.pieces
+    }
+
+    /// Returns the bytes of these pieces.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Counts a piece of `bytes`. Returns false if no further piece may be delivered.
+    pub(crate) fn count(&mut self, bytes: usize) -> bool {
+        if self.pieces >= super::limits::DELIVERIES_PER_FRAME_MAX {
+            return false;
+        }
+        self.pieces = self.pieces.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        true
     }
 }
 

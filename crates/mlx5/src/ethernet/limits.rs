@@ -14,8 +14,12 @@ pub const FRAME_BYTES_MIN: usize = 14;
 /// Bytes of the frame check sequence, which the MTU of the virtual port includes and frames here do
 /// not have.
 pub const CHECK_SEQUENCE_BYTES: usize = 4;
-/// Entries of send queues that one call of [`super::next_frame`] takes at most.
-pub const ENTRIES_PER_CALL_MAX: usize = 64;
+/// Entries without a frame that one call of [`super::next_frame`] takes at most. The call looks at
+/// each send queue that has no entry once at most.
+pub const ENTRIES_PER_CALL_MAX: u32 = 64;
+/// Pieces of a frame that all its receivers and their interfaces get together at most; the others
+/// are dropped and counted.
+pub const DELIVERIES_PER_FRAME_MAX: u32 = 4096;
 /// Frames of a send queue before the next queue has its turn.
 pub const BURST: u8 = 16;
 /// Bytes that are copied and summed at a time; they stay in the first-level cache.

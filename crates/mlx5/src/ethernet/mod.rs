@@ -20,7 +20,8 @@
 //!
 //! # Limits
 //! [`limits`]. A frame without a posted receive entry is dropped and counted: Ethernet does not
-//! wait. Rules that a driver creates cost a receiver bounded time per frame (`flow`).
+//! wait. [`Frame::looks`] and [`Deliveries`] tell the caller what a call cost. Rules that a driver
+//! creates cost a receiver bounded time per frame (`flow`).
 
 pub(crate) mod command;
 mod counters;
@@ -41,7 +42,7 @@ mod verify;
 use causeway_verbs::number::Table;
 
 pub use counters::{EthernetCounters, Traffic, TrafficByCast};
-pub use frame::{Body, Frame, FrameRef};
+pub use frame::{Body, Deliveries, Frame, FrameRef};
 pub use receive::receive_frame;
 pub use transmit::{complete_frame, next_frame};
 
@@ -82,6 +83,8 @@ pub enum Received {
     Down,
     /// The sender's memory was revoked.
     Lost,
+    /// The frame had [`limits::DELIVERIES_PER_FRAME_MAX`] deliveries already.
+    OverLimit,
 }
 
 impl Function {

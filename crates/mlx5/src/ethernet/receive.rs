@@ -6,6 +6,7 @@
 //! | length | if it is longer than the driver's MTU |
 //! | receive queue of each interface ([`super::interface`]) | if its queue does not receive |
 //! | receive entry | if none is posted, or its buffers are too short |
+//! | each piece ([`Deliveries`]) | if the frame had too many deliveries |
 //!
 //! A frame that its sender left uncut is cut here. Each piece is copied once from the sender's
 //! memory, in chunks that stay in the cache and are summed on the way ([`verify`](super::verify)).
@@ -27,7 +28,7 @@ use causeway_wire::virtio_net::segment::Segmenter;
 use causeway_wire::virtio_net::{ChecksumPlace, Offload};
 
 use super::counters::Cast;
-use super::frame::{FrameRef, Reader};
+use super::frame::{Deliveries, FrameRef, Reader};
 use super::hash::Hash;
 use super::headers::match_headers;
 use super::receive_queue::buffers;
@@ -72,11 +73,20 @@ enum Revoked {
     Destination,
 }
 
-/// Offers a frame to the adapter's receive queues.
-pub fn receive_frame(adapter: &mut Adapter<Function>, frame: &FrameRef<'_>) -> Received {
+/// Offers a frame to the adapter's receive queues. Counts the pieces in `deliveries`, and delivers
+/// none beyond their bound.
+pub fn receive_frame(
+    adapter: &mut Adapter<Function>,
+    frame: &FrameRef<'_>,
+    deliveries: &mut Deliveries,
+) -> Received {
     let (function, regions) = adapter.parts_mut();
     let mut scratch = std::mem::take(&mut function.objects.ethernet.scratch);
-    let received = function.receive(regions, frame, &mut scratch);
+    let before = deliveries.pieces();
+    let received = function.receive(regions, frame, (&mut scratch, deliveries));
+    if deliveries.pieces() == before {
+        deliveries.count(0);
+    }
     function.objects.ethernet.scratch = scratch;
     received
 }
@@ -86,7 +96,7 @@ impl Function {
         &mut self,
         regions: &Regions,
         frame: &FrameRef<'_>,
-        scratch: &mut Scratch,
+        (scratch, deliveries): (&mut Scratch, &mut Deliveries),
     ) -> Received {
         let Ok(parsed) = Headers::parse(frame.head) else { return self.drop(Received::Filtered) };
         let objects = &mut self.objects;
@@ -109,7 +119,8 @@ impl Function {
             let interfaces = &self.objects.ethernet.interfaces;
             let Some((queue, hash)) = interfaces.select(*interface, &headers) else { continue };
             let target = Target { queue, hash, tag: verdict.tag };
-            let (count, end) = self.deliver(regions, target, (frame, &parsed), scratch);
+            let to = (&mut *scratch, &mut *deliveries);
+            let (count, end) = self.deliver(regions, target, (frame, &parsed), to);
             frames = frames.saturating_add(count);
             last = end.map(|end| self.drop(end)).or(last);
         }
@@ -130,6 +141,7 @@ impl Function {
             Received::Filtered => &mut counters.filtered,
             Received::Down => &mut counters.down,
             Received::Lost => &mut counters.lost,
+            Received::OverLimit => &mut counters.over_limit,
         };
         *counter = counter.wrapping_add(1);
         received
@@ -142,7 +154,7 @@ impl Function {
         regions: &Regions,
         target: Target,
         (frame, parsed): (&FrameRef<'_>, &Headers),
-        scratch: &mut Scratch,
+        (scratch, deliveries): (&mut Scratch, &mut Deliveries),
     ) -> (u32, Option<Received>) {
         let mut reader = frame.reader();
         let (place, gso) = match *frame.offload {
@@ -157,6 +169,9 @@ impl Function {
                     _ => None,
                 };
                 let piece = Piece { place, payload: frame.len.saturating_sub(head) };
+                if !deliveries.count(frame.len) {
+                    return (0, Some(Received::OverLimit));
+                }
                 return match self.put(regions, target, piece, &mut reader, scratch) {
                     Ok(()) => (1, None),
                     Err(end) => (0, Some(end)),
@@ -171,6 +186,9 @@ impl Function {
             scratch.head.clear();
             scratch.head.extend_from_slice(segment.headers);
             let piece = Piece { place: Some(place), payload: segment.payload.len() };
+            if !deliveries.count(scratch.head.len().saturating_add(piece.payload)) {
+                return (count, Some(Received::OverLimit));
+            }
             if let Err(end) = self.put(regions, target, piece, &mut reader, scratch) {
                 return (count, Some(end));
             }

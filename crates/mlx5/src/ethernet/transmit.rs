@@ -55,18 +55,21 @@ enum Outcome {
 }
 
 /// Takes the next frame of the adapter's send queues, in turn. The caller must call
-/// [`complete_frame`] after it copied the frame; otherwise the next call completes the frame.
+/// [`complete_frame`] after it copied the frame; otherwise the next call completes the frame. With
+/// any result, [`Frame::looks`] is the work that the call did.
 pub fn next_frame(adapter: &mut Adapter<Function>, frame: &mut Frame) -> Next {
     complete_frame(adapter);
     frame.clear();
+    frame.looks = 0;
     let (function, regions) = adapter.parts_mut();
-    let mut empty = 0_usize;
-    for _ in 0..limits::ENTRIES_PER_CALL_MAX {
+    let (mut empty, mut taken) = (0_usize, 0_u32);
+    while taken < limits::ENTRIES_PER_CALL_MAX {
         let rotation = &mut function.objects.ethernet.rotation;
         if empty >= rotation.len() {
             return Next::Empty;
         }
         let Some(queue) = rotation.present() else { return Next::Empty };
+        frame.looks = frame.looks.saturating_add(1);
         match function.take(regions, queue, frame) {
             Outcome::Empty => {
                 function.objects.ethernet.rotation.advance();
@@ -83,7 +86,7 @@ pub fn next_frame(adapter: &mut Adapter<Function>, frame: &mut Frame) -> Next {
             }
             Outcome::Nothing => function.objects.ethernet.rotation.count(),
         }
-        empty = 0;
+        taken = taken.saturating_add(1);
     }
     Next::Dropped
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use causeway_mlx5::ethernet::{
-    Body, Frame, FrameRef, Next, Received, complete_frame, next_frame, receive_frame,
+    Body, Deliveries, Frame, FrameRef, Next, Received, complete_frame, next_frame, receive_frame,
 };
 use causeway_wire::mlx5::command::{InputHeader, Opcode, Status};
 use causeway_wire::mlx5::completion_queue::{CompletionEntry, Entry};
@@ -164,6 +164,17 @@ impl Interface {
         }
         interface.steer(world);
         interface
+    }
+
+    /// Adds a send queue in the ready state without entries.
+    pub fn add_send_queue(&mut self, world: &mut World) {
+        let (queue, ring) = queue(&mut self.guest, 64, 6);
+        let completion_queue = self.send_cq.number;
+        let context = SendQueueContext { completion_queue, queue, ..Default::default() };
+        let create = (Opcode::CreateSendQueue, (0x20, &context.to_bytes()[..]));
+        let number = self.guest.create(world, create.0, create.1, (0x110, &[ring])).unwrap();
+        let header = InputHeader::new(Opcode::ModifySendQueue, number);
+        command(world, &self.guest, header, 0x110, &[(0x21, &[1 << 4])]).unwrap();
     }
 
     pub fn set_send_state(&self, world: &mut World, state: u8) -> Result<u32, Status> {
@@ -431,7 +442,17 @@ impl Interface {
 
 /// Offers a frame to an interface.
 pub fn offer(world: &mut World, to: &Interface, frame: &FrameRef<'_>) -> Received {
-    receive_frame(world.subnet.adapter_mut(to.guest.adapter).unwrap(), frame)
+    offer_counted(world, to, frame, &mut Deliveries::default())
+}
+
+/// Offers a frame to an interface, and counts its deliveries.
+pub fn offer_counted(
+    world: &mut World,
+    to: &Interface,
+    frame: &FrameRef<'_>,
+    deliveries: &mut Deliveries,
+) -> Received {
+    receive_frame(world.subnet.adapter_mut(to.guest.adapter).unwrap(), frame, deliveries)
 }
 
 /// Returns two interfaces with options.

@@ -1,6 +1,6 @@
 //! Frames that do not fit, and counters.
 
-use causeway_mlx5::ethernet::{Body, FrameRef, Next, Received};
+use causeway_mlx5::ethernet::{Body, Frame, FrameRef, Next, Received, next_frame};
 use causeway_wire::mlx5::command::{InputHeader, Opcode, Status};
 use causeway_wire::mlx5::counters::{QueueOutput, VportOutput};
 use causeway_wire::mlx5::work_request::{DataSegment, SendOpcode};
@@ -133,4 +133,27 @@ fn ethernet_send_queues_take_turns() {
     assert_eq!(one.forward(&mut world, &two).0, Next::Empty);
     assert!(world.function(&one.guest).is_active());
     one.set_send_state(&mut world, 0).unwrap();
+}
+
+#[test]
+fn ethernet_many_empty_send_queues_are_idle() {
+    let mut world = World::new();
+    let (mut one, two) = pair(&mut world, Options::default());
+    // More queues than entries that a call takes.
+    for _ in 0..70 {
+        one.add_send_queue(&mut world);
+    }
+    let mut frame = Frame::default();
+    let next = |world: &mut World, one: &Interface, frame: &mut Frame| {
+        next_frame(world.subnet.adapter_mut(one.guest.adapter).unwrap(), frame)
+    };
+    assert_eq!(next(&mut world, &one, &mut frame), Next::Empty);
+    assert_eq!(frame.looks, 71);
+    // Entries without a frame are counted too.
+    for _ in 0..5 {
+        one.post_send(SendOpcode::Nop, |w| w);
+    }
+    assert_eq!(next(&mut world, &one, &mut frame), Next::Empty);
+    assert_eq!(frame.looks, 71 + 5);
+    assert_eq!(one.send_frame(&mut world, &two, &udp(1)), Received::Delivered { frames: 1 });
 }

@@ -1,6 +1,7 @@
 //! Frames that the sender leaves uncut.
 
-use causeway_mlx5::ethernet::{Body, Frame, FrameRef, Next, Received, next_frame};
+use causeway_mlx5::ethernet::limits::DELIVERIES_PER_FRAME_MAX;
+use causeway_mlx5::ethernet::{Body, Deliveries, Frame, FrameRef, Next, Received, next_frame};
 use causeway_wire::mlx5::work_request::{CHECKSUM_L3, CHECKSUM_L4, EthernetSegment, SendOpcode};
 use causeway_wire::virtio_net::{GsoKind, Offload};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
@@ -197,4 +198,46 @@ fn ethernet_uncut_frame_of_private_bytes_is_cut_and_loses_its_tag() {
         whole.extend(check(kind, &received, index, whole.len(), index == 4));
     }
     assert_eq!(whole, content);
+}
+
+#[test]
+fn ethernet_deliveries_of_a_frame_are_counted_and_bounded() {
+    let mut world = World::new();
+    let (mut one, mut two) = pair(&mut world, Options::default());
+    let kind = Kind { v6: false, udp: true, tagged: false, options: false };
+    let (bytes, headers) = build(kind, &[1; 1600]);
+    post(&mut one, &bytes, headers, 100);
+    let mut frame = Frame::default();
+    let adapter = world.subnet.adapter_mut(one.guest.adapter).unwrap();
+    assert_eq!(next_frame(adapter, &mut frame), Next::Frame);
+    let body = Body::Private(&bytes[256..]);
+    let (offload, head, len) = (&frame.offload, &frame.head[..], frame.len);
+    let frame = FrameRef { offload, head, body, len };
+    let mut deliveries = Deliveries::default();
+    let max = DELIVERIES_PER_FRAME_MAX;
+    // As for a frame to many adapters: the deliveries of all are summed.
+    for round in 1..=max / 16 {
+        let received = offer_counted(&mut world, &two, &frame, &mut deliveries);
+        assert_eq!(received, Received::Delivered { frames: 16 });
+        assert_eq!(deliveries.pieces(), round * 16);
+        assert_eq!(deliveries.bytes(), u64::from(round) * 16 * (headers as u64 + 100));
+        while two.receive(0).is_some() {}
+    }
+    let received = offer_counted(&mut world, &two, &frame, &mut deliveries);
+    assert_eq!((received, deliveries.pieces()), (Received::OverLimit, max));
+    assert!(two.receive(0).is_none());
+    assert_eq!(world.function(&two.guest).ethernet_counters().over_limit, 1);
+}
+
+#[test]
+fn ethernet_receiver_that_gets_nothing_counts_as_a_delivery() {
+    let mut world = World::new();
+    let (_, two) = pair(&mut world, Options::default());
+    let mut bytes = udp(100);
+    bytes[5] = 9;
+    let frame =
+        FrameRef { offload: &Offload::None, head: &bytes, body: Body::Private(&[]), len: 142 };
+    let mut deliveries = Deliveries::default();
+    let received = offer_counted(&mut world, &two, &frame, &mut deliveries);
+    assert_eq!((received, deliveries.pieces(), deliveries.bytes()), (Received::Filtered, 1, 0));
 }

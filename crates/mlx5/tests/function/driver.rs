@@ -211,7 +211,7 @@ impl Guest {
     pub fn command(&self, world: &mut World, input: &[u8], output_len: usize) -> (Vec<u8>, u8) {
         let entry = self.place_command(0, input, output_len);
         self.registers.write(REGION_BAR, 0x18, &1_u32.to_be_bytes());
-        assert_eq!(run_commands(&mut world.subnet, self.adapter, 32), 1);
+        assert_eq!(run_commands(&mut world.subnet, self.adapter, 32).commands, 1);
         let bytes = self.read(entry, 64);
         assert_eq!(bytes[0x3f] & 1, 0, "the driver owns the entry");
         let mut output = bytes[0x20..0x30].to_vec();

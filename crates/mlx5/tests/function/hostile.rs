@@ -21,7 +21,7 @@ fn mlx5_mailboxes_in_a_loop_end_with_the_length() {
     let first = u64::from_be_bytes(guest.read(entry + 8, 8).try_into().unwrap());
     guest.write(first + 560, &first.to_be_bytes());
     guest.registers.write(REGION_BAR, 0x18, &1_u32.to_be_bytes());
-    assert_eq!(run_commands(&mut world.subnet, guest.adapter, 1), 1);
+    assert_eq!(run_commands(&mut world.subnet, guest.adapter, 1).commands, 1);
     assert_eq!(guest.read(entry + 0x3f, 1), [0]);
 }
 
@@ -52,9 +52,9 @@ fn mlx5_commands_beyond_the_budget_stay_rung() {
         guest.place_command(index, &InputHeader::new(Opcode::Nop, 0).to_bytes(), 16);
     }
     guest.registers.write(REGION_BAR, 0x18, &0xffff_ffff_u32.to_be_bytes());
-    assert_eq!(run_commands(&mut world.subnet, guest.adapter, 3), 3);
-    assert_eq!(run_commands(&mut world.subnet, guest.adapter, 3), 1);
-    assert_eq!(run_commands(&mut world.subnet, guest.adapter, 3), 0);
+    assert_eq!(run_commands(&mut world.subnet, guest.adapter, 3).commands, 3);
+    assert_eq!(run_commands(&mut world.subnet, guest.adapter, 3).commands, 1);
+    assert_eq!(run_commands(&mut world.subnet, guest.adapter, 3).commands, 0);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A driver against the function: commands and queues in the memory of a guest.
 
 mod connection;
+mod cost;
 mod datagram;
 mod driver;
 mod events;

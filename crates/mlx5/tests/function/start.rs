@@ -202,7 +202,7 @@ fn mlx5_memory_that_is_revoked_ends_commands_silently() {
     let entry = guest.place_command(3, &InputHeader::new(Opcode::Nop, 0).to_bytes(), 16);
     world.function(&guest).set_map(Default::default());
     guest.registers.write(0, 0x18, &8_u32.to_be_bytes());
-    assert_eq!(causeway_mlx5::run_commands(&mut world.subnet, guest.adapter, 8), 0);
+    assert_eq!(causeway_mlx5::run_commands(&mut world.subnet, guest.adapter, 8).commands, 0);
     assert_eq!(guest.read(entry + 0x3f, 1), [1]);
     assert!(entry > BASE);
 }

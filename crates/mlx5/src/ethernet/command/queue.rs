@@ -16,7 +16,7 @@ use crate::ethernet::receive_queue::ReceiveQueue;
 use crate::ethernet::send_queue::SendQueue;
 use crate::function::{Function, Objects};
 use crate::limits::{DOORBELL_RECORD_ALIGNMENT, RECEIVE_STRIDE_LOG, WORK_QUEUE_LOG_MAX};
-use crate::page_list::PageList;
+use crate::page_list::{PageList, PageQuota};
 
 /// Bit of the mask of MODIFY_RQ: whether VLAN tags stay in the frames.
 const MODIFY_VLAN: u64 = 1 << 1;
@@ -24,7 +24,7 @@ const MODIFY_VLAN: u64 = 1 << 1;
 const MODIFY_COUNTER_SET: u64 = 1 << 3;
 
 /// Returns the pages of a ring, if it is supported.
-fn pages(queue: &WorkQueue, input: Input<'_>) -> Result<PageList, Status> {
+fn pages(quota: &PageQuota, queue: &WorkQueue, input: Input<'_>) -> Result<PageList, Status> {
     if queue.queue_type() != Some(WorkQueueType::Cyclic)
         || queue.log_size > WORK_QUEUE_LOG_MAX
         || !queue.doorbell_record.is_multiple_of(DOORBELL_RECORD_ALIGNMENT)
@@ -32,8 +32,7 @@ fn pages(queue: &WorkQueue, input: Input<'_>) -> Result<PageList, Status> {
         return Err(Status::BadParameter);
     }
     let (list, bytes) = (input.tail(PAGES)?, queue.buffer_len());
-    let pages = PageList::new(list, queue.log_page_size, queue.page_offset, bytes);
-    pages.ok_or(Status::BadParameter)
+    PageList::new(quota, list, (queue.log_page_size, queue.page_offset), bytes)
 }
 
 /// Adds a user of a completion queue.
@@ -65,7 +64,7 @@ pub(crate) fn create_send_queue(
     if context.interface_count > 0 && !interfaces.send.contains(context.interface) {
         return Err(Status::BadResource);
     }
-    let pages = pages(&context.queue, input)?;
+    let pages = pages(&objects.page_quota, &context.queue, input)?;
     context.state = QueueState::Reset.raw();
     if !objects.completion_queues.contains(context.completion_queue) {
         return Err(Status::BadResource);
@@ -131,7 +130,7 @@ pub(crate) fn create_receive_queue(
     if !is_supported {
         return Err(Status::BadParameter);
     }
-    let pages = pages(&context.queue, input)?;
+    let pages = pages(&f.objects.page_quota, &context.queue, input)?;
     context.state = QueueState::Reset.raw();
     let objects = &mut f.objects;
     if !objects.completion_queues.contains(context.completion_queue) {
