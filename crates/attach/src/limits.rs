@@ -101,6 +101,11 @@ pub const CONTROL_BURST_NS: u64 = 1_000_000_000;
 /// Wall time in which a control thread earns 1 ns of processor time, in nanoseconds: a flood of
 /// messages uses half a processor at most.
 pub const CONTROL_NS_PER_CPU_NS: u64 = 2;
+/// Processor time that all control threads of the process may use at once, in nanoseconds (4 s).
+/// Beyond it, threads that have used half of their own time pause.
+pub const CONTROL_SHARED_BURST_NS: u64 = 4_000_000_000;
+/// Processors that the control threads of all flooding frontends use together in the long run.
+pub const CONTROL_PROCESSORS: u64 = 2;
 /// Processor time that a newly mapped file counts as, in nanoseconds (100 us): its removal
 /// interrupts every processor that runs the daemon.
 pub const FILE_MAPPING_NS: u64 = 100_000;

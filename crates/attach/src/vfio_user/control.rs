@@ -11,7 +11,8 @@
 //! due, the thread answers register reads, within [`READ_CHECK_MS`], up to the first message of
 //! another kind: replies are matched by their identifiers, and a read changes no state.
 //!
-//! A flood of messages uses half a processor in the long run (`super::allowance`). While more than a
+//! A flood of messages uses half a processor in the long run, and floods of many frontends two
+//! processors together (`super::allowance`). While more than a
 //! bounded amount of the frontend's earlier grants is still mapped, messages stay unread. The thread
 //! waits for the frontend, for the dispatcher and for the mapping of files, and never writes to a
 //! descriptor of the frontend other than the socket. A drop of the dispatcher's end ends the thread.

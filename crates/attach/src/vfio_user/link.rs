@@ -104,11 +104,15 @@ impl Link {
         number
     }
 
-    /// Publishes a doorbell. Doorbells above the limit are ignored.
+    /// Publishes a doorbell. Doorbells above the limit are ignored. If the dispatcher has not taken
+    /// an earlier ring of the doorbell, it is not woken again.
     pub fn publish_doorbell(&self, doorbell: usize) {
         if doorbell < REGION_DOORBELLS_MAX {
-            let bit = 1_u64.checked_shl(u32::try_from(doorbell).unwrap_or(u32::MAX));
-            self.publish(|notices| notices.doorbells |= bit.unwrap_or(0));
+            let bit = 1_u64.checked_shl(u32::try_from(doorbell).unwrap_or(u32::MAX)).unwrap_or(0);
+            // Only this thread sets doorbells, so that the eventfd was written after the first ring.
+            if self.state().notices.doorbells & bit != bit {
+                self.publish(|notices| notices.doorbells |= bit);
+            }
         }
     }
 
@@ -208,5 +212,38 @@ impl AsFd for Link {
     /// Returns the descriptor that is readable while notices wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads the number of wake-ups of the dispatcher, and forgets them.
+    fn wakes(link: &Link) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::read(&link.ready, &mut count) {
+            Ok(_) => u64::from_ne_bytes(count),
+            Err(_) => 0,
+        }
+    }
+
+    #[test]
+    fn vfio_user_doorbell_wakes_the_dispatcher_once_until_it_is_taken() {
+        let link = Link::new().unwrap();
+        for _ in 0..100 {
+            link.publish_doorbell(3);
+        }
+        assert_eq!(wakes(&link), 1);
+        link.publish_doorbell(63);
+        link.publish_doorbell(64);
+        assert_eq!(wakes(&link), 1, "another doorbell");
+        assert_eq!(link.take().0.doorbells, 1 << 3 | 1 << 63);
+        link.publish_doorbell(3);
+        assert_eq!(wakes(&link), 1, "a ring after the take");
+        link.publish_reset();
+        link.publish_doorbell(3);
+        assert_eq!(wakes(&link), 2, "the reset made the earlier ring void");
+        assert_eq!(link.take().0.doorbells, 1 << 3);
     }
 }
