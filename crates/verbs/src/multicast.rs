@@ -102,3 +102,23 @@ impl Groups {
         self.members.get(gid)?.get(index).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn multicast_groups_of_removed_members_take_no_memory() {
+        let adapter = |slot| AdapterId { slot, serial: 7 };
+        let mut groups = Groups::default();
+        for (slot, number, gid) in [(0, 2, 1), (0, 2, 2), (0, 3, 1), (1, 2, 1), (1, 4, 3)] {
+            groups.attach([gid; 16], (adapter(slot), number)).unwrap();
+        }
+        groups.detach_all((adapter(0), 2));
+        assert_eq!((groups.members.len(), groups.gids.len()), (2, 3));
+        groups.forget(adapter(1));
+        assert_eq!((groups.members.len(), groups.gids.len()), (1, 1));
+        groups.detach([1; 16], (adapter(0), 3)).unwrap();
+        assert!(groups.members.is_empty() && groups.gids.is_empty());
+    }
+}

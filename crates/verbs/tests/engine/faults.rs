@@ -52,6 +52,30 @@ fn verbs_write_needs_remote_right() {
 }
 
 #[test]
+fn verbs_responder_that_never_sends_is_due_after_a_fault_of_its_peer() {
+    let mut world = World::new(2);
+    let left = world.create(0, Kind::Rc, World::attributes());
+    let right = world.create(1, Kind::Rc, World::attributes());
+    world.ready(left, Some(right));
+    let peer = Some(Peer { mac: mac(0), queue_pair: left.1, gid: [0; 16] });
+    for state in [State::Init, State::ReadyToReceive] {
+        world.modify(right, state, &Change { peer, ..Change::default() });
+    }
+    world.post_receive(right, vec![world.segment(1, 0, 8)]);
+    let remote = RemoteAddress { address: BASE, key: 0x999 };
+    world.post(left, Operation::Write(remote), vec![world.segment(0, 0, 8)]);
+    assert!(!world.adapter(1).has_failed());
+    world.subnet.take_touched(&mut Vec::new());
+    world.run(left);
+    let mut touched = Vec::new();
+    world.subnet.take_touched(&mut touched);
+    assert!(touched.contains(&world.ids[1]) && world.adapter(1).has_failed());
+    world.run_due(1);
+    assert!(!world.adapter(1).has_failed());
+    assert_eq!(world.statuses(1), [Status::Flushed]);
+}
+
+#[test]
 fn verbs_read_needs_remote_right() {
     let found = effects(Kind::Rc, |world, left, _| {
         let rights = Rights::REMOTE_WRITE.union(Rights::LOCAL_READ);
