@@ -280,11 +280,12 @@ impl Service for HcaService {
         let is_connected = cx.ports.get(id).is_some_and(|port| port.map().is_some());
         if let Some(port) = self.ports.get_mut(&id) {
             port.schedule.stop();
-            if !is_connected {
+            if is_connected {
+                causeway_mlx5::reset(&mut self.subnet, port.adapter);
+            } else if let Some(new) = causeway_mlx5::disconnect(&mut self.subnet, port.adapter) {
                 // The next frontend must not meet the command queue of the last.
-                port.registers.reset();
+                port.registers = new;
             }
-            causeway_mlx5::reset(&mut self.subnet, port.adapter);
         }
         self.memory_changed(cx, id);
         self.after(cx);
