@@ -12,7 +12,7 @@
 //! [`limits::FLOW_TABLES_PER_FRAME_MAX`] tables, so that links in a circle end; results are kept for
 //! later frames with equal headers until a rule changes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use causeway_verbs::number::Table;
 use causeway_wire::mlx5::command::Status;
@@ -75,8 +75,8 @@ struct FlowGroup {
     last: u32,
     mask: Fields,
     is_supported: bool,
-    /// The lowest index of the entries with a value.
-    lookup: FieldMap<u32>,
+    /// The indices of the entries with a value; the lowest decides.
+    lookup: FieldMap<BTreeSet<u32>>,
     entries: usize,
 }
 
@@ -279,8 +279,7 @@ impl FlowTables {
             return Err(Status::ExceededLimit);
         }
         entry.value = masked(&entry.value, &group.mask);
-        let lowest = group.lookup.entry(entry.value).or_insert(index);
-        *lowest = index.min(*lowest);
+        group.lookup.entry(entry.value).or_default().insert(index);
         group.entries = group.entries.saturating_add(1);
         owner.entries.insert(index, entry);
         self.entries = self.entries.saturating_add(1);
@@ -318,13 +317,11 @@ impl FlowTables {
         self.entries = self.entries.saturating_sub(1);
         if let Some(group) = self.groups.get_mut(entry.group) {
             group.entries = group.entries.saturating_sub(1);
-            if group.lookup.get(&entry.value) == Some(&index) {
-                // Another entry with the value may follow.
-                let mut others = owner.entries.range(group.first..=group.last);
-                match others.find(|(_, other)| other.value == entry.value) {
-                    Some((next, _)) => group.lookup.insert(entry.value, *next),
-                    None => group.lookup.remove(&entry.value),
-                };
+            if let Some(others) = group.lookup.get_mut(&entry.value) {
+                others.remove(&index);
+                if others.is_empty() {
+                    group.lookup.remove(&entry.value);
+                }
             }
         }
         self.changed();
@@ -395,7 +392,8 @@ impl FlowTables {
             *groups = groups.checked_sub(1)?;
             let group = self.groups.get(*number).filter(|group| group.is_supported);
             let Some(group) = group else { continue };
-            if let Some(index) = group.lookup.get(&masked(fields, &group.mask)) {
+            let indices = group.lookup.get(&masked(fields, &group.mask));
+            if let Some(index) = indices.and_then(BTreeSet::first) {
                 return table.entries.get(index);
             }
         }

@@ -100,3 +100,30 @@ fn ethernet_flow_group_with_unknown_criteria_matches_nothing() {
     flows.insert((table, RX, 0), entry(group, vlan(0), &to)).unwrap();
     assert_eq!(flows.find(&vlan(1)).interfaces(), []);
 }
+
+#[test]
+fn ethernet_flow_removal_keeps_the_next_entry_of_the_value() {
+    let mut flows = FlowTables::default();
+    let table = flows.create(RX, 14, None).unwrap();
+    flows.set_root(Some(table), RX).unwrap();
+    let last = limits::FLOW_ENTRIES_MAX as u32 - 1;
+    let all = flows.create_group(&group(table, 0, last, vlan(0xfff))).unwrap();
+    let to = |number| [(DestinationType::ReceiveInterface, number)];
+    for index in 1..last {
+        let own = entry(all, vlan((index % 4096) as u16 | 1), &to(index));
+        flows.insert((table, RX, index), own).unwrap();
+    }
+    for index in [0, last] {
+        flows.insert((table, RX, index), entry(all, vlan(2), &to(index))).unwrap();
+    }
+    // A search of all entries for each removal would take many seconds.
+    for _ in 0..50_000 {
+        assert_eq!(flows.find(&vlan(2)).interfaces(), [0]);
+        flows.remove(table, RX, 0).unwrap();
+        assert_eq!(flows.find(&vlan(2)).interfaces(), [last]);
+        flows.insert((table, RX, 0), entry(all, vlan(2), &to(0))).unwrap();
+    }
+    flows.remove(table, RX, last).unwrap();
+    flows.remove(table, RX, 0).unwrap();
+    assert_eq!(flows.find(&vlan(2)).interfaces(), []);
+}
