@@ -4,7 +4,7 @@
 //! device loses values. The function therefore takes every queue as armed, raises the vector with
 //! each entry, and bounds the entries instead of reading the driver's position: a completion queue
 //! has at most a single entry until it is armed again (`crate::completion_queue`), an asynchronous event
-//! is reported once until its object is reset, and a queue accepts no more completion queues than
+//! is reported once until its object is reset and at a bounded pace (`crate::event_pacing`), and a queue accepts no more completion queues than
 //! it has entries. A driver that breaks these rules overwrites events of its own.
 
 use causeway_memory::Map;

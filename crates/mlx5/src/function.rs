@@ -16,6 +16,7 @@ use causeway_wire::mlx5::event_queue::{CompletionQueueFault, Event, EventType};
 use crate::command::trivial::UarPages;
 use crate::completion_queue::{CompletionQueue, Signal};
 use crate::ethernet::Ethernet;
+use crate::event_pacing::EventPacing;
 use crate::event_queue::{EventQueue, EventQueues};
 use crate::limits;
 use crate::page_list::PageQuota;
@@ -83,7 +84,7 @@ pub struct Function {
     /// Log lines about failed commands that may still be written. A reset adds none: the driver may
     /// ask for resets without end.
     pub(crate) log_lines: u8,
-    /// Completions were added since [`Self::take_completed`].
+    /// Completions were added, or a poll was requested, since [`Self::take_completed`].
     has_completed: bool,
     pub(crate) scratch: Scratch,
     /// Reason of the last malformed work queue.
@@ -105,6 +106,8 @@ pub(crate) struct Objects {
     pub cursor: usize,
     /// Pages in the lists of all queues.
     pub page_quota: PageQuota,
+    /// Events of queue pairs that wait.
+    pub pacing: EventPacing,
     pub receive_pools: Table<ReceivePool>,
     pub domains: Table<()>,
     pub transport_domains: Table<()>,
@@ -126,6 +129,7 @@ impl Objects {
             active: Vec::new(),
             cursor: 0,
             page_quota: PageQuota::default(),
+            pacing: EventPacing::default(),
             receive_pools: Table::new(receive_pools.min(limits::RECEIVE_POOLS_MAX)),
             domains: Table::new(limits::DOMAINS_MAX),
             transport_domains: Table::new(limits::DOMAINS_MAX),
@@ -195,9 +199,14 @@ impl Function {
         Arc::clone(&self.map)
     }
 
-    /// Returns whether completions were added since the last call.
+    /// Returns whether completions were added, or a poll was requested, since the last call.
     pub fn take_completed(&mut self) -> bool {
         std::mem::take(&mut self.has_completed)
+    }
+
+    /// Makes [`Self::take_completed`] return true.
+    pub(crate) fn request_poll(&mut self) {
+        self.has_completed = true;
     }
 
     /// Returns the reason of the last malformed work queue since the last call.
@@ -208,7 +217,10 @@ impl Function {
     /// Returns whether the function has queues that must be polled.
     pub fn is_active(&self) -> bool {
         let objects = &self.objects;
-        !objects.active.is_empty() || !objects.listed.is_empty() || objects.ethernet.is_active()
+        !objects.active.is_empty()
+            || !objects.listed.is_empty()
+            || objects.pacing.is_waiting()
+            || objects.ethernet.is_active()
     }
 
     /// Adds a queue pair to those with polled doorbell records.

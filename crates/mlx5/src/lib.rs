@@ -36,6 +36,7 @@ mod command;
 mod completion_queue;
 pub mod config_space;
 pub mod ethernet;
+mod event_pacing;
 mod event_queue;
 mod function;
 pub mod limits;

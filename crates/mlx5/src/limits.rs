@@ -42,6 +42,10 @@ pub const QUEUE_PAGES_MAX: u64 = 1 << 21;
 pub const EVENT_QUEUES_MAX: usize = 16;
 /// Binary logarithm of the largest event queue.
 pub const EVENT_QUEUE_LOG_MAX: u8 = 16;
+/// Time in which events of queue pairs use at most a quarter of an event queue, in nanoseconds.
+pub const EVENT_WINDOW_NS: u64 = 10_000_000;
+/// Maximum number of queue pairs with events that wait.
+pub const DELAYED_EVENTS_MAX: usize = 2 * QUEUE_PAIRS_MAX;
 /// Entries of an event queue that are kept free for events that are not completions.
 pub const EVENT_QUEUE_RESERVE: u32 = 16;
 /// Binary logarithm of the largest completion queue.

@@ -96,6 +96,9 @@ pub fn poll(
     now_ns: u64,
     budget: &mut Budget,
 ) -> u32 {
+    if let Ok(function) = command::function(subnet, adapter) {
+        function.objects.pacing.begin(now_ns);
+    }
     collect_due(subnet, adapter, now_ns);
     let objects = subnet.adapter(adapter).map(|adapter| &adapter.queues().objects);
     let (pairs, listed) = objects.map_or((0, 0), |o| (o.active.len(), o.listed.len()));
@@ -119,6 +122,7 @@ pub fn poll(
     }
     if let Ok(function) = command::function(subnet, adapter) {
         function.evaluate_listed();
+        function.report_delayed();
     }
     messages
 }
@@ -132,7 +136,7 @@ fn collect_due(subnet: &mut Subnet<Function>, adapter: AdapterId, now_ns: u64) {
         function.activate(number);
         if let Some(queues) = function.objects.queue_pairs.get_mut(number) {
             queues.is_pending = true;
-            queues.is_failed = matches!(state, Some(State::Error | State::SendQueueError));
+            queues.is_failed = state == Some(State::Error);
         }
     }
 }

@@ -14,13 +14,12 @@ use causeway_wire::mlx5::event_queue::{Event, EventType};
 use causeway_wire::mlx5::page_list;
 use causeway_wire::mlx5::queue_pair::Service;
 
+use crate::event_pacing::QUEUE_PAIR;
 use crate::function::Function;
 use crate::network_header;
 
 /// Partition key that completions of management datagrams report: the default partition.
 const DEFAULT_PARTITION: u32 = 0xffff;
-/// Code of queue pairs in events. Drivers ignore the code in events of shared receive queues.
-const QUEUE_PAIR: u8 = 0;
 /// The network header lies in the buffer.
 const GRH_IN_BUFFER: u8 = 1;
 
@@ -110,8 +109,7 @@ impl Queues for Function {
         let bit = 1_u64.checked_shl(u32::from(kind.raw())).unwrap_or(0);
         if queues.reported & bit == 0 {
             queues.reported |= bit;
-            let queue_type = QUEUE_PAIR;
-            self.report_event(kind, Event::Queue { event_type: kind, queue_type, number });
+            self.report_paced(kind, number);
         }
     }
 

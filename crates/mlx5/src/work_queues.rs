@@ -96,11 +96,13 @@ pub(crate) struct WorkQueues {
     receive_stride: u64,
     /// Events that were reported since the last reset; bit n is the event type n.
     pub reported: u64,
+    /// Events of these that wait (`crate::event_pacing`).
+    pub delayed: u64,
     /// The queue pair is in the list of polled queue pairs.
     pub is_active: bool,
     /// The engine must be called on the next pass, with any value of the doorbell record.
     pub is_pending: bool,
-    /// The queue pair is in an error state: receive work requests that are posted are flushed too.
+    /// The queue pair is in the error state: receive work requests that are posted are flushed too.
     pub is_failed: bool,
 }
 
@@ -117,6 +119,7 @@ impl WorkQueues {
             receive_stride: u64::from(context.receive_stride()),
             context,
             reported: 0,
+            delayed: 0,
             is_active: false,
             is_pending: false,
             is_failed: false,
@@ -127,7 +130,7 @@ impl WorkQueues {
     pub fn reset(&mut self) {
         self.send = Positions::default();
         self.receive = Positions::default();
-        self.reported = 0;
+        (self.reported, self.delayed) = (0, 0);
         (self.is_pending, self.is_failed) = (false, false);
     }
 

@@ -1,7 +1,7 @@
 //! Commands about memory keys: the regions of the adapter.
 //!
 //! A key of physical mode reaches all memory that the map grants at the time of an access, and ends
-//! with the grant. A key of page list mode has the pages of the command, or none until a
+//! with the grant; one with a length is refused, because its holder would reach more. A key of page list mode has the pages of the command, or none until a
 //! registration by a work request. Keys that refer to other keys are refused. The engine bounds
 //! keys, registered bytes and page list entries per adapter.
 
@@ -35,7 +35,7 @@ pub(crate) fn create(
         Some(AccessMode::PageList) => pages(&context, input)?,
         _ => return Err(Status::BadParameter),
     };
-    if context.is_unlimited && memory != RegionMemory::Whole {
+    if context.is_unlimited != (memory == RegionMemory::Whole) {
         return Err(Status::BadParameter);
     }
     let region = Region {

@@ -39,6 +39,7 @@ pub(crate) fn modify(
     let function = super::function(subnet, adapter)?;
     if let Some(queues) = function.objects.queue_pairs.get_mut(number) {
         queues.context = context;
+        queues.is_failed = false;
     }
     if to == State::ReadyToSend {
         function.activate(number);

@@ -117,6 +117,10 @@ fn set_list(vport: &mut Vport, new: &NicVportContext, bytes: &[u8]) -> Outcome {
 pub(crate) fn set_roce(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let header = RoceAddressInput::parse(input.bytes()).map_err(short)?;
     let address = RoceAddress::parse(input.tail(ROCE_ADDRESS)?).map_err(short)?;
+    let own = f.objects.vport.context.permanent_mac;
+    if !address.is_deleted() && address.mac != own {
+        return Err(Status::BadParameter);
+    }
     if f.objects.vport.set_gid(header.index, address) { Ok(()) } else { Err(Status::BadIndex) }
 }
 

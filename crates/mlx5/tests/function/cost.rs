@@ -8,11 +8,11 @@ use causeway_mlx5::registers::REGION_BAR;
 use causeway_mlx5::{disconnect, poll, run_commands};
 use causeway_verbs::Budget;
 use causeway_wire::mlx5::command::{InputHeader, Opcode, Status};
-use causeway_wire::mlx5::queue_pair::Service;
+use causeway_wire::mlx5::queue_pair::{QueuePairContext, Service};
 use causeway_wire::mlx5::work_queue::{ReceivePoolContext, WorkQueue};
-use causeway_wire::mlx5::work_request::SendOpcode;
+use causeway_wire::mlx5::work_request::{DatagramSegment, SendOpcode};
 
-use crate::driver::{Guest, Link, VIRTUAL, World, data};
+use crate::driver::{Guest, Link, VIRTUAL, World, data, failure};
 
 /// Creates a shared receive queue of 16,384 pages, whose list lies in a chain of mailboxes that
 /// loops.
@@ -160,4 +160,31 @@ fn mlx5_frontend_that_is_gone_leaves_no_command_behind() {
     registers.write(REGION_BAR, 0x18, &1_u32.to_be_bytes());
     assert_eq!(run_commands(&mut world.subnet, guest.adapter, 8).commands, 1);
     assert_eq!(guest.read(entry + 0x3f, 1), [0]);
+}
+
+#[test]
+fn mlx5_recovered_queue_pair_costs_no_call_of_the_engine() {
+    let mut link = Link::new(Service::UnreliableDatagram);
+    link.a.post_receive(&mut link.qp_a, &[data(link.key_a, VIRTUAL, 100)]);
+    let to = DatagramSegment {
+        queue_key: 0x1111,
+        is_extended: true,
+        queue_pair: link.qp_b.number,
+        mac: link.b.mac,
+        ..Default::default()
+    };
+    let wrong = data(link.key_a ^ 1, VIRTUAL, 8);
+    link.a.post(&mut link.qp_a, (SendOpcode::Send, 0), |e| e.datagram(&to).data(&wrong));
+    link.run();
+    failure(link.a.poll_cq(&mut link.cq_a));
+    let recover = Opcode::SendQueueErrorToReadyToSend;
+    for recovers in [false, true] {
+        if recovers {
+            let change = (0, QueuePairContext::default());
+            link.a.modify(&mut link.world, recover, &link.qp_a, change).unwrap();
+        }
+        let mut budget = Budget::new(100, 1 << 20);
+        assert_eq!(poll(&mut link.world.subnet, link.a.adapter, 0, &mut budget), 0);
+        assert_eq!(budget.messages(), 100, "{recovers}");
+    }
 }

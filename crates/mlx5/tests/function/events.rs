@@ -1,5 +1,8 @@
 //! Completion events: the arm rule, and asynchronous events.
 
+use causeway_mlx5::limits::EVENT_WINDOW_NS;
+use causeway_mlx5::poll;
+use causeway_verbs::Budget;
 use causeway_wire::mlx5::command::{Opcode, Status};
 use causeway_wire::mlx5::event_queue::{Event, EventType};
 use causeway_wire::mlx5::queue_pair::Service;
@@ -152,4 +155,44 @@ fn mlx5_event_queue_refuses_more_completion_queues_than_it_reports() {
     let opcode = Opcode::CreateCompletionQueue;
     let result = guest.create(&mut world, opcode, (0x10, &context.to_bytes()), (0x110, &pages));
     assert_eq!(result, Err(Status::ExceededLimit));
+}
+
+#[test]
+fn mlx5_events_of_many_queue_pairs_come_at_a_pace() {
+    let mut world = World::new();
+    let mut guest = world.start(1);
+    let cq = guest.create_cq(&mut world, 6);
+    let mut expected = Vec::new();
+    for _ in 0..20 {
+        let context = guest.qp_context(Service::ReliableConnection, cq.number);
+        let pair = guest.create_pair(&mut world, context);
+        guest.connect(&mut world, &pair, guest.mac, pair.number);
+        // The counter jumps.
+        guest.write(pair.record + 4, &1000_u32.to_be_bytes());
+        expected.push(pair.number);
+    }
+    let mut ring = guest.async_events;
+    let mut rounds = Vec::new();
+    for round in 0..4 {
+        for pass in 0..3 {
+            let now = 1 + round * EVENT_WINDOW_NS + pass;
+            poll(&mut world.subnet, guest.adapter, now, &mut Budget::new(1000, 1 << 20));
+        }
+        let events = guest.take_events(&mut ring).into_iter();
+        let numbers: Vec<u32> = events
+            .filter_map(|event| match event {
+                Event::Queue { event_type: EventType::WorkQueueCatastrophic, number, .. } => {
+                    Some(number)
+                }
+                _ => None,
+            })
+            .collect();
+        // The driver's queue has 32 entries.
+        assert!(numbers.len() <= 8, "{numbers:?}");
+        rounds.extend(numbers);
+    }
+    rounds.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(rounds, expected);
+    assert_eq!(world.function(&guest).counters().lost_events, 0);
 }

@@ -6,7 +6,7 @@ use causeway_wire::mlx5::memory_key::{MemoryKeyContext, UpdateControl, mask};
 use causeway_wire::mlx5::queue_pair::{ReceiveQueueType, Service};
 use causeway_wire::mlx5::work_request::{RemoteAddressSegment, SendOpcode};
 
-use crate::driver::{Link, VIRTUAL, data, failure, success};
+use crate::driver::{BASE, Link, VIRTUAL, World, data, failure, success};
 
 /// Returns the context of a key without pages, as a driver keeps them for registrations.
 fn free_key(domain: u32) -> MemoryKeyContext {
@@ -159,4 +159,24 @@ fn mlx5_keys_of_other_keys_and_short_lists_are_refused() {
     bytes[0x50..].copy_from_slice(&100_u32.to_be_bytes());
     let refused = link.a.create(&mut link.world, opcode, (0x10, &bytes), (0x110, &[]));
     assert_eq!(refused, Err(Status::BadInputLength));
+}
+
+#[test]
+fn mlx5_key_of_all_memory_has_no_length() {
+    let mut world = World::new();
+    let guest = world.start(1);
+    let key = MemoryKeyContext {
+        local_read: true,
+        queue_pair: 0xff_ffff,
+        domain: guest.domain,
+        start: BASE,
+        len: 4096,
+        ..Default::default()
+    };
+    let refused = guest.create_key(&mut world, &key, &[]);
+    assert_eq!(refused, Err(Status::BadParameter));
+    let whole = MemoryKeyContext { is_unlimited: true, ..key };
+    guest.create_key(&mut world, &whole, &[]).unwrap();
+    let list = MemoryKeyContext { access_mode: 1, ..whole };
+    assert_eq!(guest.create_key(&mut world, &list, &[]), Err(Status::BadParameter));
 }

@@ -164,15 +164,21 @@ fn mlx5_vport_returns_the_mtu_that_the_driver_wrote() {
 fn mlx5_gid_table_keeps_256_entries() {
     let mut world = World::new();
     let guest = world.start(1);
-    let address = RoceAddress { gid: [5; 16], version: 2, ..Default::default() };
-    let set = |index: u16| {
+    let address = RoceAddress { gid: [5; 16], mac: guest.mac, version: 2, ..Default::default() };
+    let other = RoceAddress { mac: [2; 6], ..address };
+    let set_to = |index: u16, address: &RoceAddress| {
         let mut input = vec![0; 0x30];
         input[..2].copy_from_slice(&Opcode::SetRoceAddress.raw().to_be_bytes());
         input[8..10].copy_from_slice(&index.to_be_bytes());
         input[0x10..].copy_from_slice(&address.to_bytes());
         input
     };
+    let set = |index: u16| set_to(index, &address);
     guest.try_command(&mut world, &set(255), 16).unwrap();
+    // Only the operator assigns Ethernet addresses.
+    let refused = guest.try_command(&mut world, &set_to(255, &other), 16);
+    assert_eq!(refused, Err(Status::BadParameter));
+    guest.try_command(&mut world, &set_to(254, &RoceAddress::default()), 16).unwrap();
     assert_eq!(guest.try_command(&mut world, &set(256), 16), Err(Status::BadIndex));
     let mut query = set(255)[..16].to_vec();
     query[..2].copy_from_slice(&Opcode::QueryRoceAddress.raw().to_be_bytes());

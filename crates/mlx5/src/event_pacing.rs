@@ -1,0 +1,101 @@
+//! The pace of the events of queue pairs.
+//!
+//! A peer can make many queue pairs fail at once. The function does not know the driver's position in
+//! an event queue, and a driver that finds overwritten entries stops to read. So at most a quarter of
+//! the queue's entries are used for events of queue pairs in a window of
+//! [`EVENT_WINDOW_NS`](crate::limits::EVENT_WINDOW_NS); the others wait in their queue pairs, and are
+//! reported in later passes. At most
+//! [`DELAYED_EVENTS_MAX`](crate::limits::DELAYED_EVENTS_MAX) queue pairs wait; events beyond are lost
+//! and counted.
+
+use std::collections::VecDeque;
+
+use causeway_wire::mlx5::event_queue::{Event, EventType};
+
+use crate::function::Function;
+use crate::limits::{DELAYED_EVENTS_MAX, EVENT_WINDOW_NS, PASS_QUEUES_MAX};
+
+/// Code of queue pairs in events. Drivers ignore the code in events of shared receive queues.
+pub(crate) const QUEUE_PAIR: u8 = 0;
+
+/// The state of the pace.
+#[derive(Debug, Default)]
+pub(crate) struct EventPacing {
+    window_ends_ns: u64,
+    /// Events of queue pairs in this window.
+    reported: u32,
+    /// Queue pairs with events that wait, or had some.
+    delayed: VecDeque<u32>,
+}
+
+impl EventPacing {
+    /// Returns whether events wait.
+    pub fn is_waiting(&self) -> bool {
+        !self.delayed.is_empty()
+    }
+
+    /// Begins a window if the last is over.
+    pub fn begin(&mut self, now_ns: u64) {
+        if now_ns >= self.window_ends_ns {
+            self.window_ends_ns = now_ns.saturating_add(EVENT_WINDOW_NS);
+            self.reported = 0;
+        }
+    }
+}
+
+impl Function {
+    /// Reports an event of a queue pair, now or in a later pass.
+    pub(crate) fn report_paced(&mut self, kind: EventType, number: u32) {
+        if self.has_event_room(kind) {
+            self.report_queue_pair(kind, number);
+            return;
+        }
+        let objects = &mut self.objects;
+        let Some(queues) = objects.queue_pairs.get_mut(number) else { return };
+        if queues.delayed == 0 {
+            if objects.pacing.delayed.len() >= DELAYED_EVENTS_MAX {
+                self.counters.lost_events = self.counters.lost_events.wrapping_add(1);
+                return;
+            }
+            objects.pacing.delayed.push_back(number);
+        }
+        queues.delayed |= 1_u64.checked_shl(u32::from(kind.raw())).unwrap_or(0);
+        // The function must be polled, so that the event is reported later.
+        self.request_poll();
+    }
+
+    /// Reports events that wait, as far as the window permits.
+    pub(crate) fn report_delayed(&mut self) {
+        for _ in 0..self.objects.pacing.delayed.len().min(PASS_QUEUES_MAX) {
+            let Some(&number) = self.objects.pacing.delayed.front() else { return };
+            while let Some(kind) = self.next_delayed(number) {
+                if !self.has_event_room(kind) {
+                    return;
+                }
+                if let Some(queues) = self.objects.queue_pairs.get_mut(number) {
+                    queues.delayed &= queues.delayed.wrapping_sub(1);
+                }
+                self.report_queue_pair(kind, number);
+            }
+            self.objects.pacing.delayed.pop_front();
+        }
+    }
+
+    /// Returns the first event of a queue pair that waits.
+    fn next_delayed(&self, number: u32) -> Option<EventType> {
+        let queues = self.objects.queue_pairs.get(number)?;
+        EventType::from_raw(u8::try_from(queues.delayed.trailing_zeros()).ok()?)
+    }
+
+    /// Returns whether the queue of an event has room in this window.
+    fn has_event_room(&mut self, kind: EventType) -> bool {
+        let objects = &mut self.objects;
+        let entries = objects.event_queues.reporter(kind).map(|queue| queue.entries());
+        entries.is_none_or(|entries| objects.pacing.reported < (entries / 4).max(1))
+    }
+
+    fn report_queue_pair(&mut self, kind: EventType, number: u32) {
+        self.objects.pacing.reported = self.objects.pacing.reported.saturating_add(1);
+        self.report_event(kind, Event::Queue { event_type: kind, queue_type: QUEUE_PAIR, number });
+    }
+}
