@@ -3,9 +3,9 @@
 //! A peer can make many queue pairs fail at once. The function does not know the driver's position in
 //! an event queue, and a driver that finds overwritten entries stops to read. So at most a quarter of
 //! the queue's entries are used for events of queue pairs in a window of
-//! [`EVENT_WINDOW_NS`](crate::limits::EVENT_WINDOW_NS); the others wait in their queue pairs, and are
+//! [`EVENT_WINDOW_NS`]; the others wait in their queue pairs, and are
 //! reported in later passes. At most
-//! [`DELAYED_EVENTS_MAX`](crate::limits::DELAYED_EVENTS_MAX) queue pairs wait; events beyond are lost
+//! [`DELAYED_EVENTS_MAX`] queue pairs wait; events beyond are lost
 //! and counted.
 
 use std::collections::VecDeque;
