@@ -32,6 +32,8 @@ pub(crate) fn of(adapter: &Adapter<Function>) -> BTreeMap<String, u64> {
         ("drop_down_frames_total", frames.down),
         ("drop_lost_frames_total", frames.lost),
         ("failed_receive_queues_total", frames.failed_receives),
+        ("drop_over_limit_frames_total", frames.over_limit),
+        ("throttled_datagrams_total", verbs.throttled),
         ("commands_total", function.commands),
         ("failed_commands_total", function.failed_commands),
         ("unknown_commands_total", function.unknown_commands),
