@@ -1,9 +1,14 @@
 //! Multicast groups: the datagram queue pairs that are attached to a GID.
 //!
 //! A group exists while a queue pair is attached to it. It has at most [`MULTICAST_MEMBERS_MAX`]
-//! members over all adapters, because a datagram is copied to each; an adapter has at most
-//! [`MEMBERSHIPS_PER_ADAPTER_MAX`] memberships. An attachment beyond either limit is refused.
-//! [`crate::Subnet`] owns the table; the datagrams of the engine read it.
+//! (256) members over all adapters, because a datagram is copied to each; an adapter has at most
+//! [`MEMBERSHIPS_PER_ADAPTER_MAX`] (1,024) memberships. An attachment beyond either limit is
+//! refused. A second attachment of the same queue pair succeeds without effect. A queue pair leaves
+//! its groups when it or its adapter is destroyed or reset as a device.
+//!
+//! [`crate::Subnet`] owns the table; the datagrams of the engine read it. A datagram to a group
+//! without members succeeds and reaches no receiver. A member receives its own datagrams too: the
+//! option to block this loopback is not applied. Groups do not reach other hosts.
 
 use std::collections::HashMap;
 

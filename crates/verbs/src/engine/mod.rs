@@ -1,8 +1,9 @@
 //! Execution of work requests.
 //!
-//! [`Subnet::progress`] executes the send work requests of a queue pair in order, until its queue is
-//! empty, the [`Budget`] is used up, or the responder is not ready. The requester and the responder
-//! are served in the same call: the payload is copied once, and both completions are written.
+//! [`Subnet::progress`] executes the send work requests of a queue pair in order, until its queue
+//! is empty, the [`Budget`] is used up, or the responder is not ready. The requester and the
+//! responder are served in the same call: the payload is copied once, and both completions are
+//! written. `mlx5::poll` calls it, in the dispatcher's turn of the group's `hca` shard.
 //!
 //! | file | subject |
 //! |---|---|
@@ -17,12 +18,12 @@
 //! | `segments.rs` | positions in lists of segments |
 //!
 //! # Cost
-//! A message of up to [`STEP_BYTES_MAX`](crate::limits::STEP_BYTES_MAX) bytes takes a look-up of each
-//! queue pair, a look-up of a region per segment on either side, a copy, and no allocation. A longer
-//! message continues over steps, each of at most this length and of
-//! [`STEP_SPANS_MAX`](crate::limits::STEP_SPANS_MAX) ranges per side; each step checks keys and
-//! rights again, so that a key that its owner invalidates stops the message. The place of a message
-//! that ran out of budget is kept in its queue pair.
+//! A message of up to 64 KiB ([`STEP_BYTES_MAX`](crate::limits::STEP_BYTES_MAX)) takes a look-up of
+//! each queue pair, a look-up of a region per segment on either side, a copy, and no allocation. A
+//! longer message continues over steps, each of at most this length and of
+//! [`STEP_SPANS_MAX`](crate::limits::STEP_SPANS_MAX) (256) ranges per side; each step checks keys
+//! and rights again, so that a key that its owner invalidates stops the message. The place of a
+//! message that ran out of budget is kept in its queue pair.
 //!
 //! # Errors
 //! A failed request ends with an error completion, and its queue pair moves to an error state; the

@@ -2,9 +2,16 @@
 //!
 //! Only queue pairs with [`crate::Attributes::can_register`] and those of kind
 //! [`Kind::Registration`] may change regions, because a page list names guest addresses: a guest's
-//! kernel keeps this right from its processes. The former change regions of their own protection
-//! domain only. A page list has at most [`PAGES_PER_UPDATE_MAX`] entries and is read once, into
-//! private memory; its bytes count against the budget.
+//! kernel keeps this right from its processes. Queue pairs of the first sort change regions of
+//! their own protection domain only, those of [`Kind::Registration`] regions of every domain of the
+//! adapter.
+//!
+//! A page list has at most [`PAGES_PER_UPDATE_MAX`] (131,072) entries and is read once, into
+//! private memory; its bytes count against the budget, and a longer list fails with
+//! [`Status::LocalLength`]. A list that cannot be read fails with [`Status::LocalProtection`], a
+//! missing right with [`Status::LocalQueuePairOperation`], and a change that the region refuses
+//! with [`Status::MemoryWindowBind`]; the region is then unchanged. Whether the pages are granted
+//! is checked when the region is used. [`Subnet::progress`] calls this module; no peer takes part.
 
 use causeway_memory::Cursor;
 

@@ -10,10 +10,10 @@
 //! variable byte, and hold guest addresses of a single epoch. Regions of an adapter are changed by
 //! work requests (fast registration), choose their variable byte, and outlive epochs.
 //!
-//! Limits of an adapter ([`RegionLimits`]): regions, registered bytes, and entries of page lists. A
-//! registration or update beyond a limit is refused and changes nothing. Regions of all memory
-//! count no bytes. Whether the holder of a key may use it is decided by the domain and the rights,
-//! not by the secrecy of the key: keys can be guessed.
+//! Limits of an adapter ([`RegionLimits`]; by default 2^20 regions, 1 TiB and 2^24 entries of page
+//! lists): a registration or update beyond a limit is refused and changes nothing. Regions of all
+//! memory count no bytes. Whether the holder of a key may use it is decided by the domain and the
+//! rights, not by the secrecy of the key: keys can be guessed.
 
 mod table;
 
@@ -194,8 +194,8 @@ impl Region {
         pages.get(index)?.checked_add(inside)
     }
 
-    /// Appends the guest addresses of bytes that [`Self::permits`] accepted. Stops at `most` entries
-    /// of `out`. Returns the number of resolved bytes.
+    /// Appends the guest addresses of bytes that [`Self::permits`] accepted. Stops at `most`
+    /// entries of `out`. Returns the number of resolved bytes.
     #[inline]
     fn spans(
         &self,

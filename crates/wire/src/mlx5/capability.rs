@@ -3,12 +3,13 @@
 //! The command's modifier selects the group and the present or largest values ([`Query`]). The
 //! output has a header of [`OUTPUT_OFFSET`] (16) bytes and a block of [`BLOCK_LEN`] (4,096) bytes.
 //!
-//! The device (`mlx5::command::capability`) parses the modifier and emits [`Capabilities::FUNCTION`],
-//! with the numbers of objects lowered to the limits of the port. Guest drivers read the blocks and
-//! keep to them; the device enforces its own limits in each command. Unknown groups, and the groups
-//! for on-demand paging, IPoIB and the eswitch, are all zeroes: the device has none of these. Present
-//! and largest values are the same; the device accepts SET_HCA_CAP and ignores the driver's choice.
-//! The module checks no value; [`Capabilities::emit`] fails only if the block is too short.
+//! The device (`mlx5::command::capability`) parses the modifier and emits
+//! [`Capabilities::FUNCTION`], with the numbers of objects lowered to the limits of the port. Guest
+//! drivers read the blocks and keep to them; the device enforces its own limits in each command.
+//! Unknown groups, and the groups for on-demand paging, IPoIB and the eswitch, are all zeroes: the
+//! device has none of these. Present and largest values are the same; the device accepts
+//! SET_HCA_CAP and ignores the driver's choice. The module checks no value; [`Capabilities::emit`]
+//! fails only if the block is too short.
 
 use super::field::{at, codes, layout};
 use crate::Truncated;

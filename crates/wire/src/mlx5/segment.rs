@@ -5,9 +5,9 @@
 //! memory. The functions check that segments are complete ([`Truncated`]), not keys, addresses,
 //! lengths of payloads, or the combination of segments.
 //!
-//! The device ignores the fence and the signature of [`ControlSegment`], the rate, service level and
-//! local identifier of [`DatagramSegment`] (fields of InfiniBand links), and refuses entries of masked
-//! atomic operations; [`XrcSegment`] is only described, because XRC queue pairs are refused.
+//! The device ignores the fence and the signature of [`ControlSegment`], the rate, service level
+//! and local identifier of [`DatagramSegment`] (fields of InfiniBand links), and refuses entries of
+//! masked atomic operations; [`XrcSegment`] is only described, because XRC queue pairs are refused.
 
 use super::completion_queue::CompletionOpcode;
 use super::field::{at, codes, layout};

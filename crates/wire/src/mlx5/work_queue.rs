@@ -1,9 +1,9 @@
 //! Work queues that are objects of their own: Ethernet send and receive queues, and receive memory
 //! pools, which are the device's shared receive queues.
 //!
-//! A queue is [`WorkQueueType::Cyclic`] (an array of entries) or [`WorkQueueType::LinkedList`]: each
-//! entry begins with a [`NextSegment`]; the device starts at index 0 and follows the links, which a
-//! driver can write to any value.
+//! A queue is [`WorkQueueType::Cyclic`] (an array of entries) or [`WorkQueueType::LinkedList`]:
+//! each entry begins with a [`NextSegment`]; the device starts at index 0 and follows the links,
+//! which a driver can write to any value.
 //!
 //! Guests write contexts; the device parses them (`mlx5::ethernet::command::queue` and
 //! `mlx5::command::receive_queue`) and emits them for QUERY commands. This module checks lengths
