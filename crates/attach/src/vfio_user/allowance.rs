@@ -3,8 +3,13 @@
 //!
 //! A bucket holds up to [`CONTROL_BURST_NS`] (1 s) and fills by one nanosecond in each
 //! [`CONTROL_NS_PER_CPU_NS`] (2) of wall time. The thread charges its processor time after each
-//! message, and pauses while the bucket is empty, at most [`CONTROL_PAUSE_MS`] (100 ms) at a time,
-//! so that a frontend never waits for an answer as long as QEMU does (5 s).
+//! message, and pauses while the bucket is empty, at most [`CONTROL_PAUSE_MS`] (100 ms) after a
+//! message, so that a frontend never waits for an answer as long as QEMU does (5 s). A larger debt
+//! stays in the bucket and delays later messages. Nothing is refused or dropped; messages wait in
+//! the socket.
+//!
+//! `super::control` charges and sleeps; this module sleeps never. Each control thread has a bucket
+//! of its own, so that other ports are not delayed. The dispatcher's time is not charged here.
 
 use std::time::{Duration, Instant};
 

@@ -2,13 +2,18 @@
 //!
 //! DMA messages that lie in the socket together, up to [`DMA_BATCH_MAX`], share one epoch of guest
 //! memory; their replies wait until the dispatcher uses the epoch and, after an unmap, has dropped
-//! the old epoch, at most [`DMA_ACK_MS`](crate::limits::DMA_ACK_MS). All other messages are answered
-//! at once, in order.
+//! the old epoch, at most [`DMA_ACK_MS`](crate::limits::DMA_ACK_MS) (500 ms). Then they are sent
+//! all the same, although the dispatcher may still use the old epoch: its files stay mapped until
+//! it is dropped. A reset waits likewise for the dispatcher. All other messages are answered at
+//! once, in order.
 //!
-//! A flood of messages uses half a processor in the long run (`super::allowance`). While more than a
-//! bounded amount of the frontend's earlier grants is still mapped, messages stay unread. The thread
+//! A flood of messages uses half a processor in the long run (`super::allowance`). While more than
+//! 7 TiB of the frontend's earlier grants wait for `munmap` ([`has_unmap_backlog`]), messages stay
+//! unread. The thread
 //! waits for the frontend, for the dispatcher and for the mapping of files, and never writes to a
-//! descriptor of the frontend other than the socket. A drop of the dispatcher's end ends the thread.
+//! descriptor of the frontend other than the socket. A drop of the dispatcher's end ends the thread
+//! after the message in progress. `super::attachment` starts the thread, one for each frontend; its
+//! end, also by a panic, reaches the dispatcher as a notice.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

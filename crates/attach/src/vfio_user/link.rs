@@ -2,14 +2,17 @@
 //! in the other.
 //!
 //! The control thread publishes consequences of messages; the dispatcher takes all of them at once
-//! when its eventfd is readable. Notices are coalesced and need no queue: the newest epoch, a set of
-//! doorbells, a reset, an end. The control thread can wait until the dispatcher uses a notice,
-//! and until the dispatcher has dropped an earlier epoch, each for at most
-//! [`DMA_ACK_MS`].
+//! when its eventfd is readable. Notices are coalesced and need no queue: the newest epoch, a set
+//! of doorbells, a reset, an end. The control thread can wait until the dispatcher uses a notice,
+//! and until the dispatcher has dropped an earlier epoch, both together for at most [`DMA_ACK_MS`]
+//! (500 ms); afterwards it goes on, and the notice stays for the dispatcher.
+//!
+//! A reset voids doorbells that were published before. Only the first end counts. Doorbells above
+//! 64 ([`REGION_DOORBELLS_MAX`]) are ignored. The link carries no reply and no frontend's bytes.
 //!
 //! The lock is held for a few instructions. The dispatcher never waits for the thread; when the
 //! dispatcher drops its end, the thread's waits end at once. Both eventfds belong to this process
-//! alone.
+//! alone. `super::control` is the thread's end, `super::attachment` the dispatcher's.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
