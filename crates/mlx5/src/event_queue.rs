@@ -3,9 +3,16 @@
 //! The driver's doorbell of an event queue is a word that all queues share, so that a polling
 //! device loses values. The function therefore takes every queue as armed, raises the vector with
 //! each entry, and bounds the entries instead of reading the driver's position: a completion queue
-//! has at most a single entry until it is armed again (`crate::completion_queue`), an asynchronous event
-//! is reported once until its object is reset, and a queue accepts no more completion queues than
-//! it has entries. A driver that breaks these rules overwrites events of its own.
+//! has at most a single entry until it is armed again (`crate::completion_queue`), an asynchronous
+//! event is reported once until its object is reset, and a queue accepts no more completion queues
+//! than it has entries, less 16 for other events ([`EVENT_QUEUE_RESERVE`]). A driver that breaks
+//! these rules overwrites events of its own.
+//!
+//! A function has at most 16 event queues ([`EVENT_QUEUES_MAX`]). An asynchronous event goes to the
+//! first queue whose mask selects its type, a completion event to the queue of its completion
+//! queue. `command::event_queue` creates queues, `function` adds events and collects the vectors
+//! for `causeway-hca`. Events are lost, and counted, if no queue selects them or the memory is not
+//! granted.
 
 use causeway_memory::Map;
 use causeway_wire::mlx5::event_queue::{ENTRY_LEN, Event, EventQueueContext, EventType, owner_bit};

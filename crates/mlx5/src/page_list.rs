@@ -1,9 +1,15 @@
 //! The memory of a queue: a list of pages, with checked access at offsets.
 //!
 //! A [`PageList`] is checked once, when the queue is created: it covers the whole queue. Offsets of
-//! later accesses lie in the queue. Whether the pages are granted is checked at each access, because
-//! the guest may revoke memory at any time ([`causeway_memory::Map`]). Pages are 4 KiB to 2 GiB
-//! ([`PAGE_SHIFT_MAX`]) and need not be contiguous; an access is cut at their ends.
+//! later accesses lie in the queue. Whether the pages are granted is checked at each access,
+//! because the guest may revoke memory at any time ([`causeway_memory::Map`]). Pages are 4 KiB to 2
+//! GiB ([`PAGE_SHIFT_MAX`]) and need not be contiguous; an access is cut at their ends.
+//!
+//! The commands that create queues make the lists and refuse the command if there is none; the
+//! queues use them for each entry. An access that fails ([`OutOfGrant`]) may have copied its first
+//! pages; the queue then breaks. The module takes no lock and synchronises with no driver: the
+//! order of bytes is the queues' part. Pages of memory keys are not held here but by
+//! `verbs::region`.
 
 use causeway_memory::{Map, OutOfGrant};
 

@@ -22,7 +22,7 @@
 //! Guest memory must be in memory files (memfd, tmpfs, hugetlbfs); a mapping of another file is
 //! refused with `EINVAL`, and QEMU's mappings without a file grant nothing. Commands that break a
 //! rule get an errno; broken framing ends the conversation ([`fault`]). `causeway-hca` uses the
-//! module for its ports; the frontend's end for tests is [`crate::native::vfio_user`].
+//! module for its ports; the frontend's end for tests is [`crate::native::VfioUserClient`].
 //!
 //! # Restart
 //!

@@ -2,8 +2,13 @@
 //!
 //! A key of physical mode reaches all memory that the map grants at the time of an access, and ends
 //! with the grant. A key of page list mode has the pages of the command, or none until a
-//! registration by a work request. Keys that refer to other keys are refused. The engine bounds
-//! keys, registered bytes and page list entries per adapter.
+//! registration by a work request. Keys that refer to other keys are refused with *bad parameter*.
+//! The engine bounds keys, registered bytes and page list entries per adapter (*limit exceeded*). A
+//! command neither checks that the protection domain exists nor that the pages are granted: an
+//! access that does not match fails. A key is destroyed although work requests name it; messages in
+//! progress then fail. A key in physical mode gives its holder the whole granted memory of the
+//! guest: the guest's kernel must keep it from processes. Changes by work requests are in
+//! `send_entry` and `verbs::region`.
 
 use causeway_verbs::Adapter;
 use causeway_verbs::region::{Region, RegionError, RegionMemory, Rights};
