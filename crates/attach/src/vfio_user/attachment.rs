@@ -11,7 +11,7 @@
 //!
 //! A poll reports at most one event of each kind and each of 64 doorbells, so a frontend that
 //! floods the thread costs the dispatcher one poll for each wake-up. No call waits for the frontend
-//! or the thread, but for [`Attachment::notify`] with a hostile eventfd (the watchdog ends it).
+//! or the thread, except for a write to a hostile eventfd of an interrupt (the watchdog ends it).
 //! When the frontend closes, a poll returns [`Event::Closed`]; when the conversation ends by a
 //! fault, it returns the error. Both release the memory and the eventfds, and the attachment must
 //! be dropped: there is no reconnection. A drop ends the thread without waiting for it.
