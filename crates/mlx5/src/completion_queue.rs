@@ -17,7 +17,7 @@
 //!
 //! A completion for a full ring is lost, and the queue is broken from then on (*overrun*): each
 //! later completion is lost and counted, and the work queues that complete there fail. A queue that
-//! ignores overruns overwrites instead. So does memory that is not granted break the queue.
+//! ignores overruns overwrites instead. Memory that is not granted breaks the queue, too.
 //! `queues` and `ethernet` add completions; `function` evaluates the rule. Completions are neither
 //! moderated nor compressed, and queues are not resized.
 

@@ -5,8 +5,8 @@
 //! or process and consists of work queues in its owner's memory ([`Queues`], implemented by the
 //! format of a device; in the daemon that is `causeway-mlx5`), memory regions ([`region`]) and
 //! queue pairs ([`queue_pair`]). The service `causeway-hca` owns a subnet for each group;
-//! `causeway-mlx5` calls [`Subnet::progress`] in its turns for queue pairs with posted work. The
-//! [`engine`] executes send work requests in order and copies each payload once, from the
+//! `causeway-mlx5` calls [`Subnet::progress`] in the service's turns for queue pairs with posted
+//! work. The [`engine`] executes send work requests in order and copies each payload once, from the
 //! requester's memory straight into the responder's. The crate starts no thread and reads no clock:
 //! callers pass the time.
 //!

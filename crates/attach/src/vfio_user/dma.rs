@@ -8,8 +8,8 @@
 //! only, any number of them, and also a range without mappings.
 //!
 //! A refused command gets an errno and changes nothing: EEXIST for an overlap, ENOSPC beyond the
-//! number of mappings or files, ENOMEM beyond the address space, EINVAL for unaligned, short or
-//! partly unmapped ranges and for files that are not memory files.
+//! number of mappings or files, ENOMEM beyond the address space, EINVAL for unaligned ranges, files
+//! that are too short or no memory files, and an unmap that covers a mapping in part.
 //!
 //! A mapping without a descriptor is accepted and grants nothing: QEMU maps the BARs of other
 //! devices in this way. Guest addresses are those of the guest's IOMMU, if the guest has one. The
