@@ -4,12 +4,14 @@
 //!
 //! # Limits
 //! Without a network ([`Paths::is_networked`] is false) connects to other hosts fail with
-//! `EndpointUnreachable`. While the daemon is gone, channels go on, rings to the daemon fail their
+//! `EndpointUnknown`. While the daemon is gone, channels go on, rings to the daemon fail their
 //! requests, and connects wait until `RESUME_WAIT` (5 s) after the daemon's end; then they and all
-//! later connects fail, until the next daemon answers (`resume`). Rings in direct mode go on. The
-//! paths have no lock and start no thread: all work happens within calls of the matching engine. A
-//! caller that sleeps must call [`Paths::arm`] before and [`Paths::disarm`] after; a peer does not
-//! ring otherwise.
+//! later connects fail with `EndpointUnreachable`, until the next daemon answers (`resume`). Rings
+//! in direct mode go on. The daemon grants at most 1,024 channels per endpoint, and to a process 64
+//! to one endpoint of another process; a further connect fails with `NoResources`. The paths have
+//! no lock and start no thread: all work happens within calls of the matching engine. A caller that
+//! sleeps must call [`Paths::arm`] before and [`Paths::disarm`] after; a peer does not ring
+//! otherwise.
 //!
 //! # Place
 //! [`Endpoint`](crate::Endpoint) owns the paths and passes them to each call of the matching engine

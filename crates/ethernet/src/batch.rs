@@ -88,7 +88,8 @@ impl<'a> Delivery<'a> {
 /// The result of [`Scratch::deliver_all`].
 #[derive(Debug, Default)]
 pub(crate) struct CopyOutcome {
-    /// Frames that were delivered, or dropped and counted.
+    /// Frames that were delivered or dropped, including `sender_faults`. All drops but those are
+    /// counted.
     pub committed: usize,
     /// Buffers that the receiver has, if they were too few for the next frame.
     pub shortage: Option<u16>,
@@ -96,8 +97,8 @@ pub(crate) struct CopyOutcome {
     pub out_of_time: bool,
     /// The rule that the receiver's guest broke.
     pub fault: Option<String>,
-    /// Frames whose bytes could not be read from the sender's memory; the caller counts them as
-    /// drops of the sender.
+    /// Frames among `committed` whose bytes could not be read from the sender's memory; the caller
+    /// counts them as drops of the sender.
     pub sender_faults: usize,
 }
 

@@ -2,9 +2,15 @@
 //! group's frames.
 //!
 //! When the first adapter of a group is added, the controller opens an uplink in the adapters'
-//! shard and joins it, as a link, to the forwarding service's shard, which it keeps open. When the
-//! last adapter is deleted, the link leaves. Without a forwarding service, adapters exchange frames
-//! with each other only. The controller touches no frame.
+//! shard and joins it, as a link, to the shard of the forwarding service (`ethernet`), which it
+//! keeps open. If that fails, the port is not added, and the adapters' shard closes again; if the
+//! port fails afterwards, its link stays until the group's next port. When the last adapter is
+//! deleted, the link leaves. In a daemon without a forwarding service, adapters exchange frames
+//! with each other only.
+//!
+//! The fabric's registry calls it under its lock, in the thread of the operator's command: after it
+//! opened a shard or deleted a port, and for the operator's requests (`causeway hca`, answered by
+//! [`view`]). It touches no frame. A shard that does not answer fails the operator's command.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,9 @@
 //! Counters of an adapter by name, as `causeway stats` and `port show` print them.
+//!
+//! [`crate::service`] and [`crate::view`] call [`of`] in the dispatcher's thread when the operator
+//! asks. The values are sums since the port was added; a reset by the guest keeps them, and nothing
+//! clears them. Not all counters of the engine have a name here (waits, dropped and unroutable
+//! datagrams have none), and counters of Ethernet frames are not included.
 
 use std::collections::BTreeMap;
 

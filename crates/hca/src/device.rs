@@ -2,8 +2,13 @@
 //!
 //! BAR 0 starts with trapped registers; behind them lie the doorbell pages, which the guest maps
 //! and writes without a VM exit. The daemon reads no doorbell page: the doorbell records in guest
-//! memory have the same information. BAR 2 has the MSI-X table. Each frontend gets doorbell pages
-//! of its own, so that a guest reads nothing that an earlier guest wrote.
+//! memory have the same information. BAR 2 has the MSI-X table of [`VECTORS`] (8) vectors. Each
+//! frontend gets doorbell pages of its own, so that a guest reads nothing that an earlier guest
+//! wrote.
+//!
+//! The service calls [`attach`] when a VMM connects to the port's socket; the attachment then
+//! serves registers in a thread of its own, and the dispatcher gets its events. The module
+//! interprets no register ([`causeway_mlx5::registers`] does) and no message of vfio-user.
 
 use std::io;
 use std::sync::Arc;

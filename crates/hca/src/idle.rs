@@ -1,9 +1,11 @@
 //! The poll schedule of an idle adapter.
 //!
 //! A guest posts work by stores to its own memory, which raise no event in the daemon. So an idle
-//! adapter is polled at falling rates: [`FIRST_PAUSE_NS`] after the idle spin, then after pauses
-//! that double up to the port's `idle_poll_us`. The first message after a pause waits for at most
-//! the last pause, and the price of an idle adapter is one poll in each.
+//! adapter is polled at falling rates: [`FIRST_PAUSE_NS`] (20 us) after the idle spin, then after
+//! pauses that double up to the port's `idle_poll_us` (never longer; 20 us is lowered to it too).
+//! The first message after a pause waits for at most the last pause, unless the shard's turns are
+//! late, and the price of an idle adapter is one poll in each. Work ends the pauses: the next idle
+//! time begins with the shortest.
 //!
 //! | pause | polls of an idle adapter a second |
 //! |---|---|

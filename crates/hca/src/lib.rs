@@ -9,7 +9,7 @@
 //! member of its group through the service that forwards frames.
 //!
 //! # Limits
-//! RDMA stays on this host and inside the group. An adapter has up to [`limits::VECTORS`] interrupt
+//! RDMA stays on this host and inside the group. An adapter has [`limits::VECTORS`] (8) interrupt
 //! vectors. QEMU does not reconnect the device after a restart of the daemon, and does not migrate
 //! it. A guest that breaks a rule loses the queue pair, the object or the function concerned;
 //! other guests are not affected.

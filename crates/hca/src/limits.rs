@@ -1,4 +1,8 @@
 //! Bounds of the HCA service: polling, frames in transit and interrupt vectors.
+//!
+//! Work beyond a limit per call waits for the next call; frames beyond a limit in transit are
+//! dropped. The operator's limits of an adapter (queue pairs, regions, registered memory) are
+//! options of the port (`model::port`), within those of `causeway-mlx5` and `causeway-verbs`.
 
 /// Interrupt vectors of an adapter: one for events, the others for completions.
 pub const VECTORS: u16 = 8;

@@ -5,11 +5,17 @@
 //! While a port has work, and for the idle spin afterwards, it is served in every turn; then
 //! [`IdleSchedule`](crate::idle::IdleSchedule) sets the time of the next poll
 //! ([`HcaService::tick`]). A port whose driver has no queues is not polled: only a command doorbell
-//! wakes it.
+//! wakes it. A call runs at most [`COMMANDS_PER_CALL_MAX`] (8) commands and as much posted work as
+//! the rest of the turn allows; the remainder stays in guest memory for the next call.
 //!
 //! Work of one adapter completes work of others. So interrupts of all adapters are raised after
 //! each call, and an adapter that received a completion is served in the next turns, because its
 //! guest probably answers.
+//!
+//! When a frontend leaves or resets the device ([`HcaService::stopped`]), all objects of its driver
+//! are destroyed and its memory is released; peers see unanswered requests. The fabric calls all
+//! methods but `model` and `connect` in the dispatcher's thread; none waits. Two ports with one
+//! address in a group, and more than 4,096 adapters, are refused when the port is added.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -4,13 +4,16 @@
 //! Adapters have addresses that the operator assigned, so the switch learns nothing. A unicast
 //! frame to an adapter of the group goes there, with one copy from guest to guest; a multicast or
 //! broadcast frame goes to every other adapter and to the uplink; any other frame goes to the
-//! uplink. A frame whose source is not its adapter's address is dropped, and so is a frame that its
-//! receiver has no buffer for: Ethernet does not wait. An adapter filters the addresses that its
-//! driver asked for by itself ([`receive_frame`]).
+//! uplink. A frame whose source is not its adapter's address is dropped and counted
+//! (`drop_spoofed_frames_total`), and so is a frame that its receiver has no buffer for (counted in
+//! the counters that its guest reads): Ethernet does not wait. An adapter filters the addresses
+//! that its driver asked for by itself ([`receive_frame`]).
 //!
-//! A call takes at most [`FRAMES_PER_CALL_MAX`] frames of one guest, and stops when the turn is
-//! over. The rules, routes, captures and counters of the forwarding service apply to frames of the
-//! uplink only.
+//! A call takes at most [`FRAMES_PER_CALL_MAX`] (64) frames of one guest or of the uplink, and
+//! stops when the turn is over; other frames stay in their queue. [`crate::service`] calls it after
+//! the port's commands and messages. The rules, routes, captures and counters of the forwarding
+//! service apply to frames of the uplink only, so that frames between two adapters pass none of
+//! them.
 
 use std::collections::BTreeMap;
 

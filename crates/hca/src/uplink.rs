@@ -6,8 +6,15 @@
 //! the other's guest memory. Frames between two adapters do not pass here; [`crate::switch`]
 //! delivers them with one copy.
 //!
-//! A full mailbox drops: at most [`INBOX_FRAMES_MAX`] frames wait for the adapters. Carriers are
-//! called by the forwarding service's thread, [`Uplink`] by the adapters' shard.
+//! A full mailbox drops: at most [`INBOX_FRAMES_MAX`] (1,024) frames wait for the adapters, and
+//! [`Carrier::push`] refuses further ones, which the forwarding service counts. Frames of the
+//! adapters go in batches of at most [`UPLINK_BATCH_FRAMES_MAX`] (64) frames and
+//! [`UPLINK_BATCH_BYTES_MAX`] (256 KiB), sent when a batch is full and at the end of a call; if the
+//! forwarding service's inbox is full, the batch is dropped and counted in [`Uplink::dropped`]. A
+//! frame that cannot be read from guest memory is dropped without a count.
+//!
+//! Carriers are called by the forwarding service's thread, [`Uplink`] by the adapters' shard
+//! ([`crate::switch`], [`crate::service`]); `crate::control` joins the two.
 
 use causeway_fabric::Context;
 use causeway_fabric::carrier::{

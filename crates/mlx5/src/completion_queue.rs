@@ -14,6 +14,12 @@
 //! The rule is evaluated after completions and on each pass of the dispatcher, until the event has
 //! been reported or the driver has taken all completions: its later arm words then name a position
 //! that equals the producer.
+//!
+//! A completion for a full ring is lost, and the queue is broken from then on (*overrun*): each
+//! later completion is lost and counted, and the work queues that complete there fail. A queue that
+//! ignores overruns overwrites instead. Memory that is not granted breaks the queue, too.
+//! `queues` and `ethernet` add completions; `function` evaluates the rule. Completions are neither
+//! moderated nor compressed, and queues are not resized.
 
 use causeway_memory::Map;
 use causeway_wire::mlx5::completion_queue::{

@@ -4,6 +4,10 @@
 //! with the MSI-X table (BAR 2), and the MSI-X capability. The driver writes the command register,
 //! the interrupt line, the BARs and the MSI-X control bits; all other bytes are constant. Accesses
 //! behind the end read zeros and write nothing.
+//!
+//! Only `registers` uses it, in the control thread. Values that the driver writes have no effect in
+//! this process: the VMM maps the BARs and delivers interrupts. There are no PCI Express, power
+//! management or extended capabilities.
 
 use crate::limits::{MSIX_PENDING_OFFSET, MSIX_REGION_BYTES};
 

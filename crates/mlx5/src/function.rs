@@ -3,7 +3,13 @@
 //! A [`Function`] belongs to the adapter of its port in a [`causeway_verbs::Subnet`] and is used by
 //! the thread that owns the group. The queue pairs' states and the memory regions are the engine's;
 //! the function holds their rings, the completion and event queues, and the rest of the driver's
-//! objects. Every table has a capacity ([`FunctionConfig`], [`limits`]); a reset empties all of them.
+//! objects. Every table has a capacity ([`FunctionConfig`], [`limits`]); a full table refuses the
+//! command. A reset empties all of them and keeps counters, memory and registers.
+//!
+//! The service `causeway-hca` makes the function, replaces its memory ([`Function::set_map`]) when
+//! the guest's grants change, and takes interrupts and faults after each call; the function raises
+//! no interrupt itself. Several events of a vector between two calls are one interrupt. Event and
+//! completion queues in memory that is no longer granted lose their entries, which are counted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

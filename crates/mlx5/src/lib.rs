@@ -11,15 +11,19 @@
 //! Nothing on the data path is trapped: the driver's doorbell pages are ordinary memory that is
 //! never read, because a doorbell record carries the same value.
 //!
-//! The function implements [`causeway_verbs::Queues`]; queue pair states, memory regions, rights and
-//! copies are the engine's. Formats are those of `causeway_wire::mlx5`. The device that guests see is
-//! described in `docs/design`; the supported commands are in [`table`].
+//! The function implements [`causeway_verbs::Queues`]; queue pair states, memory regions, rights
+//! and copies are the engine's. Formats are those of `causeway_wire::mlx5`. The device that guests
+//! see is described in `docs/design`; the supported commands are in [`table`].
 //!
 //! # Limits
-//! Numbers of objects, lengths of queues and commands: [`limits`] and [`FunctionConfig`]. A driver is
-//! hostile: entries are copied once and checked, links and chains are bounded by lengths, and a
+//! Numbers of objects, lengths of queues and commands: [`limits`] and [`FunctionConfig`]. A driver
+//! is hostile: entries are copied once and checked, links and chains are bounded by lengths, and a
 //! queue that cannot be read ends in the error state of its queue pair. A driver can harm the
-//! memory of its own guest only, where that memory is granted.
+//! memory of its own guest only, where that memory is granted. The function has no firmware
+//! commands of physical functions, no XRC queue pairs, no on-demand paging and no InfiniBand link.
+//!
+//! `causeway-hca` owns the functions, calls [`poll()`] and [`run_commands`] in its turns, and
+//! raises the interrupts; registers are served in the attachment's thread.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,8 +1,11 @@
 //! Bounds of the function: numbers of objects, sizes of queues, lengths of commands.
 //!
-//! The capabilities that the driver reads (`causeway_wire::mlx5::capability`) promise at least
-//! these sizes to a driver that keeps to them. A command beyond a limit fails with the status that
-//! the handler names; nothing is evicted.
+//! The capabilities that the driver reads (`causeway_wire::mlx5::capability`) offer at most these
+//! numbers and sizes; those of Ethernet queues and flow tables are in `ethernet::limits`. A command
+//! beyond a number of objects fails with *limit exceeded*, one beyond a size with *bad parameter*,
+//! and a longer command is not delivered; nothing is evicted. Work beyond the limits of a pass
+//! waits for the next pass. The options of a port may lower the numbers of queue pairs, completion
+//! queues and memory keys ([`crate::FunctionConfig`]).
 
 /// Length of a page of the function's memory, in bytes.
 pub const PAGE_BYTES: u64 = 4096;

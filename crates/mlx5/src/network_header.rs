@@ -1,7 +1,13 @@
 //! Network headers before the payload of received datagrams: 40 bytes.
 //!
 //! No packet exists between two adapters of a host, so the header is made from the address vector
-//! of the sender and its entry of the GID table, as a receiver of the packet would see it.
+//! of the sender and its entry of the GID table, as a receiver of the packet would see it. The type
+//! is that of the GID table's entry: IPv4 in the last 20 bytes, IPv6, or the global route header of
+//! RoCE version 1. An entry that is not set gives a header of version 1 with a zero source.
+//!
+//! `queues` calls [`emit`] for each datagram. The header does not carry the bytes behind it (UDP
+//! and transport headers), only counts them in its length, and nothing checks that the sender's GID
+//! belongs to it: receivers must not trust the addresses. Connected messages have no header.
 
 use causeway_verbs::work::{AddressVector, NetworkHeader};
 use causeway_wire::checksum;

@@ -1,4 +1,9 @@
-//! Receive work queue entries: data segments until the end mark.
+//! Receive work queue entries: data segments until the end mark, or the end of the entry.
+//!
+//! `work_queues` and `receive_pool` pass a private copy of an entry, without the link of a pool. No
+//! entry is malformed: an entry without segments has room for no bytes. Keys and addresses are
+//! checked by the engine when a message arrives; the number of segments is bounded by the entry's
+//! length, at most 2,048 bytes ([`crate::limits::RECEIVE_ENTRY_BYTES_MAX`]).
 
 use causeway_verbs::work::{ReceiveWork, Segment, Token};
 use causeway_wire::mlx5::work_request::{DataSegment, receive_segments};

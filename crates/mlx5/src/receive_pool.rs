@@ -2,8 +2,14 @@
 //!
 //! Each entry begins with the index of the next entry. The function starts at index 0 and follows
 //! the links; a counter in the doorbell record has the number of posted entries. The driver may
-//! write any link at any time: an index outside of the queue breaks the queue, and a loop lasts only
-//! as long as the counter allows, because the number of waiting entries never exceeds the size.
+//! write any link at any time: an index outside of the queue breaks the queue, and a loop lasts
+//! only as long as the counter allows, because the number of waiting entries never exceeds the
+//! size.
+//!
+//! A broken queue stays so until the driver destroys it: the queue pair whose message found the
+//! fault moves to the error state, and for all others the queue is empty. An entry has 32 to 2,048
+//! bytes, a queue at most 2^15 entries. `command::receive_queue` creates the queues, `queues` takes
+//! entries for the engine; the limit event is the engine's (`verbs::adapter`).
 
 use causeway_memory::Map;
 use causeway_verbs::QueueError;

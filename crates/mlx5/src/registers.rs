@@ -8,7 +8,13 @@
 //! dead.
 //!
 //! The initialisation segment is the start of BAR 0: 32-bit registers, big-endian. Accesses must be
-//! aligned to their length; others read zeros and write nothing.
+//! aligned to their length; others read zeros and write nothing, and so do unknown registers. No
+//! access is an error.
+//!
+//! `causeway-hca` passes the registers to the attachment ([`REGION_BAR`], [`REGION_MSIX`] and
+//! [`REGION_CONFIG`] are VFIO's regions); `poll` takes the doorbells. The MSI-X table is stored
+//! only: the VMM raises and masks vectors. A reset here clears registers, not the driver's objects,
+//! which [`crate::reset`] removes.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

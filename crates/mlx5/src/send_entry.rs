@@ -1,9 +1,12 @@
 //! Send work queue entries: from the driver's format to the engine's work requests.
 //!
-//! The length in the first segment was checked against the posted blocks before. An entry
-//! with segments beyond its length, or with an operation that its queue pair does not have, breaks
-//! the queue. Keys, addresses and lengths of payloads are the engine's part. Masked atomic
-//! operations are not offered by the capabilities and are refused here.
+//! `work_queues` has checked the length in the first segment against the posted blocks, and passes
+//! a private copy. An entry with segments beyond its length, with mixed inline and other payload,
+//! or with an operation that its queue pair does not have, breaks the queue: the queue pair moves
+//! to the error state. Keys, addresses and lengths of payloads are the engine's part. Masked atomic
+//! operations are not offered by the capabilities and are refused here in the same way. The fence,
+//! the service level and the rate of an entry are ignored. Entries of Ethernet send queues are
+//! decoded in `ethernet::transmit`.
 
 use causeway_verbs::QueueError;
 use causeway_verbs::region::Rights;

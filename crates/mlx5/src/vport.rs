@@ -1,7 +1,13 @@
 //! The virtual port: values that the driver set, and the GID table.
 //!
-//! The Ethernet address is the operator's and cannot be changed. Lists of addresses are bounded
-//! ([`crate::limits::VPORT_ADDRESSES_MAX`]); a longer list is refused. GIDs are not used to find a destination.
+//! The permanent Ethernet address is the operator's and cannot be changed. Each list of addresses
+//! has at most 16 entries ([`crate::limits::VPORT_ADDRESSES_MAX`]), the GID table 256
+//! ([`crate::limits::GIDS_MAX`]); `command::vport` refuses more. GIDs are not used to find a
+//! destination, and are not checked: they only appear as sources in received network headers.
+//!
+//! `command::vport` changes the values; `ethernet::filter` decides by the lists and promiscuous
+//! modes which frames are received, and `queues` reads GIDs. The link is always up. A reset of the
+//! function restores the values after power-on.
 
 use causeway_wire::mlx5::vport::{INLINE_L2, MTU_OVERHEAD, NicVportContext, RoceAddress};
 

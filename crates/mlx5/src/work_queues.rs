@@ -2,8 +2,14 @@
 //!
 //! The driver posts by two counters of 16 bits in a *doorbell record*; the send counter counts
 //! blocks of 64 bytes. The function reads a counter only while it knows of no waiting entry. A
-//! counter that runs further ahead than the ring is long breaks the queue. A broken queue reads as
-//! empty from then on, so that a flush ends.
+//! counter that runs further ahead than the ring is long, memory that is not granted, and a
+//! malformed entry break the queue: the call returns [`QueueError`], and the engine moves the queue
+//! pair to the error state. A broken queue reads as empty from then on, so that a flush ends; its
+//! posted entries get no completions. A reset of the queue pair mends it.
+//!
+//! Rings have at most 2^15 blocks or entries. Each entry is copied once to private memory before it
+//! is parsed. `queues` calls this module for the engine, `poll` for the look at the counters;
+//! shared receive queues are in `receive_pool`, Ethernet queues in `ethernet`.
 
 use causeway_memory::Map;
 use causeway_verbs::QueueError;
@@ -43,8 +49,8 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
-    /// Reads the counter of posted entries unless some are known to wait. Returns false if there are
-    /// none, or if the queue is broken.
+    /// Reads the counter of posted entries unless some are known to wait. Returns false if there
+    /// are none, or if the queue is broken.
     ///
     /// # Errors
     /// [`QueueError`] if the counter is not granted or more than `size` ahead; the queue is then

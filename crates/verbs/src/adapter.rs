@@ -1,12 +1,15 @@
 //! An adapter: the queue pairs, regions and queues of an owner.
 //!
 //! An adapter belongs to a [`crate::Subnet`], which creates, changes and destroys its queue pairs.
-//! Regions are created and destroyed through [`Adapter::regions_mut`] directly. The numbers of queue
-//! pairs and regions are the adapter's own; work requests of other adapters reach them only through
-//! a connected queue pair. The limits are in [`AdapterConfig`]; a full table refuses.
+//! Regions are created and destroyed through [`Adapter::regions_mut`] directly. The numbers of
+//! queue pairs and regions are the adapter's own. Other adapters reach its regions only through a
+//! connected queue pair that names theirs as its peer, and its datagram queue pairs by number and
+//! queue key. The limits are in [`AdapterConfig`]; an object beyond a limit is refused, and none is
+//! replaced.
 //!
-//! Failed queue pairs and expired timers wait in the adapter for a call of
-//! [`crate::Subnet::progress`]: see [`crate::Subnet::next_due`].
+//! Failed queue pairs and expired waiting times are listed in the adapter until its owner takes
+//! them ([`crate::Subnet::next_due`]) and calls [`crate::Subnet::progress`], which flushes or fails
+//! the work requests. The adapter belongs to the thread that owns the subnet; no method waits.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -42,18 +45,18 @@ impl AdapterConfig {
     }
 }
 
-/// Sums since the adapter was added.
+/// Sums since the adapter was added; a device reset ([`crate::Subnet::clear`]) keeps them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Send work requests that ended with success.
     pub requests: u64,
     /// Payload bytes of these.
     pub request_bytes: u64,
-    /// Messages that consumed a receive work request.
+    /// Receive work requests that ended with success.
     pub received: u64,
     /// Payload bytes of these.
     pub received_bytes: u64,
-    /// Work requests that ended with an error other than a flush.
+    /// Send and receive work requests that ended with an error other than a flush.
     pub errors: u64,
     /// Flushed work requests.
     pub flushed: u64,
@@ -61,8 +64,8 @@ pub struct Counters {
     pub not_ready: u64,
     /// Messages that waited for a responder.
     pub unanswered: u64,
-    /// Datagrams that this adapter dropped as receiver: no queue pair, wrong key, or no receive
-    /// work request.
+    /// Datagrams that this adapter dropped as receiver (no queue pair, wrong key, or no receive
+    /// work request), and messages of unreliable connections without a receive work request.
     pub dropped: u64,
     /// Datagrams that were sent to no adapter of the subnet.
     pub unroutable: u64,
@@ -173,8 +176,8 @@ impl<Q: Queues> Adapter<Q> {
     }
 
     /// Makes a shared receive queue report [`AsyncEvent::SharedReceiveLimit`] once, when fewer than
-    /// `limit` of its entries are posted. A limit of 0 never reports. The owner removes the limit of
-    /// a destroyed queue with a limit of 0.
+    /// `limit` of its entries are posted. A limit of 0 never reports. The owner removes the limit
+    /// of a destroyed queue with a limit of 0.
     pub fn arm_shared_limit(&mut self, shared: u32, limit: u32) {
         if limit == 0 {
             self.shared_limits.remove(&shared);

@@ -3,10 +3,12 @@
 //!
 //! A [`Subnet`] holds the adapters that may exchange messages. Each [`Adapter`] belongs to a guest
 //! or process and consists of work queues in its owner's memory ([`Queues`], implemented by the
-//! format of a device, for example `causeway-mlx5`), memory regions ([`region`]) and queue pairs
-//! ([`queue_pair`]). The owner of the thread calls [`Subnet::progress`] for queue pairs with posted
-//! work; the [`engine`] executes send work requests in order and copies each payload once, from the
-//! requester's memory straight into the responder's.
+//! format of a device; in the daemon that is `causeway-mlx5`), memory regions ([`region`]) and
+//! queue pairs ([`queue_pair`]). The service `causeway-hca` owns a subnet for each group;
+//! `causeway-mlx5` calls [`Subnet::progress`] in the service's turns for queue pairs with posted
+//! work. The [`engine`] executes send work requests in order and copies each payload once, from the
+//! requester's memory straight into the responder's. The crate starts no thread and reads no clock:
+//! callers pass the time.
 //!
 //! ```text
 //!   Queues (mlx5) ──▶ SendWork ──▶ ┌────────┐ ── copy ──▶ memory of the responder
@@ -14,13 +16,15 @@
 //!   Queues (mlx5) ◀── Completion ─ └────────┘ ── Completion ──▶ Queues of the responder
 //! ```
 //!
-//! The crate follows the InfiniBand architecture specification, volume 1, release 1.3. Both sides of
-//! a connection are in the same process, so that packets, sequence numbers and acknowledgements do
-//! not exist; a message is visible at the responder exactly as if they did.
+//! The crate follows the InfiniBand architecture specification, volume 1, release 1.3. Both sides
+//! of a connection are in the same process, so that packets, sequence numbers and acknowledgements
+//! do not exist; a message is visible at the responder exactly as if they did.
 //!
 //! # Limits
 //! Every number of objects has a bound in [`limits`]. Work per call has a [`Budget`]. The owners of
-//! adapters are hostile: keys, addresses, lengths and numbers are checked where they are used.
+//! adapters are hostile: keys, addresses, lengths and numbers are checked where they are used. Not
+//! supported are XRC, memory windows, path migration, masked atomic operations and congestion
+//! control.
 //!
 //! # Modules
 //! [`number`] gives objects their numbers. [`transport`] finds the adapter of a destination; other

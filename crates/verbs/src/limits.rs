@@ -1,5 +1,9 @@
 //! Bounds of adapters and of the engine. Counts of objects and bytes are per adapter, so that an
 //! owner that exhausts them harms no other.
+//!
+//! A creation or registration beyond a limit fails with an error of its module and changes nothing;
+//! a message beyond [`MESSAGE_BYTES_MAX`] fails with a length error. `STEP_` limits delay work and
+//! refuse none. The configuration of a port (`causeway-hca`) may lower the limits of adapters.
 
 /// Queue pair number of multicast datagrams (InfiniBand specification, 9.6.2).
 pub const MULTICAST_QPN: u32 = 0xff_ffff;

@@ -6,9 +6,13 @@
 //! the slot. [`Table::clear`] frees the slots, and their memory: it begins a generation that no slot
 //! has had since the last call. Numbers 0 and 1 are never given out: InfiniBand reserves these queue pair numbers.
 //!
-//! A table has at most [`TABLE_MAX`] objects, or fewer by its creator, and refuses more. A look-up
-//! takes constant time. [`Companion`] holds further values by the numbers of a table, for an owner
-//! of the objects in another crate.
+//! A table has at most [`TABLE_MAX`] (2^20) objects, or fewer by its creator, and refuses more
+//! ([`TableFull`]); then a number returns after 16 uses of its slot at the earliest. A look-up of a
+//! stale or unknown number returns `None` in constant time. [`Companion`] holds further values by
+//! the numbers of a table, for an owner of the objects in another crate.
+//!
+//! The adapter's queue pairs and regions, and all objects of `causeway-mlx5`, have such numbers. A
+//! number is no secret and protects from stale use only; rights are checked by [`crate::region`].
 
 use std::collections::VecDeque;
 

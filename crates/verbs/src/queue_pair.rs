@@ -5,8 +5,13 @@
 //! used within the adapter only, and the peer of a connection must name this queue pair in return.
 //!
 //! [`crate::Subnet::modify`] checks a transition and the attributes that it requires, and changes
-//! nothing on an error.
-//! The number of queue pairs of an adapter is limited by its [`crate::number::Table`].
+//! nothing on an error. The engine itself moves a failed queue pair to [`State::Error`], or, after
+//! a failed send work request of UC and datagrams, to [`State::SendQueueError`].
+//!
+//! Without effect, because no packets exist on the way, are the sequence numbers and the numbers of
+//! outstanding reads: they are stored for queries. The MTU bounds datagrams only. An adapter has at
+//! most 16,384 queue pairs ([`crate::limits::QUEUE_PAIRS_MAX`]), or fewer by its configuration. The
+//! module executes no work request; [`crate::engine`] does.
 
 use crate::engine::{Requester, Responder};
 use crate::region::Rights;
@@ -137,7 +142,7 @@ pub struct Attributes {
     pub can_register: bool,
     /// Every send work request makes a completion.
     pub signals_all: bool,
-    /// Most payload bytes of a packet: the longest datagram.
+    /// Most payload bytes of a packet: the longest datagram; 256 to 9,216.
     pub mtu: u32,
     /// Accesses of the peer; [`Rights::REMOTE_READ`], [`Rights::REMOTE_WRITE`] and
     /// [`Rights::REMOTE_ATOMIC`] count.
@@ -154,7 +159,7 @@ pub struct Attributes {
     pub min_rnr_timer: u8,
     /// Code of the time that a requester waits for an answer; 5 bits, 0 is endless.
     pub timeout: u8,
-    /// First sequence number that is sent.
+    /// First sequence number that is sent. Stored without effect, as are the following values.
     pub send_psn: u32,
     /// First sequence number that is received.
     pub receive_psn: u32,

@@ -1,16 +1,24 @@
 //! The interface between the engine and the work queues of one adapter.
 //!
-//! [`Queues`] is implemented by a format of queues in the memory of a guest or process, for example
-//! `causeway-mlx5`. The engine ([`crate::Subnet`]) calls it in the thread that owns the adapter;
-//! no method blocks. Each call copies an entry out of shared memory once and checks the copy. The
-//! engine checks everything that the verbs define: states, keys, rights and lengths.
+//! [`Queues`] is implemented by a format of queues in the memory of a guest: `causeway-mlx5`, and
+//! rings in private memory in the tests. The engine ([`crate::Subnet`]) calls it in the thread that
+//! owns the adapter; no method blocks. Each call copies an entry out of shared memory once and
+//! checks the format of the copy. The engine checks everything that the verbs define: states, keys,
+//! rights and lengths.
+//!
+//! After an error the engine calls the method for this queue again at most to flush it: a broken
+//! work queue must then read as empty. After [`Overrun`] the engine reports
+//! [`AsyncEvent::CompletionQueueError`] once for each queue pair that completes there and moves it
+//! to the error state; completions of its flush are offered, and lost, too. The implementation
+//! limits repeated events and counts lost ones; the engine does neither.
 
 use causeway_memory::Map;
 
 use crate::work::{Completion, ReceiveQueue, ReceiveWork, SendWork};
 
 /// A work queue that cannot be read: an index out of range, a malformed entry, or memory that is
-/// not granted. The engine moves the queue pair to the error state.
+/// not granted. The engine moves the queue pair to the error state; of a shared receive queue, the
+/// queue pair that took the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed work queue entry: {0}")]
 pub struct QueueError(pub &'static str);
@@ -20,7 +28,8 @@ pub struct QueueError(pub &'static str);
 #[error("the completion queue has no room")]
 pub struct Overrun;
 
-/// An event that is not a completion (InfiniBand specification, 11.6.3).
+/// An event that is not a completion (InfiniBand specification, 11.6.3), with the number of the
+/// queue pair, shared receive queue or completion queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AsyncEvent {
     /// A queue pair received a message before it was ready to send.

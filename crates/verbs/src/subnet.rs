@@ -1,12 +1,15 @@
 //! A subnet: the adapters of a group that may exchange messages.
 //!
-//! A [`Subnet`] owns its adapters and is used by a single thread at a time. Queue pairs of different
-//! subnets cannot reach each other: nothing names an adapter of another subnet. Adapters are found
-//! by the Ethernet address that the operator assigned; an address is unique in the subnet. A subnet
-//! has at most [`ADAPTERS_MAX`] adapters and refuses more.
+//! A [`Subnet`] owns its adapters and is used by a single thread at a time. Queue pairs of
+//! different subnets cannot reach each other: nothing names an adapter of another subnet. Adapters
+//! are found by the Ethernet address that the operator assigned; an address is unique in the
+//! subnet. A subnet has at most [`ADAPTERS_MAX`] (4,096) adapters and refuses more.
 //!
-//! The methods here create, change and destroy objects. Messages are executed by
-//! [`Subnet::progress`] in [`crate::engine`].
+//! The methods here create, change and destroy objects; `causeway-hca` adds and removes adapters,
+//! and the commands of `causeway-mlx5` call the rest. Messages are executed by [`Subnet::progress`]
+//! in [`crate::engine`]. A queue pair that is reset or destroyed, also with its adapter, gets no
+//! completions; a message that it was sending is cut, and the peer's receive work request is
+//! flushed with the peer in the error state. Messages of others to it wait as unanswered requests.
 
 use crate::adapter::{Adapter, AdapterConfig, AdapterId};
 use crate::engine::{Responder, Scratch};
@@ -148,8 +151,8 @@ impl<Q: Queues> Subnet<Q> {
         self.adapters.iter().flatten().map(Box::as_ref)
     }
 
-    /// Creates a queue pair in the state [`State::Reset`]. Returns its number. The newest queue pair
-    /// of kind [`Kind::Gsi`] receives the datagrams to queue pair number 1.
+    /// Creates a queue pair in the state [`State::Reset`]. Returns its number. The newest queue
+    /// pair of kind [`Kind::Gsi`] receives the datagrams to queue pair number 1.
     ///
     /// # Errors
     /// [`QueuePairError`].

@@ -2,8 +2,12 @@
 //!
 //! A destination is named by the Ethernet address that the operator gave to an adapter; GIDs are
 //! values of the guests and are not used. [`Local`] finds the adapters of the same subnet in this
-//! process. Destinations on other hosts are refused with a [`Refusal`], which the queue pair keeps
-//! for the operator ([`crate::QueuePair::refusal`]); the requester sees an unanswered request.
+//! process, and is the only implementation; it has no limit of its own ([`crate::Subnet`] has).
+//! Destinations on other hosts are refused with a [`Refusal`], which the queue pair keeps for the
+//! operator until its next message that finds a responder ([`crate::QueuePair::refusal`]). The
+//! requester sees lost packets: a reliable request waits and fails with
+//! [`crate::work::Status::RetryExceeded`], an unreliable message or datagram succeeds. The engine
+//! looks an adapter up for each datagram, and for a connection when its peer is not known yet.
 
 use std::collections::HashMap;
 

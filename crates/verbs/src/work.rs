@@ -4,7 +4,8 @@
 //! The queues of an adapter ([`crate::Queues`]) decode a work queue entry into a [`SendWork`] or
 //! [`ReceiveWork`] and encode a [`Completion`] into a completion queue entry. The engine fills and
 //! reads these types; they check nothing by themselves. Lists are reused from one work request to
-//! the next, so that the data path does not allocate.
+//! the next, so that the data path does not allocate. Each queue pair has one [`SendWork`] and one
+//! [`ReceiveWork`], for the work requests in progress.
 
 /// A range of registered memory that a work request names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -210,11 +211,11 @@ pub enum Status {
     LocalProtection,
     /// The queue pair is in the error state.
     Flushed,
-    /// A memory window or region could not be bound.
+    /// A region could not be changed or invalidated; memory windows are not supported.
     MemoryWindowBind,
-    /// The responder received an answer that it did not expect.
+    /// The requester received an answer that it did not expect. The engine never reports it.
     BadResponse,
-    /// The responder's region could not be written locally.
+    /// Local memory could not be written. The engine reports [`Self::LocalProtection`] instead.
     LocalAccess,
     /// The responder refuses the request.
     RemoteInvalidRequest,

@@ -3,17 +3,20 @@
 //!
 //! MX has endpoint numbers of 8 bits and no services. A service is therefore hashed to 32 bits. Its
 //! endpoint takes the first free of [`SERVICE_PLACES`] (8) endpoint numbers that the hash selects,
-//! and is opened with a key that depends on the hash. A client connects to these numbers in turn:
-//! an endpoint of another service, or of none, refuses the key. So services of other hosts are
-//! found without a directory.
+//! and is opened with a key that depends on the hash. A client connects to these numbers in turn (a
+//! *pass*) until an endpoint accepts the key. An endpoint of another service, or of none, refuses
+//! the key, and a NIC refuses a number that has no endpoint (`EndpointClosed`): in both cases the
+//! pass goes on with the next number. So services of other hosts are found without a directory.
 //!
 //! # Limits
-//! Two services with the same hash are one service. A service is unique per NIC, not per host. A
-//! look-up waits at most [`SERVICE_ASK`] (1 s) for each endpoint number and blocks its caller
-//! meanwhile; after a number that does not answer, the others are not tried. If all
-//! [`SERVICE_PLACES`] numbers are in use by other endpoints, [`open`] fails with [`Error::Taken`].
-//! [`find`] occupies an endpoint number of the own NIC for its duration. [`open`] looks up the
-//! service on its own NIC first, and blocks as long.
+//! Two services with the same hash are one service. A service is unique per NIC, not per host. The
+//! caller blocks: at most [`SERVICE_ASK`] (1 s) for each number. Refusals come at once, but for a
+//! number without an endpoint on another host, which takes 20 ms. A number that does not answer in
+//! time, and an unknown NIC, end the pass. [`find`] repeats passes, 20 ms apart, until its
+//! `patience` is over, and occupies an endpoint number of its own NIC meanwhile. [`open`] opens
+//! first, and then makes a single pass over the other numbers of its own NIC. It closes its
+//! endpoint and fails with [`Error::Taken`] if the service has an endpoint there, and fails so if
+//! other endpoints use all numbers; two simultaneous calls may both fail.
 //!
 //! # Place
 //! [`Rdm::open`] opens the endpoint of a service; `info::node` calls [`find`] for `fi_getinfo` with
@@ -83,9 +86,10 @@ pub fn open(nic_index: u32, service: u32) -> Result<Endpoint<MessageBuffer>, Err
     Err(Error::Taken)
 }
 
-/// Looks up a service on a NIC, from a NIC of this host. The search is repeated for `patience`,
-/// because a client may be started before its server. `None` means that no endpoint has the
-/// service, or that the NIC does not answer.
+/// Looks up the service on the NIC `nic`, from the NIC `nic_index` of this host. The pass over the
+/// numbers is repeated for `patience` (at least one pass), because a client may be started before
+/// its server. `None` means that no endpoint has the service, or that the NIC is unknown or does
+/// not answer.
 ///
 /// # Errors
 /// Those of [`Endpoint::open`].
@@ -108,8 +112,8 @@ pub fn find(
     Ok(found.map(|source| EndpointName { source, service }))
 }
 
-/// Connects to the endpoint numbers of a service in turn until one accepts its key. Returns `None`
-/// if none does, or if a number does not answer.
+/// Makes a pass: connects to the endpoint numbers of a service in turn until an endpoint accepts
+/// the key. Returns `None` if every number refuses, and at the first number that does not answer.
 fn connect_in_turn(
     asks: &mut Endpoint<MessageBuffer>,
     nic: NicId,

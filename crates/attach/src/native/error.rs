@@ -3,7 +3,11 @@
 //! All calls of [`super::NetPort`], [`super::VsockPort`] and [`super::Frontend`] return them. No
 //! data, no room and an expired time are not errors but results of the calls. [`NativeError::Long`]
 //! and [`NativeError::Options`] reject one call and leave the port as it was; after any other error
-//! the port must be dropped. Errors of connections over a vsock port are in [`super::SocketError`].
+//! the port must be dropped. A port with `reconnect` waits for the backend's successor inside
+//! `wait` and `reconnect`; an error then means that no successor completed the attachment in its
+//! time ([`NativeError::Connect`], [`NativeError::Gone`] or [`NativeError::Conversation`]), or that
+//! it is unsuitable ([`NativeError::Lacking`]). Without `reconnect` a lost backend is
+//! [`NativeError::Gone`]. Errors of connections over a vsock port are in [`super::SocketError`].
 
 use std::path::PathBuf;
 

@@ -10,8 +10,14 @@
 //! notices.
 //!
 //! A poll reports at most one event of each kind and each of 64 doorbells, so a frontend that
-//! floods the thread costs the dispatcher one poll for each wake-up. A drop ends the thread without
-//! waiting for it.
+//! floods the thread costs the dispatcher one poll for each wake-up. No call waits for the frontend
+//! or the thread, except for a write to a hostile eventfd of an interrupt (the watchdog ends it).
+//! When the frontend closes, a poll returns [`Event::Closed`]; when the conversation ends by a
+//! fault, it returns the error. Both release the memory and the eventfds, and the attachment must
+//! be dropped: there is no reconnection. A drop ends the thread without waiting for it.
+//!
+//! The service of the port (`causeway-hca`) makes the attachment for each connection; the port
+//! (`causeway_fabric`) owns and polls it in the dispatcher's thread.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -15,7 +15,9 @@
 //! processors together (`super::allowance`). While more than a
 //! bounded amount of the frontend's earlier grants is still mapped, messages stay unread. The thread
 //! waits for the frontend, for the dispatcher and for the mapping of files, and never writes to a
-//! descriptor of the frontend other than the socket. A drop of the dispatcher's end ends the thread.
+//! descriptor of the frontend other than the socket. A drop of the dispatcher's end ends the thread
+//! after the message in progress. `super::attachment` starts the thread, one for each frontend; its
+//! end, also by a panic, reaches the dispatcher as a notice.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

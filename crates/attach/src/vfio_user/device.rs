@@ -4,9 +4,15 @@
 //! is constant. PCI configuration space and the MSI-X table are regions like any other, so their
 //! content comes from [`Registers`].
 //!
-//! A device has the [`REGIONS`] regions and [`INTERRUPT_TYPES`] interrupt types of `vfio-pci`. A
-//! region has at most [`AREAS_MAX`](crate::limits::AREAS_MAX) mappable areas, and an interrupt type
-//! at most [`VECTORS_MAX`](crate::limits::VECTORS_MAX) vectors: the server ignores the rest.
+//! A device has the [`REGIONS`] (9) regions and [`INTERRUPT_TYPES`] (5) interrupt types of
+//! `vfio-pci`. A region has at most [`AREAS_MAX`](crate::limits::AREAS_MAX) (64) mappable areas,
+//! and an interrupt type at most [`VECTORS_MAX`](crate::limits::VECTORS_MAX) (64) vectors: the
+//! server does not report the rest to frontends. The description is not checked otherwise: areas
+//! must be whole pages inside the region and the file.
+//!
+//! `causeway-hca` describes its PCI function here and passes it to
+//! [`VfioUserAttachment`](super::VfioUserAttachment). An area that a frontend has mapped is read
+//! and written without a message, so that [`Registers`] does not see these accesses.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;

@@ -7,10 +7,15 @@
 //! multiples of [`DMA_ALIGN`]. Mappings that overlap are refused; an unmap covers whole mappings
 //! only, any number of them, and also a range without mappings.
 //!
+//! A refused command gets an errno and changes nothing: EEXIST for an overlap, ENOSPC beyond the
+//! number of mappings or files, ENOMEM beyond the address space, EINVAL for unaligned ranges, files
+//! that are too short or no memory files, and an unmap that covers a mapping in part.
+//!
 //! A mapping without a descriptor is accepted and grants nothing: QEMU maps the BARs of other
 //! devices in this way. Guest addresses are those of the guest's IOMMU, if the guest has one. The
-//! table does not read the memory, and does not know whether the dispatcher still uses an older
-//! epoch.
+//! table belongs to the control thread, does not read the memory, and does not know whether the
+//! dispatcher still uses an older epoch: an unmapped file stays mapped until the last epoch with it
+//! is dropped.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
@@ -124,8 +129,8 @@ impl DmaTable {
         Ok(true)
     }
 
-    /// Returns a mapping of all of `file` that has at least `needed` bytes. The file is mapped unless
-    /// a mapping is in use already.
+    /// Returns a mapping of all of `file` that has at least `needed` bytes. The file is mapped
+    /// unless a mapping is in use already.
     fn mapping(&mut self, file: ReceivedFd, needed: u64) -> Result<Arc<Mapping>, MappingError> {
         let stat = rustix::fs::fstat(file.as_fd())?;
         let identity = (stat.st_dev, stat.st_ino);

@@ -7,7 +7,12 @@
 //! anew whenever the guest enables another vector.
 //!
 //! Each slot has a lock that no thread holds during a system call. An interrupt type has at most
-//! [`VECTORS_MAX`] (64) vectors; assignments beyond the described count are refused by the server.
+//! [`VECTORS_MAX`] (64) vectors; assignments beyond the described count are refused by the server,
+//! and a raise of a vector that does not exist is ignored. Raises are not queued: several raises
+//! before the guest handles the vector, or while it is pending, are one interrupt. Vectors cannot
+//! be masked by messages. A frontend that blocks a write ends its port
+//! ([`super::fault::Reason::Notification`]). A device reset forgets pending interrupts and keeps
+//! the eventfds.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,7 +8,7 @@
 //!
 //! The lock is held for a few instructions. The dispatcher never waits for the thread; when the
 //! dispatcher drops its end, the thread's waits end at once. Both eventfds belong to this process
-//! alone.
+//! alone. `super::control` is the thread's end, `super::attachment` the dispatcher's.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};

@@ -19,7 +19,10 @@
 //!
 //! The server opens no request of its own: DMA goes through mapped memory only. Migration, dirty
 //! logs, `REGION_WRITE_MULTI` and the I/O descriptors of regions are refused with `EOPNOTSUPP`.
-//! Guest memory must be a memory file (memfd, tmpfs, hugetlbfs).
+//! Guest memory must be in memory files (memfd, tmpfs, hugetlbfs); a mapping of another file is
+//! refused with `EINVAL`, and QEMU's mappings without a file grant nothing. Commands that break a
+//! rule get an errno; broken framing ends the conversation ([`fault`]). `causeway-hca` uses the
+//! module for its ports; the frontend's end for tests is [`crate::native::VfioUserClient`].
 //!
 //! # Restart
 //!

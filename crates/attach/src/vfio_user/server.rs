@@ -6,8 +6,11 @@
 //!
 //! A command that breaks a rule, or that this server does not know, is refused with an errno, and
 //! changes nothing; the conversation goes on. Only a message that is no command ends the
-//! conversation ([`Reason::Flags`]). Commands other than VERSION are refused until the version is
-//! agreed on. The reply to a DMA or RESET command must be sent after its effect took place
+//! conversation ([`Reason::Flags`]). Commands other than VERSION are refused with EINVAL until the
+//! version is agreed on, and so is a second VERSION; unknown commands get EOPNOTSUPP. A register
+//! access has at most [`REGION_ACCESS_BYTES_MAX`] (64 KiB), a message at most
+//! [`VFIO_DESCRIPTORS_MAX`] (8) descriptors. A command that needs no reply is executed in silence,
+//! also if it fails. The reply to a DMA or RESET command must be sent after its effect took place
 //! ([`Effect`]).
 
 use std::ops::Range;

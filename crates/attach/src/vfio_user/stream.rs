@@ -6,10 +6,14 @@
 //! the moment it is received.
 //!
 //! A receive never blocks and keeps one incomplete message. A send waits for room in the socket, at
-//! most [`REPLY_STALL_MS`]. A message with more than [`VFIO_DESCRIPTORS_MAX`] descriptors ends the
-//! connection. Descriptors of other types than eventfds, Unix sockets and memory files are closed,
-//! and the message is marked ([`RawMessage::is_odd`]): the server refuses the message alone,
-//! because a VMM may try to map the file of another device.
+//! most [`REPLY_STALL_MS`] (2 s). A message with more than [`VFIO_DESCRIPTORS_MAX`] (8) descriptors
+//! ends the connection. Descriptors of other types than eventfds, Unix sockets and memory files are
+//! closed, and the message is marked ([`RawMessage::is_odd`]): the server refuses the message with
+//! EINVAL and goes on, because a VMM may try to map the file of another device.
+//!
+//! After an error of any call the stream is unusable and must be dropped. Of the content only the
+//! header's size is checked; commands, message types and payloads are the server's part. Nothing is
+//! queued for sending: a send that fails may have sent a part of its messages.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -174,8 +178,8 @@ impl MessageStream {
         Ok(Read::Some)
     }
 
-    /// Waits until bytes can be read, until `stop` is readable, or until `deadline`. Returns whether
-    /// one of the descriptors is ready.
+    /// Waits until bytes can be read, until `stop` is readable, or until `deadline`. Returns
+    /// whether one of the descriptors is ready.
     ///
     /// # Errors
     /// Returns the error of the system call.

@@ -5,11 +5,13 @@
 //! to one thread. Sending threads do not call the tunnel: they read its TX path ([`TunnelTxPath`])
 //! and seal frames themselves.
 //!
-//! A tunnel carries up to [`VNIS_MAX`] (4,096) virtual networks and announces up to
-//! [`ADDRESSES_MAX`] (4,096) addresses. Frames of networks that were not passed to
-//! [`Tunnel::carry`] are dropped and counted ([`Refusal::Vni`]). The tunnel does not retransmit
-//! frames, restore their order, decide who owns an address (it relays claims of the peer as
-//! events), or choose between paths to the peer.
+//! A tunnel carries up to [`VNIS_MAX`] (4,096) virtual networks, announces up to [`ADDRESSES_MAX`]
+//! (4,096) addresses and keeps as many of the peer: a further address of the peer is ignored, with
+//! the rest of its datagram, and counted ([`Refusal::Directory`]). Frames of networks that were not
+//! passed to [`Tunnel::carry`] are dropped and counted ([`Refusal::Vni`]). [`crate::reassembly`]
+//! keeps up to 64 incomplete frames with 2 MiB for 1 s; the oldest yields to a new frame. The
+//! tunnel does not retransmit frames, restore their order, decide which host owns an address (it
+//! relays claims of the peer as events), or choose between paths to the peer.
 //!
 //! The private modules hold the parts: `records` opens received datagrams, `rekey` runs handshakes,
 //! `keepalive` sends heartbeats and announcements.

@@ -1,7 +1,11 @@
 //! Commands of the driver's start: versions, capabilities, and the function's life.
 //!
-//! Present and largest capabilities are equal; a driver's choice of capabilities is accepted and has
-//! no effect. The largest numbers of objects are those of the configuration.
+//! Present and largest capabilities are equal; a driver's choice of capabilities is accepted and
+//! has no effect. The largest numbers of objects are those of the configuration, rounded down to
+//! powers of two. Unknown groups of capabilities are answered with zeros. Another interface version
+//! than 1 is refused with *bad parameter*. ENABLE_HCA, DISABLE_HCA and TEARDOWN_HCA destroy all
+//! objects of the driver, also if repeated; no command must precede another, and no state is
+//! checked.
 
 use causeway_verbs::{AdapterId, Subnet};
 use causeway_wire::mlx5::capability::{Capabilities, General, OUTPUT_OFFSET, Query};

@@ -1,8 +1,11 @@
 //! Commands about completion queues.
 //!
-//! A queue that work queues complete to cannot be destroyed. Moderation is stored and not applied:
-//! completions are reported as soon as the event rule permits. Queues cannot be resized; the
-//! capabilities do not offer it.
+//! A queue has up to 2^20 entries and an existing event queue with room for its events; otherwise
+//! the creation is refused (*bad parameter*, *bad resource*, *limit exceeded*). A queue that work
+//! queues complete to cannot be destroyed (*bad resource state*). Moderation is stored and not
+//! applied: completions are reported as soon as the event rule permits. Queues cannot be resized
+//! (*bad operation*); the capabilities do not offer it. The rule and the entries are in
+//! `crate::completion_queue`.
 
 use causeway_wire::mlx5::command::{InputHeader, Status};
 use causeway_wire::mlx5::completion_queue::{CONTEXT, CompletionQueueContext, PAGES};

@@ -1,8 +1,12 @@
 //! Commands that change the state of a queue pair.
 //!
 //! Each transition has attributes that the driver must give and others that a mask selects; fields
-//! outside of both are void. The engine checks the transition itself. The stored context follows
-//! the changes, for the query command.
+//! outside of both are void. A command that does not begin in the queue pair's state is refused
+//! with *bad queue pair state*, a value out of range with *bad parameter*; then nothing has
+//! changed. The engine checks the transition itself. The stored context follows the changes, for
+//! the query command. Alternate paths, migration, rate limits and changes of queues are ignored. No
+//! command talks to the peer: a connection exists when both sides name each other. Every state may
+//! move to reset or error.
 
 use causeway_verbs::{AdapterId, Change, Kind, Peer, State, Subnet};
 use causeway_wire::mlx5::command::{Opcode, Status};

@@ -1,4 +1,9 @@
 //! Commands about multicast groups of datagram queue pairs.
+//!
+//! The engine keeps the groups (`verbs::multicast`): 256 members of a group, 1,024 memberships of
+//! an adapter. More is answered with *limit exceeded*, a queue pair that is missing, no datagram
+//! queue pair or not attached with *bad resource*; a second attachment succeeds without effect.
+//! Groups of Ethernet frames are not meant: those are the lists of `command::vport`.
 
 use causeway_verbs::multicast::MulticastError;
 use causeway_verbs::{AdapterId, Subnet};

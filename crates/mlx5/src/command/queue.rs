@@ -7,7 +7,11 @@
 //! [`COMMAND_SHORT_INPUT_MAX`] bytes of input. Entries complete in the order of their index. Each entry is
 //! copied once; its ownership byte is written last, and then the event of the command is reported.
 //!
-//! An entry that is not the function's (a doorbell without a command) is ignored.
+//! An entry that is not the function's (a doorbell without a command) is ignored, and so is an
+//! entry in memory that is not granted: the driver then waits in vain for its command. An entry of
+//! another type, with a wrong length, or with mailboxes that are not granted ends with a
+//! [`DeliveryStatus`] and is not executed; if only the output cannot be written, it was. Tokens,
+//! indices and signatures of mailboxes are not checked. `crate::run_commands` is the caller.
 
 use causeway_memory::{Map, OutOfGrant};
 use causeway_wire::mlx5::command::{

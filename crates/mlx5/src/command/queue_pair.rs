@@ -1,8 +1,12 @@
 //! Commands that create, query and destroy queue pairs.
 //!
 //! Services are reliable and unreliable connections, datagrams, management datagrams and memory
-//! registration. The completion queues, the protection domain and the shared receive queue must
-//! exist, and cannot be destroyed while the queue pair names them.
+//! registration; others are refused with *bad parameter*. The completion queues, the protection
+//! domain and the shared receive queue must exist (*bad resource*). The queues cannot be destroyed
+//! while the queue pair names them; the domain can, and the queue pair keeps its number. A queue
+//! pair has up to 2^15 blocks and entries; one beyond the adapter's number is refused with *limit
+//! exceeded*. A query returns the stored context with the present state and positions. A destroyed
+//! queue pair gets no completions for its work requests.
 
 use causeway_verbs::region::Rights;
 use causeway_verbs::{AdapterId, Attributes, Kind, QueuePairError, Receive, State, Subnet};

@@ -2,7 +2,13 @@
 //!
 //! Protection domains, transport domains and XRC domains have no content: other objects name them.
 //! Doorbell pages (UAR) are pages of BAR 0 that the driver maps into processes; each is handed out
-//! to a single owner at a time, so that processes have distinct pages. Nothing in them is ever read.
+//! to a single owner at a time, so that processes have distinct pages. Nothing in them is ever
+//! read.
+//!
+//! A full table, and a BAR without free pages, answer *limit exceeded*; an unknown number answers
+//! *bad resource*. A domain is destroyed although other objects name it: these keep working, and no
+//! new queue pair may name it. Numbers return late (`verbs::number`), pages in the order of their
+//! release. [`super::dispatch`] calls the handlers.
 
 use std::collections::VecDeque;
 

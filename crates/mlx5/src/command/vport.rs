@@ -1,4 +1,11 @@
 //! Commands about the virtual port and the GID table.
+//!
+//! MODIFY_NIC_VPORT_CONTEXT checks everything before the first change: lists of more than 16
+//! entries, unknown lists, an MTU above the port's and another permanent address are *bad
+//! parameter*. It ignores the selection of inline modes and change events. A GID index of 256 or
+//! more is *bad index*. MODIFY_VPORT_STATE has no effect: the link is up. Partition keys are the
+//! default partition alone. Contexts of InfiniBand ports are not served (*bad operation*). The
+//! values are kept in `crate::vport`; the other service learns nothing of the addresses.
 
 use causeway_wire::mlx5::command::{InputHeader, Status};
 use causeway_wire::mlx5::vport::{

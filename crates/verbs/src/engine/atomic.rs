@@ -2,9 +2,15 @@
 //! the byte order of the host.
 //!
 //! The 8 bytes must be aligned as the request and the guest address name them, else the responder
-//! refuses the request as invalid. The operation is a single instruction, atomic with respect to all
-//! adapters and to the guest's own processors. The old value is written to the requester's segments,
-//! which have 8 bytes in total.
+//! refuses the request as invalid. The operation is a single instruction, atomic with respect to
+//! all adapters and to the guest's own processors. The old value is written to the requester's
+//! segments, which must have 8 bytes in total ([`Status::LocalLength`] otherwise). If their memory
+//! is no longer granted, the request fails with [`Status::LocalProtection`] although the operation
+//! was performed.
+//!
+//! Only reliable connections have atomic operations, and only if queue pair and region of the
+//! responder permit them. `connected.rs` calls this module after it has found the responder. Masked
+//! operations and operands of other lengths are not supported.
 
 use causeway_memory::{Cursor, Map, OutOfGrant};
 

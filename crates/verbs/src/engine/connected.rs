@@ -1,11 +1,16 @@
 //! Requests of connected queue pairs: send, write and read.
 //!
 //! The responder is the peer of the queue pair: a queue pair of the same kind that receives and
-//! names the requester as its own peer. Without such a peer, a reliable request waits and fails with
-//! [`Status::RetryExceeded`]; an unreliable message is lost and succeeds.
+//! names the requester as its own peer. Without such a peer, a reliable request waits (`wait.rs`)
+//! and fails with [`Status::RetryExceeded`] unless the peer appears in time; an unreliable message
+//! is lost and succeeds. Reads and sends with invalidation need a reliable connection, and a read
+//! has no inline data; else the request fails with [`Status::LocalQueuePairOperation`].
 //!
 //! The requester's memory is checked before the responder's, and both before a receive work request
-//! is taken, as far as the first step reaches; a message of more than a step is checked as a whole.
+//! is taken, as far as the first step reaches; a message of more than a step (64 KiB), or of more
+//! than 16 segments, is checked as a whole. A message that fails later leaves the bytes of its
+//! earlier steps in the responder's memory. [`Subnet::progress`] calls this module for each work
+//! request of a connected queue pair, again after a spent budget or a wait.
 
 use causeway_memory::Cursor;
 use causeway_memory::copy::{CopyError, copy};

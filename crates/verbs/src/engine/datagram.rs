@@ -1,10 +1,12 @@
 //! Datagrams: messages of a single packet to a queue pair that each work request names.
 //!
-//! A datagram is at most the requester's MTU long. The adapter is found by the Ethernet address; the
-//! queue pair by its number, where 1 is the general service interface, or by the GID of a multicast
-//! group. A datagram without a receiver is dropped and its work request succeeds: the receiver does
-//! not exist, does not receive, has another queue key, or has no receive work request
-//! ([`crate::Counters::dropped`], [`crate::Counters::unroutable`]).
+//! A datagram is at most the requester's MTU long; a longer one fails with [`Status::LocalLength`].
+//! The adapter is found by the Ethernet address; the queue pair by its number, where 1 is the
+//! general service interface, or, for number 0xffffff, all members of the multicast group of the
+//! GID. A datagram without a receiver is dropped and its work request succeeds: the receiver does
+//! not exist, does not receive, has another queue key, or has no receive work request (all
+//! [`crate::Counters::dropped`] of the receiver), or no adapter has the address
+//! ([`crate::Counters::unroutable`] of the sender). No datagram waits.
 //!
 //! An adapter sends datagrams to general service interfaces at a limited rate
 //! ([`GENERAL_INTERVAL_NS`], [`GENERAL_BURST`]): they have few receive work requests, and any member

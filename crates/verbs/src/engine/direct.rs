@@ -1,9 +1,14 @@
-//! The common case of short messages, in fewer instructions: the payload is a single segment, and
-//! lies in a single page on both sides.
+//! The common case of short messages, in fewer instructions: the payload is a single segment of at
+//! most 64 KiB ([`STEP_BYTES_MAX`]) within the budget, is not inline, and lies in a single page of
+//! a region on both sides.
 //!
 //! All other messages, and all errors, take the ordinary path of `connected.rs`, which checks again
 //! and finds the reason. The direct path therefore has no effect before it has checked everything,
-//! except that a send has taken its receive work request, which the ordinary path continues with.
+//! except that a send has taken its receive work request, which the ordinary path continues with,
+//! and that a copy that failed in the middle is done again. It checks the same keys, domains and
+//! rights. Requests that waited, and the first message to a responder that is only ready to
+//! receive, take the ordinary path. `connected.rs` calls [`Subnet::copy_direct`] once for each new
+//! message.
 
 use causeway_memory::copy::copy;
 use causeway_memory::{Cursor, Map, Span};

@@ -1,8 +1,9 @@
 //! Execution of work requests.
 //!
-//! [`Subnet::progress`] executes the send work requests of a queue pair in order, until its queue is
-//! empty, the [`Budget`] is used up, or the responder is not ready. The requester and the responder
-//! are served in the same call: the payload is copied once, and both completions are written.
+//! [`Subnet::progress`] executes the send work requests of a queue pair in order, until its queue
+//! is empty, the [`Budget`] is used up, or the responder is not ready. The requester and the
+//! responder are served in the same call: the payload is copied once, and both completions are
+//! written. `mlx5::poll` calls it, in the dispatcher's turn of the group's `hca` shard.
 //!
 //! | file | subject |
 //! |---|---|

@@ -1,9 +1,16 @@
 //! The responder's side of messages: receive work requests, completions, and errors.
 //!
 //! An error at a reliable responder ends the connection on both sides: the requester gets an error
-//! completion, the responder an event or an error completion, and both queue pairs move to the error
-//! state. An unreliable connection reports nothing to the requester and, for a refused request, does
-//! nothing at the responder (InfiniBand specification, 9.9.3).
+//! completion, the responder an event or an error completion, and both queue pairs move to the
+//! error state. An unreliable connection reports nothing to the requester and, for a refused
+//! request, does nothing at the responder (InfiniBand specification, 9.9.3) unless the message has
+//! taken a receive work request: then that fails, and the responder's queue pair moves to the error
+//! state.
+//!
+//! A message takes one receive work request, once, from the queue pair's own or the shared receive
+//! queue. Without one, a reliable message waits (`wait.rs`), and an unreliable message is dropped
+//! and counted. `connected.rs`, `atomic.rs` and `datagram.rs` call the functions in the requester's
+//! call of [`Subnet::progress`]; the responder's owner need not be served for that.
 
 use crate::adapter::{Adapter, AdapterId};
 use crate::engine::segments::capacity;
@@ -269,8 +276,8 @@ impl<Q: Queues> Subnet<Q> {
         if is_reliable { Step::Failed(status) } else { Step::Done }
     }
 
-    /// Ends the message in progress of a requester that fails, resets or disappears. The responder's
-    /// receive work request is flushed, because the rest of its message never comes.
+    /// Ends the message in progress of a requester that fails, resets or disappears. The
+    /// responder's receive work request is flushed, because the rest of its message never comes.
     pub(super) fn cut(&mut self, origin: &Origin, requester: &mut Requester) {
         if !std::mem::take(&mut requester.transfer.has_receive) || !requester.is_busy {
             return;

@@ -2,8 +2,14 @@
 //!
 //! A waiting request is tried again at each call of [`Subnet::progress`], so that it continues as
 //! soon as the responder is ready, earlier than a retransmission would. Retries are therefore not
-//! counted; the request fails after the time that all permitted retries would take. This time is at
-//! most [`RETRY_NS_MAX`] for unanswered requests.
+//! counted; the request fails after the time that all permitted retries would take. For an
+//! unanswered request this time is at most [`RETRY_NS_MAX`] (120 s), and without end if the queue
+//! pair's timeout is 0. For a responder without a receive work request it is up to 6 times 655 ms,
+//! and without end if the retries are 7. A wait for another reason starts the time again.
+//!
+//! A waiting request blocks the later requests of its queue pair, and no other queue pair. The
+//! owner polls it in its turns, and at the latest when [`Subnet::deadline`] is over. Datagrams and
+//! unreliable connections never wait.
 
 use crate::engine::{Origin, Requester, Step};
 use crate::limits::{RETRY_NS_MAX, RNR_RETRY_ENDLESS};
@@ -47,8 +53,8 @@ pub(super) fn retry_time(timeout: u8, retries: u8) -> Option<u64> {
     Some(single.saturating_mul(u64::from(retries).saturating_add(1)).min(RETRY_NS_MAX))
 }
 
-/// Returns the time over all retries of a request without a receive work request, or `None` if it is
-/// endless.
+/// Returns the time over all retries of a request without a receive work request, or `None` if it
+/// is endless.
 pub(super) fn rnr_time(code: u8, retries: u8) -> Option<u64> {
     if retries >= RNR_RETRY_ENDLESS {
         return None;

@@ -191,8 +191,8 @@ impl Region {
         pages.get(index)?.checked_add(inside)
     }
 
-    /// Appends the guest addresses of bytes that [`Self::permits`] accepted. Stops at `most` entries
-    /// of `out`. Returns the number of resolved bytes.
+    /// Appends the guest addresses of bytes that [`Self::permits`] accepted. Stops at `most`
+    /// entries of `out`. Returns the number of resolved bytes.
     #[inline]
     fn spans(
         &self,

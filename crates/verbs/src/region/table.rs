@@ -1,4 +1,11 @@
 //! The regions of an adapter by key, with the adapter's limits.
+//!
+//! Commands of the driver create and destroy regions (`mlx5::command::memory_key`); the engine
+//! looks them up for each access, changes them by fast registration and frees them by invalidation,
+//! local or remote. An operation either succeeds as a whole or returns a [`RegionError`] and
+//! changes nothing. A destroyed or free region fails the next step of a message in progress; bytes
+//! that were copied stay. Regions of all memory ([`RegionMemory::Whole`]) cannot be updated or
+//! invalidated. Nothing here touches guest memory or checks grants, or waits for users of a region.
 
 use causeway_memory::Span;
 

@@ -1,9 +1,17 @@
 //! Capabilities: the groups of QUERY_HCA_CAP.
 //!
 //! The command's modifier selects the group and the present or largest values ([`Query`]). The
-//! output has a header of [`OUTPUT_OFFSET`] bytes and a block of [`BLOCK_LEN`] bytes. Groups that
-//! this device does not have are all zeroes. Present and largest values are the same here;
-//! SET_HCA_CAP may be accepted without effect.
+//! output has a header of [`OUTPUT_OFFSET`] (16) bytes and a block of [`BLOCK_LEN`] (4,096) bytes.
+//!
+//! The device (`mlx5::command::capability`) parses the modifier and emits
+//! [`Capabilities::FUNCTION`], with the numbers of objects lowered to the limits of the port. Guest
+//! drivers read the blocks and keep to them; the device enforces its own limits in each command.
+//! Unknown groups, and the groups for on-demand paging, IPoIB and the eswitch, are all zeroes: the
+//! device has none of these. The blocks offer more flow entries (2^16) and destinations of an entry
+//! (256) than the device keeps (2^14 and 32), and flow tables for sent frames, which have no
+//! effect. Present and largest values are the same; the device accepts SET_HCA_CAP and ignores the
+//! driver's choice. The module checks no value; [`Capabilities::emit`] fails only if the block is
+//! too short.
 
 use super::field::{at, codes, layout};
 use crate::Truncated;

@@ -1,12 +1,19 @@
 //! The command queue: its entries, the mailboxes that extend an entry, and the headers of input and
 //! output.
 //!
-//! The driver writes an entry of [`QueueEntry::LEN`] bytes, marks the entry as the device's and
-//! rings the doorbell of the initialisation segment. Input and output have [`INLINE_LEN`] bytes in
-//! the entry; the rest is in a chain of mailboxes of [`MAILBOX_LEN`] bytes, each with
-//! [`MAILBOX_DATA_LEN`] bytes of data and a [`MailboxTrailer`]. The device writes the output, and the
-//! byte at [`STATUS_OFFSET`] last. Signatures are not used: the capability `cmdif_checksum` is 0.
-//! Following the chain, and the bounds on its length, are the reader's part (`causeway-mlx5`).
+//! The guest's driver writes an entry of [`QueueEntry::LEN`] (64) bytes, marks the entry as the
+//! device's and rings the doorbell of the initialisation segment. Input and output have
+//! [`INLINE_LEN`] (16) bytes in the entry; the rest is in a chain of mailboxes of [`MAILBOX_LEN`]
+//! (576) bytes, each with [`MAILBOX_DATA_LEN`] (512) bytes of data and a [`MailboxTrailer`]. The
+//! device writes the output, and the byte at [`STATUS_OFFSET`] last.
+//!
+//! The device (`mlx5::command::queue`) parses entries and follows the chains, and writes outputs;
+//! the tests of `mlx5` are the driver. This module checks lengths only and follows no chain. The
+//! device bounds the input to 1 MiB + 4 KiB and the output to 64 KiB, and checks neither signatures
+//! (the capability `command_checksum` is 0) nor the token, index and alignment of mailboxes: it
+//! never answers [`DeliveryStatus::Signature`], [`DeliveryStatus::Token`] or
+//! [`DeliveryStatus::BlockNumber`]. [`DeliveryStatus`] reports that a command could not be read or
+//! answered; the result of an executed command is its [`Status`].
 
 use super::field::{at, codes, layout};
 
@@ -182,9 +189,9 @@ codes! {
         Token = 0x02 "bad token",
         /// The index of a mailbox is wrong.
         BlockNumber = 0x03 "bad mailbox index",
-        /// The address of an output mailbox is not aligned.
+        /// The address of an output mailbox is not aligned, or not in granted memory.
         OutputPointer = 0x04 "bad output mailbox",
-        /// The address of an input mailbox is not aligned.
+        /// The address of an input mailbox is not aligned, or not in granted memory.
         InputPointer = 0x05 "bad input mailbox",
         /// The device failed.
         Internal = 0x06 "internal error",

@@ -1,9 +1,18 @@
-//! Completion queues: the context of CREATE_CQ, the entries that the device writes, and the doorbell
-//! record by which the driver returns and arms.
+//! Completion queues: the context of CREATE_CQ, the entries that the device writes, and the
+//! doorbell record by which the driver returns and arms.
 //!
 //! An entry has 64 bytes, or 128 of which the last 64 are used. The entry is valid while its owner
 //! bit equals the parity of the device's count of rounds through the ring; drivers fill a new ring
-//! with the opcode [`OPCODE_INVALID`]. The device writes an entry, then the byte at [`OWNER_OFFSET`].
+//! with the opcode [`OPCODE_INVALID`]. The device writes an entry, then the byte at
+//! [`OWNER_OFFSET`].
+//!
+//! The device parses contexts and doorbell records and emits entries (`mlx5::completion_queue`,
+//! `mlx5::queues`, `mlx5::ethernet`); guest drivers, and the tests of `mlx5`, do the reverse. Only
+//! lengths are checked here: not the ring's size, the owner bit, or whether the ring has room. The
+//! device refuses resizing with *bad operation*, stores moderation without applying it, and does
+//! not compress or collapse entries; it arms by the record alone and reads no [`ArmDoorbell`].
+//! Local identifiers and service levels of InfiniBand links are only described, and 0 in its
+//! entries.
 
 use super::field::{at, codes, layout};
 use crate::Truncated;

@@ -1,5 +1,12 @@
-//! Counters: of the virtual port (QUERY_VPORT_COUNTER) and of sets of queue pairs
-//! (QUERY_Q_COUNTER).
+//! Formats of counters: of the virtual port (QUERY_VPORT_COUNTER) and of counter sets, which queue
+//! pairs and Ethernet receive queues name (QUERY_Q_COUNTER).
+//!
+//! Guests send the inputs; the device (`mlx5::ethernet::command::counter`) answers. The module
+//! counts nothing and checks lengths only. Of the virtual port the device fills all counters but
+//! those of RDMA multicast, which stay 0; *RDMA* there means messages of queue pairs, because no
+//! packet exists between two adapters of a host. Of a set it fills [`QueueOutput::out_of_buffer`]
+//! alone. It ignores requests to clear (`clears`): drivers of a virtual function compute
+//! differences. Counters wrap around at their width.
 
 use super::field::{at, layout};
 

@@ -2,8 +2,15 @@
 //!
 //! An entry is valid while its owner bit equals the parity of the device's count of rounds through
 //! the ring. The device writes the entry, then the owner byte, then raises the interrupt. All event
-//! queues of a driver share a doorbell word, so that a word can be lost; the device treats event
-//! queues as always armed, and bounds the events in flight by the completion queues.
+//! queues of a driver share a doorbell word, so that a word can be lost; the device reads no
+//! [`EventDoorbell`], treats event queues as always armed, and bounds the events in flight: a
+//! completion queue has at most one until the driver arms it again (`mlx5::event_queue`).
+//!
+//! The device parses contexts and emits entries ([`Event::to_bytes`]); guest drivers, and the tests
+//! of `mlx5`, parse entries. This module checks neither sizes nor vectors nor overruns. The device
+//! emits the events of completion queues, queue pairs, shared receive queues and commands; types of
+//! path migration, page requests, page faults, ports and the virtual port are only described. An
+//! event whose type no queue selects in its mask is lost and counted.
 
 use super::field::{Value as _, at, codes, layout};
 use crate::Truncated;

@@ -2,10 +2,14 @@
 //!
 //! All fields are big-endian. [`at`] names a field as the documents of the format do: byte offset,
 //! bit offset counted from that byte's most significant bit, and width. `layout!` makes a structure
-//! from a table of fields: `parse` reads all of them, `emit` writes all of them and leaves the other
-//! bits of the bytes as they are. A place that no load can reach (a field across two 32-bit words)
-//! fails to compile. Values are not checked here; `emit` stores the low bits of a value that is too
-//! wide.
+//! from a table of fields: `parse` reads all of them, `emit` writes all of them and leaves the
+//! other bits of the bytes as they are. A place that no load can reach (a field across two 32-bit
+//! words) fails to compile. Values are not checked here; `emit` stores the low bits of a value that
+//! is too wide. The only error is [`crate::Truncated`], if the bytes are fewer than the structure's
+//! length.
+//!
+//! `codes!` makes an enumeration of a field's values. Structures hold the number, so that `parse`
+//! accepts every code; users convert it by `from_raw`, which returns `None` for an unknown code.
 
 /// The place of a field.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,13 @@
 //! The capabilities of group [`super::capability::Group::General`].
 //!
 //! The values of [`General::FUNCTION`] let the drivers of Linux 6.1, 6.12 and 7.3 start a function
-//! that is a network interface and an RDMA device.
+//! that is a network interface and an RDMA device. The device (`mlx5::command::capability`) emits
+//! them in the answer to QUERY_HCA_CAP, with numbers of objects and queue sizes lowered to the
+//! port's limits; guest drivers parse them. A field whose value is 0 or false is not offered. The
+//! values are offers, not limits that this module enforces; the device's commands keep them, except
+//! that XRC has domains and shared receive queues, but no queue pairs (refused).
+//! Fields of InfiniBand links are described for completeness: the port is Ethernet
+//! ([`PORT_ETHERNET`]).
 
 #[cfg(doc)]
 use super::capability::{Atomic, Ethernet, Roce};

@@ -4,6 +4,13 @@
 //! A key is the object's number times 256 plus a variable byte that the owner chooses. The segment
 //! of a UMR work request has the layout of the context; a mask selects the fields that change
 //! ([`UpdateControl::mask`]). Drivers leave unselected fields undefined, the access mode included.
+//!
+//! Guests write both; the device parses them (`mlx5::command::memory_key` for commands,
+//! `mlx5::send_entry` for work requests) and emits contexts for QUERY_MKEY. This module checks
+//! lengths only; rights, ranges and limits are checked by `verbs::region`. The device refuses the
+//! access modes [`AccessMode::RangeList`] and [`AccessMode::FixedRangeList`] with *bad parameter*,
+//! and ignores the order flags (`relaxed_*`, `SMALL_FENCE`), the binding of a key to a queue pair,
+//! and `requires_valid` and `requires_free` of [`UpdateControl`].
 
 use super::field::{at, codes, layout};
 

@@ -1,10 +1,13 @@
 //! Formats of a ConnectX virtual function (mlx5): registers, commands, queues and their entries.
 //!
-//! Both sides use the same types: the device model (`causeway-mlx5`) parses commands and work queue
-//! entries and emits outputs, completions and events; a driver does the reverse. All fields are
-//! big-endian. Structures have public fields; `parse` ignores reserved bits, `emit` leaves them as
-//! they are, and codes that this crate does not know stay numbers. Checks of values belong to the
-//! users, because nearly all depend on the state of an object.
+//! The emulated device (`causeway-mlx5`) is the only user in the daemon: it parses commands and
+//! work queue entries and emits outputs, completions and events. The other side are the mlx5
+//! drivers of guests, which have definitions of their own, and drivers in this repository's tests
+//! and fuzz targets, which use these types in reverse. All fields are big-endian. Structures have
+//! public fields; `parse` ignores reserved bits, `emit` leaves them as they are, and codes that
+//! this crate does not know stay numbers. Only lengths are checked ([`crate::Truncated`]); checks
+//! of values belong to the device, because nearly all depend on the state of an object. The device
+//! has RoCE alone: fields for InfiniBand links are described, and ignored or zero.
 //!
 //! | module | formats |
 //! |---|---|
@@ -19,8 +22,8 @@
 //! | [`vport`], [`counters`] | addresses, MTU, GID table; counters |
 //! | [`steering`] | receive tables and flow tables |
 //!
-//! Limits: a send queue entry has at most [`work_request::ENTRY_MAX`] bytes; lists end with the bytes
-//! that are passed. Nothing here allocates.
+//! Limits: a send queue entry has at most [`work_request::ENTRY_MAX`] bytes; lists end with the
+//! bytes that are passed. Nothing here allocates.
 
 pub mod capability;
 pub mod command;

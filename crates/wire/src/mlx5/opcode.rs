@@ -1,8 +1,16 @@
 //! Opcodes of the command interface.
 //!
 //! [`Opcode`] lists each command that a driver of a virtual function sends, or may send after a
-//! capability of a later device is offered. A code outside of the list is answered with
-//! [`super::command::Status::BadOperation`].
+//! capability of a later device is offered. A listed command need not be supported: the device's
+//! table of handlers (`mlx5::command::dispatch`, public as `mlx5::table::support`) decides. It
+//! answers a code outside of the list, and a listed code without a handler, with
+//! [`super::command::Status::BadOperation`]. Without a handler are CREATE_PSV and DESTROY_PSV, the
+//! shared receive queues of the older interface (0x700 to 0x702), the L2 table (0x829 to 0x82b),
+//! queries of flow tables, groups and entries, and QUERY_HCA_VPORT_CONTEXT,
+//! MODIFY_HCA_VPORT_CONTEXT and QUERY_HCA_VPORT_GID of InfiniBand links.
+//!
+//! Guests send the codes; `mlx5` reads them from [`super::command::InputHeader`], and prints the
+//! names in log lines. The module has no layout of inputs: those are beside their objects.
 
 use super::field::codes;
 

@@ -3,7 +3,15 @@
 //!
 //! The buffer of a queue pair has the receive queue first and the send queue behind. The doorbell
 //! record has two counters of 16 bits: posted receive work requests, and posted blocks of the send
-//! queue. The numbers of the context are checked by their users.
+//! queue.
+//!
+//! Guests write contexts; the device parses them (`mlx5::command::queue_pair` and
+//! `modify_queue_pair`), checks the objects that they name, and emits them for QUERY_QP. This
+//! module checks lengths only: not services, states, transitions or sizes. The device creates RC,
+//! UC, UD, QP1 and UMR queue pairs and refuses the other services with *bad parameter*. It applies
+//! of a path the destination's Ethernet address and GID and the acknowledgement time-out; it has no
+//! alternate path, signatures, rate limits or congestion notification, and ignores fields about
+//! them. Local identifiers of InfiniBand links are only described.
 
 use super::field::{at, codes, layout};
 

@@ -1,7 +1,11 @@
 //! Commands of the driver's start: interface versions, adapter identifier, page requests and
 //! reserved keys.
 //!
-//! The device never asks for pages: QUERY_PAGES answers zero.
+//! Guests send the inputs; the device (`mlx5::command::capability` and `trivial`) parses them and
+//! emits the outputs, and its tests do the reverse. Only lengths are checked here. The device
+//! supports version 1 alone ([`ISSI`]) and refuses another with *bad parameter*. It never asks for
+//! pages: QUERY_PAGES answers zero, and MANAGE_PAGES is accepted without effect. Its reserved local
+//! key is [`super::memory_key::RESERVED_LOCAL_KEY`].
 
 use super::field::{at, layout};
 

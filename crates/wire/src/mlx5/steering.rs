@@ -4,6 +4,15 @@
 //! A flow entry sends frames that match to a transport interface (TIR), which names a receive queue
 //! or a table of receive queues (RQT). An entry matches those header bits that the group's criteria
 //! select ([`MatchHeaders`]).
+//!
+//! Guests write the inputs; the device parses them (`mlx5::ethernet::command::flow` and
+//! `interface`) and keeps and searches the rules (`mlx5::ethernet::flow`). This module checks
+//! lengths only, and `destinations` and `table_entries` omit entries behind the end of the input.
+//! The device bounds an entry to 32 destinations and a table of receive queues to 1,024. It
+//! searches tables of [`TableType::Receive`] by [`CRITERIA_OUTER`] alone: tables of other types
+//! have no effect, groups with other criteria match nothing, and counters of entries do not count
+//! (a query of a flow counter answers zero). It refuses an interface that asks for merging of
+//! segments.
 
 use super::field::{at, codes, layout};
 

@@ -1,7 +1,18 @@
-//! The virtual port: addresses, MTU and link state of the function, and its GID table.
+//! Formats of the commands about the virtual port: addresses, MTU and link state of the function,
+//! and its GID table (the RoCE source addresses).
 //!
-//! A driver sizes its receive buffers by the MTU that QUERY_NIC_VPORT_CONTEXT returns. The device
-//! must return the value that MODIFY_NIC_VPORT_CONTEXT wrote.
+//! The device (`mlx5::command::vport`) parses the inputs and emits the outputs, in the dispatcher's
+//! thread; guest drivers and the tests of `causeway-mlx5` are the other side. Link state, NIC
+//! context, RoCE addresses and partition keys are served; [`HcaVportContext`] (InfiniBand links) is
+//! only described: the device has RoCE alone and answers QUERY_HCA_VPORT_CONTEXT with *bad
+//! operation*.
+//!
+//! This module checks lengths only ([`Truncated`]). It does not check codes, MTUs, indices of GIDs
+//! or whether a list has as many entries as its context counts. The device refuses with *bad
+//! parameter* an unknown list type, more than 16 entries of a list (`VPORT_ADDRESSES_MAX`), an MTU
+//! above the port's and another permanent address, and with *bad index* a GID index of 256
+//! (`GIDS_MAX`) or more. It returns the MTU that the driver set, because a driver sizes its receive
+//! buffers by the answer.
 
 use super::field::{at, codes, layout};
 use crate::Truncated;
@@ -20,7 +31,8 @@ pub const MTU_OVERHEAD: u16 = 22;
 /// [`NicVportContext::min_inline_mode`]: the headers of layer 2 are in the entry.
 pub const INLINE_L2: u8 = 1;
 
-/// Fields that MODIFY_NIC_VPORT_CONTEXT changes, the argument of its header.
+/// Fields that MODIFY_NIC_VPORT_CONTEXT changes, the argument of its header. The device ignores
+/// [`select::CHANGE_EVENT`] and [`select::MIN_INLINE`].
 pub mod select {
     /// [`super::NicVportContext::has_roce`].
     pub const ROCE: u32 = 1 << 1;
@@ -127,7 +139,8 @@ layout! {
 }
 
 /// Returns the entries of the list of addresses whose context begins at `context`, as the context
-/// counts them. Missing entries are omitted.
+/// counts them (`list_len`, up to 4,095; 0 if the context is truncated). Entries behind the end of
+/// `context` are omitted.
 pub fn list_entries(context: &[u8]) -> impl Iterator<Item = [u8; LIST_ENTRY]> + '_ {
     let count = NicVportContext::parse(context).map_or(0, |value| usize::from(value.list_len));
     let (entries, _) = context.get(LIST..).unwrap_or(&[]).as_chunks::<LIST_ENTRY>();
@@ -201,7 +214,7 @@ layout! {
 pub const QUERY_HCA_CONTEXT: usize = 0x10;
 
 layout! {
-    /// Context of the virtual port of an InfiniBand link.
+    /// Context of the virtual port of an InfiniBand link. Neither parsed nor emitted by the device.
     pub struct HcaVportContext("HCA vport context", 0x200) {
         /// Packets need a global route header.
         requires_grh: bool = at(0x20, 3, 1),

@@ -1,9 +1,16 @@
 //! Work queues that are objects of their own: Ethernet send and receive queues, and receive memory
 //! pools, which are the device's shared receive queues.
 //!
-//! A queue is [`WorkQueueType::Cyclic`] (an array of entries) or [`WorkQueueType::LinkedList`]: each
-//! entry begins with a [`NextSegment`]; the device starts at index 0 and follows the links, which a
-//! driver can write to any value.
+//! A queue is [`WorkQueueType::Cyclic`] (an array of entries) or [`WorkQueueType::LinkedList`]:
+//! each entry begins with a [`NextSegment`]; the device starts at index 0 and follows the links,
+//! which a driver can write to any value.
+//!
+//! Guests write contexts; the device parses them (`mlx5::ethernet::command::queue` and
+//! `mlx5::command::receive_queue`) and emits them for QUERY commands. This module checks lengths
+//! only. The device accepts Ethernet queues that are [`WorkQueueType::Cyclic`] and pools and XRC
+//! queues that are linked lists, with up to 2^15 entries or blocks; it refuses strides, hairpin
+//! queues and receive queues in a pool with *bad parameter*, and a link that leaves the ring breaks
+//! the queue. A queue of an XRC domain receives nothing, because XRC queue pairs are refused.
 
 use super::field::{at, codes, layout};
 

@@ -5,8 +5,14 @@
 //! [`ENTRY_MAX`] bytes and fills whole blocks of [`BLOCK`] bytes; it may continue at the ring's
 //! begin. [`SendRequest::parse`] expects one contiguous copy of [`ControlSegment::len`] bytes.
 //!
-//! The parser checks that all segments are complete. Keys, addresses and total lengths are checked
-//! by the engine.
+//! Guests write entries. The device parses them: `mlx5::send_entry` for queue pairs, which turns
+//! them into work of `causeway_verbs`, and `mlx5::ethernet::transmit` for frames; after an error it
+//! puts the queue into its error state. [`SendWriter`] serves the device's tests.
+//!
+//! The parser checks that the size is not 0 and within the bytes, that the queue's kind has the
+//! operation, and that all segments are complete. It does not check keys, addresses and total
+//! lengths (`causeway_verbs` does), or the queue number and index in the control segment. It parses
+//! masked atomic operations and [`Kind::ExtendedConnected`], which the device does not offer.
 
 pub use super::segment::*;
 
@@ -282,8 +288,8 @@ pub struct SendWriter<'a> {
 }
 
 impl<'a> SendWriter<'a> {
-    /// Returns a writer to `bytes`, with room for at most [`ENTRY_MAX`] bytes. The size in `control`
-    /// is ignored.
+    /// Returns a writer to `bytes`, with room for at most [`ENTRY_MAX`] bytes. The size in
+    /// `control` is ignored.
     pub fn new(bytes: &'a mut [u8], control: ControlSegment) -> Self {
         let mut writer = Self { bytes, control, len: 0, missing: None };
         writer.push(ControlSegment::LEN, &[]);

@@ -5,9 +5,11 @@
 //! `include/uapi/linux/vfio.h`, whose structures and flags the messages carry. `stream` parses
 //! headers; `server` and the native client parse and emit the payloads.
 //!
-//! The module checks lengths only: a payload shorter than its structure is no structure (`None`).
-//! Values and limits are checked by the server. Payloads of up to
-//! [`VFIO_PAYLOAD_BYTES_MAX`](crate::limits::VFIO_PAYLOAD_BYTES_MAX) bytes are accepted.
+//! The module checks lengths only: a payload shorter than its structure is no structure (`None`),
+//! which the server refuses with EINVAL. Values and limits are checked by the server. Payloads of
+//! up to [`VFIO_PAYLOAD_BYTES_MAX`](crate::limits::VFIO_PAYLOAD_BYTES_MAX) bytes (64 KiB + 16) are
+//! accepted. Commands without a structure here (dirty logs, migration, DMA by messages, the I/O
+//! descriptors of regions) have codes only and are refused with EOPNOTSUPP.
 
 mod header;
 mod payload;

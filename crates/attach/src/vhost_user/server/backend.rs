@@ -1,8 +1,9 @@
 //! The vhost-user protocol of the backend: one message in, a reply and events out.
 //!
-//! [`super::Server`] calls [`Backend::handle`] for each decoded message. The state machine checks
-//! the message against the negotiated features and the model, and changes the [`Device`]; the child
-//! module `rings` handles the messages of queues.
+//! [`super::Server`] calls [`Backend::handle`] for each decoded message, in the thread of the
+//! dispatcher that owns the port's shard. The state machine checks the message against the
+//! negotiated features and the model, and changes the [`Device`]; the child module `rings` handles
+//! the messages of queues. The memory table has at most [`MEMORY_SLOTS_MAX`] (64) regions.
 //!
 //! It reads and writes no socket, and checks no message format (`vhost_user::message` does). A
 //! message that breaks a rule ends the conversation ([`Reason`]). Only SET_CONFIG is declined
