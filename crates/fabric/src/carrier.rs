@@ -8,7 +8,11 @@
 //! The types carry frames and the state of links. Encapsulation and encryption are the link's;
 //! addresses, routes and the choice among links are the service's. Delivery is not guaranteed: a
 //! carrier without room refuses a frame and keeps none for later ([`Refusal::NoRoom`]), and a full
-//! mailbox drops a whole batch of received frames. [`Leave`] for an unknown link is no error. A
+//! mailbox drops a whole batch of received frames. The mailbox returns a message that it has no
+//! room for to its sender: links send states and carriers by
+//! [`Sender::push_critical`](crate::mailbox::Sender::push_critical), which has four times the room.
+//! They send refused carriers and addresses again later; a refused state is logged, and the group
+//! learns only the next. [`Leave`] for an unknown link is no error. A
 //! carrier does not check [`Outgoing::hops`]; the service refuses a frame that crossed
 //! [`HOPS_MAX`](crate::limits::HOPS_MAX) (8) links.
 

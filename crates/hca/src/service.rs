@@ -3,7 +3,7 @@
 //! A shard serves each port as a source: [`HcaService::serve_source`] runs commands that the driver
 //! rang for, executes posted work of the port's queue pairs, and takes frames of its send queues.
 //! While a port has work, and for the idle spin afterwards, it is served in every turn; then
-//! [`IdleSchedule`](crate::idle::IdleSchedule) sets the time of the next poll
+//! [`IdleSchedule`] sets the time of the next poll
 //! ([`HcaService::tick`]). A port whose driver has no queues is not polled: only a command doorbell
 //! wakes it. A call runs at most [`COMMANDS_PER_CALL_MAX`] (8) commands and as much posted work as
 //! the rest of the turn allows; the remainder stays in guest memory for the next call.

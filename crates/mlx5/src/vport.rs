@@ -6,7 +6,8 @@
 //! destination, and are not checked: they only appear as sources in received network headers.
 //!
 //! `command::vport` changes the values; `ethernet::filter` decides by the lists and promiscuous
-//! modes which frames are received, and `queues` reads GIDs. The link is always up. A reset of the
+//! modes which frames are received, and `queues` reads GIDs. The list of VLANs, of as many entries,
+//! is kept for queries and filters nothing. The link is always up. A reset of the
 //! function restores the values after power-on.
 
 use causeway_wire::mlx5::vport::{INLINE_L2, MTU_OVERHEAD, NicVportContext, RoceAddress};

@@ -18,7 +18,7 @@
 //! engine never connects on its own; the host side requests each connect. Called by
 //! [`request`](crate::request), by [`Nic::receive`](crate::Nic::receive) and by the connect timer.
 //! The number `host` names the sending or receiving NIC in the
-//! [`NicTable`](crate::nic_table::NicTable).
+//! [`NicTable`].
 
 use causeway_wire::mx::{Address, Event, PeerId, Status, Token};
 use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Packet};

@@ -44,7 +44,7 @@ pub struct NicConfig {
     /// Answer to name queries. If empty, queries are not answered.
     pub name: String,
     /// Time in ns without a packet after which a peer that is waited for is gone, 500 s
-    /// ([`GIVE_UP_NS`](crate::limits::GIVE_UP_NS)) by default. Also the timeout of connects that
+    /// ([`GIVE_UP_NS`]) by default. Also the timeout of connects that
     /// have none, and of pulls.
     pub give_up_ns: u64,
     /// Live peers can be silent for long: a process in direct mode acknowledges only while it calls

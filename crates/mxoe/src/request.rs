@@ -84,7 +84,7 @@ impl NicEndpoint {
     }
 
     /// Queues a message that is sent whole, at most
-    /// [`MEDIUM_BYTES_MAX`](crate::limits::MEDIUM_BYTES_MAX).
+    /// [`MEDIUM_BYTES_MAX`].
     fn send_eager(
         &mut self,
         ctx: &mut EngineContext<'_>,

@@ -4,7 +4,10 @@
 //! one is refused with *limit exceeded*, a larger one or one with an unknown vector or too few
 //! pages with *bad parameter*. A queue that completion queues report to cannot be destroyed (*bad
 //! resource state*). The mask of event types is that of the creation; masks and vectors cannot be
-//! changed, and the driver's consumer position is not read. Events are in `crate::event_queue`.
+//! changed, and the driver's consumer position is not read.
+//!
+//! The dispatcher executes the commands in a turn of the port's shard ([`crate::run_commands`],
+//! `super::dispatch`); afterwards `crate::event_queue` writes events into the queue.
 
 use causeway_wire::mlx5::command::Status;
 use causeway_wire::mlx5::event_queue::{

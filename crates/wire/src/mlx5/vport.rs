@@ -194,9 +194,10 @@ layout! {
 }
 
 impl RoceAddress {
-    /// Returns true if the entry is deleted.
+    /// Returns true if the entry is deleted: without GID and without Ethernet address. Drivers leave
+    /// a version in deleted entries.
     pub fn is_deleted(&self) -> bool {
-        *self == Self::default()
+        self.gid == [0; 16] && self.mac == [0; 6]
     }
 }
 

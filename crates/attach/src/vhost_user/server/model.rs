@@ -39,13 +39,13 @@ pub struct Model {
     /// The configuration space; empty if the frontend implements it.
     pub config: Vec<u8>,
     /// Largest accepted ring, in descriptors; by default
-    /// [`RING_SIZE_MAX`](crate::limits::RING_SIZE_MAX) (32,768). A larger ring ends the attachment.
+    /// [`RING_SIZE_MAX`] (32,768). A larger ring ends the attachment.
     pub ring_size_max: u16,
 }
 
 impl Model {
     /// Returns a device of `queues` queues that offers `features` and those of both ring formats,
-    /// with rings of up to [`RING_SIZE_MAX`](crate::limits::RING_SIZE_MAX) descriptors.
+    /// with rings of up to [`RING_SIZE_MAX`] descriptors.
     pub fn new(queues: usize, features: u64, config: Vec<u8>) -> Self {
         Self {
             queues,

@@ -394,7 +394,10 @@ fn mlx5_gid_table_entry_has_the_layout_of_set_roce_address() {
     assert_eq!((address.has_vlan, address.vlan), (true, 100));
     assert_eq!((address.layer3, address.version), (vport::L3_IPV4, vport::RoceVersion::V2.raw()));
     assert!(!address.is_deleted());
-    assert!(vport::RoceAddress::parse(&[0; 32]).unwrap().is_deleted());
+    let mut deleted = [0; 32];
+    assert!(vport::RoceAddress::parse(&deleted).unwrap().is_deleted());
+    (deleted[0x1a], deleted[0x1b]) = (1, 2);
+    assert!(vport::RoceAddress::parse(&deleted).unwrap().is_deleted(), "as drivers delete");
     assert_eq!(vport::RoceAddressInput::parse(&input).unwrap().index, 3);
 }
 
