@@ -51,7 +51,7 @@ fn registers(index: u32, size: u64) -> RegionDescription {
 /// Returns the description of a function with new doorbell pages.
 fn description() -> io::Result<DeviceDescription> {
     let file = Arc::new(causeway_memory::create("causeway-doorbells", UAR_BYTES)?);
-    let areas = vec![TRAPPED_BYTES..UAR_BYTES];
+    let areas = std::iter::once(TRAPPED_BYTES..UAR_BYTES).collect();
     let bar = RegionDescription {
         mmap: Some(MappableFile { file, areas }),
         ..registers(REGION_BAR, UAR_BYTES)
