@@ -13,9 +13,10 @@
 //! refuses frontends for 30 s, and twice as long after each further such fault, at most 128 times
 //! as long (64 minutes).
 //!
-//! The account ends with its frontend. The sum never falls, even if the frontend frees memory; it
-//! may count pages that another port made the daemon touch in the same second. A port that is not
-//! served is not sampled.
+//! Processes of a port whose service keeps the attachments have no account here. The account ends
+//! with its frontend. The sum never falls, even if the frontend frees memory; it may count pages
+//! that another port made the daemon touch in the same second. A port that is not served is not
+//! sampled.
 
 use crate::limits::{FOOTPRINT_SAMPLE_NS, FOOTPRINT_WINDOW_NS};
 
