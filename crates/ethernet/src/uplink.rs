@@ -13,10 +13,11 @@
 //!
 //! The module does not balance load over the links of a bundle, retransmits nothing, and neither
 //! encapsulates nor sends: carriers do. Frames that were pushed are sent only after
-//! [`Uplinks::flush`]. A bundle without an active link has no carrier; the caller drops the frame.
-//! A link is down until its first status arrives; an unknown link changes nothing. A notice of an
-//! address that the full queue to the link service refuses is logged and lost: the peer then floods
-//! frames to that address.
+//! [`Uplinks::flush`]; a change of the links or carriers of a bundle flushes before. A bundle
+//! without an active link has no carrier; the caller drops the frame. A link is down until its
+//! first status arrives; an unknown link changes nothing. A notice of an address that the full
+//! queue to the link service refuses is logged and lost: the peer then floods frames to that
+//! address.
 
 use std::collections::{BTreeMap, HashMap};
 
