@@ -79,8 +79,9 @@ pub enum PortState {
     Connected,
     /// The guest's driver runs the device.
     Running,
-    /// The guest or frontend violated the protocol; `fault` has the reason. A new frontend may
-    /// connect.
+    /// The guest or frontend violated the protocol, and its connection was closed; `fault` has the
+    /// reason. A new frontend may connect, but only after 30 s or more if the last stalled the
+    /// daemon or made it allocate too much memory.
     Faulted,
 }
 
@@ -106,7 +107,7 @@ pub struct PortView<F: ViewForm = Typed> {
     /// Number of the dispatcher that serves the port.
     #[serde(default)]
     pub dispatcher: usize,
-    /// Reason of the last protocol violation, for which the port was closed or reset.
+    /// Reason of the last protocol violation, whether the port was closed for it or stayed open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
     /// Time since the violation, in seconds.
@@ -124,7 +125,7 @@ pub struct PortView<F: ViewForm = Typed> {
     /// The frontend that the event concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice_of: Option<F::Text<EventFrontend>>,
-    /// Protocol violations for which the port was closed or reset.
+    /// Protocol violations, also those that left the port open.
     #[serde(default)]
     pub faults_total: u64,
     /// Reason of the last failure of this host to serve a well-behaved frontend.
@@ -373,7 +374,8 @@ pub struct RuleView<F: ViewForm = Typed> {
 pub struct TraceView {
     /// `forward`, `flood`, `drop`, `accept` or `reject`.
     pub verdict: String,
-    /// The ports that would receive the frame or connect; `host` is the host.
+    /// The ports and links that would receive the frame, or the port that would receive the
+    /// connect; `host` is the host.
     pub to: Vec<String>,
     /// The steps of the decision, in order.
     pub steps: Vec<String>,
