@@ -355,8 +355,9 @@ impl Uplinks {
         self.get(place).map(|bundle| bundle.peer.as_str())
     }
 
-    /// Returns the drop counters of each bundle, by the link that represents it. With an `id`, only
-    /// those of the bundle that this link represents.
+    /// Returns the drop counters of each bundle, its contested addresses, and whether the link
+    /// stands by (`standby`, 0 or 1), by the link that represents the bundle: its active link, else
+    /// its first. With an `id`, only those of the bundle that this link represents.
     pub fn drops(&self, id: Option<LinkId>) -> Vec<(LinkId, BTreeMap<String, u64>)> {
         let of = |bundle: &Bundle| {
             let link = bundle.active().or(bundle.links.first())?;

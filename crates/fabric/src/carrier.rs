@@ -279,6 +279,8 @@ impl TypedRequest for Leave {
 }
 
 /// Requests the number of frames that a shard dropped, by link and reason; for all links if `None`.
+/// Of links that are alternatives to each other, one answers for all. The service may add further
+/// counters and states of the link. An unknown link has no entry.
 #[derive(Debug)]
 pub struct ReadDrops(pub Option<LinkId>);
 

@@ -13,10 +13,10 @@
 //! processes attach, [`ATTACHES_PER_SECOND`] (256) a second, and no other rule of this module
 //! applies: the service limits and closes them. A frontend bars its port for
 //! [`BARRED_NS`](crate::limits::BARRED_NS) (30 s) if it stalled the dispatcher or its notifications
-//! took too much time ([`crate::wakes`]), and for longer if it made the daemon allocate too much
-//! memory ([`crate::footprint`]). A started queue that has neither an eventfd nor doorbell messages
-//! is a fault. A ring that stays empty although its doorbell rang 8 times gets a notice: the
-//! guest's memory is probably not shared.
+//! took too much time ([`crate::wakes`]), and for 30 s or more if it made the daemon allocate too
+//! much memory ([`crate::footprint`]). A started queue that has neither an eventfd nor doorbell
+//! messages is a fault. A ring that stays empty although its doorbell rang 8 times gets a notice:
+//! the guest's memory is probably not shared.
 //!
 //! Three functions close a connection: `fault` (the guest or frontend broke a rule), `host_fault`
 //! (this host cannot serve it) and `connection_lost` (its socket failed). The port and its

@@ -37,7 +37,7 @@ use crate::{
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
-    /// Success without a result.
+    /// Success without a result: answer to all other commands.
     Done,
     /// Answer to `PortList`.
     Ports(Vec<PortView>),
@@ -45,11 +45,11 @@ pub enum Answer {
     Port(Box<PortView>),
     /// Answer to `GroupList`.
     Groups(Vec<GroupView>),
-    /// Answer to `RuleList`.
+    /// Answer to `RuleList` and `RuleAdd`: all rules.
     Rules(Vec<RuleView>),
     /// Answer to `Trace`.
     Trace(TraceView),
-    /// Answer to `DispatcherList`.
+    /// Answer to `DispatcherList` and `ShardMove`: all dispatchers.
     Dispatchers(Vec<DispatcherView>),
     /// Answer to `Service`. The caller knows its type and its JSON form.
     #[serde(skip)]
@@ -250,7 +250,8 @@ impl GroupView {
     }
 }
 
-/// Whether a link carries frames.
+/// Whether a link carries frames, by its own connection. A standby link has the same states;
+/// [`LinkView::counters`] shows that it stands by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkState {
@@ -295,7 +296,9 @@ pub struct LinkView<F: ViewForm = Typed> {
     /// Changes of the state to up.
     #[serde(default)]
     pub ups_total: u64,
-    /// Counters by name, e.g. `receive_packets_total`; drops are `drop_<reason>_total`.
+    /// Counters by name, e.g. `receive_packets_total`; drops are `drop_<reason>_total`, and of
+    /// several links to one peer the active link has the drops of all. `standby` is no counter: it
+    /// is 1 while the link stands by, else 0.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
 }
