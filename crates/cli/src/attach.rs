@@ -1,14 +1,14 @@
 //! Prints how a guest is attached to a port: arguments of QEMU, or XML of libvirt.
 //!
-//! [`qemu`] prints the shared memory and the device of a `net`, `vsock` or `hca` port, quoted for a
-//! POSIX shell, with the character device of the former two; [`libvirt`] prints elements to insert
-//! into a domain. Both are pure functions of the port's view and the version of QEMU: nothing is
-//! started, edited or checked, and an attached guest does not change the output.
+//! [`qemu`] returns the shared memory and the device of a `net`, `vsock` or `hca` port, quoted for
+//! a POSIX shell, with the character device of the former two; [`libvirt`] returns elements to
+//! insert into a domain. Both are pure functions of the port's view and the version of QEMU:
+//! nothing is started, edited or checked, and an attached guest does not change the output.
 //!
 //! The memory size is an example (1G), and the port's socket must be reachable for QEMU's user.
-//! `mx` ports have no guest: their processes attach by the libraries. For them, and for kinds other
-//! than `net` and `vsock`, the output is meaningless. `causeway port show --qemu` and `--libvirt`
-//! are the callers; [`crate::qemu`] determines the version before.
+//! `mx` ports have no guest: their processes attach by the libraries. For them, and for kinds that
+//! this release does not have, the output is that of a `net` port and meaningless. `causeway port
+//! show --qemu` and `--libvirt` are the callers; [`crate::qemu`] determines the version before.
 
 use crate::qemu::{QemuVersion, Vectors};
 use crate::view::{PortView, cell};

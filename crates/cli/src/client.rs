@@ -2,9 +2,10 @@
 //!
 //! Each request connects anew, blocks the thread, and must be answered within the timeout of the
 //! client, from connect to the last byte; a reply has at most [`REPLY_BYTES_MAX`] bytes (64 MiB)
-//! and [`REPLY_HEADERS_MAX`] (32) headers. A non-2xx status becomes the [`Error`] of its `kind`.
-//! Requests are not repeated: after a timeout or a lost connection, the daemon may have executed
-//! the command, or may still execute it.
+//! and [`REPLY_HEADERS_MAX`] (32) headers. A longer, malformed or incomplete reply is
+//! [`Error::Reply`]; a non-2xx status becomes the [`Error`] of its `kind`. Requests are not
+//! repeated: after a timeout or a lost connection, the daemon may have executed the command, or may
+//! still execute it.
 //!
 //! Paths and bodies are the callers' text and are sent as they are; names need no escaping, because
 //! names of objects have no characters that a path would not accept. There is no TCP and no chunked

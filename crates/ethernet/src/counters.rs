@@ -18,13 +18,16 @@ pub enum DropReason {
     /// The virtio-net header is invalid, or asks for an offload that was not negotiated. Counted at
     /// the sender.
     BadHeader,
-    /// Shorter than the virtio-net and Ethernet headers. Counted at the sender.
+    /// Shorter than the virtio-net and Ethernet headers (from a link: than the Ethernet header).
+    /// Counted at the sender.
     Runt,
     /// Longer than the MTU of the sender or the receiver; counted at the port whose MTU it exceeds.
-    /// Or longer than a link carries; counted at the sender.
+    /// Or longer than a link carries, or than any frame may be (65,557 bytes); counted at the
+    /// sender.
     TooBig,
     /// The source address is not the port's (with `learn`: is the configured address of another
-    /// port), or a link brings a frame from the address of a running port. Counted at the sender.
+    /// port), or a link brings a frame from the address of a running port. For both, also a group
+    /// address or zero. Counted at the sender.
     SpoofedSource,
     /// No port or peer of the group has the destination address, and there is no other learning
     /// port and no link to flood the frame to. Also a frame of a guest to the address of hellos.
@@ -32,7 +35,8 @@ pub enum DropReason {
     UnknownDestination,
     /// The destination is at the port that sent the frame. Counted at the sender.
     SamePort,
-    /// The receiver's guest does not run the device. Counted at the receiver.
+    /// The receiver's guest does not run the device, or its receive ring broke a rule while the
+    /// batch was delivered. Counted at the receiver.
     ReceiverDown,
     /// The receiver has no buffers, and the bound on pending frames or on their waiting time is
     /// reached, or the frame does not wait because it has several receivers; counted at the

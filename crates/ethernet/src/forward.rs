@@ -9,8 +9,8 @@
 //! The module copies no payload, waits for no receive buffers and publishes no ring: the shard
 //! publishes after the call, and notifies the guests at the end of the turn. A ring that breaks a
 //! rule closes its port. If a call finds invalid frames only, the port is penalised: the next
-//! [`PENALTY_TURNS`] (31) calls for any of its transmit queues pop nothing. Order is kept for each
-//! pair of transmit queue and receive queue.
+//! [`PENALTY_TURNS`] (31) calls for any of its transmit queues pop and resume nothing. Order is
+//! kept for each pair of transmit queue and receive queue.
 //!
 //! # Budget
 //! Frames are popped in batches of at most 32. Every line of a frame lies in another processor's

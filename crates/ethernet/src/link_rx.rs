@@ -12,9 +12,9 @@
 //! (`crate::resume_link`), in order. A frame for a single receiver without buffers waits as a copy,
 //! within the bounds for guest frames; one of several receivers without buffers misses the frame. A
 //! frame to several receivers is not delivered, nor counted, at the port whose own address is its
-//! source. Frames of a standby link are dropped, except hellos. Frames and advertisements of a link
-//! that was removed meanwhile are discarded uncounted. `place` is the switch index of the bundle of
-//! the ingress (`crate::port`).
+//! source. Frames of a standby link are dropped, except hellos. Every message of a link that was
+//! removed meanwhile is discarded uncounted. Frames that the full mailbox refuses are counted by
+//! the link. `place` is the switch index of the bundle of the ingress (`crate::port`).
 
 use causeway_fabric::carrier::{LinkId, Message, ReceivedFrame, ReceivedFrames};
 use causeway_fabric::{Context, Progress, SourceProgress, cost};

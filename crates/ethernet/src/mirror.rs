@@ -4,7 +4,9 @@
 //! `crate::link_tx` frames that leave. [`Mirrors::copy_frames`] copies the frames that pass the
 //! capture's filter into a [`Recording`], at most `snap` bytes each (0: whole frames). A group has
 //! at most [`CAPTURES_MAX`] (16) running captures; a further capture is refused. A full recording
-//! drops the copy and counts it.
+//! drops the copy and counts it. A capture at a link copies the frames of its whole bundle
+//! (`crate::uplink`). Arriving frames are copied whether they are dropped afterwards or not, except
+//! those of a standby link; a leaving frame is copied even if the receiver or carrier refuses it.
 //!
 //! The module never changes or delays a frame, although the copies cost time of the shard. Frames
 //! are copied as the sender wrote them, before segmentation, with incomplete checksums; payload

@@ -52,7 +52,8 @@ pub(crate) struct NetPortState {
     pub cached_hop: Option<CachedHop>,
     /// The last refused source address, and whether it was reported.
     pub refused_source: Option<(u64, bool)>,
-    /// Turns that the port is still penalised, because every frame of a turn broke a rule.
+    /// Calls for any transmit queue of the port that serve no frame, because all frames of a call
+    /// broke a rule.
     pub penalty_turns: u8,
 }
 

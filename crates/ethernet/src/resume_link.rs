@@ -7,7 +7,8 @@
 //! While a frame waits here, all later frames of links wait behind it and the mailbox is not read,
 //! so the order of frames is kept and the bound of the mailbox applies to the frames that follow.
 //! At most the frames of one batch (64) wait. They have no deadline: a frame for a receiver that
-//! left is dropped when the frame is resumed.
+//! left is dropped when the frame is resumed, and the frames of a link that left are still
+//! delivered to ports.
 
 use causeway_fabric::Context;
 

@@ -8,8 +8,9 @@
 //!
 //! It contains no data path of its own, publishes no ring and signals no guest: the shard publishes
 //! after each call and signals at the end of the turn. Only the dispatcher that owns the shard
-//! calls it, so it has no lock. A port that stops or pauses loses its pending frames (those that it
-//! sent, and those for it; both are counted) and learnt addresses.
+//! calls it, so it has no lock. A port that stops or pauses loses its learnt addresses, its pending
+//! frames (those that it sent, and those for it) and the unfinished frames that it sent
+//! (`crate::resume`); all lost frames are counted.
 
 use std::collections::{BTreeMap, VecDeque};
 

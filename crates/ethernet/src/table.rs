@@ -7,7 +7,8 @@
 //! [`LEARNT_FAR_MAX`] (65,536)). If a quota is exhausted, a new address is not learnt
 //! ([`Learnt::Full`]) and frames to it are flooded; no entry is displaced before it has aged.
 //! Frames move a learnt address to another port at once, but neither a configured nor an advertised
-//! address.
+//! address. An advertised address does not age until its peer withdraws it, or until the links to
+//! the peer are down: then it counts as learnt ([`AddressTable::demote`]).
 //!
 //! `forward` and `link_rx` learn sources and look up destinations. The table neither floods nor
 //! forwards, and `learn` does not check that an address is unicast. Guests choose the keys, so the

@@ -13,10 +13,11 @@
 //!
 //! The module does not balance load over the links of a bundle, retransmits nothing, and neither
 //! encapsulates nor sends: carriers do. Frames that were pushed are sent only after
-//! [`Uplinks::flush`]. A bundle without an active link has no carrier; the caller drops the frame.
-//! A link is down until its first status arrives; an unknown link changes nothing. A notice of an
-//! address that the full queue to the link service refuses is logged and lost: the peer then floods
-//! frames to that address.
+//! [`Uplinks::flush`]; a change of the links or carriers of a bundle flushes before. A bundle
+//! without an active link has no carrier; the caller drops the frame. A link is down until its
+//! first status arrives; an unknown link changes nothing. A notice of an address that the full
+//! queue to the link service refuses is logged and lost: the peer then floods frames to that
+//! address.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -354,8 +355,9 @@ impl Uplinks {
         self.get(place).map(|bundle| bundle.peer.as_str())
     }
 
-    /// Returns the drop counters of each bundle, by the link that represents it. With an `id`, only
-    /// those of the bundle that this link represents.
+    /// Returns the drop counters of each bundle, its contested addresses, and whether the link
+    /// stands by (`standby`, 0 or 1), by the link that represents the bundle: its active link, else
+    /// its first. With an `id`, only those of the bundle that this link represents.
     pub fn drops(&self, id: Option<LinkId>) -> Vec<(LinkId, BTreeMap<String, u64>)> {
         let of = |bundle: &Bundle| {
             let link = bundle.active().or(bundle.links.first())?;

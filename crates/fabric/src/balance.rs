@@ -2,7 +2,8 @@
 //!
 //! A thread of the fabric has the registry call it every [`BALANCE_MS`](crate::limits::BALANCE_MS)
 //! (1 s) and make one move at a time: from the busiest dispatcher to the least busy, the shard that
-//! levels the two best. This module only decides; `crate::registry` moves.
+//! levels the two best. This module only decides; `crate::registry` moves. A move that fails is
+//! logged, and is chosen again at the next call if the loads still demand it.
 //!
 //! No shard moves while the busiest dispatcher is below [`BALANCE_BUSY_MIN`] (70) percent, or if
 //! the busier of the two is not at least [`BALANCE_GAIN_MIN`] (20) percentage points less busy

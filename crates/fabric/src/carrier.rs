@@ -250,7 +250,9 @@ pub struct Membership {
 /// [`Join`], [`Leave`] and [`ReadDrops`].
 pub const FORWARDS_FRAMES: Capability = Capability("forwards frames");
 
-/// Requests the mailbox into which links put received frames.
+/// Requests the mailbox into which links put received frames and all other [`Message`]s; the shard
+/// opens it at the first request. As the next three requests, it runs in the dispatcher of the
+/// group, between two turns.
 #[derive(Debug)]
 pub struct OpenInbox;
 
@@ -258,7 +260,9 @@ impl TypedRequest for OpenInbox {
     type Answer = Sender<Message>;
 }
 
-/// Adds a link to a shard that forwards frames; the answer confirms the membership.
+/// Adds a link to a shard that forwards frames; the answer confirms the membership. Refused as
+/// [`CommandError::Full`](causeway_model::CommandError::Full) if the group has as many links as the
+/// service takes.
 #[derive(Debug)]
 pub struct Join(pub Membership);
 
@@ -275,6 +279,8 @@ impl TypedRequest for Leave {
 }
 
 /// Requests the number of frames that a shard dropped, by link and reason; for all links if `None`.
+/// Of links that are alternatives to each other, one answers for all. The service may add further
+/// counters and states of the link. An unknown link has no entry.
 #[derive(Debug)]
 pub struct ReadDrops(pub Option<LinkId>);
 

@@ -8,8 +8,9 @@
 //! under its lock, from the thread of a command or of the ticks: one call at a time. A call may
 //! block for as long as a dispatcher needs to answer, and delays all other commands meanwhile. A
 //! controller is never called on the data path, and stores nothing on disk. It learns of added
-//! ports only by their shard ([`Controller::shard_opened`]), and of deleted ports by
-//! [`Controller::port_deleted`].
+//! ports only by their shard ([`Controller::shard_opened`]), of deleted ports by
+//! [`Controller::port_deleted`], and of deleted links by a request of the link service
+//! ([`LinkDeleted`](crate::carrier::LinkDeleted)). Deleted groups are not reported: they are empty.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Dispatch modes of queues: polled or woken by doorbells, after VNET/P.
+//! Dispatch modes of queues and sources: polled or woken by doorbells, after VNET/P. Operators see
+//! them as poll modes (`causeway_model::poll`).
 //!
 //! *Guest-driven*: the queue is served when its guest rings, and its doorbell is armed as soon as
 //! the queue is empty. Few packets cost little, and each costs a doorbell. *VMM-driven*: doorbells

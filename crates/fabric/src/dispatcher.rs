@@ -11,7 +11,8 @@
 //! adding a shard, removing it, sending it a request. At most [`ORDERS_WAITING_MAX`] (64) orders
 //! wait; further callers block, so the dispatcher's own thread must not send itself an order.
 //! Orders are executed when events are read: while a shard is busy, after at most 50 µs and the
-//! turn that is under way.
+//! turn that is under way. An order that still waits when the thread ends is dropped, and its
+//! caller gets an error.
 //!
 //! The dispatcher does not choose its shards: the registry does. If a turn fails with an error of
 //! the host, the thread ends, and the fabric stops the other dispatchers.

@@ -9,13 +9,14 @@
 //! second, the smaller of two upper bounds: the growth of the port's files, and the growth of this
 //! process's charge ([`crate::memory_charge`]). [`crate::port`] takes the samples, every
 //! [`FOOTPRINT_SAMPLE_NS`] (100 ms) while its shard serves the port, and closes the frontend of a
-//! port beyond `memory_max` (by default [`crate::memory_charge::default_max`]). The port then
-//! refuses frontends for 30 s, and twice as long after each further such fault, at most 128 times
-//! as long (64 minutes).
+//! port beyond `memory_max` (by default [`crate::memory_charge::default_max`], which is no limit in
+//! a shared control group). The port then refuses frontends for 30 s, and twice as long after each
+//! further such fault, at most 128 times as long (64 minutes).
 //!
-//! The account ends with its frontend. The sum never falls, even if the frontend frees memory; it
-//! may count pages that another port made the daemon touch in the same second. A port that is not
-//! served is not sampled.
+//! Processes of a port whose service keeps the attachments have no account here. The account ends
+//! with its frontend. The sum never falls, even if the frontend frees memory; it may count pages
+//! that another port made the daemon touch in the same second. A port that is not served is not
+//! sampled.
 
 use crate::limits::{FOOTPRINT_SAMPLE_NS, FOOTPRINT_WINDOW_NS};
 

@@ -8,9 +8,11 @@
 //!
 //! All calls are non-blocking: `Ok(None)` means that the socket has no data or no room now. Streams
 //! move bytes directly between a socket and guest memory; the kernel makes the only copy. Sending
-//! is partial for SOCK_STREAM; the caller keeps the rest. The sockets carry bytes and messages, and
-//! no file descriptors. A process whose wake-ups repeatedly take too long counts as gone
-//! ([`crate::wakes`]).
+//! is partial for SOCK_STREAM, and the caller keeps the rest; a SOCK_SEQPACKET message is sent
+//! whole or not at all, and a receive with less room loses the rest of the message
+//! ([`HostStream::message_bytes`] has the length). The sockets carry no file descriptors. A process
+//! whose wake-ups repeatedly take too long counts as gone ([`crate::wakes`]). A stream is used by
+//! one thread at a time, that of the shard.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -242,7 +242,7 @@ impl Port {
     }
 
     /// Refuses frontends for [`BARRED_NS`] (30 s): the last frontend stalled the dispatcher, and
-    /// could at once do so again. A second call extends the time.
+    /// could at once do so again. A further call starts the time again.
     pub(crate) fn bar(&mut self, now_ns: u64) {
         self.barred_until_ns = now_ns.saturating_add(BARRED_NS);
     }

@@ -8,7 +8,8 @@
 /// Units of an event, so that rates need no fractions.
 const TOKEN: u64 = 1_000_000_000;
 
-/// A limit of `rate` events per second, with a burst of as many.
+/// A limit of `rate` events per second, with a burst of as many. A new bucket (`default`) admits
+/// the whole burst at once.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bucket {
     /// Units in use; they drain by `rate` per nanosecond.

@@ -9,7 +9,8 @@
 //!
 //! All shards of a group share its turn (Ethernet, sockets, messages), so a group with more kinds
 //! of ports gets no more time. The schedule knows numbers and times only: [`crate::shard_table`]
-//! asks for the next turn, serves the shards, and reports the time that they used.
+//! asks for the next turn of a group, divides it into turns of the group's busy shards, and reports
+//! the time that they used.
 //!
 //! The schedule cannot cut a turn short. A debt is at most [`DEBT_QUANTA_MAX`] (4) quanta, and
 //! unused time is not saved beyond one quantum. Groups on other dispatchers have no part in it:

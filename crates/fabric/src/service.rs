@@ -8,7 +8,8 @@
 //! Two kinds of inputs are not queues. A *watched descriptor* is a file descriptor of the service
 //! that calls [`Service::ready`]. A *source* is a descriptor or mailbox that yields frames or
 //! messages and is served like a queue ([`Service::serve_source`]). The service chooses a `u32`
-//! value for each, by which the shard names it in calls.
+//! value for each, by which the shard names it in calls; the values of watched descriptors and of
+//! sources are independent.
 //!
 //! A service never blocks, never reaches another shard except through mailboxes and
 //! [`crate::carrier::Carrier`]s, and never publishes or notifies by itself. Calls are not
@@ -38,7 +39,8 @@ use causeway_model::{CommandError, RequestDispatch, ServiceRequest, TraceQuery, 
 pub enum Progress {
     /// The queue had work, and may have more: it is served again soon.
     Worked,
-    /// The queue was empty: it is polled for a while, then its doorbell is armed and it is parked.
+    /// The queue was empty: the shard polls it while [`Context::polls`] returns true, then arms its
+    /// doorbell and parks it. A source is armed by its service ([`Service::serve_source`]).
     Idle,
     /// The queue is not served again until the service calls [`Context::wake`] or the guest rings.
     /// The fabric does not arm the doorbell: a service that expects the guest to ring has armed it.
@@ -80,7 +82,8 @@ pub trait Service: Send + std::fmt::Debug {
     }
 
     /// Takes the connection of a process to a port for which [`Self::attaches`] is true. The
-    /// connection closes if the service drops `stream`.
+    /// connection closes if the service drops `stream`. The shard limits the rate of connections
+    /// alone: the service bounds their number, and closes them at the latest in [`Self::removed`].
     fn attached(&mut self, _cx: &mut Context<'_>, _port: PortId, _stream: UntrustedSocket) {}
 
     /// Adds a port.
@@ -288,8 +291,9 @@ impl Context<'_> {
         self.woken.push((port, queue));
     }
 
-    /// Returns whether an empty queue is still polled, so that its doorbell need not be armed.
-    /// While true, the service returns [`Progress::Idle`].
+    /// Returns whether an empty queue is still polled, so that its doorbell need not be armed. A
+    /// service that waits for more chains than a queue has returns [`Progress::Idle`] while true;
+    /// after that it arms the doorbell itself and returns [`Progress::Parked`].
     pub fn polls(&self, port: PortId, queue: usize) -> bool {
         let work = self.ports.get(port).and_then(|p| p.queues.get(queue));
         work.is_some_and(|w| w.is_polled(self.poll_config, self.now_ns, self.spin_ns))

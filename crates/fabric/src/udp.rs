@@ -417,7 +417,8 @@ impl UdpReceiver {
     /// event, or calls again soon if the socket is `polled`. Never waits.
     ///
     /// # Errors
-    /// An ICMP error of an earlier datagram, reported once, or the host fails.
+    /// An ICMP error of an earlier datagram, reported once, or the host fails. `out` has the bursts
+    /// received before; more may wait, so the caller calls again.
     pub fn receive(
         &mut self,
         udp: &Udp,

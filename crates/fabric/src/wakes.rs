@@ -32,7 +32,8 @@ use crate::limits::{
 pub enum Verdict {
     /// No consequence.
     Fine,
-    /// The owner is not to be woken for this many nanoseconds.
+    /// The owner is not to be woken for this many nanoseconds. Streams of host processes ignore the
+    /// pause ([`crate::host`]).
     Pause(u64),
     /// The owner exceeded its share repeatedly: it is to be closed, and barred for a while.
     Excess,

@@ -4,8 +4,10 @@
 //! configuration file or the control socket; the daemon resolves account names and applies owner,
 //! group and mode after the fabric has bound the socket. [`SocketAccess::check`] checks the form of
 //! a name (1 to [`ACCOUNT_BYTES_MAX`] (64) printable ASCII characters without `:` and `/`) and not
-//! that the account exists: a port with an unknown account is not added. A mode has four octal
-//! digits, `0000` to `0777`; access lists and the directory's permissions are not managed.
+//! that the account exists. If the daemon cannot apply the access of a port or host socket, for
+//! example because an account is unknown, it deletes the port again and refuses its addition. A
+//! mode has four octal digits, `0000` to `0777`; access lists and the directory's permissions are
+//! not managed.
 
 use std::fmt;
 use std::str::FromStr;

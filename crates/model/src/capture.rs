@@ -6,9 +6,9 @@
 //!
 //! A capture does not delay or change frames. Bytes that are not fetched wait in a buffer of 8 MiB;
 //! frames that do not fit are dropped from the capture and counted ([`CaptureChunk::dropped`]). A
-//! filter combines its conditions by *and*; *or* and *not* do not exist. Captures are not in the
-//! configuration file and do not survive the daemon. Socket packets and MX messages cannot be
-//! captured.
+//! filter combines its conditions by *and*; *or* and *not* do not exist. Frames that the service
+//! drops after the copy are in the capture too. Captures are not in the configuration file and do
+//! not survive the daemon. Socket packets and MX messages cannot be captured.
 
 use std::net::IpAddr;
 

@@ -2,8 +2,9 @@
 //!
 //! [`PollPolicy`] is the choice of the operator for the whole daemon (`[dispatch]` in the
 //! configuration file); [`PollMode`] is the mode of a queue now, as `causeway port show` has it.
-//! The fabric measures rates and switches modes (`causeway_fabric::dispatch_mode`); this module
-//! holds the values alone. A policy cannot be set for a single port.
+//! The fabric measures rates and switches modes, which it calls dispatch modes
+//! (`causeway_fabric::dispatch_mode`); this module holds the values alone. A policy cannot be set
+//! for a single port.
 
 use std::fmt;
 

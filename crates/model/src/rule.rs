@@ -24,7 +24,7 @@ use crate::{Name, SpecError};
 pub enum RuleAction {
     /// The connect passes.
     Accept,
-    /// The connect is answered with a reset.
+    /// The connect of a guest is answered with a reset; the stream of a host process is closed.
     Reject,
 }
 

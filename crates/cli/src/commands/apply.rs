@@ -4,7 +4,8 @@
 //! The file (at most [`FILE_BYTES_MAX`] bytes (4 MiB), `-` is stdin) is read by the tool and sent
 //! as text to `POST /v1/apply`; the daemon checks, plans and executes it. With `--dry-run` it only
 //! plans. If the daemon stops at a refusal, the changes are printed with the marks of those not
-//! made, and the exit status is 65; nothing is undone.
+//! made, and the exit status is 65; nothing is undone. A file with an error is refused before any
+//! change, with exit status 1.
 //!
 //! The daemon does not keep the changes across a restart: a file other than [`CONFIG_DEFAULT`]
 //! causes a warning. `commands::run` is the caller.

@@ -2,8 +2,9 @@
 //!
 //! The verb begins a capture, fetches its bytes in a loop with a pause of [`PAUSE`] after an empty
 //! reply, and ends the capture. It stops after `--count` frames, after `--seconds`, at SIGINT or
-//! SIGTERM, when the reader of a pipe closes it, or when the port or link is deleted. An existing
-//! file is overwritten, but only after the daemon accepted the capture.
+//! SIGTERM, when the reader of a pipe closes it, or when the port or link is deleted: each is a
+//! success. A failed request or write ends it with an error, and the file keeps the bytes so far.
+//! An existing file is overwritten, but only after the daemon accepted the capture.
 //!
 //! The daemon buffers and filters the frames. Frames that the tool fetches too slowly are dropped
 //! and counted; the count goes to stderr. A tool that is killed leaves the capture to the daemon,

@@ -2,9 +2,10 @@
 //! group to another dispatcher.
 //!
 //! A move is for all services of the group, or for a single service with `--service`; the reply is
-//! the list after the request. The daemon balances load by itself and may move the shards again
-//! later. The number of dispatchers and their CPUs are configuration (`[dispatch]`) and cannot be
-//! changed here. Loads are percentages that the daemon measured, not sampled by the tool.
+//! the list after the request. Of several shards, a failed move leaves those moved before on their
+//! new dispatcher. The daemon balances load by itself and may move the shards again later. The
+//! number of dispatchers and their CPUs are configuration (`[dispatch]`) and cannot be changed
+//! here. Loads are percentages that the daemon measured, not sampled by the tool.
 //!
 //! `commands::run` is the caller.
 

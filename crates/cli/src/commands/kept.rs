@@ -3,7 +3,7 @@
 //!
 //! The tool neither reads nor writes the daemon's configuration file, and does not know whether the
 //! lines are there already: the warning appears after each addition, also with JSON output.
-//! Deletions cause no warning.
+//! Deletions, moves of shards, and additions that `--may-exist` found unnecessary cause no warning.
 //!
 //! The verbs that add objects call [`warn_not_kept`] after the daemon has accepted the request;
 //! `apply` and `vnet` call [`warn_file_not_kept`].

@@ -4,7 +4,8 @@
 //! of the NICs, and the variables of the chosen MPI library, and a comment with the start command.
 //! The provider is searched in five directories, the NICs in `--board`, `CAUSEWAY_MX`, the daemon,
 //! or beside the control socket (if the daemon does not answer or refuses), in this order. A test
-//! connect to each NIC follows; no NIC, or a NIC without access, is an error of exit status 3.
+//! connect to each NIC follows; no provider, no NIC, or a NIC without access is an error of exit
+//! status 3.
 //!
 //! The verb starts no program, sets no variable of the caller, and does not check the version of
 //! the MPI library. It describes this host only: other hosts of a job need their own output. If it

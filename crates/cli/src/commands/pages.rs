@@ -6,9 +6,9 @@
 //! subcommand, overwriting files of the same names. Other files stay; a failure leaves the pages
 //! written so far. Pages are roff of section 1.
 //!
-//! Neither needs the daemon; with `--control`, pages and completions include the kinds of ports of
-//! that daemon (`load_kinds` in `main`). Nothing is installed. `commands::run` is the caller;
-//! packaging scripts use both.
+//! Neither needs the daemon; with `--control` or `CAUSEWAY_CONTROL`, pages and completions include
+//! the kinds of ports of that daemon if it answers (`load_kinds` in `main`). Nothing is installed.
+//! `commands::run` is the caller; packaging scripts use both.
 
 use std::io::Write as _;
 use std::path::Path;

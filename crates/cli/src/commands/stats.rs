@@ -7,8 +7,8 @@
 //! for a re-created port, counters count from 0.
 //!
 //! Rates have no refusals. Deleted ports are left out, and nothing is averaged over more than two
-//! samples. `--port` selects a port and omits links. `commands::run` is the caller; the request
-//! goes to `/v1/stats`.
+//! samples. `--port` selects a port and omits links; a missing port is an error of exit status 3.
+//! `commands::run` is the caller; the request goes to `/v1/stats`.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;

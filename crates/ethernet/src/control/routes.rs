@@ -1,13 +1,14 @@
 //! The routes of all groups, as the operator configured them.
 //!
 //! The module, on the threads of the control socket, validates and numbers routes and sends them to
-//! the shards, which apply them ([`crate::route`]). Both ends of a route must exist and be in its
-//! group. At most [`ROUTES_MAX`] (16,384) routes exist in all groups together. A route that exceeds
-//! the bound or equals another is refused, and so is a route in a group without shard (without net
-//! ports and links). A route is deleted with its port or link. A shard that opens receives the
-//! forwarding mode of its group, and the routes that are left ([`Routes::configure`]). The module
-//! does not forward, and counts no hits: shards do, and [`Routes::list`] asks them. Routes are not
-//! stored: a daemon that starts has those of its configuration file only.
+//! the shards, which apply them ([`crate::route`]). The target of a route, and its ingress if it
+//! names one, must exist and be in its group. At most [`ROUTES_MAX`] (16,384) routes exist in all
+//! groups together. A route that exceeds the bound or equals another is refused, and so is a route
+//! in a group without shard (without net ports and links). A route is deleted with its port or
+//! link. A shard that opens receives the forwarding mode of its group, and the routes that are left
+//! ([`Routes::configure`]). The module does not forward, and counts no hits: shards do, and
+//! [`Routes::list`] asks them. Routes are not stored: a daemon that starts has those of its
+//! configuration file only.
 
 use causeway_fabric::{Control, ShardKey};
 use causeway_model::limits::ROUTES_MAX;

@@ -8,9 +8,9 @@
 //!
 //! A shard that moves keeps its connections, but is not served between its two dispatchers. If the
 //! new dispatcher refuses it, it returns to the old; if that fails too, its ports are lost and the
-//! error names this. At most [`GROUPS_MAX`] (1,024) groups; a group cannot have the name of
-//! [`HOST`]. Rules and weights of a shard are those at its opening; `registry::rules` updates rules
-//! later.
+//! error names this. A lost shard stays listed, and commands about its ports fail. At most
+//! [`GROUPS_MAX`] (1,024) groups; a group cannot have the name of [`HOST`]. Rules and weights of a
+//! shard are those at its opening; `registry::rules` updates rules later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -7,7 +7,8 @@
 //! that does not exist and a rule beyond the limit are refused before any shard changes.
 //!
 //! A trace asks the services in order of registration until one explains the query, and sends
-//! nothing. If the service has no shard in the group, an empty shard answers.
+//! nothing. If the service has no shard in the group, an empty shard answers. A query of a kind
+//! that no service explains, and a port or group that does not exist, are refused.
 
 use super::Reply;
 use super::core::{Core, inconsistent};

@@ -8,14 +8,15 @@
 //!
 //! A port has one frontend at a time: a second frontend is refused, which closes its connection,
 //! and not queued. So is a frontend of a barred port, and one whose predecessors' descriptors are
-//! still being closed. A port accepts [`CONNECTS_PER_SECOND`] (32) frontends a second, or
-//! [`ATTACHES_PER_SECOND`] (256) processes where the service keeps the attachments; further
-//! frontends wait in the socket's backlog. A frontend bars its port for
+//! still being closed. A port accepts [`CONNECTS_PER_SECOND`] (32) frontends a second; further
+//! frontends wait in the socket's backlog. Where the service keeps the attachments, any number of
+//! processes attach, [`ATTACHES_PER_SECOND`] (256) a second, and no other rule of this module
+//! applies: the service limits and closes them. A frontend bars its port for
 //! [`BARRED_NS`](crate::limits::BARRED_NS) (30 s) if it stalled the dispatcher or its notifications
-//! took too much time ([`crate::wakes`]), and for longer if it made the daemon allocate too much
-//! memory ([`crate::footprint`]). A started queue that has neither an eventfd nor doorbell messages
-//! is a fault. A ring that stays empty although its doorbell rang 8 times gets a notice: the
-//! guest's memory is probably not shared.
+//! took too much time ([`crate::wakes`]), and for 30 s or more if it made the daemon allocate too
+//! much memory ([`crate::footprint`]). A started queue that has neither an eventfd nor doorbell
+//! messages is a fault. A ring that stays empty although its doorbell rang 8 times gets a notice:
+//! the guest's memory is probably not shared.
 //!
 //! Three functions close a connection: `fault` (the guest or frontend broke a rule), `host_fault`
 //! (this host cannot serve it) and `connection_lost` (its socket failed). The port and its
@@ -38,8 +39,8 @@ use causeway_model::{CommandError, PortState};
 pub(super) const MEMORY_LOST: &str = "granted memory shrank: its file was truncated";
 
 impl Shard {
-    /// Accepts a frontend that connects to a port's socket. A port has one frontend at a time;
-    /// further frontends are refused.
+    /// Accepts a frontend, or a process of a service that keeps its attachments, that connects to a
+    /// port's socket.
     pub(super) fn accept(&mut self, id: PortId) {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return };
@@ -84,7 +85,8 @@ impl Shard {
     /// Attaches a frontend that is connected already by `stream`, which must be non-blocking.
     ///
     /// # Errors
-    /// The port does not exist, or has a frontend.
+    /// The port does not exist, or the frontend is refused as the module describes; `stream` is
+    /// closed.
     pub fn connect(&mut self, name: &Name, stream: UntrustedSocket) -> Result<(), CommandError> {
         let port = self.ports.by_name(name).ok_or_else(|| super::ports::no_port(name))?;
         self.admit(port.id, stream).map_err(CommandError::Conflict)

@@ -2,15 +2,16 @@
 //! cost too much, and notifications that take too long.
 //!
 //! [`super::frontend`] begins a pause. A listening socket pauses for [`LISTENER_PAUSE_NS`] (100
-//! ms), a frontend until its messages are within [`MESSAGES_PER_SECOND`] (4,096) again,
-//! notifications for the time that `crate::wakes` determines. The end of a pause is a deadline of
-//! the shard, whose `tick` resumes the activity.
+//! ms), a frontend until its messages are within [`MESSAGES_PER_SECOND`] (4,096) again or, while
+//! its earlier grants wait to be unmapped, for 10 ms at a time, notifications for the time that
+//! `crate::wakes` determines. The end of a pause is a deadline of the shard, whose `tick` resumes
+//! the activity.
 //!
-//! A pause unwatches the descriptor, so a frontend that connects or changes its setup without end
-//! costs the dispatcher nothing meanwhile. A pause delays and never refuses a frontend, and loses
-//! no notification: delayed notifications are sent at its end. If two pauses of an activity
-//! overlap, the activity resumes at the first end. If no descriptor is free for the new watch, the
-//! pause lasts [`LISTENER_PAUSE_NS`] longer.
+//! A pause of a socket unwatches its descriptor, so a frontend that connects or changes its setup
+//! without end costs the dispatcher nothing meanwhile. A pause delays and never refuses a frontend,
+//! and loses no notification: delayed notifications are sent at its end. If two pauses of an
+//! activity overlap, the activity resumes at the first end. If no descriptor is free for the new
+//! watch, the pause lasts [`LISTENER_PAUSE_NS`] longer.
 
 use std::io;
 use std::os::fd::AsFd as _;

@@ -15,8 +15,8 @@ impl TypedRequest for Begin {
     type Answer = CaptureView;
 }
 
-/// Fetches the next bytes of the capture with this number. A capture that no client fetches from
-/// for 30 s ends.
+/// Fetches the next bytes of the capture with this number; the chunk is empty if no bytes wait. A
+/// capture that no client fetches from for 30 s ends and loses its buffer.
 #[derive(Debug)]
 pub struct Fetch(pub u64);
 

@@ -3,7 +3,7 @@
 //! The daemon resolves drafts and names before it sends [`Add`]; the service opens the sockets. A
 //! link cannot be changed: it is deleted and added again. At most
 //! [`LINKS_MAX`](crate::limits::LINKS_MAX) (1,024) links; a further link, a name in use, or a group
-//! that does not exist is refused.
+//! that does not exist is refused. [`Show`] and [`Delete`] refuse a link that does not exist.
 
 use crate::{LinkSpec, LinkView, Name, TypedRequest};
 
@@ -23,7 +23,7 @@ impl TypedRequest for Show {
     type Answer = LinkView;
 }
 
-/// Adds a link. Its group must exist.
+/// Adds a link. Its group must exist. A link that cannot be opened is refused.
 #[derive(Debug)]
 pub struct Add(pub Box<LinkSpec>);
 

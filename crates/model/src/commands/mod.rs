@@ -3,9 +3,10 @@
 //!
 //! A service answers these types ([`crate::TypedRequest`]). The control plane carries them as
 //! [`crate::Command::Service`] and lists none of them. A refused command is answered with a
-//! [`crate::CommandError`] and changes nothing; a daemon without the service refuses the command as
-//! invalid. The API, the command line and the VNET language share the types; their JSON forms are
-//! in the daemon. Commands of the fabric itself (ports, groups, rules) are [`crate::Command`].
+//! [`crate::CommandError`] and changes nothing, except as `crate::command` states; a daemon without
+//! the service refuses the command as invalid. The API, the command line and the VNET language
+//! share the types; their JSON forms are in the daemon. Commands of the fabric itself (ports,
+//! groups, rules) are [`crate::Command`].
 
 pub mod captures;
 pub mod hca;

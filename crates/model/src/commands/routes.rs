@@ -3,7 +3,8 @@
 //! Routes are numbered from 1 by the daemon; a number is never reused. A route cannot be changed:
 //! it is deleted and added again. At most [`ROUTES_MAX`](crate::limits::ROUTES_MAX) (16,384)
 //! routes. A further route, a route that equals another, and a route whose group, port or link does
-//! not exist are refused. Deleting a port or link deletes the routes that name it.
+//! not exist are refused, and so is the deletion of a number without a route. Deleting a port or
+//! link deletes the routes that name it.
 
 use crate::{RouteSpec, RouteView, TypedRequest};
 

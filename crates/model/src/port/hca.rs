@@ -4,8 +4,8 @@
 //! The HCA service reads the options. The frontend attaches by vfio-user (QEMU 10.1 or later) and
 //! sees a ConnectX virtual function, for which guests have the drivers `mlx5_core` and `mlx5_ib`.
 //! The limits bound the objects of one guest: beyond a limit the guest's command to create an
-//! object fails, and other guests are not affected. QEMU does not reconnect this device after a
-//! restart of the daemon.
+//! object fails, and other guests are not affected. Objects without an option have fixed limits
+//! (`causeway_mlx5::limits`). QEMU does not reconnect this device after a restart of the daemon.
 
 use serde_json::{Map, Value, json};
 

@@ -37,7 +37,7 @@ use crate::{
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
-    /// Success without a result.
+    /// Success without a result: answer to all other commands.
     Done,
     /// Answer to `PortList`.
     Ports(Vec<PortView>),
@@ -45,11 +45,11 @@ pub enum Answer {
     Port(Box<PortView>),
     /// Answer to `GroupList`.
     Groups(Vec<GroupView>),
-    /// Answer to `RuleList`.
+    /// Answer to `RuleList` and `RuleAdd`: all rules.
     Rules(Vec<RuleView>),
     /// Answer to `Trace`.
     Trace(TraceView),
-    /// Answer to `DispatcherList`.
+    /// Answer to `DispatcherList` and `ShardMove`: all dispatchers.
     Dispatchers(Vec<DispatcherView>),
     /// Answer to `Service`. The caller knows its type and its JSON form.
     #[serde(skip)]
@@ -79,8 +79,9 @@ pub enum PortState {
     Connected,
     /// The guest's driver runs the device.
     Running,
-    /// The guest or frontend violated the protocol; `fault` has the reason. A new frontend may
-    /// connect.
+    /// The guest or frontend violated the protocol, and its connection was closed; `fault` has the
+    /// reason. A new frontend may connect, but only after 30 s or more if the last stalled the
+    /// daemon or made it allocate too much memory.
     Faulted,
 }
 
@@ -106,7 +107,7 @@ pub struct PortView<F: ViewForm = Typed> {
     /// Number of the dispatcher that serves the port.
     #[serde(default)]
     pub dispatcher: usize,
-    /// Reason of the last protocol violation, for which the port was closed or reset.
+    /// Reason of the last protocol violation, whether the port was closed for it or stayed open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
     /// Time since the violation, in seconds.
@@ -124,7 +125,7 @@ pub struct PortView<F: ViewForm = Typed> {
     /// The frontend that the event concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice_of: Option<F::Text<EventFrontend>>,
-    /// Protocol violations for which the port was closed or reset.
+    /// Protocol violations, also those that left the port open.
     #[serde(default)]
     pub faults_total: u64,
     /// Reason of the last failure of this host to serve a well-behaved frontend.
@@ -249,7 +250,8 @@ impl GroupView {
     }
 }
 
-/// Whether a link carries frames.
+/// Whether a link carries frames, by its own connection. A standby link has the same states;
+/// [`LinkView::counters`] shows that it stands by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkState {
@@ -294,7 +296,9 @@ pub struct LinkView<F: ViewForm = Typed> {
     /// Changes of the state to up.
     #[serde(default)]
     pub ups_total: u64,
-    /// Counters by name, e.g. `receive_packets_total`; drops are `drop_<reason>_total`.
+    /// Counters by name, e.g. `receive_packets_total`; drops are `drop_<reason>_total`, and of
+    /// several links to one peer the active link has the drops of all. `standby` is no counter: it
+    /// is 1 while the link stands by, else 0.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
 }
@@ -373,7 +377,8 @@ pub struct RuleView<F: ViewForm = Typed> {
 pub struct TraceView {
     /// `forward`, `flood`, `drop`, `accept` or `reject`.
     pub verdict: String,
-    /// The ports that would receive the frame or connect; `host` is the host.
+    /// The ports and links that would receive the frame, or the port that would receive the
+    /// connect; `host` is the host.
     pub to: Vec<String>,
     /// The steps of the decision, in order.
     pub steps: Vec<String>,

@@ -77,7 +77,7 @@ pub struct PortStats<F: ViewForm = Typed> {
     pub object: ObjectStats<F>,
     /// State of the attachment.
     pub state: F::Text<PortState>,
-    /// Protocol violations for which the port was closed or reset.
+    /// Protocol violations, also those that left the port open.
     #[serde(default)]
     pub faults_total: u64,
     /// Connections of frontends.
