@@ -246,8 +246,8 @@ impl Socket {
         }
     }
 
-    /// Opens a connection of a process, whose handshake is done, to port number `port` of the guest
-    /// at `to`. On refusal the stream closes without an answer.
+    /// Opens a connection of a process after its handshake, to port number `port` of the guest at
+    /// `to`. On refusal the stream closes without an answer.
     fn connect_from_host(
         &mut self,
         cx: &mut Context<'_>,

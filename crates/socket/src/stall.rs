@@ -16,11 +16,12 @@
 //! ([`Socket::release`]), and deadlines of the service call the checks. For one receiver at most
 //! 1/[`HELD_PART_ONE`] (a quarter) of the ring's entries are held, for all 1/[`HELD_PART_ALL`]
 //! (half), and [`STAGED_BYTES_MAX`] (4 MiB) are staged per sender; when the frontend stops the
-//! queue, held data is staged too, up to [`SAVED_BYTES_MAX`] (16 MiB) in all, and connections
-//! beyond are reset. Delays are bounded and not prevented: a stopped sender waits for a running
-//! receiver up to [`STALL_WINDOW_NS`](crate::limits::STALL_WINDOW_NS) (1 s) without progress, and
-//! longer with progress. The application learns of the loss only by the reset. Host processes as
-//! receivers are not tracked: credit bounds their data.
+//! queue, held data is staged too, until [`SAVED_BYTES_MAX`] (16 MiB) are staged for the sender,
+//! and connections with data beyond, or in memory that is not granted, are reset. Delays are
+//! bounded and not prevented: a stopped sender waits for a running receiver up to
+//! [`STALL_WINDOW_NS`](crate::limits::STALL_WINDOW_NS) (1 s) without progress, and longer with
+//! progress. The application learns of the loss only by the reset. Host processes as receivers are
+//! not tracked: credit bounds their data.
 
 use causeway_fabric::{Context, PortId};
 
@@ -130,7 +131,8 @@ impl Socket {
     }
 
     /// Stages the data in descriptors of `from`, whose queue the frontend stops, which takes them
-    /// back. A connection whose data exceeds [`SAVED_BYTES_MAX`], or is not granted, is reset.
+    /// back. A connection with data beyond [`SAVED_BYTES_MAX`], or in memory that is not granted,
+    /// is reset.
     pub(crate) fn stage_held(&mut self, cx: &mut Context<'_>, from: PortId) {
         let Some(socket_port) = self.socket_ports.get_mut(from).filter(|s| s.held > 0) else {
             return;
