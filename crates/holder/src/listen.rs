@@ -7,7 +7,8 @@
 //!
 //! A file that was replaced meanwhile is left alone on drop. Calls do not block. The kernel queues
 //! up to [`BACKLOG`] (16) connections. The module checks no credentials and creates no directory;
-//! accepted connections belong to the caller, and outlive the listener.
+//! accepted connections belong to the caller, and outlive the listener; connections still in the
+//! queue end with it.
 
 use std::fs;
 use std::io;
