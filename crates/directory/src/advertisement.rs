@@ -8,8 +8,8 @@
 //! always succeed; an address that is not listed is ignored.
 //!
 //! The module encodes no messages, sends none and keeps no time: the tunnel repeats advertisements
-//! and requests lists. It does not decide ownership; [`Directory`](crate::Directory) does. A list
-//! belongs to one thread.
+//! and requests lists. It does not decide ownership; [`Directory`](crate::Directory) does. An epoch
+//! is that of the claim, a time of day. A list belongs to the thread of its tunnel.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;

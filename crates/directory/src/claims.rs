@@ -1,7 +1,8 @@
 //! The claims on one address and their order.
 //!
-//! The newest claim is followed, with two exceptions: a claim of an unreachable place loses against
-//! any claim of a reachable one; among claims of reachable places, a claim with an epoch more than
+//! The claim with the newest epoch (the time of day at which the address appeared at the place, in
+//! ns) is followed, with two exceptions: a claim of an unreachable place loses against any claim of
+//! a reachable one; among claims of reachable places, a claim with an epoch more than
 //! `EPOCH_AHEAD_NS` (1 day) in the future at its arrival loses against any other, because one of
 //! the clocks is wrong. If all places are unreachable, the same order holds among them. Claims that
 //! lose are kept. If a guest moved to a host with a slow clock, its new claim arrives before the

@@ -1,15 +1,15 @@
 //! Receivers without room: the limits of queued data in space and time.
 //!
 //! A sender's single transmit ring serves all its connections. A receiver that does not take its
-//! data may therefore hold only a part of the ring; further data is staged, up to a limit; beyond
-//! that the ring stops. While it is stopped, the receiver's progress is measured
-//! ([`crate::stall_tracker`]) in packets, bytes and consumed packets: a guest that runs and makes
-//! too little progress loses the connections on which data of the stopped sender waits for it, by a
-//! reset to both sides. A guest that moves no index of any queue (posts no buffer and no packet)
-//! may be paused; its limit is [`SILENT_NS_MAX`](crate::limits::SILENT_NS_MAX) (10 s).
+//! data may therefore hold only a part of the ring; further data is staged (copied,
+//! [`crate::pack`]), up to a limit; beyond that the ring stops. While it is stopped,
+//! [`crate::stall_tracker`] measures the receiver's progress: a guest that runs and makes too
+//! little loses the connections on which data of the stopped sender waits for it, by a reset to
+//! both sides. A guest that moves no index of any queue may be paused; its limit is
+//! [`SILENT_NS_MAX`](crate::limits::SILENT_NS_MAX) (10 s).
 //!
 //! A connection is also held back while its receiver's kernel queues as many packets as it accounts
-//! for ([`crate::unread`]). The receiver gets credit requests, because not every kernel sends
+//! for ([`crate::unread`]); the receiver then gets credit requests, because not every kernel sends
 //! updates by itself.
 //!
 //! `transmit` asks where data may wait ([`Socket::placement_of`]), delivery returns it

@@ -1,11 +1,11 @@
 //! Address claims, exchanged between groups and peers.
 //!
-//! A *claim* states that an address is at a port or peer since an epoch. Groups notify the service
-//! of their ports' addresses; [`AddressClaims`] claims them in the group's directory and announces
-//! them through the tunnels. Peers' claims arrive as reports; the directory decides the ownership
-//! of each address, and the group receives its changes. For `raw` links the addresses of ports
-//! become the receive filter. `vnet`, `vxlan` and stream links exchange no claims: `ethernet`
-//! learns addresses there.
+//! A *claim* states that an address is at a port or peer since an epoch (here a time of day in ns,
+//! not a map of grants). Groups notify the service of their ports' addresses; [`AddressClaims`]
+//! claims them in the group's directory and announces them through the tunnels. Peers' claims
+//! arrive as reports; the directory decides the ownership of each address, and the group receives
+//! its changes. For `raw` links the addresses of ports become the receive filter. `vnet`, `vxlan`
+//! and stream links exchange no claims: `ethernet` learns addresses there.
 //!
 //! [`super::service`] calls the module in the shard of links, after each turn of a source and each
 //! tick. A closed link's claims are removed; while a link is down, the directory decides by the

@@ -1,11 +1,11 @@
 //! Control plane of links: configured links, their groups, and their commands.
 //!
-//! [`LinkController`] runs in the control thread. It checks a link's specification and the limit
-//! [`LINKS_MAX`] (1,024), keeps the two shards of a link alive (the shard of links, and the shard
-//! that forwards the group's frames), and sends requests to both: open and join when a link is
-//! added, leave and close when it is deleted. If one of these steps of an addition fails, the
-//! earlier steps are undone and the command fails; if only reading the new link's view fails, the
-//! command fails and the link stays.
+//! [`LinkController`] runs in a thread of the control socket, one command at a time under the lock
+//! of the registry. It checks a link's specification and the limit [`LINKS_MAX`] (1,024), keeps the
+//! two shards of a link alive (the shard of links, and the shard that forwards the group's frames),
+//! and sends requests to both: open and join when a link is added, leave and close when it is
+//! deleted. If one of these steps of an addition fails, the earlier steps are undone and the
+//! command fails; if only reading the new link's view fails, the command fails and the link stays.
 //!
 //! Commands wait for the answers of the shards; views need the answer of the shard of links and of
 //! the group's shard, else the command fails. The controller touches no socket and no frame, keeps
