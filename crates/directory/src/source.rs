@@ -32,7 +32,7 @@ pub enum Report<K> {
         /// Time of day at which the address appeared there, in ns; see [`Directory`](crate::Directory).
         epoch: u64,
     },
-    /// A place withdraws its claim.
+    /// A place withdraws its claim, of any epoch; without a claim there the report has no effect.
     Withdrawn {
         /// The place.
         place: Place,
@@ -58,7 +58,8 @@ pub trait Source<K: Key> {
     /// Moves all pending reports to `reports`, in the order of the events.
     fn take_reports(&mut self, reports: &mut Vec<Report<K>>);
 
-    /// Reports the claims of a place again. The directory needs this after it had no room for a
-    /// claim ([`Directory::needs_repeat`](crate::Directory::needs_repeat)).
+    /// Reports the claims of a place again, with the next [`Source::take_reports`]. The directory
+    /// needs this after it had no room for a claim
+    /// ([`Directory::needs_repeat`](crate::Directory::needs_repeat)).
     fn repeat(&mut self, place: Place);
 }

@@ -3,10 +3,11 @@
 //!
 //! Heartbeats leave every [`HEARTBEAT_NS`] (500 ms); the peer answers each at once. After
 //! [`HEARTBEATS_MISSED`] (3) unanswered heartbeats in a row, and no frame of the peer meanwhile,
-//! the tunnel is down: `crate::tunnel` begins a new handshake, and heartbeats continue; the next
-//! answer sets it up. The path is poor when the tunnel goes down, and after [`HEARTBEATS_POOR`] (8)
-//! lost heartbeats of the last [`HEARTBEATS_KEPT`] (32) since the path was last good; it is good
-//! again after [`HEARTBEATS_GOOD`] (4, and more after repeated changes) answered in a row.
+//! the tunnel is down: `crate::tunnel` begins a new handshake (if encrypted), and heartbeats
+//! continue; the next answer sets it up. The path is poor when the tunnel goes down, and after
+//! [`HEARTBEATS_POOR`] (8) lost heartbeats of the last [`HEARTBEATS_KEPT`] (32) since the path was
+//! last good; it is good again after [`HEARTBEATS_GOOD`] (4, and more after repeated changes)
+//! answered in a row.
 //!
 //! Some heartbeats are padded to the datagram length in use, or to candidates for it: the longest
 //! answered length is used (packetization layer path MTU discovery, as RFC 8899 describes it). When
