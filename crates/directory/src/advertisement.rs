@@ -4,11 +4,12 @@
 //! claims. A list has at most [`ADDRESSES_MAX`] (4,096) addresses over all virtual networks; a
 //! further address is not added ([`Full`]), and the caller advertises it again when there is room.
 //! The digest is a sum over the entries: equal lists have equal digests, different lists almost
-//! always have different digests. It protects against loss, not against a hostile peer.
+//! always have different digests. It protects against loss, not against a hostile peer. Withdrawals
+//! always succeed; an address that is not listed is ignored.
 //!
 //! The module encodes no messages, sends none and keeps no time: the tunnel repeats advertisements
-//! and requests lists. It does not decide ownership; [`Directory`](crate::Directory) does. A list
-//! belongs to one thread.
+//! and requests lists. It does not decide ownership; [`Directory`](crate::Directory) does. An epoch
+//! is that of the claim, a time of day. A list belongs to the thread of its tunnel.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;

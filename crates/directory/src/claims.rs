@@ -1,7 +1,8 @@
 //! The claims on one address and their order.
 //!
-//! The newest claim is followed, with two exceptions: a claim of an unreachable place loses against
-//! any claim of a reachable one; among claims of reachable places, a claim with an epoch more than
+//! The claim with the newest epoch (the time of day at which the address appeared at the place, in
+//! ns) is followed, with two exceptions: a claim of an unreachable place loses against any claim of
+//! a reachable one; among claims of reachable places, a claim with an epoch more than
 //! `EPOCH_AHEAD_NS` (1 day) in the future at its arrival loses against any other, because one of
 //! the clocks is wrong. If all places are unreachable, the same order holds among them. Claims that
 //! lose are kept. If a guest moved to a host with a slow clock, its new claim arrives before the
@@ -9,10 +10,10 @@
 //!
 //! An address has at most [`CLAIMS_MAX`] (8) claims, one per place; a ninth claim drops the worst
 //! claim of an unreachable place, else the worst claim of a peer (which may be the new one), and
-//! the directory requests the claims again later. An older claim of the same place is ignored. The
-//! directory (`crate::table`) owns the lists, decides whether an epoch lies in the future, and
-//! passes the reachability of places in: this module keeps neither time nor places, and verifies no
-//! claim.
+//! the directory requests the claims again later. A claim of the same place replaces its claim if
+//! it ranks better, and is ignored otherwise. The directory (`crate::table`) owns the lists,
+//! decides whether an epoch lies in the future, and passes the reachability of places in: this
+//! module keeps neither time nor places, and verifies no claim.
 
 use std::cmp::Reverse;
 
@@ -61,8 +62,8 @@ impl Claims {
     }
 
     /// Adds a claim and replaces an older one of the same place. If there are more than
-    /// [`CLAIMS_MAX`], drops the claim of an unreachable place, else the worst one, and returns
-    /// true. The claim of an own port is never the worst.
+    /// [`CLAIMS_MAX`], drops the worst claim of an unreachable place, else the worst claim of a
+    /// peer, and returns true. The claim of an own port is never dropped.
     pub fn put(
         &mut self,
         epoch: u64,

@@ -1,12 +1,14 @@
 //! Reports about addresses, and the trait of their sources.
 //!
 //! A *place* is a port of this daemon or the peer behind a link ([`Place`]). Reports are the only
-//! input of the directory from other hosts. A source collects reports in the order of the events;
-//! its owner (`link::io::addresses`) takes them and passes them to
+//! input of the directory from other hosts. A *source* here is a source of reports, not an input of
+//! a service as in `fabric`. It collects reports in the order of the events; its owner
+//! (`link::io::addresses`) takes them and passes them to
 //! [`Directory::apply`](crate::Directory::apply). A report is not verified here: the source has
 //! authenticated the peer, and the directory compares epochs. A source must repeat the claims of a
-//! place on request; it need not remove duplicates. A source that stops reporting leaves old claims
-//! in place: it reports an unreachable place by [`Report::Reachable`].
+//! place on request; it need not remove duplicates. All calls are made in the shard of links. A
+//! source that stops reporting leaves old claims in place: it reports an unreachable place by
+//! [`Report::Reachable`].
 
 use crate::{Key, Place};
 
@@ -30,7 +32,7 @@ pub enum Report<K> {
         /// Time of day at which the address appeared there, in ns; see [`Directory`](crate::Directory).
         epoch: u64,
     },
-    /// A place withdraws its claim.
+    /// A place withdraws its claim, of any epoch; without a claim there the report has no effect.
     Withdrawn {
         /// The place.
         place: Place,
@@ -56,7 +58,8 @@ pub trait Source<K: Key> {
     /// Moves all pending reports to `reports`, in the order of the events.
     fn take_reports(&mut self, reports: &mut Vec<Report<K>>);
 
-    /// Reports the claims of a place again. The directory needs this after it had no room for a
-    /// claim ([`Directory::needs_repeat`](crate::Directory::needs_repeat)).
+    /// Reports the claims of a place again, with the next [`Source::take_reports`]. The directory
+    /// needs this after it had no room for a claim
+    /// ([`Directory::needs_repeat`](crate::Directory::needs_repeat)).
     fn repeat(&mut self, place: Place);
 }

@@ -3,8 +3,8 @@
 //! `daemon::held_ports` calls it at start, when a held port is added or deleted, and at the end.
 //! Requests go one at a time ([`crate::protocol`]); calls block for at most [`CONTROL_TIMEOUT`] (5
 //! s), or [`START_TIMEOUT`] (10 s) while the holder starts, so they do not belong on a dispatcher.
-//! After an error of the connection the client is unusable; the caller connects again and adds all
-//! ports again.
+//! After an error of the connection or a mismatched answer the client is unusable; the caller
+//! connects again and adds all ports again. After [`HolderError::Refused`] it stays usable.
 //!
 //! While the connection is open, the holder routes frontends to this causewayd; its close makes
 //! them wait. The module sees no frontend and no vhost-user message, does not restart a holder that

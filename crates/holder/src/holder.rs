@@ -6,14 +6,16 @@
 //! without a time limit. A *generation* is the number of a causewayd among those that sent hello to
 //! this holder, from 1.
 //!
-//! At most [`PORTS_MAX`] (1,024) ports are held, and one causewayd at a time is connected, of the
-//! holder's user or root; other connections get [`Answer::Refused`] with a reason and are closed.
-//! An invalid request counts as the end of causewayd. A port that is added again as the same device
-//! keeps its frontend. The holder exits after [`IDLE_LEAVE`] (60 s) without causewayd and frontends
-//! (unless [`HolderOptions::stay`]), or when the control socket was removed and nothing is
-//! connected. Ports are not saved: frontends do not survive the end of the holder. The main thread
-//! does not block, except up to [`REFUSAL_WAIT`] (100 ms) for a connection that it refuses, and for
-//! the thread of a frontend that it disconnects.
+//! At most [`PORTS_MAX`] (1,024) ports are held; a further port, or a port with a socket that
+//! cannot be bound, is refused, and a port that it would have replaced is then gone. One causewayd
+//! at a time is connected, of the holder's user or root; other connections get [`Answer::Refused`]
+//! with a reason and are closed. A packet that is no request counts as the end of causewayd; a
+//! refused request leaves it connected. A port that is added again as the same device keeps its
+//! frontend. The holder exits after [`IDLE_LEAVE`] (60 s) without causewayd and frontends (unless
+//! [`HolderOptions::stay`]), or when the control socket was removed and nothing is connected. Ports
+//! are not saved: frontends do not survive the end of the holder. The main thread does not block,
+//! except up to [`REFUSAL_WAIT`] (100 ms) for a connection that it refuses, and for the thread of a
+//! frontend that it disconnects.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -4,12 +4,12 @@
 //! the file and passes it to the next causewayd. It clears a queue's part when the driver restarts
 //! the queue, as a frontend does by requesting a new region. It does not interpret the entries.
 //!
-//! [`crate::relay`] requests a region before the first queue starts, and [`crate::record`] keeps it
-//! for the replay. A region that the frontend keeps is replayed, and never cleared or replaced
-//! here. The region is lost with the holder or the frontend's connection. If the driver changed the
-//! layout of its rings (split or packed), the holder requests a new region while no queue runs. A
-//! clear that fails disconnects the frontend, because stale entries would be processed a second
-//! time.
+//! [`crate::relay`] requests a region, in its thread, before the first queue starts, and
+//! [`crate::record`] keeps it for the replay. A region that the frontend keeps is replayed, and
+//! never cleared or replaced here. The region is lost with the holder or the frontend's connection.
+//! If the driver changed the layout of its rings (split or packed), the holder requests a new
+//! region while no queue runs. If causewayd returns no region, or a clear fails, the frontend is
+//! disconnected, because chains would be lost or processed a second time.
 
 use std::io;
 

@@ -1,11 +1,11 @@
 //! The connection to causewayd's inner socket: a vhost-user frontend that requests every
 //! acknowledgement.
 //!
-//! Each exchange waits for the reply, without a time limit, and ends early if causewayd or the
-//! frontend disconnects. One exchange is in progress at a time. causewayd sends no requests on this
-//! connection; any message that is not the reply is an error. A refusal (a non-zero
-//! acknowledgement) is an error of [`DaemonStream::send_checked`] and a value of
-//! [`DaemonStream::exchange`].
+//! Each exchange waits for the reply, without a time limit (a causewayd that hangs blocks the
+//! frontend), and ends early if causewayd or the frontend disconnects. One exchange is in progress
+//! at a time. causewayd sends no requests on this connection; any message that is not the reply is
+//! an error. A refusal (a non-zero acknowledgement) is an error of [`DaemonStream::send_checked`]
+//! and a value of [`DaemonStream::exchange`].
 //!
 //! [`crate::relay`] forwards the frontend's messages by it, [`crate::replay`] sends recorded state,
 //! both in the thread of the relay. The module changes no payload and does not reconnect: after an

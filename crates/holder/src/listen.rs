@@ -1,13 +1,14 @@
 //! Listening Unix sockets whose files are replaced after a crash and removed on drop.
 //!
 //! [`crate::holder`] listens for causewayd (SOCK_SEQPACKET), [`crate::port`] for frontends
-//! (SOCK_STREAM). A left-over socket file without a listener is replaced; a file of another type,
-//! or a socket with a listener, is an error. Two processes that bind the same path at the same time
-//! may race: the holder's lock file prevents that.
+//! (SOCK_STREAM), both in the main thread. A left-over socket file without a listener is replaced;
+//! a file of another type, or a socket with a listener, is an error. Two processes that bind the
+//! same path at the same time may race: the holder's lock file prevents that.
 //!
 //! A file that was replaced meanwhile is left alone on drop. Calls do not block. The kernel queues
 //! up to [`BACKLOG`] (16) connections. The module checks no credentials and creates no directory;
-//! accepted connections belong to the caller, and outlive the listener.
+//! accepted connections belong to the caller, and outlive the listener; connections still in the
+//! queue end with it.
 
 use std::fs;
 use std::io;

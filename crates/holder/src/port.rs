@@ -3,10 +3,11 @@
 //! The public socket is that of the operator's configuration; causewayd listens on the inner socket
 //! of the port. One frontend at a time is relayed; a second may wait for [`SUCCESSOR_WAIT`] (500
 //! ms) until the first has left, and is then disconnected. Further connections wait in the kernel's
-//! queue (16) meanwhile. While too many descriptors of earlier frontends wait for their close
-//! (`Account::is_behind`), a new frontend is disconnected, and no other is accepted for
-//! [`ACCEPT_RETRY`] (100 ms). At most [`LOG_LINES_MAX`] (10) log lines per [`LOG_WINDOW`] (60 s)
-//! are written about a port.
+//! queue (16) meanwhile. If the relay of a frontend cannot be started, the frontend is
+//! disconnected, and the error is logged. While too many descriptors of earlier frontends wait for
+//! their close (`Account::is_behind`), a new frontend is disconnected; then, and after a failed
+//! accept, no other is accepted for [`ACCEPT_RETRY`] (100 ms). At most [`LOG_LINES_MAX`] (10) log
+//! lines per [`LOG_WINDOW`] (60 s) are written about a port.
 //!
 //! [`crate::holder`] calls all methods in the main thread; they do not block, except the drop,
 //! which joins the relay's thread after it has shut the frontend's connection down. The module

@@ -2,14 +2,14 @@
 //!
 //! A SOCK_SEQPACKET Unix socket; each packet is a JSON value of at most [`CONTROL_BYTES_MAX`]
 //! (8,192) bytes. causewayd sends `hello` first, each request gets one [`Answer`], and the
-//! connection stays open for as long as causewayd lives: its end tells the holder that causewayd is
+//! connection stays open for as long as causewayd lives: its end shows the holder that causewayd is
 //! gone. The names of variants and fields are part of the protocol.
 //!
 //! [`crate::client`] sends requests, [`crate::holder`] answers, in order and one at a time. The
-//! holder sends nothing unasked. A packet that is too long, or has unknown fields, ends the
-//! connection; a hello of another version, and a request before the hello, are answered with
-//! [`Answer::Refused`] and have no effect. No descriptors are passed. The module does not
-//! authenticate: the holder checks the peer's user when it accepts the connection.
+//! holder sends nothing unasked. A packet that is too long, is no JSON value of the expected type,
+//! or has unknown fields, ends the connection; a hello of another version, and a request before the
+//! hello, are answered with [`Answer::Refused`] and have no effect. No descriptors are passed. The
+//! module does not authenticate: the holder checks the peer's user when it accepts the connection.
 
 use std::io::IoSlice;
 use std::os::fd::AsFd;

@@ -10,8 +10,10 @@
 //! ([`crate::record`]) after its acknowledgement and before the reply to the frontend. The frontend
 //! is disconnected if it violates the protocol, if causewayd closes the connection and still runs
 //! after [`PARTING_GRACE`] (250 ms), if [`TRIES_MAX`] (10) connections to one causewayd end before
-//! the replay is complete, if the next causewayd lacks a feature or refuses a recorded message, or
-//! if [`DEATHS_MAX`] (3) causewayds in a row end, or reply invalidly, during one message. Rings,
+//! the replay is complete, if the next causewayd lacks a feature, or refuses or answers invalidly a
+//! recorded message, or if [`DEATHS_MAX`] (3) causewayds in a row end, or reply invalidly, during
+//! one message. A message that causewayd refuses is not recorded, and its refusal reaches a
+//! frontend that asked for an acknowledgement; otherwise the frontend learns nothing. Rings,
 //! doorbells and data do not pass here. Messages and replies pass unchanged, except that the dirty
 //! log is not offered, and that the holder's own features are added ([`NEEDED`]).
 

@@ -7,11 +7,11 @@
 //! rest.
 //!
 //! [`crate::relay`] calls it when it has connected to a causewayd, before it forwards further
-//! messages. Each message is acknowledged before the next is sent; the first refusal ends the
-//! replay, and the frontend is then disconnected. If causewayd ends meanwhile, the relay replays
-//! everything to the next. The next causewayd must offer all features that the guest and the
-//! frontend have negotiated. The module reads two bytes of each running split ring, and writes
-//! nothing to guest memory.
+//! messages. Each message is acknowledged before the next is sent; the first refusal or invalid
+//! reply ends the replay, and the frontend is then disconnected. If causewayd ends meanwhile, the
+//! relay replays everything to the next. The next causewayd must offer all features that the guest
+//! and the frontend have negotiated. The module reads two bytes of each running split ring, and
+//! writes nothing to guest memory.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

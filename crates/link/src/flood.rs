@@ -5,7 +5,8 @@
 //! unpredictable number, and each daemon accepts the first copy of a number and drops all others
 //! (`ethernet::flood_sequence`). This needs no spanning tree and no agreement, holds while links
 //! come and go, and the first copy to arrive has taken the shortest path. Only tunnels carry the
-//! number; other links carry neither numbers nor hop counts.
+//! number; other links carry neither numbers nor hop counts (`ethernet::duplicates` detects copies
+//! there).
 //!
 //! This module encodes and decodes the number ([`NUMBER_LEN`] (8) bytes behind the frame); it does
 //! not detect duplicates. A frame that would exceed [`FRAME_BYTES_MAX`] (65,557) with its number

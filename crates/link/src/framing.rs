@@ -7,9 +7,10 @@
 //!
 //! A stream that lost its framing is unusable: the error stays, and the driver closes the
 //! connection. When the peer reads too slowly, [`Framer::push`] refuses new frames with
-//! [`FrameError::Backlog`] and its caller drops them; queued frames are kept. Frames keep their
-//! order. The framing carries neither offloads nor flood numbers, and the module does not check the
-//! frames' headers. The caller provides the locking.
+//! [`FrameError::Backlog`] and its caller drops them; queued frames are kept. A frame that is too
+//! long, too short or unreadable is refused alone. Frames keep their order. The framing carries
+//! neither offloads nor flood numbers, and the module does not check the frames' headers. The
+//! caller provides the locking.
 
 use std::ops::Range;
 

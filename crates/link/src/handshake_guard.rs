@@ -2,15 +2,16 @@
 //!
 //! Initiations are rate-limited, and under load their senders are asked for a cookie. Under load
 //! means that [`INITIATIONS_ALL`] (50) per second in all, or [`INITIATIONS_SOURCE`] (5) per second
-//! from one address, are exceeded; an invalid cookie counts as none. A cookie proves that the
-//! sender receives at its source address. It is a keyed hash of address and port, so the guard
-//! keeps no state for senders that were asked; it stays valid for [`COOKIE_NS`] (2 min) to twice
-//! that time. Initiations with a valid cookie have budgets of their own, so a sender cannot exhaust
-//! the budget of another by forging its address: [`INITIATIONS_SOURCE`] (5) per second from one
-//! address and port, and besides, for an address where a peer is known to be, [`INITIATIONS_KNOWN`]
-//! (2,000) from all of these; for others [`INITIATIONS_ADDRESS`] (50) from one address and
-//! [`INITIATIONS_PROVEN`] (200) in all. Beyond them an initiation is dropped and counted
-//! ([`Refusal::Rate`]).
+//! from one address, are exceeded; an invalid cookie counts as none. Each initiation over the limit
+//! is dropped and answered with a cookie; these answers have no limit, and are shorter than the
+//! initiation. A cookie proves that the sender receives at its source address. It is a keyed hash
+//! of address and port, so the guard keeps no state for senders that were asked; it stays valid for
+//! [`COOKIE_NS`] (2 min) to twice that time. Initiations with a valid cookie have budgets of their
+//! own, also without load, so a sender cannot exhaust the budget of another by forging its address:
+//! [`INITIATIONS_SOURCE`] (5) per second from one address and port, and besides, for an address
+//! where a peer is known to be, [`INITIATIONS_KNOWN`] (2,000) from all of these; for others
+//! [`INITIATIONS_ADDRESS`] (50) from one address and [`INITIATIONS_PROVEN`] (200) in all. Beyond
+//! them an initiation is dropped and counted ([`Refusal::Rate`]).
 //!
 //! Budgets of sources are kept in [`SOURCES`] (1,024) entries by hash: sources that share an entry
 //! share its budget. IPv6 sources count by their first 64 bits. [`crate::tunnel_set::TunnelSet`]

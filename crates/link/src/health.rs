@@ -3,10 +3,11 @@
 //!
 //! Heartbeats leave every [`HEARTBEAT_NS`] (500 ms); the peer answers each at once. After
 //! [`HEARTBEATS_MISSED`] (3) unanswered heartbeats in a row, and no frame of the peer meanwhile,
-//! the tunnel is down: `crate::tunnel` begins a new handshake, and heartbeats continue; the next
-//! answer sets it up. The path is poor when the tunnel goes down, and after [`HEARTBEATS_POOR`] (8)
-//! lost heartbeats of the last [`HEARTBEATS_KEPT`] (32), and good again after [`HEARTBEATS_GOOD`]
-//! (4, and more after repeated changes) answered in a row.
+//! the tunnel is down: `crate::tunnel` begins a new handshake (if encrypted), and heartbeats
+//! continue; the next answer sets it up. The path is poor when the tunnel goes down, and after
+//! [`HEARTBEATS_POOR`] (8) lost heartbeats of the last [`HEARTBEATS_KEPT`] (32) since the path was
+//! last good; it is good again after [`HEARTBEATS_GOOD`] (4, and more after repeated changes)
+//! answered in a row.
 //!
 //! Some heartbeats are padded to the datagram length in use, or to candidates for it: the longest
 //! answered length is used (packetization layer path MTU discovery, as RFC 8899 describes it). When
@@ -20,9 +21,9 @@
 //! they pack them, because one lost datagram costs the whole segment.
 //!
 //! The module sends nothing: [`Health::tick`] calls back with the lengths to send, and
-//! [`Health::record_answer`] takes the answers. `crate::tunnel` calls both and publishes the
-//! results. The module does not measure bandwidth and does not choose between paths; `ethernet`
-//! does, by [`Health::is_poor`] and the metric.
+//! [`Health::record_answer`] takes the answers. `crate::tunnel` calls both in the shard of links
+//! and publishes the results. The module does not measure bandwidth and does not choose between
+//! paths; `ethernet` does, by [`Health::is_poor`] and the metric.
 
 use std::collections::VecDeque;
 
@@ -77,7 +78,7 @@ pub struct Health {
     /// When the peer last proved that it receives our datagrams: by an answer, or by a frame, which
     /// a peer sends only while it considers us up.
     proven: u64,
-    /// Whether another path to the peer should be preferred.
+    /// Whether the path is poor: `ethernet` prefers another path to the peer.
     poor: bool,
     /// How often the path became poor within [`FLAP_NS`] (1 min).
     flaps: u32,
@@ -149,7 +150,8 @@ impl Health {
         self.rtt
     }
 
-    /// Returns whether loss on the path is high, or was recently.
+    /// Returns whether the path is poor: the tunnel went down, or lost many heartbeats, and has not
+    /// recovered yet.
     pub const fn is_poor(&self) -> bool {
         self.poor
     }

@@ -8,11 +8,11 @@
 //! [`missing_offload`] recognises such frames by that sum and returns the missing work as a
 //! virtio-net header, which `ethernet` executes or passes on. One of 65,536 finished frames has the
 //! sum by chance; completing its checksum again yields the same checksum, so false positives are
-//! harmless. The module changes no frame. [`crate::io::bare`] calls it for each frame received from
-//! a VXLAN peer. TCP is uncut if it exceeds the receiver's segment size ([`crate::mss`]) or, where
-//! that is unknown, [`PACKET_BYTES_ETHERNET`] (1,500 bytes); it is then cut to that size, or to the
-//! link's packet length. UDP is not segmented. A frame that cannot be parsed, or with bytes behind
-//! its IP packet, counts as finished.
+//! harmless. The module changes no frame. [`crate::io::bare`] calls it in the shard of links for
+//! each frame received from a VXLAN peer. TCP is uncut if it exceeds the receiver's segment size
+//! ([`crate::mss`]) or, where that is unknown, [`PACKET_BYTES_ETHERNET`] (1,500 bytes); it is then
+//! cut to that size, or to the link's packet length. UDP is not segmented. A frame that cannot be
+//! parsed, or with bytes behind its IP packet, counts as finished.
 
 use causeway_fabric::carrier::OFFLOAD_BYTES;
 use causeway_wire::checksum::Sum;

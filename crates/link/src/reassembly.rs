@@ -1,17 +1,18 @@
 //! Reassembly of fragmented frames, in bounded memory and time.
 //!
 //! [`crate::tunnel::Tunnel`] passes every fragment record of an accepted datagram here. Fragments
-//! may arrive in any order. A fragment that contradicts earlier fragments of its frame drops the
-//! frame, so a frame never consists of bytes that do not belong together. When the limits on frames
-//! or bytes are reached, the oldest incomplete frame is dropped and counted. Lost fragments are not
+//! may arrive in any order. A fragment that contradicts earlier fragments of its frame, or would be
+//! its 65th disjoint range, drops the frame, so a frame never consists of bytes that do not belong
+//! together; an identical copy of a received fragment has no effect. When the limits on frames or
+//! bytes are reached, the oldest incomplete frame is dropped and counted. Lost fragments are not
 //! requested again.
 //!
 //! Limits per tunnel: [`FRAGMENTED_FRAMES_MAX`] (64) frames, [`FRAGMENTED_BYTES_MAX`] (2 MiB)
-//! bytes, [`FRAGMENTED_RANGES_MAX`] (64) disjoint ranges of a frame, and [`FRAGMENTED_NS_MAX`]
-//! (1 s) from the first fragment to the last. The caller runs the timeout by
-//! [`Reassembler::expire`], and must use a returned frame before the next call: its buffer is
-//! reused. Frames are completed in the order of their last fragments, not in the order of sending.
-//! The module does not check the frame's bytes.
+//! bytes, [`FRAGMENTED_RANGES_MAX`] (64) disjoint ranges of a frame, and [`FRAGMENTED_NS_MAX`] (1
+//! s) from the first fragment to the last. The caller runs the timeout by [`Reassembler::expire`],
+//! and must use a returned frame before the next call: its buffer is reused. Frames are completed
+//! in the order of their last fragments, not in the order of sending. The module does not check the
+//! frame's bytes. It belongs to the thread of the tunnel.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -83,7 +84,9 @@ impl Reassembler {
     ///
     /// # Errors
     /// The reason why the fragment was dropped; the caller counts it. If the fragment contradicts
-    /// its frame, the frame is dropped too, without a count of its own.
+    /// its frame ([`Refusal::Overlap`]) or the frame has no room for another range
+    /// ([`Refusal::Crowded`]), the frame is dropped too, without a count of its own; a fragment
+    /// with an impossible length leaves the frame as it is.
     pub fn add(
         &mut self,
         now: u64,

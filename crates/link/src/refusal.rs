@@ -1,9 +1,10 @@
 //! Reasons for dropped datagrams, and their counters.
 //!
-//! Every datagram, record or frame that the core drops on receipt has exactly one reason, except a
-//! flooded frame without room for its number ([`crate::flood::arrival`]), which is not counted.
-//! Counters are per tunnel, or per underlay socket where no tunnel is known; `causeway link show`
-//! prints them by name. Counters are lost when the tunnel or socket is closed.
+//! Every drop on receipt is counted once, by its reason, except the records behind a refused record
+//! of the same datagram, the earlier fragments of a refused fragment's frame, and a flooded frame
+//! without room for its number ([`crate::flood::arrival`]), which have no counter. Counters are per
+//! tunnel, or per underlay socket where no tunnel is known; `causeway link show` prints them by
+//! name. Counters are lost when the tunnel or socket is closed.
 //!
 //! The core counts and returns the reason; it logs nothing, and [`crate::io::tunnels`] relies on
 //! the counter alone. Drops of frames to send, and of frames that their group's mailbox has no room

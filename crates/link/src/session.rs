@@ -7,8 +7,9 @@
 //!
 //! A session does not check for replays and does not renew itself. It reports
 //! [`SESSION_DATAGRAMS_REKEY`] (2^48) sealed datagrams by [`TunnelSession::needs_rekey`], and
-//! refuses to seal after [`SESSION_DATAGRAMS_MAX`] (2^60); the tunnel ends it by age. A plain
-//! session neither encrypts nor authenticates.
+//! refuses to seal after [`SESSION_DATAGRAMS_MAX`] (2^60), so that frames are dropped until a
+//! handshake succeeds; the tunnel ends it by age. A plain session neither encrypts nor
+//! authenticates.
 //!
 //! `crate::handshake` creates sessions, [`crate::pack`] and the tunnel's heartbeats seal, and
 //! `crate::tunnel::records` opens.

@@ -1,9 +1,10 @@
 //! The tunnels of one underlay socket: finds the tunnel of each received datagram.
 //!
-//! A datagram of a session carries the tunnel's number, a plain datagram is known by its source
-//! address, and an initiation by the key that it proves to own, after the [`HandshakeGuard`]
-//! admitted it. [`crate::io`] passes all datagrams of a socket here and sends the datagrams of the
-//! [`Sink`]. The set passes each datagram to its [`Tunnel`], which opens it.
+//! A datagram of a session, a response and a cookie reply carry the tunnel's number; a plain
+//! datagram is known by its source address, and an initiation by the key that it proves to own,
+//! after the [`HandshakeGuard`] admitted it (of several tunnels to that key, the tunnel to the
+//! source address). [`crate::io`] passes all datagrams of a socket here and sends the datagrams of
+//! the [`Sink`]. The set passes each datagram to its [`Tunnel`], which opens it.
 //!
 //! A set has at most [`TUNNELS_MAX`] (4,096) tunnels. It belongs to one thread; the caller runs
 //! [`TunnelSet::tick`] by [`TunnelSet::deadline`]. Datagrams that match no tunnel are counted and

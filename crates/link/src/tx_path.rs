@@ -8,8 +8,9 @@
 //!
 //! No frame passes through this module: [`crate::pack::Packer`] reads the path and seals by itself.
 //! The module neither wakes senders when a path appears nor queues frames while there is none (no
-//! session, or no address of the peer); the packer refuses such frames. A tunnel that is down, but
-//! has a session, still has a path.
+//! session, or no address of the peer); the packer refuses such frames
+//! ([`crate::pack::PushError::NoPath`]). A tunnel that is down, but has a session, still has a
+//! path.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

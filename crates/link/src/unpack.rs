@@ -6,9 +6,10 @@
 //! their datagram was opened, so a whole frame is not copied; a reassembled frame is copied once.
 //!
 //! A sink has no limit of its own: the driver bounds it by the number of datagrams that it passes
-//! in before it empties the sink. The frame buffer starts at [`SINK_BYTES_MIN`] (128 KiB),
-//! grows as needed and never shrinks; [`Sink::take_bytes`] exchanges it. The bytes of frames are
-//! the peer's: this module does not check them. A sink belongs to one thread.
+//! in before it empties the sink. The frame buffer starts at [`SINK_BYTES_MIN`] (128 KiB), grows as
+//! needed and never shrinks; [`Sink::take_bytes`] exchanges it. The bytes of frames are the peer's:
+//! this module does not check them. The driver must process all three lists before it clears the
+//! sink: the core does not repeat them. A sink belongs to one thread.
 
 use std::net::SocketAddr;
 use std::ops::Range;

@@ -6,8 +6,10 @@
 //!
 //! Signals are flags and not queued packets, so a guest that repeats itself cannot grow a queue. A
 //! packet in the wrong phase, with an unknown operation, beyond the credit or after a shutdown is a
-//! [`Breach`]. The module checks phases and credit; it neither copies data (except
-//! [`PendingData::copy_aside`]) nor finds connections, and it has no clock: the service sets and
+//! [`Breach`]; but a request on an open connection is a [`PacketEffect::Reconnect`], a repeated
+//! request is passed on again, and a packet that is recognized as late has no effect. The module
+//! checks phases and credit; it neither copies data (except [`PendingData::copy_aside`]) nor finds
+//! connections, and it has no clock and belongs to the thread of the shard: the service sets and
 //! checks [`Conn::expires_ns`]. A breach does not end the connection by itself; the caller resets
 //! it. Waiting data is bounded by the receiver's credit and by `crate::stall`. Both sides may be
 //! guests, or one a process; two processes cannot be connected. A late reset of an earlier

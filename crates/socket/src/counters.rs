@@ -1,10 +1,10 @@
 //! Counters of a port. Directions are the guest's: "transmit" counts packets that the guest sent.
 //!
-//! The service counts as it forwards, in the thread of the shard; `causeway port show` and the
-//! statistics show the values by [`Counters::view`]. Counters start at 0 when the port is added,
-//! are not kept over a restart of the daemon, and wrap at 2^64; nothing resets them. A packet
-//! between two guests counts once at each. The numbers of open connections are not counters: the
-//! service adds them to the view.
+//! The service counts, and reads the values, in the thread of the shard; `causeway port show` and
+//! the statistics show the values by [`Counters::view`]. Counters start at 0 when the port is
+//! added, are not kept over a restart of the daemon, and wrap at 2^64; nothing resets them. A
+//! packet between two guests counts once at each. The numbers of open connections are not counters:
+//! the service adds them to the view.
 
 use std::collections::BTreeMap;
 

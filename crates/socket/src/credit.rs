@@ -3,7 +3,8 @@
 //! Each receiver advertises `buf_alloc` (the size of its buffer) and `fwd_cnt` (bytes consumed) in
 //! every packet that it sends. [`crate::conn`] keeps a [`Credit`] for each side: it records
 //! advertisements of the side, and checks the data sent to it. Delivery counts the bytes that
-//! reached the receiver. Before the first advertisement the credit is 0.
+//! reached the receiver. Before the first advertisement the credit is 0. Data beyond the credit is
+//! refused as a whole.
 //!
 //! Counters are modulo 2^32. An error is a breach, for which the caller resets the connection. A
 //! receiver may reduce `buf_alloc`; data within an earlier advertisement stays allowed, because the

@@ -7,15 +7,17 @@
 //!
 //! A port's connections are served in rotation, at most [`TURN_BUFFERS`] (16) buffers each; resets
 //! go first. Within a connection the order is: answer to the connect, data, credit, shutdown. Small
-//! data of one stream shares a buffer until the batch ends; messages do not share. If the receiver
-//! has no buffer or its kernel's queue is full, the packet stays queued ([`crate::stall`] bounds
-//! the time). A buffer without room for a header and one byte, or a buffer that is not granted,
-//! closes the receiver's port. The module does not check credit: the sender's side did.
+//! data of one stream shares a buffer until the batch (the packets of one call of the shard) ends;
+//! messages do not share. If the receiver has no buffer or its kernel's queue is full, the packet
+//! stays queued ([`crate::stall`] bounds the time). A buffer without room for a header and one
+//! byte, or a buffer that is not granted, closes the receiver's port; data in memory that the
+//! sender did not grant closes the sender's port. The module does not check credit: the sender's
+//! side did.
 //!
 //! # Budget
 //! A data packet costs one copy from the sender's descriptors, and a header of 44 bytes per receive
-//! buffer. Data is not staged while the receiver has room. The shard publishes the buffers once per
-//! batch.
+//! buffer. Data is not staged (copied aside) while the receiver has room. The shard publishes the
+//! buffers once per batch.
 
 use causeway_fabric::{Context, Port, PortId, Progress, cost};
 use causeway_memory::{Cursor, Map, OutOfGrant, copy};

@@ -5,10 +5,10 @@
 //! connects to CID 2, port P, reaches the process that listens at `<host socket>_<P>`. The kernel
 //! copies streams between the Unix socket and guest memory without an intermediate buffer.
 //!
-//! Messages (SEQPACKET) use sockets of type SOCK_SEQPACKET in the same way: a process connects to
-//! `<host socket>_seqpacket`, where `CONNECT <port>` and `OK <port>` are messages, and a guest that
-//! connects by SEQPACKET reaches the SOCK_SEQPACKET listener at `<host socket>_<P>`; see
-//! [`crate::host_messages`].
+//! Messages (SEQPACKET) use sockets of type SOCK_SEQPACKET in the same way
+//! ([`crate::host_messages`]): a process connects to `<host socket>_seqpacket`, where `CONNECT
+//! <port>` and `OK <port>` are messages, and a guest reaches the SOCK_SEQPACKET listener at `<host
+//! socket>_<P>`.
 //!
 //! The shard calls [`Socket::host_ready`] for events of sockets; [`crate::transmit`] passes data of
 //! guests, [`crate::deliver`] fetches data for guests. [`listeners`] accepts processes and reads
@@ -19,8 +19,10 @@
 //! advertised to the guest bounds. A port has at most [`HOST_CONNECTIONS_PER_PORT_MAX`] (1,024)
 //! such connections, a shard [`HOST_CONNECTIONS_MAX`] (16,384); a further connect of a guest is
 //! answered with a reset, and the stream of a further process closes without an answer, as when the
-//! guest refuses it. A connect to a process does not block: a full backlog counts as refused. A
-//! process cannot send file descriptors, and its connections end with the daemon.
+//! guest refuses it. A connect to a process does not block: a full backlog counts as refused. If
+//! the process shuts its stream down, the guest gets a shutdown; if its socket fails, both sides
+//! lose the connection, and the guest gets a reset. A process cannot send file descriptors, and its
+//! connections end with the daemon.
 
 mod listeners;
 
@@ -246,8 +248,8 @@ impl Socket {
         }
     }
 
-    /// Opens a connection of a process, whose handshake is done, to port number `port` of the guest
-    /// at `to`. On refusal the stream closes without an answer.
+    /// Opens a connection of a process after its handshake, to port number `port` of the guest at
+    /// `to`. On refusal the stream closes without an answer.
     fn connect_from_host(
         &mut self,
         cx: &mut Context<'_>,

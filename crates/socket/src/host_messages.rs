@@ -4,15 +4,17 @@
 //! therefore gathered first, within the credit advertised to the guest. A process's message is
 //! staged until the guest has buffers for all of it, within the staging quota of the guest's port
 //! ([`STAGED_BYTES_MAX`] (4 MiB), shared with the data that the guest sends); beyond the quota or
-//! the guest's credit, messages wait in the process's socket.
+//! the guest's credit, messages wait in the process's socket. A guest's messages for which the
+//! process has no room wait in `HostEnd::out`, within the same credit.
 //!
 //! Empty messages are dropped and counted in both directions: a process reads an empty message as
 //! the end of the connection, and an AF_VSOCK socket of Linux sends none.
 //!
 //! `crate::transmit` and `crate::host` call this module for connections of type SEQPACKET. A
-//! message has at most [`HOST_MESSAGE_BYTES`] (128 KiB); a process that sends a longer message
-//! loses the connection, and a guest cannot send one within its credit. End-of-record marks
-//! (`SEQ_EOR`) are not passed on. A message costs a copy more than a stream's bytes.
+//! message has at most [`HOST_MESSAGE_BYTES`] (128 KiB); a process that sends a longer message, or
+//! one longer than the guest's whole buffer (`buf_alloc`), loses the connection, and the credit of
+//! a guest allows no longer message. End-of-record marks (`SEQ_EOR`) are not passed on. A message
+//! costs a copy more than a stream's bytes.
 
 use causeway_fabric::{Context, PortId, cost};
 use causeway_memory::Cursor;

@@ -8,14 +8,15 @@
 //! Only ports behind the holder have a ledger: their socket's name ends in `.inner`
 //! ([`HELD_EXTENSION`]), and the file lies beside the socket.
 //!
-//! The service opens the ledger when the port is added, and records and erases connections;
-//! `crate::resume` sends the resets of [`Ledger::take_survivors`]. Writes are not synced, so
-//! entries survive the process and not a crash of the host, whose guests are gone too. A failed
-//! write is not reported: an entry that is left over costs a superfluous reset; a connection
-//! without an entry gets no reset after a restart, so its guest learns of the end only when it
-//! sends or from the event of `crate::resume`. If the file cannot be opened, the port cannot be
-//! added. Two entries per permitted connection fit (32,768 of 16 bytes); a full ledger skips
-//! connections. The file must not be shared between two daemons.
+//! The service opens the ledger when the port is added, and records and erases connections, in the
+//! thread of the shard, which the writes may block; `crate::resume` sends the resets of
+//! [`Ledger::take_survivors`]. Writes are not synced, so entries survive the process and not a
+//! crash of the host, whose guests are gone too. A failed write is not reported: an entry that is
+//! left over costs a superfluous reset; a connection without an entry gets no reset after a
+//! restart, so its guest learns of the end only when it sends or from the event of `crate::resume`.
+//! If the file cannot be opened, the port cannot be added. Two entries per permitted connection fit
+//! (32,768 of 16 bytes); a full ledger skips connections. The file must not be shared between two
+//! daemons.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -8,7 +8,9 @@
 //!
 //! A pack takes at most [`PACK_BYTES`] (64 KiB) of data (a single larger piece excepted), and its
 //! memory is freed as a whole, after its last piece. The pack counts its cost; the caller keeps the
-//! quota of the sender ([`STAGED_BYTES_MAX`](crate::limits::STAGED_BYTES_MAX) (4 MiB)).
+//! quota of the sender ([`STAGED_BYTES_MAX`](crate::limits::STAGED_BYTES_MAX) (4 MiB)), charges the
+//! guest's port for messages of a process, and stops the sender's ring, or leaves the message in
+//! the process's socket, when the quota is used up.
 
 use std::collections::VecDeque;
 

@@ -5,12 +5,12 @@
 //! (virtio 1.3, 5.10.6.7), and a reset for each connection in its ledger, because QEMU keeps the
 //! event queue to itself.
 //!
-//! The service calls this module when a queue starts, and when the event queue has buffers. Traffic
-//! is not restored: lost data stays lost, and connections that began before the event was sent end
-//! too. The event is sent once per attachment; it waits if the event queue has no buffer. A guest
-//! whose port has no ledger (it is not held) gets the event alone. A device with all indices
-//! wrapped to exactly 0 counts as new. Host processes see the end of their streams with the old
-//! daemon.
+//! The service calls this module when a queue starts, and when the event queue has buffers, in the
+//! thread of the shard. Traffic is not restored: lost data stays lost, and connections that began
+//! before the event was sent end too. The event is sent once per attachment; it waits if the event
+//! queue has no buffer. The guest of a port without a ledger (the port is not held) gets the event
+//! alone. A device with all indices wrapped to exactly 0 counts as new. Host processes see the end
+//! of their streams with the old daemon.
 
 use causeway_fabric::{Context, PortId, Progress};
 use causeway_ring::RingError;

@@ -5,15 +5,15 @@
 //! handshakes, pauses, stalls and credit requests. Deliveries that a call causes are collected and
 //! made at its end, for each port once.
 //!
-//! A CID is unique in a group; a second port with the same CID cannot be added. A guest that is
-//! paused keeps its connections; a guest that resets its device, leaves or faults loses all of
-//! them: guests at the other side get resets, and the streams of processes close. A connect expires
-//! after [`REQUEST_NS_MAX`] (30 s), a connection of which both directions are shut down after
-//! [`LINGER_NS_MAX`] (10 s), or [`DRAIN_NS_MAX`] (5 min) while a process has data left to take:
-//! then it is reset. Connections do not survive the daemon; [`crate::resume`] resets them for the
-//! guest, by a transport reset event and by packets. The event queue is used for that event alone.
-//! One thread at a time calls the service, and nothing here blocks except the ledger's small writes
-//! ([`crate::ledger`]).
+//! A CID is unique in a group; a second port with the same CID cannot be added, nor a port with a
+//! ledger or host socket that cannot be opened. A guest that is paused keeps its connections; a
+//! guest that resets its device, leaves or faults loses all of them: guests at the other side get
+//! resets, and the streams of processes close. A connect expires after [`REQUEST_NS_MAX`] (30 s), a
+//! connection of which both directions are shut down after [`LINGER_NS_MAX`] (10 s), or
+//! [`DRAIN_NS_MAX`] (5 min) while a process has data left to take: then it is reset. Connections do
+//! not survive the daemon; [`crate::resume`] resets them for the guest, by a transport reset event
+//! and by packets. The event queue is used for that event alone. One thread at a time calls the
+//! service, and nothing here blocks except the ledger's small writes ([`crate::ledger`]).
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,8 +1,8 @@
 //! The service's state of a port: queued deliveries, held chains, quotas and limits.
 //!
 //! The service makes a [`SocketPort`] when a vsock port is added, and drops it with the port;
-//! transmit, delivery and the host code read and change it. The fabric's own state of the port
-//! (rings, doorbells) is [`causeway_fabric::Port`].
+//! transmit, delivery and the host code read and change it, all in the thread of the shard. The
+//! fabric's own state of the port (rings, doorbells) is [`causeway_fabric::Port`].
 //!
 //! *Held* chains wait in the sender's transmit ring, *staged* data in a copy. The module counts and
 //! stores, and enforces no limit: `crate::stall` decides on held and staged data, `crate::transmit`

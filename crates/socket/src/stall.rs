@@ -1,26 +1,27 @@
 //! Receivers without room: the limits of queued data in space and time.
 //!
 //! A sender's single transmit ring serves all its connections. A receiver that does not take its
-//! data may therefore hold only a part of the ring; further data is staged, up to a limit; beyond
-//! that the ring stops. While it is stopped, the receiver's progress is measured
-//! ([`crate::stall_tracker`]) in packets, bytes and consumed packets: a guest that runs and makes
-//! too little progress loses the connections on which data of the stopped sender waits for it, by a
-//! reset to both sides. A guest that moves no index of any queue (posts no buffer and no packet)
-//! may be paused; its limit is [`SILENT_NS_MAX`](crate::limits::SILENT_NS_MAX) (10 s).
+//! data may therefore hold only a part of the ring; further data is staged (copied,
+//! [`crate::pack`]), up to a limit; beyond that the ring stops. While it is stopped,
+//! [`crate::stall_tracker`] measures the receiver's progress: a guest that runs and makes too
+//! little loses the connections on which data of the stopped sender waits for it, by a reset to
+//! both sides. A guest that moves no index of any queue may be paused; its limit is
+//! [`SILENT_NS_MAX`](crate::limits::SILENT_NS_MAX) (10 s).
 //!
 //! A connection is also held back while its receiver's kernel queues as many packets as it accounts
-//! for ([`crate::unread`]). The receiver gets credit requests, because not every kernel sends
+//! for ([`crate::unread`]); the receiver then gets credit requests, because not every kernel sends
 //! updates by itself.
 //!
 //! `transmit` asks where data may wait ([`Socket::placement_of`]), delivery returns it
 //! ([`Socket::release`]), and deadlines of the service call the checks. For one receiver at most
 //! 1/[`HELD_PART_ONE`] (a quarter) of the ring's entries are held, for all 1/[`HELD_PART_ALL`]
 //! (half), and [`STAGED_BYTES_MAX`] (4 MiB) are staged per sender; when the frontend stops the
-//! queue, held data is staged too, up to [`SAVED_BYTES_MAX`] (16 MiB) in all, and connections
-//! beyond are reset. Delays are bounded and not prevented: a stopped sender waits for a running
-//! receiver up to [`STALL_WINDOW_NS`](crate::limits::STALL_WINDOW_NS) (1 s) without progress, and
-//! longer with progress. The application learns of the loss only by the reset. Host processes as
-//! receivers are not tracked: credit bounds their data.
+//! queue, held data is staged too, until [`SAVED_BYTES_MAX`] (16 MiB) are staged for the sender,
+//! and connections with data beyond, or in memory that is not granted, are reset. Delays are
+//! bounded and not prevented: a stopped sender waits for a running receiver up to
+//! [`STALL_WINDOW_NS`](crate::limits::STALL_WINDOW_NS) (1 s) without progress, and longer with
+//! progress. The application learns of the loss only by the reset. Host processes as receivers are
+//! not tracked: credit bounds their data.
 
 use causeway_fabric::{Context, PortId};
 
@@ -130,7 +131,8 @@ impl Socket {
     }
 
     /// Stages the data in descriptors of `from`, whose queue the frontend stops, which takes them
-    /// back. A connection whose data exceeds [`SAVED_BYTES_MAX`], or is not granted, is reset.
+    /// back. A connection with data beyond [`SAVED_BYTES_MAX`], or in memory that is not granted,
+    /// is reset.
     pub(crate) fn stage_held(&mut self, cx: &mut Context<'_>, from: PortId) {
         let Some(socket_port) = self.socket_ports.get_mut(from).filter(|s| s.held > 0) else {
             return;

@@ -5,11 +5,12 @@
 //! [`ConnId`] is stable, and becomes stale when its connection is removed; look-ups then return
 //! `None`.
 //!
-//! The table holds at most [`CONNECTIONS_MAX`] (262,144) connections; then [`ConnTable::insert`]
-//! returns `None`. The limit of a port is its caller's. Two connections cannot have equal
-//! addresses. The addresses of the last [`ENDED_MAX`] (4,096) ended connections are remembered, so
-//! that late packets are recognized ([`Conn::is_reused`](crate::conn::Conn)). The table sends no
-//! resets and knows no time.
+//! The table holds at most [`CONNECTIONS_MAX`] (262,144) connections, and no two with equal
+//! addresses; otherwise [`ConnTable::insert`] returns `None`, and `crate::transmit` or
+//! `crate::host` refuses the connect. The limit of a port is its caller's. The table belongs to the
+//! thread of the shard. The addresses of the last [`ENDED_MAX`] (4,096) ended connections are
+//! remembered, so that late packets are recognized ([`Conn::is_reused`](crate::conn::Conn)). The
+//! table sends no resets and knows no time.
 
 use std::collections::VecDeque;
 

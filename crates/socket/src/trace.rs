@@ -1,9 +1,10 @@
 //! Traces of connects: the decision and its reasons, without a connect.
 //!
 //! For `causeway trace connect` the fabric asks each service; the shard of a vsock group calls
-//! [`connect`], and other queries are left to other services. The steps are those of a real connect
-//! in `crate::transmit` and `crate::host` (rules, destination, socket type), and must be changed
-//! together with them.
+//! [`connect`] in the thread of its dispatcher (an empty shard, in the thread of the control
+//! socket, if the group has no vsock port), and other queries are left to other services. The steps
+//! are those of a real connect in `crate::transmit` and `crate::host` (rules, destination, socket
+//! type), and must be changed together with them.
 //!
 //! An unknown port or group is an error; a refused connect is an answer with its reason. A trace
 //! sends nothing, counts no rule and checks no limit on connections. It does not show whether an

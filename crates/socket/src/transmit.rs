@@ -8,13 +8,13 @@
 //! rules, the quotas and the destination admit it; a request that is not admitted, and any other
 //! packet without a connection except a reset, is answered with a reset.
 //!
-//! A header that lies about its length or its source CID, data longer than [`PACKET_BYTES_MAX`]
-//! (64 KiB), or memory that is not granted closes the sender's port; a violation on a connection
-//! resets that connection alone. Data for a receiver without room is not dropped: it stays in the
-//! sender's descriptors, is staged, or stops the sender's whole ring ([`crate::stall`]), so a slow
-//! receiver can delay the sender's other connections. A ring with [`RESETS_WAITING_MAX`] (256)
-//! unread resets stops too. Packets of one connection keep their order. The module writes no
-//! receive buffer itself and sends nothing to other hosts.
+//! A header that lies about its length or its source CID, data longer than [`PACKET_BYTES_MAX`] (64
+//! KiB), memory that is not granted, or a broken ring closes the sender's port; a violation on a
+//! connection resets that connection alone. Data for a receiver without room is not dropped: it
+//! stays in the sender's descriptors, is staged (copied, [`Pack`]), or stops the sender's whole
+//! ring ([`crate::stall`]), so a slow receiver can delay the sender's other connections. A ring
+//! with [`RESETS_WAITING_MAX`] (256) unread resets stops too. Packets of one connection keep their
+//! order. The module writes no receive buffer itself and sends nothing to other hosts.
 
 use causeway_fabric::{Context, PortId, Progress, RuleEnd, cost};
 use causeway_memory::Cursor;

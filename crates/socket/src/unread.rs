@@ -9,7 +9,8 @@
 //! them ([`crate::conn`]), and `crate::stall` asks for credit when the room is used. The count is
 //! an upper bound: packets that the kernel merged, and packets of a run that was consumed in part,
 //! count as unread. At most [`UNREAD_RUNS_MAX`] (64) runs are kept; the count itself has no limit.
-//! The module does not know kernels with another accounting.
+//! The module does not know kernels with another accounting: their guests are held back by the same
+//! count.
 
 use std::collections::VecDeque;
 

@@ -12,9 +12,10 @@
 //!
 //! `ethernet` calls [`BareCarrier`] in the thread of the group; it refuses frames longer than
 //! [`BARE_FRAME_MAX`] (65,499 bytes) with [`Refusal::TooBig`]. The shard of links calls
-//! [`BareSocket::serve`], which passes received frames to the group's mailbox. Datagrams from
-//! unknown addresses are counted and dropped. The links learn no addresses from frames (`ethernet`
-//! does), retransmit nothing, and carry neither hop counts nor flood numbers.
+//! [`BareSocket::serve`], which passes received frames to the group's mailbox. Datagrams of an
+//! unknown address or network, with a truncated header, or with a frame that is too short or that
+//! its ECN mark forbids to forward, are dropped and counted. The links learn no addresses from
+//! frames (`ethernet` does), retransmit nothing, and carry neither hop counts nor flood numbers.
 //!
 //! # Budget
 //! One copy per frame sent, from the sender's memory into the buffer of the send call. Received

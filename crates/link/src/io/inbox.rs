@@ -4,10 +4,11 @@
 //! call it in the shard of links, as the last step of a received frame there; `ethernet` takes the
 //! frames from the mailbox in the group's shard. The mailbox has room for `ARRIVALS_WAITING_MAX`
 //! (256) messages, each with all frames of a receive buffer; frames that find it full are dropped
-//! and counted ([`Loss::Busy`]). Address changes may use twice that room and state changes four
-//! times: a refused state change is logged and lost (the group keeps the old state until the next
-//! change), a refused address change is reported to the caller, which sends it again. No call
-//! blocks, and messages of one link keep their order.
+//! and counted ([`Loss::Busy`]). Address changes may use twice that room, and state changes and new
+//! carriers (which `super::pending` sends) four times: a refused state change or carrier is logged
+//! and lost (the group keeps the old state until the next change), a refused address change is
+//! reported to the caller, which sends it again. No call blocks, and messages of one link keep
+//! their order.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! The local address to which a peer sends, so that replies leave from it.
 //!
 //! Peers of the kinds `vnet`, `vxlan` and `causeway-plain` identify us by our address and drop
-//! datagrams from another. On a host with several addresses the route would choose the source
-//! address.
+//! datagrams from another. `causeway` links use the module too, for a peer that sends from its
+//! configured address; `tcp`, `tls` and `raw` links do not. On a host with several addresses the
+//! route would choose the source address.
 //!
 //! The shard of links records the destination address of received datagrams; the carriers in the
 //! groups' threads read it before each batch, by a version number, and take a lock only after a

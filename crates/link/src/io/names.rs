@@ -4,7 +4,7 @@
 //! (1,024) lookups wait, and a further lookup fails at once. An answer has at most [`RESOLVED_MAX`]
 //! (8) addresses, in the resolver's order. Answers arrive in any order, in a thread of the
 //! resolver: `super::pending` sends them to the shard of links by a mailbox. A lookup cannot be
-//! cancelled and has no timeout of its own.
+//! cancelled and has no timeout of its own. If no thread could be started, lookups get no answer.
 //!
 //! The daemon calls [`start`] before it creates dispatchers, because threads inherit the sandbox of
 //! the thread that creates them. The module does not cache or retry; `super::pending` does.

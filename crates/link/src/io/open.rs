@@ -4,12 +4,13 @@
 //! returned carrier goes to the group. Links of one kind share a UDP or listening socket with the
 //! same local address (tunnels: and the same private key). The module binds sockets, reads key and
 //! certificate files (at most [`KEY_FILE_BYTES_MAX`] (4,096) bytes for a key), and does not wait
-//! for peers.
+//! for peers; the file system may block it.
 //!
 //! If an address, a file or an interface is missing, an error is returned and the caller drops the
 //! sources that no link uses; `super::pending` retries if the command allows it. Two links that
 //! would match the same received data (same peer and network, or same peer address at a listener)
-//! are refused as a conflict. The module checks neither quotas of links nor the specification:
+//! are refused as a conflict; connecting stream links and `raw` links receive by a source of their
+//! own and are not compared. The module checks neither quotas of links nor the specification:
 //! `super::control` does.
 
 use std::net::{Ipv6Addr, SocketAddr};

@@ -4,8 +4,11 @@
 //! [`OPEN_AGAIN_NS_MIN`] (1 s), doubled up to [`OPEN_AGAIN_NS_MAX`] (30 s); there is no last try.
 //! [`ClosedCarrier`] refuses frames to it with [`Refusal::Down`]. A peer's name is resolved again
 //! after [`LOOKUP_NS_MIN`] (5 s), doubled up to [`LOOKUP_NS_MAX`] (5 min), until the link proves
-//! that the peer answers at the known address. A changed address of a `vnet`, `vxlan` or
-//! `causeway-plain` link closes the link and reopens it 10 ms later; frames in between are refused.
+//! that the peer answers at the known address. A changed address of a `vnet`, `vxlan`,
+//! `causeway-plain` or listening stream link, and a changed private key of a `causeway` link, close
+//! the link and reopen it 10 ms later; frames in between are refused. `causeway` and connecting
+//! stream links take the found addresses as candidates and stay open. A lookup that fails, or finds
+//! the resolver's queue full, changes nothing but the reason of an unopened link.
 //!
 //! [`super::service`] calls [`Links::tick_pending`] by its timer, in the shard of links. The tick
 //! opens at most [`OPENS_PER_TICK_MAX`] (8) links, so that it does not delay the dispatcher; the

@@ -1,9 +1,9 @@
 //! Requests of the controller to the shard of links.
 //!
 //! Plain values with the type of their answer ([`TypedRequest`]). `super::control` sends them from
-//! the control thread; [`super::service`] answers them in the shard of links, one at a time and in
-//! order. A request that names an unknown link has no effect. A request does not wait for a peer:
-//! opening binds a socket, and a handshake goes on later.
+//! a thread of the control socket; [`super::service`] answers them in the shard of links, one at a
+//! time and in order. A request that names an unknown link has no effect, and its views are empty.
+//! A request does not wait for a peer: opening binds a socket, and a handshake goes on later.
 
 use causeway_fabric::carrier::{LinkId, Membership, Message};
 use causeway_fabric::mailbox::Sender;

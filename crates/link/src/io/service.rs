@@ -3,16 +3,18 @@
 //! [`Links`] is the single shard of all links of the daemon, and runs on one dispatcher at a time.
 //! Requests arrive from `crate::io::control`, readiness and timers from the dispatcher, addresses
 //! of the groups' ports and resolver answers through mailboxes. A *source* is a socket, listener or
-//! connection that receives for one or more links; the dispatcher names it by a number, its source
-//! value.
+//! connection that receives for one or more links, or one of the two mailboxes; the dispatcher
+//! names it by a number, its source value.
 //!
 //! On the way of a received frame the dispatcher calls [`Service::serve_source`], the source splits
 //! its bytes into frames, and the link's `LinkInbox` passes them to the group's shard. Frames to
 //! send do not pass here: groups call the link's [`Carrier`].
 //!
-//! The service never blocks: names are resolved in threads of [`super::names`], and sockets are
-//! non-blocking. It has no ports, retransmits nothing, and forwards no frame from link to link. A
-//! turn takes at most [`NOTICES_PER_TURN_MAX`] (64) address notices.
+//! The service never waits for a peer or a resolver: names are resolved in threads of
+//! [`super::names`], and sockets are non-blocking. Key and certificate files are read in its turn,
+//! so a file system that blocks delays all links. It has no ports, retransmits nothing, and
+//! forwards no frame from link to link. A turn takes at most [`NOTICES_PER_TURN_MAX`] (64) address
+//! notices; the rest waits for the next turn.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

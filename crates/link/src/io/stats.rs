@@ -1,11 +1,12 @@
 //! Counters of one link, shared by the shard that sends and the shard that receives.
 //!
 //! Counters are relaxed atomics: a view may be a few frames old, its counters may not add up, and
-//! it never blocks a sender. The carriers count sent and refused frames, `LinkInbox` received
-//! frames and drops at a full mailbox; `super::view` reads. Datagrams that the core drops are
-//! counted by [`crate::refusal`], drops inside the group by `ethernet`, which also counts each
-//! frame that a carrier refused, at its sender. Counters wrap at 2^64, begin at 0 when the link is
-//! added, and are kept while it is reopened.
+//! it never blocks a sender. The carriers count sent and refused frames (except the carrier of a
+//! link that is not open, `ClosedCarrier`), `LinkInbox` received frames and drops at a full
+//! mailbox; `super::view` reads. Datagrams that the core drops are counted by [`crate::refusal`],
+//! drops inside the group by `ethernet`, which also counts each frame that a carrier refused, at
+//! its sender. Counters wrap at 2^64, begin at 0 when the link is added, and are kept while it is
+//! reopened.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Why a frame, or a datagram, was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// The kernel's send buffer was full.
+    /// The kernel's send buffer, or the queue of a stream, was full.
     NoRoom,
     /// The host refused to send: no route, or a closed port at the peer.
     Unreachable,
-    /// The frame is longer than the link carries.
+    /// The frame is longer than the link carries (either direction), the host refused the datagram
+    /// as too long, or a frame for a stream is shorter than an Ethernet header.
     TooBig,
     /// The link was down, or went down while the frame was queued. The frames of a datagram that a
     /// used-up session cannot seal count once together.
@@ -26,13 +28,14 @@ pub enum Loss {
     SenderFault,
     /// The group's mailbox was full.
     Busy,
-    /// The frame is shorter than an Ethernet header.
+    /// The received frame is shorter than an Ethernet header.
     Runt,
     /// A stream lost its framing: its connection was closed.
     OutOfStep,
     /// A MAC control frame (PAUSE), which no guest may send to the physical network.
     MacControl,
-    /// The outer header reports congestion for a frame whose transport is Not-ECT (RFC 6040).
+    /// The outer header of a `vnet` or `vxlan` datagram reports congestion for a frame whose
+    /// transport is Not-ECT (RFC 6040); tunnels count such a frame by [`crate::refusal`].
     Congestion,
 }
 

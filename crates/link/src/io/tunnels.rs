@@ -7,11 +7,12 @@
 //! the group.
 //!
 //! Frames up to [`FRAME_BYTES_MAX`] (65,557) bytes cross with their offloads unfinished, unless
-//! loss is high. The module neither queues nor retransmits frames: a carrier without a session
-//! refuses them, and datagrams that the kernel refuses are counted as lost. Frames of one carrier
-//! keep their order on this host; the network may change it. A full mailbox of the group drops
-//! received frames (`LinkInbox`). A tunnel carries at most `VNIS_MAX` (4,096) virtual networks, a
-//! socket `TUNNELS_MAX` (4,096) tunnels.
+//! loss is high. The module neither queues nor retransmits frames: a carrier without a session or
+//! an address of the peer refuses them ([`Refusal::Down`]), and datagrams of frames that the kernel
+//! refuses are counted as lost. Handshakes, heartbeats and announcements that the kernel refuses
+//! are lost without a counter: timers repeat them. Frames of one carrier keep their order up to the
+//! network. A full mailbox of the group drops received frames (`LinkInbox`). A tunnel carries at
+//! most `VNIS_MAX` (4,096) virtual networks, a socket `TUNNELS_MAX` (4,096) tunnels.
 //!
 //! # Budget
 //! Send: one copy from the sender's memory into the plaintext of a datagram, one pass that seals it
@@ -69,7 +70,7 @@ struct TunnelEntry {
     local_address: LocalAddressRecorder,
     /// Whether the peer answers.
     up: bool,
-    /// Whether loss on the path is high.
+    /// Whether the path is poor: another path to the peer is preferred.
     poor: bool,
     /// How often the tunnel came up.
     ups: u64,

@@ -6,9 +6,11 @@
 //! hosts change; until then datagrams of that length or longer are sent one by one.
 //!
 //! The last step of a frame that leaves by UDP: the carriers of [`super::bare`] and
-//! [`super::tunnels`] own a sender each and call it with a full batch. The sender neither waits for
-//! buffer space nor retries a datagram, except that a batch whose GSO failed is sent again one by
-//! one: refused datagrams are lost, and the caller counts them. Datagrams keep their order.
+//! [`super::tunnels`] own a sender each and call it, in the thread of the group, with a full batch
+//! or at a flush. The sender neither waits for buffer space nor retries a datagram, except that a
+//! batch whose GSO failed is sent again one by one: refused datagrams are lost, and the caller
+//! counts them. An error other than a failed GSO (a full send buffer), or a first datagram that is
+//! too long, loses the whole batch. Datagrams keep their order.
 
 use std::io;
 use std::net::SocketAddr;

@@ -2,15 +2,16 @@
 //!
 //! Announcements are sent three times (again after 100 ms and 300 ms, [`REPEAT_ANNOUNCEMENT_NS`]),
 //! because datagrams may be lost; a digest in each heartbeat finds the remaining differences, and
-//! the receiver then requests all addresses, at most once per [`SYNC_NS`] (1 s). A tunnel announces
-//! at most [`ADDRESSES_MAX`] (4,096) addresses; [`Tunnel::announce`] refuses more, and the caller
-//! announces them again once [`Tunnel::has_room`]. As many of the peer are kept; its record with
-//! more is refused ([`Refusal::Directory`](crate::Refusal::Directory)).
+//! the receiver then requests all addresses, at most once per [`SYNC_NS`] (1 s); if the digests
+//! still differ after that time, it removes the addresses that were not announced again. A tunnel
+//! announces at most [`ADDRESSES_MAX`] (4,096) addresses; [`Tunnel::announce`] refuses more, and
+//! the caller announces them again once [`Tunnel::has_room`]. As many of the peer are kept; its
+//! record with more is refused ([`Refusal::Directory`](crate::Refusal::Directory)).
 //!
 //! The module sends no frames and retransmits none. [`crate::health`] decides when a heartbeat is
-//! due and of which length; the datagrams go into the [`Sink`], without back-pressure. Without a
-//! session or an address of the peer nothing is sent: after the next handshake the digest shows the
-//! peer that it lacks the changes.
+//! due and of which length; the datagrams go into the [`Sink`], without back-pressure, in the
+//! thread of the tunnel. Without a session or an address of the peer nothing is sent: after the
+//! next handshake the digest shows the peer that it lacks the changes.
 
 use causeway_directory::{Full, MacKey, Unconfirmed};
 use causeway_wire::tunnel::record::{self, Delivered, Echo, EchoReply, Entry};
@@ -52,7 +53,7 @@ impl Tunnel {
     }
 
     /// Schedules an announcement for the time `due`. If twice [`ADDRESSES_MAX`] announcements wait,
-    /// the earliest is dropped.
+    /// the earliest is dropped: the digest shows the peer that it lacks the change.
     fn schedule(&mut self, due: u64, key: MacKey, announcement: Announcement) {
         // The digest repairs the loss of a repetition.
         if self.announcements.len() >= ADDRESSES_MAX.saturating_mul(2) {

@@ -175,7 +175,7 @@ pub struct TunnelState {
     pub session_age: Option<u64>,
     /// Handshakes completed.
     pub handshakes: u64,
-    /// Whether loss on the path is high.
+    /// Whether the path is poor: another path to the peer is preferred.
     pub poor: bool,
     /// The smoothed round trip, in ns.
     pub rtt: Option<u64>,

@@ -1,16 +1,19 @@
 //! Rekeying: handshakes of a tunnel, their timers, and the succession of sessions.
 //!
 //! The initiator of a session begins a new handshake after [`REKEY_NS`] (2 min), or the responder
-//! [`REKEY_LATE_NS`] (15 s) later; the session stays in use until it succeeds. Up to three sessions
-//! accept datagrams at a time: the current session, its predecessor for [`SESSION_GRACE_NS`] (10
-//! s), and an answered session that the peer has not used yet, for [`CONFIRM_NS_MAX`] (10 s). No
-//! session outlives [`SESSION_NS_MAX`] (5 min): without a successor the tunnel is then down, and
-//! senders refuse frames ([`crate::pack::PushError::NoPath`]). Only the current session seals.
+//! [`REKEY_LATE_NS`] (15 s) later; either end also does so at once when the peer no longer answers,
+//! or when the session has sealed 2^48 datagrams. The session stays in use until the handshake
+//! succeeds. Up to three sessions accept datagrams at a time: the current session, its predecessor
+//! for [`SESSION_GRACE_NS`] (10 s), and an answered session that the peer has not used yet, for
+//! [`CONFIRM_NS_MAX`] (10 s). No session outlives [`SESSION_NS_MAX`] (5 min): without a successor
+//! the tunnel is then down, and senders refuse frames ([`crate::pack::PushError::NoPath`]). Only
+//! the current session seals.
 //!
 //! Initiations are retransmitted after [`INITIATION_NS_MIN`] (0.5 s), doubled up to
 //! [`INITIATION_NS_MAX`] (5 s), without end while the tunnel has an address of the peer. If both
-//! ends begin at once, the end with the smaller public key has precedence. Tunnels without
-//! encryption have one session for ever and run no handshake.
+//! ends begin at once, the end with the smaller public key has precedence: it refuses the other's
+//! initiation ([`Refusal::Crossed`]), but yields after [`CROSSED_MAX`] (3) tries of its own.
+//! Tunnels without encryption have one session for ever and run no handshake.
 //!
 //! `crate::tunnel_set` passes initiations that [`crate::handshake_guard`] admitted;
 //! [`crate::handshake`] encodes the messages. The module does not limit the rate of initiations.

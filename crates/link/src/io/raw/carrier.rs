@@ -6,10 +6,11 @@
 //! [`RAW_ADDRESSES_MAX`] (4,096) source addresses per ageing period, to which the receive side then
 //! accepts frames; frames from further addresses leave, but the answers to them are dropped.
 //!
-//! The carrier refuses frames longer than the interface's MTU after segmentation, MAC control
-//! frames, and all frames while the interface is down, and counts them. A frame that the kernel
-//! refuses is counted and dropped; there is no retry. The carrier finishes no checksum and cuts no
-//! segment: the kernel or the NIC does.
+//! The carrier refuses frames longer than the interface's MTU after segmentation or than 65,557
+//! bytes before, MAC control frames, and all frames while the interface is down, and counts them. A
+//! frame that the kernel refuses is counted and dropped; the rest of the batch is sent, in order,
+//! and there is no retry. The carrier finishes no checksum and cuts no segment: the kernel or the
+//! NIC does.
 
 use std::collections::HashSet;
 use std::sync::Arc;

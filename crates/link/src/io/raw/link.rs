@@ -3,12 +3,14 @@
 //! The shard of links calls [`RawLink::serve`] when the socket is readable or polled. Frames are
 //! read from the receive ring ([`PacketReceiver`]), filtered by destination address, collected in a
 //! `FrameBatch`, and passed to the group's mailbox. Frames to other addresses, looped frames,
-//! runts, and frames with offloads that virtio cannot express are dropped, each with a counter.
+//! runts, frames longer than the buffer or that the host had no room to queue, and frames with
+//! offloads that virtio cannot express are dropped, each with a counter.
 //!
 //! An error of the interface (ENETDOWN, ENODEV, ENXIO) closes socket and ring; [`RawLink::tick`]
 //! opens the interface again every [`RAW_AGAIN_NS`] (1 s). Only the removal or downing of the
-//! interface sets the link down; a lost carrier signal or silent hosts do not. The interface is
-//! opened by name: another interface of the same name is used as well.
+//! interface sets the link down, and learnt addresses are then forgotten; a lost carrier signal or
+//! silent hosts do not. The interface is opened by name: another interface of the same name is used
+//! as well.
 
 use std::collections::HashSet;
 use std::io;

@@ -1,8 +1,10 @@
 //! Listening sockets of streams, and the peers whose connections they accept.
 //!
-//! A connection from an unknown address is closed at once, and so is a connection above
-//! [`ACCEPTS_PER_SECOND_MAX`] (20 per second) of one peer. Peers are identified by address here, so
-//! a listener has one link per peer address; TLS authenticates them later.
+//! A connection from an unknown address is closed at once, and so are a connection above
+//! [`ACCEPTS_PER_SECOND_MAX`] (20 per second) of one peer, and a connection for which the process
+//! has no descriptor; each is counted. If not even the spare descriptor is left, connections wait
+//! in the kernel's queue. Peers are identified by address here, so a listener has one link per peer
+//! address; TLS authenticates them later.
 //!
 //! The shard of links calls [`StreamListener::accept`] when the socket is readable, and passes each
 //! connection to its [`super::StreamLink`]. One call accepts at most [`ACCEPTS_PER_TURN_MAX`] (16);

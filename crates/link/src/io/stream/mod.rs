@@ -8,9 +8,9 @@
 //!
 //! `ethernet` calls [`connection::StreamCarrier`] to send; the shard of links calls [`StreamLink`]
 //! to receive and for timers. Frames keep their order and are not lost while the connection lives,
-//! except that a slow peer's full queue drops new frames. Frames that are queued when a connection
-//! ends are lost. `tcp` has neither authentication nor encryption. Streams carry neither offloads
-//! nor flood numbers.
+//! except that a slow peer's full queue refuses new frames, and a full mailbox of the receiving
+//! group drops received frames. Frames that are queued when a connection ends are lost. `tcp` has
+//! neither authentication nor encryption. Streams carry neither offloads nor flood numbers.
 //!
 //! | module | purpose |
 //! |---|---|
