@@ -10,7 +10,9 @@
 //!
 //! The module does not interpret messages. It never blocks, keeps their order, and never drops a
 //! message of a living attachment: messages for which the socket has no room are queued, and the
-//! send that finds [`LOCAL_UNSENT_MAX`] (1,024) queued messages fails. A message carries at most
+//! send that finds [`LOCAL_UNSENT_MAX`] (1,024) queued messages fails. Queued messages leave only
+//! by a later [`LocalAttachment::send`] or [`LocalAttachment::flush`], which the owner calls when
+//! the socket has room, or after a while at the descriptor limit. A message carries at most
 //! [`LOCAL_DESCRIPTORS_MAX`] (4) descriptors. After an error the owner drops the attachment, and
 //! queued messages are lost.
 

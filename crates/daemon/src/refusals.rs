@@ -6,8 +6,9 @@
 //! ([`causeway_fabric::LogLimit`]) and is shared by both.
 //!
 //! The module refuses no client: the servers, sessions and the API decide, send their reply and
-//! then count. Counters have no labels for users or addresses, are updated without a lock or
-//! ordering, and start at 0 with each process.
+//! then count. Log lines are written for users without access and for wrong passwords; all other
+//! refusals are only counted. Counters have no labels for users or addresses, are updated without a
+//! lock or ordering, and start at 0 with each process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

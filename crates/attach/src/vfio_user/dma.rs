@@ -9,7 +9,9 @@
 //!
 //! A refused command gets an errno and changes nothing: EEXIST for an overlap, ENOSPC beyond the
 //! number of mappings or files, ENOMEM beyond the address space, EINVAL for unaligned ranges, files
-//! that are too short or no memory files, and an unmap that covers a mapping in part.
+//! that are too short or no memory files, empty or wrapping ranges, unknown flags of a map, and an
+//! unmap that covers a mapping in part; EOPNOTSUPP for flags of an unmap other than UNMAP_ALL; and
+//! the errno of the kernel if it refuses the mapping.
 //!
 //! A mapping without a descriptor is accepted and grants nothing: QEMU maps the BARs of other
 //! devices in this way. Guest addresses are those of the guest's IOMMU, if the guest has one. The

@@ -9,9 +9,10 @@
 //!
 //! A file with a problem changes nothing (422). A changed port or link is deleted and added again,
 //! which disconnects its frontend or peer. Execution stops at the first refusal, whose status the
-//! reply has, and earlier changes remain: the reply lists each change with `done`. Requests are
-//! serialised with each other ([`TURN`]), not with other changes of the API: such a change shows as
-//! a refused command.
+//! reply has, and earlier changes remain: the reply lists each change with `done`. A running port
+//! for which the file gives no MTU keeps its MTU, and a link to an unchanged host name keeps its
+//! address. Requests are serialised with each other ([`TURN`]), not with other changes of the API:
+//! such a change shows as a refused command.
 //!
 //! `super::answer` dispatches here on the thread of a connection; `causeway apply` is the client.
 
