@@ -59,7 +59,8 @@ pub enum FaultKind {
     Guest,
     /// The connection broke.
     Connection,
-    /// This host lacks a resource: memory, mappings or descriptors.
+    /// This host lacks a resource (memory, mappings, descriptors or a thread), or a thread of the
+    /// daemon was late or failed.
     Host,
 }
 

@@ -22,9 +22,9 @@ use crate::peer::{AdmissionError, ControlPeer};
 /// The reason why a client was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// All connections are in use.
+    /// All connections, or all that one client may have, are in use.
     Busy,
-    /// The user may not control the daemon.
+    /// The user may not control the daemon, or the kernel does not report the user.
     Forbidden,
     /// The bytes are no request or command.
     Garbage,

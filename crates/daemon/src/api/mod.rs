@@ -7,9 +7,10 @@
 //!
 //! An unknown path or object is 404, another method 405, a conflict or a full table 409, an error
 //! of the host 500, a noun whose service is not registered 422. The module keeps no state, does not
-//! retry and sets no time limit: a dispatcher that hangs makes the request wait. A command runs to
-//! its end also if its client disconnects meanwhile. Requests of several clients run concurrently;
-//! only `POST /v1/apply` is serialised with itself. Nothing that the API changes is written to the
+//! retry and sets no time limit: a dispatcher that hangs makes all requests wait that need a
+//! command. A command runs to its end also if its client disconnects meanwhile. Requests of several
+//! clients run concurrently, their commands one at a time in no defined order; as a whole only
+//! `POST /v1/apply` is serialised with itself. Nothing that the API changes is written to the
 //! configuration file: it lasts until the process ends. Access rights are checked before
 //! ([`crate::peer`]). Paths, JSON fields and status codes are a contract: docs/control-api.md
 //! describes them.
