@@ -11,7 +11,7 @@
 //! and a raise of a vector that does not exist is ignored. Raises are not queued: several raises
 //! before the guest handles the vector, or while it is pending, are one interrupt. Vectors cannot
 //! be masked by messages. Only vectors of MSI-X and MSI are raised; eventfds of other interrupt
-//! types are kept and never written. A frontend that blocks a write ends its port
+//! types are kept and never written. A frontend that blocks a write loses its attachment
 //! ([`super::fault::Reason::Notification`]). A device reset forgets pending interrupts and keeps
 //! the eventfds.
 

@@ -3,7 +3,7 @@
 //! [`answer`] runs on the thread of one connection of [`crate::http::server`], after the peer was
 //! admitted. It finds the noun of the path, parses the body, calls [`crate::fabric::FabricControl`]
 //! and waits for the answer. Unknown fields of a body are refused (422), as are invalid values;
-//! malformed JSON is 400.
+//! malformed or missing JSON is 400.
 //!
 //! An unknown path or object is 404, another method 405, a conflict or a full table 409, an error
 //! of the host 500, a noun whose service is not registered 422. The module keeps no state, does not
