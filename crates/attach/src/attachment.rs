@@ -6,6 +6,9 @@
 //! the descriptor, calls [`Attachment::poll`], passes the events to the port's service, and drops
 //! the attachment when it ends. vhost-user ([`Server`]), vfio-user ([`crate::vfio_user`]) and the
 //! local attachment ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface.
+//! vhost-user raises all events but [`Event::Doorbell`] and [`Event::Message`]; vfio-user
+//! [`Event::MemoryChanged`], [`Event::Doorbell`], [`Event::Reset`] and [`Event::Closed`]; the local
+//! attachment [`Event::Message`] and [`Event::Closed`].
 //!
 //! [`Connection`] is the attachment of one port. It reaches a vhost-user device without a virtual
 //! call, because services look a queue up several times for each batch.
@@ -41,8 +44,8 @@ pub enum Event {
     /// A message for the service waits in the attachment (local attachment only).
     Message,
     /// The guest's driver has reset the device: the service drops its state of this guest, as
-    /// connections. Raised by RESET_DEVICE, and if a queue starts at another position than it
-    /// stopped at.
+    /// connections. Raised by RESET_DEVICE (vhost-user), by DEVICE_RESET (vfio-user), and if a
+    /// queue starts at another position than it stopped at.
     Reset,
     /// The frontend closed the connection: the last event of an attachment. All grants have been
     /// released, and the port accepts the next frontend.
@@ -56,7 +59,8 @@ pub enum FaultKind {
     Guest,
     /// The connection broke.
     Connection,
-    /// This host lacks a resource: memory, mappings or descriptors.
+    /// This host lacks a resource (memory, mappings, descriptors or a thread), or a thread of the
+    /// daemon was late or failed.
     Host,
 }
 
@@ -133,7 +137,8 @@ pub trait Attachment: AsFd + Debug + Send {
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), AttachmentError>;
 
     /// Returns the total cost of the messages so far, in units of about 5 us, at least 1 for each.
-    /// The port limits the rate.
+    /// vfio-user counts events instead, because its control thread limits the messages. The port
+    /// limits the rate.
     fn cost(&self) -> u64;
 
     /// Returns whether the last [`Self::poll`] left messages unread until earlier grants of the

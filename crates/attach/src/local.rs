@@ -1,6 +1,7 @@
 //! The local attachment: messages of one length ([`MESSAGE_BYTES`], 128), with file descriptors,
-//! between a process and the daemon over a Unix stream socket ([`causeway_wire::local`]). Either
-//! end may be hostile.
+//! between a process and the daemon over a Unix stream socket ([`causeway_wire::local`]). The
+//! process may be hostile. Both ends check the length of messages and the number of descriptors;
+//! the daemon also checks their types.
 //!
 //! The daemon's end is an [`Attachment`] that raises [`Event::Message`] and [`Event::Closed`]; the
 //! service (`mx`) reads the message with [`LocalAttachment::take_message`], and the next message is
@@ -10,7 +11,9 @@
 //!
 //! The module does not interpret messages. It never blocks, keeps their order, and never drops a
 //! message of a living attachment: messages for which the socket has no room are queued, and the
-//! send that finds [`LOCAL_UNSENT_MAX`] (1,024) queued messages fails. A message carries at most
+//! send that finds [`LOCAL_UNSENT_MAX`] (1,024) queued messages fails. Queued messages leave only
+//! by a later [`LocalAttachment::send`] or [`LocalAttachment::flush`], which the owner calls when
+//! the socket has room, or after a while at the descriptor limit. A message carries at most
 //! [`LOCAL_DESCRIPTORS_MAX`] (4) descriptors. After an error the owner drops the attachment, and
 //! queued messages are lost.
 

@@ -7,11 +7,12 @@
 //! ([`close_all`]).
 //!
 //! A call blocks its thread until the dispatcher answers, without a time limit, and may come from
-//! any thread; calls of several threads are not ordered. *Held* ports are those whose frontends the
-//! holder keeps connected. No frame passes here. A function that stops at an error leaves its
-//! earlier commands in effect; only the addition of a port is undone if the access to its socket
-//! cannot be set. Differences between a running fabric and a file are the subject of
-//! [`crate::plan`].
+//! any thread. The fabric executes one command at a time, those of several threads in no defined
+//! order: while a dispatcher hangs, all calls wait. After the fabric has stopped, commands that
+//! need a dispatcher fail. *Held* ports are those whose frontends the holder keeps connected. No
+//! frame passes here. A function that stops at an error leaves its earlier commands in effect; only
+//! the addition of a port is undone if the access to its socket cannot be set. Differences between
+//! a running fabric and a file are the subject of [`crate::plan`].
 //!
 //! Callers are [`crate::lifecycle`] at the start and end, and [`crate::api`], [`crate::plan`] and
 //! [`crate::vnet`] in between.
@@ -106,8 +107,9 @@ pub fn apply(
     Ok(())
 }
 
-/// Closes every link and port, so that peers are notified and no socket file remains. Failures are
-/// logged, and the next object follows.
+/// Closes every link and port, so that peers are notified and no socket file remains. A failed
+/// deletion is logged, and the next object follows; if the links or the ports cannot be listed,
+/// they stay open, without a log line.
 pub fn close_all(fabric: &dyn FabricControl) {
     close(fabric, |_| true);
 }

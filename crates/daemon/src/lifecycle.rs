@@ -9,12 +9,15 @@
 //! At the end the module decides whether frontends of held ports stay connected: then it closes
 //! links and the other ports, the process exits at once and leaves the rings of held ports as they
 //! are, and `serve` does not return. If the filling fails and an earlier daemon left a holder, the
-//! process exits in the same way with status 1.
+//! process exits in the same way with status 1. If the control server, the watchdog thread or the
+//! confirmation to the holder fails after the filling, `serve` returns the error without closing
+//! the links, so that peers are not notified.
 //!
-//! SIGHUP only makes links read keys and certificates again. The configuration file is read once,
-//! by [`crate::run`]; later changes come through [`crate::api`]. A second SIGTERM or SIGINT during
-//! the stop ends the process with status 1. No time limit bounds the filling of the fabric, but a
-//! signal ends it before the next port or link.
+//! SIGHUP only makes links read keys and certificates again; during the start it takes effect when
+//! the filling is done. The configuration file is read once, by [`crate::run`]; later changes come
+//! through [`crate::api`]. A second SIGTERM or SIGINT during the stop ends the process with status
+//! 1. No time limit bounds the filling of the fabric, but a signal ends it before the next port or
+//! link.
 
 use std::io::Read as _;
 use std::path::Path;

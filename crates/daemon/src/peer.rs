@@ -2,7 +2,8 @@
 //!
 //! A process is admitted if its user is root or the daemon's user, or if it is a member of
 //! `control_group`. [`ControlAccess::admit`] reads its user and groups from the kernel (SO_PEERCRED
-//! and SO_PEERGROUPS), as they were at the time of the connect; without them it refuses.
+//! and SO_PEERGROUPS), as they were at the time of the connect. Without SO_PEERCRED it refuses
+//! every process; without SO_PEERGROUPS the primary group alone counts.
 //!
 //! The check follows the permissions of the socket file, which connect(2) checks first, and does
 //! not replace them. An admitted process may execute every command: there are no roles, and no

@@ -6,8 +6,9 @@
 //! ([`causeway_fabric::LogLimit`]) and is shared by both.
 //!
 //! The module refuses no client: the servers, sessions and the API decide, send their reply and
-//! then count. Counters have no labels for users or addresses, are updated without a lock or
-//! ordering, and start at 0 with each process.
+//! then count. Log lines are written for users without access and for wrong passwords; all other
+//! refusals are only counted. Counters have no labels for users or addresses, are updated without a
+//! lock or ordering, and start at 0 with each process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,9 +22,9 @@ use crate::peer::{AdmissionError, ControlPeer};
 /// The reason why a client was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// All connections are in use.
+    /// All connections, or all that one client may have, are in use.
     Busy,
-    /// The user may not control the daemon.
+    /// The user may not control the daemon, or the kernel does not report the user.
     Forbidden,
     /// The bytes are no request or command.
     Garbage,

@@ -3,8 +3,9 @@
 //! [`StopRequest`] records the request and whether frontends of held ports are released, and wakes
 //! the thread of [`crate::lifecycle`]: with [`terminate`], the request arrives there as SIGTERM.
 //! The call returns before the stop takes place, so that the reply can be sent within
-//! [`crate::limits::STOP_REPLY_GRACE`] (200 ms). A stop cannot be withdrawn; a second request only
-//! replaces `release` and sends a second SIGTERM, which ends a stop that hangs.
+//! [`crate::limits::STOP_REPLY_GRACE`] (200 ms). A stop cannot be withdrawn; a second request
+//! replaces `release` and sends a second SIGTERM, which ends the process at once with status 1: for
+//! a stop that hangs.
 //!
 //! `POST /v1/shutdown` ([`crate::api`]) calls [`StopRequest::ask`] on the thread of a connection.
 //! Any thread may use it; the fields are atomics.

@@ -5,11 +5,11 @@
 //! Writes are recorded in the dirty log, if there is one; `write_framed` then writes nothing and
 //! returns `false`, and its caller uses `write_headed`.
 //!
-//! On an error across several grants, bytes before the missing grant have been copied. The guest
-//! may change the bytes during a copy: callers check the private copy, never the guest's bytes
-//! again. A page lost from its file reads as zeros and does not fail; callers check
-//! [`Map::is_poisoned`] once per batch. Copies wait for no lock and order nothing: callers that
-//! publish an index need [`crate::View`].
+//! On an error across several grants, bytes before the missing grant have been copied; an access of
+//! 0 bytes succeeds at any address. The guest may change the bytes during a copy: callers check the
+//! private copy, never the guest's bytes again. A page lost from its file reads as zeros and does
+//! not fail; callers check [`Map::is_poisoned`] once per batch. Copies wait for no lock and order
+//! nothing: callers that publish an index need [`crate::View`].
 //!
 //! `ring` and the services call these functions for headers, descriptors and short payloads;
 //! payloads from guest to guest go through `crate::copy::copy`.

@@ -8,8 +8,9 @@
 //! `ethernet` and `socket` call [`copy()`] after both chains are popped, and before `ring`
 //! publishes the used entries; `verbs` calls it for the payload of work requests. An error leaves
 //! the bytes copied so far in the destination: the caller completes the chain or request with an
-//! error or a shorter length. The copy is not atomic: the sender may change bytes meanwhile, and
-//! the receiver may read early. Contents are not checked, and no cursor is shared between threads.
+//! error or a shorter length, and is not informed of a lost page, which is copied as zeros. The
+//! copy is not atomic: the sender may change bytes meanwhile, and the receiver may read early.
+//! Contents are not checked, and no cursor is shared between threads.
 
 use crate::kernel;
 use crate::map::{Map, OutOfGrant};

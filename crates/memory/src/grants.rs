@@ -9,10 +9,11 @@
 //! most.
 //!
 //! A table has at most [`GRANTS_MAX`] (262,144) grants in [`GRANT_FILES_MAX`] (64) files; a further
-//! grant, or one that overlaps, is an error that leaves the table as it was, and the caller ends
-//! the attachment or declines the message. A revocation covers whole grants only. Revoked memory
-//! stays reachable through older epochs until their last user drops them. The table has no lock,
-//! and maps files of memory file systems only ([`crate::is_memory`]).
+//! grant, or one that overlaps, is empty, wraps, permits no access, or whose file is too short or
+//! cannot be mapped, is an error that leaves the table as it was; `attach` declines the message
+//! then. A revocation covers whole grants only: a part of a grant, or an interval without a grant,
+//! is an error too. Revoked memory stays reachable through older epochs until their last user drops
+//! them. The table has no lock, and maps files of memory file systems only ([`crate::is_memory`]).
 //!
 //! Measured by `examples/lookup.rs`: reads of 8 bytes at random granted addresses, fastest of 15
 //! runs in one thread on a busy virtual machine with two processors.

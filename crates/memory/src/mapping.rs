@@ -10,6 +10,7 @@
 //! [`crate::Map`], [`crate::Grants`], [`crate::View`] and [`crate::DirtyLog`] hold mappings by
 //! `Arc`. A mapping does not prevent the file from shrinking: it is then poisoned, stays mapped as
 //! zeroed memory, and never recovers. The caller checks the peer's share first ([`crate::fits`]).
+//! Any thread may use and drop a mapping.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;

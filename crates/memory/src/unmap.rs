@@ -9,7 +9,8 @@
 //! [`crate::Mapping`] calls `unmap` when it is dropped, after it left the fault handler's table.
 //! Ranges wait without a limit here; from an owner with more than 7 TiB that wait, `attach` reads
 //! no messages until they are unmapped (`crate::addresses`). Ranges of one owner may be unmapped in
-//! any order. If no thread can be started, the caller unmaps.
+//! any order. If no thread runs and none can be started, the dropping thread unmaps the range that
+//! waits longest.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

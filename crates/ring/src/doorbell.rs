@@ -4,8 +4,9 @@
 //! The dispatcher watches doorbells by epoll, and calls [`Notifier::notify`] after it published
 //! used entries. Both carry no data and no count: several signals between two polls are one.
 //!
-//! A hostile descriptor must not block the dispatcher or report false readiness, so a descriptor of
-//! another type is a [`DoorbellError`], with which `attach` ends the attachment, and an eventfd is
+//! A hostile descriptor must not block the dispatcher or report false readiness, so only an eventfd
+//! is a doorbell, and only an eventfd or a Unix stream without unread bytes is a notifier; any
+//! other descriptor is a [`DoorbellError`], with which `attach` ends the attachment. An eventfd is
 //! set non-blocking. The frontend shares the open file and can undo this; the thread's watchdog
 //! then interrupts the write after 10 to 110 ms, the notifier stays disabled
 //! ([`Notifier::is_blocked`]), and `attach` ends the attachment. The module does not decide whether

@@ -7,7 +7,9 @@
 //!
 //! The driver allocates no buffers, accesses no payload, waits for nothing and sends no signal:
 //! [`Driver::publish`] returns whether the device wants a doorbell. An addition to a full ring
-//! returns [`DriverError::Full`] and changes nothing; the caller takes used chains and tries again.
+//! returns [`DriverError::Full`] and changes nothing; the caller takes used chains and tries again,
+//! unless the chain has more spans than the ring has descriptors, which never fits. A chain without
+//! spans returns [`DriverError::Empty`] and changes nothing, and an invalid size creates no driver.
 //! Any other error means that the device or the memory is unusable: it does not latch here, and the
 //! caller must not use the driver again. One thread owns a driver at a time.
 //!

@@ -6,11 +6,11 @@
 //! pushes the heads; the dispatcher publishes and sends the notification at the end of the turn.
 //! Chains may be pushed in any order.
 //!
-//! A queue accesses no buffer, waits for nothing, sends no signal and has no lock. It holds popped
-//! chains until they are pushed or put back: the caller must do so for each chain, or the driver
-//! misses its descriptors until the queue stops ([`Queue::finish`]). Descriptors of a popped chain
-//! are not checked again; after [`Queue::remap`] the caller must look its addresses up in the new
-//! map.
+//! A queue accesses no buffer, waits for nothing, sends no signal and has no lock: one thread owns
+//! it at a time, the dispatcher of its port. It holds popped chains until they are pushed or put
+//! back: the caller must do so for each chain, or the driver misses its descriptors until the queue
+//! stops ([`Queue::finish`]). Descriptors of a popped chain are not checked again; after
+//! [`Queue::remap`] the caller must look its addresses up in the new map.
 
 use causeway_memory::Map;
 
@@ -53,7 +53,9 @@ pub struct PoppedBatch {
 
 /// The device side of a virtio queue.
 ///
-/// A [`RingError`] of a call that accesses the ring latches: all later calls return the same error.
+/// A [`RingError`] latches: all later calls that access the ring return the same error. Errors of
+/// [`Self::remap`], [`Self::record`] and [`Self::locate`] do not latch; the caller stops or drops
+/// the queue.
 #[derive(Debug)]
 pub enum Queue {
     /// A split ring (virtio 1.3, 2.7).
@@ -218,12 +220,13 @@ impl Queue {
     /// Puts a popped chain back; it is the next chain to be popped. Several chains must be put back
     /// in the reverse order of their pops, and only while no chain popped after them was pushed. No
     /// effect for a head that is not in flight; a packed queue also ignores a chain that is not the
-    /// last popped, which stays in flight.
+    /// last popped and was not left by an earlier process: it stays in flight.
     pub fn put_back(&mut self, head: u16) {
         each!(self, q => q.put_back(head));
     }
 
     /// Pushes every chain in flight with 0 written bytes and publishes: for a queue that stops.
+    /// Chains that were put back, or left by an earlier process and not popped, are not pushed.
     /// Returns whether the driver wants a notification.
     ///
     /// # Errors

@@ -252,8 +252,9 @@ impl Frontend {
     }
 
     /// Waits until one of the `receivers` has a written buffer or one of the `senders` has room.
-    /// Returns `false` after `timeout`, and `true` after a reconnection, for which it may block
-    /// longer.
+    /// Returns `false` after `timeout` or if a signal interrupts the wait, and `true` after a
+    /// reconnection, for which it may block longer. `true` is a hint: a queue may still have
+    /// nothing.
     ///
     /// # Errors
     /// Returns an error if the backend is gone and the port cannot reconnect, or if a ring is

@@ -7,13 +7,15 @@
 //! vfio-user, for PCI devices. The module contains no protocol
 //! stack: frames are sent as given. Examples, benchmarks and tests use it; the daemon does not.
 //!
-//! Only the calls named `wait…`, `connect…` and `attach` block, and those of [`Sockets`] with a
-//! time-out. A caller that spins calls `receive` in a loop; a caller that sleeps calls `wait` when
-//! `receive` returned nothing. A port is owned by one thread at a time and has no thread of its
-//! own. A rule that the backend breaks is a [`NativeError`], after which the port must be dropped;
-//! the backend is trusted in one respect: it does not block the port's eventfds. Only ports that
-//! were attached by path with a `reconnect` time survive a restart of the daemon; such a port
-//! blocks in `wait…` until the new daemon serves it or the time is over.
+//! Calls that exchange requests block: those of [`Client`] and [`VfioUserClient`], `attach`,
+//! `over`, and `pause`, `resume`, `grant_again` and `reconnect` of [`Frontend`]. So do `wait…`, and
+//! the calls of [`Sockets`] with a time-out; no other call does. A caller that spins calls
+//! `receive` in a loop; a caller that sleeps calls `wait` when `receive` returned nothing. A port
+//! is owned by one thread at a time and has no thread of its own. A rule that the backend breaks is
+//! a [`NativeError`], after which the port must be dropped; the backend is trusted in one respect:
+//! it does not block the port's eventfds. Only ports that were attached by path with a `reconnect`
+//! time survive a restart of the daemon; such a port blocks in `wait…` or `reconnect` until the new
+//! daemon serves it or the time is over.
 
 mod client;
 mod driver_queue;

@@ -8,8 +8,9 @@
 //! caller that negotiates offloads must handle them. A frame to send has at most
 //! [`FRAME_BYTES_MAX`] (65,553) bytes, or [`NativeError::Long`] is returned. A full ring returns
 //! `false`, an empty ring `None`, a queue pair that does not exist [`NativeError::Options`]. Frames
-//! of different queue pairs have no order. The port uses no control queue and ignores link status.
-//! After a reconnection frames in flight may be sent twice.
+//! of different queue pairs have no order. A received buffer that is shorter than a header is an
+//! empty frame with a zeroed header. The port uses no control queue and ignores link status. After
+//! a reconnection frames in flight may be sent twice.
 
 use std::path::Path;
 use std::time::Duration;

@@ -181,7 +181,8 @@ impl VsockPort {
         Ok(None)
     }
 
-    /// Returns the next event of the event queue, if there is one.
+    /// Returns the next event of the event queue, if there is one. A buffer of fewer than 4 bytes
+    /// is no event and returns `None`, although events may follow.
     ///
     /// # Errors
     /// Returns an error if the ring is broken.

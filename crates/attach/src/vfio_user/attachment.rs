@@ -3,7 +3,8 @@
 //! [`VfioUserAttachment::new`] starts a thread that answers the frontend's messages
 //! (`super::control`). The attachment's descriptor is an eventfd that the thread signals;
 //! [`Attachment::poll`] turns the notices of the thread into events and adopts the newest epoch of
-//! guest memory. The service raises interrupts by [`Attachment::notify`] or by a [`DeviceHandle`].
+//! guest memory. The service raises interrupts by [`Attachment::notify`], whose queue number is the
+//! vector, or by a [`DeviceHandle`].
 //!
 //! The reply to a DMA or RESET message waits until the dispatcher has handled the events. So a poll
 //! that reports such events makes the descriptor readable again, and the next poll acknowledges the

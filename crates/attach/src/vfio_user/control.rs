@@ -8,16 +8,16 @@
 //! was granted.
 //!
 //! All other messages are answered at once, in order. While the reply to a DMA or RESET message is
-//! due, the thread answers register reads, within [`READ_CHECK_MS`], up to the first message of
-//! another kind: replies are matched by their identifiers, and a read changes no state.
+//! due, the thread answers register reads, within [`READ_CHECK_MS`] (10 ms), up to the first
+//! message of another kind: replies are matched by their identifiers, and a read changes no state.
 //!
 //! A flood of messages uses half a processor in the long run, and floods of many frontends two
-//! processors together (`super::allowance`). While more than a
-//! bounded amount of the frontend's earlier grants is still mapped, messages stay unread. The thread
-//! waits for the frontend, for the dispatcher and for the mapping of files, and never writes to a
-//! descriptor of the frontend other than the socket. A drop of the dispatcher's end ends the thread
-//! after the message in progress. `super::attachment` starts the thread, one for each frontend; its
-//! end, also by a panic, reaches the dispatcher as a notice.
+//! processors together (`super::allowance`). While more than 7 TiB of the frontend's earlier grants
+//! wait for `munmap` ([`has_unmap_backlog`]), messages stay unread. The thread waits for the
+//! frontend, for the dispatcher and for the mapping of files, and never writes to a descriptor of
+//! the frontend other than the socket. A drop of the dispatcher's end ends the thread after the
+//! message in progress. `super::attachment` starts the thread, one for each frontend; its end, also
+//! by a panic, reaches the dispatcher as a notice.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -47,7 +47,8 @@ pub trait Registers: Send + Sync {
 
     /// Writes `bytes` to a region. The range lies in the region. Returns the doorbell that the
     /// dispatcher receives as [`Event::Doorbell`](crate::Event::Doorbell), if the write rings one;
-    /// its number is below [`REGION_DOORBELLS_MAX`](crate::limits::REGION_DOORBELLS_MAX).
+    /// a number of [`REGION_DOORBELLS_MAX`](crate::limits::REGION_DOORBELLS_MAX) or more is
+    /// ignored.
     fn write(&self, region: u32, offset: u64, bytes: &[u8]) -> Option<usize>;
 
     /// Resets all registers. The dispatcher receives [`Event::Reset`](crate::Event::Reset)

@@ -1,12 +1,13 @@
 //! Reasons why a vfio-user conversation ends, and the party that caused each.
 //!
-//! `stream`, the control thread and the attachment return a [`Reason`]; the dispatcher closes the
-//! port with it. The texts are logged and shown by `causeway port show`. A request that the server
-//! declines is no reason: the frontend gets an errno and the conversation goes on. The native
-//! client returns the same reasons for messages of a server, with the same texts. After a reason
-//! the connection is closed, all grants and eventfds are released, and nothing is retried: QEMU
-//! does not reconnect the device. A frontend that closes between two messages is no reason either
-//! ([`Event::Closed`](crate::Event::Closed)).
+//! `stream`, the control thread and the attachment return a [`Reason`]; the dispatcher drops the
+//! attachment with it. The port stays and accepts the next frontend, after [`Reason::Notification`]
+//! only 30 s later. The texts are logged and shown by `causeway port show`. A request that the
+//! server declines is no reason: the frontend gets an errno and the conversation goes on. The
+//! native client returns the same reasons for messages of a server, with the same texts. After a
+//! reason the connection is closed, all grants and eventfds are released, and nothing is retried:
+//! QEMU does not reconnect the device. A frontend that closes between two messages is no reason
+//! either ([`Event::Closed`](crate::Event::Closed)).
 
 use causeway_host::limits::UNCLOSED_MAX;
 use causeway_ring::DoorbellError;

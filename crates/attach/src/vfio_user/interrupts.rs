@@ -10,7 +10,8 @@
 //! [`VECTORS_MAX`] (64) vectors; assignments beyond the described count are refused by the server,
 //! and a raise of a vector that does not exist is ignored. Raises are not queued: several raises
 //! before the guest handles the vector, or while it is pending, are one interrupt. Vectors cannot
-//! be masked by messages. A frontend that blocks a write ends its port
+//! be masked by messages. Only vectors of MSI-X and MSI are raised; eventfds of other interrupt
+//! types are kept and never written. A frontend that blocks a write loses its attachment
 //! ([`super::fault::Reason::Notification`]). A device reset forgets pending interrupts and keeps
 //! the eventfds.
 

@@ -9,8 +9,9 @@
 //! conversation ([`Reason::Flags`]). Commands other than VERSION are refused with EINVAL until the
 //! version is agreed on, and so is a second VERSION; unknown commands get EOPNOTSUPP. A register
 //! access has at most [`REGION_ACCESS_BYTES_MAX`] (64 KiB), a message at most
-//! [`VFIO_DESCRIPTORS_MAX`] (8) descriptors. A command that needs no reply is executed in silence,
-//! also if it fails. The reply to a DMA or RESET command must be sent after its effect took place
+//! [`VFIO_DESCRIPTORS_MAX`] (8) descriptors; a command other than DMA_MAP and SET_IRQS with a
+//! descriptor is refused with EINVAL. A command that needs no reply is executed in silence, also if
+//! it fails. The reply to a DMA or RESET command must be sent after its effect took place
 //! ([`Effect`]).
 
 use std::ops::Range;

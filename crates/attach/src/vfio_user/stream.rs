@@ -6,8 +6,9 @@
 //! the moment it is received.
 //!
 //! A receive never blocks and keeps one incomplete message. A send waits for room in the socket, at
-//! most [`REPLY_STALL_MS`] (2 s). A message with more than [`VFIO_DESCRIPTORS_MAX`] (8) descriptors
-//! ends the connection. Descriptors of other types than eventfds, Unix sockets and memory files are
+//! most [`REPLY_STALL_MS`] (2 s). A message with more than [`VFIO_DESCRIPTORS_MAX`] (8)
+//! descriptors, or with any while more than 128 earlier ones wait for their close, ends the
+//! connection. Descriptors of other types than eventfds, pidfds, Unix sockets and memory files are
 //! closed, and the message is marked ([`RawMessage::is_odd`]): the server refuses the message with
 //! EINVAL and goes on, because a VMM may try to map the file of another device.
 //!

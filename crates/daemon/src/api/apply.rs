@@ -7,11 +7,14 @@
 //! ports, links and routes change; `[daemon]`, `[dispatch]` and `[control]` are checked and
 //! otherwise ignored until the daemon restarts. The daemon's own file is neither read nor written.
 //!
-//! A file with a problem changes nothing (422). A changed port or link is deleted and added again,
-//! which disconnects its frontend or peer. Execution stops at the first refusal, whose status the
-//! reply has, and earlier changes remain: the reply lists each change with `done`. Requests are
-//! serialised with each other ([`TURN`]), not with other changes of the API: such a change shows as
-//! a refused command.
+//! Names of peers are resolved on the thread of the connection, which blocks meanwhile, also with
+//! `dry_run`. A file with a problem, or with a peer whose name has no address, changes nothing
+//! (422). A changed port or link is deleted and added again, which disconnects its frontend or
+//! peer. Execution stops at the first refusal, whose status the reply has, and earlier changes
+//! remain: the reply lists each change with `done`. A running port for which the file gives no MTU
+//! keeps its MTU, and a link to an unchanged host name keeps its address. Requests are serialised
+//! with each other ([`TURN`]), not with other changes of the API: such a change shows as a refused
+//! command.
 //!
 //! `super::answer` dispatches here on the thread of a connection; `causeway apply` is the client.
 

@@ -3,12 +3,14 @@
 //! [`answer`] runs on the thread of one connection of [`crate::http::server`], after the peer was
 //! admitted. It finds the noun of the path, parses the body, calls [`crate::fabric::FabricControl`]
 //! and waits for the answer. Unknown fields of a body are refused (422), as are invalid values;
-//! malformed JSON is 400.
+//! malformed or missing JSON is 400.
 //!
 //! An unknown path or object is 404, another method 405, a conflict or a full table 409, an error
-//! of the host 500. The module keeps no state, does not retry and sets no time limit: a dispatcher
-//! that hangs makes the request wait. Requests of several clients run concurrently; only `POST
-//! /v1/apply` is serialised with itself. Nothing that the API changes is written to the
+//! of the host 500, a noun whose service is not registered 422. The module keeps no state, does not
+//! retry and sets no time limit: a dispatcher that hangs makes all requests wait that need a
+//! command. A command runs to its end also if its client disconnects meanwhile. Requests of several
+//! clients run concurrently, their commands one at a time in no defined order; as a whole only
+//! `POST /v1/apply` is serialised with itself. Nothing that the API changes is written to the
 //! configuration file: it lasts until the process ends. Access rights are checked before
 //! ([`crate::peer`]). Paths, JSON fields and status codes are a contract: docs/control-api.md
 //! describes them.

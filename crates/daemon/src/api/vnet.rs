@@ -2,9 +2,10 @@
 //! (`dry_run`).
 //!
 //! All lines are checked before the first is executed ([`crate::vnet::file`]); a wrong line, or
-//! more than [`CONFIG_BYTES_MAX`] (4 MiB) of text, refuses the whole file (422). Execution stops at
-//! the first refusal, and the steps before it remain. The request needs no VNET password: access to
-//! the control socket is enough. Peers' servers are not notified of links.
+//! more than [`CONFIG_BYTES_MAX`] (4 MiB) of text, refuses the whole file (422); an unknown group
+//! is 404. Execution stops at the first refusal, and the steps before it remain. The request needs
+//! no VNET password: access to the control socket is enough. Peers' servers are not notified of
+//! links.
 //!
 //! Concurrent requests are not serialised: a change between check and execution shows as a refused
 //! step. `super::answer` dispatches here on the thread of a connection; `causeway vnet` is the

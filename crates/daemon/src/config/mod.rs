@@ -1,9 +1,9 @@
 //! The configuration file: reads, checks and prints it.
 //!
-//! [`Config::load`] reads a file of at most [`CONFIG_BYTES_MAX`] (4 MiB) and reports all its
-//! problems at once, each with its line; errors of the TOML syntax are reported alone. A file with
-//! a problem is refused as a whole, and an unknown key is a problem. Values are checked by the
-//! tables of [`causeway_model::schema`].
+//! [`Config::load`] reads a file of at most [`CONFIG_BYTES_MAX`] (4 MiB) and reports up to 20 of
+//! its problems at once, each with its line, and the number of the others; errors of the TOML
+//! syntax are reported alone. A file with a problem is refused as a whole, and an unknown key is a
+//! problem. Values are checked by the tables of [`causeway_model::schema`].
 //!
 //! [`crate::run`] reads the file once, before the dispatchers start, and [`crate::api`] the text of
 //! `POST /v1/apply`. The module changes nothing on the host and watches no file;

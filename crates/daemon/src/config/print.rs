@@ -1,10 +1,10 @@
 //! Prints a [`Config`] as TOML, with every default written out, for `causewayd --print-config`.
 //!
-//! Reading the text again gives an equal configuration. Comments and the order of tables of the
-//! original file are lost: tables appear by type, objects of a type in the file's order. An MTU
-//! that follows from the links is printed as a comment, because writing it would fix it. The module
-//! prints the configuration of a file, not the running state, and it contains paths of secrets but
-//! no secrets.
+//! Reading the text again gives an equal configuration, except for paths that are not UTF-8.
+//! Comments and the order of tables of the original file are lost: tables appear by type, objects
+//! of a type in the file's order. An MTU that follows from the links is printed as a comment,
+//! because writing it would fix it. The module prints the configuration of a file, not the running
+//! state, and it contains paths of secrets but no secrets.
 //!
 //! [`crate::run`] is the caller, through `Config::to_toml`. `config::read` reads the same keys.
 

@@ -1,9 +1,9 @@
 //! A TOML table as JSON values with the position of each key, for the tables that the model checks.
 //!
-//! [`TomlTable::read`] converts, and reports values that JSON does not have (dates);
-//! `causeway_model::schema` then checks keys, types, ranges and defaults; [`TomlTable::report`]
-//! translates each problem back to a byte range of the file. The module knows no key itself. Nested
-//! tables have dotted paths, as in [`Problem::path`].
+//! [`TomlTable::read`] converts, and reports values that JSON does not have (dates) and integers of
+//! more than 64 bits; `causeway_model::schema` then checks keys, types, ranges and defaults;
+//! [`TomlTable::report`] translates each problem back to a byte range of the file. The module knows
+//! no key itself. Nested tables have dotted paths, as in [`Problem::path`].
 //!
 //! `config::read` reads every table of a file by this module.
 

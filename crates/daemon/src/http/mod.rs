@@ -4,7 +4,8 @@
 //! [`request`] reads, [`reply`] writes, [`server`] accepts connections and enforces limits. A
 //! request then goes to [`crate::api`], which interprets it. A malformed request is answered with
 //! 400, one that is late (5 s) with 408, one that is too large (64 KiB, 8 MiB with a file) with 413
-//! or 431, and a connection beyond the limits (64) with 503, after which it is closed.
+//! or 431, one of a user without access with 403, and a connection beyond the limits (64) that
+//! finds no waiting connection to evict with 503; then the connection is closed.
 //!
 //! Not supported: keep-alive, pipelining, chunked bodies (status 411), TLS, TCP and queries
 //! (ignored). The subset serves `curl --unix-socket` and `causeway`, not browsers.

@@ -5,7 +5,8 @@
 //!
 //! The module sets no timeout and retries nothing: [`HttpReply::write`] writes all bytes at once,
 //! and the caller sets the write timeout of the socket or makes it non-blocking. A body has no size
-//! limit. A value that cannot be serialised becomes an error 500.
+//! limit. An error of the write may leave a part of the reply sent; the connection is then closed.
+//! A value that cannot be serialised becomes an error 500.
 //!
 //! [`crate::api`] builds the replies, also [`super::request`] and [`crate::peer`] for refusals;
 //! [`super::server`] writes them.

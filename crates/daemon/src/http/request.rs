@@ -4,7 +4,8 @@
 //! MiB) for the two paths that carry files, [`REQUEST_HEADERS_MAX`] (64) headers, and a deadline
 //! for the last byte. A request over a limit becomes an error reply: 408 (late), 411 (chunked
 //! body), 413 (too large) or 431 (head too large); one that is malformed or ends early becomes 400.
-//! Its remaining bytes stay unread: [`super::server`] drains them.
+//! Its remaining bytes stay unread: [`super::server`] drains them. A connection that the client
+//! closes without a byte is no error; a request without Content-Length has an empty body.
 //!
 //! Only the method, the path without its query and the body are kept. Headers other than
 //! Content-Length, Transfer-Encoding and Expect are ignored, also Host and Content-Type; bytes

@@ -5,7 +5,9 @@
 //! takes the slot of one that has waited for 250 ms ([`crate::connection_slots`]), which is closed
 //! without a reply; if none has, the new connection gets 503. A request must be complete within
 //! [`REQUEST_TIME_MAX`] (5 s), and each write of a reply must progress within [`REPLY_TIME_MAX`] (5
-//! s). The execution of a request has no time limit.
+//! s). The execution of a request has no time limit, and a command whose reply cannot be sent
+//! remains executed. If `accept` fails, it is retried after 100 ms and clients wait; if no thread
+//! can be started, the connection is closed without a reply.
 //!
 //! The acceptor thread (`control`) must not block on a client: it checks the peer
 //! ([`crate::peer`]), takes a slot, starts the thread (`control-request`) and sends refusals

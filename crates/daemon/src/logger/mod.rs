@@ -7,7 +7,8 @@
 //! therefore only formats its line and puts it into a bounded queue (`queue`,
 //! [`LOG_LINES_QUEUED_MAX`] (1,024) lines); the thread `log` writes. Lines that find the queue full
 //! are dropped, counted and reported in the log. Dispatchers may log: a line costs its formatting
-//! and an allocation. Lines of one thread keep their order.
+//! and an allocation. Lines of one thread keep their order. Only a panic and the last line of a
+//! failing process wait for the reader, at most 1 s.
 //!
 //! The module neither rotates nor filters by target, and it limits no rate: code that a guest or
 //! client can make log uses [`causeway_fabric::LogLimit`]. Records before [`start`] are lost; lines

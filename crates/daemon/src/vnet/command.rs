@@ -3,8 +3,9 @@
 //!
 //! Values are syntactically valid and nothing more: hosts and ends of routes are text that is not
 //! resolved yet, and a link or route may not exist. A word has at most the 256 bytes of a line
-//! (`vnet::parse` checks it), a port is not 0. The module has no functions on commands. Passwords
-//! are [`Secret`]s, which `Debug` omits; they are not wiped from memory when dropped.
+//! (`vnet::parse` checks it), a port for frames is not 0 (a control port may be). The module has no
+//! functions on commands. Passwords are [`Secret`]s, which `Debug` omits; they are not wiped from
+//! memory when dropped.
 
 use std::fmt;
 

@@ -9,7 +9,8 @@
 //! A file needs no password: HELLO is optional, and only its version is checked. `DEL LINK
 //! <number>`, `LIST` and commands that need a sender's address (`REGISTERLINK`) are errors; lines
 //! after `DONE` are ignored. Peers' servers are not notified. The size of the text is limited by
-//! the callers.
+//! the callers. Without the group, or if the fabric does not answer, [`check`] returns the error of
+//! the fabric.
 //!
 //! [`crate::lifecycle`] executes `vnet_file` at the start; `POST /v1/vnet` ([`crate::api`]) any
 //! other file. Resolving a host blocks the calling thread.
@@ -58,7 +59,7 @@ pub enum FileError {
 /// Checks a file's text against the current state of the group.
 ///
 /// # Errors
-/// All wrong lines, with their numbers.
+/// The first [`PROBLEMS_MAX`] wrong lines with their numbers, or the error of the fabric.
 pub fn check(
     fabric: &dyn FabricControl,
     group: &Name,

@@ -19,10 +19,10 @@
 //! ```
 //!
 //! `LINK` and `ROUTE` may be omitted after `ADD`: a link has two or three words, a route five or
-//! six. Addresses are `any`, `none`, a MAC address or `not-` and a MAC address. An *edge* is a
-//! link, by its name or by its host's name or address; an *interface* is a port, by its name or MAC
-//! address, or a raw link, by its name or interface. Links created by commands are named after
-//! their host's address.
+//! six. `DEL` with a number alone is refused. Addresses are `any`, `none`, a MAC address or `not-`
+//! and a MAC address. An *edge* is a link, by its name or by its host's name or address; an
+//! *interface* is a port, by its name or MAC address, or a raw link, by its name or interface.
+//! Links created by commands are named after their host's address.
 //!
 //! Over TCP the answer to a command is its lines, if any, and a last line that begins with `OK` or
 //! `ERROR`. As between VNET/U's servers, `ADDLINK` of a UDP link creates both ends: it sends

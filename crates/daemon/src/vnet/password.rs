@@ -3,8 +3,9 @@
 //! [`Attempts::attempt`] compares in constant time. After a wrong password, attempts of the source
 //! are not checked ([`PasswordResult::Wait`]) for [`VNET_DELAY_FIRST`] (1 s); each further failure
 //! doubles the delay up to [`VNET_DELAY_MAX`] (5 min), and a right password or
-//! [`VNET_FORGET_AFTER`] (1 h) without a failure resets it. At most [`VNET_SOURCES_MAX`] (1,024)
-//! sources are remembered; the source with the oldest last failure is forgotten first.
+//! [`VNET_FORGET_AFTER`] (1 h) without a failure resets it. An attempt within the delay is refused
+//! even with the right password, and does not extend the delay. At most [`VNET_SOURCES_MAX`]
+//! (1,024) sources are remembered; the source with the oldest last failure is forgotten first.
 //!
 //! The delay is per source and never blocks a thread: the session answers `ERROR` and ends. An
 //! attacker with many sources is not limited, and a password on the wire is not protected. All

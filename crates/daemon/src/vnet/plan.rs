@@ -9,8 +9,9 @@
 //! The snapshot is not kept current: a change of another client shows as a refusal of the step.
 //! Groups other than its own are visible only for names of links, and for equal routes. A link
 //! beyond `LINKS_MAX` (1,024) of the daemon is an error of the plan, a route beyond `ROUTES_MAX`
-//! (16,384) of the plan or, if routes were not read, of its step. Peers are not notified here:
-//! [`super::session`] does that.
+//! (16,384) of the plan or, if routes were not read, of its step. Of several links to a host, a
+//! deletion takes the first in the order of the `link` service; an end of a route must name one
+//! link. Peers are not notified here: [`super::session`] does that.
 //!
 //! Callers are [`super::session`] (a snapshot per command) and [`super::file`](mod@super::file) (a
 //! snapshot per file). Configuration files are planned by [`crate::plan`].

@@ -4,16 +4,16 @@
 //! most [`VNET_CONNECTIONS_MAX`] (16), and [`VNET_STRANGERS_PER_SOURCE_MAX`] (4) of one source
 //! without a valid HELLO. A connection beyond either limit takes the slot of one that has been
 //! without a valid HELLO for 1 s, which is closed; if there is none, the new connection gets an
-//! `ERROR` line and is closed. The connection's thread (`vnet-session`) splits the bytes into
-//! lines, gives each to [`super::session`], and writes the answer. A line over
-//! [`VNET_LINE_BYTES_MAX`] (256), a HELLO after [`VNET_HELLO_TIME_MAX`] (10 s), silence for
-//! [`VNET_IDLE_TIME_MAX`] (5 min), or an answer that the client does not read for 5 s ends the
-//! session.
+//! `ERROR` line and is closed. A session with a valid HELLO keeps its slot until it ends. The
+//! connection's thread (`vnet-session`) splits the bytes into lines, gives each to
+//! [`super::session`], and writes the answer. A line over [`VNET_LINE_BYTES_MAX`] (256), a HELLO
+//! after [`VNET_HELLO_TIME_MAX`] (10 s), silence for [`VNET_IDLE_TIME_MAX`] (5 min), or an answer
+//! that the client does not read for 5 s ends the session.
 //!
 //! Lines of one connection are answered in order; a client may send further lines before the
-//! answer. A line without its line feed at the end of the connection is not executed.
-//! [`VnetServer::stop`] leaves sessions running. There is no TLS and no list of permitted
-//! addresses.
+//! answer. A line without its line feed at the end of the connection is not executed; a command
+//! whose answer cannot be sent remains executed. [`VnetServer::stop`] leaves sessions running.
+//! There is no TLS and no list of permitted addresses.
 //!
 //! [`crate::lifecycle`] starts and stops the server if `vnet_listen` is configured.
 

@@ -3,7 +3,8 @@
 //! [`Session::line`] parses a line, checks the password of HELLO, plans the change, registers the
 //! link with the peer's server, executes the change and returns the answer. Before a valid HELLO,
 //! the first mistake ends the session, and its answer shows nothing of the language. After it, an
-//! error is answered and the session goes on.
+//! error is answered and the session goes on; only DONE, and a further HELLO with a wrong password
+//! or version, end it. Empty lines and comments are no mistakes.
 //!
 //! A call blocks its thread for the time of the fabric, of a resolver, and of the peer's server. A
 //! command is not atomic: a peer that was registered keeps its end if the undo of a failed addition

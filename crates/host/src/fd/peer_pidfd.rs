@@ -4,8 +4,9 @@
 //! The MX service calls [`process`] for a process that attaches, and `daemon::peer` calls
 //! [`groups`] for a connection of the control socket; the module decides nothing itself. The
 //! answers describe the process that connected, at the time of the connect, not the process that
-//! uses the socket now. Older kernels lack the options: callers must treat an error as no
-//! permission. Calls are single system calls that do not block.
+//! uses the socket now. Older kernels lack the options: callers derive no permission from an error
+//! (`daemon::peer` counts the primary group alone then). Calls are single system calls that do not
+//! block.
 
 use std::io;
 use std::mem::size_of;

@@ -6,9 +6,9 @@
 //! files because freeing their pages takes long, other files because their close may block.
 //!
 //! The kind is determined once, from properties that the kernel knows without a query of the file's
-//! file system. The module never reads or maps the files, and does not check sizes or seals:
-//! [`causeway_memory::Mapping`] does. A value can be moved to any thread; it stays charged to the
-//! account of the thread that received it.
+//! file system; a file whose kind cannot be read is [`FdKind::Odd`]. The module never reads or maps
+//! the files, and does not check sizes or seals: [`causeway_memory::Mapping`] does. A value can be
+//! moved to any thread; it stays charged to the account of the thread that received it.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -3,8 +3,9 @@
 //! Stream links show the state and decide by it: the length of a connection's queue by the delivery
 //! rate, and whether an older connection still answers (`link::io::stream`). The module keeps none
 //! of it: each call is a system call that does not block, and its answer may be old when it is
-//! used. Fields that an older kernel does not report are 0. Counters begin with the connection. The
-//! state of sockets other than TCP is `None`.
+//! used. On a kernel that does not report the delivery rate, it is 0; on a kernel that reports
+//! fewer fields, the state is `None`. Counters begin with the connection. The state of sockets
+//! other than TCP is `None`.
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -32,8 +33,8 @@ pub struct TcpState {
 /// `TCP_ESTABLISHED` of the kernel's tcp_states.h.
 const ESTABLISHED: u8 = 1;
 
-/// Returns the state of a connection, or `None` for a socket that is not TCP and on a kernel
-/// without `TCP_INFO`.
+/// Returns the state of a connection, or `None` for a socket that is not TCP and on a kernel that
+/// does not report all fields up to the number of segments with data.
 pub fn connection(socket: BorrowedFd<'_>) -> Option<TcpState> {
     // SAFETY: an all-zero answer is valid: numbers only.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };

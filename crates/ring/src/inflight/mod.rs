@@ -7,9 +7,9 @@
 //!
 //! The content is as untrusted as any guest memory: an inconsistent record is
 //! [`RingError::Inflight`], with which the attachment ends. Chains that the predecessor pushed and
-//! did not publish are popped again. The record tracks rings only, no connection or service state,
-//! and no payload that was already written into a chain: a successor serves the chain from its
-//! beginning, so a frame may be sent twice.
+//! did not publish are popped again. So are chains that it put back. The record tracks rings only,
+//! no connection or service state, and no payload that was already written into a chain: a
+//! successor serves the chain from its beginning, so a frame may be sent twice.
 
 mod packed;
 mod split;

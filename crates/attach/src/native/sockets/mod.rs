@@ -10,8 +10,11 @@
 //! [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES) (256 KiB); further requests are
 //! answered with a reset. Connections that the peer has ended and those that wait for
 //! [`Sockets::accept`] count until [`Sockets::close`]. Data is not retransmitted and not buffered
-//! for sending. If the daemon reports a reset of the transport, as after its restart, all
-//! connections end with [`SocketError::Reset`]; listeners stay. Not thread-safe.
+//! for sending. Control packets that find the ring full wait for a later call, at most 16,384;
+//! further ones are dropped. A seqpacket connection is read by [`Sockets::receive_message`] alone:
+//! the other calls ignore the ends of messages. If the daemon reports a reset of the transport, as
+//! after its restart, all connections end with [`SocketError::Reset`]; listeners stay. Not
+//! thread-safe.
 
 mod connection;
 

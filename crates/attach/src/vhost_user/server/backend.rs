@@ -6,9 +6,10 @@
 //! the messages of queues. The memory table has at most [`MEMORY_SLOTS_MAX`] (64) regions.
 //!
 //! It reads and writes no socket, and checks no message format (`vhost_user::message` does). A
-//! message that breaks a rule ends the conversation ([`Reason`]). Only SET_CONFIG is declined
-//! without that ([`Outcome::Refused`]): the state stays unchanged. Except for mapping files, no
-//! call waits. The backend channel is accepted, but no request is sent on it.
+//! message that breaks a rule ends the conversation ([`Reason`]); effects of earlier messages, and
+//! events of this one, are reported all the same. Only SET_CONFIG is declined without that
+//! ([`Outcome::Refused`]): the state stays unchanged. Except for mapping files, no call waits. The
+//! backend channel is accepted, but no request is sent on it.
 
 mod rings;
 
