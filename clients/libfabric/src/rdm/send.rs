@@ -8,12 +8,13 @@
 //! offers, in [`deferred`](super::deferred).
 //!
 //! # Limits
-//! [`Rdm::send`] fails with `FI_EMSGSIZE` above [`MESSAGE_MAX`] (4,294,967,231), and with
-//! `FI_EAGAIN`, without effect, at [`SENDS_MAX`] (65,536) sends or without a free operation. A
-//! later failure is an error completion; for an injected message, which has no completion, it is a
-//! warning, and the peer is marked as broken. A completion without delivery means that the buffer
-//! is free, not that the peer has the message. The order of messages to a peer is the order of the
-//! calls.
+//! [`Rdm::send`] fails with `FI_EMSGSIZE` above [`MESSAGE_MAX`] (4,294,967,231), with `FI_EINVAL`
+//! for an unknown index, with `FI_ECONNRESET` for an injected message to a broken peer, and with
+//! `FI_EAGAIN`, without effect, at [`SENDS_MAX`] (65,536) sends or without a free operation. A send
+//! cannot be cancelled. A later failure is an error completion; for an injected message, which has
+//! no completion, it is a warning, and the peer is marked as broken. A completion without delivery
+//! means that the buffer is free, not that the peer has the message. The order of messages to a
+//! peer is the order of the calls.
 //!
 //! # Place
 //! `shell::tagged` calls [`Rdm::send`] and [`Rdm::send_injected`]; the other modules of `rdm` send
