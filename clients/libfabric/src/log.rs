@@ -4,11 +4,15 @@
 //! A provider outside libfabric's tree cannot reach the core's own log if the core was loaded for
 //! only a part of the process, so this module writes by itself. It never fails an operation.
 //!
-//! A warning that equals the last warning is not repeated; otherwise nothing is rate-limited.
-//! Warnings are written at level `warn` and above, and at any level if the application selects this
-//! provider by name. Writing a line blocks while standard error does. Counters are appended to a
-//! file per process, `<prefix>.<pid>`; a file that cannot be written gives a warning. All functions
-//! may be called by several threads; every module of the crate calls them.
+//! Warnings are written at every level of `FI_LOG_LEVEL` (`warn`, `trace`, `info`, `debug`).
+//! Without a level, or with an unknown one, they are written if the application selects this
+//! provider by name, or if the caller passes `by_name`, as `rdm` and `shell` do for losses and
+//! limits. Lines of level `info` need the level `info` or `debug`. A warning that equals the last
+//! one is not repeated; otherwise nothing is rate-limited. Counters are appended to a file per
+//! process, `<prefix>.<pid>`; a file that cannot be written gives a warning at any level. If
+//! standard error is closed, lines are lost. `info`, `rdm` and `shell` call the functions from any
+//! thread, and `rdm` under the lock of the domain: while standard error blocks, so do all calls on
+//! the domain.
 
 use std::sync::Mutex;
 
