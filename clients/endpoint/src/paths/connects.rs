@@ -4,7 +4,8 @@
 //! A *token* is the library's number of a connect. At most `CONNECTS_PENDING_MAX` (256) are in
 //! progress; the caller checks `is_full`, and a further connect waits in the library
 //! (`TransportError::Full`). The table sends nothing and has no timer: the library cancels a
-//! connect that times out (`end`). An unknown token has no effect.
+//! connect that times out (`end`). An unknown token has no effect, as it belongs to a connect that
+//! was cancelled. Results keep the order in which the connects ended.
 //!
 //! `transport` adds connects, `control` ends them with the daemon's answers and moves connects to
 //! other hosts into the rings, and `resume` repeats or fails them after a restart of the daemon.
