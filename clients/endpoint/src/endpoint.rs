@@ -280,7 +280,7 @@ impl<B: Buffer> Endpoint<B> {
         self.library.deadline() != deadline
     }
 
-    /// Sets the library's time; required before a request gets a time limit.
+    /// Sets the matching engine's time; required before a request gets a time limit.
     #[cold]
     pub fn update_time(&mut self) {
         self.library.tick(&mut self.paths, now());

@@ -1,5 +1,5 @@
 //! Staging: memory for large messages to and from other hosts, lent to the NIC side and reused.
-//! This module allocates windows; the library copies messages.
+//! This module allocates windows; the matching engine copies messages.
 //!
 //! Staging consists of *slabs* (a file each), which the daemon knows as regions; a message has a
 //! range in a slab (its *window*), at a multiple of 4 KiB. A slab has a multiple of [`SLAB_BYTES`]

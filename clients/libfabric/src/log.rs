@@ -43,8 +43,9 @@ pub fn names_this_provider(providers: &str) -> bool {
         && providers.split([',', ';']).any(|name| name.trim().eq_ignore_ascii_case(NAME))
 }
 
-/// Writes a warning if the level includes warnings, or if the application selects this provider by
-/// name (`by_name`, or `FI_PROVIDER`).
+/// Writes a warning if the level includes warnings, if the application selects this provider by
+/// name in `FI_PROVIDER`, or if `by_name`: it does so in its hints, or the warning concerns a loss
+/// or a limit.
 pub fn warn(text: &str, by_name: bool) {
     let by_name =
         by_name || std::env::var("FI_PROVIDER").is_ok_and(|names| names_this_provider(&names));

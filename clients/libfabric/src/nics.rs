@@ -36,7 +36,7 @@ pub struct LocalNic {
 /// The reason why no NIC is available; its text contains the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicsUnavailable {
-    /// The first socket, if any.
+    /// The first socket that failed; `None` if there is no socket.
     path: Option<PathBuf>,
     /// The error of that socket.
     reason: Error,

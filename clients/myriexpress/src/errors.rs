@@ -5,7 +5,7 @@
 //! Without either, the default is `MX_ERRORS_ARE_FATAL`, which prints the error and ends the
 //! process; the value 0 of the environment variable `MX_ERRORS_ARE_FATAL`, `MX_FATAL_ERRORS` or
 //! `OMX_FATAL_ERRORS` (the first that is set) selects `MX_ERRORS_RETURN`. The code that a handler
-//! returns becomes the result of the call.
+//! returns becomes the result of the call, or the status code of the failed request.
 //!
 //! A handler runs in the calling thread, without any lock of the library, and may call the library.
 //! Failed requests, also those without a handle, are reported by `wait::report_failures`, in the

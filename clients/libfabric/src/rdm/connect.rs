@@ -16,12 +16,12 @@
 //! the limit of sends and sent in order. After the loss of a message that was reported as sent, the
 //! peer is *broken* for the rest of the endpoint's life: nothing is sent there but a notification,
 //! after which the peer breaks likewise. All operations to it, and receives from it alone, fail
-//! with `FI_ECONNRESET`: injected sends and receives in the call, the others by their completion.
-//! Receives from any sender go on. Retransmits are the NIC side's.
+//! with `FI_ECONNRESET`: later injected sends, receives and peeks in the call, the others by their
+//! completion. Receives from any sender go on. Retransmits are the NIC side's.
 //!
 //! # Place
 //! Sends, receives and peeks from one peer, and reads, writes and atomic operations call
-//! [`Rdm::reach`] first, in the application's thread. [`Rdm::complete`] ends a connect;
+//! [`Rdm::reach`] first, and wait there. [`Rdm::complete`] ends a connect;
 //! [`resend`](super::resend) decides whether messages of an earlier connection go first.
 
 use std::collections::VecDeque;
@@ -73,7 +73,7 @@ pub(super) enum ConnectState {
     Connecting,
     /// Connected again, and the peer's count of received messages has not arrived yet.
     Resuming,
-    /// Connected, as this partner of the engine.
+    /// Connected; the engine's name of the peer.
     Known(Partner),
 }
 

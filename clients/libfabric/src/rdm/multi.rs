@@ -121,7 +121,8 @@ impl Rdm {
     /// Posts a multi-receive buffer.
     ///
     /// # Errors
-    /// The buffer is not contiguous; the address is not in the vector; too many operations.
+    /// The buffer is not contiguous, or smaller than its minimum; the address is not in the vector;
+    /// the only sender is broken; too many operations.
     pub fn receive_many(
         &mut self,
         env: DomainEnv<'_>,

@@ -52,7 +52,7 @@ impl Rdm {
     /// message.
     ///
     /// # Errors
-    /// The address is not in the vector.
+    /// The address is not in the vector; the only sender is broken.
     pub fn peek(
         &mut self,
         env: DomainEnv<'_>,

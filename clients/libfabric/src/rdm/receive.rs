@@ -60,7 +60,7 @@ impl Rdm {
     /// Posts a receive of a message.
     ///
     /// # Errors
-    /// The address is not in the vector; there are too many operations.
+    /// The address is not in the vector; the only sender is broken; there are too many operations.
     #[inline]
     pub fn receive(
         &mut self,

@@ -108,7 +108,8 @@ impl Rdm {
     /// Sends a message.
     ///
     /// # Errors
-    /// The address is not in the vector; the message is too long; too many sends are in progress.
+    /// The address is not in the vector; the message is too long; too many sends are in progress;
+    /// the message is injected and the peer is broken.
     #[inline]
     pub fn send(&mut self, env: DomainEnv<'_>, message: Message) -> Result<(), Errno> {
         let Message { to, report, payload, data, inject, delivered } = message;
@@ -376,7 +377,7 @@ impl Rdm {
     }
 
     /// Sends an internal message: a control request, a reply, or the bytes of a long write. Without
-    /// a partner it waits for the connect to index `to`. Returns the operation.
+    /// `partner` it waits for the connect to index `to`. Returns the operation.
     pub(super) fn send_to(
         &mut self,
         to: u64,

@@ -9,10 +9,10 @@
 //! A wake-up does not mean that an entry is there: every woken thread polls. Time-outs have a
 //! resolution of 1 ms; a negative time-out waits without limit. [`arm`] and [`disarm`] must be
 //! called in pairs under the domain's lock; the sleep itself is without the lock, so other threads
-//! may take the entry that caused a wake-up. Without a wait object (a counter; a blocking read of
-//! such a queue is refused), or if its descriptor cannot be duplicated, the thread polls instead of
-//! sleeping. An application that sleeps on a descriptor after `fi_trywait` has no [`SLEEP_MAX`]: a
-//! timer wakes it if the provider has a deadline.
+//! may take the entry that caused a wake-up. Without a wait object, a wait for a counter polls
+//! instead of sleeping, and a blocking read of a queue is refused (`cq`); both poll if the
+//! descriptor cannot be duplicated. An application that sleeps on a descriptor after `fi_trywait`
+//! has no [`SLEEP_MAX`]: a timer wakes it if the provider has a deadline.
 //!
 //! # Place
 //! `cq` and `cntr` call [`until`] for blocking calls, `fabric` calls [`may_sleep`] for
