@@ -140,7 +140,7 @@ impl Conversation {
     /// Uses a connected socket of a NIC.
     ///
     /// # Errors
-    /// [`Error::NoDaemon`] without an answer, [`Error::Version`] for another protocol version,
+    /// [`Error::NoDaemon`] without a valid answer, [`Error::Version`] for another protocol version,
     /// [`Error::DaemonGone`] after a close.
     pub fn over(stream: UnixStream, number: u32) -> Result<Self, Error> {
         let board = Nic { nic: 0, name: String::new() };

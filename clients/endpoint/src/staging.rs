@@ -128,7 +128,8 @@ pub struct StagingSlabs {
     pub lent: u64,
     /// Number of windows that were allocated.
     pub taken: u64,
-    /// The daemon refused a slab; no slab is requested until an idle slab was returned.
+    /// The daemon refused a slab; no slab is requested until an idle slab was returned, or a message
+    /// failed because its purpose has no slab.
     is_refused: bool,
 }
 

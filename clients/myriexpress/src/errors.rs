@@ -1,9 +1,9 @@
 //! Error handlers. Each failed call is reported to a handler before the call returns.
 //!
 //! The handler of the endpoint has precedence over that of the process; calls without an endpoint
-//! argument (`mx_init`, `mx_open_endpoint`, calls about NICs and addresses) report to the latter.
-//! Without either, the default is `MX_ERRORS_ARE_FATAL`, which prints the error and ends the
-//! process; the value 0 of the environment variable `MX_ERRORS_ARE_FATAL`, `MX_FATAL_ERRORS` or
+//! argument (`mx_init`, `mx_open_endpoint`, calls about NICs and addresses) report to that of the
+//! process. Without either, the default is `MX_ERRORS_ARE_FATAL`, which prints the error and ends
+//! the process; the value 0 of the environment variable `MX_ERRORS_ARE_FATAL`, `MX_FATAL_ERRORS` or
 //! `OMX_FATAL_ERRORS` (the first that is set) selects `MX_ERRORS_RETURN`. The code that a handler
 //! returns becomes the result of the call, or the status code of the failed request.
 //!

@@ -142,7 +142,8 @@ fn answer(mut locked: LockedEndpoint, action: HandlerAction) -> LockedEndpoint {
     locked
 }
 
-/// Calls `poll` until it returns a result or the limit is reached; returns `None` at the limit.
+/// Calls `poll` until it returns a result or the limit is reached; returns `None` at the limit, and
+/// after `mx_wakeup`.
 /// `ready` is a cheap check whether a result may exist already; otherwise the endpoint makes progress
 /// first.
 #[inline]

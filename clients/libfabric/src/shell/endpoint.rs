@@ -5,8 +5,10 @@
 //! repeated call succeeds.
 //!
 //! # Limits
-//! Only `FI_EP_RDM` is opened. An endpoint is bound to one address vector, one queue for each
-//! direction and one counter for each kind of operations, all of its domain (`-FI_EDOMAIN`);
+//! Only `FI_EP_RDM` is opened (`-FI_EINVAL` otherwise). The opening waits for the daemon and, for a
+//! service, for a search of it (`rdm::service`); a number or service in use gives `-FI_EADDRINUSE`,
+//! other failures the number in `errno`. An endpoint is bound to one address vector, one queue for
+//! each direction and one counter for each kind of operations, all of its domain (`-FI_EDOMAIN`);
 //! bindings are not removed before the close, a second queue for a direction or another address
 //! vector gives `-FI_EINVAL`, and a second counter for a kind replaces the first. After `FI_ENABLE`
 //! queues and counters can still be bound, an address vector cannot (`-FI_EOPBADSTATE`).
@@ -213,7 +215,7 @@ impl Endpoint {
 
 impl EpState {
     /// Returns the completion of a transmit operation. `what` is its flags, such as `FI_SEND`; the
-    /// completion is quiet if the binding is selective and `flags` lacks `FI_COMPLETION`.
+    /// completion is quiet if `flags` lacks `FI_COMPLETION` and the binding is selective or absent.
     #[inline]
     pub fn tx_report(
         &self,

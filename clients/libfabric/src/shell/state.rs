@@ -106,7 +106,7 @@ pub struct DomainState {
     empty_vector: AddressVector,
     /// Empty polls in a row.
     pub misses: u32,
-    /// Number of calls of the application.
+    /// Number of calls of the application that reached an endpoint.
     pub calls: u64,
     /// Threads of the application that sleep, or may.
     pub asleep: usize,
@@ -289,7 +289,8 @@ impl DomainState {
         }
     }
 
-    /// Lets peers' operations continue once half of a queue that was full is read.
+    /// Lets peers' operations continue once a queue that was full has at most half of
+    /// [`COMPLETIONS_MAX`] entries.
     #[cold]
     pub fn resume_held(&mut self, at: usize) {
         let Self { eps, cqs, .. } = self;

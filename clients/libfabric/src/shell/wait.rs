@@ -33,7 +33,8 @@ use crate::eq;
 use crate::limits::{MISSES_PER_YIELD, SLEEP_MAX, SPIN};
 use crate::rdm::PARTNER_CHECK;
 
-/// Returns 0 if the application may sleep on an object, or `-FI_EAGAIN` if it has entries.
+/// Returns 0 if the application may sleep on an object, `-FI_EAGAIN` if it has entries or an event
+/// arrived, `-FI_EINVAL` for NULL, or `-FI_ENOSYS` for an object without waits.
 ///
 /// # Safety
 /// `fid` is NULL, or an open object that was opened here.

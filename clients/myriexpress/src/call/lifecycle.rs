@@ -7,12 +7,12 @@
 //! daemon of the NIC and waits for its answer. `mx_close_endpoint` ends the endpoint's requests
 //! without completions, and waits for a running handler and at most 30 s for the acknowledgement of
 //! messages that were reported as sent; in the handler itself it fails (`MX_CLOSE_IN_HANDLER`).
-//! From then on calls of other threads fail with `MX_BAD_ENDPOINT`, and waits in progress end so
-//! when the close does. `mx_disable_progression` waits for a running handler, except in the handler
-//! itself. While progress is disabled, calls handle no events, and waits end only with a result
-//! that exists already, at their timeout, or by `mx_wakeup`. The calls nest: progress starts again
-//! after as many calls of `mx_reenable_progression`. `mx_wakeup` ends the waits of all threads at
-//! the endpoint, once.
+//! Once the close has begun, calls of other threads fail with `MX_BAD_ENDPOINT`, and waits in
+//! progress end so when the close does. `mx_disable_progression` waits for a running handler,
+//! except in the handler itself. While progress is disabled, calls handle no events, and waits end
+//! only with a result that exists already, at their timeout, or by `mx_wakeup`. The calls nest:
+//! progress starts again after as many calls of `mx_reenable_progression`. `mx_wakeup` ends the
+//! waits of all threads at the endpoint, once.
 //!
 //! There is no progress thread to start or stop. Open endpoints are kept in `table`.
 
