@@ -6,10 +6,11 @@
 //! messages is limited as well, to the bytes divided by
 //! [`UNEXPECTED_GRAIN`](crate::limits::UNEXPECTED_GRAIN) (256). A single sender gets at most as
 //! many bytes and messages as are left free, and always 16 messages with 64 KiB together. A long
-//! message counts with its notice only; a control request counts until it is served, a claimed
-//! message until it is received. At a limit, a sender waits with all messages and requests behind
-//! the first that does not fit; none is dropped. A correct MPI program can reach the limit:
-//! buffered sends, then a barrier.
+//! message counts with its notice only, as its bytes stay with the sender; a control request counts
+//! until it is served, a claimed message until it is received. At a limit, a sender waits with all
+//! messages and requests behind the first that does not fit, even if receives are posted for them,
+//! such as that of the bytes of a long message; none is dropped. A correct MPI program can reach
+//! the limit: buffered sends, then a barrier.
 //!
 //! The engine enforces the limit; this module computes it when [`Rdm::new`] opens the endpoint, and
 //! [`Rdm::progress`] writes the warning once per endpoint, in the thread that makes progress.
