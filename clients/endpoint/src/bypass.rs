@@ -11,8 +11,9 @@
 //! A frame with a VLAN tag is dropped, as is a frame of an unknown NIC, about which the daemon is
 //! asked. Invalid rings set [`Bypass::broken`]: from then on no event is delivered, and `Paths`
 //! ends the rings, so that all requests to other hosts fail for the rest of the endpoint's life.
-//! Closing retries the last frames [`LAST_SEND_TRIES`] (10) times; frames that find no room until
-//! then are lost.
+//! Closing retries the last frames [`LAST_SEND_TRIES`] (10) times, 1 ms apart; frames that find no
+//! room until then are lost. While the interface is down no frame arrives, and after its removal
+//! none for the rest of the endpoint's life.
 //!
 //! [`Paths`](crate::paths::Paths) owns the NIC side and calls it after each request in the rings
 //! and in each poll. [`Engine`] has the protocol; this module has its socket, timer and clock.

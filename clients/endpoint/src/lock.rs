@@ -5,12 +5,14 @@
 //! the lock, so no thread can start meanwhile. A *serial* lock ([`Lock::set_serial`]) uses plain
 //! stores in a process with several threads, whose calls never overlap. Every other lock is a
 //! futex: 100 polls, then a sleep. A *claimant* is a thread that may overlap with the serial calls
-//! of others: it takes the lock by [`Lock::claim`], polling every 20 us.
+//! of others: it takes the lock by [`Lock::claim`], polling every 20 us; a serial call that meets a
+//! claimant polls likewise.
 //!
 //! # Limits
-//! The lock is not reentrant: a nested call of the same thread waits forever. Waiters have no order
-//! and no time limit. There is no poisoning: a panic under the lock leaves it held. The lock works
-//! within one process, not in memory that processes share.
+//! The lock is not reentrant: a nested call of the same thread waits forever. Waiters for a lock
+//! have no order and no time limit; a sleep in a [`Room`] has a limit, may end early, and needs
+//! another check of its event. There is no poisoning: a panic under the lock leaves it held. The
+//! lock works within one process, not in memory that processes share.
 //!
 //! # Place
 //! [`Guarded`] protects the domains of the libfabric provider and the cache of [`crate::nic`].

@@ -10,8 +10,11 @@
 //! Only control messages pass here; no MX message does. [`Conversation::wait`], and every function
 //! here that queries a daemon, blocks for at most [`ANSWER_MAX`] (10 s) per answer.
 //! [`Conversation::ask`] and [`Conversation::hear`] do not block: a command that the socket does
-//! not accept is queued. A conversation does not reconnect by itself. The cache has its own lock,
-//! which the handlers of `fork(2)` hold.
+//! not accept is queued. A conversation does not reconnect by itself, and its caller serialises the
+//! calls. [`find`] and [`name`] query the daemons one after the other: they skip a daemon that
+//! cannot be reached or does not greet, and fail at the first that ends or is silent after the
+//! question. The other functions may run in any thread; the cache has its own lock, which the
+//! handlers of `fork(2)` hold.
 //!
 //! # Place
 //! An [`Endpoint`](crate::Endpoint) owns one [`Conversation`] in its
@@ -137,7 +140,7 @@ impl Conversation {
     /// Uses a connected socket of a NIC.
     ///
     /// # Errors
-    /// [`Error::NoDaemon`] without an answer, [`Error::Version`] for another protocol version,
+    /// [`Error::NoDaemon`] without a valid answer, [`Error::Version`] for another protocol version,
     /// [`Error::DaemonGone`] after a close.
     pub fn over(stream: UnixStream, number: u32) -> Result<Self, Error> {
         let board = Nic { nic: 0, name: String::new() };

@@ -1,9 +1,9 @@
 //! Staging: memory for large messages to and from other hosts, lent to the NIC side and reused.
-//! This module allocates windows; the library copies messages.
+//! This module allocates windows; the matching engine copies messages.
 //!
 //! Staging consists of *slabs* (a file each), which the daemon knows as regions; a message has a
-//! *window* (a range) in a slab, at a multiple of 4 KiB. A slab has a multiple of [`SLAB_BYTES`] (4
-//! MiB). A slab is requested when no window is free, and messages wait for the daemon's answer.
+//! range in a slab (its *window*), at a multiple of 4 KiB. A slab has a multiple of [`SLAB_BYTES`]
+//! (4 MiB). A slab is requested when no window is free, and messages wait for the daemon's answer.
 //!
 //! With a NIC side in the process ([`crate::bypass`]), a contiguous offer needs no window: it is
 //! sent from the application's memory.
@@ -18,7 +18,9 @@
 //! the daemon answered or a window is free. [`TransportError::Never`] fails the message with
 //! [`Status::NoResources`]: the host has no memory or descriptor for a slab, or the daemon refused
 //! a slab and this purpose has none; the next message asks again. Idle slabs above
-//! [`STAGING_IDLE_MAX`] (64 MiB) are returned. Windows are not zeroed between messages.
+//! [`STAGING_IDLE_MAX`] (64 MiB) are returned. The end of a daemon that has the NIC side ends all
+//! windows; the next daemon's rings have new, empty staging. Windows are not zeroed between
+//! messages.
 //!
 //! # Place
 //! [`Rings`](causeway_message::library::Rings) owns the slabs and allocates by [`Staging`]; `Paths`
@@ -126,7 +128,8 @@ pub struct StagingSlabs {
     pub lent: u64,
     /// Number of windows that were allocated.
     pub taken: u64,
-    /// The daemon refused a slab; no slab is requested until an idle slab was returned.
+    /// The daemon refused a slab; no slab is requested until an idle slab was returned, or a message
+    /// failed because its purpose has no slab.
     is_refused: bool,
 }
 

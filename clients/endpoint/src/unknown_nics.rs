@@ -2,7 +2,8 @@
 //!
 //! At most [`UNKNOWN_NICS_MAX`] (16) NICs are recorded in [`UNKNOWN_NICS_NS`] (1 ms), each once, so
 //! a flood of forged addresses leads to a bounded number of questions. A NIC beyond the limit is
-//! not recorded; its next frame tries again.
+//! not recorded; its next frame tries again. The frames themselves are dropped in any case; their
+//! senders repeat them.
 //!
 //! The queue sends nothing and stores no answers. The NIC side in the process (`bypass`) records
 //! the sender of a dropped frame; `Paths` takes one NIC per poll and asks the daemon; a positive

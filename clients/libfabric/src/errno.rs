@@ -1,9 +1,9 @@
 //! Maps errors and statuses of the endpoint and the engine to libfabric's error numbers and texts.
 //!
 //! Numbers are positive; the functions of the C interface negate them. Two causes share a number
-//! only if an application need not distinguish them; the exact status is `prov_errno` of an error
-//! entry. The module makes no decision about an error, writes no log and keeps no state: all texts
-//! are static.
+//! only if an application need not distinguish them. For a failed operation the exact status is
+//! `prov_errno` of its error entry; for a failed call there is only the number. The module makes no
+//! decision about an error, writes no log and keeps no state: all texts are static.
 //!
 //! `rdm` maps the statuses of completions, `shell` and `fabric` the errors of calls, and
 //! `fi_cq_strerror` and `fi_eq_strerror` use the texts.

@@ -3,9 +3,10 @@
 //!
 //! There is one fabric, named `causeway`: another name gives `-FI_ENODATA`. A process may open it
 //! several times; the objects are independent. A fabric with domains or event queues refuses to
-//! close (`-FI_EBUSY`). Wait sets and poll sets are not offered. `fi_trywait` checks its objects in
-//! order and returns `-FI_EAGAIN` at the first that has an event; the objects before it stay armed
-//! until their next read.
+//! close (`-FI_EBUSY`). Wait sets and poll sets are not offered (`-FI_ENOSYS`). `fi_trywait` checks
+//! its objects in order and returns `-FI_EAGAIN` at the first that has an event, and `-FI_ENOSYS`
+//! at an object that is no queue, event queue or counter; the objects before it stay armed until
+//! their next read. No other thread may use a fabric that is being closed.
 //!
 //! libfabric's core calls [`open`] by the provider's description; `shell::domain` and `eq` open the
 //! children and [`hold`] the fabric.

@@ -4,11 +4,15 @@
 //! A provider outside libfabric's tree cannot reach the core's own log if the core was loaded for
 //! only a part of the process, so this module writes by itself. It never fails an operation.
 //!
-//! A warning that equals the last warning is not repeated; otherwise nothing is rate-limited.
-//! Warnings are written at level `warn` and above, and at any level if the application selects this
-//! provider by name. Writing a line blocks while standard error does. Counters are appended to a
-//! file per process, `<prefix>.<pid>`; a file that cannot be written gives a warning. All functions
-//! may be called by several threads; every module of the crate calls them.
+//! Warnings are written at every level of `FI_LOG_LEVEL` (`warn`, `trace`, `info`, `debug`).
+//! Without a level, or with an unknown one, they are written if the application selects this
+//! provider by name, or if the caller passes `by_name`, as `rdm` and `shell` do for losses and
+//! limits. Lines of level `info` need the level `info` or `debug`. A warning that equals the last
+//! one is not repeated; otherwise nothing is rate-limited. Counters are appended to a file per
+//! process, `<prefix>.<pid>`; a file that cannot be written gives a warning at any level. If
+//! standard error is closed, lines are lost. `info`, `rdm` and `shell` call the functions from any
+//! thread, and `rdm` under the lock of the domain: while standard error blocks, so do all calls on
+//! the domain.
 
 use std::sync::Mutex;
 
@@ -39,8 +43,9 @@ pub fn names_this_provider(providers: &str) -> bool {
         && providers.split([',', ';']).any(|name| name.trim().eq_ignore_ascii_case(NAME))
 }
 
-/// Writes a warning if the level includes warnings, or if the application selects this provider by
-/// name (`by_name`, or `FI_PROVIDER`).
+/// Writes a warning if the level includes warnings, if the application selects this provider by
+/// name in `FI_PROVIDER`, or if `by_name`: it does so in its hints, or the warning concerns a loss
+/// or a limit.
 pub fn warn(text: &str, by_name: bool) {
     let by_name =
         by_name || std::env::var("FI_PROVIDER").is_ok_and(|names| names_this_provider(&names));

@@ -3,7 +3,8 @@
 //! libfabric's core calls the entry point once after it loads the library, and reaches everything
 //! else through the functions of the description: `info::getinfo` and `fabric::open`. The
 //! description is static and belongs to the core from then on; the provider neither reads nor
-//! changes it. Loading starts no thread and contacts no daemon, and unloading releases nothing.
+//! changes it. Loading starts no thread and contacts no daemon. The library stays loaded until the
+//! process ends (`-z nodelete`), so the function `cleanup` releases nothing.
 
 use std::cell::UnsafeCell;
 

@@ -8,7 +8,8 @@
 //!
 //! Each slot has one lock, which every call on the endpoint takes; calls on different endpoints run
 //! in parallel. Handlers run without it ([`LockedEndpoint::unlocked`]). Opening endpoints has
-//! another lock. The table is never freed. Used by all functions of `call`, and by `fork`.
+//! another lock, which is held while the daemon answers: threads that open endpoints take turns.
+//! The table is never freed. Used by all functions of `call`, and by `fork`.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;

@@ -2,7 +2,8 @@
 //!
 //! Of the threads that wait for an endpoint, the leader sleeps on its descriptors and makes
 //! progress for all; the followers sleep on a futex. Handlers of the application run without the
-//! lock; one thread at a time runs a handler of an endpoint.
+//! lock; one thread at a time runs the handler of unexpected messages of an endpoint, and one
+//! reports failures. While the former runs, no message is delivered.
 //!
 //! A waiting call polls for [`POLL_TIME`] (50 us), sleeps at most [`SLEEP_MAX`] (60 s) at a time,
 //! and repeats that until its result or its limit. A call that does not wait polls
@@ -141,7 +142,8 @@ fn answer(mut locked: LockedEndpoint, action: HandlerAction) -> LockedEndpoint {
     locked
 }
 
-/// Calls `poll` until it returns a result or the limit is reached; returns `None` at the limit.
+/// Calls `poll` until it returns a result or the limit is reached; returns `None` at the limit, and
+/// after `mx_wakeup`.
 /// `ready` is a cheap check whether a result may exist already; otherwise the endpoint makes progress
 /// first.
 #[inline]

@@ -1,14 +1,15 @@
-//! Connects of an endpoint: those in progress by token, and the results that the library has not
-//! taken.
+//! Connects of an endpoint: those in progress by token, and the results that the matching engine
+//! has not taken.
 //!
-//! A *token* is the library's number of a connect. At most `CONNECTS_PENDING_MAX` (256) are in
-//! progress; the caller checks `is_full`, and a further connect waits in the library
-//! (`TransportError::Full`). The table sends nothing and has no timer: the library cancels a
-//! connect that times out (`end`). An unknown token has no effect.
+//! A *token* is the engine's number of a connect. At most `CONNECTS_PENDING_MAX` (256) are in
+//! progress; the caller checks `is_full`, and a further connect waits in the engine
+//! (`TransportError::Full`). The table sends nothing and has no timer: the engine cancels a connect
+//! that times out (`end`). An unknown token has no effect, as it belongs to a connect that was
+//! cancelled. Results keep the order in which the connects ended.
 //!
 //! `transport` adds connects, `control` ends them with the daemon's answers and moves connects to
 //! other hosts into the rings, and `resume` repeats or fails them after a restart of the daemon.
-//! The library takes the results as events of the transport.
+//! The engine takes the results as events of the transport.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -36,7 +37,7 @@ pub(super) struct Connects {
     pending: BTreeMap<u64, ConnectParameters>,
     /// Connects to other hosts that wait for room in the rings, in order.
     remote: VecDeque<u64>,
-    /// Results for the library.
+    /// Results for the matching engine.
     ended: VecDeque<TransportEvent>,
 }
 
@@ -114,13 +115,13 @@ impl Connects {
         }
     }
 
-    /// Returns whether there is a result for the library.
+    /// Returns whether there is a result for the matching engine.
     #[inline]
     pub fn has_notes(&self) -> bool {
         !self.ended.is_empty()
     }
 
-    /// Returns the oldest result for the library.
+    /// Returns the oldest result for the matching engine.
     #[inline]
     pub fn first_note(&self) -> Option<TransportEvent> {
         self.ended.front().copied()

@@ -8,9 +8,11 @@
 //! # Limits
 //! The functions do not block; they read all messages that have arrived. An invalid message or a
 //! closed socket ends the conversation (`Paths::part`), and `resume` looks for the next daemon. A
-//! channel that cannot be mapped, or that exceeds the 4,096 channels of an endpoint, is reported to
-//! the daemon as closed, and its connect fails with [`Status::NoResources`]. A question about an
-//! unknown NIC is dropped while commands are queued.
+//! channel that cannot be mapped, or that exceeds the 4,096 channels of an endpoint (a correct
+//! daemon grants 1,024), is reported to the daemon as closed, and its connect fails with
+//! [`Status::NoResources`]. A question about an unknown NIC is dropped while commands are queued;
+//! all other commands are queued without a limit here. A refusal of staging is passed to `staging`;
+//! messages with an unknown token, path or tag are ignored.
 //!
 //! # Place
 //! [`Endpoint::hear`](crate::Endpoint::hear) calls [`Paths::hear`] in the rare checks and after a

@@ -1,9 +1,9 @@
 //! Peers of this host: their numbers and doorbells.
 //!
 //! A peer has an even number below [`PEER_NUMBERS_MAX`] (65,536), so there are 32,768 numbers;
-//! `Channels` accepts at most 4,096 peers at a time. Odd numbers belong to peers of other hosts.
-//! Numbers are reused after [`LocalPeers::remove`]. The doorbell is a socket: its shutdown reports
-//! the end of an endpoint to the peer.
+//! `Channels` accepts at most 4,096 peers at a time, of which the daemon grants 1,024. Odd numbers
+//! belong to peers of other hosts. Numbers are reused after [`LocalPeers::remove`]. The doorbell is
+//! a socket: its shutdown reports the end of an endpoint to the peer.
 //!
 //! The table moves no messages and does not talk to the daemon: callers report a removed path
 //! (`Paths::drop_peer`). An address can belong to two peers for a while, an ended one and its

@@ -8,9 +8,9 @@
 //!
 //! # Limits
 //! Order holds per peer, not between peers. [`TransportError::Full`] means that the caller repeats
-//! the call later; [`TransportError::Never`] is final. One event is taken at a time: the library
-//! ends it before it takes another: by `done`, or by `defer`, after which the path returns it again
-//! later. Nothing blocks, and nothing is copied here except by channels and rings.
+//! the call later; [`TransportError::Never`] is final. One event is taken at a time: the matching
+//! engine ends it before it takes another, by `done`, or by `defer`, after which the path returns
+//! it again later. Nothing blocks, and nothing is copied here except by channels and rings.
 //!
 //! # Place
 //! The matching engine ([`causeway_message::library`]) calls the trait for each send, pull and
@@ -31,7 +31,7 @@ use crate::staging::StagingSlabs;
 
 type Local = Channels<LocalDoorbell>;
 
-/// Origin of the event that the library handles.
+/// Origin of the event that the matching engine handles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum EventSource {
     /// No event is taken.

@@ -7,12 +7,16 @@
 //!
 //! # Limits
 //! The module opens no endpoint, except to look up a service ([`node`]), and may block for that and
-//! for a daemon that does not answer. A request that the provider does not support gives
-//! `-FI_ENODATA`, with the field's name at log level `info`. Each call reports the NICs that answer
-//! now; only the failure of a slow daemon is remembered, for 60 s (`nics`).
+//! for a daemon that does not answer. `-FI_ENODATA` stands for a field that the provider does not
+//! support, an unknown node or service (each named at log level `info`), no NIC that answers (a
+//! warning), and no NIC that matches. `FI_SOURCE` without node and service gives `-FI_EINVAL`, as
+//! does an unsupported field in a chosen `fi_info`; missing memory gives `-FI_ENOMEM`. Each call
+//! reports the NICs that answer now; only the failure of a slow daemon is remembered, for 60 s
+//! (`nics`).
 //!
 //! # Place
-//! libfabric's core calls [`getinfo`] by the provider's description; `nics` finds the NICs.
+//! libfabric's core calls [`getinfo`] by the provider's description, in the thread of the
+//! application; `shell::domain` calls [`read_chosen`]; `nics` finds the NICs.
 
 mod hints;
 mod info_list;

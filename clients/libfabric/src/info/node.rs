@@ -1,13 +1,16 @@
 //! Resolves nodes and services, as `fi_getinfo` gets them, to endpoint addresses. A node is the
-//! name of a NIC, this host, or another host of the network, which means its NIC `host:0`.
+//! name of a NIC, this host (also if no node is given), or another host of the network, which means
+//! its NIC `host:0`. Without a service, or with the service 0, the result is the address of a NIC,
+//! whose endpoints are not examined.
 //!
 //! # Limits
 //! Names of other hosts are resolved by the daemon, which knows the NICs that it discovered; an IP
-//! address is accepted for this host only. The resolution blocks: for the daemon's answer (at most
-//! 10 s), for the resolver of the C library, and for the search of a service (`rdm::service`). A
-//! search without a result is repeated for [`SERVICE_WAIT`] (1 s) if the application selects this
-//! provider by name and the node has one NIC; otherwise each NIC is searched once. Nothing is
-//! cached.
+//! address is accepted for this host only. The resolution blocks: for the answer of each local
+//! NIC's daemon in turn (at most 10 s per answer), for the resolver of the C library, and for the
+//! search of a service (`rdm::service`) from each matching local NIC. A local NIC at which no
+//! endpoint can be opened finds no service. A search without a result is repeated for
+//! [`SERVICE_WAIT`] (1 s) if the hints select this provider by name (`FI_PROVIDER` does not count)
+//! and the node has one NIC; otherwise each NIC is searched once. Nothing is cached.
 //!
 //! # Place
 //! `info` calls [`find`]; `rdm::service` looks up services, and [`nic::find`] asks the daemons.

@@ -2,12 +2,15 @@
 //! [`crate::limits`]; nothing here depends on the state of a NIC, and nothing is allocated or sent.
 //!
 //! [`offer`] either accepts all hints or names the first field that is not supported; a hint of 0
-//! requests nothing. Without hints, every capability is offered, threads are safe
+//! requests nothing. Fields that `hints` does not read, such as modes and traffic classes, are
+//! ignored. With hints, the offer has the requested capabilities, the directions that they imply,
+//! and local and remote communication. Without hints, every capability is offered, threads are safe
 //! (`FI_THREAD_SAFE`), and data progress is manual. Not supported: address formats other than the
 //! provider's, authorisation keys, shared contexts, scalable endpoints, and completion order.
 //!
-//! `info` calls [`offer`] for `fi_getinfo` and for the `fi_info` of an opened domain, and
-//! [`matches_hints`] for each NIC.
+//! `info` calls [`offer`] for `fi_getinfo` and for the `fi_info` of an opened domain. `info`, its
+//! `node` and `shell::domain` call [`matches_hints`] for each NIC. An endpoint's `fi_info` is not
+//! compared again: `shell::endpoint` checks its type only.
 
 use super::hints::{AddressHint, DomainHints, EpHints, Hints, RxHints, TxHints};
 use super::node;

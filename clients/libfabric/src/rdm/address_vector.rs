@@ -3,9 +3,10 @@
 //!
 //! # Limits
 //! A vector takes at most [`ADDRESSES_MAX`] (2^20) names in its life (`FI_ENOMEM` beyond), because
-//! an index is not reused after its removal. A name may have several indices; its state is kept at
-//! the first. Insertion does not check that the endpoint exists. Removal of an index that is the
-//! first of several is linear in the size of the vector.
+//! an index is not reused after its removal; removal of an unknown index gives `FI_EINVAL`. A name
+//! may have several indices; its state is kept at the first. Insertion does not check that the
+//! endpoint exists. Removal of an index that is the first of several is linear in the size of the
+//! vector.
 //!
 //! # Place
 //! `shell::av` inserts and removes for the application; all operations look up their peer here, and

@@ -6,7 +6,8 @@
 //!
 //! The functions compute on a copy and access no shared memory: [`target`](super::target), which
 //! performs all operations of its region, loads the values before and stores them after. So
-//! operations are atomic among themselves. A call has at most [`INLINE_BYTES_MAX`] (4,096) bytes of
+//! operations on regions of one domain are atomic among themselves; memory that two domains
+//! registered has no such guarantee. A call has at most [`INLINE_BYTES_MAX`] (4,096) bytes of
 //! operands, compare values included. Unsupported combinations yield `None` or `false`, never a
 //! panic.
 //!

@@ -7,7 +7,7 @@
 //! The buffers do not decide on the life of the memory; the operations do. Offsets count from the
 //! first byte of the message; a read beyond the end is empty, and a write beyond the end is
 //! dropped. `bytes` returns one piece at most, so callers loop. Copies are unlimited here: callers
-//! bound them.
+//! bound them. All accesses happen under the domain's lock.
 //!
 //! [`send`](super::send) and [`receive`](super::receive) make the buffers and hand them to the
 //! engine, which drops them when the request ends.

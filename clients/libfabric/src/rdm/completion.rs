@@ -2,8 +2,9 @@
 //!
 //! An operation keeps a [`ReportTemplate`] from its start; its end adds length, source and failure.
 //! This module only defines the values: `shell::state` routes them to queues and counters, and
-//! `shell::cq` writes them in libfabric's formats. Order and loss are not decided here;
-//! [`Rdm::completions`](super::Rdm::completions) is unbounded and emptied after each call.
+//! `shell::cq` writes them in libfabric's formats. Order and loss are not decided here
+//! (`shell::state` loses none); [`Rdm::completions`](super::Rdm::completions) is unbounded and
+//! emptied after each call.
 
 use causeway_message::status::Status;
 

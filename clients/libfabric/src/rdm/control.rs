@@ -19,11 +19,12 @@
 //!
 //! A *name* is the number by which a peer refers to an operation of this endpoint
 //! ([`operation`](super::operation)). This module checks the format only: an unknown kind, a
-//! truncated request or a flag other than 0 and 1 yields `None`. [`target`](super::target) checks
-//! keys and ranges. The module sends and receives nothing. [`initiator`](super::initiator),
-//! [`deferred`](super::deferred) and [`resend`](super::resend) make requests;
-//! [`target`](super::target) parses them. All peers must run the same format: there is no version
-//! field.
+//! truncated request or a flag other than 0 and 1 yields `None`, and [`target`](super::target)
+//! drops the request without a reply. Fields that a kind does not use are ignored.
+//! [`target`](super::target) checks keys and ranges. The module sends and receives nothing.
+//! [`initiator`](super::initiator), [`deferred`](super::deferred) and [`resend`](super::resend)
+//! make requests; [`target`](super::target) parses them. All peers must run the same format: there
+//! is no version field.
 
 /// Bytes before the data.
 const FIXED: usize = 40;

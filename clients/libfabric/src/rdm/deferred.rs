@@ -16,8 +16,8 @@
 //! another host is therefore always deferred. The deferred messages are bounded only by the limit
 //! of sends. A request with an unknown name is ignored. Messages to peers of this host are never
 //! deferred; a peer that is not connected yet counts as remote. A dead peer is found by the
-//! engine's watch, not here; its deferred messages fail at the next *rare check*, which an endpoint
-//! runs about every 200 us, and only within calls.
+//! engine's watch, not here; its deferred messages fail with `FI_EHOSTUNREACH` at the next *rare
+//! check*, which an endpoint runs about every 200 us, and only within calls.
 //!
 //! # Place
 //! [`send`](super::send) defers a message; [`target`](super::target) passes the receiver's request

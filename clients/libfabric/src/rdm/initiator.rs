@@ -7,11 +7,12 @@
 //!
 //! # Limits
 //! At most [`CALLS_MAX`] (4,096) calls of an endpoint, and [`CALLS_PER_TARGET_MAX`] (256) to a
-//! target, are in progress (`FI_EAGAIN` beyond). Reads and writes have at most [`MESSAGE_MAX`]
-//! (4,294,967,231) bytes, atomic operations [`INLINE_BYTES_MAX`] (`FI_EMSGSIZE` beyond). There is
-//! one remote segment per call. A call has no time limit: it ends when the target replies, or fails
-//! when the target is gone; a request that a target drops ([`target`](super::target)) ends only
-//! with the target. Keys and bounds are checked at the target.
+//! target, are in progress (`FI_EAGAIN` beyond, and without a free operation). Reads and writes
+//! have at most [`MESSAGE_MAX`] (4,294,967,231) bytes, atomic operations [`INLINE_BYTES_MAX`]
+//! (`FI_EMSGSIZE` beyond). There is one remote segment per call. A call has no time limit and
+//! cannot be cancelled: it ends when the target replies, or fails when the target is gone or broken
+//! ([`connect`](super::connect)); a request that a target drops ([`target`](super::target)) ends
+//! only with the target. Keys and bounds are checked at the target.
 //!
 //! # Place
 //! `shell::rma` and `shell::atomic` start calls; [`Rdm::complete`] ends them when the receive of

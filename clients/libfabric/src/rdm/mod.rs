@@ -45,10 +45,11 @@
 //! (`FI_EMSGSIZE` beyond). An endpoint has at most [`SENDS_MAX`](crate::limits::SENDS_MAX) (65,536)
 //! sends and [`CALLS_MAX`](crate::limits::CALLS_MAX) (4,096) reads, writes and atomic operations in
 //! progress, and the application starts operations only while fewer than half of
-//! [`SLOTS_MAX`](crate::limits::SLOTS_MAX) (2^20) slots are in use. Beyond these numbers a call
-//! fails with `FI_EAGAIN` and starts nothing; the caller makes progress and repeats the call. All
-//! progress happens within calls: by the application, or by a thread of `shell`. An endpoint is not
-//! synchronised: `shell` calls it under the domain's lock.
+//! [`SLOTS_MAX`](crate::limits::SLOTS_MAX) (2^20) slots are in use. Beyond these numbers a send,
+//! receive, read, write or atomic operation fails with `FI_EAGAIN` and starts nothing; the caller
+//! makes progress and repeats the call. All progress happens within calls: by the application, or
+//! by a thread of `shell`. An endpoint is not synchronised: `shell` calls it under the domain's
+//! lock.
 
 mod address_vector;
 mod atomic;

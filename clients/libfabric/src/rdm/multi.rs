@@ -6,11 +6,14 @@
 //! later for the same messages are queued and follow.
 //!
 //! # Limits
-//! A buffer must be contiguous and not smaller than its minimum (`FI_EINVAL`). A message that is
-//! longer than the rest is cut and completes with `FI_ETRUNC`; it is not moved to the next buffer.
-//! A buffer takes no further message, and the senders wait, while the completion queue is full or
-//! [`MULTI_BODIES_MAX`] (1,024) long messages are on their way into it. Its memory belongs to the
-//! provider until a completion with `FI_MULTI_RECV` or an error of the buffer.
+//! A buffer must be contiguous and not smaller than its minimum (`FI_EINVAL`); other errors are
+//! those of [`Rdm::receive`]. Queued buffers are bounded only by the limit of operations. A message
+//! that is longer than the rest is cut and completes with `FI_ETRUNC`; it is not moved to the next
+//! buffer. A buffer takes no further message, and the senders wait, while the completion queue is
+//! full or [`MULTI_BODIES_MAX`] (1,024) long messages are on their way into it. Its memory belongs
+//! to the provider until a completion with `FI_MULTI_RECV`, which is reported even if completions
+//! are selective, or an error of the buffer, such as its cancellation; long messages on their way
+//! then end first.
 //!
 //! # Place
 //! `shell::tagged` posts buffers ([`Rdm::receive_many`]); [`Rdm::complete`] passes each message;
@@ -118,7 +121,8 @@ impl Rdm {
     /// Posts a multi-receive buffer.
     ///
     /// # Errors
-    /// The buffer is not contiguous; the address is not in the vector; too many operations.
+    /// The buffer is not contiguous, or smaller than its minimum; the address is not in the vector;
+    /// the only sender is broken; too many operations.
     pub fn receive_many(
         &mut self,
         env: DomainEnv<'_>,

@@ -6,11 +6,13 @@
 //! worst, another operation of the same endpoint.
 //!
 //! # Limits
-//! The table grows by 256 slots to at most [`SLOTS_MAX`] (2^20) and never shrinks. The application
-//! starts operations only while fewer than half are in use ([`Operations::has_room`]); the rest is
-//! for internal operations and those of peers, which [`target`](super::target) bounds. Searches
-//! ([`Operations::find`], [`Operations::all`]) are linear in the slots and not for the fast path.
-//! Heads keep their address until the table is dropped, which must be after the engine.
+//! The table grows by 256 slots to at most [`SLOTS_MAX`] (2^20) and never shrinks. Beyond, a call
+//! of the application fails with `FI_EAGAIN`, the bytes of a long message are an error completion,
+//! and a reply to a peer is not sent. The application starts operations only while fewer than half
+//! are in use ([`Operations::has_room`]); the rest is for internal operations and those of peers,
+//! which [`target`](super::target) bounds. Searches ([`Operations::find`], [`Operations::all`]) are
+//! linear in the slots and not for the fast path. Heads keep their address until the table is
+//! dropped, which must be after the engine.
 //!
 //! # Place
 //! Every module of `rdm` adds operations; [`Rdm::complete`](super::Rdm) ends them when their

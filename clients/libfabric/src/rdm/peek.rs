@@ -4,11 +4,13 @@
 //! the reported length is final.
 //!
 //! # Limits
-//! A peek never waits: without a matching message it completes with `FI_ENOMSG`. It reports the
-//! oldest match. A claimed message is invisible to other receives and occupies unexpected memory
-//! until its context receives or discards it; there is no time limit and no own limit of claims. A
-//! context without a claimed message gives `FI_EINVAL`. If two claims have the same context, the
-//! older is taken.
+//! A peek does not wait for a message: without a match it completes with `FI_ENOMSG`. A peek at
+//! messages of one sender connects first, and waits for that as every operation does
+//! ([`connect`](super::connect)); it fails with `FI_EINVAL` or `FI_ECONNRESET` as a receive does.
+//! It reports the oldest match. A claimed message is invisible to other receives and occupies
+//! unexpected memory until its context receives or discards it; there is no time limit, and only
+//! the limit of unexpected messages bounds the claims. A context without a claimed message gives
+//! `FI_EINVAL`. If two claims have the same context, the older is taken.
 //!
 //! # Place
 //! `shell::tagged` calls these functions, by the flags of a receive. Bytes of long messages are
@@ -50,7 +52,7 @@ impl Rdm {
     /// message.
     ///
     /// # Errors
-    /// The address is not in the vector.
+    /// The address is not in the vector; the only sender is broken.
     pub fn peek(
         &mut self,
         env: DomainEnv<'_>,

@@ -8,9 +8,11 @@
 //!
 //! # Limits
 //! [`Rdm::receive`] fails with `FI_EAGAIN` without a free operation, `FI_EINVAL` if the sender is
-//! not in the address vector, and `FI_ECONNRESET` if a message from there was lost. A receive has
-//! no time limit; one from a single sender fails when that sender is gone. [`Rdm::cancel`] cannot
-//! cancel a receive that has its message. The order of matching is the engine's.
+//! not in the address vector, and `FI_ECONNRESET` if the peer is broken
+//! ([`connect`](super::connect)). A later failure is an error completion. A receive has no time
+//! limit; one from a single sender fails when that sender is gone. [`Rdm::cancel`] cancels the
+//! first receive or multi-receive buffer with the context; a receive that has its message, a send
+//! or any other operation cannot be cancelled (`FI_ENOENT`). The order of matching is the engine's.
 //!
 //! # Place
 //! `shell::tagged` posts and cancels receives. [`Rdm::progress`] calls [`Rdm::complete`] for each
@@ -58,7 +60,7 @@ impl Rdm {
     /// Posts a receive of a message.
     ///
     /// # Errors
-    /// The address is not in the vector; there are too many operations.
+    /// The address is not in the vector; the only sender is broken; there are too many operations.
     #[inline]
     pub fn receive(
         &mut self,

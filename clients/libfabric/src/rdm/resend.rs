@@ -8,17 +8,18 @@
 //! sends the missing ones again, in order, before any new message. So none is lost, duplicated or
 //! reordered.
 //!
-//! Long messages are pulled from the sender's memory; those in transit fail at both ends.
+//! Long messages are pulled from the sender's memory; those in transit fail at both ends. In place
+//! of a long reply its initiator gets `FI_EIO`.
 //!
 //! # Limits
-//! Only eager messages to other hosts are kept, and only if the endpoint has a network and is not
-//! in direct mode ([`Rdm::resends_to`]). The copies have no limit of their own: acknowledgements
-//! and the limit of sends bound them. If the connect to the peer fails for good
-//! ([`connect`](super::connect)), or the peer reports a count that is impossible, its *flow* (the
-//! messages kept for it) is given up: they are lost, a warning is written, and nothing is sent to
-//! the peer any more. At most [`BODIES_LOST_MAX`] (1,024) cancelled long messages are remembered.
-//! The two processes must survive; a restart of an endpoint is a new session without messages of
-//! the old.
+//! Only eager messages to other hosts are kept, requests and replies included, and only if the
+//! endpoint has a network and is not in direct mode ([`Rdm::resends_to`]). The copies have no limit
+//! of their own: acknowledgements and the limit of sends bound them. If the connect to the peer
+//! fails for good ([`connect`](super::connect)), or the peer reports a count that is impossible,
+//! its *flow* (the messages kept for it) is given up: they are lost, a warning is written, and
+//! nothing is sent to the peer any more. At most [`BODIES_LOST_MAX`] (1,024) cancelled long
+//! messages are remembered; the receive of a further one ends only with the connection. Both
+//! processes must survive: an endpoint that is opened anew has no messages of its predecessor.
 //!
 //! # Place
 //! [`send`](super::send) passes each message through `postpone` and `isend`;

@@ -8,12 +8,13 @@
 //! offers, in [`deferred`](super::deferred).
 //!
 //! # Limits
-//! [`Rdm::send`] fails with `FI_EMSGSIZE` above [`MESSAGE_MAX`] (4,294,967,231), and with
-//! `FI_EAGAIN`, without effect, at [`SENDS_MAX`] (65,536) sends or without a free operation. A
-//! later failure is an error completion; for an injected message, which has no completion, it is a
-//! warning, and the peer is marked as broken. A completion without delivery means that the buffer
-//! is free, not that the peer has the message. The order of messages to a peer is the order of the
-//! calls.
+//! [`Rdm::send`] fails with `FI_EMSGSIZE` above [`MESSAGE_MAX`] (4,294,967,231), with `FI_EINVAL`
+//! for an unknown index, with `FI_ECONNRESET` for an injected message to a broken peer, and with
+//! `FI_EAGAIN`, without effect, at [`SENDS_MAX`] (65,536) sends or without a free operation. A send
+//! cannot be cancelled. A later failure is an error completion; for an injected message, which has
+//! no completion, it is a warning, and the peer is marked as broken. A completion without delivery
+//! means that the buffer is free, not that the peer has the message. The order of messages to a
+//! peer is the order of the calls.
 //!
 //! # Place
 //! `shell::tagged` calls [`Rdm::send`] and [`Rdm::send_injected`]; the other modules of `rdm` send
@@ -107,7 +108,8 @@ impl Rdm {
     /// Sends a message.
     ///
     /// # Errors
-    /// The address is not in the vector; the message is too long; too many sends are in progress.
+    /// The address is not in the vector; the message is too long; too many sends are in progress;
+    /// the message is injected and the peer is broken.
     #[inline]
     pub fn send(&mut self, env: DomainEnv<'_>, message: Message) -> Result<(), Errno> {
         let Message { to, report, payload, data, inject, delivered } = message;
@@ -375,7 +377,7 @@ impl Rdm {
     }
 
     /// Sends an internal message: a control request, a reply, or the bytes of a long write. Without
-    /// a partner it waits for the connect to index `to`. Returns the operation.
+    /// `partner` it waits for the connect to index `to`. Returns the operation.
     pub(super) fn send_to(
         &mut self,
         to: u64,

@@ -10,10 +10,11 @@
 //! `fi_cntr` of sends.
 //!
 //! The modules of `rdm` count internal events and sends without a completion. `shell::state` counts
-//! each completion that it routes, and asks [`EndpointStats::lost_injected`] whether a failed send
-//! without a completion gets a queue entry: it gets none. Successful operations of peers are
-//! completions of the `REMOTE` kinds. `shell::endpoint` passes the [`StatsReport`] to `log`, which
-//! writes it where `FI_LOG_LEVEL` or `FI_CAUSEWAY_COUNTERS` requests it.
+//! each completion that it routes, and asks [`EndpointStats::lost_injected`] whether a failed
+//! completion is that of an injected operation (a send, write or atomic operation): it gets a
+//! warning and no queue entry. Successful operations of peers are completions of the `REMOTE`
+//! kinds. `shell::endpoint` passes the [`StatsReport`] to `log`, which writes it where
+//! `FI_LOG_LEVEL` or `FI_CAUSEWAY_COUNTERS` requests it.
 
 use std::fmt;
 use std::time::Instant;

@@ -8,11 +8,13 @@
 //! Requests are served within calls of the target's process, in the order of their arrival. An
 //! initiator may have [`SERVED_PER_PEER_MIN`] (512) operations in progress, and up to
 //! [`SERVED_PER_PEER_MAX`] (4,096) while it has fewer than are left of the [`SERVED_ALL_MAX`]
-//! (65,536) of all initiators; requests beyond are dropped without a reply. An initiator of this
-//! provider has at most 256, so none of its requests is dropped. While the completion queue is
-//! full, or the engine has no room for requests, requests stay unexpected messages and their
-//! senders wait. Atomic operations are atomic among themselves, not against the application's own
-//! stores. A malformed request is dropped without a reply.
+//! (65,536) of all initiators; requests for memory beyond are dropped without a reply. An initiator
+//! of this provider has at most 256, so none of its requests is dropped. Well-formed requests about
+//! messages and connections are never dropped. Any peer that could connect is served, in the
+//! address vector or not. While the completion queue is full, or the engine has no room for
+//! requests, requests of all kinds stay unexpected messages and their senders wait. Atomic
+//! operations are atomic among themselves, not against the application's own stores. A malformed
+//! request is dropped without a reply.
 //!
 //! # Place
 //! [`Rdm::progress`] serves requests if unexpected messages are there;

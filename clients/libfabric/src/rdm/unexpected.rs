@@ -4,12 +4,16 @@
 //! The limit is [`UNEXPECTED_MIB`] (1,024 MiB), or `FI_CAUSEWAY_UNEXPECTED_MIB` (a lower number
 //! than 1 counts as 1; text that is no number gives a warning and the default). The number of
 //! messages is limited as well, to the bytes divided by
-//! [`UNEXPECTED_GRAIN`](crate::limits::UNEXPECTED_GRAIN) (256). At the limit, a sender waits with
-//! all messages behind the first that does not fit; no message is dropped. A correct MPI program
-//! can reach the limit: buffered sends, then a barrier.
+//! [`UNEXPECTED_GRAIN`](crate::limits::UNEXPECTED_GRAIN) (256). A single sender gets at most as
+//! many bytes and messages as are left free, and always 16 messages with 64 KiB together. A long
+//! message counts with its notice only, as its bytes stay with the sender; a control request counts
+//! until it is served, a claimed message until it is received. At a limit, a sender waits with all
+//! messages and requests behind the first that does not fit, even if receives are posted for them,
+//! such as that of the bytes of a long message; none is dropped. A correct MPI program can reach
+//! the limit: buffered sends, then a barrier.
 //!
 //! The engine enforces the limit; this module computes it when [`Rdm::new`] opens the endpoint, and
-//! [`Rdm::progress`] writes the warning once per endpoint.
+//! [`Rdm::progress`] writes the warning once per endpoint, in the thread that makes progress.
 
 use super::Rdm;
 use crate::limits::UNEXPECTED_MIB;

@@ -8,6 +8,8 @@
 //! as many as the query reports (`-FI_EINVAL`): 4,096 bytes of operands, compare values included.
 //! The call fails and starts nothing then. There is one remote segment. Operands are copied at the
 //! call, so the application may reuse them at once; the result buffer is lent until the completion.
+//! A failed injected operation is reported only as a warning (`log`). Other errors are those of
+//! `rdm::initiator`.
 //!
 //! # Place
 //! The application calls the functions in [`ATOMIC_OPS`]; `rdm::initiator` sends the request.

@@ -4,10 +4,13 @@
 //! # Limits
 //! `fi_addr_t` is always an index: `FI_AV_MAP` is accepted and behaves as `FI_AV_TABLE`. Named
 //! vectors and asynchronous insertion (`FI_EVENT`) give `-FI_ENOSYS`; insertion of services and
-//! symbolic names is not offered. An address that is not from this provider gets
-//! `FI_ADDR_NOTAVAIL`, and the other addresses of the call are inserted. A vector that an endpoint
-//! uses cannot be closed (`-FI_EBUSY`). Removal with an unknown index returns `-FI_EINVAL`: the
-//! indices before it are removed, those behind it are not.
+//! symbolic names is not offered. An address that is not from this provider (`FI_EINVAL` with
+//! `FI_SYNC_ERR`), or beyond the limit of the vector (`FI_ENOMEM`), gets `FI_ADDR_NOTAVAIL`; the
+//! other addresses of the call are inserted, and the result is their number. A vector that an
+//! endpoint uses cannot be closed (`-FI_EBUSY`). Removal with an unknown index returns
+//! `-FI_EINVAL`: the indices before it are removed, those behind it are not. Operations in progress
+//! to a removed index continue; new ones fail with `-FI_EINVAL`, and later messages from there are
+//! reported with `FI_ADDR_NOTAVAIL`.
 //!
 //! # Place
 //! The application exchanges addresses (`fi_getname`) and inserts them here; `rdm::address_vector`

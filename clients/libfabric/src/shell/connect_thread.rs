@@ -1,15 +1,15 @@
 //! The thread that continues connects while the application makes no calls, in domains with manual
 //! progress.
 //!
-//! A connect that takes longer than `CONNECT_AT_ONCE` starts the thread ([`ConnectHelper::help`]);
-//! it ends when no message waits for a connect. It polls the endpoints with waiting messages after
-//! pauses that double within [`CONNECT_POLL`] (0.5 to 20 ms).
+//! A connect that is not answered while its call waits (at most `CONNECT_AT_ONCE`, 2 ms) starts the
+//! thread ([`ConnectHelper::help`]); it ends when no message waits for a connect. It polls the
+//! endpoints with waiting messages after pauses that double within [`CONNECT_POLL`] (0.5 to 20 ms).
 //!
 //! # Limits
-//! At most one thread runs per domain; it does not keep the domain open. It makes progress for
-//! endpoints with waiting messages only, and sets no time limit: the connect has its own. If the
-//! thread cannot start, the application's calls continue the connect. It blocks all signals and
-//! claims the domain's lock, so it may delay a call.
+//! At most one thread runs per domain; it does not keep the domain open, and ends within a pause
+//! after its close. It makes progress for endpoints with waiting messages only, and sets no time
+//! limit: the connect has its own. If the thread cannot start, the application's calls continue the
+//! connect. It blocks all signals and claims the domain's lock, so it may delay a call.
 //!
 //! # Place
 //! `rdm::connect` calls [`ConnectHelper::help`]; the thread calls [`DomainState::with_ep_internal`]

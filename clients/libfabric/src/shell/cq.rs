@@ -4,12 +4,15 @@
 //!
 //! # Limits
 //! A read returns successes up to the first error entry; it returns `-FI_EAVAIL` while an error is
-//! first, and only `fi_cq_readerr` removes the error. An empty queue gives `-FI_EAGAIN`. Queues do
-//! not overflow: requests of peers and messages for multi-receive buffers wait while a queue is
-//! full (`state`). A blocking read needs a wait object (`-FI_ENOSYS` without), and its argument
-//! `cond` has no effect; opening a queue with `FI_WAIT_SET` or another unsupported kind fails with
-//! `-FI_ENOSYS`. The requested size of a queue has no effect. Several threads may read: each entry
-//! goes to one of them.
+//! first, and only `fi_cq_readerr` removes the error. An empty queue gives `-FI_EAGAIN`, as do a
+//! time-out and `fi_cq_readerr` without an error in front. Entries are in the order of completion,
+//! which is not the order of the calls. Queues do not overflow: requests of peers and messages for
+//! multi-receive buffers wait while a queue is full (`state`). A blocking read and `fi_cq_signal`
+//! need a wait object (`-FI_ENOSYS` without), and the argument `cond` has no effect; a signal ends
+//! one blocking read, the current or the next, with `-FI_EAGAIN`; opening a queue with
+//! `FI_WAIT_SET` or another unsupported kind fails with `-FI_ENOSYS`. The requested size of a queue
+//! has no effect. Several threads may read: each entry goes to one of them. A queue that an
+//! endpoint is bound to cannot be closed (`-FI_EBUSY`); closing drops unread entries.
 //!
 //! # Place
 //! `state` appends the completions of `rdm`; the application reads here. `wait` sleeps for blocking

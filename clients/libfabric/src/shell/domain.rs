@@ -2,16 +2,18 @@
 //! its own; its endpoints do.
 //!
 //! Opening chooses the first NIC that matches the `fi_info`, and fixes lock and progress: with
-//! `FI_THREAD_DOMAIN` and manual progress the lock is serial: the application must not overlap its
-//! calls. With automatic progress a thread runs as long as the domain (`progress_thread`); with
-//! manual progress a thread runs while a slow connect is in progress (`connect_thread`), and claims
-//! the serial lock.
+//! `FI_THREAD_DOMAIN` and manual progress the lock is serial, and the application must not overlap
+//! its calls; otherwise any thread may call at any time. With automatic progress a thread runs as
+//! long as the domain (`progress_thread`); with manual progress a thread runs while a slow connect
+//! is in progress (`connect_thread`), and claims the serial lock.
 //!
 //! # Limits
-//! Opening queries the daemons of the NICs (`FI_ENODEV` if no NIC matches) and keeps no connection;
-//! the NIC does not change after that. A domain does not notice the end of its daemon; its
-//! endpoints do (`rdm::connect`). A domain refuses to close with `FI_EBUSY` while it has objects. A
-//! bound event queue gets no events. Flags of `fi_domain2` have no effect.
+//! Opening queries the daemons of the NICs (`FI_ENODEV` if no NIC matches, `FI_EINVAL` if the
+//! `fi_info` exceeds the capabilities, the kernel's error if the progress thread cannot start) and
+//! keeps no connection; the NIC does not change after that. A domain does not notice the end of its
+//! daemon; its endpoints do, and register with the next daemon (`causeway_endpoint::paths`). A
+//! domain refuses to close with `FI_EBUSY` while it has objects. A bound event queue gets no
+//! events. Flags of `fi_domain2` have no effect.
 //!
 //! # Place
 //! `fabric` opens domains; [`DOMAIN_OPS`] opens the objects.

@@ -5,9 +5,11 @@
 //! # Limits
 //! Pointers are checked for NULL where the interface allows NULL; otherwise the application must
 //! pass valid objects, as libfabric requires. A domain with open objects, and a queue, counter or
-//! vector that an endpoint is bound to, refuse to close with `FI_EBUSY`. Functions of the interface
-//! that the provider does not support return `-FI_ENOSYS`. All objects of a domain share one lock,
-//! so calls of several threads take turns.
+//! vector that an endpoint is bound to, refuse to close with `FI_EBUSY`; endpoints and memory
+//! regions close at any time. No other thread may use an object that is being closed, or wait on
+//! it. Functions of the interface that the provider does not support return `-FI_ENOSYS`, or 0 or
+//! NULL if their result is no error number. All objects of a domain share one lock, so calls of
+//! several threads take turns; a call that sleeps or waits for a close releases it meanwhile.
 //!
 //! # Place
 //! libfabric's inline functions call the tables of functions that each module fills. Two threads

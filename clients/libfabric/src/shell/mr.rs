@@ -6,8 +6,10 @@
 //! chooses the key, which must be free (`-FI_ENOKEY`), unless the domain has `FI_MR_BASIC`: then
 //! the provider chooses. A domain has at most 65,536 regions (`-FI_ENOMEM`). The memory is not
 //! checked: it must stay mapped until the region is closed. Closing withdraws the memory from
-//! operations in progress: the write of a peer fails, and the rest of a read is zeros or fails.
-//! Offset and flags have no effect; binding to counters is not supported.
+//! operations in progress: the write of a peer fails, and the rest of a read is zeros or fails;
+//! short writes and atomic operations are performed as a whole or not at all. Sends and receives
+//! with this memory are not affected. Offset and flags have no effect, nor has binding to an
+//! endpoint; binding to counters is not supported (`-FI_ENOSYS`).
 //!
 //! # Place
 //! The application calls the functions in [`MR_OPS`] on a domain; `rdm::regions` stores the

@@ -1,10 +1,11 @@
 //! Objects that the application has pointers to: the interface's structure, followed by the
 //! provider's index into the domain's state.
 //!
-//! [`give_object`] boxes an object and hands it out; [`close_object`] frees it. Each counts as a
-//! child of its domain, which cannot be closed before. The functions trust the pointer and its
-//! type: neither a second close nor a foreign object is detected. Endpoints and domains have
-//! structures of their own, which begin in the same way.
+//! [`give_object`] boxes an object and hands it out; [`close_object`] frees it. Each object counts
+//! as a child of its domain, which cannot be closed before: the functions that open objects count
+//! them, and [`close_object`] ends the count. The functions trust the pointer and its type: neither
+//! a second close nor a foreign object is detected. Endpoints and domains have structures of their
+//! own, which begin in the same way.
 //!
 //! `cq`, `cntr`, `av` and `mr` use it for their `open` and `close`.
 

@@ -5,10 +5,11 @@
 //!
 //! # Limits
 //! Every operation on a parent's endpoint fails in the child with `FI_EINVAL`; its queues, counters
-//! and regions stay allocated. Only `fork(2)` through the C library is seen: a process made by a
-//! bare `clone(2)` or `vfork(2)` must not use the library. A fork waits for the locks of all
-//! domains, so it waits for running calls of other threads. The parent's threads do not exist in
-//! the child.
+//! and regions stay allocated. The child may close all these objects, of which peers and the parent
+//! notice nothing. The child's own domains are not affected. Only `fork(2)` through the C library
+//! is seen: a process made by a bare `clone(2)` or `vfork(2)` must not use the library. A fork
+//! waits for the locks of all domains, so it waits for running calls of other threads. The parent's
+//! threads do not exist in the child.
 //!
 //! # Place
 //! `domain::open` calls [`begin`] and [`register`]; the C library calls the handlers.

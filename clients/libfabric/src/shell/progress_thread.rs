@@ -3,13 +3,15 @@
 //!
 //! While the application calls, the thread only observes that. After [`AUTO_PROGRESS_DELAY`] (2 ms)
 //! without calls it makes progress, requests wake-ups from peers and sleeps until one arrives; the
-//! next call of the application withdraws the request.
+//! next call of the application that reaches an endpoint (an operation, or a read of a queue or
+//! counter) withdraws the request.
 //!
 //! # Limits
 //! A message may therefore wait up to twice [`AUTO_PROGRESS_DELAY`] after the application's last
 //! call. The thread progresses all endpoints of its domain under the domain's lock and reports
-//! completions in the usual queues; it calls no function of the application. A domain with manual
-//! progress has no such thread; a child process does not have its parent's.
+//! completions in the usual queues; it calls no function of the application. A domain whose thread
+//! cannot start is not opened. A domain with manual progress has no such thread; a child process
+//! does not have its parent's.
 //!
 //! # Place
 //! `domain` starts and ends the thread; `state` disarms it on each call; `wait` arms the endpoints.

@@ -6,12 +6,14 @@
 //!
 //! # Limits
 //! A completion for a bound queue is never dropped; without a bound queue it is only counted. At
-//! [`COMPLETIONS_MAX`] (65,536) entries a queue is *full*: until half of it is read, requests of
-//! peers (reads, writes, atomic operations) and messages for multi-receive buffers wait at their
-//! senders. Completions of single receives and of the application's other operations are still
-//! queued. A successful operation without a queue entry (`quiet`) is counted only. A failed
-//! injected message has a warning instead of an entry. An index of a closed object is reused, so an
-//! index is valid only while its object is open.
+//! [`COMPLETIONS_MAX`] (65,536) entries a queue is *full*: until at most half as many are left,
+//! control requests of peers (reads, writes, atomic operations, and those about messages and
+//! connections) and messages for multi-receive buffers wait at their senders. Completions of single
+//! receives and of the application's other operations are still queued, so a queue can have more
+//! entries. A successful operation without a queue entry (`quiet`) is counted only; if it fails, it
+//! gets an entry, and a failed injected operation a warning instead. Peeks and releases of
+//! multi-receive buffers get an entry and are not counted. An index of a closed object is reused,
+//! so an index is valid only while its object is open.
 //!
 //! # Place
 //! Each call of the C interface runs [`DomainState::with_ep`] or [`DomainState::progress`], which
@@ -79,7 +81,7 @@ pub struct CqState {
 pub struct CntrState {
     /// Successful operations, plus the application's additions.
     pub value: u64,
-    /// Failed operations.
+    /// Failed operations, plus the application's additions.
     pub errors: u64,
     /// The endpoints that are bound to it.
     pub eps: Vec<usize>,
@@ -104,7 +106,7 @@ pub struct DomainState {
     empty_vector: AddressVector,
     /// Empty polls in a row.
     pub misses: u32,
-    /// Number of calls of the application.
+    /// Number of calls of the application that reached an endpoint.
     pub calls: u64,
     /// Threads of the application that sleep, or may.
     pub asleep: usize,
@@ -287,7 +289,8 @@ impl DomainState {
         }
     }
 
-    /// Lets peers' operations continue once half of a queue that was full is read.
+    /// Lets peers' operations continue once a queue that was full has at most half of
+    /// [`COMPLETIONS_MAX`] entries.
     #[cold]
     pub fn resume_held(&mut self, at: usize) {
         let Self { eps, cqs, .. } = self;

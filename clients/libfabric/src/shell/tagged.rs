@@ -6,7 +6,10 @@
 //! `-FI_EINVAL`, and a receive ignores them. An injected message has at most
 //! [`INJECT_MAX`](crate::limits::INJECT_MAX) (4,096) bytes (`-FI_EMSGSIZE`). Memory descriptors are
 //! ignored. A send that requests delivery, match or commit completes when the receiver has matched
-//! the message; all three are the same here. `-FI_EAGAIN` means that nothing was started.
+//! the message; all three are the same here. `-FI_EAGAIN` means that nothing was started. All other
+//! errors are those of `Endpoint::begin` and of `send`, `receive`, `peek` and `multi` in `rdm`. The
+//! flags of a call select between a receive, a peek, a claim, a discard and a multi-receive buffer,
+//! with and without a tag.
 //!
 //! # Place
 //! The application calls the functions in [`TAGGED_OPS`]; `msg` uses the common part;

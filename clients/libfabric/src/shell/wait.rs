@@ -8,8 +8,11 @@
 //! # Limits
 //! A wake-up does not mean that an entry is there: every woken thread polls. Time-outs have a
 //! resolution of 1 ms; a negative time-out waits without limit. [`arm`] and [`disarm`] must be
-//! called in pairs under the domain's lock; the sleep itself is without the lock. Without a wait
-//! object, or if its descriptor cannot be duplicated, the thread polls instead of sleeping.
+//! called in pairs under the domain's lock; the sleep itself is without the lock, so other threads
+//! may take the entry that caused a wake-up. Without a wait object, a wait for a counter polls
+//! instead of sleeping, and a blocking read of a queue is refused (`cq`); both poll if the
+//! descriptor cannot be duplicated. An application that sleeps on a descriptor after `fi_trywait`
+//! has no [`SLEEP_MAX`]: a timer wakes it if the provider has a deadline.
 //!
 //! # Place
 //! `cq` and `cntr` call [`until`] for blocking calls, `fabric` calls [`may_sleep`] for
@@ -30,7 +33,8 @@ use crate::eq;
 use crate::limits::{MISSES_PER_YIELD, SLEEP_MAX, SPIN};
 use crate::rdm::PARTNER_CHECK;
 
-/// Returns 0 if the application may sleep on an object, or `-FI_EAGAIN` if it has entries.
+/// Returns 0 if the application may sleep on an object, `-FI_EAGAIN` if it has entries or an event
+/// arrived, `-FI_EINVAL` for NULL, or `-FI_ENOSYS` for an object without waits.
 ///
 /// # Safety
 /// `fid` is NULL, or an open object that was opened here.

@@ -5,8 +5,10 @@
 //! reported, the handle of its request is invalid: a second call with it fails with
 //! `MX_BAD_REQUEST`. A NULL status is permitted; with a NULL result the call fails with
 //! `MX_BAD_PARAM_VAL` before a completion is consumed. A wait ends with the result 0 at its timeout
-//! in ms (0, `MX_INFINITE`: no limit), or after `mx_wakeup`. A truncated message is reported in the
-//! status, not in the return code.
+//! in ms (0, `MX_INFINITE`: no limit), or after `mx_wakeup`; the request goes on. If several
+//! threads wait, a completion goes to one of them. `mx_peek` and `mx_probe` consume nothing, so
+//! another thread may take the request or message before the caller does. A truncated message is
+//! reported in the status, not in the return code.
 //!
 //! Waiting is in `wait`; the engine's part is `causeway_message`'s `library::complete`.
 

@@ -2,12 +2,14 @@
 //! messages.
 //!
 //! `mx_connect` waits for the result or its timeout (0, `MX_INFINITE`: no limit of its own), after
-//! which it fails with `MX_TIMEOUT`; `mx_iconnect` makes a request. Two connects to one endpoint
-//! give the same peer. At most 256 connects of an endpoint wait for the daemon's answer; further
-//! connects are queued. `mx_disconnect` ends the requests to the peer with an error; the peer
-//! learns of it. An address belongs to one endpoint of this process; with another endpoint a call
-//! fails with `MX_BAD_ENDPOINT`. A context of an address is the application's pointer, and is lost
-//! with the peer.
+//! which, or after `mx_wakeup`, it cancels the connect and fails with `MX_TIMEOUT`; a wrong key
+//! gives `MX_BAD_CONNECTION_KEY`, an unknown NIC `MX_NIC_NOT_FOUND`, no such endpoint
+//! `MX_CONNECTION_FAILED`; `mx_iconnect` makes a request, whose status has the result. Two connects
+//! to one endpoint give the same peer. At most 256 connects of an endpoint wait for the daemon's
+//! answer; further connects are queued. `mx_disconnect` ends the requests to the peer with an
+//! error; the peer learns of it. An address belongs to one endpoint of this process; with another
+//! endpoint a call fails with `MX_BAD_ENDPOINT`. A context of an address is the application's
+//! pointer, and is lost with the peer.
 //!
 //! The calls resolve no names (`call::info`). [`causeway_endpoint`] chooses the path: channel,
 //! rings or direct mode.

@@ -2,12 +2,14 @@
 //!
 //! `mx_init` finds the NICs of this host and fails without one, with an API version other than 3.x,
 //! or if it was called before (`MX_ALREADY_INITIALIZED`). Before it `mx_open_endpoint`,
-//! `mx_finalize` and the calls about NICs fail with `MX_NOT_INITIALIZED`. `mx_finalize` forgets the
-//! NICs and leaves open endpoints open and usable. `mx_open_endpoint` connects to the daemon of the
-//! NIC and waits for its answer. `mx_close_endpoint` ends the endpoint's requests without
-//! completions, and waits for a running handler and at most 30 s for the acknowledgement of
+//! `mx_finalize` and most calls about NICs (`info`) fail with `MX_NOT_INITIALIZED`. `mx_finalize`
+//! forgets the NICs and leaves open endpoints open and usable. `mx_open_endpoint` connects to the
+//! daemon of the NIC and waits for its answer. `mx_close_endpoint` ends the endpoint's requests
+//! without completions, and waits for a running handler and at most 30 s for the acknowledgement of
 //! messages that were reported as sent; in the handler itself it fails (`MX_CLOSE_IN_HANDLER`).
-//! While progress is disabled by `mx_disable_progression`, calls handle no events, and waits end
+//! Once the close has begun, calls of other threads fail with `MX_BAD_ENDPOINT`, and waits in
+//! progress end so when the close does. `mx_disable_progression` waits for a running handler,
+//! except in the handler itself. While progress is disabled, calls handle no events, and waits end
 //! only with a result that exists already, at their timeout, or by `mx_wakeup`. The calls nest:
 //! progress starts again after as many calls of `mx_reenable_progression`. `mx_wakeup` ends the
 //! waits of all threads at the endpoint, once.

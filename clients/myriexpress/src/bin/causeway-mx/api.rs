@@ -1,9 +1,10 @@
 //! A dynamically loaded library of the MX API: its functions and their types.
 //!
 //! The library is loaded by `dlopen` and stays loaded until [`Api`] is dropped, after all
-//! endpoints. [`Api::load`] fails with a library that lacks one of the functions. Calls are not
-//! serialised: the tool uses one thread. The module measures nothing and interprets only return
-//! codes and names.
+//! endpoints. [`Api::load`] fails if the library cannot be loaded, lacks one of the functions, or
+//! cannot be initialised (without a NIC). Its error handler is set to `MX_ERRORS_RETURN`, so that
+//! failed calls return. Calls are not serialised: the tool uses one thread. The module measures
+//! nothing and interprets only return codes and names.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};

@@ -1,10 +1,11 @@
 //! The request for a measurement, as a message of [`BYTES`] (24) bytes to the peer that serves.
 //!
-//! The format has a magic number and no version: both sides must be of one release. In a stream a
-//! side keeps 64 messages pending, or as many as have 64 MiB together, but at least 4
-//! ([`BenchRequest::window`]). The key [`KEY`] (0xca5e) is public: it separates the tool from other
-//! applications and protects nothing. `measure` sends requests; `serve` parses them; `traffic` runs
-//! them.
+//! The format has a magic number and no version: both sides must be of one release. A request of
+//! another length, with another magic number, an unknown pattern, or messages above 256 MiB is
+//! invalid; the number of messages has no limit here. In a stream a side keeps 64 messages pending,
+//! or as many as have 64 MiB together, but at least 4 ([`BenchRequest::window`]). The key [`KEY`]
+//! (0xca5e) is public: it separates the tool from other applications and protects nothing.
+//! `measure` sends requests; `serve` parses them; `traffic` runs them.
 
 /// Key of the endpoints of this tool.
 pub const KEY: u32 = 0xca5e;

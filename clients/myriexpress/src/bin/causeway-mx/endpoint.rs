@@ -3,8 +3,8 @@
 //! Each send or receive is one request; the caller keeps its memory until the request has ended
 //! (`unsafe`). [`BenchEndpoint::wait`] fails after the patience of the command line
 //! ([`Error::Silent`]); it polls meanwhile, or sleeps in the library with `--blocking`.
-//! [`BenchEndpoint::connect`] repeats until the peer's endpoint is open, for the same time. One
-//! thread uses an endpoint. `traffic` and `measure` are the callers.
+//! [`BenchEndpoint::connect`] repeats a connect after any error, every 10 ms for the same time, and
+//! fails with the last error. One thread uses an endpoint. `traffic` and `measure` are the callers.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,10 @@
 //! The `info` command: prints the number, MAC and name of each NIC of this host, as text or JSON.
 //!
 //! The command asks the loaded library only: it opens no endpoint, and shows neither NICs of other
-//! hosts nor counters (`causeway peer list` and `causeway stats` do). Without a NIC
-//! `libmyriexpress` cannot be initialised, and the command fails; with a library that initialises
-//! all the same, the list is empty, and a hint goes to standard error.
+//! hosts nor counters (`causeway peer list` and `causeway stats` do). A NIC whose name cannot be
+//! found has an empty name. Without a NIC `libmyriexpress` cannot be initialised, and the command
+//! fails; with a library that initialises all the same, the list is empty, and a hint goes to
+//! standard error.
 
 use std::io::Write as _;
 

@@ -1,10 +1,10 @@
 //! The `serve` command: answers peers that measure.
 //!
-//! One peer is served at a time, in the order of their requests; others wait. A request that is
-//! invalid is reported and ignored, and a peer without a message for the patience of the command
-//! line is given up, after which the next is served. The command ends when it is stopped, or with
-//! `--once` after the first peer, whose error is then the command's error. It authenticates no
-//! peer: the key of the tool is public.
+//! One peer is served at a time, in the order of their requests; others wait, each at most for its
+//! own patience. A request that is invalid is reported and ignored, and a peer without a message
+//! for the patience of the command line is given up, after which the next is served. The command
+//! ends when it is stopped, or with `--once` after the first peer, whose error is then the
+//! command's error. It authenticates no peer: the key of the tool is public.
 
 use crate::api::Api;
 use crate::args::ServeArgs;

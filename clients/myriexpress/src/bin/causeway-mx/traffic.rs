@@ -4,7 +4,9 @@
 //! A ping-pong keeps one message in flight, a stream as many as the request's window. With `verify`
 //! each received byte is compared with the sender's pattern, which makes the measurement slower;
 //! otherwise contents are not checked. Buffers of requests that an error left pending are leaked,
-//! since the library may still write to them. Called by `measure` and `serve`.
+//! since the library may still write to them. A message that does not come within the patience of
+//! its side ends the measurement there (`endpoint`), and the other side notices by its own
+//! patience. Called by `measure` and `serve`, in the only thread.
 
 use std::collections::VecDeque;
 
