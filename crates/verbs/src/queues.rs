@@ -82,7 +82,7 @@ pub trait Queues: std::fmt::Debug {
     /// Adds a completion to a completion queue.
     ///
     /// # Errors
-    /// [`Overrun`]; the completion is lost, and the queue must not be used again.
+    /// [`Overrun`]; the completion is lost. Later completions may be offered and are lost too.
     fn complete(&mut self, completion_queue: u32, completion: &Completion) -> Result<(), Overrun>;
 
     /// Reports an event.

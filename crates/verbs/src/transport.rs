@@ -5,9 +5,10 @@
 //! process, and is the only implementation; it has no limit of its own ([`crate::Subnet`] has).
 //! Destinations on other hosts are refused with a [`Refusal`], which the queue pair keeps for the
 //! operator until its next message that finds a responder ([`crate::QueuePair::refusal`]). The
-//! requester sees lost packets: a reliable request waits and fails with
-//! [`crate::work::Status::RetryExceeded`], an unreliable message or datagram succeeds. The engine
-//! looks an adapter up for each datagram, and for a connection when its peer is not known yet.
+//! requester sees lost packets: a reliable request waits, without end if its queue pair's timeout
+//! is 0, or else fails with [`crate::work::Status::RetryExceeded`]; an unreliable message or
+//! datagram succeeds. The engine looks an adapter up for each datagram, and for a connection when
+//! its peer is not known yet.
 
 use std::collections::HashMap;
 

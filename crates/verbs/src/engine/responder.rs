@@ -8,9 +8,11 @@
 //! state.
 //!
 //! A message takes one receive work request, once, from the queue pair's own or the shared receive
-//! queue. Without one, a reliable message waits (`wait.rs`), and an unreliable message is dropped
-//! and counted. `connected.rs`, `atomic.rs` and `datagram.rs` call the functions in the requester's
-//! call of [`Subnet::progress`]; the responder's owner need not be served for that.
+//! queue. Without one, a reliable message waits (`wait.rs`), and an unreliable message or datagram
+//! is dropped and counted. A receive queue that cannot be read fails the responder, and a reliable
+//! requester with [`Status::RemoteOperation`]. `connected.rs`, `atomic.rs` and `datagram.rs` call
+//! the functions in the requester's call of [`Subnet::progress`]; the responder's owner need not be
+//! served for that.
 
 use crate::adapter::{Adapter, AdapterId};
 use crate::engine::segments::capacity;
