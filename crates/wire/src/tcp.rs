@@ -3,7 +3,9 @@
 //!
 //! The parser checks that header and options are complete and the data offset is 20 to 60 bytes.
 //! Checksum, sequence numbers and the combination of flags are not checked, and options are not
-//! interpreted. Callers: [`crate::frame`], and `ethernet`, where it cuts a frame into segments.
+//! interpreted. A header that is cut off or invalid is an error: a frame that requests segmentation
+//! is then dropped, any other is forwarded as one of an unknown protocol. Callers:
+//! [`crate::frame`], and `ethernet`, where it cuts a frame into segments.
 
 use crate::field::{Reader, Truncated, Writer};
 

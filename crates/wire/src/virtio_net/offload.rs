@@ -8,9 +8,9 @@
 //! one segment is not cut. Supported: TCP over IPv4 and IPv6, with ECN, and UDP segmentation; other
 //! types are [`Invalid::GsoType`].
 //!
-//! This module completes checksums of private bytes, and cuts no frames: [`super::segment`] does, for
-//! receivers that did not negotiate the offload. Bytes in guest memory are copied before the check,
-//! once, so that the guest cannot change a checked header.
+//! This module completes checksums of private bytes, and cuts no frames: [`super::segment`] does,
+//! for receivers that did not negotiate the offload. Bytes in guest memory are copied before the
+//! check, once, so that the guest cannot change a checked header.
 
 use super::*;
 use crate::checksum::Sum;
