@@ -9,7 +9,8 @@
 //!
 //! Failed queue pairs and expired waiting times are listed in the adapter until its owner takes
 //! them ([`crate::Subnet::next_due`]) and calls [`crate::Subnet::progress`], which flushes or fails
-//! the work requests. The adapter belongs to the thread that owns the subnet; no method waits.
+//! the work requests. The adapter belongs to the dispatcher that serves the subnet's shard; no
+//! method waits.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 

@@ -6,11 +6,12 @@
 //! checks the format of the copy. The engine checks everything that the verbs define: states, keys,
 //! rights and lengths.
 //!
-//! After an error the engine calls the method for this queue again at most to flush it: a broken
-//! work queue must then read as empty. After [`Overrun`] the engine reports
-//! [`AsyncEvent::CompletionQueueError`] once for each queue pair that completes there and moves it
-//! to the error state; completions of its flush are offered, and lost, too. The implementation
-//! limits repeated events and counts lost ones; the engine does neither.
+//! After an error the engine calls the method for this queue again, to flush it or, if the queue is
+//! shared, for the messages of other queue pairs: a broken work queue must then read as empty.
+//! After [`Overrun`] the engine reports [`AsyncEvent::CompletionQueueError`] once for each queue
+//! pair that completes there and moves it to the error state; completions of its flush are offered,
+//! and lost, too. The implementation limits repeated events and counts lost ones; the engine does
+//! neither.
 
 use causeway_memory::Map;
 

@@ -2,10 +2,10 @@
 //!
 //! An error at a reliable responder ends the connection on both sides: the requester gets an error
 //! completion, the responder an event or an error completion, and both queue pairs move to the
-//! error state. An unreliable connection reports nothing to the requester and, for a refused
-//! request, does nothing at the responder (InfiniBand specification, 9.9.3) unless the message has
-//! taken a receive work request: then that fails, and the responder's queue pair moves to the error
-//! state.
+//! error state. An unreliable connection reports nothing to the requester and, for a request that
+//! the queue pair or the key does not permit, does nothing at the responder (InfiniBand
+//! specification, 9.9.3) unless the message has taken a receive work request: then that fails, and
+//! the responder's queue pair moves to the error state.
 //!
 //! A message takes one receive work request, once, from the queue pair's own or the shared receive
 //! queue. Without one, a reliable message waits (`wait.rs`), and an unreliable message or datagram

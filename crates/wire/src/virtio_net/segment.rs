@@ -7,9 +7,9 @@
 //! no receive entry. A segmenter is a value of one frame and one thread.
 //!
 //! The module copies no payload, completes a checksum only on request, and checks neither `place`
-//! nor `gso`: the caller must have validated both ([`Offload::check`]). Every segment except the last has `gso.size`
-//! payload bytes. IPv4 identifications count up by 1; IPv6 extension headers are repeated
-//! unchanged.
+//! nor `gso`: the caller must have validated both ([`Offload::check`]). Every segment except the
+//! last has `gso.size` payload bytes. IPv4 identifications count up by 1; IPv6 extension headers
+//! are repeated unchanged.
 
 use std::ops::Range;
 
