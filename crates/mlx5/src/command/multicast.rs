@@ -4,7 +4,8 @@
 //! group and 1,024 memberships; an attachment beyond either is answered with *limit exceeded*. A
 //! queue pair that does not exist, has no datagrams or, for a detachment, is not attached is *bad
 //! resource*; a second attachment succeeds without effect. A queue pair that is destroyed leaves
-//! its groups. Groups of Ethernet frames are not meant: those are the lists of `command::vport`.
+//! its groups. The capabilities state no number of members (0). Groups of Ethernet frames are not
+//! meant: those are the lists of `command::vport`.
 //!
 //! [`super::dispatch`] calls the handlers in the dispatcher's turn, between two datagrams or
 //! between two deliveries of one, which may then miss a member.

@@ -14,8 +14,9 @@
 //! The parser checks lengths and positions and panics on no input; MAC, session and sequence of the
 //! sender are checked by the crate `mxoe`. A packet that is cut off, of an unknown kind, or with an
 //! invalid length or value is an [`Error`]: `mxoe` drops it, sends no answer, and the service `mx`
-//! counts it (`drop_malformed_total`). The engine and the discovery of `mxoe` pass each received
-//! frame to [`parse`], and encode each frame by [`emit()`].
+//! counts it (`drop_malformed_total`). The engine and the discovery of `mxoe`, in the dispatcher's
+//! turn or, in direct mode, in the application, pass each received frame to [`parse`], and encode
+//! each frame by [`emit()`].
 
 mod announce;
 mod control;
