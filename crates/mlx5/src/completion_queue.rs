@@ -1,8 +1,8 @@
 //! Completion queues: entries, overrun, and the rule of completion events.
 //!
-//! The driver shares two words per queue (the *doorbell record*): its position, and the *arm word*
-//! with a sequence number, a position, and whether it waits for solicited completions only. The
-//! queue reports an event if all of these hold:
+//! The driver shares two words per queue (its *doorbell record*, which differs from that of a work
+//! queue): its position, and the *arm word* with a sequence number, a position, and whether it
+//! waits for solicited completions only. The queue reports an event if all of these hold:
 //!
 //! - the arm word differs from the word of the last event (the zero word of a new queue counts as
 //!   armed: at most a single superfluous event in its life);

@@ -1,9 +1,9 @@
 //! The function's share of a turn: commands that were rung for, and posted work.
 //!
-//! `causeway-hca` calls [`run_commands`], then [`poll`], in the dispatcher's turn of the group's
+//! `causeway-hca` calls [`run_commands`], then [`poll()`], in the dispatcher's turn of the group's
 //! shard, and bounds both; rung commands and posted work beyond the bounds stay for a later call.
-//! It calls [`reset`] and [`disconnect`] when the driver or the VMM is gone: work in flight then
-//! ends without completions.
+//! It calls [`reset`] when the VMM resets the device, as `command::capability` does for the driver,
+//! and [`disconnect`] when the frontend is gone: work in flight then ends without completions.
 //!
 //! Queue pairs are polled in turn: a pass begins where the last pass stopped for lack of budget,
 //! and each queue pair gets at most a slice of the budget ([`limits::SLICE_MESSAGES`],

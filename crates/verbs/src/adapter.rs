@@ -7,7 +7,7 @@
 //! multicast group, with the queue key. The limits are in [`AdapterConfig`]; an object beyond a
 //! limit is refused, and none is replaced.
 //!
-//! Failed queue pairs and expired waiting times are listed in the adapter until its owner takes
+//! Failed queue pairs and expired waiting times are listed in the adapter until `mlx5::poll` takes
 //! them ([`crate::Subnet::next_due`]) and calls [`crate::Subnet::progress`], which flushes or fails
 //! the work requests. The adapter belongs to the dispatcher that serves the subnet's shard; no
 //! method waits.
