@@ -5,7 +5,8 @@
 //! Checksum, sequence numbers and the combination of flags are not checked, and options are not
 //! interpreted. A header that is cut off or invalid is an error: a frame that requests segmentation
 //! is then dropped, any other is forwarded as one of an unknown protocol. Callers:
-//! [`crate::frame`], and `ethernet`, where it cuts a frame into segments.
+//! [`crate::frame`], [`crate::virtio_net::segment`] where a frame is cut, `link` (maximum segment
+//! size) and `mlx5` (rules, hashes and offloads).
 
 use crate::field::{Reader, Truncated, Writer};
 
