@@ -3,9 +3,9 @@
 //! A [`PageList`] is checked once, when the queue is created: it covers the whole queue. Offsets of
 //! later accesses lie in the queue. Whether the pages are granted is checked at each access,
 //! because the guest may revoke memory at any time ([`causeway_memory::Map`]). Pages are 4 KiB to 2
-//! GiB ([`PAGE_SHIFT_MAX`]) and need not be contiguous; an access is cut at their ends, and one
-//! that fails in a later page has copied the earlier bytes. The handlers of `command` create lists,
-//! and the modules of queues use them, in the dispatcher's turn.
+//! GiB ([`PAGE_SHIFT_MAX`]) and need not be contiguous; an access is cut at their ends, and an
+//! access that fails in a later page has copied the earlier bytes. The handlers of `command` create
+//! lists, and the modules of queues use them, in the dispatcher's turn.
 //!
 //! All lists of a function share a [`PageQuota`] of [`QUEUE_PAGES_MAX`] pages: a list takes its
 //! pages from the quota and gives them back when it is dropped. A list beyond the quota is refused.

@@ -6,8 +6,8 @@
 //! an [`Overrun`], and the completion is lost. Each type of event is reported once per queue pair
 //! until its reset, and may wait (`crate::event_pacing`); events of shared receive queues and
 //! completion queues are reported each time, at once. An event that no event queue selects is lost
-//! and counted. The module is the only one that writes completions of queue pairs; it keeps no
-//! order between queues and checks no key, state or right.
+//! and counted. All completions of queue pairs are written here; the module keeps no order between
+//! queues and checks no key, state or right.
 
 use causeway_memory::Map;
 use causeway_verbs::work::{

@@ -5,8 +5,8 @@
 //! memberships, so that no adapter takes the room of another; an attachment beyond either limit is
 //! refused. The time of a change follows from the adapter's memberships and from the members of the
 //! groups that it changes, not from other groups. A queue pair may be attached in any state; a
-//! datagram skips members that do not receive. A destroyed queue pair leaves its groups, one that
-//! is reset stays. [`crate::Subnet`] owns the table and uses it in the thread that serves the
+//! datagram skips members that do not receive. A destroyed queue pair leaves its groups; a reset
+//! keeps it attached. [`crate::Subnet`] owns the table and uses it in the thread that serves the
 //! subnet; the datagrams of the engine read it, member by member, so that a change during a
 //! datagram may hide a member from it.
 

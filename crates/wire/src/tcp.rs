@@ -4,7 +4,7 @@
 //! The parser checks that header and options are complete and the data offset is 20 to 60 bytes.
 //! Checksum, sequence numbers and the combination of flags are not checked, and options are not
 //! interpreted. A header that is cut off or invalid is an error: a frame that requests segmentation
-//! is then dropped, any other is forwarded as one of an unknown protocol. Callers:
+//! is then dropped, any other is forwarded as a frame of an unknown protocol. Callers:
 //! [`crate::frame`], [`crate::virtio_net::segment`] where a frame is cut, `link` (maximum segment
 //! size) and `mlx5` (rules, hashes and offloads).
 

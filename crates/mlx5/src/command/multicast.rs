@@ -8,7 +8,7 @@
 //! meant: those are the lists of `command::vport`.
 //!
 //! [`super::dispatch`] calls the handlers in the dispatcher's turn, between two datagrams or
-//! between two deliveries of one, which may then miss a member.
+//! between two deliveries of a datagram, which may then miss a member.
 
 use causeway_verbs::multicast::MulticastError;
 use causeway_verbs::{AdapterId, Subnet};

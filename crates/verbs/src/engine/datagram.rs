@@ -16,9 +16,9 @@
 //!
 //! The receiver gets [`NETWORK_HEADER_BYTES`] of network header before the payload. A receive work
 //! request that is too short ends with [`Status::LocalLength`], and its queue pair continues:
-//! otherwise any sender could stop it. One that names memory without permission ends with
-//! [`Status::LocalProtection`], and its queue pair fails; an error of the sender's own values or
-//! memory is found before, and fails the sender alone.
+//! otherwise any sender could stop it. A receive work request that names memory without permission
+//! ends with [`Status::LocalProtection`], and its queue pair fails; an error of the sender's own
+//! values or memory is found before, and fails the sender alone.
 
 use causeway_memory::{Cursor, Rights as GrantRights, copy::copy};
 

@@ -4,8 +4,8 @@
 //! is empty, the [`Budget`] is used up, the responder is not ready, or a request fails; only in the
 //! state ready to send does it begin requests. The requester and the responder are served in the
 //! same call: the payload is copied once, and the completions of both sides are written (a
-//! requester's success only if it asked for one). `mlx5::poll` calls it, in the dispatcher's turn
-//! of the group's `hca` shard.
+//! requester's success only if its work request is signaled). `mlx5::poll` calls it, in the
+//! dispatcher's turn of the group's `hca` shard.
 //!
 //! | file | subject |
 //! |---|---|
