@@ -1,9 +1,10 @@
 //! A port of kind `hca`: its adapter, its registers and its poll schedule.
 //!
 //! [`crate::service`] makes an [`AdapterPort`] when the operator adds a port, and drops it when the
-//! port is deleted; a guest that leaves and comes back finds the same adapter, reset. The shard's
-//! dispatcher owns the values; the thread of the attachment shares [`Registers`] only. The objects
-//! of the guest, with their limits, are in the subnet's adapter and its function, not here.
+//! port is deleted; a guest that leaves and comes back finds the same adapter, reset, with new
+//! registers. A reset of the device clears the same registers. The shard's dispatcher owns the
+//! values; the thread of the attachment shares [`Registers`] only. The objects of the guest, with
+//! their limits, are in the subnet's adapter and its function, not here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

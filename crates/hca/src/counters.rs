@@ -2,8 +2,10 @@
 //!
 //! [`crate::service`] and [`crate::view`] call [`of`] in the dispatcher's thread when the operator
 //! asks. The values are sums since the port was added; a reset by the guest keeps them, and nothing
-//! clears them. Not all counters of the engine have a name here (waits, dropped and unroutable
-//! datagrams have none), and counters of Ethernet frames are not included.
+//! clears them. They cover messages, datagrams, Ethernet frames, commands, completions and events;
+//! a frame that several reasons drop at several interfaces counts more than once. The frames
+//! dropped for their source address are added by [`crate::adapter_port`]; batches dropped on the
+//! uplink have no counter of a port.
 
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@
 //! and writes without a VM exit. The daemon reads no doorbell page: the doorbell records in guest
 //! memory have the same information. BAR 2 has the MSI-X table of [`VECTORS`] (8) vectors. Each
 //! frontend gets doorbell pages of its own, so that a guest reads nothing that an earlier guest
-//! wrote.
+//! wrote; if the host has no memory file for them, the frontend is refused.
 //!
 //! The service calls [`attach`] when a VMM connects to the port's socket; the attachment then
 //! serves registers in a thread of its own, and the dispatcher gets its events. The module

@@ -5,7 +5,8 @@
 //! pauses that double up to the port's `idle_poll_us` (never longer; 20 us is lowered to it too).
 //! The first message after a pause waits for at most the last pause, unless the shard's turns are
 //! late, and the price of an idle adapter is one poll in each. Work ends the pauses: the next idle
-//! time begins with the shortest.
+//! time begins with the shortest. A command doorbell, and a completion that the work of another
+//! adapter causes, end a pause at once; an adapter without queues has no pauses.
 //!
 //! | pause | polls of an idle adapter a second |
 //! |---|---|

@@ -1,9 +1,9 @@
 //! Requests of the controller to a shard of adapters.
 //!
 //! [`crate::control`] sends them, [`OpenUplink`] before [`StartUplink`]; [`crate::service`] answers
-//! in the dispatcher's thread. They are values without behaviour. [`OpenUplink`] fails if the host
-//! has no descriptor left, and a second one replaces the uplink; [`StartUplink`] without an uplink
-//! has no effect.
+//! in the dispatcher's thread, while the thread of the operator's command waits. They are values
+//! without behaviour. [`OpenUplink`] fails if the host has no descriptor left, and a second one
+//! replaces the uplink; [`StartUplink`] without an uplink has no effect.
 
 use causeway_fabric::carrier::{LinkId, Membership, Message};
 use causeway_fabric::mailbox::Sender;

@@ -13,9 +13,10 @@
 //! guest probably answers.
 //!
 //! When a frontend leaves or resets the device ([`HcaService::stopped`]), all objects of its driver
-//! are destroyed and its memory is released; peers see unanswered requests. The fabric calls all
-//! methods but `model` and `connect` in the dispatcher's thread; none waits. Two ports with one
-//! address in a group, and more than 4,096 adapters, are refused when the port is added.
+//! are destroyed, and if it left, its memory is released; reliable requests of other adapters to it
+//! wait as unanswered, unreliable messages and datagrams are lost. The fabric calls all methods in
+//! the dispatcher's thread; none waits. Two ports with one address in a group, and more than 4,096
+//! adapters, are refused when the port is added.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -5,9 +5,11 @@
 //! frame to an adapter of the group goes there, with one copy from guest to guest; a multicast or
 //! broadcast frame goes to every other adapter and to the uplink; any other frame goes to the
 //! uplink. A frame whose source is not its adapter's address is dropped and counted
-//! (`drop_spoofed_frames_total`), and so is a frame that its receiver has no buffer for (counted in
-//! the counters that its guest reads): Ethernet does not wait. An adapter filters the addresses
-//! that its driver asked for by itself ([`receive_frame`]).
+//! (`drop_spoofed_frames_total`), and so is a frame that its receiver has no buffer for or cannot
+//! deliver (counted in the counters that its guest reads): Ethernet does not wait. A frame to the
+//! uplink is dropped if its group has none. A frame of the uplink goes to the adapter with its
+//! destination address, else to all; its source is not checked here. An adapter filters the
+//! addresses that its driver asked for by itself ([`receive_frame`]).
 //!
 //! A call takes at most [`FRAMES_PER_CALL_MAX`] (64) frames of one guest or of the uplink, and
 //! stops when the turn is over; other frames stay in their queue. [`crate::service`] calls it after

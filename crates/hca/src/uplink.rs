@@ -11,7 +11,9 @@
 //! adapters go in batches of at most [`UPLINK_BATCH_FRAMES_MAX`] (64) frames and
 //! [`UPLINK_BATCH_BYTES_MAX`] (256 KiB), sent when a batch is full and at the end of a call; if the
 //! forwarding service's inbox is full, the batch is dropped and counted in [`Uplink::dropped`]. A
-//! frame that cannot be read from guest memory is dropped without a count.
+//! frame that cannot be read from guest memory is dropped without a count. Only frames are dropped:
+//! the link's state and the addresses of the adapters are sent as critical messages, for which the
+//! inbox has four times the room (`fabric::mailbox`); beyond it they are lost too, without a retry.
 //!
 //! Carriers are called by the forwarding service's thread, [`Uplink`] by the adapters' shard
 //! ([`crate::switch`], [`crate::service`]); `crate::control` joins the two.

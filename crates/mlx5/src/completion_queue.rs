@@ -1,8 +1,8 @@
 //! Completion queues: entries, overrun, and the rule of completion events.
 //!
-//! The driver shares two words per queue (the *doorbell record*): its position, and the *arm word*
-//! with a sequence number, a position, and whether it waits for solicited completions only. The
-//! queue reports an event if all of these hold:
+//! The driver shares two words per queue (its *doorbell record*, which differs from that of a work
+//! queue): its position, and the *arm word* with a sequence number, a position, and whether it
+//! waits for solicited completions only. The queue reports an event if all of these hold:
 //!
 //! - the arm word differs from the word of the last event (the zero word of a new queue counts as
 //!   armed: at most a single superfluous event in its life);
@@ -17,9 +17,11 @@
 //!
 //! A completion for a full ring is lost, and the queue is broken from then on (*overrun*): each
 //! later completion is lost and counted, and the work queues that complete there fail. A queue that
-//! ignores overruns overwrites instead. Memory that is not granted breaks the queue, too.
-//! `queues` and `ethernet` add completions; `function` evaluates the rule. Completions are neither
-//! moderated nor compressed, and queues are not resized.
+//! ignores overruns overwrites instead. Entries in memory that is not granted break the queue, too;
+//! a doorbell record that is not granted breaks it when it seems full, and until then there are no
+//! events. Only destroying a broken queue ends that state. `queues` and `ethernet` add completions;
+//! `function` evaluates the rule. Completions are neither moderated nor compressed, and queues are
+//! not resized.
 
 use causeway_memory::Map;
 use causeway_wire::mlx5::completion_queue::{

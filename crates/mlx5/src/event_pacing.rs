@@ -1,12 +1,15 @@
 //! The pace of the events of queue pairs.
 //!
-//! A peer can make many queue pairs fail at once. The function does not know the driver's position in
-//! an event queue, and a driver that finds overwritten entries stops to read. So at most a quarter of
-//! the queue's entries are used for events of queue pairs in a window of
-//! [`EVENT_WINDOW_NS`]; the others wait in their queue pairs, and are
-//! reported in later passes. At most
-//! [`DELAYED_EVENTS_MAX`] queue pairs wait; events beyond are lost
-//! and counted.
+//! Another guest can make many queue pairs of an adapter fail at once. The function does not know
+//! the driver's position in an event queue, and a driver that finds overwritten entries stops to
+//! read. So in a window of [`EVENT_WINDOW_NS`], over all event queues together, the events of queue
+//! pairs take at most a quarter of the entries of the queue that reports them. The others wait in
+//! their queue pairs and are reported in later passes of `poll`, in the order in which the queue
+//! pairs began to wait; those of a queue pair that is destroyed or reset meanwhile are dropped. At
+//! most [`DELAYED_EVENTS_MAX`] queue pairs wait; events beyond are lost and counted.
+//!
+//! Events of completion queues, shared receive queues and commands are reported at once and are not
+//! counted here: the driver's own actions bound them (`crate::event_queue`).
 
 use std::collections::VecDeque;
 

@@ -2,10 +2,19 @@
 //!
 //! The driver's doorbell of an event queue is a word that all queues share, so that a polling
 //! device loses values. The function therefore takes every queue as armed, raises the vector with
-//! each entry, and bounds the entries instead of reading the driver's position: a completion queue
-//! has at most a single entry until it is armed again (`crate::completion_queue`), an asynchronous event
-//! is reported once until its object is reset and at a bounded pace (`crate::event_pacing`), and a queue accepts no more completion queues than
-//! it has entries. A driver that breaks these rules overwrites events of its own.
+//! each entry, and bounds the entries instead of reading the driver's position:
+//!
+//! | event of | bound |
+//! |---|---|
+//! | completion queue | one until it is armed again (`crate::completion_queue`); an event queue accepts fewer completion queues than entries, by [`EVENT_QUEUE_RESERVE`] |
+//! | queue pair | each type once until its reset, at a bounded pace (`crate::event_pacing`) |
+//! | shared receive queue | once for each limit that the driver sets; once if the queue breaks |
+//! | overrun of a completion queue | once for each work queue that it stops |
+//! | command | once for each command |
+//!
+//! An event whose type no queue reports, and an entry in memory that is not granted, is lost and
+//! counted (`crate::function`). A driver that breaks these rules overwrites events of its own. The
+//! dispatcher's thread alone uses the module.
 
 use causeway_memory::Map;
 use causeway_wire::mlx5::event_queue::{ENTRY_LEN, Event, EventQueueContext, EventType, owner_bit};

@@ -1,15 +1,18 @@
 //! The function: all objects that the driver created, and its interrupts.
 //!
 //! A [`Function`] belongs to the adapter of its port in a [`causeway_verbs::Subnet`] and is used by
-//! the thread that owns the group. The queue pairs' states and the memory regions are the engine's;
-//! the function holds their rings, the completion and event queues, and the rest of the driver's
-//! objects. Every table has a capacity ([`FunctionConfig`], [`limits`]); a full table refuses the
-//! command. A reset empties all of them and keeps counters, memory and registers.
+//! the dispatcher that serves the group's shard; only [`Registers`] are shared with the control
+//! thread. The queue pairs' states and the memory regions are the engine's; the function holds
+//! their rings, the completion and event queues, and the rest of the driver's objects. Every table
+//! has a capacity ([`FunctionConfig`], [`limits`]); a full table refuses the command. A reset
+//! empties all of them, drops work and interrupts that wait, and keeps counters, memory and
+//! registers.
 //!
 //! The service `causeway-hca` makes the function, replaces its memory ([`Function::set_map`]) when
 //! the guest's grants change, and takes interrupts and faults after each call; the function raises
-//! no interrupt itself. Several events of a vector between two calls are one interrupt. Event and
-//! completion queues in memory that is no longer granted lose their entries, which are counted.
+//! no interrupt itself. Several events of a vector between two calls are one interrupt. An event
+//! that no queue reports, a completion whose queue is full, and either in memory that is no longer
+//! granted, is lost and counted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -60,13 +63,13 @@ pub struct Counters {
     pub commands: u64,
     /// Commands that ended with a status other than success.
     pub failed_commands: u64,
-    /// Commands with an opcode that is not supported.
+    /// Commands that were answered with *bad operation*.
     pub unknown_commands: u64,
     /// Commands that could not be read or answered.
     pub undelivered_commands: u64,
     /// Completions.
     pub completions: u64,
-    /// Completions that were lost because a queue had no room.
+    /// Completions that were lost because a queue had no room, or was broken.
     pub overruns: u64,
     /// Entries of event queues.
     pub events: u64,

@@ -1,12 +1,15 @@
 //! The memory of a queue: a list of pages, with checked access at offsets.
 //!
 //! A [`PageList`] is checked once, when the queue is created: it covers the whole queue. Offsets of
-//! later accesses lie in the queue. Whether the pages are granted is checked at each access, because
-//! the guest may revoke memory at any time ([`causeway_memory::Map`]). Pages are 4 KiB to 2 GiB
-//! ([`PAGE_SHIFT_MAX`]) and need not be contiguous; an access is cut at their ends.
+//! later accesses lie in the queue. Whether the pages are granted is checked at each access,
+//! because the guest may revoke memory at any time ([`causeway_memory::Map`]). Pages are 4 KiB to 2
+//! GiB ([`PAGE_SHIFT_MAX`]) and need not be contiguous; an access is cut at their ends, and an
+//! access that fails in a later page has copied the earlier bytes. The handlers of `command` create
+//! lists, and the modules of queues use them, in the dispatcher's turn.
 //!
-//! All lists of a function share a [`PageQuota`] of [`QUEUE_PAGES_MAX`] pages: a list takes its pages
-//! from the quota and gives them back when it is dropped. A list beyond the quota is refused.
+//! All lists of a function share a [`PageQuota`] of [`QUEUE_PAGES_MAX`] pages: a list takes its
+//! pages from the quota and gives them back when it is dropped. A list beyond the quota is refused.
+//! Page lists of memory keys are not counted here: the engine bounds them (`verbs::region`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,12 +1,17 @@
 //! The function's share of a turn: commands that were rung for, and posted work.
 //!
-//! The caller bounds both. Queue pairs are polled in turn: a pass begins where the last pass stopped
-//! for lack of budget, and each queue pair gets at most a slice of the budget
-//! ([`limits::SLICE_MESSAGES`], [`limits::SLICE_BYTES`]), so that a flood on a queue pair leaves
-//! the others their share. A queue pair without posted work costs the load of a word of its
-//! doorbell record; a pass looks at [`limits::PASS_QUEUES_MAX`] of them. Looks are paid too: each
-//! [`limits::LOOKS_PER_MESSAGE`] queue pairs or completion queues take a message of the budget, and
-//! so does a queue pair that only found that it still has to wait.
+//! `causeway-hca` calls [`run_commands`], then [`poll()`], in the dispatcher's turn of the group's
+//! shard, and bounds both; rung commands and posted work beyond the bounds stay for a later call.
+//! It calls [`reset`] when the VMM resets the device, as `command::capability` does for the driver,
+//! and [`disconnect`] when the frontend is gone: work in flight then ends without completions.
+//!
+//! Queue pairs are polled in turn: a pass begins where the last pass stopped for lack of budget,
+//! and each queue pair gets at most a slice of the budget ([`limits::SLICE_MESSAGES`],
+//! [`limits::SLICE_BYTES`]), so that a flood on a queue pair leaves the others their share. A queue
+//! pair without posted work costs the load of a word of its doorbell record. A pass looks at
+//! [`limits::PASS_QUEUES_MAX`] queue pairs, and evaluates the events of as many completion queues.
+//! Looks are paid too: each [`limits::LOOKS_PER_MESSAGE`] queue pairs or completion queues take a
+//! message of the budget, and so does a queue pair that only found that it still has to wait.
 
 use std::sync::Arc;
 

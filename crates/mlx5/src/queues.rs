@@ -4,8 +4,10 @@
 //! module finds the ring of a number, and translates completions and events to the driver's format.
 //! A number without a ring is a [`QueueError`], a completion queue that is full, broken or missing
 //! an [`Overrun`], and the completion is lost. Each type of event is reported once per queue pair
-//! until its reset; an event that no event queue selects is lost and counted. The module keeps no
-//! order between queues and checks no key, state or right.
+//! until its reset, and may wait (`crate::event_pacing`); events of shared receive queues and
+//! completion queues are reported each time, at once. An event that no event queue selects is lost
+//! and counted. All completions of queue pairs are written here; the module keeps no order between
+//! queues and checks no key, state or right.
 
 use causeway_memory::Map;
 use causeway_verbs::work::{

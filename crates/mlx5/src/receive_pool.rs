@@ -7,9 +7,10 @@
 //! size.
 //!
 //! A broken queue stays so until the driver destroys it: the queue pair whose message found the
-//! fault moves to the error state, and for all others the queue is empty. An entry has 32 to 2,048
-//! bytes, a queue at most 2^15 entries. `command::receive_queue` creates the queues, `queues` takes
-//! entries for the engine; the limit event is the engine's (`verbs::adapter`).
+//! fault moves to the error state, and for all others the queue is empty: their reliable messages
+//! wait, other messages are dropped. An entry has 32 to 2,048 bytes, a queue at most 2^15 entries.
+//! `command::receive_queue` creates the queues, `queues` takes entries for the engine; the limit
+//! event is the engine's (`verbs::adapter`).
 
 use causeway_memory::Map;
 use causeway_verbs::QueueError;

@@ -1,8 +1,8 @@
 //! The commands that the function supports, for tests and documentation.
 //!
 //! [`support`] reads the table by which commands are dispatched, so that it cannot differ from the
-//! function's answers. *Performed* commands may still refuse parameters. The data path does not use
-//! it.
+//! function's answers. *Performed* commands may still refuse parameters, and *accepted* commands
+//! answer zeros. The data path does not use it.
 
 use causeway_wire::mlx5::command::Opcode;
 

@@ -2,13 +2,16 @@
 //!
 //! The permanent Ethernet address is the operator's and cannot be changed. Each list of addresses
 //! has at most 16 entries ([`crate::limits::VPORT_ADDRESSES_MAX`]), the GID table 256
-//! ([`crate::limits::GIDS_MAX`]); `command::vport` refuses more. GIDs are not used to find a
-//! destination, and are not checked: they only appear as sources in received network headers.
+//! ([`crate::limits::GIDS_MAX`]); `command::vport` refuses more. GIDs of the table are not used to
+//! find a destination, and are not checked: they only appear as sources in received network
+//! headers. The Ethernet address of a GID table entry must be the port's own, else the command is
+//! refused.
 //!
 //! `command::vport` changes the values; `ethernet::filter` decides by the lists and promiscuous
 //! modes which frames are received, and `queues` reads GIDs. The list of VLANs, of as many entries,
-//! is kept for queries and filters nothing. The link is always up. A reset of the
-//! function restores the values after power-on.
+//! is kept for queries and filters nothing. The MTU that the driver sets bounds received frames
+//! (`ethernet::receive`), not sent ones. The link is always up. A reset of the function restores
+//! the values after power-on.
 
 use causeway_wire::mlx5::vport::{INLINE_L2, MTU_OVERHEAD, NicVportContext, RoceAddress};
 

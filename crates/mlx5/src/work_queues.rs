@@ -4,8 +4,10 @@
 //! blocks of 64 bytes. The function reads a counter only while it knows of no waiting entry. A
 //! counter that runs further ahead than the ring is long, memory that is not granted, and a
 //! malformed entry break the queue: the call returns [`QueueError`], and the engine moves the queue
-//! pair to the error state. A broken queue reads as empty from then on, so that a flush ends; its
-//! posted entries get no completions. A reset of the queue pair mends it.
+//! pair to the error state. A broken queue reads as empty from then on, so that a flush ends; a
+//! broken send queue gets one error completion, and its other posted entries, and those of a broken
+//! receive queue, get none. A reset of the queue pair mends it, and forgets the entries that were
+//! posted or taken, without completions.
 //!
 //! Rings have at most 2^15 blocks or entries. Each entry is copied once to private memory before it
 //! is parsed. `queues` calls this module for the engine, `poll` for the look at the counters;

@@ -3,13 +3,14 @@
 //! An adapter belongs to a [`crate::Subnet`], which creates, changes and destroys its queue pairs.
 //! Regions are created and destroyed through [`Adapter::regions_mut`] directly. The numbers of
 //! queue pairs and regions are the adapter's own. Other adapters reach its regions only through a
-//! connected queue pair that names theirs as its peer, and its datagram queue pairs by number and
-//! queue key. The limits are in [`AdapterConfig`]; an object beyond a limit is refused, and none is
-//! replaced.
+//! connected queue pair that names theirs as its peer, and its datagram queue pairs by number or
+//! multicast group, with the queue key. The limits are in [`AdapterConfig`]; an object beyond a
+//! limit is refused, and none is replaced.
 //!
-//! Failed queue pairs and expired waiting times are listed in the adapter until its owner takes
+//! Failed queue pairs and expired waiting times are listed in the adapter until `mlx5::poll` takes
 //! them ([`crate::Subnet::next_due`]) and calls [`crate::Subnet::progress`], which flushes or fails
-//! the work requests. The adapter belongs to the thread that owns the subnet; no method waits.
+//! the work requests. The adapter belongs to the dispatcher that serves the subnet's shard; no
+//! method waits.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -66,6 +67,7 @@ pub struct Counters {
     pub unanswered: u64,
     /// Datagrams that this adapter dropped as receiver (no queue pair, wrong key, or no receive
     /// work request), and messages of unreliable connections without a receive work request.
+    /// Datagrams that find a broken receive queue are not counted.
     pub dropped: u64,
     /// Datagrams that were sent to no adapter of the subnet.
     pub unroutable: u64,

@@ -3,8 +3,9 @@
 //! A number has 24 bits: the index of a slot in the lower bits and the generation of the slot in
 //! the upper bits. A slot that is freed advances its generation and goes to the end of the list of
 //! free slots. A table of `n` slots therefore repeats a number after at least `2^24 / n` uses of
-//! the slot. [`Table::clear`] frees the slots, and their memory: it begins a generation that no slot
-//! has had since the last call. Numbers 0 and 1 are never given out: InfiniBand reserves these queue pair numbers.
+//! the slot. [`Table::clear`] frees the slots, and their memory: it begins a generation that no
+//! slot has had since the last call. Numbers 0 and 1 are never given out: InfiniBand reserves these
+//! queue pair numbers.
 //!
 //! A table has at most [`TABLE_MAX`] (2^20) objects, or fewer by its creator, and refuses more
 //! ([`TableFull`]); then a number returns after 16 uses of its slot at the earliest. A look-up of a

@@ -2,11 +2,13 @@
 //!
 //! The states and transitions are those of the InfiniBand specification, 10.3.1. The attributes are
 //! values of the owner; the engine trusts none of them: a number of a completion queue or domain is
-//! used within the adapter only, and the peer of a connection must name this queue pair in return.
+//! used within the adapter only, and the peer of a connection (the queue pair at its other end,
+//! here never a host) must name this queue pair in return.
 //!
 //! [`crate::Subnet::modify`] checks a transition and the attributes that it requires, and changes
-//! nothing on an error. The engine itself moves a failed queue pair to [`State::Error`], or, after
-//! a failed send work request of UC and datagrams, to [`State::SendQueueError`].
+//! nothing on an error. A reset forgets the peer and the work requests, without completions; the
+//! other attributes stay. The engine itself moves a failed queue pair to [`State::Error`], or,
+//! after a failed send work request of UC and datagrams, to [`State::SendQueueError`].
 //!
 //! Without effect, because no packets exist on the way, are the sequence numbers and the numbers of
 //! outstanding reads: they are stored for queries. The MTU bounds datagrams only. An adapter has at

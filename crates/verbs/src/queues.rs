@@ -1,16 +1,17 @@
 //! The interface between the engine and the work queues of one adapter.
 //!
 //! [`Queues`] is implemented by a format of queues in the memory of a guest: `causeway-mlx5`, and
-//! rings in private memory in the tests. The engine ([`crate::Subnet`]) calls it in the thread that
-//! owns the adapter; no method blocks. Each call copies an entry out of shared memory once and
-//! checks the format of the copy. The engine checks everything that the verbs define: states, keys,
-//! rights and lengths.
+//! rings in private memory in the tests. The engine ([`crate::Subnet`]) calls it in the
+//! dispatcher's turn of the group's shard; no method blocks. Each call copies an entry out of
+//! shared memory once and checks the format of the copy. The engine checks everything that the
+//! verbs define: states, keys, rights and lengths.
 //!
-//! After an error the engine calls the method for this queue again at most to flush it: a broken
-//! work queue must then read as empty. After [`Overrun`] the engine reports
-//! [`AsyncEvent::CompletionQueueError`] once for each queue pair that completes there and moves it
-//! to the error state; completions of its flush are offered, and lost, too. The implementation
-//! limits repeated events and counts lost ones; the engine does neither.
+//! After an error the engine calls the method for this queue again, to flush it or, if the queue is
+//! shared, for the messages of other queue pairs: a broken work queue must then read as empty.
+//! After [`Overrun`] the engine reports [`AsyncEvent::CompletionQueueError`] once for each queue
+//! pair that completes there and moves it to the error state; completions of its flush are offered,
+//! and lost, too. The implementation limits repeated events and counts lost ones; the engine does
+//! neither.
 
 use causeway_memory::Map;
 
@@ -82,7 +83,7 @@ pub trait Queues: std::fmt::Debug {
     /// Adds a completion to a completion queue.
     ///
     /// # Errors
-    /// [`Overrun`]; the completion is lost, and the queue must not be used again.
+    /// [`Overrun`]; the completion is lost. Later completions may be offered and are lost too.
     fn complete(&mut self, completion_queue: u32, completion: &Completion) -> Result<(), Overrun>;
 
     /// Reports an event.

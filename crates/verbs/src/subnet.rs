@@ -1,15 +1,18 @@
 //! A subnet: the adapters of a group that may exchange messages.
 //!
-//! A [`Subnet`] owns its adapters and is used by a single thread at a time. Queue pairs of
-//! different subnets cannot reach each other: nothing names an adapter of another subnet. Adapters
-//! are found by the Ethernet address that the operator assigned; an address is unique in the
-//! subnet. A subnet has at most [`ADAPTERS_MAX`] (4,096) adapters and refuses more.
+//! A [`Subnet`] owns its adapters and is used by a single thread at a time: the dispatcher that
+//! serves the group's `hca` shard. Queue pairs of different subnets cannot reach each other:
+//! nothing names an adapter of another subnet. Adapters are found by the Ethernet address that the
+//! operator assigned; an address is unique in the subnet. A subnet has at most [`ADAPTERS_MAX`]
+//! (4,096) adapters and refuses more.
 //!
 //! The methods here create, change and destroy objects; `causeway-hca` adds and removes adapters,
 //! and the commands of `causeway-mlx5` call the rest. Messages are executed by [`Subnet::progress`]
 //! in [`crate::engine`]. A queue pair that is reset or destroyed, also with its adapter, gets no
 //! completions; a message that it was sending is cut, and the peer's receive work request is
-//! flushed with the peer in the error state. Messages of others to it wait as unanswered requests.
+//! flushed with the peer in the error state. Messages of others to a queue pair that does not exist
+//! or does not receive, the error state included, find no responder: reliable requests wait as
+//! unanswered, unreliable messages and datagrams are lost.
 
 use crate::adapter::{Adapter, AdapterConfig, AdapterId};
 use crate::engine::{Responder, Scratch};

@@ -1,13 +1,15 @@
 //! The way from a queue pair to the adapter of its destination.
 //!
 //! A destination is named by the Ethernet address that the operator gave to an adapter; GIDs are
-//! values of the guests and are not used. [`Local`] finds the adapters of the same subnet in this
-//! process, and is the only implementation; it has no limit of its own ([`crate::Subnet`] has).
-//! Destinations on other hosts are refused with a [`Refusal`], which the queue pair keeps for the
-//! operator until its next message that finds a responder ([`crate::QueuePair::refusal`]). The
-//! requester sees lost packets: a reliable request waits and fails with
-//! [`crate::work::Status::RetryExceeded`], an unreliable message or datagram succeeds. The engine
-//! looks an adapter up for each datagram, and for a connection when its peer is not known yet.
+//! values of the guests and are not used here; that of a multicast group selects its members
+//! without this module (`crate::multicast`). [`Local`] finds the adapters of the same subnet in
+//! this process, and is the only implementation; it has no limit of its own ([`crate::Subnet`]
+//! has). Destinations on other hosts are refused with a [`Refusal`], which the queue pair keeps for
+//! the operator until its next message that finds a responder ([`crate::QueuePair::refusal`]). The
+//! requester sees lost packets: a reliable request waits, without end if its queue pair's timeout
+//! is 0, or else fails with [`crate::work::Status::RetryExceeded`]; an unreliable message or
+//! datagram succeeds. The engine looks an adapter up for each datagram, and for a connection when
+//! its peer is not known yet.
 
 use std::collections::HashMap;
 

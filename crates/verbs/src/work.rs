@@ -5,7 +5,8 @@
 //! [`ReceiveWork`] and encode a [`Completion`] into a completion queue entry. The engine fills and
 //! reads these types; they check nothing by themselves. Lists are reused from one work request to
 //! the next, so that the data path does not allocate. Each queue pair has one [`SendWork`] and one
-//! [`ReceiveWork`], for the work requests in progress.
+//! [`ReceiveWork`], for the work requests in progress. A reset or destroyed queue pair drops both
+//! without a completion.
 
 /// A range of registered memory that a work request names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -278,7 +279,7 @@ pub struct Completion {
     pub queue_pair: u32,
     /// Direction, with data of received messages.
     pub kind: CompletionKind,
-    /// Result. All other values but the token are void unless it is a success.
+    /// Result. Unless it is a success, only the queue pair, the direction and the token are valid.
     pub status: Status,
     /// Length of the payload, in bytes; with the 40 bytes of network header for datagrams.
     pub bytes: u32,

@@ -1,11 +1,12 @@
 //! The internet checksum (RFC 1071), also over pieces of odd length, and its incremental update
 //! (RFC 1624).
 //!
-//! Used where a checksum offload of a frame is completed in software (`ethernet`, `link`), and
-//! where ECN changes an IPv4 header ([`crate::ecn`]). The module sums private bytes; it finds no
-//! headers and verifies no packet. The sum of one piece is exact up to about 128 GiB. The
-//! incremental update yields a valid checksum only if the old checksum was valid. Ethernet's CRC
-//! and other checksums are not here.
+//! Used where a checksum offload of a frame is completed in software ([`crate::virtio_net`] for
+//! `ethernet`, `link`, `mlx5`), where `mlx5` reports checksums of received frames, and where ECN
+//! changes an IPv4 header ([`crate::ecn`]). The module sums private bytes; it finds no headers and
+//! verifies no packet. The sum of one piece is exact up to about 128 GiB. The incremental update
+//! yields a valid checksum only if the old checksum was valid. Ethernet's CRC and other checksums
+//! are not here.
 
 /// A running ones' complement sum over consecutive pieces of bytes.
 ///

@@ -5,10 +5,11 @@
 //! 6040's ingress) reads DSCP and ECN of the inner packet ([`traffic_class`]); the link's
 //! configuration decides which of both the outer header takes. A router on the path marks the outer
 //! header. The daemon that decapsulates combines the ECN of both ([`decapsulate`]), so that the
-//! inner receiver learns of the congestion; the inner DSCP stays. A frame that was sent in
-//! fragments has the ECN of all of them ([`Ecn::join`]). IP is found behind at most two VLAN tags;
-//! a frame without IP has class 0 and is not changed. This module sets no marks of its own and
-//! reads no socket options. Caller: `link` (tunnels, VXLAN, VNET's bare frames, reassembly).
+//! inner receiver learns of the congestion; the inner DSCP stays. A mark on a packet without ECN is
+//! [`Unmarkable`]: `link` drops the frame and counts it. A frame that was sent in fragments has the
+//! ECN of all of them ([`Ecn::join`]). IP is found behind at most two VLAN tags; a frame without IP
+//! has class 0 and is not changed. This module sets no marks of its own and reads no socket
+//! options. Caller: `link` (tunnels, VXLAN, VNET's bare frames, reassembly).
 
 use crate::checksum;
 use crate::ethernet::{Header, TYPE_IPV4, TYPE_IPV6};

@@ -1,5 +1,6 @@
 //! Ethernet: the header and up to two VLAN tags (IEEE 802.3, 802.1Q, 802.1ad). First step of every
-//! frame of a port or link; the lookup of addresses is in `ethernet`'s tables.
+//! frame of a port, adapter or link; the lookup of addresses is in `ethernet`'s tables and in
+//! `hca::switch`.
 //!
 //! At most [`TAGS_MAX`] (2) tags are parsed; the EtherType behind them may be that of a third tag.
 //! Addresses are not checked (a group address as source is parsed), and neither are the length of a

@@ -5,8 +5,8 @@
 //! header. Segmentation offloads, however, are accepted only for frames whose headers were found
 //! (see [`crate::virtio_net`]). Checksums and addresses are not verified here. At most
 //! [`HEADERS_MAX`] (192) bytes are needed; a header that is not complete in the given bytes counts
-//! as not found. Callers: `ethernet` (all frames), `link` (offloads, segment sizes, choice of a UDP
-//! source port by flow).
+//! as not found. Callers: `ethernet` and `mlx5` (all frames), `link` (offloads, segment sizes,
+//! choice of a UDP source port by flow).
 
 use crate::field::Truncated;
 use crate::{ethernet, ipv4, ipv6, tcp, udp};

@@ -5,8 +5,9 @@
 //! number, the largest attachment on its path, and at most [`RIVALS_MAX`] (32) *rivals*: other
 //! attachments whose hellos the sender received on the segment. An attachment is one link of one
 //! daemon to a segment. A frame of another type or version is [`Error::Foreign`], and further
-//! rivals are left out. Hellos have no authentication. This module reads and writes single hellos;
-//! `ethernet::standby` sends them and decides which link stops forwarding.
+//! rivals are left out. A hello that is cut off or foreign is ignored. Hellos have no
+//! authentication. This module reads and writes single hellos; `ethernet::standby` sends and
+//! receives them, in the thread of the group's shard, and decides which link stops forwarding.
 
 use crate::ethernet;
 use crate::field::{Reader, Truncated, Writer};

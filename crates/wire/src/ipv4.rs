@@ -3,8 +3,10 @@
 //!
 //! The parser checks version, header length (20 to 60 bytes) and that the total length covers the
 //! header. It checks neither the checksum nor that the packet is complete: the frame may be longer
-//! (padding) or shorter. Fragments are parsed like other packets and never reassembled. Caller:
-//! [`crate::frame`]; [`crate::ecn`] reads its two fields itself.
+//! (padding) or shorter. Fragments are parsed like other packets and never reassembled. A header
+//! that fails a check is an error: a frame that requests segmentation is then dropped, any other is
+//! forwarded as a frame of an unknown protocol. Callers: [`crate::frame`] and `mlx5` (rules and
+//! offloads); [`crate::ecn`] reads its two fields itself.
 
 use crate::checksum;
 use crate::field::{Reader, Truncated, Writer};

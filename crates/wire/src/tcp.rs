@@ -3,7 +3,10 @@
 //!
 //! The parser checks that header and options are complete and the data offset is 20 to 60 bytes.
 //! Checksum, sequence numbers and the combination of flags are not checked, and options are not
-//! interpreted. Callers: [`crate::frame`], and `ethernet`, where it cuts a frame into segments.
+//! interpreted. A header that is cut off or invalid is an error: a frame that requests segmentation
+//! is then dropped, any other is forwarded as a frame of an unknown protocol. Callers:
+//! [`crate::frame`], [`crate::virtio_net::segment`] where a frame is cut, `link` (maximum segment
+//! size) and `mlx5` (rules, hashes and offloads).
 
 use crate::field::{Reader, Truncated, Writer};
 

@@ -1,9 +1,10 @@
 //! UDP: the header (RFC 768). Read for checksum and segmentation offloads of frames.
 //!
 //! The parser checks that 8 bytes are present, and no field: a length below 8 or beyond the packet,
-//! and a wrong checksum, are left to the caller. Ports and payload are not interpreted, and sockets
-//! are not involved (the UDP sockets of links are in `fabric`). Callers: [`crate::frame`], after
-//! the IP header was found, and `ethernet`, where it cuts frames.
+//! and a wrong checksum, are left to the caller. If the header is cut off, a frame that requests
+//! segmentation is dropped, and any other is forwarded. Ports and payload are not interpreted, and
+//! sockets are not involved (the UDP sockets of links are in `fabric`). Callers: [`crate::frame`],
+//! after the IP header was found, and `mlx5` (rules, hashes and checksums).
 
 use crate::field::{Reader, Truncated, Writer};
 

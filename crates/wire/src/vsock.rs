@@ -2,9 +2,11 @@
 //! of a socket packet after its descriptors were read. Connections and credit accounting across
 //! packets are in `socket`.
 //!
-//! The parser checks the length alone. Type, operation, CIDs, flags and `len` may have any value,
-//! so that `socket` can answer an invalid packet with a reset; the data behind the header is not
-//! read. Names and numbers are those of the specification.
+//! The parser checks the length alone. Type, operation, CIDs, flags and `len` may have any value;
+//! the data behind the header is not read. `socket` answers an unknown type, operation or
+//! destination with a reset, and stops the port of a guest whose packet is cut off, announces more
+//! data than it has, or names another guest as its source. Names and numbers are those of the
+//! specification.
 
 use crate::field::{Reader, Truncated, Writer};
 

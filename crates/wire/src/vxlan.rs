@@ -3,8 +3,9 @@
 //!
 //! The header has no checksum, sequence number or authentication: any host that can send to the
 //! port can send frames. The frame behind the header is not parsed. Group policy and other
-//! extensions are ignored. Callers: `link`'s VXLAN paths, below UDP on the way out and after it on
-//! the way in.
+//! extensions are ignored. A packet that is cut off or has no network identifier is an [`Error`],
+//! and `link` drops it. Callers: `link`'s VXLAN paths, below UDP on the way out and after it on the
+//! way in.
 
 use crate::field::{Reader, Truncated, Writer};
 

@@ -1,11 +1,15 @@
 //! Commands about completion queues.
 //!
-//! A queue has up to 2^20 entries and an existing event queue with room for its events; otherwise
-//! the creation is refused (*bad parameter*, *bad resource*, *limit exceeded*). A queue that work
+//! The creation is refused with *bad parameter* for more than 2^20 entries, an unaligned doorbell
+//! record, or too few pages; with *bad resource* for an unknown event queue; with *limit exceeded*
+//! if the event queue has no room for the queue's events, the table is full, or the pages of all
+//! queues are too many. An unknown queue is *bad resource* in every command. A queue that work
 //! queues complete to cannot be destroyed (*bad resource state*). Moderation is stored and not
 //! applied: completions are reported as soon as the event rule permits. Queues cannot be resized
-//! (*bad operation*); the capabilities do not offer it. The rule and the entries are in
-//! `crate::completion_queue`.
+//! (*bad operation*); the capabilities do not offer it.
+//!
+//! [`super::dispatch`] calls the handlers, in the dispatcher's turn. The rule and the entries are
+//! in `crate::completion_queue`; entries that a destroyed queue holds stay in the driver's memory.
 
 use causeway_wire::mlx5::command::{InputHeader, Status};
 use causeway_wire::mlx5::completion_queue::{CONTEXT, CompletionQueueContext, PAGES};

@@ -1,10 +1,11 @@
 //! The handler of each opcode.
 //!
 //! [`execute`] runs a command on private input and output and writes its status; after a failure
-//! the output is zero but for the status. It never fails itself, and only counts and, for the first
-//! 16 failures since a reset, logs. Commands without a handler are answered with *bad operation*,
-//! those of [`Handler::Accept`] with success and zeros. `crate::run_commands` calls it for each
-//! delivered command; reading and answering the queue's entry is [`super::queue`]'s part.
+//! the output is zero but for the status. It never fails itself: it counts each failure, and logs
+//! the first 16 in the life of the function ([`crate::limits::LOG_LINES_MAX`]; a reset adds none).
+//! Commands without a handler are answered with *bad operation*, those of [`Handler::Accept`] with
+//! success and zeros. `crate::run_commands` calls it for each delivered command; reading and
+//! answering the queue's entry is [`super::queue`]'s part.
 
 use causeway_verbs::{Adapter, AdapterId, Subnet};
 use causeway_wire::mlx5::command::{Opcode as O, Status};

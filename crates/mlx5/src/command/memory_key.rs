@@ -1,9 +1,15 @@
 //! Commands about memory keys: the regions of the adapter.
 //!
 //! A key of physical mode reaches all memory that the map grants at the time of an access, and ends
-//! with the grant; one with a length is refused, because its holder would reach more. A key of page list mode has the pages of the command, or none until a
-//! registration by a work request. Keys that refer to other keys are refused. The engine bounds
-//! keys, registered bytes and page list entries per adapter.
+//! with the grant; one with a length is refused, because its holder would reach more, and so is a
+//! key of page list mode without a length. A key of page list mode has the pages of the command, or
+//! none until a registration by a work request. Keys that refer to other keys are refused. All of
+//! these are *bad parameter*; a list shorter than its count is *bad input length*, an unknown key
+//! *bad resource*. The protection domain is not looked up.
+//!
+//! The engine bounds keys, registered bytes and page list entries per adapter (*limit exceeded*). A
+//! key may be destroyed while work requests use it: their next access to it fails.
+//! [`super::dispatch`] calls the handlers in the dispatcher's turn.
 
 use causeway_verbs::Adapter;
 use causeway_verbs::region::{Region, RegionError, RegionMemory, Rights};

@@ -5,12 +5,12 @@
 //! bytes: the command was copied once. It either performs the command as a whole or returns a
 //! status and changes nothing.
 //!
-//! Commands run in the thread that owns the adapter, in turn, at most 8 in a call of the service.
-//! Their lengths are bounded ([`crate::limits`]), and so is the number of objects: a command beyond
-//! a limit is answered with a status and has no effect. An unknown opcode, and a command with an
-//! opcode that has no handler, is answered with *bad operation*; a short input or output with *bad
-//! input length* or *bad output length*. No handler waits, and none touches guest memory: payloads
-//! of queues are read later. [`crate::run_commands`] is the caller.
+//! Commands run in the dispatcher's turn of the group's shard, one after another, at most 8 in a
+//! call of the service. Their lengths are bounded ([`crate::limits`]), and so is the number of
+//! objects: a command beyond a limit is answered with a status and has no effect. An unknown
+//! opcode, and a command with an opcode that has no handler, is answered with *bad operation*; a
+//! short input or output with *bad input length* or *bad output length*. No handler waits, and none
+//! touches guest memory: payloads of queues are read later. [`crate::run_commands`] is the caller.
 
 pub(crate) mod capability;
 pub(crate) mod completion_queue;

@@ -6,7 +6,8 @@
 //! changed. The engine checks the transition itself. The stored context follows the changes, for
 //! the query command. Alternate paths, migration, rate limits and changes of queues are ignored. No
 //! command talks to the peer: a connection exists when both sides name each other. Every state may
-//! move to reset or error.
+//! move to reset, which forgets all work requests without completions, or to error, after which
+//! `poll` flushes them. An unknown queue pair is *bad resource*.
 
 use causeway_verbs::{AdapterId, Change, Kind, Peer, State, Subnet};
 use causeway_wire::mlx5::command::{Opcode, Status};

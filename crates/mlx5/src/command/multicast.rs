@@ -1,9 +1,14 @@
 //! Commands about multicast groups of datagram queue pairs.
 //!
-//! The engine keeps the groups (`verbs::multicast`): 256 members of a group, 1,024 memberships of
-//! an adapter. More is answered with *limit exceeded*, a queue pair that is missing, no datagram
-//! queue pair or not attached with *bad resource*; a second attachment succeeds without effect.
-//! Groups of Ethernet frames are not meant: those are the lists of `command::vport`.
+//! The engine keeps the groups (`verbs::multicast`). An adapter has at most 16 queue pairs in a
+//! group and 1,024 memberships; an attachment beyond either is answered with *limit exceeded*. A
+//! queue pair that does not exist, has no datagrams or, for a detachment, is not attached is *bad
+//! resource*; a second attachment succeeds without effect. A queue pair that is destroyed leaves
+//! its groups. The capabilities state no number of members (0). Groups of Ethernet frames are not
+//! meant: those are the lists of `command::vport`.
+//!
+//! [`super::dispatch`] calls the handlers in the dispatcher's turn, between two datagrams or
+//! between two deliveries of a datagram, which may then miss a member.
 
 use causeway_verbs::multicast::MulticastError;
 use causeway_verbs::{AdapterId, Subnet};

@@ -4,8 +4,9 @@
 //! of 512 bytes each. The input's length decides how many mailboxes are read, and lengths beyond
 //! [`COMMAND_INPUT_MAX`] and [`COMMAND_OUTPUT_MAX`] are refused first, so a chain that loops is
 //! read to that length and no further. Commands without a page list have at most
-//! [`COMMAND_SHORT_INPUT_MAX`] bytes of input. Entries complete in the order of their index. Each entry is
-//! copied once; its ownership byte is written last, and then the event of the command is reported.
+//! [`COMMAND_SHORT_INPUT_MAX`] bytes of input. Each entry is copied once; its ownership byte is
+//! written last, and then the event of the command is reported. Commands that are rung together run
+//! in the order of their index, not of their doorbells.
 //!
 //! An entry that is not the function's (a doorbell without a command) is ignored, and so is an
 //! entry in memory that is not granted: the driver then waits in vain for its command. An entry of

@@ -4,9 +4,11 @@
 //! registration; others are refused with *bad parameter*. The completion queues, the protection
 //! domain and the shared receive queue must exist (*bad resource*). The queues cannot be destroyed
 //! while the queue pair names them; the domain can, and the queue pair keeps its number. A queue
-//! pair has up to 2^15 blocks and entries; one beyond the adapter's number is refused with *limit
-//! exceeded*. A query returns the stored context with the present state and positions. A destroyed
-//! queue pair gets no completions for its work requests.
+//! pair has up to 2^15 blocks and entries; longer queues, an unaligned doorbell record and too few
+//! pages are *bad parameter*. A queue pair beyond the adapter's number, or beyond the pages of all
+//! queues, is refused with *limit exceeded*. A query returns the stored context with the present
+//! state and positions. A destroyed queue pair gets no completions for its work requests;
+//! `verbs::subnet` has the effect on its peer. An unknown queue pair is *bad resource*.
 
 use causeway_verbs::region::Rights;
 use causeway_verbs::{AdapterId, Attributes, Kind, QueuePairError, Receive, State, Subnet};

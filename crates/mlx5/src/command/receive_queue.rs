@@ -3,9 +3,12 @@
 //! Both are linked lists of entries of 32 to 2,048 bytes, up to 2^15 of them; cyclic rings and
 //! other sizes are refused with *bad parameter*. Queue pairs of XRC services are refused, so queues
 //! of XRC domains receive nothing; their memory is checked as that of pools, and both count against
-//! the same 2^14 ([`crate::limits::RECEIVE_POOLS_MAX`]). A queue that queue pairs receive from
-//! cannot be destroyed (*bad resource state*). A limit is reported once, at once if fewer entries
-//! are posted already, and 0 disarms it. Entries are read in `crate::receive_pool`.
+//! the same limit: the port's queue pairs and 16 more, at most 2^14
+//! ([`crate::limits::RECEIVE_POOLS_MAX`]); more, or too many pages of all queues, is *limit
+//! exceeded*. An unknown queue is *bad resource*. The protection domain is not looked up. A queue
+//! that queue pairs receive from cannot be destroyed (*bad resource state*). A limit is reported
+//! once, at once if fewer entries are posted already, and 0 disarms it. Entries are read in
+//! `crate::receive_pool`.
 
 use causeway_verbs::Adapter;
 use causeway_wire::mlx5::command::Status;

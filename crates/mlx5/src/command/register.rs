@@ -3,8 +3,9 @@
 //! The function has a fixed link: 100 Gbit/s Ethernet, always up. Writes are accepted and change
 //! nothing. Registers that the function does not know read as the bytes that the driver sent, so
 //! that counters and capabilities of the port read zero. Register 0 is refused with *bad
-//! parameter*. The MTU is the largest that the port permits, not the driver's choice
-//! (`crate::vport` has that). These registers are not those of BAR 0 (`crate::registers`).
+//! parameter*. [`super::dispatch`] calls the handler in the dispatcher's turn. The MTU is the
+//! largest that the port permits, not the driver's choice (`crate::vport` has that). These
+//! registers are not those of BAR 0 (`crate::registers`).
 
 use causeway_wire::mlx5::command::Status;
 use causeway_wire::mlx5::registers::{

@@ -1,14 +1,16 @@
-//! Commands about objects that are only numbers, and commands without an effect.
+//! Commands about objects that are only numbers, and the query of pages that the function wants
+//! (none).
 //!
-//! Protection domains, transport domains and XRC domains have no content: other objects name them.
-//! Doorbell pages (UAR) are pages of BAR 0 that the driver maps into processes; each is handed out
-//! to a single owner at a time, so that processes have distinct pages. Nothing in them is ever
-//! read.
+//! Protection domains, transport domains, XRC domains and counter sets have no content: other
+//! objects name them. Doorbell pages (UAR) are pages of BAR 0 that the driver maps into processes;
+//! each is handed out to a single owner at a time, so that processes have distinct pages. Nothing
+//! in them is ever read.
 //!
 //! A full table, and a BAR without free pages, answer *limit exceeded*; an unknown number answers
-//! *bad resource*. A domain is destroyed although other objects name it: these keep working, and no
-//! new queue pair may name it. Numbers return late (`verbs::number`), pages in the order of their
-//! release. [`super::dispatch`] calls the handlers.
+//! *bad resource*. A domain or counter set is destroyed although other objects name it: these keep
+//! working. Only new queue pairs look their domain up; memory keys and receive queues do not.
+//! Numbers return late (`verbs::number`; those of counter sets have 8 bits only), pages in the
+//! order of their release. [`super::dispatch`] calls the handlers.
 
 use std::collections::VecDeque;
 

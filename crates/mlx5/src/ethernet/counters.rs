@@ -1,6 +1,8 @@
 //! Counters of the Ethernet side, for the driver's queries and for the operator.
 //!
-//! A counter wraps at 2^64. The counters start at zero when the function is made.
+//! A counter wraps at 2^64. The counters start at zero when the function is made; a reset of the
+//! function keeps them. A frame to several transport interfaces counts in
+//! [`EthernetCounters::received`] for each copy, and may count as dropped for others.
 
 use causeway_wire::ethernet::{BROADCAST, is_group};
 

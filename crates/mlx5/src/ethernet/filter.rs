@@ -3,8 +3,10 @@
 //! Unicast frames pass to the port's own address and to addresses of the driver's list, broadcast
 //! frames always, multicast frames to addresses of the driver's list; in the promiscuous modes, all
 //! of the kind. A driver with more multicast addresses than the list holds truncates the list, so a
-//! full list passes all multicast frames: the driver's flow tables then decide. VLANs are filtered
-//! by flow tables alone.
+//! full list passes all multicast frames: the driver's flow tables then decide. A full list of
+//! unicast addresses passes its own addresses only. The limits are those of `crate::vport`. VLANs
+//! are filtered by flow tables alone. `super::receive` asks for each frame that is offered to the
+//! adapter, and counts the others as filtered.
 
 use causeway_wire::ethernet::{BROADCAST, is_group};
 

@@ -1,16 +1,20 @@
 //! Flow tables: the driver's rules by which a received frame finds its transport interfaces.
 //!
 //! A table consists of groups, which select header bits, and entries of these groups, which have
-//! values for them. Among the entries with values equal to the frame's, the lowest index
-//! decides: the frame is dropped, or goes to transport interfaces and further tables. A frame
-//! without an entry goes to the table that the table names for misses, or is dropped. The search
-//! begins at the root table of received frames.
+//! values for them. Among the entries with values equal to the frame's, the lowest index decides:
+//! the frame goes to transport interfaces and further tables, or, by an entry without that action,
+//! to none. A frame without an entry goes to the table that the table names for misses. The search
+//! begins at the root table of received frames. A table or interface that was destroyed receives
+//! nothing, and a frame without an interface at the end is dropped and counted as filtered.
 //!
 //! Searched are tables of [`TableType::Receive`] only; others are stored without effect, and so are
 //! groups with criteria beyond [`MatchHeaders`]: their entries match nothing. Entries of a group
 //! are found by a hash. A search ends after [`limits::FLOW_GROUPS_PER_FRAME_MAX`] groups or
-//! [`limits::FLOW_TABLES_PER_FRAME_MAX`] tables, so that links in a circle end; results are kept for
-//! later frames with equal headers until a rule changes.
+//! [`limits::FLOW_TABLES_PER_FRAME_MAX`] tables, so that links in a circle end: the interfaces
+//! found before receive the frame, at most [`limits::INTERFACES_PER_FRAME_MAX`], each once. Results
+//! are kept for later frames with equal headers until a rule changes.
+//!
+//! `super::command` changes the rules, `super::receive` searches, both in the dispatcher's turn.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

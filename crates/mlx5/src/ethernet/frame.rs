@@ -1,8 +1,9 @@
 //! Frames on their way from an adapter's send queue to a receiver.
 //!
-//! The first bytes of a frame, with all headers, are private: they are copied once and then checked.
-//! The payload stays in the sender's memory until the receiver copies it. A [`Frame`] is filled by
-//! [`super::next_frame`] and reused; a [`FrameRef`] is a frame from any source, for
+//! The first bytes of a frame, with all headers, are private: they are copied once and then
+//! checked. The payload stays in the sender's memory until the receiver copies it; if the sender's
+//! guest revokes that memory before, the frame is lost and counted by the receiver. A [`Frame`] is
+//! filled by [`super::next_frame`] and reused; a [`FrameRef`] is a frame from any source, for
 //! [`super::receive_frame`].
 
 use causeway_memory::{Cursor, Map, OutOfGrant, Span};

@@ -1,9 +1,11 @@
 //! Hashes that select a receive queue for a flow: Toeplitz, and the exclusive or of the fields.
 //!
-//! All frames of a flow have the same hash and so reach the same receive queue, in order. The key
-//! and the fields are the driver's ([`ReceiveInterface`]). The hash covers addresses of the IP
-//! version that the transport interface selects, and ports of its transport protocol; a fragment
-//! has no ports. Drivers read the hash from completions.
+//! All frames of a flow have the same hash and so reach the same receive queue, in order, while the
+//! driver changes neither key nor fields nor table; fragments hash without ports, so that they may
+//! reach another queue. The key and the fields are the driver's ([`ReceiveInterface`]). The hash
+//! covers addresses of the IP version that the transport interface selects, and ports of its
+//! transport protocol; a frame of another version or without IP has the hash of no bytes. Drivers
+//! read the hash from completions. `super::interface` calls `hash` for each frame to a table.
 
 use causeway_wire::mlx5::steering::{
     HASH_DESTINATION_IP, HASH_DESTINATION_PORT, HASH_KEY_LEN, HASH_SOURCE_IP, HASH_SOURCE_PORT,

@@ -3,7 +3,9 @@
 //! A transport interface for receive (TIR) sends a frame to a receive queue, or to an entry of a
 //! table of receive queues (RQT) that the frame's hash selects. A transport interface for send
 //! (TIS) holds values for its send queues that have no effect here. A table names receive queues by
-//! number; a queue that does not exist receives nothing.
+//! number; a frame for a queue that does not exist or is not ready is dropped and counted.
+//! `super::receive` selects the queue of each frame; `super::command` changes the objects, both in
+//! the dispatcher's turn.
 
 use causeway_verbs::number::Table;
 use causeway_wire::mlx5::steering::{

@@ -1,7 +1,8 @@
 //! Bounds of the Ethernet side, per function.
 //!
-//! A command beyond a limit fails with status "exceeded limit" and changes nothing. A frame beyond
-//! a limit is dropped and counted.
+//! A command beyond a number of objects or destinations fails with *limit exceeded*, a flow table
+//! or receive queue table beyond its size with *bad parameter*; neither changes anything. A frame
+//! beyond a length or number of deliveries is dropped and counted; a search beyond its limit ends.
 
 /// Bytes of a frame that are copied to private memory before the frame is forwarded: all headers,
 /// with tags, options and IPv6 extension headers.

@@ -9,19 +9,20 @@
 //! ```
 //!
 //! [`next_frame`] takes frames from the send queues of the adapter's driver in turn. The caller
-//! decides which adapters receive a frame and offers it to them with [`receive_frame`], straight
-//! from the sender's memory; then [`complete_frame`] returns the entry to the sender's driver.
-//! Checksums and the cutting of long frames are done by the receiver, so that a frame may also leave
-//! uncut, to a virtio receiver.
+//! (`hca::switch`, in the dispatcher's turn) decides which adapters receive a frame and offers it
+//! to them with [`receive_frame`], straight from the sender's memory; then [`complete_frame`]
+//! returns the entry to the sender's driver. Checksums and the cutting of long frames are done by
+//! the receiver, so that a frame may also leave uncut, to a virtio receiver.
 //!
 //! The source address of a frame is the caller's to check. Frames are never merged: a driver has to
 //! prepare its buffers for merged frames. Rates, priorities and the loopback switches of transport
 //! interfaces have no effect.
 //!
 //! # Limits
-//! [`limits`]. A frame without a posted receive entry is dropped and counted: Ethernet does not
-//! wait. [`Frame::looks`] and [`Deliveries`] tell the caller what a call cost. Rules that a driver
-//! creates cost a receiver bounded time per frame (`flow`).
+//! [`limits`]. A frame without a posted receive entry, and every other frame that cannot be
+//! delivered (`receive`), is dropped and counted: Ethernet does not wait, and the sender's entry
+//! completes as usual. [`Frame::looks`] and [`Deliveries`] tell the caller what a call cost. Rules
+//! that a driver creates cost a receiver bounded time per frame (`flow`).
 
 pub(crate) mod command;
 mod counters;

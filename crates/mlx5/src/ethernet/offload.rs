@@ -3,7 +3,9 @@
 //! The driver leaves checksums to the device, and with segmentation also the lengths. This module
 //! writes them to the private head of the frame: IP and UDP lengths, the checksum of the IPv4
 //! header, and the sum over the pseudo-header where the transport checksum belongs. What the
-//! request of a frame must satisfy is checked by [`Offload::check`].
+//! request of a frame must satisfy is checked by [`Offload::check`]. `super::transmit` calls
+//! [`prepare`] for each frame, and drops and counts a frame whose segmentation request does not fit
+//! its headers.
 
 use causeway_wire::checksum::{self, Sum, pseudo_v4, pseudo_v6};
 use causeway_wire::frame::{Frame, Network, Protocol, Transport, Version};

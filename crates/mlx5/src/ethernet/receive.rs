@@ -8,12 +8,15 @@
 //! | receive entry | if none is posted, or its buffers are too short |
 //! | each piece ([`Deliveries`]) | if the frame had too many deliveries |
 //!
-//! A frame that its sender left uncut is cut here. Each piece is copied once from the sender's
-//! memory, in chunks that stay in the cache and are summed on the way ([`verify`](super::verify)).
+//! A frame that its sender left uncut is cut here; if a piece is dropped, so are the later ones.
+//! Each piece is copied once from the sender's memory, in chunks that stay in the cache and are
+//! summed on the way ([`verify`](super::verify)).
 //!
-//! The length that a completion reports never exceeds the buffers of its entry, nor the MTU that the
-//! driver set: drivers size their buffers by the MTU and do not check the length. A frame that a
-//! limit drops is counted, and takes no entry.
+//! The length that a completion reports never exceeds the buffers of its entry, nor the MTU that
+//! the driver set: drivers size their buffers by the MTU and do not check the length. A dropped
+//! frame is counted, once for each interface, and takes no entry. A receive queue that cannot be
+//! read, or whose entry names memory without permission, goes to the error state with an error
+//! completion, and so does a queue without room for the completion; its later frames are dropped.
 
 use causeway_memory::{Cursor, Map, Span};
 use causeway_verbs::Adapter;

@@ -2,7 +2,9 @@
 //!
 //! An entry is read when a frame arrives, and taken when the frame lies in its buffers, so that a
 //! frame that does not fit leaves the entry to the next frame. The queue reads the driver's counter
-//! only while no posted entry is known.
+//! only while no posted entry is known. A counter too far ahead, or memory that is not granted,
+//! breaks the queue: it goes to the error state until its driver resets it. A reset forgets the
+//! posted entries. `super::receive` is the caller, in the dispatcher's turn.
 
 use causeway_memory::{Map, Span};
 use causeway_verbs::QueueError;

@@ -1,8 +1,10 @@
 //! Send queues of Ethernet frames: the ring of entries, and the list of queues that are polled.
 //!
-//! An entry has 1 to 16 blocks of 64 bytes and may continue at the ring's begin. The queue reads the
-//! driver's counter only while no posted block is known. An entry with length 0, or longer than the
-//! posted blocks, breaks the queue: it goes to the error state, and its driver resets it.
+//! An entry has 1 to 16 blocks of 64 bytes and may continue at the ring's begin. The queue reads
+//! the driver's counter only while no posted block is known. An entry with length 0, or longer than
+//! the posted blocks, a counter too far ahead, and memory that is not granted break the queue: it
+//! goes to the error state until its driver resets it. A reset forgets the posted entries.
+//! `super::transmit` is the caller; the queues are served in turn, [`BURST`] entries each.
 
 use causeway_memory::Map;
 use causeway_verbs::QueueError;

@@ -5,11 +5,13 @@
 //! are then written to the copy, so that a frame with an offload has valid header fields and
 //! the sum over the pseudo-header in its checksum field. The driver's values there are ignored.
 //!
-//! An entry with a segmentation request becomes one frame with an offload, which the
-//! receiver cuts if it must. A request that does not agree with the frame's headers drops the
-//! frame; the entry then completes as if the frame had been sent. An entry that cannot be read, or
-//! that names memory without permission, completes with an error, and its queue goes to the error
-//! state.
+//! An entry with a segmentation request becomes one frame with an offload, which the receiver cuts
+//! if it must. A segmentation request that does not agree with the frame's headers, or a frame
+//! below 14 bytes, drops the frame; the entry then completes as if the frame had been sent. An
+//! entry that cannot be read, or that names memory without permission, completes with an error, and
+//! its queue goes to the error state; posted entries are flushed with completions only if the
+//! driver asked for that and the queue can be read. A completion queue without room stops the send
+//! queue, too. `hca::switch` is the caller, in the dispatcher's turn.
 
 use causeway_memory::{Cursor, Map, Span};
 use causeway_verbs::region::{Regions, Rights};

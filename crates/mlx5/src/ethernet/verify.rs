@@ -4,7 +4,8 @@
 //! against the packet for most frames, and bits for correct checksums, for the others. Both derive
 //! from one sum over the payload that was taken while the payload was copied. A checksum that a
 //! sender left to the device is completed first, so that the frame in the receiver's memory is
-//! correct on every further way.
+//! correct on every further way. A wrong checksum is reported, not dropped. `super::receive` calls
+//! the module for each piece.
 
 use causeway_wire::checksum::{self, Sum};
 use causeway_wire::frame::{Frame, Network, Protocol, Transport, Version};

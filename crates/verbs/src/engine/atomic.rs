@@ -9,8 +9,10 @@
 //! was performed.
 //!
 //! Only reliable connections have atomic operations, and only if queue pair and region of the
-//! responder permit them. `connected.rs` calls this module after it has found the responder. Masked
-//! operations and operands of other lengths are not supported.
+//! responder permit them: else the request fails with [`Status::RemoteInvalidRequest`] or
+//! [`Status::RemoteAccess`], and both queue pairs move to the error state. `connected.rs` calls
+//! this module after it has found the responder. Masked operations and operands of other lengths
+//! are not supported.
 
 use causeway_memory::{Cursor, Map, OutOfGrant};
 

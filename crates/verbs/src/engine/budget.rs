@@ -2,8 +2,9 @@
 //!
 //! `causeway-mlx5` makes a budget for each call of [`crate::Subnet::progress`] from the time that
 //! is left in the turn of `causeway-hca`. The engine takes a message for each work request that it
-//! begins or flushes, and the bytes that it copies. A connected message is cut where the bytes end
-//! and continues in a later call. Datagrams and page lists are copied whole, so that they may
+//! begins, tries again after a wait, or flushes, and the bytes that it copies; a delivery to a
+//! multicast member takes bytes in place of a message. A connected message is cut where the bytes
+//! end and continues in a later call. Datagrams and page lists are copied whole, so that they may
 //! exceed the rest of the bytes by one datagram or list; the budget then is spent, never negative.
 
 /// The work that a call may do: messages that it may begin and bytes that it may copy.

@@ -6,7 +6,9 @@
 //! GID. A datagram without a receiver is dropped and its work request succeeds: the receiver does
 //! not exist, does not receive, has another queue key, or has no receive work request (all
 //! [`crate::Counters::dropped`] of the receiver), or no adapter has the address
-//! ([`crate::Counters::unroutable`] of the sender). No datagram waits.
+//! ([`crate::Counters::unroutable`] of the sender). A multicast group without members, and a
+//! receiver whose receive queue is broken and then fails, are not counted. The sender gets its own
+//! datagram if it is a member. No datagram waits.
 //!
 //! An adapter sends datagrams to general service interfaces at a limited rate
 //! ([`GENERAL_INTERVAL_NS`], [`GENERAL_BURST`]): they have few receive work requests, and any member
@@ -14,7 +16,9 @@
 //!
 //! The receiver gets [`NETWORK_HEADER_BYTES`] of network header before the payload. A receive work
 //! request that is too short ends with [`Status::LocalLength`], and its queue pair continues:
-//! otherwise any sender could stop it.
+//! otherwise any sender could stop it. A receive work request that names memory without permission
+//! ends with [`Status::LocalProtection`], and its queue pair fails; an error of the sender's own
+//! values or memory is found before, and fails the sender alone.
 
 use causeway_memory::{Cursor, Rights as GrantRights, copy::copy};
 

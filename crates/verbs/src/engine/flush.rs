@@ -9,7 +9,8 @@
 //!
 //! [`Subnet::progress`] calls [`Subnet::flush`] right after a failure, and for queue pairs that
 //! [`Subnet::next_due`] returned. Work requests that are posted later are flushed by a later call.
-//! Completions that find their queue full are lost; the flush goes on.
+//! Completions that find their queue full are lost; the flush goes on. A reset ends a flush, and
+//! the remaining work requests get no completions.
 
 use crate::engine::responder::Received;
 use crate::engine::{Budget, Origin, Progress, Requester};

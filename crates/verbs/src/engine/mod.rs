@@ -1,9 +1,11 @@
 //! Execution of work requests.
 //!
 //! [`Subnet::progress`] executes the send work requests of a queue pair in order, until its queue
-//! is empty, the [`Budget`] is used up, or the responder is not ready. The requester and the
-//! responder are served in the same call: the payload is copied once, and both completions are
-//! written. `mlx5::poll` calls it, in the dispatcher's turn of the group's `hca` shard.
+//! is empty, the [`Budget`] is used up, the responder is not ready, or a request fails; only in the
+//! state ready to send does it begin requests. The requester and the responder are served in the
+//! same call: the payload is copied once, and the completions of both sides are written (a
+//! requester's success only if its work request is signaled). `mlx5::poll` calls it, in the
+//! dispatcher's turn of the group's `hca` shard.
 //!
 //! | file | subject |
 //! |---|---|
@@ -29,7 +31,8 @@
 //! # Errors
 //! A failed request ends with an error completion, and its queue pair moves to an error state; the
 //! rules of the InfiniBand specification, 9.9 and 10.10, are in the functions that apply them.
-//! Neither side can harm queue pairs other than the two of the connection.
+//! Neither side can harm queue pairs of other adapters than the two of the connection; queue pairs
+//! of one adapter that share a completion or receive queue share its faults (`crate::queues`).
 
 mod atomic;
 mod budget;

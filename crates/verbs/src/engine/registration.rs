@@ -3,8 +3,12 @@
 //! Only queue pairs with [`crate::Attributes::can_register`] and those of kind
 //! [`Kind::Registration`] may change regions, because a page list names guest addresses: a guest's
 //! kernel keeps this right from its processes. The former change regions of their own protection
-//! domain only. A page list has at most [`PAGES_PER_UPDATE_MAX`] entries and is read once, into
-//! private memory; its bytes count against the budget, also if the work request holds them.
+//! domain only. A page list in memory has at most [`PAGES_PER_UPDATE_MAX`] entries, more fail with
+//! [`Status::LocalLength`], and is read once, into private memory; its bytes count against the
+//! budget, also if the work request holds them. A queue pair without the right fails with
+//! [`Status::LocalQueuePairOperation`], memory of the list without permission with
+//! [`Status::LocalProtection`], and any refusal of the region (`crate::region`) with
+//! [`Status::MemoryWindowBind`]; then nothing has changed.
 
 use causeway_memory::Cursor;
 

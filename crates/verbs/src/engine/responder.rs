@@ -2,15 +2,17 @@
 //!
 //! An error at a reliable responder ends the connection on both sides: the requester gets an error
 //! completion, the responder an event or an error completion, and both queue pairs move to the
-//! error state. An unreliable connection reports nothing to the requester and, for a refused
-//! request, does nothing at the responder (InfiniBand specification, 9.9.3) unless the message has
-//! taken a receive work request: then that fails, and the responder's queue pair moves to the error
-//! state.
+//! error state. An unreliable connection reports nothing to the requester and, for a request that
+//! the queue pair or the key does not permit, does nothing at the responder (InfiniBand
+//! specification, 9.9.3) unless the message has taken a receive work request: then that fails, and
+//! the responder's queue pair moves to the error state.
 //!
 //! A message takes one receive work request, once, from the queue pair's own or the shared receive
-//! queue. Without one, a reliable message waits (`wait.rs`), and an unreliable message is dropped
-//! and counted. `connected.rs`, `atomic.rs` and `datagram.rs` call the functions in the requester's
-//! call of [`Subnet::progress`]; the responder's owner need not be served for that.
+//! queue. Without one, a reliable message waits (`wait.rs`), and an unreliable message or datagram
+//! is dropped and counted. A receive queue that cannot be read fails the responder, and a reliable
+//! requester with [`Status::RemoteOperation`]. `connected.rs`, `atomic.rs` and `datagram.rs` call
+//! the functions in the requester's call of [`Subnet::progress`]; the responder's owner need not be
+//! served for that.
 
 use crate::adapter::{Adapter, AdapterId};
 use crate::engine::segments::capacity;

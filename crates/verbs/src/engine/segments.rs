@@ -2,9 +2,10 @@
 //!
 //! A list may have any number of segments, of any length, as far as the queue's entries have room.
 //! A list of more than 2^31 bytes ([`MESSAGE_BYTES_MAX`]) is no message: [`payload`] returns
-//! `None`, and the request fails with a length error. A position is an index and an offset, so that
-//! a message that continues over steps does not begin its list again. Segments without bytes are
-//! skipped without a look-up of their key (InfiniBand specification, 10.7.2.2).
+//! `None`, and the request fails with a length error; a list for received messages may be longer. A
+//! position is an index and an offset, so that a message that continues over steps does not begin
+//! its list again. Segments without bytes are skipped without a look-up of their key (InfiniBand
+//! specification, 10.7.2.2).
 //!
 //! The module resolves keys to guest addresses and copies nothing; whether these are granted is
 //! checked by the copy. The other modules of the engine use it on both sides of a message.

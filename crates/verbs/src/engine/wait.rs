@@ -7,9 +7,10 @@
 //! pair's timeout is 0. For a responder without a receive work request it is up to 6 times 655 ms,
 //! and without end if the retries are 7. A wait for another reason starts the time again.
 //!
-//! A waiting request blocks the later requests of its queue pair, and no other queue pair. The
-//! owner polls it in its turns, and at the latest when [`Subnet::deadline`] is over. Datagrams and
-//! unreliable connections never wait.
+//! A waiting request blocks the later requests of its queue pair, and no other queue pair. A reset
+//! or destruction of the queue pair ends the wait without a completion. The dispatcher polls it in
+//! its turns, and at the latest when [`Subnet::deadline`] is over. Datagrams and unreliable
+//! connections never wait.
 
 use crate::engine::{Origin, Requester, Step};
 use crate::limits::{RETRY_NS_MAX, RNR_RETRY_ENDLESS};

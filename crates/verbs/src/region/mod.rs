@@ -12,8 +12,8 @@
 //!
 //! Limits of an adapter ([`RegionLimits`]): regions, registered bytes, and entries of page lists. A
 //! registration or update beyond a limit is refused and changes nothing. Regions of all memory
-//! count the bytes of their range. Whether the holder of a key may use it is decided by the domain and the rights,
-//! not by the secrecy of the key: keys can be guessed.
+//! count the bytes of their range, none if they have no length. Whether the holder of a key may use
+//! it is decided by the domain and the rights, not by the secrecy of the key: keys can be guessed.
 
 mod table;
 

@@ -5,7 +5,8 @@
 //! local or remote. An operation either succeeds as a whole or returns a [`RegionError`] and
 //! changes nothing. A destroyed or free region fails the next step of a message in progress; bytes
 //! that were copied stay. Regions of all memory ([`RegionMemory::Whole`]) cannot be updated or
-//! invalidated. Nothing here touches guest memory or checks grants, or waits for users of a region.
+//! invalidated. The thread that serves the subnet is the only user. Nothing here touches guest
+//! memory or checks grants, or waits for users of a region.
 
 use causeway_memory::Span;
 

@@ -1,5 +1,5 @@
 //! Queue pairs: the context of CREATE_QP and of the commands that change the state, and the path to
-//! the peer.
+//! the peer (the queue pair at the other end).
 //!
 //! The buffer of a queue pair has the receive queue first and the send queue behind. The doorbell
 //! record has two counters of 16 bits: posted receive work requests, and posted blocks of the send

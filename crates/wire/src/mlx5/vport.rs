@@ -4,13 +4,14 @@
 //! The device (`mlx5::command::vport`) parses the inputs and emits the outputs, in the dispatcher's
 //! thread; guest drivers and the tests of `causeway-mlx5` are the other side. Link state, NIC
 //! context, RoCE addresses and partition keys are served; [`HcaVportContext`] (InfiniBand links) is
-//! only described: the device has RoCE alone and answers QUERY_HCA_VPORT_CONTEXT with *bad
-//! operation*.
+//! only described: the device has RoCE alone and answers QUERY_HCA_VPORT_CONTEXT,
+//! MODIFY_HCA_VPORT_CONTEXT and QUERY_HCA_VPORT_GID with *bad operation*.
 //!
 //! This module checks lengths only ([`Truncated`]). It does not check codes, MTUs, indices of GIDs
 //! or whether a list has as many entries as its context counts. The device refuses with *bad
 //! parameter* an unknown list type, more than 16 entries of a list (`VPORT_ADDRESSES_MAX`), an MTU
-//! above the port's and another permanent address, and with *bad index* a GID index of 256
+//! above the port's, another permanent address, and a GID entry with an Ethernet address other than
+//! the port's (unless [`RoceAddress::is_deleted`]), and with *bad index* a GID index of 256
 //! (`GIDS_MAX`) or more. It returns the MTU that the driver set, because a driver sizes its receive
 //! buffers by the answer.
 

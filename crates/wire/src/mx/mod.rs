@@ -8,8 +8,9 @@
 //! enforce these, not the types here. The encoding as ring entries is `channel::mx_rings`; matching
 //! and retransmission are not here.
 //!
-//! An event without room waits in the NIC side. A message without room is not acknowledged to its
-//! sender meanwhile: an application that makes no calls slows its peers and loses nothing.
+//! A request without room waits in the host side, an event without room in the NIC side. A message
+//! without room is not acknowledged to its sender meanwhile: an application that makes no calls
+//! slows its peers and loses nothing.
 //!
 //! Channels between two endpoints of one host give the same events, without a NIC side.
 

@@ -12,9 +12,11 @@
 //! interface has a smaller MTU, answers with ordinary frames.
 //!
 //! The parser checks lengths and positions and panics on no input; MAC, session and sequence of the
-//! sender are checked by the crate `mxoe`. A packet of an unknown kind is an [`Error`]. The engine
-//! and the discovery of `mxoe` pass each received frame to [`parse`], and encode each frame by
-//! [`emit()`].
+//! sender are checked by the crate `mxoe`. A packet that is cut off, of an unknown kind, or with an
+//! invalid length or value is an [`Error`]: `mxoe` drops it, sends no answer, and the service `mx`
+//! counts it (`drop_malformed_total`). The engine and the discovery of `mxoe`, in the dispatcher's
+//! turn or, in direct mode, in the application, pass each received frame to [`parse`], and encode
+//! each frame by [`emit()`].
 
 mod announce;
 mod control;

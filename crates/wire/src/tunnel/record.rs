@@ -1,4 +1,5 @@
-//! Records of a tunnel's plaintext: frames, fragments, heartbeats and directory entries.
+//! Records of a tunnel's plaintext: frames, fragments, heartbeats, directory entries and reports of
+//! delivered datagrams.
 //!
 //! A record is a header of 4 bytes (type, hops, length) and a body of at most 65,535 bytes; hops
 //! are 0 to 127. A record that is cut off is an error, and the caller drops the rest of the
@@ -7,8 +8,9 @@
 //! upper bit of the hops, [`FLOODED`], means that a flood sequence of 8 bytes follows the frame,
 //! equal in all copies of the frame; in fragments it counts as the frame's end.
 //!
-//! `link` packs and unpacks the records of a datagram. Reassembly, limits on hops and duplicate
-//! detection are not here.
+//! `link` packs and unpacks the records of a datagram. Records of one datagram keep their order;
+//! datagrams may be lost, repeated or reordered. Reassembly, limits on hops and duplicate detection
+//! are not here.
 
 use crate::field::{Reader, Truncated, Writer};
 use crate::virtio_net::Header as Metadata;

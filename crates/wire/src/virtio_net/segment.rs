@@ -2,13 +2,14 @@
 //!
 //! Only headers are built here: a segment is its own headers and a range of the frame's payload,
 //! which stays in place. The same code therefore cuts a frame in a private buffer and a frame that
-//! is copied from guest to guest. Callers (`ethernet`, `mlx5`) take the segments in order, and
-//! continue in a later turn after [`Segmenter::skip`].
+//! is copied from guest to guest. Callers take the segments in order: `ethernet` continues in a
+//! later turn by [`Segmenter::skip`], `mlx5` takes all in one call and drops the rest if a segment
+//! finds no receive entry. A segmenter is a value of one frame and one thread.
 //!
 //! The module copies no payload, completes a checksum only on request, and checks neither `place`
-//! nor `gso`: the caller must have validated both ([`Offload::check`]). Every segment except the last has `gso.size`
-//! payload bytes. IPv4 identifications count up by 1; IPv6 extension headers are repeated
-//! unchanged.
+//! nor `gso`: the caller must have validated both ([`Offload::check`]). Every segment except the
+//! last has `gso.size` payload bytes. IPv4 identifications count up by 1; IPv6 extension headers
+//! are repeated unchanged.
 
 use std::ops::Range;
 

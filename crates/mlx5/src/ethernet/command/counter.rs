@@ -1,5 +1,10 @@
-//! Queries of counters. The driver's request to clear them is ignored: drivers of a virtual function
-//! compute differences.
+//! Queries of counters, and the numbers of flow counters.
+//!
+//! The driver's request to clear counters is ignored: drivers of a virtual function compute
+//! differences. An unknown set of counters reads zeros. Flow counters are numbers that flow entries
+//! may name; they count nothing, and their query answers zeros (`crate::command::dispatch`). At
+//! most 1,024 exist (*limit exceeded*); an unknown number is *bad resource*. The handlers run in
+//! the dispatcher's turn.
 
 use causeway_verbs::Adapter;
 use causeway_wire::mlx5::command::Status;

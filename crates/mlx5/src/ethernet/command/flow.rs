@@ -1,5 +1,17 @@
 //! Commands about flow tables, groups and entries. The rules are in [`FlowTables`].
 //!
+//! Tables and groups number at most 4,096 each, groups of a table 64, entries 16,384, and
+//! destinations of an entry 32; more is *limit exceeded*. A table of more than 2^24 entries, an
+//! unknown type or not the table's, and a group outside of its table or across another group are
+//! *bad parameter*. An unknown table or group, and a destination that does not exist, are *bad
+//! resource*; an entry that does not exist or lies outside of its group, and a new one with a type
+//! that is not the table's, is *bad index*.
+//!
+//! A table with groups, and a group with entries, cannot be destroyed, and an entry cannot be added
+//! twice (*bad resource state*). Tables and transport interfaces may be destroyed while an entry, a
+//! miss or the root names them: frames then find nothing there. A change takes effect for the next
+//! frame.
+//!
 //! [`FlowTables`]: crate::ethernet::flow::FlowTables
 
 use causeway_wire::mlx5::command::Status;

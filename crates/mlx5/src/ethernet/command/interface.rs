@@ -1,8 +1,12 @@
 //! Commands about transport interfaces and tables of receive queues.
 //!
-//! Merging of received segments is not offered, so an interface that asks for it is refused. A table
-//! cannot be destroyed while an interface uses it. Receive queues may be destroyed while a table or
-//! an interface names them: frames for them are then dropped.
+//! Merging of received segments is not offered, so an interface that asks for it is refused (*bad
+//! parameter*), and so are an unknown hash, and a table without queues, of more than 1,024, or
+//! beyond its own capacity. A receive queue or table that a new object names must exist (*bad
+//! resource*). More than 1,024 objects of a kind are *limit exceeded*. A table cannot be destroyed
+//! while an interface uses it (*bad resource state*). An interface may be destroyed while a flow
+//! entry names it. Receive queues may be destroyed while a table or an interface names them: frames
+//! for them are then dropped.
 
 use causeway_wire::mlx5::command::Status;
 use causeway_wire::mlx5::steering::{

@@ -1,4 +1,6 @@
-//! Commands of the Ethernet side, by object.
+//! Commands of the Ethernet side, by object. `crate::command::dispatch` has the opcode of each
+//! handler and calls it in the dispatcher's turn; the rules of `crate::command` apply: a refused
+//! command changes nothing.
 
 mod counter;
 mod flow;
