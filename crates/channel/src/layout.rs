@@ -6,9 +6,10 @@
 //! ([`crate::limits`]); for other sizes [`Layout::new`] and [`open`] fail with [`ChannelError`].
 //!
 //! The module maps no memory, does not pass it to the peer and assigns no sides: these belong to
-//! the owner. It cannot detect that a side is opened twice; the two ends would then corrupt the
-//! direction. [`open`] fails with [`ChannelError::Header`] for a channel of another version; there
-//! is no conversion.
+//! the owner. It cannot detect that a side is opened twice, or that formatted memory was not zero;
+//! either would corrupt the direction. [`open`] fails with [`ChannelError::Header`] for a channel
+//! of another version, and with [`ChannelError::Memory`] for memory that is too short or not
+//! aligned; there is no conversion.
 
 use causeway_memory::View;
 

@@ -2,12 +2,13 @@
 //! receive. MX has no such calls; the libfabric provider needs them.
 //!
 //! A *directed* receive matches messages of one [`EndpointIdentity`], which need not be connected.
-//! The receive ends with an error when that peer is lost. With [`Library::keep_directed`] a receive
-//! from a peer of another host stays posted instead, and the caller cancels it or connects again.
-//! Directed receives and others share the posted queue and its order.
+//! The receive ends with the status of the loss when that peer is lost; it waits without a limit
+//! for a peer that never connects. With [`Library::keep_directed`] a receive from a peer of another
+//! host stays posted instead, and the caller cancels it or connects again. Directed receives and
+//! others share the posted queue and its order.
 //!
 //! [`Library::take_kept`] takes only messages whose bytes are here. An offered message has no bytes
-//! here: it is refused, and its sender completes as if it were received.
+//! here: it is refused by a pull of 0 bytes, and its send ends with `Truncated`.
 //!
 //! Callers: `clients/libfabric` through `causeway-endpoint`; matching is in `library::receive`.
 

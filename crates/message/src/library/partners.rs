@@ -6,8 +6,8 @@
 //! [`Partner`] of an earlier epoch finds no state.
 //!
 //! The state of a lost peer stays, with `is_alive` false, until its number is reused. A peer that
-//! reconnects from the same address keeps the count of its unexpected messages, so that a reconnect
-//! gives no new quota.
+//! reconnects from the same address and gets the same number keeps the count of its unexpected
+//! messages, so that a reconnect gives no new quota.
 //!
 //! The table sends nothing and ends no requests: `library::connect` does. `library::progress` adds
 //! a peer at [`TransportEvent::PeerSeen`](super::TransportEvent).

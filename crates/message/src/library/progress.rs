@@ -3,14 +3,15 @@
 //!
 //! [`Library::progress`] handles at most [`ARRIVALS_PER_CALL`] (64) events, then passes waiting
 //! sends, pulls and connects to the transport. It returns without sleeping; the caller repeats it
-//! while it returns [`ProgressStep::Worked`]. A message without a receive and without room in the
-//! unexpected queue is deferred: the event stays in the transport, and events of other peers pass,
-//! in rings until a limit of their pending queue (`rings::pending`).
+//! while it returns [`ProgressStep::Worked`]. A message or offer without a receive and without room
+//! in the unexpected queue is deferred: the event stays in the transport, later messages of its
+//! peer wait behind it, and events of other peers pass, in rings until a limit of their pending
+//! queue (`rings::pending`).
 //!
 //! A peer that breaks the protocol (bytes beyond the end of a pull, a pull that does not exist) is
 //! disconnected, and its requests end as for a lost peer. A pull of an offer that has ended fails
 //! at the peer ([`Transport::fail`]) without a disconnect, because it may have crossed the end.
-//! Events with an unknown or outdated token are ignored.
+//! Other events with an unknown or outdated token, and messages of a lost peer, are ignored.
 //!
 //! Called by `causeway-endpoint` in its poll loop. Ended requests wait in the list `done` until
 //! `library::complete` collects them.

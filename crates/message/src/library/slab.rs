@@ -8,7 +8,8 @@
 //! `None`. An entry may stand in one [`SlabList`] at a time; the caller knows which, unlinks the
 //! entry before it removes it, and passes the right list: neither is checked.
 //!
-//! Used for the requests and unexpected messages of a [`Library`](super::Library).
+//! Used for the requests and unexpected messages of a [`Library`](super::Library), under the lock
+//! of its caller.
 
 /// Index that ends a list.
 const NONE: u32 = u32::MAX;

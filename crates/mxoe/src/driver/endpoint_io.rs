@@ -15,7 +15,7 @@
 //!
 //! No memory is pinned. An access to memory without pages, that was unmapped, or beyond its region
 //! is a [`RegionFault`]. A region that is given back stays mapped until queued frames with its
-//! bytes have left. Called by [`Engine`](crate::driver::Engine) and
+//! bytes were sent or copied. Called by [`Engine`](crate::driver::Engine) and
 //! [`TxPath`](crate::driver::TxPath) on the thread that owns them.
 
 use std::io;

@@ -10,9 +10,9 @@
 //! After any other error the first frame is dropped and counted as `down`, as all frames are
 //! without an output. A frame whose lent memory was unmapped is dropped and counted as `hollow`. A
 //! dropped frame is like a frame lost in the network: the engine or the peer repeats the packet.
-//! Frames leave in order; nothing waits for their arrival.
-//! Filled through [`TxPath`](crate::driver::TxPath), flushed by
-//! [`TxPath::commit`](crate::driver::TxPath::commit); a batch of 64 frames leaves at once.
+//! Frames leave in order; nothing waits for their arrival. Filled through
+//! [`TxPath`](crate::driver::TxPath), flushed by [`TxPath::commit`](crate::driver::TxPath::commit);
+//! a batch of 64 frames leaves at once.
 
 use std::convert::Infallible;
 use std::io;
