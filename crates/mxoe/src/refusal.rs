@@ -1,13 +1,14 @@
 //! Refusals (nacks, with a reason): sent for packets that cannot be accepted, and received for sent
 //! packets.
 //!
-//! A received refusal may be forged, so it only starts a liveness query of the peer, which has
-//! three round trips, 20 ms ([`DOUBT_NS`](crate::limits::DOUBT_NS)) to 0.5 s, to answer. The query
-//! is repeated once at half of the time; any packet of the peer answers it. Without an answer the
-//! peer ends with the status of the refusal; with [`NicConfig::silent`](crate::NicConfig) only if
-//! the query was refused too. A refusal of a connect is processed in [`connect`](crate::connect). A
-//! refusal of a pull repeats the pull once with a new magic; a second ends it. Refusals of packets
-//! that were not sent are counted and ignored.
+//! A received refusal may be forged, so it only starts a liveness query of the peer (a packet with
+//! a number that the peer acknowledged before, and must acknowledge again). The peer has three
+//! round trips, 20 ms ([`DOUBT_NS`](crate::limits::DOUBT_NS)) to 0.5 s, to answer. The query is
+//! repeated once at half of the time; any packet of the peer answers it. Without an answer the peer
+//! ends with the status of the refusal; with [`NicConfig::silent`](crate::NicConfig) only if the
+//! query was refused too. A refusal of a connect is processed in [`connect`](crate::connect). A
+//! refusal of a pull repeats the pull once with a new magic (the random number that replies
+//! repeat); a second ends it. Refusals of packets that were not sent are counted and ignored.
 //!
 //! Refused to an endpoint that is not open: messages, offers, notifications, pulls and connect
 //! requests; to an open endpoint: all of these except connect requests, with another session or of

@@ -8,7 +8,9 @@
 //! others share the posted queue and its order.
 //!
 //! [`Library::take_kept`] takes only messages whose bytes are here. An offered message has no bytes
-//! here: it is refused by a pull of 0 bytes, and its send ends with `Truncated`.
+//! here: it is refused by a pull of 0 bytes, and its send ends with `Truncated`; with a full table
+//! of requests the refusal is not sent, and the send waits for its time limit or the loss of the
+//! peer.
 //!
 //! Callers: `clients/libfabric` through `causeway-endpoint`; matching is in `library::receive`.
 
@@ -86,7 +88,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Takes the oldest matching unexpected message. Matching messages that are only offered are
-    /// refused; their senders complete as if they were received.
+    /// refused; their sends end with [`Status::Truncated`].
     ///
     /// # Errors
     /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover.

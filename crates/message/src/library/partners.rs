@@ -10,7 +10,8 @@
 //! messages, so that a reconnect gives no new quota.
 //!
 //! The table sends nothing and ends no requests: `library::connect` does. `library::progress` adds
-//! a peer at [`TransportEvent::PeerSeen`](super::TransportEvent).
+//! a peer at [`TransportEvent::PeerSeen`](super::TransportEvent). All calls run under the lock of
+//! the endpoint.
 
 use causeway_wire::mx::{Address, PeerId};
 

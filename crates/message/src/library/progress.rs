@@ -26,7 +26,8 @@ use crate::limits::ARRIVALS_PER_CALL;
 /// Result of [`Library::progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressStep {
-    /// No event came, and no waiting request was handed over.
+    /// No event came, and no waiting request was handed over. Events that were deferred again do
+    /// not count.
     Idle,
     /// Some work was done; there may be more.
     Worked,
@@ -55,7 +56,8 @@ pub struct HandlerMessage {
 pub enum HandlerAction {
     /// The message is matched as without a handler.
     Continue,
-    /// The message is dropped.
+    /// The message is dropped: an eager send and a send to the own endpoint succeed, an offered
+    /// send ends with [`Status::Truncated`].
     Finished,
 }
 
@@ -515,7 +517,8 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Refuses an offer: pulls 0 bytes, which completes the send at the sender.
+    /// Refuses an offer: pulls 0 bytes, which ends the send at the sender. Has no effect if the
+    /// table of requests is full.
     pub(super) fn turn_down<T: Transport<B>>(
         &mut self,
         transport: &mut T,

@@ -1,9 +1,10 @@
 //! Interface between the matching engine and its peers.
 //!
 //! [`Transport`] moves bytes and reports [`TransportEvent`]s. A transport does not match messages,
-//! does not sleep, and does not limit the number of requests. A call that finds no room returns
-//! [`TransportError::Full`] without effect; the matching engine keeps the request and repeats the
-//! call in a later [`Library::progress`](super::Library::progress).
+//! does not sleep (a disconnect may wait 2 s for a peer that writes into this process), and does
+//! not limit the number of requests. A call that finds no room returns [`TransportError::Full`]
+//! without effect; the matching engine keeps the request and repeats the call in a later
+//! [`Library::progress`](super::Library::progress).
 //!
 //! Implementations: [`Channels`](super::Channels) to endpoints of this host,
 //! [`Rings`](super::Rings) to the NIC side, and `causeway_endpoint`'s union of both. Calls come
@@ -169,7 +170,8 @@ pub trait Transport<B: Buffer> {
         timeout_ns: Option<u64>,
     ) -> Result<(), TransportError>;
 
-    /// Disconnects from a peer. No event of that peer may follow.
+    /// Disconnects from a peer. The library ignores its messages and offers that still come, and
+    /// answers a [`TransportEvent::PeerGone`] as usual.
     fn disconnect(&mut self, peer: PeerId);
 
     /// Frees the number of a peer after [`TransportEvent::PeerGone`].

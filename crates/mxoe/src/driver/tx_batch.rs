@@ -34,7 +34,8 @@ pub trait Output: Clone {
     /// Sends the first of `frames` and returns how many were sent.
     ///
     /// # Errors
-    /// The first frame was not sent.
+    /// The first frame was not sent. `EAGAIN` and `ENOBUFS`, like a result of 0, mean that there is
+    /// no room: the frames wait. After `EINTR` the call is repeated; other errors drop the frame.
     fn send<'a>(
         &self,
         frames: impl Iterator<Item = OutgoingFrame<'a>> + Clone,
