@@ -2,8 +2,9 @@
 //!
 //! [`crate::Sender`], [`crate::Receiver`] and [`crate::handshake`] access a channel through an
 //! [`Area`]. Offsets are checked against a private length, never against a value in the memory.
-//! They come from the layout and from private counts, so a check never fails; a failed check would
-//! access the first bytes of the header instead, which are not read after opening.
+//! They come from the layout and from private counts, so a check never fails; with a wrong offset a
+//! word or line would be that at the first bytes of the header instead, which are not read after
+//! opening, and a copy of bytes would do nothing.
 //!
 //! The module knows no layout and checks no value; the meaning of the words is defined in the other
 //! modules. Words are atomic with the ordering that the caller gives; byte copies are not atomic

@@ -11,8 +11,10 @@
 //! compare-and-exchange of the word, so no part is taken twice, and a side that finds no part left
 //! knows that the other has the rest. A sender that copies sets `BUSY` in the same exchange and
 //! clears it afterwards: the receiver may release its memory only after it sees the bit cleared.
-//! The sender returns parts that it cannot copy, and the receiver takes them. The steps are generic
-//! over [`Cell`], so that the model checker in `tests/loom_shared.rs` runs the production code.
+//! The sender returns parts that it cannot copy, and the receiver takes them. After `TRIES` (64)
+//! failed exchanges the receiver reports [`BrokenChannel`], and the sender stops. The steps are
+//! generic over [`Cell`], so that the model checker in `tests/loom_shared.rs` runs the production
+//! code.
 //!
 //! The end from which a side takes ([`CopyEnd`]) belongs to the side, not to the role: so a
 //! processor copies the same bytes in both directions of a ping-pong, and still has them in its
@@ -20,7 +22,7 @@
 //! from the front (two processors with a transfer of 0.05 us per line).
 //!
 //! # The word
-//! | bits | content |
+//! | bits (the last excluded) | content |
 //! |---|---|
 //! | 0 to 21 | number of parts taken from the front |
 //! | 21 to 42 | number of parts, from the first on, not taken from the back |

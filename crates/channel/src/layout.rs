@@ -1,14 +1,16 @@
 //! Memory layout of a channel, and its header, which is written and checked once.
 //!
-//! The creator calls [`crate::format`] on zeroed memory, and each end calls [`crate::open`] for its
+//! The creator (the daemon in `mx` and `mxoe::driver`, or a process in direct mode for its own
+//! rings) calls [`crate::format`] on zeroed memory, and each end calls [`crate::open`] for its
 //! side; both return before any event is sent. The crate's documentation has the table of offsets.
 //! A direction has 16 to 16,384 slots and 4 KiB to 64 MiB of data, both powers of two
 //! ([`crate::limits`]); for other sizes [`Layout::new`] and [`open`] fail with [`ChannelError`].
 //!
 //! The module maps no memory, does not pass it to the peer and assigns no sides: these belong to
-//! the owner. It cannot detect that a side is opened twice; the two ends would then corrupt the
-//! direction. [`open`] fails with [`ChannelError::Header`] for a channel of another version; there
-//! is no conversion.
+//! the owner. It cannot detect that a side is opened twice, or that formatted memory was not zero;
+//! either would corrupt the direction. [`open`] fails with [`ChannelError::Header`] for a channel
+//! of another version, and with [`ChannelError::Memory`] for memory that is too short or not
+//! aligned; there is no conversion.
 
 use causeway_memory::View;
 

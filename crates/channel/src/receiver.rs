@@ -10,7 +10,9 @@
 //! `advance` returns true the caller must ring the sender's doorbell. Consumed slots and bytes are
 //! reported to the sender in steps of a quarter of their ring (bytes: at most 4 KiB), so a sender
 //! may see less room than there is. Bytes of an event can be read only until it is consumed, and a
-//! hostile sender can change them until then. One thread uses a receiver at a time.
+//! hostile sender can change them until then. After [`BrokenChannel`], or once
+//! [`Receiver::is_poisoned`] returns true, the caller must drop the channel. One thread uses a
+//! receiver at a time.
 
 use std::sync::atomic::{Ordering, fence};
 

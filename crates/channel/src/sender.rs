@@ -5,10 +5,11 @@
 //! reads only the counts and flags of its receiver, and checks them.
 //!
 //! It never blocks, never rings a doorbell itself and queues nothing: without a free slot, or
-//! without room in the data ring, [`Sender::send`] returns false, and the caller sends again later
-//! or sleeps after [`Sender::arm_room`]. An event is visible to the receiver at once, and cannot be
-//! recalled. [`Sender::close`] is not checked by later sends; a second call has no effect. One
-//! thread uses a sender at a time.
+//! without room in the data ring, [`Sender::send`] and [`Sender::send_short`] return false and
+//! [`Sender::begin`] `None`, and the caller sends again later or sleeps after [`Sender::arm_room`];
+//! an event beyond [`Sender::event_bytes_max`] never finds room. An event is visible to the
+//! receiver at once, and cannot be recalled. [`Sender::close`] is not checked by later sends; a
+//! second call has no effect. One thread uses a sender at a time.
 
 use std::sync::atomic::Ordering;
 

@@ -3,7 +3,7 @@
 //! [`crate::Sender::send_short`] and [`crate::Receiver::poll_short`] pass a [`ShortEvent`] as words
 //! in registers. A copy of variable length would load bytes in wider pieces than those just stored,
 //! and would stall until the stores reach the cache (failed store forwarding). Small MX messages
-//! take this path.
+//! take this path through the channels of `message`, and from its rings when they are received.
 //!
 //! A short event carries the first word of an event and its bytes, not the other two words. The
 //! module checks no content: more bytes than [`INLINE_BYTES`] give `None`, and bytes without room

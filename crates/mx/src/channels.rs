@@ -5,7 +5,8 @@
 //! the same endpoints has no effect. Two endpoints have at most one channel. The table has no
 //! limits of its own (`mx::connects` checks the quotas), holds no memory or descriptors, and
 //! informs no process: the caller does. Removing a channel twice, or by the number of an earlier
-//! channel, has no effect and returns false.
+//! channel, has no effect and returns false. Used by `mx::connects`, `mx::requests` and
+//! `mx::service` on the dispatcher's thread.
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,8 @@
 //! (256), other processes cannot connect to it; with 1,024, it is disconnected. Reports of closed
 //! channels wait without a limit of their own, at most one per channel. Waking processes is charged
 //! to their user ([`WakeAccount`]): after slow wake-ups sending pauses, and beyond the account's
-//! limit the process is disconnected. After [`ClientProcess::end`] nothing more is sent.
+//! limit the process is disconnected. A malformed request or wrong descriptors disconnect it too.
+//! After [`ClientProcess::end`] nothing more is sent, and unsent messages are discarded.
 //!
 //! Owned by `mx::service`, on the dispatcher's thread.
 

@@ -3,16 +3,19 @@
 //! A connect to a NIC of the group on this host ends here: the daemon creates the memory and two
 //! doorbells, and sends the descriptors to both processes, to the target first. Any other connect
 //! is answered with `Remote`, and the process requests it from the NIC side; if the NIC has no
-//! network, it ends with `EndpointUnknown`. The target process is not asked: its key decides.
+//! network, it ends with `EndpointUnknown`. The target process is not asked: its key decides. A
+//! target number that is not open ends the connect with `EndpointClosed`, a wrong key with
+//! `BadKey`, a connect of an endpoint to itself or from a foreign endpoint with `BadEndpoint`.
 //!
 //! An endpoint has at most [`CHANNELS_PER_ENDPOINT_MAX`] (1,024) channels. To one target endpoint,
 //! the processes of one user request at most [`CHANNELS_OF_USER_MAX`] (896) of them, and another
 //! process at most [`CHANNELS_OF_CLIENT_MAX`] (64). A target process with `BACKLOG_MAX` (256)
-//! unread messages, or whose user has 8,192 unread descriptors, gets no new channels. Beyond a
-//! quota, and if the kernel has no memory or descriptors left, the connect ends with
-//! [`Status::NoResources`]. Two endpoints that have a channel already get no second: the connect
-//! ends with [`Status::Success`]. Pidfds for direct reads are passed only between processes of one
-//! user (`mx::process`). Called by `mx::requests`.
+//! unread messages, or with unread descriptors while its user has 8,192, gets no new channels. (A
+//! connect within one process is exempt from the 64 and the 256.) Beyond a quota, and if the kernel
+//! has no memory or descriptors left, the connect ends with [`Status::NoResources`]. Two endpoints
+//! that have a channel already get no second: the connect ends with [`Status::Success`]. Pidfds for
+//! direct reads are passed only between processes of one user (`mx::process`). Called by
+//! `mx::requests` on the dispatcher's thread.
 
 use std::io;
 use std::os::fd::OwnedFd;

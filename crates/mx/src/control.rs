@@ -2,9 +2,10 @@
 //!
 //! [`MxController`] answers one command of the operator (`peers::List`): it asks the shard of each
 //! group for the NICs that its NICs know, in turn, and sorts them by port and address. A NIC that
-//! several NICs know is listed for each. If a shard does not answer, the command fails and lists
-//! nothing. The controller has no configuration and changes nothing; configured peers are options
-//! of a port. Runs in the thread of the control socket, not in a dispatcher.
+//! several NICs know is listed for each; a NIC without a network knows none. If a shard does not
+//! answer, the command fails and lists nothing. The controller has no configuration and changes
+//! nothing; configured peers are options of a port. Runs in the thread of the control socket, not
+//! in a dispatcher.
 
 use causeway_fabric::{Control, Controller};
 use causeway_model::commands::peers;

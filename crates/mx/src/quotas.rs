@@ -2,8 +2,9 @@
 //!
 //! Limits per user and group: [`REGIONS_PER_USER_MAX`] (6,144) regions of together
 //! [`REGION_BYTES_PER_USER_MAX`] (64 GiB), and [`ENDPOINTS_HELD_PER_USER_MAX`] (320) endpoints;
-//! over all users [`REGIONS_MAX`] (28,672) regions. A charge beyond a quota returns false without
-//! effect, and the request is answered with an error.
+//! over all users [`REGIONS_MAX`] (28,672) regions, without a common limit of bytes or endpoints.
+//! Processes of a group whose user is unknown count as one user. A charge beyond a quota returns
+//! false without effect, and the request is answered with an error.
 //!
 //! The quotas apply to all NICs of a group together, because mappings and memory are shared
 //! resources of the daemon. Groups are tenants: users of different groups have separate quotas even

@@ -3,10 +3,12 @@
 //!
 //! The first request must be `Hello`; a repeated `Hello` is answered again. A request before it, a
 //! malformed request, or a `Region` without memory that can be lent disconnects the process. An
-//! `Open`, `Resume` or `Region` beyond a limit is answered with an `mx_return_t`, a `Connect` with
-//! a status (`mx_status_code_t`). Limits: [`ENDPOINTS_PER_USER_MAX`] (224) endpoints of a user on a
-//! NIC, [`REGIONS_PER_CLIENT_MAX`] (512) regions of a process, [`REGIONS_PER_NIC_MAX`] (8,192) of a
-//! NIC, and the quotas of `mx::quotas`.
+//! `Open`, `Resume` or `Region` beyond a limit or without kernel resources, and an `Open` or
+//! `Resume` of a number in use, is answered with an `mx_return_t`, a `Connect` with a status
+//! (`mx_status_code_t`); a `Find` or `Name` without a result with `known` 0. Requests that are
+//! unread when a process ends are discarded. Limits: [`ENDPOINTS_PER_USER_MAX`] (224) endpoints of
+//! a user on a NIC, [`REGIONS_PER_CLIENT_MAX`] (512) regions of a process, [`REGIONS_PER_NIC_MAX`]
+//! (8,192) of a NIC, and the quotas of `mx::quotas`.
 //!
 //! For an endpoint of another process, `Close`, `Disconnect` and `Unregion` have no effect,
 //! `Connect` ends with `BadEndpoint`, and `Region` disconnects the process, as it does on a NIC

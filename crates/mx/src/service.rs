@@ -12,8 +12,10 @@
 //! beyond its rate is paused for at least [`PAUSE_NS`] (10 ms), and its requests wait in its
 //! socket. The socket of a process beyond [`CLIENTS_PER_NIC_MAX`] (256) per NIC or
 //! [`CLIENTS_PER_USER_MAX`] (224) per user and NIC is closed without an answer, as is that of a
-//! user with 128 received descriptors that wait for their close, or whose wake-ups took too long.
-//! The removal of a NIC disconnects its processes; endpoints in direct mode continue without it.
+//! user with 128 received descriptors that wait for their close, or whose wake-ups took too long; a
+//! refusal is counted and noted for the operator. A port whose MAC or hostname a NIC of the group
+//! has is refused. The removal of a NIC disconnects its processes; endpoints in direct mode
+//! continue without it.
 //!
 //! The *value* of a process is the number by which the dispatcher watches its socket. The service
 //! sees no message of a channel, matches nothing, and never waits for a process. Called by

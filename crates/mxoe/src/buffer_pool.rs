@@ -4,7 +4,8 @@
 //! The pool keeps at most [`SPARE_BUFFERS`] free buffers (1,024 of 128 bytes, 256 of 4 KiB, 128 of
 //! 32 KiB) and frees others. The pool bounds no memory in use (the limits of sends and pending
 //! messages do), and an empty pool allocates. One pool serves all endpoints of a NIC, without a
-//! lock. Used by [`transmit`](crate::transmit) and [`receive_order`](crate::receive_order).
+//! lock: the thread that calls the NIC. [`request`](crate::request) takes buffers for sends, and
+//! [`receive_order`](crate::receive_order) for pending messages.
 
 use crate::limits::SPARE_BUFFERS;
 

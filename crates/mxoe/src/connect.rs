@@ -2,23 +2,22 @@
 //! other endpoints are processed in [`connect_request`](crate::connect_request).
 //!
 //! Each side reports the number that it expects next. A *session* is the random number of one
-//! opening of an endpoint. A peer with another session, or with an impossible number, has
-//! restarted: its operations end, and both sides continue with numbers of a new generation, which
-//! separates late packets from new ones. Several connects of one pair of endpoints share a peer.
+//! opening of an endpoint. A peer that answers with another session, or expects a number of another
+//! generation, has restarted: its operations end, and both sides continue with numbers of a new
+//! generation, which separates late packets from new ones. An answer that acknowledges a number
+//! never sent starts a query ([`sequence_conflict`](crate::sequence_conflict)). Several connects of
+//! one pair of endpoints share a peer.
 //!
-//! At most [`CONNECTS_MAX`] (256) connects of an endpoint run at a time. Beyond that the request of
-//! the host side is deferred. A connect packet is repeated after 40 ms, doubled up to 0.5 s
-//! ([`RECONNECT_NS`]), until the answer or the timeout of the request
-//! ([`NicConfig::give_up_ns`](crate::NicConfig) if it has none); while the peer table is full
-//! nothing is sent. A connect to an unknown NIC waits in [`undiscovered`](crate::undiscovered)
-//! while discovery runs, and fails with `EndpointUnreachable` otherwise.
-//!
-//! A refusal can be forged: the connect is repeated once, and ends with the refusal's status unless
-//! an answer arrives within 20 ms or three round trips. A reply *bad key* ends it at once. The
-//! engine never connects on its own; the host side requests each connect. Called by
-//! [`request`](crate::request), by [`Nic::receive`](crate::Nic::receive) and by the connect timer.
-//! The number `host` names the sending or receiving NIC in the
-//! [`NicTable`].
+//! At most [`CONNECTS_MAX`] (256) connects of an endpoint run or wait; a further request is
+//! deferred. A connect packet is repeated after 40 ms, doubled up to 0.5 s ([`RECONNECT_NS`]),
+//! until the answer or the timeout of the request ([`NicConfig::give_up_ns`](crate::NicConfig) if
+//! it has none; status `Timeout`); while the peer table is full nothing is sent. A connect to an
+//! unknown NIC waits in [`undiscovered`](crate::undiscovered) while discovery runs, and fails with
+//! `EndpointUnreachable` otherwise. A refusal can be forged: the connect is repeated once, and ends
+//! with the refusal's status unless an answer arrives within three round trips, 20 ms to 0.5 s. A
+//! reply other than success ends it at once. The host side requests each connect; called by
+//! [`request`](crate::request), [`Nic::receive`](crate::Nic::receive) and the connect timer. The
+//! number `host` names the sending or receiving NIC in the [`NicTable`].
 
 use causeway_wire::mx::{Address, Event, PeerId, Status, Token};
 use causeway_wire::mxoe::{Connect, ConnectBody, ConnectStatus, EndpointPair, Packet};

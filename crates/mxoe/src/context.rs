@@ -3,8 +3,9 @@
 //! [`EngineContext`] builds the header of each outgoing packet. It makes no protocol decisions.
 //! Each step of an endpoint gets it as an argument.
 //!
-//! A context lives for one call of [`Nic`](crate::Nic) and holds no state itself. Frames to a NIC
-//! that was removed are dropped without an error. Counters wrap at 2^64.
+//! A context lives for one call of [`Nic`](crate::Nic), on its thread, and holds no state itself.
+//! Frames to a NIC that was removed are dropped without an error; a frame with bytes of a region
+//! that cannot be read is not sent, and the caller gets a [`RegionFault`]. Counters wrap at 2^64.
 
 use causeway_wire::mx::RegionId;
 use causeway_wire::mxoe::{FRAGMENT_LEN, Header, JUMBO_LEN, Packet, PullReply, emit};

@@ -3,7 +3,9 @@
 //!
 //! The endpoint keeps the sum of the counters of its removed peers. An endpoint that is opened
 //! again starts at 0: counters of a closed endpoint are lost unless the caller read them before
-//! (`mx::network` does, and adds them to the statistics of the NIC).
+//! (`mx::network` does, and adds them to the statistics of the NIC). A packet may count in several:
+//! in the NIC, the endpoint and the peer. Readers use the thread of the NIC: values of one call of
+//! [`Nic`](crate::Nic) are consistent.
 
 /// Declares a struct of counters with the names of its fields.
 macro_rules! counters {

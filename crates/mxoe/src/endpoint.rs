@@ -4,16 +4,17 @@
 //! `transmit`, `receive_order`, `pull`, `pull_reply`, `refusal` and `request`.
 //!
 //! An event without room at the host side waits in the outbox, in order; at [`OUTBOX_MAX`] (1,024)
-//! waiting events, requests are deferred, so that the outbox stays bounded. Messages do not wait
-//! there: they stay with their peer, unacknowledged, and slow the sender. A peer is introduced to
-//! the host side (`PeerSeen`) before its first event.
+//! waiting events, all requests are deferred, and only ends of running operations and of peers are
+//! added. Messages and offers do not wait there: they stay with their peer, unacknowledged, and
+//! slow the sender. A peer is introduced to the host side (`PeerSeen`) before its first event.
 //!
 //! A peer ends by a restart, a confirmed refusal, an open sequence conflict,
 //! [`NicConfig::give_up_ns`](crate::NicConfig) without a packet while it is waited for, a
 //! [`Request::Disconnect`](causeway_wire::mx::Request), or the removal of its NIC. Its sends, pulls
-//! and windows end with one status, offers that were not pulled and pending messages are discarded,
-//! and `PeerGone` is the last event. The number of the peer is reused only after the host side's
-//! [`Request::Forget`](causeway_wire::mx::Request).
+//! and windows end with one status (an ended send may have been delivered), offers that were not
+//! pulled and pending messages are discarded, and `PeerGone` is the last event. Connects to its
+//! address go on, except after the removal of the NIC. The number of the peer is reused only after
+//! the host side's [`Request::Forget`](causeway_wire::mx::Request).
 //!
 //! Called by [`Nic`](crate::Nic) for frames, requests and timers of the endpoint.
 

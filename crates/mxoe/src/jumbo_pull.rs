@@ -2,14 +2,16 @@
 //! frames.
 //!
 //! Each interface has a known MTU, but the network between them may drop long frames without a
-//! notice. The engine therefore requests jumbo frames, and falls back to frames of the common length
-//! if none arrives. If those arrive, the length may have been the reason, or the network was down
-//! for a moment: the engine requests jumbo frames again after a pause.
+//! notice. The engine therefore requests jumbo frames, and falls back to frames of the common
+//! length if none arrives. If those arrive, the length may have been the reason, or the network was
+//! down for a moment: the engine requests jumbo frames again after a pause.
 //!
-//! The fallback comes after [`JUMBO_TRIES_MAX`] requests without data (2 before the first jumbo
-//! frame, 8 after it), and lasts for [`JUMBO_PAUSE_NS`] (10 s, doubled up to 640 s). The state is
-//! kept per peer and forgotten when the own interface changes. Only pulled data uses jumbo frames;
-//! messages do not. [`pull`](crate::pull) asks before each request and reports arrivals.
+//! A pull falls back after [`JUMBO_TRIES_MAX`] requests without data (2 before the first jumbo
+//! frame of the peer, 8 after it). If frames of the common length then arrive, all pulls from the
+//! peer use them for [`JUMBO_PAUSE_NS`] (10 s, doubled up to 640 s); if nothing arrives, no pause
+//! begins. The state is kept per peer and forgotten when the own interface changes. Without
+//! [`NicConfig::wide`](crate::NicConfig) no jumbo frame is requested. Only pulled data uses jumbo
+//! frames; messages do not. [`pull`](crate::pull) asks before each request and reports arrivals.
 
 use crate::limits::{JUMBO_PAUSE_NS, JUMBO_TRIES_MAX};
 

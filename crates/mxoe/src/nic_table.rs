@@ -3,10 +3,10 @@
 //! Numbers are the peer indices of the wire format. A NIC is identified by its MAC alone; an index
 //! in a received packet is only a hint for the lookup.
 //!
-//! The table has at most [`KNOWN_NICS_MAX`] (1,024) NICs; a further NIC is not added. A number is
-//! reused after the NIC was removed, so the caller ends the NIC's peers first
-//! ([`Nic::nic_remove`](crate::Nic::nic_remove)). The table finds no NICs and has no names:
-//! [`discovery`](crate::discovery) does. Used for each received and each sent frame.
+//! The table has at most [`KNOWN_NICS_MAX`] (1,024) NICs; a further NIC is not added, and its
+//! frames are dropped. A number is reused after the NIC was removed, so the caller ends the NIC's
+//! peers first ([`Nic::nic_remove`](crate::Nic::nic_remove)). The table finds no NICs and has no
+//! names: [`discovery`](crate::discovery) does. Used for each received and each sent frame.
 
 use std::collections::HashMap;
 

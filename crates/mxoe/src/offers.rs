@@ -6,9 +6,10 @@
 //!
 //! The table has at most [`OFFERS_MAX`] (4,096) offers per endpoint, and
 //! [`OFFERS_OF_PEER_MAX`](crate::limits::OFFERS_OF_PEER_MAX) (256) of one peer; a further offer is
-//! not acknowledged, and its sender retransmits. An offer stays until its pull ends, or its peer is
-//! gone; the host side declines an offer by a pull of 0 bytes. A [`Handle`] contains a generation,
-//! so that an outdated handle finds nothing.
+//! not acknowledged, and delays later messages of its peer, until an offer was removed. An offer
+//! stays until its pull ends, or its peer is gone; the host side declines an offer by a pull of 0
+//! bytes. A [`Handle`] contains a generation, so that an outdated handle finds nothing. Used by
+//! [`pull`](crate::pull), and for the arithmetic by [`pull_reply`](crate::pull_reply).
 
 use std::collections::VecDeque;
 

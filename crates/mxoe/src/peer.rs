@@ -6,11 +6,12 @@
 //!
 //! The table has at most [`PARTNERS_MAX`] (2,048) peers, removed peers that the host side has not
 //! forgotten included. While it is full, connect requests of further endpoints are dropped, and own
-//! connects to further endpoints wait. The table keeps the sequence generation of
-//! [`PAST_PEERS_MAX`] (1,024) addresses of removed peers, so that late packets of a previous
-//! connection are recognised; the oldest is forgotten first. An *address* is a pair: number of the
-//! NIC in the [`NicTable`](crate::nic_table::NicTable), and endpoint. An *incarnation* is one
-//! session of a remote endpoint, from its opening to its close.
+//! connects to further endpoints wait until a number is free or they time out. The table keeps the
+//! sequence generation of [`PAST_PEERS_MAX`] (1,024) addresses of removed peers, so that late
+//! packets of a previous connection are recognised; the oldest is forgotten first, and a peer at a
+//! forgotten address starts with generation 0. An *address* is a pair: number of the NIC in the
+//! [`NicTable`](crate::nic_table::NicTable), and endpoint. An *incarnation* is one session of a
+//! remote endpoint, from its opening to its close.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};

@@ -11,10 +11,11 @@
 //! ([`REREQUEST_NS`](crate::limits::REREQUEST_NS)), doubled each time. A pull without data for
 //! [`NicConfig::give_up_ns`](crate::NicConfig) ends with a timeout.
 //!
-//! A region that was unmapped, or a refusal that a repeated request confirms, ends the pull with an
-//! error; the bytes written so far stay, and the sender is notified of 0 bytes. A pull shorter than
-//! the message gets its first bytes. Data for no active pull is dropped. The arithmetic of
-//! frames and blocks is in [`offers`](crate::offers), the sender's side in
+//! A region that was unmapped or removed, a cancel, or a refusal that a repeated request confirms
+//! ends the pull with an error; the bytes written so far stay, and the sender is notified of 0
+//! bytes. A pull shorter than the message gets its first bytes. Data for no active pull is dropped.
+//! Called by requests of the host side, [`Nic::receive`](crate::Nic::receive) and the peer's timer.
+//! The arithmetic of frames and blocks is in [`offers`](crate::offers), the sender's side in
 //! [`pull_reply`](crate::pull_reply). The number `host` names the sending or receiving NIC in the
 //! [`NicTable`](crate::nic_table::NicTable).
 

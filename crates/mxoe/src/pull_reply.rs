@@ -4,16 +4,16 @@
 //! the region and sends its frames at once, without acknowledgement, timer or congestion window:
 //! the receiver requests lost frames again and limits its requests ([`pull`](crate::pull)). The
 //! window stays open until the receiver's notification; then the send ends with the number of
-//! pulled bytes.
+//! pulled bytes. A notification that names no open window of its sender is ignored.
 //!
 //! The engine keeps no state of a pull except its byte quota
 //! ([`send_windows`](crate::send_windows)). The quota is twice the length and 256 KiB; beyond it a
 //! block is sent once per [`PULLED_AGAIN_NS`](crate::limits::PULLED_AGAIN_NS) (4 ms), and other
-//! pulls are not answered. A pull with another session, or of a message longer than the window or
-//! not offered to its sender, is refused with a nack; a block beyond the end of the message is
-//! dropped and counted. If the region was unmapped, the send ends with `BadRdmaWindow`, and the
-//! pull is refused. A receiver that fails or cancels notifies 0 bytes: the send then succeeds with
-//! 0 pulled bytes.
+//! pulls are not answered. A pull with another session, of an endpoint that is not a peer, or of a
+//! message longer than the window or not offered to its sender is refused with a nack; a block
+//! beyond the end of the message is dropped and counted. If the region was unmapped, the send ends
+//! with `BadRdmaWindow`, and the pull is refused. A receiver that fails or cancels notifies 0
+//! bytes: the send then succeeds with 0 pulled bytes.
 //!
 //! Called for frames by [`Nic::receive`](crate::Nic::receive). The number `host` names the sending
 //! or receiving NIC in the [`NicTable`](crate::nic_table::NicTable).

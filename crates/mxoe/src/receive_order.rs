@@ -5,19 +5,20 @@
 //! endpoints each message is delivered at most once; pending messages of a removed peer are
 //! discarded.
 //!
-//! A message up to [`EARLY_MAX`] (255) numbers ahead of the next is kept; a message further ahead
-//! is dropped. A message that exceeds the quota is dropped as well. Dropped messages are not
-//! acknowledged, and the peer retransmits. A packet with another session, or of an endpoint that is
-//! not a peer, is refused with a nack. An acknowledgement leaves with the next message to the peer,
-//! after [`UNACKED_MAX`] (4) messages, or after [`ACK_DELAY_NS`] (15.6 ms); at once after a
-//! duplicate, an early message, a filled gap or a notification.
+//! A message, offer or notification up to [`EARLY_MAX`] (255) numbers ahead of the next is kept; a
+//! packet further ahead or, except offers and notifications, beyond the quota is dropped. No
+//! acknowledgement covers dropped messages, and the peer retransmits. A packet with another session
+//! or generation, or of an endpoint that is not a peer, is refused with a nack. An acknowledgement
+//! leaves with the next message to the peer, after [`UNACKED_MAX`] (4) messages, or after
+//! [`ACK_DELAY_NS`] (15.6 ms); at once after a duplicate, a message that is early or too far ahead,
+//! a filled gap or a notification.
 //!
 //! Order holds per peer only; a notification ends its send at once, before earlier messages are
-//! delivered. While the host side has no room, messages of a peer wait here and are
-//! not acknowledged, which slows the sender. Called by [`Nic::receive`](crate::Nic::receive) for
-//! packets with a sequence number, and by [`Nic::room`](crate::Nic::room); delivers to
-//! [`Outside::event`](crate::Outside::event). The number `host` names the sending or receiving NIC
-//! in the [`NicTable`](crate::nic_table::NicTable).
+//! delivered. While the host side has no room, messages and offers of a peer wait here and are not
+//! acknowledged, which slows the sender. Called by [`Nic::receive`](crate::Nic::receive) for
+//! packets with a sequence number and acknowledgements, and by [`Nic::room`](crate::Nic::room);
+//! delivers to [`Outside::event`](crate::Outside::event). The number `host` names the sending or
+//! receiving NIC in the [`NicTable`](crate::nic_table::NicTable).
 
 use causeway_wire::mx::{Event, PeerId};
 use causeway_wire::mxoe::{

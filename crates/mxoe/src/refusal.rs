@@ -1,23 +1,23 @@
 //! Refusals (nacks, with a reason): sent for packets that cannot be accepted, and received for sent
 //! packets.
 //!
-//! A received refusal may be forged, so it only starts a liveness query of the peer.
+//! A received refusal may be forged, so it only starts a liveness query of the peer (a packet with
+//! a number that the peer acknowledged before, and must acknowledge again). The peer has three
+//! round trips, 20 ms ([`DOUBT_NS`](crate::limits::DOUBT_NS)) to 0.5 s, to answer. The query is
+//! repeated once at half of the time; any packet of the peer answers it. Without an answer the peer
+//! ends with the status of the refusal; with [`NicConfig::silent`](crate::NicConfig) only if the
+//! query was refused too. A refusal of a connect is processed in [`connect`](crate::connect). A
+//! refusal of a pull repeats the pull once with a new magic (the random number that replies
+//! repeat); a second ends it. Refusals of packets that were not sent are counted and ignored.
 //!
-//! The peer has three round trips, 20 ms ([`DOUBT_NS`](crate::limits::DOUBT_NS)) to 0.5 s, to
-//! answer the query, which is repeated once at half of the time; any packet of the peer answers it.
-//! Without an answer the peer ends with the status of the refusal. A refusal of a pull instead
-//! repeats the pull once with a new magic; a second refusal ends the pull. Refusals of packets that
-//! were not sent are counted and ignored.
-//!
-//! Messages, offers, notifications, pulls and connect requests are refused: to an endpoint that is
-//! not open, with another session, or (except connects) of an endpoint that is not a peer. The
-//! refused packet is dropped. Acknowledgements, connect replies, pull replies and refusals are
-//! never refused. Nothing is refused in the name of closed endpoints whose processes are expected
-//! back ([`Nic::set_awaited`](crate::Nic::set_awaited)).
-//!
-//! Called by [`Nic::receive`](crate::Nic::receive) and by the modules that check packets. The
-//! number `host` names the sending or receiving NIC in the
-//! [`NicTable`](crate::nic_table::NicTable).
+//! Refused to an endpoint that is not open: messages, offers, notifications, pulls and connect
+//! requests; to an open endpoint: all of these except connect requests, with another session or of
+//! an endpoint that is not a peer, packets of another generation, and pulls of a window that is not
+//! offered. The refused packet is dropped. Acknowledgements, connect replies, pull replies and
+//! refusals are never refused. Nothing is refused in the name of closed endpoints whose processes
+//! are expected back ([`Nic::set_awaited`](crate::Nic::set_awaited)). Called by
+//! [`Nic::receive`](crate::Nic::receive) and by the modules that check packets. The number `host`
+//! names the sending or receiving NIC in the [`NicTable`](crate::nic_table::NicTable).
 
 use causeway_wire::mx::{Handle, PeerId, Status};
 use causeway_wire::mxoe::{EndpointPair, Nack, Packet, PullNack, nack};

@@ -2,12 +2,14 @@
 //!
 //! An endpoint keeps [`PENDING_BYTES_MAX`] (8 MiB). A remote NIC may use half of the bytes that
 //! other NICs leave free, and [`PENDING_BYTES_OF_NIC_MIN`] (32 KiB) in any case, even beyond the 8
-//! MiB: with 1,024 NICs the maximum is 40 MiB. A peer has
-//! [`PENDING_BYTES_OF_PEER_MAX`] (1 MiB) beyond its next message. The next message of a peer
-//! displaces later messages of the same peer, then of the peer of the same NIC with most bytes;
-//! their senders retransmit, so that a full quota never stops delivery.
+//! MiB: with 1,024 NICs the maximum is 40 MiB. A peer has [`PENDING_BYTES_OF_PEER_MAX`] (1 MiB)
+//! beyond its next message. The next message of a peer displaces later messages of the same peer,
+//! then of the peer of the same NIC with most bytes; their senders retransmit, so that a full quota
+//! does not stop delivery. A message that does not fit nevertheless is dropped, counted as
+//! `no_room`, and retransmitted.
 //!
-//! The quota counts bytes of messages, not entries or fragments. Called by
+//! The quota counts bytes of messages, not entries or fragments; offers and notifications cost
+//! nothing, and [`EARLY_MAX`](crate::limits::EARLY_MAX) bounds their number. Called by
 //! [`receive_order`](crate::receive_order) before it keeps a message.
 
 use std::collections::HashMap;

@@ -3,17 +3,20 @@
 //! Connects continue in [`connect`](crate::connect), messages in [`transmit`](crate::transmit),
 //! pulls in [`pull`](crate::pull). A request that names an unknown peer, handle or region is
 //! counted as `wrong_requests` and, if it has a token, ends with an error event; it does not close
-//! the endpoint. A disconnect ends the peer here and sends no packet.
+//! the endpoint. A message of more than 32 KiB likewise ends with `NoResources`. A disconnect ends
+//! the peer here and sends no packet.
 //!
 //! Limits of an endpoint: [`SENDS_MAX`] (16,384) sends of together [`SEND_BYTES_MAX`] (16 MiB)
 //! eager bytes, [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX) (256) connects, and
-//! [`OUTBOX_MAX`](crate::limits::OUTBOX_MAX) (1,024) waiting events. At a limit the result is
-//! [`Admission::Later`], and the request is repeated before later ones.
+//! [`OUTBOX_MAX`](crate::limits::OUTBOX_MAX) (1,024) waiting events, at which requests of all kinds
+//! are deferred. At a limit the result is [`Admission::Later`]; the caller repeats the request
+//! before later ones.
 //!
 //! A cancel is linear in the sends of the endpoint. The cancelled operation ends at once with
-//! `Cancelled`; a message in flight is retransmitted and delivered nevertheless, without a second
-//! event. A cancel of an unknown or ended token has no effect. Called by
-//! [`Nic::request`](crate::Nic::request) for each request of the ring.
+//! `Cancelled`: a message in flight is retransmitted and delivered nevertheless, without a second
+//! event; pulls of a cancelled offer are refused; bytes that a cancelled pull wrote stay. A cancel
+//! of an unknown or ended token has no effect. Called by [`Nic::request`](crate::Nic::request) for
+//! each request of the ring.
 
 use causeway_wire::mx::{Event, PeerId, RegionId, Request, Status, Token, Window};
 

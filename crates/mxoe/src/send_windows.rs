@@ -4,12 +4,12 @@
 //! A window is the number under which a peer pulls a message. Rendezvous packets (offers) name a
 //! window by number and sequence; pulls and notifications must name both.
 //!
-//! An endpoint has 256 windows. Without a free window an offer waits in its peer's queue
-//! ([`transmit`](crate::transmit)). The sequence changes with each use, so that a late pull of an
-//! earlier message is refused with a nack, and a late notification ignored; it wraps after 256
-//! uses. A window reads no memory
-//! and sends nothing: [`pull_reply`](crate::pull_reply) does. Windows of a removed peer are closed
-//! by `NicEndpoint::end_peer`.
+//! An endpoint has 256 windows for all its peers. Without a free window an offer waits in its
+//! peer's queue ([`transmit`](crate::transmit)). The sequence changes with each use, so that a late
+//! pull of an earlier message is refused with a nack, and a late notification ignored; it wraps
+//! after 256 uses. A window reads no memory and sends nothing: [`pull_reply`](crate::pull_reply)
+//! does. [`transmit`](crate::transmit) opens windows; a notification, a cancel, a fault or the
+//! removal of region or peer closes them.
 
 use causeway_wire::mx::{PeerId, Token, Window};
 

@@ -3,8 +3,9 @@
 //! The acknowledgement may be late, damaged or forged, so the engine queries the peer, twice at
 //! most. A separate acknowledgement with a possible number ends the conflict. Without it the peer
 //! is removed after three round trips (20 ms to 0.5 s), and its operations end with
-//! `EndpointUnreachable`. During the query the engine sends no new messages: the peer would
-//! acknowledge a reused number as if it had received the new message.
+//! `EndpointUnreachable`. During the query the engine sends no new messages, offers and
+//! notifications (the peer would acknowledge a reused number as if it had received the new
+//! message); retransmissions, acknowledgements and pulls continue.
 //!
 //! The query starts at once if a number that was never sent is acknowledged. Acknowledgements with
 //! another generation, or without acknowledged numbers, start it after more than 4 in a row over

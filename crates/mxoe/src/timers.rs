@@ -7,8 +7,9 @@
 //! deadlines and arms the timer again. Arming an armed timer for a later time, and disarming a
 //! timer that is not armed, have no effect. It does not fire on its own:
 //! [`Nic::tick`](crate::Nic::tick) takes due owners, so precision is that of the caller. Arming is
-//! logarithmic in the number of armed timers, at most one per peer and one per endpoint. Times are
-//! in ns of the caller's clock; `u64::MAX` means never.
+//! logarithmic in the number of armed timers, at most one per peer and one per endpoint. A timer
+//! must be disarmed before its owner is removed. Times are in ns of the caller's clock; `u64::MAX`
+//! means never.
 
 use std::collections::BTreeSet;
 

@@ -1,23 +1,23 @@
 //! Sending messages: sequence numbers, the congestion window, acknowledgements and retransmission.
 //!
 //! A message waits in the queue of its peer, is in flight until the peer acknowledges it, and is
-//! retransmitted after a timeout or duplicate acknowledgements. Large messages are offered here;
-//! their data is sent by [`pull_reply`](crate::pull_reply).
+//! retransmitted after a timeout or three duplicate acknowledgements. Large messages are offered
+//! here; their data is sent by [`pull_reply`](crate::pull_reply).
 //!
 //! Limits to a peer: [`IN_FLIGHT_MAX`] (255) unacknowledged messages, and the congestion window
-//! ([`WINDOW_PACKETS`]: 32 packets at first, 8 to 512, halved after a loss). A retransmission
-//! follows after the smoothed round trip and four deviations (RFC 6298), 20 ms to 0.5 s
-//! ([`RESEND_NS`](crate::limits::RESEND_NS)), doubled each time; there is no limit of
-//! retransmissions. A peer that sends no packet for [`NicConfig::give_up_ns`](crate::NicConfig)
-//! (500 s unless configured) while messages or watches wait for it is removed, and its messages end
-//! with `EndpointUnreachable`.
+//! ([`WINDOW_PACKETS`]: 32 packets at first, 8 to 512, halved after a loss); further messages wait
+//! in the queue, which [`request`](crate::request) bounds. A retransmission follows after the
+//! smoothed round trip and four deviations (RFC 6298), doubled each time, 20 ms to 0.5 s
+//! ([`RESEND_NS`](crate::limits::RESEND_NS)), without a limit of their number. A peer that sends no
+//! packet for [`NicConfig::give_up_ns`](crate::NicConfig) (500 s unless configured) while messages,
+//! open offers or a watch of the host side (`Request::Watch`) wait for it is removed, and its
+//! messages end with `EndpointUnreachable`, whether or not they were delivered.
 //!
-//! Messages leave in order, one queue per peer. An offer without a free send window delays later
-//! messages of its peer; notifications precede all other queued messages of their peer. Nothing
-//! new leaves before the peer's session is known, during [`QUIET_NS`](crate::limits::QUIET_NS) (60
-//! ms) after a restart of the peer whose numbers were in use, or while the query of a sequence
-//! conflict is unanswered. Not here: admission of requests ([`request`](crate::request)), and the
-//! order of received messages ([`receive_order`](crate::receive_order)).
+//! Messages, offers and notifications leave in order, one queue per peer; an offer without a free
+//! send window delays later messages, and notifications precede all others. Nothing new leaves
+//! before the peer's session is known, during [`QUIET_NS`](crate::limits::QUIET_NS) (60 ms) after a
+//! restart of the peer whose numbers were in use, or while the query of a sequence conflict is
+//! unanswered. Called within [`Nic`](crate::Nic) by requests, received packets and timers.
 
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{

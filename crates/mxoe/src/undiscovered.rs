@@ -3,8 +3,9 @@
 //! A daemon that has just started knows no other NIC until the first replies arrive, while
 //! processes that resume their endpoints connect at once. Until `discovery_ends_ns` of the NIC's
 //! configuration, such connects wait here; later, a connect to an unknown NIC fails at once. A
-//! cancel removes a connect, and the close of the endpoint drops all. This module keeps and
-//! schedules them, and sends nothing: [`connect`](crate::connect) starts them.
+//! cancel ends a connect with `Cancelled`, and the close of the endpoint drops all without an
+//! event. This module keeps and schedules them, and sends nothing: [`connect`](crate::connect)
+//! starts them, by the connect timer of the endpoint.
 //!
 //! An endpoint's waiting connects count against [`CONNECTS_MAX`](crate::limits::CONNECTS_MAX)
 //! (256). The table of known NICs is polled every [`DISCOVERY_POLL_NS`] (2 ms); a connect to a NIC

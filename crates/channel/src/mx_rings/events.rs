@@ -3,7 +3,8 @@
 //! The host side checks the format here: kind, field ranges, number of bytes. Whether a token or
 //! handle is its own, it checks in `message`. The caller must copy an event's bytes out of the ring
 //! before [`read_event`] checks them. A message has at most [`MEDIUM_BYTES_MAX`] (32 KiB). If the
-//! ring is full, [`write_event`] returns false and the NIC side keeps the event.
+//! ring is full, [`write_event`] returns false and the NIC side keeps the event; the values are not
+//! checked. After an [`InvalidEntry`] the host side takes no more events, and its requests fail.
 
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{Event, Handle, PeerId, Status, Token};

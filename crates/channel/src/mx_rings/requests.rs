@@ -4,7 +4,8 @@
 //! or handle exists, it checks in `mxoe`. The caller must copy an entry's bytes out of the ring
 //! before [`read_request`] checks them. An eager message has at most [`MEDIUM_BYTES_MAX`] (32 KiB);
 //! longer messages are offered from a region. [`write_request`] does not check the values that it
-//! encodes.
+//! encodes. If the ring is full, it returns false and the host side keeps the request. After an
+//! [`InvalidEntry`] the NIC side closes the endpoint.
 
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{Handle, PeerId, RegionId, Request, Token, Window};

@@ -7,7 +7,9 @@
 //!
 //! A buffer has no lock and no pinning: its memory must stay valid until the request has ended.
 //! Transports that read or write memory of another process use its address, so a buffer must not
-//! move the bytes meanwhile. A copy is bounded by the shorter side.
+//! move the bytes meanwhile. Bytes of a send that change before it ends may arrive old, new or
+//! mixed; a receive may write any part of its buffer before it ends, also if it fails. A copy is
+//! bounded by the shorter side.
 
 /// Memory of a request: segments, seen as one sequence of bytes.
 ///

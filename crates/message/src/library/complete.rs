@@ -1,14 +1,16 @@
 //! Collection of ended requests: test, peek, forget, cancel.
 //!
-//! A request ends in `library::progress`, or in the call that made it, and stands in the list
-//! `done` until the application collects it. The name of a collected, cancelled or forgotten
-//! request is invalid: a second call with it fails with [`Error::BadRequest`]. A cancelled or
-//! forgotten request has no completion.
+//! A request ends in `library::progress`, in `library::time`, or in the call that made it, and
+//! stands in the list `done` until the application collects it; a failed request may wait for the
+//! error handler first (`library::failed`) and counts as not ended until then. The name of a
+//! collected, cancelled or forgotten request is invalid: a second call with it fails with
+//! [`Error::BadRequest`]. A cancelled or forgotten request has no completion.
 //!
 //! These calls do not wait, and handle no events: the caller calls [`Library::progress`] before.
-//! [`Library::cancel`] does not cancel sends, nor receives that have matched a message. A forgotten
-//! request goes on: its buffer must stay valid until the transfer has ended. [`Library::test_any`]
-//! is linear in the ended requests before the first match.
+//! [`Library::cancel`] does not cancel sends, nor receives that have matched a message; the target
+//! of a cancelled connect may have become a peer nevertheless. A forgotten request goes on: its
+//! buffer must stay valid until the transfer has ended. [`Library::test_any`] is linear in the
+//! ended requests before the first match. Called by `causeway-endpoint` under its lock.
 
 use super::request::{Completion, RequestState};
 use super::{Buffer, Error, Library, RequestId, Transport, check_mask};

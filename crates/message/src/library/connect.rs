@@ -5,10 +5,12 @@
 //! [`Status::BadKey`] for a wrong key. The library does not retry a failed connect and does not
 //! reconnect: the libfabric provider does, for the peers of [`Library::take_departed`].
 //!
-//! When a peer is lost, all requests to it end with the reason, its offers are dropped, and its
-//! eager messages stay for receives. Receives of any sender stay posted; directed receives end,
-//! unless [`Library::keep_directed`] was called and the peer is on another host. The loss of a peer
-//! is linear in the requests of the endpoint.
+//! When a peer is lost, sends to it and receives that pull from it end with the reason, its offers
+//! are dropped, and its eager messages stay for receives. Sends that were complete early and are
+//! not confirmed count as lost ([`Library::take_lost`]), unless the caller resends them
+//! ([`Library::set_resends`]). Receives of any sender stay posted; directed receives end, unless
+//! [`Library::keep_directed`] was called and the peer is on another host. The loss of a peer is
+//! linear in the requests of the endpoint.
 //!
 //! Called by the application's calls, and by `library::progress` for the transport's events.
 

@@ -2,12 +2,15 @@
 //! receive. MX has no such calls; the libfabric provider needs them.
 //!
 //! A *directed* receive matches messages of one [`EndpointIdentity`], which need not be connected.
-//! The receive ends with an error when that peer is lost. With [`Library::keep_directed`] a receive
-//! from a peer of another host stays posted instead, and the caller cancels it or connects again.
-//! Directed receives and others share the posted queue and its order.
+//! The receive ends with the status of the loss when that peer is lost; it waits without a limit
+//! for a peer that never connects. With [`Library::keep_directed`] a receive from a peer of another
+//! host stays posted instead, and the caller cancels it or connects again. Directed receives and
+//! others share the posted queue and its order.
 //!
 //! [`Library::take_kept`] takes only messages whose bytes are here. An offered message has no bytes
-//! here: it is refused, and its sender completes as if it were received.
+//! here: it is refused by a pull of 0 bytes, and its send ends with `Truncated`; with a full table
+//! of requests the refusal is not sent, and the send waits for its time limit or the loss of the
+//! peer.
 //!
 //! Callers: `clients/libfabric` through `causeway-endpoint`; matching is in `library::receive`.
 
@@ -85,7 +88,7 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Takes the oldest matching unexpected message. Matching messages that are only offered are
-    /// refused; their senders complete as if they were received.
+    /// refused; their sends end with [`Status::Truncated`].
     ///
     /// # Errors
     /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover.

@@ -1,7 +1,7 @@
 //! Errors of calls that the matching engine refuses.
 //!
-//! An [`Error`] means that the call had no effect and made no request. Failures of a request itself
-//! (timeout, lost peer, truncation) are no errors of a call: they are the
+//! An [`Error`] means that the call made no request and had no effect except on counters. Failures
+//! of a request itself (timeout, lost peer, truncation) are no errors of a call: they are the
 //! [`Status`](causeway_wire::mx::Status) of its completion. The numbers are those of `mx_return_t`,
 //! so that `libmyriexpress` returns them unchanged; the list has only the codes that this crate
 //! returns.

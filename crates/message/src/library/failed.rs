@@ -5,8 +5,9 @@
 //! handler without the lock, and calls [`Library::set_failure_code`]. A request that is never
 //! passed to [`Library::set_failure_code`] stays uncollectable. Truncation counts as a failure.
 //!
-//! Sends that fail after their early completion have no request any more: only the last status is
-//! kept, and a second loss before [`Library::take_lost`] replaces the first.
+//! Sends that fail after their early completion, or that were made without a request
+//! ([`Library::send_at_once`]), have no request any more: only the last status is kept, and a
+//! second loss before [`Library::take_lost`] replaces the first.
 //!
 //! Called by `libmyriexpress` (`mx_set_error_handler`) through `causeway-endpoint`. The library
 //! runs no handler itself.

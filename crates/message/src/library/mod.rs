@@ -1,10 +1,12 @@
 //! Matching engine of an endpoint: requests and matching, with the semantics of MX.
 //!
 //! The library runs in the application's process, and only within its calls: [`Library::progress`]
-//! handles events of the transport, other calls add, test and cancel requests. It never waits, has
-//! no clock ([`Library::tick`] sets the time) and takes no lock; a caller with several threads
-//! locks it. Each call that may send is given the [`Transport`]: [`Channels`] to endpoints of this
-//! host, [`Rings`] to the NIC side for other hosts, or both behind one implementation.
+//! handles events of the transport, other calls add, test and cancel requests. It never waits
+//! (except [`Channels`], up to 2 s for a peer that writes into this process when the peer or a
+//! receive is given up), has no clock ([`Library::tick`] sets the time) and takes no lock; a caller
+//! with several threads locks it. Each call that may send is given the [`Transport`]: [`Channels`]
+//! to endpoints of this host, [`Rings`] to the NIC side for other hosts, or both behind one
+//! implementation.
 //!
 //! Requests, messages and peers lie in tables that grow to their highest use and never shrink. A
 //! message costs no allocation after that. With [`REQUESTS_MAX`] (2^20) requests, calls that add a

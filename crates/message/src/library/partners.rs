@@ -6,11 +6,12 @@
 //! [`Partner`] of an earlier epoch finds no state.
 //!
 //! The state of a lost peer stays, with `is_alive` false, until its number is reused. A peer that
-//! reconnects from the same address keeps the count of its unexpected messages, so that a reconnect
-//! gives no new quota.
+//! reconnects from the same address and gets the same number keeps the count of its unexpected
+//! messages, so that a reconnect gives no new quota.
 //!
 //! The table sends nothing and ends no requests: `library::connect` does. `library::progress` adds
-//! a peer at [`TransportEvent::PeerSeen`](super::TransportEvent).
+//! a peer at [`TransportEvent::PeerSeen`](super::TransportEvent). All calls run under the lock of
+//! the endpoint.
 
 use causeway_wire::mx::{Address, PeerId};
 

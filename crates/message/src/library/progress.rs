@@ -3,14 +3,15 @@
 //!
 //! [`Library::progress`] handles at most [`ARRIVALS_PER_CALL`] (64) events, then passes waiting
 //! sends, pulls and connects to the transport. It returns without sleeping; the caller repeats it
-//! while it returns [`ProgressStep::Worked`]. A message without a receive and without room in the
-//! unexpected queue is deferred: the event stays in the transport, and events of other peers pass,
-//! in rings until a limit of their pending queue (`rings::pending`).
+//! while it returns [`ProgressStep::Worked`]. A message or offer without a receive and without room
+//! in the unexpected queue is deferred: the event stays in the transport, later messages of its
+//! peer wait behind it, and events of other peers pass, in rings until a limit of their pending
+//! queue (`rings::pending`).
 //!
 //! A peer that breaks the protocol (bytes beyond the end of a pull, a pull that does not exist) is
 //! disconnected, and its requests end as for a lost peer. A pull of an offer that has ended fails
 //! at the peer ([`Transport::fail`]) without a disconnect, because it may have crossed the end.
-//! Events with an unknown or outdated token are ignored.
+//! Other events with an unknown or outdated token, and messages of a lost peer, are ignored.
 //!
 //! Called by `causeway-endpoint` in its poll loop. Ended requests wait in the list `done` until
 //! `library::complete` collects them.
@@ -25,7 +26,8 @@ use crate::limits::ARRIVALS_PER_CALL;
 /// Result of [`Library::progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressStep {
-    /// No event came, and no waiting request was handed over.
+    /// No event came, and no waiting request was handed over. Events that were deferred again do
+    /// not count.
     Idle,
     /// Some work was done; there may be more.
     Worked,
@@ -54,7 +56,8 @@ pub struct HandlerMessage {
 pub enum HandlerAction {
     /// The message is matched as without a handler.
     Continue,
-    /// The message is dropped.
+    /// The message is dropped: an eager send and a send to the own endpoint succeed, an offered
+    /// send ends with [`Status::Truncated`].
     Finished,
 }
 
@@ -514,7 +517,8 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Refuses an offer: pulls 0 bytes, which completes the send at the sender.
+    /// Refuses an offer: pulls 0 bytes, which ends the send at the sender. Has no effect if the
+    /// table of requests is full.
     pub(super) fn turn_down<T: Transport<B>>(
         &mut self,
         transport: &mut T,

@@ -6,8 +6,10 @@
 //! pull; if the transport has no room, the pull is repeated by [`Library::progress`].
 //!
 //! A receive has no time limit unless [`Library::set_timeout`] sets one for this request; a posted
-//! receive of any sender survives the loss of every peer. A probe takes nothing: a later receive or
-//! another thread's receive may take the probed message.
+//! receive of any sender survives the loss of every peer. A receive that pulls ends with the status
+//! of its sender's loss; if the sender ended the send, with [`Status::Aborted`] or, through rings,
+//! the status of the NIC side. Its buffer then has undefined content. A probe takes nothing: a
+//! later receive or another thread's receive may take the probed message.
 //!
 //! Called by the application's calls (`irecv`, `iprobe`), and by `library::progress` for arriving
 //! messages. Receives from one sender only: `library::directed`.

@@ -3,7 +3,8 @@
 //! This module holds the state of a request and moves nothing. `library::send`, `library::receive`
 //! and `library::connect` make requests; `library::progress` and `library::time` end them;
 //! `library::complete` collects them. An endpoint has at most
-//! [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) (2^20) requests, ended requests included.
+//! [`REQUESTS_MAX`](crate::limits::REQUESTS_MAX) (2^20) requests, ended requests included; a
+//! further send, receive or connect fails with [`Error::NoResources`](super::Error).
 //!
 //! [`RequestState`] determines the list in which a request stands; a change of state therefore
 //! unlinks the request first. Entries have no lock: the caller of [`Library`](super::Library) holds

@@ -1,14 +1,17 @@
-//! Table of entries with intrusive lists: no allocation per entry.
+//! Table of entries with intrusive lists: no allocation per entry. (A *slab* of staging memory is
+//! something else: `library::rings`.)
 //!
 //! An entry has an *index* (`u32`), which is reused, and a *name* (`u64`: generation and index),
 //! which is not, up to 2^32 uses of one index. Applications and peers get names; [`Slab::find`]
 //! checks a name in constant time. No name is 0.
 //!
 //! The table grows to its highest use and never shrinks. At `max` entries, insertions return
-//! `None`. An entry may stand in one [`SlabList`] at a time; the caller knows which, unlinks the
-//! entry before it removes it, and passes the right list: neither is checked.
+//! `None`, and the call of the application fails with `NoResources`; the room for unexpected
+//! messages is checked before. An entry may stand in one [`SlabList`] at a time; the caller knows
+//! which, unlinks the entry before it removes it, and passes the right list: neither is checked.
 //!
-//! Used for the requests and unexpected messages of a [`Library`](super::Library).
+//! Used for the requests and unexpected messages of a [`Library`](super::Library), under the lock
+//! of its caller.
 
 /// Index that ends a list.
 const NONE: u32 = u32::MAX;

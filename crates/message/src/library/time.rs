@@ -5,8 +5,10 @@
 //! ticks. The time does not run backwards: a lower time than before is ignored.
 //!
 //! A limit applies to sends, connects, and receives that have not matched a message. A matched
-//! receive is not limited: its end depends on the sender. A send that timed out may still arrive at
-//! the peer. A tick with a due request is linear in the requests of the endpoint.
+//! receive is not limited: its end depends on the sender. An eager send that timed out may still
+//! arrive at the peer; a receive that pulls a timed-out send fails. A send to the own endpoint, and
+//! a request that has ended, have no limit. A tick with a due request is linear in the requests of
+//! the endpoint.
 //!
 //! Called by `causeway-endpoint` while a request has a limit: in the endpoint's rare checks (about
 //! every 200 us of polling) and before and after a sleep.

@@ -1,14 +1,16 @@
 //! Interface between the matching engine and its peers.
 //!
 //! [`Transport`] moves bytes and reports [`TransportEvent`]s. A transport does not match messages,
-//! does not sleep, and does not limit the number of requests. A call that finds no room returns
-//! [`TransportError::Full`] without effect; the matching engine keeps the request and repeats the
-//! call in a later [`Library::progress`](super::Library::progress).
+//! does not sleep (a disconnect may wait 2 s for a peer that writes into this process), and does
+//! not limit the number of requests. A call that finds no room returns [`TransportError::Full`]
+//! without effect; the matching engine keeps the request and repeats the call in a later
+//! [`Library::progress`](super::Library::progress).
 //!
 //! Implementations: [`Channels`](super::Channels) to endpoints of this host,
 //! [`Rings`](super::Rings) to the NIC side, and `causeway_endpoint`'s union of both. Calls come
-//! from the thread that holds the endpoint's lock. Events of one peer come in order; events of
-//! different peers do not.
+//! from the thread that holds the endpoint's lock. Messages, offers and the loss of one peer come
+//! in order; ends of sends and pulls may pass deferred messages, and events of different peers have
+//! no order.
 //!
 //! A message goes one of two ways. *Eager*: [`Transport::eager`], then [`TransportEvent::Message`].
 //! *Offered* (longer than [`Transport::eager_max`], or synchronous): [`Transport::offer`],
@@ -73,11 +75,12 @@ pub enum TransportEvent {
     Failed { peer: PeerId, token: Token },
     /// A send ended; `taken` bytes of an offer were pulled.
     Sent { token: Token, status: Status, taken: u32 },
-    /// A pull ended, and all its bytes are in place.
+    /// A pull ended; with [`Status::Success`] all its bytes are in place.
     Pulled { token: Token, status: Status },
 }
 
-/// Path to the peers. Events of one peer come in order, and messages to one peer arrive in order.
+/// Path to the peers. Messages and offers from one peer come in order, and those to one peer arrive
+/// in order.
 ///
 /// A transport checks only its own format. The library checks every token that a peer sends.
 pub trait Transport<B: Buffer> {
@@ -167,7 +170,8 @@ pub trait Transport<B: Buffer> {
         timeout_ns: Option<u64>,
     ) -> Result<(), TransportError>;
 
-    /// Disconnects from a peer. No event of that peer may follow.
+    /// Disconnects from a peer. The library ignores its messages and offers that still come, and
+    /// answers a [`TransportEvent::PeerGone`] as usual.
     fn disconnect(&mut self, peer: PeerId);
 
     /// Frees the number of a peer after [`TransportEvent::PeerGone`].

@@ -9,8 +9,9 @@
 //! buffers of each of `CLASSES` (10) sizes, 64 bytes to 32 KiB; longer buffers are freed.
 //!
 //! This module does not refuse, match or drop messages: the caller checks the room first, and the
-//! transport keeps a message that does not fit. Messages of a lost peer stay until a receive takes
-//! them.
+//! transport keeps a message or offer that does not fit. A message that the unexpected handler let
+//! through is kept beyond the limits; one to the own endpoint is kept without a copy of its bytes.
+//! Eager messages of a lost peer stay until a receive takes them; its offers are dropped.
 //!
 //! Filled by `library::progress` and `library::send` (own endpoint); emptied by `library::receive`
 //! and `library::directed`. The lists per context id are in `library::contexts`.

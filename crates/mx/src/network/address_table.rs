@@ -12,7 +12,7 @@
 //! after [`MOVED_NS`] (30 s) of silence, and its old address has [`MOVE_ANSWER_NS`] (1 s) to
 //! answer: any frame from there ends the move. Datagrams from addresses that are not configured are
 //! dropped by the caller ([`AddressTable::knows`]). Used by `network::udp` for each received and
-//! each sent frame.
+//! each sent frame, under its lock, on the dispatcher's thread.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

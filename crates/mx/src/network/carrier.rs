@@ -7,7 +7,8 @@
 //! endpoints in direct mode; for datagrams such calls return `None` or false.
 //!
 //! The carrier checks neither destination nor content of MXoE packets (the engine does), and
-//! neither encrypts nor authenticates. `network::interface` and `network::udp` implement it.
+//! neither encrypts nor authenticates. `network::interface` and `network::udp` implement it. Called
+//! by `mx::network` on the dispatcher's thread, which it never blocks.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -5,8 +5,9 @@
 //! daemon opened. This module builds classic BPF programs from the MXoE header layout;
 //! `network::interface` attaches and locks them. The kernel runs them for each received frame of
 //! the interface. The filters divide received frames only: a process with a packet socket can send
-//! any frame. They check address, EtherType, packet type and endpoint, not sessions or keys. Frames
-//! shorter than the fields are dropped by the kernel's rule for loads out of range.
+//! any frame. They check address, EtherType, packet type and endpoint, not sessions or keys.
+//! Announcements, name queries and their answers go to the daemon alone. Frames shorter than the
+//! fields are dropped by the kernel's rule for loads out of range.
 //!
 //! [`DirectEndpoints`] is a bit set over endpoint numbers 0 to 255, of which 255 is never open.
 

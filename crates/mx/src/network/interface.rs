@@ -3,14 +3,18 @@
 //! An interface has one packet socket of the daemon, and one for each endpoint in direct mode.
 //! Filters ([`super::endpoint_filter`]) divide the frames between them.
 //!
-//! An interface that is down is tried again every [`REBIND_NS`] (1 s); meanwhile frames are
-//! dropped, and the engine retransmits. If the MTU is less than 4,130 bytes (`FRAME_LEN_NARROW`
-//! less the Ethernet header), the command that adds the port fails; an interface that comes back
-//! with such an MTU counts as down. Jumbo frames need an MTU of 8,226 bytes. After an interface
-//! came back, socket and filter of the daemon are new; sockets of processes in direct mode are not
-//! renewed here. The module sets no MTU, address or promiscuous mode. At the end of a pass without
-//! frames the interface wakes the dispatcher again, unless the dispatcher polls. Called by
-//! `network::carrier`.
+//! An interface that is down is tried again every [`REBIND_NS`] (1 s); meanwhile frames in both
+//! directions are dropped, and the engines retransmit. Then no endpoint can be opened in direct
+//! mode, and the daemon serves it. If the filter cannot be restored after direct mode, frames to
+//! the endpoint are dropped until the interface is down and up again. If the MTU is less than 4,130
+//! bytes (`FRAME_LEN_NARROW` less the Ethernet header), the command that adds the port fails; an
+//! interface that comes back with such an MTU counts as down. Jumbo frames need an MTU of 8,226
+//! bytes. After an interface came back, socket and filter of the daemon are new; sockets of
+//! processes in direct mode are not renewed: if the interface was removed, their endpoints receive
+//! nothing until they are opened again. The module sets no MTU, address or promiscuous mode. At the
+//! end of a pass (one service of the carrier in a turn) without frames the interface wakes the
+//! dispatcher again, unless the dispatcher polls. Called by `network::carrier` on the dispatcher's
+//! thread.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};

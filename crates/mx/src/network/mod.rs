@@ -17,11 +17,12 @@
 //!
 //! A [`NicNetwork`] has one engine, one discovery and one carrier. Its endpoints are those that the
 //! daemon serves; those in direct mode have only their filter and lock file here. Frames that the
-//! engine drops are counted by reason. Nothing is retried here except deferred requests, and the
-//! binding of an interface that is down ([`REBIND_NS`](crate::limits::REBIND_NS), 1 s). A removed
-//! NIC ends: the served endpoints lose their peers, those in direct mode continue. Wake-ups and
-//! disconnects are left to `mx::service`, by [`NetworkAction`]. Called by `mx::service` on the
-//! dispatcher's thread; `mx::requests` opens and closes endpoints.
+//! engine drops are counted by reason; frames that discovery ignores are not. The network retries
+//! deferred requests after frames, timers and removals of regions, and the binding of an interface
+//! that is down every second ([`REBIND_NS`](crate::limits::REBIND_NS)); the engine repeats lost
+//! packets and unsent frames. When the NIC is removed, its served endpoints close, and those in
+//! direct mode continue. Wake-ups and disconnects are left to `mx::service`, by [`NetworkAction`].
+//! Called by `mx::service` on the dispatcher's thread; `mx::requests` opens and closes endpoints.
 
 mod address_table;
 mod carrier;

@@ -7,7 +7,9 @@
 //!
 //! Each such endpoint has a lock file beside the socket of its NIC. The daemon locks the file and
 //! passes the descriptor to the process, which holds it as long as it has the endpoint. A locked
-//! file means a live endpoint for any daemon; a file without a lock is removed.
+//! file means a live endpoint for any daemon; a file without a lock is removed, and a file that
+//! cannot be opened counts as locked. After the 60 s the numbers of served endpoints are free, and
+//! packets to them are refused; a process can still resume its number until it is assigned anew.
 //!
 //! Ended endpoints are found at intervals of [`SURVIVORS_CHECK_NS`] (250 ms), so a number is free
 //! again with that delay. The lock vouches for a live process, not for a correct one. If a lock

@@ -1,8 +1,10 @@
 //! Frames in datagrams, one in each, between networks with routers (`udp = {…}`).
 //!
-//! Datagrams are accepted from configured addresses only. The NICs behind an address are learnt
-//! from received frames ([`super::address_table`]). Broadcasts, and frames to unknown NICs, are
-//! sent to all addresses. Nothing is encrypted: a node on the path can read and forge frames.
+//! Datagrams are accepted from configured addresses only; others, frames in the name of a NIC at
+//! another address, and frames of 16,384 bytes or more are dropped. The NICs behind an address are
+//! learnt from received frames ([`super::address_table`]). Broadcasts, and frames to unknown NICs,
+//! are sent to all addresses; only the error of the last is reported. Nothing is encrypted: a node
+//! on the path can read and forge frames.
 //!
 //! # Budget
 //! One system call for a batch of frames of one length to one host, up to the segments of the

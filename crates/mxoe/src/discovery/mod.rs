@@ -14,13 +14,14 @@
 //! frames and [`NicChange`]. It opens no endpoints and routes no messages. NICs are identified by
 //! the source MAC of their frames, which the network vouches for.
 //!
-//! Limits: [`KNOWN_NICS_MAX`] (1,024) NICs, of which at most [`NIC_NAMELESS_MAX`] (256) have not
-//! answered a name query; further NICs are ignored. Announcements keep a distance of
-//! [`ANNOUNCE_GAP_NS`] (100 ms), however many NICs appear. Names are not authenticated.
+//! Limits: [`KNOWN_NICS_MAX`] (1,024) NICs, configured NICs included; of the announced NICs at most
+//! [`NIC_NAMELESS_MAX`] (256) have not answered a name query. Further NICs of both kinds are
+//! ignored. Announcements keep a distance of [`ANNOUNCE_GAP_NS`] (100 ms), however many NICs
+//! appear. Names are not authenticated.
 //!
-//! Caller: `mx::network` in the daemon, which passes frames for which [`Discovery::takes`] returns
-//! true, calls [`Discovery::tick`] at its deadline, and applies each [`NicChange`] to the engine.
-//! Processes in direct mode run no discovery and ask the daemon.
+//! Caller: `mx::network` in the daemon, in the dispatcher's turn. It passes frames for which
+//! [`Discovery::takes`] returns true, calls [`Discovery::tick`] at its deadline, and applies each
+//! [`NicChange`] to the engine. Processes in direct mode run no discovery and ask the daemon.
 
 #[cfg(test)]
 mod tests;

@@ -1,19 +1,21 @@
 //! The NIC side's end of the rings and regions of an endpoint.
 //!
 //! [`EndpointIo`] reads requests and writes events as values. It does not interpret them. A host
-//! side that writes an impossible index or a malformed request, or unmaps the rings, marks the
-//! endpoint as broken: no more requests and events pass, and the owner closes the endpoint.
+//! side that writes an impossible index, or a malformed or too long request, or unmaps the rings
+//! marks the endpoint as broken: no more requests and events pass, and the owner closes it
+//! ([`EndpointAction::Broken`](crate::driver::EndpointAction)).
 //!
 //! The rings are a channel of [`causeway_channel`] with the encoding of [`mx_rings`]. A region is a
 //! memfd of the host side, 1 byte to [`REGION_BYTES_MAX`] (4 GiB), sealed against shrinking and
 //! mapped once; its bytes may change at any time. An endpoint has at most `REGIONS_MAX` (256)
 //! regions of together `REGION_BYTES_OF_ENDPOINT_MAX` (10 GiB); a further region gets
 //! [`RegionRefusal::Limit`]. In direct mode the memory of the own process is one of the 256, for
-//! sending only, and not counted in bytes. An event without room is not written: the engine keeps
-//! it.
+//! sending only, and not counted in bytes. An event without room, or a message or offer of a peer
+//! that the host side holds ([`Holds`]), is not written: the engine keeps it.
 //!
-//! No memory is pinned. An access to memory without pages, or that was unmapped, is a
-//! [`RegionFault`]. Called by [`Engine`](crate::driver::Engine) and
+//! No memory is pinned. An access to memory without pages, that was unmapped, or beyond its region
+//! is a [`RegionFault`]. A region that is given back stays mapped until queued frames with its
+//! bytes were sent or copied. Called by [`Engine`](crate::driver::Engine) and
 //! [`TxPath`](crate::driver::TxPath) on the thread that owns them.
 
 use std::io;

@@ -2,10 +2,11 @@
 //!
 //! [`Engine::serve`] takes requests of one endpoint from its ring, up to a budget, and passes them
 //! to the [`Nic`]. A cancel counts as several requests, since it searches. A request that the
-//! engine defers stays in the ring, and later requests of the endpoint wait behind it. A malformed
-//! request, or one longer than [`MEDIUM_BYTES_MAX`] (32 KiB), breaks the endpoint: it is not served
-//! again, [`TxPath::commit`] reports [`Broken`](crate::driver::EndpointAction::Broken), and the
-//! owner closes it.
+//! engine defers stays in the ring, and later requests of the endpoint wait behind it; the owner
+//! retries after frames, timers and removals of regions ([`TxPath::retry`]). A malformed request,
+//! one longer than [`MEDIUM_BYTES_MAX`] (32 KiB), an impossible index or unmapped rings break the
+//! endpoint: it is not served again, [`TxPath::commit`] reports
+//! [`Broken`](crate::driver::EndpointAction::Broken), and the owner closes it.
 //!
 //! Callers: `mx::network` (all endpoints of a NIC, one dispatcher), and `causeway-endpoint` in
 //! direct mode (its own endpoint). After one or more calls the owner calls [`TxPath::commit`];

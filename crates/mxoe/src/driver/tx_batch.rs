@@ -4,13 +4,15 @@
 //! the kernel has no room before its owner may reuse it. Between two turns no queued frame refers
 //! to lent memory.
 //!
-//! At most [`FRAMES_WAITING_MAX`] (1,024) frames wait; further frames are dropped, counted as
-//! `no_room`, and retransmitted by the engine. If the kernel has no room, the owner calls
-//! [`TxBatch::flush`] again after `FULL_NS` (200 us); after `STUCK_NS` (10 ms) without room the
-//! first frame is dropped. After any other error the first frame is dropped and counted as `down`,
-//! as all frames are without an output. Frames leave in order; nothing waits for their arrival.
-//! Filled through [`TxPath`](crate::driver::TxPath), flushed by
-//! [`TxPath::commit`](crate::driver::TxPath::commit); a batch of 64 frames leaves at once.
+//! At most [`FRAMES_WAITING_MAX`] (1,024) frames wait; further frames are dropped and counted as
+//! `no_room`. If the kernel has no room, the owner calls [`TxBatch::flush`] again after `FULL_NS`
+//! (200 us); each `STUCK_NS` (10 ms) without room drops the first frame, counted as `no_room` too.
+//! After any other error the first frame is dropped and counted as `down`, as all frames are
+//! without an output. A frame whose lent memory was unmapped is dropped and counted as `hollow`. A
+//! dropped frame is like a frame lost in the network: the engine or the peer repeats the packet.
+//! Frames leave in order; nothing waits for their arrival. Filled through
+//! [`TxPath`](crate::driver::TxPath), flushed by [`TxPath::commit`](crate::driver::TxPath::commit);
+//! a batch of 64 frames leaves at once.
 
 use std::convert::Infallible;
 use std::io;
@@ -32,7 +34,8 @@ pub trait Output: Clone {
     /// Sends the first of `frames` and returns how many were sent.
     ///
     /// # Errors
-    /// The first frame was not sent.
+    /// The first frame was not sent. `EAGAIN` and `ENOBUFS`, like a result of 0, mean that there is
+    /// no room: the frames wait. After `EINTR` the call is repeated; other errors drop the frame.
     fn send<'a>(
         &self,
         frames: impl Iterator<Item = OutgoingFrame<'a>> + Clone,

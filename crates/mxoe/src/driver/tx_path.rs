@@ -3,11 +3,12 @@
 //! [`TxPath`] implements [`Outside`] for the engine: events go to the ring of the endpoint, frames
 //! to the batch. No process is woken before [`TxPath::commit`]; frames may leave earlier, when 64
 //! are queued, or before an event after which the host side may reuse lent memory. For an event
-//! without room in the ring [`Outside::event`] returns false, and the engine keeps the event. An
-//! event for an endpoint that is not open is dropped. Reads and writes of regions are checked
-//! against the mapping; a fault is a [`RegionFault`] and does not end the process. The owner of the
+//! without room in the ring, for a broken endpoint, and for a message or offer of a peer that the
+//! host side holds, [`Outside::event`] returns false, and the engine keeps the event. An event for
+//! an endpoint that is not open is dropped, and its regions are faults. Reads and writes of regions
+//! are checked against the mapping; a [`RegionFault`] does not end the process. The owner of the
 //! [`Engine`](crate::driver::Engine) calls [`TxPath::commit`] after each batch of calls, and gets
-//! each needed [`EndpointAction`] once per call.
+//! each needed [`EndpointAction`] once per call, and only for endpoints used since the last call.
 
 use std::collections::BTreeMap;
 

@@ -20,9 +20,10 @@
 //! s below: a shared word records whether the sender is copying. A receiver that disconnects in the
 //! middle waits for that word ([`PeerChannel::await_peer_writes`]), and so does a receiver that
 //! loses its memory ([`Channels::withdraw_share`]). It does not wait for an ended process, nor
-//! longer than [`HELP_ENDS_NS`] (2 s): a sender that was stopped within a part counts as hostile
-//! then, and may finish that part later. A sender claims at most twice in a row, so a process that
-//! executes another program while it receives is written to for at most 2 MiB
+//! longer than [`HELP_ENDS_NS`] (2 s) per peer: a sender that was stopped within a part counts as
+//! hostile then, and may finish that part later. The wait yields the processor in the thread that
+//! calls the library, which keeps the endpoint's lock. A sender claims at most twice in a row, so a
+//! process that executes another program while it receives is written to for at most 2 MiB
 //! ([`SHARED_PARTS_AT_ONCE`]).
 //!
 //! # Trust

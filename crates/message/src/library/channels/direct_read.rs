@@ -21,9 +21,10 @@
 //! # Limits
 //! Messages from [`DIRECT_BYTES_MIN`](crate::limits::DIRECT_BYTES_MIN) (32 KiB) on, in at most
 //! [`DIRECT_PLACES_MAX`] (8) segments; a message with more segments is offered without addresses
-//! and pulled. A step has at most [`DIRECT_STEP_BYTES`] (1 MiB). This module neither chooses the
-//! path nor orders the steps (`channels::read_schedule`), and opens no process: implementations of
-//! [`RemoteMemory`] are in `causeway-endpoint`.
+//! and pulled. A step has at most [`DIRECT_STEP_BYTES`] (1 MiB), and runs in the thread that calls
+//! [`Library::progress`](crate::library::Library::progress), under the endpoint's lock. This module
+//! neither chooses the path nor orders the steps (`channels::read_schedule`), and opens no process:
+//! implementations of [`RemoteMemory`] are in `causeway-endpoint`.
 
 use std::cell::Cell;
 use std::ops::Range;

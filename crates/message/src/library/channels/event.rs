@@ -11,8 +11,8 @@
 //! | 7 help | the offer's name, the receiver's name for the copy, length | addresses |
 //! | 8 put | the receiver's name | |
 //!
-//! Chunks in order, or one fail, answer a pull. The sender of a large message is done when the last
-//! chunk is in the channel; no event confirms the chunks.
+//! Chunks in order answer a pull; a fail instead, or after some of them, ends it. The sender of a
+//! large message is done when the last chunk is in the channel; no event confirms the chunks.
 //!
 //! The bytes of an offer ([`super::direct_read`]): the sender's count of withdrawals, then address
 //! and length of each segment, 8 bytes each, little-endian. A receiver that reads the segments
@@ -23,8 +23,9 @@
 //!
 //! This module encodes and decodes the heads of events. It does not check that a name or length is
 //! valid for the receiver: the library does. An unknown kind or a length above 2^32 - 1 is invalid,
-//! and the caller closes the channel. The format has no version: both ends are of one daemon's
-//! installation. `channels::transport` writes the events; `Channels` reads them.
+//! and the caller closes the channel; a help event with invalid addresses is ignored, and an offer
+//! with such is pulled. The format has no version: both ends are of one daemon's installation.
+//! `channels::transport` writes the events; `Channels` reads them.
 
 use causeway_channel::{Event, EventHead};
 use causeway_wire::mx::{PeerId, Token};

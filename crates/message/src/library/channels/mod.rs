@@ -1,9 +1,9 @@
 //! Channels: the transport to peers of this host, by shared memory between two processes.
 //!
 //! This module holds the table of channels (at most [`CHANNELS_MAX`], 4,096; [`Channels::add`]
-//! refuses more) and the polling order. It does not set channels up or authenticate peers: the
-//! daemon creates the memory and doorbells of a channel, and `causeway-endpoint` adds the channel
-//! here. No message passes through the daemon.
+//! refuses more, and a second channel of a peer) and the polling order. It does not set channels up
+//! or authenticate peers: the daemon creates the memory and doorbells of a channel, and
+//! `causeway-endpoint` adds the channel here. No message passes through the daemon.
 //!
 //! The current channel is polled for at most `EVENTS_PER_TURN` (16) events, then the others in
 //! order; steps of direct reads alternate with events. A full channel gives
@@ -11,12 +11,13 @@
 //! (a message for which the library has no room) blocks later events of its channel only; it is
 //! retried after the other channels, and after [`Channels::nudge`].
 //!
-//! A peer that breaks the format loses its channel at once. A peer that closed its direction, or
-//! whose process ended ([`Channels::report_lost`]), loses it after the events that it sent before
-//! are handled. Then [`TransportEvent::PeerGone`] follows, once. Eager messages to the peer that it
-//! had not taken are lost without a report: their sends are complete. An end of the process that
-//! the caller does not report is not detected here. Channels have no lock: one thread at a time
-//! calls them.
+//! A peer that breaks the format loses its channel at once, and its unread events are discarded;
+//! truncated memory is detected by [`Channels::arm`]. A peer that closed its direction, or whose
+//! process ended ([`Channels::report_lost`]), loses it after the events that it sent before are
+//! handled. Then [`TransportEvent::PeerGone`] follows, once; offers and pulls that have not ended
+//! fail with its status. Eager messages and chunks that the peer had not taken are lost without a
+//! report: their sends are complete. An end of the process that the caller does not report is not
+//! detected here. Channels have no lock: one thread at a time calls them.
 //!
 //! Messages up to [`CHANNEL_EAGER_BYTES_MAX`](crate::limits::CHANNEL_EAGER_BYTES_MAX) (8 KiB) go
 //! through the channel as a whole; longer messages are pulled through it, or read directly

@@ -10,7 +10,7 @@
 //! other steps of direct reads, and steps of cooperative copies. [`Transport::connect`] always
 //! fails (`EndpointUnknown`): the owner of the endpoint asks the daemon for a channel.
 //! [`Transport::cancel`] invalidates the addresses of all open offers, since one of them may be the
-//! cancelled send.
+//! cancelled send; peers that read the others pull them through the channel instead.
 //!
 //! Callers: [`Library`](crate::library::Library), directly or through `causeway-endpoint`'s union
 //! of transports.

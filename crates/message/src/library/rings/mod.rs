@@ -8,16 +8,18 @@
 //! 256 entries, a call returns [`TransportError::Full`], and the library repeats it. A NIC side in
 //! the process itself sends a contiguous message from the application's memory ([`Staging::lend`]).
 //!
-//! A deferred message goes to a pending queue, and later messages of its sender follow; the NIC
-//! side is asked to hold back that sender until the queue is empty ([`Holds`]). Messages of other
-//! senders and completions pass. At a limit of the queue (1,024 messages or 1 MiB of a sender, see
-//! `rings::pending`), no event of any peer is taken from the ring.
+//! A deferred message or offer goes to a pending queue, and later ones of its sender follow; the
+//! NIC side is asked to hold back that sender until the queue is empty ([`Holds`]). Messages of
+//! other senders and completions pass. At a limit of the queue (1,024 messages or 1 MiB of a
+//! sender, 65,536 or 64 MiB of all), no event of any peer is taken from the ring.
 //!
-//! When the NIC side is gone, at most [`EVENTS_AFTER_END_MAX`] (256) events in the ring are handled
-//! first, since their senders may know that they arrived. Then requests fail, and the peers are
-//! reported as lost. A peer with pending messages is lost only after these are taken, but sends to
-//! it fail at once. The rings are not opened again: `causeway-endpoint` makes new rings. An event
-//! that breaks the format also ends the rings; requests to other hosts then fail until the endpoint
+//! When the NIC side is gone, new requests fail at once with `EndpointUnreachable`; at most
+//! [`EVENTS_AFTER_END_MAX`] (256) events in the ring are handled first, since their senders may
+//! know that they arrived, except offers, which are dropped. Then requests in flight fail, and the
+//! peers are reported as lost. A peer with pending messages is lost only after these are taken, but
+//! sends to it fail at once. The rings are not opened again: `causeway-endpoint` makes new rings.
+//! An event that breaks the format, and unmapped rings (detected by [`Rings::arm`]), also end them,
+//! and the events in the ring are discarded; requests to other hosts then fail until the endpoint
 //! has resumed with another daemon.
 //!
 //! Peer numbers are odd here; those of channels are even. Rings have no lock: one thread at a time

@@ -1,11 +1,13 @@
-//! Pending queue: messages and offers that the matching engine deferred, and later messages of the
-//! same peers. Messages of other peers pass.
+//! Pending queue: messages and offers that the matching engine deferred, and later messages, offers
+//! and the loss of the same peers. Messages of other peers, and ends of sends and pulls of all
+//! peers, pass.
 //!
 //! The queue holds copies, so that the ring can go on. Limits: [`PENDING_MAX`] (1,024) messages and
 //! [`PENDING_BYTES_MAX`] (1 MiB) per peer, [`PENDING_ALL_MAX`] (65,536) messages and
 //! [`PENDING_ALL_BYTES_MAX`] (64 MiB) in total. The queue does not refuse a message: at a limit
 //! [`PendingMessages::is_full`] is true, and [`Rings`](super::Rings) takes no more events from the
-//! ring until the application took messages. No message is dropped.
+//! ring until the application took messages. No message is dropped while the rings are open; offers
+//! are dropped after the NIC side is gone.
 //!
 //! Peers are served round robin, one message per turn; the messages of one peer keep their order.
 //! After a round in which every message was deferred again the caller may sleep: only the

@@ -4,8 +4,9 @@
 //!
 //! Per peer, pulls run up to [`PULL_AHEAD_BYTES`] (4 MiB), and [`PULLS_AHEAD_MIN`] (2) pulls
 //! whatever their length; later pulls wait, in order, without a limit (each belongs to a request).
-//! Peers are independent of each other. The schedule allocates no staging and sends no request:
-//! [`Rings`](super::Rings) asks it before each pull and after each end of a pull.
+//! A pull of 0 bytes declines an offer and bypasses the schedule. Peers are independent of each
+//! other; the waiting pulls of a lost peer are dropped. The schedule allocates no staging and sends
+//! no request: [`Rings`](super::Rings) asks it before each pull and after each end of a pull.
 
 use std::collections::{HashMap, VecDeque};
 

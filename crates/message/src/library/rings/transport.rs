@@ -1,13 +1,14 @@
 //! Implementation of [`Transport`] for [`Rings`]: requests to the NIC side, and its events.
 //!
 //! Every message up to [`MEDIUM_BYTES_MAX`] (32 KiB) is eager and copied into the ring; a longer or
-//! synchronous message is offered from staging. A request without room in the ring returns
-//! [`TransportError::Full`]; disconnects, cancels and the like cannot be refused and are queued.
+//! synchronous message is offered from staging. A message, offer, pull or connect without room in
+//! the ring returns [`TransportError::Full`]; a disconnect, forget, cancel or watch cannot be
+//! refused and is queued, and dropped if the rings have ended.
 //!
-//! [`Transport::next`] returns new events first, then deferred messages, then, after the end of the
-//! NIC side, failures of the remaining requests. [`Transport::feed`] and [`Transport::fail`] have
-//! no use here, because the NIC side reads offers from staging without the library.
-//! [`Transport::fail_peer`] disconnects the peer only; the rings stay.
+//! [`Transport::next`] returns failed pulls first, then new events, deferred messages, and, after
+//! the end of the NIC side, failures of the remaining requests. [`Transport::feed`] and
+//! [`Transport::fail`] have no use here, because the NIC side reads offers from staging without the
+//! library. [`Transport::fail_peer`] disconnects the peer only; the rings stay.
 //!
 //! Callers: [`Library`](crate::library::Library), directly or through `causeway-endpoint`'s union
 //! of transports.
