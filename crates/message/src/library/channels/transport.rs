@@ -12,8 +12,12 @@
 //! [`Transport::cancel`] invalidates the addresses of all open offers, since one of them may be the
 //! cancelled send; peers that read the others pull them through the channel instead.
 //!
+//! A channel without room takes nothing: `eager`, `offer` and `pull` return [`TransportError::Full`]
+//! and the matching engine tries again later, `try_eager` returns false, and `feed` returns the bytes
+//! that fitted, perhaps 0. Without a channel to the peer, they end with [`TransportError::Never`].
+//!
 //! Callers: [`Library`](crate::library::Library), directly or through `causeway-endpoint`'s union
-//! of transports.
+//! of transports, in the thread of the application that holds the endpoint.
 
 use causeway_channel::{EventHead, ShortEvent};
 use causeway_wire::mx::{Address, PeerId, Status, Token};
