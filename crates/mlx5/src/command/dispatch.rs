@@ -6,6 +6,8 @@
 //! Commands without a handler are answered with *bad operation*, those of [`Handler::Accept`] with
 //! success and zeros. `crate::run_commands` calls it for each delivered command; reading and
 //! answering the queue's entry is [`super::queue`]'s part.
+//!
+//! `crate::run_commands` calls [`execute`], in the dispatcher's turn of the port's group.
 
 use causeway_verbs::{Adapter, AdapterId, Subnet};
 use causeway_wire::mlx5::command::{Opcode as O, Status};

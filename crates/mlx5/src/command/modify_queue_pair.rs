@@ -8,6 +8,8 @@
 //! command talks to the peer: a connection exists when both sides name each other. Every state may
 //! move to reset, which forgets all work requests without completions, or to error, after which
 //! `poll` flushes them. An unknown queue pair is *bad resource*.
+//!
+//! `super::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 
 use causeway_verbs::{AdapterId, Change, Kind, Peer, State, Subnet};
 use causeway_wire::mlx5::command::{Opcode, Status};

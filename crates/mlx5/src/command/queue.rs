@@ -13,6 +13,10 @@
 //! another type, with a wrong length, or with mailboxes that are not granted ends with a
 //! [`DeliveryStatus`] and is not executed; if only the output cannot be written, it was. Tokens,
 //! indices and signatures of mailboxes are not checked. `crate::run_commands` is the caller.
+//!
+//! `crate::run_commands` reads a command in the dispatcher's turn, after the control thread passed
+//! the doorbell on; `super::dispatch` executes it, and `run_commands` finishes it and reports its
+//! event.
 
 use causeway_memory::{Map, OutOfGrant};
 use causeway_wire::mlx5::command::{

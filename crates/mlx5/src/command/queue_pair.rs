@@ -9,6 +9,8 @@
 //! queues, is refused with *limit exceeded*. A query returns the stored context with the present
 //! state and positions. A destroyed queue pair gets no completions for its work requests;
 //! `verbs::subnet` has the effect on its peer. An unknown queue pair is *bad resource*.
+//!
+//! `super::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 
 use causeway_verbs::region::Rights;
 use causeway_verbs::{AdapterId, Attributes, Kind, QueuePairError, Receive, State, Subnet};

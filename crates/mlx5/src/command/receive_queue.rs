@@ -9,6 +9,8 @@
 //! that queue pairs receive from cannot be destroyed (*bad resource state*). A limit is reported
 //! once, at once if fewer entries are posted already, and 0 disarms it. Entries are read in
 //! `crate::receive_pool`.
+//!
+//! `super::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 
 use causeway_verbs::Adapter;
 use causeway_wire::mlx5::command::Status;

@@ -11,6 +11,8 @@
 //! working. Only new queue pairs look their domain up; memory keys and receive queues do not.
 //! Numbers return late (`verbs::number`; those of counter sets have 8 bits only), pages in the
 //! order of their release. [`super::dispatch`] calls the handlers.
+//!
+//! `super::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 
 use std::collections::VecDeque;
 

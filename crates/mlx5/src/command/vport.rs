@@ -9,6 +9,8 @@
 //! InfiniBand ports are not served (*bad operation*). The values are kept in `crate::vport`; the
 //! service that forwards the group's frames learns the operator's address of the port alone, none
 //! of these lists.
+//!
+//! `super::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 
 use causeway_wire::mlx5::command::{InputHeader, Status};
 use causeway_wire::mlx5::vport::{

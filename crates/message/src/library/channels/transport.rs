@@ -14,7 +14,8 @@
 //!
 //! A channel without room takes nothing: `eager`, `offer` and `pull` return [`TransportError::Full`]
 //! and the matching engine tries again later, `try_eager` returns false, and `feed` returns the bytes
-//! that fitted, perhaps 0. Without a channel to the peer, they end with [`TransportError::Never`].
+//! that fitted, perhaps 0. Without a channel to the peer, all but `try_eager`
+//! end with [`TransportError::Never`].
 //!
 //! Callers: [`Library`](crate::library::Library), directly or through `causeway-endpoint`'s union
 //! of transports, in the thread of the application that holds the endpoint.

@@ -13,6 +13,8 @@
 //! frame.
 //!
 //! [`FlowTables`]: crate::ethernet::flow::FlowTables
+//!
+//! `crate::command::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 
 use causeway_wire::mlx5::command::Status;
 use causeway_wire::mlx5::steering::{

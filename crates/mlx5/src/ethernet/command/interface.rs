@@ -7,6 +7,8 @@
 //! while an interface uses it (*bad resource state*). An interface may be destroyed while a flow
 //! entry names it. Receive queues may be destroyed while a table or an interface names them: frames
 //! for them are then dropped.
+//!
+//! `crate::command::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 
 use causeway_wire::mlx5::command::Status;
 use causeway_wire::mlx5::steering::{
