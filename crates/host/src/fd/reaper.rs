@@ -13,8 +13,9 @@
 //! every [`CLOSE_PATIENCE_NS`] (100 ms), which ends the wait of a lingering close (the kernel then
 //! closes the connection in the background, as without the option). A FUSE server may block the
 //! flush of its file without limit; nothing ends that wait but the server's answer or end. Further
-//! closes of the account then collect in its queue until it is behind (above 128, see
-//! [`crate::fd::account`]); the queues have no other limit.
+//! closes of the account then collect in its queue. The queues refuse nothing: an account with more
+//! than 128 closes is *behind* ([`crate::fd::account`]), and those who receive descriptors for it
+//! then refuse its messages and connections.
 //!
 //! `crate::fd::deferred_close` queues the closes. Closes of one account run in order; closes of
 //! different accounts in any order. The first thread installs a handler for SIGURG that does

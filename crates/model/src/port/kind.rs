@@ -9,6 +9,10 @@
 //! are equal if their names are. Reading options converts the table each time, so services read
 //! them when a port is added and not on the data path. A kind cannot have keys with the names of
 //! keys of every port.
+//!
+//! [`super::read()`] checks the options of a file or command, and the registry of the fabric checks
+//! every port again ([`super::PortSpec::check`]) before its service sees it. A kind made by
+//! [`PortKind::of`], as tests do, is not checked until then.
 
 use std::path::Path;
 
