@@ -160,7 +160,9 @@ fn hint(error: Error, what: &str, hint: &str) -> Error {
     }
 }
 
-/// Returns whether the object exists already, or a table is full: both are conflicts.
+/// Returns whether the object exists already, or a table is full: both are conflicts. With
+/// `--may-exist` the caller then looks the object up: a missing object, or one with other values,
+/// leaves the error.
 fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::Refused { kind, .. } if kind == "conflict")
 }

@@ -19,7 +19,8 @@ use super::request::{RequestKind, RequestState};
 use super::{Buffer, Error, Library, RequestId, Transport};
 
 impl<B: Buffer> Library<B> {
-    /// Sets the time limit of a request from now on; `None` removes it. Without a request: sets the
+    /// Sets the time limit of a request, counted from the time of the last [`Self::tick`], so the
+    /// caller calls that first; `None` removes the limit. Without a request: sets the
     /// default of later sends and connects. (Receives have no default, since their end depends on a
     /// peer's decision.)
     ///
