@@ -24,6 +24,26 @@
 //!
 //! `causeway-hca` owns the functions, calls [`poll()`] and [`run_commands`] in its turns, and
 //! raises the interrupts; registers are served in the attachment's thread.
+//!
+//! # Example
+//! ```
+//! use causeway_mlx5::registers::REGION_CONFIG;
+//! use causeway_mlx5::{Function, FunctionConfig};
+//!
+//! let function = Function::new(FunctionConfig {
+//!     mac: [2, 0, 0, 0, 0, 1],
+//!     mtu: 9000,
+//!     vectors: 8,
+//!     queue_pairs_max: 64,
+//!     completion_queues_max: 64,
+//!     regions_max: 1024,
+//!     registered_bytes_max: 1 << 30,
+//!     uar_bytes: 32 << 20,
+//! });
+//! let mut identity = [0; 4];
+//! function.registers().read(REGION_CONFIG, 0, &mut identity);
+//! assert_eq!(identity, [0xb3, 0x15, 0x1e, 0x10], "ConnectX virtual function, 15b3:101e");
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -26,6 +26,19 @@
 //! supported are XRC, memory windows, path migration, masked atomic operations and congestion
 //! control.
 //!
+//! # Example
+//! ```
+//! use causeway_verbs::number::Table;
+//!
+//! let mut queue_pairs = Table::new(16);
+//! let number = queue_pairs.insert("reset")?;
+//! assert_eq!(queue_pairs.remove(number), Some("reset"));
+//! // The next object has another number: a stale number names nothing.
+//! assert_ne!(queue_pairs.insert("ready")?, number);
+//! assert!(queue_pairs.get(number).is_none());
+//! # Ok::<(), causeway_verbs::number::TableFull>(())
+//! ```
+//!
 //! # Modules
 //! [`number`] gives objects their numbers. [`transport`] finds the adapter of a destination; other
 //! hosts are refused with a [`transport::Refusal`].
