@@ -20,6 +20,8 @@ use crate::idle::IdleSchedule;
 pub(crate) struct PortCounters {
     /// Frames dropped because their source was not the adapter's address.
     pub spoofed: u64,
+    /// Frames dropped because the inbox of the forwarding service was full.
+    pub uplink_full: u64,
 }
 
 /// A port of the service.
@@ -41,5 +43,6 @@ impl AdapterPort {
     /// Appends the counters of the port to those of its function.
     pub(crate) fn extend_counters(&self, counters: &mut BTreeMap<String, u64>) {
         counters.insert("drop_spoofed_frames_total".into(), self.counters.spoofed);
+        counters.insert("drop_uplink_full_frames_total".into(), self.counters.uplink_full);
     }
 }

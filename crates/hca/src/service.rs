@@ -8,8 +8,8 @@
 //! wakes it. A call runs at most [`COMMANDS_PER_CALL_MAX`] (8) commands and as much posted work as
 //! the rest of the turn allows; the remainder stays in guest memory for the next call.
 //!
-//! Work of one adapter completes work of others. So interrupts of all adapters are raised after
-//! each call, and an adapter that received a completion is served in the next turns, because its
+//! Work of one adapter completes work of others. So interrupts of all adapters that changed are
+//! raised after each call, and an adapter that received a completion is served in the next turns, because its
 //! guest probably answers.
 //!
 //! When a frontend leaves or resets the device ([`HcaService::stopped`]), all objects of its driver
@@ -27,7 +27,7 @@ use causeway_host::fd::receive::UntrustedSocket;
 use causeway_mlx5::{Function, FunctionConfig};
 use causeway_model::port::HcaSpec;
 use causeway_model::{CommandError, Mac, PortSpec, RequestDispatch, ServiceRequest};
-use causeway_verbs::{AdapterId, Budget, Subnet};
+use causeway_verbs::{AddError, Budget, Subnet};
 
 use crate::adapter_port::{AdapterPort, PortCounters};
 use crate::idle::IdleSchedule;
@@ -53,8 +53,6 @@ pub struct HcaService {
     sources: BTreeMap<u32, PortId>,
     switch: Switch,
     uplink: Option<Uplink>,
-    /// List that calls fill and empty; kept so that its memory is reused.
-    touched: Vec<AdapterId>,
 }
 
 /// Returns the source value of a port.
@@ -106,12 +104,10 @@ impl HcaService {
     /// Raises the interrupts of the adapters that changed, and serves those that received
     /// completions or have failed queue pairs.
     fn after(&mut self, cx: &mut Context<'_>) {
-        let mut touched = std::mem::take(&mut self.touched);
-        self.subnet.take_touched(&mut touched);
-        for adapter in touched.drain(..) {
-            let Some(id) = self.switch.port_of(adapter) else { continue };
-            let Some(port) = self.ports.get_mut(&id) else { continue };
-            let Some(adapter) = self.subnet.adapter_mut(adapter) else { continue };
+        let Self { subnet, ports, switch, .. } = self;
+        subnet.visit_touched(|adapter_id, adapter| {
+            let Some(id) = switch.port_of(adapter_id) else { return };
+            let Some(port) = ports.get_mut(&id) else { return };
             let has_failed = adapter.has_failed();
             let function = adapter.queues_mut();
             for vector in function.take_interrupts() {
@@ -125,11 +121,7 @@ impl HcaService {
             if let Some(reason) = function.take_fault() {
                 cx.note(id, reason);
             }
-        }
-        // The loop above touched the same adapters again.
-        self.subnet.take_touched(&mut touched);
-        touched.clear();
-        self.touched = touched;
+        });
     }
 
     /// Serves a port in the turn of its shard.
@@ -240,16 +232,14 @@ impl Service for HcaService {
         let adapter_config = causeway_mlx5::adapter_config(&config);
         let function = Function::new(config);
         let registers = function.registers();
-        let adapter = self.subnet.add(&adapter_config, function);
-        let adapter = adapter.map_err(|error| CommandError::Full(error.to_string()))?;
-        if !self.switch.add(mac, adapter, id) {
-            self.subnet.remove(adapter);
-            let text = format!(
+        let adapter = self.subnet.add(&adapter_config, function).map_err(|error| match error {
+            AddError::AddressInUse => CommandError::Conflict(format!(
                 "port {}: another adapter of the group has address {}",
                 spec.name, options.mac
-            );
-            return Err(CommandError::Conflict(text));
-        }
+            )),
+            AddError::Full => CommandError::Full(error.to_string()),
+        })?;
+        self.switch.add(mac, adapter, id);
         let schedule = IdleSchedule::new(options.idle_poll_us);
         let (name, counters) = (spec.name.clone(), PortCounters::default());
         let port = AdapterPort { name, adapter, registers, mac, schedule, worked_ns: 0, counters };

@@ -54,14 +54,10 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    /// Adds an adapter. Returns false if another adapter has the address.
-    pub(crate) fn add(&mut self, mac: [u8; 6], adapter: AdapterId, port: PortId) -> bool {
-        if self.adapters.contains_key(&mac) {
-            return false;
-        }
+    /// Adds an adapter, whose address no other adapter of the subnet has.
+    pub(crate) fn add(&mut self, mac: [u8; 6], adapter: AdapterId, port: PortId) {
         self.adapters.insert(mac, adapter);
         self.ports.insert(adapter, port);
-        true
     }
 
     /// Forgets an adapter.
@@ -106,6 +102,8 @@ impl Switch {
         }
         if let Some(uplink) = uplink.filter(|_| count > 0) {
             uplink.flush();
+            let full = &mut port.counters.uplink_full;
+            *full = full.wrapping_add(std::mem::take(&mut uplink.dropped));
         }
         count
     }

@@ -41,7 +41,7 @@ pub struct Subnet<Q> {
     pub(crate) transport: Local,
     pub(crate) groups: Groups,
     pub(crate) scratch: Scratch,
-    /// Adapters that were changed since the last [`Self::take_touched`], each once.
+    /// Adapters that were changed since the last [`Self::visit_touched`], each once.
     touched: Vec<AdapterId>,
     /// Serial number of the next adapter.
     serial: u32,
@@ -135,18 +135,17 @@ impl<Q: Queues> Subnet<Q> {
         Some(adapter)
     }
 
-    /// Moves the identities of the adapters that may have changed since the last call to the end of
-    /// `into`, each once. Work of one adapter changes its peers too, so a caller finds in this list
-    /// whose interrupts and completions it has to look at.
-    pub fn take_touched(&mut self, into: &mut Vec<AdapterId>) {
-        for id in &self.touched {
+    /// Calls `visit` with each adapter that may have changed since the last call, once. Work of an
+    /// adapter changes its peers too, so a caller finds here whose interrupts and completions it has
+    /// to look at. What `visit` changes does not count as a change.
+    pub fn visit_touched(&mut self, mut visit: impl FnMut(AdapterId, &mut Adapter<Q>)) {
+        for id in self.touched.drain(..) {
             let adapter = self.adapters.get_mut(id.slot as usize).and_then(Option::as_deref_mut);
-            if let Some(adapter) = adapter.filter(|adapter| adapter.id == *id) {
+            if let Some(adapter) = adapter.filter(|adapter| adapter.id == id) {
                 adapter.is_touched = false;
-                into.push(*id);
+                visit(id, adapter);
             }
         }
-        self.touched.clear();
     }
 
     /// Returns all adapters.

@@ -65,10 +65,10 @@ fn verbs_responder_that_never_sends_is_due_after_a_fault_of_its_peer() {
     let remote = RemoteAddress { address: BASE, key: 0x999 };
     world.post(left, Operation::Write(remote), vec![world.segment(0, 0, 8)]);
     assert!(!world.adapter(1).has_failed());
-    world.subnet.take_touched(&mut Vec::new());
+    world.subnet.visit_touched(|_, _| {});
     world.run(left);
     let mut touched = Vec::new();
-    world.subnet.take_touched(&mut touched);
+    world.subnet.visit_touched(|id, _| touched.push(id));
     assert!(touched.contains(&world.ids[1]) && world.adapter(1).has_failed());
     world.run_due(1);
     assert!(!world.adapter(1).has_failed());
