@@ -9,13 +9,12 @@
 //! this process: the VMM maps the BARs and delivers interrupts. There are no PCI Express, power
 //! management or extended capabilities.
 
+use causeway_wire::mlx5::registers::{PCI_DEVICE, PCI_VENDOR};
+
 use crate::limits::{MSIX_PENDING_OFFSET, MSIX_REGION_BYTES};
 
 /// Length, in bytes.
 pub const CONFIG_BYTES: usize = 256;
-const VENDOR: u16 = 0x15b3;
-/// ConnectX family virtual function: drivers skip the work of a physical function.
-const DEVICE: u16 = 0x101e;
 const CLASS_ETHERNET: [u8; 3] = [0, 0, 2];
 const COMMAND: usize = 0x04;
 const BAR0: usize = 0x10;
@@ -40,13 +39,13 @@ impl ConfigSpace {
     /// `vectors` is the number of MSI-X vectors, at least 1.
     pub fn new(bar_bytes: u64, vectors: u16) -> Self {
         let mut new = Self { bytes: [0; CONFIG_BYTES], writable: [0; CONFIG_BYTES] };
-        new.set(0x00, &VENDOR.to_le_bytes());
-        new.set(0x02, &DEVICE.to_le_bytes());
+        new.set(0x00, &PCI_VENDOR.to_le_bytes());
+        new.set(0x02, &PCI_DEVICE.to_le_bytes());
         // The status register: a list of capabilities exists.
         new.set(0x06, &0x0010_u16.to_le_bytes());
         new.set(0x09, &CLASS_ETHERNET);
         new.set(BAR0, &BAR0_FLAGS.to_le_bytes());
-        new.set(0x2c, &VENDOR.to_le_bytes());
+        new.set(0x2c, &PCI_VENDOR.to_le_bytes());
         new.set(0x2e, &1_u16.to_le_bytes());
         new.set(0x34, &[MSIX as u8]);
         new.set(MSIX, &[MSIX_ID, 0]);

@@ -21,6 +21,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use causeway_wire::mlx5::registers::{
+    COMMAND_DOORBELL, COMMAND_INTERFACE as INTERFACE_REVISION, COMMAND_QUEUE_HIGH,
+    COMMAND_QUEUE_LOW, FIRMWARE_VERSION, HEALTH_COUNTER, TIMER_HIGH, TIMER_LOW,
+};
+
 use crate::config_space::ConfigSpace;
 use crate::limits::{COMMAND_LOG_ENTRIES, COMMAND_LOG_STRIDE, MSIX_PENDING_OFFSET, PAGE_BYTES};
 
@@ -37,14 +42,6 @@ pub const DOORBELL_COMMAND: usize = 0;
 const FIRMWARE: u32 = 32 << 16 | 16;
 /// Revision of the command interface; drivers accept no other.
 const COMMAND_INTERFACE: u32 = 5 << 16 | 1000;
-const FW_REV: u64 = 0x000;
-const CMDIF_REV: u64 = 0x004;
-const COMMAND_ADDRESS_HIGH: u64 = 0x010;
-const COMMAND_ADDRESS_LOW: u64 = 0x014;
-const COMMAND_DOORBELL: u64 = 0x018;
-const TIMER_HIGH: u64 = 0x1000;
-const TIMER_LOW: u64 = 0x1004;
-const HEALTH_COUNTER: u64 = 0x1010;
 /// Number of 32-bit words of the MSI-X table.
 const MSIX_WORDS: usize = MSIX_PENDING_OFFSET as usize / 4;
 
@@ -216,10 +213,10 @@ impl Registers {
     fn segment(&self, at: u64) -> u32 {
         let queue = self.command_queue.load(Ordering::Relaxed);
         match at {
-            FW_REV => FIRMWARE,
-            CMDIF_REV => COMMAND_INTERFACE,
-            COMMAND_ADDRESS_HIGH => (queue >> 32) as u32,
-            COMMAND_ADDRESS_LOW => {
+            FIRMWARE_VERSION => FIRMWARE,
+            INTERFACE_REVISION => COMMAND_INTERFACE,
+            COMMAND_QUEUE_HIGH => (queue >> 32) as u32,
+            COMMAND_QUEUE_LOW => {
                 let log = COMMAND_LOG_ENTRIES << 4 | COMMAND_LOG_STRIDE;
                 queue as u32 & !0xfff | u32::from(log)
             }
@@ -233,12 +230,12 @@ impl Registers {
     fn write_segment(&self, at: u64, value: u32) -> Option<usize> {
         let queue = self.command_queue.load(Ordering::Relaxed);
         match at {
-            COMMAND_ADDRESS_HIGH => {
+            COMMAND_QUEUE_HIGH => {
                 let low = queue & 0xffff_ffff;
                 self.command_queue.store(u64::from(value) << 32 | low, Ordering::Release);
                 None
             }
-            COMMAND_ADDRESS_LOW => {
+            COMMAND_QUEUE_LOW => {
                 let low = u64::from(value) & !PAGE_BYTES.wrapping_sub(1);
                 self.command_queue.store(queue & !0xffff_ffff | low, Ordering::Release);
                 None
