@@ -15,9 +15,9 @@
 //!
 //! SIGHUP only makes links read keys and certificates again; during the start it takes effect when
 //! the filling is done. The configuration file is read once, by [`crate::run`]; later changes come
-//! through [`crate::api`]. A second SIGTERM or SIGINT during the stop ends the process with status
-//! 1. No time limit bounds the filling of the fabric, but a signal ends it before the next port or
-//! link.
+//! through [`crate::api`]. A second SIGTERM or SIGINT during the stop ends the process with
+//! status 1. No time limit bounds the filling of the fabric, but a signal ends it before the next
+//! port or link.
 
 use std::io::Read as _;
 use std::path::Path;
