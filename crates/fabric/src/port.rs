@@ -242,9 +242,9 @@ impl Port {
     }
 
     /// Refuses frontends for [`BARRED_NS`] (30 s): the last frontend stalled the dispatcher, and
-    /// could at once do so again. A further call starts the time again.
+    /// could at once do so again. A further call starts the time again; a later end stays.
     pub(crate) fn bar(&mut self, now_ns: u64) {
-        self.barred_until_ns = now_ns.saturating_add(BARRED_NS);
+        self.barred_until_ns = self.barred_until_ns.max(now_ns.saturating_add(BARRED_NS));
     }
 
     /// Samples the charged memory of the guest if a sample is due. Returns the reason if the port
@@ -266,7 +266,8 @@ impl Port {
         }
         let longer = self.footprint_faults.min(BARRED_DOUBLINGS_MAX);
         self.footprint_faults = self.footprint_faults.saturating_add(1);
-        self.barred_until_ns = now_ns.saturating_add(BARRED_NS << longer);
+        let until_ns = now_ns.saturating_add(BARRED_NS << longer);
+        self.barred_until_ns = self.barred_until_ns.max(until_ns);
         let [paid, most] = [paid, most].map(|bytes| bytes >> MIB_SHIFT);
         Some(format!(
             "the daemon had to allocate {paid} MiB of guest memory that the guest had never \

@@ -35,9 +35,9 @@ fn report(found: Option<()>, result: CallerPtr<u32>) -> Result<bool, Return> {
     Ok(found.is_some())
 }
 
-/// Fails if there is no memory for the result, before a completion is consumed.
+/// Fails if there is no memory for the result; called before a call has an effect.
 #[inline]
-fn checked(result: CallerPtr<u32>) -> Result<(), Return> {
+pub(super) fn checked(result: CallerPtr<u32>) -> Result<(), Return> {
     if result.is_null() { Err(Return::BadParamVal) } else { Ok(()) }
 }
 

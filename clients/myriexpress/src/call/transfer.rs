@@ -7,7 +7,7 @@
 //! (`memory`) and must stay valid and, for sends, unchanged until the request has ended. A message
 //! has at most 2^32 - 1 bytes in 256 segments. Only receives and connects can be cancelled;
 //! `mx_cancel` of a send fails with `MX_CANCEL_NOT_SUPPORTED`; of a receive that has its message it
-//! has the result 0. With a NULL result it cancels, and then fails with `MX_BAD_PARAM_VAL`. With
+//! has the result 0. With a NULL result it fails with `MX_BAD_PARAM_VAL` and cancels nothing. With
 //! 2^20 requests, ended requests included, a call fails with `MX_NO_RESOURCES`.
 //!
 //! A call may send and make progress, and waits only for the lock of its endpoint. Completions are
@@ -17,6 +17,7 @@ use std::ffi::c_void;
 
 use causeway_message::library::RequestId;
 
+use super::complete::checked;
 use super::finish_call;
 use crate::abi::{CallerPtr, EndpointAddr, MxSegment, get, put};
 use crate::code::{Code, Return};
@@ -127,6 +128,7 @@ pub extern "C" fn mx_cancel(
     result: CallerPtr<u32>,
 ) -> Code {
     let cancel = || {
+        checked(result)?;
         let mut locked = table::lock(handle)?;
         let endpoint = locked.endpoint();
         let id = endpoint.request(get(request, Return::BadRequest)?)?;

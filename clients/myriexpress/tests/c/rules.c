@@ -102,6 +102,10 @@ static void giving_up(void) {
     uint32_t result;
     mx_request_t receive = receiving(b, in, sizeof in, 9, EXACT), forgotten;
     mx_request_t copy = receive;
+    /* Without a place for the result nothing is cancelled. */
+    IS(mx_cancel(b, &receive, NULL), MX_BAD_PARAM_VAL);
+    OK(mx_test(b, &receive, &status, &result));
+    CHECK(result == 0 && receive == copy);
     OK(mx_cancel(b, &receive, &result));
     CHECK(result == 1 && receive == NULL);
     IS(mx_test(b, &copy, &status, &result), MX_BAD_REQUEST);

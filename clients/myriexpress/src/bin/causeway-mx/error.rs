@@ -1,6 +1,7 @@
 //! Errors of the tool, with their remedies.
 //!
-//! An error ends the command with a non-zero status; `main` prints it once. Errors of the library
+//! An error ends the command with a non-zero status, and `main` prints it once; a closed pipe at
+//! stdout is a success. Errors of the library
 //! carry its own text. `serve` survives the errors of a peer, except with `--once`.
 
 /// Reason of a failed command.
@@ -35,4 +36,11 @@ pub enum Error {
     /// Standard output is closed.
     #[error("cannot write: {0}")]
     Write(#[from] std::io::Error),
+}
+
+impl Error {
+    /// Returns whether the error is only a closed pipe, as in `causeway-mx ... | head`.
+    pub fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Write(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
 }

@@ -44,6 +44,7 @@ fn run(args: &CommandLine) -> Result<(), Error> {
 fn main() -> ExitCode {
     match run(&CommandLine::parse()) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("causeway-mx: {error}");
             ExitCode::FAILURE

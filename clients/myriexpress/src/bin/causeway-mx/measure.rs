@@ -31,7 +31,7 @@ pub fn run(api: &Api, how: &MeasureArgs, pattern: MessagePattern) -> Result<(), 
     let nic = api.nic(&how.peer)?;
     let endpoint = BenchEndpoint::open(api, &how.own, ENDPOINT_ANY)?;
     let peer = endpoint.connect(nic, how.endpoint.into())?;
-    let mut report = MeasureReport::new(&how.peer, pattern, how.json);
+    let mut report = MeasureReport::new(&how.peer, pattern, how.json)?;
     for &len in &how.sizes {
         let ask = |count| BenchRequest { pattern, len, count, sync: how.sync, verify: how.verify };
         let trial = TRIAL.min(how.count.unwrap_or(TRIAL));

@@ -69,20 +69,24 @@ pub struct MeasureReport {
 
 impl MeasureReport {
     /// Creates a report. Prints the head of the table.
-    pub fn new(peer: &str, pattern: MessagePattern, json: bool) -> Self {
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub fn new(peer: &str, pattern: MessagePattern, json: bool) -> Result<Self, Error> {
         let report = Self { peer: peer.to_owned(), pattern, rows: json.then(Vec::new) };
         if !json {
             let what =
                 if pattern == MessagePattern::Pingpong { "half round trip" } else { "per message" };
-            println!("{:>10} {:>10}  {:>32} {:>12}", "", "", format!("{what}, us"), "");
-            let heads = ["min", "median", "max"];
-            let [min, median, max] = heads;
-            println!(
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "{:>10} {:>10}  {:>32} {:>12}", "", "", format!("{what}, us"), "")?;
+            let [min, median, max] = ["min", "median", "max"];
+            writeln!(
+                out,
                 "{:>10} {:>10}  {min:>10} {median:>10} {max:>10} {:>12}",
                 "bytes", "messages", "MB/s"
-            );
+            )?;
         }
-        report
+        Ok(report)
     }
 
     /// Adds a result, and prints its row of the table.
