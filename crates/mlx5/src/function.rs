@@ -120,7 +120,8 @@ pub(crate) struct Objects {
     pub receive_pools: Table<ReceivePool>,
     pub domains: Table<()>,
     pub transport_domains: Table<()>,
-    pub xrc_domains: Table<()>,
+    /// Number of target queue pairs and shared receive queues, by XRC domain.
+    pub xrc_domains: Table<u32>,
     pub counter_sets: Table<()>,
     pub uar_pages: UarPages,
     pub vport: Vport,

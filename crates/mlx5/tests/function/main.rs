@@ -10,3 +10,4 @@ mod rate;
 mod registration;
 mod shared;
 mod start;
+mod xrc;
