@@ -1,5 +1,6 @@
 //! A driver against the function: commands and queues in the memory of a guest.
 
+mod completion;
 mod connection;
 mod cost;
 mod datagram;
