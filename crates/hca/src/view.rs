@@ -151,6 +151,8 @@ const fn kind_name(kind: Kind) -> &'static str {
         Kind::Ud => "UD",
         Kind::Gsi => "GSI",
         Kind::Registration => "registration",
+        Kind::XrcInitiator => "XRC-INI",
+        Kind::XrcTarget => "XRC-TGT",
     }
 }
 

@@ -6,26 +6,38 @@
 //!
 //! - the arm word differs from the word of the last event (the zero word of a new queue counts as
 //!   armed: at most a single superfluous event in its life);
-//! - the producer differs from the arm word's position, so a completion waits;
+//! - a completion waits behind the arm word's position;
 //! - the producer differs from its value at the last event: a driver that arms before it polls
 //!   would otherwise receive a second event for the same completions;
-//! - the arm word asks for any completion, or a solicited or failed completion came since.
+//! - the arm word asks for any completion, or a solicited or failed completion came since;
+//! - moderation permits the event.
+//!
+//! Moderation has a count and a period of at most 4,095 us, and is off while either is 0. It delays
+//! an event until that many completions came since the last event, or the period since the last
+//! event is over. So the first completion after a pause is reported at once, and no event is lost.
 //!
 //! The rule is evaluated after completions and on each pass of the dispatcher, until the event has
 //! been reported or the driver has taken all completions: its later arm words then name a position
-//! that equals the producer.
+//! behind the last completion.
+//!
+//! A resize replaces the ring. The function writes an entry of the opcode *resize* as the last entry
+//! of the old ring, and the next completion to the next position of the new ring; the driver copies
+//! the entries that it has not taken, each to the position behind its old one. The driver's position
+//! counts the entry of the resize, which is no completion: it makes no event. The old ring must have
+//! room for that entry, and the new ring for the entries that the driver has not taken.
 //!
 //! A completion for a full ring is lost, and the queue is broken from then on (*overrun*): each
 //! later completion is lost and counted, and the work queues that complete there fail. A queue that
 //! ignores overruns overwrites instead. Entries in memory that is not granted break the queue, too;
 //! a doorbell record that is not granted breaks it when it seems full, and until then there are no
 //! events. Only destroying a broken queue ends that state. `queues` and `ethernet` add completions;
-//! `function` evaluates the rule. Completions are neither moderated nor compressed, and queues are
-//! not resized.
+//! `function` evaluates the rule, with the time of the caller. Completions are not compressed.
 
 use causeway_memory::Map;
+use causeway_wire::mlx5::command::Status;
 use causeway_wire::mlx5::completion_queue::{
-    ArmWord, CompletionEntry, CompletionQueueContext, ENTRY_LEN, Entry, ErrorEntry,
+    ArmWord, CompletionEntry, CompletionOpcode, CompletionQueueContext, ENTRY_LEN, Entry,
+    ErrorEntry,
 };
 use causeway_wire::mlx5::event_queue::owner_bit;
 
@@ -35,11 +47,16 @@ use crate::page_list::PageList;
 /// Positions have 24 bits.
 const POSITION: u32 = 0xff_ffff;
 
+/// Distance from which on a position counts as behind another.
+const HALF: u32 = 0x80_0000;
+
 /// Decision of [`CompletionQueue::evaluate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// No event now; the rule must be evaluated again.
     Waiting,
+    /// Moderation delays an event, at most until this time in nanoseconds.
+    Delayed(u64),
     /// An event must be reported.
     Event,
     /// No event is due until the next completion.
@@ -54,13 +71,24 @@ pub(crate) struct CompletionQueue {
     /// Length of an entry, in bytes.
     stride: u64,
     producer: u32,
+    /// Producer behind the last completion. Only the entry of a resize can follow.
+    end: u32,
     /// The driver's position, as last read.
     consumer: u32,
+    /// Resizes since that position changed: the driver has skipped their entries, and writes that
+    /// when it takes the next completion.
+    skipped: u32,
     last_arm: Option<u32>,
     /// A completion was added after the last event.
     has_new: bool,
     is_solicited: bool,
     is_overrun: bool,
+    /// Time of the last event.
+    event_ns: Option<u64>,
+    /// Completions since the last event.
+    count: u32,
+    /// Time until which moderation delays an event, in the function's list of these times.
+    pub delayed_ns: Option<u64>,
     /// The queue is in the list of queues to evaluate on each pass.
     pub is_listed: bool,
     /// Number of work queues that complete here.
@@ -76,11 +104,16 @@ impl CompletionQueue {
             context,
             stride,
             producer: 0,
+            end: 0,
             consumer: 0,
+            skipped: 0,
             last_arm: None,
             has_new: false,
             is_solicited: false,
             is_overrun: false,
+            event_ns: None,
+            count: 0,
+            delayed_ns: None,
             is_listed: false,
             users: 0,
         }
@@ -100,15 +133,52 @@ impl CompletionQueue {
         }
     }
 
-    /// Sets the moderation that the driver asked for, for the query command. Completions are not
-    /// moderated.
-    pub fn set_moderation(&mut self, period: u16, max_count: u16) {
-        (self.context.period, self.context.max_count) = (period, max_count);
+    /// Sets the period of moderation, in microseconds, and the count; `None` leaves a value as it is.
+    pub fn set_moderation(&mut self, period: Option<u16>, max_count: Option<u16>) {
+        let context = &mut self.context;
+        context.period = period.unwrap_or(context.period);
+        context.max_count = max_count.unwrap_or(context.max_count);
+    }
+
+    /// Returns the distance between entries, in bytes.
+    pub fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    /// Replaces the ring; see the module. `context` has the new size and the place of the ring in
+    /// `pages`.
+    ///
+    /// # Errors
+    /// [`Status::BadOutstandingSize`] if either ring has no room; [`Status::BadResourceState`] if the
+    /// queue is broken, or its memory is not granted. The ring is not replaced.
+    pub fn resize(
+        &mut self,
+        map: &Map,
+        pages: PageList,
+        context: CompletionQueueContext,
+    ) -> Result<(), Status> {
+        let words = read_words(map, self.context.doorbell_record);
+        let [consumer, _] = words.filter(|_| !self.is_overrun).ok_or(Status::BadResourceState)?;
+        self.set_consumer(consumer);
+        if self.used() >= self.entries() || self.used() > entries(context.log_size) {
+            return Err(Status::BadOutstandingSize);
+        }
+        let last = CompletionEntry {
+            opcode: CompletionOpcode::Resize.raw(),
+            ..CompletionEntry::default()
+        };
+        if !self.write(map, Entry::Success(last)) {
+            return Err(Status::BadResourceState);
+        }
+        self.pages = pages;
+        self.context = context;
+        self.skipped = self.skipped.saturating_add(1);
+        Ok(())
     }
 
     /// Returns the number of entries.
     fn entries(&self) -> u32 {
-        1_u32.checked_shl(u32::from(self.context.log_size)).unwrap_or(0)
+        entries(self.context.log_size)
     }
 
     /// Returns the number of entries written, modulo 2^24.
@@ -123,22 +193,30 @@ impl CompletionQueue {
             self.is_overrun = true;
             return false;
         }
+        self.is_solicited |= match entry {
+            Entry::Success(entry) => entry.is_solicited,
+            Entry::Error(_) => true,
+        };
+        let is_written = self.write(map, entry);
+        self.end = self.producer;
+        self.has_new = true;
+        self.count = self.count.saturating_add(1);
+        is_written
+    }
+
+    /// Writes the next entry. Returns false if its memory is not granted: the queue is then broken.
+    fn write(&mut self, map: &Map, entry: Entry) -> bool {
         let index = u64::from(self.producer & self.entries().wrapping_sub(1));
         let owner = owner_bit(self.producer, self.context.log_size);
-        let (entry, is_event) = match entry {
-            Entry::Success(entry) => {
-                let entry = CompletionEntry { owner, ..entry };
-                (Entry::Success(entry), entry.is_solicited)
-            }
-            Entry::Error(entry) => (Entry::Error(ErrorEntry { owner, ..entry }), true),
+        let entry = match entry {
+            Entry::Success(entry) => Entry::Success(CompletionEntry { owner, ..entry }),
+            Entry::Error(entry) => Entry::Error(ErrorEntry { owner, ..entry }),
         };
         // The last 64 bytes of a longer entry are the completion.
         let last = self.stride.saturating_sub(ENTRY_LEN as u64);
         let at = index.wrapping_mul(self.stride).wrapping_add(last);
         let is_written = write_entry(&self.pages, map, at, &entry.to_bytes());
         self.producer = self.producer.wrapping_add(1);
-        self.has_new = true;
-        self.is_solicited |= is_event;
         self.is_overrun = !is_written;
         is_written
     }
@@ -148,19 +226,43 @@ impl CompletionQueue {
             return true;
         }
         match read_words(map, self.context.doorbell_record) {
-            Some([consumer, _]) => self.consumer = consumer & POSITION,
+            Some([consumer, _]) => self.set_consumer(consumer),
             None => return false,
         }
         self.used() < self.entries()
     }
 
+    /// Takes the driver's position from its doorbell record.
+    fn set_consumer(&mut self, word: u32) {
+        let consumer = word & POSITION;
+        if consumer != self.consumer {
+            (self.consumer, self.skipped) = (consumer, 0);
+        }
+    }
+
+    /// Returns the number of entries that the driver has not taken.
     fn used(&self) -> u32 {
-        self.producer.wrapping_sub(self.consumer) & POSITION
+        let position = self.consumer.wrapping_add(self.skipped);
+        self.producer.wrapping_sub(position) & POSITION
+    }
+
+    /// Returns whether completions wait behind a position.
+    fn has_behind(&self, position: u32) -> bool {
+        (1..HALF).contains(&(self.end.wrapping_sub(position) & POSITION))
+    }
+
+    /// Returns the time until which moderation delays an event, in nanoseconds.
+    fn moderation_ends(&self, now_ns: u64) -> Option<u64> {
+        let count = u32::from(self.context.max_count);
+        if self.context.period == 0 || self.count >= count {
+            return None;
+        }
+        let period_ns = u64::from(self.context.period).saturating_mul(1000);
+        self.event_ns.map(|event| event.saturating_add(period_ns)).filter(|ends| *ends > now_ns)
     }
 
     /// Evaluates the rule of events; see the module.
-    pub fn evaluate(&mut self, map: &Map) -> Signal {
-        let producer = self.producer();
+    pub fn evaluate(&mut self, map: &Map, now_ns: u64) -> Signal {
         if !self.has_new {
             return Signal::Idle;
         }
@@ -170,15 +272,23 @@ impl CompletionQueue {
         let Ok(word) = ArmWord::parse(&arm.to_be_bytes()) else { return Signal::Idle };
         let is_new = self.last_arm != Some(arm);
         let asks = !word.is_solicited_only || self.is_solicited;
-        if is_new && word.consumer != producer && asks {
+        if is_new && self.has_behind(word.consumer) && asks {
+            if let Some(ends) = self.moderation_ends(now_ns) {
+                return Signal::Delayed(ends);
+            }
             self.last_arm = Some(arm);
-            self.has_new = false;
-            self.is_solicited = false;
+            (self.has_new, self.is_solicited) = (false, false);
+            (self.event_ns, self.count) = (Some(now_ns), 0);
             return Signal::Event;
         }
-        self.consumer = consumer & POSITION;
-        if self.consumer == producer { Signal::Idle } else { Signal::Waiting }
+        self.set_consumer(consumer);
+        if self.has_behind(self.consumer) { Signal::Waiting } else { Signal::Idle }
     }
+}
+
+/// Returns the number of entries of a ring.
+fn entries(log_size: u8) -> u32 {
+    1_u32.checked_shl(u32::from(log_size)).unwrap_or(0)
 }
 
 /// Loads the two words of a doorbell record, each as a whole and before any later load.

@@ -14,7 +14,7 @@
 //! that no queue reports, a completion whose queue is full, and either in memory that is no longer
 //! granted, is lost and counted.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use causeway_memory::Map;
@@ -108,6 +108,8 @@ pub(crate) struct Objects {
     pub completion_queues: Table<CompletionQueue>,
     /// Completion queues to evaluate on the next pass.
     pub listed: VecDeque<u32>,
+    /// Times until which moderation delays events, with the completion queue.
+    pub delayed: BTreeSet<(u64, u32)>,
     pub queue_pairs: Companion<WorkQueues>,
     /// Queue pairs with polled doorbell records.
     pub active: Vec<u32>,
@@ -120,7 +122,8 @@ pub(crate) struct Objects {
     pub receive_pools: Table<ReceivePool>,
     pub domains: Table<()>,
     pub transport_domains: Table<()>,
-    pub xrc_domains: Table<()>,
+    /// Number of target queue pairs and shared receive queues, by XRC domain.
+    pub xrc_domains: Table<u32>,
     pub counter_sets: Table<()>,
     pub uar_pages: UarPages,
     pub vport: Vport,
@@ -134,6 +137,7 @@ impl Objects {
             event_queues: EventQueues::default(),
             completion_queues: Table::new(config.completion_queues_max),
             listed: VecDeque::new(),
+            delayed: BTreeSet::new(),
             queue_pairs: Companion::new(config.queue_pairs_max),
             active: Vec::new(),
             cursor: 0,
@@ -280,7 +284,14 @@ impl Function {
         self.count_event(vector);
     }
 
-    /// Adds the event of a completion queue to its event queue.
+    /// Returns the earliest time at which an event that moderation delays is due, in nanoseconds. A
+    /// poll at this time or later reports the event.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.objects.delayed.first().map(|(until, _)| *until)
+    }
+
+    /// Adds the event of a completion queue to its event queue. The guest probably answers, so the
+    /// function asks to be polled.
     fn report_completion(&mut self, completion_queue: u32, event_queue: u8) {
         let event = Event::Completion { completion_queue };
         let vector = match self.objects.event_queues.get_mut(event_queue) {
@@ -288,6 +299,7 @@ impl Function {
             None => None,
         };
         self.count_event(vector);
+        self.request_poll();
     }
 
     /// Counts an event, and requests the interrupt of its queue.
@@ -332,16 +344,24 @@ impl Function {
 
     /// Evaluates the event rule of completion queues with completions that the driver may not know
     /// of: at most [`limits::PASS_QUEUES_MAX`], in turn.
-    pub(crate) fn evaluate_listed(&mut self) {
+    pub(crate) fn evaluate_listed(&mut self, now_ns: u64) {
         for _ in 0..self.objects.listed.len().min(limits::PASS_QUEUES_MAX) {
             let Some(number) = self.objects.listed.pop_front() else { return };
             let Some(queue) = self.objects.completion_queues.get_mut(number) else { continue };
-            let signal = queue.evaluate(&self.map);
-            queue.is_listed = signal == Signal::Waiting;
+            if let Some(until) = queue.delayed_ns.take() {
+                self.objects.delayed.remove(&(until, number));
+            }
+            let signal = queue.evaluate(&self.map, now_ns);
+            queue.is_listed = matches!(signal, Signal::Waiting | Signal::Delayed(_));
             let event_queue = queue.event_queue();
             match signal {
                 Signal::Event => self.report_completion(number, event_queue),
                 Signal::Waiting => self.objects.listed.push_back(number),
+                Signal::Delayed(until) => {
+                    queue.delayed_ns = Some(until);
+                    self.objects.delayed.insert((until, number));
+                    self.objects.listed.push_back(number);
+                }
                 Signal::Idle => {}
             }
         }

@@ -126,7 +126,7 @@ pub fn poll(
         }
     }
     if let Ok(function) = command::function(subnet, adapter) {
-        function.evaluate_listed();
+        function.evaluate_listed(now_ns);
         function.report_delayed();
     }
     messages

@@ -14,14 +14,14 @@ use causeway_verbs::work::{
     AddressVector, Completion, CompletionKind, NetworkHeader, ReceiveQueue, ReceiveWork,
     ReceivedData, SendWork, Status,
 };
-use causeway_verbs::{AsyncEvent, Overrun, QueueError, Queues};
+use causeway_verbs::{AsyncEvent, Overrun, QueueError, Queues, XrcQueue};
 use causeway_wire::mlx5::completion_queue::{
     CompletionEntry, CompletionOpcode, Entry, ErrorEntry, NETWORK_GRH, NETWORK_IPV4, NETWORK_IPV6,
     Syndrome,
 };
 use causeway_wire::mlx5::event_queue::{Event, EventType};
 use causeway_wire::mlx5::page_list;
-use causeway_wire::mlx5::queue_pair::Service;
+use causeway_wire::mlx5::queue_pair::{QueuePairContext, Service};
 
 use crate::event_pacing::QUEUE_PAIR;
 use crate::function::Function;
@@ -80,10 +80,28 @@ impl Queues for Function {
         }
     }
 
+    fn xrc_queue(&self, number: u32) -> Option<XrcQueue> {
+        let pool = self.objects.receive_pools.get(number)?;
+        let xrc = pool.xrc?;
+        Some(XrcQueue {
+            number,
+            xrc_domain: xrc.xrc_domain,
+            domain: pool.domain(),
+            completion_queue: xrc.completion_queue,
+        })
+    }
+
     fn complete(&mut self, completion_queue: u32, completion: &Completion) -> Result<(), Overrun> {
         let queues = self.objects.queue_pairs.get(completion.queue_pair);
         let context = queues.map(|queues| &queues.context);
-        let user_index = context.map_or(0, |context| context.user_index);
+        let user_index = match completion.kind {
+            CompletionKind::Receive { shared: Some(number), .. }
+                if context.is_some_and(QueuePairContext::is_xrc_target) =>
+            {
+                self.xrc_user_index(number)
+            }
+            _ => context.map_or(0, |context| context.user_index),
+        };
         let is_gsi = context.is_some_and(|c| c.service() == Some(Service::GeneralServices));
         let entry = match completion.status {
             Status::Success => success(completion, user_index, is_gsi),
@@ -133,6 +151,13 @@ impl Queues for Function {
 }
 
 impl Function {
+    /// Returns the number that completions of a shared receive queue of an XRC domain carry: a driver
+    /// finds the queue by this number, and not by the target queue pair.
+    fn xrc_user_index(&self, number: u32) -> u32 {
+        let xrc = self.objects.receive_pools.get(number).and_then(|pool| pool.xrc);
+        xrc.and_then(|xrc| xrc.user_index).unwrap_or(number)
+    }
+
     fn count_malformed(&mut self, result: &Result<bool, QueueError>) {
         if let Err(QueueError(reason)) = result {
             self.fault = Some(reason);

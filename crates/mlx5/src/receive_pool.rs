@@ -35,6 +35,17 @@ pub(crate) struct PoolFormat {
     pub domain: u32,
 }
 
+/// The values of a queue of an XRC domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct XrcValues {
+    /// XRC domain.
+    pub xrc_domain: u32,
+    /// Completion queue of the entries.
+    pub completion_queue: u32,
+    /// Number that completions carry; `None` for the queue's own number.
+    pub user_index: Option<u32>,
+}
+
 /// A shared receive queue.
 #[derive(Debug)]
 pub(crate) struct ReceivePool {
@@ -47,6 +58,8 @@ pub(crate) struct ReceivePool {
     /// Number of entries posted, as last read.
     posted: u16,
     is_broken: bool,
+    /// Values of a queue of an XRC domain.
+    pub xrc: Option<XrcValues>,
     /// Number of queue pairs that receive from here.
     pub users: u32,
     /// Limit below which the queue reports an event, once, as the driver set it.
@@ -64,6 +77,7 @@ impl ReceivePool {
             taken: 0,
             posted: 0,
             is_broken: false,
+            xrc: None,
             users: 0,
             limit: 0,
             context,

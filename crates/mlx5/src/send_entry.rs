@@ -48,6 +48,7 @@ pub(crate) fn parse(entry: &[u8], service: u8, work: &mut SendWork) -> Result<()
     work.is_signaled = control.is_signaled();
     work.is_solicited = control.is_solicited;
     work.destination = request.datagram.map(|segment| address_vector(&segment));
+    work.xrc_queue = request.xrc.map_or(0, |segment| segment.receive_queue);
     work.operation = operation(&request)?;
     for part in request.payload {
         match part.map_err(|_| QueueError("a payload segment is cut off"))? {

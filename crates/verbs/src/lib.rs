@@ -16,15 +16,15 @@
 //!   Queues (mlx5) ◀── Completion ─ └────────┘ ── Completion ──▶ Queues of the responder
 //! ```
 //!
-//! The crate follows the InfiniBand architecture specification, volume 1, release 1.3. Both sides
+//! The crate follows the InfiniBand architecture specification, volume 1, release 1.3, with annex
+//! A14 (XRC). Both sides
 //! of a connection are in the same process, so that packets, sequence numbers and acknowledgements
 //! do not exist; a message is visible at the responder exactly as if they did.
 //!
 //! # Limits
 //! Every number of objects has a bound in [`limits`]. Work per call has a [`Budget`]. The owners of
 //! adapters are hostile: keys, addresses, lengths and numbers are checked where they are used. Not
-//! supported are XRC, memory windows, path migration, masked atomic operations and congestion
-//! control.
+//! supported are memory windows, path migration, masked atomic operations and congestion control.
 //!
 //! # Example
 //! ```
@@ -69,5 +69,5 @@ pub mod work;
 pub use adapter::{Adapter, AdapterConfig, AdapterId, Counters};
 pub use engine::{Budget, Progress};
 pub use queue_pair::{Attributes, Change, Kind, Peer, QueuePair, QueuePairError, Receive, State};
-pub use queues::{AsyncEvent, Overrun, QueueError, Queues};
+pub use queues::{AsyncEvent, Overrun, QueueError, Queues, XrcQueue};
 pub use subnet::{AddError, Subnet};

@@ -32,12 +32,30 @@ pub enum Kind {
     Gsi,
     /// Registration of memory only; no peer.
     Registration,
+    /// The end of an extended reliable connection (XRC) that sends.
+    XrcInitiator,
+    /// The end of an extended reliable connection that receives: each request names a shared
+    /// receive queue of the queue pair's XRC domain.
+    XrcTarget,
 }
 
 impl Kind {
     /// Returns whether a queue pair of the kind has a single peer.
     pub const fn is_connected(self) -> bool {
-        matches!(self, Self::Rc | Self::Uc)
+        matches!(self, Self::Rc | Self::Uc | Self::XrcInitiator | Self::XrcTarget)
+    }
+
+    /// Returns whether a request is answered: its errors end the connection on both sides.
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::XrcInitiator | Self::XrcTarget)
+    }
+
+    /// Returns the kind of the queue pairs that receive the requests of a connected queue pair.
+    pub const fn responder(self) -> Self {
+        match self {
+            Self::XrcInitiator => Self::XrcTarget,
+            own => own,
+        }
     }
 
     /// Returns whether each work request names its destination.
@@ -87,7 +105,7 @@ impl State {
             | (Self::Init, Self::ReadyToReceive)
             | (Self::ReadyToReceive | Self::ReadyToSend | Self::Drained, Self::ReadyToSend)
             | (Self::ReadyToSend | Self::Drained, Self::Drained) => true,
-            (Self::SendQueueError, Self::ReadyToSend) => !matches!(kind, Kind::Rc),
+            (Self::SendQueueError, Self::ReadyToSend) => !kind.is_reliable(),
             _ => false,
         }
     }
@@ -127,6 +145,9 @@ pub enum Receive {
         /// Protection domain of its work requests.
         domain: u32,
     },
+    /// The shared receive queue that the request names, if it is in this XRC domain. The queue's
+    /// protection domain and completion queue are used in place of the queue pair's.
+    XrcDomain(u32),
 }
 
 /// Values of a queue pair.

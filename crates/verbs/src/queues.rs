@@ -53,6 +53,19 @@ pub enum AsyncEvent {
     CompletionQueueError(u32),
 }
 
+/// A shared receive queue of an XRC domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct XrcQueue {
+    /// Number of the queue.
+    pub number: u32,
+    /// XRC domain: only target queue pairs of this domain receive into the queue.
+    pub xrc_domain: u32,
+    /// Protection domain of its work requests, and of the memory that requests to it reach.
+    pub domain: u32,
+    /// Completion queue of its work requests.
+    pub completion_queue: u32,
+}
+
 /// The work queues, receive queues and completion queues of one adapter.
 pub trait Queues: std::fmt::Debug {
     /// Returns the memory of the adapter's owner in its present epoch.
@@ -79,6 +92,12 @@ pub trait Queues: std::fmt::Debug {
     /// Returns the number of posted receive work requests that were not taken, for the limit of a
     /// shared receive queue.
     fn posted(&self, queue: ReceiveQueue) -> u32;
+
+    /// Returns the shared receive queue of an XRC domain with this number. Queues without XRC have
+    /// none.
+    fn xrc_queue(&self, _number: u32) -> Option<XrcQueue> {
+        None
+    }
 
     /// Adds a completion to a completion queue.
     ///

@@ -151,6 +151,9 @@ pub struct SendWork {
     pub is_inline: bool,
     /// Destination, for datagram queue pairs.
     pub destination: Option<AddressVector>,
+    /// Shared receive queue of the responder, for queue pairs of kind
+    /// [`crate::Kind::XrcInitiator`].
+    pub xrc_queue: u32,
     /// A success makes a completion; an error always does.
     pub is_signaled: bool,
     /// The responder's completion is a solicited event.
@@ -167,6 +170,7 @@ impl SendWork {
         self.inline.clear();
         self.is_inline = false;
         self.destination = None;
+        self.xrc_queue = 0;
         (self.is_signaled, self.is_solicited) = (false, false);
         self.token = Token::default();
     }

@@ -1,9 +1,12 @@
 //! Commands that create, query and destroy queue pairs.
 //!
-//! Services are reliable and unreliable connections, datagrams, management datagrams and memory
-//! registration; others are refused with *bad parameter*. The completion queues, the protection
-//! domain and the shared receive queue must exist (*bad resource*). The queues cannot be destroyed
-//! while the queue pair names them; the domain can, and the queue pair keeps its number. A queue
+//! Services are reliable, extended (XRC) and unreliable connections, datagrams, management
+//! datagrams and memory registration; others are refused with *bad parameter*. An XRC queue pair
+//! without a send queue is a target, which receives into the queues of its XRC domain; the shared
+//! receive queue that drivers name for XRC queue pairs is not used. The completion queues, the
+//! protection domain, the XRC domain of a target and the shared receive queue must exist (*bad
+//! resource*). The queues and the XRC domain cannot be destroyed while the queue pair names them;
+//! the protection domain can, and the queue pair keeps its number. A queue
 //! pair has up to 2^15 blocks and entries; longer queues, an unaligned doorbell record and too few
 //! pages are *bad parameter*. A queue pair beyond the adapter's number, or beyond the pages of all
 //! queues, is refused with *limit exceeded*. A query returns the stored context with the present
@@ -43,6 +46,8 @@ fn kind(context: &QueuePairContext) -> Result<Kind, Status> {
         Some(Service::UnreliableDatagram) => Ok(Kind::Ud),
         Some(Service::GeneralServices) => Ok(Kind::Gsi),
         Some(Service::Registration) => Ok(Kind::Registration),
+        Some(Service::ExtendedReliableConnection) if context.is_xrc_target() => Ok(Kind::XrcTarget),
+        Some(Service::ExtendedReliableConnection) => Ok(Kind::XrcInitiator),
         _ => Err(Status::BadParameter),
     }
 }
@@ -60,6 +65,15 @@ pub(crate) fn rights(context: &QueuePairContext) -> Rights {
 
 /// Returns the source of receive work requests.
 fn receive(objects: &Objects, context: &QueuePairContext) -> Result<Receive, Status> {
+    match kind(context)? {
+        Kind::XrcInitiator => return Ok(Receive::None),
+        Kind::XrcTarget => {
+            let domain = context.xrc_domain;
+            let users = objects.xrc_domains.get(domain).ok_or(Status::BadResource);
+            return users.map(|_| Receive::XrcDomain(domain));
+        }
+        _ => {}
+    }
     match context.receive_queue_type() {
         Some(ReceiveQueueType::Own) => Ok(Receive::Own),
         Some(ReceiveQueueType::Shared) => {
@@ -128,6 +142,11 @@ fn count_users(objects: &mut Objects, context: &QueuePairContext, change: impl F
         if let Some(queue) = objects.completion_queues.get_mut(number) {
             queue.users = change(queue.users);
         }
+    }
+    if context.is_xrc_target()
+        && let Some(users) = objects.xrc_domains.get_mut(context.xrc_domain)
+    {
+        *users = change(*users);
     }
     if context.receive_queue_type() == Some(ReceiveQueueType::Shared)
         && let Some(pool) = objects.receive_pools.get_mut(context.shared_receive_queue)

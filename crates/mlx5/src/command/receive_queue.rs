@@ -1,9 +1,10 @@
 //! Commands about shared receive queues: receive memory pools, and the queues of XRC domains.
 //!
 //! Both are linked lists of entries of 32 to 2,048 bytes, up to 2^15 of them; cyclic rings and
-//! other sizes are refused with *bad parameter*. Queue pairs of XRC services are refused, so queues
-//! of XRC domains receive nothing; their memory is checked as that of pools, and both count against
-//! the same limit: the port's queue pairs and 16 more, at most 2^14
+//! other sizes are refused with *bad parameter*. A queue of an XRC domain receives the messages that
+//! name it, from any target queue pair of its domain, and completes to its own completion queue;
+//! domain and completion queue must exist (*bad resource*) and stay as long as the queue. Its memory
+//! is checked as that of pools, and both count against the same limit: the port's queue pairs and 16 more, at most 2^14
 //! ([`crate::limits::RECEIVE_POOLS_MAX`]); more, or too many pages of all queues, is *limit
 //! exceeded*. An unknown queue is *bad resource*. The protection domain is not looked up. A queue
 //! that queue pairs receive from cannot be destroyed (*bad resource state*). A limit is reported
@@ -20,10 +21,10 @@ use causeway_wire::mlx5::work_queue::{
 };
 
 use super::{Input, Outcome, Output, short};
-use crate::function::Function;
+use crate::function::{Function, Objects};
 use crate::limits::{DOORBELL_RECORD_ALIGNMENT, RECEIVE_STRIDE_LOG, WORK_QUEUE_LOG_MAX};
 use crate::page_list::PageList;
-use crate::receive_pool::{PoolFormat, ReceivePool};
+use crate::receive_pool::{PoolFormat, ReceivePool, XrcValues};
 
 /// Smallest binary logarithm of an entry's length: a link and a segment.
 const LINKED_STRIDE_LOG_MIN: u8 = 5;
@@ -45,14 +46,17 @@ fn insert(
     f: &mut Function,
     format: PoolFormat,
     (list, log_page, page_offset): (&[u8], u8, u8),
-    (context, output): (&[u8], &mut Output<'_>),
+    (context, xrc): (&[u8], Option<XrcValues>),
+    output: &mut Output<'_>,
 ) -> Outcome {
     output.check_number()?;
     let bytes = format.stride << format.log_size;
     let quota = &f.objects.page_quota;
     let pages = PageList::new(quota, list, (log_page, page_offset), bytes)?;
-    let pool = ReceivePool::new(pages, format, context.to_vec());
+    let mut pool = ReceivePool::new(pages, format, context.to_vec());
+    pool.xrc = xrc;
     let number = f.objects.receive_pools.insert(pool).map_err(|_| Status::ExceededLimit)?;
+    count_queue(&mut f.objects, xrc, |users| users.saturating_add(1));
     output.put_number(number)
 }
 
@@ -66,7 +70,7 @@ pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>
     let pages = (input.tail(PAGES)?, queue.log_page_size, queue.page_offset);
     let mut context = context;
     context.state = QueueState::Ready.raw();
-    insert(f, format, pages, (&context.to_bytes(), output))
+    insert(f, format, pages, (&context.to_bytes(), None), output)
 }
 
 pub(crate) fn create_xrc(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
@@ -77,7 +81,29 @@ pub(crate) fn create_xrc(f: &mut Function, input: Input<'_>, output: &mut Output
     }
     let format = format(context.log_size, log_stride, context.doorbell_record, context.domain)?;
     let pages = (input.tail(XRC_PAGES)?, context.log_page_size, context.page_offset);
-    insert(f, format, pages, (&context.to_bytes(), output))
+    let xrc = XrcValues {
+        xrc_domain: context.xrc_domain,
+        completion_queue: context.completion_queue,
+        user_index: (!context.has_number_as_index).then_some(context.user_index),
+    };
+    let objects = &f.objects;
+    if !objects.xrc_domains.contains(xrc.xrc_domain)
+        || !objects.completion_queues.contains(xrc.completion_queue)
+    {
+        return Err(Status::BadResource);
+    }
+    insert(f, format, pages, (&context.to_bytes(), Some(xrc)), output)
+}
+
+/// Changes the numbers of users of the objects that a queue of an XRC domain names.
+fn count_queue(objects: &mut Objects, xrc: Option<XrcValues>, change: impl Fn(u32) -> u32) {
+    let Some(xrc) = xrc else { return };
+    if let Some(users) = objects.xrc_domains.get_mut(xrc.xrc_domain) {
+        *users = change(*users);
+    }
+    if let Some(queue) = objects.completion_queues.get_mut(xrc.completion_queue) {
+        queue.users = change(queue.users);
+    }
 }
 
 pub(crate) fn destroy(
@@ -86,12 +112,14 @@ pub(crate) fn destroy(
     _: &mut Output<'_>,
 ) -> Outcome {
     let number = input.number()?;
-    let pools = &mut adapter.queues_mut().objects.receive_pools;
-    let pool = pools.get(number).ok_or(Status::BadResource)?;
+    let objects = &mut adapter.queues_mut().objects;
+    let pool = objects.receive_pools.get(number).ok_or(Status::BadResource)?;
     if pool.users > 0 {
         return Err(Status::BadResourceState);
     }
-    pools.remove(number);
+    let xrc = pool.xrc;
+    objects.receive_pools.remove(number);
+    count_queue(objects, xrc, |users| users.saturating_sub(1));
     adapter.arm_shared_limit(number, 0);
     Ok(())
 }

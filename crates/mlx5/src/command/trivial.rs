@@ -7,8 +7,10 @@
 //! in them is ever read.
 //!
 //! A full table, and a BAR without free pages, answer *limit exceeded*; an unknown number answers
-//! *bad resource*. A domain or counter set is destroyed although other objects name it: these keep
-//! working. Only new queue pairs look their domain up; memory keys and receive queues do not.
+//! *bad resource*. A protection or transport domain or counter set is destroyed although other
+//! objects name it: these keep working. An XRC domain with target queue pairs or shared receive
+//! queues is not destroyed (*bad resource state*): a driver keeps the targets of processes that
+//! exited, and destroys them when the domain is closed. Only new queue pairs look their domain up; memory keys and receive queues do not.
 //! Numbers return late (`verbs::number`; those of counter sets have 8 bits only), pages in the
 //! order of their release. [`super::dispatch`] calls the handlers.
 //!
@@ -94,11 +96,17 @@ pub(crate) fn dealloc_td(f: &mut Function, input: Input<'_>, _: &mut Output<'_>)
 }
 
 pub(crate) fn alloc_xrcd(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
-    create(&mut f.objects.xrc_domains, output)
+    output.check_number()?;
+    let number = f.objects.xrc_domains.insert(0).map_err(|_| Status::ExceededLimit)?;
+    output.put_number(number)
 }
 
 pub(crate) fn dealloc_xrcd(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
-    destroy(&mut f.objects.xrc_domains, input)
+    let number = input.number()?;
+    match f.objects.xrc_domains.get(number).ok_or(Status::BadResource)? {
+        0 => f.objects.xrc_domains.remove(number).map(drop).ok_or(Status::BadResource),
+        _ => Err(Status::BadResourceState),
+    }
 }
 
 pub(crate) fn alloc_counter(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {

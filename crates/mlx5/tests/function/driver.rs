@@ -327,6 +327,54 @@ impl Guest {
         Completions { number, ring: pages[0], log, stride: 64, record, taken: 0 }
     }
 
+    /// Changes a completion queue: `mask` selects fields of the context.
+    pub fn modify_cq(
+        &self,
+        world: &mut World,
+        (number, modifier, mask): (u32, u16, u32),
+        (context, pages): (CompletionQueueContext, &[u64]),
+    ) -> Result<(), Status> {
+        let header = InputHeader {
+            modifier,
+            argument: mask,
+            ..InputHeader::new(Opcode::ModifyCompletionQueue, number)
+        };
+        let mut input = vec![0; 0x110 + pages.len() * 8];
+        input[..16].copy_from_slice(&header.to_bytes());
+        input[0x10..0x50].copy_from_slice(&context.to_bytes());
+        for (index, page) in pages.iter().enumerate() {
+            input[0x110 + index * 8..][..8].copy_from_slice(&page.to_be_bytes());
+        }
+        self.try_command(world, &input, 16).map(drop)
+    }
+
+    /// Gives a completion queue a ring of another size, and copies the completions that were not
+    /// taken behind their old positions, up to the entry of the resize.
+    pub fn resize_cq(
+        &mut self,
+        world: &mut World,
+        cq: &mut Completions,
+        log: u8,
+    ) -> Result<(), Status> {
+        let (context, pages) = self.cq_context(log);
+        self.modify_cq(world, (cq.number, 1, 7), (context, &pages))?;
+        let new = Completions { ring: pages[0], log, ..*cq };
+        for position in cq.taken.. {
+            let at = |cq: &Completions, position: u32| {
+                cq.ring + u64::from(position & ((1 << cq.log) - 1)) * cq.stride
+            };
+            let mut entry = self.read(at(cq, position), 64);
+            assert_eq!(entry[0x3f] & 1, (position >> cq.log) as u8 & 1, "the driver's entry");
+            if entry[0x3f] >> 4 == 5 {
+                break;
+            }
+            entry[0x3f] = entry[0x3f] & !1 | ((position + 1) >> log) as u8 & 1;
+            self.write(at(&new, position + 1), &entry);
+        }
+        *cq = Completions { taken: cq.taken + 1, ..new };
+        Ok(())
+    }
+
     /// Takes the next completion, and advances the position in the doorbell record.
     pub fn poll_cq(&self, cq: &mut Completions) -> Option<Entry> {
         let index = u64::from(cq.taken & ((1 << cq.log) - 1));

@@ -1,5 +1,6 @@
 //! A driver against the function: commands and queues in the memory of a guest.
 
+mod completion;
 mod connection;
 mod cost;
 mod datagram;
@@ -10,3 +11,4 @@ mod rate;
 mod registration;
 mod shared;
 mod start;
+mod xrc;

@@ -118,15 +118,14 @@ impl<Q: Queues> Subnet<Q> {
     ) -> Result<u64, Fault> {
         let adapter = self.adapter(there).ok_or(Fault::Request)?;
         let pair = adapter.queue_pairs.get(number).ok_or(Fault::Request)?;
-        let attributes = pair.attributes();
-        if !attributes.rights.contains(Rights::REMOTE_ATOMIC)
+        if !pair.attributes().rights.contains(Rights::REMOTE_ATOMIC)
             || !remote.address.is_multiple_of(OPERAND_BYTES)
         {
             return Err(Fault::Request);
         }
         scratch.from.clear();
         let range = (remote.address, OPERAND_BYTES);
-        let (domain, needed) = (attributes.domain, Rights::REMOTE_ATOMIC);
+        let (domain, needed) = (pair.remote_domain(), Rights::REMOTE_ATOMIC);
         let resolved =
             adapter.regions.resolve(remote.key, domain, range, needed, &mut scratch.from);
         resolved.map_err(|_| Fault::Access)?;

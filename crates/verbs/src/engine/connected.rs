@@ -1,7 +1,7 @@
 //! Requests of connected queue pairs: send, write and read.
 //!
-//! The responder is the peer of the queue pair: a queue pair of the same kind that receives and
-//! names the requester as its own peer. Without such a peer, a reliable request waits (`wait.rs`)
+//! The responder is the peer of the queue pair: a queue pair of the same kind (of an XRC initiator,
+//! a target) that receives and names the requester as its own peer. Without such a peer, a reliable request waits (`wait.rs`)
 //! and fails with [`Status::RetryExceeded`] unless the peer appears in time (without end if its
 //! timeout is 0); an unreliable message is lost and succeeds. Reads and sends with invalidation
 //! need a reliable connection, and a read has no inline data; else the request fails with
@@ -74,6 +74,11 @@ impl<Q: Queues> Subnet<Q> {
                 return self.unanswered(origin, requester, now_ns);
             }
         };
+        if origin.kind == Kind::XrcInitiator
+            && let Err(step) = self.select_xrc_queue(origin, requester, at)
+        {
+            return step;
+        }
         let Some(target) = target(&requester.work.operation) else {
             return self.atomic(origin, requester, scratch, at);
         };
@@ -125,7 +130,8 @@ impl<Q: Queues> Subnet<Q> {
         let names_origin = back.queue_pair == origin.number && back.mac == origin.mac;
         // A message in progress ends with the life of the queue pair that began to receive it.
         let is_same = !requester.transfer.has_receive || pair.responder.is_taken;
-        if pair.kind() == origin.kind && pair.state().is_receiving() && names_origin && is_same {
+        let is_kind = pair.kind() == origin.kind.responder();
+        if is_kind && pair.state().is_receiving() && names_origin && is_same {
             Ok((adapter.id, peer.queue_pair))
         } else {
             Err(Refusal::NotConnected)
@@ -207,13 +213,12 @@ impl<Q: Queues> Subnet<Q> {
             Target::Write(remote) => (remote, Rights::REMOTE_WRITE),
             Target::Read(remote) => (remote, Rights::REMOTE_READ),
         };
-        let attributes = pair.attributes();
-        if !attributes.rights.contains(needed) {
+        if !pair.attributes().rights.contains(needed) {
             return Err(self.refuse(origin, (there, number), Fault::Request));
         }
         if total > STEP_BYTES_MAX {
             let range = (remote.address, total);
-            let checked = adapter.regions.check(remote.key, attributes.domain, range, needed);
+            let checked = adapter.regions.check(remote.key, pair.remote_domain(), range, needed);
             checked.map_err(|_| self.refuse(origin, (there, number), Fault::Access))?;
         }
         Ok(())
@@ -318,7 +323,7 @@ impl<Q: Queues> Subnet<Q> {
         };
         out.clear();
         let address = remote.address.checked_add(requester.transfer.done).ok_or(Fault::Access)?;
-        let domain = pair.attributes().domain;
+        let domain = pair.remote_domain();
         let out = (STEP_SPANS_MAX, out);
         let resolved =
             adapter.regions.resolve_some(remote.key, domain, (address, len), needed, out);

@@ -17,7 +17,7 @@ use crate::adapter::AdapterId;
 use crate::engine::connected::Target;
 use crate::engine::{Origin, Requester, Step};
 use crate::limits::STEP_BYTES_MAX;
-use crate::queue_pair::{Kind, State};
+use crate::queue_pair::State;
 use crate::queues::Queues;
 use crate::region::Rights;
 use crate::subnet::Subnet;
@@ -85,7 +85,7 @@ impl<Q: Queues> Subnet<Q> {
         };
         let needs_reliable =
             matches!(work.operation, Operation::Read(_) | Operation::SendInvalidate(_));
-        let is_refused = needs_reliable && origin.kind != Kind::Rc;
+        let is_refused = needs_reliable && !origin.kind.is_reliable();
         let is_short = len > 0 && len <= most.min(STEP_BYTES_MAX);
         if !is_short || is_refused || work.is_inline || requester.wait.is_some() {
             return None;
@@ -107,7 +107,6 @@ impl<Q: Queues> Subnet<Q> {
     ) -> Option<()> {
         let (own, other) = (self.adapter(origin.id)?, self.adapter(there)?);
         let pair = other.queue_pairs.get(number)?;
-        let attributes = pair.attributes();
         let (key, address, domain, needed) = match target {
             Target::Receive => {
                 let segment = pair.responder.work.segments.first()?;
@@ -116,10 +115,12 @@ impl<Q: Queues> Subnet<Q> {
                 }
                 (segment.key, segment.address, pair.receive_domain(), Rights::LOCAL_WRITE)
             }
-            Target::Write(to) => (to.key, to.address, attributes.domain, Rights::REMOTE_WRITE),
-            Target::Read(from) => (from.key, from.address, attributes.domain, Rights::REMOTE_READ),
+            Target::Write(to) => (to.key, to.address, pair.remote_domain(), Rights::REMOTE_WRITE),
+            Target::Read(from) => {
+                (from.key, from.address, pair.remote_domain(), Rights::REMOTE_READ)
+            }
         };
-        if target != Target::Receive && !attributes.rights.contains(needed) {
+        if target != Target::Receive && !pair.attributes().rights.contains(needed) {
             return None;
         }
         let addr = other.regions.contiguous(key, domain, (address, u64::from(len)), needed)?;

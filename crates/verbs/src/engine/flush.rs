@@ -70,7 +70,7 @@ impl<Q: Queues> Subnet<Q> {
         adapter.complete_receive(origin.number, &Received::failed(Status::Flushed));
         match receive {
             Receive::None => return Progress::Idle,
-            Receive::Shared { .. } => {
+            Receive::Shared { .. } | Receive::XrcDomain(_) => {
                 if let Some(pair) = adapter.queue_pairs.get_mut(origin.number)
                     && !std::mem::replace(&mut pair.has_left_shared, true)
                 {

@@ -18,6 +18,7 @@
 //! | `flush.rs` | completions of work requests in the error state |
 //! | `wait.rs` | waiting times of unanswered requests |
 //! | `segments.rs` | positions in lists of segments |
+//! | `xrc.rs` | receive queues that requests of extended connections name |
 //!
 //! # Cost
 //! A message of up to [`STEP_BYTES_MAX`](crate::limits::STEP_BYTES_MAX) bytes takes a look-up of each
@@ -44,13 +45,14 @@ mod registration;
 mod responder;
 mod segments;
 mod wait;
+mod xrc;
 
 use causeway_memory::Span;
 
 use crate::adapter::AdapterId;
 use crate::limits::SPAN_BYTES;
 use crate::queue_pair::{Attributes, Kind, QueuePair, State};
-use crate::queues::{AsyncEvent, Queues};
+use crate::queues::{AsyncEvent, Queues, XrcQueue};
 use crate::subnet::Subnet;
 use crate::transport::Refusal;
 use crate::work::{Completion, CompletionKind, Operation, ReceiveWork, SendWork, Status};
@@ -129,6 +131,8 @@ pub struct Responder {
     is_taken: bool,
     /// Position in the segments.
     at: Place,
+    /// Receive queue that the last request named, of a queue pair of kind [`Kind::XrcTarget`].
+    xrc: XrcQueue,
 }
 
 /// Lists that a call fills and empties; kept so that their memory is reused.
@@ -320,9 +324,11 @@ impl<Q: Queues> Subnet<Q> {
             _ => {}
         }
         match origin.kind {
-            Kind::Rc | Kind::Uc => self.connected(origin, requester, scratch, (budget, now_ns)),
+            Kind::Rc | Kind::Uc | Kind::XrcInitiator => {
+                self.connected(origin, requester, scratch, (budget, now_ns))
+            }
             Kind::Ud | Kind::Gsi => self.datagram(origin, requester, scratch, (budget, now_ns)),
-            Kind::Registration => Step::Failed(Status::LocalQueuePairOperation),
+            Kind::Registration | Kind::XrcTarget => Step::Failed(Status::LocalQueuePairOperation),
         }
     }
 

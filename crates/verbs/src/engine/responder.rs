@@ -65,6 +65,16 @@ impl QueuePair {
     pub(super) fn receive_domain(&self) -> u32 {
         match self.attributes().receive {
             Receive::Shared { domain, .. } => domain,
+            Receive::XrcDomain(_) => self.responder.xrc.domain,
+            _ => self.attributes().domain,
+        }
+    }
+
+    /// Returns the protection domain of the memory that requests of the peer read or write.
+    #[inline]
+    pub(super) fn remote_domain(&self) -> u32 {
+        match self.attributes().receive {
+            Receive::XrcDomain(_) => self.responder.xrc.domain,
             _ => self.attributes().domain,
         }
     }
@@ -75,6 +85,7 @@ impl QueuePair {
             Receive::None => None,
             Receive::Own => Some(ReceiveQueue::Own(number)),
             Receive::Shared { number, .. } => Some(ReceiveQueue::Shared(number)),
+            Receive::XrcDomain(_) => Some(ReceiveQueue::Shared(self.responder.xrc.number)),
         }
     }
 }
@@ -115,6 +126,7 @@ impl<Q: Queues> Adapter<Q> {
         }
         let shared = match pair.attributes().receive {
             Receive::Shared { number, .. } => Some(number),
+            Receive::XrcDomain(_) => Some(pair.responder.xrc.number),
             _ => None,
         };
         let counter = match received.status {
@@ -133,8 +145,9 @@ impl<Q: Queues> Adapter<Q> {
             token: pair.responder.work.token,
             is_solicited: received.is_solicited,
         };
-        let queue = pair.attributes().receive_queue;
-        self.complete(queue, &completion);
+        if let Some(queue) = self.receive_completion_queue(number) {
+            self.complete(queue, &completion);
+        }
     }
 
     /// Reports the first message of a queue pair that is not ready to send.
@@ -218,7 +231,7 @@ impl<Q: Queues> Subnet<Q> {
         }
         let Some(adapter) = self.adapter_mut(there) else { return Step::Done };
         if let ReceivedData::Invalidated(key) = data {
-            let domain = adapter.queue_pairs.get(number).map(|pair| pair.attributes().domain);
+            let domain = adapter.queue_pairs.get(number).map(QueuePair::remote_domain);
             let needed = Rights::REMOTE_INVALIDATE;
             let freed = adapter.regions.invalidate(key, domain.unwrap_or_default(), needed);
             if freed.is_err() {
@@ -248,7 +261,7 @@ impl<Q: Queues> Subnet<Q> {
         (there, number): (AdapterId, u32),
         fault: Fault,
     ) -> Step {
-        let is_reliable = origin.kind == Kind::Rc;
+        let is_reliable = origin.kind.is_reliable();
         let Some(adapter) = self.adapter_mut(there) else { return Step::Done };
         adapter.counters.refused = adapter.counters.refused.wrapping_add(1);
         let (own, event, status) = match fault {

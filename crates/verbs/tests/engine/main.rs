@@ -13,3 +13,4 @@ mod registration;
 mod states;
 mod testing;
 mod waiting;
+mod xrc;

@@ -41,6 +41,7 @@ pub struct Lists {
     /// Queues that cannot be read.
     pub broken_sends: Vec<u32>,
     pub broken_receives: Vec<ReceiveQueue>,
+    pub xrc_queues: Vec<XrcQueue>,
 }
 
 impl Queues for Lists {
@@ -76,6 +77,10 @@ impl Queues for Lists {
 
     fn posted(&self, queue: ReceiveQueue) -> u32 {
         self.receives.get(&queue).map_or(0, VecDeque::len) as u32
+    }
+
+    fn xrc_queue(&self, number: u32) -> Option<XrcQueue> {
+        self.xrc_queues.iter().find(|queue| queue.number == number).copied()
     }
 
     fn complete(&mut self, queue: u32, completion: &Completion) -> Result<(), Overrun> {
@@ -134,6 +139,7 @@ impl World {
                 room: usize::MAX,
                 broken_sends: Vec::new(),
                 broken_receives: Vec::new(),
+                xrc_queues: Vec::new(),
             };
             let id = world.subnet.add(&AdapterConfig::new(mac(guest)), lists).unwrap();
             world.ids.push(id);

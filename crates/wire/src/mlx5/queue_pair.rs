@@ -353,6 +353,12 @@ impl QueuePairContext {
         ReceiveQueueType::from_raw(self.receive_queue_type)
     }
 
+    /// Returns whether the queue pair is the receiving end of an extended reliable connection. Linux
+    /// makes these, and only these, without a send queue.
+    pub fn is_xrc_target(&self) -> bool {
+        self.service() == Some(Service::ExtendedReliableConnection) && self.has_no_send_queue
+    }
+
     /// Returns the size of an entry of the receive queue, in bytes: 16 to 2048.
     pub const fn receive_stride(&self) -> u32 {
         16_u32.wrapping_shl(self.log_receive_stride as u32 & 7)
