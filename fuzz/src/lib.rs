@@ -9,6 +9,9 @@
 //! Limits: the targets run in one process without guests, networks or a daemon process; timing and
 //! concurrency between processes are tested elsewhere.
 
+#[path = "../../crates/mlx5/tests/function/driver.rs"]
+#[allow(dead_code, missing_docs, reason = "shared with the tests of the function")]
+mod driver;
 mod endpoint;
 mod entries;
 mod fi;
@@ -16,6 +19,10 @@ mod frontend;
 mod guest_memory;
 mod holder;
 mod input;
+#[path = "../../crates/mlx5/tests/ethernet/interface.rs"]
+#[allow(dead_code, missing_docs, reason = "shared with the tests of the function")]
+mod interface;
+mod mlx5;
 #[path = "../../crates/daemon/tests/common/model.rs"]
 mod model;
 mod mxoe;
@@ -80,6 +87,13 @@ pub const TARGETS: &[Target] = &[
         seeds: endpoint::matching_seeds,
     },
     Target { name: "reached", bytes_max: 512, run: reached::run, seeds: reached::seeds },
+    Target {
+        name: "mlx5_commands",
+        bytes_max: 1024,
+        run: mlx5::commands,
+        seeds: mlx5::commands_seeds,
+    },
+    Target { name: "mlx5_work", bytes_max: 1024, run: mlx5::work, seeds: mlx5::work_seeds },
     Target { name: "fi", bytes_max: 1024, run: fi::run, seeds: fi::seeds },
 ];
 

@@ -8,6 +8,7 @@ mod outsiders;
 mod ports;
 mod victims;
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,6 +17,8 @@ use common::Dir;
 use victims::Victims;
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The file with the daemon's log.
+const LOG: &str = "log";
 /// Permitted growth of the process after a second round of all attacks, in pages: the allocator
 /// keeps memory for each thread that once read ten thousand routes.
 const GROWTH_PAGES: u64 = 4096;
@@ -51,8 +54,9 @@ impl Daemon {
         text += &outsiders::refusals(&dir);
         let config = dir.file("causeway.toml");
         std::fs::write(&config, text).unwrap();
+        let log = File::create(dir.file(LOG)).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_causewayd"));
-        command.env_remove("NOTIFY_SOCKET").arg("--config").arg(config).stderr(Stdio::null());
+        command.env_remove("NOTIFY_SOCKET").arg("--config").arg(config).stderr(Stdio::from(log));
         let daemon = Self { child: command.spawn().unwrap(), dir };
         for port in ["one", "two", "bad"] {
             for kind in ["net", "vsock"] {
@@ -81,6 +85,12 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            // The reason why a port was closed.
+            let log = std::fs::read_to_string(self.dir.file(LOG)).unwrap_or_default();
+            let ours = log.lines().filter(|line| !line.contains("bad-"));
+            ours.for_each(|line| println!("{line}"));
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod cost;
 mod datagram;
 mod driver;
 mod events;
+mod faults;
 mod hostile;
 mod rate;
 mod registration;
