@@ -40,6 +40,7 @@
 mod adapter_port;
 mod control;
 mod counters;
+mod deadlines;
 mod device;
 mod idle;
 pub mod limits;

@@ -27,9 +27,10 @@ use causeway_host::fd::receive::UntrustedSocket;
 use causeway_mlx5::{Function, FunctionConfig};
 use causeway_model::port::HcaSpec;
 use causeway_model::{CommandError, Mac, PortSpec, RequestDispatch, ServiceRequest};
-use causeway_verbs::{AddError, Budget, Subnet};
+use causeway_verbs::{AddError, Adapter, Budget, Subnet};
 
 use crate::adapter_port::{AdapterPort, PortCounters};
+use crate::deadlines::Deadlines;
 use crate::idle::IdleSchedule;
 use crate::limits::{
     BYTES_PER_CALL_MIN, COMMAND_BYTE_COPIES, COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS,
@@ -53,6 +54,7 @@ pub struct HcaService {
     sources: BTreeMap<u32, PortId>,
     switch: Switch,
     uplink: Option<Uplink>,
+    deadlines: Deadlines<PortId>,
 }
 
 /// Returns the source value of a port.
@@ -72,9 +74,16 @@ impl HcaService {
         Some(self.subnet.adapter_mut(adapter)?.queues_mut())
     }
 
-    /// Returns the end of a port's pause, or the earlier end of a waiting time of its queue pairs.
-    fn port_deadline(&self, port: &AdapterPort) -> Option<u64> {
-        port.schedule.ends_ns().into_iter().chain(self.subnet.deadline(port.adapter)).min()
+    /// Begins a pause of a port, or stops to poll a port whose driver has no queues.
+    fn pause(&mut self, cx: &Context<'_>, id: PortId) {
+        let Self { subnet, ports, deadlines, .. } = self;
+        let Some(port) = ports.get_mut(&id) else { return };
+        let Some(adapter) = subnet.adapter(port.adapter) else { return };
+        match adapter.queues().is_active() {
+            true => port.schedule.pause(cx.now_ns),
+            false => port.schedule.stop(),
+        }
+        deadlines.set(id, deadline(port, adapter));
     }
 
     /// Runs commands, posted work and frames of one port. Returns the number of pieces of work.
@@ -101,10 +110,10 @@ impl HcaService {
         count
     }
 
-    /// Raises the interrupts of the adapters that changed, and serves those that received
-    /// completions or have failed queue pairs.
+    /// Raises the interrupts of the adapters that changed, serves those that received completions or
+    /// have failed queue pairs, and sets their deadlines.
     fn after(&mut self, cx: &mut Context<'_>) {
-        let Self { subnet, ports, switch, .. } = self;
+        let Self { subnet, ports, switch, deadlines, .. } = self;
         subnet.visit_touched(|adapter_id, adapter| {
             let Some(id) = switch.port_of(adapter_id) else { return };
             let Some(port) = ports.get_mut(&id) else { return };
@@ -121,6 +130,7 @@ impl HcaService {
             if let Some(reason) = function.take_fault() {
                 cx.note(id, reason);
             }
+            deadlines.set(id, deadline(port, adapter));
         });
     }
 
@@ -134,16 +144,13 @@ impl HcaService {
 
     /// Decides how a port without work is served next.
     fn idle_progress(&mut self, cx: &Context<'_>, id: PortId) -> Progress {
-        let is_active = self.function_mut(id).is_some_and(|function| function.is_active());
-        let Some(port) = self.ports.get_mut(&id) else { return Progress::Parked };
-        if !is_active {
-            port.schedule.stop();
-            return Progress::Parked;
-        }
-        if cx.now_ns.saturating_sub(port.worked_ns) < cx.idle_spin_ns() {
+        let Some(port) = self.ports.get(&id) else { return Progress::Parked };
+        let adapter = self.subnet.adapter(port.adapter);
+        let is_active = adapter.is_some_and(|adapter| adapter.queues().is_active());
+        if is_active && cx.now_ns.saturating_sub(port.worked_ns) < cx.idle_spin_ns() {
             return Progress::Idle;
         }
-        port.schedule.pause(cx.now_ns);
+        self.pause(cx, id);
         Progress::Parked
     }
 
@@ -182,6 +189,13 @@ impl HcaService {
             uplink.advertise(Mac(port.mac), true);
         }
     }
+}
+
+/// Returns the time at which a port must be served: the end of its pause, of a waiting time of its
+/// queue pairs, or of the time in which moderation delays an event.
+fn deadline(port: &AdapterPort, adapter: &Adapter<Function>) -> Option<u64> {
+    let all = [port.schedule.ends_ns(), adapter.deadline_ns(), adapter.queues().deadline_ns()];
+    all.into_iter().flatten().min()
 }
 
 /// Returns the estimated time of a copy, in nanoseconds.
@@ -254,6 +268,7 @@ impl Service for HcaService {
     fn removed(&mut self, cx: &mut Context<'_>, id: PortId) {
         let Some(port) = self.ports.remove(&id) else { return };
         self.sources.remove(&source_of(id));
+        self.deadlines.set(id, None);
         self.switch.remove(port.mac, port.adapter);
         self.subnet.remove(port.adapter);
         if let Some(uplink) = &mut self.uplink {
@@ -310,14 +325,11 @@ impl Service for HcaService {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        self.ports.values().filter_map(|port| self.port_deadline(port)).min()
+        self.deadlines.first()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        let is_due = |(_, port): &(&PortId, &AdapterPort)| {
-            self.port_deadline(port).is_some_and(|deadline| deadline <= cx.now_ns)
-        };
-        let due: Vec<PortId> = self.ports.iter().filter(is_due).map(|(id, _)| *id).collect();
+        let due: Vec<PortId> = self.deadlines.due(cx.now_ns).collect();
         for id in due {
             if cx.is_over() {
                 // The end of the pause stays as it is: the next call serves the port.
@@ -325,8 +337,8 @@ impl Service for HcaService {
             }
             if self.run(cx, id) > 0 {
                 cx.wake_source(source_of(id));
-            } else if let Some(port) = self.ports.get_mut(&id) {
-                port.schedule.pause(cx.now_ns);
+            } else {
+                self.pause(cx, id);
             }
         }
         self.after(cx);

@@ -127,6 +127,11 @@ impl<Q: Queues> Adapter<Q> {
         !self.failed.is_empty()
     }
 
+    /// Returns the earliest time at which a waiting queue pair is due, in nanoseconds.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
     /// Returns the identity.
     pub fn id(&self) -> AdapterId {
         self.id

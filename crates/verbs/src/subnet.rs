@@ -275,6 +275,6 @@ impl<Q: Queues> Subnet<Q> {
 
     /// Returns the earliest time at which a waiting queue pair of an adapter is due.
     pub fn deadline(&self, id: AdapterId) -> Option<u64> {
-        self.adapter(id)?.deadlines.first().map(|(deadline, _)| *deadline)
+        self.adapter(id)?.deadline_ns()
     }
 }

@@ -1,0 +1,123 @@
+//! The times at which ports must be served, in order.
+//!
+//! A port without work has a deadline: the end of its pause, of a waiting time of its queue pairs, or
+//! of the time in which moderation delays an event. A turn of the shard asks for the earliest
+//! deadline only, which takes the same time for any number of ports; a change of a deadline takes the
+//! logarithm of their number. A port has one deadline or none, so that the list is bounded by the
+//! number of ports. [`crate::service`] sets the deadlines after each call that may change them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Deadlines of ports, by time.
+#[derive(Debug)]
+pub(crate) struct Deadlines<P> {
+    by_time: BTreeSet<(u64, P)>,
+    of: BTreeMap<P, u64>,
+}
+
+impl<P> Default for Deadlines<P> {
+    fn default() -> Self {
+        Self { by_time: BTreeSet::new(), of: BTreeMap::new() }
+    }
+}
+
+impl<P: Copy + Ord> Deadlines<P> {
+    /// Replaces the deadline of a port, in nanoseconds; `None` removes the deadline.
+    pub(crate) fn set(&mut self, port: P, deadline_ns: Option<u64>) {
+        let old = match deadline_ns {
+            Some(new) => self.of.insert(port, new),
+            None => self.of.remove(&port),
+        };
+        if old == deadline_ns {
+            return;
+        }
+        if let Some(old) = old {
+            self.by_time.remove(&(old, port));
+        }
+        if let Some(new) = deadline_ns {
+            self.by_time.insert((new, port));
+        }
+    }
+
+    /// Returns the earliest deadline, in nanoseconds.
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.by_time.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Returns the ports whose deadline is at `now_ns` or earlier, the earliest first.
+    pub(crate) fn due(&self, now_ns: u64) -> impl Iterator<Item = P> {
+        let is_due = move |&&(deadline, _): &&(u64, P)| deadline <= now_ns;
+        self.by_time.iter().take_while(is_due).map(|(_, port)| *port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_are_found_in_order() {
+        let mut deadlines = Deadlines::default();
+        for (port, time) in [(1, 30), (2, 10), (3, 20), (4, 10)] {
+            deadlines.set(port, Some(time));
+        }
+        assert_eq!(deadlines.first(), Some(10));
+        assert_eq!(deadlines.due(20).collect::<Vec<_>>(), [2, 4, 3]);
+        deadlines.set(2, Some(40));
+        deadlines.set(4, None);
+        deadlines.set(4, None);
+        deadlines.set(3, Some(20));
+        assert_eq!(deadlines.due(30).collect::<Vec<_>>(), [3, 1]);
+        assert_eq!(deadlines.due(19).count(), 0);
+        for port in 1..=3 {
+            deadlines.set(port, None);
+        }
+        assert_eq!((deadlines.first(), deadlines.of.len()), (None, 0));
+    }
+
+    /// A value whose comparisons are counted.
+    #[derive(Debug, Clone, Copy)]
+    struct Counted(u32);
+
+    thread_local! {
+        static COMPARISONS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+            COMPARISONS.set(COMPARISONS.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl PartialEq for Counted {
+        fn eq(&self, other: &Self) -> bool {
+            self.cmp(other).is_eq()
+        }
+    }
+
+    impl Eq for Counted {}
+
+    #[test]
+    fn deadlines_of_many_ports_cost_a_turn_nothing() {
+        let mut deadlines = Deadlines::default();
+        for port in 0..4096 {
+            deadlines.set(Counted(port), Some(7));
+        }
+        let comparisons = |act: &mut dyn FnMut()| {
+            let before = COMPARISONS.get();
+            act();
+            COMPARISONS.get() - before
+        };
+        assert_eq!(comparisons(&mut || assert_eq!(deadlines.first(), Some(7))), 0);
+        assert_eq!(comparisons(&mut || assert_eq!(deadlines.due(6).count(), 0)), 0);
+        let changed = comparisons(&mut || deadlines.set(Counted(2000), Some(8)));
+        assert!(changed < 200, "{changed} comparisons");
+    }
+}
