@@ -20,7 +20,7 @@
 //! is hostile: entries are copied once and checked, links and chains are bounded by lengths, and a
 //! queue that cannot be read ends in the error state of its queue pair. A driver can harm the
 //! memory of its own guest only, where that memory is granted. The function has no firmware
-//! commands of physical functions, no XRC queue pairs, no on-demand paging and no InfiniBand link.
+//! commands of physical functions, no on-demand paging and no InfiniBand link.
 //!
 //! `causeway-hca` owns the functions, calls [`poll()`] and [`run_commands`] in its turns, and
 //! raises the interrupts; registers are served in the attachment's thread.

@@ -163,6 +163,8 @@ pub struct Attributes {
     pub receive: Receive,
     /// Work requests may change and invalidate memory regions.
     pub can_register: bool,
+    /// Multicast datagrams do not return to their sender.
+    pub blocks_own_multicast: bool,
     /// Every send work request makes a completion.
     pub signals_all: bool,
     /// Most payload bytes of a packet: the longest datagram; 256 to 9,216.
@@ -200,6 +202,7 @@ impl Default for Attributes {
             receive_queue: 0,
             receive: Receive::Own,
             can_register: false,
+            blocks_own_multicast: false,
             signals_all: false,
             mtu: 1024,
             rights: Rights::NONE,

@@ -37,6 +37,10 @@ fn general(f: &Function) -> General {
         log_max_completion_queues: own
             .log_max_completion_queues
             .min(log(config.completion_queues_max)),
+        log_max_shared_receive_queues: own
+            .log_max_shared_receive_queues
+            .min(log(config.queue_pairs_max)),
+        log_max_receive_pools: own.log_max_receive_pools.min(log(config.queue_pairs_max)),
         log_max_memory_keys: own.log_max_memory_keys.min(log(config.regions_max)),
         log_max_queue_pair_size: own.log_max_queue_pair_size.min(WORK_QUEUE_LOG_MAX),
         log_max_completion_size: own.log_max_completion_size.min(COMPLETION_QUEUE_LOG_MAX),

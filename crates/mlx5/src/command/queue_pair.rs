@@ -110,6 +110,7 @@ fn attributes(objects: &Objects, context: &QueuePairContext) -> Result<Attribute
         receive_queue: context.receive_completion_queue,
         receive,
         can_register: context.has_fast_registration,
+        blocks_own_multicast: context.blocks_multicast_loopback,
         queue_key: context.queue_key,
         ..Attributes::default()
     })

@@ -2,7 +2,8 @@
 
 use causeway_mlx5::table::{CommandSupport, support};
 use causeway_wire::mlx5::capability::{
-    Atomic, Ethernet, FLOW_TABLE_TRANSMIT, FlowTable, General, Group, OUTPUT_OFFSET, Roce,
+    Atomic, Ethernet, FLOW_TABLE_RECEIVE, FLOW_TABLE_TRANSMIT, FlowTable, General, Group,
+    OUTPUT_OFFSET, Roce,
 };
 use causeway_wire::mlx5::command::{InputHeader, Opcode, Status};
 use causeway_wire::mlx5::event_queue::Event;
@@ -58,7 +59,8 @@ fn mlx5_start_reports_the_capabilities_of_the_configuration() {
     assert_eq!(Roce::parse(&capabilities(&mut world, Group::Roce)).unwrap(), Roce::FUNCTION);
     let mut world = World::new();
     let block = capabilities(&mut world, Group::FlowTable);
-    assert_eq!(FlowTable::parse(&block[FLOW_TABLE_TRANSMIT..]).unwrap(), FlowTable::FUNCTION);
+    assert_eq!(FlowTable::parse(&block[FLOW_TABLE_RECEIVE..]).unwrap(), FlowTable::FUNCTION);
+    assert!(!FlowTable::parse(&block[FLOW_TABLE_TRANSMIT..]).unwrap().is_supported);
 }
 
 #[test]

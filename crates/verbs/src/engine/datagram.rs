@@ -8,7 +8,7 @@
 //! [`crate::Counters::dropped`] of the receiver), or no adapter has the address
 //! ([`crate::Counters::unroutable`] of the sender). A multicast group without members, and a
 //! receiver whose receive queue is broken and then fails, are not counted. The sender gets its own
-//! datagram if it is a member. No datagram waits.
+//! datagram if it is a member and does not block these. No datagram waits.
 //!
 //! An adapter sends datagrams to general service interfaces at a limited rate
 //! ([`GENERAL_INTERVAL_NS`], [`GENERAL_BURST`]): they have few receive work requests, and any member
@@ -106,9 +106,12 @@ impl<Q: Queues> Subnet<Q> {
                 return Step::More;
             }
             budget.take_bytes(datagram.bytes.saturating_add(DELIVERY_BYTES));
-            let to = AddressVector { queue_pair: number, ..*to };
-            self.receive(origin, &requester.work, scratch, datagram, (there, to));
-            budget.take_bytes(scratch.cost());
+            let is_own = (there, number) == (origin.id, origin.number);
+            if !(is_own && origin.attributes.blocks_own_multicast) {
+                let to = AddressVector { queue_pair: number, ..*to };
+                self.receive(origin, &requester.work, scratch, datagram, (there, to));
+                budget.take_bytes(scratch.cost());
+            }
             requester.transfer.member = requester.transfer.member.saturating_add(1);
         }
         Step::Done

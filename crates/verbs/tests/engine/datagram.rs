@@ -241,6 +241,25 @@ fn verbs_multicast_reaches_each_member_once() {
 }
 
 #[test]
+fn verbs_multicast_of_a_sender_that_blocks_its_own_reaches_others_only() {
+    let mut world = World::new(1);
+    let attributes = Attributes { blocks_own_multicast: true, ..World::attributes() };
+    let own = world.create(0, Kind::Ud, attributes);
+    world.ready(own, None);
+    let other = datagram(&mut world, 0, Kind::Ud);
+    let gid = [0xff; 16];
+    for end in [own, other] {
+        world.post_receive(end, vec![world.segment(0, 0, 200)]);
+        world.subnet.attach_multicast(world.ids[0], end.1, gid).unwrap();
+    }
+    let destination = AddressVector { gid, queue_pair: MULTICAST_QPN, ..to(other) };
+    send(&mut world, own, destination, 100);
+    let received = std::mem::take(&mut world.lists(0).completions).into_iter();
+    let received = received.filter(|(_, entry)| entry.kind != CompletionKind::Send);
+    assert_eq!(received.map(|(_, entry)| entry.queue_pair).collect::<Vec<_>>(), [other.1]);
+}
+
+#[test]
 fn verbs_multicast_resumes_over_small_budgets() {
     let mut world = World::new(2);
     let from = datagram(&mut world, 0, Kind::Ud);

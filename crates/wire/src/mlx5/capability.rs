@@ -6,10 +6,8 @@
 //! The device (`mlx5::command::capability`) parses the modifier and emits
 //! [`Capabilities::FUNCTION`], with the numbers of objects lowered to the limits of the port. Guest
 //! drivers read the blocks and keep to them; the device enforces its own limits in each command.
-//! Unknown groups, and the groups for on-demand paging, IPoIB and the eswitch, are all zeroes: the
-//! device has none of these. The blocks offer more flow entries (2^16) and destinations of an entry
-//! (256) than the device keeps (2^14 and 32), and flow tables for sent frames, which have no
-//! effect. Present and largest values are the same; the device accepts SET_HCA_CAP and ignores the
+//! Unknown groups, the groups for on-demand paging, IPoIB and the eswitch, and flow tables for sent
+//! frames are all zeroes: the device has none of these. Present and largest values are the same; the device accepts SET_HCA_CAP and ignores the
 //! driver's choice. The module checks no value; [`Capabilities::emit`] fails only if the block is
 //! too short.
 
@@ -141,7 +139,7 @@ impl Atomic {
         has_host_endianness: true,
         operations: 3,
         queue_pair_sizes: 8,
-        dynamic_sizes: 8,
+        dynamic_sizes: 0,
     };
 }
 
@@ -205,6 +203,10 @@ layout! {
     }
 }
 
+/// The fields of [`super::steering::MatchHeaders`], as capabilities of flow tables name them: those
+/// of the outer headers, without the second VLAN tag, the flow label and tunnels.
+pub const MATCH_FIELDS: [u8; 16] = [0xff, 0x0f, 0xfe, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
 impl FlowTable {
     /// The values that this device offers.
     pub const FUNCTION: Self = Self {
@@ -216,10 +218,10 @@ impl FlowTable {
         log_max_size: 16,
         max_level: 64,
         log_max_tables: 12,
-        log_max_destinations: 8,
-        log_max_entries: 16,
-        fields: [0xff; 16],
-        masked_fields: [0xff; 16],
+        log_max_destinations: 5,
+        log_max_entries: 14,
+        fields: MATCH_FIELDS,
+        masked_fields: MATCH_FIELDS,
     };
 }
 
@@ -234,7 +236,7 @@ pub struct Capabilities {
     pub atomic: Atomic,
     /// RoCE.
     pub roce: Roce,
-    /// Flow tables, in both directions.
+    /// Flow tables of received frames.
     pub flow_table: FlowTable,
 }
 
@@ -259,8 +261,7 @@ impl Capabilities {
             Group::Atomic => self.atomic.emit(block),
             Group::Roce => self.roce.emit(block),
             Group::FlowTable => {
-                self.flow_table.emit(block.get_mut(FLOW_TABLE_RECEIVE..).unwrap_or_default())?;
-                self.flow_table.emit(block.get_mut(FLOW_TABLE_TRANSMIT..).unwrap_or_default())
+                self.flow_table.emit(block.get_mut(FLOW_TABLE_RECEIVE..).unwrap_or_default())
             }
             Group::OnDemandPaging | Group::Ipoib | Group::Eswitch => Ok(()),
         }

@@ -4,8 +4,8 @@
 //! that is a network interface and an RDMA device. The device (`mlx5::command::capability`) emits
 //! them in the answer to QUERY_HCA_CAP, with numbers of objects and queue sizes lowered to the
 //! port's limits; guest drivers parse them. A field whose value is 0 or false is not offered. The
-//! values are offers, not limits that this module enforces; the device's commands keep them, except
-//! that XRC has domains and shared receive queues, but no queue pairs (refused).
+//! values are offers, not limits that this module enforces: the device's commands keep them, and a
+//! test of `mlx5` compares the offers with the device's limits.
 //! Fields of InfiniBand links are described for completeness: the port is Ethernet
 //! ([`PORT_ETHERNET`]).
 
@@ -52,7 +52,8 @@ layout! {
         log_max_region: u8 = at(0x21, 1, 7),
         /// The offset of a UMR work request has more than 16 bits.
         has_extended_translation_offset: bool = at(0x23, 0, 1),
-        /// Binary logarithm of the entries of a list of ranges.
+        /// Binary logarithm of the entries of a list of ranges. Linux takes this for the longest page
+        /// list of a fast registration.
         log_max_range_list: u8 = at(0x23, 2, 6),
         /// Binary logarithm of the outstanding reads and atomic operations of a requester.
         log_max_requester_resources: u8 = at(0x29, 2, 6),
@@ -121,7 +122,7 @@ layout! {
         max_send_entry: u16 = at(0x52, 0, 16),
         /// Length of a receive queue entry, in bytes.
         max_receive_entry: u16 = at(0x56, 0, 16),
-        /// Number of queue pairs of a multicast group.
+        /// Number of the function's queue pairs in a multicast group.
         max_multicast_members: u32 = at(0x5c, 7, 25),
         /// Binary logarithm of the number of multicast groups.
         log_max_multicast_groups: u8 = at(0x63, 0, 8),
@@ -192,8 +193,8 @@ impl General {
         log_max_event_size: 16,
         log_max_memory_keys: 20,
         log_max_event_queues: 4,
-        max_indirection: 2,
-        has_fixed_buffer_size: true,
+        max_indirection: 0,
+        has_fixed_buffer_size: false,
         log_max_region: 40,
         has_extended_translation_offset: true,
         log_max_range_list: 16,
@@ -230,8 +231,8 @@ impl General {
         has_blue_flame: false,
         max_send_entry: 1024,
         max_receive_entry: 512,
-        max_multicast_members: 0,
-        log_max_multicast_groups: 8,
+        max_multicast_members: 16,
+        log_max_multicast_groups: 6,
         log_max_transport_domains: 8,
         log_max_domains: 16,
         log_max_xrc_domains: 16,

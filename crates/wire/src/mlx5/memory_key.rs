@@ -170,9 +170,9 @@ layout! {
         /// segment names the list's memory.
         is_inline: bool = at(0x00, 0, 1),
         /// The update is refused if the key is free.
-        requires_valid: bool = at(0x00, 2, 1),
+        requires_valid: bool = at(0x00, 1, 1),
         /// The update is refused unless the key is free.
-        requires_free: bool = at(0x00, 1, 1),
+        requires_free: bool = at(0x00, 2, 1),
         /// The update changes the list from the offset on.
         has_offset: bool = at(0x00, 3, 1),
         /// Length of the list, in units of 16 bytes.

@@ -12,7 +12,7 @@
 //! The parser checks that the size is not 0 and within the bytes, that the queue's kind has the
 //! operation, and that all segments are complete. It does not check keys, addresses and total
 //! lengths (`causeway_verbs` does), or the queue number and index in the control segment. It parses
-//! masked atomic operations and [`Kind::ExtendedConnected`], which the device does not offer.
+//! masked atomic operations, which the device does not offer.
 
 pub use super::segment::*;
 

@@ -84,14 +84,15 @@ fn mlx5_general_capabilities_have_the_verified_bytes() {
             (0x00, &[0x02]),
             (0x10, &[14, 15, 0, 14, 0, 14]),
             (0x19, &[20, 0, 16, 16, 20, 0, 4]),
-            (0x20, &[2, 0x80 | 40, 0, 0x80 | 16]),
+            (0x21, &[40, 0, 0x80 | 16]),
             (0x29, &[4, 0, 4]),
             (0x2f, &[4]),
             (0x34, &[0x02, 15, 1, 1, 30, 1]),
-            (0x3f, &[1, 0x80, 0x40, 0, 0x0e, 0, 0x80, 0, 0x0f]),
+            (0x3f, &[1, 0x80, 0x40, 0, 0x0e, 0x60, 0x80, 0, 0x0f]),
             (0x4b, &[12]),
             (0x52, &[4, 0, 0, 0, 2, 0]),
-            (0x63, &[8, 8, 16, 0, 16]),
+            (0x5f, &[16]),
+            (0x63, &[6, 8, 16, 0, 16]),
             (0x6c, &[10, 10, 10, 10, 0x80 | 14, 8, 8, 3, 11, 6, 11, 6]),
             (0x7b, &[15, 0, 4, 4, 4]),
             (0x8f, &[16]),
@@ -113,22 +114,24 @@ fn mlx5_other_capabilities_have_the_verified_bytes() {
     };
     let expect = |parts: &[(usize, &[u8])]| block(capability::BLOCK_LEN, parts);
     assert_eq!(emit(Group::Ethernet), expect(&[(0, &[0xc1, 0x80 | 16, 0x17])]));
-    let atomic: &[(usize, &[u8])] = &[(8, &[0x42]), (0x13, &[3]), (0x17, &[8]), (0x1b, &[8])];
+    let atomic: &[(usize, &[u8])] = &[(8, &[0x42]), (0x13, &[3]), (0x17, &[8])];
     assert_eq!(emit(Group::Atomic), expect(atomic));
     let roce: &[u8] = &[6, 0, 5, 0, 0, 0x12, 0xb7, 0xff, 0xff, 0xc0, 0, 0, 0, 1, 0];
     assert_eq!(emit(Group::Roce), expect(&[(0x11, roce)]));
     let flow = emit(Group::FlowTable);
-    let table = FlowTable::parse(&flow[capability::FLOW_TABLE_TRANSMIT..]).unwrap();
+    let table = FlowTable::parse(&flow[capability::FLOW_TABLE_RECEIVE..]).unwrap();
     assert_eq!(table, FlowTable::FUNCTION);
     assert_eq!(flow[0x40..0x48], [0x9e, 0, 0, 0, 16, 0, 0, 64]);
-    assert_eq!(flow[0x60..0x80], [0xff; 32]);
-    assert_eq!(flow[0x80..0x100], [0; 128], "tables of other directions do not exist");
+    for fields in [&flow[0x60..0x70], &flow[0x70..0x80]] {
+        assert_eq!(fields[..4], [0xff, 0x0f, 0xfe, 0]);
+    }
+    assert_eq!(flow[0x80..], [0; 4096 - 128], "tables of other directions do not exist");
     assert_eq!(emit(Group::Eswitch), expect(&[]));
 
     assert_eq!(Query::parse(3), Query { group: Some(Group::Ethernet), is_current: true });
     assert_eq!(Query::parse(0xffff).group, None);
     assert_eq!(Group::FlowTable.modifier(false), 14);
-    assert!(Capabilities::FUNCTION.emit(Group::FlowTable, &mut [0; 0x120]).is_err());
+    assert!(Capabilities::FUNCTION.emit(Group::FlowTable, &mut [0; 0x60]).is_err());
 }
 
 #[test]

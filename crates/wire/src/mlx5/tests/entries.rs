@@ -170,7 +170,7 @@ fn mlx5_registration_entry_selects_fields_by_mask() {
     let mut bytes = [0; 256];
     let writer = SendWriter::new(&mut bytes, control(SendOpcode::Update));
     assert_eq!(writer.update(&update, &context).list(&list).finish(), Ok(3));
-    assert_eq!(bytes[0x10..0x18], [0xc0, 0, 0, 0, 0, 4, 0, 0]);
+    assert_eq!(bytes[0x10..0x18], [0xa0, 0, 0, 0, 0, 4, 0, 0]);
     assert_eq!(bytes[0x18..0x20], [0, 0, 0, 0, 0x20, 0x9e, 0x21, 0x43]);
     for kind in [Kind::Connected, Kind::Registration, Kind::Ethernet] {
         let request = SendRequest::parse(&bytes, kind).unwrap().update.unwrap();
