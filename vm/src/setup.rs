@@ -74,6 +74,8 @@ pub struct Setup {
     pub adapters: Vec<Adapter>,
     /// Further tables such as `[[link]]`, appended to its configuration file.
     pub links: String,
+    /// Most verbose level of its log.
+    pub log: Option<String>,
     /// The process whose network namespace (and user namespace) it runs in.
     pub namespace_of: Option<u32>,
 }
@@ -89,6 +91,9 @@ impl Setup {
     pub(crate) fn configuration(&self, dir: &Path) -> String {
         let path = |name: String| format!("{:?}", dir.join(name).display().to_string());
         let mut text = format!("[daemon]\ncontrol = {}\n", path("control.sock".into()));
+        if let Some(level) = &self.log {
+            let _ = write!(text, "log = {level:?}\n");
+        }
         let members = self.members.iter().map(|m| m.group.as_str());
         let nics = self.nics.iter().map(|b| b.group.as_str());
         let adapters = self.adapters.iter().map(|a| a.group.as_str());

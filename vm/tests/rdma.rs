@@ -3,7 +3,8 @@
 //!
 //! `CAUSEWAY_RDMA_SOCKETS=A,B` runs the same programs against another server, which listens on the
 //! vfio-user sockets A and B. `CAUSEWAY_RDMA_SUITE` selects the guests' suite, and
-//! `CAUSEWAY_RDMA_STEPS=A,B` the steps with A or B in their names.
+//! `CAUSEWAY_RDMA_STEPS=A,B` the steps with A or B in their names. `CAUSEWAY_RDMA_COMMANDS=1` prints
+//! the commands that the drivers sent.
 
 use causeway_guest_tool::limits::STREAM_PORT;
 use causeway_vm::daemon::{Adapter, Setup};
@@ -52,6 +53,10 @@ impl Pair {
     }
 }
 
+fn prints_commands() -> bool {
+    std::env::var_os("CAUSEWAY_RDMA_COMMANDS").is_some()
+}
+
 fn suite() -> Suite {
     match std::env::var("CAUSEWAY_RDMA_SUITE").as_deref() {
         Err(_) | Ok("trixie") => Suite::Trixie,
@@ -64,7 +69,9 @@ fn suite() -> Suite {
 fn start_daemon() -> Daemon {
     let adapter =
         |number: u8| Adapter { name: format!("hca{number}"), group: "blue".into(), number };
-    Daemon::with(Setup { adapters: vec![adapter(1), adapter(2)], ..Setup::default() }).unwrap()
+    let adapters = vec![adapter(1), adapter(2)];
+    let log = prints_commands().then(|| "debug".into());
+    Daemon::with(Setup { adapters, log, ..Setup::default() }).unwrap()
 }
 
 fn boot(machine: &Machine, sockets: &[PathBuf]) -> Result<[RdmaGuest; 2]> {
@@ -163,6 +170,16 @@ fn rdma_programs_of_two_stock_guests_exchange_data() {
         }
         Ok(())
     });
+    steps.step("ibv_devinfo -v", |pair| {
+        let info = pair.guests[0].run(&["ibv_devinfo", "-v", "-d", DEVICE], LIMIT)?;
+        let info = info.split_whitespace().collect::<Vec<_>>().join(" ");
+        let multicast = ["max_mcast_grp: 64", "max_mcast_qp_attach: 16"];
+        for want in multicast.iter().chain(&["max_mw: 0", " XRC "]) {
+            assert!(info.contains(want), "{want} not in {info}");
+        }
+        assert!(!info.contains("MEM_WINDOW"), "{info}");
+        Ok(())
+    });
     steps.step("ping", |pair| {
         let [a, b] = &pair.guests;
         a.run(&["ping", "-c", "3", "-i", "0.2", "-w", "10", "-s", "1400", &b.ip()], LIMIT)?;
@@ -177,6 +194,11 @@ fn rdma_programs_of_two_stock_guests_exchange_data() {
     steps.program("ibv_uc_pingpong", "-n 50 -c");
     steps.program("ibv_ud_pingpong", "-n 50 -s 1000 -c");
     steps.program("ibv_srq_pingpong", "-n 50 -q 4 -c");
+    steps.program("ibv_xsrq_pingpong", "-n 50 -s 4096");
+    steps.program("ibv_xsrq_pingpong", "-n 50 -e");
+    steps.program("ib_send_bw", "-c XRC -n 50 -s 4096 -F");
+    steps.program("ib_write_bw", "-c XRC -n 20 -s 65536 -F");
+    steps.program("ib_atomic_lat", "-c XRC -n 30 -F");
     steps.program("ib_write_lat", "-n 50 -s 64 -F");
     steps.program("ib_send_lat", "-n 30 -s 64 -e -F");
     steps.program("ib_send_lat", "-n 30 -s 64 -c UD -F");
@@ -195,12 +217,15 @@ fn rdma_programs_of_two_stock_guests_exchange_data() {
     steps.step("driver rebind", |pair| pair.guests[1].rebind());
     steps.program("ibv_rc_pingpong", "-n 20 -e -c");
     steps.step("kernel messages", |pair| pair.guests.iter().try_for_each(RdmaGuest::check_kernel));
-    assert!(
-        steps.failed.is_empty(),
-        "failed: {}{}",
-        steps.failed.join(", "),
-        log(&steps.pair.daemon)
-    );
+    let Steps { pair: Pair { guests, daemon }, failed } = steps;
+    drop(guests);
+    if prints_commands() {
+        std::thread::sleep(Duration::from_secs(3));
+        let log = log(&daemon);
+        let lines = log.lines().filter(|line| line.contains("opcodes="));
+        lines.for_each(|line| println!("{line}"));
+    }
+    assert!(failed.is_empty(), "failed: {}{}", failed.join(", "), log(&daemon));
 }
 
 /// Streams in both directions over the Ethernet interface, with its segmentation offload.

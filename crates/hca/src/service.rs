@@ -27,7 +27,7 @@ use causeway_host::fd::receive::UntrustedSocket;
 use causeway_mlx5::{Function, FunctionConfig};
 use causeway_model::port::HcaSpec;
 use causeway_model::{CommandError, Mac, PortSpec, RequestDispatch, ServiceRequest};
-use causeway_verbs::{AddError, Adapter, Budget, Subnet};
+use causeway_verbs::{Adapter, AddError, Budget, Subnet};
 
 use crate::adapter_port::{AdapterPort, PortCounters};
 use crate::deadlines::Deadlines;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use causeway_memory::Map;
 use causeway_verbs::number::{Companion, Table};
+use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::completion_queue::Entry;
 use causeway_wire::mlx5::event_queue::{CompletionQueueFault, Event, EventType};
 
@@ -93,6 +94,8 @@ pub struct Function {
     /// Log lines about failed commands that may still be written. A reset adds none: the driver may
     /// ask for resets without end.
     pub(crate) log_lines: u8,
+    /// Commands of the driver, by opcode, since the frontend connected; those of [`Opcode`] only.
+    commands: BTreeSet<u16>,
     /// Completions were added, or a poll was requested, since [`Self::take_completed`].
     has_completed: bool,
     pub(crate) scratch: Scratch,
@@ -173,6 +176,7 @@ impl Function {
             counters: Counters::default(),
             interrupts: 0,
             log_lines: limits::LOG_LINES_MAX,
+            commands: BTreeSet::new(),
             has_completed: false,
             scratch: Scratch::default(),
             fault: None,
@@ -268,6 +272,28 @@ impl Function {
         self.objects = Objects::new(&self.config);
         self.objects.ethernet.set_counters(counters);
         self.interrupts = 0;
+    }
+
+    /// Remembers that the driver sent a command.
+    pub(crate) fn note_command(&mut self, opcode: u16) {
+        if Opcode::from_raw(opcode).is_some() {
+            self.commands.insert(opcode);
+        }
+    }
+
+    /// Logs the commands that the driver sent, each once, and forgets them. With the log of a guest's
+    /// test, the list makes the table in `docs/design/mlx5-commands.md`.
+    pub(crate) fn log_commands(&mut self) {
+        if self.commands.is_empty() {
+            return;
+        }
+        let opcodes: Vec<String> = self.commands.iter().map(|o| format!("{o:#x}")).collect();
+        self.commands.clear();
+        let [.., number] = self.config.mac;
+        log::debug!(
+            "commands of a driver whose frontend disconnected (address={number:#04x} opcodes={})",
+            opcodes.join(",")
+        );
     }
 
     /// Returns whether an event queue reports finished commands.

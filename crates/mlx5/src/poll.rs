@@ -221,5 +221,6 @@ pub fn reset(subnet: &mut Subnet<Function>, adapter: AdapterId) {
 pub fn disconnect(subnet: &mut Subnet<Function>, adapter: AdapterId) -> Option<Arc<Registers>> {
     reset(subnet, adapter);
     let function = command::function(subnet, adapter).ok()?;
+    function.log_commands();
     Some(function.renew_registers())
 }

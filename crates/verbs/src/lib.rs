@@ -17,9 +17,8 @@
 //! ```
 //!
 //! The crate follows the InfiniBand architecture specification, volume 1, release 1.3, with annex
-//! A14 (XRC). Both sides
-//! of a connection are in the same process, so that packets, sequence numbers and acknowledgements
-//! do not exist; a message is visible at the responder exactly as if they did.
+//! A14 (XRC). Both sides of a connection are in the same process, so that packets, sequence numbers
+//! and acknowledgements do not exist; a message is visible at the responder exactly as if they did.
 //!
 //! # Limits
 //! Every number of objects has a bound in [`limits`]. Work per call has a [`Budget`]. The owners of

@@ -154,6 +154,7 @@ pub(crate) fn execute(
     let result = run(subnet, adapter, input, &mut Output(output));
     let Ok(function) = super::function(subnet, adapter) else { return };
     function.counters.commands = function.counters.commands.wrapping_add(1);
+    function.note_command(input.u16(0).unwrap_or(0));
     let status = match result {
         Ok(()) => Status::Ok,
         Err(status) => {

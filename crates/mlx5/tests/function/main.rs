@@ -1,5 +1,6 @@
 //! A driver against the function: commands and queues in the memory of a guest.
 
+mod capability;
 mod completion;
 mod connection;
 mod cost;
@@ -10,6 +11,8 @@ mod faults;
 mod hostile;
 mod rate;
 mod registration;
+mod seen;
 mod shared;
 mod start;
+mod table;
 mod xrc;

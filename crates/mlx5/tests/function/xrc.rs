@@ -80,8 +80,7 @@ fn mlx5_xrc_send_completes_with_the_number_of_the_queue() {
     let (mut initiator, target, mut queue) = connect(&mut link);
     queue.post(&link.b, link.key_b);
     link.a.write(link.buffer_a, &[7; 8]);
-    let (xrc, segment) =
-        (XrcSegment { receive_queue: queue.number }, data(link.key_a, VIRTUAL, 8));
+    let (xrc, segment) = (XrcSegment { receive_queue: queue.number }, data(link.key_a, VIRTUAL, 8));
     link.a.post(&mut initiator, (SendOpcode::SendImmediate, 5), |e| e.xrc(&xrc).data(&segment));
     link.run();
     assert_eq!(success(link.a.poll_cq(&mut link.cq_a)).user_index, 0x1234);
