@@ -7,8 +7,8 @@
 //! the attachment when it ends. vhost-user ([`Server`]), vfio-user ([`crate::vfio_user`]) and the
 //! local attachment ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface.
 //! vhost-user raises all events but [`Event::Doorbell`] and [`Event::Message`]; vfio-user
-//! [`Event::MemoryChanged`], [`Event::Doorbell`], [`Event::Reset`] and [`Event::Closed`]; the local
-//! attachment [`Event::Message`] and [`Event::Closed`].
+//! [`Event::MemoryChanged`], [`Event::Doorbell`], [`Event::Reset`], [`Event::Resumed`] and
+//! [`Event::Closed`]; the local attachment [`Event::Message`] and [`Event::Closed`].
 //!
 //! [`Connection`] is the attachment of one port. It reaches a vhost-user device without a virtual
 //! call, because services look a queue up several times for each batch.
@@ -47,6 +47,10 @@ pub enum Event {
     /// connections. Raised by RESET_DEVICE (vhost-user), by DEVICE_RESET (vfio-user), and if a
     /// queue starts at another position than it stopped at.
     Reset,
+    /// The holder has set the device up again for a frontend that an earlier daemon served, after
+    /// the last [`Event::MemoryChanged`] of the set-up (vfio-user only). The service restores its
+    /// state of this guest, or reports the loss to the driver.
+    Resumed,
     /// The frontend closed the connection: the last event of an attachment. All grants have been
     /// released, and the port accepts the next frontend.
     Closed,

@@ -24,12 +24,11 @@ use std::thread;
 
 use causeway_holder::client::{Client, HolderError};
 use causeway_holder::holder::holder_dir;
-use causeway_holder::protocol::HeldPort;
+use causeway_holder::protocol::{HeldPort, HeldProtocol};
 use causeway_model::Name;
-use causeway_model::port::DeviceInfo;
+use causeway_model::port::{DeviceInfo, FrontendProtocol, HELD_EXTENSION, VSOCK};
 use causeway_model::{Answer, Command, CommandError, PortView};
 use causeway_model::{PortKind, PortSpec};
-use causeway_socket::ledger::HELD_EXTENSION;
 
 use crate::fabric::FabricControl;
 use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
@@ -172,7 +171,8 @@ impl HeldPortsFabric {
     fn held_device(&self, kind: &PortKind) -> Option<DeviceInfo> {
         let is_held = match self.policy {
             HoldPolicy::All => true,
-            HoldPolicy::Vsock => kind.kind().loses_frontend,
+            HoldPolicy::Needed => kind.kind().loses_frontend,
+            HoldPolicy::Vsock => kind.kind().name == VSOCK.name,
             HoldPolicy::None => false,
         };
         kind.device().filter(|_| is_held)
@@ -288,7 +288,12 @@ fn describe(spec: &PortSpec, device: DeviceInfo, dir: &Path) -> Result<HeldPort,
             inner.display()
         )));
     }
-    let DeviceInfo { queues, ring_size_max: ring_size, identity: device } = device;
+    let DeviceInfo { protocol, queues, ring_size_max: ring_size, identity: device } = device;
+    let protocol = match protocol {
+        FrontendProtocol::VhostUser => HeldProtocol::VhostUser,
+        FrontendProtocol::VfioUser => HeldProtocol::VfioUser,
+    };
     let public = spec.socket.clone();
-    Ok(HeldPort { name: spec.name.to_string(), public, inner, queues, ring_size, device })
+    let name = spec.name.to_string();
+    Ok(HeldPort { name, public, inner, protocol, queues, ring_size, device })
 }

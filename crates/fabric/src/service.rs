@@ -116,6 +116,11 @@ pub trait Service: Send + std::fmt::Debug {
         cx.wake(port, doorbell);
     }
 
+    /// Restores the device of a port for a frontend that an earlier daemon served, or makes the
+    /// device report the loss to its driver. The guest memory is granted again, and the registers
+    /// have the driver's last writes.
+    fn resumed(&mut self, _cx: &mut Context<'_>, _port: PortId) {}
+
     /// Drops all state of the device of a port: the driver reset it, the frontend disconnected, or
     /// the port faulted. The port itself stays.
     fn stopped(&mut self, _cx: &mut Context<'_>, _port: PortId) {}

@@ -23,6 +23,8 @@ use causeway_host::fd::receive::UntrustedSocket;
 use causeway_mlx5::config_space::CONFIG_BYTES;
 use causeway_mlx5::limits::{MSIX_REGION_BYTES, TRAPPED_BYTES};
 use causeway_mlx5::registers::{REGION_BAR, REGION_MSIX};
+use causeway_model::PortSpec;
+use causeway_model::port::HELD_EXTENSION;
 
 use crate::limits::{UAR_BYTES, VECTORS};
 
@@ -48,8 +50,9 @@ fn registers(index: u32, size: u64) -> RegionDescription {
     RegionDescription { index, size, flags: REGION_READ | REGION_WRITE, mmap: None }
 }
 
-/// Returns the description of a function with new doorbell pages.
-fn description() -> io::Result<DeviceDescription> {
+/// Returns the description of a function with new doorbell pages. `is_held`: the peer is the
+/// holder.
+fn description(is_held: bool) -> io::Result<DeviceDescription> {
     let file = Arc::new(causeway_memory::create("causeway-doorbells", UAR_BYTES)?);
     let areas = std::iter::once(TRAPPED_BYTES..UAR_BYTES).collect();
     let bar = RegionDescription {
@@ -61,20 +64,23 @@ fn description() -> io::Result<DeviceDescription> {
         regions: vec![bar, registers(REGION_MSIX, MSIX_REGION_BYTES), config],
         interrupts: vec![(INTERRUPT_MSIX, u32::from(VECTORS))],
         flags: DEVICE_RESET | DEVICE_PCI,
+        may_resume: is_held,
     })
 }
 
-/// Returns the attachment of a frontend that connected by `stream` to the port `name`.
+/// Returns the attachment of a frontend that connected by `stream` to the port of `spec`.
 ///
 /// # Errors
 /// The host has no memory file for the doorbell pages.
 pub(crate) fn attach(
-    name: &str,
+    spec: &PortSpec,
     stream: UntrustedSocket,
     registers: &Arc<causeway_mlx5::Registers>,
 ) -> io::Result<Connection> {
     let registers = Arc::new(FunctionRegisters(Arc::clone(registers)));
-    let attachment = VfioUserAttachment::new(name, stream, description()?, registers);
+    let is_held = spec.socket.extension().is_some_and(|extension| extension == HELD_EXTENSION);
+    let (name, description) = (spec.name.as_str(), description(is_held)?);
+    let attachment = VfioUserAttachment::new(name, stream, description, registers);
     let attachment: Box<dyn Attachment> = Box::new(attachment);
     Ok(attachment.into())
 }

@@ -10,8 +10,8 @@
 //!
 //! # Limits
 //! RDMA stays on this host and inside the group. An adapter has [`limits::VECTORS`] (8) interrupt
-//! vectors. QEMU does not reconnect the device after a restart of the daemon, and does not migrate
-//! it. A guest that breaks a rule loses the queue pair, the object or the function concerned;
+//! vectors. The holder keeps its frontend over a restart of the daemon ([`resume`]); live migration
+//! is not supported. A guest that breaks a rule loses the queue pair, the object or the function concerned;
 //! other guests are not affected.
 //!
 //! # Main types
@@ -45,6 +45,7 @@ mod device;
 mod idle;
 pub mod limits;
 mod request;
+mod resume;
 mod service;
 mod switch;
 mod uplink;

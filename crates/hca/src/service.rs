@@ -37,6 +37,7 @@ use crate::limits::{
     POLL_NS, UAR_BYTES, VECTORS,
 };
 use crate::request::{CountPorts, OpenUplink, StartUplink};
+use crate::resume::{Resumption, resume};
 use crate::switch::{AdapterPorts, Switch};
 use crate::uplink::{INBOX, Uplink};
 use crate::view::{self, ViewAdapters};
@@ -234,7 +235,7 @@ impl Service for HcaService {
     fn connect(&self, spec: &PortSpec, stream: UntrustedSocket) -> io::Result<Connection> {
         let port = self.ports.values().find(|port| port.name == spec.name);
         let port = port.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        device::attach(spec.name.as_str(), stream, &port.registers)
+        device::attach(spec, stream, &port.registers)
     }
 
     fn added(&mut self, cx: &mut Context<'_>, id: PortId) -> Result<(), CommandError> {
@@ -300,6 +301,18 @@ impl Service for HcaService {
             }
         }
         self.memory_changed(cx, id);
+        self.after(cx);
+    }
+
+    fn resumed(&mut self, cx: &mut Context<'_>, id: PortId) {
+        let Some(port) = self.ports.get(&id) else { return };
+        match resume(port) {
+            Resumption::Unused => {}
+            Resumption::Failed => log::warn!(
+                port = port.name.as_str();
+                "the function reports an internal error after a restart of causewayd: the guest's driver recovers by itself"
+            ),
+        }
         self.after(cx);
     }
 

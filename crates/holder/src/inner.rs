@@ -75,20 +75,24 @@ pub fn expects_reply(request: R) -> bool {
     )
 }
 
+/// Returns a socket that is connected to the listening socket at `path`, without blocking.
+///
+/// # Errors
+/// The error of the kernel.
+pub(crate) fn connect_unix(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
 impl DaemonStream {
     /// Connects to the socket at `path`, without blocking.
     ///
     /// # Errors
     /// causewayd does not listen there.
     pub fn connect(path: &Path) -> Result<Self, ExchangeError> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let connected = || -> Result<OwnedFd, Errno> {
-            let socket =
-                rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-            Ok(socket)
-        };
-        connected()
+        connect_unix(path)
             .map(|socket| Self { stream: MessageStream::new(socket) })
             .map_err(|_| ExchangeError::Gone)
     }

@@ -1,16 +1,16 @@
-//! The holder keeps vhost-user frontends connected while causewayd is away.
+//! The holder keeps frontends connected while causewayd is away.
 //!
-//! Some frontends never reconnect (QEMU's vhost-user-vsock). For a *held* port this small process
-//! listens in place of causewayd ([`holder`]) and forwards each frontend's vhost-user messages to
-//! the port's inner socket ([`relay`]), one at a time, and records the state that they set up
-//! ([`record`]). Memory, rings and doorbells are passed to causewayd: no byte of the data path
+//! Some frontends never reconnect (QEMU's vhost-user-vsock and vfio-user-pci). For a *held* port
+//! this small process listens in place of causewayd ([`holder`]) and forwards each frontend's
+//! messages to the port's inner socket, and records the state that they set up: for vhost-user one
+//! at a time ([`relay`], [`record`]), for vfio-user many at a time ([`vfio`]). Memory, rings and doorbells are passed to causewayd: no byte of the data path
 //! crosses this process.
 //!
 //! When causewayd ends, frontends notice nothing but a slow backend. The next causewayd reports the
 //! ports that it serves ([`protocol`]) and gets each frontend's state replayed; rings continue at
 //! the indices in guest memory ([`replay`]). For frontends without an inflight region the holder
 //! keeps one, so that chains that causewayd had popped and not completed are processed exactly once
-//! ([`inflight`]).
+//! ([`inflight`]). A vfio-user frontend is answered by the holder meanwhile ([`vfio::away`]).
 //!
 //! A frontend that violates the protocol, and a causewayd that sends invalid replies, lose the
 //! connection in question and no other. The holder does not interpret rings, does not move traffic,
@@ -24,7 +24,7 @@
 //! use std::path::Path;
 //! use causeway_holder::client::{Client, start};
 //! use causeway_holder::holder::holder_dir;
-//! use causeway_holder::protocol::HeldPort;
+//! use causeway_holder::protocol::{HeldPort, HeldProtocol};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let dir = holder_dir(Path::new("/run/causeway"));
@@ -34,6 +34,7 @@
 //!     name: "vsock3".into(),
 //!     public: "/run/causeway/vsock3".into(),
 //!     inner: dir.join("vsock3"),
+//!     protocol: HeldProtocol::VhostUser,
 //!     queues: 3,
 //!     ring_size: 1024,
 //!     device: "vsock 3".into(),
@@ -65,3 +66,5 @@ pub mod protocol;
 pub mod record;
 pub mod relay;
 pub mod replay;
+pub mod route;
+pub mod vfio;

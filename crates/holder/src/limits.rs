@@ -47,3 +47,33 @@ pub const STACK_BYTES: usize = 256 * 1024;
 pub const LOG_LINES_MAX: u32 = 10;
 /// Period of [`LOG_LINES_MAX`].
 pub const LOG_WINDOW: Duration = Duration::from_secs(60);
+/// Most vfio-user commands of a frontend that causewayd has not answered.
+pub const IN_FLIGHT_MAX: usize = 64;
+/// Bytes of unanswered vfio-user commands from which on no further command is read; with one more
+/// message they fit a socket's buffer.
+pub const IN_FLIGHT_BYTES: usize = 64 << 10;
+/// Descriptors of unanswered vfio-user commands from which on no further command is read.
+pub const IN_FLIGHT_FDS: usize = 64;
+/// Most register writes that are kept for the next causewayd.
+pub const DEFERRED_MAX: usize = 64;
+/// Bytes of such writes from which on no further write is kept.
+pub const DEFERRED_BYTES_MAX: usize = 64 << 10;
+/// Longest time for which a vfio-user query waits for the next causewayd: QEMU declares a device
+/// dead that is silent for 5 s.
+pub const WAIT_MAX: Duration = Duration::from_secs(4);
+/// Most vfio-user commands that are answered without causewayd in one turn.
+pub const ANSWERS_PER_TURN: usize = 64;
+/// Pause after a turn of [`ANSWERS_PER_TURN`] answers.
+pub const AWAY_TURN: Duration = Duration::from_millis(1);
+/// Longest time during a replay until the frontend's queries are answered.
+pub const REPLAY_CHECK: Duration = Duration::from_millis(10);
+/// Most replies that are remembered for a vfio-user frontend.
+pub const ANSWERS_MAX: usize = 1024;
+/// Longest command and reply that are remembered, in bytes.
+pub const ANSWER_BYTES_MAX: usize = 2048;
+/// Most bytes of all remembered commands and replies.
+pub const ANSWERS_BYTES_MAX: usize = 256 << 10;
+/// Most places of registers of which the last write is recorded.
+pub const REGISTERS_MAX: usize = 1024;
+/// Longest register write that is recorded, in bytes.
+pub const REGISTER_BYTES_MAX: usize = 64;

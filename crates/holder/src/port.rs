@@ -11,7 +11,7 @@
 //!
 //! [`crate::holder`] calls all methods in the main thread; they do not block, except the drop,
 //! which joins the relay's thread after it has shut the frontend's connection down. The module
-//! reads no message: [`crate::relay`] does, in its thread. It checks no credentials of frontends:
+//! reads no message: [`crate::relay`] and [`crate::vfio`] do, in threads of their own. It checks no credentials of frontends:
 //! the file permissions of the socket decide.
 
 use std::io;
@@ -28,8 +28,10 @@ use rustix::net::{Shutdown, SocketType, shutdown};
 use crate::holder::{lock, signal, until};
 use crate::limits::{ACCEPT_RETRY, LOG_LINES_MAX, LOG_WINDOW, STACK_BYTES, SUCCESSOR_WAIT};
 use crate::listen::UnixSocketListener;
-use crate::protocol::HeldPort;
-use crate::relay::{DaemonRoute, Relay, RelayEnd, SharedRoute};
+use crate::protocol::{HeldPort, HeldProtocol};
+use crate::relay::{Relay, RelayEnd};
+use crate::route::{DaemonRoute, SharedRoute};
+use crate::vfio::relay::VfioRelay;
 
 /// A port, and the generation of causewayd that serves it.
 #[derive(Debug)]
@@ -120,7 +122,9 @@ impl HeldPortState {
     /// Returns whether a frontend of this port can continue as a frontend of `new`: public socket,
     /// device, queues and ring size are the same, and the socket file was not replaced.
     pub fn is_compatible(&self, new: &HeldPort) -> bool {
-        let same = |a: &HeldPort| (a.public.clone(), a.device.clone(), a.queues, a.ring_size);
+        let same = |a: &HeldPort| {
+            (a.public.clone(), a.device.clone(), a.protocol, a.queues, a.ring_size)
+        };
         same(&self.held) == same(new) && self.listener.is_reachable()
     }
 
@@ -210,12 +214,15 @@ impl HeldPortState {
         let connection =
             UntrustedSocket::from(stream.as_fd().try_clone_to_owned()?).charged_to(self.account);
         let ended = Arc::new(AtomicBool::new(false));
-        let relay = Relay::new(stream, self.route.clone());
+        let (route, protocol) = (self.route.clone(), self.held.protocol);
         let (name, log_budget, done) =
             (self.held.name.clone(), self.log_budget.clone(), ended.clone());
         let thread = thread::Builder::new().name("relay".into()).stack_size(STACK_BYTES);
         let thread = thread.spawn(move || {
-            let end = relay.run();
+            let end = match protocol {
+                HeldProtocol::VhostUser => Relay::new(stream, route).run(),
+                HeldProtocol::VfioUser => VfioRelay::new(stream, route).run(),
+            };
             if lock(&log_budget).admit() {
                 match end {
                     RelayEnd::FrontendLeft => log::info!(port = name.as_str(); "frontend left"),

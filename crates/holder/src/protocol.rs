@@ -49,6 +49,24 @@ pub enum Request {
     LetGo,
 }
 
+/// The protocol of a port's frontends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldProtocol {
+    /// vhost-user.
+    #[default]
+    VhostUser,
+    /// vfio-user.
+    VfioUser,
+}
+
+impl HeldProtocol {
+    /// Returns whether the protocol is that of holders that know no other.
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A port to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -59,6 +77,10 @@ pub struct HeldPort {
     pub public: PathBuf,
     /// The socket at which causewayd listens.
     pub inner: PathBuf,
+    /// The protocol of the frontends. vhost-user is left out of the packet, so that holders of
+    /// earlier releases continue to hold such ports.
+    #[serde(default, skip_serializing_if = "HeldProtocol::is_default")]
+    pub protocol: HeldProtocol,
     /// Number of the device's queues.
     pub queues: u16,
     /// Largest ring of the device, in descriptors.
@@ -160,6 +182,7 @@ mod tests {
             name: "v".into(),
             public: "/p".into(),
             inner: "/i".into(),
+            protocol: HeldProtocol::VfioUser,
             queues: 3,
             ring_size: 1024,
             device: "vsock 3".into(),

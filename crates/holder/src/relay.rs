@@ -1,4 +1,4 @@
-//! The relay of one frontend: forwards its messages to causewayd one at a time, and replies back.
+//! The relay of one vhost-user frontend: forwards its messages to causewayd one at a time, and replies back.
 //!
 //! Because a message waits until causewayd has acknowledged its predecessor, at most one message is
 //! unacknowledged when causewayd ends; it is sent again after the replay. While causewayd is away
@@ -9,8 +9,8 @@
 //! [`crate::port`] starts the thread; the main thread changes the route. A message is recorded
 //! ([`crate::record`]) after its acknowledgement and before the reply to the frontend. The frontend
 //! is disconnected if it violates the protocol, if causewayd closes the connection and still runs
-//! after [`PARTING_GRACE`] (250 ms), if [`TRIES_MAX`] (10) connections to one causewayd end before
-//! the replay is complete, if the next causewayd lacks a feature, or refuses or answers invalidly a
+//! after 250 ms, if 10 connections to one causewayd end before the replay is complete
+//! ([`crate::route`]), if the next causewayd lacks a feature, or refuses or answers invalidly a
 //! recorded message, or if [`DEATHS_MAX`] (3) causewayds in a row end, or reply invalidly, during
 //! one message. A message that causewayd refuses is not recorded, and its refusal reaches a
 //! frontend that asked for an acknowledgement; otherwise the frontend learns nothing. Rings,
@@ -18,8 +18,6 @@
 //! log is not offered, and that the holder's own features are added ([`NEEDED`]).
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_attach::vhost_user::message::{Header, InflightSpec, Message};
@@ -32,25 +30,10 @@ use rustix::io::Errno;
 
 use crate::inflight::Inflight;
 use crate::inner::{DaemonStream, ExchangeError, NEEDED, expects_reply};
-use crate::limits::{DEATHS_MAX, PARTING_GRACE, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, TRIES_MAX};
+use crate::limits::{DEATHS_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
 use crate::record::Record;
 use crate::replay::{RING_PACKED, replay};
-
-/// The causewayd that serves a port; changed by the holder's main thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DaemonRoute {
-    /// The generation of causewayd, from 1; `None` while it is away.
-    pub generation: Option<u64>,
-    /// Its socket for this port.
-    pub inner: PathBuf,
-    /// Number of the device's queues.
-    pub queues: u16,
-    /// Largest ring of the device, in descriptors.
-    pub ring_size: u16,
-}
-
-/// A route shared by the main thread and the relay.
-pub type SharedRoute = Arc<Mutex<DaemonRoute>>;
+use crate::route::{DaemonRoute, RouteWatch, SharedRoute, Verdict};
 
 /// Why a relay ended.
 #[derive(Debug, thiserror::Error)]
@@ -68,8 +51,24 @@ pub enum RelayEnd {
     #[error("the connection cannot continue: {0}")]
     NotResumed(ExchangeError),
     /// Several causewayds ended while they processed the same message.
-    #[error("causewayd ended {DEATHS_MAX} times while it processed one {0:?}")]
-    RepeatedCrash(R),
+    #[error("causewayd ended {DEATHS_MAX} times while it processed one {0}")]
+    RepeatedCrash(String),
+    /// A vfio-user frontend violated the protocol.
+    #[error("the frontend violated the protocol: {0}")]
+    VfioFrontend(causeway_attach::vfio_user::fault::Reason),
+    /// The next causewayd refuses a vfio-user command that an earlier causewayd accepted.
+    #[error(
+        "causewayd refuses vfio-user command {command} of the frontend's set-up with errno {errno}"
+    )]
+    NotContinued {
+        /// The command.
+        command: u16,
+        /// The errno.
+        errno: i32,
+    },
+    /// The next causewayd sent an invalid reply.
+    #[error("invalid reply of causewayd to vfio-user command {0}")]
+    InvalidReply(u16),
     /// A system call failed.
     #[error("{0}")]
     Host(#[from] Errno),
@@ -84,13 +83,9 @@ pub struct Relay {
     /// State that the frontend has set up, for the next causewayd.
     record: Record,
     /// The causewayd to forward to.
-    route: SharedRoute,
-    /// The generation that `inner` was last connected to; 0 for none yet.
-    generation: u64,
+    watch: RouteWatch,
     /// A message that causewayd has not acknowledged.
     pending: Option<Raw>,
-    /// Connections to this generation that ended before the replay was complete.
-    tries: u32,
     /// Connections that ended while `pending` was in progress.
     deaths: u32,
 }
@@ -105,10 +100,8 @@ impl Relay {
             frontend: MessageStream::new(frontend),
             inner: None,
             record: Record::default(),
-            route,
-            generation: 0,
+            watch: RouteWatch::new(route),
             pending: None,
-            tries: 0,
             deaths: 0,
         }
     }
@@ -126,26 +119,15 @@ impl Relay {
         }
     }
 
-    /// Returns the current route.
-    fn route(&self) -> DaemonRoute {
-        self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// Connects to causewayd once it runs, and replays the state.
     fn resume(&mut self) -> Result<(), RelayEnd> {
         let lost = Instant::now();
         let mut pause = RETRY_PAUSE_MIN;
         loop {
-            let route = self.route();
-            match route.generation {
-                Some(generation) if generation != self.generation => {
-                    self.generation = generation;
-                    self.tries = 0;
-                    return self.connect(&route);
-                }
-                Some(_) if self.tries > 0 && self.tries < TRIES_MAX => return self.connect(&route),
-                Some(_) if lost.elapsed() >= PARTING_GRACE => return Err(RelayEnd::DaemonClosed),
-                _ => {}
+            match self.watch.verdict(lost) {
+                Verdict::Connect(route) => return self.connect(&route),
+                Verdict::Closed => return Err(RelayEnd::DaemonClosed),
+                Verdict::Wait => {}
             }
             self.sleep(pause)?;
             pause = pause.saturating_mul(2).min(RETRY_PAUSE_MAX);
@@ -172,7 +154,7 @@ impl Relay {
         match outcome {
             Ok(inner) => {
                 self.inner = Some(inner);
-                self.tries = 0;
+                self.watch.connected();
                 match self.pending.take() {
                     Some(raw) => self.forward_with_retry(raw),
                     None => Ok(()),
@@ -180,7 +162,7 @@ impl Relay {
             }
             // causewayd may have ended again, or still serve the previous frontend.
             Err(ExchangeError::Gone) => {
-                self.tries = self.tries.saturating_add(1);
+                self.watch.failed();
                 self.sleep(RETRY_PAUSE_MAX)
             }
             Err(ExchangeError::FrontendLeft) => Err(RelayEnd::FrontendLeft),
@@ -224,7 +206,7 @@ impl Relay {
                 self.inner = None;
                 self.deaths = self.deaths.saturating_add(1);
                 if self.deaths >= DEATHS_MAX {
-                    return Err(RelayEnd::RepeatedCrash(raw.request));
+                    return Err(RelayEnd::RepeatedCrash(format!("{:?}", raw.request)));
                 }
                 self.pending = Some(raw);
                 return Ok(());
@@ -276,7 +258,7 @@ impl Relay {
 
     /// Requests an inflight region from causewayd and sets it.
     fn make_inflight(&mut self, packed: bool) -> Result<Inflight, ExchangeError> {
-        let DaemonRoute { queues, ring_size, .. } = self.route();
+        let DaemonRoute { queues, ring_size, .. } = self.watch.current();
         let spec = InflightSpec { len: 0, offset: 0, queues, ring_size, padded: false };
         let inner = self.inner.as_mut().ok_or(ExchangeError::Gone)?;
         let frontend = self.frontend.as_fd();

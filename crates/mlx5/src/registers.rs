@@ -17,7 +17,7 @@
 //! performs, clears registers and rung doorbells, not the driver's objects: the dispatcher removes
 //! these later ([`crate::reset`]), and begins no command that was rung for before the reset.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -42,6 +42,14 @@ pub const DOORBELL_COMMAND: usize = 0;
 const FIRMWARE: u32 = 32 << 16 | 16;
 /// Revision of the command interface; drivers accept no other.
 const COMMAND_INTERFACE: u32 = 5 << 16 | 1000;
+/// Word of the health buffer whose second byte is the syndrome.
+const HEALTH_SYNDROME: u64 = 0x23c;
+/// Syndrome of an internal error of the firmware.
+const FIRMWARE_ERROR: u32 = 1;
+/// Bits of the interface's state in the low word of the command queue's address.
+const INTERFACE_STATE: u32 = 7 << 8;
+/// State of an interface that executes no commands.
+const INTERFACE_DISABLED: u32 = 1 << 8;
 /// Number of 32-bit words of the MSI-X table.
 const MSIX_WORDS: usize = MSIX_PENDING_OFFSET as usize / 4;
 
@@ -66,6 +74,8 @@ pub struct Registers {
     /// Rung doorbells in the low half, the number of resets in the high half.
     doorbells: AtomicU64,
     health: AtomicU32,
+    /// The function reports an internal error.
+    has_failed: AtomicBool,
     created: Instant,
     bar_bytes: u64,
     vectors: u16,
@@ -98,6 +108,7 @@ impl Registers {
             command_queue: AtomicU64::new(0),
             doorbells: AtomicU64::new(0),
             health: AtomicU32::new(0),
+            has_failed: AtomicBool::new(false),
             created: Instant::now(),
             bar_bytes,
             vectors,
@@ -153,7 +164,21 @@ impl Registers {
         let reset = |doorbells: u64| Some((doorbells & !RUNG).wrapping_add(RESET));
         let _ = self.doorbells.fetch_update(Ordering::AcqRel, Ordering::Relaxed, reset);
         self.command_queue.store(0, Ordering::Release);
+        self.has_failed.store(false, Ordering::Release);
         *self.private() = Private::new(self.bar_bytes, self.vectors);
+    }
+
+    /// Makes the function report an internal error, until its driver sets the command queue up again
+    /// or a reset. Doorbells that were rung before, and those rung meanwhile, are void: the driver
+    /// gives up its outstanding commands.
+    pub fn fail(&self) {
+        self.has_failed.store(true, Ordering::Release);
+        self.take_doorbells();
+    }
+
+    /// Returns whether the function reports an internal error.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
     }
 
     /// Returns the guest address of the command queue; 0 if the driver has set none.
@@ -209,7 +234,7 @@ impl Registers {
     }
 
     /// Returns a word of the initialisation segment. Words without a meaning are zero: the function
-    /// is initialised (bit 31 of 0x1fc) and healthy (the buffer at 0x200).
+    /// is initialised (bit 31 of 0x1fc), and healthy (the buffer at 0x200) unless it has failed.
     fn segment(&self, at: u64) -> u32 {
         let queue = self.command_queue.load(Ordering::Relaxed);
         match at {
@@ -218,8 +243,10 @@ impl Registers {
             COMMAND_QUEUE_HIGH => (queue >> 32) as u32,
             COMMAND_QUEUE_LOW => {
                 let log = COMMAND_LOG_ENTRIES << 4 | COMMAND_LOG_STRIDE;
-                queue as u32 & !0xfff | u32::from(log)
+                let state = if self.has_failed() { INTERFACE_DISABLED } else { 0 };
+                queue as u32 & !0xfff | state | u32::from(log)
             }
+            HEALTH_SYNDROME if self.has_failed() => FIRMWARE_ERROR << 16,
             TIMER_HIGH => (self.microseconds() >> 32) as u32,
             TIMER_LOW => self.microseconds() as u32,
             HEALTH_COUNTER => self.health.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
@@ -238,9 +265,12 @@ impl Registers {
             COMMAND_QUEUE_LOW => {
                 let low = u64::from(value) & !PAGE_BYTES.wrapping_sub(1);
                 self.command_queue.store(queue & !0xffff_ffff | low, Ordering::Release);
+                if value & INTERFACE_STATE == 0 {
+                    self.has_failed.store(false, Ordering::Release);
+                }
                 None
             }
-            COMMAND_DOORBELL => {
+            COMMAND_DOORBELL if !self.has_failed() => {
                 self.doorbells.fetch_or(u64::from(value), Ordering::Release);
                 Some(DOORBELL_COMMAND)
             }
@@ -298,6 +328,27 @@ mod tests {
         assert_eq!(read(&registers, 0x1fc) >> 31, 0);
         assert_eq!(read(&registers, 0x23c), 0);
         assert_ne!(read(&registers, 0x230), u32::MAX);
+    }
+
+    #[test]
+    fn registers_of_a_failed_function_report_it_until_the_queue_is_set_up_again() {
+        let registers = registers();
+        let ring = |bits: u32| registers.write(REGION_BAR, 0x18, &bits.to_be_bytes());
+        ring(3);
+        registers.fail();
+        assert_eq!(read(&registers, 0x14) & INTERFACE_STATE, INTERFACE_DISABLED);
+        assert_eq!(read(&registers, 0x23c), 1 << 16);
+        assert_eq!(ring(1), None);
+        assert_eq!(registers.take_doorbells().commands, 0);
+        registers.write(REGION_BAR, 0x14, &[0, 1, 1, 0]);
+        assert!(registers.has_failed(), "the driver disabled the interface");
+        registers.write(REGION_BAR, 0x14, &[0, 1, 0, 0]);
+        assert!(!registers.has_failed());
+        assert_eq!([read(&registers, 0x14), read(&registers, 0x23c)], [0x1_0056, 0]);
+        assert_eq!(ring(1), Some(DOORBELL_COMMAND));
+        registers.fail();
+        registers.reset();
+        assert!(!registers.has_failed());
     }
 
     #[test]

@@ -36,8 +36,10 @@ const CPU_MAX: usize = 8191;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HoldPolicy {
-    /// vsock ports: QEMU does not reconnect them.
+    /// Ports whose frontends do not reconnect: QEMU's vsock and `hca` devices.
     #[default]
+    Needed,
+    /// vsock ports.
     Vsock,
     /// All ports.
     All,
@@ -47,7 +49,7 @@ pub enum HoldPolicy {
 
 impl HoldPolicy {
     /// The names, as operators write them.
-    pub const NAMES: [&'static str; 3] = ["vsock", "all", "none"];
+    pub const NAMES: [&'static str; 4] = ["needed", "vsock", "all", "none"];
 }
 
 /// Returns the type of the name of a group of users, which only the host can check.
@@ -79,7 +81,7 @@ table! {
         /// Most verbose level of the log.
         log: String => ValueType::Word(&LOG_LEVELS), DefaultValue::Text("info");
         /// The ports whose frontends stay connected while causewayd is replaced.
-        hold: HoldPolicy => ValueType::Word(&HoldPolicy::NAMES), DefaultValue::Text("vsock");
+        hold: HoldPolicy => ValueType::Word(&HoldPolicy::NAMES), DefaultValue::Text("needed");
         /// File of the private key of links that give none.
         key_file: PathBuf => ValueType::Path, DefaultValue::Text("/etc/causeway/key");
         /// Permissions of the control socket.

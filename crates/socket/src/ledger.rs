@@ -24,11 +24,11 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use causeway_model::port::HELD_EXTENSION;
+
 use crate::limits::CONNECTIONS_PER_PORT_MAX;
 use crate::table::ConnId;
 
-/// Extension of a held port's socket.
-pub const HELD_EXTENSION: &str = "inner";
 /// Extension of its ledger.
 const EXTENSION: &str = "open";
 /// Length of an entry: peer CID, local port and peer port of 4 bytes each, mark and socket type of

@@ -6,7 +6,7 @@
 //! guest memory. The service raises interrupts by [`Attachment::notify`], whose queue number is the
 //! vector, or by a [`DeviceHandle`].
 //!
-//! The reply to a DMA or RESET message waits until the dispatcher has handled the events. So a poll
+//! The reply to a DMA, RESET or RESUME message waits until the dispatcher has handled the events. So a poll
 //! that reports such events makes the descriptor readable again, and the next poll acknowledges the
 //! notices.
 //!
@@ -163,6 +163,9 @@ impl VfioUserAttachment {
         if let Some(map) = notices.map {
             self.adopt(map);
             events.push(Event::MemoryChanged);
+        }
+        if notices.resumed {
+            events.push(Event::Resumed);
         }
         if events.len() > before {
             self.unacknowledged = Some(number);

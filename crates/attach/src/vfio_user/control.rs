@@ -3,7 +3,7 @@
 //! DMA messages that lie in the socket together, up to [`DMA_BATCH_MAX`], share one epoch of guest
 //! memory. Their replies wait until the dispatcher uses the epoch and, after an unmap, has dropped
 //! all earlier epochs; the reply to a reset waits until the dispatcher has reset its state. If an
-//! unmap or a reset is not adopted within [`DMA_ACK_MS`] (4 s), the conversation ends without the
+//! unmap, a reset or a resumption is not adopted within [`DMA_ACK_MS`] (4 s), the conversation ends without the
 //! reply ([`Reason::DispatcherLate`]); a map is answered then, because the dispatcher uses less than
 //! was granted.
 //!
@@ -112,6 +112,8 @@ enum Change {
     Unmap,
     /// The device was reset.
     Reset,
+    /// The set-up of a resumed device is complete.
+    Resume,
 }
 
 /// The state of the thread.
@@ -220,6 +222,10 @@ impl Control {
             Effect::Reset => {
                 let number = self.link.publish_reset();
                 return self.wait_adopted(number, Change::Reset);
+            }
+            Effect::Resumed => {
+                let number = self.link.publish_resumed();
+                return self.wait_adopted(number, Change::Resume);
             }
             Effect::None | Effect::Granted | Effect::Revoked => {}
         }

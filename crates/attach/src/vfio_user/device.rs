@@ -88,6 +88,9 @@ pub struct DeviceDescription {
     pub interrupts: Vec<(u32, u32)>,
     /// [`DEVICE_RESET`] and [`DEVICE_PCI`].
     pub flags: u32,
+    /// The peer is the holder, which may resume the device for a frontend of an earlier daemon
+    /// ([`RESUME`](super::message::command::RESUME)).
+    pub may_resume: bool,
 }
 
 impl DeviceDescription {

@@ -4,7 +4,7 @@
 //! The control thread publishes consequences of messages; the dispatcher takes all of them at once
 //! when its eventfd is readable. Notices are coalesced and need no queue: the newest epoch, a set
 //! of doorbells, a reset, pending interrupts, an end. A reset voids the doorbells before it; of
-//! several epochs the dispatcher sees the newest alone. The control thread can wait for a given
+//! several epochs the dispatcher sees the newest alone; a resumption follows the newest epoch. The control thread can wait for a given
 //! time until the dispatcher uses a notice and has dropped the earlier epochs.
 //!
 //! The lock is held for a few instructions. The dispatcher never waits for the thread; when the
@@ -32,6 +32,8 @@ pub(super) struct Notices {
     pub doorbells: u64,
     /// The frontend reset the device. Doorbells of the set were rung afterwards.
     pub reset: bool,
+    /// The device is resumed: its set-up is complete.
+    pub resumed: bool,
     /// A pending interrupt can be raised.
     pub interrupts: bool,
     /// The conversation is over: closed by the frontend, or for a reason.
@@ -123,6 +125,11 @@ impl Link {
             notices.doorbells = 0;
             notices.reset = true;
         })
+    }
+
+    /// Publishes that the set-up of a resumed device is complete.
+    pub fn publish_resumed(&self) -> u64 {
+        self.publish(|notices| notices.resumed = true)
     }
 
     /// Publishes that a pending interrupt can be raised.

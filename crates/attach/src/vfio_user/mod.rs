@@ -26,9 +26,12 @@
 //!
 //! # Restart
 //!
-//! The state of a conversation is the version exchange, the DMA mappings with their files, and the
-//! eventfds of vectors; all three are values of [`server::Server`], so that a later version may
-//! hand them to another process. No such hand-over exists yet.
+//! The state of a conversation is the version exchange, the DMA mappings with their files, the
+//! eventfds of vectors, and the driver's register writes. The holder (`causeway-holder`) records
+//! all four, keeps the frontend connected while no daemon runs, and sends them to the next daemon
+//! between two RESUME commands; the service then receives
+//! [`Event::Resumed`](crate::Event::Resumed). Pages that the frontend has mapped stay those of the
+//! earlier daemon: stores to them reach no later daemon.
 
 mod allowance;
 pub mod attachment;

@@ -32,7 +32,7 @@ use super::fault::Reason;
 use super::interrupts::Vectors;
 use super::message::{
     DeviceInfo, DmaMap, DmaUnmap, IRQ_EVENTFD, IRQ_NORESIZE, IrqInfo, PayloadReader, RegionAccess,
-    RegionInfo, SET_ACTION_TRIGGER, SET_DATA_EVENTFD, SET_DATA_NONE, SetIrqs, command,
+    RegionInfo, ResumePhase, SET_ACTION_TRIGGER, SET_DATA_EVENTFD, SET_DATA_NONE, SetIrqs, command,
 };
 use super::stream::RawMessage;
 use crate::limits::{AREAS_MAX, REGION_ACCESS_BYTES_MAX, VERSION_BYTES_MAX, VFIO_DESCRIPTORS_MAX};
@@ -66,6 +66,8 @@ pub enum Effect {
     Interrupts,
     /// The device was reset. The reply must wait until the dispatcher has reset its state.
     Reset,
+    /// The device is set up again. The reply must wait until the dispatcher has resumed it.
+    Resumed,
 }
 
 /// A command that broke no rule: the payload of its reply, and its effect.
@@ -98,6 +100,8 @@ pub struct Server {
     dma: DmaTable,
     /// The version is agreed on.
     is_agreed: bool,
+    /// The last RESUME command.
+    resume: Option<ResumePhase>,
 }
 
 impl std::fmt::Debug for Server {
@@ -113,7 +117,7 @@ impl Server {
         registers: Arc<dyn Registers>,
         vectors: Arc<Vectors>,
     ) -> Self {
-        Self { description, registers, vectors, dma: DmaTable::default(), is_agreed: false }
+        Self { description, registers, vectors, dma: DmaTable::default(), is_agreed: false, resume: None }
     }
 
     /// Returns the present epoch of guest memory.
@@ -169,6 +173,7 @@ impl Server {
             command::REGION_READ => self.read(&payload),
             command::REGION_WRITE => self.write(&payload),
             command::DEVICE_RESET => self.reset(&payload),
+            command::RESUME if self.description.may_resume => self.resume(&payload),
             _ => Err(Errno::OPNOTSUPP),
         }
     }
@@ -335,8 +340,21 @@ impl Server {
             return Err(Errno::INVAL);
         }
         let doorbell = self.registers.write(region.index, access.offset, data);
+        // A recorded write restores a register, and is no new request.
+        let doorbell = doorbell.filter(|_| self.resume != Some(ResumePhase::Begin));
         let effect = doorbell.map_or(Effect::None, Effect::Doorbell);
         Ok(Success { effect, ..Success::with(access.emit()) })
+    }
+
+    /// RESUME, from the holder: once in a conversation, one command for each phase.
+    fn resume(&mut self, payload: &[u8]) -> CommandResult {
+        let effect = match (self.resume, ResumePhase::parse(payload)) {
+            (None, Some(ResumePhase::Begin)) => Effect::None,
+            (Some(ResumePhase::Begin), Some(ResumePhase::End)) => Effect::Resumed,
+            _ => return Err(Errno::INVAL),
+        };
+        self.resume = ResumePhase::parse(payload);
+        Ok(Success::of(effect))
     }
 
     /// DEVICE_RESET. DMA mappings and eventfds stay, as with a function-level reset in `vfio-pci`.

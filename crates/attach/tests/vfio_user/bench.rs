@@ -154,6 +154,7 @@ pub fn description(bar: &Arc<OwnedFd>) -> DeviceDescription {
         ],
         interrupts: vec![(2, VECTORS), (1, 2)],
         flags: DEVICE_RESET | DEVICE_PCI,
+        may_resume: true,
     }
 }
 

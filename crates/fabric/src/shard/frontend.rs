@@ -173,9 +173,17 @@ impl Shard {
             Event::MemoryChanged => self.memory_changed(id, allocated),
             Event::Doorbell(doorbell) => self.handle_doorbell(id, doorbell),
             Event::Reset => self.device_reset(id),
+            Event::Resumed => self.device_resumed(id),
             // The caller closes the connection after all events. Services that keep their
             // attachments read their messages themselves.
             Event::Closed | Event::Message => {}
+        }
+    }
+
+    /// Resumes a device for a frontend that an earlier daemon served.
+    fn device_resumed(&mut self, id: PortId) {
+        if self.ports.get(id).is_some_and(|port| port.connection.is_some()) {
+            self.with(|s, cx| s.resumed(cx, id));
         }
     }
 

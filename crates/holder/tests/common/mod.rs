@@ -12,7 +12,7 @@ use causeway_attach::native::{self, NetOptions, NetPort};
 use causeway_attach::{Model, Server};
 use causeway_holder::client::Client;
 use causeway_holder::holder::{Holder, HolderOptions, StopHandle};
-use causeway_holder::protocol::HeldPort;
+use causeway_holder::protocol::{HeldPort, HeldProtocol};
 use causeway_ring::Chain;
 
 pub const LIMIT: Duration = Duration::from_secs(20);
@@ -49,6 +49,7 @@ impl Held {
             name: name.into(),
             public: self.path(name),
             inner: self.path(&format!("{name}.inner")),
+            protocol: HeldProtocol::VhostUser,
             queues: QUEUES,
             ring_size: RING,
             device: "test".into(),

@@ -5,11 +5,12 @@
 //! sees a ConnectX virtual function, for which guests have the drivers `mlx5_core` and `mlx5_ib`.
 //! The limits bound the objects of one guest: beyond a limit the guest's command to create an
 //! object fails, and other guests are not affected. Objects without an option have fixed limits
-//! (`causeway_mlx5::limits`). QEMU does not reconnect this device after a restart of the daemon.
+//! (`causeway_mlx5::limits`). QEMU does not reconnect
+//! this device, so that the holder keeps its frontend over a restart of the daemon.
 
 use serde_json::{Map, Value, json};
 
-use super::{GUEST_FIELDS, KindDefinition, PortContext, PortOptions, unicast};
+use super::{DeviceInfo, FrontendProtocol, GUEST_FIELDS, KindDefinition, PortContext, PortOptions, unicast};
 use crate::Mac;
 use crate::limits::{
     HCA_IDLE_POLL_US_DEFAULT, HCA_IDLE_POLL_US_MAX, HCA_MTU_MAX, HCA_OBJECTS_MAX,
@@ -22,7 +23,8 @@ pub static HCA: KindDefinition = KindDefinition::new::<HcaSpec>(
     "hca",
     "An RDMA adapter with an Ethernet interface (ConnectX, by vfio-user)",
     &[HCA_FIELDS, GUEST_FIELDS],
-);
+)
+.losing_frontend();
 
 /// Returns the type of a number of objects.
 const fn objects() -> ValueType {
@@ -62,5 +64,10 @@ impl PortOptions for HcaSpec {
 
     fn complete(values: &mut Map<String, Value>, port: &PortContext<'_>) {
         values.entry("mac").or_insert_with(|| json!(port.derived_mac()));
+    }
+
+    fn device(&self) -> Option<DeviceInfo> {
+        let (protocol, identity) = (FrontendProtocol::VfioUser, format!("hca {}", self.mac));
+        Some(DeviceInfo { protocol, queues: 0, ring_size_max: 0, identity })
     }
 }

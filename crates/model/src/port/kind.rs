@@ -63,12 +63,26 @@ struct Hooks {
     device: fn(&Map<String, Value>) -> Option<DeviceInfo>,
 }
 
-/// A virtio device, as far as the holder must know it while the daemon is away.
+/// The extension of the socket at which the daemon serves a held port for the holder.
+pub const HELD_EXTENSION: &str = "inner";
+
+/// The protocol by which frontends attach to a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrontendProtocol {
+    /// vhost-user: virtio devices.
+    VhostUser,
+    /// vfio-user: PCI functions.
+    VfioUser,
+}
+
+/// A device, as far as the holder must know it while the daemon is away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Number of virtqueues.
+    /// The protocol of its frontends.
+    pub protocol: FrontendProtocol,
+    /// Number of virtqueues; 0 for a PCI function.
     pub queues: u16,
-    /// Largest number of entries of a virtqueue.
+    /// Largest number of entries of a virtqueue; 0 for a PCI function.
     pub ring_size_max: u16,
     /// Text that differs between devices that a guest can distinguish. A frontend is kept only for
     /// the same device, so the text must not change between releases.
@@ -114,7 +128,7 @@ pub trait PortOptions: Serialize + DeserializeOwned {
         None
     }
 
-    /// Returns the virtio device that a frontend sees. `None` for ports to which processes attach:
+    /// Returns the device that a frontend sees. `None` for ports to which processes attach:
     /// they can attach again by themselves.
     fn device(&self) -> Option<DeviceInfo> {
         None

@@ -28,7 +28,10 @@ use crate::schema::{DefaultValue, Field, Form, ValueType, parses, text};
 use crate::{FileMode, Mac, Name, SocketAccess, SpecError};
 
 pub use hca::{HCA, HCA_FIELDS, HcaSpec};
-pub use kind::{DeviceInfo, KindDefinition, KindInfo, PortContext, PortKind, PortOptions};
+pub use kind::{
+    DeviceInfo, FrontendProtocol, HELD_EXTENSION, KindDefinition, KindInfo, PortContext, PortKind,
+    PortOptions,
+};
 pub use mx::{MX, MX_FIELDS, MxPeer, MxSpec, MxUdp};
 pub use net::{MTU_DEFAULT, NET, NET_FIELDS, NetSpec, Offloads};
 pub use read::{ReadContext, default_socket, read};

@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{DeviceInfo, KindDefinition, PortContext, PortOptions, unicast};
+use super::{DeviceInfo, FrontendProtocol, KindDefinition, PortContext, PortOptions, unicast};
 use crate::Mac;
 use crate::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
 use crate::port::GUEST_FIELDS;
@@ -58,6 +58,7 @@ impl PortOptions for NetSpec {
 
     fn device(&self) -> Option<DeviceInfo> {
         Some(DeviceInfo {
+            protocol: FrontendProtocol::VhostUser,
             queues: self.queue_pairs.saturating_mul(2),
             ring_size_max: RING_SIZE_MAX,
             identity: format!("net {} {} {}", self.mac, self.mtu, self.queue_pairs),

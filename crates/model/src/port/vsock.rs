@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{DeviceInfo, GUEST_FIELDS, HOST_SOCKET_FIELDS, KindDefinition, PortOptions};
+use super::{DeviceInfo, FrontendProtocol, GUEST_FIELDS, HOST_SOCKET_FIELDS, KindDefinition, PortOptions};
 use crate::limits::{HOST_SUFFIX_BYTES, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, ValueType, table};
 
@@ -48,7 +48,8 @@ impl PortOptions for VsockSpec {
 
     fn device(&self) -> Option<DeviceInfo> {
         let identity = format!("vsock {}", self.cid);
-        Some(DeviceInfo { queues: 3, ring_size_max: VSOCK_RING_SIZE_MAX, identity })
+        let (protocol, queues) = (FrontendProtocol::VhostUser, 3);
+        Some(DeviceInfo { protocol, queues, ring_size_max: VSOCK_RING_SIZE_MAX, identity })
     }
 }
 

@@ -48,6 +48,12 @@ impl Header {
         Self { flags: self.flags | NO_REPLY, ..self }
     }
 
+    /// Returns the header, marked as needing a reply.
+    #[must_use]
+    pub fn with_reply(self) -> Self {
+        Self { flags: self.flags & !NO_REPLY, ..self }
+    }
+
     /// Returns the header of a reply to this command with `payload` bytes.
     #[must_use]
     pub fn reply(&self, payload: usize) -> Self {

@@ -13,11 +13,13 @@
 
 mod header;
 mod payload;
+mod resume;
 
 pub use header::{HEADER_BYTES, Header};
 pub use payload::{
     DeviceInfo, DmaMap, DmaUnmap, IrqInfo, PayloadReader, RegionAccess, RegionInfo, SetIrqs,
 };
+pub use resume::ResumePhase;
 
 /// Command codes.
 pub mod command {
@@ -51,6 +53,10 @@ pub mod command {
     pub const REGION_WRITE_MULTI: u16 = 15;
     /// Reads or sets an optional feature.
     pub const DEVICE_FEATURE: u16 = 16;
+    /// Private to this project: the holder sets a device up again for a frontend that has been
+    /// connected before. The payload is a [`ResumePhase`](super::ResumePhase). A frontend's own
+    /// command of this code is refused.
+    pub const RESUME: u16 = 0xca00;
 }
 
 /// DMA flag: the device may read.

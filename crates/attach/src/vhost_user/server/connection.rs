@@ -44,7 +44,7 @@ fn event_cost(event: &Event) -> u64 {
         // The message itself was counted as 1.
         Event::MemoryChanged => MAPPING_COST.saturating_sub(1),
         Event::QueueStarted(_) | Event::QueueStopped(_) | Event::Reset => QUEUE_COST,
-        Event::Doorbell(_) | Event::Message | Event::Closed => 0,
+        Event::Doorbell(_) | Event::Message | Event::Resumed | Event::Closed => 0,
     }
 }
 

@@ -1,0 +1,91 @@
+//! The way from a relay to causewayd: which causewayd serves the port, and when to connect.
+//!
+//! The holder's main thread changes the route; each relay watches it from its own thread, after
+//! its connection to causewayd ended. [`RouteWatch::verdict`] connects to a new causewayd at once,
+//! and to the same causewayd again only if it closed a connection before the replay was complete,
+//! at most [`TRIES_MAX`] (10) times. A causewayd that closed the connection otherwise, and still
+//! runs after [`PARTING_GRACE`] (250 ms), closed it on purpose. Nothing here waits or connects.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::limits::{PARTING_GRACE, TRIES_MAX};
+
+/// The causewayd that serves a port; changed by the holder's main thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonRoute {
+    /// The generation of causewayd, from 1; `None` while it is away.
+    pub generation: Option<u64>,
+    /// Its socket for this port.
+    pub inner: PathBuf,
+    /// Number of the device's queues.
+    pub queues: u16,
+    /// Largest ring of the device, in descriptors.
+    pub ring_size: u16,
+}
+
+/// A route shared by the main thread and the relay.
+pub type SharedRoute = Arc<Mutex<DaemonRoute>>;
+
+/// The next step of a relay without a connection to causewayd.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Connect.
+    Connect(DaemonRoute),
+    /// No causewayd runs, or its end is not known yet.
+    Wait,
+    /// A running causewayd closed the connection.
+    Closed,
+}
+
+/// A relay's view of the route.
+#[derive(Debug)]
+pub struct RouteWatch {
+    route: SharedRoute,
+    /// The generation that the relay connected to last; 0 for none yet.
+    generation: u64,
+    /// Connections to this generation that ended before the replay was complete.
+    tries: u32,
+}
+
+impl RouteWatch {
+    /// Returns the view of a relay that has not connected yet.
+    pub fn new(route: SharedRoute) -> Self {
+        Self { route, generation: 0, tries: 0 }
+    }
+
+    /// Returns the current route.
+    pub fn current(&self) -> DaemonRoute {
+        self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns whether no causewayd runs.
+    pub fn is_away(&self) -> bool {
+        self.route.lock().unwrap_or_else(PoisonError::into_inner).generation.is_none()
+    }
+
+    /// Returns the next step of a relay whose connection ended at `lost`.
+    pub fn verdict(&mut self, lost: Instant) -> Verdict {
+        let route = self.current();
+        match route.generation {
+            Some(generation) if generation != self.generation => {
+                (self.generation, self.tries) = (generation, 0);
+                Verdict::Connect(route)
+            }
+            Some(_) if self.tries > 0 && self.tries < TRIES_MAX => Verdict::Connect(route),
+            Some(_) if lost.elapsed() >= PARTING_GRACE => Verdict::Closed,
+            _ => Verdict::Wait,
+        }
+    }
+
+    /// Notes that a replay is complete.
+    pub fn connected(&mut self) {
+        self.tries = 0;
+    }
+
+    /// Notes that causewayd did not listen, or closed the connection during a replay.
+    pub fn failed(&mut self) {
+        self.tries = self.tries.saturating_add(1);
+    }
+}

@@ -1,0 +1,72 @@
+//! The last reply to each read and query of a frontend.
+//!
+//! The relay remembers replies of causewayd, and returns them while no causewayd runs: a driver
+//! that polls a register reads its last value. At most [`ANSWERS_MAX`] (1,024) replies of
+//! [`ANSWER_BYTES_MAX`] (2,048) bytes, and [`ANSWERS_BYTES_MAX`] (256 KiB) together, are kept;
+//! others are not, and the frontend then waits for the next causewayd. The value of a register that
+//! the driver has written since is the value before the write. The file of a region is kept open.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use causeway_attach::vfio_user::message::command;
+use causeway_attach::vfio_user::stream::RawMessage;
+use causeway_host::ReceivedFd;
+
+use crate::limits::{ANSWER_BYTES_MAX, ANSWERS_BYTES_MAX, ANSWERS_MAX};
+
+/// A reply.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The payload.
+    pub payload: Vec<u8>,
+    /// The file that is sent with the reply.
+    pub file: Option<Arc<ReceivedFd>>,
+}
+
+/// Remembered replies, by command and its payload.
+#[derive(Debug, Default)]
+pub struct Answers {
+    entries: BTreeMap<(u16, Vec<u8>), Answer>,
+    /// Bytes of all keys and payloads.
+    bytes: usize,
+}
+
+/// Returns whether a command reads and changes nothing.
+pub fn is_query(code: u16) -> bool {
+    matches!(
+        code,
+        command::DEVICE_GET_INFO
+            | command::DEVICE_GET_REGION_INFO
+            | command::DEVICE_GET_IRQ_INFO
+            | command::REGION_READ
+    )
+}
+
+impl Answers {
+    /// Remembers the reply to a command, if the command is a query and there is room.
+    pub fn note(&mut self, message: &RawMessage, answer: &Answer) {
+        if !is_query(message.header.command) {
+            return;
+        }
+        let size = message.payload.len().saturating_add(answer.payload.len());
+        let key = (message.header.command, message.payload.clone());
+        if let Some(old) = self.entries.get_mut(&key) {
+            if old.payload.len() == answer.payload.len() {
+                *old = answer.clone();
+            }
+            return;
+        }
+        let bytes = self.bytes.saturating_add(size);
+        if size <= ANSWER_BYTES_MAX && bytes <= ANSWERS_BYTES_MAX && self.entries.len() < ANSWERS_MAX
+        {
+            self.bytes = bytes;
+            self.entries.insert(key, answer.clone());
+        }
+    }
+
+    /// Returns the remembered reply to a command.
+    pub fn get(&self, message: &RawMessage) -> Option<&Answer> {
+        self.entries.get(&(message.header.command, message.payload.clone()))
+    }
+}

@@ -1,0 +1,105 @@
+//! A command of a frontend on its way, and the connection to causewayd's inner socket.
+//!
+//! Frontends number their commands as they like, so that the holder sends each under a number of
+//! its own and asks for a reply to each: a command without a reply is known to be executed by no
+//! causewayd. The connection does not reconnect, and a send waits at most 2 s for room
+//! ([`MessageStream::send`]); commands in flight are bounded so that they fit the socket. The
+//! relay's thread alone uses both types.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::Instant;
+
+use causeway_attach::vfio_user::fault::Reason;
+use causeway_attach::vfio_user::message::Header;
+use causeway_attach::vfio_user::stream::{MessageStream, RawMessage, ReadOutcome};
+
+use crate::inner::connect_unix;
+
+/// A command of a frontend.
+#[derive(Debug)]
+pub struct Command {
+    /// The command.
+    pub message: RawMessage,
+    /// Number of the command on the connection to causewayd.
+    pub number: u16,
+    /// Whether the frontend expects a reply. The holder answers some commands itself and keeps
+    /// them for the next causewayd.
+    pub wants_reply: bool,
+    /// Whether commands behind this one must wait: memory does not answer it.
+    pub is_blocking: bool,
+    /// Number of causewayds that ended while the command was in flight.
+    pub deaths: u32,
+    /// Time of the arrival.
+    pub since: Instant,
+}
+
+impl Command {
+    /// Returns a command that has just arrived.
+    pub fn new(message: RawMessage) -> Self {
+        let wants_reply = message.header.needs_reply();
+        let since = Instant::now();
+        Self { message, number: 0, wants_reply, is_blocking: false, deaths: 0, since }
+    }
+
+    /// Returns the length of the message, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.message.payload.len()
+    }
+}
+
+/// A connection to a port's inner socket.
+#[derive(Debug)]
+pub struct DaemonSocket {
+    stream: MessageStream,
+    /// Number of the last command.
+    number: u16,
+}
+
+impl DaemonSocket {
+    /// Connects to the socket at `path`, without blocking; `None` if causewayd does not listen.
+    pub fn connect(path: &Path) -> Option<Self> {
+        let socket = connect_unix(path).ok()?;
+        Some(Self { stream: MessageStream::new(socket), number: 0 })
+    }
+
+    /// Returns the next number that `is_free`.
+    pub fn next_number(&mut self, is_free: impl Fn(u16) -> bool) -> u16 {
+        loop {
+            self.number = self.number.wrapping_add(1);
+            // Fewer numbers are in use than exist.
+            if is_free(self.number) {
+                return self.number;
+            }
+        }
+    }
+
+    /// Sends a command under `number`, with a request for a reply.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn send(
+        &self,
+        number: u16,
+        command: u16,
+        payload: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), Reason> {
+        let header = Header::command(number, command, payload.len());
+        self.stream.send(&[header.emit().as_slice(), payload].concat(), fds, None)
+    }
+
+    /// Returns the next reply, if one is complete.
+    ///
+    /// # Errors
+    /// The connection failed, or the message is malformed.
+    pub fn receive(&mut self) -> Result<ReadOutcome, Reason> {
+        self.stream.receive()
+    }
+}
+
+impl AsFd for DaemonSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

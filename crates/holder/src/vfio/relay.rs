@@ -1,0 +1,326 @@
+//! The relay of one vfio-user frontend.
+//!
+//! Commands pass to causewayd as they arrive, up to [`IN_FLIGHT_MAX`] (64) commands,
+//! [`IN_FLIGHT_BYTES`] (64 KiB) and [`IN_FLIGHT_FDS`] (64 descriptors) without a reply; beyond
+//! that the frontend is not read. Replies are matched by number and pass as they come. A command is
+//! recorded when causewayd has accepted it, before the frontend receives the reply. Commands that
+//! expect no reply get one on the way, so that no command is lost with a causewayd.
+//!
+//! When causewayd ends, the holder answers by itself ([`super::away`]), until the next causewayd
+//! has the set-up ([`super::replay`]) and the writes that were kept. [`crate::port`] starts the
+//! relay in a thread of its own, which may block: a send waits at most 2 s for room.
+//!
+//! The frontend is disconnected if it violates the protocol or reads no replies, if a running
+//! causewayd closes the connection (after 250 ms, [`crate::route`]) or refuses the recorded set-up,
+//! or if one command was in flight at the end of [`DEATHS_MAX`] (3) causewayds. An invalid reply
+//! ends the connection to causewayd. The frontend's RESUME command is refused; so are commands with
+//! descriptors of other kinds than eventfds, pidfds, sockets and memory files.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_attach::FaultKind;
+use causeway_attach::vfio_user::fault::Reason;
+use causeway_attach::vfio_user::message::{Header, command};
+use causeway_attach::vfio_user::stream::{MessageStream, RawMessage, ReadOutcome};
+use causeway_host::fd::receive::UntrustedSocket;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::answers::{Answer, Answers};
+use super::command::{Command, DaemonSocket};
+use super::record::Record;
+use super::replay::ReplayError;
+use crate::limits::{
+    AWAY_TURN, DEATHS_MAX, IN_FLIGHT_BYTES, IN_FLIGHT_FDS, IN_FLIGHT_MAX, RETRY_PAUSE_MAX,
+    RETRY_PAUSE_MIN,
+};
+use crate::relay::RelayEnd;
+use crate::route::{DaemonRoute, RouteWatch, SharedRoute, Verdict};
+
+/// A vfio-user frontend's connection and its recorded state.
+#[derive(Debug)]
+pub struct VfioRelay {
+    pub(super) frontend: MessageStream,
+    /// The connection to causewayd; `None` while it is away.
+    daemon: Option<DaemonSocket>,
+    watch: RouteWatch,
+    pub(super) record: Record,
+    pub(super) answers: Answers,
+    /// Commands that causewayd has not answered, oldest first.
+    pub(super) in_flight: VecDeque<Command>,
+    /// Commands for the next causewayd.
+    pub(super) queue: VecDeque<Command>,
+    /// Time of the end of the last connection to causewayd.
+    lost: Instant,
+    /// Time until the next look for a causewayd.
+    pause: Duration,
+}
+
+impl VfioRelay {
+    /// Returns a relay between the frontend on `frontend` and the causewayd on `route`.
+    pub fn new(frontend: UntrustedSocket, route: SharedRoute) -> Self {
+        Self {
+            frontend: MessageStream::new(frontend),
+            daemon: None,
+            watch: RouteWatch::new(route),
+            record: Record::default(),
+            answers: Answers::default(),
+            in_flight: VecDeque::new(),
+            queue: VecDeque::new(),
+            lost: Instant::now(),
+            pause: RETRY_PAUSE_MIN,
+        }
+    }
+
+    /// Relays until the frontend leaves or its connection must end.
+    pub fn run(mut self) -> RelayEnd {
+        loop {
+            let turn = if self.daemon.is_some() { self.relay() } else { self.bridge() };
+            if let Err(end) = turn {
+                return end;
+            }
+        }
+    }
+
+    /// Passes replies and commands, and waits for the next.
+    fn relay(&mut self) -> Result<(), RelayEnd> {
+        if !self.deliver_replies()? || !self.forward_commands()? {
+            return self.lose();
+        }
+        let interest = if self.accepts_commands() { PollFlags::IN } else { PollFlags::RDHUP };
+        let Some(daemon) = &self.daemon else { return Ok(()) };
+        let mut both = [PollFd::new(daemon, PollFlags::IN), PollFd::new(&self.frontend, interest)];
+        match poll(&mut both, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let [_, frontend] = both;
+        if interest == PollFlags::RDHUP && !frontend.revents().is_empty() {
+            return Err(RelayEnd::FrontendLeft);
+        }
+        Ok(())
+    }
+
+    /// Passes the replies that are there. Returns whether causewayd is.
+    fn deliver_replies(&mut self) -> Result<bool, RelayEnd> {
+        for _ in 0..IN_FLIGHT_MAX {
+            let Some(daemon) = &mut self.daemon else { return Ok(false) };
+            match daemon.receive() {
+                Ok(ReadOutcome::Message(reply)) => {
+                    if !self.deliver(reply)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(ReadOutcome::Nothing) => break,
+                Ok(ReadOutcome::Closed) | Err(_) => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Records a command that causewayd has answered, and passes the reply. Returns whether the
+    /// reply is valid.
+    fn deliver(&mut self, reply: RawMessage) -> Result<bool, RelayEnd> {
+        let RawMessage { header, payload, fds, .. } = reply;
+        let is_answered = |command: &Command| {
+            (command.number, command.message.header.command) == (header.id, header.command)
+        };
+        let place = self.in_flight.iter().position(is_answered);
+        let command = place.filter(|_| header.is_reply()).and_then(|at| self.in_flight.remove(at));
+        let Some(command) = command else {
+            log::warn!(command = header.command; "invalid reply of causewayd: its connection is closed");
+            return Ok(false);
+        };
+        let answer = Answer { payload, file: fds.into_iter().next().map(Arc::new) };
+        let (asked, wants_reply) = (command.message.header, command.wants_reply);
+        if header.errno().is_none() {
+            self.answers.note(&command.message, &answer);
+            self.record.note(command.message);
+        }
+        if wants_reply {
+            self.send(Header { id: asked.id, ..header }, &answer)?;
+        }
+        Ok(true)
+    }
+
+    /// Forwards the frontend's commands that are there. Returns whether causewayd is.
+    fn forward_commands(&mut self) -> Result<bool, RelayEnd> {
+        for _ in 0..IN_FLIGHT_MAX {
+            if !self.accepts_commands() {
+                break;
+            }
+            match self.frontend.receive() {
+                Ok(ReadOutcome::Message(message)) => {
+                    if let Some(command) = self.admit(message)?
+                        && !self.forward(command)
+                    {
+                        return Ok(false);
+                    }
+                }
+                Ok(ReadOutcome::Nothing) => break,
+                Ok(ReadOutcome::Closed) => return Err(RelayEnd::FrontendLeft),
+                Err(reason) => return Err(end_of(reason)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns whether another command may be in flight.
+    fn accepts_commands(&self) -> bool {
+        let sum = |of: fn(&Command) -> usize| {
+            self.in_flight.iter().map(of).fold(0, usize::saturating_add)
+        };
+        self.in_flight.len() < IN_FLIGHT_MAX
+            && sum(Command::bytes) < IN_FLIGHT_BYTES
+            && sum(|command| command.message.fds.len()) < IN_FLIGHT_FDS
+    }
+
+    /// Checks a message of the frontend. Returns `None` if the holder has refused it.
+    pub(super) fn admit(&mut self, message: RawMessage) -> Result<Option<Command>, RelayEnd> {
+        let header = message.header;
+        if !header.is_command() {
+            let reason = Reason::Flags { command: header.command, flags: header.flags };
+            return Err(RelayEnd::VfioFrontend(reason));
+        }
+        let errno = match header.command {
+            command::RESUME => Errno::OPNOTSUPP,
+            _ if message.is_odd => Errno::INVAL,
+            _ => return Ok(Some(Command::new(message))),
+        };
+        self.refuse(&Command::new(message), errno)?;
+        Ok(None)
+    }
+
+    /// Sends a command to causewayd. Returns whether causewayd is there; the command is in flight
+    /// in any case.
+    fn forward(&mut self, mut command: Command) -> bool {
+        let Some(daemon) = &mut self.daemon else {
+            self.in_flight.push_back(command);
+            return false;
+        };
+        let in_flight = &self.in_flight;
+        let is_free = |number| in_flight.iter().all(|command| command.number != number);
+        command.number = daemon.next_number(is_free);
+        command.is_blocking = false;
+        let RawMessage { header, payload, fds, .. } = &command.message;
+        let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let sent = daemon.send(command.number, header.command, payload, &fds);
+        self.in_flight.push_back(command);
+        sent.is_ok()
+    }
+
+    /// Handles the end of the connection to causewayd.
+    fn lose(&mut self) -> Result<(), RelayEnd> {
+        (self.daemon, self.lost, self.pause) = (None, Instant::now(), RETRY_PAUSE_MIN);
+        for command in &mut self.in_flight {
+            command.deaths = command.deaths.saturating_add(1);
+        }
+        match self.in_flight.iter().find(|command| command.deaths >= DEATHS_MAX) {
+            Some(command) => Err(RelayEnd::RepeatedCrash(format!(
+                "vfio-user command {}",
+                command.message.header.command
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks for the next causewayd, and answers the frontend while none runs.
+    fn bridge(&mut self) -> Result<(), RelayEnd> {
+        match self.watch.verdict(self.lost) {
+            Verdict::Connect(route) => {
+                // The causewayd that had the commands in flight is gone.
+                self.settle()?;
+                return self.connect(&route);
+            }
+            Verdict::Closed => return Err(RelayEnd::DaemonClosed),
+            Verdict::Wait => {}
+        }
+        let is_away = self.watch.is_away();
+        if is_away {
+            self.settle()?;
+            self.expire()?;
+            if self.answer_frontend(false)? {
+                std::thread::sleep(AWAY_TURN);
+                return Ok(());
+            }
+        }
+        let pause = self.pause;
+        self.pause = pause.saturating_mul(2).min(RETRY_PAUSE_MAX);
+        self.sleep(pause, is_away && !self.is_blocked())
+    }
+
+    /// Sleeps until the frontend leaves, or sends a command if `reads`.
+    fn sleep(&self, pause: Duration, reads: bool) -> Result<(), RelayEnd> {
+        let interest = if reads { PollFlags::IN } else { PollFlags::RDHUP };
+        let mut frontend = [PollFd::new(&self.frontend, interest)];
+        let pause = Timespec::try_from(pause).map_err(|_| Errno::INVAL)?;
+        match poll(&mut frontend, Some(&pause)) {
+            Ok(0) | Err(Errno::INTR) => Ok(()),
+            Ok(_) if reads => Ok(()),
+            Ok(_) => Err(RelayEnd::FrontendLeft),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Connects to causewayd, replays the set-up, and sends the commands that were kept.
+    fn connect(&mut self, route: &DaemonRoute) -> Result<(), RelayEnd> {
+        // The replay reads the record while it answers the frontend; queries do not need it.
+        let mut record = std::mem::take(&mut self.record);
+        let outcome = match DaemonSocket::connect(&route.inner) {
+            Some(mut daemon) => self.replay(&mut record, &mut daemon).map(|()| daemon),
+            None => Err(ReplayError::Gone),
+        };
+        self.record = record;
+        match outcome {
+            Ok(daemon) => {
+                self.watch.connected();
+                self.daemon = Some(daemon);
+                let mut is_there = true;
+                for command in std::mem::take(&mut self.queue) {
+                    is_there &= self.forward(command);
+                }
+                if is_there { Ok(()) } else { self.lose() }
+            }
+            Err(ReplayError::Gone) => {
+                self.watch.failed();
+                self.sleep(RETRY_PAUSE_MAX, false)
+            }
+            Err(ReplayError::End(end)) => Err(end),
+        }
+    }
+
+    /// Answers a command of the frontend.
+    pub(super) fn reply(&self, command: &Command, answer: &Answer) -> Result<(), RelayEnd> {
+        if !command.wants_reply {
+            return Ok(());
+        }
+        self.send(command.message.header.reply(answer.payload.len()), answer)
+    }
+
+    /// Refuses a command of the frontend.
+    pub(super) fn refuse(&self, command: &Command, errno: Errno) -> Result<(), RelayEnd> {
+        if !command.wants_reply {
+            return Ok(());
+        }
+        let answer = Answer { payload: Vec::new(), file: None };
+        self.send(command.message.header.refusal(errno.raw_os_error()), &answer)
+    }
+
+    /// Sends a reply to the frontend.
+    fn send(&self, header: Header, answer: &Answer) -> Result<(), RelayEnd> {
+        let fds: Vec<BorrowedFd<'_>> = answer.file.iter().map(|file| file.as_fd()).collect();
+        let bytes = [header.emit().as_slice(), &answer.payload].concat();
+        self.frontend.send(&bytes, &fds, None).map_err(end_of)
+    }
+}
+
+/// Returns why the relay ends after a fault of the frontend's connection.
+pub(super) fn end_of(reason: Reason) -> RelayEnd {
+    match reason.kind() {
+        FaultKind::Connection => RelayEnd::FrontendLeft,
+        _ => RelayEnd::VfioFrontend(reason),
+    }
+}

@@ -1,0 +1,170 @@
+//! Replays the recorded set-up of a vfio-user frontend to a new causewayd.
+//!
+//! The order is version, RESUME (begin), DMA mappings, eventfds, register writes, RESUME (end). The
+//! frontend has a device that causewayd knows after the last: it restores the device, or makes the
+//! device report the loss to the driver. At most [`IN_FLIGHT_MAX`] (64) commands are unanswered.
+//! Meanwhile the frontend's queries are answered from memory, at least every
+//! [`REPLAY_CHECK`] (10 ms), and its other commands wait.
+//!
+//! A mapping that no causewayd has accepted before, and that causewayd refuses, is dropped. Any
+//! other refusal, and an invalid reply, ends the frontend's connection. If causewayd closes the
+//! connection, the relay replays everything again.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use causeway_attach::vfio_user::message::{
+    ResumePhase, SET_ACTION_TRIGGER, SET_DATA_EVENTFD, SetIrqs, command,
+};
+use causeway_attach::vfio_user::stream::ReadOutcome;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::command::DaemonSocket;
+use super::record::Record;
+use super::relay::VfioRelay;
+use crate::limits::{IN_FLIGHT_MAX, REPLAY_CHECK};
+use crate::relay::RelayEnd;
+
+/// Why a replay ended early.
+#[derive(Debug)]
+pub(super) enum ReplayError {
+    /// causewayd closed the connection.
+    Gone,
+    /// The frontend's connection ends.
+    End(RelayEnd),
+}
+
+impl From<RelayEnd> for ReplayError {
+    fn from(end: RelayEnd) -> Self {
+        Self::End(end)
+    }
+}
+
+/// A command to causewayd: its code, payload and descriptor.
+type Step<'a> = (u16, Vec<u8>, Option<BorrowedFd<'a>>);
+
+impl VfioRelay {
+    /// Sends all state of `record` at the beginning of connection `daemon`; nothing before the
+    /// version exchange.
+    pub(super) fn replay(
+        &mut self,
+        record: &mut Record,
+        daemon: &mut DaemonSocket,
+    ) -> Result<(), ReplayError> {
+        let Some(version) = record.version.clone() else { return Ok(()) };
+        let begin = (command::RESUME, ResumePhase::Begin.emit(), None);
+        let end = (command::RESUME, ResumePhase::End.emit(), None);
+        self.send_checked(daemon, [(command::VERSION, version, None), begin].into_iter())?;
+        self.replay_mappings(record, daemon)?;
+        let set = |index, start| {
+            let flags = SET_DATA_EVENTFD | SET_ACTION_TRIGGER;
+            SetIrqs { flags, index, start, count: 1 }.emit()
+        };
+        let vectors = record.vectors.iter().map(|((index, vector), fd)| {
+            (command::DEVICE_SET_IRQS, set(*index, *vector), Some(fd.as_fd()))
+        });
+        self.send_checked(daemon, vectors)?;
+        let writes = record.registers.payloads().into_iter();
+        self.send_checked(daemon, writes.map(|payload| (command::REGION_WRITE, payload, None)))?;
+        self.send_checked(daemon, std::iter::once(end))
+    }
+
+    /// Sends the mappings, and drops unconfirmed mappings that causewayd refuses.
+    fn replay_mappings(
+        &mut self,
+        record: &mut Record,
+        daemon: &mut DaemonSocket,
+    ) -> Result<(), ReplayError> {
+        let steps = record
+            .dma
+            .entries()
+            .map(|entry| (command::DMA_MAP, entry.map.emit(), Some(entry.file.as_fd())));
+        let refused = self.send_all(daemon, steps)?;
+        let mut dropped = Vec::new();
+        if !refused.is_empty() {
+            let mut refusals = refused.into_iter().peekable();
+            for (at, entry) in record.dma.entries().enumerate() {
+                let Some((_, errno)) = refusals.next_if(|(refused, _)| *refused == at) else {
+                    continue;
+                };
+                if entry.is_confirmed {
+                    return Err(refusal(command::DMA_MAP, errno).into());
+                }
+                dropped.push(entry.map.address);
+            }
+            log::warn!(mappings = dropped.len(); "causewayd refuses memory that a frontend granted while no causewayd ran: the device does not use it");
+        }
+        record.dma.remove(&dropped);
+        Ok(())
+    }
+
+    /// Sends commands that causewayd must accept.
+    fn send_checked<'a>(
+        &mut self,
+        daemon: &mut DaemonSocket,
+        steps: impl Iterator<Item = Step<'a>>,
+    ) -> Result<(), ReplayError> {
+        let mut last = 0;
+        let steps = steps.inspect(|(code, ..)| last = *code);
+        match self.send_all(daemon, steps)?.first() {
+            Some((_, errno)) => Err(refusal(last, *errno).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends commands, and answers the frontend meanwhile. Returns the places of the refused
+    /// commands, with their errnos.
+    fn send_all<'a>(
+        &mut self,
+        daemon: &mut DaemonSocket,
+        mut steps: impl Iterator<Item = Step<'a>>,
+    ) -> Result<Vec<(usize, i32)>, ReplayError> {
+        let (mut sent, mut refused, mut answered) = (VecDeque::new(), Vec::new(), 0_usize);
+        loop {
+            while sent.len() < IN_FLIGHT_MAX {
+                let Some((code, payload, fd)) = steps.next() else { break };
+                let number = daemon.next_number(|_| true);
+                let fds: Vec<BorrowedFd<'_>> = fd.into_iter().collect();
+                daemon.send(number, code, &payload, &fds).map_err(|_| ReplayError::Gone)?;
+                sent.push_back((number, code));
+            }
+            let Some(first) = sent.front() else { return Ok(refused) };
+            match daemon.receive() {
+                Ok(ReadOutcome::Message(reply)) => {
+                    let header = reply.header;
+                    if !header.is_reply() || (header.id, header.command) != *first {
+                        return Err(RelayEnd::InvalidReply(header.command).into());
+                    }
+                    refused.extend(header.errno().map(|errno| (answered, errno)));
+                    answered = answered.saturating_add(1);
+                    sent.pop_front();
+                }
+                Ok(ReadOutcome::Nothing) => self.attend(daemon)?,
+                Ok(ReadOutcome::Closed) | Err(_) => return Err(ReplayError::Gone),
+            }
+        }
+    }
+
+    /// Waits for causewayd, and answers the frontend's queries.
+    fn attend(&mut self, daemon: &DaemonSocket) -> Result<(), RelayEnd> {
+        self.answer_frontend(true)?;
+        let interest = if self.is_blocked() { PollFlags::RDHUP } else { PollFlags::IN };
+        let mut both =
+            [PollFd::new(daemon, PollFlags::IN), PollFd::new(&self.frontend, interest)];
+        let time = Timespec::try_from(REPLAY_CHECK).map_err(|_| rustix::io::Errno::INVAL)?;
+        let waited = poll(&mut both, Some(&time));
+        let [_, frontend] = both;
+        match waited {
+            Ok(_) if self.is_blocked() && !frontend.revents().is_empty() => {
+                Err(RelayEnd::FrontendLeft)
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Returns the end after a refusal of the next causewayd.
+fn refusal(command: u16, errno: i32) -> RelayEnd {
+    RelayEnd::NotContinued { command, errno }
+}
