@@ -122,9 +122,8 @@ impl HeldPortState {
     /// Returns whether a frontend of this port can continue as a frontend of `new`: public socket,
     /// device, queues and ring size are the same, and the socket file was not replaced.
     pub fn is_compatible(&self, new: &HeldPort) -> bool {
-        let same = |a: &HeldPort| {
-            (a.public.clone(), a.device.clone(), a.protocol, a.queues, a.ring_size)
-        };
+        let same =
+            |a: &HeldPort| (a.public.clone(), a.device.clone(), a.protocol, a.queues, a.ring_size);
         same(&self.held) == same(new) && self.listener.is_reachable()
     }
 

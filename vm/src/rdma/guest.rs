@@ -20,6 +20,10 @@ pub const DEVICE: &str = "mlx5_0";
 /// Kernel messages after which a test fails: a broken driver may still pass traffic.
 const BAD_MESSAGES: &str = "BUG:|Oops|WARNING:|Call Trace|hw csum failure|general protection|\
                             Fatal error|mlx5_core.*(fail|timeout|error)|infiniband.*(fail|error)";
+/// Kernel messages of a crash or a hang.
+const CRASH_MESSAGES: &str = "BUG:|Oops|WARNING:|Call Trace|general protection|blocked for more";
+/// The driver's message after the recovery of a function.
+const RECOVERED: &str = "health recovery succeeded";
 
 /// A guest with a PCI function; killed when dropped.
 #[derive(Debug)]
@@ -65,6 +69,21 @@ impl RdmaGuest {
         self.set_up()
     }
 
+    /// Waits until the driver has recovered the function from `count` internal errors, without a
+    /// reboot.
+    ///
+    /// # Errors
+    /// When the driver does not recover in time, with the kernel's messages.
+    pub fn await_recovery(&mut self, count: u32) -> Result<()> {
+        let script = format!(
+            "t=0; until [ $(dmesg | grep -c '{RECOVERED}') -ge {count} ]; do t=$((t+1)); \
+             [ $t -lt {tenths} ] || exit 1; sleep 0.1; done",
+            tenths = RDMA_DEVICE.as_millis() / 100,
+        );
+        self.run(&["sh", "-c", &script], RDMA_DEVICE + LISTENING)?;
+        self.set_up()
+    }
+
     /// Waits for the device, sets the address, and finds its GID.
     fn set_up(&mut self) -> Result<()> {
         let ip = self.ip();
@@ -73,7 +92,7 @@ impl RdmaGuest {
              [ $t -lt {tenths} ] || {{ echo \"$2\" >&2; exit 1; }}; sleep 0.1; done; }}\n\
              await '[ -e /sys/class/net/{INTERFACE} ]' 'no network interface {INTERFACE}'\n\
              await '[ -e /sys/class/infiniband/{DEVICE} ]' 'no RDMA device {DEVICE}'\n\
-             ip link set lo up && ip addr add {ip}/24 dev {INTERFACE} && \
+             ip link set lo up && ip addr replace {ip}/24 dev {INTERFACE} && \
              ip link set {INTERFACE} up || exit 1\n\
              cd /sys/class/infiniband/{DEVICE}/ports/1\n\
              await 'grep -q ACTIVE state' 'the port is not active'\n\
@@ -178,7 +197,20 @@ impl RdmaGuest {
     /// # Errors
     /// When it did, with the messages.
     pub fn check_kernel(&self) -> Result<()> {
-        let script = format!("dmesg | grep -E -A 20 '{BAD_MESSAGES}' | head -n 60; true");
+        self.check_messages(BAD_MESSAGES)
+    }
+
+    /// Checks that the kernel did not crash or hang. Errors that the driver reports are no fault.
+    ///
+    /// # Errors
+    /// As [`RdmaGuest::check_kernel`].
+    pub fn check_kernel_alive(&self) -> Result<()> {
+        self.check_messages(CRASH_MESSAGES)
+    }
+
+    /// Returns an error if the kernel has printed a message that matches `pattern`.
+    fn check_messages(&self, pattern: &str) -> Result<()> {
+        let script = format!("dmesg | grep -E -A 20 '{pattern}' | head -n 60; true");
         let bad = self.run(&["sh", "-c", &script], LISTENING)?;
         if bad.trim().is_empty() {
             return Ok(());

@@ -6,4 +6,5 @@ mod conversation;
 mod hostile;
 mod interrupts;
 mod memory;
+mod resume;
 mod stalls;

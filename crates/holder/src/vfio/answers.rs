@@ -58,7 +58,9 @@ impl Answers {
             return;
         }
         let bytes = self.bytes.saturating_add(size);
-        if size <= ANSWER_BYTES_MAX && bytes <= ANSWERS_BYTES_MAX && self.entries.len() < ANSWERS_MAX
+        if size <= ANSWER_BYTES_MAX
+            && bytes <= ANSWERS_BYTES_MAX
+            && self.entries.len() < ANSWERS_MAX
         {
             self.bytes = bytes;
             self.entries.insert(key, answer.clone());

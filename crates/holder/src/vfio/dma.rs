@@ -205,7 +205,8 @@ mod tests {
         for page in [4, 6, 8] {
             record.map(map(page * PAGE, 2), Some(file())).unwrap();
         }
-        let unmap = |at: u64, pages: u64| DmaUnmap { flags: 0, address: at * PAGE, size: pages * PAGE };
+        let unmap =
+            |at: u64, pages: u64| DmaUnmap { flags: 0, address: at * PAGE, size: pages * PAGE };
         assert_eq!(record.unmap(&unmap(5, 3)), Err(Errno::INVAL));
         assert_eq!(record.unmap(&unmap(4, 3)), Err(Errno::INVAL));
         assert_eq!(record.unmap(&unmap(20, 1)), Ok(()));

@@ -111,7 +111,8 @@ impl Record {
                 self.vectors.retain(|(index, _), _| *index != set.index);
             }
             flags if flags == SET_DATA_EVENTFD | SET_ACTION_TRIGGER => {
-                let is_named = |index, vector| index == set.index && (set.start..end).contains(&vector);
+                let is_named =
+                    |index, vector| index == set.index && (set.start..end).contains(&vector);
                 self.vectors.retain(|(index, vector), _| !is_named(*index, *vector));
                 for (vector, fd) in (set.start..end.min(vectors_max)).zip(fds) {
                     self.vectors.insert((set.index, vector), fd);

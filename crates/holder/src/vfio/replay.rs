@@ -79,19 +79,17 @@ impl VfioRelay {
             .dma
             .entries()
             .map(|entry| (command::DMA_MAP, entry.map.emit(), Some(entry.file.as_fd())));
-        let refused = self.send_all(daemon, steps)?;
         let mut dropped = Vec::new();
-        if !refused.is_empty() {
-            let mut refusals = refused.into_iter().peekable();
-            for (at, entry) in record.dma.entries().enumerate() {
-                let Some((_, errno)) = refusals.next_if(|(refused, _)| *refused == at) else {
-                    continue;
-                };
-                if entry.is_confirmed {
-                    return Err(refusal(command::DMA_MAP, errno).into());
-                }
-                dropped.push(entry.map.address);
+        let mut mappings = record.dma.entries().enumerate();
+        self.send_all(daemon, steps, |refused, command, errno| {
+            match mappings.find(|(place, _)| *place == refused) {
+                Some((_, entry)) if !entry.is_confirmed => dropped.push(entry.map.address),
+                _ => return Err(RelayEnd::NotContinued { command, errno }.into()),
             }
+            Ok(())
+        })?;
+        drop(mappings);
+        if !dropped.is_empty() {
             log::warn!(mappings = dropped.len(); "causewayd refuses memory that a frontend granted while no causewayd ran: the device does not use it");
         }
         record.dma.remove(&dropped);
@@ -104,22 +102,20 @@ impl VfioRelay {
         daemon: &mut DaemonSocket,
         steps: impl Iterator<Item = Step<'a>>,
     ) -> Result<(), ReplayError> {
-        let mut last = 0;
-        let steps = steps.inspect(|(code, ..)| last = *code);
-        match self.send_all(daemon, steps)?.first() {
-            Some((_, errno)) => Err(refusal(last, *errno).into()),
-            None => Ok(()),
-        }
+        self.send_all(daemon, steps, |_, command, errno| {
+            Err(RelayEnd::NotContinued { command, errno }.into())
+        })
     }
 
-    /// Sends commands, and answers the frontend meanwhile. Returns the places of the refused
-    /// commands, with their errnos.
+    /// Sends commands, and answers the frontend meanwhile. Calls `refused` with the place, the code
+    /// and the errno of each refused command.
     fn send_all<'a>(
         &mut self,
         daemon: &mut DaemonSocket,
         mut steps: impl Iterator<Item = Step<'a>>,
-    ) -> Result<Vec<(usize, i32)>, ReplayError> {
-        let (mut sent, mut refused, mut answered) = (VecDeque::new(), Vec::new(), 0_usize);
+        mut refused: impl FnMut(usize, u16, i32) -> Result<(), ReplayError>,
+    ) -> Result<(), ReplayError> {
+        let (mut sent, mut answered) = (VecDeque::new(), 0_usize);
         loop {
             while sent.len() < IN_FLIGHT_MAX {
                 let Some((code, payload, fd)) = steps.next() else { break };
@@ -128,14 +124,16 @@ impl VfioRelay {
                 daemon.send(number, code, &payload, &fds).map_err(|_| ReplayError::Gone)?;
                 sent.push_back((number, code));
             }
-            let Some(first) = sent.front() else { return Ok(refused) };
+            let Some(first) = sent.front() else { return Ok(()) };
             match daemon.receive() {
                 Ok(ReadOutcome::Message(reply)) => {
                     let header = reply.header;
                     if !header.is_reply() || (header.id, header.command) != *first {
                         return Err(RelayEnd::InvalidReply(header.command).into());
                     }
-                    refused.extend(header.errno().map(|errno| (answered, errno)));
+                    if let Some(errno) = header.errno() {
+                        refused(answered, header.command, errno)?;
+                    }
                     answered = answered.saturating_add(1);
                     sent.pop_front();
                 }
@@ -149,8 +147,7 @@ impl VfioRelay {
     fn attend(&mut self, daemon: &DaemonSocket) -> Result<(), RelayEnd> {
         self.answer_frontend(true)?;
         let interest = if self.is_blocked() { PollFlags::RDHUP } else { PollFlags::IN };
-        let mut both =
-            [PollFd::new(daemon, PollFlags::IN), PollFd::new(&self.frontend, interest)];
+        let mut both = [PollFd::new(daemon, PollFlags::IN), PollFd::new(&self.frontend, interest)];
         let time = Timespec::try_from(REPLAY_CHECK).map_err(|_| rustix::io::Errno::INVAL)?;
         let waited = poll(&mut both, Some(&time));
         let [_, frontend] = both;
@@ -162,9 +159,4 @@ impl VfioRelay {
             Err(errno) => Err(errno.into()),
         }
     }
-}
-
-/// Returns the end after a refusal of the next causewayd.
-fn refusal(command: u16, errno: i32) -> RelayEnd {
-    RelayEnd::NotContinued { command, errno }
 }

@@ -1,0 +1,164 @@
+//! Hostile frontends and hostile causewayds lose their own connection.
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use causeway_attach::Event;
+use causeway_attach::native::{VfioUserClient, VfioUserError};
+use causeway_attach::vfio_user::message::{HEADER_BYTES, Header, ResumePhase, command};
+use causeway_holder::limits::{DEATHS_MAX, TRIES_MAX};
+
+use crate::bench::{Life, PORT, client, event, is_closed, listen, map, memory, read};
+use crate::common::Held;
+
+/// Reads a command, without its descriptors.
+fn receive(mut stream: &UnixStream) -> Option<(Header, Vec<u8>)> {
+    let mut header = [0; HEADER_BYTES];
+    stream.read_exact(&mut header).ok()?;
+    let header = Header::parse(header).unwrap();
+    let mut payload = vec![0; header.payload_bytes()];
+    stream.read_exact(&mut payload).ok()?;
+    Some((header, payload))
+}
+
+/// Answers commands with success up to the end of the set-up.
+pub fn answer_setup(mut stream: &UnixStream) {
+    while let Some((header, payload)) = receive(stream) {
+        stream.write_all(&header.reply(0).emit()).unwrap();
+        if header.command == command::RESUME && payload == ResumePhase::End.emit() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn vfio_frontend_cannot_resume_a_device() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    for phase in [ResumePhase::Begin, ResumePhase::End] {
+        let refused = frontend.request(command::RESUME, &phase.emit(), &[]);
+        assert!(matches!(refused, Err(VfioUserError::Refused { errno: 95, .. })), "{refused:?}");
+    }
+    assert_eq!(read(&mut frontend, 8), [0; 4]);
+    assert!(!life.seen.events.lock().unwrap().contains(&Event::Resumed));
+}
+
+#[test]
+fn vfio_frontend_that_breaks_the_framing_is_disconnected() {
+    let held = Held::new();
+    let _life = Life::new(&held);
+    let header = Header::command(1, command::VERSION, 4);
+    let long = Header { size: u32::MAX, ..header };
+    for bad in [header.reply(0), long, Header { size: 3, ..header }, Header { flags: 2, ..header }]
+    {
+        let mut stream = UnixStream::connect(held.path(PORT)).unwrap();
+        stream.write_all(&bad.emit()).unwrap();
+        stream.write_all(&[0; 4]).unwrap();
+        assert!(is_closed(&stream), "{bad:?}");
+    }
+    // The port serves the next frontend, also while no causewayd runs.
+    drop(client(&held));
+}
+
+#[test]
+fn vfio_frontend_with_wrong_descriptors_is_refused_while_causewayd_is_away() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    drop(life);
+    let (no_memory, no_event) = (event(), memory(1));
+    assert!(frontend.map(&map(0, 0, 1), Some(no_memory.as_fd())).is_err());
+    assert!(frontend.set_interrupts(2, 0, &[no_event.as_fd()]).is_err());
+    assert!(frontend.set_interrupts(9, 0, &[event().as_fd()]).is_err());
+    let odd = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+    assert!(frontend.map(&map(0, 0, 1), Some(odd.as_fd())).is_err());
+    frontend.map(&map(0, 0, 1), Some(no_event.as_fd())).unwrap();
+}
+
+#[test]
+fn vfio_frontend_that_reads_no_replies_is_disconnected() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    read(&mut frontend, 8);
+    drop(life);
+    let stream = UnixStream::from(frontend.as_fd().try_clone_to_owned().unwrap());
+    let mut message = Header::command(7, command::REGION_READ, 16).emit();
+    message.extend([[8, 0, 0, 0], [0; 4], [0; 4], [4, 0, 0, 0]].concat());
+    stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+    let flooded = (0..1_000_000).try_for_each(|_| (&stream).write_all(&message));
+    assert!(flooded.is_err());
+    assert!(is_closed(&stream));
+}
+
+/// Runs `act` as causewayd on the connection of a frontend that has been set up before, and returns
+/// the frontend.
+fn next_causewayd(held: &Held, act: impl FnOnce(UnixStream)) -> VfioUserClient {
+    let life = Life::new(held);
+    let mut frontend = client(held);
+    frontend.map(&map(0, 0, 1), Some(memory(1).as_fd())).unwrap();
+    drop(life);
+    let (listener, _control) = listen(held);
+    act(listener.accept().unwrap().0);
+    // The control connection closes here.
+    frontend
+}
+
+#[test]
+fn vfio_causewayd_that_refuses_the_setup_ends_the_frontend() {
+    let held = Held::new();
+    let frontend = next_causewayd(&held, |mut stream| {
+        let (header, _) = receive(&stream).unwrap();
+        stream.write_all(&header.refusal(95).emit()).unwrap();
+        assert!(is_closed(&stream));
+    });
+    assert!(is_closed(&frontend));
+}
+
+#[test]
+fn vfio_causewayd_with_an_invalid_reply_loses_its_connection() {
+    let held = Held::new();
+    let frontend = next_causewayd(&held, |mut stream| {
+        answer_setup(&stream);
+        stream.write_all(&Header::command(9, command::VERSION, 0).reply(0).emit()).unwrap();
+        assert!(is_closed(&stream));
+    });
+    let life = Life::new(&held);
+    life.await_event(Event::Resumed);
+    drop(frontend);
+}
+
+#[test]
+fn vfio_causewayd_that_closes_each_replay_ends_the_frontend() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let frontend = client(&held);
+    drop(life);
+    let (listener, _control) = listen(&held);
+    for _ in 0..TRIES_MAX {
+        let (stream, _) = listener.accept().unwrap();
+        receive(&stream).unwrap();
+    }
+    assert!(is_closed(&frontend));
+}
+
+#[test]
+fn vfio_write_that_ends_several_causewayds_ends_the_frontend() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    drop(life);
+    frontend.write(0, 8, &[1; 4]).unwrap();
+    for _ in 0..DEATHS_MAX {
+        let (listener, control) = listen(&held);
+        let (stream, _) = listener.accept().unwrap();
+        answer_setup(&stream);
+        let (header, _) = receive(&stream).unwrap();
+        assert_eq!(header.command, command::REGION_WRITE);
+        drop((stream, control));
+    }
+    assert!(is_closed(&frontend));
+}

@@ -1,0 +1,191 @@
+//! vfio-user frontends outlive causewayd: their set-up reaches the next, and they are answered
+//! meanwhile.
+
+mod bench;
+#[path = "../common/mod.rs"]
+mod common;
+mod hostile;
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use causeway_attach::Event;
+use causeway_attach::native::VfioUserError;
+use causeway_attach::vfio_user::message::command;
+use causeway_holder::limits::{DEFERRED_MAX, PARTING_GRACE, WAIT_MAX};
+
+use bench::{
+    DOORBELL, Life, PAGE, PORT, client, event, is_closed, listen, map, memory, read, wait_for,
+};
+use common::Held;
+
+#[test]
+fn vfio_setup_reaches_the_next_causewayd() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    let (file, vector) = (memory(4), event());
+    rustix::io::pwrite(&file, b"guest", PAGE).unwrap();
+    frontend.map(&map(0x10_000, 0, 2), Some(file.as_fd())).unwrap();
+    frontend.map(&map(0x20_000, 2 * PAGE, 1), Some(file.as_fd())).unwrap();
+    frontend.unmap(0x20_000, PAGE).unwrap();
+    frontend.set_interrupts(2, 3, &[vector.as_fd()]).unwrap();
+    frontend.write(0, 0x10, &[1; 4]).unwrap();
+    frontend.write(0, DOORBELL, &[2; 4]).unwrap();
+    frontend.write(0, 0x10, &[3; 4]).unwrap();
+    drop(life);
+    for _ in 0..3 {
+        let life = Life::new(&held);
+        let before = life.await_event(Event::Resumed);
+        assert!(before.contains(&Event::MemoryChanged) && !before.contains(&Event::Doorbell(0)));
+        assert_eq!(life.writes(), [(DOORBELL, vec![2; 4]), (0x10, vec![3; 4])]);
+        let guest = life.handle().map();
+        let mut bytes = [0; 5];
+        guest.read(0x10_000 + PAGE, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"guest");
+        assert!(guest.read(0x20_000, &mut bytes).is_err(), "an unmapped page");
+        life.handle().raise(3).unwrap();
+        assert!(rustix::io::read(&vector, &mut [0; 8]).is_ok());
+        assert_eq!(read(&mut frontend, 0x10), [3; 4]);
+        frontend.write(0, DOORBELL, &[2; 4]).unwrap();
+        frontend.write(0, 0x10, &[3; 4]).unwrap();
+        life.await_event(Event::Doorbell(0));
+    }
+}
+
+#[test]
+fn vfio_frontend_is_answered_while_causewayd_is_away() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    let file = memory(4);
+    frontend.map(&map(0, 0, 1), Some(file.as_fd())).unwrap();
+    frontend.write(0, 8, &[5; 4]).unwrap();
+    assert_eq!(read(&mut frontend, 8), [5; 4]);
+    let info = frontend.device_info().unwrap();
+    let size = frontend.region(0).unwrap().info.size;
+    let vectors = frontend.interrupt_info(2).unwrap();
+    drop(life);
+    std::thread::sleep(2 * PARTING_GRACE);
+    let since = Instant::now();
+    assert_eq!(read(&mut frontend, 8), [5; 4]);
+    assert_eq!(frontend.device_info().unwrap(), info);
+    assert_eq!(frontend.region(0).unwrap().info.size, size);
+    assert_eq!(frontend.interrupt_info(2).unwrap(), vectors);
+    frontend.map(&map(PAGE, PAGE, 1), Some(file.as_fd())).unwrap();
+    frontend.unmap(0, PAGE).unwrap();
+    let overlaps = frontend.map(&map(PAGE, 0, 2), Some(file.as_fd()));
+    assert!(matches!(overlaps, Err(VfioUserError::Refused { errno: 17, .. })), "{overlaps:?}");
+    let vector = event();
+    frontend.set_interrupts(2, 0, &[vector.as_fd()]).unwrap();
+    frontend.write_posted(0, 12, &[6; 4]).unwrap();
+    frontend.write(0, DOORBELL, &[7; 4]).unwrap();
+    assert!(since.elapsed() < Duration::from_secs(1), "answered late: {:?}", since.elapsed());
+    let life = Life::new(&held);
+    let before = life.await_event(Event::Resumed);
+    assert!(!before.contains(&Event::Doorbell(0)));
+    life.await_event(Event::Doorbell(0));
+    let expected = [(8, vec![5; 4]), (12, vec![6; 4]), (DOORBELL, vec![7; 4])];
+    assert_eq!(life.writes(), expected, "the recorded write, then those of the meantime");
+    let guest = life.handle().map();
+    assert!(guest.read(PAGE, &mut [0; 4]).is_ok() && guest.read(0, &mut [0; 4]).is_err());
+    life.handle().raise(0).unwrap();
+    assert!(rustix::io::read(&vector, &mut [0; 8]).is_ok());
+    assert_eq!(read(&mut frontend, 12), [6; 4]);
+}
+
+#[test]
+fn vfio_reset_without_causewayd_forgets_register_writes() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    frontend.write(0, 8, &[5; 4]).unwrap();
+    drop(life);
+    frontend.write(0, 12, &[6; 4]).unwrap();
+    frontend.reset().unwrap();
+    frontend.write(0, 16, &[7; 4]).unwrap();
+    let life = Life::new(&held);
+    life.await_event(Event::Resumed);
+    wait_for("the write", || !life.writes().is_empty());
+    assert_eq!(life.writes(), [(16, vec![7; 4])]);
+}
+
+#[test]
+fn vfio_query_that_memory_does_not_answer_is_refused_before_the_frontend_gives_up() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    drop(life);
+    let since = Instant::now();
+    let unknown = frontend.read(0, 100, &mut [0; 4]);
+    let code = command::REGION_READ;
+    let expected =
+        matches!(unknown, Err(VfioUserError::Refused { command, errno: 5 }) if command == code);
+    assert!(expected, "{unknown:?}");
+    assert!(since.elapsed() >= WAIT_MAX && since.elapsed() < Duration::from_secs(5));
+    // A query that waits for less reaches the next causewayd.
+    let path = held.path(PORT);
+    let asking = std::thread::spawn(move || read(&mut frontend, 100));
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!asking.is_finished() && path.exists());
+    let _life = Life::new(&held);
+    assert_eq!(asking.join().unwrap(), [0; 4]);
+}
+
+#[test]
+fn vfio_commands_in_flight_at_a_kill_are_answered_and_recorded() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    assert_eq!(read(&mut frontend, 8), [0; 4]);
+    drop(life);
+    // A causewayd that reads nothing after the set-up.
+    let (listener, control) = listen(&held);
+    let silent = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        hostile::answer_setup(&stream);
+        std::thread::sleep(Duration::from_millis(300));
+        drop((stream, listener, control));
+    });
+    std::thread::sleep(Duration::from_millis(150));
+    let file = memory(1);
+    frontend.map(&map(PAGE, 0, 1), Some(file.as_fd())).unwrap();
+    assert_eq!(read(&mut frontend, 8), [0; 4]);
+    silent.join().unwrap();
+    let life = Life::new(&held);
+    life.await_event(Event::Resumed);
+    assert!(life.handle().map().read(PAGE, &mut [0; 4]).is_ok());
+}
+
+#[test]
+fn vfio_writes_beyond_the_limit_wait_for_causewayd() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    drop(life);
+    let writes = u32::try_from(2 * DEFERRED_MAX).unwrap();
+    for n in 0..writes {
+        frontend.write_posted(0, 16, &n.to_le_bytes()).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let life = Life::new(&held);
+    wait_for("all writes", || life.writes().len() == 2 * DEFERRED_MAX);
+    let expected: Vec<_> = (0..writes).map(|n| (16, n.to_le_bytes().to_vec())).collect();
+    assert_eq!(life.writes(), expected, "in order");
+}
+
+#[test]
+fn vfio_frontend_of_a_deleted_port_is_disconnected_and_the_next_begins_anew() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    frontend.write(0, 8, &[5; 4]).unwrap();
+    drop(frontend);
+    life.await_event(Event::Closed);
+    let mut next = client(&held);
+    assert_eq!(read(&mut next, 8), [5; 4]);
+    assert!(!life.seen.events.lock().unwrap().contains(&Event::Resumed));
+    drop(life);
+    held.client().synced().unwrap();
+    assert!(is_closed(&next));
+}
