@@ -2,25 +2,21 @@
 //!
 //! Ethernet frontends reconnect by themselves: no frame is duplicated, reordered or changed. vsock
 //! frontends are held and notice only resets: each stream ends complete, or with a reset at both
-//! ends, and a new stream works at once. The times of the kills come from a seed. Adapters are held
-//! too: their frontends are answered meanwhile, and the function reports an internal error.
+//! ends, and a new stream works at once. The times of the kills come from a seed.
 
 mod common;
 
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{
-    ConnectionId, NetOptions, NetPort, SocketError, Sockets, VfioUserClient, VsockOptions,
-    VsockPort, net_features,
+    ConnectionId, NetOptions, NetPort, SocketError, Sockets, VsockOptions, VsockPort, net_features,
 };
-use causeway_attach::vfio_user::message::DmaMap;
 use causeway_wire::vsock::Type;
-use common::daemon_process::{self, DaemonProcess};
 use common::{Dir, send};
+use common::daemon_process::{self, DaemonProcess, await_state};
 
 const CAUSEWAYD: &str = env!("CARGO_BIN_EXE_causewayd");
 const LIMIT: Duration = Duration::from_secs(30);
@@ -318,18 +314,6 @@ fn kills_under_load(setting: HoldSetting) {
 }
 
 /// Waits until a port has this state.
-fn await_state(dir: &Dir, port: &str, state: &str) {
-    let (path, since) = (format!("/v1/ports/{port}"), Instant::now());
-    loop {
-        let (_, shown) = send(&dir.file("control.sock"), "GET", &path, "");
-        if shown["state"] == state {
-            return;
-        }
-        assert!(since.elapsed() < LIMIT, "{port} is not {state}: {shown}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
 #[test]
 fn restart_held_guests_survive_a_clean_stop_but_not_a_release() {
     let dir = Dir::new();
@@ -380,82 +364,5 @@ fn restart_held_guests_survive_a_failed_start() {
     std::fs::write(&file, good).unwrap();
     let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
     await_state(&dir, "a-vsock", "running");
-    life.release(&dir);
-}
-
-/// Returns a register of an adapter's initialisation segment.
-fn register(adapter: &mut VfioUserClient, offset: u64) -> u32 {
-    let mut bytes = [0; 4];
-    adapter.read(0, offset, &mut bytes).unwrap();
-    u32::from_be_bytes(bytes)
-}
-
-/// Writes a register of an adapter's initialisation segment, as QEMU does: without a reply.
-fn set_register(adapter: &mut VfioUserClient, offset: u64, value: u32) {
-    adapter.write_posted(0, offset, &value.to_be_bytes()).unwrap();
-}
-
-/// Runs the command ENABLE_HCA by the command queue in the guest's first page.
-fn enable(adapter: &mut VfioUserClient, memory: &std::os::fd::OwnedFd) {
-    let mut entry = [0; 64];
-    entry[0] = 7;
-    entry[7] = 16;
-    entry[16..18].copy_from_slice(&0x104_u16.to_be_bytes());
-    entry[0x3b] = 16;
-    // The function owns the entry until it has run the command.
-    entry[0x3f] = 1;
-    rustix::io::pwrite(memory, &entry, 0).unwrap();
-    set_register(adapter, 0x18, 1);
-    let since = Instant::now();
-    while entry[0x3f] & 1 != 0 {
-        assert!(since.elapsed() < LIMIT, "the command did not run");
-        thread::sleep(Duration::from_millis(1));
-        rustix::io::pread(memory, &mut entry, 0).unwrap();
-    }
-    assert_eq!(entry[0x20], 0, "status of the command");
-}
-
-/// The state of the function's interface: 0 works, 1 is disabled.
-fn interface_state(adapter: &mut VfioUserClient) -> u32 {
-    register(adapter, 0x14) >> 8 & 7
-}
-
-#[test]
-fn restart_keeps_the_frontend_of_an_adapter() {
-    let dir = Dir::new();
-    let port = "[[port]]\nname = \"a-hca\"\ngroup = \"blue\"\nkind = \"hca\"\n";
-    let file = daemon_process::config(&dir, "needed", port);
-    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
-    let mut adapter = VfioUserClient::connect(&dir.file("a-hca.sock")).unwrap();
-    let memory = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    rustix::fs::ftruncate(&memory, 1 << 20).unwrap();
-    let map = DmaMap { flags: 3, offset: 0, address: 0x10_0000, size: 1 << 20 };
-    adapter.map(&map, Some(memory.as_fd())).unwrap();
-    for round in 0..3 {
-        // A driver loads: the queue's address enables the interface.
-        set_register(&mut adapter, 0x10, 0);
-        set_register(&mut adapter, 0x14, 0x10_0000);
-        assert_eq!(interface_state(&mut adapter), 0, "round {round}");
-        enable(&mut adapter, &memory);
-        let firmware = register(&mut adapter, 0);
-        life.kill();
-        assert_eq!(register(&mut adapter, 0), firmware, "round {round}");
-        assert_eq!(interface_state(&mut adapter), 0, "the last value");
-        life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
-        let since = Instant::now();
-        while interface_state(&mut adapter) != 1 {
-            assert!(since.elapsed() < LIMIT, "round {round}: no internal error");
-            thread::sleep(Duration::from_millis(2));
-        }
-        assert_eq!(register(&mut adapter, 0x23c) >> 16 & 0xff, 1, "the health syndrome");
-        await_state(&dir, "a-hca", "connected");
-    }
-    // A reset by the driver leaves nothing to recover.
-    adapter.reset().unwrap();
-    life.kill();
-    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
-    await_state(&dir, "a-hca", "connected");
-    thread::sleep(Duration::from_millis(50));
-    assert_eq!(interface_state(&mut adapter), 0);
     life.release(&dir);
 }

@@ -77,3 +77,16 @@ impl Drop for DaemonProcess {
         let _ = self.0.wait();
     }
 }
+
+/// Waits until a port is in this state.
+pub fn await_state(dir: &Dir, port: &str, state: &str) {
+    let (path, since) = (format!("/v1/ports/{port}"), Instant::now());
+    loop {
+        let (_, shown) = send(&dir.file("control.sock"), "GET", &path, "");
+        if shown["state"] == state {
+            return;
+        }
+        assert!(since.elapsed() < LIMIT, "{port} is not {state}: {shown}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
