@@ -10,9 +10,9 @@
 //!
 //! # Limits
 //! RDMA stays on this host and inside the group. An adapter has [`limits::VECTORS`] (8) interrupt
-//! vectors. The holder keeps its frontend over a restart of the daemon ([`resume`]); live migration
-//! is not supported. A guest that breaks a rule loses the queue pair, the object or the function concerned;
-//! other guests are not affected.
+//! vectors. The holder keeps its frontend over a restart of the daemon, after which the guest's
+//! driver sets the function up again; live migration is not supported. A guest that breaks a rule
+//! loses the queue pair, the object or the function concerned; other guests are not affected.
 //!
 //! # Main types
 //! [`HcaService`] is the service for one group; [`SERVICE`] registers it with a fabric.

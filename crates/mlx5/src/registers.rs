@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use causeway_wire::mlx5::registers::{
     COMMAND_DOORBELL, COMMAND_INTERFACE as INTERFACE_REVISION, COMMAND_QUEUE_HIGH,
-    COMMAND_QUEUE_LOW, FIRMWARE_VERSION, HEALTH_COUNTER, TIMER_HIGH, TIMER_LOW,
+    COMMAND_QUEUE_LOW, FIRMWARE_VERSION, HEALTH_COUNTER, HEALTH_SYNDROME, TIMER_HIGH, TIMER_LOW,
 };
 
 use crate::config_space::ConfigSpace;
@@ -42,9 +42,7 @@ pub const DOORBELL_COMMAND: usize = 0;
 const FIRMWARE: u32 = 32 << 16 | 16;
 /// Revision of the command interface; drivers accept no other.
 const COMMAND_INTERFACE: u32 = 5 << 16 | 1000;
-/// Word of the health buffer whose second byte is the syndrome.
-const HEALTH_SYNDROME: u64 = 0x23c;
-/// Syndrome of an internal error of the firmware.
+/// Syndrome of an internal error of the firmware, in the second byte of its word.
 const FIRMWARE_ERROR: u32 = 1;
 /// Bits of the interface's state in the low word of the command queue's address.
 const INTERFACE_STATE: u32 = 7 << 8;

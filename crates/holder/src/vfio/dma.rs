@@ -133,11 +133,12 @@ impl DmaRecord {
         Ok(())
     }
 
-    /// Removes the mappings at these addresses: causewayd refused them.
-    pub fn remove(&mut self, addresses: &[u64]) {
-        for address in addresses {
+    /// Records that causewayd refused the mappings at these addresses, and accepted all others.
+    pub fn settle(&mut self, refused: &[u64]) {
+        for address in refused {
             self.entries.remove(address);
         }
+        self.entries.values_mut().for_each(|entry| entry.is_confirmed = true);
     }
 
     /// Returns the descriptor of the same file that is open already, or `file`.

@@ -20,6 +20,7 @@ use causeway_attach::vfio_user::stream::ReadOutcome;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::command::DaemonSocket;
+use super::dma::{DmaEntry, DmaRecord};
 use super::record::Record;
 use super::relay::VfioRelay;
 use crate::limits::{IN_FLIGHT_MAX, REPLAY_CHECK};
@@ -75,25 +76,29 @@ impl VfioRelay {
         record: &mut Record,
         daemon: &mut DaemonSocket,
     ) -> Result<(), ReplayError> {
-        let steps = record
-            .dma
-            .entries()
-            .map(|entry| (command::DMA_MAP, entry.map.emit(), Some(entry.file.as_fd())));
-        let mut dropped = Vec::new();
-        let mut mappings = record.dma.entries().enumerate();
-        self.send_all(daemon, steps, |refused, command, errno| {
+        let dropped = self.send_mappings(&record.dma, daemon)?;
+        if !dropped.is_empty() {
+            log::warn!(mappings = dropped.len(); "causewayd refuses memory that a frontend granted while no causewayd ran: the device does not use it");
+        }
+        record.dma.settle(&dropped);
+        Ok(())
+    }
+
+    /// Sends the mappings. Returns the addresses of the unconfirmed mappings that causewayd refuses.
+    fn send_mappings(
+        &mut self,
+        dma: &DmaRecord,
+        daemon: &mut DaemonSocket,
+    ) -> Result<Vec<u64>, ReplayError> {
+        let (mut dropped, mut mappings) = (Vec::new(), dma.entries().enumerate());
+        self.send_all(daemon, dma.entries().map(mapping_step), |refused, command, errno| {
             match mappings.find(|(place, _)| *place == refused) {
                 Some((_, entry)) if !entry.is_confirmed => dropped.push(entry.map.address),
                 _ => return Err(RelayEnd::NotContinued { command, errno }.into()),
             }
             Ok(())
         })?;
-        drop(mappings);
-        if !dropped.is_empty() {
-            log::warn!(mappings = dropped.len(); "causewayd refuses memory that a frontend granted while no causewayd ran: the device does not use it");
-        }
-        record.dma.remove(&dropped);
-        Ok(())
+        Ok(dropped)
     }
 
     /// Sends commands that causewayd must accept.
@@ -159,4 +164,9 @@ impl VfioRelay {
             Err(errno) => Err(errno.into()),
         }
     }
+}
+
+/// Returns the command that repeats a mapping.
+fn mapping_step(entry: &DmaEntry) -> Step<'_> {
+    (command::DMA_MAP, entry.map.emit(), Some(entry.file.as_fd()))
 }

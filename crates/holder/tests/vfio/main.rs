@@ -189,3 +189,24 @@ fn vfio_frontend_of_a_deleted_port_is_disconnected_and_the_next_begins_anew() {
     held.client().synced().unwrap();
     assert!(is_closed(&next));
 }
+
+#[test]
+fn vfio_mapping_that_the_next_causewayd_refuses_is_dropped() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    drop(life);
+    let (short, long) = (memory(1), memory(8));
+    for (at, file) in [(0, &long), (16 * PAGE, &short), (32 * PAGE, &long)] {
+        frontend.map(&map(at, 0, 4), Some(file.as_fd())).unwrap();
+    }
+    for _ in 0..2 {
+        let life = Life::new(&held);
+        life.await_event(Event::Resumed);
+        let guest = life.handle().map();
+        let is_granted = |at| guest.read(at, &mut [0; 4]).is_ok();
+        assert_eq!([0, 16, 32].map(|page| is_granted(page * PAGE)), [true, false, true]);
+    }
+    let _life = Life::new(&held);
+    frontend.map(&map(16 * PAGE, 0, 4), Some(long.as_fd())).unwrap();
+}
