@@ -1,27 +1,26 @@
-//! A small driver: builds commands and work queue entries in a guest's memory, and reads results.
+//! The driver of `causeway-mlx5-driver` against functions in this process, and a connected pair.
+//!
+//! A write of the command doorbell executes the command at once. Calls that must succeed panic if they
+//! fail; a refused command returns its status.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use causeway_memory::{Map, Mapping, Region, create};
+use causeway_memory::Map;
 use causeway_mlx5::registers::REGION_BAR;
 use causeway_mlx5::{Function, FunctionConfig, Registers, adapter_config, poll, run_commands};
+use causeway_mlx5_driver::{Bar, Driver, DriverError, DriverMemory, Post};
 use causeway_verbs::{AdapterId, Budget, Subnet};
-use causeway_wire::mlx5::command::{InputHeader, Opcode, Status};
+use causeway_wire::mlx5::command::{Opcode, Status};
 use causeway_wire::mlx5::completion_queue::{CompletionQueueContext, Entry};
-use causeway_wire::mlx5::event_queue::{Event, EventQueueContext};
+use causeway_wire::mlx5::event_queue::Event;
 use causeway_wire::mlx5::memory_key::MemoryKeyContext;
-use causeway_wire::mlx5::queue_pair::{
-    AddressPath, QueuePairContext, ReceiveQueueType, Service, optional,
-};
-use causeway_wire::mlx5::work_request::{ControlSegment, DataSegment, SendOpcode, SendWriter};
+use causeway_wire::mlx5::queue_pair::{QueuePairContext, Service};
+use causeway_wire::mlx5::work_request::{DataSegment, SendOpcode, SendWriter};
 
-pub const BASE: u64 = 0x1_0000_0000;
+pub use causeway_mlx5_driver::limits::{BASE, PAGE};
+pub use causeway_mlx5_driver::{CompletionRing as Completions, EventRing, QueuePair as Pair};
+
 pub const MEMORY: u64 = 16 << 20;
-const COMMANDS: u64 = BASE;
-const MAILBOXES: u64 = BASE + 0x10_0000;
-const HEAP: u64 = BASE + 0x40_0000;
-pub const PAGE: u64 = 4096;
 
 /// Functions in a subnet.
 pub struct World {
@@ -35,47 +34,42 @@ pub struct Guest {
     pub registers: Arc<Registers>,
     pub map: Arc<Map>,
     pub mac: [u8; 6],
-    heap: u64,
     pub domain: u32,
     pub uar: u32,
     pub command_events: EventRing,
     pub async_events: EventRing,
     pub events: EventRing,
+    pub driver: Driver,
 }
 
-#[derive(Clone, Copy, Default)]
-pub struct EventRing {
-    pub number: u32,
-    ring: u64,
-    log: u8,
-    taken: u32,
+/// The registers of a function in the subnet.
+struct LocalBar<'a> {
+    subnet: &'a mut Subnet<Function>,
+    adapter: AdapterId,
+    registers: Arc<Registers>,
 }
 
-#[derive(Clone, Copy)]
-pub struct Completions {
-    pub number: u32,
-    ring: u64,
-    log: u8,
-    stride: u64,
-    pub record: u64,
-    pub taken: u32,
+impl Bar for LocalBar<'_> {
+    fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<(), DriverError> {
+        self.registers.read(REGION_BAR, offset, into);
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DriverError> {
+        if self.registers.write(REGION_BAR, offset, bytes).is_some() {
+            assert_eq!(run_commands(self.subnet, self.adapter, 32).commands, 1);
+        }
+        Ok(())
+    }
 }
 
-#[derive(Clone, Copy)]
-pub struct Pair {
-    pub number: u32,
-    pub context: QueuePairContext,
-    pub ring: u64,
-    pub record: u64,
-    pub sent: u16,
-    pub received: u16,
-}
-
-/// Returns a map of a new memory file.
-pub fn memory() -> Arc<Map> {
-    let file = create("guest", MEMORY).unwrap();
-    let mapping = Arc::new(Mapping::new(file.as_fd(), 0, MEMORY).unwrap());
-    Arc::new(Map::new(vec![Region { guest: BASE, user: 0, mapping }]).unwrap())
+/// Returns the status of a refused command.
+fn status<T>(result: Result<T, DriverError>) -> Result<T, Status> {
+    match result {
+        Ok(value) => Ok(value),
+        Err(DriverError::Refused { status, .. }) => Err(status),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 impl World {
@@ -96,40 +90,40 @@ impl World {
             registered_bytes_max: 1 << 30,
             uar_bytes: 1 << 20,
         };
+        let memory = DriverMemory::new(MEMORY).unwrap();
         let mut function = Function::new(config.clone());
-        let (registers, map) = (function.registers(), memory());
+        let (registers, map) = (function.registers(), Arc::clone(memory.map()));
         function.set_map(Arc::clone(&map));
         let adapter = self.subnet.add(&adapter_config(&config), function).unwrap();
-        let queue = (COMMANDS >> 32) as u32;
-        registers.write(REGION_BAR, 0x10, &queue.to_be_bytes());
-        registers.write(REGION_BAR, 0x14, &(COMMANDS as u32).to_be_bytes());
-        let (domain, uar, heap) = (0, 0, HEAP);
+        let subnet = &mut self.subnet;
+        let mut bar = LocalBar { subnet, adapter, registers: Arc::clone(&registers) };
+        let driver = Driver::new(&mut bar, memory).unwrap();
+        let (domain, uar) = (0, 0);
         let (command_events, async_events, events) = Default::default();
         Guest {
             adapter,
             registers,
             map,
             mac,
-            heap,
             domain,
             uar,
             command_events,
             async_events,
             events,
+            driver,
         }
     }
 
     /// Adds a function and starts its driver as Linux does.
     pub fn start(&mut self, last: u8) -> Guest {
         let mut guest = self.plug(last);
-        for opcode in [Opcode::EnableHca, Opcode::QueryPages, Opcode::InitHca] {
-            guest.simple(self, opcode, 0).unwrap();
-        }
-        guest.uar = guest.simple(self, Opcode::AllocateUar, 0).unwrap();
-        guest.domain = guest.simple(self, Opcode::AllocateProtectionDomain, 0).unwrap();
-        guest.command_events = guest.create_events(self, 5, 0, 1 << 0xa);
-        guest.async_events = guest.create_events(self, 5, 0, 0x1f_ffff & !(1 << 0xa) & !1);
-        guest.events = guest.create_events(self, 6, 1, 0);
+        let mut bar = guest.bar(self);
+        guest.driver.start(&mut bar).unwrap();
+        let driver = &guest.driver;
+        (guest.uar, guest.domain) = (driver.uar(), driver.domain());
+        guest.command_events = driver.command_events();
+        guest.async_events = driver.async_events();
+        guest.events = driver.events();
         guest
     }
 
@@ -159,12 +153,15 @@ impl World {
 }
 
 impl Guest {
+    /// Returns the registers of the function.
+    fn bar<'a>(&self, world: &'a mut World) -> LocalBar<'a> {
+        let registers = Arc::clone(&self.registers);
+        LocalBar { subnet: &mut world.subnet, adapter: self.adapter, registers }
+    }
+
     /// Takes page-aligned memory.
     pub fn allocate(&mut self, bytes: u64) -> u64 {
-        let at = self.heap;
-        self.heap += bytes.next_multiple_of(PAGE);
-        assert!(self.heap <= BASE + MEMORY);
-        at
+        self.driver.allocate(bytes).unwrap()
     }
 
     pub fn read(&self, at: u64, len: usize) -> Vec<u8> {
@@ -177,51 +174,13 @@ impl Guest {
         self.map.write(at, bytes).unwrap();
     }
 
-    /// Writes the input of a command to entry `index`, in a chain of mailboxes.
     pub fn place_command(&self, index: u64, input: &[u8], output_len: usize) -> u64 {
-        let entry = COMMANDS + index * 64;
-        let boxes = MAILBOXES + index * 0x4_0000 / 4;
-        let (head, rest) = input.split_at(16);
-        let chain = |first: u64, count: usize| {
-            for number in 0..count {
-                let next = first + 1024 * (number as u64 + 1);
-                let next = if number + 1 == count { 0 } else { next };
-                self.write(first + 1024 * number as u64 + 560, &next.to_be_bytes());
-            }
-        };
-        chain(boxes, rest.len().div_ceil(512));
-        for (number, data) in rest.chunks(512).enumerate() {
-            self.write(boxes + 1024 * number as u64, data);
-        }
-        let out = boxes + 0x8000;
-        chain(out, output_len.saturating_sub(16).div_ceil(512));
-        let mut bytes = [0; 64];
-        bytes[0] = 7;
-        bytes[4..8].copy_from_slice(&(input.len() as u32).to_be_bytes());
-        bytes[8..16].copy_from_slice(&boxes.to_be_bytes());
-        bytes[16..32].copy_from_slice(head);
-        bytes[0x30..0x38].copy_from_slice(&out.to_be_bytes());
-        bytes[0x38..0x3c].copy_from_slice(&(output_len as u32).to_be_bytes());
-        bytes[0x3f] = 1;
-        self.write(entry, &bytes);
-        entry
+        self.driver.place_command(index, input, output_len).unwrap()
     }
 
     /// Executes a command. Returns its output and the delivery status.
     pub fn command(&self, world: &mut World, input: &[u8], output_len: usize) -> (Vec<u8>, u8) {
-        let entry = self.place_command(0, input, output_len);
-        self.registers.write(REGION_BAR, 0x18, &1_u32.to_be_bytes());
-        assert_eq!(run_commands(&mut world.subnet, self.adapter, 32).commands, 1);
-        let bytes = self.read(entry, 64);
-        assert_eq!(bytes[0x3f] & 1, 0, "the driver owns the entry");
-        let mut output = bytes[0x20..0x30].to_vec();
-        let mut at = u64::from_be_bytes(bytes[0x30..0x38].try_into().unwrap());
-        while output.len() < output_len {
-            let left = (output_len - output.len()).min(512);
-            output.extend(self.read(at, left));
-            at += 1024;
-        }
-        (output, bytes[0x3f] >> 1)
+        self.driver.command(&mut self.bar(world), input, output_len).unwrap()
     }
 
     /// Executes a command that must be delivered.
@@ -231,19 +190,12 @@ impl Guest {
         input: &[u8],
         output_len: usize,
     ) -> Result<Vec<u8>, Status> {
-        let (output, delivery) = self.command(world, input, output_len);
-        assert_eq!(delivery, 0);
-        match Status::from_raw(output[0]).unwrap() {
-            Status::Ok => Ok(output),
-            status => Err(status),
-        }
+        status(self.driver.execute(&mut self.bar(world), input, output_len))
     }
 
     /// Executes a command of 16 bytes. Returns the number in its output.
     pub fn simple(&self, world: &mut World, opcode: Opcode, number: u32) -> Result<u32, Status> {
-        let input = InputHeader::new(opcode, number).to_bytes();
-        let output = self.try_command(world, &input, 16)?;
-        Ok(u32::from_be_bytes(output[8..12].try_into().unwrap()))
+        status(self.driver.simple(&mut self.bar(world), opcode, number))
     }
 
     /// Executes a command with a context and a page list. Returns the number in its output.
@@ -251,80 +203,24 @@ impl Guest {
         &self,
         world: &mut World,
         opcode: Opcode,
-        (at, context): (usize, &[u8]),
-        (list_at, pages): (usize, &[u64]),
+        context: (usize, &[u8]),
+        pages: (usize, &[u64]),
     ) -> Result<u32, Status> {
-        let mut input = vec![0; list_at + pages.len() * 8];
-        input[..16].copy_from_slice(&InputHeader::new(opcode, 0).to_bytes());
-        input[at..at + context.len()].copy_from_slice(context);
-        for (index, page) in pages.iter().enumerate() {
-            input[list_at + index * 8..][..8].copy_from_slice(&page.to_be_bytes());
-        }
-        let output = self.try_command(world, &input, 16)?;
-        Ok(u32::from_be_bytes(output[8..12].try_into().unwrap()))
-    }
-
-    pub fn create_events(
-        &mut self,
-        world: &mut World,
-        log: u8,
-        vector: u16,
-        mask: u64,
-    ) -> EventRing {
-        let ring = self.allocate(64 << log);
-        for index in 0..1_u64 << log {
-            self.write(ring + index * 64 + 0x3f, &[1]);
-        }
-        let context = EventQueueContext { log_size: log, vector, ..Default::default() };
-        let mut bytes = context.to_bytes().to_vec();
-        bytes.resize(0x50, 0);
-        bytes[0x48..0x50].copy_from_slice(&mask.to_be_bytes());
-        let pages: Vec<u64> =
-            (0..(64_u64 << log).div_ceil(PAGE)).map(|n| ring + n * PAGE).collect();
-        let opcode = Opcode::CreateEventQueue;
-        let number = self.create(world, opcode, (0x10, &bytes), (0x110, &pages)).unwrap();
-        EventRing { number, ring, log, taken: 0 }
+        status(self.driver.create(&mut self.bar(world), opcode, context, pages))
     }
 
     /// Takes all events of a queue.
     pub fn take_events(&self, ring: &mut EventRing) -> Vec<Event> {
-        let mut events = Vec::new();
-        loop {
-            let index = u64::from(ring.taken & ((1 << ring.log) - 1));
-            let bytes = self.read(ring.ring + index * 64, 64);
-            let (event, owner) = Event::parse(&bytes).unwrap();
-            if owner != ((ring.taken >> ring.log) & 1 != 0) {
-                return events;
-            }
-            ring.taken += 1;
-            events.push(event.unwrap());
-        }
+        std::iter::from_fn(|| self.driver.take_event(ring).unwrap()).collect()
     }
 
     pub fn cq_context(&mut self, log: u8) -> (CompletionQueueContext, Vec<u64>) {
-        let ring = self.allocate(64 << log);
-        for index in 0..1_u64 << log {
-            self.write(ring + index * 64 + 0x3f, &[0xf1]);
-        }
-        let record = self.allocate(8);
-        let pages = (0..(64_u64 << log).div_ceil(PAGE)).map(|n| ring + n * PAGE).collect();
-        let context = CompletionQueueContext {
-            log_size: log,
-            event_queue: self.events.number,
-            uar_page: self.uar,
-            doorbell_record: record,
-            ..Default::default()
-        };
-        (context, pages)
+        self.driver.cq_context(log).unwrap()
     }
 
     pub fn create_cq(&mut self, world: &mut World, log: u8) -> Completions {
-        let (context, pages) = self.cq_context(log);
-        let bytes = context.to_bytes();
-        let opcode = Opcode::CreateCompletionQueue;
-        let number = self.create(world, opcode, (0x10, &bytes), (0x110, &pages)).unwrap();
-        let record = context.doorbell_record;
-        Completions { number, ring: pages[0], log, stride: 64, record, taken: 0 }
+        let mut bar = self.bar(world);
+        self.driver.create_cq(&mut bar, log).unwrap()
     }
 
     /// Changes a completion queue: `mask` selects fields of the context.
@@ -377,50 +273,21 @@ impl Guest {
 
     /// Takes the next completion, and advances the position in the doorbell record.
     pub fn poll_cq(&self, cq: &mut Completions) -> Option<Entry> {
-        let index = u64::from(cq.taken & ((1 << cq.log) - 1));
-        let entry = Entry::parse(&self.read(cq.ring + index * cq.stride, 64)).unwrap();
-        let opcode = self.read(cq.ring + index * cq.stride + 0x3f, 1)[0] >> 4;
-        if opcode == 15 || entry.owner() != ((cq.taken >> cq.log) & 1 != 0) {
-            return None;
-        }
-        cq.taken += 1;
-        self.write(cq.record, &(cq.taken & 0xff_ffff).to_be_bytes());
-        Some(entry)
+        self.driver.poll_cq(cq).unwrap()
     }
 
     /// Writes an arm word.
     pub fn arm(&self, cq: &Completions, sequence: u32, solicited: bool) {
-        let word = sequence << 28 | u32::from(solicited) << 24 | cq.taken & 0xff_ffff;
-        self.write(cq.record + 4, &word.to_be_bytes());
+        self.driver.arm(cq, sequence, solicited).unwrap();
     }
 
     pub fn qp_context(&mut self, service: Service, cq: u32) -> QueuePairContext {
-        QueuePairContext {
-            service: service.raw(),
-            domain: self.domain,
-            log_receive_size: 4,
-            log_receive_stride: 2,
-            log_send_size: 4,
-            uar_page: self.uar,
-            user_index: 0x1234,
-            send_completion_queue: cq,
-            receive_completion_queue: cq,
-            doorbell_record: self.allocate(8),
-            receive_queue_type: ReceiveQueueType::Own.raw(),
-            has_fast_registration: true,
-            ..Default::default()
-        }
+        self.driver.qp_context(service, cq).unwrap()
     }
 
     pub fn create_pair(&mut self, world: &mut World, context: QueuePairContext) -> Pair {
-        let bytes = context.buffer_len().max(1);
-        let ring = self.allocate(bytes);
-        let pages: Vec<u64> = (0..bytes.div_ceil(PAGE)).map(|n| ring + n * PAGE).collect();
-        let opcode = Opcode::CreateQueuePair;
-        let number =
-            self.create(world, opcode, (0x18, &context.to_bytes()), (0x110, &pages)).unwrap();
-        let record = context.doorbell_record;
-        Pair { number, context, ring, record, sent: 0, received: 0 }
+        let mut bar = self.bar(world);
+        self.driver.create_pair(&mut bar, context).unwrap()
     }
 
     /// Executes a command that changes the state of a queue pair.
@@ -429,68 +296,19 @@ impl Guest {
         world: &mut World,
         opcode: Opcode,
         pair: &Pair,
-        (mask, context): (u32, QueuePairContext),
+        change: (u32, QueuePairContext),
     ) -> Result<(), Status> {
-        let mut input = vec![0; 0x110];
-        input[..16].copy_from_slice(&InputHeader::new(opcode, pair.number).to_bytes());
-        input[0x10..0x14].copy_from_slice(&mask.to_be_bytes());
-        input[0x18..0x100].copy_from_slice(&context.to_bytes());
-        self.try_command(world, &input, 16).map(drop)
+        status(self.driver.modify(&mut self.bar(world), opcode, pair, change))
     }
 
     /// Moves a queue pair to "ready to send" with a peer.
     pub fn connect(&self, world: &mut World, pair: &Pair, mac: [u8; 6], number: u32) {
-        let rights = QueuePairContext {
-            remote_read: true,
-            remote_write: true,
-            remote_atomic: true,
-            queue_key: 0x1111,
-            ..Default::default()
-        };
-        self.modify(world, Opcode::ResetToInit, pair, (0, rights)).unwrap();
-        let path = AddressPath { destination_mac: mac, ..Default::default() };
-        let peer = QueuePairContext {
-            mtu: 3,
-            remote_number: number,
-            primary_path: path,
-            min_rnr_timer: 1,
-            ..Default::default()
-        };
-        self.modify(world, Opcode::InitToReadyToReceive, pair, (0, peer)).unwrap();
-        let path = AddressPath { ack_timeout: 14, ..Default::default() };
-        let send = QueuePairContext {
-            retry_count: 7,
-            rnr_retry: 7,
-            primary_path: path,
-            ..Default::default()
-        };
-        let opcode = Opcode::ReadyToReceiveToReadyToSend;
-        self.modify(world, opcode, pair, (optional::RNR_TIMEOUT, send)).unwrap();
+        self.driver.connect(&mut self.bar(world), pair, mac, number).unwrap();
     }
 
     /// Registers `len` bytes at `at`, known to work requests as `start`. Returns the key.
     pub fn register(&self, world: &mut World, start: u64, at: u64, len: u64) -> u32 {
-        let context = MemoryKeyContext {
-            access_mode: 1,
-            has_update: true,
-            remote_atomic: true,
-            remote_write: true,
-            remote_read: true,
-            local_write: true,
-            local_read: true,
-            queue_pair: 0xff_ffff,
-            variable: 7,
-            domain: self.domain,
-            start,
-            len,
-            list_size: 8,
-            log_page_size: 12,
-            ..Default::default()
-        };
-        let first = at & !(PAGE - 1);
-        let pages: Vec<u64> =
-            (0..(at - first + len).div_ceil(PAGE)).map(|n| first + n * PAGE).collect();
-        self.create_key(world, &context, &pages).unwrap()
+        self.driver.register(&mut self.bar(world), start, at, len).unwrap()
     }
 
     pub fn create_key(
@@ -499,56 +317,23 @@ impl Guest {
         context: &MemoryKeyContext,
         pages: &[u64],
     ) -> Result<u32, Status> {
-        let mut bytes = context.to_bytes().to_vec();
-        bytes.resize(0x54, 0);
-        let units = pages.len().div_ceil(2) as u32;
-        bytes[0x50..0x54].copy_from_slice(&units.to_be_bytes());
-        let opcode = Opcode::CreateMemoryKey;
-        let number = self.create(world, opcode, (0x10, &bytes), (0x110, pages))?;
-        Ok(number << 8 | u32::from(context.variable))
+        status(self.driver.create_key(&mut self.bar(world), context, pages))
     }
 
-    /// Posts a send entry that `build` completes. Rings no doorbell page.
+    /// Posts a send entry that `build` completes; the entry completes, and is solicited.
     pub fn post(
         &self,
         pair: &mut Pair,
         (opcode, immediate): (SendOpcode, u32),
         build: impl for<'a> FnOnce(SendWriter<'a>) -> SendWriter<'a>,
     ) {
-        let control = ControlSegment {
-            index: pair.sent,
-            opcode: opcode.raw(),
-            queue: pair.number,
-            completion: 2,
-            immediate,
-            is_solicited: true,
-            ..Default::default()
-        };
-        let mut entry = [0; 1024];
-        let blocks = build(SendWriter::new(&mut entry, control)).finish().unwrap();
-        let size = pair.context.send_blocks() as u16;
-        let start = pair.ring + pair.context.send_offset();
-        for (number, block) in entry.chunks(64).take(usize::from(blocks)).enumerate() {
-            let index = (pair.sent + number as u16) % size;
-            self.write(start + u64::from(index) * 64, block);
-        }
-        pair.sent = pair.sent.wrapping_add(blocks);
-        self.write(pair.record + 4, &u32::from(pair.sent).to_be_bytes());
+        let post = Post { immediate, is_solicited: true, ..Post::new(opcode) };
+        self.driver.post(pair, post, build).unwrap();
     }
 
     /// Posts a receive entry.
     pub fn post_receive(&self, pair: &mut Pair, segments: &[DataSegment]) {
-        let stride = u64::from(pair.context.receive_stride());
-        let size = pair.context.receive_entries() as u16;
-        let at = pair.ring + u64::from(pair.received % size) * stride;
-        let end = [DataSegment::end()];
-        for (index, segment) in segments.iter().chain(&end).enumerate() {
-            if (index as u64) < stride / 16 {
-                self.write(at + index as u64 * 16, &segment.to_bytes());
-            }
-        }
-        pair.received = pair.received.wrapping_add(1);
-        self.write(pair.record, &u32::from(pair.received).to_be_bytes());
+        self.driver.post_receive(pair, segments).unwrap();
     }
 }
 

@@ -1,0 +1,128 @@
+//! The start of the driver, and the objects that all others need.
+
+use causeway_wire::mlx5::command::Opcode;
+use causeway_wire::mlx5::registers::{
+    COMMAND_QUEUE_HIGH, COMMAND_QUEUE_LOW, HEALTH_COUNTER, INITIALIZING,
+};
+
+use crate::limits::{BASE, LOG_COMPLETION_EVENTS, LOG_EVENTS};
+use crate::{Bar, DoorbellPages, DriverError, DriverMemory, EventRing};
+
+/// Event type of finished commands.
+const COMMAND_EVENTS: u64 = 1 << 0xa;
+/// All asynchronous event types: not completions (0), not commands.
+const ASYNCHRONOUS_EVENTS: u64 = 0x1f_ffff & !COMMAND_EVENTS & !1;
+/// Bit of the register INITIALIZING: the function is not ready.
+const NOT_READY: u32 = 1 << 31;
+
+/// A driver and its memory. The caller passes the BAR to calls that execute commands.
+#[derive(Debug)]
+pub struct Driver {
+    memory: DriverMemory,
+    doorbells: Option<DoorbellPages>,
+    domain: u32,
+    uar: u32,
+    command_events: EventRing,
+    async_events: EventRing,
+    events: EventRing,
+}
+
+impl Driver {
+    /// Tells the function where the command queue is. Executes no command.
+    ///
+    /// # Errors
+    /// Returns an error if the function is not ready or the transport failed.
+    pub fn new(bar: &mut dyn Bar, memory: DriverMemory) -> Result<Self, DriverError> {
+        let mut word = [0; 4];
+        bar.read(INITIALIZING, &mut word)?;
+        if u32::from_be_bytes(word) & NOT_READY != 0 {
+            return Err(DriverError::Malformed("register INITIALIZING"));
+        }
+        let queue = BASE.to_be_bytes();
+        let (high, low) = queue.split_at_checked(4).unwrap_or_default();
+        bar.write(COMMAND_QUEUE_HIGH, high)?;
+        bar.write(COMMAND_QUEUE_LOW, low)?;
+        let (command_events, async_events, events) = Default::default();
+        let doorbells = bar.doorbells();
+        let (domain, uar) = (0, 0);
+        Ok(Self { memory, doorbells, domain, uar, command_events, async_events, events })
+    }
+
+    /// Starts the function as Linux does: initialisation, a doorbell page, a protection domain, and
+    /// event queues for commands, asynchronous events (vector 0) and completions (vector 1).
+    ///
+    /// # Errors
+    /// Returns an error if the function refuses a command or does not answer.
+    pub fn start(&mut self, bar: &mut dyn Bar) -> Result<(), DriverError> {
+        for opcode in [Opcode::EnableHca, Opcode::QueryPages, Opcode::InitHca] {
+            self.simple(bar, opcode, 0)?;
+        }
+        self.uar = self.simple(bar, Opcode::AllocateUar, 0)?;
+        self.domain = self.simple(bar, Opcode::AllocateProtectionDomain, 0)?;
+        self.command_events = self.create_events(bar, LOG_EVENTS, 0, COMMAND_EVENTS)?;
+        self.async_events = self.create_events(bar, LOG_EVENTS, 0, ASYNCHRONOUS_EVENTS)?;
+        self.events = self.create_events(bar, LOG_COMPLETION_EVENTS, 1, 0)?;
+        Ok(())
+    }
+
+    /// Reads the health counter, which moves between two reads.
+    ///
+    /// # Errors
+    /// Returns an error if the transport failed.
+    pub fn health(&self, bar: &mut dyn Bar) -> Result<u32, DriverError> {
+        let mut word = [0; 4];
+        bar.read(HEALTH_COUNTER, &mut word)?;
+        Ok(u32::from_be_bytes(word))
+    }
+
+    /// Returns the memory.
+    #[inline]
+    pub fn memory(&self) -> &DriverMemory {
+        &self.memory
+    }
+
+    /// Allocates page-aligned memory. Returns its address.
+    ///
+    /// # Errors
+    /// [`DriverError::MemoryFull`].
+    pub fn allocate(&mut self, bytes: u64) -> Result<u64, DriverError> {
+        self.memory.allocate(bytes)
+    }
+
+    /// Returns the protection domain.
+    pub fn domain(&self) -> u32 {
+        self.domain
+    }
+
+    /// Returns the number of the doorbell page.
+    pub fn uar(&self) -> u32 {
+        self.uar
+    }
+
+    /// Returns the queue of events of commands, as created.
+    pub fn command_events(&self) -> EventRing {
+        self.command_events
+    }
+
+    /// Returns the queue of asynchronous events, as created.
+    pub fn async_events(&self) -> EventRing {
+        self.async_events
+    }
+
+    /// Returns the queue of completion events, as created.
+    pub fn events(&self) -> EventRing {
+        self.events
+    }
+
+    /// Stores eight bytes at `offset` of the driver's doorbell page, if the transport has pages.
+    ///
+    /// # Errors
+    /// [`DriverError::Address`].
+    #[inline]
+    pub(crate) fn ring(&self, offset: u64, bytes: [u8; 8]) -> Result<(), DriverError> {
+        match &self.doorbells {
+            Some(pages) => pages.store(self.uar, offset, bytes),
+            None => Ok(()),
+        }
+    }
+}
