@@ -16,6 +16,10 @@ pub const RED_CIDS: [u64; 2] = [3, 4];
 pub const NIC: &str = "red-nic";
 /// Net ports of the victim, which are named `blue-<n>`.
 const BLUE_NET_PORTS: u8 = 2;
+/// Adapters of each group, which are named `red-hca-<n>` and `blue-hca-<n>`.
+const ADAPTERS: u8 = 2;
+/// Longest pause between two polls of an idle adapter, in microseconds.
+const IDLE_POLL_US: u32 = 100;
 const MTU: u16 = 65_535;
 
 /// A daemon that ends with its test.
@@ -71,6 +75,15 @@ pub fn mac(group: u8, port: u8) -> [u8; 6] {
     [0x52, 0x54, 0, 0, group, port]
 }
 
+/// Returns the MAC address of an adapter of the group with this byte.
+pub fn adapter_mac(group: u8, port: u8) -> [u8; 6] {
+    [0x52, 0x54, 0, 1, group, port]
+}
+
+fn text_of(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
 /// The byte in the addresses of the attacker's ports.
 pub const RED: u8 = 0x0a;
 /// The byte in the addresses of the victim's ports.
@@ -86,10 +99,17 @@ fn text(dir: &Dir) -> String {
     );
     for (group, byte, ports) in [("blue", BLUE, BLUE_NET_PORTS), ("red", RED, RED_NET_PORTS)] {
         for port in 0..ports {
-            let address = mac(byte, port).map(|byte| format!("{byte:02x}")).join(":");
+            let address = text_of(mac(byte, port));
             text += &format!(
                 "[[port]]\nname = \"{group}-{port}\"\ngroup = \"{group}\"\nkind = \"net\"\n\
                  mac = \"{address}\"\nmtu = {MTU}\n"
+            );
+        }
+        for port in 0..ADAPTERS {
+            let address = text_of(adapter_mac(byte, port));
+            text += &format!(
+                "[[port]]\nname = \"{group}-hca-{port}\"\ngroup = \"{group}\"\nkind = \"hca\"\n\
+                 mac = \"{address}\"\nidle_poll_us = {IDLE_POLL_US}\n"
             );
         }
     }

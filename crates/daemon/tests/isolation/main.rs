@@ -1,11 +1,12 @@
 //! The work of one tenant beside the latency of another tenant, on one dispatcher.
 //!
-//! A victim in the group `blue` sends a frame from one port to another and back, once a
-//! millisecond, and sleeps in between. An attacker in the group `red` does expensive work. Phases
+//! A victim in the group `blue` sends a frame from one port to another and back, or writes from one
+//! adapter to the memory of another, once a millisecond, and sleeps in between. An attacker in the group `red` does expensive work. Phases
 //! with the attacker alternate with control phases, in which the attacker's thread burns the same
 //! processor time without touching the daemon. The victim's 99th percentile during the attack may
 //! exceed the percentile of the control by [`EXCESS_MAX`], and no frame may be lost.
 
+mod adapters;
 mod attacker;
 #[path = "../common/mod.rs"]
 mod common;
@@ -43,9 +44,20 @@ fn assert_isolated(make: Make) {
 }
 
 fn assert_isolated_within(make: Make, excess_max: Duration) {
+    assert_tenant_isolated(Victim::of_frames, make, excess_max);
+}
+
+/// As [`assert_isolated`], for frames and for writes of adapters.
+fn assert_adapters_isolated(make: Make) {
+    for attach in [Victim::of_frames, Victim::of_writes] {
+        assert_tenant_isolated(attach, make, EXCESS_MAX);
+    }
+}
+
+fn assert_tenant_isolated(attach: fn(&Daemon) -> Victim, make: Make, excess_max: Duration) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let daemon = Daemon::start();
-    let mut victim = Victim::attach(&daemon);
+    let mut victim = attach(&daemon);
     let mut results = Vec::new();
     for _ in 0..ATTEMPTS {
         let result = phases::measure(&mut victim, make(&daemon));
@@ -106,4 +118,29 @@ fn isolation_from_connects_of_host_processes() {
 #[test]
 fn isolation_from_set_up_messages() {
     assert_isolated(descriptors::set_up);
+}
+
+#[test]
+fn isolation_from_writes_of_64_kib_on_100_queue_pairs() {
+    assert_adapters_isolated(adapters::write_flood);
+}
+
+#[test]
+fn isolation_from_a_flood_of_commands() {
+    assert_adapters_isolated(adapters::command_flood);
+}
+
+#[test]
+fn isolation_from_doorbells_that_overrun_completion_queues() {
+    assert_adapters_isolated(adapters::overruns);
+}
+
+#[test]
+fn isolation_from_registrations_without_end() {
+    assert_adapters_isolated(adapters::registrations);
+}
+
+#[test]
+fn isolation_from_grants_and_revocations_without_end() {
+    assert_adapters_isolated(adapters::grants);
 }

@@ -3,22 +3,34 @@
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NetOptions, NetPort};
+use causeway_mlx5_driver::{CompletionRing, Post, QueuePair};
+use causeway_wire::mlx5::completion_queue::Entry;
+use causeway_wire::mlx5::work_request::SendOpcode;
 
 use crate::PATIENCE;
-use crate::daemon::{BLUE, Daemon, mac};
+use crate::adapters::{Adapter, local, remote};
+use crate::daemon::{BLUE, Daemon, adapter_mac, mac};
 use crate::processor::RunDelay;
 
 /// From the start of one round trip to the start of the next.
 const INTERVAL: Duration = Duration::from_millis(1);
 /// An EtherType for experiments (IEEE 802).
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
+/// Length of each WRITE, in bytes.
+const WRITE_BYTES: u32 = 64;
+/// Pause between two polls of a completion queue: leaves the processors to others.
+const POLL_PAUSE: Duration = Duration::from_micros(20);
 
-/// Two ports of the group `blue`, which exchange one frame at a time.
-#[derive(Debug)]
+/// A tenant of the group `blue` and its measurements.
 pub struct Victim {
-    ports: [NetPort; 2],
+    tenant: Box<dyn Tenant>,
     delay: RunDelay,
-    number: u64,
+}
+
+/// A tenant that makes round trips.
+pub trait Tenant {
+    /// Makes a round trip. Panics if a message is lost or changed.
+    fn trip(&mut self);
 }
 
 /// The time of one round trip.
@@ -32,14 +44,24 @@ pub struct RoundTrip {
 }
 
 impl Victim {
-    /// Attaches the ports. The thread that calls this has to measure.
-    pub fn attach(daemon: &Daemon) -> Self {
+    /// Attaches two network ports, which exchange frames. The thread that calls this has to measure.
+    pub fn of_frames(daemon: &Daemon) -> Self {
         let attach = |n: u8| {
             let path = daemon.socket(&format!("blue-{n}"));
             NetPort::attach(&path, NetOptions::default()).unwrap()
         };
+        Self::new(daemon, Frames { ports: [attach(0), attach(1)], number: 0 })
+    }
+
+    /// Attaches two adapters, of which the first writes to the memory of the second. The thread that
+    /// calls this has to measure.
+    pub fn of_writes(daemon: &Daemon) -> Self {
+        Self::new(daemon, Writes::attach(daemon))
+    }
+
+    fn new(daemon: &Daemon, tenant: impl Tenant + 'static) -> Self {
         let delay = RunDelay::of_dispatchers(daemon.pid());
-        Self { ports: [attach(0), attach(1)], delay, number: 0 }
+        Self { tenant: Box::new(tenant), delay }
     }
 
     /// Makes a round trip once an [`INTERVAL`] while `more` returns true.
@@ -55,13 +77,27 @@ impl Victim {
 
     fn ping(&mut self) -> RoundTrip {
         let (before, start) = (self.delay.total(), Instant::now());
-        self.hop(0, 1);
-        self.hop(1, 0);
+        self.tenant.trip();
         let whole = start.elapsed();
         let waited = self.delay.total().saturating_sub(before);
         RoundTrip { whole, served: whole.saturating_sub(waited) }
     }
+}
 
+/// Two network ports, which exchange one frame at a time.
+struct Frames {
+    ports: [NetPort; 2],
+    number: u64,
+}
+
+impl Tenant for Frames {
+    fn trip(&mut self) {
+        self.hop(0, 1);
+        self.hop(1, 0);
+    }
+}
+
+impl Frames {
     /// Sends a frame and sleeps until it arrives.
     fn hop(&mut self, from: usize, to: usize) {
         self.number += 1;
@@ -75,5 +111,52 @@ impl Victim {
             self.ports[to].wait(Some(left)).unwrap();
         }
         assert_eq!(arrived, frame, "frame {} is lost or changed", self.number);
+    }
+}
+
+/// Two adapters, of which the first writes to the memory of the second, one message at a time.
+struct Writes {
+    from: Adapter,
+    to: Adapter,
+    pair: QueuePair,
+    completions: CompletionRing,
+    keys: [u32; 2],
+    buffers: [u64; 2],
+    number: u64,
+}
+
+impl Writes {
+    fn attach(daemon: &Daemon) -> Self {
+        let mut from = Adapter::start(daemon, "blue-hca-0");
+        let mut to = Adapter::start(daemon, "blue-hca-1");
+        let (completions, others) = (from.completions(4), to.completions(4));
+        let (pair, peer) = (from.pair(&completions), to.pair(&others));
+        from.connect(&pair, adapter_mac(BLUE, 1), peer.number);
+        to.connect(&peer, adapter_mac(BLUE, 0), pair.number);
+        let ((source, own), (target, other)) = (from.buffer(), to.buffer());
+        let (keys, buffers) = ([own, other], [source, target]);
+        Self { from, to, pair, completions, keys, buffers, number: 0 }
+    }
+}
+
+impl Tenant for Writes {
+    fn trip(&mut self) {
+        self.number += 1;
+        let Self { from, pair, completions, .. } = self;
+        from.driver.memory().write(self.buffers[0], &self.number.to_be_bytes()).unwrap();
+        let (to, data) = (remote(self.keys[1]), local(self.keys[0], WRITE_BYTES));
+        let post = Post::new(SendOpcode::Write);
+        from.driver.post(pair, post, |entry| entry.remote(&to).data(&data)).unwrap();
+        let start = Instant::now();
+        let entry = loop {
+            if let Some(entry) = from.driver.poll_cq(completions).unwrap() {
+                break entry;
+            }
+            assert!(start.elapsed() < PATIENCE, "WRITE {} is lost", self.number);
+            std::thread::sleep(POLL_PAUSE);
+        };
+        assert!(matches!(entry, Entry::Success(_)), "{entry:?}");
+        let arrived = self.to.driver.memory().read_array(self.buffers[1]).unwrap();
+        assert_eq!(u64::from_be_bytes(arrived), self.number);
     }
 }
