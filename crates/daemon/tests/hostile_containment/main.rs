@@ -1,7 +1,8 @@
-//! A port attacks in ten ways, and outsiders in three, while other ports carry checked traffic. The
+//! A port attacks in ten ways, an adapter in five, and outsiders in three, while other ports carry checked traffic. The
 //! other ports must lose nothing, and the daemon's descriptors, threads and memory must return to
 //! their earlier numbers.
 
+mod adapters;
 #[path = "../common/mod.rs"]
 mod common;
 mod outsiders;
@@ -19,6 +20,8 @@ use victims::Victims;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The file with the daemon's log.
 const LOG: &str = "log";
+/// The file with the log of the daemon's holder, through which vsock frontends are connected.
+const HOLDER_LOG: &str = "held/holder.log";
 /// Permitted growth of the process after a second round of all attacks, in pages: the allocator
 /// keeps memory for each thread that once read ten thousand routes.
 const GROWTH_PAGES: u64 = 4096;
@@ -48,7 +51,9 @@ impl Daemon {
             text += &format!(
                 "[[port]]\nname = \"{name}-net\"\ngroup = \"blue\"\nkind = \"net\"\n\
                  mac = \"52:54:00:00:00:0{n}\"\n\
-                 [[port]]\nname = \"{name}-vsock\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = 1{n}\n"
+                 [[port]]\nname = \"{name}-vsock\"\ngroup = \"blue\"\nkind = \"vsock\"\ncid = 1{n}\n\
+                 [[port]]\nname = \"{name}-hca\"\ngroup = \"blue\"\nkind = \"hca\"\n\
+                 mac = \"52:54:00:00:01:0{n}\"\n"
             );
         }
         text += &outsiders::refusals(&dir);
@@ -59,7 +64,7 @@ impl Daemon {
         command.env_remove("NOTIFY_SOCKET").arg("--config").arg(config).stderr(Stdio::from(log));
         let daemon = Self { child: command.spawn().unwrap(), dir };
         for port in ["one", "two", "bad"] {
-            for kind in ["net", "vsock"] {
+            for kind in ["net", "vsock", "hca"] {
                 let socket = daemon.socket(&format!("{port}-{kind}"));
                 wait(|| socket.exists(), || format!("{} is not there", socket.display()));
             }
@@ -86,17 +91,19 @@ impl Drop for Daemon {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            // The reason why a port was closed.
-            let log = std::fs::read_to_string(self.dir.file(LOG)).unwrap_or_default();
-            let ours = log.lines().filter(|line| !line.contains("bad-"));
-            ours.for_each(|line| println!("{line}"));
+            // The reason why a port was closed is in the daemon's log, or in that of its holder.
+            for name in [LOG, HOLDER_LOG] {
+                let log = std::fs::read_to_string(self.dir.file(name)).unwrap_or_default();
+                let ours = log.lines().filter(|line| !line.contains("bad-"));
+                ours.for_each(|line| println!("{name}: {line}"));
+            }
         }
     }
 }
 
 type Attack = (&'static str, fn(&Daemon));
 
-const ATTACKS: [Attack; 13] = [
+const ATTACKS: [Attack; 18] = [
     ("a storm of connections", ports::reconnect_storm),
     ("malformed chains", ports::malformed_chains),
     ("a flood of forged frames", ports::forged_flood),
@@ -107,6 +114,11 @@ const ATTACKS: [Attack; 13] = [
     ("a storm of resets", ports::reset_storm),
     ("a storm of descriptors", ports::descriptor_storm),
     ("rules broken at each step", ports::broken_set_up),
+    ("drivers of adapters that come and go", adapters::come_and_go),
+    ("noise at an adapter's socket", adapters::noise),
+    ("random commands of an adapter", adapters::random_commands),
+    ("random work of an adapter", adapters::random_work),
+    ("forged writes of an adapter", adapters::forged_writes),
     ("a hostile client of the control socket", outsiders::control_socket),
     ("a hostile client of the VNET port", outsiders::vnet_control),
     ("hostile peers of links", outsiders::link_peers),

@@ -150,7 +150,14 @@ fn packet(op: Op, from: u32, len: u32, fwd_cnt: u32) -> vsock::Header {
 
 fn vsock_port(daemon: &Daemon, ring_size: u16) -> VsockPort {
     let options = VsockOptions { ring_size, ..VsockOptions::default() };
-    VsockPort::attach(&daemon.socket("bad-vsock"), options).unwrap()
+    let (path, mut port) = (daemon.socket("bad-vsock"), None);
+    // The holder refuses a frontend whose predecessor takes long to leave.
+    let attached = || {
+        port = VsockPort::attach(&path, options.clone()).ok();
+        port.is_some()
+    };
+    wait(attached, || "bad-vsock accepts no frontend".into());
+    port.unwrap()
 }
 
 /// Connects to the second victim's listening port and advertises false credit.

@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use causeway_attach::native::{NetOptions, NetPort, Sockets, VsockOptions, VsockPort};
 use causeway_wire::vsock::Type;
 
-use crate::{Daemon, PATIENCE, wait};
+use crate::{Daemon, PATIENCE, adapters, wait};
 
-/// Two threads with two ports each, for frames and for streams.
+/// Three threads with two ports each, for frames, for streams, and for writes of adapters.
 pub struct Victims {
     stop: Arc<AtomicBool>,
-    rounds: [Arc<AtomicU64>; 2],
+    rounds: [Arc<AtomicU64>; 3],
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Victims {
     pub fn start(daemon: &Daemon) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let rounds: [Arc<AtomicU64>; 2] = Default::default();
+        let rounds: [Arc<AtomicU64>; 3] = Default::default();
         let net = |name| NetPort::attach(&daemon.socket(name), NetOptions::default()).unwrap();
         let sockets = |name| {
             let port = VsockPort::attach(&daemon.socket(name), VsockOptions::default()).unwrap();
@@ -42,7 +42,9 @@ impl Victims {
             d.receive(to, &mut got, PATIENCE).unwrap();
             assert_eq!(got, sent, "stream data of round {round}");
         };
-        let turns: [Box<dyn FnMut(u64) + Send>; 2] = [Box::new(frames), Box::new(stream)];
+        let writes = adapters::writes(daemon);
+        let turns: [Box<dyn FnMut(u64) + Send>; 3] =
+            [Box::new(frames), Box::new(stream), Box::new(writes)];
         let spawn = |(mut turn, count): (Box<dyn FnMut(u64) + Send>, &Arc<AtomicU64>)| {
             let (stop, count) = (Arc::clone(&stop), Arc::clone(count));
             std::thread::spawn(move || {
@@ -56,7 +58,7 @@ impl Victims {
         Self { stop, rounds, threads }
     }
 
-    /// Asserts that both threads make progress.
+    /// Asserts that all threads make progress.
     pub fn assert_well(&self, after: &str) {
         let now = || self.rounds.each_ref().map(|count| count.load(Ordering::Relaxed));
         let before = now();

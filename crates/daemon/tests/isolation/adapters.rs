@@ -26,9 +26,9 @@ const BUFFER: u32 = 64 << 10;
 /// Queue pairs of the flood.
 const PAIRS: usize = 100;
 /// WRITEs in flight on each of these queue pairs.
-const IN_FLIGHT: usize = 8;
+const IN_FLIGHT: usize = 15;
 /// Binary logarithm of the length of the flood's completion queue.
-const LOG_COMPLETIONS: u8 = 10;
+const LOG_COMPLETIONS: u8 = 11;
 /// Commands that one step rings for.
 const COMMANDS: u64 = 31;
 /// Length of each command, in bytes: the most without a page list.
@@ -288,7 +288,8 @@ impl Registrations {
         let post = Post { immediate: self.key, ..Post::new(SendOpcode::Update) };
         let list = self.pages[0].to_be_bytes();
         let driver = &self.adapter.driver;
-        let update = driver.post(&mut self.pair, post, |e| e.update(&control, &context).list(&list));
+        let update =
+            driver.post(&mut self.pair, post, |e| e.update(&control, &context).list(&list));
         update.unwrap();
         self.in_flight += 1;
     }

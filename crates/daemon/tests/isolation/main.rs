@@ -30,6 +30,8 @@ use victim::Victim;
 const EXCESS_MAX: Duration = Duration::from_millis(10);
 /// The same beside wake-ups, each of which takes 2 ms without a limit.
 const WAKE_EXCESS_MAX: Duration = Duration::from_millis(1);
+/// The same beside adapters: 1,500 WRITEs of 64 KiB, which are always queued, take 5 ms and more.
+const ADAPTER_EXCESS_MAX: Duration = Duration::from_millis(3);
 /// Measurements of one attacker, of which the best counts: a shared machine disturbs single ones.
 const ATTEMPTS: usize = 3;
 /// Longest wait for any event: the daemon's start, a frame, the end of an attacker's queued work.
@@ -50,7 +52,7 @@ fn assert_isolated_within(make: Make, excess_max: Duration) {
 /// As [`assert_isolated`], for frames and for writes of adapters.
 fn assert_adapters_isolated(make: Make) {
     for attach in [Victim::of_frames, Victim::of_writes] {
-        assert_tenant_isolated(attach, make, EXCESS_MAX);
+        assert_tenant_isolated(attach, make, ADAPTER_EXCESS_MAX);
     }
 }
 
