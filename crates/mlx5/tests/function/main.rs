@@ -9,6 +9,7 @@ mod driver;
 mod events;
 mod faults;
 mod hostile;
+mod quotas;
 mod rate;
 mod registration;
 mod seen;
