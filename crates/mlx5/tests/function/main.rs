@@ -9,6 +9,7 @@ mod driver;
 mod events;
 mod faults;
 mod hostile;
+mod mechanisms;
 mod quotas;
 mod rate;
 mod registration;
