@@ -105,7 +105,8 @@ fn mlx5_key_of_all_memory_ends_with_the_grant() {
 #[test]
 fn mlx5_flood_on_a_queue_pair_leaves_others_their_share() {
     let mut link = Link::new(Service::ReliableConnection);
-    let context = link.a.qp_context(Service::ReliableConnection, link.cq_a.number);
+    let completions = link.a.create_cq(&mut link.world, 8);
+    let context = link.a.qp_context(Service::ReliableConnection, completions.number);
     let context = QueuePairContext { log_send_size: 8, ..context };
     let mut flood = link.a.create_pair(&mut link.world, context);
     link.a.connect(&mut link.world, &flood, link.a.mac, flood.number);
