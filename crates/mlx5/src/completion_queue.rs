@@ -49,6 +49,12 @@ const POSITION: u32 = 0xff_ffff;
 
 /// Distance from which on a position counts as behind another.
 const HALF: u32 = 0x80_0000;
+/// Bit of the recorded arm word: there is one.
+const HAS_ARM: u64 = 1 << 32;
+/// Most resizes behind the last completion that are recorded.
+const RESIZES_MAX: u32 = 31;
+/// Most resizes since the driver's position changed that are recorded.
+const SKIPPED_MAX: u32 = 255;
 
 /// Decision of [`CompletionQueue::evaluate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +151,11 @@ impl CompletionQueue {
         self.stride
     }
 
+    /// Replaces the ring as a resize before a restart did.
+    pub fn resume_ring(&mut self, pages: PageList, context: CompletionQueueContext) {
+        (self.pages, self.context) = (pages, context);
+    }
+
     /// Replaces the ring; see the module. `context` has the new size and the place of the ring in
     /// `pages`.
     ///
@@ -167,7 +178,8 @@ impl CompletionQueue {
             opcode: CompletionOpcode::Resize.raw(),
             ..CompletionEntry::default()
         };
-        if !self.write(map, Entry::Success(last)) {
+        let (at, bytes) = self.next_place(Entry::Success(last));
+        if !self.place(map, at, &bytes) {
             return Err(Status::BadResourceState);
         }
         self.pages = pages;
@@ -186,26 +198,29 @@ impl CompletionQueue {
         self.producer & POSITION
     }
 
-    /// Adds an entry, with the owner bit of its position. Returns false if the queue has no room or
-    /// its memory is not granted: the queue is then unusable.
-    pub fn push(&mut self, map: &Map, entry: Entry) -> bool {
+    /// Takes the place of an entry. Returns its offset in the ring and its bytes, with the owner bit
+    /// of its position, for [`Self::place`]; `None` if the queue has no room: the queue is then
+    /// unusable.
+    #[inline]
+    pub fn take_place(&mut self, map: &Map, entry: Entry) -> Option<(u64, [u8; ENTRY_LEN])> {
         if self.is_overrun || !self.has_room(map) {
             self.is_overrun = true;
-            return false;
+            return None;
         }
         self.is_solicited |= match entry {
             Entry::Success(entry) => entry.is_solicited,
             Entry::Error(_) => true,
         };
-        let is_written = self.write(map, entry);
+        let place = self.next_place(entry);
         self.end = self.producer;
         self.has_new = true;
         self.count = self.count.saturating_add(1);
-        is_written
+        Some(place)
     }
 
-    /// Writes the next entry. Returns false if its memory is not granted: the queue is then broken.
-    fn write(&mut self, map: &Map, entry: Entry) -> bool {
+    /// Advances the producer. Returns the offset and bytes of the next entry.
+    #[inline]
+    fn next_place(&mut self, entry: Entry) -> (u64, [u8; ENTRY_LEN]) {
         let index = u64::from(self.producer & self.entries().wrapping_sub(1));
         let owner = owner_bit(self.producer, self.context.log_size);
         let entry = match entry {
@@ -215,10 +230,43 @@ impl CompletionQueue {
         // The last 64 bytes of a longer entry are the completion.
         let last = self.stride.saturating_sub(ENTRY_LEN as u64);
         let at = index.wrapping_mul(self.stride).wrapping_add(last);
-        let is_written = write_entry(&self.pages, map, at, &entry.to_bytes());
         self.producer = self.producer.wrapping_add(1);
-        self.is_overrun = !is_written;
+        (at, entry.to_bytes())
+    }
+
+    /// Writes an entry at an offset of the ring. Returns false if the queue's memory is not granted:
+    /// the queue is then unusable.
+    #[inline]
+    pub fn place(&mut self, map: &Map, at: u64, bytes: &[u8; ENTRY_LEN]) -> bool {
+        let is_written = write_entry(&self.pages, map, at, bytes);
+        self.is_overrun |= !is_written;
         is_written
+    }
+
+    /// Returns the recorded words: positions and flags, and the last arm word.
+    #[inline]
+    pub fn words(&self) -> [u64; 2] {
+        let flags = [self.has_new, self.is_solicited, self.is_overrun];
+        let flags = flags.iter().rev().fold(0, |sum, flag| sum << 1 | u64::from(*flag));
+        let positions = u64::from(self.producer()) | u64::from(self.consumer & POSITION) << 24;
+        // Queues that were resized more often without a completion may report a superfluous event.
+        let behind = self.producer.wrapping_sub(self.end).min(RESIZES_MAX);
+        let skipped = self.skipped.min(SKIPPED_MAX);
+        let resizes = u64::from(behind) | u64::from(skipped) << 5;
+        let arm = self.last_arm.map_or(0, |arm| HAS_ARM | u64::from(arm));
+        [positions | flags << 48 | resizes << 51, arm]
+    }
+
+    /// Sets the values of recorded words. Returns whether the driver may not know of completions.
+    pub fn resume(&mut self, [first, arm]: [u64; 2]) -> bool {
+        let flag = |bit: u32| first >> bit & 1 != 0;
+        self.producer = first as u32 & POSITION;
+        self.consumer = (first >> 24) as u32 & POSITION;
+        (self.has_new, self.is_solicited, self.is_overrun) = (flag(48), flag(49), flag(50));
+        self.end = self.producer.wrapping_sub((first >> 51) as u32 & RESIZES_MAX);
+        self.skipped = (first >> 56) as u32 & SKIPPED_MAX;
+        self.last_arm = (arm & HAS_ARM != 0).then_some(arm as u32);
+        self.has_new
     }
 
     fn has_room(&mut self, map: &Map) -> bool {

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use causeway_wire::mlx5::event_queue::{Event, EventType};
 
 use crate::function::Function;
+use crate::record::progress::EventSource;
 use crate::limits::{DELAYED_EVENTS_MAX, EVENT_WINDOW_NS, PASS_QUEUES_MAX};
 
 /// Code of queue pairs in events. Drivers ignore the code in events of shared receive queues.
@@ -99,6 +100,7 @@ impl Function {
 
     fn report_queue_pair(&mut self, kind: EventType, number: u32) {
         self.objects.pacing.reported = self.objects.pacing.reported.saturating_add(1);
-        self.report_event(kind, Event::Queue { event_type: kind, queue_type: QUEUE_PAIR, number });
+        let event = Event::Queue { event_type: kind, queue_type: QUEUE_PAIR, number };
+        self.report_event(kind, event, EventSource::QueuePair(number));
     }
 }

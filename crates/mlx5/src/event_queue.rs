@@ -65,13 +65,30 @@ impl EventQueue {
         1_u64.checked_shl(u32::from(kind.raw())).is_some_and(|bit| self.mask & bit != 0)
     }
 
-    /// Adds an event. Returns false if the queue's memory is not granted; the event is then lost.
-    pub fn push(&mut self, map: &Map, event: Event) -> bool {
+    /// Returns the number of entries that were written.
+    pub fn producer(&self) -> u32 {
+        self.producer
+    }
+
+    /// Sets the number of entries that were written.
+    pub fn resume(&mut self, producer: u32) {
+        self.producer = producer;
+    }
+
+    /// Takes the place of an event. Returns its offset in the ring and its bytes, for
+    /// [`Self::place`].
+    pub fn take_place(&mut self, event: Event) -> (u64, [u8; ENTRY_LEN]) {
         let index = self.producer & self.entries().wrapping_sub(1);
         let bytes = event.to_bytes(owner_bit(self.producer, self.context.log_size));
         self.producer = self.producer.wrapping_add(1);
         let at = u64::from(index).wrapping_mul(ENTRY_LEN as u64);
-        write_entry(&self.pages, map, at, &bytes)
+        (at, bytes)
+    }
+
+    /// Writes an event at an offset of the ring. Returns false if the queue's memory is not granted;
+    /// the event is then lost.
+    pub fn place(&self, map: &Map, at: u64, bytes: &[u8; ENTRY_LEN]) -> bool {
+        write_entry(&self.pages, map, at, bytes)
     }
 }
 
@@ -88,41 +105,70 @@ pub(crate) fn write_entry(pages: &PageList, map: &Map, at: u64, bytes: &[u8; 64]
 
 /// The event queues of the function, by their numbers of 8 bits: 1 to [`EVENT_QUEUES_MAX`].
 #[derive(Debug, Default)]
-pub(crate) struct EventQueues(Vec<Option<EventQueue>>);
+pub(crate) struct EventQueues {
+    queues: Vec<Option<EventQueue>>,
+    /// Index that the next queue takes.
+    prepared: Option<usize>,
+}
 
 impl EventQueues {
     /// Adds a queue. Returns its number, or `None` if there are too many.
     pub fn insert(&mut self, queue: EventQueue) -> Option<u8> {
-        let free = self.0.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.0.len());
+        let free = || self.queues.iter().position(Option::is_none);
+        let index = self.prepared.take().or_else(free).unwrap_or(self.queues.len());
         let number = u8::try_from(index.checked_add(1)?).ok()?;
         if index >= EVENT_QUEUES_MAX {
             return None;
         }
-        match self.0.get_mut(index) {
+        match self.queues.get_mut(index) {
             Some(slot) => *slot = Some(queue),
-            None => self.0.push(Some(queue)),
+            None => self.queues.push(Some(queue)),
         }
         Some(number)
     }
 
+    /// Reserves a number for the next queue. Returns false if it is not free.
+    pub fn prepare(&mut self, number: u32) -> bool {
+        let index = (number as usize).wrapping_sub(1);
+        if index >= EVENT_QUEUES_MAX {
+            return false;
+        }
+        while self.queues.len() <= index {
+            self.queues.push(None);
+        }
+        self.prepared = self.queues.get(index).is_some_and(Option::is_none).then_some(index);
+        self.prepared.is_some()
+    }
+
+    /// Returns all queues.
+    pub fn iter(&self) -> impl Iterator<Item = &EventQueue> {
+        self.queues.iter().flatten()
+    }
+
     /// Returns a queue.
     pub fn get(&self, number: u8) -> Option<&EventQueue> {
-        self.0.get(usize::from(number.checked_sub(1)?))?.as_ref()
+        self.queues.get(usize::from(number.checked_sub(1)?))?.as_ref()
     }
 
     /// Returns a queue, for changes.
     pub fn get_mut(&mut self, number: u8) -> Option<&mut EventQueue> {
-        self.0.get_mut(usize::from(number.checked_sub(1)?))?.as_mut()
+        self.queues.get_mut(usize::from(number.checked_sub(1)?))?.as_mut()
     }
 
     /// Removes a queue.
     pub fn remove(&mut self, number: u8) -> Option<EventQueue> {
-        self.0.get_mut(usize::from(number.checked_sub(1)?))?.take()
+        self.queues.get_mut(usize::from(number.checked_sub(1)?))?.take()
     }
 
     /// Returns the first queue that reports events of this type.
-    pub fn reporter(&mut self, kind: EventType) -> Option<&mut EventQueue> {
-        self.0.iter_mut().flatten().find(|queue| queue.reports(kind))
+    pub fn reporter(&self, kind: EventType) -> Option<&EventQueue> {
+        self.iter().find(|queue| queue.reports(kind))
+    }
+
+    /// Returns the number of the first queue that reports events of this type.
+    pub fn reporter_number(&self, kind: EventType) -> Option<u8> {
+        let reports = |queue: &Option<EventQueue>| queue.as_ref().is_some_and(|q| q.reports(kind));
+        let index = self.queues.iter().position(reports)?;
+        u8::try_from(index.checked_add(1)?).ok()
     }
 }

@@ -27,10 +27,13 @@ use crate::command::trivial::UarPages;
 use crate::completion_queue::{CompletionQueue, Signal};
 use crate::ethernet::Ethernet;
 use crate::event_pacing::EventPacing;
-use crate::event_queue::{EventQueue, EventQueues};
+use crate::event_queue::EventQueues;
 use crate::limits;
 use crate::page_list::PageQuota;
 use crate::receive_pool::ReceivePool;
+use crate::record::Record;
+use crate::record::progress::{EventSource, Owner};
+use crate::record::redo::{GuestEntry, Ring};
 use crate::registers::Registers;
 use crate::vport::Vport;
 use crate::work_queues::{Scratch, WorkQueues};
@@ -55,6 +58,19 @@ pub struct FunctionConfig {
     /// Length of BAR 0, in bytes: a power of two. Pages from [`limits::UAR_FIRST`] on are doorbell
     /// pages.
     pub uar_bytes: u64,
+}
+
+impl FunctionConfig {
+    /// Returns the values within the limits of functions.
+    pub(crate) fn clamped(&self) -> Self {
+        let completion_queues = limits::COMPLETION_QUEUES_MAX;
+        Self {
+            vectors: self.vectors.clamp(2, limits::VECTORS_MAX),
+            queue_pairs_max: self.queue_pairs_max.clamp(1, limits::QUEUE_PAIRS_MAX),
+            completion_queues_max: self.completion_queues_max.clamp(1, completion_queues),
+            ..self.clone()
+        }
+    }
 }
 
 /// Events and work since the function was made, in numbers.
@@ -102,6 +118,10 @@ pub struct Function {
     /// Reason of the last malformed work queue.
     pub(crate) fault: Option<&'static str>,
     pub(crate) objects: Objects,
+    /// The record from which the next process continues the function.
+    pub(crate) record: Option<Box<Record>>,
+    /// Commands are those of a record: they write no guest memory.
+    pub(crate) is_restoring: bool,
 }
 
 /// The objects of a driver.
@@ -135,7 +155,7 @@ pub(crate) struct Objects {
 
 impl Objects {
     fn new(config: &FunctionConfig) -> Self {
-        let receive_pools = config.queue_pairs_max.saturating_add(limits::RECEIVE_POOLS_SPARE);
+        let receive_pools = limits::receive_pools_max(config.queue_pairs_max);
         Self {
             event_queues: EventQueues::default(),
             completion_queues: Table::new(config.completion_queues_max),
@@ -146,7 +166,7 @@ impl Objects {
             cursor: 0,
             page_quota: PageQuota::default(),
             pacing: EventPacing::default(),
-            receive_pools: Table::new(receive_pools.min(limits::RECEIVE_POOLS_MAX)),
+            receive_pools: Table::new(receive_pools),
             domains: Table::new(limits::DOMAINS_MAX),
             transport_domains: Table::new(limits::DOMAINS_MAX),
             xrc_domains: Table::new(limits::DOMAINS_MAX),
@@ -161,17 +181,9 @@ impl Objects {
 impl Function {
     /// Returns a function without objects and without memory.
     pub fn new(config: FunctionConfig) -> Self {
-        let vectors = config.vectors.clamp(2, limits::VECTORS_MAX);
-        let config = FunctionConfig {
-            vectors,
-            queue_pairs_max: config.queue_pairs_max.clamp(1, limits::QUEUE_PAIRS_MAX),
-            completion_queues_max: config
-                .completion_queues_max
-                .clamp(1, limits::COMPLETION_QUEUES_MAX),
-            ..config
-        };
+        let config = config.clamped();
         Self {
-            registers: Arc::new(Registers::new(config.uar_bytes, vectors)),
+            registers: Arc::new(Registers::new(config.uar_bytes, config.vectors)),
             map: Arc::default(),
             counters: Counters::default(),
             interrupts: 0,
@@ -181,8 +193,26 @@ impl Function {
             scratch: Scratch::default(),
             fault: None,
             objects: Objects::new(&config),
+            record: None,
+            is_restoring: false,
             config,
         }
+    }
+
+    /// Gives the function a record, from which the next process continues it. The record is empty,
+    /// and the function must not have objects.
+    pub fn set_record(&mut self, record: Record) {
+        self.record = Some(Box::new(record));
+    }
+
+    /// Returns the record.
+    pub fn record(&self) -> Option<&Record> {
+        self.record.as_deref()
+    }
+
+    /// Returns the record, for changes.
+    pub fn record_mut(&mut self) -> Option<&mut Record> {
+        self.record.as_deref_mut()
     }
 
     /// Returns the registers, for the control thread.
@@ -272,6 +302,9 @@ impl Function {
         self.objects = Objects::new(&self.config);
         self.objects.ethernet.set_counters(counters);
         self.interrupts = 0;
+        if let Some(record) = &mut self.record {
+            record.clear();
+        }
     }
 
     /// Remembers that the driver sent a command.
@@ -297,16 +330,37 @@ impl Function {
     }
 
     /// Returns whether an event queue reports finished commands.
-    pub(crate) fn reports_commands(&mut self) -> bool {
+    pub(crate) fn reports_commands(&self) -> bool {
         self.objects.event_queues.reporter(EventType::Command).is_some()
     }
 
-    /// Adds an event to the first event queue that reports its type.
-    pub(crate) fn report_event(&mut self, kind: EventType, event: Event) {
-        let vector = match self.objects.event_queues.reporter(kind) {
-            Some(queue) => push_event(queue, &self.map, event),
-            None => None,
+    /// Adds an event of an object to the first event queue that reports its type.
+    pub(crate) fn report_event(&mut self, kind: EventType, event: Event, of: EventSource) {
+        let queue = self.objects.event_queues.reporter_number(kind);
+        self.push_event(queue, event, of);
+    }
+
+    /// Adds an event to an event queue, with the recorded words of its object.
+    fn push_event(&mut self, queue: Option<u8>, event: Event, of: EventSource) {
+        let mut changes = self.event_words(of);
+        let number = queue.unwrap_or(0);
+        let Some(queue) = self.objects.event_queues.get_mut(number) else {
+            if let Some(record) = &mut self.record {
+                record.commit(changes);
+            }
+            return self.count_event(None);
         };
+        let (at, bytes) = queue.take_place(event);
+        if let Some(record) = &mut self.record {
+            changes.push(record.event_queue_word(number, queue.producer()));
+            let number = u32::from(number);
+            let entry = GuestEntry { ring: Ring::Event, number, at, bytes };
+            record.begin(changes, Some(&entry));
+        }
+        let vector = queue.place(&self.map, at, &bytes).then(|| queue.vector());
+        if let Some(record) = &mut self.record {
+            record.finish();
+        }
         self.count_event(vector);
     }
 
@@ -316,15 +370,19 @@ impl Function {
         self.objects.delayed.first().map(|(until, _)| *until)
     }
 
+    /// Raises the vectors of all event queues.
+    pub(crate) fn raise_all(&mut self) {
+        for queue in self.objects.event_queues.iter() {
+            self.interrupts |= 1_u64.checked_shl(u32::from(queue.vector())).unwrap_or(0);
+        }
+    }
+
     /// Adds the event of a completion queue to its event queue. The guest probably answers, so the
     /// function asks to be polled.
     fn report_completion(&mut self, completion_queue: u32, event_queue: u8) {
         let event = Event::Completion { completion_queue };
-        let vector = match self.objects.event_queues.get_mut(event_queue) {
-            Some(queue) => push_event(queue, &self.map, event),
-            None => None,
-        };
-        self.count_event(vector);
+        let of = EventSource::CompletionQueue(completion_queue);
+        self.push_event(Some(event_queue), event, of);
         self.request_poll();
     }
 
@@ -345,21 +403,38 @@ impl Function {
     pub(crate) fn report_broken_queue(&mut self, completion_queue: u32) {
         let fault = CompletionQueueFault::Overrun;
         let event = Event::CompletionQueueError { completion_queue, fault };
-        self.report_event(EventType::CompletionQueueError, event);
+        let of = EventSource::CompletionQueue(completion_queue);
+        self.report_event(EventType::CompletionQueueError, event, of);
     }
 
-    /// Adds an entry to a completion queue and lists the queue for [`Self::evaluate_listed`].
-    /// Returns false if the queue does not exist, has no room or is in memory that is not granted.
-    pub(crate) fn push_completion(&mut self, completion_queue: u32, entry: Entry) -> bool {
+    /// Adds an entry to a completion queue and lists the queue for [`Self::evaluate_listed`]. The
+    /// completion ends a work request of `owner`. Returns false if the queue does not exist, has no
+    /// room or is in memory that is not granted.
+    pub(crate) fn push_completion(
+        &mut self,
+        completion_queue: u32,
+        entry: Entry,
+        owner: Owner,
+    ) -> bool {
         let objects = &mut self.objects;
         let Some(queue) = objects.completion_queues.get_mut(completion_queue) else {
             return false;
         };
-        if !queue.push(&self.map, entry) {
+        let is_written = match queue.take_place(&self.map, entry) {
+            Some((at, bytes)) if self.record.is_none() => queue.place(&self.map, at, &bytes),
+            Some((at, bytes)) => self.place_recorded(completion_queue, (at, &bytes), owner),
+            None => false,
+        };
+        if !is_written {
             self.counters.overruns = self.counters.overruns.wrapping_add(1);
+            self.store_progress(owner);
+            self.store_completion_queue(completion_queue);
             return false;
         }
-        if !queue.is_listed {
+        let objects = &mut self.objects;
+        if let Some(queue) = objects.completion_queues.get_mut(completion_queue)
+            && !queue.is_listed
+        {
             queue.is_listed = true;
             objects.listed.push_back(completion_queue);
         }
@@ -397,11 +472,6 @@ impl Function {
     pub(crate) fn vectors(&self) -> u16 {
         self.config.vectors
     }
-}
-
-/// Adds an event to a queue. Returns the queue's vector, or `None` if the event is lost.
-fn push_event(queue: &mut EventQueue, map: &Map, event: Event) -> Option<u16> {
-    queue.push(map, event).then(|| queue.vector())
 }
 
 #[cfg(test)]

@@ -70,6 +70,7 @@ mod poll;
 mod queues;
 mod receive_entry;
 mod receive_pool;
+mod record;
 pub mod registers;
 mod send_entry;
 pub mod table;
@@ -77,5 +78,7 @@ mod vport;
 mod work_queues;
 
 pub use function::{Counters, Function, FunctionConfig};
+pub use record::restore::restore;
+pub use record::{Record, RecordError, RestoreError, Restored};
 pub use poll::{CommandCost, adapter_config, disconnect, poll, reset, run_commands};
 pub use registers::Registers;

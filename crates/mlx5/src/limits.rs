@@ -73,6 +73,13 @@ pub const COMPLETION_QUEUES_MAX: usize = 1 << 16;
 pub const RECEIVE_POOLS_MAX: usize = 1 << 14;
 /// Shared receive queues beyond the number of queue pairs: those that drivers make at their start.
 pub const RECEIVE_POOLS_SPARE: usize = 16;
+/// Returns the number of shared receive queues of a function with at most `queue_pairs` queue pairs.
+pub(crate) fn receive_pools_max(queue_pairs: usize) -> usize {
+    queue_pairs.saturating_add(RECEIVE_POOLS_SPARE).min(RECEIVE_POOLS_MAX)
+}
+/// Length of the journal in the record of a function, in bytes; the file takes memory as it is
+/// filled.
+pub const RECORD_HEAP_BYTES: usize = 64 << 20;
 /// Maximum number of protection domains, and of transport and XRC domains each.
 pub const DOMAINS_MAX: usize = 1 << 16;
 /// Maximum number of counter sets: their numbers have 8 bits.

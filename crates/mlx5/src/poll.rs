@@ -22,6 +22,7 @@ use causeway_wire::mlx5::event_queue::{Event, EventType};
 use crate::command::{self, Input, dispatch, queue};
 use crate::function::{Function, FunctionConfig};
 use crate::limits;
+use crate::record::progress::EventSource;
 use crate::registers::Registers;
 
 /// Returns the configuration of the adapter of a function.
@@ -76,6 +77,9 @@ fn run_command(subnet: &mut Subnet<Function>, adapter: AdapterId, index: u32) ->
     let (mut found, delivery) = queue::read(&map, function.registers.command_queue(), index)?;
     // The driver polls for the end of the command that makes the event queue for commands.
     let reports = function.reports_commands();
+    if let Some(record) = &mut function.record {
+        record.begin_command(index);
+    }
     if delivery == DeliveryStatus::Ok {
         dispatch::execute(subnet, adapter, Input(&found.input), &mut found.output);
     }
@@ -87,7 +91,10 @@ fn run_command(subnet: &mut Subnet<Function>, adapter: AdapterId, index: u32) ->
     }
     if reports && function.reports_commands() {
         let entries = 1_u32.checked_shl(index).unwrap_or(0);
-        function.report_event(EventType::Command, Event::Command { entries });
+        let event = Event::Command { entries };
+        function.report_event(EventType::Command, event, EventSource::Command);
+    } else if let Some(record) = &mut function.record {
+        record.end_command();
     }
     Some(found.bytes())
 }

@@ -14,7 +14,8 @@ use causeway_verbs::work::{
     AddressVector, Completion, CompletionKind, NetworkHeader, ReceiveQueue, ReceiveWork,
     ReceivedData, SendWork, Status,
 };
-use causeway_verbs::{AsyncEvent, Overrun, QueueError, Queues, XrcQueue};
+use causeway_verbs::region::Region;
+use causeway_verbs::{AsyncEvent, Overrun, QueueError, Queues, State, XrcQueue};
 use causeway_wire::mlx5::completion_queue::{
     CompletionEntry, CompletionOpcode, Entry, ErrorEntry, NETWORK_GRH, NETWORK_IPV4, NETWORK_IPV6,
     Syndrome,
@@ -26,6 +27,7 @@ use causeway_wire::mlx5::queue_pair::{QueuePairContext, Service};
 use crate::event_pacing::QUEUE_PAIR;
 use crate::function::Function;
 use crate::network_header;
+use crate::record::progress::{EventSource, Owner};
 
 /// Partition key that completions of management datagrams report: the default partition.
 const DEFAULT_PARTITION: u32 = 0xffff;
@@ -92,6 +94,15 @@ impl Queues for Function {
     }
 
     fn complete(&mut self, completion_queue: u32, completion: &Completion) -> Result<(), Overrun> {
+        let message = completion.message;
+        let is_send = completion.kind == CompletionKind::Send;
+        self.note_progress(completion.queue_pair, |progress, [send, receive]| {
+            match is_send {
+                true => progress.end_send(send, message),
+                false => progress.end_receive(receive, message),
+            }
+            false
+        });
         let queues = self.objects.queue_pairs.get(completion.queue_pair);
         let context = queues.map(|queues| &queues.context);
         let user_index = match completion.kind {
@@ -107,7 +118,8 @@ impl Queues for Function {
             Status::Success => success(completion, user_index, is_gsi),
             status => failure(completion, user_index, syndrome(status)),
         };
-        if self.push_completion(completion_queue, entry) { Ok(()) } else { Err(Overrun) }
+        let owner = Owner::QueuePair(completion.queue_pair);
+        if self.push_completion(completion_queue, entry, owner) { Ok(()) } else { Err(Overrun) }
     }
 
     fn report(&mut self, event: AsyncEvent) {
@@ -125,7 +137,13 @@ impl Queues for Function {
                     _ => EventType::SharedReceiveQueueError,
                 };
                 let queue_type = QUEUE_PAIR;
-                self.report_event(kind, Event::Queue { event_type: kind, queue_type, number });
+                if let Some(pool) = self.objects.receive_pools.get_mut(number)
+                    && kind == EventType::SharedReceiveQueueLimit
+                {
+                    pool.armed = 0;
+                }
+                let event = Event::Queue { event_type: kind, queue_type, number };
+                self.report_event(kind, event, EventSource::ReceivePool(number));
                 return;
             }
             A::CompletionQueueError(number) => return self.report_broken_queue(number),
@@ -137,6 +155,32 @@ impl Queues for Function {
         if queues.reported & bit == 0 {
             queues.reported |= bit;
             self.report_paced(kind, number);
+        }
+    }
+
+    #[inline]
+    fn ended(&mut self, queue_pair: u32, message: u16) {
+        self.note_progress(queue_pair, |progress, [send, _]| {
+            progress.end_send(send, message);
+            true
+        });
+    }
+
+    fn begins(&mut self, queue_pair: u32) {
+        self.note_begin(queue_pair);
+    }
+
+    fn fails(&mut self, queue_pair: u32, state: State, is_now: bool) {
+        self.note_progress(queue_pair, |progress, _| progress.set_state(state) && is_now);
+    }
+
+    fn holds(&mut self, queue_pair: u32, shared: u32, index: u16) {
+        self.note_held(queue_pair, shared, index);
+    }
+
+    fn region_changed(&mut self, number: u32, region: &Region) {
+        if let Some(record) = &mut self.record {
+            record.stage_region(number, region);
         }
     }
 

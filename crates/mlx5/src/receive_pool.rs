@@ -64,6 +64,8 @@ pub(crate) struct ReceivePool {
     pub users: u32,
     /// Limit below which the queue reports an event, once, as the driver set it.
     pub limit: u16,
+    /// Limit that has not been reported; 0 for none.
+    pub armed: u16,
     /// Context as the driver gave it, for the query command.
     pub context: Vec<u8>,
 }
@@ -80,6 +82,7 @@ impl ReceivePool {
             xrc: None,
             users: 0,
             limit: 0,
+            armed: 0,
             context,
         }
     }
@@ -95,6 +98,33 @@ impl ReceivePool {
             Some(posted) => u32::from((posted as u16).wrapping_sub(self.taken)),
             None => 0,
         }
+    }
+
+    /// Returns the recorded word: positions and limits.
+    pub fn word(&self) -> u64 {
+        let positions = u64::from(self.index) | u64::from(self.taken) << 16;
+        let limits = u64::from(self.armed) << 32;
+        positions | limits | u64::from(self.is_broken) << 48
+    }
+
+    /// Sets the values of the recorded word.
+    pub fn resume(&mut self, word: u64) {
+        (self.index, self.taken) = (word as u16, (word >> 16) as u16);
+        self.posted = self.taken;
+        self.armed = (word >> 32) as u16;
+        self.limit = self.armed;
+        self.is_broken = word >> 48 & 1 != 0;
+    }
+
+    /// Reads an entry that was taken before.
+    pub fn entry(&self, map: &Map, index: u16) -> Option<ReceiveWork> {
+        let mut bytes = vec![0; usize::try_from(self.format.stride).ok()?];
+        let at = u64::from(index).wrapping_mul(self.format.stride);
+        self.pages.read(map, at, &mut bytes).ok()?;
+        let mut work = ReceiveWork::default();
+        receive_entry::parse(bytes.get(NextSegment::LEN..)?, &mut work);
+        work.token.index = index;
+        Some(work)
     }
 
     /// Takes the next entry. Returns false if there is none.

@@ -207,6 +207,11 @@ impl Registers {
         let _ = self.doorbells.fetch_update(Ordering::AcqRel, Ordering::Relaxed, ring);
     }
 
+    /// Rings the doorbells of all commands.
+    pub(crate) fn ring_all(&self) {
+        self.doorbells.fetch_or(RUNG, Ordering::Release);
+    }
+
     /// Returns the number of MSI-X vectors.
     pub fn vectors(&self) -> u16 {
         self.vectors

@@ -22,6 +22,7 @@ use crate::completion_queue::read_word;
 use crate::limits::{RECEIVE_ENTRY_BYTES_MAX, SEND_BLOCKS_MAX};
 use crate::page_list::PageList;
 use crate::receive_entry;
+use crate::record::progress::PairProgress;
 use crate::send_entry;
 
 /// Private copy of an entry; kept so that no call clears the memory.
@@ -51,6 +52,11 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
+    /// Returns the positions of a queue of which `taken` entries were taken.
+    pub fn at(taken: u16) -> Self {
+        Self { taken, posted: taken, is_broken: false }
+    }
+
     /// Reads the counter of posted entries unless some are known to wait. Returns false if there
     /// are none, or if the queue is broken.
     ///
@@ -102,6 +108,8 @@ pub(crate) struct WorkQueues {
     send_offset: u64,
     receive_entries: u32,
     receive_stride: u64,
+    /// The recorded progress.
+    pub progress: PairProgress,
     /// Events that were reported since the last reset; bit n is the event type n.
     pub reported: u64,
     /// Events of these that wait (`crate::event_pacing`).
@@ -126,6 +134,7 @@ impl WorkQueues {
             receive_entries: context.receive_entries(),
             receive_stride: u64::from(context.receive_stride()),
             context,
+            progress: PairProgress::default(),
             reported: 0,
             delayed: 0,
             is_active: false,
@@ -138,8 +147,16 @@ impl WorkQueues {
     pub fn reset(&mut self) {
         self.send = Positions::default();
         self.receive = Positions::default();
+        self.progress = self.progress.reset();
         (self.reported, self.delayed) = (0, 0);
         (self.is_pending, self.is_failed) = (false, false);
+    }
+
+    /// Sets the recorded progress and events.
+    pub fn resume(&mut self, progress: PairProgress, reported: u64) {
+        self.send = Positions::at(progress.ended);
+        self.receive = Positions::at(progress.received);
+        (self.progress, self.reported) = (progress, reported);
     }
 
     /// Returns whether the engine has work for the queue pair.

@@ -212,18 +212,24 @@ impl<Q: Queues> Adapter<Q> {
 
     /// Moves a queue pair to the state after a failed send work request.
     pub(crate) fn fail_requester(&mut self, number: u32) {
-        let Some(queue_pair) = self.queue_pairs.get(number) else { return };
-        let datagram_rules = matches!(queue_pair.kind(), Kind::Uc | Kind::Ud | Kind::Gsi);
-        let next = if datagram_rules { State::SendQueueError } else { State::Error };
-        if queue_pair.state() != State::Error {
+        if let Some(next) = self.state_of_failed_requester(number) {
             self.stop(number, next);
         }
     }
 
+    /// Returns the state after a failed send work request; `None` if it does not change.
+    pub(crate) fn state_of_failed_requester(&self, number: u32) -> Option<State> {
+        let queue_pair = self.queue_pairs.get(number)?;
+        let datagram_rules = matches!(queue_pair.kind(), Kind::Uc | Kind::Ud | Kind::Gsi);
+        let next = if datagram_rules { State::SendQueueError } else { State::Error };
+        (queue_pair.state() != State::Error).then_some(next)
+    }
+
     /// Moves a queue pair to an error state and lists it.
-    fn stop(&mut self, number: u32, state: State) {
+    pub(crate) fn stop(&mut self, number: u32, state: State) {
         let Some(queue_pair) = self.queue_pairs.get_mut(number) else { return };
         queue_pair.set_state(state);
+        self.queues.fails(number, state, true);
         if !queue_pair.is_listed {
             queue_pair.is_listed = true;
             self.failed.push_back(number);

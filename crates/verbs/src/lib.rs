@@ -66,7 +66,7 @@ pub mod transport;
 pub mod work;
 
 pub use adapter::{Adapter, AdapterConfig, AdapterId, Counters};
-pub use engine::{Budget, Progress};
+pub use engine::{Budget, Progress, Resume};
 pub use queue_pair::{Attributes, Change, Kind, Peer, QueuePair, QueuePairError, Receive, State};
 pub use queues::{AsyncEvent, Overrun, QueueError, Queues, XrcQueue};
 pub use subnet::{AddError, Subnet};

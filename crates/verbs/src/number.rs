@@ -25,6 +25,11 @@ const FIRST: usize = 2;
 /// Free slots from which on a table reuses them although its capacity permits more.
 const RESTING_MAX: usize = 1024;
 
+/// Returns the number of slots of a table of at most `capacity` objects: a power of two.
+pub fn slots_of(capacity: usize) -> usize {
+    1_usize.wrapping_shl(Table::<()>::new(capacity).bits)
+}
+
 /// A table without a free number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the table of {0} objects is full")]
@@ -53,6 +58,8 @@ pub struct Table<T> {
     bits: u32,
     /// Bits of a number.
     number_bits: u32,
+    /// Index of the entry that the next object takes, with its number set.
+    prepared: Option<usize>,
 }
 
 impl<T> Table<T> {
@@ -69,7 +76,16 @@ impl<T> Table<T> {
         let capacity = capacity.min(most.saturating_sub(FIRST));
         let bits = capacity.saturating_add(FIRST).next_power_of_two().trailing_zeros();
         let (entries, free) = (Vec::new(), VecDeque::new());
-        Self { entries, free, count: 0, capacity, generation: 0, bits, number_bits }
+        Self {
+            entries,
+            free,
+            count: 0,
+            capacity,
+            generation: 0,
+            bits,
+            number_bits,
+            prepared: None,
+        }
     }
 
     /// Returns the index of a number in `entries`.
@@ -104,6 +120,48 @@ impl<T> Table<T> {
         self.capacity
     }
 
+    /// Returns the slot of a number: below [`slots_of`] the capacity. No two objects share a slot.
+    #[inline]
+    pub fn slot(&self, number: u32) -> usize {
+        self.index(number)
+    }
+
+    /// Reserves a number for the next object: an owner that restores its objects gives them the
+    /// numbers of before. Returns false if the table has no such number, or an object has its slot.
+    pub fn prepare(&mut self, number: u32) -> bool {
+        let index = self.index(number).wrapping_sub(FIRST);
+        if index >= self.capacity || self.wrap(number) != number {
+            return false;
+        }
+        while self.entries.len() <= index {
+            let new = self.entries.len();
+            let Some(own) = new.checked_add(FIRST).and_then(|own| u32::try_from(own).ok()) else {
+                return false;
+            };
+            self.entries.push(Entry { number: own | self.generation, value: None });
+            self.free.push_back(new as u32); // Below the capacity, at most TABLE_MAX.
+        }
+        let Some(entry) = self.entries.get_mut(index).filter(|entry| entry.value.is_none()) else {
+            return false;
+        };
+        entry.number = number;
+        self.prepared = Some(index);
+        true
+    }
+
+    /// Takes the index of a free entry. Entries that [`Self::prepare`] filled are still listed.
+    fn take_free(&mut self) -> Option<usize> {
+        if let Some(index) = self.prepared.take() {
+            return Some(index);
+        }
+        loop {
+            let index = self.free.pop_front()? as usize;
+            if self.entries.get(index)?.value.is_none() {
+                return Some(index);
+            }
+        }
+    }
+
     /// Adds an object. Returns its number.
     ///
     /// # Errors
@@ -122,15 +180,16 @@ impl<T> Table<T> {
             return Err(full);
         }
         // New slots come first, so that freed numbers rest, but not without bound: slots are memory.
-        if self.entries.len() < self.capacity && self.free.len() < RESTING_MAX {
+        let can_grow = self.entries.len() < self.capacity && self.free.len() < RESTING_MAX;
+        if can_grow && self.prepared.is_none() {
             let number = self.entries.len().checked_add(FIRST).ok_or(full)?;
             let number = u32::try_from(number).map_err(|_| full)? | self.generation;
             self.entries.push(Entry { number, value: Some(make(number)) });
             self.count = self.count.saturating_add(1);
             return Ok(number);
         }
-        let index = self.free.pop_front().ok_or(full)?;
-        let entry = self.entries.get_mut(index as usize).ok_or(full)?;
+        let index = self.take_free().ok_or(full)?;
+        let entry = self.entries.get_mut(index).ok_or(full)?;
         entry.value = Some(make(entry.number));
         self.count = self.count.saturating_add(1);
         Ok(entry.number)
@@ -192,6 +251,7 @@ impl<T> Table<T> {
         let past = oldest.unwrap_or(0).wrapping_shl(self.bits);
         self.generation = self.wrap(self.generation.wrapping_add(past));
         (self.entries, self.free, self.count) = (Vec::new(), VecDeque::new(), 0);
+        self.prepared = None;
     }
 }
 
@@ -352,6 +412,24 @@ mod tests {
             number = table.insert(()).unwrap();
             assert!(number > 1 && number < 1 << 24);
         }
+    }
+
+    #[test]
+    fn number_that_is_prepared_is_the_next() {
+        let mut table = Table::new(8);
+        let far = 5 | 3 << 4;
+        assert!(table.prepare(far));
+        assert_eq!(table.insert('a'), Ok(far));
+        assert!(!table.prepare(5), "the slot is taken");
+        assert!(!table.prepare(1) && !table.prepare(15) && !table.prepare(1 << 24 | 6));
+        // The other numbers are given out once each, and the prepared slot again after its removal.
+        let rest: Vec<u32> = (0..7).map(|_| table.insert('b').unwrap()).collect();
+        assert_eq!(rest.iter().map(|number| table.slot(*number)).filter(|s| *s == 5).count(), 0);
+        assert_eq!(table.insert('c'), Err(TableFull(8)));
+        assert_eq!(table.remove(far), Some('a'));
+        let again = table.insert('d').unwrap();
+        assert_eq!((table.slot(again), again > far, table.len()), (5, true, 8));
+        assert_eq!(slots_of(8), 16);
     }
 
     #[test]

@@ -325,6 +325,19 @@ impl QueuePair {
         self.state = state;
     }
 
+    /// Moves to a state and changes attributes without a check of the transition: a queue pair that
+    /// was created again.
+    ///
+    /// # Errors
+    /// [`QueuePairError::Attribute`]; nothing has changed.
+    pub(crate) fn resume(&mut self, to: State, change: &Change) -> Result<(), QueuePairError> {
+        let mut attributes = self.attributes;
+        apply(&mut attributes, change);
+        check(&attributes)?;
+        (self.state, self.attributes) = (to, attributes);
+        Ok(())
+    }
+
     /// Moves to a state and changes attributes.
     ///
     /// # Errors

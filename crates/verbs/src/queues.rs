@@ -15,6 +15,8 @@
 
 use causeway_memory::Map;
 
+use crate::queue_pair::State;
+use crate::region::Region;
 use crate::work::{Completion, ReceiveQueue, ReceiveWork, SendWork};
 
 /// A work queue that cannot be read: an index out of range, a malformed entry, or memory that is
@@ -118,4 +120,25 @@ pub trait Queues: std::fmt::Debug {
         to: &crate::work::AddressVector,
         payload: u32,
     ) -> ([u8; 40], crate::work::NetworkHeader);
+
+    /// Notes that the send work request that was taken last has ended without a completion.
+    /// `message` is that of [`Completion::message`]. This method and the following ones are for
+    /// owners that record the progress of work; they have no effect by default.
+    #[inline]
+    fn ended(&mut self, _queue_pair: u32, _message: u16) {}
+
+    /// Notes that the send work request that was taken last begins to change something that a
+    /// second execution would change again: an atomic operation, or a datagram.
+    fn begins(&mut self, _queue_pair: u32) {}
+
+    /// Notes the next state of a queue pair that fails. It is reached now, or together with the
+    /// next completion of the queue pair.
+    fn fails(&mut self, _queue_pair: u32, _state: State, _is_now: bool) {}
+
+    /// Notes that a queue pair took the entry `index` of a shared receive queue.
+    fn holds(&mut self, _queue_pair: u32, _shared: u32, _index: u16) {}
+
+    /// Notes that a work request changed a region. The change belongs to the next completion or
+    /// end of a work request of this adapter.
+    fn region_changed(&mut self, _number: u32, _region: &Region) {}
 }

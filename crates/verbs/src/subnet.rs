@@ -199,7 +199,8 @@ impl<Q: Queues> Subnet<Q> {
         match to {
             State::Error => adapter.fail(number),
             State::Reset => {
-                pair.requester = Some(Box::default());
+                let fresh = pair.requester.take().map(|old| old.renewed()).unwrap_or_default();
+                pair.requester = Some(Box::new(fresh));
                 *pair.responder = Responder::default();
             }
             State::Drained if pair.requester.as_ref().is_none_or(|own| !own.is_busy()) => {

@@ -291,4 +291,8 @@ pub struct Completion {
     pub token: Token,
     /// The sender asked for a solicited event.
     pub is_solicited: bool,
+    /// Of a send work request, the number of messages to receive work requests that the queue pair
+    /// has ended; of a receive work request, that number of the sender with this message. Modulo
+    /// 2^16.
+    pub message: u16,
 }

@@ -97,6 +97,10 @@ pub(crate) fn modify(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> 
             let position = (new.log_page_size, new.page_offset);
             let bytes = queue.stride() << new.log_size;
             let pages = PageList::new(&objects.page_quota, input.tail(PAGES)?, position, bytes)?;
+            if f.is_restoring {
+                queue.resume_ring(pages, new);
+                return Ok(());
+            }
             queue.resize(&f.map, pages, new)
         }
         _ => Err(Status::BadOperation),

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::ethernet::command as ethernet;
 use crate::function::Function;
+use crate::record::journal;
 
 /// A handler, by the objects that it needs.
 #[derive(Clone, Copy)]
@@ -168,9 +169,13 @@ pub(crate) fn execute(
     for (to, from) in output.iter_mut().zip(header.iter().take(8)) {
         *to = *from;
     }
+    if status == Status::Ok && function.record.is_some() {
+        journal::note(subnet, adapter, input, output);
+    }
 }
 
-fn run(
+/// Executes a command without its status, counters and record.
+pub(crate) fn run(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,
     input: Input<'_>,

@@ -181,6 +181,19 @@ fn apply_optional(context: &mut QueuePairContext, new: &QueuePairContext, mask: 
     }
 }
 
+/// Returns the engine's attributes of a recorded context in a state.
+pub(crate) fn recorded_change(context: &QueuePairContext, kind: Kind, state: State) -> Change {
+    let to = match state {
+        State::Reset => return Change::default(),
+        State::Init | State::ReadyToReceive => state,
+        _ => State::ReadyToSend,
+    };
+    // A queue pair may fail before it has a peer.
+    change(context, kind, to)
+        .or_else(|_| change(context, kind, State::Init))
+        .unwrap_or_default()
+}
+
 /// Returns the engine's attributes of a changed context.
 fn change(context: &QueuePairContext, kind: Kind, to: State) -> Result<Change, Status> {
     let mut change = Change {

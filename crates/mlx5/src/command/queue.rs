@@ -51,11 +51,7 @@ pub(crate) struct Command {
 /// The status is a failure if the entry or its mailboxes cannot be read. In both cases the caller
 /// ends the command with [`Command::finish`].
 pub(crate) fn read(map: &Map, queue: u64, index: u32) -> Option<(Command, DeliveryStatus)> {
-    if index >= COMMAND_ENTRIES {
-        return None;
-    }
-    let offset = u64::from(index).checked_shl(u32::from(COMMAND_LOG_STRIDE))?;
-    let address = queue.checked_add(offset)?;
+    let address = entry_address(queue, index)?;
     let mut bytes = [0; QueueEntry::LEN];
     map.read(address, &mut bytes).ok()?;
     let entry = QueueEntry::parse(&bytes).ok()?;
@@ -112,6 +108,36 @@ impl Command {
         let status = STATUS_OFFSET as u64;
         map.write(self.address.wrapping_add(status), &[delivery.raw() << 1]).is_ok()
     }
+}
+
+/// Returns whether the command with number `index` was not answered.
+pub(crate) fn is_waiting(map: &Map, queue: u64, index: u32) -> bool {
+    let mut bytes = [0; QueueEntry::LEN];
+    entry_address(queue, index).is_some_and(|address| map.read(address, &mut bytes).is_ok())
+        && QueueEntry::parse(&bytes).is_ok_and(|entry| entry.is_device_owned)
+}
+
+/// Answers the command with number `index`, whose output has at most 16 bytes, if it waits.
+pub(crate) fn answer(map: &Map, queue: u64, index: u32, output: &[u8; INLINE_LEN]) {
+    if !is_waiting(map, queue, index) {
+        return;
+    }
+    let Some(address) = entry_address(queue, index) else { return };
+    if map.write(address.wrapping_add(OUTPUT_OFFSET as u64), output).is_err() {
+        return;
+    }
+    std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+    // Nothing remains to be done if the memory was revoked meanwhile.
+    let status = [DeliveryStatus::Ok.raw() << 1];
+    let _ = map.write(address.wrapping_add(STATUS_OFFSET as u64), &status);
+}
+
+/// Returns the address of an entry.
+fn entry_address(queue: u64, index: u32) -> Option<u64> {
+    if index >= COMMAND_ENTRIES {
+        return None;
+    }
+    queue.checked_add(u64::from(index).checked_shl(u32::from(COMMAND_LOG_STRIDE))?)
 }
 
 /// Returns the maximum length of the input that begins with `head`, in bytes.

@@ -127,7 +127,8 @@ pub(crate) fn destroy(
 /// Sets the limit below which a queue reports an event.
 fn set_limit(adapter: &mut Adapter<Function>, number: u32, limit: u16) -> Outcome {
     let pool = adapter.queues_mut().objects.receive_pools.get_mut(number);
-    pool.ok_or(Status::BadResource)?.limit = limit;
+    let pool = pool.ok_or(Status::BadResource)?;
+    (pool.limit, pool.armed) = (limit, limit);
     adapter.arm_shared_limit(number, u32::from(limit));
     Ok(())
 }

@@ -33,26 +33,48 @@ pub(crate) struct UarPages {
     used: Vec<bool>,
     next: u32,
     end: u32,
+    /// Page that the next allocation returns.
+    prepared: Option<u32>,
 }
 
 impl UarPages {
     /// Returns the pages of a BAR of `bytes`.
     pub fn new(bytes: u64) -> Self {
         let end = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
-        Self { free: VecDeque::new(), used: Vec::new(), next: UAR_FIRST, end }
+        Self { free: VecDeque::new(), used: Vec::new(), next: UAR_FIRST, end, prepared: None }
     }
 
     fn allocate(&mut self) -> Option<u32> {
-        let page = if self.next < self.end {
+        let page = if let Some(page) = self.prepared.take() {
+            page
+        } else if self.next < self.end {
             let page = self.next;
             self.next = page.wrapping_add(1);
             self.used.push(false);
             page
         } else {
-            self.free.pop_front()?
+            // A page that was prepared is still listed.
+            loop {
+                let page = self.free.pop_front()?;
+                if !*self.slot(page)? {
+                    break page;
+                }
+            }
         };
         *self.slot(page)? = true;
         Some(page)
+    }
+
+    /// Reserves a page for the next allocation. Returns false if it is not free.
+    pub fn prepare(&mut self, page: u32) -> bool {
+        while self.next <= page && self.next < self.end {
+            self.free.push_back(self.next);
+            self.used.push(false);
+            self.next = self.next.wrapping_add(1);
+        }
+        let is_free = self.slot(page).is_some_and(|used| !*used);
+        self.prepared = is_free.then_some(page);
+        is_free
     }
 
     fn release(&mut self, page: u32) -> bool {

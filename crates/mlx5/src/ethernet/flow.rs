@@ -171,6 +171,16 @@ impl FlowTables {
         self.tables.insert(table).map_err(|_| Status::ExceededLimit)
     }
 
+    /// Reserves the number of the next table. Returns false if it is not free.
+    pub fn prepare_table(&mut self, number: u32) -> bool {
+        self.tables.prepare(number)
+    }
+
+    /// Reserves the number of the next group. Returns false if it is not free.
+    pub fn prepare_group(&mut self, number: u32) -> bool {
+        self.groups.prepare(number)
+    }
+
     /// Removes a table without groups.
     pub fn destroy(&mut self, number: u32, table_type: u8) -> Result<(), Status> {
         if !self.table(number, table_type)?.groups.is_empty() {

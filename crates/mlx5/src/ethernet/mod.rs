@@ -41,6 +41,8 @@ mod transmit;
 mod verify;
 
 use causeway_verbs::number::Table;
+use causeway_wire::mlx5::command::Opcode;
+use causeway_wire::mlx5::work_queue::QueueState;
 
 pub use counters::{EthernetCounters, Traffic, TrafficByCast};
 pub use frame::{Body, Deliveries, Frame, FrameRef};
@@ -143,6 +145,56 @@ impl Ethernet {
     /// Sets the counters, which outlive the objects.
     pub fn set_counters(&mut self, counters: EthernetCounters) {
         self.counters = counters;
+    }
+
+    /// Returns a send queue.
+    pub fn send_queue(&self, number: u32) -> Option<&SendQueue> {
+        self.send_queues.get(number)
+    }
+
+    /// Returns a receive queue.
+    pub fn receive_queue(&self, number: u32) -> Option<&ReceiveQueue> {
+        self.receive_queues.get(number)
+    }
+
+    /// Returns whether a send queue is polled.
+    pub fn polls(&self, number: u32) -> bool {
+        self.rotation.contains(number)
+    }
+
+    /// Reserves the number of the object that a command makes. Returns false if it is not free.
+    pub fn prepare(&mut self, opcode: Opcode, number: u32) -> bool {
+        match opcode {
+            Opcode::CreateSendQueue => self.send_queues.prepare(number),
+            Opcode::CreateReceiveQueue => self.receive_queues.prepare(number),
+            Opcode::CreateTir => self.interfaces.receive.prepare(number),
+            Opcode::CreateTis => self.interfaces.send.prepare(number),
+            Opcode::CreateReceiveQueueTable => self.interfaces.tables.prepare(number),
+            Opcode::CreateFlowTable => self.flows.prepare_table(number),
+            Opcode::CreateFlowGroup => self.flows.prepare_group(number),
+            Opcode::AllocateFlowCounter => self.flow_counters.prepare(number),
+            _ => false,
+        }
+    }
+
+    /// Sets the positions and states of all queues to recorded values; `None` leaves a queue as it
+    /// is.
+    pub fn resume_queues(
+        &mut self,
+        send: impl Fn(u32) -> Option<(u16, QueueState, bool)>,
+        receive: impl Fn(u32) -> Option<(u16, QueueState, bool)>,
+    ) {
+        for (number, queue) in self.send_queues.iter_mut() {
+            if let Some((taken, state, is_polled)) = send(number) {
+                queue.resume(taken, state);
+                self.rotation.set(number, is_polled);
+            }
+        }
+        for (number, queue) in self.receive_queues.iter_mut() {
+            if let Some((taken, state, _)) = receive(number) {
+                queue.resume(taken, state);
+            }
+        }
     }
 
     fn count_out_of_buffer(&mut self, set: u8) {

@@ -38,6 +38,7 @@ use super::receive_queue::buffers;
 use super::verify::Verifier;
 use super::{Received, filter, limits};
 use crate::function::Function;
+use crate::record::progress::Owner;
 
 /// Memory that is reused from one frame to the next.
 #[derive(Debug, Default)]
@@ -269,12 +270,14 @@ impl Function {
     fn complete_receive(&mut self, number: u32, entry: CompletionEntry) -> Result<(), Received> {
         let queue = self.objects.ethernet.receive_queues.get(number).ok_or(Received::Down)?;
         let completion_queue = queue.context.completion_queue;
-        if self.push_completion(completion_queue, Entry::Success(entry)) {
+        let owner = Owner::EthernetReceive(number);
+        if self.push_completion(completion_queue, Entry::Success(entry), owner) {
             return Ok(());
         }
         if let Some(queue) = self.objects.ethernet.receive_queues.get_mut(number) {
             queue.set_state(QueueState::Error);
         }
+        self.store_progress(owner);
         self.report_broken_queue(completion_queue);
         Err(Received::Down)
     }
@@ -289,7 +292,7 @@ impl Function {
         queue.set_state(QueueState::Error);
         let entry = queue.failure(number, queue.positions().taken);
         let completion_queue = queue.context.completion_queue;
-        if !self.push_completion(completion_queue, entry) {
+        if !self.push_completion(completion_queue, entry, Owner::EthernetReceive(number)) {
             self.report_broken_queue(completion_queue);
         }
         Received::Down

@@ -51,6 +51,12 @@ impl ReceiveQueue {
         self.positions
     }
 
+    /// Sets a recorded position and state.
+    pub fn resume(&mut self, taken: u16, state: QueueState) {
+        self.context.state = state.raw();
+        self.positions = Positions::at(taken);
+    }
+
     /// Changes the state. A reset empties the queue: its counter starts at zero.
     pub fn set_state(&mut self, state: QueueState) {
         self.context.state = state.raw();

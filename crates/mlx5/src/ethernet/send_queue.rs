@@ -63,6 +63,12 @@ impl SendQueue {
         self.positions
     }
 
+    /// Sets a recorded position and state.
+    pub fn resume(&mut self, taken: u16, state: QueueState) {
+        self.context.state = state.raw();
+        self.positions = Positions::at(taken);
+    }
+
     /// Changes the state. A reset empties the queue: its counters start at zero.
     pub fn set_state(&mut self, state: QueueState) {
         self.context.state = state.raw();
@@ -159,6 +165,11 @@ impl Rotation {
     /// Returns the number of queues.
     pub fn len(&self) -> usize {
         self.queues.len()
+    }
+
+    /// Returns whether a queue is polled.
+    pub fn contains(&self, queue: u32) -> bool {
+        self.queues.contains(&queue)
     }
 
     /// Adds a queue, or removes it.

@@ -28,6 +28,7 @@ use super::frame::Frame;
 use super::send_queue::EntryBytes;
 use super::{Next, limits, offload};
 use crate::function::Function;
+use crate::record::progress::Owner;
 use crate::work_queues::SEND_ENTRY_BYTES_MAX;
 
 /// Bit of [`EthernetSegment::inline_len`]: the inserted tag is a service tag.
@@ -190,12 +191,13 @@ impl Function {
     /// Adds the completion of an entry if its driver asked for one.
     fn complete_entry(&mut self, sending: &Sending) {
         if !sending.is_signaled {
-            return;
+            return self.store_progress(Owner::EthernetSend(sending.queue));
         }
         let Some(queue) = self.objects.ethernet.send_queues.get(sending.queue) else { return };
         let entry = queue.success(sending.queue, sending.index, sending.opcode);
         let completion_queue = queue.context.completion_queue;
-        if !self.push_completion(completion_queue, entry) {
+        let owner = Owner::EthernetSend(sending.queue);
+        if !self.push_completion(completion_queue, entry, owner) {
             self.stop_send_queue(sending.queue);
             self.report_broken_queue(completion_queue);
         }
@@ -214,7 +216,8 @@ impl Function {
         if !flushes {
             self.stop_send_queue(sending.queue);
         }
-        if !self.push_completion(completion_queue, entry) {
+        let owner = Owner::EthernetSend(sending.queue);
+        if !self.push_completion(completion_queue, entry, owner) {
             self.stop_send_queue(sending.queue);
             self.report_broken_queue(completion_queue);
         }
@@ -227,6 +230,7 @@ impl Function {
             queue.set_state(QueueState::Error);
         }
         ethernet.rotation.set(number, false);
+        self.store_progress(Owner::EthernetSend(number));
     }
 }
 

@@ -74,6 +74,9 @@ impl<Q: Queues> Subnet<Q> {
             Ok(addr) => addr,
             Err(fault) => return self.refuse(origin, there, fault),
         };
+        if let Some(adapter) = self.adapter_mut(origin.id) {
+            adapter.queues.begins(origin.number);
+        }
         let Some(remote) = self.adapter(there.0) else { return Step::More };
         let Ok(old) = change.apply(remote.queues.map(), addr) else {
             return self.refuse(origin, there, Fault::Access);

@@ -20,7 +20,7 @@ use crate::adapter::{Adapter, AdapterId};
 use crate::engine::responder::Fault;
 use crate::engine::segments::{Access, payload};
 use crate::engine::wait::{Reason, retry_time};
-use crate::engine::{Budget, Origin, Requester, Scratch, Step, Transfer};
+use crate::engine::{Budget, FirstRequest, Origin, Requester, Scratch, Step, Transfer};
 use crate::limits::{STEP_BYTES_MAX, STEP_SPANS_MAX};
 use crate::queue_pair::{Kind, State};
 use crate::queues::Queues;
@@ -82,6 +82,11 @@ impl<Q: Queues> Subnet<Q> {
         let Some(target) = target(&requester.work.operation) else {
             return self.atomic(origin, requester, scratch, at);
         };
+        if requester.first != FirstRequest::Ordinary && self.was_received(requester, at, target) {
+            requester.transfer.total = self.check_requester(origin, requester).unwrap_or_default();
+            requester.messages = requester.next_message();
+            return Step::Done;
+        }
         if !requester.transfer.is_admitted {
             let most = budget.bytes();
             match self.copy_direct(origin, requester, (at, target), (most, now_ns)) {

@@ -30,7 +30,7 @@ use crate::limits::{
     DELIVERY_BYTES, GENERAL_BURST, GENERAL_INTERVAL_NS, GENERAL_SERVICE_QPN,
     GENERAL_SERVICE_QUEUE_KEY, MULTICAST_QPN, NETWORK_HEADER_BYTES, STEP_SPANS_MAX,
 };
-use crate::queue_pair::Kind;
+use crate::queue_pair::{Kind, State};
 use crate::queues::Queues;
 use crate::region::Rights;
 use crate::subnet::Subnet;
@@ -66,6 +66,9 @@ impl<Q: Queues> Subnet<Q> {
             Ok(datagram) => datagram,
             Err(status) => return Step::Failed(status),
         };
+        if requester.transfer.member == 0 && self.was_sent(origin, requester) {
+            return Step::Done;
+        }
         if to.queue_pair == MULTICAST_QPN {
             return self.multicast(origin, requester, scratch, (&datagram, &to), budget);
         }
@@ -183,6 +186,9 @@ impl<Q: Queues> Subnet<Q> {
             bytes: if status == Status::Success { bytes } else { 0 },
             is_solicited: work.is_solicited,
         };
+        if status == Status::LocalProtection {
+            adapter.queues.fails(number, State::Error, false);
+        }
         adapter.complete_receive(number, &received);
         if status == Status::LocalProtection {
             adapter.fail(number);

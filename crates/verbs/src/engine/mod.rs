@@ -17,6 +17,7 @@
 //! | `registration.rs` | fast registration and invalidation |
 //! | `flush.rs` | completions of work requests in the error state |
 //! | `wait.rs` | waiting times of unanswered requests |
+//! | `resume.rs` | the first request after a restart of the daemon |
 //! | `segments.rs` | positions in lists of segments |
 //! | `xrc.rs` | receive queues that requests of extended connections name |
 //!
@@ -43,6 +44,7 @@ mod direct;
 mod flush;
 mod registration;
 mod responder;
+mod resume;
 mod segments;
 mod wait;
 mod xrc;
@@ -58,6 +60,8 @@ use crate::transport::Refusal;
 use crate::work::{Completion, CompletionKind, Operation, ReceiveWork, SendWork, Status};
 
 pub use budget::Budget;
+use resume::FirstRequest;
+pub use resume::Resume;
 pub(crate) use segments::Place;
 pub(crate) use wait::Wait;
 
@@ -92,6 +96,9 @@ pub struct Requester {
     route: Option<AdapterId>,
     /// Reason why the last request found no responder.
     refusal: Option<Refusal>,
+    /// Messages to receive work requests that ended, modulo 2^16.
+    messages: u16,
+    first: FirstRequest,
 }
 
 impl Requester {
@@ -133,6 +140,10 @@ pub struct Responder {
     at: Place,
     /// Receive queue that the last request named, of a queue pair of kind [`Kind::XrcTarget`].
     xrc: XrcQueue,
+    /// `work` was taken before a restart: the next message fills it.
+    is_held: bool,
+    /// Number of the peer's last message.
+    message: u16,
 }
 
 /// Lists that a call fills and empties; kept so that their memory is reused.
@@ -341,9 +352,12 @@ impl<Q: Queues> Subnet<Q> {
         let bytes = requester.transfer.total;
         adapter.counters.requests = adapter.counters.requests.wrapping_add(1);
         adapter.counters.request_bytes = adapter.counters.request_bytes.wrapping_add(bytes);
+        requester.first = FirstRequest::Ordinary;
         if requester.work.is_signaled || origin.attributes.signals_all {
             let completion = requester.completion(origin, Status::Success);
             adapter.complete(origin.attributes.send_queue, &completion);
+        } else {
+            adapter.queues.ended(origin.number, requester.messages);
         }
         if origin.is_drained {
             adapter.queues.report(AsyncEvent::SendQueueDrained(origin.number));
@@ -357,6 +371,9 @@ impl<Q: Queues> Subnet<Q> {
         requester.is_busy = false;
         let Some(adapter) = self.adapter_mut(origin.id) else { return };
         adapter.counters.errors = adapter.counters.errors.wrapping_add(1);
+        if let Some(next) = adapter.state_of_failed_requester(origin.number) {
+            adapter.queues.fails(origin.number, next, false);
+        }
         let completion = requester.completion(origin, status);
         adapter.complete(origin.attributes.send_queue, &completion);
         adapter.fail_requester(origin.number);
@@ -367,6 +384,7 @@ impl<Q: Queues> Subnet<Q> {
         let Some(adapter) = self.adapter_mut(origin.id) else { return };
         adapter.counters.errors = adapter.counters.errors.wrapping_add(1);
         requester.transfer = Transfer::default();
+        adapter.queues.fails(origin.number, State::Error, false);
         let completion = requester.completion(origin, Status::LocalQueuePairOperation);
         adapter.complete(origin.attributes.send_queue, &completion);
         adapter.fail(origin.number);
@@ -384,6 +402,7 @@ impl Requester {
             bytes: u32::try_from(self.transfer.total).unwrap_or(u32::MAX),
             token: self.work.token,
             is_solicited: false,
+            message: self.messages,
         }
     }
 }

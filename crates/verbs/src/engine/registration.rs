@@ -21,7 +21,7 @@ use crate::engine::{Budget, Origin, Place, Scratch, Step};
 use crate::limits::PAGES_PER_UPDATE_MAX;
 use crate::queue_pair::Kind;
 use crate::queues::Queues;
-use crate::region::Rights;
+use crate::region::{RegionError, Rights};
 use crate::subnet::Subnet;
 use crate::work::{Operation, PageEntries, PageUpdate, Segment, SendWork, Status};
 
@@ -50,7 +50,7 @@ impl<Q: Queues> Subnet<Q> {
             Operation::Invalidate(key) => {
                 let owner = adapter.regions.get(*key).map(|region| region.domain);
                 let domain = domain.or(owner.ok()).unwrap_or_default();
-                adapter.regions.invalidate(*key, domain, Rights::NONE)
+                adapter.invalidate(*key, domain, Rights::NONE)
             }
             Operation::Register(update) => {
                 let pages = update.pages.as_ref();
@@ -64,7 +64,11 @@ impl<Q: Queues> Subnet<Q> {
                     None => &[],
                 };
                 budget.take_bytes(size_of_val(entries) as u64);
-                adapter.regions.update(update, entries, domain)
+                let updated = adapter.regions.update(update, entries, domain);
+                if updated.is_ok() {
+                    adapter.note_region(update.key);
+                }
+                updated
             }
             _ => return Step::Failed(Status::LocalQueuePairOperation),
         };
@@ -82,6 +86,26 @@ fn first<'a>(entries: &'a [u64], pages: Option<&PageUpdate>) -> &'a [u64] {
 }
 
 impl<Q: Queues> Adapter<Q> {
+    /// Frees the region of a key, as [`crate::region::Regions::invalidate`] does.
+    pub(super) fn invalidate(
+        &mut self,
+        key: u32,
+        domain: u32,
+        needed: Rights,
+    ) -> Result<(), RegionError> {
+        self.regions.invalidate(key, domain, needed)?;
+        self.note_region(key);
+        Ok(())
+    }
+
+    /// Passes a changed region on to the queues.
+    fn note_region(&mut self, key: u32) {
+        let number = key.wrapping_shr(8);
+        if let Some(region) = self.regions.region(number) {
+            self.queues.region_changed(number, region);
+        }
+    }
+
     /// Reads and decodes the entries of a page list.
     fn read_pages(
         &self,

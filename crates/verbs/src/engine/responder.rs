@@ -94,8 +94,11 @@ impl<Q: Queues> Adapter<Q> {
     /// Takes a receive work request of a queue pair. Returns false if none is posted.
     #[inline]
     pub(super) fn take_receive(&mut self, number: u32) -> Result<bool, Fault> {
-        let pair = self.queue_pairs.get(number).ok_or(Fault::Request)?;
+        let pair = self.queue_pairs.get_mut(number).ok_or(Fault::Request)?;
         if pair.responder.is_taken {
+            if std::mem::take(&mut pair.responder.is_held) {
+                return Ok(true);
+            }
             // Each message ends its receive work request; a lost request would shift all others.
             self.complete_receive(number, &Received::failed(Status::Flushed));
         }
@@ -106,6 +109,8 @@ impl<Q: Queues> Adapter<Q> {
             pair.responder.is_taken = is_taken;
             pair.responder.at = Default::default();
             if let (ReceiveQueue::Shared(shared), true) = (queue, is_taken) {
+                let index = pair.responder.work.token.index;
+                self.queues.holds(number, shared, index);
                 self.check_shared_limit(shared);
             }
             return Ok(is_taken);
@@ -124,6 +129,7 @@ impl<Q: Queues> Adapter<Q> {
         if !std::mem::take(&mut pair.responder.is_taken) {
             return;
         }
+        pair.responder.is_held = false;
         let shared = match pair.attributes().receive {
             Receive::Shared { number, .. } => Some(number),
             Receive::XrcDomain(_) => Some(pair.responder.xrc.number),
@@ -144,6 +150,7 @@ impl<Q: Queues> Adapter<Q> {
             bytes: u32::try_from(received.bytes).unwrap_or(u32::MAX),
             token: pair.responder.work.token,
             is_solicited: received.is_solicited,
+            message: pair.responder.message,
         };
         if let Some(queue) = self.receive_completion_queue(number) {
             self.complete(queue, &completion);
@@ -233,13 +240,16 @@ impl<Q: Queues> Subnet<Q> {
         if let ReceivedData::Invalidated(key) = data {
             let domain = adapter.queue_pairs.get(number).map(QueuePair::remote_domain);
             let needed = Rights::REMOTE_INVALIDATE;
-            let freed = adapter.regions.invalidate(key, domain.unwrap_or_default(), needed);
-            if freed.is_err() {
+            if adapter.invalidate(key, domain.unwrap_or_default(), needed).is_err() {
                 requester.transfer.has_receive = false;
                 return self.refuse(origin, (there, number), Fault::Access);
             }
         }
         requester.transfer.has_receive = false;
+        requester.messages = requester.next_message();
+        if let Some(pair) = adapter.queue_pairs.get_mut(number) {
+            pair.responder.message = requester.messages;
+        }
         adapter.complete_receive(
             number,
             &Received {
@@ -282,6 +292,7 @@ impl<Q: Queues> Subnet<Q> {
         let is_request = matches!(fault, Fault::Request | Fault::Access);
         let is_silent = is_request && !is_reliable && !is_taken;
         if !is_silent {
+            adapter.queues.fails(number, State::Error, false);
             adapter.complete_receive(number, &Received::failed(own));
             adapter.fail(number);
             if let Some(event) = event {
@@ -305,6 +316,7 @@ impl<Q: Queues> Subnet<Q> {
         let names_origin =
             back.is_some_and(|own| own.queue_pair == origin.number && own.mac == origin.mac);
         if names_origin {
+            adapter.queues.fails(peer.queue_pair, State::Error, false);
             adapter.complete_receive(peer.queue_pair, &Received::failed(Status::Flushed));
             adapter.fail(peer.queue_pair);
         }

@@ -31,8 +31,11 @@ impl<Q: Queues> Subnet<Q> {
         (there, number): (AdapterId, u32),
     ) -> Result<(), Step> {
         let Some(adapter) = self.adapter_mut(there) else { return Err(Step::More) };
-        let queue = adapter.queues.xrc_queue(requester.work.xrc_queue);
-        if !requester.transfer.has_receive {
+        let named = requester.work.xrc_queue;
+        let queue = adapter.queues.xrc_queue(named);
+        let pair = adapter.queue_pairs.get(number).map(|pair| &pair.responder);
+        let holds = pair.is_some_and(|own| own.is_held && own.xrc.number == named);
+        if !requester.transfer.has_receive && !holds {
             // A receive work request that an earlier message left is completed to its own queue.
             adapter.complete_receive(number, &Received::failed(Status::Flushed));
         }

@@ -90,6 +90,11 @@ impl Regions {
         Ok((bytes, entries.ok_or(RegionError::Limit("page list entries"))?))
     }
 
+    /// Reserves a number for the next region, as [`Table::prepare`] does.
+    pub fn prepare(&mut self, number: u32) -> bool {
+        self.table.prepare(number)
+    }
+
     /// Registers a region. Returns its number; the key is [`key_of`] the number and variable byte.
     ///
     /// # Errors

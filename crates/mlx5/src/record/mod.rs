@@ -1,0 +1,281 @@
+//! The record of a function: a file from which the next causewayd continues the function after
+//! this one was killed.
+//!
+//! | content | written | restored |
+//! |---|---|---|
+//! | journal: inputs of the commands that made and changed the objects, memory regions, contexts of queue pairs | by each command, and by work requests that change regions ([`journal`]) | the commands are executed again, with the same numbers ([`restore`]) |
+//! | words: positions and states of queues | with each completion, event, and end of a work request ([`progress`]) | set after the commands |
+//! | redo entry: words and the guest's entry of a commit | before the commit takes effect ([`redo`]) | applied again |
+//! | command in progress | before its answer | answered, or executed again |
+//!
+//! Each commit takes effect as a whole or not at all, so that no completion is lost or written
+//! twice. Payload is not recorded: a work request that had not ended is executed again
+//! (`verbs::engine::resume` has the exceptions). A function without a record pays a branch for each
+//! completion.
+//!
+//! # Limits
+//! The journal has [`crate::limits::RECORD_HEAP_BYTES`]. A function that needs more, or whose file
+//! loses a page, goes on without a record ([`Record::is_complete`] is false) until its objects are
+//! cleared: the next causewayd then cannot continue it. Not recorded are counters, the pace of events
+//! (`crate::event_pacing`: events that wait are lost), and moderation timers.
+//!
+//! The file is written by causewayd alone, and its shape is checked when it is read: a file that is
+//! damaged, or of another version or other limits, is a [`RecordError`], and the function starts
+//! empty.
+//!
+//! `causeway-hca` makes a record for each held port ([`crate::Function::set_record`]), in the
+//! dispatcher's thread like the function.
+
+mod heap;
+pub(crate) mod journal;
+mod layout;
+pub(crate) mod progress;
+pub(crate) mod redo;
+mod region;
+pub(crate) mod restore;
+
+use std::collections::BTreeMap;
+
+use causeway_memory::View;
+
+use crate::function::FunctionConfig;
+use heap::{Extent, Heap};
+use layout::{COMMAND, Layout};
+use redo::{Changes, GuestEntry};
+
+pub use restore::{RestoreError, Restored};
+
+/// Length of the header of a journal entry, in bytes.
+const ENTRY_HEADER: usize = 40;
+
+/// Why a file is not a record that can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// The file is shorter than the record.
+    #[error("the record of the adapter is shorter than {0} bytes")]
+    Short(usize),
+    /// The file has another version, or was made for other limits of the port.
+    #[error("the record of the adapter has another version or other limits")]
+    Mismatch,
+    /// The file's content is inconsistent.
+    #[error("the record of the adapter is damaged: {0}")]
+    Damaged(&'static str),
+}
+
+/// The key of a journal entry: an object and a part of its state. A new entry of a key replaces the
+/// old.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// Opcode of the command that makes such objects.
+    pub object: u16,
+    /// Number of the object.
+    pub number: u32,
+    /// Part; 0 for the creation.
+    pub part: u64,
+}
+
+/// The record of a function; see the module.
+#[derive(Debug)]
+pub struct Record {
+    view: View,
+    layout: Layout,
+    heap: Heap,
+    entries: BTreeMap<Key, Extent>,
+    /// Number of the next journal entry.
+    sequence: u64,
+    /// Words of the next commit.
+    staged: Changes,
+    /// Extents that the next commit makes free.
+    freed: Vec<Extent>,
+    is_complete: bool,
+    /// Number of the command in progress, in the command queue.
+    command: u32,
+    #[cfg(debug_assertions)]
+    step: Option<fn()>,
+}
+
+impl Record {
+    /// Returns the length of the file for a function, in bytes.
+    pub fn file_bytes(config: &FunctionConfig) -> usize {
+        Layout::new(config).len
+    }
+
+    /// Makes an empty record in a file.
+    ///
+    /// # Errors
+    /// [`RecordError::Short`].
+    pub fn create(view: View, config: &FunctionConfig) -> Result<Self, RecordError> {
+        let layout = Layout::new(config);
+        let short = RecordError::Short(layout.len);
+        if view.len() < layout.len {
+            return Err(short);
+        }
+        // The header comes last: a file without it is not read.
+        view.store_word(0, 0).map_err(|_| short)?;
+        redo::clear(&view).ok_or(short)?;
+        view.store_word(COMMAND, 0).map_err(|_| short)?;
+        let heap = Heap::clear(&view, layout.heap, layout.len).ok_or(short)?;
+        for (index, word) in layout.header().iter().enumerate().rev() {
+            view.store_word(index.saturating_mul(8), *word).map_err(|_| short)?;
+        }
+        Ok(Self::new(view, layout, heap))
+    }
+
+    fn new(view: View, layout: Layout, heap: Heap) -> Self {
+        Self {
+            view,
+            layout,
+            heap,
+            entries: BTreeMap::new(),
+            sequence: 0,
+            staged: Changes::default(),
+            freed: Vec::new(),
+            is_complete: true,
+            command: 0,
+            #[cfg(debug_assertions)]
+            step: None,
+        }
+    }
+
+    /// Returns whether the next process can continue the function.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete && !self.view.is_poisoned()
+    }
+
+    /// Sets a function that is called between any two stores of a commit, for tests. Release builds
+    /// have none.
+    #[cfg(debug_assertions)]
+    pub fn set_step(&mut self, step: Option<fn()>) {
+        self.step = step;
+    }
+
+    #[cfg(debug_assertions)]
+    fn stepper(&self) -> impl FnMut() + use<> {
+        let step = self.step;
+        move || step.into_iter().for_each(|step| step())
+    }
+
+    #[cfg(not(debug_assertions))]
+    fn stepper(&self) -> impl FnMut() + use<> {
+        || ()
+    }
+
+    /// Forgets all objects, by a single store.
+    pub(crate) fn clear(&mut self) {
+        let (start, end) = self.heap.range();
+        (self.staged, self.freed) = (Changes::default(), Vec::new());
+        self.entries.clear();
+        match Heap::clear(&self.view, start, end) {
+            Some(heap) => (self.heap, self.is_complete) = (heap, true),
+            None => self.give_up(),
+        }
+    }
+
+    /// Ends the record: the function cannot be continued.
+    fn give_up(&mut self) {
+        if self.is_complete {
+            self.is_complete = false;
+            // A file without its magic number is refused.
+            let _ = self.view.store_word(0, 0);
+        }
+    }
+
+    /// Begins a commit: its words take effect, and the caller writes `entry` to the guest's memory
+    /// and calls [`Self::finish`]. Staged journal entries belong to the commit.
+    #[inline]
+    pub(crate) fn begin(&mut self, mut changes: Changes, entry: Option<&GuestEntry>) {
+        if !self.is_complete {
+            return;
+        }
+        if !self.staged.pairs().is_empty() {
+            std::mem::take(&mut self.staged).pairs().iter().for_each(|pair| changes.push(*pair));
+        }
+        let mut step = self.stepper();
+        step();
+        let done = match (changes.pairs(), entry) {
+            _ if changes.is_overfull() => None,
+            ([], None) => Some(()),
+            ([_], None) => redo::apply(&self.view, &changes, &mut step),
+            _ => redo::write(&self.view, &changes, entry, &mut step)
+                .and_then(|()| redo::apply(&self.view, &changes, &mut step)),
+        };
+        if done.is_none() {
+            self.give_up();
+        }
+    }
+
+    /// Ends a commit with a guest entry or several words.
+    #[inline]
+    pub(crate) fn finish(&mut self) {
+        let mut step = self.stepper();
+        step();
+        if redo::clear(&self.view).is_none() {
+            self.give_up();
+        }
+        step();
+        for extent in self.freed.drain(..) {
+            self.heap.release(extent);
+        }
+    }
+
+    /// Commits words without a guest entry.
+    #[inline]
+    pub(crate) fn commit(&mut self, changes: Changes) {
+        let is_single = changes.pairs().len() == 1 && self.staged.pairs().is_empty();
+        self.begin(changes, None);
+        if !is_single {
+            self.finish();
+        }
+    }
+
+    /// Writes a journal entry, which becomes part of the next commit and replaces the entry of its
+    /// key. Of the bytes, `parts` are written behind each other.
+    pub(crate) fn stage(&mut self, key: Key, parts: &[&[u8]]) {
+        if self.is_complete && self.try_stage(key, parts).is_none() {
+            self.give_up();
+        }
+    }
+
+    fn try_stage(&mut self, key: Key, parts: &[&[u8]]) -> Option<()> {
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        let bytes = len.checked_add(ENTRY_HEADER)?;
+        let extent = self.heap.allocate(&self.view, bytes)?;
+        let object = u64::from(key.object) << 32 | u64::from(key.number);
+        for (word, at) in [self.sequence, object, key.part, len as u64].into_iter().zip(1_usize..) {
+            self.view.store_word(extent.at.checked_add(at.checked_mul(8)?)?, word).ok()?;
+        }
+        let mut at = extent.at.checked_add(ENTRY_HEADER)?;
+        for part in parts {
+            self.view.write(at, part).ok()?;
+            at = at.checked_add(part.len())?;
+        }
+        self.sequence = self.sequence.checked_add(1)?;
+        self.staged.push(extent.used());
+        if let Some(old) = self.entries.insert(key, extent) {
+            self.staged.push(old.free());
+            self.freed.push(old);
+        }
+        Some(())
+    }
+
+    /// Removes the entries of an object with parts in a range. The first goes with the next commit,
+    /// the others at once.
+    pub(crate) fn remove(&mut self, object: u16, number: u32, parts: std::ops::RangeInclusive<u64>) {
+        if !self.is_complete {
+            return;
+        }
+        let key = |part| Key { object, number, part };
+        let found = self.entries.range(key(*parts.start())..=key(*parts.end()));
+        let found: Vec<(Key, Extent)> = found.map(|(key, extent)| (*key, *extent)).collect();
+        for (index, (key, extent)) in found.iter().enumerate() {
+            self.entries.remove(key);
+            self.freed.push(*extent);
+            let (at, word) = extent.free();
+            if index == 0 {
+                self.staged.push((at, word));
+            } else if self.view.store_word(at, word).is_err() {
+                self.give_up();
+            }
+        }
+    }
+}
