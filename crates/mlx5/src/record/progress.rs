@@ -309,7 +309,6 @@ impl Function {
         let mut changes = Changes::default();
         let Self { record: Some(record), objects, .. } = self else { return changes };
         match of {
-            EventSource::None => {}
             EventSource::Command => changes.push(record.command_end()),
             EventSource::CompletionQueue(number) => {
                 let at = record.words(Words::CompletionQueue, number);
@@ -333,7 +332,6 @@ impl Function {
 /// The object that causes an event, whose words belong to the event's commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventSource {
-    None,
     Command,
     CompletionQueue(u32),
     ReceivePool(u32),

@@ -12,6 +12,9 @@ mod hostile;
 mod mechanisms;
 mod quotas;
 mod rate;
+// The steps of a record exist in debug builds.
+#[cfg(debug_assertions)]
+mod record;
 mod registration;
 mod seen;
 mod shared;
