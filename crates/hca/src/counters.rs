@@ -5,11 +5,12 @@
 //! clears them. They cover messages, datagrams, Ethernet frames, commands, completions and events;
 //! a frame that several reasons drop at several interfaces counts more than once. The frames
 //! dropped for their source address are added by [`crate::adapter_port`]; batches dropped on the
-//! uplink have no counter of a port.
+//! uplink have no counter of a port. A lost record (`record_losses_total`) means that the next
+//! causewayd cannot continue the adapter until its driver starts again.
 
 use std::collections::BTreeMap;
 
-use causeway_mlx5::Function;
+use causeway_mlx5::{Function, Record};
 use causeway_verbs::Adapter;
 
 /// Returns the counters of an adapter and of its function.
@@ -51,6 +52,7 @@ pub(crate) fn of(adapter: &Adapter<Function>) -> BTreeMap<String, u64> {
         ("lost_events_total", function.lost_events),
         ("interrupts_total", function.interrupts),
         ("malformed_entries_total", function.malformed_entries),
+        ("record_losses_total", adapter.queues().record().map_or(0, Record::losses)),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()

@@ -88,6 +88,8 @@ pub struct Record {
     /// Extents that the next commit makes free.
     freed: Vec<Extent>,
     is_complete: bool,
+    /// How often the record was given up.
+    losses: u64,
     /// Number of the command in progress, in the command queue.
     command: u32,
     #[cfg(debug_assertions)]
@@ -131,6 +133,7 @@ impl Record {
             staged: Changes::default(),
             freed: Vec::new(),
             is_complete: true,
+            losses: 0,
             command: 0,
             #[cfg(debug_assertions)]
             step: None,
@@ -140,6 +143,11 @@ impl Record {
     /// Returns whether the next process can continue the function.
     pub fn is_complete(&self) -> bool {
         self.is_complete && !self.view.is_poisoned()
+    }
+
+    /// Returns how often the record was given up since it was made.
+    pub fn losses(&self) -> u64 {
+        self.losses
     }
 
     /// Sets a function that is called between any two stores of a commit, for tests. Release builds
@@ -165,9 +173,14 @@ impl Record {
         let (start, end) = self.heap.range();
         (self.staged, self.freed) = (Changes::default(), Vec::new());
         self.entries.clear();
+        if redo::clear(&self.view).is_none() {
+            return self.give_up();
+        }
         match Heap::clear(&self.view, start, end) {
-            Some(heap) => (self.heap, self.is_complete) = (heap, true),
-            None => self.give_up(),
+            Some(heap) if self.view.store_word(0, layout::MAGIC).is_ok() => {
+                (self.heap, self.is_complete) = (heap, true);
+            }
+            _ => self.give_up(),
         }
     }
 
@@ -175,6 +188,7 @@ impl Record {
     fn give_up(&mut self) {
         if self.is_complete {
             self.is_complete = false;
+            self.losses = self.losses.saturating_add(1);
             // A file without its magic number is refused.
             let _ = self.view.store_word(0, 0);
         }
