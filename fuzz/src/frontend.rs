@@ -302,7 +302,9 @@ impl Play<'_> {
                 }
                 Event::Closed => closed = true,
                 Event::MemoryChanged | Event::Reset => {}
-                Event::Doorbell(_) | Event::Message => panic!("vhost-user rings by descriptors"),
+                Event::Doorbell(_) | Event::Message | Event::Resumed => {
+                    panic!("events of other attachments")
+                }
             }
         }
         let device = self.server.device();

@@ -82,7 +82,7 @@ impl Play {
             RegionDescription { index: 7, size: 256, flags: 3, mmap: None },
         ];
         let interrupts = vec![(2, VECTORS)];
-        let description = DeviceDescription { regions, interrupts, flags: 3 };
+        let description = DeviceDescription { regions, interrupts, flags: 3, may_resume: false };
         let vectors = Arc::new(Vectors::new(&description));
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, peer) =

@@ -28,8 +28,10 @@ pub struct CompletionRing {
     pub record: u64,
     /// Number of completions that the driver took, modulo 2^32.
     pub taken: u32,
-    ring: u64,
-    log: u8,
+    /// Address of the ring.
+    pub(crate) ring: u64,
+    /// The ring has 2^`log` entries.
+    pub(crate) log: u8,
 }
 
 impl CompletionRing {

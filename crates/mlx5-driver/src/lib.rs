@@ -45,6 +45,7 @@ pub mod limits;
 mod memory;
 mod memory_key;
 mod queue_pair;
+mod resize;
 mod vfio;
 
 pub use bar::{Bar, DoorbellPages};

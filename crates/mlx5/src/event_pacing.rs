@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 use causeway_wire::mlx5::event_queue::{Event, EventType};
 
 use crate::function::Function;
-use crate::record::progress::EventSource;
 use crate::limits::{DELAYED_EVENTS_MAX, EVENT_WINDOW_NS, PASS_QUEUES_MAX};
+use crate::record::progress::EventSource;
 
 /// Code of queue pairs in events. Drivers ignore the code in events of shared receive queues.
 pub(crate) const QUEUE_PAIR: u8 = 0;

@@ -78,7 +78,7 @@ mod vport;
 mod work_queues;
 
 pub use function::{Counters, Function, FunctionConfig};
+pub use poll::{CommandCost, adapter_config, disconnect, poll, reset, run_commands};
 pub use record::restore::restore;
 pub use record::{Record, RecordError, RestoreError, Restored};
-pub use poll::{CommandCost, adapter_config, disconnect, poll, reset, run_commands};
 pub use registers::Registers;

@@ -10,11 +10,11 @@
 //! queues and checks no key, state or right.
 
 use causeway_memory::Map;
+use causeway_verbs::region::Region;
 use causeway_verbs::work::{
     AddressVector, Completion, CompletionKind, NetworkHeader, ReceiveQueue, ReceiveWork,
     ReceivedData, SendWork, Status,
 };
-use causeway_verbs::region::Region;
 use causeway_verbs::{AsyncEvent, Overrun, QueueError, Queues, State, XrcQueue};
 use causeway_wire::mlx5::completion_queue::{
     CompletionEntry, CompletionOpcode, Entry, ErrorEntry, NETWORK_GRH, NETWORK_IPV4, NETWORK_IPV6,

@@ -189,9 +189,7 @@ pub(crate) fn recorded_change(context: &QueuePairContext, kind: Kind, state: Sta
         _ => State::ReadyToSend,
     };
     // A queue pair may fail before it has a peer.
-    change(context, kind, to)
-        .or_else(|_| change(context, kind, State::Init))
-        .unwrap_or_default()
+    change(context, kind, to).or_else(|_| change(context, kind, State::Init)).unwrap_or_default()
 }
 
 /// Returns the engine's attributes of a changed context.

@@ -129,9 +129,8 @@ impl Heap {
     /// Splits a longer free extent. Returns its first part, of `class`.
     fn split(&mut self, view: &View, class: u32) -> Option<usize> {
         let longer = class.checked_add(1)? as usize;
-        let from = (longer..CLASSES).find(|&index| {
-            self.free.get(index).is_some_and(|extents| !extents.is_empty())
-        })?;
+        let from = (longer..CLASSES)
+            .find(|&index| self.free.get(index).is_some_and(|extents| !extents.is_empty()))?;
         let at = self.free.get_mut(from)?.pop()?;
         for half in (class as usize..from).rev() {
             let first = Extent { at, class: half as u8 };

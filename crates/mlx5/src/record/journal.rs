@@ -242,8 +242,7 @@ pub(crate) fn note(
             }
             Some(Effect::ChangesQueuePair) => {
                 let number = number(input);
-                let key =
-                    Key { object: O::CreateQueuePair.raw(), number, part: CONTEXT_PART };
+                let key = Key { object: O::CreateQueuePair.raw(), number, part: CONTEXT_PART };
                 let state = own.queue_pair(number).map(|pair| pair.state()).unwrap_or_default();
                 if let Some(queues) = own.queues_mut().objects.queue_pairs.get_mut(number) {
                     queues.progress.set_state(state);
@@ -327,6 +326,9 @@ impl Record {
             return None;
         }
         let output = self.view.read(COMMAND.wrapping_add(8)).ok()?;
-        Some(CommandInProgress { index: word as u32, output: (word & EXECUTED != 0).then_some(output) })
+        Some(CommandInProgress {
+            index: word as u32,
+            output: (word & EXECUTED != 0).then_some(output),
+        })
     }
 }

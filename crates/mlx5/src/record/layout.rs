@@ -14,7 +14,7 @@
 use causeway_verbs::number::slots_of;
 
 use crate::function::FunctionConfig;
-use crate::limits::{EVENT_QUEUES_MAX, ETHERNET_QUEUES_MAX, RECORD_HEAP_BYTES, receive_pools_max};
+use crate::limits::{ETHERNET_QUEUES_MAX, EVENT_QUEUES_MAX, RECORD_HEAP_BYTES, receive_pools_max};
 
 /// Begin of every file.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"cw-hca-r");

@@ -274,7 +274,12 @@ impl Record {
 
     /// Removes the entries of an object with parts in a range. The first goes with the next commit,
     /// the others at once.
-    pub(crate) fn remove(&mut self, object: u16, number: u32, parts: std::ops::RangeInclusive<u64>) {
+    pub(crate) fn remove(
+        &mut self,
+        object: u16,
+        number: u32,
+        parts: std::ops::RangeInclusive<u64>,
+    ) {
         if !self.is_complete {
             return;
         }

@@ -109,7 +109,8 @@ impl Record {
 
     /// Reads the header of an entry. Returns its place in the order and its key.
     fn read_key(&self, extent: Extent) -> Option<(u64, Key, Extent)> {
-        let word = |index: usize| self.view.load_word(extent.at.checked_add(index.checked_mul(8)?)?).ok();
+        let word =
+            |index: usize| self.view.load_word(extent.at.checked_add(index.checked_mul(8)?)?).ok();
         let object = word(2)?;
         let key = Key {
             object: u16::try_from(object >> 32).ok()?,

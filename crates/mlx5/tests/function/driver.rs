@@ -117,13 +117,7 @@ impl World {
     /// Adds a function and starts its driver as Linux does.
     pub fn start(&mut self, last: u8) -> Guest {
         let mut guest = self.plug(last);
-        let mut bar = guest.bar(self);
-        guest.driver.start(&mut bar).unwrap();
-        let driver = &guest.driver;
-        (guest.uar, guest.domain) = (driver.uar(), driver.domain());
-        guest.command_events = driver.command_events();
-        guest.async_events = driver.async_events();
-        guest.events = driver.events();
+        guest.start(self);
         guest
     }
 
@@ -157,6 +151,16 @@ impl Guest {
     fn bar<'a>(&self, world: &'a mut World) -> LocalBar<'a> {
         let registers = Arc::clone(&self.registers);
         LocalBar { subnet: &mut world.subnet, adapter: self.adapter, registers }
+    }
+
+    /// Starts the driver as Linux does.
+    pub fn start(&mut self, world: &mut World) {
+        let mut bar = self.bar(world);
+        self.driver.start(&mut bar).unwrap();
+        (self.uar, self.domain) = (self.driver.uar(), self.driver.domain());
+        self.command_events = self.driver.command_events();
+        self.async_events = self.driver.async_events();
+        self.events = self.driver.events();
     }
 
     /// Takes page-aligned memory.
@@ -227,48 +231,21 @@ impl Guest {
     pub fn modify_cq(
         &self,
         world: &mut World,
-        (number, modifier, mask): (u32, u16, u32),
+        change: (u32, u16, u32),
         (context, pages): (CompletionQueueContext, &[u64]),
     ) -> Result<(), Status> {
-        let header = InputHeader {
-            modifier,
-            argument: mask,
-            ..InputHeader::new(Opcode::ModifyCompletionQueue, number)
-        };
-        let mut input = vec![0; 0x110 + pages.len() * 8];
-        input[..16].copy_from_slice(&header.to_bytes());
-        input[0x10..0x50].copy_from_slice(&context.to_bytes());
-        for (index, page) in pages.iter().enumerate() {
-            input[0x110 + index * 8..][..8].copy_from_slice(&page.to_be_bytes());
-        }
-        self.try_command(world, &input, 16).map(drop)
+        status(self.driver.modify_cq(&mut self.bar(world), change, (&context, pages)))
     }
 
-    /// Gives a completion queue a ring of another size, and copies the completions that were not
-    /// taken behind their old positions, up to the entry of the resize.
+    /// Gives a completion queue a ring of another size.
     pub fn resize_cq(
         &mut self,
         world: &mut World,
         cq: &mut Completions,
         log: u8,
     ) -> Result<(), Status> {
-        let (context, pages) = self.cq_context(log);
-        self.modify_cq(world, (cq.number, 1, 7), (context, &pages))?;
-        let new = Completions { ring: pages[0], log, ..*cq };
-        for position in cq.taken.. {
-            let at = |cq: &Completions, position: u32| {
-                cq.ring + u64::from(position & ((1 << cq.log) - 1)) * cq.stride
-            };
-            let mut entry = self.read(at(cq, position), 64);
-            assert_eq!(entry[0x3f] & 1, (position >> cq.log) as u8 & 1, "the driver's entry");
-            if entry[0x3f] >> 4 == 5 {
-                break;
-            }
-            entry[0x3f] = entry[0x3f] & !1 | ((position + 1) >> log) as u8 & 1;
-            self.write(at(&new, position + 1), &entry);
-        }
-        *cq = Completions { taken: cq.taken + 1, ..new };
-        Ok(())
+        let mut bar = self.bar(world);
+        status(self.driver.resize_cq(&mut bar, cq, log))
     }
 
     /// Takes the next completion, and advances the position in the doorbell record.

@@ -95,14 +95,7 @@ fn start(world: &mut World, last: u8) -> (Guest, View) {
     let config = config(world, &guest);
     let view = file(&config);
     world.function(&guest).set_record(Record::create(view.clone(), &config).unwrap());
-    for opcode in [Opcode::EnableHca, Opcode::InitHca] {
-        guest.simple(world, opcode, 0).unwrap();
-    }
-    guest.uar = guest.simple(world, Opcode::AllocateUar, 0).unwrap();
-    guest.domain = guest.simple(world, Opcode::AllocateProtectionDomain, 0).unwrap();
-    guest.command_events = guest.create_events(world, 5, 0, 1 << 0xa);
-    guest.async_events = guest.create_events(world, 5, 0, 0x1f_ffff & !(1 << 0xa) & !1);
-    guest.events = guest.create_events(world, 6, 1, 0);
+    guest.start(world);
     world.function(&guest).record_mut().unwrap().set_step(Some(step));
     (guest, view)
 }
