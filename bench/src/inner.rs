@@ -32,8 +32,8 @@ fn resident_kib() -> u64 {
     line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Serves, with the daemon's default poll mode, until its input ends: `vsock CID` and `net NUMBER`
-/// add a port and answer with its socket, `usage` answers with time and memory.
+/// Serves, with the daemon's default poll mode, until its input ends: `vsock CID`, `net NUMBER`
+/// and `hca NUMBER` add a port and answer with its socket, `usage` answers with time and memory.
 pub fn serve() -> ExitCode {
     let rig = Rig::paced(PollConfig::default());
     for line in std::io::stdin().lock().lines() {
@@ -46,6 +46,9 @@ pub fn serve() -> ExitCode {
             Some(("net", number)) => number
                 .parse()
                 .map(|number| rig.idle_net(GROUP, number, false).display().to_string()),
+            Some(("hca", number)) => {
+                number.parse().map(|number| rig.idle_hca(number).display().to_string())
+            }
             _ => Ok(format!("{} {}", busy_ns(), resident_kib())),
         };
         let said = writeln!(std::io::stdout(), "{}", answer.unwrap_or_default());
@@ -84,6 +87,11 @@ impl Daemon {
     /// Adds an Ethernet port; returns its socket.
     pub fn net(&mut self, number: u8) -> Result<PathBuf, String> {
         self.add(&format!("net {number}"))
+    }
+
+    /// Adds an adapter; returns its socket.
+    pub fn hca(&mut self, number: u8) -> Result<PathBuf, String> {
+        self.add(&format!("hca {number}"))
     }
 
     fn add(&mut self, port: &str) -> Result<PathBuf, String> {

@@ -8,7 +8,7 @@ use crate::row::Row;
 
 /// Returns the label of a family's horizontal axis.
 fn axis(family: &str) -> &'static str {
-    let known = ["ports", "connections", "rules", "routes", "addresses", "burst"];
+    let known = ["ports", "pages", "connections", "rules", "routes", "addresses", "burst"];
     known.into_iter().find(|word| family.ends_with(word)).unwrap_or("bytes")
 }
 

@@ -9,6 +9,7 @@ use causeway_attach::native::{
 use causeway_fabric::{Fabric, Handle, Options, PollConfig, ServiceRegistration};
 use causeway_model::PollPolicy;
 use causeway_model::commands::{links, peers};
+use causeway_model::port::HcaSpec;
 use causeway_model::{Answer, Command, LinkState, PortView};
 use causeway_model::{LinkSpec, Mac, Name, NetSpec, PortKind, PortSpec, RuleSpec, VsockSpec};
 
@@ -38,6 +39,7 @@ pub const SERVICES: &[ServiceRegistration] = &[
     causeway_socket::SERVICE,
     causeway_link::SERVICE,
     causeway_mx::SERVICE,
+    causeway_hca::SERVICE,
 ];
 
 /// Returns a poll mode that polls idle queues for `spin` before the dispatcher parks; zero disables
@@ -191,6 +193,23 @@ impl Rig {
         self.socket(&name)
     }
 
+    /// Adds an adapter whose address is [`hca_mac`] of `number`, without a driver; returns its socket.
+    pub fn idle_hca(&self, number: u8) -> PathBuf {
+        let name = format!("h{number}");
+        // The defaults of the configuration.
+        let spec = HcaSpec {
+            mac: Mac(hca_mac(number)),
+            mtu_max: 9000,
+            queue_pairs_max: 4096,
+            completion_queues_max: 4096,
+            regions_max: 65_536,
+            registered_max: 1 << 20,
+            idle_poll_us: 2000,
+        };
+        self.add(GROUP, &name, PortKind::of(spec));
+        self.socket(&name)
+    }
+
     /// Returns the socket of a port.
     pub fn socket(&self, name: &str) -> PathBuf {
         self.dir.join(name)
@@ -217,6 +236,11 @@ impl Rig {
 /// Returns the MAC address of net port `number`.
 pub fn mac(number: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, number]
+}
+
+/// Returns the MAC address of adapter `number`.
+pub fn hca_mac(number: u8) -> [u8; 6] {
+    [2, 0x43, 0x57, 0, 0, number]
 }
 
 impl Drop for Rig {

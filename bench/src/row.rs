@@ -134,7 +134,7 @@ pub struct Plan {
 }
 
 /// Units of which less is better.
-const LESS_IS_BETTER: [&str; 5] = ["us", "%", "MiB", "KiB", "ns"];
+const LESS_IS_BETTER: [&str; 6] = ["us", "%", "MiB", "KiB", "ns", "messages"];
 
 impl Plan {
     /// Creates a row that measures only `ours`.

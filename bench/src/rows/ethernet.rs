@@ -101,6 +101,11 @@ fn mpps(effort: &Effort, len: usize, burst: usize) -> Result<Vec<f64>, String> {
     mpps_with(effort, len, burst, options)
 }
 
+/// As [`mpps`] of bursts of 32 frames, with packed rings.
+pub fn packed_mpps(effort: &Effort, len: usize) -> Result<Vec<f64>, String> {
+    mpps_with(effort, len, 32, packed)
+}
+
 fn mpps_with(
     effort: &Effort,
     len: usize,
@@ -210,7 +215,7 @@ pub fn plans() -> Vec<Plan> {
     ));
     for len in [64, 1500] {
         let name = format!("Ethernet frames, {len} B, packed ring");
-        let ours = move |e: &Effort| mpps_with(e, len, 32, packed);
+        let ours = move |e: &Effort| packed_mpps(e, len);
         let plan = Plan::new(name, "Mpps", Guest::Native, ours);
         plans.push(plan.beside("ours, split ring", move |e| mpps(e, len, 32)));
     }

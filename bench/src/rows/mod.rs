@@ -12,6 +12,7 @@ mod isolation;
 mod links;
 mod messages;
 mod mpi;
+mod rdma;
 mod scale;
 mod sockets;
 mod switch;
@@ -29,6 +30,7 @@ pub fn all() -> Vec<Plan> {
     plans.extend(links::plans());
     plans.extend(messages::plans());
     plans.extend(mpi::plans());
+    plans.extend(rdma::plans());
     plans.extend(contain::plans());
     plans.extend(isolation::plans());
     plans.extend(driver::plans());

@@ -20,4 +20,5 @@ mod seen;
 mod shared;
 mod start;
 mod table;
+mod wakeup;
 mod xrc;

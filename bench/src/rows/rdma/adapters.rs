@@ -1,0 +1,158 @@
+//! Two adapters with a connected queue pair each.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use causeway_mlx5_driver::{CompletionRing, Driver, DriverError, Post, QueuePair, VfioBar};
+use causeway_wire::mlx5::queue_pair::Service;
+use causeway_wire::mlx5::work_request::{DataSegment, RemoteAddressSegment, SendOpcode};
+
+use crate::rig::{Rig, hca_mac};
+
+/// Memory of an adapter's driver, in bytes.
+pub const MEMORY: u64 = 16 << 20;
+/// Length of each registered buffer, in bytes.
+pub const BUFFER: u64 = 64 << 10;
+/// Address of each buffer for work requests.
+pub const VIRTUAL: u64 = 0x7fff_0000_0000;
+/// Binary logarithm of the entries of both work queues, and of the completion queue.
+const LOG_ENTRIES: u8 = 8;
+/// Waits end with an error after this time.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Polls between two looks at the clock.
+const POLLS: u32 = 1 << 16;
+
+/// Returns the reason of a failure.
+pub fn failed(error: DriverError) -> String {
+    error.to_string()
+}
+
+/// One adapter with a queue pair.
+#[derive(Debug)]
+pub struct Side {
+    pub bar: VfioBar,
+    pub driver: Driver,
+    pub cq: CompletionRing,
+    pub pair: QueuePair,
+    /// Address of the buffer in the driver's memory.
+    pub buffer: u64,
+    pub key: u32,
+}
+
+impl Side {
+    /// Starts a driver at a port's socket.
+    pub fn start(path: &Path) -> Result<Self, DriverError> {
+        let (mut bar, mut driver) = VfioBar::start(path, MEMORY)?;
+        let cq = driver.create_cq(&mut bar, LOG_ENTRIES + 1)?;
+        let mut context = driver.qp_context(Service::ReliableConnection, cq.number)?;
+        (context.log_send_size, context.log_receive_size) = (LOG_ENTRIES, LOG_ENTRIES);
+        let pair = driver.create_pair(&mut bar, context)?;
+        let buffer = driver.allocate(BUFFER)?;
+        let key = driver.register(&mut bar, VIRTUAL, buffer, BUFFER)?;
+        Ok(Self { bar, driver, cq, pair, buffer, key })
+    }
+
+    /// Connects the queue pair with that of an adapter.
+    pub fn connect(&mut self, mac: [u8; 6], number: u32) -> Result<(), DriverError> {
+        self.driver.connect(&mut self.bar, &self.pair, mac, number)
+    }
+
+    /// Returns the segment of the first `len` bytes of the buffer.
+    pub fn segment(&self, len: u32) -> DataSegment {
+        DataSegment { raw_len: len, key: self.key, address: VIRTUAL }
+    }
+
+    /// Stores an entry that writes the first `len` bytes of the buffer to those of the peer.
+    pub fn stage_write(
+        &mut self,
+        len: u32,
+        key: u32,
+        is_signaled: bool,
+    ) -> Result<(), DriverError> {
+        let to = RemoteAddressSegment { address: VIRTUAL, key };
+        let from = self.segment(len);
+        let post = Post { is_signaled, ..Post::new(SendOpcode::Write) };
+        self.driver.stage(&mut self.pair, post, |entry| entry.remote(&to).data(&from))
+    }
+
+    /// Waits for a completion.
+    pub fn wait_completion(&mut self) -> Result<(), String> {
+        let Self { driver, cq, .. } = self;
+        wait(|| driver.drain_cq(cq, 1).map(|count| count > 0))
+    }
+
+    /// Waits until the word at offset 56 of the buffer, the end of 64 bytes, has a value.
+    pub fn wait_word(&self, value: u64) -> Result<(), String> {
+        let at = self.buffer + 56;
+        wait(|| Ok(u64::from_ne_bytes(self.driver.memory().read_array(at)?) == value))
+    }
+
+    /// Writes the word at offset 56 of the buffer.
+    pub fn write_word(&self, value: u64) -> Result<(), DriverError> {
+        self.driver.memory().write(self.buffer + 56, &value.to_ne_bytes())
+    }
+
+    /// Posts a receive entry of 64 bytes behind those that are sent.
+    pub fn post_receive(&mut self) -> Result<(), DriverError> {
+        let segment = DataSegment { raw_len: 64, key: self.key, address: VIRTUAL + 64 };
+        self.driver.post_receive(&mut self.pair, &[segment])
+    }
+}
+
+/// Polls until `is_done` returns true.
+pub fn wait(mut is_done: impl FnMut() -> Result<bool, DriverError>) -> Result<(), String> {
+    let mut since = None;
+    loop {
+        for _ in 0..POLLS {
+            if is_done().map_err(failed)? {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return Err("the adapter does not answer".into());
+        }
+    }
+}
+
+/// Two connected adapters.
+#[derive(Debug)]
+pub struct Link {
+    pub a: Side,
+    pub b: Side,
+    accesses: u64,
+}
+
+impl Link {
+    /// Adds two adapters to a dispatcher, and connects them.
+    pub fn new(rig: &Rig) -> Result<Self, String> {
+        Self::between(&rig.idle_hca(1), &rig.idle_hca(2)).map_err(failed)
+    }
+
+    /// Connects the adapters 1 and 2 by their sockets.
+    pub fn between(a: &Path, b: &Path) -> Result<Self, DriverError> {
+        let (mut a, mut b) = (Side::start(a)?, Side::start(b)?);
+        a.connect(hca_mac(2), b.pair.number)?;
+        b.connect(hca_mac(1), a.pair.number)?;
+        let mut link = Self { a, b, accesses: 0 };
+        link.accesses = link.register_accesses();
+        Ok(link)
+    }
+
+    fn register_accesses(&self) -> u64 {
+        self.a.bar.register_accesses() + self.b.bar.register_accesses()
+    }
+
+    /// Returns the number of register messages since the adapters are connected.
+    pub fn trapped(&self) -> u64 {
+        self.register_accesses() - self.accesses
+    }
+
+    /// Fails if the data path sent a register message.
+    pub fn check_trapped(&self) -> Result<(), String> {
+        match self.trapped() {
+            0 => Ok(()),
+            count => Err(format!("the data path sent {count} register messages")),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! WRITEs in flight: messages and bytes per second of one queue pair, and register messages.
+
+use std::time::{Duration, Instant};
+
+use causeway_wire::mlx5::event_queue::Event;
+
+use super::adapters::{Link, failed, wait};
+use crate::effort::Effort;
+use crate::floor;
+use crate::rig::Rig;
+use crate::row::{Against, Guest, Plan};
+
+/// Messages of a batch with one doorbell; the last completes.
+const BATCH: u64 = 16;
+/// Batches in flight of small messages.
+const BATCHES: u64 = 8;
+/// Long messages in flight.
+const LONG_IN_FLIGHT: u64 = 8;
+/// Rounds of the count of register messages.
+const ARM_ROUNDS: u64 = 20_000;
+
+/// Writes `total` messages of `len` bytes in batches of `batch`, `in_flight` batches ahead. Returns
+/// messages per second.
+fn rate(
+    link: &mut Link,
+    len: u32,
+    (batch, in_flight): (u64, u64),
+    total: u64,
+) -> Result<f64, String> {
+    let (key, batches) = (link.b.key, total / batch);
+    let (mut sent, mut done) = (0_u64, 0_u64);
+    let since = Instant::now();
+    while done < batches {
+        while sent < batches && sent < done + in_flight {
+            for number in 1..=batch {
+                link.a.stage_write(len, key, number == batch).map_err(failed)?;
+            }
+            link.a.driver.publish_sends(&link.a.pair).map_err(failed)?;
+            sent += 1;
+        }
+        let (driver, cq) = (&link.a.driver, &mut link.a.cq);
+        let mut count = 0;
+        wait(|| {
+            count = driver.drain_cq(cq, in_flight as u32)?;
+            Ok(count > 0)
+        })?;
+        done += u64::from(count);
+    }
+    link.check_trapped()?;
+    Ok(batches as f64 * batch as f64 / since.elapsed().as_secs_f64())
+}
+
+/// Messages of 64 bytes: millions per second.
+fn small(effort: &Effort) -> Result<Vec<f64>, String> {
+    let total = effort.rounds(5_000_000);
+    effort.each(|| {
+        let rig = Rig::new(Duration::from_millis(100));
+        let mut link = Link::new(&rig)?;
+        rate(&mut link, 64, (BATCH, BATCHES), total / 10)?;
+        Ok(rate(&mut link, 64, (BATCH, BATCHES), total)? / 1e6)
+    })
+}
+
+/// Messages of `len` bytes: GB/s.
+fn gbps(effort: &Effort, len: u32) -> Result<Vec<f64>, String> {
+    let total = effort.rounds(200_000);
+    effort.each(|| {
+        let rig = Rig::new(Duration::from_millis(100));
+        let mut link = Link::new(&rig)?;
+        rate(&mut link, len, (1, LONG_IN_FLIGHT), total / 10)?;
+        Ok(rate(&mut link, len, (1, LONG_IN_FLIGHT), total)? * f64::from(len) / 1e9)
+    })
+}
+
+/// Register messages in rounds of a post, an arm, the event and the poll.
+fn trapped(effort: &Effort) -> Result<Vec<f64>, String> {
+    let rounds = effort.rounds(ARM_ROUNDS);
+    effort.each(|| {
+        let rig = Rig::new(Duration::from_millis(100));
+        let mut link = Link::new(&rig)?;
+        let (key, mut events) = (link.b.key, link.a.driver.events());
+        for round in 0..rounds {
+            link.a.driver.arm(&link.a.cq, round as u32 + 1, false).map_err(failed)?;
+            link.a.stage_write(64, key, true).map_err(failed)?;
+            link.a.driver.publish_sends(&link.a.pair).map_err(failed)?;
+            let (driver, number) = (&link.a.driver, link.a.cq.number);
+            wait(|| {
+                let event = driver.take_event(&mut events)?;
+                Ok(event == Some(Event::Completion { completion_queue: number }))
+            })?;
+            link.a.wait_completion()?;
+        }
+        Ok(link.trapped() as f64)
+    })
+}
+
+/// The rows of this module.
+pub fn plans() -> Vec<Plan> {
+    let memcpy = |e: &Effort| e.each(|| Ok(floor::memcpy_gbps(65_536)));
+    vec![
+        Plan::new("RDMA WRITE rate, 64 B", "M/s", Guest::Native, small)
+            .aim(Against::Figure, 5.0)
+            .note("One queue pair and one dispatcher; batches of 16 with one doorbell and completion."),
+        Plan::new("RDMA WRITE bandwidth, 64 KiB", "GB/s", Guest::Native, |e| gbps(e, 65_536))
+            .beside("memcpy", memcpy)
+            .aim(Against::Peer("memcpy"), 0.85),
+        Plan::new("RDMA register messages of post, arm and poll", "messages", Guest::Native, trapped)
+            .aim(Against::Figure, 0.0),
+    ]
+}
