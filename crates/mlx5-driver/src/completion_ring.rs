@@ -6,7 +6,7 @@
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::completion_queue::{
-    CONTEXT, CompletionQueueContext, ENTRY_LEN, Entry, OPCODE_INVALID, PAGES,
+    CONTEXT, CompletionOpcode, CompletionQueueContext, ENTRY_LEN, Entry, OPCODE_INVALID, PAGES,
 };
 use causeway_wire::mlx5::event_queue::owner_bit;
 use causeway_wire::mlx5::registers::UAR_ARM_COMPLETION;
@@ -74,14 +74,14 @@ impl Driver {
         Ok(CompletionRing { number, record, taken: 0, ring, log })
     }
 
-    /// Returns the address of the next completion if the function has written it.
+    /// Returns the address and the opcode of the next completion if the function has written it.
     #[inline]
-    fn next_completion(&self, cq: &CompletionRing) -> Result<Option<u64>, DriverError> {
+    fn next_completion(&self, cq: &CompletionRing) -> Result<Option<(u64, u8)>, DriverError> {
         let at = entry_at(cq.ring, cq.log, ENTRY_LEN as u64, cq.taken);
         let mark = self.memory().load_mark(at)?;
-        let is_new =
-            mark >> 4 != OPCODE_INVALID && mark & 1 == u8::from(owner_bit(cq.taken, cq.log));
-        Ok(is_new.then_some(at))
+        let opcode = mark >> 4;
+        let is_new = opcode != OPCODE_INVALID && mark & 1 == u8::from(owner_bit(cq.taken, cq.log));
+        Ok(is_new.then_some((at, opcode)))
     }
 
     /// Takes the next completion, and stores the position in the doorbell record.
@@ -90,14 +90,15 @@ impl Driver {
     /// [`DriverError::Address`] if the ring is outside memory.
     #[inline]
     pub fn poll_cq(&self, cq: &mut CompletionRing) -> Result<Option<Entry>, DriverError> {
-        let Some(at) = self.next_completion(cq)? else { return Ok(None) };
+        let Some((at, _)) = self.next_completion(cq)? else { return Ok(None) };
         let entry = Entry::parse(&self.memory().read_array::<ENTRY_LEN>(at)?)?;
         cq.taken = cq.taken.wrapping_add(1);
         self.memory().publish(cq.record, cq.taken & POSITION)?;
         Ok(Some(entry))
     }
 
-    /// Takes up to `max` completions, and stores the position once. Returns their number.
+    /// Takes up to `max` completions without reading more than their opcodes, and stores the position
+    /// once. Returns their number.
     ///
     /// # Errors
     /// [`DriverError::Malformed`] at a completion with an error; it is taken.
@@ -105,8 +106,8 @@ impl Driver {
         let before = cq.taken;
         let mut result = Ok(());
         while cq.taken.wrapping_sub(before) < max && result.is_ok() {
-            let Some(at) = self.next_completion(cq)? else { break };
-            if let Entry::Error(_) = Entry::parse(&self.memory().read_array::<ENTRY_LEN>(at)?)? {
+            let Some((_, opcode)) = self.next_completion(cq)? else { break };
+            if opcode >= CompletionOpcode::RequestError.raw() {
                 result = Err(DriverError::Malformed("completion: it reports an error, and"));
             }
             cq.taken = cq.taken.wrapping_add(1);

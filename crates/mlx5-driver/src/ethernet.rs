@@ -37,6 +37,8 @@ const LOG_BLOCK: u8 = BLOCK.trailing_zeros() as u8;
 /// State byte of a queue in its context, and the value of the state *ready*.
 const STATE_AT: usize = CONTEXT + 1;
 const READY: u8 = 1 << 4;
+/// Value of the completion field of an entry that completes always.
+const COMPLETES: u8 = 2;
 /// Lengths of inputs.
 const QUEUE_LEN: usize = 0x110;
 const TABLE_LEN: usize = 0x40;
@@ -70,6 +72,13 @@ struct Ring {
     posted: u16,
     taken: u16,
     cq: CompletionRing,
+}
+
+/// The send entry of frames with the same first bytes and length.
+#[derive(Debug, Clone, Copy)]
+pub struct FrameTemplate {
+    control: ControlSegment,
+    entry: [u8; BLOCK],
 }
 
 /// The interface.
@@ -212,8 +221,7 @@ impl EthernetInterface {
         entry_at(self.buffers, self.options.log_entries, len, u32::from(number))
     }
 
-    /// Stores the next receive entry with its buffer.
-    #[inline]
+    /// Stores the next receive entry, with the buffer of its slot.
     fn post_buffer(&mut self, driver: &Driver) -> Result<(), DriverError> {
         let ring = &self.receive;
         let len = 1_u64 << LOG_RECEIVE_STRIDE;
@@ -241,30 +249,49 @@ impl EthernetInterface {
         entries.saturating_sub(self.send.posted.wrapping_sub(self.send.taken))
     }
 
-    /// Stores a send entry: a frame that begins with `head` and goes on with `len` bytes at `address`
-    /// of the driver's memory. Without `is_signaled`, a later entry completes this one too.
+    /// Returns the send entry of a frame that begins with `head` and goes on with `len` bytes.
     ///
     /// # Errors
     /// [`DriverError::Entry`].
+    pub fn template(
+        &self,
+        head: &[u8; INLINE_BYTES],
+        len: u32,
+    ) -> Result<FrameTemplate, DriverError> {
+        let control = ControlSegment {
+            opcode: SendOpcode::Send.raw(),
+            queue: self.send.number,
+            ..Default::default()
+        };
+        let mut entry = [0; BLOCK];
+        let rest = DataSegment { raw_len: len, key: self.key, address: 0 };
+        let writer = SendWriter::new(&mut entry, control);
+        writer.ethernet(EthernetSegment::default(), head).data(&rest).finish()?;
+        let control = ControlSegment::parse(&entry)?;
+        Ok(FrameTemplate { control, entry })
+    }
+
+    /// Stores a send entry whose frame goes on at `address` of the driver's memory. Without
+    /// `is_signaled`, a later entry completes this entry too.
+    ///
+    /// # Errors
+    /// [`DriverError::Address`].
     #[inline]
     pub fn stage(
         &mut self,
         driver: &Driver,
-        head: &[u8; INLINE_BYTES],
-        (address, len): (u64, u32),
+        template: &FrameTemplate,
+        address: u64,
         is_signaled: bool,
     ) -> Result<(), DriverError> {
-        let control = ControlSegment {
-            index: self.send.posted,
-            opcode: SendOpcode::Send.raw(),
-            queue: self.send.number,
-            completion: if is_signaled { 2 } else { 0 },
-            ..Default::default()
-        };
-        let mut entry = [0; BLOCK];
-        let rest = DataSegment { raw_len: len, key: self.key, address };
-        let writer = SendWriter::new(&mut entry, control);
-        writer.ethernet(EthernetSegment::default(), head).data(&rest).finish()?;
+        let mut entry = template.entry;
+        let completion = if is_signaled { COMPLETES } else { 0 };
+        let control = ControlSegment { index: self.send.posted, completion, ..template.control };
+        control.emit(&mut entry)?;
+        // The data segment ends the block, and its address ends the segment.
+        if let Some(place) = entry.last_chunk_mut() {
+            *place = address.to_be_bytes();
+        }
         let number = u32::from(self.send.posted);
         let at = entry_at(self.send.ring, self.options.log_entries, BLOCK as u64, number);
         driver.memory().write(at, &entry)?;
@@ -302,19 +329,18 @@ impl EthernetInterface {
         Ok(())
     }
 
-    /// Takes up to `max` received frames without reading them, and posts their buffers again. Returns
-    /// their number.
+    /// Takes up to `max` received frames without reading them, and posts their buffers again: the
+    /// entries stay as they are, because each has a buffer of its own. Returns their number.
     ///
     /// # Errors
     /// [`DriverError::Malformed`] if a completion reports an error.
     #[inline]
     pub fn discard(&mut self, driver: &Driver, max: u32) -> Result<u32, DriverError> {
         let count = driver.drain_cq(&mut self.receive.cq, max)?;
-        for _ in 0..count {
-            self.receive.taken = self.receive.taken.wrapping_add(1);
-            self.post_buffer(driver)?;
-        }
         if count > 0 {
+            // A ring has less than 2^16 entries.
+            self.receive.taken = self.receive.taken.wrapping_add(count as u16);
+            self.receive.posted = self.receive.posted.wrapping_add(count as u16);
             self.publish_buffers(driver)?;
         }
         Ok(count)
@@ -339,7 +365,7 @@ impl EthernetInterface {
         into.resize(usize::try_from(entry.bytes).unwrap_or(0), 0);
         driver.memory().read(self.buffer(self.receive.taken), into)?;
         self.receive.taken = self.receive.taken.wrapping_add(1);
-        self.post_buffer(driver)?;
+        self.receive.posted = self.receive.posted.wrapping_add(1);
         self.publish_buffers(driver)?;
         Ok(Some(entry))
     }

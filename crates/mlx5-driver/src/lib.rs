@@ -52,7 +52,7 @@ pub use bar::{Bar, DoorbellPages};
 pub use completion_ring::CompletionRing;
 pub use driver::Driver;
 pub use error::DriverError;
-pub use ethernet::{EthernetInterface, EthernetOptions};
+pub use ethernet::{EthernetInterface, EthernetOptions, FrameTemplate};
 pub use event_ring::EventRing;
 pub use memory::{DriverMemory, page_list};
 pub use queue_pair::{Post, QueuePair};

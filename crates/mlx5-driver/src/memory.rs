@@ -7,6 +7,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use causeway_memory::{Map, Mapping, Region, View, create};
 
@@ -114,8 +115,8 @@ impl DriverMemory {
     /// [`DriverError::Address`].
     #[inline]
     pub(crate) fn load_mark(&self, entry: u64) -> Result<u8, DriverError> {
-        let [_, last] = self.view.load_entry(Self::offset(entry.wrapping_add(48)))?;
-        let [.., mark] = last.to_le_bytes();
+        let at = Self::offset(entry.wrapping_add(62));
+        let [_, mark] = self.view.load(at, Ordering::Acquire)?.to_le_bytes();
         Ok(mark)
     }
 
@@ -134,7 +135,7 @@ impl DriverMemory {
     /// [`DriverError::Address`].
     #[inline]
     pub fn publish(&self, at: u64, word: u32) -> Result<(), DriverError> {
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        fence(Ordering::Release);
         self.write(at, &word.to_be_bytes())
     }
 }
