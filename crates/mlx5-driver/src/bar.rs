@@ -3,7 +3,7 @@
 //! [`Bar`] separates the driver from the transport: [`crate::VfioBar`] sends vfio-user messages, as a
 //! VMM does for its guest; a test calls the registers of a function in its own process. Registers cost
 //! a message each, and only commands use them. [`DoorbellPages`] are shared memory: the driver stores
-//! there what a guest's driver stores, although the function reads nothing of it.
+//! the same words as a guest's driver, although the function reads none of them.
 
 use causeway_memory::View;
 use causeway_wire::mlx5::registers::UAR_LEN;

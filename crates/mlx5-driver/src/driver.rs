@@ -28,7 +28,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Tells the function where the command queue is. Executes no command.
+    /// Writes the address of the command queue to its registers. Executes no command.
     ///
     /// # Errors
     /// Returns an error if the function is not ready or the transport failed.

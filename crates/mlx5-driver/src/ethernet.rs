@@ -271,7 +271,7 @@ impl EthernetInterface {
         Ok(FrameTemplate { control, entry })
     }
 
-    /// Stores a send entry whose frame goes on at `address` of the driver's memory. Without
+    /// Stores a send entry for a frame that goes on at `address` of the driver's memory. Without
     /// `is_signaled`, a later entry completes this entry too.
     ///
     /// # Errors

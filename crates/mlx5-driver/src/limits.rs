@@ -1,6 +1,6 @@
 //! Bounds of the driver: its memory layout, command lengths and waiting times.
 //!
-//! Nothing grows: a driver whose memory is full returns [`crate::DriverError::MemoryFull`].
+//! Nothing grows: a driver with full memory returns [`crate::DriverError::MemoryFull`].
 
 use std::time::Duration;
 

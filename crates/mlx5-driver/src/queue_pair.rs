@@ -1,7 +1,7 @@
 //! Queue pairs: creation, state changes, and posts.
 //!
 //! A post stores the entry, then the counter in the doorbell record, then eight bytes in the doorbell
-//! page: what a provider does. [`Driver::stage`] stores entries only, so that a batch has one
+//! page, as a provider does. [`Driver::stage`] stores entries only, so that a batch has one
 //! [`Driver::publish_sends`]. The caller keeps within the ring; entries wrap at its end.
 
 use causeway_wire::mlx5::command::{InputHeader, Opcode};
@@ -23,7 +23,7 @@ const MODIFY_LEN: usize = 0x110;
 pub const QUEUE_KEY: u32 = 0x1111;
 /// User index of all queue pairs.
 const USER_INDEX: u32 = 0x1234;
-/// Value of the completion field of an entry that completes always, and only with an error.
+/// Value of the completion field of an entry that completes always; 0 completes a failed entry only.
 const COMPLETES: u8 = 2;
 
 /// A queue pair.
