@@ -117,7 +117,14 @@ impl Server {
         registers: Arc<dyn Registers>,
         vectors: Arc<Vectors>,
     ) -> Self {
-        Self { description, registers, vectors, dma: DmaTable::default(), is_agreed: false, resume: None }
+        Self {
+            description,
+            registers,
+            vectors,
+            dma: DmaTable::default(),
+            is_agreed: false,
+            resume: None,
+        }
     }
 
     /// Returns the present epoch of guest memory.

@@ -10,7 +10,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{DeviceInfo, FrontendProtocol, GUEST_FIELDS, KindDefinition, PortContext, PortOptions, unicast};
+use super::{
+    DeviceInfo, FrontendProtocol, GUEST_FIELDS, KindDefinition, PortContext, PortOptions, unicast,
+};
 use crate::Mac;
 use crate::limits::{
     HCA_IDLE_POLL_US_DEFAULT, HCA_IDLE_POLL_US_MAX, HCA_MTU_MAX, HCA_OBJECTS_MAX,

@@ -8,7 +8,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{DeviceInfo, FrontendProtocol, GUEST_FIELDS, HOST_SOCKET_FIELDS, KindDefinition, PortOptions};
+use super::{
+    DeviceInfo, FrontendProtocol, GUEST_FIELDS, HOST_SOCKET_FIELDS, KindDefinition, PortOptions,
+};
 use crate::limits::{HOST_SUFFIX_BYTES, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, ValueType, table};
 
