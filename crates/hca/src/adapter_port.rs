@@ -14,6 +14,7 @@ use causeway_model::Name;
 use causeway_verbs::AdapterId;
 
 use crate::idle::IdleSchedule;
+use crate::record_file::RecordFile;
 
 /// Counters of a port beside those of its function.
 #[derive(Debug, Default)]
@@ -37,6 +38,8 @@ pub(crate) struct AdapterPort {
     /// Time of the last work, in nanoseconds.
     pub worked_ns: u64,
     pub counters: PortCounters,
+    /// File from which the next causewayd continues the function; `None` for a port without a record.
+    pub record: Option<RecordFile>,
 }
 
 impl AdapterPort {

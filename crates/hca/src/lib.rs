@@ -44,6 +44,7 @@ mod deadlines;
 mod device;
 mod idle;
 pub mod limits;
+mod record_file;
 mod request;
 mod resume;
 mod service;

@@ -1,16 +1,24 @@
 //! Decides how a function continues for a guest that an earlier daemon served.
 //!
 //! The holder has granted the guest's memory again, assigned the interrupt vectors, and repeated
-//! the driver's register writes. The objects of the driver (queue pairs, regions, event queues) are
-//! lost with the earlier daemon. So a function that the driver used reports an *internal error*:
-//! the interface is disabled and the health syndrome is set. The driver polls the health about
-//! every 2 s, destroys its objects without commands, and sets the function up again from the
+//! the driver's register writes. A function whose record is whole continues with the objects, queues
+//! and positions of before ([`crate::record_file`]); the guest notices nothing. The records of the
+//! adapters of a group are restored one after another; requests to an adapter that is not restored
+//! yet wait as unanswered.
+//!
+//! Without a record (the journal was full, or another version wrote it) the objects of the driver
+//! are lost with the earlier daemon. Then a function that the driver used reports an *internal
+//! error*: the interface is disabled and the health syndrome is set. The driver polls the health
+//! about every 2 s, destroys its objects without commands, and sets the function up again from the
 //! beginning. Programs with open verbs devices get `IBV_EVENT_DEVICE_FATAL`.
 //!
 //! A function whose driver has set no command queue, since the start or the last reset, has no
 //! objects and continues as it is. [`crate::service`] calls [`resume`] in the dispatcher's thread,
-//! once for a connection; the frontend's commands wait until it returns. It takes constant time and
-//! does not fail.
+//! once for a connection; the frontend's commands wait until it returns. It takes the time of the
+//! recorded commands, at most those of a journal of 64 MiB.
+
+use causeway_mlx5::{Function, RestoreError, Restored};
+use causeway_verbs::Subnet;
 
 use crate::adapter_port::AdapterPort;
 
@@ -19,15 +27,24 @@ use crate::adapter_port::AdapterPort;
 pub(crate) enum Resumption {
     /// The driver had not set the function up.
     Unused,
+    /// The function continues from its record.
+    Restored(Restored),
     /// The function reports an internal error, and its driver sets it up again.
-    Failed,
+    Failed(Option<RestoreError>),
 }
 
 /// Continues the function of a port.
-pub(crate) fn resume(port: &AdapterPort) -> Resumption {
+pub(crate) fn resume(port: &mut AdapterPort, subnet: &mut Subnet<Function>) -> Resumption {
     if port.registers.command_queue() == 0 {
         return Resumption::Unused;
     }
-    port.registers.fail();
-    Resumption::Failed
+    let restored = port.record.as_mut().map(|file| file.restore(subnet, port.adapter));
+    match restored {
+        // The record is empty if the objects were lost before, with the connection of the frontend.
+        Some(Ok(restored)) if restored.entries > 0 => Resumption::Restored(restored),
+        other => {
+            port.registers.fail();
+            Resumption::Failed(other.and_then(Result::err))
+        }
+    }
 }

@@ -36,6 +36,7 @@ use crate::limits::{
     BYTES_PER_CALL_MIN, COMMAND_BYTE_COPIES, COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS,
     POLL_NS, UAR_BYTES, VECTORS,
 };
+use crate::record_file::RecordFile;
 use crate::request::{CountPorts, OpenUplink, StartUplink};
 use crate::resume::{Resumption, resume};
 use crate::switch::{AdapterPorts, Switch};
@@ -92,6 +93,13 @@ impl HcaService {
         let Self { subnet, ports, switch, uplink, .. } = self;
         let Some(port) = ports.get_mut(&id) else { return 0 };
         cx.charge(POLL_NS);
+        // A function has no objects before its first command. Doorbells of a frontend that is resumed
+        // follow its resumption.
+        if port.registers.is_rung()
+            && let (Some(file), Some(own)) = (&mut port.record, subnet.adapter_mut(port.adapter))
+        {
+            file.begin(own.queues_mut());
+        }
         let run = causeway_mlx5::run_commands(subnet, port.adapter, COMMANDS_PER_CALL_MAX);
         let commands = run.commands;
         cx.charge(u64::from(commands).saturating_mul(COMMAND_NS));
@@ -245,6 +253,13 @@ impl Service for HcaService {
         let mac = options.mac.0;
         let config = function_config(&options);
         let adapter_config = causeway_mlx5::adapter_config(&config);
+        let record = RecordFile::of(&spec.socket, &config).unwrap_or_else(|error| {
+            log::warn!(
+                port = spec.name.as_str(), error:% = error;
+                "cannot open the record of the adapter: after a restart of causewayd the guest's driver has to set it up again"
+            );
+            None
+        });
         let function = Function::new(config);
         let registers = function.registers();
         let adapter = self.subnet.add(&adapter_config, function).map_err(|error| match error {
@@ -257,7 +272,16 @@ impl Service for HcaService {
         self.switch.add(mac, adapter, id);
         let schedule = IdleSchedule::new(options.idle_poll_us);
         let (name, counters) = (spec.name.clone(), PortCounters::default());
-        let port = AdapterPort { name, adapter, registers, mac, schedule, worked_ns: 0, counters };
+        let port = AdapterPort {
+            name,
+            adapter,
+            registers,
+            mac,
+            schedule,
+            worked_ns: 0,
+            counters,
+            record,
+        };
         self.ports.insert(id, port);
         self.sources.insert(source_of(id), id);
         if let Some(uplink) = &mut self.uplink {
@@ -272,6 +296,9 @@ impl Service for HcaService {
         self.deadlines.set(id, None);
         self.switch.remove(port.mac, port.adapter);
         self.subnet.remove(port.adapter);
+        if let Some(file) = port.record {
+            file.remove();
+        }
         if let Some(uplink) = &mut self.uplink {
             uplink.advertise(Mac(port.mac), false);
         }
@@ -305,11 +332,22 @@ impl Service for HcaService {
     }
 
     fn resumed(&mut self, cx: &mut Context<'_>, id: PortId) {
-        let Some(port) = self.ports.get(&id) else { return };
-        match resume(port) {
+        let Self { ports, subnet, .. } = self;
+        let Some(port) = ports.get_mut(&id) else { return };
+        match resume(port, subnet) {
             Resumption::Unused => {}
-            Resumption::Failed => log::warn!(
-                port = port.name.as_str();
+            Resumption::Restored(restored) => {
+                log::info!(
+                    port = port.name.as_str(),
+                    queue_pairs = restored.queue_pairs,
+                    entries = restored.entries;
+                    "the function continues from its record after a restart of causewayd"
+                );
+                cx.wake_source(source_of(id));
+            }
+            Resumption::Failed(error) => log::warn!(
+                port = port.name.as_str(),
+                reason = error.map_or_else(|| "it has no record".into(), |error| error.to_string());
                 "the function reports an internal error after a restart of causewayd: the guest's driver recovers by itself"
             ),
         }
