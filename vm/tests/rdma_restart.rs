@@ -67,3 +67,69 @@ fn rdma_guests_recover_after_a_restart_of_causewayd() {
         }
     }
 }
+
+/// Returns whether the folder of temporary files, where the daemon's files lie, is in memory: records
+/// of adapters are kept on memory file systems only.
+fn has_memory_files() -> bool {
+    let dir = std::env::temp_dir();
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let kind = |line: &str| {
+        let mut words = line.split(' ').skip(1);
+        let (at, kind) = (words.next()?, words.next()?);
+        dir.starts_with(at).then(|| (at.len(), kind == "tmpfs"))
+    };
+    mounts.lines().filter_map(kind).max().is_some_and(|(_, is_memory)| is_memory)
+}
+
+#[test]
+fn rdma_queue_pairs_continue_after_a_kill_of_causewayd() {
+    let suite = Suite::Trixie;
+    if !has_memory_files() {
+        eprintln!("skipped: set TMPDIR to a folder on tmpfs, such as /dev/shm");
+        return;
+    }
+    if let Err(why) = rdma::fetch(suite) {
+        assert!(std::env::var_os("CI").is_none(), "{why}");
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let adapter =
+        |number: u8| Adapter { name: format!("hca{number}"), group: "blue".into(), number };
+    let setup = Setup { adapters: vec![adapter(1), adapter(2)], ..Setup::default() };
+    let mut daemon = Daemon::with(setup).unwrap();
+    let machine = rdma::machine(suite).unwrap();
+    let start = |number: u8| {
+        let socket = daemon.adapter_socket(&format!("hca{number}"));
+        RdmaGuest::start(&machine, &format!("rdma{number}"), &socket, number).unwrap()
+    };
+    let mut guests = [start(1), start(2)];
+    for guest in &mut guests {
+        guest.await_ready().unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
+    }
+    // The same queue pairs exchange messages with checked content before, during and after kills.
+    let [at, from] = &guests;
+    let (index, ip) = (at.gid_index(), at.ip());
+    let count = std::env::var("CAUSEWAY_RDMA_ROUNDS").unwrap_or_else(|_| "40000".into());
+    let server = ["ibv_rc_pingpong", "-d", "mlx5_0", "-g", &index, "-n", &count, "-c"];
+    let client = [&server[..], &[&ip]].concat();
+    let limit = 3 * LIMIT;
+    let exchange = Exchange { server: &server, client: &client, listener: PORT, limit };
+    std::thread::scope(|scope| {
+        let work = scope.spawn(|| exchange.run(at, from));
+        let mut kills = 0;
+        std::thread::sleep(Duration::from_secs(4));
+        while !work.is_finished() && kills < 10 {
+            daemon.replace().unwrap();
+            kills += 1;
+            std::thread::sleep(Duration::from_millis(700));
+        }
+        let result = work.join().unwrap();
+        let output = result.unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
+        println!("{kills} kills\n{}", output.1);
+        assert!(kills > 0, "the exchange ended before the first kill");
+    });
+    pingpong(&guests).unwrap();
+    for guest in &guests {
+        guest.check_kernel().unwrap();
+    }
+}

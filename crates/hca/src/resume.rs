@@ -1,7 +1,7 @@
 //! Decides how a function continues for a guest that an earlier daemon served.
 //!
 //! The holder has granted the guest's memory again, assigned the interrupt vectors, and repeated
-//! the driver's register writes. A function whose record is whole continues with the objects, queues
+//! the driver's register writes. A function with a whole record continues with the objects, queues
 //! and positions of before ([`crate::record_file`]); the guest notices nothing. The records of the
 //! adapters of a group are restored one after another; requests to an adapter that is not restored
 //! yet wait as unanswered.
@@ -12,7 +12,7 @@
 //! about every 2 s, destroys its objects without commands, and sets the function up again from the
 //! beginning. Programs with open verbs devices get `IBV_EVENT_DEVICE_FATAL`.
 //!
-//! A function whose driver has set no command queue, since the start or the last reset, has no
+//! Without a command queue, since the start or the last reset, a function has no
 //! objects and continues as it is. [`crate::service`] calls [`resume`] in the dispatcher's thread,
 //! once for a connection; the frontend's commands wait until it returns. It takes the time of the
 //! recorded commands, at most those of a journal of 64 MiB.

@@ -272,16 +272,8 @@ impl Service for HcaService {
         self.switch.add(mac, adapter, id);
         let schedule = IdleSchedule::new(options.idle_poll_us);
         let (name, counters) = (spec.name.clone(), PortCounters::default());
-        let port = AdapterPort {
-            name,
-            adapter,
-            registers,
-            mac,
-            schedule,
-            worked_ns: 0,
-            counters,
-            record,
-        };
+        let port =
+            AdapterPort { name, adapter, registers, mac, schedule, worked_ns: 0, counters, record };
         self.ports.insert(id, port);
         self.sources.insert(source_of(id), id);
         if let Some(uplink) = &mut self.uplink {

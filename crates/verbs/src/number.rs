@@ -76,16 +76,7 @@ impl<T> Table<T> {
         let capacity = capacity.min(most.saturating_sub(FIRST));
         let bits = capacity.saturating_add(FIRST).next_power_of_two().trailing_zeros();
         let (entries, free) = (Vec::new(), VecDeque::new());
-        Self {
-            entries,
-            free,
-            count: 0,
-            capacity,
-            generation: 0,
-            bits,
-            number_bits,
-            prepared: None,
-        }
+        Self { entries, free, count: 0, capacity, generation: 0, bits, number_bits, prepared: None }
     }
 
     /// Returns the index of a number in `entries`.

@@ -184,7 +184,7 @@ pub(super) fn is_creation(input: Input<'_>) -> bool {
     opcode.is_some_and(|opcode| matches!(effect(opcode, input), Some(Effect::Creates)))
 }
 
-/// Returns the object whose keys a creation has.
+/// Returns the kind of object in the keys of a creation.
 fn object_of(opcode: O) -> O {
     match opcode {
         O::CreateXrcSharedReceiveQueue => O::CreateReceivePool,
@@ -293,6 +293,9 @@ impl Record {
     /// Notes that a command of the command queue begins.
     pub(crate) fn begin_command(&mut self, index: u32) {
         self.command = index;
+        if self.view.is_poisoned() {
+            self.give_up();
+        }
         let mut changes = Changes::default();
         changes.push((COMMAND, IN_PROGRESS | u64::from(index)));
         self.commit(changes);

@@ -8,7 +8,7 @@
 //!  heap   journal
 //! ```
 //!
-//! The places follow from the limits of the function. A file whose header differs belongs to
+//! The places follow from the limits of the function. A file with another header belongs to
 //! another version or to other limits, and is refused.
 
 use causeway_verbs::number::slots_of;

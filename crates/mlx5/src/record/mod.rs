@@ -14,9 +14,9 @@
 //! completion.
 //!
 //! # Limits
-//! The journal has [`crate::limits::RECORD_HEAP_BYTES`]. A function that needs more, or whose file
-//! loses a page, goes on without a record ([`Record::is_complete`] is false) until its objects are
-//! cleared: the next causewayd then cannot continue it. Not recorded are counters, the pace of events
+//! The journal has [`crate::limits::RECORD_HEAP_BYTES`]. If it is full, or the file loses a page, the
+//! function goes on without a record ([`Record::is_complete`] is false) until its objects are cleared:
+//! the next causewayd then cannot continue it. Not recorded are counters, the pace of events
 //! (`crate::event_pacing`: events that wait are lost), and moderation timers.
 //!
 //! The file is written by causewayd alone, and its shape is checked when it is read: a file that is

@@ -127,7 +127,7 @@ impl PairProgress {
     }
 }
 
-/// The work queue whose work request ends with a completion.
+/// The work queue of a work request that ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     QueuePair(u32),
@@ -329,7 +329,7 @@ impl Function {
     }
 }
 
-/// The object that causes an event, whose words belong to the event's commit.
+/// The object that causes an event. Its words belong to the event's commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventSource {
     Command,

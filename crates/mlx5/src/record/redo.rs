@@ -15,7 +15,7 @@ use causeway_memory::View;
 use super::layout::REDO;
 
 /// Maximum number of words of a commit.
-pub(super) const WORDS_MAX: usize = 16;
+pub(super) const WORDS_MAX: usize = 10;
 /// Mark of a valid entry, above the kind of guest entry and the number of words.
 const VALID: u64 = 0x7264 << 48;
 /// Bits of the mark.

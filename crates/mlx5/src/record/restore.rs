@@ -24,7 +24,7 @@ use super::{ENTRY_HEADER, Key, Record, RecordError, journal, region};
 use crate::command::{self, Input, Output, dispatch, modify_queue_pair, queue};
 use crate::function::{Function, FunctionConfig};
 
-/// What a restored function has.
+/// The size of a restored function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Restored {
     /// Entries of the journal.
@@ -63,7 +63,7 @@ pub enum RestoreError {
     QueuePair(#[from] QueuePairError),
 }
 
-/// A record that was read, and what is to be done again.
+/// A record that was read, and the commands and guest entry to repeat.
 #[derive(Debug)]
 struct Opened {
     record: Record,

@@ -2,7 +2,7 @@
 //! by one that continues with the same objects, and each completion and event arrives once.
 //!
 //! A kill is a panic in the step function of the record, which debug builds call between the stores.
-//! The memory of the guests and the records are files, so that they keep what was stored.
+//! The memory of the guests and the records are files, so that they keep every store.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -387,7 +387,7 @@ fn record_executes_no_atomic_operation_twice() {
         let value = u64::from_ne_bytes(results[1].3[..8].try_into().unwrap());
         let done = results[0].0.iter().filter(|entry| matches!(entry, Entry::Success(_))).count();
         assert_eq!(results[0].0.len(), 2, "each request has a completion");
-        // An operation whose completion was not written has an unknown result.
+        // An operation without a completion has an unknown result.
         let lost = value - done as u64;
         assert!(lost <= 1 && done <= value as usize, "{done} successes, {value} additions");
     });
@@ -645,7 +645,7 @@ fn record_that_is_damaged_or_of_another_function_is_refused() {
     assert!(matches!(found, Err(RecordError::Short(_))), "{found:?}");
 }
 
-/// Returns what the driver can query about objects.
+/// Returns the results of the driver's queries about objects.
 fn queries(site: &mut Site, objects: &[(Opcode, u32)]) -> Vec<Result<Vec<u8>, Status>> {
     let Site { world, guests: [guest, _], .. } = site;
     let query = |(opcode, number): &(Opcode, u32)| {

@@ -1,4 +1,4 @@
-//! Continuation of queue pairs whose progress was recorded, after the daemon was killed.
+//! Continuation of queue pairs with recorded progress, after the daemon was killed.
 //!
 //! The owner of an adapter records the progress of its queue pairs by the notes of
 //! [`crate::Queues`], and restores it with [`Subnet::resume`]. A work request that had not ended is
