@@ -217,10 +217,9 @@ impl Rig {
         drop(parts);
         let pairs = [one.2, two.2];
         for (own, other) in [(0, 1), (1, 0)] {
-            for index in 0..2 {
+            for (pair, peer) in pairs[own].iter().zip(&pairs[other]) {
                 let mac = guests[other].mac;
-                let number = pairs[other][index].number;
-                guests[own].connect(world, &pairs[own][index], mac, number);
+                guests[own].connect(world, pair, mac, peer.number);
             }
         }
         Self {
@@ -625,7 +624,7 @@ fn record_that_is_damaged_or_of_another_function_is_refused() {
     for round in 0..60_u64 {
         let random = (round + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (start, span) = if round % 2 == 0 { (heap, 16 << 10) } else { (0, heap) };
-        let at = start + ((random >> 11) as usize % span & !7);
+        let at = start + (((random >> 11) as usize % span) & !7);
         let mut rig = Rig::new(round + 1, Service::ReliableConnection);
         rig.site.files[0].store_word(at, random).unwrap();
         refused += u32::from(rig.site.restart().is_err());
