@@ -4,7 +4,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use causeway_mlx5_driver::{CompletionRing, Driver, Post, QueuePair, VfioBar};
+use causeway_mlx5_driver::{
+    CompletionRing, Driver, EthernetInterface, EthernetOptions, Post, QueuePair, VfioBar,
+};
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::completion_queue::Entry;
 use causeway_wire::mlx5::queue_pair::{QueuePairContext, Service};
@@ -142,4 +144,31 @@ fn adapter_raises_fewer_interrupts_than_completions() {
     assert!(interrupts > 0, "no interrupt at all");
     assert!(interrupts <= u64::from(BATCHES) + 1, "{interrupts}");
     assert_eq!(link.interrupts(1), 0, "the responder has no completion");
+}
+
+/// A frame whose source is not the address of its adapter is dropped; frames around it arrive.
+#[test]
+fn adapter_frame_with_a_forged_source_does_not_leave() {
+    let mut link = Link::new();
+    let [a, b] = &mut link.drivers;
+    let [bar_a, bar_b] = &mut link.bars;
+    let options = EthernetOptions::default();
+    let mut from = EthernetInterface::up(a, bar_a, options).unwrap();
+    let mut to = EthernetInterface::up(b, bar_b, options).unwrap();
+    let payload = a.allocate(4096).unwrap();
+    let sources = [mac(0), mac(1), [2, 0, 0, 0, 0, 9], mac(0)];
+    for (number, source) in (0..).zip(sources) {
+        let head = [&mac(1)[..], &source, &[0x88, 0xb5, 0, number, 0, 0]].concat();
+        from.stage(a, &head.try_into().unwrap(), (payload, 46), true).unwrap();
+    }
+    from.publish(a).unwrap();
+    let (start, mut numbers, mut bytes) = (Instant::now(), Vec::new(), Vec::new());
+    while numbers.last() != Some(&3) {
+        assert!(start.elapsed() < PATIENCE, "frames are lost: {numbers:?}");
+        match to.receive(b, &mut bytes).unwrap() {
+            Some(_) => numbers.push(bytes[15]),
+            None => std::thread::yield_now(),
+        }
+    }
+    assert_eq!(numbers, [0, 3]);
 }

@@ -112,7 +112,13 @@ impl Play {
         let opcode = Opcode::ALL[input.below(Opcode::ALL.len())];
         let number = self.number(input);
         let mut bytes = self.template(opcode, input);
-        bytes[..16].copy_from_slice(&InputHeader::new(opcode, number).to_bytes());
+        let (modifier, argument) = match opcode {
+            // A resize with all fields, or a change of the moderation.
+            Opcode::ModifyCompletionQueue => (u16::from(input.u8() & 1), 0x1f),
+            _ => (0, 0),
+        };
+        let header = InputHeader { modifier, argument, ..InputHeader::new(opcode, number) };
+        bytes[..16].copy_from_slice(&header.to_bytes());
         for _ in 0..input.below(6) {
             self.mutate(&mut bytes, input);
         }
@@ -197,7 +203,9 @@ impl Play {
         use Opcode as O;
         let (at, context) = match opcode {
             O::CreateEventQueue => (0x10, event_queue(input)),
-            O::CreateCompletionQueue => (0x10, self.completion_queue(input)),
+            O::CreateCompletionQueue | O::ModifyCompletionQueue => {
+                (0x10, self.completion_queue(input))
+            }
             O::CreateMemoryKey => (0x10, self.memory_key(input)),
             O::CreateQueuePair => (0x18, self.queue_pair(input)),
             O::ResetToInit | O::InitToReadyToReceive | O::ReadyToReceiveToReadyToSend => {
@@ -272,7 +280,8 @@ impl Play {
             Service::UnreliableDatagram,
             Service::GeneralServices,
             Service::Registration,
-        ][input.below(5)];
+            Service::ExtendedReliableConnection,
+        ][input.below(6)];
         let context = causeway_wire::mlx5::queue_pair::QueuePairContext {
             service: service.raw(),
             domain: self.guest.domain,
@@ -286,6 +295,8 @@ impl Play {
             receive_queue_type: draw >> 5 & 3,
             shared_receive_queue: self.number(input),
             has_fast_registration: true,
+            xrc_domain: self.number(input),
+            has_no_send_queue: draw >> 7 != 0,
             ..Default::default()
         };
         context.to_bytes().to_vec()
@@ -322,6 +333,7 @@ impl Play {
         let context = XrcReceiveQueueContext {
             log_size: input.u8() % 6,
             log_stride: 1,
+            xrc_domain: self.number(input),
             domain: self.guest.domain,
             completion_queue: self.number(input),
             doorbell_record: HEAP,

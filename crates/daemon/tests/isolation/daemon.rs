@@ -17,7 +17,7 @@ pub const NIC: &str = "red-nic";
 /// Net ports of the victim, which are named `blue-<n>`.
 const BLUE_NET_PORTS: u8 = 2;
 /// Adapters of each group, which are named `red-hca-<n>` and `blue-hca-<n>`.
-const ADAPTERS: u8 = 2;
+const ADAPTERS: u8 = 4;
 /// Longest pause between two polls of an idle adapter, in microseconds.
 const IDLE_POLL_US: u32 = 100;
 const MTU: u16 = 65_535;

@@ -9,7 +9,7 @@ use causeway_wire::mlx5::work_request::SendOpcode;
 
 use crate::PATIENCE;
 use crate::adapters::{Adapter, local, remote};
-use crate::daemon::{BLUE, Daemon, adapter_mac, mac};
+use crate::daemon::{BLUE, Daemon, RED, adapter_mac, mac};
 use crate::processor::RunDelay;
 
 /// From the start of one round trip to the start of the next.
@@ -56,7 +56,12 @@ impl Victim {
     /// Attaches two adapters, of which the first writes to the memory of the second. The thread that
     /// calls this has to measure.
     pub fn of_writes(daemon: &Daemon) -> Self {
-        Self::new(daemon, Writes::attach(daemon))
+        Self::new(daemon, Writes::attach(daemon, "blue", (BLUE, 0)))
+    }
+
+    /// As [`Self::of_writes`], with two adapters of the attacker's group.
+    pub fn of_writes_beside_the_attacker(daemon: &Daemon) -> Self {
+        Self::new(daemon, Writes::attach(daemon, "red", (RED, 2)))
     }
 
     fn new(daemon: &Daemon, tenant: impl Tenant + 'static) -> Self {
@@ -126,13 +131,14 @@ struct Writes {
 }
 
 impl Writes {
-    fn attach(daemon: &Daemon) -> Self {
-        let mut from = Adapter::start(daemon, "blue-hca-0");
-        let mut to = Adapter::start(daemon, "blue-hca-1");
+    /// Attaches the adapters `first` and `first + 1` of a group.
+    fn attach(daemon: &Daemon, group: &str, (byte, first): (u8, u8)) -> Self {
+        let mut from = Adapter::start(daemon, &format!("{group}-hca-{first}"));
+        let mut to = Adapter::start(daemon, &format!("{group}-hca-{}", first + 1));
         let (completions, others) = (from.completions(4), to.completions(4));
         let (pair, peer) = (from.pair(&completions), to.pair(&others));
-        from.connect(&pair, adapter_mac(BLUE, 1), peer.number);
-        to.connect(&peer, adapter_mac(BLUE, 0), pair.number);
+        from.connect(&pair, adapter_mac(byte, first + 1), peer.number);
+        to.connect(&peer, adapter_mac(byte, first), pair.number);
         let ((source, own), (target, other)) = (from.buffer(), to.buffer());
         let (keys, buffers) = ([own, other], [source, target]);
         Self { from, to, pair, completions, keys, buffers, number: 0 }
