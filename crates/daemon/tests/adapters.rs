@@ -146,7 +146,7 @@ fn adapter_raises_fewer_interrupts_than_completions() {
     assert_eq!(link.interrupts(1), 0, "the responder has no completion");
 }
 
-/// A frame whose source is not the address of its adapter is dropped; frames around it arrive.
+/// A frame with another source than the address of its adapter is dropped; frames around it arrive.
 #[test]
 fn adapter_frame_with_a_forged_source_does_not_leave() {
     let mut link = Link::new();

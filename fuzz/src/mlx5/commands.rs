@@ -75,7 +75,7 @@ impl Play {
         self.world.function(&self.guest).set_map(map);
     }
 
-    /// Accesses registers, and executes what they rang for.
+    /// Accesses registers, and executes the rung commands.
     fn registers(&mut self, input: &mut Input<'_>) {
         let (region, offset) = (input.below(10) as u32, u64::from(input.u16()));
         let bytes = input.array::<8>();

@@ -18,7 +18,7 @@ pub use work::{run as work, seeds as work_seeds};
 /// Steps of one scenario.
 const STEPS_MAX: usize = 48;
 
-/// A guest whose queue pair is its own peer.
+/// A guest with a queue pair that is its own peer.
 struct Neighbour {
     guest: Guest,
     completions: Completions,

@@ -184,7 +184,7 @@ pub fn random_work(daemon: &Daemon) {
     }
 }
 
-/// WRITEs to a victim's queue pair and memory, whose numbers and keys are guessed.
+/// WRITEs to a victim's queue pair and memory, by guessed numbers and keys.
 pub fn forged_writes(daemon: &Daemon) {
     let mut bad = Adapter::start(daemon, "bad-hca");
     let (_, own) = bad.buffer();

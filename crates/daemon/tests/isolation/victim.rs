@@ -1,4 +1,4 @@
-//! The tenant whose latency is measured.
+//! The tenant with the measured latency.
 
 use std::time::{Duration, Instant};
 

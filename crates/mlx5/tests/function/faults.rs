@@ -34,8 +34,7 @@ fn key_of_all_memory(world: &mut World, guest: &Guest) -> u32 {
     guest.create_key(world, &context, &[]).unwrap()
 }
 
-/// Creates a completion queue of `1 << log` entries whose first and second page are given, each
-/// followed by pages of zeros.
+/// Creates a completion queue of `1 << log` entries with the given pages.
 fn create_cq(world: &mut World, guest: &mut Guest, log: u8, pages: &[u64]) -> Result<u32, Status> {
     let (mut context, _) = guest.cq_context(4);
     context.log_size = log;
@@ -61,7 +60,7 @@ fn mlx5_leak_on_error_is_absent() {
         let refused = guest.create(&mut world, opcode, (0x10, &bytes), (0x110, &pages));
         assert_eq!(refused, Err(Status::BadResource));
     }
-    // A queue pair beyond the limit, whose completion queue is then not in use.
+    // A queue pair beyond the limit leaves its completion queue unused.
     let context = guest.qp_context(Service::ReliableConnection, cq.number);
     let opcode = Opcode::CreateQueuePair;
     let at = (0x18, &context.to_bytes()[..]);

@@ -23,7 +23,7 @@ const LOG_PAGE: u8 = 20;
 fn mlx5_key_of_another_guest_names_no_memory() {
     let mut link = Link::new(Service::ReliableConnection);
     link.a.write(link.buffer_a, b"from a");
-    // A further region of b, whose number no region of a has.
+    // A further region of b: no region of a has its number.
     let buffer = link.b.allocate(BUFFER);
     let foreign = link.b.register(&mut link.world, VIRTUAL, buffer, BUFFER);
     let to = RemoteAddressSegment { address: VIRTUAL, key: foreign };

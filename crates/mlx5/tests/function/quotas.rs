@@ -26,7 +26,7 @@ struct Objects {
     interface: u32,
     table: u32,
     group: u32,
-    /// Flow table whose groups are created.
+    /// Flow table in which groups are created.
     groups: u32,
     datagrams: u32,
 }
