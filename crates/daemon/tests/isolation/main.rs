@@ -125,12 +125,18 @@ fn isolation_from_set_up_messages() {
 
 #[test]
 fn isolation_from_writes_of_64_kib_on_100_queue_pairs() {
-    assert_victims_isolated(adapters::write_flood, &[Victim::of_frames, Victim::of_writes, Victim::of_writes_beside_the_attacker]);
+    assert_victims_isolated(
+        adapters::write_flood,
+        &[Victim::of_frames, Victim::of_writes, Victim::of_writes_beside_the_attacker],
+    );
 }
 
 #[test]
 fn isolation_from_a_flood_of_commands() {
-    assert_victims_isolated(adapters::command_flood, &[Victim::of_writes, Victim::of_writes_beside_the_attacker]);
+    assert_victims_isolated(
+        adapters::command_flood,
+        &[Victim::of_writes, Victim::of_writes_beside_the_attacker],
+    );
 }
 
 #[test]
