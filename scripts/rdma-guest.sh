@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Fetches the parts of RDMA test guests from the Debian archive and unpacks them into a cache: a QEMU
 # with vfio-user, and the kernel and the RDMA user space of a suite. Installs nothing.
-#   usage: scripts/rdma-guest.sh [DIR] [SUITE]
+#   usage: scripts/rdma-guest.sh [DIR] [SUITE] [mpi]
 #   DIR     cache, relative to the workspace (default target/vm/rdma)
 #   SUITE   trixie (default), bookworm, or backports: trixie with the kernel of trixie-backports
+#   mpi     UCX, libfabric and Open MPI as well
 # Results, as links to folders that are named by version:
 #   DIR/qemu            QEMU; DIR/qemu/run starts it with its own libraries
 #   DIR/SUITE/kernel    boot/vmlinuz-RELEASE and lib/modules/RELEASE
 #   DIR/SUITE/root      programs and libraries of the guest
+#   DIR/SUITE/mpi       programs and libraries of UCX, libfabric and Open MPI, beside those of root
 # A complete cache is used as it is, without network. Remove DIR for newer versions.
 #
 # apt runs with lists, state and sources of its own in DIR/apt and checks the archive's signatures. The
@@ -22,19 +24,24 @@ qemu_suite=trixie-backports
 qemu_package=qemu-system-x86
 kernel_package=linux-image-cloud-amd64
 # User space of the guest, with the libraries it depends on. busybox comes from the host.
-root_packages=(ibverbs-providers ibverbs-utils rdmacm-utils perftest iproute2)
+root_packages=(ibverbs-providers ibverbs-utils rdmacm-utils perftest iproute2 netcat-openbsd)
+mpi_packages=(openmpi-bin openmpi-common ucx-utils libfabric-bin)
+# Libraries of graphics processors, which UCX and hwloc load where they exist.
+mpi_unused='^(libllvm|libamd|libhsa|libdrm|libz3|libx|libx11|ocl-icd|libze|libhwloc-plugins|libclang|intel-)'
 # Parts of packages that no guest uses.
 unused=(usr/share usr/include usr/lib/systemd usr/lib/udev usr/lib/tmpfiles.d
     usr/lib/x86_64-linux-gnu/{gconv,ossl-modules,security} lib/x86_64-linux-gnu/security var)
 
 dir=${1:-${CARGO_TARGET_DIR:-target}/vm/rdma}
 suite=${2:-trixie}
+part=${3:-}
 
 die() {
     report "$@" >&2
     exit 1
 }
 
+[ -z "$part" ] || [ "$part" = mpi ] || die "unknown part $part; expected mpi or nothing"
 case $suite in
 trixie | bookworm) base=$suite kernel_suite=$suite ;;
 backports) base=trixie kernel_suite=trixie-backports ;;
@@ -159,10 +166,14 @@ fetch_kernel() {
     publish "$folder" "$dir/$suite/kernel"
 }
 
+# Prints the plan of packages $@, without programs that packages depend on.
+plan_programs() {
+    plan "$base" "$base" "$@" | grep -E "^(z?lib|$(IFS='|'; echo "$*") )"
+}
+
 fetch_root() {
     local packages version folder part
-    packages=$(plan "$base" "$base" "${root_packages[@]}" |
-        grep -E "^(z?lib|$(IFS='|'; echo "${root_packages[*]}") )")
+    packages=$(plan_programs "${root_packages[@]}")
     version=$(sed -n 's/^libibverbs1 //p' <<<"$packages")
     folder=$dir/$suite/root-$version
     report "fetching the RDMA user space $version ($(wc -l <<<"$packages") packages)"
@@ -174,6 +185,30 @@ fetch_root() {
     publish "$folder" "$dir/$suite/root"
 }
 
+fetch_mpi() {
+    local packages version folder part
+    packages=$(comm -13 <(plan_programs "${root_packages[@]}" | sort) \
+        <(plan_programs "${root_packages[@]}" "${mpi_packages[@]}" | sort) |
+        grep -Ev "$mpi_unused")
+    version=$(sed -n 's/^openmpi-bin //p' <<<"$packages")
+    folder=$dir/$suite/mpi-$version
+    report "fetching Open MPI $version, UCX and libfabric ($(wc -l <<<"$packages") packages)"
+    unpack "$base" "$packages" "$folder.new"
+    # Texts of messages, without which mpirun does not start.
+    for part in openmpi pmix prte; do
+        [ ! -d "$folder.new/usr/share/$part" ] || cp -a "$folder.new/usr/share/$part" "$folder.new/$part"
+    done
+    for part in "${unused[@]}"; do
+        rm -rf "${folder:?}.new/$part"
+    done
+    mkdir -p "$folder.new/usr/share"
+    for part in openmpi pmix prte; do
+        [ ! -d "$folder.new/$part" ] || mv "$folder.new/$part" "$folder.new/usr/share/"
+    done
+    rm -rf "$folder"
+    publish "$folder" "$dir/$suite/mpi"
+}
+
 mkdir -p "$dir/$suite"
 dir=$(realpath "$dir")
 # Two callers share the cache.
@@ -181,10 +216,13 @@ exec 9>"$dir/lock"
 flock 9
 # A changed list of packages makes a complete cache stale.
 recipe="$suite: $qemu_suite $qemu_package $kernel_suite $kernel_package ${root_packages[*]} ${unused[*]}"
+mpi_recipe="${mpi_packages[*]} $mpi_unused"
 complete=$dir/$suite/complete
-if [ "$(cat "$complete" 2>/dev/null)" = "$recipe" ] && [ -x "$dir/qemu/run" ]; then
-    exit 0
-fi
+mpi_complete=$dir/$suite/mpi-complete
+has_guest='' lacks_mpi=''
+[ "$(cat "$complete" 2>/dev/null)" != "$recipe" ] || [ ! -x "$dir/qemu/run" ] || has_guest=yes
+[ -z "$part" ] || [ "$(cat "$mpi_complete" 2>/dev/null)" = "$recipe $mpi_recipe" ] || lacks_mpi=yes
+[ -z "$has_guest" ] || [ -n "$lacks_mpi" ] || exit 0
 for tool in apt-get dpkg-deb xz; do
     command -v "$tool" >/dev/null || die "$tool is missing: this needs Debian 12 or later"
 done
@@ -193,7 +231,13 @@ if [ "$base" = trixie ] || [ ! -x "$dir/qemu/run" ]; then
 fi
 [ -x "$dir/qemu/run" ] || fetch_qemu
 [ "$base" = trixie ] || make_state "$base" "$base"
-fetch_kernel
-fetch_root
-echo "$recipe" >"$complete"
+if [ -z "$has_guest" ]; then
+    fetch_kernel
+    fetch_root
+    echo "$recipe" >"$complete"
+fi
+if [ -n "$lacks_mpi" ]; then
+    fetch_mpi
+    echo "$recipe $mpi_recipe" >"$mpi_complete"
+fi
 report "$suite is complete in $dir: $("$dir/qemu/run" --version | sed -n 1p)"

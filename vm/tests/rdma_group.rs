@@ -5,7 +5,7 @@ mod common;
 
 use causeway_guest_tool::limits::STREAM_PORT;
 use causeway_vm::daemon::{Adapter, Member, Setup};
-use causeway_vm::rdma::{self, RdmaGuest, Suite};
+use causeway_vm::rdma::{self, Programs, RdmaGuest, Suite};
 use causeway_vm::{Daemon, Guest, Machine, traffic};
 use common::LIMIT;
 
@@ -23,7 +23,7 @@ fn run(guest: &Guest, argv: &[&str]) {
 #[test]
 fn rdma_guest_exchanges_frames_with_a_virtio_guest_and_reaches_no_other_group() {
     let suite = Suite::Trixie;
-    if let Err(why) = rdma::fetch(suite) {
+    if let Err(why) = rdma::fetch(suite, Programs::Verbs) {
         assert!(std::env::var_os("CI").is_none(), "{why}");
         eprintln!("skipped: {why}");
         return;
@@ -40,7 +40,7 @@ fn rdma_guest_exchanges_frames_with_a_virtio_guest_and_reaches_no_other_group() 
         ..Setup::default()
     };
     let daemon = Daemon::with(setup).unwrap();
-    let machine = rdma::machine(suite).unwrap();
+    let machine = rdma::machine(suite, Programs::Verbs).unwrap();
     let start = |number: u8| {
         let socket = daemon.adapter_socket(&format!("hca{number}"));
         RdmaGuest::start(&machine, &format!("rdma{number}"), &socket, number).unwrap()

@@ -2,7 +2,7 @@
 //! nothing, the stock driver recovers by itself, and RDMA works again without a reboot.
 
 use causeway_vm::daemon::{Adapter, Setup};
-use causeway_vm::rdma::{self, Exchange, Listener, RdmaGuest, Suite};
+use causeway_vm::rdma::{self, Exchange, Listener, Programs, RdmaGuest, Suite};
 use causeway_vm::{Daemon, Result};
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn pingpong([at, from]: &[RdmaGuest; 2]) -> Result<()> {
 #[test]
 fn rdma_guests_recover_after_a_restart_of_causewayd() {
     let suite = Suite::Trixie;
-    if let Err(why) = rdma::fetch(suite) {
+    if let Err(why) = rdma::fetch(suite, Programs::Verbs) {
         assert!(std::env::var_os("CI").is_none(), "{why}");
         eprintln!("skipped: {why}");
         return;
@@ -32,7 +32,7 @@ fn rdma_guests_recover_after_a_restart_of_causewayd() {
         |number: u8| Adapter { name: format!("hca{number}"), group: "blue".into(), number };
     let setup = Setup { adapters: vec![adapter(1), adapter(2)], ..Setup::default() };
     let mut daemon = Daemon::with(setup).unwrap();
-    let machine = rdma::machine(suite).unwrap();
+    let machine = rdma::machine(suite, Programs::Verbs).unwrap();
     let start = |number: u8| {
         let socket = daemon.adapter_socket(&format!("hca{number}"));
         RdmaGuest::start(&machine, &format!("rdma{number}"), &socket, number).unwrap()

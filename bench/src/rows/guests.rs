@@ -56,7 +56,7 @@ fn demo(effort: &Effort) -> Result<Figures, String> {
     // status.
     let ended = run(command(&program)
         .env("CAUSEWAY_BIN_DIR", programs)
-        .args(["--seconds", &seconds, "--json"])
+        .args(["--guests", "--seconds", &seconds, "--json"])
         .arg(&json));
     let text = std::fs::read(&json).map_err(|_| ended.err().unwrap_or_default())?;
     read(&serde_json::from_slice(&text).map_err(|e| e.to_string())?)

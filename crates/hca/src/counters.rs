@@ -2,11 +2,12 @@
 //!
 //! [`crate::service`] and [`crate::view`] call [`of`] in the dispatcher's thread when the operator
 //! asks. The values are sums since the port was added; a reset by the guest keeps them, and nothing
-//! clears them. They cover messages, datagrams, Ethernet frames, commands, completions and events;
-//! a frame that several reasons drop at several interfaces counts more than once. The frames
-//! dropped for their source address are added by [`crate::adapter_port`]; batches dropped on the
-//! uplink have no counter of a port. A lost record (`record_losses_total`) means that the next
-//! causewayd cannot continue the adapter until its driver starts again.
+//! clears them. They cover messages, datagrams, Ethernet frames, commands, completions, events and
+//! trapped accesses to registers; a frame that several reasons drop at several interfaces counts
+//! more than once. The frames dropped for their source address are added by
+//! [`crate::adapter_port`]; batches dropped on the uplink have no counter of a port. A lost record
+//! (`record_losses_total`) means that the next causewayd cannot continue the adapter until its
+//! driver starts again.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use causeway_verbs::Adapter;
 pub(crate) fn of(adapter: &Adapter<Function>) -> BTreeMap<String, u64> {
     let (verbs, function) = (adapter.counters(), adapter.queues().counters());
     let frames = adapter.queues().ethernet_counters();
+    let (register_reads, register_writes) = adapter.queues().registers().accesses();
     [
         ("requests_total", verbs.requests),
         ("request_bytes_total", verbs.request_bytes),
@@ -53,6 +55,8 @@ pub(crate) fn of(adapter: &Adapter<Function>) -> BTreeMap<String, u64> {
         ("interrupts_total", function.interrupts),
         ("malformed_entries_total", function.malformed_entries),
         ("record_losses_total", adapter.queues().record().map_or(0, Record::losses)),
+        ("register_reads_total", register_reads),
+        ("register_writes_total", register_writes),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()

@@ -74,6 +74,8 @@ pub struct Registers {
     health: AtomicU32,
     /// The function reports an internal error.
     has_failed: AtomicBool,
+    reads: AtomicU64,
+    writes: AtomicU64,
     created: Instant,
     bar_bytes: u64,
     vectors: u16,
@@ -107,6 +109,8 @@ impl Registers {
             doorbells: AtomicU64::new(0),
             health: AtomicU32::new(0),
             has_failed: AtomicBool::new(false),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
             created: Instant::now(),
             bar_bytes,
             vectors,
@@ -116,6 +120,7 @@ impl Registers {
 
     /// Reads a register. Unknown regions and offsets read zeros.
     pub fn read(&self, region: u32, offset: u64, into: &mut [u8]) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         into.fill(0);
         match region {
             REGION_CONFIG => self.private().config.read(offset, into),
@@ -135,6 +140,7 @@ impl Registers {
     /// Writes a register. Returns the doorbell that the write rings, if any. Unknown regions and
     /// offsets are ignored.
     pub fn write(&self, region: u32, offset: u64, from: &[u8]) -> Option<usize> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
         match region {
             REGION_CONFIG => self.private().config.write(offset, from),
             REGION_BAR => {
@@ -215,6 +221,12 @@ impl Registers {
     /// Rings the doorbells of all commands.
     pub(crate) fn ring_all(&self) {
         self.doorbells.fetch_or(RUNG, Ordering::Release);
+    }
+
+    /// Returns the numbers of reads and writes since the port was added. Each of them is a VM exit;
+    /// a reset keeps the numbers.
+    pub fn accesses(&self) -> (u64, u64) {
+        (self.reads.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
     }
 
     /// Returns the number of MSI-X vectors.
@@ -364,6 +376,16 @@ mod tests {
         let registers = registers();
         let first = read(&registers, 0x1010);
         assert_ne!(read(&registers, 0x1010), first);
+    }
+
+    #[test]
+    fn registers_count_accesses_across_a_reset() {
+        let registers = registers();
+        read(&registers, 0x14);
+        registers.write(REGION_BAR, 0x18, &[0, 0, 0, 1]);
+        registers.write(REGION_CONFIG, 4, &[6, 4]);
+        registers.reset();
+        assert_eq!(registers.accesses(), (1, 2));
     }
 
     #[test]

@@ -1,14 +1,15 @@
-//! `make demo`: two guests with every kind of traffic, and messages between processes; prints two
-//! tables.
+//! `make demo`: two guests with every kind of traffic, messages between processes, and two guests with
+//! RDMA; prints three tables.
 
 mod measure;
 mod messages;
 mod mpi;
 mod options;
+mod rdma;
 mod scene;
 mod table;
 
-use options::Options;
+use options::{Options, Part};
 use scene::Scene;
 use std::process::ExitCode;
 use table::Report;
@@ -38,13 +39,18 @@ fn main() -> ExitCode {
 /// Runs the demo. Returns whether every row passed.
 fn run(options: &Options) -> causeway_vm::Result<bool> {
     causeway_vm::rundir::clean_on_signals()?;
-    let (mut report, shut) = match options.guests {
-        true => guests(options)?,
-        false => (Report::without_guests(), Ok(())),
+    let (mut report, shut) = match options.part {
+        Part::All | Part::Guests => guests(options)?,
+        Part::Messages | Part::Rdma => (Report::without_guests(), Ok(())),
     };
-    let mut messages = messages::all(options.limit);
-    messages.extend(mpi::all());
-    report.add_messages(messages);
+    if matches!(options.part, Part::All | Part::Messages) {
+        let mut messages = messages::all(options.limit);
+        messages.extend(mpi::all());
+        report.add_messages(messages);
+    }
+    if matches!(options.part, Part::All | Part::Rdma) {
+        report.add_rdma(rdma::all());
+    }
     print!("\n{}", report.text());
     report.write_json(&options.json)?;
     println!("\nThe tables as JSON: {}", options.json.display());

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub const USAGE: &str = "usage: causeway-demo [--json FILE] [--seconds N] [--no-bridge] [--messages]
+pub const USAGE: &str = "usage: causeway-demo [--json FILE] [--seconds N] [--no-bridge]
+                      [--guests | --messages | --rdma]
   --json FILE   path of the table as JSON (default: demo.json in the target directory)
   --seconds N   time limit of each measurement (default: 2)
   --no-bridge   omits the comparison with a Linux bridge and taps
+  --guests      measures only Ethernet and AF_VSOCK between guests
   --messages    measures only messages between processes, without guests
+  --rdma        shows only RDMA between guests
 Environment: CAUSEWAY_QEMU (program), CAUSEWAY_ACCEL (kvm or tcg), CAUSEWAY_BIN_DIR (causewayd's folder)";
 
 /// Parsed options.
@@ -19,8 +22,21 @@ pub struct Options {
     pub limit: Duration,
     /// Whether to compare with a bridge and taps where possible.
     pub bridge: bool,
-    /// Whether to boot guests, or to measure messages only.
-    pub guests: bool,
+    /// Tables to fill.
+    pub part: Part,
+}
+
+/// Part of the demo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// All tables.
+    All,
+    /// Ethernet and AF_VSOCK between guests.
+    Guests,
+    /// Messages between processes.
+    Messages,
+    /// RDMA between guests.
+    Rdma,
 }
 
 impl Options {
@@ -30,7 +46,7 @@ impl Options {
             json: causeway_vm::place::target().join("demo.json"),
             limit: Duration::from_secs(2),
             bridge: true,
-            guests: true,
+            part: Part::All,
         };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -43,7 +59,9 @@ impl Options {
                     options.limit = Duration::from_secs_f64(seconds);
                 }
                 "--no-bridge" => options.bridge = false,
-                "--messages" => options.guests = false,
+                "--guests" => options.part = Part::Guests,
+                "--messages" => options.part = Part::Messages,
+                "--rdma" => options.part = Part::Rdma,
                 "--help" | "-h" => return Ok(None),
                 _ => return Err(format!("unknown argument {argument}")),
             }
@@ -67,9 +85,11 @@ mod tests {
             json: "/tmp/x".into(),
             limit: Duration::from_millis(500),
             bridge: false,
-            guests: false,
+            part: Part::Messages,
         };
         assert_eq!(options, want);
+        assert_eq!(parse("--guests").unwrap().unwrap().part, Part::Guests);
+        assert_eq!(parse("--rdma").unwrap().unwrap().part, Part::Rdma);
         assert_eq!(parse("--help"), Ok(None));
         assert!(parse("--seconds -1").is_err() && parse("--seconds").is_err());
         assert!(parse("--wrong").unwrap_err().contains("--wrong"));

@@ -1,5 +1,6 @@
 //! The tables, as text and as JSON.
 
+use crate::rdma::Rdma;
 use crate::scene::Scene;
 use causeway_vm::machine::Engine;
 use causeway_vm::{Error, Result};
@@ -19,6 +20,9 @@ pub enum Unit {
     /// Completed operations: not compared.
     #[serde(rename = "count")]
     Count,
+    /// Accesses to registers that exit to the hypervisor: less is better, not compared.
+    #[serde(rename = "accesses")]
+    Accesses,
 }
 
 /// Name of the reference path in the table of guests.
@@ -111,8 +115,14 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Rows of messages between processes.
     pub messages: Vec<Row>,
+    /// Rows of RDMA between guests.
+    pub rdma: Vec<Row>,
+    /// Reason for the absence of RDMA, if any.
+    pub no_rdma: Option<String>,
     #[serde(skip)]
     title: String,
+    #[serde(skip)]
+    rdma_title: String,
 }
 
 impl Report {
@@ -139,7 +149,10 @@ impl Report {
             ok: rows.iter().all(|r| r.verified),
             rows,
             messages: Vec::new(),
+            rdma: Vec::new(),
+            no_rdma: None,
             title,
+            rdma_title: String::new(),
         }
     }
 
@@ -156,7 +169,10 @@ impl Report {
             ok: true,
             rows: Vec::new(),
             messages: Vec::new(),
+            rdma: Vec::new(),
+            no_rdma: None,
             title: format!("No guests; host with {cores} cores"),
+            rdma_title: String::new(),
         }
     }
 
@@ -164,6 +180,16 @@ impl Report {
     pub fn add_messages(&mut self, rows: Vec<Row>) {
         self.ok &= rows.iter().all(|row| row.verified);
         self.messages = rows;
+    }
+
+    /// Adds the rows of RDMA; a missing part of its guests is not a failure.
+    pub fn add_rdma(&mut self, rdma: Rdma) {
+        self.ok &= rdma.rows.iter().all(|row| row.verified);
+        self.rdma = rdma.rows;
+        match rdma.title {
+            Ok(title) => self.rdma_title = title,
+            Err(why) => self.no_rdma = Some(why),
+        }
     }
 
     /// Formats the tables as text.
@@ -174,13 +200,15 @@ impl Report {
         }
         if !self.messages.is_empty() {
             text.push_str("\nMX messages between two processes\n\n");
-            table(&mut text, SOCKETS, &self.messages);
+            table(&mut text, Some(SOCKETS), &self.messages);
             text.push_str(
                 "\nsockets are AF_UNIX on one host, TCP over the same cable between two \
                  (network namespaces); for MPI, Open MPI's own TCP.\n",
             );
         }
-        for error in self.rows.iter().chain(&self.messages).flat_map(|r| &r.errors) {
+        self.rdma(&mut text);
+        let rows = self.rows.iter().chain(&self.messages).chain(&self.rdma);
+        for error in rows.flat_map(|r| &r.errors) {
             let _ = writeln!(text, "FAILED {}", first_line(error));
         }
         text
@@ -188,7 +216,7 @@ impl Report {
 
     /// Appends the table of guests and its notes.
     fn guests(&self, text: &mut String) {
-        table(text, BRIDGE, &self.rows);
+        table(text, Some(BRIDGE), &self.rows);
         text.push_str("\nTimes are round trips (ping: mean, ping-pong: median).\n");
         match &self.no_bridge {
             None => text.push_str(
@@ -201,6 +229,22 @@ impl Report {
         }
     }
 
+    /// Appends the table of RDMA, or the reason for its absence.
+    fn rdma(&self, text: &mut String) {
+        if let Some(why) = &self.no_rdma {
+            let _ = writeln!(text, "\nNo RDMA between guests: {}", last_line(why));
+        }
+        if self.rdma.is_empty() {
+            return;
+        }
+        let _ = writeln!(text, "\n{}\n", self.rdma_title);
+        table(text, None, &self.rdma);
+        text.push_str(
+            "\nTimes are median round trips. Under emulation, the figures show the function, not the \
+             speed.\nKernel, driver and programs are Debian's, unchanged.\n",
+        );
+    }
+
     /// Writes the table as JSON.
     pub fn write_json(&self, path: &Path) -> Result<()> {
         let what = format!("write {}", path.display());
@@ -209,36 +253,40 @@ impl Report {
     }
 }
 
-/// Appends a table that compares Causeway with `peer`.
-fn table(text: &mut String, peer: &str, rows: &[Row]) {
-    let header = ["", "causeway", peer, "better by", "verified"].map(String::from);
+/// Appends a table that compares Causeway with `peer`, if there is one.
+fn table(text: &mut String, peer: Option<&str>, rows: &[Row]) {
+    let mut header = vec!["", "causeway"];
+    header.extend(peer.into_iter().flat_map(|peer| [peer, "better by"]));
+    header.push("verified");
+    let header = header.into_iter().map(String::from).collect();
     let cells = rows.iter().map(|row| cells(row, peer));
-    let lines: Vec<[String; 5]> = std::iter::once(header).chain(cells).collect();
+    let lines: Vec<Vec<String>> = std::iter::once(header).chain(cells).collect();
+    let columns = lines.first().map_or(0, Vec::len);
     let width = |i: usize| lines.iter().map(|l| l[i].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 5] = std::array::from_fn(width);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     for line in &lines {
         let _ = write!(text, "{:<w$}", line[0], w = widths[0]);
-        for (cell, w) in line.iter().zip(widths).skip(1) {
+        for (cell, w) in line.iter().zip(&widths).skip(1) {
             let _ = write!(text, "  {cell:>w$}");
         }
         text.push('\n');
     }
 }
 
-fn cells(row: &Row, peer: &str) -> [String; 5] {
+fn cells(row: &Row, peer: Option<&str>) -> Vec<String> {
     let failed = |path: &str| row.errors.iter().any(|e| e.starts_with(path));
     let value = |path: &str, v: Option<f64>| match v {
         Some(v) => number(row.unit, v),
         None if failed(path) => "FAILED".into(),
         None => "-".into(),
     };
-    [
-        row.name.clone(),
-        value("causeway", row.causeway),
-        value(peer, row.bridge_tap.or(row.sockets)),
-        row.ratio.map_or("-".into(), |r| format!("{r:.2}x")),
-        if row.verified { "yes".into() } else { "NO".into() },
-    ]
+    let mut cells = vec![row.name.clone(), value("causeway", row.causeway)];
+    if let Some(peer) = peer {
+        cells.push(value(peer, row.bridge_tap.or(row.sockets)));
+        cells.push(row.ratio.map_or("-".into(), |r| format!("{r:.2}x")));
+    }
+    cells.push(if row.verified { "yes".into() } else { "NO".into() });
+    cells
 }
 
 fn number(unit: Unit, value: f64) -> String {
@@ -248,11 +296,17 @@ fn number(unit: Unit, value: f64) -> String {
         Unit::MegabytesPerSecond if value < 100.0 => format!("{value:.1} MB/s"),
         Unit::MegabytesPerSecond => format!("{value:.0} MB/s"),
         Unit::Count => "ok".into(),
+        Unit::Accesses => format!("{value:.0}"),
     }
 }
 
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
+}
+
+/// Returns the last line of a script's output, which has the reason and the remedy.
+fn last_line(text: &str) -> &str {
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -270,7 +324,10 @@ mod tests {
             ok: rows.iter().all(|r| r.verified),
             rows,
             messages: Vec::new(),
+            rdma: Vec::new(),
+            no_rdma: None,
             title: "title".into(),
+            rdma_title: String::new(),
         }
     }
 
@@ -309,6 +366,22 @@ mod tests {
         for want in ["better by", "4.00x", "FAILED sockets: no answer"] {
             assert!(text.contains(want), "{want} not in:\n{text}");
         }
+    }
+
+    #[test]
+    fn table_of_rdma_has_no_comparison_and_its_absence_has_a_reason() {
+        let mut with = report(Vec::new());
+        let rows = vec![Row::new("writes", Unit::Accesses, Ok(0.0), None)];
+        with.add_rdma(Rdma { title: Ok("two guests".into()), rows });
+        let text = with.text();
+        assert!(
+            text.contains("two guests\n") && text.contains("writes         0       yes\n"),
+            "{text}"
+        );
+        let mut without = report(Vec::new());
+        without.add_rdma(Rdma { title: Err("fetching\nno network".into()), rows: Vec::new() });
+        let text = without.text();
+        assert!(without.ok && text.contains("No RDMA between guests: no network\n"), "{text}");
     }
 
     #[test]

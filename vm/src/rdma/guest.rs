@@ -6,6 +6,7 @@ use crate::limits::{BOOT, LISTENING, RDMA_DEVICE, RDMA_GUEST_MIB};
 use crate::machine::Machine;
 use crate::spec::GuestSpec;
 use causeway_guest_tool::protocol::CommandResult;
+use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ const CRASH_MESSAGES: &str = "BUG:|Oops|WARNING:|Call Trace|general protection|b
 /// The driver's message after the recovery of a function.
 const RECOVERED: &str = "health recovery succeeded";
 
+/// Hexadecimal digits of a file in one command: the kernel bounds an argument to 128 KiB.
+const INSTALL_CHUNK: usize = 64 << 10;
+
 /// A guest with a PCI function; killed when dropped.
 #[derive(Debug)]
 pub struct RdmaGuest {
@@ -42,6 +46,7 @@ impl RdmaGuest {
     pub fn start(machine: &Machine, name: &str, socket: &Path, number: u8) -> Result<Self> {
         let mut spec = GuestSpec::new(name).function(socket.into());
         spec.memory_mib = RDMA_GUEST_MIB;
+        spec.may_restart = true;
         Ok(Self { guest: Guest::start(machine, spec)?, number, gid_index: 0 })
     }
 
@@ -60,10 +65,36 @@ impl RdmaGuest {
     /// # Errors
     /// When the driver fails, with the kernel's messages.
     pub fn rebind(&mut self) -> Result<()> {
+        self.with_function(
+            "cd /sys/bus/pci/drivers/mlx5_core && echo $f >unbind && \
+             [ ! -e /sys/class/infiniband/$d ] && echo $f >bind",
+        )
+    }
+
+    /// Reloads the driver by `devlink`, as after a change of its parameters.
+    ///
+    /// # Errors
+    /// As [`RdmaGuest::rebind`].
+    pub fn reload(&mut self) -> Result<()> {
+        self.with_function("devlink dev reload pci/$f")
+    }
+
+    /// Removes the function from the guest's bus, and lets the guest search the bus again.
+    ///
+    /// # Errors
+    /// As [`RdmaGuest::rebind`].
+    pub fn remove_and_rescan(&mut self) -> Result<()> {
+        self.with_function(
+            "echo 1 >/sys/bus/pci/devices/$f/remove && [ ! -e /sys/class/infiniband/$d ] && \
+             echo 1 >/sys/bus/pci/rescan",
+        )
+    }
+
+    /// Runs a script after which the driver uses the function anew: `$f` is the function's address
+    /// on the bus, `$d` the RDMA device.
+    fn with_function(&mut self, script: &str) -> Result<()> {
         let script = format!(
-            "f=$(basename $(readlink -f /sys/class/net/{INTERFACE}/device)); \
-             cd /sys/bus/pci/drivers/mlx5_core && echo $f >unbind && \
-             [ ! -e /sys/class/infiniband/{DEVICE} ] && echo $f >bind"
+            "d={DEVICE}; f=$(basename $(readlink -f /sys/class/net/{INTERFACE}/device)); {script}"
         );
         self.run(&["sh", "-c", &script], RDMA_DEVICE)?;
         self.set_up()
@@ -82,6 +113,30 @@ impl RdmaGuest {
         );
         self.run(&["sh", "-c", &script], RDMA_DEVICE + LISTENING)?;
         self.set_up()
+    }
+
+    /// Restarts the guest without a word to the driver: the function is reset by the VMM alone.
+    ///
+    /// # Errors
+    /// As [`RdmaGuest::await_ready`].
+    pub fn reboot(&mut self) -> Result<()> {
+        self.guest.restart(BOOT)?;
+        self.set_up()
+    }
+
+    /// Writes a file into the guest; the mode permits execution.
+    ///
+    /// # Errors
+    /// When the guest cannot write it.
+    pub fn install(&self, path: &str, content: &[u8]) -> Result<()> {
+        let text = hex(content);
+        for (index, part) in text.as_bytes().chunks(INSTALL_CHUNK).enumerate() {
+            let part = String::from_utf8_lossy(part);
+            let to = if index == 0 { ">" } else { ">>" };
+            self.run(&["sh", "-c", &format!("echo {part} {to}{path}.hex")], LISTENING)?;
+        }
+        let script = format!("xxd -r -p {path}.hex >{path} && chmod +x {path} && rm {path}.hex");
+        self.run(&["sh", "-c", &script], LISTENING).map(|_| ())
     }
 
     /// Waits for the device, sets the address, and finds its GID.
@@ -177,7 +232,7 @@ impl RdmaGuest {
         Error::Traffic { what: format!("guest {name}: `{what}`: {why}\n--- dmesg ---\n{messages}") }
     }
 
-    /// Loads a set of modules that is not loaded at boot: `smc`, `nvme-host` or `nvme-target`.
+    /// Loads a set of modules that is not loaded at boot, such as `smc`.
     ///
     /// # Errors
     /// When the set is unknown, or a module cannot be loaded.
@@ -217,6 +272,14 @@ impl RdmaGuest {
         }
         Err(self.error("dmesg", format!("the kernel reported a fault:\n{bad}")))
     }
+}
+
+/// Returns bytes as hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Returns the end of a program's output.

@@ -21,10 +21,12 @@ use std::process::Command;
 const BOOT_MODULES: [&str; 5] = ["vsock_loopback", "mlx5_ib", "ib_uverbs", "rdma_ucm", "ib_umad"];
 /// Modules loaded by [`RdmaGuest::load`](super::RdmaGuest::load), by the name of their set: loading
 /// them at each boot would take a second.
-pub(super) const MODULE_SETS: [(&str, &[&str]); 3] = [
+pub(super) const MODULE_SETS: [(&str, &[&str]); 5] = [
     ("smc", &["smc", "smc_diag"]),
     ("nvme-host", &["nvme_rdma"]),
     ("nvme-target", &["nvmet_rdma", "loop"]),
+    ("nfs-client", &["nfsv4", "rpcrdma"]),
+    ("nfs-server", &["nfsd", "rpcrdma"]),
 ];
 /// Folders that are links into `usr`.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
@@ -43,6 +45,15 @@ pub enum Suite {
 }
 
 impl Suite {
+    /// All suites, by age.
+    pub const ALL: [Self; 3] = [Self::Bookworm, Self::Trixie, Self::Backports];
+
+    /// Returns the suite of a name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|suite| suite.as_str() == name)
+    }
+
     /// Returns the name, as the script takes it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -54,13 +65,53 @@ impl Suite {
     }
 }
 
+/// Programs of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Programs {
+    /// rdma-core, perftest and iproute2.
+    Verbs,
+    /// UCX, libfabric and Open MPI as well: 28 MB.
+    Mpi,
+}
+
+impl Programs {
+    /// Returns the folders of the programs, in a suite's folder.
+    fn folders(self) -> &'static [&'static str] {
+        match self {
+            Self::Verbs => &["root"],
+            Self::Mpi => &["root", "mpi"],
+        }
+    }
+
+    /// Returns the name of the image and of its recipe.
+    fn image(self) -> &'static str {
+        match self {
+            Self::Verbs => "initramfs",
+            Self::Mpi => "initramfs-mpi",
+        }
+    }
+
+    /// Returns the file that the script writes last.
+    fn marker(self) -> &'static str {
+        match self {
+            Self::Verbs => "complete",
+            Self::Mpi => "mpi-complete",
+        }
+    }
+}
+
 /// Fetches the parts of a suite's guests that are missing, by `scripts/rdma-guest.sh`.
 ///
 /// # Errors
 /// When a part is missing and cannot be fetched, with the reason and the remedy of the script.
-pub fn fetch(suite: Suite) -> Result<()> {
+pub fn fetch(suite: Suite, programs: Programs) -> Result<()> {
     let script = place::workspace().join("scripts/rdma-guest.sh");
-    process::output(Command::new(script).arg(cache()?).arg(suite.as_str())).map(|_| ())
+    let mut command = Command::new(script);
+    command.arg(cache()?).arg(suite.as_str());
+    if programs == Programs::Mpi {
+        command.arg("mpi");
+    }
+    process::output(&mut command).map(|_| ())
 }
 
 fn cache() -> Result<PathBuf> {
@@ -73,7 +124,7 @@ fn cache() -> Result<PathBuf> {
 ///
 /// # Errors
 /// When a part is missing or cannot be built.
-pub fn machine(suite: Suite) -> Result<Machine> {
+pub fn machine(suite: Suite, programs: Programs) -> Result<Machine> {
     let _lock = place::lock("rdma")?;
     let cache = cache()?;
     let qemu = Qemu::at(cache.join("qemu/run"), REMEDY)?;
@@ -81,24 +132,25 @@ pub fn machine(suite: Suite) -> Result<Machine> {
         Ok("kvm") => Accelerator::Kvm,
         _ => Accelerator::Tcg,
     };
-    let image = prepare(&cache.join(suite.as_str()))?;
+    let image = prepare(&cache.join(suite.as_str()), programs)?;
     Ok(Machine { engine: Engine::Qemu(qemu, accel), image })
 }
 
 /// Returns the image of the suite in `dir`, assembled again when it is older than a part.
-fn prepare(dir: &Path) -> Result<Image> {
+fn prepare(dir: &Path, programs: Programs) -> Result<Image> {
     let kernel = kernel::find_cloud(&dir.join("kernel")).ok_or_else(|| Error::Missing {
         what: format!("{} contains no kernel with modules", dir.display()),
         remedy: REMEDY.into(),
     })?;
     let tool = build::guest_tool()?;
     let busybox = busybox()?;
-    let initramfs = dir.join("initramfs.cpio");
+    let initramfs = dir.join(programs.image()).with_extension("cpio");
     let recipe = format!("{BOOT_MODULES:?} {MODULE_SETS:?}\n");
-    let recipe_file = dir.join("initramfs.recipe");
+    let recipe_file = initramfs.with_extension("recipe");
     let is_current = fs::read_to_string(&recipe_file).is_ok_and(|known| known == recipe);
-    if !is_current || older(&initramfs, &[&tool, &busybox, &dir.join("complete")]) {
-        let bytes = assemble(&kernel, &dir.join("root"), &tool, &busybox)?;
+    if !is_current || older(&initramfs, &[&tool, &busybox, &dir.join(programs.marker())]) {
+        let roots: Vec<_> = programs.folders().iter().map(|folder| dir.join(folder)).collect();
+        let bytes = assemble(&kernel, &roots, &tool, &busybox)?;
         let new = initramfs.with_extension("new");
         fs::write(&new, bytes)
             .and_then(|()| fs::rename(&new, &initramfs))
@@ -108,7 +160,7 @@ fn prepare(dir: &Path) -> Result<Image> {
     Ok(Image { kernel, initramfs })
 }
 
-fn assemble(kernel: &Kernel, root: &Path, tool: &Path, busybox: &Path) -> Result<Vec<u8>> {
+fn assemble(kernel: &Kernel, roots: &[PathBuf], tool: &Path, busybox: &Path) -> Result<Vec<u8>> {
     let mut tree = Tree::default();
     for dir in ["dev", "etc", "proc", "run", "sys", "tmp", "usr"] {
         tree.directory(dir);
@@ -119,7 +171,9 @@ fn assemble(kernel: &Kernel, root: &Path, tool: &Path, busybox: &Path) -> Result
     }
     tree.archive.device("dev/console", 5, 1);
     tree.archive.file("init", &read(tool)?);
-    tree.copy(root, "")?;
+    for root in roots {
+        tree.copy(root, "")?;
+    }
     tree.archive.link("usr/bin/causeway-guest", "/init");
     tree.archive.file("usr/bin/busybox", &read(busybox)?);
     for applet in process::output(Command::new(busybox).arg("--list"))?.lines() {
@@ -175,6 +229,8 @@ impl Tree {
             if kind.is_dir() {
                 self.directory(&name);
                 self.copy(&entry.path(), &name)?;
+            } else if self.names.contains(&name) {
+                // A file of an earlier folder has precedence.
             } else if kind.is_symlink() {
                 let to = fs::read_link(entry.path()).map_err(Error::io(what()))?;
                 self.archive.link(&name, &to.display().to_string());

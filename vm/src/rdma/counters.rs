@@ -1,0 +1,41 @@
+//! Counters of an adapter, as the operator's tool shows them: evidence that the adapter carried a
+//! program's traffic.
+
+use crate::daemon::Daemon;
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+
+/// A sample of all counters of an adapter, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counters(BTreeMap<String, u64>);
+
+impl Counters {
+    /// Returns a sample of the adapter of a port, by `causeway hca show`.
+    ///
+    /// # Errors
+    /// When the tool fails, or prints no counters.
+    pub fn sample(daemon: &Daemon, port: &str) -> Result<Self> {
+        let text = daemon.cli(&["-o", "json", "hca", "show", port])?;
+        let view: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let counters = view.get("counters").and_then(serde_json::Value::as_object);
+        let counters = counters.ok_or_else(|| Error::Traffic {
+            what: format!("`causeway hca show {port}` printed no counters: {text}"),
+        })?;
+        let value = |(name, value): (&String, &serde_json::Value)| {
+            value.as_u64().map(|value| (name.clone(), value))
+        };
+        Ok(Self(counters.iter().filter_map(value).collect()))
+    }
+
+    /// Returns a counter; 0 if the adapter has none of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// Returns the growth of a counter since an earlier sample.
+    #[must_use]
+    pub fn since(&self, earlier: &Self, name: &str) -> u64 {
+        self.get(name).saturating_sub(earlier.get(name))
+    }
+}

@@ -1,0 +1,163 @@
+//! Two guests with adapters in a group, and the daemon between them.
+
+use crate::daemon::{Adapter, Daemon, Setup};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::rdma::{self, Counters, Programs, RdmaGuest, Suite};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Ports of the guests' adapters.
+const PORTS: [&str; 2] = ["hca1", "hca2"];
+/// Names two vfio-user sockets of another server, which then takes the daemon's place.
+const SOCKETS: &str = "CAUSEWAY_RDMA_SOCKETS";
+
+/// Asks for the commands of the drivers, which the daemon's log has at the level debug.
+const COMMANDS: &str = "CAUSEWAY_RDMA_COMMANDS";
+/// Time until the daemon has logged the commands of a guest that ended.
+const LOGGED: Duration = Duration::from_secs(3);
+
+/// Two guests, and the daemon unless another server is tested. Guests drop first.
+#[derive(Debug)]
+pub struct Pair {
+    /// The guests: the first is the server, the second the client.
+    pub guests: [RdmaGuest; 2],
+    /// The daemon.
+    pub daemon: Option<Daemon>,
+    /// The suite of the guests.
+    pub suite: Suite,
+    machine: Machine,
+}
+
+/// Growth of both adapters' counters while a program ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Carried {
+    /// Messages of queue pairs.
+    pub messages: u64,
+    /// Bytes of these messages.
+    pub bytes: u64,
+    /// Bytes of Ethernet frames that the guests received.
+    pub frame_bytes: u64,
+}
+
+impl Pair {
+    /// Starts a daemon with two adapters in a group and boots a guest on each. The parts must have
+    /// been fetched ([`rdma::fetch`]).
+    ///
+    /// # Errors
+    /// When a part is missing, or a guest or the daemon fails.
+    pub fn boot(suite: Suite, programs: Programs) -> Result<Self> {
+        let machine = rdma::machine(suite, programs)?;
+        let (daemon, sockets) = match std::env::var(SOCKETS) {
+            Ok(paths) => (None, paths.split(',').map(PathBuf::from).collect()),
+            Err(_) => {
+                let daemon = start_daemon()?;
+                let sockets = PORTS.map(|name| daemon.adapter_socket(name));
+                (Some(daemon), Vec::from(sockets))
+            }
+        };
+        let [first, second] = sockets.as_slice() else {
+            return Err(Error::Traffic {
+                what: format!("{SOCKETS}: expected two, not {sockets:?}"),
+            });
+        };
+        let mut guests = [
+            RdmaGuest::start(&machine, "rdma1", first, 1)?,
+            RdmaGuest::start(&machine, "rdma2", second, 2)?,
+        ];
+        for guest in &mut guests {
+            if let Err(why) = guest.await_ready() {
+                let log = daemon.as_ref().map(Daemon::log).unwrap_or_default();
+                return Err(Error::Daemon { what: why.to_string(), log });
+            }
+        }
+        Ok(Self { guests, daemon, suite, machine })
+    }
+
+    /// Describes the guests.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!("Linux {}, {}", self.machine.image.kernel.release, self.machine.describe())
+    }
+
+    /// Returns the end of the daemon's log; empty without a daemon.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.daemon.as_ref().map(Daemon::log).unwrap_or_default()
+    }
+
+    /// Ends the guests and returns the daemon's log. Prints the commands that the drivers sent, if
+    /// `CAUSEWAY_RDMA_COMMANDS` is set.
+    #[must_use]
+    pub fn end(self) -> String {
+        let Self { guests, daemon, .. } = self;
+        drop(guests);
+        if std::env::var_os(COMMANDS).is_some() {
+            std::thread::sleep(LOGGED);
+        }
+        let log = daemon.as_ref().map(Daemon::log).unwrap_or_default();
+        log.lines().filter(|line| line.contains("opcodes=")).for_each(|line| println!("{line}"));
+        log
+    }
+
+    /// Returns a sample of the counters of a guest's adapter: 0 for the server, 1 for the client.
+    /// Without a daemon, all counters are 0.
+    ///
+    /// # Errors
+    /// As [`Counters::sample`].
+    pub fn counters(&self, guest: usize) -> Result<Counters> {
+        match (&self.daemon, PORTS.get(guest)) {
+            (Some(daemon), Some(port)) => Counters::sample(daemon, port),
+            _ => Ok(Counters::default()),
+        }
+    }
+
+    /// Runs `act` and returns its result, with the traffic of both adapters meanwhile.
+    ///
+    /// # Errors
+    /// Those of `act` and of [`Counters::sample`].
+    pub fn carried<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, Carried)> {
+        let sample =
+            |pair: &Self| -> Result<[Counters; 2]> { Ok([pair.counters(0)?, pair.counters(1)?]) };
+        let before = sample(self)?;
+        let result = act(self)?;
+        let after = sample(self)?;
+        let sum = |name: &str| after.iter().zip(&before).map(|(a, b)| a.since(b, name)).sum();
+        let carried = Carried {
+            messages: sum("requests_total"),
+            bytes: sum("request_bytes_total"),
+            frame_bytes: sum("received_frame_bytes_total"),
+        };
+        Ok((result, carried))
+    }
+
+    /// Runs `act`, in which queue pairs must carry at least `bytes`, and frames less than a quarter of
+    /// that: programs of MPI and sockets fall back to TCP without an error.
+    ///
+    /// # Errors
+    /// Those of `act`; and when the adapters did not carry the traffic.
+    pub fn by_queue_pairs(
+        &mut self,
+        bytes: u64,
+        act: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let ((), carried) = self.carried(act)?;
+        println!(
+            "  adapters: {} messages, {} bytes; Ethernet frames: {} bytes",
+            carried.messages, carried.bytes, carried.frame_bytes
+        );
+        if self.daemon.is_none() || (carried.bytes >= bytes && carried.frame_bytes < bytes / 4) {
+            return Ok(());
+        }
+        let what = format!("expected {bytes} bytes by queue pairs and few by frames: {carried:?}");
+        Err(Error::Traffic { what })
+    }
+}
+
+fn start_daemon() -> Result<Daemon> {
+    let adapter =
+        |(name, number): (&str, u8)| Adapter { name: name.into(), group: "blue".into(), number };
+    let adapters = PORTS.into_iter().zip(1..).map(adapter).collect();
+    let log = std::env::var_os(COMMANDS).map(|_| "debug".into());
+    Daemon::with(Setup { adapters, log, ..Setup::default() })
+}

@@ -1,0 +1,30 @@
+//! The life of the function in the second guest: the driver leaves and returns, and so does the guest.
+//! After each step, queue pairs work again.
+
+use crate::error::Result;
+use crate::rdma::Pair;
+use crate::rdma::steps::Steps;
+
+/// Removes the driver and binds it again.
+pub fn rebind(steps: &mut Steps) {
+    steps.step("driver rebind", |pair| pair.guests[1].rebind());
+    works(steps);
+}
+
+/// Reloads the driver by devlink, removes the function from the bus and finds it again, and reboots
+/// the guest.
+pub fn leave_and_return(steps: &mut Steps) {
+    let acts: [(&str, fn(&mut Pair) -> Result<()>); 3] = [
+        ("devlink dev reload", |pair| pair.guests[1].reload()),
+        ("PCI remove and rescan", |pair| pair.guests[1].remove_and_rescan()),
+        ("guest reboot", |pair| pair.guests[1].reboot()),
+    ];
+    for (name, act) in acts {
+        steps.step(name, act);
+        works(steps);
+    }
+}
+
+fn works(steps: &mut Steps) {
+    steps.program("ibv_rc_pingpong", "-n 20 -e -c");
+}

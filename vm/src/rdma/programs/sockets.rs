@@ -1,0 +1,115 @@
+//! Stream sockets: TCP on the Ethernet interface, SMC-R in the kernels, and rsockets of librdmacm.
+
+use crate::error::{Error, Result};
+use crate::rdma::programs::STREAM_BYTES;
+use crate::rdma::steps::{LIMIT, Steps, managed};
+use crate::rdma::{Pair, RdmaGuest, Suite};
+use crate::traffic;
+use causeway_guest_tool::limits::STREAM_PORT;
+use causeway_guest_tool::transport::Target;
+
+/// Bytes that `nc` sends over rsockets.
+const FILE_BYTES: u64 = 1 << 20;
+/// The library that replaces socket calls of a program by those of rsockets.
+const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
+
+/// Runs streams over TCP and over SMC-R.
+pub fn streams(steps: &mut Steps) {
+    steps.step("TCP", tcp);
+    // Debian's cloud kernel 7.3 has no module of SMC.
+    if steps.pair.suite != Suite::Backports {
+        steps.step("SMC-R", smc);
+    }
+}
+
+/// Runs rdma-core's programs of rsockets, and a TCP program by its preload library.
+pub fn rsockets(steps: &mut Steps) {
+    steps.step("rstream", |pair| {
+        pair.by_queue_pairs(FILE_BYTES / 4, |pair| {
+            managed(pair, "rstream -S 16384 -C 20 -T v", "rstream -s SERVER -S 16384 -C 20 -T v")
+                .map(|_| ())
+        })
+    });
+    steps.step("riostream", |pair| {
+        pair.by_queue_pairs(FILE_BYTES / 4, |pair| {
+            managed(
+                pair,
+                "riostream -S 16384 -C 20 -T v",
+                "riostream -s SERVER -S 16384 -C 20 -T v",
+            )
+            .map(|_| ())
+        })
+    });
+    steps.step("nc over librspreload", |pair| pair.by_queue_pairs(FILE_BYTES, preloaded));
+}
+
+/// Sends a file by `nc`, a TCP program that knows nothing of RDMA, and compares the content.
+fn preloaded(pair: &mut Pair) -> Result<()> {
+    let [at, from] = &pair.guests;
+    let ip = at.ip();
+    let file = format!("head -c {FILE_BYTES} /dev/urandom >/tmp/sent; rm -f /tmp/received");
+    from.run(&["sh", "-c", &file], LIMIT)?;
+    let server = format!(
+        "LD_PRELOAD={PRELOAD} nc.openbsd -l {ip} 7010 </dev/null >/tmp/received 2>/tmp/nc.log &"
+    );
+    at.run(&["sh", "-c", &server], LIMIT)?;
+    let client = format!(
+        "sleep 1; LD_PRELOAD={PRELOAD} timeout 30 nc.openbsd -N {ip} 7010 </tmp/sent >/dev/null"
+    );
+    from.run(&["sh", "-c", &client], LIMIT)?;
+    same_content(from, "/tmp/sent", at, "/tmp/received")
+}
+
+/// Compares a file of a guest with a file of another guest.
+///
+/// # Errors
+/// When they differ, or cannot be read.
+pub(super) fn same_content(a: &RdmaGuest, sent: &str, b: &RdmaGuest, received: &str) -> Result<()> {
+    let sums = [a.run(&["sha256sum", sent], LIMIT)?, b.run(&["sha256sum", received], LIMIT)?];
+    let [first, second] = sums.each_ref().map(|sum| sum.split(' ').next());
+    match first == second {
+        true => Ok(()),
+        false => Err(Error::Traffic { what: format!("sent {}, received {}", sums[0], sums[1]) }),
+    }
+}
+
+/// Streams in both directions over the Ethernet interface, with its segmentation offload.
+fn tcp(pair: &mut Pair) -> Result<()> {
+    let [at, from] = &pair.guests;
+    for (at, from) in [(at, from), (from, at)] {
+        let target = target(&format!("tcp:{}:{STREAM_PORT}", at.ip()))?;
+        traffic::ping_pong(from.guest(), &target, 4096, 20, LIMIT)?;
+        traffic::stream(from.guest(), &target, 65_536, STREAM_BYTES, LIMIT)?;
+        traffic::half_close(from.guest(), &target, 200_000)?;
+    }
+    Ok(())
+}
+
+/// Streams over sockets that the kernels carry over RDMA, and checks that the Ethernet interface did
+/// not carry the content: SMC falls back to TCP where RDMA fails.
+fn smc(pair: &mut Pair) -> Result<()> {
+    let [at, from] = &pair.guests;
+    for guest in &pair.guests {
+        guest.load("smc")?;
+    }
+    let address = format!("smc:{}:7003", at.ip());
+    let serve = format!("causeway-guest serve {address} >/tmp/smc.log 2>&1 & sleep 1");
+    at.run(&["sh", "-c", &serve], LIMIT)?;
+    let received = |guest: &RdmaGuest| -> Result<u64> {
+        let count = guest.run(&["cat", "/sys/class/net/eth0/statistics/rx_bytes"], LIMIT)?;
+        Ok(count.trim().parse().unwrap_or(u64::MAX))
+    };
+    let before = received(at)?;
+    let target = target(&address)?;
+    traffic::ping_pong(from.guest(), &target, 4096, 20, LIMIT)?;
+    let streamed = traffic::stream(from.guest(), &target, 65_536, STREAM_BYTES, LIMIT)?;
+    let by_tcp = received(at)?.saturating_sub(before);
+    match by_tcp < streamed.total_bytes / 16 {
+        true => Ok(()),
+        false => Err(Error::Traffic { what: format!("the interface received {by_tcp} bytes") }),
+    }
+}
+
+fn target(text: &str) -> Result<Target> {
+    text.parse().map_err(|why| Error::Traffic { what: format!("{text}: {why}") })
+}

@@ -1,0 +1,119 @@
+//! A sequence of programs in two guests: each has a name, a result and a time.
+//!
+//! A failed step does not end the sequence: the list of the failed programs locates a fault.
+//! `CAUSEWAY_RDMA_STEPS=A,B` selects the steps with A or B in their names.
+
+use crate::error::{Error, Result};
+use crate::rdma::{DEVICE, Exchange, Listener, Pair};
+use std::time::{Duration, Instant};
+
+/// Time limit of a program under emulation; no program takes a tenth of it.
+pub const LIMIT: Duration = Duration::from_secs(40);
+/// TCP port of rdma-core's and perftest's programs.
+const PORT: Listener = Listener::Tcp(18515);
+
+/// Result of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Command line of the program, or name of the exchange.
+    pub name: String,
+    /// The error, if the step failed.
+    pub error: Option<String>,
+}
+
+/// Runs steps and collects their results.
+#[derive(Debug)]
+pub struct Steps {
+    /// The guests.
+    pub pair: Pair,
+    /// Finished steps in their order.
+    pub done: Vec<Step>,
+    wanted: String,
+}
+
+impl Steps {
+    /// Creates an empty sequence for two guests.
+    #[must_use]
+    pub fn new(pair: Pair) -> Self {
+        let wanted = std::env::var("CAUSEWAY_RDMA_STEPS").unwrap_or_default();
+        Self { pair, done: Vec::new(), wanted }
+    }
+
+    /// Runs a step, and prints its result and time.
+    pub fn step(&mut self, name: &str, act: impl FnOnce(&mut Pair) -> Result<()>) {
+        if !self.wanted.split(',').any(|part| name.contains(part)) {
+            return;
+        }
+        let start = Instant::now();
+        let error = act(&mut self.pair).err().map(|why| why.to_string());
+        let verdict = if error.is_none() { "passed" } else { "FAILED" };
+        println!("{verdict} {:5.1} s  {name}", start.elapsed().as_secs_f32());
+        if let Some(why) = &error {
+            println!("{why}");
+        }
+        self.done.push(Step { name: name.into(), error });
+    }
+
+    /// Runs a program of rdma-core or perftest as server and, with the address of the server added, as
+    /// client. The server of `ibv_…_pingpong -c` reports changed content in its output.
+    pub fn program(&mut self, command: &str, options: &str) {
+        self.step(&format!("{command} {options}"), |pair| {
+            let [at, from] = &pair.guests;
+            let (index, ip) = (at.gid_index(), at.ip());
+            let gid = if command.starts_with("ibv_") { "-g" } else { "-x" };
+            let mut server = vec![command, "-d", DEVICE, gid, &index];
+            server.extend(options.split_whitespace());
+            let mut client = server.clone();
+            client.push(&ip);
+            let exchange =
+                Exchange { server: &server, client: &client, listener: PORT, limit: LIMIT };
+            let (served, _) = exchange.run(at, from)?;
+            match served.contains("invalid data") {
+                true => Err(Error::Traffic { what: format!("content changed: {served}") }),
+                false => Ok(()),
+            }
+        });
+    }
+
+    /// Runs a server and its client, which meet by the connection manager. `SERVER` in a command
+    /// stands for the address of the server.
+    pub fn managed(&mut self, server: &str, client: &str) {
+        self.step(client, |pair| managed(pair, server, client).map(|_| ()));
+    }
+
+    /// Checks that neither kernel reported a fault since its boot.
+    pub fn kernel_messages(&mut self) {
+        self.step("kernel messages", |pair| {
+            pair.guests.iter().try_for_each(super::RdmaGuest::check_kernel)
+        });
+    }
+
+    /// Returns the names of the failed steps.
+    #[must_use]
+    pub fn failed(&self) -> Vec<&str> {
+        let failed = self.done.iter().filter(|step| step.error.is_some());
+        failed.map(|step| step.name.as_str()).collect()
+    }
+}
+
+/// Runs a server and its client, which meet by the connection manager, and returns their outputs.
+///
+/// # Errors
+/// As [`Exchange::run`].
+pub(super) fn managed(pair: &Pair, server: &str, client: &str) -> Result<(String, String)> {
+    let [at, from] = &pair.guests;
+    let ip = at.ip();
+    let (server, client) = (words(server, &ip), words(client, &ip));
+    let exchange = Exchange {
+        server: &server,
+        client: &client,
+        listener: Listener::ConnectionManager,
+        limit: LIMIT,
+    };
+    exchange.run(at, from)
+}
+
+/// Splits a command line and inserts the address of the server.
+fn words<'a>(line: &'a str, server: &'a str) -> Vec<&'a str> {
+    line.split_whitespace().map(|word| if word == "SERVER" { server } else { word }).collect()
+}
