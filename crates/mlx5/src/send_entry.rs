@@ -1,7 +1,7 @@
 //! Send work queue entries: from the driver's format to the engine's work requests.
 //!
 //! `work_queues` has checked the length in the first segment against the posted blocks, and passes
-//! a private copy. An entry with segments beyond its length, with mixed inline and other payload,
+//! a private copy. An entry with segments beyond its length, with inline payload behind other payload,
 //! or with an operation that its queue pair does not have, breaks the queue: the entry gets an
 //! error completion, the entries behind it none, and the queue pair moves to the error state. Keys,
 //! addresses and lengths of payloads are the engine's part. Masked atomic operations are not
@@ -52,12 +52,12 @@ pub(crate) fn parse(entry: &[u8], service: u8, work: &mut SendWork) -> Result<()
     work.operation = operation(&request)?;
     for part in request.payload {
         match part.map_err(|_| QueueError("a payload segment is cut off"))? {
-            Payload::Memory(segment) if !work.is_inline => work.segments.push(decode(&segment)),
+            Payload::Memory(segment) => work.segments.push(decode(&segment)),
             Payload::Inline(bytes) if work.segments.is_empty() => {
                 work.is_inline = true;
                 work.inline.extend_from_slice(bytes);
             }
-            _ => return Err(QueueError("inline and other payload are mixed")),
+            Payload::Inline(_) => return Err(QueueError("inline payload follows other payload")),
         }
     }
     Ok(())

@@ -145,9 +145,9 @@ pub struct SendWork {
     /// Memory of the requester: source of a send or write, destination of a read or atomic
     /// operation.
     pub segments: Vec<Segment>,
-    /// Payload in the work request itself; used in place of `segments` if [`Self::is_inline`].
+    /// Payload in the work request itself, before that of `segments`; used if [`Self::is_inline`].
     pub inline: Vec<u8>,
-    /// The payload is [`Self::inline`].
+    /// The payload begins with [`Self::inline`].
     pub is_inline: bool,
     /// Destination, for datagram queue pairs.
     pub destination: Option<AddressVector>,

@@ -98,6 +98,21 @@ fn mlx5_entries_wrap_at_the_end_of_the_ring() {
 }
 
 #[test]
+fn mlx5_entry_has_inline_payload_before_other_payload_only() {
+    let mut link = Link::new(Service::ReliableConnection);
+    link.a.write(link.buffer_a, b"pointer");
+    let (to, segment) = (remote(VIRTUAL, link.key_b), data(link.key_a, VIRTUAL, 7));
+    let write = (SendOpcode::Write, 0);
+    link.a.post(&mut link.qp_a, write, |e| e.remote(&to).inline(b"inline ").data(&segment));
+    link.run();
+    success(link.a.poll_cq(&mut link.cq_a));
+    assert_eq!(link.b.read(link.buffer_b, 14), b"inline pointer");
+    link.a.post(&mut link.qp_a, write, |e| e.remote(&to).data(&segment).inline(b" inline"));
+    link.run();
+    failure(link.a.poll_cq(&mut link.cq_a));
+}
+
+#[test]
 fn mlx5_rc_waits_for_a_receive_entry() {
     let mut link = Link::new(Service::ReliableConnection);
     let segment = data(link.key_a, VIRTUAL, 8);

@@ -181,11 +181,11 @@ impl<Q: Queues> Subnet<Q> {
         if reads && work.is_inline || needs_reliable && origin.kind == Kind::Uc {
             return Err(Status::LocalQueuePairOperation);
         }
-        if work.is_inline {
-            return Ok(work.inline.len() as u64);
-        }
-        let total = payload(&work.segments).ok_or(Status::LocalLength)?;
-        if total > STEP_BYTES_MAX || work.segments.len() > FEW_SEGMENTS {
+        let in_memory = payload(&work.segments).ok_or(Status::LocalLength)?;
+        let total = in_memory.saturating_add(work.inline.len() as u64);
+        // The first step of an inline payload does not reach the segments.
+        let is_long = total > STEP_BYTES_MAX || work.segments.len() > FEW_SEGMENTS;
+        if is_long || work.is_inline && in_memory > 0 {
             let adapter = self.adapter(origin.id).ok_or(Status::LocalQueuePairOperation)?;
             let needed = if reads { Rights::LOCAL_WRITE } else { Rights::LOCAL_READ };
             let access = adapter.access(origin.attributes.domain, needed);
@@ -261,12 +261,15 @@ impl<Q: Queues> Subnet<Q> {
                 return Err(self.refuse(origin, at, fault));
             }
         }
+        let was_inline = requester.inline_left() > 0;
         let transfer = &mut requester.transfer;
         transfer.done = transfer.done.saturating_add(bytes);
         if transfer.done >= transfer.total {
             return Ok(bytes);
         }
-        transfer.at.advance(&requester.work.segments, bytes);
+        if !was_inline {
+            transfer.at.advance(&requester.work.segments, bytes);
+        }
         if target == Target::Receive {
             let pair = self.adapter_mut(at.0).and_then(|to| to.queue_pairs.get_mut(at.1));
             if let Some(pair) = pair {
@@ -286,12 +289,13 @@ impl<Q: Queues> Subnet<Q> {
         scratch: &mut Scratch,
         (target, most): (Target, u64),
     ) -> Result<u64, Status> {
+        let inline = requester.inline_left();
+        if inline > 0 {
+            scratch.from.clear();
+            return Ok(inline.min(most));
+        }
         let Transfer { total, done, at, .. } = &requester.transfer;
         let len = total.saturating_sub(*done).min(most);
-        if requester.work.is_inline {
-            scratch.from.clear();
-            return Ok(len);
-        }
         let adapter = self.adapter(origin.id).ok_or(Status::LocalProtection)?;
         let (needed, out) = match target {
             Target::Read(_) => (Rights::LOCAL_WRITE, &mut scratch.to),
@@ -348,7 +352,7 @@ impl<Q: Queues> Subnet<Q> {
         let own = self.adapter(origin.id).ok_or(true)?.queues.map();
         let remote = self.adapter(there).ok_or(false)?.queues.map();
         let (mut from, mut to) = (Cursor::new(&scratch.from), Cursor::new(&scratch.to));
-        if requester.work.is_inline {
+        if requester.inline_left() > 0 {
             let done = usize::try_from(requester.transfer.done).unwrap_or(usize::MAX);
             let end = usize::try_from(bytes).ok().and_then(|bytes| done.checked_add(bytes));
             let piece = end.and_then(|end| requester.work.inline.get(done..end)).ok_or(true)?;

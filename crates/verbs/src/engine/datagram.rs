@@ -134,8 +134,8 @@ impl<Q: Queues> Subnet<Q> {
             Operation::SendImmediate(value) => ReceivedData::Immediate(value),
             _ => return Err(Status::LocalQueuePairOperation),
         };
-        let inline = work.is_inline.then_some(work.inline.len() as u64);
-        let bytes = inline.or_else(|| payload(&work.segments)).ok_or(Status::LocalLength)?;
+        let in_memory = payload(&work.segments).ok_or(Status::LocalLength)?;
+        let bytes = in_memory.saturating_add(work.inline.len() as u64);
         let len = u32::try_from(bytes).map_err(|_| Status::LocalLength)?;
         if len > origin.attributes.mtu {
             return Err(Status::LocalLength);
@@ -143,11 +143,11 @@ impl<Q: Queues> Subnet<Q> {
         requester.transfer.total = bytes;
         let adapter = self.adapter(origin.id).ok_or(Status::LocalProtection)?;
         scratch.from.clear();
-        if !work.is_inline {
+        if in_memory > 0 {
             let access = adapter.access(origin.attributes.domain, Rights::LOCAL_READ);
             let out = (STEP_SPANS_MAX, &mut scratch.from);
-            let resolved = access.resolve(&work.segments, Place::default(), bytes, out);
-            if resolved.map_err(|_| Status::LocalProtection)? < bytes {
+            let resolved = access.resolve(&work.segments, Place::default(), in_memory, out);
+            if resolved.map_err(|_| Status::LocalProtection)? < in_memory {
                 return Err(Status::LocalLength);
             }
             // A payload that is not granted must not use up a receive work request.
@@ -254,12 +254,11 @@ impl<Q: Queues> Subnet<Q> {
         }
         let mut to = Cursor::new(&scratch.to);
         let map = adapter.queues.map();
-        let copied = to.write(map, &datagram.header).is_ok()
-            && if work.is_inline {
-                to.write(map, &work.inline).is_ok()
-            } else {
+        let copied =
+            to.write(map, &datagram.header).is_ok() && to.write(map, &work.inline).is_ok() && {
+                let in_memory = datagram.bytes.saturating_sub(work.inline.len() as u64);
                 let mut from = Cursor::new(&scratch.from);
-                copy((own.queues.map(), &mut from), (map, &mut to), datagram.bytes).is_ok()
+                copy((own.queues.map(), &mut from), (map, &mut to), in_memory).is_ok()
             };
         if copied { Status::Success } else { Status::LocalProtection }
     }

@@ -107,6 +107,12 @@ impl Requester {
         self.is_busy
     }
 
+    /// Returns the number of inline bytes that are not copied yet.
+    #[inline]
+    fn inline_left(&self) -> u64 {
+        (self.work.inline.len() as u64).saturating_sub(self.transfer.done)
+    }
+
     /// Returns the reason why the last request found no responder.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         self.refusal

@@ -118,6 +118,44 @@ fn verbs_inline_payload_is_sent() {
 }
 
 #[test]
+fn verbs_inline_payload_precedes_that_of_memory() {
+    let mut world = World::new(2);
+    let (left, right) = world.connect((0, 1), Kind::Rc);
+    let bytes = world.fill(0, 3);
+    world.post_receive(right, vec![world.segment(1, 0, 10), world.segment(1, 100, 3000)]);
+    for operation in [Operation::Send, Operation::Write(world.remote(1, 4096))] {
+        let segments = vec![world.segment(0, 64, 1000), world.segment(0, 3000, 500)];
+        let inline = b"header of 20 bytes..".to_vec();
+        let (is_inline, is_signaled) = (true, true);
+        let work = SendWork { operation, segments, inline, is_inline, ..SendWork::default() };
+        world.post_work(left, SendWork { is_signaled, ..work });
+    }
+    world.run(left);
+    let expected = [b"header of 20 bytes..", &bytes[64..1064], &bytes[3000..3500]].concat();
+    assert_eq!(world.read(1, 0, 10), expected[..10]);
+    assert_eq!(world.read(1, 100, 1510), expected[10..]);
+    assert_eq!(world.read(1, 4096, 1520), expected);
+    assert_eq!(world.completions(1)[0].1, 1520);
+    assert_eq!(world.statuses(0), [Status::Success; 2]);
+}
+
+#[test]
+fn verbs_memory_behind_inline_payload_is_checked_before_a_receive_is_taken() {
+    let mut world = World::new(2);
+    let (left, right) = world.connect((0, 1), Kind::Rc);
+    world.post_receive(right, vec![world.segment(1, 0, 3000)]);
+    let mut segment = world.segment(0, 64, 1000);
+    segment.key ^= 0xff;
+    let (inline, is_inline, segments) = (b"header".to_vec(), true, vec![segment]);
+    let operation = Operation::Send;
+    let work = SendWork { operation, segments, inline, is_inline, ..SendWork::default() };
+    world.post_work(left, work);
+    world.run(left);
+    assert_eq!(world.statuses(0), [Status::LocalProtection]);
+    assert!(world.lists(1).completions.is_empty());
+}
+
+#[test]
 fn verbs_zero_length_needs_no_key() {
     let mut world = World::new(2);
     let (left, right) = world.connect((0, 1), Kind::Rc);

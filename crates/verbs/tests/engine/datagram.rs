@@ -45,6 +45,23 @@ fn verbs_datagram_has_a_network_header_and_its_source() {
 }
 
 #[test]
+fn verbs_datagram_has_inline_payload_before_that_of_memory() {
+    let mut world = World::new(2);
+    let (left, right) = (datagram(&mut world, 0, Kind::Ud), datagram(&mut world, 1, Kind::Ud));
+    let bytes = world.fill(0, 2);
+    world.post_receive(right, vec![world.segment(1, 0, 2000)]);
+    let (inline, is_inline) = (b"header".to_vec(), true);
+    let segments = vec![world.segment(0, 10, 50)];
+    let destination = Some(to(right));
+    let work = SendWork { segments, inline, is_inline, destination, ..SendWork::default() };
+    world.post_work(left, SendWork { operation: Operation::Send, ..work });
+    world.run(left);
+    assert_eq!(world.completions(1)[0].1, 40 + 56);
+    assert_eq!(world.read(1, 40, 6), b"header");
+    assert_eq!(world.read(1, 46, 50), bytes[10..60]);
+}
+
+#[test]
 fn verbs_datagram_loopback_to_the_same_queue_pair() {
     let mut world = World::new(1);
     let own = datagram(&mut world, 0, Kind::Ud);
