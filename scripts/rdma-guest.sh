@@ -24,7 +24,7 @@ qemu_suite=trixie-backports
 qemu_package=qemu-system-x86
 kernel_package=linux-image-cloud-amd64
 # User space of the guest, with the libraries it depends on. busybox comes from the host.
-root_packages=(ibverbs-providers ibverbs-utils rdmacm-utils perftest iproute2 netcat-openbsd)
+root_packages=(ibverbs-providers ibverbs-utils rdmacm-utils perftest iproute2 netpipe-tcp)
 mpi_packages=(openmpi-bin openmpi-common ucx-utils libfabric-bin)
 # Libraries of graphics processors, which UCX and hwloc load where they exist.
 mpi_unused='^(libllvm|libamd|libhsa|libdrm|libz3|libx|libx11|ocl-icd|libze|libhwloc-plugins|libclang|intel-)'

@@ -6,7 +6,7 @@
 //! `CAUSEWAY_RDMA_STEPS=A,B` the steps with A or B in their names. `CAUSEWAY_RDMA_COMMANDS=1` prints
 //! the commands that the drivers sent.
 
-use causeway_vm::rdma::programs::{device, sockets, storage, verbs};
+use causeway_vm::rdma::programs::{device, mpi, sockets, storage, verbs};
 use causeway_vm::rdma::{self, Pair, Programs, Steps, Suite};
 use std::time::Instant;
 
@@ -49,4 +49,13 @@ fn rdma_programs_of_two_stock_guests_exchange_data() {
     device::leave_and_return(&mut steps);
     steps.kernel_messages();
     finish(steps);
+}
+
+#[test]
+fn rdma_carries_ucx_and_mpi_between_two_stock_guests() {
+    let Some(mut steps) = boot(Programs::Mpi) else { return };
+    mpi::ucx(&mut steps);
+    mpi::ranks(&mut steps);
+    steps.kernel_messages();
+    finish(&steps);
 }

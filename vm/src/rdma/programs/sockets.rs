@@ -3,13 +3,13 @@
 use crate::error::{Error, Result};
 use crate::rdma::programs::STREAM_BYTES;
 use crate::rdma::steps::{LIMIT, Steps, managed};
-use crate::rdma::{Pair, RdmaGuest, Suite};
+use crate::rdma::{Exchange, Listener, Pair, RdmaGuest, Suite};
 use crate::traffic;
 use causeway_guest_tool::limits::STREAM_PORT;
 use causeway_guest_tool::transport::Target;
 
-/// Bytes that `nc` sends over rsockets.
-const FILE_BYTES: u64 = 1 << 20;
+/// Bytes that each program of rsockets sends at least.
+const PIPED_BYTES: u64 = 256 << 10;
 /// The library that replaces socket calls of a program by those of rsockets.
 const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 
@@ -25,13 +25,13 @@ pub fn streams(steps: &mut Steps) {
 /// Runs rdma-core's programs of rsockets, and a TCP program by its preload library.
 pub fn rsockets(steps: &mut Steps) {
     steps.step("rstream", |pair| {
-        pair.by_queue_pairs(FILE_BYTES / 4, |pair| {
+        pair.by_queue_pairs(PIPED_BYTES, |pair| {
             managed(pair, "rstream -S 16384 -C 20 -T v", "rstream -s SERVER -S 16384 -C 20 -T v")
                 .map(|_| ())
         })
     });
     steps.step("riostream", |pair| {
-        pair.by_queue_pairs(FILE_BYTES / 4, |pair| {
+        pair.by_queue_pairs(PIPED_BYTES, |pair| {
             managed(
                 pair,
                 "riostream -S 16384 -C 20 -T v",
@@ -40,24 +40,26 @@ pub fn rsockets(steps: &mut Steps) {
             .map(|_| ())
         })
     });
-    steps.step("nc over librspreload", |pair| pair.by_queue_pairs(FILE_BYTES, preloaded));
+    steps.step("NPtcp over librspreload", |pair| pair.by_queue_pairs(PIPED_BYTES, preloaded));
 }
 
-/// Sends a file by `nc`, a TCP program that knows nothing of RDMA, and compares the content.
+/// Runs NetPIPE, a TCP program that knows nothing of RDMA, with its check of the content.
 fn preloaded(pair: &mut Pair) -> Result<()> {
     let [at, from] = &pair.guests;
-    let ip = at.ip();
-    let file = format!("head -c {FILE_BYTES} /dev/urandom >/tmp/sent; rm -f /tmp/received");
-    from.run(&["sh", "-c", &file], LIMIT)?;
-    let server = format!(
-        "LD_PRELOAD={PRELOAD} nc.openbsd -l {ip} 7010 </dev/null >/tmp/received 2>/tmp/nc.log &"
-    );
-    at.run(&["sh", "-c", &server], LIMIT)?;
-    let client = format!(
-        "sleep 1; LD_PRELOAD={PRELOAD} timeout 30 nc.openbsd -N {ip} 7010 </tmp/sent >/dev/null"
-    );
-    from.run(&["sh", "-c", &client], LIMIT)?;
-    same_content(from, "/tmp/sent", at, "/tmp/received")
+    for guest in [at, from] {
+        // The program asks for the number of TCP by name.
+        guest.run(&["sh", "-c", "echo tcp 6 TCP >/etc/protocols"], LIMIT)?;
+    }
+    let (library, ip) = (format!("LD_PRELOAD={PRELOAD}"), at.ip());
+    let server = ["env", &library, "NPtcp", "-i", "-u", "16384"];
+    let client = [&server[..], &["-h", &ip]].concat();
+    let exchange = Exchange {
+        server: &server,
+        client: &client,
+        listener: Listener::ConnectionManager,
+        limit: LIMIT,
+    };
+    exchange.run(at, from).map(|_| ())
 }
 
 /// Compares a file of a guest with a file of another guest.

@@ -8,6 +8,12 @@ use crate::rdma::steps::{LIMIT, Steps};
 
 /// Size of the disk and of the file, in bytes.
 const DISK_BYTES: u32 = 4 << 20;
+/// Port of NFS over RDMA.
+const NFS_PORT: u16 = 20049;
+/// Flags of the export: it has a number (`fsid=0`), and clients use ports above 1024.
+const EXPORT_FLAGS: u32 = 0x2002;
+/// Shortest grace period that a server permits, for a kernel without legacy tracking of clients.
+const GRACE_SECONDS: u32 = 10;
 
 /// Runs all exchanges.
 pub fn all(steps: &mut Steps) {
@@ -16,22 +22,23 @@ pub fn all(steps: &mut Steps) {
     steps.step("NFS over RDMA", |pair| pair.by_queue_pairs(u64::from(DISK_BYTES), nfs));
 }
 
-/// Exports a folder of the first guest without the daemons of NFS: the kernel's caches are filled
-/// before it asks for their content. The grace period of restarted servers ends at once.
+/// Exports a folder of the first guest by NFS 4.
+///
+/// The kernel's caches get the export here, in place of the daemons that the kernel would ask: the
+/// client is a member of the domain "test", and the root of the file system is /srv. A server with an
+/// empty folder of its clients' states need not wait for them: its grace period ends at once.
 fn export(pair: &Pair) -> Result<()> {
     let [at, from] = &pair.guests;
     at.load("nfs-server")?;
-    // Flags of the export: all users, ports above 1024, and the root of the file system (fsid 0).
     let script = format!(
-        "set -e; mkdir -p /srv; mount -t tmpfs tmpfs /srv; mkdir -p /var/lib/nfs\n\
+        "set -e; mkdir -p /srv /var/lib/nfs/v4recovery; mount -t tmpfs tmpfs /srv\n\
          mount -t nfsd nfsd /proc/fs/nfsd; never=2147483647; cd /proc/net/rpc\n\
          echo \"nfsd {from} $never test\" >auth.unix.ip/channel\n\
-         echo \"test /srv $never {flags} 65534 65534 0\" >nfsd.export/channel\n\
-         echo \"test 1 \\\\x00000000 $never /srv\" >nfsd.fh/channel\n\
-         cd /proc/fs/nfsd; echo rdma 20049 >portlist; echo 2 >threads\n\
-         echo Y >v4_end_grace; cat portlist",
+         echo \"test /srv $never {EXPORT_FLAGS} 65534 65534 0\" >nfsd.export/channel\n\
+         printf 'test 1 \\\\x00000000 %s /srv\\n' $never >nfsd.fh/channel\n\
+         cd /proc/fs/nfsd; echo '-3 +4 +4.1 +4.2' >versions; echo {GRACE_SECONDS} >nfsv4gracetime\n\
+         echo rdma {NFS_PORT} >portlist; echo 2 >threads; echo Y >v4_end_grace || true",
         from = from.ip(),
-        flags = 0x2002,
     );
     at.run(&["sh", "-c", &script], LIMIT).map(|_| ())
 }
@@ -44,7 +51,7 @@ fn nfs(pair: &mut Pair) -> Result<()> {
     let (ip, own) = (at.ip(), from.ip());
     let script = format!(
         "set -e; mkdir -p /mnt; mount -i -t nfs4 -o \
-         rdma,port=20049,vers=4.2,sec=sys,addr={ip},clientaddr={own} {ip}:/ /mnt\n\
+         rdma,port={NFS_PORT},vers=4.2,sec=sys,addr={ip},clientaddr={own} {ip}:/ /mnt\n\
          grep -q proto=rdma /proc/mounts\n\
          head -c {DISK_BYTES} /dev/urandom >/tmp/written\n\
          dd if=/tmp/written of=/mnt/file bs=64k conv=fsync\n\
