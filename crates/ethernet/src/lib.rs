@@ -83,6 +83,7 @@ pub mod route;
 mod service;
 mod spoofing;
 mod standby;
+mod station;
 pub mod table;
 mod trace;
 pub mod traffic;

@@ -44,8 +44,12 @@ use crate::uplink::is_link;
 pub(crate) const INBOX: u32 = 0;
 
 impl Switch {
-    /// Learns a source address behind a link. Returns whether the link may bring frames from it.
+    /// Learns a source address behind a link. Returns whether the link may bring frames from it; a
+    /// station may bring frames from its own address only.
     fn learn_from_link(&mut self, place: SwitchIndex, source: u64, now_ns: u64) -> bool {
+        if let Some(station) = self.uplinks.station(place) {
+            return ethernet::number(station.address.0) == source;
+        }
         let address = ethernet::address(source);
         if is_group(address) || address == [0; 6] {
             return false;
@@ -59,7 +63,7 @@ impl Switch {
     /// Handles the configured address of a local port behind a link. The move is accepted while the
     /// port's guest does not run.
     fn accept_move(&mut self, place: SwitchIndex, source: u64) -> bool {
-        if self.running(source).is_some() {
+        if self.running(source).is_some() || self.station_of(source).is_some() {
             return false;
         }
         if let Some(&(at, advertised)) = self.away.get(&source)
@@ -241,6 +245,10 @@ impl Ethernet {
         let Some(place) = switch.uplinks.place_of(id) else { return };
         for mac in macs {
             let number = ethernet::number(mac.0);
+            if here && switch.station_of(number).is_some() {
+                switch.uplinks.count_contested(place);
+                continue;
+            }
             match (here, switch.owner(*mac).is_some()) {
                 // The advertisement is newer than learnt state. It takes effect when the local
                 // guest stops.
@@ -379,7 +387,12 @@ impl Ethernet {
         if self.switch.uplinks.any_transit()
             && self.switch.is_flooded(place, (source, destination), cx.now_ns)
         {
-            let known_by = self.switch.duplicates.check(frame, place, cx.now_ns);
+            let Switch { duplicates, uplinks, .. } = &mut self.switch;
+            // A station repeats frames because its guest does, as a port.
+            let known_by = match uplinks.is_station(place) {
+                true => Ok(duplicates.fingerprint(frame.len(), frame)),
+                false => duplicates.check(frame, place, cx.now_ns),
+            };
             content_print = Some(known_by.map_err(|known| match known {
                 DuplicateKind::Copy => DropReason::Duplicate,
                 DuplicateKind::Storm => DropReason::Storm,
@@ -423,7 +436,9 @@ impl Ethernet {
             NextHop::Drop(_) => {}
         }
         let uplinks = &self.switch.uplinks;
-        targets.retain(|to| is_link(*to) && *to != first && !uplinks.is_transit(*to));
+        // The first copy reached the stations, as it reached the ports.
+        let is_left = |to: SwitchIndex| !uplinks.is_transit(to) && !uplinks.is_station(to);
+        targets.retain(|to| is_link(*to) && *to != first && is_left(*to));
         self.deliveries = self.deliveries.saturating_add(targets.len());
         for to in &targets {
             self.forward_to_link(cx, from, std::slice::from_mut(rx), *to, 0);

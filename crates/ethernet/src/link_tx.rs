@@ -111,7 +111,7 @@ pub(crate) fn send_to_link(
         if committed > 0 && slice.is_over() {
             return committed;
         }
-        let sent = if *hops >= HOPS_MAX {
+        let sent = if *hops >= HOPS_MAX && !switch.uplinks.is_station(to) {
             Err(DropReason::TooManyHops)
         } else {
             match switch.uplinks.carrier(to) {

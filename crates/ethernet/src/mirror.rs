@@ -53,6 +53,11 @@ impl Mirrors {
         self.all.is_empty()
     }
 
+    /// Returns whether a capture runs at a switch index with a property.
+    pub fn any_at(&self, has: impl Fn(SwitchIndex) -> bool) -> bool {
+        self.all.iter().filter_map(|mirror| mirror.place).any(has)
+    }
+
     /// Begins a capture. Returns `None` if [`CAPTURES_MAX`] run already.
     pub fn begin(
         &mut self,

@@ -155,7 +155,9 @@ pub(crate) struct Switch {
     pub traffic: TrafficMatrix,
     /// Running captures.
     pub mirrors: Mirrors,
-    /// Switch indices of all ports: the receivers of broadcasts.
+    /// A capture at a station was running when the policy for stations was last published.
+    pub observes_stations: bool,
+    /// Switch indices of all ports and stations: the receivers of broadcasts.
     pub members: Vec<u32>,
     /// Members that learn: the receivers of frames to unknown addresses.
     pub learners: Vec<u32>,
@@ -192,7 +194,8 @@ impl Switch {
     pub fn end(&self, end: &RouteEnd) -> Option<SwitchIndex> {
         match end {
             RouteEnd::Interface(name) => {
-                self.iter().find(|p| p.name == *name).and_then(|p| self.place(p.id))
+                let port = self.iter().find(|p| p.name == *name).and_then(|p| self.place(p.id));
+                port.or_else(|| self.station_named(name))
             }
             RouteEnd::Edge(name) => self.uplinks.place_named(name),
         }

@@ -124,29 +124,40 @@ impl Ethernet {
         Ok(sender)
     }
 
-    /// Adds a link, and announces the addresses of running guests to its peer.
+    /// Adds a station, or adds a link and announces the addresses of running guests to its peer.
     fn join(&mut self, member: Membership) -> Result<(), CommandError> {
         let id = member.id;
-        self.switch.uplinks.join(member)?;
-        let running = self.switch.iter().filter(|port| !port.receive.is_empty());
-        self.switch.uplinks.announce_by(id, running.map(|port| port.spec.mac));
+        if member.station.is_some() {
+            self.switch.join_station(member)?;
+        } else {
+            self.switch.uplinks.join(member)?;
+            self.announce_all(id);
+        }
         self.resolve();
         Ok(())
+    }
+
+    /// Announces the addresses of running guests and of stations to the peer of a link.
+    fn announce_all(&self, id: LinkId) {
+        let running = self.switch.iter().filter(|port| !port.receive.is_empty());
+        let stations = self.switch.uplinks.stations().map(|(_, _, station)| station.address);
+        self.switch.uplinks.announce_by(id, running.map(|port| port.spec.mac).chain(stations));
     }
 
     /// Replaces the carrier of a link. Its peer may have lost our addresses, so they are announced
     /// again.
     pub(crate) fn replace(&mut self, id: LinkId, carrier: Box<dyn Carrier>) {
         self.switch.uplinks.replace(id, carrier);
-        let running = self.switch.iter().filter(|port| !port.receive.is_empty());
-        self.switch.uplinks.announce_by(id, running.map(|port| port.spec.mac));
+        self.announce_all(id);
     }
 
     /// Removes a link, and the state that depends on it.
     fn leave(&mut self, now_ns: u64, id: LinkId) {
         let switch = &mut self.switch;
         let at = switch.uplinks.place_of(id);
-        if let Some(place) = switch.uplinks.leave(id) {
+        if let Some(place) = at.filter(|place| switch.uplinks.is_station(*place)) {
+            switch.leave_station(place, id);
+        } else if let Some(place) = switch.uplinks.leave(id) {
             switch.table.unlearn(place);
             switch.flood_sequences.forget(place);
             switch.away.retain(|_, (at, _)| *at != place);
@@ -170,6 +181,7 @@ impl Ethernet {
         let mut mirrors = std::mem::take(&mut self.switch.mirrors);
         mirrors.resolve(|end| self.switch.end(end));
         self.switch.mirrors = mirrors;
+        self.switch.publish_policy();
     }
 
     /// Replaces all routes and the group's forwarding mode.
@@ -179,6 +191,7 @@ impl Ethernet {
         all.replace(routes, forwarding, |end| self.switch.end(end));
         self.switch.routes = all;
         self.switch.table.invalidate();
+        self.switch.publish_policy();
     }
 
     /// Adds one route.
@@ -187,6 +200,7 @@ impl Ethernet {
         let view = all.add(number, spec, |end| self.switch.end(end));
         self.switch.routes = all;
         self.switch.table.invalidate();
+        self.switch.publish_policy();
         view
     }
 
@@ -207,6 +221,7 @@ impl Ethernet {
         let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
         let begun = self.switch.mirrors.begin(spec, place, &name, wall.wrapping_sub(now_ns));
         let many = || format!("there are {CAPTURES_MAX} captures in this group already: end one");
+        self.switch.publish_policy();
         begun.ok_or_else(|| CommandError::Conflict(many()))
     }
 }
@@ -225,7 +240,7 @@ impl Service for Ethernet {
         let name = &port.spec.name;
         let mac = spec.mac;
         self.switch.insert(NetPortState::new(port.id(), name.clone(), spec)).map_err(|_| {
-            let owner = self.switch.owner(mac).map_or("?", |p| p.name.as_str());
+            let owner = self.switch.owner_name(mac).map_or("?", Name::as_str);
             let group = &port.spec.group;
             let text = format!("port {name}: mac {mac} is that of port {owner} in group {group}");
             CommandError::Conflict(text)
@@ -285,6 +300,9 @@ impl Service for Ethernet {
     /// Flushes the carriers, so that frames of several guests leave together.
     fn turned(&mut self) {
         self.switch.uplinks.flush();
+        if self.switch.observes_stations {
+            self.switch.end_observation();
+        }
     }
 
     fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
@@ -304,6 +322,7 @@ impl Service for Ethernet {
             .on(|DeleteRoute(number)| {
                 self.switch.routes.remove(number);
                 self.switch.table.invalidate();
+                self.switch.publish_policy();
                 Ok(())
             })
             .on(|ListRoutes| Ok(self.switch.routes.views()))
@@ -332,13 +351,13 @@ impl Service for Ethernet {
 
     fn trace(
         &self,
-        ports: &Ports,
+        _ports: &Ports,
         _rules: &Rules,
         query: &TraceQuery,
     ) -> Option<Result<TraceView, CommandError>> {
         match query {
             TraceQuery::Frame { from, source, destination } => {
-                Some(self.trace_frame(ports, from, *source, *destination))
+                Some(self.trace_frame(from, *source, *destination))
             }
             TraceQuery::Connect { .. } => None,
         }

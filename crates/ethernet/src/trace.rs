@@ -6,9 +6,9 @@
 //!
 //! It sends nothing, learns nothing and changes no counter, and costs no frame anything. It uses
 //! the state of this moment: it reads no MTU, offload or pending queue, and judges the age of
-//! addresses by the time of the last served queue. Frames that arrive by links are not traced.
+//! addresses by the time of the last served queue. Frames that arrive by links are not traced, those
+//! of stations (ports of other services) are.
 
-use causeway_fabric::Ports;
 use causeway_model::Forwarding;
 use causeway_model::{CommandError, TraceView};
 use causeway_model::{Mac, Name};
@@ -16,33 +16,51 @@ use causeway_wire::ethernet;
 
 use crate::counters::DropReason;
 use crate::forward::NextHop;
-use crate::port::NetPortState;
+use crate::port::Switch;
+use crate::route::SwitchIndex;
 use crate::service::Ethernet;
 use crate::uplink::is_link;
+
+/// The port whose frame is traced.
+#[derive(Debug, Clone, Copy)]
+struct Sender {
+    place: SwitchIndex,
+    /// The configured address.
+    mac: Mac,
+    /// Whether the port may send from other addresses.
+    learn: bool,
+}
+
+impl Switch {
+    /// Returns a net port or station, by the name of the port.
+    fn sender(&self, name: &Name) -> Option<Sender> {
+        let port = self.iter().find(|port| port.name == *name);
+        if let Some(port) = port {
+            let (mac, learn) = (port.spec.mac, port.spec.learn);
+            return Some(Sender { place: self.place(port.id)?, mac, learn });
+        }
+        let place = self.station_named(name)?;
+        let mac = self.uplinks.station(place)?.address;
+        Some(Sender { place, mac, learn: false })
+    }
+}
 
 impl Ethernet {
     /// Explains a frame that port `from` would send.
     ///
     /// # Errors
-    /// Returns an error if the port does not exist or is not a net port.
+    /// Returns an error if no port of the group with frames has the name.
     pub(crate) fn trace_frame(
         &self,
-        ports: &Ports,
         from: &Name,
         source: Option<Mac>,
         destination: Mac,
     ) -> Result<TraceView, CommandError> {
-        let absent = || CommandError::NotFound { what: "port", name: from.to_string() };
-        let port = ports.by_name(from).ok_or_else(absent)?;
-        let place = self.switch.place(port.id());
-        let net = place.and_then(|place| Some((place, self.switch.get(place)?)));
-        let Some((place, net)) = net else {
-            return Err(CommandError::Invalid(format!("port {from} is not a net port")));
-        };
-        let source = source.unwrap_or(net.spec.mac);
-        let mut steps =
-            vec![format!("port {from} of group {} sends from {source}", port.spec.group)];
-        if let Err(why) = self.trace_source(net, source, &mut steps) {
+        let absent = || CommandError::Invalid(format!("port {from} carries no frames"));
+        let sender = self.switch.sender(from).ok_or_else(absent)?;
+        let (place, source) = (sender.place, source.unwrap_or(sender.mac));
+        let mut steps = vec![format!("port {from} sends from {source}")];
+        if let Err(why) = self.trace_source(sender, source, &mut steps) {
             steps.push(format!("dropped: {}", why.name()));
             return Ok(TraceView { verdict: "drop".into(), to: Vec::new(), steps });
         }
@@ -64,21 +82,20 @@ impl Ethernet {
     /// Explains the check of the source address. Returns the reason if the frame would be dropped.
     fn trace_source(
         &self,
-        net: &NetPortState,
+        sender: Sender,
         source: Mac,
         steps: &mut Vec<String>,
     ) -> Result<(), DropReason> {
-        if source == net.spec.mac {
+        if source == sender.mac {
             steps.push("the source is the port's own address".into());
             return Ok(());
         }
-        if !net.spec.learn {
-            steps.push(format!("the port may send from {} only: it does not learn", net.spec.mac));
+        if !sender.learn {
+            steps.push(format!("the port may send from {} only: it does not learn", sender.mac));
             return Err(DropReason::SpoofedSource);
         }
-        let owner = self.switch.owner(source);
-        if let Some(owner) = owner {
-            steps.push(format!("the source is the address of port {}", owner.name));
+        if let Some(owner) = self.switch.owner_name(source) {
+            steps.push(format!("the source is the address of port {owner}"));
             return Err(DropReason::SpoofedSource);
         }
         if source.is_group() || source.0 == [0; 6] {
@@ -135,7 +152,8 @@ impl Ethernet {
         let others = |all: &[u32]| all.iter().chain(up).copied().filter(|&p| p != place).collect();
         match self.switch.next_hop(place, destination.0, self.now_ns) {
             NextHop::To(to) => {
-                let at = if is_link(to) { "behind a link" } else { "at one port" };
+                let is_far = is_link(to) && !self.switch.uplinks.is_station(to);
+                let at = if is_far { "behind a link" } else { "at one port" };
                 steps.push(format!("{destination} is {at}"));
                 ("forward", vec![to])
             }
@@ -172,6 +190,11 @@ impl Ethernet {
             let name = self.switch.name(link);
             let up = self.switch.uplinks.is_up(link);
             reached |= up;
+            if self.switch.uplinks.is_station(link) {
+                steps.push(format!("to port {name}, which another service serves"));
+                names.push(name);
+                continue;
+            }
             let state = if up { "it is up" } else { "it is down: dropped" };
             steps.push(format!("to link {name}: {state}"));
             names.push(name);

@@ -1,4 +1,4 @@
-//! Links as the switch sees them: egresses out of the host, beside the ports.
+//! Links and stations as the switch sees them: egresses beside the ports.
 //!
 //! The links to one peer form a *bundle*, which has a switch index like a port. Of the links of a
 //! bundle that are up and not standby, one carries all frames, the *active* link: links without
@@ -10,6 +10,10 @@
 //! frames then carry a number, so that a loop of such links carries each frame once
 //! (`crate::flood_sequence`). Links other than tunnels cannot carry the number; copies that arrive
 //! by them are detected by content (`crate::duplicates`).
+//!
+//! A *station* (`fabric::station`) is a bundle of its own that is always up: frames of links may
+//! leave by it, and its frames by links, as at a port. It is not among [`Uplinks::up`], and does not
+//! count as a link. `crate::station` adds and removes its address.
 //!
 //! The module does not balance load over the links of a bundle, retransmits nothing, and neither
 //! encapsulates nor sends: carriers do. Frames that were pushed are sent only after
@@ -24,6 +28,7 @@ use std::collections::{BTreeMap, HashMap};
 use causeway_fabric::carrier::{
     Carrier, LinkId, LinkStatus, Membership, Notice, Outgoing, Refusal,
 };
+use causeway_fabric::station::Station;
 use causeway_model::CommandError;
 use causeway_model::Mac;
 use causeway_model::Name;
@@ -67,6 +72,8 @@ struct Bundle {
     needs_flush: bool,
     /// Counters of frames that arrived by the links.
     counters: PortCounters,
+    /// The bundle is a station.
+    is_station: bool,
 }
 
 impl Bundle {
@@ -110,6 +117,10 @@ pub(crate) struct Uplinks {
     transit: bool,
     /// Number of standby links.
     standbys: usize,
+    /// Number of stations among `links`.
+    stations: usize,
+    /// Bundles with carriers that were not flushed.
+    unflushed: Vec<SwitchIndex>,
 }
 
 /// State and configuration of a link.
@@ -148,18 +159,21 @@ impl Uplinks {
         self.bundles.get_mut(slot(place)?)?.as_mut()
     }
 
-    /// Adds a link, which is down. Returns the switch index of its bundle.
+    /// Adds a link, which is down, or a station. Returns the switch index of its bundle.
     ///
     /// # Errors
     /// Returns [`CommandError::Full`] if the group has [`LINKS_PER_GROUP_MAX`] links.
     pub fn join(&mut self, member: Membership) -> Result<SwitchIndex, CommandError> {
-        if self.links.len() >= LINKS_PER_GROUP_MAX {
+        let is_station = member.station.is_some();
+        let links = self.links.len().saturating_sub(self.stations);
+        if !is_station && links >= LINKS_PER_GROUP_MAX {
             let text =
                 format!("there are {LINKS_PER_GROUP_MAX} links in this group already: delete one");
             return Err(CommandError::Full(text));
         }
         let same = |bundle: &Option<Bundle>| {
-            bundle.as_ref().is_some_and(|bundle| bundle.peer == member.peer)
+            let links = bundle.as_ref().filter(|bundle| !bundle.is_station && !is_station);
+            links.is_some_and(|bundle| bundle.peer == member.peer)
         };
         let at = match self.bundles.iter().position(same) {
             Some(at) => at,
@@ -173,6 +187,7 @@ impl Uplinks {
             }
         };
         self.links.insert(member.id, at);
+        self.stations = self.stations.saturating_add(usize::from(is_station));
         if let Some(entry) = self.bundles.get_mut(at) {
             let bundle = entry.get_or_insert_with(|| Bundle {
                 peer: member.peer.clone(),
@@ -180,9 +195,10 @@ impl Uplinks {
                 active: None,
                 needs_flush: false,
                 counters: PortCounters::default(),
+                is_station,
             });
             bundle.flush();
-            bundle.links.push(BundleLink { member, up: false, poor: false, standby: false });
+            bundle.links.push(BundleLink { member, up: is_station, poor: false, standby: false });
             bundle.choose();
         }
         self.update_up();
@@ -209,6 +225,7 @@ impl Uplinks {
         bundle.links.retain(|link| link.member.id != id);
         bundle.choose();
         let empty = bundle.links.is_empty();
+        self.stations = self.stations.saturating_sub(usize::from(bundle.is_station));
         if empty {
             *entry = None;
         }
@@ -287,7 +304,8 @@ impl Uplinks {
         let standbys = self.bundles.iter().flatten().flat_map(|bundle| &bundle.links);
         self.standbys = standbys.filter(|link| link.standby).count();
         let up = self.bundles.iter().enumerate();
-        let up = up.filter(|(_, bundle)| bundle.as_ref().is_some_and(|b| b.active.is_some()));
+        let is_up = |bundle: &Bundle| bundle.active.is_some() && !bundle.is_station;
+        let up = up.filter(|(_, bundle)| bundle.as_ref().is_some_and(is_up));
         self.up = up.map(|(at, _)| place(at)).collect();
         self.transit = self.up.iter().any(|at| self.is_transit(*at));
     }
@@ -297,7 +315,7 @@ impl Uplinks {
         self.get(place).is_some_and(|bundle| bundle.active.is_some())
     }
 
-    /// Returns the switch indices of the bundles that are up.
+    /// Returns the switch indices of the bundles of links that are up.
     #[inline]
     pub fn up(&self) -> &[SwitchIndex] {
         &self.up
@@ -310,9 +328,31 @@ impl Uplinks {
 
     /// Returns the switch index of a link, by name.
     pub fn place_named(&self, name: &Name) -> Option<SwitchIndex> {
-        let has = |bundle: &Bundle| bundle.links.iter().any(|link| link.member.name == *name);
+        let has = |bundle: &Bundle| {
+            !bundle.is_station && bundle.links.iter().any(|link| link.member.name == *name)
+        };
         let at = self.bundles.iter().position(|bundle| bundle.as_ref().is_some_and(has));
         at.map(place)
+    }
+
+    /// Returns all stations, with their switch index and the name of their port.
+    pub fn stations(&self) -> impl Iterator<Item = (SwitchIndex, &Name, &Station)> {
+        let members = self.bundles.iter().enumerate().filter(|_| self.stations > 0);
+        members.filter_map(|(at, bundle)| {
+            let member = &bundle.as_ref()?.links.first()?.member;
+            Some((place(at), &member.name, member.station.as_ref()?))
+        })
+    }
+
+    /// Returns the station at a switch index, if it is a station.
+    pub fn station(&self, place: SwitchIndex) -> Option<&Station> {
+        let bundle = self.get(place).filter(|bundle| bundle.is_station)?;
+        bundle.links.first()?.member.station.as_ref()
+    }
+
+    /// Returns whether a switch index belongs to a station.
+    pub fn is_station(&self, place: SwitchIndex) -> bool {
+        self.stations > 0 && self.get(place).is_some_and(|bundle| bundle.is_station)
     }
 
     /// Returns the name of the link that carries a bundle's frames, or would.
@@ -321,9 +361,10 @@ impl Uplinks {
         bundle.active().or(bundle.links.first()).map(|link| &link.member.name)
     }
 
-    /// Returns whether frames that arrived by one link may leave by another.
+    /// Returns whether frames that arrived by one link or station may leave by another.
     pub fn may_pass(&self, from: SwitchIndex, to: SwitchIndex) -> bool {
-        from != to && (self.is_transit(from) || self.is_transit(to))
+        let may = |place| self.is_transit(place) || self.is_station(place);
+        from != to && (may(from) || may(to))
     }
 
     /// Returns whether a bundle's active link is for transit.
@@ -380,8 +421,10 @@ impl Uplinks {
 
     /// Returns the active carrier of a bundle.
     pub fn carrier(&mut self, place: SwitchIndex) -> Option<&mut (dyn Carrier + 'static)> {
-        let bundle = self.get_mut(place)?;
-        bundle.needs_flush = true;
+        let bundle = self.bundles.get_mut(slot(place)?)?.as_mut()?;
+        if !std::mem::replace(&mut bundle.needs_flush, true) {
+            self.unflushed.push(place);
+        }
         bundle.active_mut().map(|link| &mut *link.member.carrier)
     }
 
@@ -393,9 +436,13 @@ impl Uplinks {
 
     /// Flushes the frames that carriers took.
     pub fn flush(&mut self) {
-        for bundle in self.bundles.iter_mut().flatten() {
-            bundle.flush();
+        let mut unflushed = std::mem::take(&mut self.unflushed);
+        for place in unflushed.drain(..) {
+            if let Some(bundle) = self.get_mut(place) {
+                bundle.flush();
+            }
         }
+        self.unflushed = unflushed;
     }
 
     /// Announces to every subscribed peer that an address is here, or no longer is.
@@ -472,6 +519,7 @@ mod tests {
             transit: id == 9,
             segment: false,
             notices: None,
+            station: None,
             carrier: Box::new(Nowhere),
         }
     }

@@ -25,6 +25,7 @@ use causeway_wire::virtio_net::Offload;
 
 use crate::mailbox::Sender;
 use crate::registration::Capability;
+use crate::station::Station;
 use causeway_model::{Mac, Name, TypedRequest};
 
 /// Identifies a link for as long as it exists; never reused.
@@ -225,12 +226,12 @@ pub enum Notice {
     AddressRemoved(LinkId, Mac),
 }
 
-/// The values with which a service uses a link.
+/// The values with which a service uses a link or a station.
 #[derive(Debug)]
 pub struct Membership {
     /// Identifier.
     pub id: LinkId,
-    /// Name of the link.
+    /// Name of the link, or of the station's port.
     pub name: Name,
     /// Name of the peer; links with equal names are alternatives to each other.
     pub peer: String,
@@ -242,6 +243,9 @@ pub struct Membership {
     pub segment: bool,
     /// Destination of notices about local addresses, if the peer takes them.
     pub notices: Option<Sender<Notice>>,
+    /// Address and policy, if the member is a station; `None` for a link. A station is up from the
+    /// beginning, and its peer, metric, transit and segment have no meaning.
+    pub station: Option<Station>,
     /// Transmit path.
     pub carrier: Box<dyn Carrier>,
 }
@@ -260,9 +264,10 @@ impl TypedRequest for OpenInbox {
     type Answer = Sender<Message>;
 }
 
-/// Adds a link to a shard that forwards frames; the answer confirms the membership. Refused as
-/// [`CommandError::Full`](causeway_model::CommandError::Full) if the group has as many links as the
-/// service takes.
+/// Adds a link or a station to a shard that forwards frames; the answer confirms the membership.
+/// Refused as [`CommandError::Full`](causeway_model::CommandError::Full) if the group has as many
+/// links as the service takes, and as [`CommandError::Conflict`](causeway_model::CommandError::Conflict)
+/// if a port or station of the group has the address of the station.
 #[derive(Debug)]
 pub struct Join(pub Membership);
 
@@ -270,7 +275,7 @@ impl TypedRequest for Join {
     type Answer = ();
 }
 
-/// Removes a link from a shard that forwards frames.
+/// Removes a link or a station from a shard that forwards frames.
 #[derive(Debug)]
 pub struct Leave(pub LinkId);
 

@@ -8,7 +8,7 @@
 //! under its lock, from the thread of a command or of the ticks: one call at a time. A call may
 //! block for as long as a dispatcher needs to answer, and delays all other commands meanwhile. A
 //! controller is never called on the data path, and stores nothing on disk. It learns of added
-//! ports only by their shard ([`Controller::shard_opened`]), of deleted ports by
+//! ports of its own service by [`Controller::port_added`], of deleted ports by
 //! [`Controller::port_deleted`], and of deleted links by a request of the link service
 //! ([`LinkDeleted`](crate::carrier::LinkDeleted)). Deleted groups are not reported: they are empty.
 
@@ -36,6 +36,18 @@ pub trait Controller: Send + fmt::Debug {
         &mut self,
         _control: &mut Control<'_>,
         _shard: &ShardKey,
+    ) -> Result<(), CommandError> {
+        Ok(())
+    }
+
+    /// Configures a new port of the service, after its shard has added it.
+    ///
+    /// # Errors
+    /// A refusal deletes the port again, as by a command.
+    fn port_added(
+        &mut self,
+        _control: &mut Control<'_>,
+        _port: &PortSpec,
     ) -> Result<(), CommandError> {
         Ok(())
     }

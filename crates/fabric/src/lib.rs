@@ -23,6 +23,7 @@
 //! | [`Port`], [`Ports`] | attached devices and their rings |
 //! | [`Shard`] | the ports of one group and service; tests and the simulator drive it by hand |
 //! | [`carrier`] | the interface between links and services that forward frames |
+//! | [`station`] | members of a group that another service serves, and the group's policy for them |
 //! | [`mailbox`], [`udp`], [`host`] | messages between shards, UDP sockets, Unix sockets |
 //!
 //! ```
@@ -98,6 +99,7 @@ pub mod slice;
 pub mod socket_buffers;
 mod source_doorbell;
 mod spin_budget;
+pub mod station;
 pub mod udp;
 pub mod wakes;
 mod watch;

@@ -40,7 +40,8 @@
 //!
 //! # Modules
 //! [`number`] gives objects their numbers. [`transport`] finds the adapter of a destination; other
-//! hosts are refused with a [`transport::Refusal`].
+//! hosts, and adapters that the group's [`policy`] denies, are refused with a
+//! [`transport::Refusal`].
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -58,6 +59,7 @@ pub mod engine;
 pub mod limits;
 pub mod multicast;
 pub mod number;
+pub mod policy;
 pub mod queue_pair;
 pub mod queues;
 pub mod region;

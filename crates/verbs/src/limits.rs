@@ -80,6 +80,12 @@ pub const RETRY_NS_MAX: u64 = 120_000_000_000;
 /// Receiver-not-ready retries that mean "without end".
 pub const RNR_RETRY_ENDLESS: u8 = 7;
 
+/// Most results of a group's policy that a subnet keeps.
+pub const POLICY_RESULTS_MAX: usize = 4096;
+
+/// Bytes whose copy takes as long as a check of a policy with many rules: 16 us.
+pub const POLICY_CHECK_BYTES: u64 = 128 << 10;
+
 /// Most queue pairs of an adapter in a multicast group.
 pub const MULTICAST_MEMBERS_MAX: usize = 16;
 

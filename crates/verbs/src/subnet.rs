@@ -18,6 +18,7 @@ use crate::adapter::{Adapter, AdapterConfig, AdapterId};
 use crate::engine::{Responder, Scratch};
 use crate::limits::ADAPTERS_MAX;
 use crate::multicast::{Groups, MulticastError};
+use crate::policy::Policy;
 use crate::queue_pair::{Attributes, Change, Kind, QueuePair, QueuePairError, State};
 use crate::queues::{AsyncEvent, Queues};
 use crate::transport::Local;
@@ -112,6 +113,12 @@ impl<Q: Queues> Subnet<Q> {
         adapter.failed.clear();
         adapter.deadlines.clear();
         adapter.shared_limits.clear();
+    }
+
+    /// Replaces the rules for traffic between adapters; `None` denies nothing. The rules apply to
+    /// work requests from the next call of [`Self::progress`] on, also of connected queue pairs.
+    pub fn set_policy(&mut self, policy: Option<Box<dyn Policy>>) {
+        self.transport.set_policy(policy);
     }
 
     /// Returns an adapter.

@@ -219,6 +219,7 @@ impl Host {
                 transit,
                 segment: false,
                 notices: Some(self.notices.0.clone()),
+                station: None,
                 carrier: Box::new(carrier),
             };
             self.links.insert(id, (under, number, group));

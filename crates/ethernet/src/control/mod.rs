@@ -35,12 +35,12 @@ fn no_link(name: &Name) -> CommandError {
     CommandError::NotFound { what: "link", name: name.to_string() }
 }
 
-/// Returns the group of a net port, or of a link of another service.
+/// Returns the group of a port with frames, or of a link of another service.
 fn group_of(control: &mut Control<'_>, end: &RouteEnd) -> Result<Name, CommandError> {
     match end {
         RouteEnd::Interface(name) => {
-            let (port, shard) = control.port(name)?;
-            if shard.service != NAME {
+            let (port, _) = control.port(name)?;
+            if !port.kind.kind().is_network {
                 return Err(CommandError::Invalid(format!("port {name} carries no frames")));
             }
             Ok(port.group.clone())

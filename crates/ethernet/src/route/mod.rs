@@ -19,27 +19,28 @@
 //! between batches when it is full, and whenever a route changes.
 
 mod priority;
+mod station_policy;
 
 use std::collections::HashMap;
 
 use causeway_fabric::keyed::{Keyed, keyed};
-use causeway_model::Forwarding;
 use causeway_model::RouteView;
+use causeway_model::{Forwarding, Mac};
 use causeway_model::{RouteEnd, RouteSpec};
 
 pub use priority::{AddressMatch, NEVER, priority};
+pub use station_policy::RoutePolicy;
 
 use crate::limits::{ROUTE_CACHE_MAX, ROUTE_SETS_MAX};
 
 /// Switch index: identifies a port or a link bundle of the group's switch.
 pub type SwitchIndex = u32;
 
-/// One route, prepared for matching.
-#[derive(Debug, Clone)]
-struct RouteEntry {
+/// The conditions and the target of a route, prepared for matching.
+#[derive(Debug, Clone, Copy)]
+struct RouteMatch {
     /// The route's number, which the operator sees.
     index: u64,
-    spec: RouteSpec,
     /// Required source address.
     source: AddressMatch,
     /// Required destination address.
@@ -50,28 +51,46 @@ struct RouteEntry {
     to: Option<SwitchIndex>,
     /// Required ingress.
     from: IngressMatch,
+}
+
+impl RouteMatch {
+    /// Returns whether the route applies to frames of an address pair.
+    fn fits(&self, pair: &AddressPair) -> bool {
+        let came = match self.from {
+            IngressMatch::Anywhere => true,
+            IngressMatch::Here(place) => place == pair.from,
+            IngressMatch::Nowhere => false,
+        };
+        came && self.source.fits(pair.source) && self.destination.fits(pair.destination)
+    }
+}
+
+/// One route.
+#[derive(Debug, Clone)]
+struct RouteEntry {
+    spec: RouteSpec,
+    route: RouteMatch,
     /// Frames to which the route applied.
     hits: u64,
 }
 
 impl RouteEntry {
     fn new(index: u64, spec: RouteSpec) -> Self {
-        Self {
+        let route = RouteMatch {
             index,
             source: AddressMatch::from(&spec.source),
             destination: AddressMatch::from(&spec.destination),
             priority: priority(&spec.source, &spec.destination),
             to: None,
             from: IngressMatch::Anywhere,
-            hits: 0,
-            spec,
-        }
+        };
+        Self { spec, route, hits: 0 }
     }
 
     /// Resolves the ends of the route to switch indices.
     fn resolve(&mut self, place: impl Fn(&RouteEnd) -> Option<SwitchIndex>) {
-        self.to = place(&self.spec.to);
-        self.from = match &self.spec.from {
+        self.route.to = place(&self.spec.to);
+        self.route.from = match &self.spec.from {
             None => IngressMatch::Anywhere,
             Some(end) => place(end).map_or(IngressMatch::Nowhere, IngressMatch::Here),
         };
@@ -80,9 +99,9 @@ impl RouteEntry {
     /// Returns the route as the operator sees it.
     fn view(&self) -> RouteView {
         RouteView {
-            index: self.index,
+            index: self.route.index,
             spec: self.spec.clone(),
-            priority: self.priority,
+            priority: self.route.priority,
             hits_total: self.hits,
         }
     }
@@ -175,7 +194,7 @@ impl RouteTable {
         forwarding: Forwarding,
         place: impl Fn(&RouteEnd) -> Option<SwitchIndex>,
     ) {
-        let hits: HashMap<u64, u64> = self.all.iter().map(|r| (r.index, r.hits)).collect();
+        let hits: HashMap<u64, u64> = self.all.iter().map(|r| (r.route.index, r.hits)).collect();
         let make = |(index, spec): (u64, RouteSpec)| {
             let hits = hits.get(&index).copied().unwrap_or(0);
             RouteEntry { hits, ..RouteEntry::new(index, spec) }
@@ -188,7 +207,7 @@ impl RouteTable {
 
     /// Removes a route. An unknown number has no effect.
     pub fn remove(&mut self, index: u64) {
-        self.all.retain(|route| route.index != index);
+        self.all.retain(|entry| entry.route.index != index);
         self.index_all();
         self.forget();
     }
@@ -242,7 +261,8 @@ impl RouteTable {
 
     /// Adds a route to the index.
     fn index(&mut self, at: usize) {
-        let (Some(route), Ok(at)) = (self.all.get(at), u32::try_from(at)) else { return };
+        let entry = self.all.get(at).map(|entry| entry.route);
+        let (Some(route), Ok(at)) = (entry, u32::try_from(at)) else { return };
         let list = match (route.source, route.destination) {
             _ if route.priority == NEVER => return,
             (_, AddressMatch::Only(mac)) => self.by_destination.entry(mac).or_default(),
@@ -279,20 +299,11 @@ impl RouteTable {
             self.by_source.get(&pair.source),
             Some(&self.others),
         ];
-        let fits = |route: &RouteEntry| {
-            let came = match route.from {
-                IngressMatch::Anywhere => true,
-                IngressMatch::Here(place) => place == pair.from,
-                IngressMatch::Nowhere => false,
-            };
-            came && route.source.fits(pair.source) && route.destination.fits(pair.destination)
-        };
         let mut set = RouteSet::default();
         let mut best = NEVER;
         for &at in lists.into_iter().flatten().flatten() {
-            let Some(route) = self.all.get(at as usize).filter(|route| fits(route)) else {
-                continue;
-            };
+            let route = self.all.get(at as usize).map(|entry| &entry.route);
+            let Some(route) = route.filter(|route| route.fits(&pair)) else { continue };
             if route.priority > best {
                 best = route.priority;
                 set = RouteSet::default();
@@ -343,8 +354,21 @@ impl RouteTable {
         destination: u64,
     ) -> (Vec<u64>, Vec<SwitchIndex>) {
         let set = self.best(AddressPair { from, source, destination });
-        let index = |at: &u32| self.all.get(*at as usize).map(|route| route.index);
+        let index = |at: &u32| self.all.get(*at as usize).map(|entry| entry.route.index);
         (set.routes.iter().filter_map(index).collect(), set.places)
+    }
+
+    /// Returns the routes as a policy for traffic between stations, which are given by address; `None`
+    /// if no frame needs a look-up.
+    pub fn policy(
+        &self,
+        stations: impl Iterator<Item = (Mac, SwitchIndex)>,
+    ) -> Option<RoutePolicy> {
+        if self.is_empty() {
+            return None;
+        }
+        let routes = self.all.iter().map(|entry| entry.route).collect();
+        Some(RoutePolicy::new(routes, self.forwarding, stations))
     }
 
     /// Returns all routes with their hit counters.
@@ -355,7 +379,6 @@ impl RouteTable {
 
 #[cfg(test)]
 mod tests {
-    use causeway_model::Mac;
     use causeway_model::MacMatch;
     use causeway_wire::ethernet;
     use proptest::prelude::*;

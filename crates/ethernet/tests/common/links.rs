@@ -78,6 +78,7 @@ impl Group {
                 transit,
                 segment,
                 notices: None,
+                station: None,
                 carrier: Box::new(wire.clone()),
             };
             shard.ask(Join(member)).unwrap();

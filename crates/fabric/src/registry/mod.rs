@@ -154,7 +154,8 @@ impl Registry {
 
     /// Checks a port, opens the shard of its group and service if needed, and adds the port there.
     /// Refuses a name or path in use, a missing group, and a port beyond [`PORTS_MAX`]. If the
-    /// shard refuses the port, a shard that was opened for it is closed again.
+    /// shard refuses the port, a shard that was opened for it is closed again; if the controller of
+    /// the service refuses the port, the port is deleted.
     fn port_add(&mut self, spec: PortSpec) -> Reply {
         spec.check().map_err(|e| CommandError::Invalid(e.to_string()))?;
         let ports = &self.core.ports;
@@ -180,8 +181,9 @@ impl Registry {
         let (core, wanted) = (&mut self.core, spec.clone());
         match core.with(&key, move |shard| shard.port_add(wanted, true)).and_then(|added| added) {
             Ok(view) => {
-                let view = core.with_dispatcher(&key, view);
-                core.ports.insert(spec.name.clone(), (spec, key));
+                let (view, service) = (core.with_dispatcher(&key, view), key.service);
+                core.ports.insert(spec.name.clone(), (spec.clone(), key));
+                self.configure_port(service, &spec)?;
                 Ok(Answer::Port(Box::new(view)))
             }
             Err(error) => {
@@ -189,6 +191,20 @@ impl Registry {
                 Err(error)
             }
         }
+    }
+
+    /// Lets the controller of a service configure a new port. If it refuses, the port is deleted.
+    fn configure_port(&mut self, service: &str, spec: &PortSpec) -> Result<(), CommandError> {
+        let found = self.controllers.iter().position(|entry| entry.service == service);
+        let Some(index) = found else { return Ok(()) };
+        let configure =
+            |own: &mut dyn Controller, control: &mut Control<'_>| own.port_added(control, spec);
+        let configured = Control::with(&mut self.core, &mut self.controllers, index, configure);
+        configured.unwrap_or_else(|| Err(core::inconsistent())).inspect_err(|_| {
+            // The command reports the refusal; the port is gone also if its deletion reports an
+            // error of another controller.
+            let _ = self.port_delete(&spec.name);
+        })
     }
 
     /// Deletes a port, notifies all controllers, and closes the shard if it has no further use. The

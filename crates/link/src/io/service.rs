@@ -227,6 +227,7 @@ impl Links {
             transit: spec.transit,
             segment: matches!(spec.kind, LinkKind::Raw(_)),
             notices: exchanges_claims.then_some(notices),
+            station: None,
             carrier,
         };
         self.links.insert(id, LinkEntry { spec, inbox, source, tunnel, retry, lookup });

@@ -26,7 +26,7 @@ use crate::queue_pair::{Kind, State};
 use crate::queues::Queues;
 use crate::region::Rights;
 use crate::subnet::Subnet;
-use crate::transport::{Refusal, Transport};
+use crate::transport::Refusal;
 use crate::work::{Operation, RemoteAddress, Status};
 
 /// Segments up to which a message of a single step is not checked as a whole.
@@ -67,7 +67,7 @@ impl<Q: Queues> Subnet<Q> {
         scratch: &mut Scratch,
         (budget, now_ns): (&mut Budget, u64),
     ) -> Step {
-        let at = match self.locate_responder(origin, requester) {
+        let at = match self.locate_responder(origin, requester, budget) {
             Ok(at) => at,
             Err(refusal) => {
                 requester.refusal = Some(refusal);
@@ -116,20 +116,24 @@ impl<Q: Queues> Subnet<Q> {
     /// requester's messages.
     #[inline]
     fn locate_responder(
-        &self,
+        &mut self,
         origin: &Origin,
         requester: &mut Requester,
+        budget: &mut Budget,
     ) -> Result<(AdapterId, u32), Refusal> {
         let peer = origin.attributes.peer.as_ref().ok_or(Refusal::NoPeer)?;
-        let known = requester.route.and_then(|id| self.adapter(id));
-        let adapter = match known.filter(|adapter| adapter.mac == peer.mac) {
-            Some(adapter) => adapter,
-            None => {
-                let id = self.transport.locate(peer.mac)?;
-                requester.route = Some(id);
-                self.adapter(id).ok_or(Refusal::NotOnThisHost)?
+        let route = match requester.route {
+            Some(route) if self.transport.is_current(&route, peer.mac) => route,
+            _ => {
+                let found = self.transport.connect(origin.mac, peer.mac, origin.kind, budget)?;
+                requester.route = Some(found);
+                found
             }
         };
+        if let Some(refusal) = route.refusal {
+            return Err(refusal);
+        }
+        let adapter = self.adapter(route.adapter).ok_or(Refusal::NotOnThisHost)?;
         let pair = adapter.queue_pairs.get(peer.queue_pair).ok_or(Refusal::NotConnected)?;
         let back = pair.attributes().peer.as_ref().ok_or(Refusal::NotConnected)?;
         let names_origin = back.queue_pair == origin.number && back.mac == origin.mac;

@@ -30,11 +30,12 @@ use crate::limits::{
     DELIVERY_BYTES, GENERAL_BURST, GENERAL_INTERVAL_NS, GENERAL_SERVICE_QPN,
     GENERAL_SERVICE_QUEUE_KEY, MULTICAST_QPN, NETWORK_HEADER_BYTES, STEP_SPANS_MAX,
 };
+use crate::policy::multicast_address;
 use crate::queue_pair::{Kind, State};
 use crate::queues::Queues;
 use crate::region::Rights;
 use crate::subnet::Subnet;
-use crate::transport::Transport;
+use crate::transport::{Refusal, Transport};
 use crate::work::{AddressVector, NetworkHeader, Operation, ReceivedData, SendWork, Status};
 
 /// A queue key with this bit set means the key of the sending queue pair.
@@ -79,19 +80,25 @@ impl<Q: Queues> Subnet<Q> {
         {
             return Step::Done;
         }
-        match self.transport.locate(to.mac) {
+        let there = self.transport.locate(to.mac).and_then(|there| {
+            self.transport.admit(origin.mac, to.mac, to.mac, budget).map(|()| there)
+        });
+        match there {
             Ok(there) => {
                 self.receive(origin, &requester.work, scratch, &datagram, (there, to));
                 budget.take_bytes(scratch.cost());
             }
-            Err(refusal) => {
-                requester.refusal = Some(refusal);
-                if let Some(adapter) = self.adapter_mut(origin.id) {
-                    adapter.counters.unroutable = adapter.counters.unroutable.wrapping_add(1);
-                }
-            }
+            Err(refusal) => self.refuse_datagram(origin, requester, refusal),
         }
         Step::Done
+    }
+
+    /// Drops a datagram that reaches no adapter.
+    fn refuse_datagram(&mut self, origin: &Origin, requester: &mut Requester, refusal: Refusal) {
+        requester.refusal = Some(refusal);
+        if let Some(adapter) = self.adapter_mut(origin.id) {
+            adapter.counters.unroutable = adapter.counters.unroutable.wrapping_add(1);
+        }
     }
 
     /// Copies a datagram to the members of a multicast group, as far as the budget reaches. Each
@@ -104,16 +111,22 @@ impl<Q: Queues> Subnet<Q> {
         (datagram, to): (&Datagram, &AddressVector),
         budget: &mut Budget,
     ) -> Step {
+        let address = multicast_address(&to.gid);
         while let Some((there, number)) = self.groups.member(&to.gid, requester.transfer.member) {
             if budget.bytes() == 0 {
                 return Step::More;
             }
             budget.take_bytes(datagram.bytes.saturating_add(DELIVERY_BYTES));
             let is_own = (there, number) == (origin.id, origin.number);
-            if !(is_own && origin.attributes.blocks_own_multicast) {
-                let to = AddressVector { queue_pair: number, ..*to };
-                self.receive(origin, &requester.work, scratch, datagram, (there, to));
-                budget.take_bytes(scratch.cost());
+            let receiver = self.adapter(there).map_or(origin.mac, |adapter| adapter.mac);
+            match self.transport.admit(origin.mac, address, receiver, budget) {
+                Ok(()) if is_own && origin.attributes.blocks_own_multicast => {}
+                Ok(()) => {
+                    let to = AddressVector { queue_pair: number, ..*to };
+                    self.receive(origin, &requester.work, scratch, datagram, (there, to));
+                    budget.take_bytes(scratch.cost());
+                }
+                Err(refusal) => self.refuse_datagram(origin, requester, refusal),
             }
             requester.transfer.member = requester.transfer.member.saturating_add(1);
         }

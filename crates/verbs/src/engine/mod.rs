@@ -56,7 +56,7 @@ use crate::limits::SPAN_BYTES;
 use crate::queue_pair::{Attributes, Kind, QueuePair, State};
 use crate::queues::{AsyncEvent, Queues, XrcQueue};
 use crate::subnet::Subnet;
-use crate::transport::Refusal;
+use crate::transport::{Refusal, Route};
 use crate::work::{Completion, CompletionKind, Operation, ReceiveWork, SendWork, Status};
 
 pub use budget::Budget;
@@ -93,7 +93,7 @@ pub struct Requester {
     transfer: Transfer,
     wait: Option<Wait>,
     /// Adapter of the peer, as found last.
-    route: Option<AdapterId>,
+    route: Option<Route>,
     /// Reason why the last request found no responder.
     refusal: Option<Refusal>,
     /// Messages to receive work requests that ended, modulo 2^16.

@@ -308,7 +308,8 @@ impl<Q: Queues> Subnet<Q> {
         if !std::mem::take(&mut requester.transfer.has_receive) || !requester.is_busy {
             return;
         }
-        let (Some(there), Some(peer)) = (requester.route, origin.attributes.peer) else { return };
+        let there = requester.route.map(|route| route.adapter);
+        let (Some(there), Some(peer)) = (there, origin.attributes.peer) else { return };
         let Some(adapter) = self.adapter_mut(there) else { return };
         let pair = adapter.queue_pairs.get(peer.queue_pair);
         let back = pair.filter(|pair| pair.responder.is_taken);
