@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use causeway_fabric::carrier::LinkId;
 use causeway_mlx5::Registers;
 use causeway_model::Name;
 use causeway_verbs::AdapterId;
@@ -34,6 +35,8 @@ pub(crate) struct AdapterPort {
     pub registers: Arc<Registers>,
     /// Address that the operator assigned.
     pub mac: [u8; 6],
+    /// Identifier in the forwarding service, once the port has joined it.
+    pub station: Option<LinkId>,
     pub schedule: IdleSchedule,
     /// Time of the last work, in nanoseconds.
     pub worked_ns: u64,

@@ -1,92 +1,139 @@
-//! The control plane of adapters: joins the adapters of each group to the service that forwards the
-//! group's frames.
+//! The control plane of adapters: joins each adapter to the service that forwards the group's
+//! frames.
 //!
-//! When the first adapter of a group is added, the controller opens an uplink in the adapters'
-//! shard and joins it, as a link, to the shard of the forwarding service (`ethernet`), which it
-//! keeps open. If that fails, the port is not added, and the adapters' shard closes again; if the
-//! port fails afterwards, its link stays until the group's next port. When the last adapter is
-//! deleted, the link leaves. In a daemon without a forwarding service, adapters exchange frames
-//! with each other only.
+//! When the first adapter of a group is added, the controller opens an uplink between the adapters'
+//! shard and the shard of the forwarding service (`ethernet`), which it keeps open. Each adapter then
+//! joins that service as a station, with the name and the address of its port; if it is refused, for
+//! example because another port of the group has the address, the port is deleted again. A deleted
+//! port leaves, and the last takes the uplink with it. In a daemon without a forwarding service,
+//! adapters exchange frames with each other only.
 //!
 //! The fabric's registry calls it under its lock, in the thread of the operator's command: after it
-//! opened a shard or deleted a port, and for the operator's requests (`causeway hca`, answered by
-//! [`view`]). It touches no frame. A shard that does not answer fails the operator's command: a
-//! port is then not added, a deletion is reported as failed although the port is gone.
+//! added or deleted a port, and for the operator's requests (`causeway hca`, answered by [`view`]).
+//! It touches no frame. A shard that does not answer fails the operator's command: a port is then
+//! not added, a deletion is reported as failed although the port is gone.
 
 use std::collections::BTreeMap;
 
-use causeway_fabric::carrier::{FORWARDS_FRAMES, Join, Leave, LinkId, OpenInbox};
+use causeway_fabric::carrier::{FORWARDS_FRAMES, Join, Leave, LinkId, OpenInbox, ReadDrops};
 use causeway_fabric::{Control, Controller, ShardKey};
 use causeway_model::commands::hca;
-use causeway_model::{CommandError, Name, PortSpec, RequestDispatch, ServiceRequest};
+use causeway_model::{CommandError, HcaView, Name, PortSpec, RequestDispatch, ServiceRequest};
 
-use crate::request::{CountPorts, OpenUplink, StartUplink};
+use crate::request::{JoinGroup, OpenUplink};
 use crate::service::NAME;
 use crate::view;
 
-/// First identifier of uplinks; the link service counts from 1.
-const FIRST_UPLINK: u32 = 1 << 31;
-/// Name of an uplink in traces and counters.
-const UPLINK_NAME: &str = "adapters";
+/// First identifier of stations; the link service counts from 1.
+const FIRST_STATION: u32 = 1 << 31;
+
+/// The adapters of a group in the forwarding service.
+#[derive(Debug)]
+struct GroupUplink {
+    /// Shard of the forwarding service.
+    frames: ShardKey,
+    /// Identifiers of the stations, by port.
+    stations: BTreeMap<Name, LinkId>,
+}
 
 /// Controller of the adapters of all groups.
 #[derive(Debug, Default)]
 pub(crate) struct HcaController {
-    /// Identifier of the uplink and key of the shard that it joined, by group.
-    uplinks: BTreeMap<Name, (LinkId, ShardKey)>,
-    /// Uplinks opened so far.
-    opened: u32,
+    /// By group.
+    uplinks: BTreeMap<Name, GroupUplink>,
+    /// Stations that joined so far.
+    joined: u32,
 }
 
 impl HcaController {
-    /// Joins the adapters in `shard` to the forwarding service's shard `frames`.
-    fn join(
-        &mut self,
-        control: &mut Control<'_>,
-        shard: &ShardKey,
-        frames: &ShardKey,
-    ) -> Result<(), CommandError> {
-        self.opened = self.opened.saturating_add(1);
-        let id = LinkId(FIRST_UPLINK | self.opened);
-        let name = UPLINK_NAME.parse().map_err(|_| CommandError::Host(UPLINK_NAME.into()))?;
-        let to = control.ask(frames, OpenInbox)?;
-        let membership = control.ask(shard, OpenUplink { id, name, to })?;
-        control.ask(frames, Join(membership))?;
-        if let Err(error) = control.ask(shard, StartUplink) {
-            let _ = control.ask(frames, Leave(id));
+    /// Opens the uplink of a group, if it is not open and the daemon has a forwarding service.
+    fn open(&mut self, control: &mut Control<'_>, group: &Name) -> Result<(), CommandError> {
+        if self.uplinks.contains_key(group) {
+            return Ok(());
+        }
+        let Ok(service) = control.provider(FORWARDS_FRAMES) else { return Ok(()) };
+        let frames = ShardKey::new(group, service);
+        control.hold(&frames)?;
+        let to = control.ask(&frames, OpenInbox);
+        let opened = to.and_then(|to| control.ask(&ShardKey::new(group, NAME), OpenUplink(to)));
+        if let Err(error) = opened {
+            control.release(&frames);
             return Err(error);
         }
-        self.uplinks.insert(shard.group.clone(), (id, frames.clone()));
+        self.uplinks.insert(group.clone(), GroupUplink { frames, stations: BTreeMap::new() });
         Ok(())
     }
 
-    /// Ends the uplink of a group.
-    fn leave(&mut self, control: &mut Control<'_>, group: &Name) -> Result<(), CommandError> {
-        let Some((id, frames)) = self.uplinks.remove(group) else { return Ok(()) };
-        let left = control.ask(&frames, Leave(id));
-        control.release(&frames);
+    /// Joins a port to the forwarding service.
+    fn join(&mut self, control: &Control<'_>, port: &PortSpec) -> Result<(), CommandError> {
+        let Some(uplink) = self.uplinks.get_mut(&port.group) else { return Ok(()) };
+        self.joined = self.joined.wrapping_add(1);
+        let id = LinkId(FIRST_STATION | self.joined);
+        let request = JoinGroup { port: port.name.clone(), id };
+        let membership = control.ask(&ShardKey::new(&port.group, NAME), request)?;
+        control.ask(&uplink.frames, Join(membership))?;
+        uplink.stations.insert(port.name.clone(), id);
+        Ok(())
+    }
+
+    /// Removes a port from the forwarding service, and closes an uplink without ports.
+    fn leave(&mut self, control: &mut Control<'_>, port: &PortSpec) -> Result<(), CommandError> {
+        let Some(uplink) = self.uplinks.get_mut(&port.group) else { return Ok(()) };
+        let left = match uplink.stations.remove(&port.name) {
+            Some(id) => control.ask(&uplink.frames, Leave(id)),
+            None => Ok(()),
+        };
+        if uplink.stations.is_empty()
+            && let Some(uplink) = self.uplinks.remove(&port.group)
+        {
+            control.release(&uplink.frames);
+        }
         left
+    }
+
+    /// Adds the frames that the forwarding service dropped to the counters of adapters.
+    fn add_drops(
+        &self,
+        control: &Control<'_>,
+        mut views: Vec<HcaView>,
+    ) -> Result<Vec<HcaView>, CommandError> {
+        for (group, uplink) in &self.uplinks {
+            if !views.iter().any(|view| view.group == *group) {
+                continue;
+            }
+            let drops: BTreeMap<_, _> =
+                control.ask(&uplink.frames, ReadDrops(None))?.into_iter().collect();
+            for view in views.iter_mut().filter(|view| view.group == *group) {
+                let of = uplink.stations.get(&view.port).and_then(|id| drops.get(id));
+                let dropped = of.into_iter().flatten().filter(|(_, count)| **count > 0);
+                view.counters.extend(dropped.map(|(name, count)| (name.clone(), *count)));
+            }
+        }
+        Ok(views)
+    }
+
+    /// Returns the view of the adapter of a port.
+    fn show(&self, control: &Control<'_>, name: &Name) -> Result<HcaView, CommandError> {
+        let views = self.add_drops(control, vec![view::show(control, name)?])?;
+        let gone = || CommandError::NotFound { what: "hca port", name: name.to_string() };
+        views.into_iter().next().ok_or_else(gone)
     }
 }
 
 impl Controller for HcaController {
     fn ask(&mut self, control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
-            .on(|hca::List| view::list(control))
-            .on(|hca::Show(name)| view::show(control, &name))
+            .on(|hca::List| self.add_drops(control, view::list(control)?))
+            .on(|hca::Show(name)| self.show(control, &name))
     }
 
-    fn shard_opened(
+    fn port_added(
         &mut self,
         control: &mut Control<'_>,
-        shard: &ShardKey,
+        port: &PortSpec,
     ) -> Result<(), CommandError> {
-        let Ok(service) = control.provider(FORWARDS_FRAMES) else { return Ok(()) };
-        // A port that could not be added left the uplink of a closed shard.
-        self.leave(control, &shard.group)?;
-        let frames = ShardKey::new(&shard.group, service);
-        control.hold(&frames)?;
-        self.join(control, shard, &frames).inspect_err(|_| control.release(&frames))
+        self.open(control, &port.group)?;
+        self.join(control, port)
     }
 
     fn port_deleted(
@@ -94,8 +141,6 @@ impl Controller for HcaController {
         control: &mut Control<'_>,
         port: &PortSpec,
     ) -> Result<(), CommandError> {
-        let shard = ShardKey::new(&port.group, NAME);
-        let is_used = control.has_shard(&shard) && control.ask(&shard, CountPorts)? > 0;
-        if is_used { Ok(()) } else { self.leave(control, &port.group) }
+        self.leave(control, port)
     }
 }

@@ -5,8 +5,9 @@
 //! VMM attaches by vfio-user ([`causeway_attach::vfio_user`]). The guest's unmodified driver posts
 //! work by stores to its own memory; the dispatcher polls these queues, so posting, polling and
 //! arming need no VM exit. Queue pairs of adapters in one group exchange messages with one copy,
-//! from guest to guest ([`causeway_verbs`]). The function is also an Ethernet interface, and a
-//! member of its group through the service that forwards frames.
+//! from guest to guest ([`causeway_verbs`]). The function is also an Ethernet interface, and each
+//! port is a station of the service that forwards the group's frames: routes, captures and traces
+//! name the port, and RDMA obeys the routes as frames do.
 //!
 //! # Limits
 //! RDMA stays on this host and inside the group. An adapter has [`limits::VECTORS`] (8) interrupt
@@ -44,6 +45,7 @@ mod deadlines;
 mod device;
 mod idle;
 pub mod limits;
+mod policy;
 mod record_file;
 mod request;
 mod resume;

@@ -9,7 +9,7 @@ pub const VECTORS: u16 = 8;
 /// First pause after an adapter has been idle for the idle spin, in nanoseconds: 20 us. Each
 /// further idle poll doubles it, up to `idle_poll_us` of the port.
 pub const FIRST_PAUSE_NS: u64 = 20_000;
-/// Most frames from the group's other ports and links that wait for the shard.
+/// Most frames of the forwarding service that wait for the shard.
 pub const INBOX_FRAMES_MAX: usize = 1024;
 /// Most frames that are taken from the inbox or from one guest in a call.
 pub const FRAMES_PER_CALL_MAX: usize = 64;

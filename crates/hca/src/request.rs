@@ -1,41 +1,32 @@
 //! Requests of the controller to a shard of adapters.
 //!
-//! [`crate::control`] sends them, [`OpenUplink`] before [`StartUplink`]; [`crate::service`] answers
-//! in the dispatcher's thread, while the thread of the operator's command waits. They are values
-//! without behaviour. [`OpenUplink`] fails if the host has no descriptor left, and a second one
-//! replaces the uplink; [`StartUplink`] without an uplink has no effect.
+//! [`crate::control`] sends them: [`OpenUplink`] once for a group, then [`JoinGroup`] for each port.
+//! [`crate::service`] answers in the dispatcher's thread, while the thread of the operator's command
+//! waits. They are values without behaviour. [`OpenUplink`] fails if the host has no descriptor
+//! left, and a second one replaces the uplink; [`JoinGroup`] without an uplink, or for a port that
+//! does not exist, is refused.
 
 use causeway_fabric::carrier::{LinkId, Membership, Message};
 use causeway_fabric::mailbox::Sender;
 use causeway_model::{Name, TypedRequest};
 
-/// Opens the uplink to the service that forwards the group's frames.
+/// Opens the uplink to the service that forwards the group's frames, of which this is the inbox.
 #[derive(Debug)]
-pub(crate) struct OpenUplink {
-    /// Identifier of the uplink.
-    pub id: LinkId,
-    /// Its name in counters and traces.
-    pub name: Name,
-    /// Inbox of the forwarding service.
-    pub to: Sender<Message>,
-}
+pub(crate) struct OpenUplink(pub Sender<Message>);
 
 impl TypedRequest for OpenUplink {
-    type Answer = Membership;
-}
-
-/// Reports the uplink as up, after the forwarding service joined it.
-#[derive(Debug)]
-pub(crate) struct StartUplink;
-
-impl TypedRequest for StartUplink {
     type Answer = ();
 }
 
-/// Asks for the number of ports.
+/// Asks for the membership of a port, which sends and receives frames by it from now on.
 #[derive(Debug)]
-pub(crate) struct CountPorts;
+pub(crate) struct JoinGroup {
+    /// Name of the port.
+    pub port: Name,
+    /// Identifier of the port in the forwarding service.
+    pub id: LinkId,
+}
 
-impl TypedRequest for CountPorts {
-    type Answer = usize;
+impl TypedRequest for JoinGroup {
+    type Answer = Membership;
 }

@@ -22,11 +22,12 @@ use std::collections::BTreeMap;
 use std::io;
 
 use causeway_attach::{Connection, Model};
+use causeway_fabric::carrier::Membership;
 use causeway_fabric::{Context, PortId, Progress, Service, SourceProgress, cost};
 use causeway_host::fd::receive::UntrustedSocket;
 use causeway_mlx5::{Function, FunctionConfig};
 use causeway_model::port::HcaSpec;
-use causeway_model::{CommandError, Mac, PortSpec, RequestDispatch, ServiceRequest};
+use causeway_model::{CommandError, PortSpec, RequestDispatch, ServiceRequest};
 use causeway_verbs::{Adapter, AddError, Budget, Subnet};
 
 use crate::adapter_port::{AdapterPort, PortCounters};
@@ -37,7 +38,7 @@ use crate::limits::{
     POLL_NS, UAR_BYTES, VECTORS,
 };
 use crate::record_file::RecordFile;
-use crate::request::{CountPorts, OpenUplink, StartUplink};
+use crate::request::{JoinGroup, OpenUplink};
 use crate::resume::{Resumption, resume};
 use crate::switch::{AdapterPorts, Switch};
 use crate::uplink::{INBOX, Uplink};
@@ -99,6 +100,9 @@ impl HcaService {
             && let (Some(file), Some(own)) = (&mut port.record, subnet.adapter_mut(port.adapter))
         {
             file.begin(own.queues_mut());
+        }
+        if let Some(uplink) = uplink {
+            uplink.policy.adopt(subnet);
         }
         let run = causeway_mlx5::run_commands(subnet, port.adapter, COMMANDS_PER_CALL_MAX);
         let commands = run.commands;
@@ -179,24 +183,16 @@ impl HcaService {
         SourceProgress { progress, count }
     }
 
-    /// Takes the uplink of a new shard.
-    fn open_uplink(
-        &mut self,
-        cx: &mut Context<'_>,
-        open: OpenUplink,
-    ) -> Result<causeway_fabric::carrier::Membership, CommandError> {
-        let (uplink, membership) = Uplink::open(cx, open.id, open.name, open.to)?;
-        self.uplink = Some(uplink);
-        Ok(membership)
-    }
-
-    /// Reports the uplink and the addresses of the adapters to the forwarding service.
-    fn start_uplink(&mut self) {
-        let Some(uplink) = &mut self.uplink else { return };
-        uplink.start();
-        for port in self.ports.values() {
-            uplink.advertise(Mac(port.mac), true);
-        }
+    /// Returns the membership of a port in the forwarding service.
+    fn join(&mut self, request: JoinGroup) -> Result<Membership, CommandError> {
+        let JoinGroup { port: name, id } = request;
+        let missing = || CommandError::NotFound { what: "hca port", name: name.to_string() };
+        let port = self.ports.values_mut().find(|port| port.name == name).ok_or_else(missing)?;
+        let uplink = self.uplink.as_ref().ok_or_else(|| {
+            CommandError::Host("the adapters of the group have no uplink".into())
+        })?;
+        port.station = Some(id);
+        Ok(uplink.membership(id, port))
     }
 }
 
@@ -272,13 +268,20 @@ impl Service for HcaService {
         self.switch.add(mac, adapter, id);
         let schedule = IdleSchedule::new(options.idle_poll_us);
         let (name, counters) = (spec.name.clone(), PortCounters::default());
-        let port =
-            AdapterPort { name, adapter, registers, mac, schedule, worked_ns: 0, counters, record };
+        let (station, worked_ns) = (None, 0);
+        let port = AdapterPort {
+            name,
+            adapter,
+            registers,
+            mac,
+            station,
+            schedule,
+            worked_ns,
+            counters,
+            record,
+        };
         self.ports.insert(id, port);
         self.sources.insert(source_of(id), id);
-        if let Some(uplink) = &mut self.uplink {
-            uplink.advertise(options.mac, true);
-        }
         Ok(())
     }
 
@@ -290,9 +293,6 @@ impl Service for HcaService {
         self.subnet.remove(port.adapter);
         if let Some(file) = port.record {
             file.remove();
-        }
-        if let Some(uplink) = &mut self.uplink {
-            uplink.advertise(Mac(port.mac), false);
         }
         self.after(cx);
     }
@@ -358,12 +358,11 @@ impl Service for HcaService {
 
     fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
-            .on(|open: OpenUplink| self.open_uplink(cx, open))
-            .on(|StartUplink| {
-                self.start_uplink();
+            .on(|OpenUplink(to)| {
+                self.uplink = Some(Uplink::open(cx, to)?);
                 Ok(())
             })
-            .on(|CountPorts| Ok(self.ports.len()))
+            .on(|request: JoinGroup| self.join(request))
             .on(|request: ViewAdapters| Ok(view::views(cx, &self.subnet, &self.ports, &request)))
     }
 

@@ -1,21 +1,20 @@
 //! Ethernet frames between the adapters of a group, and to the service that forwards the group's
 //! frames.
 //!
-//! Adapters have addresses that the operator assigned, so the switch learns nothing. A unicast
-//! frame to an adapter of the group goes there, with one copy from guest to guest; a multicast or
-//! broadcast frame goes to every other adapter and to the uplink; any other frame goes to the
-//! uplink. A frame whose source is not its adapter's address is dropped and counted
+//! Adapters have addresses that the operator assigned, so the switch learns nothing. While the
+//! forwarding service neither filters nor observes frames between adapters
+//! ([`crate::policy::GroupPolicy::is_direct`]), a unicast frame to an adapter of the group goes
+//! there, with one copy from guest to guest. Every other frame goes to the uplink, and the
+//! forwarding service returns it for each adapter that receives it. In a daemon without that
+//! service, a multicast frame goes to every other adapter, and a frame to an unknown address is
+//! dropped. A frame whose source is not its adapter's address is dropped and counted
 //! (`drop_spoofed_frames_total`), and so is a frame that its receiver has no buffer for or cannot
-//! deliver (counted in the counters that its guest reads): Ethernet does not wait. A frame to the
-//! uplink is dropped if its group has none. A frame of the uplink goes to the adapter with its
-//! destination address, else to all; its source is not checked here. An adapter filters the
-//! addresses that its driver asked for by itself ([`receive_frame`]).
+//! deliver (counted in the counters that its guest reads): Ethernet does not wait. An adapter
+//! filters the addresses that its driver asked for by itself ([`receive_frame`]).
 //!
 //! A call takes at most [`FRAMES_PER_CALL_MAX`] (64) frames of one guest or of the uplink, and
 //! stops when the turn is over; other frames stay in their queue. [`crate::service`] calls it after
-//! the port's commands and messages. The rules, routes, captures and counters of the forwarding
-//! service apply to frames of the uplink only, so that frames between two adapters pass none of
-//! them.
+//! the port's commands and messages.
 
 use std::collections::BTreeMap;
 
@@ -100,8 +99,8 @@ impl Switch {
                 break;
             }
         }
-        if let Some(uplink) = uplink.filter(|_| count > 0) {
-            uplink.flush();
+        if let Some((uplink, station)) = uplink.filter(|_| count > 0).zip(port.station) {
+            uplink.flush(station);
             let full = &mut port.counters.uplink_full;
             *full = full.wrapping_add(std::mem::take(&mut uplink.dropped));
         }
@@ -131,31 +130,35 @@ impl Switch {
             port.counters.spoofed = port.counters.spoofed.wrapping_add(1);
             return 0;
         }
-        if is_group(destination) {
-            self.deliver_to_all(subnet, Some(port.adapter), &frame, &mut deliveries);
-        } else if let Some(to) = self.adapters.get(&destination) {
-            if let Some(receiver) = subnet.adapter_mut(*to) {
-                receive_frame(receiver, &frame, &mut deliveries);
+        let to = self.adapters.get(&destination);
+        let is_direct = uplink.as_ref().is_none_or(|uplink| uplink.policy.is_direct());
+        match (to.filter(|_| is_direct), uplink.zip(port.station)) {
+            (Some(to), _) => {
+                if let Some(receiver) = subnet.adapter_mut(*to) {
+                    receive_frame(receiver, &frame, &mut deliveries);
+                }
             }
-            return delivery_ns(&deliveries);
+            (None, Some((uplink, station))) => {
+                uplink.push(station, &frame);
+                return cost::bytes(frame.len);
+            }
+            (None, None) if is_group(destination) => {
+                self.deliver_to_all(subnet, port.adapter, &frame, &mut deliveries);
+            }
+            (None, None) => {}
         }
-        let mut time = delivery_ns(&deliveries);
-        if let Some(uplink) = uplink {
-            uplink.push(&frame);
-            time = time.saturating_add(cost::bytes(frame.len));
-        }
-        time
+        delivery_ns(&deliveries)
     }
 
     /// Delivers a frame to every adapter but `except`.
     fn deliver_to_all(
         &self,
         subnet: &mut Subnet<Function>,
-        except: Option<AdapterId>,
+        except: AdapterId,
         frame: &FrameRef<'_>,
         deliveries: &mut Deliveries,
     ) {
-        for to in self.adapters.values().filter(|to| Some(**to) != except) {
+        for to in self.adapters.values().filter(|to| **to != except) {
             if let Some(receiver) = subnet.adapter_mut(*to) {
                 receive_frame(receiver, frame, deliveries);
             }
@@ -176,11 +179,8 @@ impl Switch {
             let (head, body) = bytes.split_at(bytes.len().min(HEAD_BYTES));
             let frame = FrameRef { offload, head, body: Body::Private(body), len: bytes.len() };
             let mut deliveries = Deliveries::default();
-            let to = addresses(bytes).and_then(|(to, _)| self.adapters.get(&to));
-            match to.and_then(|to| subnet.adapter_mut(*to)) {
-                Some(receiver) => drop(receive_frame(receiver, &frame, &mut deliveries)),
-                // Adapters in promiscuous mode receive frames to other addresses too.
-                None => self.deliver_to_all(subnet, None, &frame, &mut deliveries),
+            if let Some(receiver) = subnet.adapter_mut(inbound.adapter) {
+                receive_frame(receiver, &frame, &mut deliveries);
             }
             cx.charge(delivery_ns(&deliveries));
             count = count.saturating_add(1);

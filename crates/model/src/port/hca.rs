@@ -26,6 +26,7 @@ pub static HCA: KindDefinition = KindDefinition::new::<HcaSpec>(
     "An RDMA adapter with an Ethernet interface (ConnectX, by vfio-user)",
     &[HCA_FIELDS, GUEST_FIELDS],
 )
+.on_network()
 .losing_frontend();
 
 /// Returns the type of a number of objects.
