@@ -157,6 +157,25 @@ fn vnet_adds_lists_and_deletes_links_and_routes_over_tcp() {
 }
 
 #[test]
+fn vnet_names_adapters_as_interfaces() {
+    let model = model();
+    let control = serve(model.clone());
+    let port =
+        json!({"name": "hca1", "group": "blue", "kind": "hca", "mac": "02:00:00:00:00:09"});
+    let (status, reply) = send(&control.socket, "POST", "/v1/ports", &port.to_string());
+    assert!(status < 300, "{reply}");
+    let server = start(&model);
+    let mut client = Client::greeted(&server);
+    let devices = client.ask("DEVICES?");
+    assert!(devices.starts_with("hca1\t02:00:00:00:00:09\nvm1\t"), "{devices}");
+    let added = client.ask("ADD any any INTERFACE 02:00:00:00:00:09 INTERFACE hca1");
+    assert!(added.contains("OK"), "{added}");
+    let routes = ask(&*model, routes::List).unwrap();
+    let hca = RouteEnd::Interface("hca1".parse().unwrap());
+    assert_eq!((&routes[0].spec.to, routes[0].spec.from.as_ref()), (&hca, Some(&hca)));
+}
+
+#[test]
 fn vnet_names_the_local_network_by_its_interface() {
     let model = model();
     let control = serve(model.clone());

@@ -360,6 +360,10 @@ impl Ethernet {
         rx.headers.read_from_link(frame, &arrival.offload)?;
         if is_hello(rx.headers.destination) {
             let Switch { election, uplinks, .. } = &mut self.switch;
+            if uplinks.is_station(place) {
+                // Guests may not send the hellos of daemons.
+                return Err(DropReason::UnknownDestination);
+            }
             let changes = election.receive_hello(uplinks, link, frame, cx.now_ns);
             self.apply_standby(changes, cx.now_ns);
             return Ok(Egress::Done);
@@ -462,7 +466,11 @@ impl Ethernet {
             Egress::All | Egress::Learners | Egress::Set(_) => {
                 let mut targets = std::mem::take(&mut self.targets);
                 self.switch.list_targets(from.0, egress, &mut targets);
+                let leads_nowhere = targets.is_empty() && matches!(egress, Egress::Set(_));
                 for rx in batch {
+                    if leads_nowhere {
+                        self.switch.count_drop(from.0, DropReason::NoRoute);
+                    }
                     self.deliveries = self.deliveries.saturating_add(targets.len());
                     self.switch.assign_flood_number(rx, egress, &targets);
                     let rx = std::slice::from_mut(rx);

@@ -346,6 +346,9 @@ impl Uplinks {
 
     /// Returns the station at a switch index, if it is a station.
     pub fn station(&self, place: SwitchIndex) -> Option<&Station> {
+        if self.stations == 0 {
+            return None;
+        }
         let bundle = self.get(place).filter(|bundle| bundle.is_station)?;
         bundle.links.first()?.member.station.as_ref()
     }

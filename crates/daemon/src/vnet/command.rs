@@ -110,7 +110,7 @@ pub enum ListKind {
     Links,
     /// The routes.
     Routes,
-    /// The net ports.
+    /// The ports that send and receive frames.
     Devices,
 }
 

@@ -23,7 +23,7 @@ use causeway_model::Name;
 use causeway_model::commands::{links, routes};
 use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_model::{Answer, Command as FabricCommand, CommandError};
-use causeway_model::{LinkKind, LinkSpec, Mac, NetSpec, PortSpec, RouteEnd, RouteSpec, TlsSpec};
+use causeway_model::{LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, TlsSpec};
 
 use super::command::{EndName, RouteWords, VnetCommand, VnetTransport};
 use crate::fabric::{FabricControl, ask};
@@ -153,7 +153,7 @@ impl GroupState {
         })
     }
 
-    /// Returns the net ports of the group.
+    /// Returns the ports of the group that send and receive frames.
     pub fn ports(&self) -> impl Iterator<Item = &PortSpec> {
         self.ports.iter()
     }
@@ -343,9 +343,7 @@ impl GroupState {
     fn interface(&self, word: &str) -> Result<RouteEnd, String> {
         let mac: Option<Mac> = word.parse().ok();
         let fits = |port: &&PortSpec| {
-            port.name.as_str() == word
-                || mac
-                    .is_some_and(|mac| port.kind.get::<NetSpec>().is_some_and(|net| net.mac == mac))
+            port.name.as_str() == word || (mac.is_some() && port.kind.mac() == mac)
         };
         if let Some(port) = self.ports.iter().find(fits) {
             return Ok(RouteEnd::Interface(port.name.clone()));

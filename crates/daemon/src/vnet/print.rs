@@ -10,7 +10,7 @@
 
 use std::fmt::Write as _;
 
-use causeway_model::{LinkKind, LinkSpec, NetSpec, PortSpec, RouteEnd, TlsSpec};
+use causeway_model::{LinkKind, LinkSpec, PortSpec, RouteEnd, TlsSpec};
 use causeway_model::{LinkView, RouteView};
 
 use super::command::{EndName, ListKind, RouteWords, VnetCommand, VnetTransport};
@@ -119,8 +119,8 @@ pub fn routes(views: &[&RouteView], edge: &dyn Fn(&str) -> String) -> String {
 pub fn devices(ports: &[&PortSpec]) -> String {
     let mut out = String::new();
     for port in ports {
-        if let Some(net) = port.kind.get::<NetSpec>() {
-            let _ = writeln!(out, "{}\t{}", port.name, net.mac);
+        if let Some(mac) = port.kind.mac() {
+            let _ = writeln!(out, "{}\t{mac}", port.name);
         }
     }
     out

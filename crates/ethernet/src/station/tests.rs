@@ -13,6 +13,7 @@ use causeway_fabric::station::{Denial, Station};
 use causeway_fabric::{PollConfig, Shard};
 use causeway_model::{CaptureSpec, Forwarding, GroupKind, MacMatch, RouteEnd, RouteSpec};
 use causeway_model::{TraceQuery, TraceView};
+use causeway_wire::hello;
 
 use super::*;
 use crate::Ethernet;
@@ -189,6 +190,8 @@ fn station_sends_from_its_own_address_only() {
         assert!(group.send(1, source, ALL).is_empty(), "{source}");
     }
     assert_eq!(group.drops(1, "drop_spoofed_source_total"), 4);
+    assert!(group.send(1, mac(1), Mac(hello::ADDRESS)).is_empty());
+    assert_eq!(group.drops(1, "drop_unknown_destination_total"), 1, "as of a port");
     assert!(group.send(3, mac(1), mac(2)).is_empty(), "a link has no address of a station");
     assert_eq!(group.drops(3, "drop_spoofed_source_total"), 1);
     let id = LinkId(3);
@@ -229,6 +232,7 @@ fn station_obeys_routes_and_is_their_end() {
     // A route to the sender leads nowhere.
     group.route(3, (mac(1), mac(2)), "a1");
     assert!(group.send(1, mac(1), mac(2)).is_empty());
+    assert_eq!(group.drops(1, "drop_no_route_total"), 1);
     assert_eq!(group.check(1, 2), Err(Denial::Route(3)));
 }
 

@@ -251,6 +251,12 @@ impl PortKind {
         }
     }
 
+    /// Returns the Ethernet address of a port that sends and receives frames.
+    pub fn mac(&self) -> Option<Mac> {
+        let address = self.options.get("mac").filter(|_| self.kind.is_network)?;
+        address.as_str()?.parse().ok()
+    }
+
     /// Returns the sockets of the port beside its own, by key.
     pub fn sockets(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let is_socket = |field: &&Field| matches!(field.value, ValueType::SocketPath(_));

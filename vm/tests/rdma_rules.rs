@@ -1,0 +1,88 @@
+//! Routes and captures of a group apply to its adapters: to their frames, and the routes to RDMA.
+
+mod common;
+
+use std::thread;
+
+use causeway_vm::daemon::{Adapter, Setup};
+use causeway_vm::rdma::{self, Exchange, Listener, RdmaGuest, Suite};
+use causeway_vm::{Daemon, Result};
+use common::LIMIT;
+
+/// Frames of a ping and its answer that a capture waits for.
+const CAPTURED: &str = "6";
+
+/// Returns whether `from` reaches the address of `to` by frames.
+fn pings(from: &RdmaGuest, to: &RdmaGuest) -> bool {
+    let ran = from.guest().run(&["ping", "-c", "3", "-w", "4", &to.ip()], LIMIT).unwrap();
+    ran.code == Some(0)
+}
+
+/// Returns the Ethernet address of a guest's adapter.
+fn mac(guest: &RdmaGuest) -> String {
+    let text = guest.run(&["cat", "/sys/class/net/eth0/address"], LIMIT).unwrap();
+    text.trim().to_owned()
+}
+
+/// Runs `rping` from one guest to the other.
+fn rping(at: &RdmaGuest, from: &RdmaGuest) -> Result<(String, String)> {
+    let ip = at.ip();
+    let exchange = Exchange {
+        server: &["timeout", "30", "rping", "-s", "-a", &ip, "-C", "3"],
+        client: &["timeout", "20", "rping", "-c", "-a", &ip, "-C", "3"],
+        listener: Listener::ConnectionManager,
+        limit: LIMIT,
+    };
+    exchange.run(at, from)
+}
+
+#[test]
+fn rdma_group_obeys_routes_and_captures() {
+    let suite = Suite::Trixie;
+    if let Err(why) = rdma::fetch(suite) {
+        assert!(std::env::var_os("CI").is_none(), "{why}");
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let adapter =
+        |number: u8| Adapter { name: format!("hca{number}"), group: "blue".into(), number };
+    let setup = Setup { adapters: vec![adapter(1), adapter(2)], ..Setup::default() };
+    let daemon = Daemon::with(setup).unwrap();
+    let machine = rdma::machine(suite).unwrap();
+    let mut guests = [1, 2].map(|number| {
+        let socket = daemon.adapter_socket(&format!("hca{number}"));
+        RdmaGuest::start(&machine, &format!("rules{number}"), &socket, number).unwrap()
+    });
+    for guest in &mut guests {
+        guest.await_ready().unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
+    }
+    let [one, two] = &guests;
+    assert!(pings(one, two));
+    rping(two, one).unwrap();
+
+    // A capture sees the frames between the two adapters.
+    let capture = ["capture", "hca1", "--protocol", "icmp", "--count", CAPTURED, "--write", "-"];
+    let captured = thread::scope(|scope| {
+        let capture = scope.spawn(|| daemon.cli(&[&capture[..], &["--seconds", "60"]].concat()));
+        while !capture.is_finished() {
+            assert!(pings(one, two));
+        }
+        capture.join().unwrap()
+    });
+    captured.unwrap();
+
+    // A route back to the sender denies the pair, to frames and to RDMA.
+    let (from, to) = (mac(one), mac(two));
+    let route = ["route", "add", "--group", "blue", "--source", &from, "--destination", &to];
+    daemon.cli(&[&route[..], &["--to", "interface:hca1"]].concat()).unwrap();
+    assert!(!pings(one, two), "frames pass against the route");
+    let trace = daemon.cli(&["trace", "frame", "--from", "hca1", "--destination", &to]).unwrap();
+    assert!(trace.contains("drop"), "{trace}");
+    assert!(rping(two, one).is_err(), "RDMA passes against the route");
+    daemon.cli(&["route", "del", "1"]).unwrap();
+    assert!(pings(one, two));
+    rping(two, one).unwrap();
+    for guest in &guests {
+        guest.check_kernel().unwrap();
+    }
+}
