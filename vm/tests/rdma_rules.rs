@@ -9,8 +9,9 @@ use causeway_vm::rdma::{self, Exchange, Listener, RdmaGuest, Suite};
 use causeway_vm::{Daemon, Result};
 use common::LIMIT;
 
-/// Frames of a ping and its answer that a capture waits for.
+/// Frames of pings and answers that a capture waits for, and the least bytes of these.
 const CAPTURED: &str = "6";
+const FRAMES_BYTES_MIN: usize = 6 * 98;
 
 /// Returns whether `from` reaches the address of `to` by frames.
 fn pings(from: &RdmaGuest, to: &RdmaGuest) -> bool {
@@ -61,7 +62,9 @@ fn rdma_group_obeys_routes_and_captures() {
     rping(two, one).unwrap();
 
     // A capture sees the frames between the two adapters.
-    let capture = ["capture", "hca1", "--protocol", "icmp", "--count", CAPTURED, "--write", "-"];
+    let file = std::env::temp_dir().join(format!("rdma-rules-{}.pcapng", std::process::id()));
+    let path = file.to_str().unwrap();
+    let capture = ["capture", "hca1", "--protocol", "icmp", "--count", CAPTURED, "--write", path];
     let captured = thread::scope(|scope| {
         let capture = scope.spawn(|| daemon.cli(&[&capture[..], &["--seconds", "60"]].concat()));
         while !capture.is_finished() {
@@ -69,14 +72,17 @@ fn rdma_group_obeys_routes_and_captures() {
         }
         capture.join().unwrap()
     });
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
     captured.unwrap();
+    assert!(bytes.len() >= FRAMES_BYTES_MIN, "the capture has {} bytes", bytes.len());
 
     // A route back to the sender denies the pair, to frames and to RDMA.
     let (from, to) = (mac(one), mac(two));
     let route = ["route", "add", "--group", "blue", "--source", &from, "--destination", &to];
     daemon.cli(&[&route[..], &["--to", "interface:hca1"]].concat()).unwrap();
     assert!(!pings(one, two), "frames pass against the route");
-    let trace = daemon.cli(&["trace", "frame", "--from", "hca1", "--destination", &to]).unwrap();
+    let trace = daemon.cli(&["trace", "frame", "--from", "hca1", "--to", &to]).unwrap();
     assert!(trace.contains("drop"), "{trace}");
     assert!(rping(two, one).is_err(), "RDMA passes against the route");
     daemon.cli(&["route", "del", "1"]).unwrap();
