@@ -160,8 +160,7 @@ fn vnet_adds_lists_and_deletes_links_and_routes_over_tcp() {
 fn vnet_names_adapters_as_interfaces() {
     let model = model();
     let control = serve(model.clone());
-    let port =
-        json!({"name": "hca1", "group": "blue", "kind": "hca", "mac": "02:00:00:00:00:09"});
+    let port = json!({"name": "hca1", "group": "blue", "kind": "hca", "mac": "02:00:00:00:00:09"});
     let (status, reply) = send(&control.socket, "POST", "/v1/ports", &port.to_string());
     assert!(status < 300, "{reply}");
     let server = start(&model);

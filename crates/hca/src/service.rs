@@ -188,9 +188,10 @@ impl HcaService {
         let JoinGroup { port: name, id } = request;
         let missing = || CommandError::NotFound { what: "hca port", name: name.to_string() };
         let port = self.ports.values_mut().find(|port| port.name == name).ok_or_else(missing)?;
-        let uplink = self.uplink.as_ref().ok_or_else(|| {
-            CommandError::Host("the adapters of the group have no uplink".into())
-        })?;
+        let uplink = self
+            .uplink
+            .as_ref()
+            .ok_or_else(|| CommandError::Host("the adapters of the group have no uplink".into()))?;
         port.station = Some(id);
         Ok(uplink.membership(id, port))
     }

@@ -24,8 +24,8 @@ use causeway_fabric::carrier::{
     ReceivedFrame, ReceivedFrames, Refusal,
 };
 use causeway_fabric::mailbox::{Mailbox, Sender};
-use causeway_mlx5::ethernet::FrameRef;
 use causeway_fabric::station::Station;
+use causeway_mlx5::ethernet::FrameRef;
 use causeway_model::{CommandError, Mac};
 use causeway_verbs::AdapterId;
 use causeway_wire::virtio_net::Offload;

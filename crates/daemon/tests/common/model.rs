@@ -253,7 +253,7 @@ impl State {
         for end in std::iter::once(&spec.to).chain(&spec.from) {
             let owner = match end {
                 RouteEnd::Interface(name) => match self.ports.get(name) {
-                    Some(port) if port.kind.name() != "net" => {
+                    Some(port) if !port.kind.kind().is_network => {
                         let text = format!("port {name} carries no frames");
                         return Err(CommandError::Invalid(text));
                     }

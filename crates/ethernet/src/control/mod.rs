@@ -5,7 +5,7 @@
 //! the shard's dispatcher. The controller touches no frame and writes no configuration file. Links
 //! are configured by the link service, which reports deleted links here. Routes are deleted with
 //! the port or link that they name, and idle captures end at a tick, once a second. A route,
-//! capture or traffic matrix of a group without net ports and links is refused: no shard exists
+//! capture or traffic matrix of a group without ports with frames and without links is refused: no shard exists
 //! that could answer.
 
 mod captures;
@@ -66,12 +66,12 @@ fn check_end(control: &mut Control<'_>, group: &Name, end: &RouteEnd) -> Result<
     Err(CommandError::Invalid(text))
 }
 
-/// Returns the traffic matrix of a group, or an error if the group has neither net ports nor links.
+/// Returns the traffic matrix of a group, or an error if the group has neither ports with frames nor links.
 fn traffic(control: &Control<'_>, group: &Name) -> Result<TrafficView, CommandError> {
     control.group(group)?;
     let shard = ShardKey::new(group, NAME);
     if !control.has_shard(&shard) {
-        let text = format!("group {group} has no net ports and no links");
+        let text = format!("group {group} has no ports with frames and no links");
         return Err(CommandError::Invalid(text));
     }
     control.ask(&shard, ReadTraffic(group.clone()))

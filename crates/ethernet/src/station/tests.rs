@@ -123,7 +123,8 @@ impl Group {
         self.inbox.push(Message::ReceivedFrames(frames)).unwrap();
         self.step();
         let wires = self.wires.iter();
-        let got = wires.filter(|(_, wire)| !std::mem::take(&mut *wire.0.lock().unwrap()).is_empty());
+        let got =
+            wires.filter(|(_, wire)| !std::mem::take(&mut *wire.0.lock().unwrap()).is_empty());
         got.map(|(number, _)| *number).collect()
     }
 

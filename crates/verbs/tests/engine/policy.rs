@@ -117,7 +117,10 @@ fn verbs_policy_drops_denied_datagrams() {
         let to = AddressVector { mac, queue_pair, queue_key, gid, ..AddressVector::default() };
         let segments = vec![world.segment(0, 0, 10)];
         let (operation, destination) = (Operation::Send, Some(to));
-        world.post_work(ends[0], SendWork { operation, segments, destination, ..SendWork::default() });
+        world.post_work(
+            ends[0],
+            SendWork { operation, segments, destination, ..SendWork::default() },
+        );
         world.run(ends[0]);
     };
     deny(&mut world, 0, 1);
