@@ -111,7 +111,7 @@ impl Local {
     ) -> Result<Route, Refusal> {
         let adapter = self.locate(peer)?;
         let mut refusal = self.admit(source, peer, peer, budget).err();
-        if refusal.is_none() && kind == Kind::Rc {
+        if refusal.is_none() && kind.is_reliable() {
             let response = self.policy.check(peer, source, source, budget);
             refusal = response.err().map(Refusal::ResponseDenied);
         }

@@ -5,8 +5,8 @@
 //! the shard's dispatcher. The controller touches no frame and writes no configuration file. Links
 //! are configured by the link service, which reports deleted links here. Routes are deleted with
 //! the port or link that they name, and idle captures end at a tick, once a second. A route,
-//! capture or traffic matrix of a group without ports with frames and without links is refused: no shard exists
-//! that could answer.
+//! capture or traffic matrix of a group without ports with frames and without links is refused: no
+//! shard exists that could answer.
 
 mod captures;
 mod routes;
@@ -66,7 +66,8 @@ fn check_end(control: &mut Control<'_>, group: &Name, end: &RouteEnd) -> Result<
     Err(CommandError::Invalid(text))
 }
 
-/// Returns the traffic matrix of a group, or an error if the group has neither ports with frames nor links.
+/// Returns the traffic matrix of a group, or an error if the group has neither ports with frames
+/// nor links.
 fn traffic(control: &Control<'_>, group: &Name) -> Result<TrafficView, CommandError> {
     control.group(group)?;
     let shard = ShardKey::new(group, NAME);
