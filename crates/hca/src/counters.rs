@@ -5,7 +5,8 @@
 //! clears them. They cover messages, datagrams, Ethernet frames, commands, completions, events and
 //! trapped accesses to registers; a frame that several reasons drop at several interfaces counts
 //! more than once. The frames dropped for their source address are added by
-//! [`crate::adapter_port`]; batches dropped on the uplink have no counter of a port. A lost record
+//! [`crate::adapter_port`]; `causeway hca` also shows those that the forwarding service dropped
+//! (`crate::control`). A lost record
 //! (`record_losses_total`) means that the next causewayd cannot continue the adapter until its
 //! driver starts again.
 
