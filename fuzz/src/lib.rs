@@ -67,6 +67,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "control", bytes_max: 4096, run: text::control, seeds: text::control_seeds },
     Target { name: "vnet_language", bytes_max: 1024, run: vnet::run, seeds: vnet::seeds },
     Target { name: "tunnel", bytes_max: 1024, run: tunnel::run, seeds: tunnel::seeds },
+    Target { name: "roce", bytes_max: 160, run: tunnel::roce, seeds: tunnel::roce_seeds },
     Target { name: "vxlan", bytes_max: 64, run: tunnel::vxlan, seeds: tunnel::vxlan_seeds },
     Target { name: "unfinished", bytes_max: 512, run: unfinished::run, seeds: unfinished::seeds },
     Target { name: "mxoe", bytes_max: 256, run: mxoe::packet, seeds: mxoe::packet_seeds },

@@ -12,7 +12,7 @@ use causeway_link::{Clock, EventKind, Sink, TunnelConfig, TunnelSet};
 use causeway_model::keys::{PrivateKey, PublicKey};
 use causeway_wire::tunnel::record::{self, Fragment};
 use causeway_wire::tunnel::{Inner, Kind, Outer};
-use causeway_wire::{vnet_stream, vxlan};
+use causeway_wire::{roce, vnet_stream, vxlan};
 
 use crate::Input;
 
@@ -135,6 +135,29 @@ impl Stage {
             self.tick(1, true);
         }
     }
+}
+
+/// Splits the payload of a UDP datagram of RoCE: headers that are read are written as they were,
+/// but for reserved bits.
+pub fn roce(data: &[u8]) {
+    let Ok(packet) = roce::packet(data) else { return };
+    let (bytes, len) = packet.headers.emit();
+    assert_eq!(roce::Headers::parse(&bytes[..len]), Ok((packet.headers, len)));
+    let padding = usize::from(packet.headers.base.padding);
+    assert_eq!(len + packet.payload.len() + padding + roce::CRC_LEN, data.len());
+    let base = bytes.first_chunk().expect("a base header");
+    roce::invariant_crc(&data[..data.len().min(60)], &[0; 8], base, &[packet.payload]);
+}
+
+/// Returns a packet of each opcode.
+pub fn roce_seeds() -> Vec<Vec<u8>> {
+    let opcodes = (0..=u8::MAX).filter_map(roce::Opcode::from_raw);
+    let packet = |opcode| {
+        let base = roce::BaseHeader { padding: 1, ..roce::BaseHeader::new(opcode, 7, 9) };
+        let (bytes, len) = roce::Headers::new(base).emit();
+        [&bytes[..len], &[5; 16]].concat()
+    };
+    opcodes.map(packet).collect()
 }
 
 /// Returns the byte at `offset` of frame `id`, which the peer sends in fragments.

@@ -50,6 +50,7 @@ pub mod mlx5;
 pub mod mx;
 pub mod mxoe;
 pub mod pcapng;
+pub mod roce;
 pub mod tcp;
 pub mod tunnel;
 pub mod udp;
