@@ -38,6 +38,11 @@ impl EventPacing {
         !self.delayed.is_empty()
     }
 
+    /// Returns the number of queue pairs with events that wait.
+    pub fn waiting(&self) -> usize {
+        self.delayed.len()
+    }
+
     /// Begins a window if the last is over.
     pub fn begin(&mut self, now_ns: u64) {
         if now_ns >= self.window_ends_ns {

@@ -145,6 +145,11 @@ impl EventQueues {
         self.queues.iter().flatten()
     }
 
+    /// Returns the number of queues.
+    pub fn len(&self) -> usize {
+        self.iter().count()
+    }
+
     /// Returns a queue.
     pub fn get(&self, number: u8) -> Option<&EventQueue> {
         self.queues.get(usize::from(number.checked_sub(1)?))?.as_ref()

@@ -29,6 +29,7 @@ use crate::ethernet::Ethernet;
 use crate::event_pacing::EventPacing;
 use crate::event_queue::EventQueues;
 use crate::limits;
+use crate::open_work::Unlooked;
 use crate::page_list::PageQuota;
 use crate::receive_pool::ReceivePool;
 use crate::record::Record;
@@ -138,6 +139,8 @@ pub(crate) struct Objects {
     pub active: Vec<u32>,
     /// Index in `active` where the next pass begins.
     pub cursor: usize,
+    /// Queues to look at before the function is known to have no posted work.
+    pub unlooked: Unlooked,
     /// Pages in the lists of all queues.
     pub page_quota: PageQuota,
     /// Events of queue pairs that wait.
@@ -164,6 +167,7 @@ impl Objects {
             queue_pairs: Companion::new(config.queue_pairs_max),
             active: Vec::new(),
             cursor: 0,
+            unlooked: Unlooked::default(),
             page_quota: PageQuota::default(),
             pacing: EventPacing::default(),
             receive_pools: Table::new(receive_pools),

@@ -65,6 +65,7 @@ mod event_queue;
 mod function;
 pub mod limits;
 mod network_header;
+mod open_work;
 mod page_list;
 mod poll;
 mod queues;

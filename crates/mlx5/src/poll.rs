@@ -117,16 +117,17 @@ pub fn poll(
     // The completion queues are evaluated in any case. Their looks are paid first, but for a message.
     let looks = listed.min(limits::PASS_QUEUES_MAX) / limits::LOOKS_PER_MESSAGE;
     let looks = u32::try_from(looks).unwrap_or(u32::MAX);
-    spend(budget, looks.min(budget.messages().saturating_sub(1)), 0);
-    let mut messages = 0_u32;
+    budget.take(looks.min(budget.messages().saturating_sub(1)), 0, 0);
+    let (mut messages, mut looked) = (0_u32, 0);
     for look in 1..=pairs.min(limits::PASS_QUEUES_MAX) {
         if budget.is_spent() {
             break;
         }
         if look.is_multiple_of(limits::LOOKS_PER_MESSAGE) {
-            spend(budget, 1, 0);
+            budget.take(1, 0, 0);
         }
         let Ok(function) = command::function(subnet, adapter) else { break };
+        looked = look;
         let Some((number, is_due)) = function.next_active() else { continue };
         if is_due {
             messages = messages.saturating_add(serve(subnet, (adapter, number), now_ns, budget));
@@ -134,6 +135,7 @@ pub fn poll(
     }
     if let Ok(function) = command::function(subnet, adapter) {
         function.evaluate_listed(now_ns);
+        function.count_looks((looked, listed), messages > 0);
         function.report_delayed();
     }
     messages
@@ -166,7 +168,7 @@ fn serve(
     let progress = subnet.progress(adapter, number, &mut slice, now_ns);
     let messages = messages.saturating_sub(slice.messages());
     let bytes = bytes.saturating_sub(slice.bytes());
-    spend(budget, messages, bytes);
+    budget.take(messages, bytes, slice.payload());
     let is_waiting = matches!(progress, Progress::Waiting { .. });
     // A message that only found that it has to wait is paid, and does not count as work.
     let worked = match messages {
@@ -174,7 +176,7 @@ fn serve(
         _ => messages.saturating_sub(u32::from(is_waiting)),
     };
     if messages == 0 && worked == 0 {
-        spend(budget, 1, 0);
+        budget.take(1, 0, 0);
     }
     if let Ok(function) = command::function(subnet, adapter)
         && let Some(queues) = function.objects.queue_pairs.get_mut(number)
@@ -182,13 +184,6 @@ fn serve(
         queues.is_pending = is_waiting || matches!(progress, Progress::Yielded);
     }
     worked
-}
-
-/// Takes messages and bytes from a budget.
-fn spend(budget: &mut Budget, messages: u32, bytes: u64) {
-    let (messages, bytes) =
-        (budget.messages().saturating_sub(messages), budget.bytes().saturating_sub(bytes));
-    *budget = Budget::new(messages, bytes);
 }
 
 impl Function {

@@ -27,7 +27,9 @@ use causeway_wire::mlx5::registers::{
 };
 
 use crate::config_space::ConfigSpace;
-use crate::limits::{COMMAND_LOG_ENTRIES, COMMAND_LOG_STRIDE, MSIX_PENDING_OFFSET, PAGE_BYTES};
+use crate::limits::{
+    COMMAND_LOG_ENTRIES, COMMAND_LOG_STRIDE, MSIX_PENDING_OFFSET, PAGE_BYTES, TRAPPED_BYTES,
+};
 
 /// Region of the doorbell pages and the initialisation segment (VFIO: BAR 0).
 pub const REGION_BAR: u32 = 0;
@@ -37,6 +39,9 @@ pub const REGION_MSIX: u32 = 2;
 pub const REGION_CONFIG: u32 = 7;
 /// Value of [`Registers::write`] after a doorbell of the command queue.
 pub const DOORBELL_COMMAND: usize = 0;
+/// Value of [`Registers::write`] after a write to a doorbell page that is not mapped: the driver
+/// posted work, or armed a queue. The value written has no meaning; doorbell records have it.
+pub const DOORBELL_WORK: usize = 1;
 
 /// Firmware version that the function reports: 16.32 has every command that is answered.
 const FIRMWARE: u32 = 32 << 16 | 16;
@@ -143,6 +148,7 @@ impl Registers {
         self.writes.fetch_add(1, Ordering::Relaxed);
         match region {
             REGION_CONFIG => self.private().config.write(offset, from),
+            REGION_BAR if offset >= TRAPPED_BYTES => return Some(DOORBELL_WORK),
             REGION_BAR => {
                 let mut rung = None;
                 for (at, word) in words(offset, from) {

@@ -14,12 +14,13 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use crate::error_counts::ErrorCounts;
 use crate::limits::QUEUE_PAIRS_MAX;
 use crate::number::Table;
 use crate::queue_pair::{Kind, QueuePair, State};
 use crate::queues::{AsyncEvent, Queues};
 use crate::region::{RegionLimits, Regions};
-use crate::work::{Completion, ReceiveQueue};
+use crate::work::{Completion, ReceiveQueue, Status};
 
 /// The identity of an adapter in its subnet. An identity is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,6 +76,8 @@ pub struct Counters {
     pub throttled: u64,
     /// Requests of peers that this adapter refused.
     pub refused: u64,
+    /// [`Self::errors`] by status.
+    pub by_status: ErrorCounts,
 }
 
 /// An adapter of a subnet.
@@ -100,6 +103,14 @@ pub struct Adapter<Q> {
     pub(crate) counters: Counters,
     /// The adapter is in the subnet's list of changed adapters.
     pub(crate) is_touched: bool,
+}
+
+impl Counters {
+    /// Counts a work request that ended with an error.
+    pub(crate) fn count_error(&mut self, status: Status) {
+        self.errors = self.errors.wrapping_add(1);
+        self.by_status.add(status);
+    }
 }
 
 impl<Q: Queues> Adapter<Q> {

@@ -56,6 +56,7 @@
 
 pub mod adapter;
 pub mod engine;
+mod error_counts;
 pub mod limits;
 pub mod multicast;
 pub mod number;
@@ -68,7 +69,8 @@ pub mod transport;
 pub mod work;
 
 pub use adapter::{Adapter, AdapterConfig, AdapterId, Counters};
-pub use engine::{Budget, Progress, Resume};
+pub use engine::{Budget, Endpoint, Observation, Progress, Resume, WaitReason};
+pub use error_counts::ErrorCounts;
 pub use queue_pair::{Attributes, Change, Kind, Peer, QueuePair, QueuePairError, Receive, State};
 pub use queues::{AsyncEvent, Overrun, QueueError, Queues, XrcQueue};
 pub use subnet::{AddError, Subnet};

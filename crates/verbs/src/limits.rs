@@ -91,3 +91,6 @@ pub const MULTICAST_MEMBERS_MAX: usize = 16;
 
 /// Most multicast memberships of an adapter.
 pub const MEMBERSHIPS_PER_ADAPTER_MAX: usize = 1024;
+
+/// Most observed messages that wait for the caller of a pass.
+pub const OBSERVATIONS_MAX: usize = 1024;

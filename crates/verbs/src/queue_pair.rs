@@ -15,7 +15,7 @@
 //! most 16,384 queue pairs ([`crate::limits::QUEUE_PAIRS_MAX`]), or fewer by its configuration. The
 //! module executes no work request; [`crate::engine`] does.
 
-use crate::engine::{Requester, Responder};
+use crate::engine::{Requester, Responder, WaitReason};
 use crate::region::Rights;
 use crate::transport::Refusal;
 
@@ -318,6 +318,18 @@ impl QueuePair {
     /// Returns the reason why the last request of a connected queue pair found no responder.
     pub fn refusal(&self) -> Option<Refusal> {
         self.requester.as_ref().and_then(|own| own.refusal())
+    }
+
+    /// Returns the number of requests that found no responder, since the last reset. A request that
+    /// waits and is tried again counts once.
+    pub fn refusals(&self) -> u64 {
+        self.requester.as_ref().map_or(0, |own| own.refusals())
+    }
+
+    /// Returns why the request in progress waits. A queue pair waits with at most one request; the
+    /// later ones stay in guest memory.
+    pub fn wait_reason(&self) -> Option<WaitReason> {
+        self.requester.as_ref().and_then(|own| own.wait_reason())
     }
 
     /// Moves to a state without a check, for the engine.

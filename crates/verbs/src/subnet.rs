@@ -15,7 +15,7 @@
 //! unanswered, unreliable messages and datagrams are lost.
 
 use crate::adapter::{Adapter, AdapterConfig, AdapterId};
-use crate::engine::{Responder, Scratch};
+use crate::engine::{Observer, Responder, Scratch};
 use crate::limits::ADAPTERS_MAX;
 use crate::multicast::{Groups, MulticastError};
 use crate::policy::Policy;
@@ -42,6 +42,8 @@ pub struct Subnet<Q> {
     pub(crate) transport: Local,
     pub(crate) groups: Groups,
     pub(crate) scratch: Scratch,
+    /// Copies of messages, while a capture runs.
+    pub(crate) observer: Option<Box<Observer>>,
     /// Adapters that were changed since the last [`Self::visit_touched`], each once.
     touched: Vec<AdapterId>,
     /// Serial number of the next adapter.
@@ -62,6 +64,7 @@ impl<Q: Queues> Subnet<Q> {
             transport: Local::default(),
             groups: Groups::default(),
             scratch: Scratch::default(),
+            observer: None,
             touched: Vec::new(),
             serial: 0,
         }

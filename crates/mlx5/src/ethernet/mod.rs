@@ -116,6 +116,11 @@ pub(crate) struct Ethernet {
 }
 
 impl Ethernet {
+    /// Returns the number of send queues.
+    pub fn send_queues(&self) -> usize {
+        self.send_queues.len()
+    }
+
     /// Returns the side without objects, for at most `capacity` objects of each kind.
     pub fn new(capacity: usize) -> Self {
         Self {

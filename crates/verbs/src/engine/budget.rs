@@ -12,12 +12,14 @@
 pub struct Budget {
     messages: u32,
     bytes: u64,
+    /// Payload bytes that were copied.
+    payload: u64,
 }
 
 impl Budget {
     /// Returns a budget.
     pub const fn new(messages: u32, bytes: u64) -> Self {
-        Self { messages, bytes }
+        Self { messages, bytes, payload: 0 }
     }
 
     /// Returns whether nothing may be done any more.
@@ -35,6 +37,20 @@ impl Budget {
         self.bytes
     }
 
+    /// Returns the payload bytes that were copied since the budget was made. Bytes that stand for
+    /// time, as those of address ranges, are not payload.
+    pub const fn payload(&self) -> u64 {
+        self.payload
+    }
+
+    /// Takes messages and bytes, as far as they are left, and adds copied payload: the result of a
+    /// part of the budget that the caller gave to a queue pair.
+    pub fn take(&mut self, messages: u32, bytes: u64, payload: u64) {
+        self.messages = self.messages.saturating_sub(messages);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.payload = self.payload.saturating_add(payload);
+    }
+
     /// Takes a message. Returns false if none is left.
     pub(crate) fn take_message(&mut self) -> bool {
         let has = self.messages > 0;
@@ -47,7 +63,12 @@ impl Budget {
         self.messages = self.messages.saturating_add(1);
     }
 
-    /// Takes copied bytes.
+    /// Takes copied payload.
+    pub(crate) fn take_payload(&mut self, bytes: u64) {
+        self.take(0, bytes, bytes);
+    }
+
+    /// Takes bytes that are no payload.
     pub(crate) fn take_bytes(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }

@@ -19,7 +19,7 @@ use causeway_memory::copy::{CopyError, copy};
 use crate::adapter::{Adapter, AdapterId};
 use crate::engine::responder::Fault;
 use crate::engine::segments::{Access, payload};
-use crate::engine::wait::{Reason, retry_time};
+use crate::engine::wait::{WaitReason, retry_time};
 use crate::engine::{Budget, FirstRequest, Origin, Requester, Scratch, Step, Transfer};
 use crate::limits::{STEP_BYTES_MAX, STEP_SPANS_MAX};
 use crate::queue_pair::{Kind, State};
@@ -70,7 +70,7 @@ impl<Q: Queues> Subnet<Q> {
         let at = match self.locate_responder(origin, requester, budget) {
             Ok(at) => at,
             Err(refusal) => {
-                requester.refusal = Some(refusal);
+                requester.note_refusal(refusal);
                 return self.unanswered(origin, requester, now_ns);
             }
         };
@@ -90,7 +90,7 @@ impl<Q: Queues> Subnet<Q> {
         if !requester.transfer.is_admitted {
             let most = budget.bytes();
             match self.copy_direct(origin, requester, (at, target), (most, now_ns)) {
-                Ok(bytes) => budget.take_bytes(bytes),
+                Ok(bytes) => budget.take_payload(bytes),
                 Err(step) => return step,
             }
         }
@@ -105,7 +105,10 @@ impl<Q: Queues> Subnet<Q> {
             }
             let most = budget.bytes().min(STEP_BYTES_MAX);
             match self.transfer(origin, requester, scratch, (at, target), (most, now_ns)) {
-                Ok(bytes) => budget.take_bytes(bytes.saturating_add(scratch.cost())),
+                Ok(bytes) => {
+                    budget.take_payload(bytes);
+                    budget.take_bytes(scratch.cost());
+                }
                 Err(step) => return step,
             }
         }
@@ -161,7 +164,7 @@ impl<Q: Queues> Subnet<Q> {
         }
         let attributes = &origin.attributes;
         let total = retry_time(attributes.timeout, attributes.retry_count);
-        self.wait(origin, requester, (Reason::Unanswered, total), now_ns)
+        self.wait(origin, requester, (WaitReason::Unanswered, total), now_ns)
     }
 
     /// Returns the payload length of a work request after the checks of the requester's own values.
@@ -206,7 +209,7 @@ impl<Q: Queues> Subnet<Q> {
         (there, number): (AdapterId, u32),
         target: Target,
     ) -> Result<(), Step> {
-        self.stop_waiting_for(origin, requester, Reason::Unanswered);
+        self.stop_waiting_for(origin, requester, WaitReason::Unanswered);
         requester.refusal = None;
         let total = self.check_requester(origin, requester).map_err(Step::Failed)?;
         requester.transfer.total = total;

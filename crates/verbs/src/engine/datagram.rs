@@ -73,7 +73,7 @@ impl<Q: Queues> Subnet<Q> {
         if to.queue_pair == MULTICAST_QPN {
             return self.multicast(origin, requester, scratch, (&datagram, &to), budget);
         }
-        budget.take_bytes(datagram.bytes);
+        budget.take_payload(datagram.bytes);
         if to.queue_pair == GENERAL_SERVICE_QPN
             && let Some(adapter) = self.adapter_mut(origin.id)
             && !adapter.take_general(now_ns)
@@ -95,7 +95,7 @@ impl<Q: Queues> Subnet<Q> {
 
     /// Drops a datagram that reaches no adapter.
     fn refuse_datagram(&mut self, origin: &Origin, requester: &mut Requester, refusal: Refusal) {
-        requester.refusal = Some(refusal);
+        requester.note_refusal(refusal);
         if let Some(adapter) = self.adapter_mut(origin.id) {
             adapter.counters.unroutable = adapter.counters.unroutable.wrapping_add(1);
         }
@@ -116,7 +116,8 @@ impl<Q: Queues> Subnet<Q> {
             if budget.bytes() == 0 {
                 return Step::More;
             }
-            budget.take_bytes(datagram.bytes.saturating_add(DELIVERY_BYTES));
+            budget.take_payload(datagram.bytes);
+            budget.take_bytes(DELIVERY_BYTES);
             let is_own = (there, number) == (origin.id, origin.number);
             let receiver = self.adapter(there).map_or(origin.mac, |adapter| adapter.mac);
             match self.transport.admit(origin.mac, address, receiver, budget) {

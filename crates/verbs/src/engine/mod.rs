@@ -18,6 +18,7 @@
 //! | `flush.rs` | completions of work requests in the error state |
 //! | `wait.rs` | waiting times of unanswered requests |
 //! | `resume.rs` | the first request after a restart of the daemon |
+//! | `observe.rs` | copies of messages for captures |
 //! | `segments.rs` | positions in lists of segments |
 //! | `xrc.rs` | receive queues that requests of extended connections name |
 //!
@@ -42,6 +43,7 @@ mod connected;
 mod datagram;
 mod direct;
 mod flush;
+mod observe;
 mod registration;
 mod responder;
 mod resume;
@@ -62,8 +64,11 @@ use crate::work::{Completion, CompletionKind, Operation, ReceiveWork, SendWork, 
 pub use budget::Budget;
 use resume::FirstRequest;
 pub use resume::Resume;
+pub(crate) use observe::Observer;
+pub use observe::{Endpoint, Observation};
 pub(crate) use segments::Place;
 pub(crate) use wait::Wait;
+pub use wait::WaitReason;
 
 /// The state of a queue pair after a call of [`Subnet::progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +104,8 @@ pub struct Requester {
     /// Messages to receive work requests that ended, modulo 2^16.
     messages: u16,
     first: FirstRequest,
+    /// Requests that found no responder; wraps.
+    refusals: u64,
 }
 
 impl Requester {
@@ -116,6 +123,25 @@ impl Requester {
     /// Returns the reason why the last request found no responder.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         self.refusal
+    }
+
+    /// Returns the number of requests that found no responder.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refusals
+    }
+
+    /// Returns why the work request in progress waits.
+    pub(crate) fn wait_reason(&self) -> Option<WaitReason> {
+        self.wait.map(|wait| wait.reason())
+    }
+
+    /// Notes that the work request in progress found no responder. A request that waits already
+    /// counts once.
+    fn note_refusal(&mut self, refusal: Refusal) {
+        self.refusal = Some(refusal);
+        if self.wait.is_none() {
+            self.refusals = self.refusals.wrapping_add(1);
+        }
     }
 }
 
@@ -280,10 +306,18 @@ impl<Q: Queues> Subnet<Q> {
                 }
             }
             match self.step(origin, requester, scratch, (budget, now_ns)) {
-                Step::Done => self.succeed(origin, requester),
+                Step::Done => {
+                    if self.observer.is_some() {
+                        self.observe_message(origin, requester, Status::Success, budget);
+                    }
+                    self.succeed(origin, requester);
+                }
                 Step::More => return Progress::Yielded,
                 Step::Blocked(until_ns) => return Progress::Waiting { until_ns },
                 Step::Failed(status) => {
+                    if self.observer.is_some() {
+                        self.observe_message(origin, requester, status, budget);
+                    }
                     self.fail_request(origin, requester, status);
                     return self.flush(origin, requester, budget);
                 }
@@ -376,7 +410,7 @@ impl<Q: Queues> Subnet<Q> {
         self.cut(origin, requester);
         requester.is_busy = false;
         let Some(adapter) = self.adapter_mut(origin.id) else { return };
-        adapter.counters.errors = adapter.counters.errors.wrapping_add(1);
+        adapter.counters.count_error(status);
         if let Some(next) = adapter.state_of_failed_requester(origin.number) {
             adapter.queues.fails(origin.number, next, false);
         }
@@ -388,10 +422,11 @@ impl<Q: Queues> Subnet<Q> {
     /// Ends the service of a send queue that cannot be read.
     fn break_queue(&mut self, origin: &Origin, requester: &mut Requester) {
         let Some(adapter) = self.adapter_mut(origin.id) else { return };
-        adapter.counters.errors = adapter.counters.errors.wrapping_add(1);
+        let status = Status::LocalQueuePairOperation;
+        adapter.counters.count_error(status);
         requester.transfer = Transfer::default();
         adapter.queues.fails(origin.number, State::Error, false);
-        let completion = requester.completion(origin, Status::LocalQueuePairOperation);
+        let completion = requester.completion(origin, status);
         adapter.complete(origin.attributes.send_queue, &completion);
         adapter.fail(origin.number);
         adapter.queues.report(AsyncEvent::QueuePairFatal(origin.number));

@@ -16,7 +16,7 @@
 
 use crate::adapter::{Adapter, AdapterId};
 use crate::engine::segments::capacity;
-use crate::engine::wait::{Reason, rnr_time};
+use crate::engine::wait::{WaitReason, rnr_time};
 use crate::engine::{Origin, Requester, Step};
 use crate::queue_pair::{Kind, QueuePair, Receive, State};
 use crate::queues::{AsyncEvent, Queues};
@@ -135,12 +135,12 @@ impl<Q: Queues> Adapter<Q> {
             Receive::XrcDomain(_) => Some(pair.responder.xrc.number),
             _ => None,
         };
-        let counter = match received.status {
-            Status::Success => &mut self.counters.received,
-            Status::Flushed => &mut self.counters.flushed,
-            _ => &mut self.counters.errors,
-        };
-        *counter = counter.wrapping_add(1);
+        let counters = &mut self.counters;
+        match received.status {
+            Status::Success => counters.received = counters.received.wrapping_add(1),
+            Status::Flushed => counters.flushed = counters.flushed.wrapping_add(1),
+            status => counters.count_error(status),
+        }
         self.counters.received_bytes = self.counters.received_bytes.wrapping_add(received.bytes);
         let Received { data, source, network, .. } = *received;
         let completion = Completion {
@@ -190,7 +190,7 @@ impl<Q: Queues> Subnet<Q> {
         let is_write = matches!(requester.work.operation, Operation::WriteImmediate(..));
         let pair = adapter.queue_pairs.get(number);
         let room = pair.map_or(0, |pair| capacity(&pair.responder.work.segments));
-        self.stop_waiting_for(origin, requester, Reason::NotReady);
+        self.stop_waiting_for(origin, requester, WaitReason::NotReady);
         if !is_write && room < requester.transfer.total {
             requester.transfer.has_receive = false;
             return Err(self.refuse(origin, (there, number), Fault::Length));
@@ -214,7 +214,7 @@ impl<Q: Queues> Subnet<Q> {
         let pair = adapter.queue_pairs.get(number);
         let code = pair.map_or(0, |pair| pair.attributes().min_rnr_timer);
         let total = rnr_time(code, origin.attributes.rnr_retry);
-        self.wait(origin, requester, (Reason::NotReady, total), now_ns)
+        self.wait(origin, requester, (WaitReason::NotReady, total), now_ns)
     }
 
     /// Ends a message after its last byte: completes the receive work request, if any.

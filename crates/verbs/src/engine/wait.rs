@@ -28,9 +28,9 @@ const RNR_TIMES: [u32; 32] = [
 /// Unit of the local acknowledgement timeout, in nanoseconds.
 const TIMEOUT_UNIT_NS: u64 = 4096;
 
-/// The reason of a wait.
+/// The reason why a reliable request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub enum WaitReason {
     /// The responder does not answer.
     Unanswered,
     /// The responder has no receive work request.
@@ -40,9 +40,16 @@ pub(crate) enum Reason {
 /// A request that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wait {
-    reason: Reason,
+    reason: WaitReason,
     /// Time at which the request fails.
     fail_ns: Option<u64>,
+}
+
+impl Wait {
+    /// Returns the reason.
+    pub(super) fn reason(&self) -> WaitReason {
+        self.reason
+    }
 }
 
 /// Returns the time over all retries of an unanswered request, or `None` if it is endless.
@@ -70,12 +77,12 @@ impl<Q: Queues> Subnet<Q> {
         &mut self,
         origin: &Origin,
         requester: &mut Requester,
-        (reason, total_ns): (Reason, Option<u64>),
+        (reason, total_ns): (WaitReason, Option<u64>),
         now_ns: u64,
     ) -> Step {
         let status = match reason {
-            Reason::Unanswered => Status::RetryExceeded,
-            Reason::NotReady => Status::ReceiverNotReadyExceeded,
+            WaitReason::Unanswered => Status::RetryExceeded,
+            WaitReason::NotReady => Status::ReceiverNotReadyExceeded,
         };
         let fail_ns = match requester.wait {
             Some(wait) if wait.reason == reason => wait.fail_ns,
@@ -85,8 +92,8 @@ impl<Q: Queues> Subnet<Q> {
                 requester.wait = Some(Wait { reason, fail_ns });
                 if let Some(adapter) = self.adapter_mut(origin.id) {
                     let counter = match reason {
-                        Reason::Unanswered => &mut adapter.counters.unanswered,
-                        Reason::NotReady => &mut adapter.counters.not_ready,
+                        WaitReason::Unanswered => &mut adapter.counters.unanswered,
+                        WaitReason::NotReady => &mut adapter.counters.not_ready,
                     };
                     *counter = counter.wrapping_add(1);
                     adapter.deadlines.extend(fail_ns.map(|at| (at, origin.number)));
@@ -117,7 +124,7 @@ impl<Q: Queues> Subnet<Q> {
         &mut self,
         origin: &Origin,
         requester: &mut Requester,
-        reason: Reason,
+        reason: WaitReason,
     ) {
         if requester.wait.is_some_and(|wait| wait.reason == reason) {
             self.stop_waiting(origin, requester);

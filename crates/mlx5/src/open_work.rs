@@ -1,0 +1,78 @@
+//! Work that a function may have left, for ports whose drivers ring by trapped doorbell pages.
+//!
+//! Such a port is not polled while it is idle: a doorbell wakes it ([`Function::expect_work`]), and
+//! it is served until [`Function::has_unlooked`] and [`Function::has_waiting_work`] return false. A
+//! pass of `poll` looks at a bounded number of queues, so that a single pass may not reach the queue
+//! that the doorbell concerns; [`Unlooked`] counts the queues that no pass has looked at since. A
+//! doorbell does not name its queue: the value written is not read.
+//!
+//! Polled ports do not use the module, except for the count, a few instructions in each pass. The
+//! module also lists the objects with limits of their own, for the operator.
+
+use crate::function::{Function, Objects};
+use crate::limits;
+
+/// Queues that no pass has looked at since the last doorbell or message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Unlooked {
+    queue_pairs: usize,
+    completion_queues: usize,
+}
+
+impl Function {
+    /// Notes that the driver may have posted work to any queue, or armed any completion queue.
+    pub fn expect_work(&mut self) {
+        let objects = &mut self.objects;
+        objects.unlooked =
+            Unlooked { queue_pairs: objects.active.len(), completion_queues: objects.listed.len() };
+    }
+
+    /// Returns whether no pass has looked at some queue since [`Self::expect_work`] or the last
+    /// message, so that posted work may be left.
+    pub fn has_unlooked(&self) -> bool {
+        // Queues may have disappeared since they were counted.
+        let Objects { unlooked, active, listed, .. } = &self.objects;
+        unlooked.queue_pairs.min(active.len()) > 0
+            || unlooked.completion_queues.min(listed.len()) > 0
+    }
+
+    /// Returns whether work continues without a doorbell of the driver: a request waits for its
+    /// responder, or an event for its time. Looks at all polled queue pairs.
+    pub fn has_waiting_work(&self) -> bool {
+        let objects = &self.objects;
+        let is_pending =
+            |number: &u32| objects.queue_pairs.get(*number).is_some_and(|pair| pair.is_pending);
+        objects.pacing.is_waiting() || objects.active.iter().any(is_pending)
+    }
+
+    /// Counts the queue pairs that a pass looked at, and the completion queues that were listed.
+    /// A pass with messages may have left more.
+    pub(crate) fn count_looks(&mut self, (looked, listed): (usize, usize), has_worked: bool) {
+        if has_worked {
+            self.expect_work();
+            return;
+        }
+        let evaluated = listed.min(limits::PASS_QUEUES_MAX);
+        let unlooked = &mut self.objects.unlooked;
+        unlooked.queue_pairs = unlooked.queue_pairs.saturating_sub(looked);
+        unlooked.completion_queues = unlooked.completion_queues.saturating_sub(evaluated);
+    }
+
+    /// Returns the objects with limits of their own, by name: their number, and the most.
+    pub fn object_counts(&self) -> [(&'static str, usize, usize); 5] {
+        let objects = &self.objects;
+        let (domains, pools) = (&objects.domains, &objects.receive_pools);
+        let senders = objects.ethernet.send_queues();
+        [
+            ("event queues", objects.event_queues.len(), limits::EVENT_QUEUES_MAX),
+            ("protection domains", domains.len(), domains.capacity()),
+            ("shared receive queues", pools.len(), pools.capacity()),
+            ("Ethernet send queues", senders, limits::ETHERNET_QUEUES_MAX),
+            (
+                "queue pairs with delayed events",
+                objects.pacing.waiting(),
+                limits::DELAYED_EVENTS_MAX,
+            ),
+        ]
+    }
+}

@@ -1,0 +1,239 @@
+//! Copies of messages for a capture, which shows each message as packets between the adapters.
+//!
+//! While an observation limit is set ([`Subnet::observe`]), the engine appends an [`Observation`] for
+//! each message that ended with success or that its responder refused, with up to that many bytes of
+//! its payload. The caller takes them after each call ([`Subnet::take_observations`]); at most
+//! [`OBSERVATIONS_MAX`] (1,024) wait, and further ones are counted only. Messages that are not sent,
+//! because the requester's own memory or work request is invalid, are not observed, nor are retries.
+//! The payload is read after the message, from the requester's memory; bytes that cannot be read
+//! appear as zeroes. Without a limit the engine takes one branch for each message.
+
+use causeway_memory::Cursor;
+
+use crate::adapter::AdapterId;
+use crate::engine::segments::Place;
+use crate::engine::{Budget, Origin, Requester};
+use crate::limits::{OBSERVATIONS_MAX, STEP_SPANS_MAX};
+use crate::queue_pair::{Kind, QueuePair};
+use crate::queues::Queues;
+use crate::region::Rights;
+use crate::subnet::Subnet;
+use crate::work::{AddressVector, NetworkHeader, Operation, Status};
+
+/// A queue pair of an observed message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Ethernet address of the adapter; of a multicast group for its datagrams.
+    pub mac: [u8; 6],
+    /// GID, as the peer or the address vector has it; zero if the guest named none.
+    pub gid: [u8; 16],
+    /// Number of the queue pair.
+    pub queue_pair: u32,
+    /// First sequence number that the queue pair sends.
+    pub sequence: u32,
+}
+
+/// A message between two queue pairs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observation {
+    /// Transport service.
+    pub kind: Kind,
+    /// Sender of the request.
+    pub requester: Endpoint,
+    /// Receiver of the request.
+    pub responder: Endpoint,
+    /// Operation, without [`Operation::Nop`], [`Operation::Invalidate`] and [`Operation::Register`].
+    pub operation: Operation,
+    /// Most payload bytes of a packet.
+    pub mtu: u32,
+    /// Queue key of a datagram.
+    pub queue_key: u32,
+    /// The responder reports a solicited event.
+    pub is_solicited: bool,
+    /// Success, or the responder's refusal.
+    pub status: Status,
+    /// Length of the payload.
+    pub total: u64,
+    /// The first bytes of the payload; of a read, of the answer; of an atomic operation, the value
+    /// before it in the byte order of the guest's memory.
+    pub payload: Vec<u8>,
+}
+
+/// The state of the observation of a subnet.
+#[derive(Debug, Default)]
+pub(crate) struct Observer {
+    /// Most payload bytes that are copied of a message.
+    payload_max: usize,
+    observations: Vec<Observation>,
+    /// Messages that found no room.
+    missed: u64,
+}
+
+impl<Q: Queues> Subnet<Q> {
+    /// Begins to observe messages with up to `payload_max` bytes each, or ends it with `None`.
+    pub fn observe(&mut self, payload_max: Option<usize>) {
+        self.observer = payload_max
+            .map(|payload_max| Box::new(Observer { payload_max, ..Observer::default() }));
+    }
+
+    /// Takes the observed messages, and the number of those that found no room.
+    pub fn take_observations(&mut self) -> (Vec<Observation>, u64) {
+        match &mut self.observer {
+            Some(observer) => {
+                (std::mem::take(&mut observer.observations), std::mem::take(&mut observer.missed))
+            }
+            None => (Vec::new(), 0),
+        }
+    }
+
+    /// Observes the message of a requester that ended with a status. Takes the copied bytes from the
+    /// budget.
+    #[cold]
+    pub(super) fn observe_message(
+        &mut self,
+        origin: &Origin,
+        requester: &Requester,
+        status: Status,
+        budget: &mut Budget,
+    ) {
+        let was_answered = matches!(
+            status,
+            Status::Success
+                | Status::RemoteInvalidRequest
+                | Status::RemoteAccess
+                | Status::RemoteOperation
+        );
+        let is_message = !matches!(
+            requester.work.operation,
+            Operation::Nop | Operation::Invalidate(_) | Operation::Register(_)
+        );
+        let Some(payload_max) = self.observer.as_ref().map(|observer| observer.payload_max) else {
+            return;
+        };
+        if !was_answered || !is_message {
+            return;
+        }
+        let room = self.observer.as_ref().map_or(0, |observer| observer.observations.len());
+        let found = match room < OBSERVATIONS_MAX {
+            true => self.observation(origin, requester, status, payload_max),
+            false => None,
+        };
+        let Some(observer) = &mut self.observer else { return };
+        match found {
+            Some(observation) => {
+                budget.take_bytes(observation.payload.len() as u64);
+                observer.observations.push(observation);
+            }
+            None => observer.missed = observer.missed.wrapping_add(1),
+        }
+    }
+
+    /// Returns the observation of a message; `None` if its destination is unknown.
+    fn observation(
+        &self,
+        origin: &Origin,
+        requester: &Requester,
+        status: Status,
+        payload_max: usize,
+    ) -> Option<Observation> {
+        let (work, attributes) = (&requester.work, &origin.attributes);
+        let payload = self.read_payload(origin, requester, payload_max);
+        let (source_gid, responder, queue_key) = match (origin.kind.is_datagram(), work.destination)
+        {
+            (true, Some(to)) => {
+                let adapter = self.adapter(origin.id)?;
+                let (header, kind) = adapter.queues.network_header(&to, 0);
+                let responder = datagram_end(&to);
+                (source_of(&header, kind), responder, to.queue_key)
+            }
+            _ => {
+                let peer = attributes.peer?;
+                let there = requester.route.and_then(|id| self.peer_pair(id, peer.queue_pair));
+                let back = there.and_then(|pair| pair.attributes().peer);
+                let responder = Endpoint {
+                    mac: peer.mac,
+                    gid: peer.gid,
+                    queue_pair: peer.queue_pair,
+                    sequence: there.map_or(0, |pair| pair.attributes().send_psn),
+                };
+                (back.map_or([0; 16], |back| back.gid), responder, 0)
+            }
+        };
+        let requester_end = Endpoint {
+            mac: origin.mac,
+            gid: source_gid,
+            queue_pair: origin.number,
+            sequence: attributes.send_psn,
+        };
+        Some(Observation {
+            kind: origin.kind,
+            requester: requester_end,
+            responder,
+            operation: work.operation.clone(),
+            mtu: attributes.mtu,
+            queue_key,
+            is_solicited: work.is_solicited,
+            status,
+            total: requester.transfer.total,
+            payload,
+        })
+    }
+
+    /// Returns the queue pair of a peer.
+    fn peer_pair(&self, id: AdapterId, number: u32) -> Option<&QueuePair> {
+        self.adapter(id)?.queue_pairs.get(number)
+    }
+
+    /// Returns the first bytes of the requester's memory of a message.
+    fn read_payload(&self, origin: &Origin, requester: &Requester, most: usize) -> Vec<u8> {
+        let work = &requester.work;
+        let total = usize::try_from(requester.transfer.total).unwrap_or(usize::MAX);
+        let most = match work.operation {
+            Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => 8,
+            _ => most.min(total),
+        };
+        if work.is_inline {
+            return work.inline.get(..most).unwrap_or(&work.inline).to_vec();
+        }
+        let mut payload = vec![0; most];
+        let needed = match work.operation {
+            Operation::Read(_) | Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => {
+                Rights::LOCAL_WRITE
+            }
+            _ => Rights::LOCAL_READ,
+        };
+        let mut spans = Vec::new();
+        let Some(adapter) = self.adapter(origin.id) else { return payload };
+        let access = adapter.access(origin.attributes.domain, needed);
+        let out = (STEP_SPANS_MAX, &mut spans);
+        let resolved = access.resolve(&work.segments, Place::default(), most as u64, out);
+        let len = usize::try_from(resolved.unwrap_or(0)).unwrap_or(0);
+        if let Some(room) = payload.get_mut(..len) {
+            let _ = Cursor::new(&spans).read(adapter.queues.map(), room);
+        }
+        payload
+    }
+}
+
+/// Returns the receiver of a datagram.
+fn datagram_end(to: &AddressVector) -> Endpoint {
+    Endpoint { mac: to.mac, gid: to.gid, queue_pair: to.queue_pair, sequence: 0 }
+}
+
+/// Returns the source GID of a network header.
+fn source_of(header: &[u8; 40], kind: NetworkHeader) -> [u8; 16] {
+    let mut gid = [0; 16];
+    let (into, from) = match kind {
+        NetworkHeader::Ipv4 => (gid.get_mut(12..), header.get(32..36)),
+        NetworkHeader::Grh | NetworkHeader::Ipv6 => (gid.get_mut(..), header.get(8..24)),
+    };
+    if let (Some(into), Some(from)) = (into, from) {
+        into.copy_from_slice(from);
+    }
+    if kind == NetworkHeader::Ipv4
+        && let Some(prefix) = gid.get_mut(10..12)
+    {
+        prefix.fill(0xff);
+    }
+    gid
+}
