@@ -26,6 +26,8 @@ pub type DispatcherView = causeway_model::DispatcherView<Textual>;
 pub type PeerView = causeway_model::PeerView<Textual>;
 /// A host channel adapter.
 pub type HcaView = causeway_model::HcaView<Textual>;
+/// A queue pair of an adapter.
+pub type HcaQueuePairView = causeway_model::HcaQueuePairView<Textual>;
 /// The traffic matrix of a group.
 pub type TrafficView = causeway_model::TrafficView<Textual>;
 /// A sample of all counters.

@@ -15,8 +15,8 @@ use causeway_attach::native::{
     ConnectionId, NetOptions, NetPort, SocketError, Sockets, VsockOptions, VsockPort, net_features,
 };
 use causeway_wire::vsock::Type;
-use common::{Dir, send};
 use common::daemon_process::{self, DaemonProcess, await_state};
+use common::{Dir, send};
 
 const CAUSEWAYD: &str = env!("CARGO_BIN_EXE_causewayd");
 const LIMIT: Duration = Duration::from_secs(30);

@@ -55,7 +55,6 @@
 )]
 
 mod batch;
-mod capture;
 mod classify;
 mod control;
 pub mod counters;

@@ -77,10 +77,6 @@ pub const CAPTURES_MAX: usize = 16;
 pub const RECORDINGS_MAX: usize = 64;
 /// Time after the last fetch at which a capture ends: 30 s.
 pub const CAPTURE_IDLE: std::time::Duration = std::time::Duration::from_secs(30);
-/// Most bytes of a capture that one fetch returns: 1 MiB.
-pub const CAPTURE_FETCH_BYTES: usize = 1 << 20;
-/// Most bytes of a capture that wait to be fetched: 8 MiB. Frames beyond are counted as dropped.
-pub const CAPTURE_BYTES_MAX: usize = 8 << 20;
 
 /// Flooded frames that are remembered for each ingress; about 40 KiB for a peer that sends as many.
 pub const FLOODS_PER_PLACE: usize = 1_024;

@@ -16,11 +16,11 @@
 //! # Budget
 //! Without a capture: one comparison a batch.
 
+use causeway_fabric::capture::{Recording, matches};
 use causeway_model::CaptureSpec;
 use causeway_model::RouteEnd;
 use causeway_wire::pcapng::Direction;
 
-use crate::capture::{Recording, matches};
 use crate::frame_store::FrameStore;
 use crate::headers::RxFrame;
 use crate::limits::{CAPTURES_MAX, FRAME_BYTES_MAX};

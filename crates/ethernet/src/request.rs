@@ -8,10 +8,9 @@
 //! shard has no receiver of requests: the controller then answers with an error. It sends
 //! [`SetRoutes`] when a shard opens whose group has routes, or not the default kind and forwarding.
 
+use causeway_fabric::capture::Recording;
 use causeway_model::{CaptureSpec, Forwarding, GroupKind, Name, TypedRequest};
 use causeway_model::{RouteSpec, RouteView, TrafficView};
-
-use crate::capture::Recording;
 
 /// Replaces all routes of the group, and sets its forwarding mode.
 #[derive(Debug)]

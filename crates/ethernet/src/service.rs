@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
+use causeway_fabric::capture::Recording;
 use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message, ReceivedFrames};
 use causeway_fabric::carrier::{Join, Leave, OpenInbox, ReadDrops};
 use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
@@ -28,7 +29,6 @@ use causeway_model::{NetSpec, PortSpec};
 use causeway_ring::Chain;
 
 use crate::batch::EgressBatches;
-use crate::capture::Recording;
 use crate::deliver::Scratch;
 use crate::features;
 use crate::headers::RxFrame;
@@ -359,7 +359,7 @@ impl Service for Ethernet {
             TraceQuery::Frame { from, source, destination } => {
                 Some(self.trace_frame(from, *source, *destination))
             }
-            TraceQuery::Connect { .. } => None,
+            TraceQuery::Connect { .. } | TraceQuery::Verbs { .. } => None,
         }
     }
 }

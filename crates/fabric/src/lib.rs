@@ -72,6 +72,7 @@
 )]
 
 mod balance;
+pub mod capture;
 pub mod carrier;
 pub mod controller;
 pub mod dispatch_mode;

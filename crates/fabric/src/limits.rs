@@ -137,3 +137,7 @@ pub const BACKLOG_MAX: usize = 4096;
 /// Doorbells of a queue that never had a chain after which its memory counts as private. A frontend
 /// rings once or twice when it starts a queue.
 pub const EMPTY_DOORBELLS_MAX: u8 = 8;
+/// Most bytes of a capture that one fetch returns: 1 MiB.
+pub const CAPTURE_FETCH_BYTES: usize = 1 << 20;
+/// Most bytes of a capture that wait to be fetched: 8 MiB. Frames beyond are counted as dropped.
+pub const CAPTURE_BYTES_MAX: usize = 8 << 20;

@@ -77,9 +77,9 @@ impl Slice {
         Self { start: Some(start), now_ns: 0, read_ns: 0, end_ns: u64::MAX }
     }
 
-    /// Returns the time, in nanoseconds.
+    /// Returns the time of the last reading plus the work charged since, in nanoseconds.
     #[inline]
-    pub(crate) fn now_ns(&self) -> u64 {
+    pub fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
@@ -88,13 +88,15 @@ impl Slice {
         (self.now_ns, self.read_ns) = (now_ns, now_ns);
     }
 
-    /// Returns a slice with the same clock that ends at `end_ns`.
-    pub(crate) fn until(self, end_ns: u64) -> Self {
+    /// Returns a slice with the same clock that ends at `end_ns`. A service bounds a part of its turn
+    /// by it, and reports the time with [`Self::take_time`].
+    #[must_use]
+    pub fn until(self, end_ns: u64) -> Self {
         Self { end_ns, ..self }
     }
 
     /// Continues from the time of `other`, a slice that ended.
-    pub(crate) fn take_time(&mut self, other: &Self) {
+    pub fn take_time(&mut self, other: &Self) {
         (self.now_ns, self.read_ns) = (other.now_ns, other.read_ns);
     }
 

@@ -12,10 +12,14 @@ use std::sync::Arc;
 use causeway_fabric::carrier::LinkId;
 use causeway_mlx5::Registers;
 use causeway_model::Name;
+use causeway_model::port::{HcaDoorbell, HcaSpec};
 use causeway_verbs::AdapterId;
 
 use crate::idle::IdleSchedule;
+use crate::rate_limit::RateLimit;
+use crate::recent::RecentSums;
 use crate::record_file::RecordFile;
+use crate::share::Share;
 
 /// Counters of a port beside those of its function.
 #[derive(Debug, Default)]
@@ -24,6 +28,8 @@ pub(crate) struct PortCounters {
     pub spoofed: u64,
     /// Frames dropped because the inbox of the forwarding service was full.
     pub uplink_full: u64,
+    /// Calls after which the port was at a limit of its rate.
+    pub rate_pauses: u64,
 }
 
 /// A port of the service.
@@ -43,12 +49,50 @@ pub(crate) struct AdapterPort {
     pub counters: PortCounters,
     /// File from which the next causewayd continues the function; `None` for a port without a record.
     pub record: Option<RecordFile>,
+    pub options: PortOptions,
+    /// Limits of the rate.
+    pub limit: RateLimit,
+    /// Share of the group's time.
+    pub share: Share,
+    /// Samples of the counters.
+    pub recent: RecentSums,
+}
+
+/// Options of a port that its calls and views use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PortOptions {
+    pub doorbell: HcaDoorbell,
+    pub weight: u32,
+    pub byte_rate_max: Option<u64>,
+    pub message_rate_max: Option<u64>,
+}
+
+impl PortOptions {
+    /// Returns the options of a specification.
+    pub(crate) fn of(spec: &HcaSpec) -> Self {
+        Self {
+            doorbell: spec.doorbell,
+            weight: spec.weight,
+            byte_rate_max: spec.byte_rate_max,
+            message_rate_max: spec.message_rate_max,
+        }
+    }
 }
 
 impl AdapterPort {
+    /// Takes the traffic of a call from the limits of the rate.
+    pub(crate) fn charge_rate(&mut self, now_ns: u64, bytes: u64, messages: u64) {
+        let was_paused = self.limit.resumes_ns(now_ns).is_some();
+        self.limit.charge(now_ns, bytes, messages);
+        if !was_paused && self.limit.resumes_ns(now_ns).is_some() {
+            self.counters.rate_pauses = self.counters.rate_pauses.wrapping_add(1);
+        }
+    }
+
     /// Appends the counters of the port to those of its function.
     pub(crate) fn extend_counters(&self, counters: &mut BTreeMap<String, u64>) {
         counters.insert("drop_spoofed_frames_total".into(), self.counters.spoofed);
+        counters.insert("rate_pauses_total".into(), self.counters.rate_pauses);
         counters.insert("drop_uplink_full_frames_total".into(), self.counters.uplink_full);
     }
 }

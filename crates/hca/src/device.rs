@@ -2,7 +2,8 @@
 //!
 //! BAR 0 starts with trapped registers; behind them lie the doorbell pages, which the guest maps
 //! and writes without a VM exit. The daemon reads no doorbell page: the doorbell records in guest
-//! memory have the same information. BAR 2 has the MSI-X table of [`VECTORS`] (8) vectors. Each
+//! memory have the same information. With `doorbell = "trap"` no page is mapped, and a write to one
+//! is a doorbell of the attachment ([`causeway_mlx5::registers::DOORBELL_WORK`]). BAR 2 has the MSI-X table of [`VECTORS`] (8) vectors. Each
 //! frontend gets doorbell pages of its own, so that a guest reads nothing that an earlier guest
 //! wrote; if the host has no memory file for them, the frontend is refused.
 //!
@@ -24,7 +25,7 @@ use causeway_mlx5::config_space::CONFIG_BYTES;
 use causeway_mlx5::limits::{MSIX_REGION_BYTES, TRAPPED_BYTES};
 use causeway_mlx5::registers::{REGION_BAR, REGION_MSIX};
 use causeway_model::PortSpec;
-use causeway_model::port::HELD_EXTENSION;
+use causeway_model::port::{HELD_EXTENSION, HcaDoorbell};
 
 use crate::limits::{UAR_BYTES, VECTORS};
 
@@ -50,15 +51,17 @@ fn registers(index: u32, size: u64) -> RegionDescription {
     RegionDescription { index, size, flags: REGION_READ | REGION_WRITE, mmap: None }
 }
 
-/// Returns the description of a function with new doorbell pages. `is_held`: the peer is the
-/// holder.
-fn description(is_held: bool) -> io::Result<DeviceDescription> {
-    let file = Arc::new(causeway_memory::create("causeway-doorbells", UAR_BYTES)?);
-    let areas = std::iter::once(TRAPPED_BYTES..UAR_BYTES).collect();
-    let bar = RegionDescription {
-        mmap: Some(MappableFile { file, areas }),
-        ..registers(REGION_BAR, UAR_BYTES)
+/// Returns the description of a function with new doorbell pages, which the guest maps unless they
+/// are trapped. `is_held`: the peer is the holder.
+fn description(is_held: bool, doorbell: HcaDoorbell) -> io::Result<DeviceDescription> {
+    let mmap = match doorbell {
+        HcaDoorbell::Poll => {
+            let file = Arc::new(causeway_memory::create("causeway-doorbells", UAR_BYTES)?);
+            Some(MappableFile { file, areas: std::iter::once(TRAPPED_BYTES..UAR_BYTES).collect() })
+        }
+        HcaDoorbell::Trap => None,
     };
+    let bar = RegionDescription { mmap, ..registers(REGION_BAR, UAR_BYTES) };
     let config = registers(CONFIG_REGION, CONFIG_BYTES as u64);
     Ok(DeviceDescription {
         regions: vec![bar, registers(REGION_MSIX, MSIX_REGION_BYTES), config],
@@ -76,10 +79,11 @@ pub(crate) fn attach(
     spec: &PortSpec,
     stream: UntrustedSocket,
     registers: &Arc<causeway_mlx5::Registers>,
+    doorbell: HcaDoorbell,
 ) -> io::Result<Connection> {
     let registers = Arc::new(FunctionRegisters(Arc::clone(registers)));
     let is_held = spec.socket.extension().is_some_and(|extension| extension == HELD_EXTENSION);
-    let (name, description) = (spec.name.as_str(), description(is_held)?);
+    let (name, description) = (spec.name.as_str(), description(is_held, doorbell)?);
     let attachment = VfioUserAttachment::new(name, stream, description, registers);
     let attachment: Box<dyn Attachment> = Box::new(attachment);
     Ok(attachment.into())

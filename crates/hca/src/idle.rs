@@ -48,6 +48,12 @@ impl IdleSchedule {
         self.ends_ns = Some(now_ns.saturating_add(self.pause_ns));
     }
 
+    /// Begins a pause as [`Self::pause`] does, which ends at `until_ns` at the latest.
+    pub(crate) fn pause_until(&mut self, now_ns: u64, until_ns: u64) {
+        self.pause(now_ns);
+        self.ends_ns = self.ends_ns.map(|ends_ns| ends_ns.min(until_ns));
+    }
+
     /// Returns the end of the present pause, in nanoseconds.
     pub(crate) fn ends_ns(&self) -> Option<u64> {
         self.ends_ns

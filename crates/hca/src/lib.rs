@@ -39,18 +39,25 @@
 )]
 
 mod adapter_port;
+mod call;
+mod capture;
 mod control;
 mod counters;
 mod deadlines;
 mod device;
 mod idle;
 pub mod limits;
+mod packets;
 mod policy;
+mod rate_limit;
+mod recent;
 mod record_file;
 mod request;
 mod resume;
 mod service;
+mod share;
 mod switch;
+mod trace;
 mod uplink;
 mod view;
 

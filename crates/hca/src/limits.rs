@@ -38,3 +38,27 @@ pub const COMMAND_BYTE_COPIES: u64 = 8;
 pub const COMMANDS_PER_CALL_MAX: u32 = 8;
 /// Least bytes that a call may copy, so that a port with work makes progress.
 pub const BYTES_PER_CALL_MIN: u64 = 64 << 10;
+/// Rate that a limit saves while a port is idle, in nanoseconds of the rate: 4 ms, more than a
+/// dispatcher is late.
+pub const RATE_BURST_NS: u64 = 4_000_000;
+/// Rate that must be free before a port beyond its limit is served again: 0.5 ms.
+pub const RATE_RESUME_NS: u64 = 500_000;
+/// Least messages of a call of a port with a limit of messages. A pass pays for looks at queue pairs
+/// by messages, so fewer would find no work.
+pub const RATE_MESSAGES_MIN: u64 = 64;
+/// Longest call of a port, and lead of a port over the others before it cedes: 20 us.
+pub const SHARE_NS: u64 = 20_000;
+/// Shortest time between two samples of a port's counters: 1 s.
+pub const SAMPLE_NS: u64 = 1_000_000_000;
+/// Samples that are kept: rates are means over the last 5 seconds.
+pub const SAMPLES_MAX: usize = 6;
+/// Most connected queue pairs of an adapter in a trace.
+pub const TRACED_QUEUE_PAIRS_MAX: usize = 64;
+/// Most bytes of a message that a capture copies; its further packets count as dropped.
+pub const CAPTURE_MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Most captures of a group's adapters at the same time.
+pub const CAPTURES_MAX: usize = 16;
+/// Estimated time of a captured byte: its copies and its CRC.
+pub const CAPTURE_BYTE_NS: u64 = 4;
+/// Most queue pairs whose sequence numbers a capture knows.
+pub const SEQUENCES_MAX: usize = 1 << 16;

@@ -5,8 +5,7 @@
 //! While a port has work, and for the idle spin afterwards, it is served in every turn; then
 //! [`IdleSchedule`] sets the time of the next poll
 //! ([`HcaService::tick`]). A port whose driver has no queues is not polled: only a command doorbell
-//! wakes it. A call runs at most [`COMMANDS_PER_CALL_MAX`] (8) commands and as much posted work as
-//! the rest of the turn allows; the remainder stays in guest memory for the next call.
+//! wakes it. [`crate::call`] bounds a call.
 //!
 //! Work of one adapter completes work of others. So interrupts of all adapters that changed are
 //! raised after each call, and an adapter that received a completion is served in the next turns, because its
@@ -22,28 +21,32 @@ use std::collections::BTreeMap;
 use std::io;
 
 use causeway_attach::{Connection, Model};
+use causeway_fabric::capture::JoinCapture;
 use causeway_fabric::carrier::Membership;
-use causeway_fabric::{Context, PortId, Progress, Service, SourceProgress, cost};
+use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service, SourceProgress};
 use causeway_host::fd::receive::UntrustedSocket;
 use causeway_mlx5::{Function, FunctionConfig};
 use causeway_model::port::HcaSpec;
-use causeway_model::{CommandError, PortSpec, RequestDispatch, ServiceRequest};
-use causeway_verbs::{Adapter, AddError, Budget, Subnet};
+use causeway_model::{
+    CommandError, PortSpec, RequestDispatch, RouteEnd, ServiceRequest, TraceQuery, TraceView,
+};
+use causeway_verbs::{Adapter, AddError, Subnet};
 
-use crate::adapter_port::{AdapterPort, PortCounters};
+use crate::adapter_port::{AdapterPort, PortCounters, PortOptions};
+use crate::capture::PortCaptures;
 use crate::deadlines::Deadlines;
 use crate::idle::IdleSchedule;
-use crate::limits::{
-    BYTES_PER_CALL_MIN, COMMAND_BYTE_COPIES, COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS,
-    POLL_NS, UAR_BYTES, VECTORS,
-};
+use crate::limits::{UAR_BYTES, VECTORS};
+use crate::rate_limit::RateLimit;
+use crate::recent::{RecentSums, Sums};
 use crate::record_file::RecordFile;
 use crate::request::{JoinGroup, OpenUplink};
 use crate::resume::{Resumption, resume};
+use crate::share::{Share, Shares};
 use crate::switch::{AdapterPorts, Switch};
 use crate::uplink::{INBOX, Uplink};
 use crate::view::{self, ViewAdapters};
-use crate::{counters, device};
+use crate::{counters, device, trace};
 
 /// Name of the service.
 pub(crate) const NAME: &str = "hca";
@@ -51,13 +54,17 @@ pub(crate) const NAME: &str = "hca";
 /// The adapters of one group.
 #[derive(Debug, Default)]
 pub struct HcaService {
-    subnet: Subnet<Function>,
-    ports: AdapterPorts,
+    pub(crate) subnet: Subnet<Function>,
+    pub(crate) ports: AdapterPorts,
     /// Ports by the value of their source.
     sources: BTreeMap<u32, PortId>,
-    switch: Switch,
-    uplink: Option<Uplink>,
+    pub(crate) switch: Switch,
+    pub(crate) uplink: Option<Uplink>,
     deadlines: Deadlines<PortId>,
+    /// Captures of queue pairs.
+    captures: PortCaptures,
+    /// The ports' shares of the turns.
+    pub(crate) shares: Shares,
 }
 
 /// Returns the source value of a port.
@@ -72,70 +79,37 @@ impl HcaService {
     }
 
     /// Returns the function of a port.
-    fn function_mut(&mut self, port: PortId) -> Option<&mut Function> {
+    pub(crate) fn function_mut(&mut self, port: PortId) -> Option<&mut Function> {
         let adapter = self.ports.get(&port)?.adapter;
         Some(self.subnet.adapter_mut(adapter)?.queues_mut())
     }
 
-    /// Begins a pause of a port, or stops to poll a port whose driver has no queues.
-    fn pause(&mut self, cx: &Context<'_>, id: PortId) {
+    /// Sets the time at which a port must be served.
+    pub(crate) fn set_deadline(&mut self, id: PortId) {
         let Self { subnet, ports, deadlines, .. } = self;
-        let Some(port) = ports.get_mut(&id) else { return };
+        let Some(port) = ports.get(&id) else { return };
         let Some(adapter) = subnet.adapter(port.adapter) else { return };
-        match adapter.queues().is_active() {
-            true => port.schedule.pause(cx.now_ns),
-            false => port.schedule.stop(),
-        }
         deadlines.set(id, deadline(port, adapter));
-    }
-
-    /// Runs commands, posted work and frames of one port. Returns the number of pieces of work.
-    fn run(&mut self, cx: &mut Context<'_>, id: PortId) -> u32 {
-        let Self { subnet, ports, switch, uplink, .. } = self;
-        let Some(port) = ports.get_mut(&id) else { return 0 };
-        cx.charge(POLL_NS);
-        // A function has no objects before its first command. Doorbells of a frontend that is resumed
-        // follow its resumption.
-        if port.registers.is_rung()
-            && let (Some(file), Some(own)) = (&mut port.record, subnet.adapter_mut(port.adapter))
-        {
-            file.begin(own.queues_mut());
-        }
-        if let Some(uplink) = uplink {
-            uplink.policy.adopt(subnet);
-        }
-        let run = causeway_mlx5::run_commands(subnet, port.adapter, COMMANDS_PER_CALL_MAX);
-        let commands = run.commands;
-        cx.charge(u64::from(commands).saturating_mul(COMMAND_NS));
-        cx.charge(bytes_ns(run.bytes.saturating_mul(COMMAND_BYTE_COPIES)));
-        let mut left = budget(cx);
-        let before = left;
-        let messages = causeway_mlx5::poll(subnet, port.adapter, cx.now_ns, &mut left);
-        let spent = before.messages().saturating_sub(left.messages());
-        cx.charge(u64::from(spent).saturating_mul(MESSAGE_NS));
-        cx.charge(bytes_ns(before.bytes().saturating_sub(left.bytes())));
-        let frames = switch.transmit(cx, subnet, port, uplink.as_mut());
-        let count = commands.saturating_add(messages).saturating_add(frames);
-        if count > 0 {
-            port.worked_ns = cx.now_ns;
-            port.schedule.stop();
-        }
-        count
     }
 
     /// Raises the interrupts of the adapters that changed, serves those that received completions or
     /// have failed queue pairs, and sets their deadlines.
-    fn after(&mut self, cx: &mut Context<'_>) {
-        let Self { subnet, ports, switch, deadlines, .. } = self;
+    pub(crate) fn after(&mut self, cx: &mut Context<'_>) {
+        let Self { subnet, ports, switch, captures, deadlines, .. } = self;
+        if !captures.is_empty() {
+            cx.charge(captures.write(subnet, cx.now_ns));
+        }
         subnet.visit_touched(|adapter_id, adapter| {
             let Some(id) = switch.port_of(adapter_id) else { return };
             let Some(port) = ports.get_mut(&id) else { return };
             let has_failed = adapter.has_failed();
+            port.recent.offer(cx.now_ns, || Sums::of(adapter));
             let function = adapter.queues_mut();
             for vector in function.take_interrupts() {
                 cx.interrupt(id, usize::from(vector));
             }
             if function.take_completed() || has_failed {
+                function.expect_work();
                 port.worked_ns = cx.now_ns;
                 port.schedule.stop();
                 cx.wake_source(source_of(id));
@@ -145,26 +119,6 @@ impl HcaService {
             }
             deadlines.set(id, deadline(port, adapter));
         });
-    }
-
-    /// Serves a port in the turn of its shard.
-    fn serve_port(&mut self, cx: &mut Context<'_>, id: PortId) -> SourceProgress {
-        let count = self.run(cx, id);
-        self.after(cx);
-        let progress = if count > 0 { Progress::Worked } else { self.idle_progress(cx, id) };
-        SourceProgress { progress, count }
-    }
-
-    /// Decides how a port without work is served next.
-    fn idle_progress(&mut self, cx: &Context<'_>, id: PortId) -> Progress {
-        let Some(port) = self.ports.get(&id) else { return Progress::Parked };
-        let adapter = self.subnet.adapter(port.adapter);
-        let is_active = adapter.is_some_and(|adapter| adapter.queues().is_active());
-        if is_active && cx.now_ns.saturating_sub(port.worked_ns) < cx.idle_spin_ns() {
-            return Progress::Idle;
-        }
-        self.pause(cx, id);
-        Progress::Parked
     }
 
     /// Serves the frames of the uplink.
@@ -195,6 +149,15 @@ impl HcaService {
         port.station = Some(id);
         Ok(uplink.membership(id, port))
     }
+
+    /// Begins a capture of the queue pairs of a port.
+    fn join_capture(&mut self, now_ns: u64, join: JoinCapture) -> Result<(), CommandError> {
+        let is_at = |port: &&AdapterPort| matches!(&join.spec.at, RouteEnd::Interface(name) if *name == port.name);
+        let port = self.ports.values().find(is_at);
+        let missing = || CommandError::NotFound { what: "port", name: join.spec.at.to_string() };
+        let mac = port.ok_or_else(missing)?.mac;
+        self.captures.join(&mut self.subnet, (now_ns, mac), join)
+    }
 }
 
 /// Returns the time at which a port must be served: the end of its pause, of a waiting time of its
@@ -202,18 +165,6 @@ impl HcaService {
 fn deadline(port: &AdapterPort, adapter: &Adapter<Function>) -> Option<u64> {
     let all = [port.schedule.ends_ns(), adapter.deadline_ns(), adapter.queues().deadline_ns()];
     all.into_iter().flatten().min()
-}
-
-/// Returns the estimated time of a copy, in nanoseconds.
-fn bytes_ns(bytes: u64) -> u64 {
-    cost::bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
-}
-
-/// Returns the budget of a call: the rest of the turn, in messages and bytes, and at least a message
-/// with some bytes, so that a port with work is never found idle.
-fn budget(cx: &Context<'_>) -> Budget {
-    let messages = u32::try_from(cx.steps(MESSAGE_NS)).unwrap_or(u32::MAX);
-    Budget::new(messages, cost::bytes_within(cx.left_ns()).max(BYTES_PER_CALL_MIN))
 }
 
 /// Returns the configuration of the function of a port.
@@ -240,7 +191,7 @@ impl Service for HcaService {
     fn connect(&self, spec: &PortSpec, stream: UntrustedSocket) -> io::Result<Connection> {
         let port = self.ports.values().find(|port| port.name == spec.name);
         let port = port.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        device::attach(spec, stream, &port.registers)
+        device::attach(spec, stream, &port.registers, port.options.doorbell)
     }
 
     fn added(&mut self, cx: &mut Context<'_>, id: PortId) -> Result<(), CommandError> {
@@ -268,18 +219,20 @@ impl Service for HcaService {
         })?;
         self.switch.add(mac, adapter, id);
         let schedule = IdleSchedule::new(options.idle_poll_us);
-        let (name, counters) = (spec.name.clone(), PortCounters::default());
-        let (station, worked_ns) = (None, 0);
         let port = AdapterPort {
-            name,
+            name: spec.name.clone(),
             adapter,
             registers,
             mac,
-            station,
+            station: None,
             schedule,
-            worked_ns,
-            counters,
+            worked_ns: 0,
+            counters: PortCounters::default(),
             record,
+            options: PortOptions::of(&options),
+            limit: RateLimit::new(options.byte_rate_max, options.message_rate_max),
+            share: Share::new(source_of(id), options.weight),
+            recent: RecentSums::default(),
         };
         self.ports.insert(id, port);
         self.sources.insert(source_of(id), id);
@@ -287,11 +240,13 @@ impl Service for HcaService {
     }
 
     fn removed(&mut self, cx: &mut Context<'_>, id: PortId) {
-        let Some(port) = self.ports.remove(&id) else { return };
+        let Some(mut port) = self.ports.remove(&id) else { return };
+        self.shares.leave(&mut port.share);
         self.sources.remove(&source_of(id));
         self.deadlines.set(id, None);
         self.switch.remove(port.mac, port.adapter);
         self.subnet.remove(port.adapter);
+        self.captures.port_removed(&mut self.subnet, &port.name);
         if let Some(file) = port.record {
             file.remove();
         }
@@ -306,6 +261,9 @@ impl Service for HcaService {
     }
 
     fn doorbell(&mut self, cx: &mut Context<'_>, id: PortId, _doorbell: usize) {
+        if let Some(function) = self.function_mut(id) {
+            function.expect_work();
+        }
         cx.wake_source(source_of(id));
     }
 
@@ -313,6 +271,7 @@ impl Service for HcaService {
         let is_connected = cx.ports.get(id).is_some_and(|port| port.map().is_some());
         if let Some(port) = self.ports.get_mut(&id) {
             port.schedule.stop();
+            self.shares.leave(&mut port.share);
             if is_connected {
                 causeway_mlx5::reset(&mut self.subnet, port.adapter);
             } else if let Some(new) = causeway_mlx5::disconnect(&mut self.subnet, port.adapter) {
@@ -364,6 +323,7 @@ impl Service for HcaService {
                 Ok(())
             })
             .on(|request: JoinGroup| self.join(request))
+            .on(|join: JoinCapture| self.join_capture(cx.now_ns, join))
             .on(|request: ViewAdapters| Ok(view::views(cx, &self.subnet, &self.ports, &request)))
     }
 
@@ -378,13 +338,21 @@ impl Service for HcaService {
                 // The end of the pause stays as it is: the next call serves the port.
                 break;
             }
-            if self.run(cx, id) > 0 {
+            if self.poll_paused(cx, id) {
                 cx.wake_source(source_of(id));
-            } else {
-                self.pause(cx, id);
             }
         }
         self.after(cx);
+    }
+
+    fn trace(
+        &self,
+        ports: &Ports,
+        _rules: &Rules,
+        query: &TraceQuery,
+    ) -> Option<Result<TraceView, CommandError>> {
+        let TraceQuery::Verbs { from, to } = query else { return None };
+        Some(trace::verbs(&self.subnet, &self.ports, ports, (from, to)))
     }
 
     fn counters(&self, id: PortId) -> BTreeMap<String, u64> {

@@ -10,11 +10,15 @@ use std::collections::BTreeMap;
 use causeway_fabric::{Context, Control};
 use causeway_mlx5::Function;
 use causeway_model::limits::HCA_QUEUE_PAIRS_SHOWN_MAX;
-use causeway_model::{CommandError, HcaQueuePairView, HcaState, HcaView, Mac, Name, TypedRequest};
-use causeway_verbs::{Adapter, Kind, QueuePair, State, Subnet};
+use causeway_model::{
+    CommandError, HcaActivity, HcaObjects, HcaQueuePairView, HcaState, HcaView, Mac, Name,
+    TypedRequest,
+};
+use causeway_verbs::{Adapter, Kind, QueuePair, State, Subnet, WaitReason};
 
 use crate::adapter_port::AdapterPort;
 use crate::counters;
+use crate::recent::Sums;
 use crate::service::NAME;
 use crate::switch::AdapterPorts;
 
@@ -75,6 +79,7 @@ pub(crate) fn views(
         let state = state(adapter, of.map().is_some());
         let mut view = view(adapter, state, (&port.name, &of.spec.group), &names, most);
         port.extend_counters(&mut view.counters);
+        view.activity = activity(adapter, port, cx.now_ns);
         all.push(view);
     }
     all
@@ -111,13 +116,43 @@ fn view(
         registered_bytes: regions.bytes(),
         registered_bytes_max: config.registered_bytes_max,
         counters: counters::of(adapter),
+        activity: HcaActivity::default(),
         queue_pairs_omitted: queue_pairs.saturating_sub(queue_pair_list.len()),
         queue_pair_list,
     }
 }
 
+/// Returns the limits of a port beside those of its objects, and what its adapter does now.
+fn activity(adapter: &Adapter<Function>, port: &AdapterPort, now_ns: u64) -> HcaActivity {
+    let mut states = BTreeMap::new();
+    let mut waiting_requests = 0_usize;
+    for (_, pair) in adapter.queue_pairs() {
+        let count: &mut usize = states.entry(state_name(pair.state()).to_owned()).or_default();
+        *count = count.saturating_add(1);
+        let is_waiting = pair.wait_reason().is_some();
+        waiting_requests = waiting_requests.saturating_add(usize::from(is_waiting));
+    }
+    let objects = adapter.queues().object_counts();
+    let errors = adapter.counters().by_status;
+    HcaActivity {
+        doorbell: port.options.doorbell.as_str().into(),
+        weight: port.options.weight,
+        byte_rate_max: port.options.byte_rate_max,
+        message_rate_max: port.options.message_rate_max,
+        rate_pauses_total: port.counters.rate_pauses,
+        waiting_requests,
+        queue_pair_states: states,
+        objects: objects
+            .into_iter()
+            .map(|(name, count, max)| (name.to_owned(), HcaObjects { count, max }))
+            .collect(),
+        errors: errors.iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        rates: port.recent.rates(now_ns, &Sums::of(adapter)),
+    }
+}
+
 /// Returns the progress of an adapter's driver.
-fn state(adapter: &Adapter<Function>, has_frontend: bool) -> HcaState {
+pub(crate) fn state(adapter: &Adapter<Function>, has_frontend: bool) -> HcaState {
     let function = adapter.queues();
     if !has_frontend || function.registers().command_queue() == 0 {
         return HcaState::NoDriver;
@@ -140,11 +175,21 @@ fn queue_pair_view(number: u32, queue_pair: &QueuePair, names: &PortNames<'_>) -
         send_completion_queue: attributes.send_queue,
         receive_completion_queue: attributes.receive_queue,
         refusal: queue_pair.refusal().map(|refusal| refusal.to_string()),
+        refusals: queue_pair.refusals(),
+        waits_for: queue_pair.wait_reason().map(|reason| wait_name(reason).to_owned()),
+    }
+}
+
+/// Returns the name of what a request waits for.
+const fn wait_name(reason: WaitReason) -> &'static str {
+    match reason {
+        WaitReason::Unanswered => "responder",
+        WaitReason::NotReady => "receive",
     }
 }
 
 /// Returns the name of a transport service.
-const fn kind_name(kind: Kind) -> &'static str {
+pub(crate) const fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Rc => "RC",
         Kind::Uc => "UC",
@@ -157,7 +202,7 @@ const fn kind_name(kind: Kind) -> &'static str {
 }
 
 /// Returns the name of a state of queue pairs.
-const fn state_name(state: State) -> &'static str {
+pub(crate) const fn state_name(state: State) -> &'static str {
     match state {
         State::Reset => "reset",
         State::Init => "init",

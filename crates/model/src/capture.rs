@@ -8,7 +8,8 @@
 //! frames that do not fit are dropped from the capture and counted ([`CaptureChunk::dropped`]). A
 //! filter combines its conditions by *and*; *or* and *not* do not exist. Frames that the service
 //! drops after the copy are in the capture too. Captures are not in the configuration file and do
-//! not survive the daemon. Socket packets and MX messages cannot be captured.
+//! not survive the daemon. At an adapter the messages of its queue pairs are captured, as packets of RoCE
+//! version 2. Socket packets and MX messages cannot be captured.
 
 use std::net::IpAddr;
 

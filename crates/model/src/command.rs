@@ -72,7 +72,7 @@ impl Command {
     }
 }
 
-/// The frame or connect to explain.
+/// The frame, connect or connection to explain.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum TraceQuery {
@@ -98,6 +98,13 @@ pub enum TraceQuery {
         /// Socket type; by default a stream.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         socket_type: Option<SocketKind>,
+    },
+    /// The connections of queue pairs of port `from` with queue pairs of port `to`.
+    Verbs {
+        /// Port of the requester's adapter.
+        from: Name,
+        /// Port of the responder's adapter.
+        to: Name,
     },
 }
 

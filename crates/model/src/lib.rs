@@ -75,9 +75,9 @@ pub use route::{MacMatch, ROUTE_FIELDS, RouteEnd, RouteSpec};
 pub use rule::{RULE_FIELDS, RULE_INDEX, RuleAction, RuleSide, RuleSpec};
 pub use traffic_class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};
 pub use view::{
-    Answer, CaptureView, DispatcherView, EventFrontend, GroupView, HcaQueuePairView, HcaState,
-    HcaView, InfoView, LinkState, LinkStats, LinkView, LogStats, ObjectStats, PairView, PeerView,
-    PortState, PortStats, PortView, QueueView, RefusalStats, RouteView, RuleView, ShardView,
-    SpecValues, StatsView, Textual, TraceView, TrafficPair, TrafficView, Typed, ViewForm, ViewText,
-    ViewValue,
+    Answer, CaptureView, DispatcherView, EventFrontend, GroupView, HcaActivity, HcaObjects,
+    HcaQueuePairView, HcaRates, HcaState, HcaView, InfoView, LinkState, LinkStats, LinkView,
+    LogStats, ObjectStats, PairView, PeerView, PortState, PortStats, PortView, QueueView,
+    RefusalStats, RouteView, RuleView, ShardView, SpecValues, StatsView, Textual, TraceView,
+    TrafficPair, TrafficView, Typed, ViewForm, ViewText, ViewValue,
 };

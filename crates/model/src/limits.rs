@@ -39,6 +39,10 @@ pub const HCA_REGISTERED_MIB_MAX: u32 = 1 << 24;
 pub const HCA_IDLE_POLL_US_DEFAULT: u32 = 2000;
 /// Longest time between two polls of an idle HCA that may be configured, in microseconds.
 pub const HCA_IDLE_POLL_US_MAX: u32 = 100_000;
+/// Largest limit of an HCA port, in bytes a second: 1 TB/s.
+pub const HCA_BYTE_RATE_MAX: u64 = 1_000_000_000_000;
+/// Largest limit of an HCA port, in messages a second.
+pub const HCA_MESSAGE_RATE_MAX: u64 = 1_000_000_000;
 /// Most queue pairs in the view of one HCA.
 pub const HCA_QUEUE_PAIRS_SHOWN_MAX: usize = 256;
 /// Largest weight of a group.

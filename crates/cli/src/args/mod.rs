@@ -119,13 +119,15 @@ pub enum Noun {
     },
     /// Write frames that pass a port or a link to a file for tcpdump, tshark and Wireshark
     #[command(after_help = "\
-A frame is written if it passes all given filters. The capture ends with Ctrl-C, after --count
+A frame is written if it passes all given filters. At an adapter (kind hca) the messages of its
+queue pairs are written, as packets of RoCE version 2. The capture ends with Ctrl-C, after --count
 or --seconds, or when the port or link is deleted.
 
 Examples:
   causeway capture vm1 --write vm1.pcapng --count 100
   causeway capture --link to-b --protocol tcp --port 80 --write - | tshark -r -
-  causeway capture vm1 --ethertype arp --seconds 10 --write arp.pcapng")]
+  causeway capture vm1 --ethertype arp --seconds 10 --write arp.pcapng
+  causeway capture vm1-rdma --snap 128 --write verbs.pcapng")]
     Capture(Box<CaptureArgs>),
     /// Keys: the identity of this host towards its peers
     #[command(subcommand)]
@@ -171,7 +173,7 @@ Examples:
   causeway stats --interval 1           rates, every second until interrupted
   causeway stats --interval 5 --count 1 rates over five seconds, once")]
     Stats(StatsArgs),
-    /// Explain the destination of a frame or a connect, without sending it
+    /// Explain the destination of a frame or a connect, or the connections of adapters
     #[command(subcommand)]
     Trace(TraceVerb),
     /// Show version, process and paths of the daemon
@@ -339,12 +341,14 @@ guest's finished send work requests and their payload, ERRORS the failed work re
 Example:
   causeway hca list")]
     List,
-    /// Show an adapter: its limits, its queue pairs with their peers, and its counters
+    /// Show an adapter: its objects and limits, rates, errors, queue pairs with their peers, counters
     #[command(after_help = "\
 PEER is the port of the connected queue pair, or its MAC address if no adapter of the group
-has the address: RDMA does not leave the group and this host. REFUSAL is the reason why the
-last request found no responder. At most 256 queue pairs are shown. Counters that are 0 are
-omitted; `-o json` has them.
+has the address: RDMA does not leave the group and this host. WAITS is `responder` or
+`receive` (a receive work request of the peer) while a reliable request waits; a queue pair
+waits with one request. REFUSAL is the reason why the last request found no responder, and
+the number of such requests. RATES are means a second over the last seconds. At most 256
+queue pairs are shown. Counters that are 0 are omitted; `-o json` has them.
 
 Examples:
   causeway hca show vm1-rdma
@@ -446,6 +450,21 @@ Examples:
         /// Source address [default: the port's own]
         #[arg(long, value_name = "MAC")]
         source: Option<Mac>,
+    },
+    /// Explain whether queue pairs of an adapter reach those of another (kind hca)
+    #[command(after_help = "\
+The verdict is `connected` if a queue pair of each names the other and both receive, `possible`
+if both guests have a driver, else `refused`. Each queue pair that names the other adapter is
+explained: its state, that of its peer, and the reason of its last refused request.
+
+Examples:
+  causeway trace verbs vm1-rdma vm2-rdma
+  causeway trace verbs vm1-rdma vm2-rdma -o json")]
+    Verbs {
+        /// Port of the adapter that sends
+        from: Name,
+        /// Port of the adapter that receives
+        to: Name,
     },
     /// Explain a socket connect by a port, or by the host
     #[command(after_help = "\

@@ -1,4 +1,5 @@
-//! `causeway trace`: explains the decision about a described frame or connect, in numbered steps.
+//! `causeway trace`: explains the decision about a described frame or connect, or the connections of
+//! two adapters' queue pairs, in numbered steps.
 //!
 //! The daemon decides with its current tables and sends nothing: no counter changes and no address
 //! is learned. The verdict holds for the moment of the request; addresses behind links are those
@@ -22,6 +23,7 @@ pub fn run(cx: &CommandContext, verb: TraceVerb) -> Result<()> {
         TraceVerb::Frame { from, to, source } => {
             TraceQuery::Frame { from, source, destination: to }
         }
+        TraceVerb::Verbs { from, to } => TraceQuery::Verbs { from, to },
         TraceVerb::Connect { from, group, cid, port, socket_type } => {
             TraceQuery::Connect { from, group, cid, port, socket_type }
         }

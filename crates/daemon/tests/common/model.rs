@@ -12,9 +12,9 @@ use causeway_model::commands::{hca, links, peers, routes, traffic};
 use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_model::port::HcaSpec;
 use causeway_model::{
-    Answer, Command, CommandError, GroupView, HcaQueuePairView, HcaState, HcaView, LinkState,
-    LinkView, PairView, PeerView, PortState, PortView, RequestDispatch, RouteView, RuleView,
-    ServiceRequest, TraceQuery, TraceView, TrafficPair, TrafficView,
+    Answer, Command, CommandError, GroupView, HcaActivity, HcaQueuePairView, HcaState, HcaView,
+    LinkState, LinkView, PairView, PeerView, PortState, PortView, RequestDispatch, RouteView,
+    RuleView, ServiceRequest, TraceQuery, TraceView, TrafficPair, TrafficView,
 };
 use causeway_model::{LinkKind, LinkSpec, Mac, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 
@@ -378,6 +378,8 @@ fn adapter(spec: &PortSpec) -> HcaView {
         send_completion_queue: 2,
         receive_completion_queue: 3,
         refusal: None,
+        refusals: 0,
+        waits_for: None,
     };
     let counters =
         [("requests_total", 7), ("request_bytes_total", 3072), ("flushed_requests_total", 0)];
@@ -395,6 +397,7 @@ fn adapter(spec: &PortSpec) -> HcaView {
         registered_bytes: 3 << 19,
         registered_bytes_max: u64::from(options.registered_max) << 20,
         counters: counters.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+        activity: HcaActivity::default(),
         queue_pair_list: vec![queue_pair],
         queue_pairs_omitted: 1,
     }

@@ -1,6 +1,7 @@
 //! The captures of all groups, which clients fetch in parts.
 //!
-//! A shard writes each [`Recording`]; this module, on the threads of the control socket, numbers,
+//! A shard writes each [`Recording`], and for a port of another service that service's shard too
+//! (the queue pairs of an adapter); this module, on the threads of the control socket, numbers,
 //! serves and ends them. At most [`RECORDINGS_MAX`] (64) captures exist; a further capture is
 //! refused, as is a capture in a group with [`CAPTURES_MAX`](crate::limits::CAPTURES_MAX) (16). A
 //! capture that is not fetched from for [`CAPTURE_IDLE`] (30 s) is removed with its copies. The
@@ -10,11 +11,11 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use causeway_fabric::capture::{JoinCapture, Recording};
 use causeway_fabric::{Control, ShardKey};
-use causeway_model::{CaptureChunk, CaptureSpec, CaptureView, CommandError};
+use causeway_model::{CaptureChunk, CaptureSpec, CaptureView, CommandError, RouteEnd};
 
 use super::group_of;
-use crate::capture::Recording;
 use crate::limits::{CAPTURE_IDLE, RECORDINGS_MAX};
 use crate::request::BeginCapture;
 use crate::service::NAME;
@@ -26,6 +27,13 @@ pub(super) struct Captures {
     all: BTreeMap<u64, (Recording, Instant)>,
     /// Number of the latest capture; numbers are not reused.
     last: u64,
+}
+
+/// Returns the shard of a port of another service.
+fn service_of(control: &Control<'_>, end: &RouteEnd) -> Result<Option<ShardKey>, CommandError> {
+    let RouteEnd::Interface(name) = end else { return Ok(None) };
+    let (_, shard) = control.port(name)?;
+    Ok((shard.service != NAME).then(|| shard.clone()))
 }
 
 /// Returns the error for a number without a capture.
@@ -41,7 +49,13 @@ impl Captures {
 
     /// Removes captures without a fetch for [`CAPTURE_IDLE`], with their recorded bytes.
     pub(super) fn end_idle(&mut self) {
-        self.all.retain(|_, (_, fetched)| fetched.elapsed() < CAPTURE_IDLE);
+        self.all.retain(|_, (recording, fetched)| {
+            let is_used = fetched.elapsed() < CAPTURE_IDLE;
+            if !is_used {
+                recording.close();
+            }
+            is_used
+        });
     }
 
     /// Begins a capture in the shard of its port or link, and numbers it.
@@ -50,13 +64,19 @@ impl Captures {
         control: &mut Control<'_>,
         spec: CaptureSpec,
     ) -> Result<CaptureView, CommandError> {
-        let group = group_of(control, &spec.at)?;
+        let other = service_of(control, &spec.at)?;
         self.end_idle();
         if self.all.len() >= RECORDINGS_MAX {
             let text = format!("there are {RECORDINGS_MAX} captures already: end one");
             return Err(CommandError::Conflict(text));
         }
-        let recording = control.ask(&ShardKey::new(&group, NAME), BeginCapture(spec))?;
+        let group = group_of(control, &spec.at)?;
+        let begin = BeginCapture(spec.clone());
+        let recording = control.ask(&ShardKey::new(&group, NAME), begin)?;
+        if let Some(shard) = other {
+            let join = JoinCapture { spec, recording: recording.clone() };
+            control.ask(&shard, join).inspect_err(|_| recording.close())?;
+        }
         self.last = self.last.saturating_add(1);
         let capture = self.last;
         self.all.insert(capture, (recording, Instant::now()));
@@ -80,6 +100,8 @@ impl Captures {
 
     /// Removes a capture with its recorded bytes.
     pub(super) fn end(&mut self, number: u64) -> Result<(), CommandError> {
-        self.all.remove(&number).map(drop).ok_or_else(|| no_capture(number))
+        let (recording, _) = self.all.remove(&number).ok_or_else(|| no_capture(number))?;
+        recording.close();
+        Ok(())
     }
 }

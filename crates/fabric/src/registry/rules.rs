@@ -60,11 +60,16 @@ impl Core {
         Ok(Answer::Done)
     }
 
-    /// Returns the explanation of a frame or connect.
+    /// Returns the explanation of a frame, a connect or connections of queue pairs.
     pub(super) fn trace(&self, query: TraceQuery) -> Reply {
         let (from, group) = match &query {
             TraceQuery::Frame { from, .. } => (Some(from), None),
             TraceQuery::Connect { from, group, .. } => (from.as_ref(), group.as_ref()),
+            TraceQuery::Verbs { from, to } => {
+                // A port of another group is for the service to explain; a missing one is not.
+                self.ports.get(to).ok_or_else(|| no_port(to))?;
+                (Some(from), None)
+            }
         };
         let spec =
             from.map(|name| self.ports.get(name).ok_or_else(|| no_port(name))).transpose()?;

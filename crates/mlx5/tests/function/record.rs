@@ -388,7 +388,10 @@ fn record_executes_no_atomic_operation_twice() {
         assert_eq!(results[0].0.len(), 2, "each request has a completion");
         // An operation without a completion has an unknown result.
         let lost = value - done as u64;
-        assert!(value <= 2 && lost <= 1 && done <= value as usize, "{done} successes, {value} additions");
+        assert!(
+            value <= 2 && lost <= 1 && done <= value as usize,
+            "{done} successes, {value} additions"
+        );
     });
     assert!(stores > 8, "{stores}");
 }

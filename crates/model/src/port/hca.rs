@@ -8,15 +8,17 @@
 //! (`causeway_mlx5::limits`). QEMU does not reconnect
 //! this device, so that the holder keeps its frontend over a restart of the daemon.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
     DeviceInfo, FrontendProtocol, GUEST_FIELDS, KindDefinition, PortContext, PortOptions, unicast,
 };
 use crate::Mac;
+use crate::group::weight_default;
 use crate::limits::{
-    HCA_IDLE_POLL_US_DEFAULT, HCA_IDLE_POLL_US_MAX, HCA_MTU_MAX, HCA_OBJECTS_MAX,
-    HCA_REGISTERED_MIB_MAX, MTU_MIN,
+    HCA_BYTE_RATE_MAX, HCA_IDLE_POLL_US_DEFAULT, HCA_IDLE_POLL_US_MAX, HCA_MESSAGE_RATE_MAX,
+    HCA_MTU_MAX, HCA_OBJECTS_MAX, HCA_REGISTERED_MIB_MAX, MTU_MIN, WEIGHT_MAX,
 };
 use crate::schema::{DefaultValue, ValueType, table};
 
@@ -57,6 +59,53 @@ table! {
         /// after a pause waits as long. Shorter times cost processor time while the guest is idle.
         idle_poll_us: u32 => ValueType::Integer { min: 10, max: HCA_IDLE_POLL_US_MAX as u64, unit: "US" },
             DefaultValue::Number(HCA_IDLE_POLL_US_DEFAULT as u64);
+        /// How the guest's posted work is found: poll (its memory is polled, no VM exit) or trap
+        /// (each post is a VM exit, and an idle adapter is not polled).
+        #[serde(default)]
+        doorbell: HcaDoorbell => ValueType::Word(&HcaDoorbell::NAMES), DefaultValue::Text("poll");
+        /// Share of the group's time while other adapters of the group are busy: 2 gets twice as
+        /// much as 1.
+        #[serde(default = "weight_default")]
+        weight: u32 => ValueType::Integer { min: 1, max: WEIGHT_MAX as u64, unit: "N" },
+            DefaultValue::Number(weight_default() as u64);
+        /// Most bytes a second that the guest's requests and frames move; further work waits in
+        /// the guest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        byte_rate_max: Option<u64> => rate(HCA_BYTE_RATE_MAX, "BYTES"),
+            DefaultValue::NoneMeans("no limit");
+        /// Most requests and frames a second of the guest; further work waits in the guest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message_rate_max: Option<u64> => rate(HCA_MESSAGE_RATE_MAX, "N"),
+            DefaultValue::NoneMeans("no limit");
+    }
+}
+
+/// Returns the type of a rate a second.
+const fn rate(max: u64, unit: &'static str) -> ValueType {
+    ValueType::Integer { min: 1, max, unit }
+}
+
+/// How the daemon finds the work that a guest posts to its adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HcaDoorbell {
+    /// Doorbell records in guest memory are polled; posting causes no VM exit.
+    #[default]
+    Poll,
+    /// Writes to doorbell pages are trapped and wake the adapter; an idle adapter is not polled.
+    Trap,
+}
+
+impl HcaDoorbell {
+    /// The names, as operators write them.
+    pub const NAMES: [&'static str; 2] = ["poll", "trap"];
+
+    /// Returns the name, as operators write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Trap => "trap",
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use crate::limits::{MEMORY_MAX_MIB, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, Field, Form, ValueType, parses, text};
 use crate::{FileMode, Mac, Name, SocketAccess, SpecError};
 
-pub use hca::{HCA, HCA_FIELDS, HcaSpec};
+pub use hca::{HCA, HCA_FIELDS, HcaDoorbell, HcaSpec};
 pub use kind::{
     DeviceInfo, FrontendProtocol, HELD_EXTENSION, KindDefinition, KindInfo, PortContext, PortKind,
     PortOptions,

@@ -59,6 +59,9 @@ pub struct HcaView<F: ViewForm = Typed> {
     /// Counters by name, e.g. `requests_total`.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
+    /// Limits beside the objects, and what the adapter does now.
+    #[serde(default)]
+    pub activity: HcaActivity,
     /// The first queue pairs, by slot of their table. Empty in a list of adapters.
     #[serde(default)]
     pub queue_pair_list: Vec<HcaQueuePairView<F>>,
@@ -94,4 +97,72 @@ pub struct HcaQueuePairView<F: ViewForm = Typed> {
     /// Reason why the last request found no responder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
+    /// Number of requests that found no responder, since the queue pair was reset.
+    #[serde(default)]
+    pub refusals: u64,
+    /// What the request in progress waits for: `responder` or `receive`, a receive work request of
+    /// the responder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+}
+
+/// Limits of an adapter beside those of its objects, and its present work. An older daemon sends
+/// fewer members; they read as 0 or absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HcaActivity {
+    /// How posted work is found: `poll` or `trap`.
+    pub doorbell: String,
+    /// Share of the group's time.
+    pub weight: u32,
+    /// Most bytes a second of the guest's requests and frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub byte_rate_max: Option<u64>,
+    /// Most requests and frames a second of the guest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_rate_max: Option<u64>,
+    /// Calls that ended with the port at one of these limits.
+    pub rate_pauses_total: u64,
+    /// Reliable requests that wait for a responder or a receive work request: at most one of each
+    /// queue pair.
+    pub waiting_requests: usize,
+    /// Number of queue pairs by state.
+    pub queue_pair_states: BTreeMap<String, usize>,
+    /// Objects of further kinds, by name.
+    pub objects: BTreeMap<String, HcaObjects>,
+    /// Failed work requests, flushes excluded, by the status of their completion.
+    pub errors: BTreeMap<String, u64>,
+    /// Rates over the last seconds.
+    pub rates: HcaRates,
+}
+
+/// The objects of a kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HcaObjects {
+    /// Their number.
+    pub count: usize,
+    /// Most objects of the kind.
+    pub max: usize,
+}
+
+/// Means over the last seconds, in units a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HcaRates {
+    /// Time that the means cover, in milliseconds; 0: the adapter has done nothing yet.
+    pub over_ms: u64,
+    /// Finished send work requests.
+    pub requests: u64,
+    /// Payload bytes of these.
+    pub request_bytes: u64,
+    /// Finished receive work requests.
+    pub received_messages: u64,
+    /// Payload bytes of these.
+    pub received_bytes: u64,
+    /// Failed work requests.
+    pub request_errors: u64,
+    /// Ethernet frames of the guest.
+    pub sent_frames: u64,
+    /// Ethernet frames to the guest.
+    pub received_frames: u64,
 }

@@ -18,7 +18,7 @@ mod stats;
 mod tests;
 
 pub use form::{SpecValues, Textual, Typed, ViewForm, ViewText, ViewValue};
-pub use hca::{HcaQueuePairView, HcaState, HcaView};
+pub use hca::{HcaActivity, HcaObjects, HcaQueuePairView, HcaRates, HcaState, HcaView};
 pub use peer::{PairView, PeerView};
 pub use stats::{InfoView, LinkStats, LogStats, ObjectStats, PortStats, RefusalStats, StatsView};
 
@@ -375,7 +375,8 @@ pub struct RuleView<F: ViewForm = Typed> {
 /// The explanation of a forwarding or connect decision.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TraceView {
-    /// `forward`, `flood`, `drop`, `accept` or `reject`.
+    /// `forward`, `flood`, `drop`, `accept` or `reject`; of queue pairs `connected`, `possible` or
+    /// `refused`.
     pub verdict: String,
     /// The ports and links that would receive the frame, or the port that would receive the
     /// connect; `host` is the host.

@@ -81,6 +81,8 @@ fn hca() -> HcaView {
         send_completion_queue: 2,
         receive_completion_queue: 3,
         refusal: None,
+        refusals: 0,
+        waits_for: None,
     };
     HcaView {
         port: "a".parse().unwrap(),
@@ -96,6 +98,7 @@ fn hca() -> HcaView {
         registered_bytes: 4096,
         registered_bytes_max: 1 << 40,
         counters: [("requests_total".to_owned(), 4)].into(),
+        activity: HcaActivity { byte_rate_max: Some(5), ..HcaActivity::default() },
         queue_pair_list: vec![queue_pair],
         queue_pairs_omitted: 1,
     }

@@ -62,10 +62,10 @@ use crate::transport::{Refusal, Route};
 use crate::work::{Completion, CompletionKind, Operation, ReceiveWork, SendWork, Status};
 
 pub use budget::Budget;
-use resume::FirstRequest;
-pub use resume::Resume;
 pub(crate) use observe::Observer;
 pub use observe::{Endpoint, Observation};
+use resume::FirstRequest;
+pub use resume::Resume;
 pub(crate) use segments::Place;
 pub(crate) use wait::Wait;
 pub use wait::WaitReason;

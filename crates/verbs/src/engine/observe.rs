@@ -148,7 +148,9 @@ impl<Q: Queues> Subnet<Q> {
             }
             _ => {
                 let peer = attributes.peer?;
-                let there = requester.route.and_then(|id| self.peer_pair(id, peer.queue_pair));
+                let there = requester
+                    .route
+                    .and_then(|route| self.peer_pair(route.adapter, peer.queue_pair));
                 let back = there.and_then(|pair| pair.attributes().peer);
                 let responder = Endpoint {
                     mac: peer.mac,
@@ -192,10 +194,15 @@ impl<Q: Queues> Subnet<Q> {
             Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => 8,
             _ => most.min(total),
         };
-        if work.is_inline {
-            return work.inline.get(..most).unwrap_or(&work.inline).to_vec();
-        }
         let mut payload = vec![0; most];
+        let inline = if work.is_inline { work.inline.as_slice() } else { &[] };
+        let inline = inline.get(..most).unwrap_or(inline);
+        let (first, rest) =
+            payload.split_at_mut_checked(inline.len()).unwrap_or((&mut [], &mut []));
+        first.copy_from_slice(inline);
+        if rest.is_empty() {
+            return payload;
+        }
         let needed = match work.operation {
             Operation::Read(_) | Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => {
                 Rights::LOCAL_WRITE
@@ -206,9 +213,9 @@ impl<Q: Queues> Subnet<Q> {
         let Some(adapter) = self.adapter(origin.id) else { return payload };
         let access = adapter.access(origin.attributes.domain, needed);
         let out = (STEP_SPANS_MAX, &mut spans);
-        let resolved = access.resolve(&work.segments, Place::default(), most as u64, out);
+        let resolved = access.resolve(&work.segments, Place::default(), rest.len() as u64, out);
         let len = usize::try_from(resolved.unwrap_or(0)).unwrap_or(0);
-        if let Some(room) = payload.get_mut(..len) {
+        if let Some(room) = rest.get_mut(..len) {
             let _ = Cursor::new(&spans).read(adapter.queues.map(), room);
         }
         payload

@@ -1,8 +1,9 @@
 //! Captures: the frame filter, and the bounded buffer (pcapng) in which copies wait for a client.
 //!
-//! `crate::mirror` adds copies of frames to a [`Recording`] in the thread of the shard; the
-//! controller (`crate::control`) fetches from it on another thread. A mutex protects the buffer;
-//! the shard may wait for a fetch of at most [`CAPTURE_FETCH_BYTES`] (1 MiB).
+//! The service that forwards frames adds copies to a [`Recording`] in the thread of the shard; its
+//! controller fetches from it on another thread. Ports of other services add traffic of their own
+//! ([`JoinCapture`]): adapters, the messages of queue pairs. A mutex protects the buffer; a shard
+//! may wait for a fetch of at most [`CAPTURE_FETCH_BYTES`] (1 MiB).
 //!
 //! A recording holds at most [`CAPTURE_BYTES_MAX`] bytes (8 MiB) of unfetched copies. A full buffer
 //! drops copies, which are counted; the frames are forwarded all the same. The filter matches
@@ -16,7 +17,21 @@ use causeway_wire::frame::{Frame, Version};
 use causeway_wire::pcapng::{self, Direction};
 
 use crate::limits::{CAPTURE_BYTES_MAX, CAPTURE_FETCH_BYTES};
-use causeway_model::{CaptureChunk, Filter, Mac};
+use causeway_model::{CaptureChunk, CaptureSpec, Filter, Mac, TypedRequest};
+
+/// Asks the shard of a port to add the port's traffic to a recording. The shard stops when the
+/// recording is over ([`Recording::is_over`]), and closes it when the port is deleted.
+#[derive(Debug)]
+pub struct JoinCapture {
+    /// The capture, at an interface.
+    pub spec: CaptureSpec,
+    /// Its recording.
+    pub recording: Recording,
+}
+
+impl TypedRequest for JoinCapture {
+    type Answer = ();
+}
 
 /// Returns the `N` bytes from offset `at` on, if `bytes` has them.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
@@ -124,6 +139,15 @@ impl Recording {
         pcapng::frame(&mut state.bytes, 0, wall_ns, direction, kept, len);
         state.left = state.left.map(|left| left.saturating_sub(1));
         state.closed = state.left == Some(0);
+    }
+
+    /// Counts frames that were not copied, without a look at the filter.
+    pub fn miss(&self, count: u64) {
+        if count > 0 {
+            let mut state = self.state();
+            state.frames = state.frames.saturating_add(count);
+            state.dropped = state.dropped.saturating_add(count);
+        }
     }
 
     /// Takes the recorded bytes, at most [`CAPTURE_FETCH_BYTES`] a call, possibly none.
