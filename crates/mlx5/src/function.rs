@@ -324,7 +324,7 @@ impl Function {
         if self.commands.is_empty() {
             return;
         }
-        let opcodes: Vec<String> = self.commands.iter().map(|o| format!("{o:#x}")).collect();
+        let opcodes: Vec<String> = self.commands.iter().map(|o| format!("{o:x}")).collect();
         self.commands.clear();
         let [.., number] = self.config.mac;
         log::debug!(
