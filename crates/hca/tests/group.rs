@@ -166,8 +166,8 @@ impl Guest {
         head[..6].copy_from_slice(&destination.0);
         head[6..12].copy_from_slice(&source.0);
         head[12..14].copy_from_slice(&[0x88, 0xb5]);
-        let rest = (self.buffer, 100 - head.len() as u32);
-        self.interface.stage(&self.driver, &head, rest, true).unwrap();
+        let template = self.interface.template(&head, 100 - head.len() as u32).unwrap();
+        self.interface.stage(&self.driver, &template, self.buffer, true).unwrap();
         self.interface.publish(&self.driver).unwrap();
     }
 
