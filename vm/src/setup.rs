@@ -92,7 +92,7 @@ impl Setup {
         let path = |name: String| format!("{:?}", dir.join(name).display().to_string());
         let mut text = format!("[daemon]\ncontrol = {}\n", path("control.sock".into()));
         if let Some(level) = &self.log {
-            let _ = write!(text, "log = {level:?}\n");
+            let _ = writeln!(text, "log = {level:?}");
         }
         let members = self.members.iter().map(|m| m.group.as_str());
         let nics = self.nics.iter().map(|b| b.group.as_str());

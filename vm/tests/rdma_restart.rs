@@ -60,7 +60,10 @@ fn rdma_guests_recover_after_a_restart_of_causewayd() {
     for guest in &guests {
         guest.check_kernel_alive().unwrap();
         if std::env::var_os("CAUSEWAY_RDMA_MESSAGES").is_some() {
-            println!("{}", guest.run(&["sh", "-c", "dmesg | grep mlx5 | tail -n 60"], LIMIT).unwrap());
+            println!(
+                "{}",
+                guest.run(&["sh", "-c", "dmesg | grep mlx5 | tail -n 60"], LIMIT).unwrap()
+            );
         }
     }
 }

@@ -5,6 +5,9 @@ use crate::error::Result;
 use crate::rdma::Pair;
 use crate::rdma::steps::Steps;
 
+/// An act on a pair of guests.
+type Act = fn(&mut Pair) -> Result<()>;
+
 /// Removes the driver and binds it again.
 pub fn rebind(steps: &mut Steps) {
     steps.step("driver rebind", |pair| pair.guests[1].rebind());
@@ -14,7 +17,7 @@ pub fn rebind(steps: &mut Steps) {
 /// Reloads the driver by devlink, removes the function from the bus and finds it again, and reboots
 /// the guest.
 pub fn leave_and_return(steps: &mut Steps) {
-    let acts: [(&str, fn(&mut Pair) -> Result<()>); 3] = [
+    let acts: [(&str, Act); 3] = [
         ("devlink dev reload", |pair| pair.guests[1].reload()),
         ("PCI remove and rescan", |pair| pair.guests[1].remove_and_rescan()),
         ("guest reboot", |pair| pair.guests[1].reboot()),
