@@ -57,5 +57,5 @@ fn rdma_carries_ucx_and_mpi_between_two_stock_guests() {
     mpi::ucx(&mut steps);
     mpi::ranks(&mut steps);
     steps.kernel_messages();
-    finish(&steps);
+    finish(steps);
 }

@@ -51,12 +51,10 @@ pub fn ranks(steps: &mut Steps) {
     steps.step("MPI set-up", prepare);
     let ucx = "--mca pml ucx --mca osc ucx -x UCX_TLS=ib,self,sm";
     steps.step("MPI over UCX", |pair| pair.by_queue_pairs(RANK_BYTES, |pair| run(pair, ucx, "")));
-    // Open MPI has one-sided operations over UCX only.
-    let ofi = "--mca pml cm --mca mtl ofi -x FI_PROVIDER='verbs;ofi_rxm'";
-    steps.step("MPI over libfabric verbs, no cache", |pair| {
-        let o = format!("{ofi} -x FI_MR_CACHE_MAX_COUNT=0");
-        pair.by_queue_pairs(RANK_BYTES, |pair| run(pair, &o, "two-sided"))
-    });
+    // Open MPI has one-sided operations over UCX only. With libfabric's cache of registrations, memory
+    // that the program freed and allocated again arrives with old content.
+    let ofi =
+        "--mca pml cm --mca mtl ofi -x FI_PROVIDER='verbs;ofi_rxm' -x FI_MR_CACHE_MAX_COUNT=0";
     steps.step("MPI over libfabric verbs", |pair| {
         pair.by_queue_pairs(RANK_BYTES, |pair| run(pair, ofi, "two-sided"))
     });
