@@ -5,8 +5,8 @@
 //! sees a ConnectX virtual function, for which guests have the drivers `mlx5_core` and `mlx5_ib`.
 //! The limits bound the objects of one guest: beyond a limit the guest's command to create an
 //! object fails, and other guests are not affected. Objects without an option have fixed limits
-//! (`causeway_mlx5::limits`). QEMU does not reconnect
-//! this device, so that the holder keeps its frontend over a restart of the daemon.
+//! (`causeway_mlx5::limits`). QEMU does not reconnect this device, so that the holder keeps its
+//! frontend over a restart of the daemon.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
