@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use causeway_attach::Model;
 use causeway_fabric::{Context, PortId, Progress, Service, ServiceRegistration};
-use causeway_model::port::{DeviceInfo, GUEST_FIELDS, PortContext, unicast};
+use causeway_model::port::{DeviceInfo, FrontendProtocol, GUEST_FIELDS, PortContext, unicast};
 use causeway_model::schema::{DefaultValue, ValueType, table};
 use causeway_model::{CommandError, KindDefinition, Mac, PortOptions, PortSpec};
 use causeway_ring::Chain;
@@ -64,7 +64,8 @@ impl PortOptions for LoopbackSpec {
 
     fn device(&self) -> Option<DeviceInfo> {
         let identity = format!("loopback {}", self.mac);
-        Some(DeviceInfo { queues: QUEUES, ring_size_max: 1024, identity })
+        let protocol = FrontendProtocol::VhostUser;
+        Some(DeviceInfo { protocol, queues: QUEUES, ring_size_max: 1024, identity })
     }
 }
 
