@@ -205,6 +205,10 @@ impl Rig {
             regions_max: 65_536,
             registered_max: 1 << 20,
             idle_poll_us: 2000,
+            doorbell: Default::default(),
+            weight: 1,
+            byte_rate_max: None,
+            message_rate_max: None,
         };
         self.add(GROUP, &name, PortKind::of(spec));
         self.socket(&name)

@@ -159,7 +159,8 @@ fn adapter_frame_with_a_forged_source_does_not_leave() {
     let sources = [mac(0), mac(1), [2, 0, 0, 0, 0, 9], mac(0)];
     for (number, source) in (0..).zip(sources) {
         let head = [&mac(1)[..], &source, &[0x88, 0xb5, 0, number, 0, 0]].concat();
-        from.stage(a, &head.try_into().unwrap(), (payload, 46), true).unwrap();
+        let template = from.template(&head.try_into().unwrap(), 46).unwrap();
+        from.stage(a, &template, payload, true).unwrap();
     }
     from.publish(a).unwrap();
     let (start, mut numbers, mut bytes) = (Instant::now(), Vec::new(), Vec::new());

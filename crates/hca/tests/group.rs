@@ -141,6 +141,10 @@ fn adapter(number: u8) -> PortKind {
         regions_max: 64,
         registered_max: 64,
         idle_poll_us: 100,
+        doorbell: Default::default(),
+        weight: 1,
+        byte_rate_max: None,
+        message_rate_max: None,
     })
 }
 

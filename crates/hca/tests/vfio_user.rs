@@ -47,6 +47,10 @@ impl Daemon {
             regions_max: 64,
             registered_max: 1024,
             idle_poll_us: 2000,
+            doorbell: Default::default(),
+            weight: 1,
+            byte_rate_max: None,
+            message_rate_max: None,
         };
         let port = PortSpec {
             name: format!("h{number}").parse().unwrap(),
