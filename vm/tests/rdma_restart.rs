@@ -88,7 +88,7 @@ fn rdma_queue_pairs_continue_after_a_kill_of_causewayd() {
         eprintln!("skipped: set TMPDIR to a folder on tmpfs, such as /dev/shm");
         return;
     }
-    if let Err(why) = rdma::fetch(suite) {
+    if let Err(why) = rdma::fetch(suite, Programs::Verbs) {
         assert!(std::env::var_os("CI").is_none(), "{why}");
         eprintln!("skipped: {why}");
         return;
@@ -97,7 +97,7 @@ fn rdma_queue_pairs_continue_after_a_kill_of_causewayd() {
         |number: u8| Adapter { name: format!("hca{number}"), group: "blue".into(), number };
     let setup = Setup { adapters: vec![adapter(1), adapter(2)], ..Setup::default() };
     let mut daemon = Daemon::with(setup).unwrap();
-    let machine = rdma::machine(suite).unwrap();
+    let machine = rdma::machine(suite, Programs::Verbs).unwrap();
     let start = |number: u8| {
         let socket = daemon.adapter_socket(&format!("hca{number}"));
         RdmaGuest::start(&machine, &format!("rdma{number}"), &socket, number).unwrap()

@@ -5,7 +5,7 @@ mod common;
 use std::thread;
 
 use causeway_vm::daemon::{Adapter, Setup};
-use causeway_vm::rdma::{self, Exchange, Listener, RdmaGuest, Suite};
+use causeway_vm::rdma::{self, Exchange, Listener, Programs, RdmaGuest, Suite};
 use causeway_vm::{Daemon, Result};
 use common::LIMIT;
 
@@ -40,7 +40,7 @@ fn rping(at: &RdmaGuest, from: &RdmaGuest) -> Result<(String, String)> {
 #[test]
 fn rdma_group_obeys_routes_and_captures() {
     let suite = Suite::Trixie;
-    if let Err(why) = rdma::fetch(suite) {
+    if let Err(why) = rdma::fetch(suite, Programs::Verbs) {
         assert!(std::env::var_os("CI").is_none(), "{why}");
         eprintln!("skipped: {why}");
         return;
@@ -49,7 +49,7 @@ fn rdma_group_obeys_routes_and_captures() {
         |number: u8| Adapter { name: format!("hca{number}"), group: "blue".into(), number };
     let setup = Setup { adapters: vec![adapter(1), adapter(2)], ..Setup::default() };
     let daemon = Daemon::with(setup).unwrap();
-    let machine = rdma::machine(suite).unwrap();
+    let machine = rdma::machine(suite, Programs::Verbs).unwrap();
     let mut guests = [1, 2].map(|number| {
         let socket = daemon.adapter_socket(&format!("hca{number}"));
         RdmaGuest::start(&machine, &format!("rules{number}"), &socket, number).unwrap()
