@@ -295,6 +295,9 @@ impl Service for HcaService {
                     entries = restored.entries;
                     "the function continues from its record after a restart of causewayd"
                 );
+                if let Some(adapter) = subnet.adapter_mut(port.adapter) {
+                    adapter.queues_mut().expect_work();
+                }
                 cx.wake_source(source_of(id));
             }
             Resumption::Failed(error) => log::warn!(
