@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use causeway_fabric::capture::Recording;
 use causeway_fabric::carrier::{
     BufferPool, Carrier, Join, Leave, LinkStatus, Message, OpenInbox, Outgoing, ReadDrops,
     ReceivedFrame, ReceivedFrames, Refusal,
@@ -17,7 +18,6 @@ use causeway_wire::hello;
 
 use super::*;
 use crate::Ethernet;
-use crate::capture::Recording;
 use crate::request::{AddRoute, BeginCapture, DeleteRoute, SetRoutes};
 
 /// A carrier that keeps the frames.
