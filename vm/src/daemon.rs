@@ -50,7 +50,7 @@ impl Daemon {
     /// As [`Daemon::start`].
     pub fn with(setup: Setup) -> Result<Self> {
         let (program, cli) = build::daemon()?;
-        let dir = RunDir::new()?;
+        let dir = if setup.in_memory { RunDir::in_memory()? } else { RunDir::new()? };
         let config = dir.join("causeway.toml");
         write(&config, setup.configuration(dir.path()).as_bytes())?;
         let program = if rustix::process::geteuid().is_root() {
@@ -88,6 +88,14 @@ impl Daemon {
         self.process.kill();
         // A stale socket would be taken for the next daemon's.
         let _ = fs::remove_file(self.control_socket());
+    }
+
+    /// Removes the records from which the next daemon continues adapters.
+    pub fn remove_records(&self) {
+        let files = fs::read_dir(self.dir.join("held")).into_iter().flatten().flatten();
+        for file in files.filter(|file| file.path().extension().is_some_and(|e| e == "hca")) {
+            let _ = fs::remove_file(file.path());
+        }
     }
 
     /// Starts a daemon in place of a killed one; it is ready on return.

@@ -11,6 +11,8 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::thread;
 
 static LIVE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// The folder of shared memory, on tmpfs.
+const MEMORY: &str = "/dev/shm";
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// A fresh directory, removed with its contents when dropped, and on signals where
@@ -29,8 +31,22 @@ impl RunDir {
     pub fn new() -> Result<Self> {
         static SWEPT: Once = Once::new();
         SWEPT.call_once(|| sweep(&std::env::temp_dir()));
+        Self::below(&std::env::temp_dir())
+    }
+
+    /// Creates a directory under [`MEMORY`], in memory.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn in_memory() -> Result<Self> {
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(|| sweep(Path::new(MEMORY)));
+        Self::below(Path::new(MEMORY))
+    }
+
+    fn below(parent: &Path) -> Result<Self> {
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("causeway-{}-{n}", std::process::id()));
+        let path = parent.join(format!("causeway-{}-{n}", std::process::id()));
         let what = format!("create {}", path.display());
         fs::create_dir(&path)
             .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))

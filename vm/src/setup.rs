@@ -72,6 +72,8 @@ pub struct Setup {
     pub nics: Vec<MxNic>,
     /// Host channel adapters of guests.
     pub adapters: Vec<Adapter>,
+    /// Its files lie in memory: records of adapters are kept on tmpfs only.
+    pub in_memory: bool,
     /// Further tables such as `[[link]]`, appended to its configuration file.
     pub links: String,
     /// Most verbose level of its log.

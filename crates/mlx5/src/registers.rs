@@ -148,7 +148,9 @@ impl Registers {
         self.writes.fetch_add(1, Ordering::Relaxed);
         match region {
             REGION_CONFIG => self.private().config.write(offset, from),
-            REGION_BAR if offset >= TRAPPED_BYTES => return Some(DOORBELL_WORK),
+            REGION_BAR if (TRAPPED_BYTES..self.bar_bytes).contains(&offset) => {
+                return Some(DOORBELL_WORK);
+            }
             REGION_BAR => {
                 let mut rung = None;
                 for (at, word) in words(offset, from) {

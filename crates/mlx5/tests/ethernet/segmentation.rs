@@ -101,7 +101,8 @@ proptest! {
     #[test]
     fn ethernet_segments_have_the_headers_and_bytes_of_the_frame(
         (v6, udp, tagged, options) in any::<(bool, bool, bool, bool)>(),
-        segment_size in 600_u16..1440,
+        // The longest headers, of IPv6 and TCP with options, take 72 bytes of the MTU.
+        segment_size in 600_u16..=1428,
         pieces in 1_usize..14,
         rest in 0_usize..600,
     ) {
