@@ -34,7 +34,7 @@ impl RunDir {
         Self::below(&std::env::temp_dir())
     }
 
-    /// Creates a directory under [`MEMORY`], in memory.
+    /// Creates a directory under `/dev/shm`, in memory.
     ///
     /// # Errors
     /// When it cannot be created.

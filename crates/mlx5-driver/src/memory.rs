@@ -1,7 +1,7 @@
 //! The memory of a driver: one file with rings, mailboxes and buffers.
 //!
 //! The file is mapped once, and granted to the function as a whole. Addresses begin at
-//! [`limits::BASE`]. Memory is handed out in whole pages and never taken back; an allocation beyond
+//! [`BASE`]. Memory is handed out in whole pages and never taken back; an allocation beyond
 //! the end is [`DriverError::MemoryFull`]. The function writes to the same bytes at any time, so all
 //! accesses are copies.
 

@@ -44,7 +44,7 @@ fn us(
     })
 }
 
-/// As [`write`], with the payload in the entry.
+/// As [`write()`], with the payload in the entry.
 fn write_inline(from: &mut Side, to: &Side, number: u64) -> Result<(), String> {
     let mut bytes = [0; LEN as usize];
     bytes[56..].copy_from_slice(&number.to_ne_bytes());
