@@ -94,7 +94,7 @@ fn rdma_queue_pairs_continue_after_a_kill_of_causewayd() {
     // The same queue pairs exchange messages with checked content before, during and after kills.
     let [at, from] = &guests;
     let (index, ip) = (at.gid_index(), at.ip());
-    let count = std::env::var("CAUSEWAY_RDMA_ROUNDS").unwrap_or_else(|_| "40000".into());
+    let count = std::env::var("CAUSEWAY_RDMA_ROUNDS").unwrap_or_else(|_| "15000".into());
     let server = ["ibv_rc_pingpong", "-d", "mlx5_0", "-g", &index, "-n", &count, "-c"];
     let client = [&server[..], &[&ip]].concat();
     let limit = 3 * LIMIT;

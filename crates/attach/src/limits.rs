@@ -83,6 +83,9 @@ pub const DMA_BATCH_MAX: usize = 64;
 /// state, in milliseconds (4 s). After an unmap or a reset, the attachment then ends: a success
 /// reply would be wrong, and QEMU gives a request up after 5 s.
 pub const DMA_ACK_MS: u64 = 4000;
+/// Time for which the reply to the end of a resumption waits, in milliseconds (60 s). The holder
+/// answers the frontend meanwhile; the dispatcher may restore several devices one after another.
+pub const RESUME_ACK_MS: u64 = 60_000;
 /// Longest time for which a register read waits while the reply to a DMA or RESET message is due, in
 /// milliseconds.
 pub const READ_CHECK_MS: u64 = 10;

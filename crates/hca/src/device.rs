@@ -41,6 +41,10 @@ impl Registers for FunctionRegisters {
         self.0.write(region, offset, bytes)
     }
 
+    fn begin_resume(&self) {
+        self.0.begin_resume();
+    }
+
     fn reset(&self) {
         self.0.reset();
     }

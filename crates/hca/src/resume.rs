@@ -13,7 +13,7 @@
 //! beginning. Programs with open verbs devices get `IBV_EVENT_DEVICE_FATAL`.
 //!
 //! Without a command queue, since the start or the last reset, a function has no
-//! objects and continues as it is. [`crate::service`] calls [`resume`] in the dispatcher's thread,
+//! objects, continues as it is, and begins a record. [`crate::service`] calls [`resume`] in the dispatcher's thread,
 //! once for a connection; the frontend's commands wait until it returns. It takes the time of the
 //! recorded commands, at most those of a journal of 64 MiB.
 
@@ -36,6 +36,10 @@ pub(crate) enum Resumption {
 /// Continues the function of a port.
 pub(crate) fn resume(port: &mut AdapterPort, subnet: &mut Subnet<Function>) -> Resumption {
     if port.registers.command_queue() == 0 {
+        // The record, if any, is that of an earlier guest, or of the time before a reset.
+        if let (Some(file), Some(own)) = (&mut port.record, subnet.adapter_mut(port.adapter)) {
+            file.begin(own.queues_mut());
+        }
         return Resumption::Unused;
     }
     let restored = port.record.as_mut().map(|file| file.restore(subnet, port.adapter));

@@ -255,9 +255,18 @@ impl Service for HcaService {
 
     fn memory_changed(&mut self, cx: &mut Context<'_>, id: PortId) {
         let map = cx.ports.get(id).and_then(causeway_fabric::Port::shared_map);
-        if let Some(function) = self.function_mut(id) {
-            function.set_map(map.unwrap_or_default());
+        let Self { ports, subnet, .. } = self;
+        let Some(port) = ports.get_mut(&id) else { return };
+        let Some(adapter) = subnet.adapter_mut(port.adapter) else { return };
+        let function = adapter.queues_mut();
+        // The record of an earlier guest must not outlive the first memory of the next.
+        if map.is_some()
+            && !port.registers.is_resuming()
+            && let Some(file) = &mut port.record
+        {
+            file.begin(function);
         }
+        function.set_map(map.unwrap_or_default());
     }
 
     fn doorbell(&mut self, cx: &mut Context<'_>, id: PortId, _doorbell: usize) {

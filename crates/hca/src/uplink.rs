@@ -161,6 +161,9 @@ impl Uplink {
 
     /// Sends the batch, of frames of the adapter `link`, to the forwarding service.
     pub(crate) fn flush(&mut self, link: LinkId) {
+        if self.frames.is_empty() {
+            return;
+        }
         let Some(bytes) = self.batch.take() else { return };
         let frames = std::mem::take(&mut self.frames);
         let count = frames.len() as u64;

@@ -69,6 +69,8 @@ pub const AWAY_TURN: Duration = Duration::from_millis(1);
 pub const REPLAY_CHECK: Duration = Duration::from_millis(10);
 /// Most replies that are remembered for a vfio-user frontend.
 pub const ANSWERS_MAX: usize = 1024;
+/// Most replies with a file that are remembered for a vfio-user frontend: descriptors of the holder.
+pub const ANSWER_FILES_MAX: usize = 16;
 /// Longest command and reply that are remembered, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 2048;
 /// Most bytes of all remembered commands and replies.

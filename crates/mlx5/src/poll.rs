@@ -141,9 +141,10 @@ pub fn poll(
     messages
 }
 
-/// Marks the queue pairs that failed, and those at the end of a waiting time.
+/// Marks queue pairs that failed, and those at the end of a waiting time; the rest in later passes.
 fn collect_due(subnet: &mut Subnet<Function>, adapter: AdapterId, now_ns: u64) {
-    while let Some(number) = subnet.next_due(adapter, now_ns) {
+    for _ in 0..limits::PASS_QUEUES_MAX {
+        let Some(number) = subnet.next_due(adapter, now_ns) else { return };
         let Some(own) = subnet.adapter_mut(adapter) else { return };
         let state = own.queue_pair(number).map(|pair| pair.state());
         let function = own.queues_mut();

@@ -79,6 +79,8 @@ pub struct Registers {
     health: AtomicU32,
     /// The function reports an internal error.
     has_failed: AtomicBool,
+    /// The frontend is one that an earlier process served.
+    is_resuming: AtomicBool,
     reads: AtomicU64,
     writes: AtomicU64,
     created: Instant,
@@ -114,6 +116,7 @@ impl Registers {
             doorbells: AtomicU64::new(0),
             health: AtomicU32::new(0),
             has_failed: AtomicBool::new(false),
+            is_resuming: AtomicBool::new(false),
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             created: Instant::now(),
@@ -178,6 +181,16 @@ impl Registers {
         self.command_queue.store(0, Ordering::Release);
         self.has_failed.store(false, Ordering::Release);
         *self.private() = Private::new(self.bar_bytes, self.vectors);
+    }
+
+    /// Marks the frontend as one that an earlier process served.
+    pub fn begin_resume(&self) {
+        self.is_resuming.store(true, Ordering::Release);
+    }
+
+    /// Returns whether an earlier process served the frontend, as long as its connection lasts.
+    pub fn is_resuming(&self) -> bool {
+        self.is_resuming.load(Ordering::Acquire)
     }
 
     /// Makes the function report an internal error, until its driver sets the command queue up again

@@ -3,7 +3,7 @@
 //! DMA messages that lie in the socket together, up to [`DMA_BATCH_MAX`], share one epoch of guest
 //! memory. Their replies wait until the dispatcher uses the epoch and, after an unmap, has dropped
 //! all earlier epochs; the reply to a reset waits until the dispatcher has reset its state. If an
-//! unmap, a reset or a resumption is not adopted within [`DMA_ACK_MS`] (4 s), the conversation ends without the
+//! unmap or a reset is not adopted within [`DMA_ACK_MS`] (4 s), or a resumption within 60 s, the conversation ends without the
 //! reply ([`Reason::DispatcherLate`]); a map is answered then, because the dispatcher uses less than
 //! was granted.
 //!
@@ -36,7 +36,8 @@ use super::message::command;
 use super::server::{Effect, Reply, Server};
 use super::stream::{MessageStream, RawMessage, ReadOutcome};
 use crate::limits::{
-    DMA_ACK_MS, DMA_BATCH_MAX, FILE_MAPPING_NS, READ_CHECK_MS, READS_PER_CHECK, UNMAP_PAUSE_MS,
+    DMA_ACK_MS, DMA_BATCH_MAX, FILE_MAPPING_NS, READ_CHECK_MS, READS_PER_CHECK, RESUME_ACK_MS,
+    UNMAP_PAUSE_MS,
 };
 
 /// Starts the control thread of a frontend. Returns the dispatcher's end of its link.
@@ -259,8 +260,9 @@ impl Control {
     /// Returns [`Reason::DispatcherLate`] if an unmap or a reset takes too long.
     fn wait_adopted(&mut self, number: u64, change: Change) -> Result<bool, Reason> {
         let began = Instant::now();
+        let most = if change == Change::Resume { RESUME_ACK_MS } else { DMA_ACK_MS };
         loop {
-            let left = Duration::from_millis(DMA_ACK_MS).saturating_sub(began.elapsed());
+            let left = Duration::from_millis(most).saturating_sub(began.elapsed());
             let limit = left.min(Duration::from_millis(READ_CHECK_MS));
             let earlier = if change == Change::Unmap { self.earlier.as_slice() } else { &[] };
             if self.link.wait_acknowledged(number, earlier, limit) {

@@ -356,7 +356,10 @@ impl Server {
     /// RESUME, from the holder: once in a conversation, one command for each phase.
     fn resume(&mut self, payload: &[u8]) -> CommandResult {
         let effect = match (self.resume, ResumePhase::parse(payload)) {
-            (None, Some(ResumePhase::Begin)) => Effect::None,
+            (None, Some(ResumePhase::Begin)) => {
+                self.registers.begin_resume();
+                Effect::None
+            }
             (Some(ResumePhase::Begin), Some(ResumePhase::End)) => Effect::Resumed,
             _ => return Err(Errno::INVAL),
         };

@@ -46,9 +46,9 @@ impl RoutePolicy {
 
 impl StationPolicy for RoutePolicy {
     fn check(&self, source: Mac, destination: Mac, receiver: Mac) -> Result<(), Denial> {
-        // A station that has left receives nothing; the service of the stations finds that itself.
+        // A station that has not joined yet, or has left, is reached by no route.
         let (Some(from), Some(to)) = (self.place(source), self.place(receiver)) else {
-            return Ok(());
+            return Err(Denial::NoRoute);
         };
         let number = |mac: Mac| ethernet::number(mac.0);
         let pair = AddressPair { from, source: number(source), destination: number(destination) };

@@ -3,7 +3,8 @@
 //! The relay remembers replies of causewayd, and returns them while no causewayd runs: a driver
 //! that polls a register reads its last value. At most [`ANSWERS_MAX`] (1,024) replies of
 //! [`ANSWER_BYTES_MAX`] (2,048) bytes, and [`ANSWERS_BYTES_MAX`] (256 KiB) together, are kept;
-//! others are not, and the frontend then waits for the next causewayd. The value of a register that
+//! others are not, and the frontend then waits for the next causewayd. At most [`ANSWER_FILES_MAX`]
+//! (16) of the replies have a file. The value of a register that
 //! the driver has written since is the value before the write. The file of a region is kept open.
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use causeway_attach::vfio_user::message::command;
 use causeway_attach::vfio_user::stream::RawMessage;
 use causeway_host::ReceivedFd;
 
-use crate::limits::{ANSWER_BYTES_MAX, ANSWERS_BYTES_MAX, ANSWERS_MAX};
+use crate::limits::{ANSWER_BYTES_MAX, ANSWER_FILES_MAX, ANSWERS_BYTES_MAX, ANSWERS_MAX};
 
 /// A reply.
 #[derive(Debug, Clone)]
@@ -30,6 +31,8 @@ pub struct Answers {
     entries: BTreeMap<(u16, Vec<u8>), Answer>,
     /// Bytes of all keys and payloads.
     bytes: usize,
+    /// Replies with a file.
+    files: usize,
 }
 
 /// Returns whether a command reads and changes nothing.
@@ -52,7 +55,9 @@ impl Answers {
         let size = message.payload.len().saturating_add(answer.payload.len());
         let key = (message.header.command, message.payload.clone());
         if let Some(old) = self.entries.get_mut(&key) {
-            if old.payload.len() == answer.payload.len() {
+            if old.payload.len() == answer.payload.len()
+                && old.file.is_some() == answer.file.is_some()
+            {
                 *old = answer.clone();
             }
             return;
@@ -61,8 +66,10 @@ impl Answers {
         if size <= ANSWER_BYTES_MAX
             && bytes <= ANSWERS_BYTES_MAX
             && self.entries.len() < ANSWERS_MAX
+            && (answer.file.is_none() || self.files < ANSWER_FILES_MAX)
         {
             self.bytes = bytes;
+            self.files = self.files.saturating_add(usize::from(answer.file.is_some()));
             self.entries.insert(key, answer.clone());
         }
     }

@@ -21,6 +21,11 @@ use crate::function::Function;
 
 /// Part of the context of a queue pair.
 pub(super) const CONTEXT_PART: u64 = 1;
+/// Fields of a change that have keys of their own; others have no effect. So an object has at most
+/// 256 changes of a kind.
+const FIELD_BITS: u64 = 0xff;
+/// Modifiers of a change that have keys of their own.
+const MODIFIER_BITS: u16 = 0xff;
 /// First part of memberships in multicast groups.
 const MEMBER_PART: u64 = 1 << 63;
 /// Number of the objects of which a function has one.
@@ -107,11 +112,14 @@ fn effect(opcode: O, input: Input<'_>) -> Option<Effect> {
         | O::DrainedToReadyToSend
         | O::ToError
         | O::ToReset => ChangesQueuePair,
-        O::ModifyCompletionQueue => change(O::CreateCompletionQueue, input, word(0x0c)?)?,
-        O::ModifySendQueue => change(O::CreateSendQueue, input, word(0x14)?)?,
-        O::ModifyReceiveQueue => change(O::CreateReceiveQueue, input, word(0x14)?)?,
-        O::ModifyTir => change(O::CreateTir, input, word(0x14)?)?,
-        O::ModifyTis => change(O::CreateTis, input, word(0x14)?)?,
+        O::ModifyCompletionQueue => {
+            let kind = u64::from(input.modifier().ok()? & MODIFIER_BITS) << 8;
+            change(O::CreateCompletionQueue, input, kind | word(0x0c)? & FIELD_BITS)?
+        }
+        O::ModifySendQueue => change(O::CreateSendQueue, input, word(0x14)? & FIELD_BITS)?,
+        O::ModifyReceiveQueue => change(O::CreateReceiveQueue, input, word(0x14)? & FIELD_BITS)?,
+        O::ModifyTir => change(O::CreateTir, input, word(0x14)? & FIELD_BITS)?,
+        O::ModifyTis => change(O::CreateTis, input, word(0x14)? & FIELD_BITS)?,
         O::ModifyReceiveQueueTable => change(O::CreateReceiveQueueTable, input, 0)?,
         O::ModifyNicVportContext => {
             let list = input.tail(LIST_TYPE).ok()?.first().copied()?;
