@@ -79,3 +79,29 @@ impl Answers {
         self.entries.get(&(message.header.command, message.payload.clone()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use causeway_attach::vfio_user::message::Header;
+
+    use super::*;
+
+    #[test]
+    fn vfio_answers_keep_a_bounded_number_of_files() {
+        let mut answers = Answers::default();
+        let query = |n: usize| RawMessage {
+            header: Header::command(1, command::DEVICE_GET_REGION_INFO, 8),
+            payload: n.to_le_bytes().to_vec(),
+            fds: Vec::new(),
+            is_odd: false,
+        };
+        let file: Arc<ReceivedFd> =
+            Arc::new(causeway_memory::create("pages", 4096).unwrap().into());
+        for n in 0..ANSWERS_MAX {
+            let answer = Answer { payload: vec![0; 8], file: Some(Arc::clone(&file)) };
+            answers.note(&query(n), &answer);
+        }
+        assert_eq!(Arc::strong_count(&file), 1 + ANSWER_FILES_MAX);
+        assert!(answers.get(&query(0)).is_some() && answers.get(&query(ANSWERS_MAX - 1)).is_none());
+    }
+}
