@@ -74,13 +74,6 @@ impl HcaService {
         let Self { subnet, ports, switch, uplink, .. } = self;
         let Some(port) = ports.get_mut(&id) else { return 0 };
         cx.charge(POLL_NS);
-        // A function has no objects before its first command. Doorbells of a frontend that is resumed
-        // follow its resumption.
-        if port.registers.is_rung()
-            && let (Some(file), Some(own)) = (&mut port.record, subnet.adapter_mut(port.adapter))
-        {
-            file.begin(own.queues_mut());
-        }
         if let Some(uplink) = uplink {
             uplink.policy.adopt(subnet);
         }

@@ -220,11 +220,6 @@ impl Registers {
         Rung { commands: (doorbells & RUNG) as u32, reset: doorbells & !RUNG }
     }
 
-    /// Returns whether doorbells of commands were rung that were not taken.
-    pub fn is_rung(&self) -> bool {
-        self.doorbells.load(Ordering::Relaxed) & RUNG != 0
-    }
-
     /// Returns whether no reset happened since the doorbells were taken.
     pub fn is_current(&self, rung: &Rung) -> bool {
         self.doorbells.load(Ordering::Acquire) & !RUNG == rung.reset
