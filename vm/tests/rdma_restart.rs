@@ -1,15 +1,31 @@
 //! causewayd is killed with SIGKILL and replaced while guests with RDMA adapters run: QEMU notices
 //! nothing, the stock driver recovers by itself, and RDMA works again without a reboot.
 
-use causeway_vm::daemon::{Adapter, Setup};
-use causeway_vm::rdma::{self, Exchange, Listener, Programs, RdmaGuest, Suite};
+mod common;
+
+use causeway_vm::daemon::Setup;
+use causeway_vm::rdma::{Exchange, Listener, Pair, Programs, RdmaGuest, Suite};
 use causeway_vm::{Daemon, Result};
+use common::has_rdma_parts;
 use std::time::{Duration, Instant};
 
 /// Time limit of a program under emulation.
 const LIMIT: Duration = Duration::from_secs(40);
 /// TCP port of rdma-core's programs.
 const PORT: Listener = Listener::Tcp(18515);
+
+/// Boots two guests on a daemon; `None` where their parts cannot be fetched outside CI. The guests
+/// must drop first.
+fn boot(setup: Setup) -> Option<(Daemon, [RdmaGuest; 2])> {
+    let suite = Suite::Trixie;
+    if !has_rdma_parts(suite, Programs::Verbs) {
+        return None;
+    }
+    let daemon = Daemon::with(setup).unwrap();
+    let pair = Pair::on(daemon, suite, Programs::Verbs).unwrap_or_else(|e| panic!("{e}"));
+    let Pair { daemon, guests, .. } = pair;
+    daemon.zip(Some(guests))
+}
 
 /// Exchanges messages between queue pairs of two guests, with checked content.
 fn pingpong([at, from]: &[RdmaGuest; 2]) -> Result<()> {
@@ -22,25 +38,7 @@ fn pingpong([at, from]: &[RdmaGuest; 2]) -> Result<()> {
 
 #[test]
 fn rdma_guests_recover_after_a_restart_of_causewayd() {
-    let suite = Suite::Trixie;
-    if let Err(why) = rdma::fetch(suite, Programs::Verbs) {
-        assert!(std::env::var_os("CI").is_none(), "{why}");
-        eprintln!("skipped: {why}");
-        return;
-    }
-    let adapter =
-        |number: u8| Adapter { name: format!("hca{number}"), group: "blue".into(), number };
-    let setup = Setup { adapters: vec![adapter(1), adapter(2)], ..Setup::default() };
-    let mut daemon = Daemon::with(setup).unwrap();
-    let machine = rdma::machine(suite, Programs::Verbs).unwrap();
-    let start = |number: u8| {
-        let socket = daemon.adapter_socket(&format!("hca{number}"));
-        RdmaGuest::start(&machine, &format!("rdma{number}"), &socket, number).unwrap()
-    };
-    let mut guests = [start(1), start(2)];
-    for guest in &mut guests {
-        guest.await_ready().unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
-    }
+    let Some((mut daemon, mut guests)) = boot(Pair::setup()) else { return };
     pingpong(&guests).unwrap();
 
     daemon.kill();
@@ -71,26 +69,8 @@ fn rdma_guests_recover_after_a_restart_of_causewayd() {
 
 #[test]
 fn rdma_queue_pairs_continue_after_a_kill_of_causewayd() {
-    let suite = Suite::Trixie;
-    if let Err(why) = rdma::fetch(suite, Programs::Verbs) {
-        assert!(std::env::var_os("CI").is_none(), "{why}");
-        eprintln!("skipped: {why}");
-        return;
-    }
-    let adapter =
-        |number: u8| Adapter { name: format!("hca{number}"), group: "blue".into(), number };
-    let adapters = vec![adapter(1), adapter(2)];
-    let setup = Setup { adapters, in_memory: true, ..Setup::default() };
-    let mut daemon = Daemon::with(setup).unwrap();
-    let machine = rdma::machine(suite, Programs::Verbs).unwrap();
-    let start = |number: u8| {
-        let socket = daemon.adapter_socket(&format!("hca{number}"));
-        RdmaGuest::start(&machine, &format!("rdma{number}"), &socket, number).unwrap()
-    };
-    let mut guests = [start(1), start(2)];
-    for guest in &mut guests {
-        guest.await_ready().unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
-    }
+    let setup = Setup { in_memory: true, ..Pair::setup() };
+    let Some((mut daemon, guests)) = boot(setup) else { return };
     // The same queue pairs exchange messages with checked content before, during and after kills.
     let [at, from] = &guests;
     let (index, ip) = (at.gid_index(), at.ip());

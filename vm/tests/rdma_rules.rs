@@ -4,10 +4,9 @@ mod common;
 
 use std::thread;
 
-use causeway_vm::daemon::{Adapter, Setup};
-use causeway_vm::rdma::{self, Exchange, Listener, Programs, RdmaGuest, Suite};
+use causeway_vm::rdma::{Exchange, Listener, Pair, Programs, RdmaGuest, Suite};
 use causeway_vm::{Daemon, Result};
-use common::LIMIT;
+use common::{LIMIT, has_rdma_parts};
 
 /// Frames of pings and answers that a capture waits for, and the least bytes of these.
 const CAPTURED: &str = "6";
@@ -40,23 +39,12 @@ fn rping(at: &RdmaGuest, from: &RdmaGuest) -> Result<(String, String)> {
 #[test]
 fn rdma_group_obeys_routes_and_captures() {
     let suite = Suite::Trixie;
-    if let Err(why) = rdma::fetch(suite, Programs::Verbs) {
-        assert!(std::env::var_os("CI").is_none(), "{why}");
-        eprintln!("skipped: {why}");
+    if !has_rdma_parts(suite, Programs::Verbs) {
         return;
     }
-    let adapter =
-        |number: u8| Adapter { name: format!("hca{number}"), group: "blue".into(), number };
-    let setup = Setup { adapters: vec![adapter(1), adapter(2)], ..Setup::default() };
-    let daemon = Daemon::with(setup).unwrap();
-    let machine = rdma::machine(suite, Programs::Verbs).unwrap();
-    let mut guests = [1, 2].map(|number| {
-        let socket = daemon.adapter_socket(&format!("hca{number}"));
-        RdmaGuest::start(&machine, &format!("rules{number}"), &socket, number).unwrap()
-    });
-    for guest in &mut guests {
-        guest.await_ready().unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
-    }
+    let daemon = Daemon::with(Pair::setup()).unwrap();
+    let pair = Pair::on(daemon, suite, Programs::Verbs).unwrap_or_else(|e| panic!("{e}"));
+    let Pair { daemon: Some(daemon), guests, .. } = pair else { panic!("the daemon is there") };
     let [one, two] = &guests;
     assert!(pings(one, two));
     rping(two, one).unwrap();

@@ -35,16 +35,21 @@ fn all(daemon: &mut Daemon, attach: Attach) -> Result<Guests, String> {
 fn percent(effort: &Effort, attach: Attach) -> Result<Vec<f64>, String> {
     let mut daemon = Daemon::start()?;
     let ports = all(&mut daemon, attach)?;
+    let percents = busy_percent(&mut daemon, effort);
+    drop(ports);
+    percents
+}
+
+/// Samples the processor time of a daemon that has nothing to do, in percent of one core.
+pub(super) fn busy_percent(daemon: &mut Daemon, effort: &Effort) -> Result<Vec<f64>, String> {
     let time = effort.time(Duration::from_secs(3));
     std::thread::sleep(Duration::from_millis(500));
-    let percents = effort.each(|| {
+    effort.each(|| {
         let before = daemon.usage()?.busy_ns;
         std::thread::sleep(time);
         let ran = daemon.usage()?.busy_ns.saturating_sub(before);
         Ok(ran as f64 / time.as_nanos() as f64 * 100.0)
-    });
-    drop(ports);
-    percents
+    })
 }
 
 /// Resident memory of the daemon for each of 100 attached ports without traffic, in MiB.

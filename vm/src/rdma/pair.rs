@@ -47,16 +47,45 @@ impl Pair {
     /// # Errors
     /// When a part is missing, or a guest or the daemon fails.
     pub fn boot(suite: Suite, programs: Programs) -> Result<Self> {
-        let machine = rdma::machine(suite, programs)?;
-        let (daemon, sockets) = match std::env::var(SOCKETS) {
-            Ok(paths) => (None, paths.split(',').map(PathBuf::from).collect()),
-            Err(_) => {
-                let daemon = start_daemon()?;
-                let sockets = PORTS.map(|name| daemon.adapter_socket(name));
-                (Some(daemon), Vec::from(sockets))
+        match std::env::var(SOCKETS) {
+            Ok(paths) => {
+                let sockets: Vec<_> = paths.split(',').map(PathBuf::from).collect();
+                Self::on_sockets(None, &sockets, suite, programs)
             }
+            Err(_) => Self::on(Daemon::with(Self::setup())?, suite, programs),
+        }
+    }
+
+    /// Returns the configuration of a daemon with two adapters in the group `blue`.
+    #[must_use]
+    pub fn setup() -> Setup {
+        let adapter = |(name, number): (&str, u8)| Adapter {
+            name: name.into(),
+            group: "blue".into(),
+            number,
         };
-        let [first, second] = sockets.as_slice() else {
+        let adapters = PORTS.into_iter().zip(1..).map(adapter).collect();
+        let log = std::env::var_os(COMMANDS).map(|_| "debug".into());
+        Setup { adapters, log, ..Setup::default() }
+    }
+
+    /// Boots a guest on each adapter of a daemon with the ports of [`Self::setup`].
+    ///
+    /// # Errors
+    /// As [`Self::boot`].
+    pub fn on(daemon: Daemon, suite: Suite, programs: Programs) -> Result<Self> {
+        let sockets = PORTS.map(|name| daemon.adapter_socket(name));
+        Self::on_sockets(Some(daemon), &sockets, suite, programs)
+    }
+
+    fn on_sockets(
+        daemon: Option<Daemon>,
+        sockets: &[PathBuf],
+        suite: Suite,
+        programs: Programs,
+    ) -> Result<Self> {
+        let machine = rdma::machine(suite, programs)?;
+        let [first, second] = sockets else {
             return Err(Error::Traffic {
                 what: format!("{SOCKETS}: expected two, not {sockets:?}"),
             });
@@ -152,12 +181,4 @@ impl Pair {
         let what = format!("expected {bytes} bytes by queue pairs and few by frames: {carried:?}");
         Err(Error::Traffic { what })
     }
-}
-
-fn start_daemon() -> Result<Daemon> {
-    let adapter =
-        |(name, number): (&str, u8)| Adapter { name: name.into(), group: "blue".into(), number };
-    let adapters = PORTS.into_iter().zip(1..).map(adapter).collect();
-    let log = std::env::var_os(COMMANDS).map(|_| "debug".into());
-    Daemon::with(Setup { adapters, log, ..Setup::default() })
 }

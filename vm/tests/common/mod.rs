@@ -10,6 +10,7 @@ pub mod station;
 use causeway_guest_tool::limits::{MESSAGE_PORT, STREAM_PORT};
 use causeway_guest_tool::transport::Target;
 use causeway_vm::daemon::Member;
+use causeway_vm::rdma::{self, Programs, Suite};
 use causeway_vm::{Daemon, Guest, Machine};
 use std::time::Duration;
 
@@ -17,6 +18,14 @@ use std::time::Duration;
 pub const LIMIT: Duration = Duration::from_secs(60);
 /// Time for one measured exchange: these tests check content, not speed.
 pub const BRIEF: Duration = Duration::from_millis(500);
+
+/// Returns whether the parts of RDMA guests are there. Outside CI, prints why not; in CI, panics.
+pub fn has_rdma_parts(suite: Suite, programs: Programs) -> bool {
+    let Err(why) = rdma::fetch(suite, programs) else { return true };
+    assert!(std::env::var_os("CI").is_none(), "{why}");
+    eprintln!("skipped: {why}");
+    false
+}
 
 /// A daemon and its running guests. Guests drop first.
 pub struct Testbed {

@@ -6,6 +6,7 @@ use super::adapters::{Link, Side, failed};
 use crate::effort::Effort;
 use crate::inner::Daemon;
 use crate::row::{Against, Guest, Plan};
+use crate::rows::idle::busy_percent;
 
 /// Idle adapters.
 const ADAPTERS: u8 = 100;
@@ -26,14 +27,7 @@ fn percent(effort: &Effort) -> Result<Vec<f64>, String> {
     let mut daemon = Daemon::start()?;
     let sides = (1..=ADAPTERS).map(|number| armed(&mut daemon, number));
     let sides = sides.collect::<Result<Vec<_>, _>>()?;
-    let time = effort.time(Duration::from_secs(3));
-    std::thread::sleep(Duration::from_millis(500));
-    let percents = effort.each(|| {
-        let before = daemon.usage()?.busy_ns;
-        std::thread::sleep(time);
-        let ran = daemon.usage()?.busy_ns.saturating_sub(before);
-        Ok(ran as f64 / time.as_nanos() as f64 * 100.0)
-    });
+    let percents = busy_percent(&mut daemon, effort);
     drop(sides);
     percents
 }
