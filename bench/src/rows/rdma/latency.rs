@@ -109,6 +109,7 @@ pub fn plans() -> Vec<Plan> {
                 write(&mut link.b, &link.a, number)
             })
         })
+        .near_cores()
         .aim(Against::Figure, 1.0),
         row("RDMA WRITE half round trip, 64 B in the entry", |e| {
             us(e, 2.0, |link, number| {
@@ -116,6 +117,7 @@ pub fn plans() -> Vec<Plan> {
                 write_inline(&mut link.b, &link.a, number)
             })
         })
+        .near_cores()
         .aim(Against::Figure, 1.0),
         row("RDMA SEND half round trip, 64 B", |e| {
             us(e, 2.0, |link, _| {
