@@ -1,4 +1,9 @@
-//! The start of the driver, and the objects that all others need.
+//! The start of the driver, and the objects that all others need: command queue, doorbell page, event
+//! queues, protection domain.
+//!
+//! [`Driver::new`] leaves the function able to take commands; [`Driver::start`] makes it ready for queue
+//! pairs. A driver starts once, and a second function needs a second driver with memory of its own. The
+//! drop of a driver sends nothing to the function: its objects live until the reset by the transport.
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::registers::{

@@ -1,4 +1,8 @@
 //! The reasons why a call of the driver fails.
+//!
+//! An error of a command leaves the driver usable, except [`DriverError::Late`]: the function may still
+//! write the answer, so the caller gives the driver up. Errors of completions are no [`DriverError`];
+//! they are in the completion. Callers (the benchmark, tests) print the error and end.
 
 use causeway_attach::native::VfioUserError;
 use causeway_memory::{MapError, MappingError, OutOfGrant};

@@ -1,4 +1,9 @@
-//! Memory keys: registration of the driver's memory.
+//! Memory keys: registration of the driver's memory with the function.
+//!
+//! A key covers whole pages of [`DriverMemory`](crate::DriverMemory), has all rights, and lives until
+//! the function is reset: the driver destroys no key. The page list travels in the command, so a
+//! registration has as many pages as a command has room for ([`DriverError::CommandLen`] beyond).
+//! Programs register before they post; posts name the bytes by key and address.
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::memory_key::{

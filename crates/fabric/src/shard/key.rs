@@ -1,7 +1,7 @@
 //! Identifiers of shards.
 //!
 //! The registry and the shard tables of dispatchers find a shard by its [`ShardKey`]. A key does
-//! not contain the dispatcher that serves the shard, or whether the shard is open. Events use
+//! identify a port and does not contain the dispatcher that serves the shard, or whether the shard is open. Events use
 //! `ShardLocation` instead: a slot and a serial number.
 
 use causeway_model::Name;

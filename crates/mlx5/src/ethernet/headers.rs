@@ -1,4 +1,9 @@
 //! The header fields of a frame that flow entries match and hashes cover.
+//!
+//! Reads the copied head of a frame only, at most the headers that `wire::frame` found; a field whose
+//! header is absent, malformed or behind the head is zero, and so are the ports of a later fragment. Of a
+//! tunnel, only the outer headers are read. `ethernet::receive` calls it for each frame, before the steering
+//! (`flow`) and the choice of a queue (`hash`).
 
 use causeway_wire::ethernet::{self, TYPE_VLAN};
 use causeway_wire::frame::{Frame, Network, Protocol, Version};

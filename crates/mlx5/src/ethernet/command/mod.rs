@@ -1,6 +1,7 @@
 //! Commands of the Ethernet side, by object. `crate::command::dispatch` has the opcode of each
 //! handler and calls it in the dispatcher's turn; the rules of `crate::command` apply: a refused
-//! command changes nothing.
+//! command changes nothing. The number of objects of each kind is bounded by `ethernet::limits`; a
+//! command beyond fails with the status *limit exceeded*.
 
 mod counter;
 mod flow;
