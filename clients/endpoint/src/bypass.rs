@@ -157,8 +157,9 @@ impl Bypass {
         self.flush(now);
     }
 
-    /// Sends a short message without the rings; only a failure is reported. Returns false without
-    /// effect if the message must go through the rings.
+    /// Sends a short message without the rings; only a failure is reported. `to` is the NIC side's
+    /// number of the peer and the match information, `data` the message in two pieces. Returns
+    /// false without effect if the message must go through the rings.
     #[inline]
     pub fn send_unreported(&mut self, to: (PeerId, u64), data: (&[u8], &[u8])) -> bool {
         let now = now();

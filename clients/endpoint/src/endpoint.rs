@@ -10,10 +10,10 @@
 //! All work happens within calls: an endpoint whose process makes no calls receives, sends and
 //! acknowledges nothing. The endpoint has no lock: the caller serialises its calls, and only the
 //! [`Waiter`] is shared with sleeping threads. Completions stay in `library` until the caller
-//! collects them. [`Endpoint::open`] blocks for at most two answers of the daemon, 10 s each.
-//! [`Endpoint::finish`] waits at most [`CLOSE_MAX`] (30 s) for messages that were reported as sent
-//! and that the peer's host has not acknowledged; then the endpoint closes, and they may be lost.
-//! Requests that have not ended by then get no completion.
+//! collects them. [`Endpoint::open`] blocks for the connect ([`crate::nic`]), and for at most two
+//! answers of the daemon, 10 s each. [`Endpoint::finish`] waits at most [`CLOSE_MAX`] (30 s) for
+//! messages that were reported as sent and that the peer's host has not acknowledged; then the
+//! endpoint closes, and they may be lost. Requests that have not ended by then get no completion.
 //!
 //! # Place
 //! The libfabric provider (`rdm`) and `libmyriexpress.so` call the endpoint. The endpoint calls the

@@ -51,9 +51,10 @@ pub const CHANNEL_BYTES_MAX: u64 = 64 << 20;
 /// Staging that is lent to the daemon at a time is a multiple of this, in bytes; 4 MiB.
 pub const SLAB_BYTES: u64 = 4 << 20;
 /// Maximum staging of one endpoint for sends, and again for receives, in bytes; 512 MiB. Messages
-/// beyond it wait.
+/// beyond it wait; for the exception see [`STAGING_ROOM_BYTES`].
 pub const STAGING_BYTES_MAX: u64 = 512 << 20;
-/// Staging up to which one message of any length is accepted, in bytes; 320 MiB.
+/// Total of an endpoint's slabs for one purpose up to which a further slab may have any length,
+/// also beyond [`STAGING_BYTES_MAX`]; in bytes; 320 MiB.
 pub const STAGING_ROOM_BYTES: u64 = 320 << 20;
 /// Maximum idle staging that is kept, in bytes; 64 MiB.
 pub const STAGING_IDLE_MAX: u64 = 64 << 20;

@@ -48,7 +48,9 @@ unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// Finds the C library's variable for a process with one thread. Versions before 2.32 have none.
+/// Finds the C library's variable for a process with one thread. Versions before 2.32 have none:
+/// then, and before this call, a process counts as one with several threads. `mx_init` and the
+/// first `fi_domain` call it.
 pub fn find_out() {
     const NAME: &CStr = c"__libc_single_threaded";
     // SAFETY: the name ends with a zero; null is the default handle.

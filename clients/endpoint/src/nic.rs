@@ -8,7 +8,8 @@
 //!
 //! # Limits
 //! Only control messages pass here; no MX message does. [`Conversation::wait`], and every function
-//! here that queries a daemon, blocks for at most [`ANSWER_MAX`] (10 s) per answer.
+//! here that queries a daemon, blocks for at most [`ANSWER_MAX`] (10 s) per answer; the connect
+//! before it has no limit while a daemon accepts nothing and its listen backlog is full.
 //! [`Conversation::ask`] and [`Conversation::hear`] do not block: a command that the socket does
 //! not accept is queued. A conversation does not reconnect by itself, and its caller serialises the
 //! calls. [`find`] and [`name`] query the daemons one after the other: they skip a daemon that

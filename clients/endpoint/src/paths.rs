@@ -7,12 +7,12 @@
 //! `EndpointUnknown`. While the daemon is gone, channels go on, rings to the daemon fail their
 //! requests, and connects wait until `RESUME_WAIT` (5 s) after the daemon's end; then they and all
 //! later connects fail with `EndpointUnreachable`, until the next daemon answers (`resume`). Rings
-//! in direct mode go on. The daemon grants at most 1,024 channels per endpoint, to the processes of
-//! one user 896 to an endpoint, and to a process 64; a further connect fails with `NoResources`. A
-//! connect beyond 256 without an answer waits (`connects`). The paths have no lock and start no
-//! thread: all work happens within calls of the matching engine, which the caller serialises. A
-//! caller that sleeps must call [`Paths::arm`] before and [`Paths::disarm`] after; a peer does not
-//! ring otherwise.
+//! in direct mode go on. The daemon grants an endpoint at most 1,024 channels; of the channels to
+//! one target endpoint, all processes of a user together get at most 896, and a single process 64.
+//! A further connect fails with `NoResources`. A connect beyond 256 without an answer waits
+//! (`connects`). The paths have no lock and start no thread: all work happens within calls of the
+//! matching engine, which the caller serialises. A caller that sleeps must call [`Paths::arm`]
+//! before and [`Paths::disarm`] after; a peer does not ring otherwise.
 //!
 //! # Place
 //! [`Endpoint`](crate::Endpoint) owns the paths and passes them to each call of the matching engine

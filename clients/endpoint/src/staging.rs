@@ -13,18 +13,23 @@
 //! occupy all windows on both sides, both would wait forever. A pull ends without further windows.
 //!
 //! # Limits
-//! Each purpose has at most [`STAGING_BYTES_MAX`] (512 MiB); up to [`STAGING_ROOM_BYTES`] (320 MiB)
-//! one message of any length is accepted beyond. [`TransportError::Full`] means: repeat later, when
-//! the daemon answered or a window is free. [`TransportError::Never`] fails the message with
-//! [`Status::NoResources`]: the host has no memory or descriptor for a slab, or the daemon refused
-//! a slab and this purpose has none; the next message asks again. Idle slabs above
-//! [`STAGING_IDLE_MAX`] (64 MiB) are returned. The end of a daemon that has the NIC side ends all
-//! windows; the next daemon's rings have new, empty staging. Windows are not zeroed between
-//! messages.
+//! A slab is requested if the slabs of its purpose then total at most [`STAGING_BYTES_MAX`] (512
+//! MiB). While they total at most [`STAGING_ROOM_BYTES`] (320 MiB), a slab of any length is
+//! requested, so that the longest message (4 GiB) gets a window: with 300 MiB of slabs a message of
+//! 1 GiB gets a slab; with 400 MiB a message of 200 MiB waits. Before a message waits, idle slabs
+//! of its purpose are returned to the daemon.
+//!
+//! [`TransportError::Full`] means: repeat later, when the daemon answered or a window is free.
+//! [`TransportError::Never`] fails the message with [`Status::NoResources`]: the host has no memory
+//! or descriptor for a slab, or the daemon refused a slab and this purpose has none; the next
+//! message asks again. Idle slabs above [`STAGING_IDLE_MAX`] (64 MiB) are returned. The end of a
+//! daemon that has the NIC side ends all windows; the next daemon's rings have new, empty staging.
+//! Windows are not zeroed between messages.
 //!
 //! # Place
+//! All calls run in the application's process, under the endpoint's lock.
 //! [`Rings`](causeway_message::library::Rings) owns the slabs and allocates by [`Staging`]; `Paths`
-//! sends the queued commands.
+//! sends the queued commands to the daemon, or executes them on the NIC side in the process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -128,8 +133,8 @@ pub struct StagingSlabs {
     pub lent: u64,
     /// Number of windows that were allocated.
     pub taken: u64,
-    /// The daemon refused a slab; no slab is requested until an idle slab was returned, or a message
-    /// failed because its purpose has no slab.
+    /// The daemon refused a slab; no slab is requested until an idle slab was returned, or a
+    /// message failed because its purpose has no slab.
     is_refused: bool,
 }
 
@@ -209,8 +214,8 @@ impl StagingSlabs {
         true
     }
 
-    /// Returns whether `size` more bytes are within the limits. A single message may exceed the
-    /// limit for several.
+    /// Returns whether a new slab of `size` bytes is within the limits of its purpose: any size if
+    /// the present slabs total at most [`STAGING_ROOM_BYTES`], else up to [`STAGING_BYTES_MAX`].
     fn fits(&self, purpose: Purpose, size: u64) -> bool {
         let bytes = self.bytes(purpose);
         bytes <= STAGING_ROOM_BYTES || bytes.saturating_add(size) <= STAGING_BYTES_MAX

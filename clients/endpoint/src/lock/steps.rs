@@ -84,7 +84,8 @@ pub fn try_take_alone<W: FutexWord>(word: &W, claim: &W) -> bool {
 }
 
 /// Takes a lock from the thread that uses [`try_take_alone`]. After its release, all writes of that
-/// thread are visible. Claimants take turns by the lock `queue`. [`end_claim`] follows.
+/// thread are visible. `rest` is called between two polls of a held lock. Claimants take turns by
+/// the lock `queue`. [`end_claim`] follows.
 pub fn claim<W: FutexWord>(word: &W, claim: &W, queue: &W, mut rest: impl FnMut()) {
     take(queue, 0);
     claim.release(HELD);
