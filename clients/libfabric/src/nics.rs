@@ -5,11 +5,12 @@
 //! The module opens no endpoint and keeps no connection. A NIC with two sockets is reported once.
 //! Sockets without an answer are skipped; if none answers, the error of the first is returned, and
 //! without any socket the error that this host has no NIC. A query blocks its caller for at most
-//! [`ANSWER_MAX`](causeway_endpoint::limits::ANSWER_MAX) (10 s) per socket. After a socket that
-//! takes more than 1 s ([`SLOW`]) to fail, the sockets behind it are not queried; if no NIC was
-//! found before it, [`all`] returns the same error for the next 60 s ([`RETRY_AFTER`]) without a
-//! query. NICs that were found are not cached. Callers in several threads take turns, so a caller
-//! may also wait for the queries of others.
+//! [`ANSWER_MAX`](causeway_endpoint::limits::ANSWER_MAX) (10 s) per socket after the connect, which
+//! has no limit while the listen backlog of the daemon is full. After a socket that takes more than
+//! 1 s ([`SLOW`]) to fail, the sockets behind it are not queried; if no NIC was found before it,
+//! [`all`] returns the same error for the next 60 s ([`RETRY_AFTER`]) without a query. NICs that
+//! were found are not cached. Callers in several threads take turns, so a caller may also wait for
+//! the queries of others.
 //!
 //! # Place
 //! `info` calls [`all`] for `fi_getinfo`, and `shell::domain` when it opens a domain, both in the

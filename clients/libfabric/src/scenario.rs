@@ -4,6 +4,8 @@
 //! The module exists only with the feature `scenario` and is no part of the library. It contains no
 //! check of its own: the target compares. It uses `rdm` without `shell`, so neither queues nor
 //! locks are exercised. Buffers are never freed before the endpoint, so a run must be short.
+//! Methods that start or cancel an operation return whether `rdm` accepted the call; the reason of
+//! a refusal is not returned.
 //!
 //! `fuzz/src/fi.rs` makes the calls and plays the daemon and the peers at the other end of the
 //! socket.

@@ -6,7 +6,8 @@
 //! construction is freed, and `fi_getinfo` fails with `FI_ENOMEM`. The values come from
 //! [`ProviderOffer`] and the limits: nothing is decided here.
 //!
-//! `info` appends the NICs and passes the list to the core, which owns it from then on.
+//! `info` appends the NICs in the thread of the application's `fi_getinfo`, and passes the list to
+//! the core, which owns it from then on.
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::NonNull;
@@ -32,7 +33,9 @@ pub struct NoMemory;
 /// A list under construction. Dropping it frees the entries.
 #[derive(Debug)]
 pub struct InfoList {
+    /// The first entry; NULL while the list is empty.
     first: *mut FiInfo,
+    /// The last entry; NULL while the list is empty.
     last: *mut FiInfo,
 }
 

@@ -4,9 +4,9 @@
 //! # Limits
 //! A vector takes at most [`ADDRESSES_MAX`] (2^20) names in its life (`FI_ENOMEM` beyond), because
 //! an index is not reused after its removal; removal of an unknown index gives `FI_EINVAL`. A name
-//! may have several indices; its state is kept at the first. Insertion does not check that the
-//! endpoint exists. Removal of an index that is the first of several is linear in the size of the
-//! vector.
+//! may have several indices; [`connect`](super::connect) keeps the connection of its endpoint at
+//! the first. Insertion does not check that the endpoint exists. Removal of an index that is the
+//! first of several is linear in the size of the vector.
 //!
 //! # Place
 //! `shell::av` inserts and removes for the application; all operations look up their peer here, and
@@ -130,7 +130,7 @@ impl AddressVector {
         Some(EndpointName { source, service })
     }
 
-    /// Returns the first index of the same endpoint. Its state is kept there.
+    /// Returns the first index of the same endpoint, which has the state of the connection.
     #[inline]
     pub fn first(&self, number: u64) -> u64 {
         if self.numbers.len() == self.names.len() {

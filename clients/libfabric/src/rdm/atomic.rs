@@ -11,7 +11,8 @@
 //! operands, compare values included. Unsupported combinations yield `None` or `false`, never a
 //! panic.
 //!
-//! `shell::atomic` calls [`valid`] before an operation starts and to answer queries.
+//! `shell::atomic` calls [`valid`] before an operation starts and to answer queries;
+//! [`target`](super::target) calls [`apply`] under the lock of its domain.
 
 use crate::abi::{
     FI_ATOMIC_READ, FI_ATOMIC_WRITE, FI_BAND, FI_BOR, FI_BXOR, FI_CSWAP, FI_CSWAP_GE, FI_CSWAP_GT,

@@ -22,9 +22,9 @@
 //! truncated request or a flag other than 0 and 1 yields `None`, and [`target`](super::target)
 //! drops the request without a reply. Fields that a kind does not use are ignored.
 //! [`target`](super::target) checks keys and ranges. The module sends and receives nothing.
-//! [`initiator`](super::initiator), [`deferred`](super::deferred) and [`resend`](super::resend)
-//! make requests; [`target`](super::target) parses them. All peers must run the same format: there
-//! is no version field.
+//! [`initiator`](super::initiator), [`deferred`](super::deferred), [`connect`](super::connect) and
+//! [`resend`](super::resend) make requests; [`target`](super::target) parses them when its process
+//! makes progress. All peers must run the same format: there is no version field.
 
 /// Bytes before the data.
 const FIXED: usize = 40;

@@ -22,7 +22,7 @@
 //! # Place
 //! [`send`](super::send) defers a message; [`target`](super::target) passes the receiver's request
 //! to `send_deferred`; [`receive`](super::receive) requests the bytes. [`Rdm::progress`] calls
-//! `check_partners` after each rare check.
+//! `check_partners` after each rare check. All run under the lock of the domain.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};

@@ -15,8 +15,9 @@
 //! only with the target. Keys and bounds are checked at the target.
 //!
 //! # Place
-//! `shell::rma` and `shell::atomic` start calls; [`Rdm::complete`] ends them when the receive of
-//! the reply ends.
+//! `shell::rma` and `shell::atomic` start calls in the application's thread; [`Rdm::complete`] ends
+//! them, in the thread that makes progress, when the receive of the reply ends. Both run under the
+//! lock of the domain.
 
 use causeway_message::library::{Completion, Partner};
 use causeway_message::status::Status;

@@ -17,7 +17,7 @@
 //!
 //! # Place
 //! `shell::tagged` posts buffers ([`Rdm::receive_many`]); [`Rdm::complete`] passes each message;
-//! [`Rdm::progress`] resumes paused buffers.
+//! [`Rdm::progress`] resumes paused buffers. All run under the lock of the domain.
 
 use std::collections::VecDeque;
 

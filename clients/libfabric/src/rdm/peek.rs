@@ -13,8 +13,8 @@
 //! `FI_EINVAL`. If two claims have the same context, the older is taken.
 //!
 //! # Place
-//! `shell::tagged` calls these functions, by the flags of a receive. Bytes of long messages are
-//! received by [`Rdm::fetch`].
+//! `shell::tagged` calls these functions, by the flags of a receive, in the application's thread
+//! and under the lock of the domain. Bytes of long messages are received by [`Rdm::fetch`].
 
 use causeway_message::library::{Partner, ProbedMessage};
 use causeway_message::status::Status;

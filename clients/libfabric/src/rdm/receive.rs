@@ -15,8 +15,9 @@
 //! or any other operation cannot be cancelled (`FI_ENOENT`). The order of matching is the engine's.
 //!
 //! # Place
-//! `shell::tagged` posts and cancels receives. [`Rdm::progress`] calls [`Rdm::complete`] for each
-//! request that ended, of any kind; results are pushed to [`Rdm::completions`].
+//! `shell::tagged` posts receives, and `shell::endpoint` cancels them. [`Rdm::progress`] calls
+//! [`Rdm::complete`] for each request that ended, of any kind; results are pushed to
+//! [`Rdm::completions`]. All run under the lock of the domain.
 
 use causeway_message::library::{Completion, EndpointIdentity, Partner};
 use causeway_message::status::Status;

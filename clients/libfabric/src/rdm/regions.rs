@@ -12,7 +12,7 @@
 //!
 //! # Place
 //! `shell::mr` registers and removes regions; every endpoint of the domain finds them by
-//! [`DomainEnv`](super::DomainEnv).
+//! [`DomainEnv`](super::DomainEnv). The lock of the domain protects the table.
 
 use std::collections::BTreeMap;
 

@@ -24,7 +24,7 @@
 //! # Place
 //! [`send`](super::send) passes each message through `postpone` and `isend`;
 //! [`connect`](super::connect) calls `attach` for a new connection, and [`target`](super::target)
-//! passes the peer's count to `process_resume`.
+//! passes the peer's count to `process_resume`. All run under the lock of the domain.
 
 use std::collections::VecDeque;
 

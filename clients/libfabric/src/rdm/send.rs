@@ -17,8 +17,9 @@
 //! peer is the order of the calls.
 //!
 //! # Place
-//! `shell::tagged` calls [`Rdm::send`] and [`Rdm::send_injected`]; the other modules of `rdm` send
-//! their internal messages by `send_to`, `send_near` and `send_headed`.
+//! `shell::tagged` calls [`Rdm::send`] and [`Rdm::send_injected`] in the application's thread; the
+//! other modules of `rdm` send their internal messages by `send_to`, `send_near` and `send_headed`.
+//! All run under the lock of the domain.
 
 use std::ptr::NonNull;
 

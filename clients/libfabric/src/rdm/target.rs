@@ -17,9 +17,9 @@
 //! request is dropped without a reply.
 //!
 //! # Place
-//! [`Rdm::progress`] serves requests if unexpected messages are there;
-//! [`initiator`](super::initiator) at the peer sent them. [`regions`](super::regions) checks and
-//! [`super::atomic`] computes.
+//! [`Rdm::progress`], under the lock of the domain, serves requests if unexpected messages are
+//! there; [`initiator`](super::initiator) at the peer sent them. [`regions`](super::regions) checks
+//! and [`super::atomic`] computes.
 
 use causeway_message::library::{Completion, KeptMessage, Partner};
 use causeway_message::limits::PEER_NUMBERS_MAX;

@@ -51,7 +51,9 @@ struct AtomicArgs {
     datatype: u32,
     /// libfabric's number of the operation.
     operation: u32,
+    /// The application's context.
     context: *mut c_void,
+    /// The flags of the call, or the endpoint's default flags of transmit operations.
     flags: u64,
     /// Whether a success is not reported.
     quiet: bool,

@@ -63,6 +63,7 @@ struct WriteArgs {
     remote: RemoteMemory,
     /// Immediate data for the target.
     data: Option<u64>,
+    /// The application's context.
     context: *mut c_void,
 }
 

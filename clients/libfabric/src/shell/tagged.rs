@@ -108,6 +108,7 @@ pub struct ReceiveArgs {
     pub from: FiAddr,
     /// The tag, and the bits that are not compared; `None` selects messages without a tag.
     pub tag: Option<(u64, u64)>,
+    /// The application's context.
     pub context: *mut c_void,
 }
 
