@@ -3,7 +3,8 @@
 //! Numbers are those of `mx_return_t` and `mx_status_code_t`, so that programs compiled against MX
 //! or Open-MX understand them. Texts are static and English; they name the remedy where there is
 //! one. Codes that this library never returns are present for their texts. Errors of the matching
-//! engine and of [`causeway_endpoint`] are converted here; `errors` reports them to handlers.
+//! engine and of [`causeway_endpoint`] are converted here; `errors` reports them to handlers, and
+//! the functions of `call` return them to the application.
 
 use std::ffi::CStr;
 

@@ -7,8 +7,9 @@
 //! and every method runs with that lock. It runs no handler; [`MxEndpoint::advance`] returns false,
 //! and `wait` runs it.
 //!
-//! A process opens at most [`ENDPOINTS_MAX`](crate::limits::ENDPOINTS_MAX) (1,024) endpoints. Paths
-//! to peers, reconnects and the connection to the daemon belong to [`causeway_endpoint`].
+//! The functions of `call`, and `wait` for them, call it in threads of the application. A process
+//! opens at most [`ENDPOINTS_MAX`](crate::limits::ENDPOINTS_MAX) (1,024) endpoints. Paths to peers,
+//! reconnects and the connection to the daemon belong to [`causeway_endpoint`].
 
 use std::thread::ThreadId;
 
@@ -28,7 +29,8 @@ use crate::memory::{MappedPages, MessageSegments};
 /// Number of the counters of an endpoint.
 pub const COUNTERS: usize = Counters::COUNT + 3;
 
-/// Returns the counters of an endpoint with their names.
+/// Returns the counters of an endpoint with their names. The second argument: checks of buffers by
+/// the kernel, staging slabs that were lent, and messages that were read directly.
 pub fn named_counters(
     messages: &Counters,
     (asked, lent, direct): (u64, u64, u64),

@@ -40,7 +40,9 @@ pub struct MessageSegments(SegmentList);
 /// Position and length of the buffers, in bytes.
 #[derive(Debug)]
 enum SegmentList {
+    /// One buffer: first byte and length.
     One(*mut u8, usize),
+    /// Several buffers, in order, and the sum of their lengths.
     Many(Box<[(*mut u8, usize)]>, usize),
 }
 
@@ -118,10 +120,12 @@ pub fn clean() {
 /// A cache of mapped memory: pages that are readable, or writable (lowest bit).
 #[derive(Debug)]
 pub struct MappedPages {
+    /// Single pages, by the hash of their number; 0 for none.
     pages: [usize; KNOWN_PAGES],
     /// Sets of runs: address of the first byte (lowest bit as for pages), and length. The latest is
     /// first.
     runs: [[(usize, usize); RUNS_OF_SET]; KNOWN_SETS],
+    /// Value of [`CLEANED`] to which the cache belongs; with another value it is emptied.
     cleaned: u32,
     /// The cache is enabled.
     is_enabled: bool,

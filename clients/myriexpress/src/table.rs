@@ -43,6 +43,7 @@ const _: () = may_be_sent::<SlotContent>();
 struct SlotContent {
     /// How often the slot was used.
     turn: u32,
+    /// The open endpoint; `None` while the slot is free.
     endpoint: Option<Box<MxEndpoint>>,
 }
 

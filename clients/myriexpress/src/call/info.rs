@@ -50,11 +50,15 @@ impl InfoSubject {
 /// Arguments of `mx_get_info`.
 #[derive(Debug, Clone, Copy)]
 struct Query {
+    /// `MX_NIC_ID`, `MX_COUNTERS_VALUES` and the like.
     key: u32,
-    /// At least one byte, unless `len` is 0.
+    /// Argument of the key: at least one byte, unless `len` is 0.
     value: CallerPtr<u8>,
+    /// Length of `value`, in bytes.
     len: u32,
+    /// Memory for the answer.
     into: CallerPtr<u8>,
+    /// Length of `into`, in bytes.
     room: u32,
 }
 

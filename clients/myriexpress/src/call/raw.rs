@@ -1,9 +1,11 @@
 //! Raw endpoints, which mappers use. They cannot be opened: the daemon finds the peers of a NIC, so
 //! a mapper has no task, and no process may see raw packets of others.
 //!
-//! No function here has an effect: `mx_raw_handle` returns `MX__INVALID_HANDLE`, and each other
-//! function fails after a report to the error handler. The symbols exist so that programs of MX
-//! link and load. Discovery is in the daemon (`mxoe::discovery`).
+//! No function here has an effect: `mx_raw_handle` returns `MX__INVALID_HANDLE`;
+//! `mx_raw_open_endpoint` fails with `MX_NO_PERM`, and each other function with `MX_BAD_ENDPOINT`,
+//! after a report to the error handler of the process (by default it ends the process). The symbols
+//! exist so that programs of MX link and load. The application calls the functions, in any thread.
+//! Discovery is in the daemon (`mxoe::discovery`).
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,8 +1,9 @@
 //! Functions that MX declared and never implemented, and `mx__regcache_clean`.
 //!
-//! The symbols exist so that programs of MX link and load. A declared function fails after a report
-//! to the error handler, and has no effect. `mx__regcache_clean` clears the caches of validated
-//! buffers (`memory`) of all endpoints, for every range.
+//! The symbols exist so that programs of MX link and load. A declared function fails with
+//! `MX_FAILURE` after a report to the error handler of its endpoint, and has no effect.
+//! `mx__regcache_clean` clears the caches of validated buffers (`memory`) of all endpoints, for
+//! every range. The application calls the functions, in any thread.
 
 use std::ffi::{c_int, c_void};
 

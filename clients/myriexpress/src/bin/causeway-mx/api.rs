@@ -3,8 +3,9 @@
 //! The library is loaded by `dlopen` and stays loaded until [`Api`] is dropped, after all
 //! endpoints. [`Api::load`] fails if the library cannot be loaded, lacks one of the functions, or
 //! cannot be initialised (without a NIC). Its error handler is set to `MX_ERRORS_RETURN`, so that
-//! failed calls return. Calls are not serialised: the tool uses one thread. The module measures
-//! nothing and interprets only return codes and names.
+//! failed calls return. Calls are not serialised: the tool uses one thread. `main` loads the
+//! library at the start of every command; `endpoint` makes the calls on messages, `info` and
+//! `measure` those on NICs. The module measures nothing and interprets only return codes and names.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -29,7 +30,9 @@ pub struct MxAddress([u64; 2]);
 #[derive(Debug)]
 #[repr(C)]
 pub struct ApiSegment {
+    /// The first byte.
     pub bytes: *mut c_void,
+    /// Length, in bytes.
     pub len: u32,
 }
 
@@ -37,11 +40,17 @@ pub struct ApiSegment {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct ApiStatus {
+    /// Status code; 0 is success.
     pub code: u32,
+    /// Sender of a receive.
     pub source: MxAddress,
+    /// Match information of the message.
     pub info: u64,
+    /// Length of the message, in bytes.
     pub msg_len: u32,
+    /// Transferred bytes.
     pub len: u32,
+    /// The pointer that the request was made with.
     pub context: *mut c_void,
 }
 

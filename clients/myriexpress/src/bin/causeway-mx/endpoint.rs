@@ -18,7 +18,9 @@ use crate::error::Error;
 pub struct BenchEndpoint<'a> {
     api: &'a Api,
     handle: MxHandle,
+    /// Whether waits sleep in the library instead of polling (`--blocking`).
     blocking: bool,
+    /// Maximum time without a message, in seconds (`--patience`).
     patience_s: u32,
 }
 

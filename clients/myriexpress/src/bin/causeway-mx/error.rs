@@ -1,8 +1,8 @@
 //! Errors of the tool, with their remedies.
 //!
 //! An error ends the command with a non-zero status, and `main` prints it once; a closed pipe at
-//! stdout is a success. Errors of the library
-//! carry its own text. `serve` survives the errors of a peer, except with `--once`.
+//! stdout is a success. Errors of the library carry its own text. `serve` survives the errors of a
+//! peer, except with `--once`.
 
 /// Reason of a failed command.
 #[derive(Debug, thiserror::Error)]

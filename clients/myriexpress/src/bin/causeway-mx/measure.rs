@@ -5,7 +5,7 @@
 //! number that takes about one second, at most 2 million. A ping-pong is timed in [`PARTS`] (21)
 //! parts, a stream as a whole. Warm-up is not excluded beyond the trial, and other load of the host
 //! is not detected. The first error ends the command, with the rows printed before (none in JSON);
-//! the peer gives up this side after its own patience.
+//! the peer gives up this side after its own patience. `main` calls [`run`], in the only thread.
 
 use std::time::Instant;
 

@@ -2,8 +2,8 @@
 //!
 //! Times are in microseconds per message (half round trips for a ping-pong), throughput in MB/s of
 //! 10^6 bytes. A table row is printed as soon as its length is measured; JSON is printed at the
-//! end, and not at all after an error. Output goes to standard output; a closed output is an error,
-//! or a panic when the head of the table is printed.
+//! end, and not at all after an error. Output goes to standard output; an output that cannot be
+//! written ends the command ([`Error::Write`]). `measure` creates the report and adds the rows.
 
 use std::io::Write as _;
 

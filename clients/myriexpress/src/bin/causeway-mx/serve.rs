@@ -4,7 +4,8 @@
 //! own patience. A request that is invalid is reported and ignored, and a peer without a message
 //! for the patience of the command line is given up, after which the next is served. The command
 //! ends when it is stopped, or with `--once` after the first peer, whose error is then the
-//! command's error. It authenticates no peer: the key of the tool is public.
+//! command's error. It authenticates no peer: the key of the tool is public. `main` calls [`run`],
+//! in the only thread.
 
 use crate::api::Api;
 use crate::args::ServeArgs;
