@@ -1,7 +1,8 @@
 //! Events that a tunnel reports to its driver ([`crate::io`], the simulator).
 //!
-//! Events are values in [`crate::Sink::events`], appended and read in the thread of the tunnel.
-//! They report changes of state once; [`crate::tunnel::Tunnel::state`] returns the state itself.
+//! Events are values in [`crate::Sink::events`], appended and read in the thread of the tunnel (in
+//! the daemon, the shard of links). They report changes of state once;
+//! [`crate::tunnel::Tunnel::state`] returns the state itself.
 //!
 //! Events keep the order in which they arose, and are not repeated: the driver processes all of
 //! them before it clears the sink, else it misses the change. A clone of the peer is reported at

@@ -10,7 +10,8 @@
 //! initiation whose time is not newer, and [`crate::tunnel_set`] asks the guard before
 //! [`ReceivedInitiation::read`]. A message with another length or a failed check is refused by a
 //! [`Refusal`], without an answer, and changes no state: the tunnel drops and counts it. Randomness
-//! is an argument.
+//! is an argument. All calls come from the thread of the tunnel (in the daemon, the shard of
+//! links).
 
 use std::fmt;
 

@@ -1,22 +1,28 @@
 //! The handshake guard: bounds the processor time that initiations of unknown senders cost.
 //!
-//! Initiations are rate-limited, and under load their senders are asked for a cookie. Under load
-//! means that [`INITIATIONS_ALL`] (50) per second in all, or [`INITIATIONS_SOURCE`] (5) per second
-//! from one address, are exceeded; an invalid cookie counts as none. Each initiation over the limit
-//! is dropped and answered with a cookie; these answers have no limit, and are shorter than the
-//! initiation. A cookie proves that the sender receives at its source address. It is a keyed hash
-//! of address and port, so the guard keeps no state for senders that were asked; it stays valid for
-//! [`COOKIE_NS`] (2 min) to twice that time. Initiations with a valid cookie have budgets of their
-//! own, also without load, so a sender cannot exhaust the budget of another by forging its address:
-//! [`INITIATIONS_SOURCE`] (5) per second from one address and port, and besides, for an address
-//! where a peer is known to be, [`INITIATIONS_KNOWN`] (2,000) from all of these; for others
-//! [`INITIATIONS_ADDRESS`] (50) from one address and [`INITIATIONS_PROVEN`] (200) in all. Beyond
-//! them an initiation is dropped and counted ([`Refusal::Rate`]).
+//! An initiation passes if every budget that applies has room. Budgets are per second; a burst has
+//! at most as many:
+//!
+//! | initiations | budget | beyond |
+//! |---|---|---|
+//! | no valid cookie, one address | [`INITIATIONS_SOURCE`] (5) | answered with a cookie |
+//! | no valid cookie, all addresses | [`INITIATIONS_ALL`] (50) | answered with a cookie |
+//! | valid cookie, one address and port | [`INITIATIONS_SOURCE`] (5) | dropped |
+//! | valid cookie, all addresses of known peers | [`INITIATIONS_KNOWN`] (2,000) | dropped |
+//! | valid cookie, one other address | [`INITIATIONS_ADDRESS`] (50) | dropped |
+//! | valid cookie, all other addresses | [`INITIATIONS_PROVEN`] (200) | dropped |
+//!
+//! An initiation that is answered with a cookie is not decrypted; these answers have no limit, and
+//! are shorter than the initiation. A dropped initiation is counted ([`Refusal::Rate`]). A cookie
+//! proves that the sender receives at its source address. It is a keyed hash of address and port,
+//! so the guard keeps no state for senders that were asked; it stays valid for [`COOKIE_NS`] (2
+//! min) to twice that time. Since budgets with and without a cookie are separate, a sender cannot
+//! exhaust the budget of another by forging its address.
 //!
 //! Budgets of sources are kept in [`SOURCES`] (1,024) entries by hash: sources that share an entry
-//! share its budget. IPv6 sources count by their first 64 bits. [`crate::tunnel_set::TunnelSet`]
-//! asks the guard before it decrypts an initiation. The guard does not check keys, and limits no
-//! other datagrams.
+//! share its budget. IPv6 sources count by their first 64 bits. [`crate::tunnel_set::TunnelSet`],
+//! in the daemon in the shard of links, asks the guard before it decrypts an initiation. The guard
+//! does not check keys, and limits no other datagrams.
 
 use std::net::{IpAddr, SocketAddr};
 

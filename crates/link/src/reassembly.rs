@@ -12,7 +12,7 @@
 //! s) from the first fragment to the last. The caller runs the timeout by [`Reassembler::expire`],
 //! and must use a returned frame before the next call: its buffer is reused. Frames are completed
 //! in the order of their last fragments, not in the order of sending. The module does not check the
-//! frame's bytes. It belongs to the thread of the tunnel.
+//! frame's bytes. It belongs to the thread of the tunnel (in the daemon, the shard of links).
 
 use std::collections::VecDeque;
 use std::ops::Range;

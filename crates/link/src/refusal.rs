@@ -6,9 +6,9 @@
 //! tunnel, or per underlay socket where no tunnel is known; `causeway link show` prints them by
 //! name. Counters are lost when the tunnel or socket is closed.
 //!
-//! The core counts and returns the reason; it logs nothing, and [`crate::io::tunnels`] relies on
-//! the counter alone. Drops of frames to send, and of frames that their group's mailbox has no room
-//! for, are counted by [`crate::io::stats`].
+//! The core counts and returns the reason, in the thread of the tunnel; it logs nothing, and
+//! [`crate::io::tunnels`] relies on the counter alone. Drops of frames to send, and of frames that
+//! their group's mailbox has no room for, are counted by [`crate::io::stats`].
 
 use std::collections::BTreeMap;
 

@@ -6,8 +6,9 @@
 //! counts [`Refusal::Replayed`](crate::Refusal::Replayed).
 //!
 //! The window authenticates nothing: `crate::tunnel::records` opens a datagram first, and then
-//! calls [`Replay::take`] with its counter. The window belongs to the thread of the tunnel.
-//! Sessions without encryption do not use it: their datagrams can be replayed.
+//! calls [`Replay::take`] with its counter. The window belongs to the thread of the tunnel (in the
+//! daemon, the shard of links). Sessions without encryption do not use it: their datagrams can be
+//! replayed.
 
 use crate::limits::REPLAY_WINDOW;
 

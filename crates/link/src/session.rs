@@ -3,7 +3,8 @@
 //! Seals plaintexts into datagrams of at most [`DATAGRAM_BYTES_MAX`] (65,507) bytes, and opens
 //! them. All threads that send share a session: sealing changes only an atomic counter, and
 //! counters may leave the host in another order than they were taken. Opening belongs to the thread
-//! of the tunnel, which also keeps the [`crate::replay::Replay`] of the session.
+//! of the tunnel (in the daemon, the shard of links), which also keeps the
+//! [`crate::replay::Replay`] of the session.
 //!
 //! A session does not check for replays and does not renew itself. It reports
 //! [`SESSION_DATAGRAMS_REKEY`] (2^48) sealed datagrams by [`TunnelSession::needs_rekey`], and

@@ -6,9 +6,10 @@
 //! source address). [`crate::io`] passes all datagrams of a socket here and sends the datagrams of
 //! the [`Sink`]. The set passes each datagram to its [`Tunnel`], which opens it.
 //!
-//! A set has at most [`TUNNELS_MAX`] (4,096) tunnels. It belongs to one thread; the caller runs
-//! [`TunnelSet::tick`] by [`TunnelSet::deadline`]. Datagrams that match no tunnel are counted and
-//! dropped, never answered, except that the guard may answer an initiation with a cookie.
+//! A set has at most [`TUNNELS_MAX`] (4,096) tunnels. One thread at a time calls it: in the daemon,
+//! the dispatcher that serves the shard of links. The caller runs [`TunnelSet::tick`] by
+//! [`TunnelSet::deadline`]. Datagrams that match no tunnel are counted and dropped, never answered,
+//! except that the guard may answer an initiation with a cookie.
 //!
 //! The set owns no socket and compares addresses literally: pass IPv4 addresses as IPv4, also those
 //! that a dual-stack socket reports as mapped.

@@ -2,7 +2,8 @@
 //!
 //! The tunnel publishes a new [`Path`] when the session, the peer's address or the datagram length
 //! changes. A sender compares one version number before each frame and takes the lock only when the
-//! number has changed. Any number of threads may read; only the thread of the tunnel writes. A
+//! number has changed. Any number of threads may read (in the daemon, the dispatchers of the groups
+//! that send); only the thread of the tunnel writes (the dispatcher of the shard of links). A
 //! sender may use the old path for frames that it has begun to pack: the peer accepts the replaced
 //! session for [`SESSION_GRACE_NS`](crate::limits::SESSION_GRACE_NS) (10 s).
 //!

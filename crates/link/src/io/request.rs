@@ -1,9 +1,14 @@
 //! Requests of the controller to the shard of links.
 //!
 //! Plain values with the type of their answer ([`TypedRequest`]). `super::control` sends them from
-//! a thread of the control socket; [`super::service`] answers them in the shard of links, one at a
-//! time and in order. A request that names an unknown link has no effect, and its views are empty.
-//! A request does not wait for a peer: opening binds a socket, and a handshake goes on later.
+//! a thread of the control socket, and waits; [`super::service`] answers them in the shard of
+//! links, one at a time and in order. The controller receives `Result<Answer, CommandError>`: of
+//! these requests, only [`OpenLink`] is refused by the shard. A request that names an unknown link
+//! has no effect, and its views are empty. A request does not wait for a peer: opening binds a
+//! socket, and a handshake goes on later.
+//!
+//! The order of an addition: [`OpenLink`], the join of the group's shard with the returned
+//! [`Membership`], [`StartLink`]. A deletion: the group's shard leaves, then [`CloseLink`].
 
 use causeway_fabric::carrier::{LinkId, Membership, Message};
 use causeway_fabric::mailbox::Sender;
@@ -12,13 +17,15 @@ use causeway_model::{LinkSpec, LinkView, TypedRequest};
 /// Handling of a link that cannot be opened now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnFailure {
-    /// Refuse the command.
+    /// Add no link and answer `Err`: an operator's command.
     Refuse,
-    /// Keep the link down, with the reason, and retry.
+    /// Add the link in the state down, with the reason, answer `Ok`, and retry: a link of the
+    /// configuration file when the daemon starts.
     Retry,
 }
 
-/// Opens a link.
+/// Opens a link. Answers with the identifier and the carrier for the group's shard. Refused if the
+/// link cannot be opened and [`OnFailure::Refuse`] is given, or without a mailbox for notices.
 #[derive(Debug)]
 pub(crate) struct OpenLink {
     /// The configured link; already checked.
@@ -33,7 +40,8 @@ impl TypedRequest for OpenLink {
     type Answer = Membership;
 }
 
-/// Starts a link: its group has joined it.
+/// Starts a link that its group has joined: begins the handshake or connect, or reports the link
+/// up. No effect on a link that is not open; such a link starts when it is opened later.
 #[derive(Debug)]
 pub(crate) struct StartLink(pub LinkId);
 
@@ -41,7 +49,7 @@ impl TypedRequest for StartLink {
     type Answer = ();
 }
 
-/// Closes a link.
+/// Closes a link, and its socket if no other link uses it.
 #[derive(Debug)]
 pub(crate) struct CloseLink(pub LinkId);
 
@@ -49,7 +57,10 @@ impl TypedRequest for CloseLink {
     type Answer = ();
 }
 
-/// Reads keys and certificates again.
+/// Reads keys and certificates of all links again, and retries unopened links at once: at SIGHUP of
+/// the daemon, in the thread that waits for signals. With a missing or faulty file a link keeps its
+/// old key or certificates, and a warning is logged; the answer reports no failure. A changed
+/// private key reopens its link; changed certificates apply to new connections.
 #[derive(Debug)]
 pub(crate) struct ReloadKeys;
 
@@ -57,7 +68,7 @@ impl TypedRequest for ReloadKeys {
     type Answer = ();
 }
 
-/// Returns views of one link, or of all.
+/// Returns views of one link, or of all if `None`, in the order in which they were added.
 #[derive(Debug)]
 pub(crate) struct ReadViews(pub Option<LinkId>);
 

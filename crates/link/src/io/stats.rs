@@ -1,12 +1,12 @@
 //! Counters of one link, shared by the shard that sends and the shard that receives.
 //!
 //! Counters are relaxed atomics: a view may be a few frames old, its counters may not add up, and
-//! it never blocks a sender. The carriers count sent and refused frames (except the carrier of a
-//! link that is not open, `ClosedCarrier`), `LinkInbox` received frames and drops at a full
-//! mailbox; `super::view` reads. Datagrams that the core drops are counted by [`crate::refusal`],
-//! drops inside the group by `ethernet`, which also counts each frame that a carrier refused, at
-//! its sender. Counters wrap at 2^64, begin at 0 when the link is added, and are kept while it is
-//! reopened.
+//! it never blocks a sender. The carriers count sent and refused frames in the threads of the
+//! groups (except the carrier of a link that is not open, `ClosedCarrier`), `LinkInbox` received
+//! frames and drops at a full mailbox in the shard of links; `super::view` reads there. Datagrams
+//! that the core drops are counted by [`crate::refusal`], drops inside the group by `ethernet`,
+//! which also counts each frame that a carrier refused, at its sender. Counters wrap at 2^64, begin
+//! at 0 when the link is added, and are kept while it is reopened.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

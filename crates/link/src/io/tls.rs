@@ -3,9 +3,9 @@
 //! Each side presents a certificate from an authority that the other configured, with a name that
 //! the other expects. There are neither older versions of TLS, nor session resumption, nor
 //! revocation lists; an expired certificate fails the handshake of a new connection, and does not
-//! end a live connection. At each new connection, at a reload command and every `RENEW_NS` (1 h),
-//! files are read again if one of them changed, for new connections only; faulty files leave the
-//! old configuration in use, or keep the link from opening at first. A longer file than
+//! end a live connection. At each new connection, at SIGHUP of the daemon and every `RENEW_NS` (1
+//! h), files are read again if one of them changed, for new connections only; faulty files leave
+//! the old configuration in use, or keep the link from opening at first. A longer file than
 //! [`CERTIFICATE_BYTES_MAX`] (1 MiB) is faulty.
 //!
 //! Private keys are kept by TLS only, and never logged. The module reads files (it may block on the
@@ -59,6 +59,7 @@ pub struct ReloadableTls {
     spec: TlsSpec,
     /// Of certificate, private key and authorities, when they were read.
     fingerprints: [FileFingerprint; 3],
+    /// The configuration for new connections.
     security: Security,
     /// When our certificate expires, in seconds since 1970.
     pub expires: Option<i64>,

@@ -6,13 +6,15 @@
 //! [`TunnelSocket`]: each shard has a [`TunnelCarrier`], which `ethernet` calls in the thread of
 //! the group.
 //!
-//! Frames up to [`FRAME_BYTES_MAX`] (65,557) bytes cross with their offloads unfinished, unless
-//! loss is high. The module neither queues nor retransmits frames: a carrier without a session or
-//! an address of the peer refuses them ([`Refusal::Down`]), and datagrams of frames that the kernel
-//! refuses are counted as lost. Handshakes, heartbeats and announcements that the kernel refuses
-//! are lost without a counter: timers repeat them. Frames of one carrier keep their order up to the
-//! network. A full mailbox of the group drops received frames (`LinkInbox`). A tunnel carries at
-//! most `VNIS_MAX` (4,096) virtual networks, a socket `TUNNELS_MAX` (4,096) tunnels.
+//! Frames up to [`FRAME_BYTES_MAX`] (65,557) bytes cross with their offloads unfinished, except
+//! while loss is high (0.2 %, [`crate::health`]): then `ethernet` finishes them before. The module
+//! neither queues nor retransmits frames: a carrier without a session or an address of the peer
+//! refuses them ([`Refusal::Down`]), and datagrams of frames that the kernel refuses are counted as
+//! lost. Handshakes, heartbeats and announcements that the kernel refuses are lost without a
+//! counter: timers repeat them. Frames of one carrier keep their order up to the network. A full
+//! mailbox of the group drops received frames (`LinkInbox`). A tunnel carries at most `VNIS_MAX`
+//! (4,096) virtual networks, a socket `TUNNELS_MAX` (4,096) tunnels: more than a daemon's 1,024
+//! links need. [`super::service`] calls [`TunnelSocket`] in the shard of links.
 //!
 //! # Budget
 //! Send: one copy from the sender's memory into the plaintext of a datagram, one pass that seals it

@@ -1,9 +1,10 @@
 //! One peer on one underlay socket: session, health, reassembly and address announcements.
 //!
 //! The owner ([`crate::tunnel_set`]) calls [`Tunnel::receive`] for datagrams and [`Tunnel::tick`]
-//! for timers, at the latest at [`Tunnel::deadline`]; results go into a [`Sink`]. All calls belong
-//! to one thread. Sending threads do not call the tunnel: they read its TX path ([`TunnelTxPath`])
-//! and seal frames themselves.
+//! for timers, at the latest at [`Tunnel::deadline`]; results go into a [`Sink`]. All calls come
+//! from one thread at a time, the *thread of the tunnel*: in the daemon, the dispatcher that serves
+//! the shard of links. Sending threads do not call the tunnel: they read its TX path
+//! ([`TunnelTxPath`]) and seal frames themselves.
 //!
 //! A tunnel carries up to [`VNIS_MAX`] (4,096) virtual networks, announces up to [`ADDRESSES_MAX`]
 //! (4,096) addresses and keeps as many of the peer: a further address of the peer is ignored, with

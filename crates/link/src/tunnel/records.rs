@@ -2,8 +2,9 @@
 //!
 //! A record is a typed part of a datagram's plaintext: a frame, a fragment, a heartbeat or its
 //! answer, a delivery report, address announcements, or a request for them. `crate::tunnel_set`
-//! passes the datagram; `Tunnel::data` opens it on the session that its receiver index names,
-//! checks the replay window, and appends frames and events to the [`Sink`].
+//! passes the datagram (in the daemon, in the shard of links); `Tunnel::data` opens it on the
+//! session that its receiver index names, checks the replay window, and appends frames and events
+//! to the [`Sink`].
 //!
 //! Frames stay in the buffer into which their datagram was opened. Records of unknown kinds are
 //! skipped, so that newer peers can add kinds. The first refused record (malformed, of a network

@@ -15,8 +15,9 @@
 //! initiation ([`Refusal::Crossed`]), but yields after [`CROSSED_MAX`] (3) tries of its own.
 //! Tunnels without encryption have one session for ever and run no handshake.
 //!
-//! `crate::tunnel_set` passes initiations that [`crate::handshake_guard`] admitted;
-//! [`crate::handshake`] encodes the messages. The module does not limit the rate of initiations.
+//! `crate::tunnel_set` passes initiations that [`crate::handshake_guard`] admitted, and the timers,
+//! in the thread of the tunnel (in the daemon, the shard of links); [`crate::handshake`] encodes
+//! the messages. The module does not limit the rate of initiations.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

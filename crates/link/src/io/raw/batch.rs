@@ -1,10 +1,10 @@
 //! Frames received from an interface, in one buffer.
 //!
-//! [`super::link`] receives each frame into [`FrameBatch::room`], and keeps it if the link accepts
-//! it; [`FrameBatch::put`] passes all kept frames to the group's mailbox. A buffer has
-//! [`RAW_BYTES`] (132 KiB) and room for at least two frames of [`RAW_FRAME_ROOM`] (66 KiB); a full
-//! buffer is passed on and replaced, and all its frames are dropped if the mailbox is full
-//! (`LinkInbox`). The module restores the VLAN tag that the kernel removed, and converts the
+//! [`super::link`], in the shard of links, receives each frame into [`FrameBatch::room`], and keeps
+//! it if the link accepts it; [`FrameBatch::put`] passes all kept frames to the group's mailbox. A
+//! buffer has [`RAW_BYTES`] (132 KiB) and room for at least two frames of [`RAW_FRAME_ROOM`] (66
+//! KiB); a full buffer is passed on and replaced, and all its frames are dropped if the mailbox is
+//! full (`LinkInbox`). The module restores the VLAN tag that the kernel removed, and converts the
 //! kernel's virtio-net header to the format of the group. It does not filter by address. A frame
 //! shorter than [`FRAME_MIN`] (14 bytes) or longer than the room is not returned: [`super::link`]
 //! counts the drop.

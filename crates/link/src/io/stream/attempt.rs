@@ -6,9 +6,9 @@
 //! then counts as accepted. Without TLS a connected socket is complete at once: nothing
 //! authenticates the peer but its address.
 //!
-//! [`super::link`] creates attempts, on sockets that it connects or that [`super::listener`]
-//! accepted, and calls [`ConnectionAttempt::advance`] at each readiness event and deadline. The
-//! module does not retry and never blocks.
+//! [`super::link`], in the shard of links, creates attempts, on sockets that it connects or that
+//! [`super::listener`] accepted, and calls [`ConnectionAttempt::advance`] at each readiness event
+//! and deadline. The module does not retry and never blocks.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
