@@ -10,7 +10,8 @@
 //! [`Library::cancel`] does not cancel sends, nor receives that have matched a message; the target
 //! of a cancelled connect may have become a peer nevertheless. A forgotten request goes on: its
 //! buffer must stay valid until the transfer has ended. [`Library::test_any`] is linear in the
-//! ended requests before the first match. Called by `causeway-endpoint` under its lock.
+//! ended requests before the first match. Called by the API libraries and by `causeway-endpoint`,
+//! in the thread that holds the lock of the endpoint.
 
 use super::request::{Completion, RequestState};
 use super::{Buffer, Error, Library, RequestId, Transport, check_mask};

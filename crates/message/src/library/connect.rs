@@ -12,7 +12,8 @@
 //! [`Library::keep_directed`] was called and the peer is on another host. The loss of a peer is
 //! linear in the requests of the endpoint.
 //!
-//! Called by the application's calls, and by `library::progress` for the transport's events.
+//! Called by the API libraries, in the thread that holds the lock of the endpoint, and by
+//! `library::progress` for the transport's events.
 
 use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
 

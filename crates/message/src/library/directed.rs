@@ -12,7 +12,8 @@
 //! of requests the refusal is not sent, and the send waits for its time limit or the loss of the
 //! peer.
 //!
-//! Callers: `clients/libfabric` through `causeway-endpoint`; matching is in `library::receive`.
+//! `rdm` of the libfabric provider calls these functions, under the lock of its domain; matching is
+//! in `library::receive`.
 
 use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
 
@@ -41,8 +42,8 @@ pub struct KeptMessage {
 }
 
 impl<B: Buffer> Library<B> {
-    /// Receives a message as [`Self::irecv`] does, only from `from` if it is given. The endpoint need
-    /// not be connected. The receive also ends when that peer is lost.
+    /// Receives a message as [`Self::irecv`] does, only from `from` if it is given. The endpoint
+    /// need not be connected. The receive also ends when that peer is lost.
     ///
     /// # Errors
     /// Those of [`Self::irecv`].

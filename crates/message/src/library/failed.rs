@@ -9,8 +9,8 @@
 //! ([`Library::send_at_once`]), have no request any more: only the last status is kept, and a
 //! second loss before [`Library::take_lost`] replaces the first.
 //!
-//! Called by `libmyriexpress` (`mx_set_error_handler`) through `causeway-endpoint`. The library
-//! runs no handler itself.
+//! `wait::report_failures` of `libmyriexpress` takes failed requests, and runs the handlers; the
+//! library runs none. The libfabric provider does not set [`Library::set_raises`].
 
 use causeway_wire::mx::Status;
 

@@ -13,9 +13,11 @@
 //! request fail with [`Error::NoResources`]; the caller collects requests and repeats the call.
 //!
 //! # Place
-//! `causeway-endpoint` owns the [`Library`] and its transports, holds the lock, calls
-//! [`Library::progress`] until it returns [`ProgressStep::Idle`], and sleeps. The library does not
-//! connect processes, copy between processes or retransmit: those are tasks of the transport.
+//! `causeway-endpoint` owns the [`Library`] and its transports, and calls [`Library::progress`].
+//! The API libraries (`libmyriexpress`, the libfabric provider) hold a lock, make the other calls,
+//! and repeat progress until it returns [`ProgressStep::Idle`] before a thread sleeps. The library
+//! does not connect processes, copy between processes or retransmit: those are tasks of the
+//! transport.
 //!
 //! # Matching
 //! A receive matches a message if the message's match information under the receive's mask equals
@@ -180,8 +182,9 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Bounds the unexpected messages: at most `messages`, itself at most
-    /// [`UNEXPECTED_LIMIT_MAX`](crate::limits::UNEXPECTED_LIMIT_MAX), and at most `bytes`. A message
-    /// that exceeds a limit stays in the transport, and so do all later messages of its sender.
+    /// [`UNEXPECTED_LIMIT_MAX`](crate::limits::UNEXPECTED_LIMIT_MAX), and at most `bytes`. A
+    /// message that exceeds a limit stays in the transport, and so do all later messages of its
+    /// sender.
     pub fn set_unexpected_max(&mut self, messages: usize, bytes: usize) {
         self.unexpected.set_max(messages, bytes);
     }

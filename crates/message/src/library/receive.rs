@@ -11,8 +11,9 @@
 //! the status of the NIC side. Its buffer then has undefined content. A probe takes nothing: a
 //! later receive or another thread's receive may take the probed message.
 //!
-//! Called by the application's calls (`irecv`, `iprobe`), and by `library::progress` for arriving
-//! messages. Receives from one sender only: `library::directed`.
+//! Called by the API libraries (`irecv`, `iprobe`), in the thread that holds the lock of the
+//! endpoint, and by `library::progress` for arriving messages. Receives from one sender only:
+//! `library::directed`.
 
 use causeway_wire::mx::{PeerId, Status};
 

@@ -16,7 +16,10 @@
 //! and without room in the unexpected queue, the library keeps no copy of the bytes; without a free
 //! entry, the send fails with [`Status::NoResources`].
 //!
-//! Not here: time limits (`library::time`), confirmations (`library::progress`).
+//! The API libraries call [`Library::isend`], [`Library::issend`] and [`Library::send_at_once`], in
+//! the thread that holds the lock of the endpoint; `library::progress` hands over waiting sends and
+//! begins the feed of pulls. Not here: time limits (`library::time`), confirmations
+//! (`library::progress`).
 
 use causeway_channel::{INLINE_BYTES, ShortEvent};
 use causeway_wire::mx::{PeerId, Status, Token};
@@ -330,8 +333,8 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Hands over the waiting sends of a peer and feeds its pulls, alternately, so that neither
-    /// delays the other. Returns false when no send and no pull is left; true when the transport has
-    /// no room.
+    /// delays the other. Returns false when no send and no pull is left; true when the transport
+    /// has no room.
     pub(super) fn serve<T: Transport<B>>(&mut self, transport: &mut T, peer: PeerId) -> bool {
         while let Some(known) = self.partners.get_mut(peer) {
             let (send, stream) = (known.waiting.first(), known.streams.first());
@@ -422,8 +425,8 @@ impl<B: Buffer> Library<B> {
         })
     }
 
-    /// Copies the first bytes of a send to this endpoint that is offered to the handler, and returns
-    /// their number.
+    /// Copies the first bytes of a send to this endpoint that is offered to the handler, and
+    /// returns their number.
     pub(super) fn own_bytes(&self, at: u32, into: &mut [u8]) -> usize {
         let Some(data) = self.requests.get(at).and_then(|r| r.buffer.as_ref()) else { return 0 };
         let mut into = Piece(into);

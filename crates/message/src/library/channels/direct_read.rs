@@ -187,7 +187,9 @@ pub(super) struct DirectOffer {
     pub(super) name: u64,
     /// The sender's count of withdrawals at the time of the offer.
     withdrawn: u64,
+    /// Segments of the message in the sender's process.
     places: PeerPlaces,
+    /// Length of the message, in bytes.
     len: u64,
 }
 

@@ -94,9 +94,13 @@ enum Outstanding {
 /// Requests that cannot be refused: they wait for room in the ring.
 #[derive(Debug, Clone, Copy)]
 enum QueuedRequest {
+    /// Disconnect from the peer.
     Disconnect(PeerId),
+    /// Free the number of the lost peer.
     Forget(PeerId),
+    /// Withdraw the send or connect.
     Cancel(Token),
+    /// Check the peer by keepalives (true), or no longer.
     Watch(PeerId, bool),
 }
 
@@ -135,7 +139,9 @@ pub struct Rings<D, S> {
     doorbell: D,
     /// Memory for large messages.
     pub staging: S,
+    /// Operations in flight.
     outstanding: HashMap<Token, Outstanding>,
+    /// Running and waiting pulls of each peer.
     pulls: PullSchedule,
     /// Peers with a next pull that found no room.
     stalled: Vec<PeerId>,
@@ -143,8 +149,11 @@ pub struct Rings<D, S> {
     refused: VecDeque<(Token, Status)>,
     /// Peers that must be reported as lost when the rings end.
     peers: Vec<PeerId>,
+    /// Requests that wait for room in the ring, oldest first.
     queued: VecDeque<QueuedRequest>,
+    /// Origin of the event that the library handles.
     current: RingCursor,
+    /// That event as the library sees it.
     arrival: TransportEvent,
     /// Bytes of the request that found no room last; a sleeping thread waits for so much room.
     full: Option<usize>,

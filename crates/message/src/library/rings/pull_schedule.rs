@@ -6,7 +6,8 @@
 //! whatever their length; later pulls wait, in order, without a limit (each belongs to a request).
 //! A pull of 0 bytes declines an offer and bypasses the schedule. Peers are independent of each
 //! other; the waiting pulls of a lost peer are dropped. The schedule allocates no staging and sends
-//! no request: [`Rings`](super::Rings) asks it before each pull and after each end of a pull.
+//! no request: [`Rings`](super::Rings) asks it before each pull and after each end of a pull, in
+//! the thread of the application that holds the endpoint.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -47,8 +48,8 @@ impl PeerPulls {
 pub(super) struct PullSchedule(HashMap<PeerId, PeerPulls>);
 
 impl PullSchedule {
-    /// Returns true if a pull may start now: the caller then calls [`Self::started`]. Queues the pull
-    /// and returns false otherwise.
+    /// Returns true if a pull may start now: the caller then calls [`Self::started`]. Queues the
+    /// pull and returns false otherwise.
     pub(super) fn try_start(&mut self, peer: PeerId, wanted: QueuedPull) -> bool {
         let turn = self.0.entry(peer).or_default();
         let now = turn.waiting.is_empty() && turn.has_room(wanted.len);
