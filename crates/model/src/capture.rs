@@ -2,14 +2,16 @@
 //!
 //! A client of the control socket begins a capture by
 //! [`commands::captures`](crate::commands::captures) and fetches [`CaptureChunk`]s of the capture
-//! file; the Ethernet service copies the frames as they pass. The module holds the values alone.
+//! file; the Ethernet service copies the frames as they pass, in the dispatcher of the group. A
+//! capture at a link has the frames of all links to the same peer. The module holds the values
+//! alone.
 //!
 //! A capture does not delay or change frames. Bytes that are not fetched wait in a buffer of 8 MiB;
 //! frames that do not fit are dropped from the capture and counted ([`CaptureChunk::dropped`]). A
 //! filter combines its conditions by *and*; *or* and *not* do not exist. Frames that the service
 //! drops after the copy are in the capture too. Captures are not in the configuration file and do
-//! not survive the daemon. At an adapter the messages of its queue pairs are captured, as packets of RoCE
-//! version 2. Socket packets and MX messages cannot be captured.
+//! not survive the daemon. At an adapter the messages of its queue pairs are captured, as packets
+//! of RoCE version 2. Socket packets and MX messages cannot be captured.
 
 use std::net::IpAddr;
 

@@ -1,9 +1,11 @@
 //! Commands of the control plane, and the reasons why a command is refused.
 //!
-//! A command changes or reads configuration. The control socket, the configuration file and the
-//! VNET language make commands; `causeway_fabric::Handle::call` executes them one at a time,
-//! between two turns of the dispatchers. [`Answer`](crate::Answer) holds the results;
-//! [`crate::commands`] has the commands of single services.
+//! A command changes or reads configuration. In `causewayd` the threads of the control socket and
+//! of the VNET language, and the start with the configuration file, make commands and wait:
+//! `causeway_fabric::Handle::call` executes them one at a time in their threads, and the
+//! dispatchers execute the parts that concern their shards between two turns.
+//! [`Answer`](crate::Answer) holds the results; [`crate::commands`] has the commands of single
+//! services.
 //!
 //! A command is not a transaction over several objects: each is executed or refused alone. A
 //! refused command is answered with a [`CommandError`] and changes nothing, with two exceptions: a

@@ -40,8 +40,8 @@ fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
     Ok(Zeroizing::new(*key))
 }
 
-/// The public key of a daemon, by which peers know it. The order of two public keys decides which
-/// daemon initiates a handshake.
+/// The public key of a daemon, by which peers know it. If two daemons begin a handshake at once,
+/// that of the smaller key has precedence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; KEY_LEN]);
 

@@ -1,10 +1,10 @@
 //! The traffic class of the outer IP headers of a link: DSCP and ECN.
 //!
-//! A link of a datagram kind has a [`TrafficClass`]; its sender computes the class of each outer
-//! header by [`TrafficClass::outer`], and its receiver combines ECN marks into the inner packet
-//! (`causeway_wire::ecn`). Stream and raw links have no outer class. The DSCP of the inner packet
-//! is never changed. The module does not classify traffic and sets no priority in queues of this
-//! host; a DSCP is up to [`DSCP_MAX`].
+//! A link of a datagram kind has a [`TrafficClass`]; its carrier, in the thread of the group that
+//! sends, computes the class of each outer header by [`TrafficClass::outer`], and the receiver
+//! combines ECN marks into the inner packet (`causeway_wire::ecn`). Stream and raw links have no
+//! outer class. The DSCP of the inner packet is never changed. The module does not classify traffic
+//! and sets no priority in queues of this host; a DSCP is up to [`DSCP_MAX`].
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,9 +1,13 @@
 //! Commands about links ([`crate::LinkSpec`]), answered by the link service.
 //!
-//! The daemon resolves drafts and names before it sends [`Add`]; the service opens the sockets. A
-//! link cannot be changed: it is deleted and added again. At most
+//! The daemon makes a specification of the draft before it sends [`Add`] or [`Keep`], and resolves
+//! the peer's name for [`Add`]; the service resolves it for [`Keep`], and opens the sockets. A link
+//! cannot be changed: it is deleted and added again. At most
 //! [`LINKS_MAX`](crate::limits::LINKS_MAX) (1,024) links; a further link, a name in use, or a group
 //! that does not exist is refused. [`Show`] and [`Delete`] refuse a link that does not exist.
+//!
+//! The control API, `causeway apply` and the VNET language send the commands from their threads;
+//! [`Keep`] is for the configuration file at the start, and [`Reload`] for SIGHUP.
 
 use crate::{LinkSpec, LinkView, Name, TypedRequest};
 
@@ -41,6 +45,8 @@ impl TypedRequest for Keep {
 }
 
 /// Reads keys and certificates of links again, and retries at once links that could not be opened.
+/// With a missing or faulty file a link keeps its old key or certificates, and the daemon logs a
+/// warning; the command succeeds all the same.
 #[derive(Debug)]
 pub struct Reload;
 

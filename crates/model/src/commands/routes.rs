@@ -4,7 +4,8 @@
 //! it is deleted and added again. At most [`ROUTES_MAX`](crate::limits::ROUTES_MAX) (16,384)
 //! routes. A further route, a route that equals another, and a route whose group, port or link does
 //! not exist are refused, and so is the deletion of a number without a route. Deleting a port or
-//! link deletes the routes that name it.
+//! link deletes the routes that name it. The control API, `causeway apply`, the VNET language and
+//! the start with the configuration file send the commands, and wait in their threads.
 
 use crate::{RouteSpec, RouteView, TypedRequest};
 

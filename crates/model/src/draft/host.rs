@@ -2,14 +2,21 @@
 //! resolution.
 //!
 //! [`crate::draft::LinkDraft`] parses the peer's host by [`HostPort`] and resolves it by a
-//! [`Resolver`] of its caller: [`resolve`] where the result is used, [`resolve_later`] at the start
-//! of the daemon, [`assume_resolved`] for a check alone. The link service resolves names again
-//! while a link is in use.
+//! [`Resolver`] of its caller. Only `causewayd` resolves; `causeway` sends the text as given.
+//!
+//! | resolver | caller |
+//! |---|---|
+//! | [`resolve`] | threads of the control socket and the VNET language; the start, for a VNET file |
+//! | [`resolve_later`] | the start, for the links of the configuration file |
+//! | [`assume_resolved`] | [`crate::draft::LinkDraft::problems`], which needs any address to check |
+//!
+//! The link service resolves the names of its links again at intervals, except while the peer
+//! answers: in threads and by a function of its own (`link::io::names`).
 //!
 //! [`resolve`] blocks for as long as the system's resolver needs, so it must not run in a
-//! dispatcher; it returns at most [`RESOLVED_MAX`] (16) addresses and caches none. A host has at
-//! most [`HOST_BYTES_MAX`] (253) bytes. Service names in place of port numbers, and port 0, are
-//! errors of the parser.
+//! dispatcher; it returns at most [`RESOLVED_MAX`] (16) addresses and caches none. If it fails, the
+//! command is refused, or the start of the daemon fails. A host has at most [`HOST_BYTES_MAX`]
+//! (253) bytes. Service names in place of port numbers, and port 0, are errors of the parser.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};

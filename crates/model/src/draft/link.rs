@@ -2,7 +2,9 @@
 //!
 //! [`LinkDraft`] holds the given values and nothing more. [`LinkDraft::into_spec`] fills in
 //! defaults, checks which keys the kind accepts and requires, resolves the peer's name and returns
-//! the [`LinkSpec`] that the `link` service opens.
+//! the [`LinkSpec`] that the `link` service opens. `causewayd` calls it: in its start for the file,
+//! and in threads of the control socket and the VNET language for commands. `causeway` uses
+//! [`LINK_FIELDS`] alone, for its options.
 //!
 //! The module opens no socket and reads no key file. It resolves names only by the [`Resolver`] of
 //! its caller, which may block. It does not compare links: names and addresses in use are refused
@@ -487,7 +489,7 @@ impl LinkDraft {
         })
     }
 
-    /// Returns the TLS ends; a missing file is a problem.
+    /// Returns the TLS ends; a key of a file that is not given is a problem.
     fn tls(&self, stream: StreamSpec) -> Result<TlsSpec, Problem> {
         let file = |key: &'static str, path: &Option<PathBuf>| {
             path.clone().ok_or_else(|| missing(key, LinkKindName::Tls))

@@ -1,11 +1,12 @@
 //! Ethernet addresses of ports for which the operator gives none.
 //!
-//! [`crate::port::read()`] calls [`derived_mac`] (by the port's kind) when it fills in defaults.
-//! The address is a hash of the machine's identity, the group and the name: it is stable over
-//! restarts, locally administered and unicast. Two ports of a group may get the same address by
-//! chance; the second is then not added, and the operator gives an address. The machine's identity
-//! is read once per process; on a machine without an identity the address depends on the host name
-//! and changes with it.
+//! In `causewayd`, [`crate::port::read()`] calls [`derived_mac`] (by the port's kind) when it fills
+//! in defaults. The address is a hash of the machine's identity, the group and the name: it is
+//! stable over restarts, locally administered and unicast. Two ports of a group may get the same
+//! address by chance; the second is then refused (in the configuration file a problem, so that the
+//! daemon does not start), and the operator gives an address. The machine's identity is read once
+//! per process; on a machine without an identity the address depends on the host name and changes
+//! with it, and the daemon logs a warning at its start.
 
 use std::path::Path;
 use std::sync::OnceLock;

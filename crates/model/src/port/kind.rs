@@ -283,7 +283,7 @@ impl PortKind {
         (self.kind.hooks.interface)(&self.options)
     }
 
-    /// Returns the virtio device of the port; `None` if processes attach to it.
+    /// Returns the device that a frontend of the port sees; `None` if processes attach to the port.
     pub fn device(&self) -> Option<DeviceInfo> {
         (self.kind.hooks.device)(&self.options)
     }

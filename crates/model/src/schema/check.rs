@@ -1,9 +1,10 @@
 //! Checks the values of a table against its fields.
 //!
-//! The readers of ports and links ([`crate::port::read()`], [`crate::draft::LinkDraft::read`]) call
-//! [`check`] before they convert a table to a type. It reports all problems: unknown and missing
-//! keys, values of another type, form or range, and keys without the key that they require.
-//! JSON's `null` counts as not given.
+//! In `causewayd` the readers of tables ([`crate::port::read()`],
+//! [`crate::draft::LinkDraft::read`], [`super::read`]) call [`check`] before they convert a table
+//! to a type; `causeway` checks the values of its command line by [`check_value`]. [`check`]
+//! reports all problems: unknown and missing keys, values of another type, form or range, and keys
+//! without the key that they require. JSON's `null` counts as not given.
 //!
 //! It does not fill in defaults ([`super::fill`]), does not compare tables with each other
 //! ([`super::Field::is_unique`]), and does not touch files: a path is checked for its form and
