@@ -8,9 +8,8 @@
 //!
 //! # Limits
 //! Only control messages pass here; no MX message does. [`Conversation::wait`], and every function
-//! here that queries a daemon, blocks for at most [`ANSWER_MAX`] (10 s) per answer; the connect
-//! before it has no limit while a daemon accepts nothing and its listen backlog is full.
-//! [`Conversation::ask`] and [`Conversation::hear`] do not block: a command that the socket does
+//! here that queries a daemon, blocks for at most [`ANSWER_MAX`] (10 s) per answer, and as long for the
+//! connect, while a daemon accepts nothing and its listen backlog is full. [`Conversation::ask`] and [`Conversation::hear`] do not block: a command that the socket does
 //! not accept is queued. A conversation does not reconnect by itself, and its caller serialises the
 //! calls. [`find`] and [`name`] query the daemons one after the other: they skip a daemon that
 //! cannot be reached or does not greet, and fail at the first that ends or is silent after the
@@ -24,13 +23,15 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use causeway_attach::local::{LocalAttachment, LocalError, LocalMessage};
 use causeway_host::ReceivedFd;
 use causeway_wire::local::{ClientMessage, DaemonMessage, Name, VERSION};
 use rustix::event::{PollFd, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::error::Error;
@@ -108,6 +109,16 @@ fn search() -> Vec<PathBuf> {
     paths
 }
 
+/// Connects to a Unix stream socket. A connect waits while the listen backlog is full, `limit` at most.
+fn connect_within(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
+    connect(&socket, &address)?;
+    set_socket_timeout(&socket, Timeout::Send, None)?;
+    Ok(socket.into())
+}
+
 /// A connection to the daemon at the socket of a NIC.
 #[derive(Debug)]
 pub struct Conversation {
@@ -131,8 +142,8 @@ impl Conversation {
             return Err(Error::NoNic);
         }
         let path = sockets.get(number as usize).ok_or(Error::UnknownNic)?;
-        let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied => Error::NoPermission,
+        let stream = connect_within(path, ANSWER_MAX).map_err(|errno| match errno {
+            Errno::ACCESS | Errno::PERM => Error::NoPermission,
             _ => Error::NoDaemon,
         })?;
         Self::over(stream, number)
@@ -319,5 +330,30 @@ pub fn name(nic: u64) -> Result<String, Error> {
     match ask_all(&|| Some(ClientMessage::Name { tag: 0, nic })) {
         Ok((_, name)) if !name.is_empty() => Ok(name),
         _ => Err(Error::NicUnknown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{bind, listen};
+
+    use super::*;
+
+    #[test]
+    fn nic_connect_to_a_full_backlog_ends_in_time() {
+        let path = std::env::temp_dir().join(format!("causeway-nic-{}", std::process::id()));
+        let listener =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&listener, 0).unwrap();
+        let limit = Duration::from_millis(50);
+        let first = connect_within(&path, limit);
+        let since = Instant::now();
+        let second = connect_within(&path, limit);
+        std::fs::remove_file(&path).unwrap();
+        assert!(first.is_ok());
+        assert_eq!(second.unwrap_err(), Errno::AGAIN);
+        assert!(since.elapsed() >= limit);
     }
 }
