@@ -19,21 +19,16 @@ use causeway_wire::checksum::Sum;
 use causeway_wire::frame::{Frame, Network, Protocol, Transport, Version};
 use causeway_wire::virtio_net::{GSO_ECN, GSO_TCPV4, GSO_TCPV6, HDR_F_NEEDS_CSUM, Header};
 
-use crate::limits::{PACKET_BYTES_ETHERNET, PACKET_BYTES_VXLAN};
+use crate::limits::PACKET_BYTES_ETHERNET;
 use crate::mss::SegmentSizes;
 
 /// TCP's flag CWR: its offset in the header, and its mask.
 const CWR: (usize, u8) = (13, 0x80);
 
 /// Returns the work left to do for a frame as an offload header; all zeroes for a finished frame.
-/// TCP is cut to packets that fit VXLAN over IPv4 on an ordinary Ethernet.
-pub fn missing_offload(frame: &[u8]) -> [u8; OFFLOAD_BYTES] {
-    missing_offload_within(frame, PACKET_BYTES_VXLAN, None)
-}
-
-/// As [`missing_offload`], but TCP is cut to the segment size of its receiver, or to packets of `packet`
-/// bytes where that size is not known.
-pub fn missing_offload_within(
+/// TCP is cut to the segment size of its receiver, or to packets of `packet` bytes where that size is
+/// not known.
+pub fn missing_offload(
     frame: &[u8],
     packet: usize,
     sizes: Option<&SegmentSizes>,
@@ -100,6 +95,7 @@ fn pseudo(frame: &[u8], network: &Network, transport: &Transport) -> Option<u16>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::PACKET_BYTES_VXLAN;
     use etherparse::PacketBuilder;
 
     fn tcp(payload: usize, six: bool) -> Vec<u8> {
@@ -131,21 +127,26 @@ mod tests {
         frame
     }
 
+    /// As [`missing_offload`], for packets that fit VXLAN over IPv4 on an ordinary Ethernet.
+    fn of(frame: &[u8]) -> [u8; OFFLOAD_BYTES] {
+        missing_offload(frame, PACKET_BYTES_VXLAN, None)
+    }
+
     fn header(frame: &[u8]) -> Header {
         let mut bytes = [0; 12];
-        bytes[..OFFLOAD_BYTES].copy_from_slice(&missing_offload(frame));
+        bytes[..OFFLOAD_BYTES].copy_from_slice(&of(frame));
         Header::parse(&bytes).unwrap()
     }
 
     #[test]
     fn offload_is_empty_for_a_finished_frame() {
         for frame in [tcp(0, false), tcp(1400, true), tcp(9000, false), udp(b"x")] {
-            assert_eq!(missing_offload(&frame), [0; OFFLOAD_BYTES]);
+            assert_eq!(of(&frame), [0; OFFLOAD_BYTES]);
         }
         let mut none = udp(b"no checksum at all");
         none[40..42].fill(0);
-        assert_eq!(missing_offload(&none), [0; OFFLOAD_BYTES]);
-        assert_eq!(missing_offload(&[0; 14]), [0; OFFLOAD_BYTES]);
+        assert_eq!(of(&none), [0; OFFLOAD_BYTES]);
+        assert_eq!(of(&[0; 14]), [0; OFFLOAD_BYTES]);
     }
 
     #[test]
@@ -185,11 +186,7 @@ mod tests {
     fn tcp_is_cut_to_what_its_receiver_takes_and_the_link_carries() {
         let payload = |frame: &[u8], sizes: &SegmentSizes| {
             let mut bytes = [0; 12];
-            bytes[..OFFLOAD_BYTES].copy_from_slice(&missing_offload_within(
-                frame,
-                1_430,
-                Some(sizes),
-            ));
+            bytes[..OFFLOAD_BYTES].copy_from_slice(&missing_offload(frame, 1_430, Some(sizes)));
             usize::from(Header::parse(&bytes).unwrap().gso_size)
         };
         let sizes = SegmentSizes::default();
@@ -216,10 +213,10 @@ mod tests {
     fn hostile_frames_are_left_alone() {
         let whole = unfinish(tcp(100, false));
         for len in 0..whole.len() {
-            assert_eq!(missing_offload(&whole[..len]), [0; OFFLOAD_BYTES], "{len} bytes");
+            assert_eq!(of(&whole[..len]), [0; OFFLOAD_BYTES], "{len} bytes");
         }
         // The bytes behind the packet would be part of the sum.
         let padded = [&whole[..], &[1; 4]].concat();
-        assert_eq!(missing_offload(&padded), [0; OFFLOAD_BYTES]);
+        assert_eq!(of(&padded), [0; OFFLOAD_BYTES]);
     }
 }

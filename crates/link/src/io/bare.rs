@@ -44,7 +44,7 @@ use super::local_address::{LocalAddressReader, LocalAddressRecorder};
 use super::stats::{LinkStats, Loss};
 use super::udp_batch::BatchSender;
 use crate::mss::SegmentSizes;
-use crate::partial_offload::missing_offload_within;
+use crate::partial_offload::missing_offload;
 
 /// Header before each frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -282,9 +282,7 @@ impl BareSocket {
             }
             let offload = match self.encapsulation {
                 Encapsulation::Vnet => [0; OFFLOAD_BYTES],
-                Encapsulation::Vxlan => {
-                    missing_offload_within(frame, *packet, self.sizes.as_deref())
-                }
+                Encapsulation::Vxlan => missing_offload(frame, *packet, self.sizes.as_deref()),
             };
             let arrival = ReceivedFrame { at, offload, hops: 1, flood: None };
             match of {

@@ -101,5 +101,3 @@ pub const LOOKUP_NS_MAX: u64 = 300_000_000_000;
 pub const LOOKUPS_WAITING_MAX: usize = causeway_model::limits::LINKS_MAX;
 /// Threads that resolve names: as many slow names do not delay others.
 pub const RESOLVER_THREADS: usize = 4;
-/// Addresses of one name that are tried.
-pub const RESOLVED_MAX: usize = 8;

@@ -1,20 +1,21 @@
 //! Resolution of peers' host names, outside the dispatcher: a resolver may block for seconds.
 //!
 //! [`RESOLVER_THREADS`] (4) threads serve the whole process; at most [`LOOKUPS_WAITING_MAX`]
-//! (1,024) lookups wait, and a further lookup fails at once. An answer has at most [`RESOLVED_MAX`]
-//! (8) addresses, in the resolver's order. Answers arrive in any order, in a thread of the
-//! resolver: `super::pending` sends them to the shard of links by a mailbox. A lookup cannot be
+//! (1,024) lookups wait, and a further lookup fails at once. The daemon's resolver is
+//! [`causeway_model::draft::host::resolve`], with at most 16 addresses in the order of the host.
+//! Answers arrive in any order, in a thread of the resolver: `super::pending` sends them to the shard
+//! of links by a mailbox. A lookup cannot be
 //! cancelled and has no timeout of its own. If no thread could be started, lookups get no answer.
 //!
 //! The daemon calls [`start`] before it creates dispatchers, because threads inherit the sandbox of
 //! the thread that creates them. The module does not cache or retry; `super::pending` does.
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use super::limits::{LOOKUPS_WAITING_MAX, RESOLVED_MAX, RESOLVER_THREADS};
+use super::limits::{LOOKUPS_WAITING_MAX, RESOLVER_THREADS};
 
 /// The addresses of a host, the preferred address first, or the reason why there are none.
 pub type ResolverAnswer = Result<Vec<SocketAddr>, String>;
@@ -82,15 +83,4 @@ pub fn look_up(
         | std::sync::mpsc::TrySendError::Disconnected(lookup)) = error;
         (lookup.answer)(Err("too many names are being resolved".to_owned()));
     }
-}
-
-/// Asks the host's resolver.
-///
-/// # Errors
-/// The name, and the resolver's error.
-pub fn system(host: &str, port: u16) -> ResolverAnswer {
-    let found = (host, port).to_socket_addrs();
-    let found = found.map_err(|error| format!("host {host:?} cannot be resolved: {error}"))?;
-    let found: Vec<SocketAddr> = found.take(RESOLVED_MAX).collect();
-    if found.is_empty() { Err(format!("host {host:?} has no address")) } else { Ok(found) }
 }

@@ -33,7 +33,7 @@ use super::addresses::AddressClaims;
 use super::bare::BareSocket;
 use super::inbox::LinkInbox;
 use super::limits::NOTICES_PER_TURN_MAX;
-use super::names::{self, NameResolver, ResolverAnswer};
+use super::names::{NameResolver, ResolverAnswer};
 use super::open::SourceKey;
 use super::pending::{ClosedCarrier, Lookup, OpenRetry, log_unopened};
 use super::raw::RawLink;
@@ -132,7 +132,7 @@ pub struct Links {
 
 impl Default for Links {
     fn default() -> Self {
-        Self::with_resolver(names::system)
+        Self::with_resolver(causeway_model::draft::host::resolve)
     }
 }
 
