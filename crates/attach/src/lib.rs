@@ -35,8 +35,9 @@
 //!
 //! use causeway_attach::native::{NetOptions, NetPort};
 //!
-//! let mut port = NetPort::attach(Path::new("/run/causeway/ports/vm1.sock"),
-//! NetOptions::default())?; port.send(&[0xff; 60])?;
+//! let path = Path::new("/run/causeway/ports/vm1.sock");
+//! let mut port = NetPort::attach(path, NetOptions::default())?;
+//! port.send(&[0xff; 60])?;
 //! # Ok::<(), causeway_attach::native::NativeError>(())
 //! ```
 #![forbid(unsafe_code)]

@@ -58,7 +58,10 @@ pub enum LocalError {
     /// The peer does not read its messages.
     #[error("the peer does not read its messages")]
     Unread,
-    /// Waking the peer takes too long.
+    /// Waking the peer takes too long; the text is the reason. No function of this module returns
+    /// it: a message wakes the peer by its arrival in the peer's socket, and the owner (`mx`)
+    /// measures each [`LocalAttachment::flush`] and ends an attachment whose flushes take longer
+    /// than its account of wake-ups permits (`fabric::wakes`).
     #[error("{0}")]
     Wakes(&'static str),
     /// A system call failed.

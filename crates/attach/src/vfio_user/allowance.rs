@@ -1,11 +1,11 @@
 //! The processor time that control threads may use, so that floods of messages do not keep
 //! processors from other ports.
 //!
-//! Each thread has a bucket of [`CONTROL_BURST_NS`] (1 s) that fills by one nanosecond in each
-//! [`CONTROL_NS_PER_CPU_NS`] (2) of wall time. All threads of the process share another bucket of
-//! [`CONTROL_SHARED_BURST_NS`] (4 s), which fills by [`CONTROL_PROCESSORS`] (2) nanoseconds in each
-//! nanosecond. A thread charges its processor time to both after each message, and a fixed time for
-//! each file that the message mapped.
+//! Each control thread (`super::control`) has a bucket of [`CONTROL_BURST_NS`] (1 s) that fills by
+//! one nanosecond in each [`CONTROL_NS_PER_CPU_NS`] (2) of wall time. All threads of the process
+//! share another bucket of [`CONTROL_SHARED_BURST_NS`] (4 s), which fills by [`CONTROL_PROCESSORS`]
+//! (2) nanoseconds in each nanosecond. A thread charges its processor time to both after each
+//! message, and a fixed time for each file that the message mapped.
 //!
 //! A thread pauses while its bucket is empty, or while the shared bucket is empty and its own is
 //! less than half full, at most [`CONTROL_PAUSE_MS`] (100 ms) after each message, which leaves

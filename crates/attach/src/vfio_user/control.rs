@@ -3,9 +3,9 @@
 //! DMA messages that lie in the socket together, up to [`DMA_BATCH_MAX`], share one epoch of guest
 //! memory. Their replies wait until the dispatcher uses the epoch and, after an unmap, has dropped
 //! all earlier epochs; the reply to a reset waits until the dispatcher has reset its state. If an
-//! unmap or a reset is not adopted within [`DMA_ACK_MS`] (4 s), or a resumption within 60 s, the conversation ends without the
-//! reply ([`Reason::DispatcherLate`]); a map is answered then, because the dispatcher uses less than
-//! was granted.
+//! unmap or a reset is not adopted within [`DMA_ACK_MS`] (4 s), or a resumption within 60 s, the
+//! conversation ends without the reply ([`Reason::DispatcherLate`]); a map is answered then,
+//! because the dispatcher uses less than was granted.
 //!
 //! All other messages are answered at once, in order. While the reply to a DMA or RESET message is
 //! due, the thread answers register reads, within [`READ_CHECK_MS`] (10 ms), up to the first

@@ -1,9 +1,9 @@
 //! The vfio-user connection: whole messages in, whole messages out.
 //!
-//! The control thread uses it for the server's end, and the native client for the frontend's end.
-//! A message is read in two steps, its header and then exactly its payload, so that a file
-//! descriptor always belongs to the message that it arrived with. Every descriptor is owned from
-//! the moment it is received.
+//! The control thread uses it for the server's end, the native client for the frontend's end, and
+//! the holder's relay thread for both. A message is read in two steps, its header and then exactly
+//! its payload, so that a file descriptor always belongs to the message that it arrived with. Every
+//! descriptor is owned from the moment it is received.
 //!
 //! A receive never blocks and keeps one incomplete message. A send waits for room in the socket, at
 //! most [`REPLY_STALL_MS`] (2 s). A message with more than [`VFIO_DESCRIPTORS_MAX`] (8)

@@ -1,8 +1,10 @@
 //! The header of a message: 16 bytes.
 //!
-//! [`super::super::stream`] parses a header before it reads the payload, and refuses a payload of
-//! more than [`VFIO_PAYLOAD_BYTES_MAX`] bytes (64 KiB + 16) by ending the conversation
-//! ([`Reason::Size`]). The server emits replies and refusals from the command's header; the native
+//! [`super::super::stream`] parses a header before it reads the payload: in the daemon in the
+//! control thread of a frontend, in the native client in the caller's thread, and in the holder in
+//! the relay thread of the frontend. A size below 16 bytes, or a payload of more than
+//! [`VFIO_PAYLOAD_BYTES_MAX`] bytes (64 KiB + 16), ends the conversation ([`Reason::Size`]). The
+//! server, in the control thread, emits replies and refusals from the command's header; the native
 //! client emits commands. The message type and the errno are returned, not checked, here. Whether
 //! the command is known, and whether the length fits the command, is checked by the server.
 

@@ -3,7 +3,8 @@
 //!
 //! Sources: the vfio-user specification (QEMU, `docs/interop/vfio-user.rst`) and Linux
 //! `include/uapi/linux/vfio.h`, whose structures and flags the messages carry. `stream` parses
-//! headers; `server` and the native client parse and emit the payloads.
+//! headers; `server` (in the control thread of a frontend), the native client and the holder parse
+//! and emit the payloads.
 //!
 //! The module checks lengths only: a payload shorter than its structure is no structure (`None`),
 //! which the server refuses with EINVAL. Values and limits are checked by the server. Payloads of

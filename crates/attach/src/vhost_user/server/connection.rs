@@ -2,7 +2,7 @@
 //!
 //! The dispatcher calls [`Server::receive`] (by [`Attachment::poll`]) when the socket is readable.
 //! A call handles at most [`MESSAGES_PER_TURN`] (64) messages and charges each message's cost to
-//! the frontend, in units of [`COST_NS`] (5 µs), so that the port can limit the rate. While more
+//! the frontend, in units of [`COST_NS`] (5 us), so that the port can limit the rate. While more
 //! than 7 TiB of the frontend's earlier grants wait for `munmap`
 //! ([`causeway_memory::has_unmap_backlog`]), messages stay unread ([`Server::must_wait`]).
 //!
