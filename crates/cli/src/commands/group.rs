@@ -48,7 +48,7 @@ pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
                     cx.done(true, &format!("group {name} added"))
                 }
                 Err(error) if may_exist && is_conflict(&error) => {
-                    // A full table is a conflict too: only an existing group satisfies
+                    // A conflict can have other causes: only an existing group satisfies
                     // `--may-exist`.
                     let there = cx.client.get(&format!("/v1/groups/{name}")).map_err(|_| error)?;
                     let keys = GROUP_FIELDS.iter().map(|field| field.key);

@@ -160,7 +160,8 @@ fn hint(error: Error, what: &str, hint: &str) -> Error {
     }
 }
 
-/// Returns whether the object exists already, or a table is full: both are conflicts. With
+/// Returns whether the daemon refused an addition as a conflict: the object exists already, or
+/// another object has its address or path. A full table is no conflict (kind `full`). With
 /// `--may-exist` the caller then looks the object up: a missing object, or one with other values,
 /// leaves the error.
 fn is_conflict(error: &Error) -> bool {

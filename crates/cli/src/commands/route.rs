@@ -75,7 +75,7 @@ fn add(cx: &CommandContext, route: &RouteSpec, may_exist: bool) -> Result<()> {
             cx.show(&value, |value| Ok(format!("route {} added\n", value["index"])))
         }
         Err(error) if may_exist && is_conflict(&error) => {
-            // A full table is a conflict too: only an existing route satisfies `--may-exist`.
+            // A conflict can have other causes: only an existing route satisfies `--may-exist`.
             if is_there(cx, &json!(route))? {
                 return cx.done(false, "the route exists already");
             }
