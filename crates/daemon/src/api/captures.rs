@@ -7,9 +7,9 @@
 //! Bytes are delivered once: those of a reply that the client does not receive are lost. A client
 //! that fetches too slowly loses frames, which `dropped_total` counts; guests are not slowed. A
 //! capture belongs to no connection: it ends when no client has fetched for 30 s. The `ethernet`
-//! service buffers and limits: 16 captures of a group (a further one is refused with 409; a capture
-//! that has ended, or an unknown port or link, with 404), 8 MiB of frames that wait in each, and 1
-//! MiB per reply.
+//! service buffers and limits: 16 captures of a group and 64 in all (a further one is refused with
+//! 409; a capture that has ended, or an unknown port or link, with 404), 8 MiB of frames that wait
+//! in each, and 1 MiB per reply.
 //!
 //! `super::answer` dispatches here on the thread of a connection; `causeway capture` is the client.
 
