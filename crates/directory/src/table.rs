@@ -6,10 +6,10 @@
 //!
 //! While the directory has [`DIRECTORY_MAX`] (65,536) addresses, claims of peers on further ones
 //! are dropped, and requested again when room appears ([`Directory::needs_repeat`]); own ports find
-//! room beyond that limit. A place has one claim on an address, the newest that it reported. Claims
-//! do not age: they stay until they are withdrawn, replaced, or their place is removed. An
-//! unreachable place keeps its claims. The directory performs no I/O, reads no clock, has no lock
-//! (it belongs to the shard of links), and is not saved over a restart.
+//! room beyond that limit. A place has one claim on an address, the best of those that it reported
+//! ([`crate::claims`]). Claims do not age: they stay until they are withdrawn, replaced, or their
+//! place is removed. An unreachable place keeps its claims. The directory performs no I/O, reads no
+//! clock, has no lock (it belongs to the shard of links), and is not saved over a restart.
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
