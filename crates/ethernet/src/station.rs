@@ -10,7 +10,7 @@
 //! [`Switch::publish_policy`] publishes to the stations whether their frames may skip the switch:
 //! only without routes, in a group that forwards by addresses, and without a capture at a station.
 //! It publishes before the operator's command returns. A capture that ends by itself ends with the
-//! next frame that passes it; the stations are told at the end of that turn.
+//! next frame that passes it; the change is published to the stations at the end of that turn.
 //!
 //! # Budget
 //! The path of frames between ports has one comparison of a flag a turn.
