@@ -4,13 +4,13 @@
 //! the shards of one. Each shard has its own epoll set, and the dispatcher watches these sets.
 //! While a shard is busy the dispatcher serves the busy groups in turn ([`crate::schedule`]), each
 //! for a slice of time ([`crate::slice`]), and reads the kernel's events every [`EVENT_READ_NS`]
-//! (50 µs), so that an idle group that is woken is served soon regardless of the load of others.
+//! (50 us), so that an idle group that is woken is served soon regardless of the load of others.
 //! Without a busy shard it waits in epoll for a doorbell, a message, an order or a deadline.
 //!
 //! An *order* is a closure from another thread, which runs between two turns, in order of arrival:
 //! adding a shard, removing it, sending it a request. At most [`ORDERS_WAITING_MAX`] (64) orders
 //! wait; further callers block, so the dispatcher's own thread must not send itself an order.
-//! Orders are executed when events are read: while a shard is busy, after at most 50 µs and the
+//! Orders are executed when events are read: while a shard is busy, after at most 50 us and the
 //! turn that is under way. An order that still waits when the thread ends is dropped, and its
 //! caller gets an error.
 //!

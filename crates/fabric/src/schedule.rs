@@ -1,6 +1,6 @@
 //! The schedule of a dispatcher: deficit round robin over groups, by time.
 //!
-//! In each *cycle* every busy group has one turn of at most its quantum, [`QUANTUM_NS`] (50 µs)
+//! In each *cycle* every busy group has one turn of at most its quantum, [`QUANTUM_NS`] (50 us)
 //! times its weight. A turn that overruns is a debt: the group's next turns are shortened or
 //! skipped as long as other groups are busy. A group that becomes busy and had no turn in this
 //! cycle is served next, before the groups that were busy already, so it waits for one turn of

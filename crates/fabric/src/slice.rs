@@ -1,7 +1,7 @@
 //! Time slices: the time that a group may use before other groups have their turn.
 //!
 //! Reading the clock costs as much as a small frame, so services *charge* their work by estimates
-//! ([`cost`]), and the slice reads the clock only after [`RESYNC_NS`] (10 µs) of charged work. A
+//! ([`cost`]), and the slice reads the clock only after [`RESYNC_NS`] (10 us) of charged work. A
 //! high estimate costs a reading; a low estimate lets a slice overrun, for which the group's next
 //! slices are shorter (`crate::schedule`).
 //!

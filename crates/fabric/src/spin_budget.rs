@@ -3,7 +3,7 @@
 //! A dispatcher that polls empty queues takes time from guests where processors are scarce. The
 //! kernel counts how long a thread was runnable without a processor; if that time grows, other
 //! threads wait for the dispatcher as well. The spin is then cut to a quarter, down to
-//! [`SPIN_SCARCE_NS_MIN`] (4 µs), and idle turns yield; without contention the spin doubles again,
+//! [`SPIN_SCARCE_NS_MIN`] (4 us), and idle turns yield; without contention the spin doubles again,
 //! up to its configured length. Scarce is a wait of more than 1/32 of the time, ample of less than
 //! 1/256; between the two the budget stays.
 //!

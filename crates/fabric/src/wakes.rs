@@ -6,7 +6,7 @@
 //! processes of one user. The owner's service or port wraps each wake-up in
 //! [`WakeAccount::charge`], and carries out the [`Verdict`]: the account neither pauses nor closes.
 //!
-//! A wake-up is free up to [`WAKE_USUAL_NS`] (50 µs). The excess may take 1/[`WAKE_SHARE`] (1/20)
+//! A wake-up is free up to [`WAKE_USUAL_NS`] (50 us). The excess may take 1/[`WAKE_SHARE`] (1/20)
 //! of the time, after a burst of [`WAKE_BURST_NS`] (2 ms). An owner beyond its share gets a strike:
 //! it is not to be woken for at least 100 ms, twice as long each time, and at the strike
 //! [`WAKE_STRIKES_MAX`] (4) it is to be closed, and barred for [`BARRED_NS`] (30 s). Strikes are

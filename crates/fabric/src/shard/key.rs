@@ -1,7 +1,8 @@
 //! Identifiers of shards.
 //!
-//! The registry and the shard tables of dispatchers find a shard by its [`ShardKey`]. A key does
-//! identify a port and does not contain the dispatcher that serves the shard, or whether the shard is open. Events use
+//! The registry and the shard tables of dispatchers find a shard by its [`ShardKey`], a group and a
+//! service: equal keys are the same shard, also after the shard moved. A key names no port, and
+//! does not show the dispatcher that serves the shard or whether the shard is open. Events use
 //! `ShardLocation` instead: a slot and a serial number.
 
 use causeway_model::Name;

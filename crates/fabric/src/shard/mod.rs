@@ -21,7 +21,7 @@
 //! Serving costs no system call except the notifications that guests asked for. A turn ends when
 //! its slice of time is used ([`crate::slice`]); the remaining queues and events wait for the next
 //! turn. The dispatcher reads the kernel's events every
-//! [`EVENT_READ_NS`](crate::limits::EVENT_READ_NS) (50 µs).
+//! [`EVENT_READ_NS`](crate::limits::EVENT_READ_NS) (50 us).
 
 mod frontend;
 mod key;

@@ -6,7 +6,7 @@
 //! in quick succession. The shard moves woken sources to its active list. The service asks whether
 //! to poll an empty source or to arm it: a source is *polled* for the idle spin while its mode is
 //! VMM-driven; it is *awaited*, also while processors are scarce, after [`QUICK_RESULTS`] (4)
-//! results in a row that each came within [`QUICK_NS`] (500 µs) of the last, unless the mode is
+//! results in a row that each came within [`QUICK_NS`] (500 us) of the last, unless the mode is
 //! fixed as guest-driven or a long yield showed in the last 100 ms that other threads need the
 //! processor.
 //!
