@@ -60,9 +60,11 @@ impl GrantWindow {
 /// A window with the rights of its grant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GrantEntry {
+    /// Guest addresses of the grant, and the mapped bytes behind them.
     pub window: GrantWindow,
     /// Index of the file that holds the bytes, in the list of the table's owner.
     pub file: u16,
+    /// Rights of the grant.
     pub rights: Rights,
 }
 

@@ -6,9 +6,9 @@
 //! process, or not granted for the access, returns [`OutOfGrant`] and accesses nothing. Writes are
 //! recorded in the dirty log. A page lost from its file reads as zeros, as in `crate::access`.
 //!
-//! `causeway-verbs` executes atomic operations by these functions; the loads are for records that a
-//! driver keeps in guest memory, such as doorbell records. Copies of longer data are in
-//! `crate::access`.
+//! `causeway-verbs` executes atomic operations by these functions; `causeway-mlx5` loads the
+//! records that a driver keeps in guest memory, such as doorbell records. Both run in the
+//! dispatcher's turn. Copies of longer data are in `crate::access`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
