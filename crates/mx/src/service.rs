@@ -66,11 +66,13 @@ pub(crate) enum SourceOwner {
 /// The service for the NICs of one group.
 #[derive(Debug, Default)]
 pub struct MxService {
+    /// NICs of the group, by port.
     pub(crate) nics: BTreeMap<PortId, LocalNic>,
     /// Attached processes, by the number that is watched.
     pub(crate) clients: BTreeMap<u32, ClientProcess>,
     /// Owners of all numbers that are watched or served.
     pub(crate) sources: BTreeMap<u32, SourceOwner>,
+    /// Channels between the endpoints of the group.
     pub(crate) channels: ChannelTable,
     /// Accounts of wake-ups, by user.
     wakes: BTreeMap<Option<u32>, Arc<Mutex<WakeAccount>>>,
