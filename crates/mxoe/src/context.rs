@@ -18,12 +18,17 @@ use crate::{Outside, RegionFault};
 
 /// The context of a step: borrowed parts of the [`Nic`](crate::Nic), and the time in ns.
 pub(crate) struct EngineContext<'a> {
+    /// Time of the call, in ns.
     pub(crate) now: u64,
+    /// Network, host sides, regions and random numbers.
     pub(crate) out: &'a mut dyn Outside,
     /// Known NICs; "host" in this crate is the number of a NIC in the table.
     pub(crate) hosts: &'a mut NicTable,
+    /// Buffers for waiting messages, of all endpoints.
     pub(crate) pool: &'a mut BufferPool,
+    /// Timers of all endpoints.
     pub(crate) timers: &'a mut Timers,
+    /// Counters of the NIC.
     pub(crate) counters: &'a mut NicCounters,
     /// MAC of this NIC.
     pub(crate) own: [u8; 6],

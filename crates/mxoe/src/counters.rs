@@ -61,7 +61,7 @@ counters! {
         blocks_asked,
         /// Blocks requested again.
         blocks_asked_again,
-        /// Missing frames of blocks received.
+        /// Frames of blocks received that were requested and had not arrived before.
         replies_received,
         /// Frames of blocks that were not requested, or had already arrived.
         replies_stray,
@@ -71,7 +71,7 @@ counters! {
         replies_sent,
         /// Pulls of a window of another peer, or beyond the end of a window.
         wrong_pulls,
-        /// Pulls beyond [`PULLED_AGAIN_BYTES`](crate::limits::PULLED_AGAIN_BYTES), which were not
+        /// Pulls beyond the byte quota of their window (`crate::send_windows`), which were not
         /// answered.
         pulled_too_often,
     }
@@ -130,7 +130,7 @@ counters! {
         unknown_boards,
         /// Packets for endpoints that are not open.
         no_endpoint,
-        /// Packets that only mappers and peer tables serve.
+        /// Raw packets and answers to name queries: discovery serves these.
         not_served,
     }
 }

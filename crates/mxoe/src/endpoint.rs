@@ -134,6 +134,7 @@ pub(crate) struct NicEndpoint {
     pub(crate) sends: PendingSends,
     /// Lengths of the regions in bytes, by number.
     pub(crate) regions: Vec<Option<u64>>,
+    /// Counters of the endpoint, since it was opened.
     pub(crate) counters: EndpointCounters,
     /// Sum of the counters of removed peers.
     pub(crate) past: PeerCounters,

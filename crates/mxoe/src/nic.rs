@@ -96,13 +96,15 @@ pub enum DropReason {
     /// The NIC of the sender is not known.
     #[error("the sending NIC is not known")]
     UnknownNic,
-    /// Mappers and peer tables serve such packets, not NICs.
+    /// An announcement, another raw packet (mappers of native MX send such), or the answer to a name
+    /// query: discovery serves these.
     #[error("the packet is not for a NIC")]
     NotServed,
     /// The endpoint is not open.
     #[error("the endpoint is not open")]
     NoEndpoint,
-    /// The packet belongs to another session of the endpoint.
+    /// The packet belongs to another session of the endpoint, or is a connect packet that may be
+    /// late.
     #[error("the packet belongs to another session")]
     Session,
     /// A connect with another key.
@@ -117,7 +119,8 @@ pub enum DropReason {
     /// A limit is reached.
     #[error("a limit is reached")]
     NoRoom,
-    /// A pull names a window that is not offered to its sender.
+    /// A pull of a window that is not offered to its sender, of a block out of range or beyond the
+    /// byte quota, or of a region that cannot be read; or data for a region that cannot be written.
     #[error("the window is not offered to the sender")]
     Window,
     /// A pull reply does not belong to a pull from its sender.

@@ -33,6 +33,7 @@ use crate::timers::{RoundTrip, Timer};
 pub(crate) struct QueuedMessage {
     /// Named by the event at the end. An offer ends with its window instead.
     pub(crate) token: Option<Token>,
+    /// Message, offer or notification.
     pub(crate) content: MessageContent,
     /// Time of the first transmission, in ns.
     pub(crate) first_at: u64,
@@ -253,10 +254,15 @@ pub(crate) struct RemoteEndpoint {
     pub(crate) heard_at: u64,
     /// The query that runs after a report that the peer is gone.
     pub(crate) doubt: Option<LivenessQuery>,
+    /// Timer of the peer: retransmission, acknowledgement, queries and pulls.
     pub(crate) timer: Timer,
+    /// Messages to the peer.
     pub(crate) send: SendState,
+    /// Messages of the peer.
     pub(crate) receive: ReceiveState,
+    /// Pulls from the peer.
     pub(crate) pulling: PullState,
+    /// Counters of the peer, since it is in the table.
     pub(crate) counters: PeerCounters,
 }
 

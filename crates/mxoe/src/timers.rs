@@ -67,6 +67,7 @@ const fn smooth(old: u64, new: u64, shift: u32) -> u64 {
 /// The owner of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimerOwner {
+    /// Number of the endpoint.
     pub(crate) endpoint: u8,
     /// `None`: the connects of the endpoint.
     pub(crate) peer: Option<u32>,
