@@ -3,7 +3,8 @@
 //! A [`Folder`] is created below the system's temporary directory, with a name of process and
 //! number, and is removed with its content when the value is dropped. A test that is killed leaves
 //! its folder; a later process with the same number uses it as it is. Paths stay short enough for
-//! Unix sockets if the path of the temporary directory is short.
+//! Unix sockets if the path of the temporary directory is short. Users: integration tests of the
+//! services, and the simulator.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

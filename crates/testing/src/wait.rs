@@ -2,7 +2,8 @@
 //!
 //! [`wait`] polls every millisecond and panics after [`PATIENCE`] with the state of the test. It
 //! blocks the calling thread: a test that must drive an object meanwhile does that in the
-//! condition. It measures no times; a test must not depend on how long a wait takes.
+//! condition. It measures no times; a test must not depend on how long a wait takes. Users: tests
+//! of the services that wait for another thread.
 
 use std::thread;
 use std::time::{Duration, Instant};
