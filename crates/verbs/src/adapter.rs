@@ -4,8 +4,9 @@
 //! Regions are created and destroyed through [`Adapter::regions_mut`] directly. The numbers of
 //! queue pairs and regions are the adapter's own. Other adapters reach its regions only through a
 //! connected queue pair that names theirs as its peer, and its datagram queue pairs by number or
-//! multicast group, with the queue key. The limits are in [`AdapterConfig`]; an object beyond a
-//! limit is refused, and none is replaced.
+//! multicast group, with the queue key. The limits are in [`AdapterConfig`], by default 16,384
+//! queue pairs and those of [`RegionLimits`]; an object beyond a limit is refused, and none is
+//! replaced.
 //!
 //! Failed queue pairs and expired waiting times are listed in the adapter until `mlx5::poll` takes
 //! them ([`crate::Subnet::next_due`]) and calls [`crate::Subnet::progress`], which flushes or fails
@@ -25,7 +26,9 @@ use crate::work::{Completion, ReceiveQueue, Status};
 /// The identity of an adapter in its subnet. An identity is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdapterId {
+    /// Index in the subnet's list of adapters; reused after a removal.
     pub(crate) slot: u32,
+    /// Serial number of the adapter, which distinguishes successive adapters of a slot.
     pub(crate) serial: u32,
 }
 
@@ -83,10 +86,15 @@ pub struct Counters {
 /// An adapter of a subnet.
 #[derive(Debug)]
 pub struct Adapter<Q> {
+    /// Identity in the subnet.
     pub(crate) id: AdapterId,
+    /// Ethernet address, unique in the subnet.
     pub(crate) mac: [u8; 6],
+    /// Work and completion queues in the owner's memory.
     pub(crate) queues: Q,
+    /// Memory regions by key.
     pub(crate) regions: Regions,
+    /// Queue pairs by number.
     pub(crate) queue_pairs: Table<QueuePair>,
     /// The queue pair of the general service interface.
     pub(crate) general: Option<u32>,
@@ -100,6 +108,7 @@ pub struct Adapter<Q> {
     pub(crate) deadlines: BTreeSet<(u64, u32)>,
     /// Shared receive queues that report when they have fewer entries than this limit.
     pub(crate) shared_limits: HashMap<u32, u32, foldhash::fast::RandomState>,
+    /// Sums since the adapter was added.
     pub(crate) counters: Counters,
     /// The adapter is in the subnet's list of changed adapters.
     pub(crate) is_touched: bool,

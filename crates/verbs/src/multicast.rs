@@ -1,14 +1,14 @@
 //! Multicast groups: the datagram queue pairs that are attached to a GID.
 //!
 //! A group exists while a queue pair is attached to it. An adapter has at most
-//! [`MULTICAST_MEMBERS_MAX`] members in a group and at most [`MEMBERSHIPS_PER_ADAPTER_MAX`]
-//! memberships, so that no adapter takes the room of another; an attachment beyond either limit is
-//! refused. The time of a change follows from the adapter's memberships and from the members of the
-//! groups that it changes, not from other groups. A queue pair may be attached in any state; a
-//! datagram skips members that do not receive. A destroyed queue pair leaves its groups; a reset
-//! keeps it attached. [`crate::Subnet`] owns the table and uses it in the thread that serves the
-//! subnet; the datagrams of the engine read it, member by member, so that a change during a
-//! datagram may hide a member from it.
+//! [`MULTICAST_MEMBERS_MAX`] (16) members in a group and at most [`MEMBERSHIPS_PER_ADAPTER_MAX`]
+//! (1,024) memberships, so that no adapter takes the room of another; an attachment beyond either
+//! limit is refused. The time of a change follows from the adapter's memberships and from the
+//! members of the groups that it changes, not from other groups. A queue pair may be attached in
+//! any state; a datagram skips members that do not receive. A destroyed queue pair leaves its
+//! groups; a reset keeps it attached. [`crate::Subnet`] owns the table and uses it in the thread
+//! that serves the subnet; the datagrams of the engine read it, member by member, so that a change
+//! during a datagram may hide a member from it.
 
 use std::collections::{BTreeMap, HashMap};
 

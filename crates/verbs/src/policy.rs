@@ -1,11 +1,11 @@
 //! The rules of a group for traffic between its adapters.
 //!
-//! The owner of a [`crate::Subnet`] sets a [`Policy`] ([`crate::Subnet::set_policy`]) and replaces it
-//! when the rules change; without a policy every adapter reaches every other. The engine asks for
-//! each datagram and each member of a multicast group, and for a connection when its peer is looked
-//! up: again after each change of the policy or of the adapters, so that a change also cuts
-//! connections. A reliable connection needs both directions, as its responses are traffic too. An
-//! adapter always reaches itself.
+//! The owner of a [`crate::Subnet`] (`causeway-hca`, in the dispatcher's turn) sets a [`Policy`]
+//! ([`crate::Subnet::set_policy`]) and replaces it when the rules change; without a policy every
+//! adapter reaches every other. The engine asks for each datagram and each member of a multicast
+//! group, and for a connection when its peer is looked up: again after each change of the policy or
+//! of the adapters, so that a change also cuts connections. A reliable connection needs both
+//! directions, as its responses are traffic too. An adapter always reaches itself.
 //!
 //! Multicast is traffic to the Ethernet address that belongs to the group's GID, whatever address
 //! the sender writes.

@@ -39,8 +39,11 @@ pub enum AddError {
 pub struct Subnet<Q> {
     /// By the slot of [`AdapterId`].
     pub(crate) adapters: Vec<Option<Box<Adapter<Q>>>>,
+    /// Look-up of adapters by Ethernet address, and the policy.
     pub(crate) transport: Local,
+    /// Multicast groups.
     pub(crate) groups: Groups,
+    /// Lists of addresses, reused by each copy.
     pub(crate) scratch: Scratch,
     /// Copies of messages, while a capture runs.
     pub(crate) observer: Option<Box<Observer>>,

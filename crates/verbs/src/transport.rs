@@ -5,12 +5,12 @@
 //! without this module (`crate::multicast`). [`Local`] finds the adapters of the same subnet in
 //! this process, and is the only implementation; it has no limit of its own ([`crate::Subnet`]
 //! has). Destinations on other hosts, and those that the group's policy denies ([`crate::policy`]),
-//! are refused with a [`Refusal`], which the queue pair keeps for
-//! the operator until its next message that finds a responder ([`crate::QueuePair::refusal`]). The
-//! requester sees lost packets: a reliable request waits, without end if its queue pair's timeout
-//! is 0, or else fails with [`crate::work::Status::RetryExceeded`]; an unreliable message or
-//! datagram succeeds. The engine looks an adapter up for each datagram, and for a connection when
-//! its peer is not known yet (`Route`) or adapters or policy have changed.
+//! are refused with a [`Refusal`], which the queue pair keeps for the operator until its next
+//! message that finds a responder ([`crate::QueuePair::refusal`]). The requester sees lost packets:
+//! a reliable request waits, without end if its queue pair's timeout is 0, or else fails with
+//! [`crate::work::Status::RetryExceeded`]; an unreliable message or datagram succeeds. The engine
+//! looks an adapter up for each datagram, and for a connection when its peer is not known yet
+//! (`Route`) or adapters or policy have changed.
 
 use std::collections::HashMap;
 
@@ -43,9 +43,11 @@ pub enum Refusal {
 /// The adapter of a connection's peer, as found last.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
+    /// Ethernet address of the peer.
     peer: [u8; 6],
     /// Generation of [`Local`] in which the route was found.
     generation: u64,
+    /// The adapter with this address.
     pub adapter: AdapterId,
     /// Why the connection must not be used.
     pub refusal: Option<Refusal>,

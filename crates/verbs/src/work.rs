@@ -85,8 +85,7 @@ pub struct RegionUpdate {
     pub domain: Option<u32>,
     /// New binary logarithm of the page size.
     pub page_shift: Option<u8>,
-    /// Rights that the update sets, in the lower byte of [`crate::region::Rights`]; the mask
-    /// selects the rights that change.
+    /// New rights, and the mask of the rights that change: the others stay.
     pub rights: Option<(crate::region::Rights, crate::region::Rights)>,
     /// New state: free (accesses fail) or valid.
     pub is_free: Option<bool>,

@@ -1,11 +1,11 @@
 //! Requests of connected queue pairs: send, write and read.
 //!
 //! The responder is the peer of the queue pair: a queue pair of the same kind (of an XRC initiator,
-//! a target) that receives and names the requester as its own peer. Without such a peer, a reliable request waits (`wait.rs`)
-//! and fails with [`Status::RetryExceeded`] unless the peer appears in time (without end if its
-//! timeout is 0); an unreliable message is lost and succeeds. Reads and sends with invalidation
-//! need a reliable connection, and a read has no inline data; else the request fails with
-//! [`Status::LocalQueuePairOperation`].
+//! a target) that receives and names the requester as its own peer. Without such a peer, a reliable
+//! request waits (`wait.rs`) and fails with [`Status::RetryExceeded`] unless the peer appears in
+//! time (without end if the requester's timeout is 0); an unreliable message is lost and succeeds.
+//! Reads and sends with invalidation need a reliable connection, and a read has no inline data;
+//! else the request fails with [`Status::LocalQueuePairOperation`].
 //!
 //! The requester's memory is checked before the responder's, and both before a receive work request
 //! is taken, as far as the first step reaches; a message of more than a step (64 KiB), or of more

@@ -2,11 +2,12 @@
 //!
 //! While an observation limit is set ([`Subnet::observe`]), the engine appends an [`Observation`] for
 //! each message that ended with success or that its responder refused, with up to that many bytes of
-//! its payload. The caller takes them after each call ([`Subnet::take_observations`]); at most
-//! [`OBSERVATIONS_MAX`] (1,024) wait, and further ones are counted only. Messages that are not sent,
-//! because the requester's own memory or work request is invalid, are not observed, nor are retries.
-//! The payload is read after the message, from the requester's memory; bytes that cannot be read
-//! appear as zeroes. Without a limit the engine takes one branch for each message.
+//! its payload. The captures of `causeway-hca` set the limit, and take the observations in the same
+//! turn of the dispatcher ([`Subnet::take_observations`]); at most [`OBSERVATIONS_MAX`] (1,024) wait,
+//! and further ones are counted only. Messages that are not sent, because the requester's own memory
+//! or work request is invalid, are not observed, nor are retries. The payload is read after the
+//! message, from the requester's memory; bytes that cannot be read appear as zeroes. Without a limit
+//! the engine takes one branch for each message.
 
 use causeway_memory::Cursor;
 

@@ -3,13 +3,14 @@
 //! Only queue pairs with [`crate::Attributes::can_register`] and those of kind
 //! [`Kind::Registration`] may change regions, because a page list names guest addresses: a guest's
 //! kernel keeps this right from its processes. The former change regions of their own protection
-//! domain only. A page list in memory has at most [`PAGES_PER_UPDATE_MAX`] (131,072) entries, more fail
-//! with [`Status::LocalLength`], and is read once, into private memory; a list in the work request is
-//! as short as the request. The bytes of either count against the call's [`Budget`] afterwards: an
-//! update is never split, and a spent budget ends the call after it. A queue pair without the right fails with
-//! [`Status::LocalQueuePairOperation`], memory of the list without permission with
-//! [`Status::LocalProtection`], and any refusal of the region (`crate::region`) with
-//! [`Status::MemoryWindowBind`]. After each of these failures no region has changed.
+//! domain only. A page list in memory has at most [`PAGES_PER_UPDATE_MAX`] (131,072) entries, more
+//! fail with [`Status::LocalLength`], and is read once, into private memory; a list in the work
+//! request is as short as the request. The bytes of either count against the call's [`Budget`]
+//! afterwards: an update is never split, and a spent budget ends the call after it. A request of a
+//! queue pair without the right fails with [`Status::LocalQueuePairOperation`], memory of the list
+//! without permission with [`Status::LocalProtection`], and any refusal of the region
+//! (`crate::region`) with [`Status::MemoryWindowBind`]. After each of these failures no region has
+//! changed.
 //!
 //! [`Subnet::progress`] calls [`Subnet::change_region`] for these operations, in the dispatcher's
 //! turn; the completion follows as for any request.

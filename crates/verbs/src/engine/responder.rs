@@ -44,11 +44,17 @@ pub(super) enum Fault {
 /// The values of a receive completion that the requester decides.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Received {
+    /// Result of the receive work request.
     pub status: Status,
+    /// Immediate data, or the key that the message invalidated, if any.
     pub data: ReceivedData,
+    /// Queue pair number of the requester; 0 if the message was not received.
     pub source: u32,
+    /// Network header of a datagram.
     pub network: Option<NetworkHeader>,
+    /// Number of received bytes; 0 after an error.
     pub bytes: u64,
+    /// The requester asks for a solicited event.
     pub is_solicited: bool,
 }
 

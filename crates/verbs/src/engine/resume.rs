@@ -1,8 +1,10 @@
 //! Continuation of queue pairs with recorded progress, after the daemon was killed.
 //!
-//! The owner of an adapter records the progress of its queue pairs by the notes of
-//! [`crate::Queues`], and restores it with [`Subnet::resume`]. A work request that had not ended is
-//! executed again. To copy its payload again is harmless; the following is not, and is prevented:
+//! The owner of an adapter (`causeway-mlx5`) records the progress of its queue pairs by the notes
+//! of [`crate::Queues`]. When `causeway-hca` has the record of a port restored, before the first
+//! poll of the adapter, `causeway-mlx5` creates the queue pairs again and calls [`Subnet::resume`]
+//! for each. A work request that had not ended is executed again. To copy its payload again is
+//! harmless; the following is not, and is prevented:
 //!
 //! | effect | rule |
 //! |---|---|

@@ -46,8 +46,11 @@ impl Place {
 /// An owner's side of a copy: regions, domain, and the rights that the access needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Access<'a> {
+    /// Regions of the owner's adapter.
     pub regions: &'a Regions,
+    /// Protection domain that the regions must have.
     pub domain: u32,
+    /// Rights that the regions must have.
     pub needed: Rights,
 }
 

@@ -18,7 +18,7 @@ use crate::queues::Queues;
 use crate::subnet::Subnet;
 use crate::work::Status;
 
-/// Waiting times of the 5-bit code of the receiver-not-ready timer, in units of 10 microseconds
+/// Waiting times of the 5-bit code of the receiver-not-ready timer, in units of 10 us
 /// (InfiniBand specification, table 45).
 const RNR_TIMES: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,

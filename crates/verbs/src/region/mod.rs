@@ -10,7 +10,8 @@
 //! variable byte, and hold guest addresses of a single epoch. Regions of an adapter are changed by
 //! work requests (fast registration), choose their variable byte, and outlive epochs.
 //!
-//! Limits of an adapter ([`RegionLimits`]): regions, registered bytes, and entries of page lists. A
+//! Limits of an adapter ([`RegionLimits`]): by default 2^20 regions, 1 TiB of registered bytes, and
+//! 2^24 entries of page lists; `causeway-mlx5` sets the first two by the options of the port. A
 //! registration or update beyond a limit is refused and changes nothing. Regions of all memory
 //! count the bytes of their range, none if they have no length. Whether the holder of a key may use
 //! it is decided by the domain and the rights, not by the secrecy of the key: keys can be guessed.
