@@ -1,6 +1,7 @@
 //! Writes captured frames as pcapng (draft-ietf-opsawg-pcapng), in the byte order of this machine,
-//! as tcpdump, tshark and Wireshark read it. Used by `ethernet::capture`, which bounds the buffer;
-//! this module reads no files and chooses no frames.
+//! as tcpdump, tshark and Wireshark read it. `fabric::capture`, which bounds the buffer, uses it in
+//! the threads of the shards that record frames and messages; this module reads no files and
+//! chooses no frames.
 //!
 //! The functions append blocks to a buffer without a limit; the caller writes the buffer to a file
 //! and empties it. Times have nanosecond resolution. Comments, statistics and name resolution

@@ -7,9 +7,9 @@
 //! [`Capabilities::FUNCTION`], with the numbers of objects lowered to the limits of the port. Guest
 //! drivers read the blocks and keep to them; the device enforces its own limits in each command.
 //! Unknown groups, the groups for on-demand paging, IPoIB and the eswitch, and flow tables for sent
-//! frames are all zeroes: the device has none of these. Present and largest values are the same; the device accepts SET_HCA_CAP and ignores the
-//! driver's choice. The module checks no value; [`Capabilities::emit`] fails only if the block is
-//! too short.
+//! frames are all zeroes: the device has none of these. Present and largest values are the same;
+//! the device accepts SET_HCA_CAP and ignores the driver's choice. The module checks no value;
+//! [`Capabilities::emit`] fails only if the block is too short.
 
 use super::field::{at, codes, layout};
 use crate::Truncated;

@@ -71,9 +71,13 @@ impl FragmentPlace {
 
 /// The fields from sequence number to session, which all messages share.
 pub(super) struct MessageFields {
+    /// As [`Eager::sequence`].
     pub(super) sequence: u16,
+    /// As [`Eager::acknowledged`].
     pub(super) acknowledged: u16,
+    /// Match information, which the receiver compares.
     pub(super) match_info: u64,
+    /// Session of the destination endpoint.
     pub(super) session: u32,
 }
 

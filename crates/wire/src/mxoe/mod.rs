@@ -13,10 +13,13 @@
 //!
 //! The parser checks lengths and positions and panics on no input; MAC, session and sequence of the
 //! sender are checked by the crate `mxoe`. A packet that is cut off, of an unknown kind, or with an
-//! invalid length or value is an [`Error`]: `mxoe` drops it, sends no answer, and the service `mx`
-//! counts it (`drop_malformed_total`). The engine and the discovery of `mxoe`, in the dispatcher's
-//! turn or, in direct mode, in the application, pass each received frame to [`parse`], and encode
-//! each frame by [`emit()`].
+//! invalid length or value is an [`Error`]: `mxoe` drops it and sends no answer. Callers of
+//! [`parse`] for each received frame, and of [`emit()`] for each sent frame: the engine of `mxoe`,
+//! in the dispatcher's turn of the service `mx` or, in direct mode, in the application's thread;
+//! and the discovery of `mxoe`, in the dispatcher's turn alone. The service `mx` counts the frames
+//! that its engine drops (`drop_malformed_total`). The engine of an application counts in its own
+//! memory (`mxoe::NicCounters`), which no interface shows; invalid frames for discovery are not
+//! counted.
 
 mod announce;
 mod control;

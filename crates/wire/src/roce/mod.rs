@@ -18,9 +18,11 @@
 //! ```
 //!
 //! # Limits
-//! Reserved bits are ignored, and written as zero. The order of the packets of a message, sequence
-//! numbers and keys are left to the caller, and so is the check of the CRC. Captures of adapters
-//! write these packets.
+//! The parsers check lengths, opcode, version and padding ([`Error`]). Reserved bits are ignored,
+//! and written as zero. The order of the packets of a message, sequence numbers and keys are left
+//! to the caller, and so is the check of the CRC. The daemon neither sends nor receives these
+//! packets: captures of adapters (`hca::packets`, in the dispatcher's turn) write them into pcapng
+//! files. Only tests and fuzz targets parse them.
 
 mod crc;
 mod opcode;
