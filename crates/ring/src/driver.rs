@@ -291,7 +291,7 @@ fn write_indirect(map: &Map, at: u64, words: [u64; 2]) -> Result<(), OutOfGrant>
     map.write(at, &(first | second.wrapping_shl(64)).to_le_bytes())
 }
 
-/// Returns a free list of `size` entries, each of which free_list to the next.
+/// Returns a free list of `size` entries, each linked to the next.
 fn free_list(size: u16) -> Vec<u16> {
     let mut next: Vec<u16> = (1..=size).collect();
     if let Some(last) = next.last_mut() {

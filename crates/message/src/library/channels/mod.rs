@@ -347,7 +347,7 @@ impl<D: PeerDoorbell> Channels<D> {
             if channel.is_closed {
                 continue;
             }
-            // Before sleep, chunks are fed without poll_config until the channel is full.
+            // Before sleep, chunks are fed without pacing until the channel is full.
             idle &= !matches!(channel.paced_rounds, 1..CHANNEL_PACED_ROUNDS);
             channel.paced_rounds = CHANNEL_PACED_ROUNDS;
             // Reported once: the caller polls again.
