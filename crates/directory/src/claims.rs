@@ -11,9 +11,13 @@
 //! An address has at most [`CLAIMS_MAX`] (8) claims, one per place; a ninth claim drops the worst
 //! claim of an unreachable place, else the worst claim of a peer (which may be the new one), and
 //! the directory requests the claims again later. A claim of the same place replaces its claim if
-//! it ranks better, and is ignored otherwise. The directory (`crate::table`) owns the lists,
-//! decides whether an epoch lies in the future, and passes the reachability of places in: this
-//! module keeps neither time nor places, and verifies no claim.
+//! it ranks better, and is ignored otherwise. A place is this host (all its own ports) or a link.
+//!
+//! The directory (`crate::table`) owns the lists, decides whether an epoch lies in the future, and
+//! passes the reachability of places in: this module reads no clock, does not know which places are
+//! reachable, and verifies no claim. It runs in the shard of links, when a tunnel reports a claim or a
+//! withdrawal, when an own port appears or leaves, and when a link becomes reachable or unreachable;
+//! never for a frame, which `ethernet` sends by a table that the changes update.
 
 use std::cmp::Reverse;
 
@@ -61,7 +65,7 @@ impl Claims {
         self.0.iter().find(|claim| claim.place == place).map(|claim| claim.epoch)
     }
 
-    /// Adds a claim and replaces an older one of the same place. If there are more than
+    /// Adds a claim; one of the same place is replaced if the new one ranks better. If there are more than
     /// [`CLAIMS_MAX`], drops the worst claim of an unreachable place, else the worst claim of a
     /// peer, and returns true. The claim of an own port is never dropped.
     pub fn put(
