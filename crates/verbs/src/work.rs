@@ -290,8 +290,9 @@ pub struct Completion {
     pub token: Token,
     /// The sender asked for a solicited event.
     pub is_solicited: bool,
-    /// Of a send work request, the number of messages to receive work requests that the queue pair
-    /// has ended; of a receive work request, that number of the sender with this message. Modulo
-    /// 2^16.
+    /// Number of the message among those of the sending queue pair that take a receive work request,
+    /// modulo 2^16: of a send work request, the last such message that ended; of a receive work
+    /// request, the message received. The record of a function tells by it, after a restart, whether a
+    /// message was received already.
     pub message: u16,
 }

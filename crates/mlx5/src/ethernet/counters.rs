@@ -1,8 +1,10 @@
 //! Counters of the Ethernet side, for the driver's queries and for the operator.
 //!
 //! A counter wraps at 2^64. The counters start at zero when the function is made; a reset of the
-//! function keeps them. A frame to several transport interfaces counts in
-//! [`EthernetCounters::received`] for each copy, and may count as dropped for others.
+//! function keeps them. A frame to several transport interfaces (the driver's receivers, TIR) counts in
+//! [`EthernetCounters::received`] for each copy, and may count as dropped for others. `transmit` counts
+//! sends, `receive` counts the rest, both in the dispatcher's turn; the operator sees the counters by
+//! `causeway hca show`, the driver by its queries.
 
 use causeway_wire::ethernet::{BROADCAST, is_group};
 
@@ -70,7 +72,8 @@ impl TrafficByCast {
 /// Counters of the Ethernet side of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EthernetCounters {
-    /// Frames taken from send queues, before they are cut.
+    /// Frames taken from send queues, before they are cut; without refused ones and without entries
+    /// that failed.
     pub sent: TrafficByCast,
     /// Frames put into receive queues, after they were cut.
     pub received: TrafficByCast,
@@ -83,14 +86,14 @@ pub struct EthernetCounters {
     pub too_long: u64,
     /// Frames that no address filter or flow entry accepted.
     pub filtered: u64,
-    /// Frames that found no receive queue in the ready state.
+    /// Frames that found no receive queue in the ready state, and those whose receive queue failed.
     pub down: u64,
     /// Frames that were lost because the memory of their sender was revoked before the copy.
     pub lost: u64,
     /// Frames, or rests of frames, that were not delivered because the frame had too many
-    /// deliveries.
+    /// deliveries (`DELIVERIES_PER_FRAME_MAX`, 4,096).
     pub over_limit: u64,
     /// Receive queues that failed: a counter or entry could not be read, or an entry named memory
-    /// without permission.
+    /// without permission. The frame counts as [`Self::down`].
     pub failed_receives: u64,
 }
