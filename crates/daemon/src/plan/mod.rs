@@ -9,10 +9,11 @@
 //! A changed object is deleted and added again: there is no change in place, and its frontend or
 //! peer is disconnected in between. Objects that name a replaced object are replaced too. Names are
 //! compared exactly: a renamed object is a deletion and an addition. The plan holds for the state
-//! that was read; a concurrent change shows as a refused step, and executed steps are not undone.
+//! that was read; a concurrent change shows as a refused step. The execution ends at the first refused
+//! step, and executed steps are not undone.
 //!
 //! `[daemon]`, `[dispatch]` and `[control]` are not planned. VNET commands have their own planner,
-//! [`crate::vnet::plan`]. [`crate::api`] is the only caller, and serialises its plans.
+//! [`crate::vnet::plan`]. [`crate::api`] is the only caller, and executes one plan at a time.
 
 mod execute;
 mod rules;
