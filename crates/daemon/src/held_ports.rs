@@ -31,6 +31,7 @@ use causeway_model::{Answer, Command, CommandError, PortView};
 use causeway_model::{PortKind, PortSpec};
 
 use crate::fabric::FabricControl;
+use crate::held_files::{HASH_DIGITS, remove_stale};
 use causeway_model::limits::SOCKET_PATH_BYTES_MAX;
 use causeway_model::settings::HoldPolicy;
 
@@ -147,12 +148,16 @@ impl HeldPortsFabric {
     }
 
     /// Notifies the holder that all configured ports have been added; it releases ports of earlier
-    /// configurations.
+    /// configurations, and their files are removed.
     ///
     /// # Errors
     /// The holder does not answer.
     pub fn confirm_ports(&self) -> Result<(), HolderError> {
-        self.state().client.as_mut().map_or(Ok(()), Client::synced)
+        let mut state = self.state();
+        state.client.as_mut().map_or(Ok(()), Client::synced)?;
+        let held = state.ports.values().map(|port| port.inner.clone()).collect();
+        remove_stale(&self.dir, &held);
+        Ok(())
     }
 
     /// Notifies the holder to release all frontends.
@@ -279,7 +284,7 @@ fn describe(spec: &PortSpec, device: DeviceInfo, dir: &Path) -> Result<HeldPort,
     let hash = spec.name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    let inner = dir.join(format!("{hash:016x}.{HELD_EXTENSION}"));
+    let inner = dir.join(format!("{hash:0HASH_DIGITS$x}.{HELD_EXTENSION}"));
     if inner.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
         return Err(CommandError::Invalid(format!(
             "port {}: {} is too long for a Unix socket; give a shorter run_dir, or hold = \"none\" \

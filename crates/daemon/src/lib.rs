@@ -25,6 +25,7 @@ pub mod config;
 pub mod connection_slots;
 pub mod directory;
 pub mod fabric;
+pub mod held_files;
 pub mod held_ports;
 pub mod http;
 pub mod instance;

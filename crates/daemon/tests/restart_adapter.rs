@@ -85,7 +85,10 @@ fn restart_keeps_the_frontend_of_an_adapter() {
     // A reset by the driver leaves nothing to recover.
     adapter.reset().unwrap();
     life.kill();
+    let left = dir.file("held/0123456789abcdef.hca");
+    std::fs::write(&left, b"the record of a port that was removed").unwrap();
     let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
+    assert!(!left.exists(), "a file without a port");
     await_state(&dir, "a-hca", "connected");
     thread::sleep(Duration::from_millis(50));
     assert_eq!(interface_state(&mut adapter), 0);

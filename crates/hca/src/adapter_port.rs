@@ -94,5 +94,10 @@ impl AdapterPort {
         counters.insert("drop_spoofed_frames_total".into(), self.counters.spoofed);
         counters.insert("rate_pauses_total".into(), self.counters.rate_pauses);
         counters.insert("drop_uplink_full_frames_total".into(), self.counters.uplink_full);
+        if let Some(file) = &self.record {
+            let losses = counters.entry("record_losses_total".into()).or_default();
+            *losses = losses.saturating_add(file.refusals());
+            counters.insert("record_quarantines_total".into(), file.quarantines());
+        }
     }
 }

@@ -52,6 +52,7 @@ mod policy;
 mod rate_limit;
 mod recent;
 mod record_file;
+mod record_memory;
 mod request;
 mod resume;
 mod service;

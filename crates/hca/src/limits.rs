@@ -56,6 +56,10 @@ pub const SAMPLES_MAX: usize = 6;
 pub const TRACED_QUEUE_PAIRS_MAX: usize = 64;
 /// Most bytes of a message that a capture copies; its further packets count as dropped.
 pub const CAPTURE_MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Most bytes of all record files of the process: 1 GiB. A file may have as many as are left.
+pub const RECORDS_BYTES_MAX: u64 = 1 << 30;
+/// Part of a file system that record files leave free: an eighth.
+pub const RECORD_FREE_SHARE: u64 = 8;
 /// Most captures of a group's adapters at the same time.
 pub const CAPTURES_MAX: usize = 16;
 /// Estimated time of a captured byte: its copies and its CRC.

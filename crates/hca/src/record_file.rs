@@ -3,14 +3,17 @@
 //! Only ports behind the holder have the file: their frontend stays connected while causewayd is
 //! replaced. It lies beside the port's inner socket, with the extension `hca`, and must lie on a
 //! memory file system (tmpfs), as the run directory does. Its length follows from the limits of the
-//! port, about 70 MiB for the default limits; it takes memory as it is filled, and its content ends
-//! with the guest's driver. The format is that of [`causeway_mlx5::Record`].
+//! port, about 65 MiB for the default limits; it takes memory as it is filled, within bounds
+//! ([`crate::record_memory`]), and releases the memory with the guest's driver. The format is that of
+//! [`causeway_mlx5::Record`].
 //!
 //! The service opens the file when the port is added, in the dispatcher's thread. If the host
-//! refuses the file, the port works without a record, and a warning is logged. A frontend that the
-//! holder resumes continues from the content ([`RecordFile::restore`]); for any other frontend the
-//! record begins anew ([`RecordFile::begin`]). The file is removed when the port is deleted, and kept
-//! when causewayd ends. Two daemons must not share it.
+//! refuses the file, or memory for it, the port works without a record; the first is logged, the
+//! second is counted ([`RecordFile::refusals`]). A frontend that the holder resumes continues from the
+//! content ([`RecordFile::restore`]); for any other frontend the record begins anew
+//! ([`RecordFile::begin`]). A mapping that lost a page is made again when the driver ends
+//! ([`RecordFile::end`]). The file is removed when the port is deleted, and kept when causewayd ends.
+//! Two daemons must not share it.
 
 use std::fs::File;
 use std::io;
@@ -20,9 +23,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use causeway_memory::{Mapping, View};
-use causeway_mlx5::{Function, FunctionConfig, Record, RestoreError, Restored};
+use causeway_mlx5::{Function, FunctionConfig, Record, RecordSpace, RestoreError, Restored};
 use causeway_model::port::HELD_EXTENSION;
 use causeway_verbs::{AdapterId, Subnet};
+
+use crate::record_memory::{BUDGET, FileMemory, RecordBudget};
 
 /// Extension of the file.
 const EXTENSION: &str = "hca";
@@ -31,9 +36,15 @@ const EXTENSION: &str = "hca";
 #[derive(Debug)]
 pub(crate) struct RecordFile {
     path: PathBuf,
+    file: Arc<File>,
     view: View,
-    /// The function has the record.
+    budget: &'static RecordBudget,
+    /// The function has the record, or the host has refused memory for it.
     has_begun: bool,
+    /// Records that the host had no memory to begin.
+    refusals: u64,
+    /// Restorations that were refused because the record had ended an earlier process.
+    quarantines: u64,
 }
 
 /// Returns the path of the file of the port at `socket`; `None` if the holder does not hold the port.
@@ -48,11 +59,14 @@ impl RecordFile {
     /// # Errors
     /// The host refuses the file, or it does not lie on a memory file system.
     pub fn of(socket: &Path, config: &FunctionConfig) -> io::Result<Option<Self>> {
-        path_of(socket).map(|path| Self::open(path, config)).transpose()
+        path_of(socket).map(|path| Self::open(path, config, &BUDGET)).transpose()
     }
 
-    fn open(path: PathBuf, config: &FunctionConfig) -> io::Result<Self> {
-        let len = Record::file_bytes(config);
+    fn open(
+        path: PathBuf,
+        config: &FunctionConfig,
+        budget: &'static RecordBudget,
+    ) -> io::Result<Self> {
         let file = File::options()
             .read(true)
             .write(true)
@@ -60,10 +74,31 @@ impl RecordFile {
             .truncate(false)
             .mode(0o600)
             .open(&path)?;
+        let len = Record::file_bytes(config);
         file.set_len(len as u64)?;
-        let mapping = Mapping::new(file.as_fd(), 0, len as u64).map_err(io::Error::other)?;
-        let view = View::new(Arc::new(mapping), 0, len).map_err(io::Error::other)?;
-        Ok(Self { path, view, has_begun: false })
+        let view = map(&file, len)?;
+        let file = Arc::new(file);
+        Ok(Self { path, file, view, budget, has_begun: false, refusals: 0, quarantines: 0 })
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns how often the host had no memory to begin a record.
+    pub fn refusals(&self) -> u64 {
+        self.refusals
+    }
+
+    /// Returns how often a record was not restored because it had ended an earlier process.
+    pub fn quarantines(&self) -> u64 {
+        self.quarantines
+    }
+
+    fn space(&self) -> RecordSpace {
+        let memory = FileMemory::new(Arc::clone(&self.file), self.budget);
+        RecordSpace::new(self.view.clone(), Box::new(memory))
     }
 
     /// Gives the function an empty record, unless it has one: its driver is a new one.
@@ -72,14 +107,31 @@ impl RecordFile {
             return;
         }
         self.has_begun = true;
-        // The file has the length of the record, so the record can be made.
-        if let Ok(record) = Record::create(self.view.clone(), function.config()) {
-            function.set_record(record);
+        match Record::create(self.space(), function.config()) {
+            Ok(record) => function.set_record(record),
+            // Later its driver would have objects that the record lacks.
+            Err(_) => self.refusals = self.refusals.saturating_add(1),
         }
     }
 
+    /// Notes that the driver ended, and the function has no objects. A function without a record
+    /// gets one from the next [`Self::begin`].
+    pub fn end(&mut self, function: &mut Function) {
+        if self.view.is_poisoned() {
+            self.refusals = self.refusals.saturating_add(function.record().map_or(0, Record::losses));
+            function.remove_record();
+            let len = self.view.len();
+            let is_long = self.file.set_len(len as u64);
+            if let Ok(view) = is_long.and_then(|()| map(&self.file, len)) {
+                self.view = view;
+            }
+        }
+        self.has_begun &= function.record().is_some();
+    }
+
     /// Continues the function of an adapter from the record of an earlier process. The function must
-    /// have its memory and registers back, and no objects.
+    /// have its memory and registers back, and no objects. The caller confirms the record once the
+    /// function was served ([`Record::confirm`]).
     ///
     /// # Errors
     /// [`RestoreError`]; the function has no objects, and an empty record.
@@ -88,8 +140,11 @@ impl RecordFile {
         subnet: &mut Subnet<Function>,
         adapter: AdapterId,
     ) -> Result<Restored, RestoreError> {
-        let restored = causeway_mlx5::restore(subnet, adapter, self.view.clone());
+        let restored = causeway_mlx5::restore(subnet, adapter, self.space());
         self.has_begun = restored.is_ok();
+        if matches!(restored, Err(RestoreError::Interrupted { .. })) {
+            self.quarantines = self.quarantines.saturating_add(1);
+        }
         if let (Err(_), Some(own)) = (&restored, subnet.adapter_mut(adapter)) {
             self.begin(own.queues_mut());
         }
@@ -100,6 +155,12 @@ impl RecordFile {
     pub fn remove(self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// Maps a file of `len` bytes.
+fn map(file: &File, len: usize) -> io::Result<View> {
+    let mapping = Mapping::new(file.as_fd(), 0, len as u64).map_err(io::Error::other)?;
+    View::new(Arc::new(mapping), 0, len).map_err(io::Error::other)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@
 //! the dispatcher's thread; none waits. Two ports with one address in a group, and more than 4,096
 //! adapters, are refused when the port is added.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use causeway_attach::{Connection, Model};
@@ -25,7 +25,7 @@ use causeway_fabric::capture::JoinCapture;
 use causeway_fabric::carrier::Membership;
 use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service, SourceProgress};
 use causeway_host::fd::receive::UntrustedSocket;
-use causeway_mlx5::{Function, FunctionConfig};
+use causeway_mlx5::{Function, FunctionConfig, RestoreError};
 use causeway_model::port::HcaSpec;
 use causeway_model::{
     CommandError, PortSpec, RequestDispatch, RouteEnd, ServiceRequest, TraceQuery, TraceView,
@@ -65,6 +65,8 @@ pub struct HcaService {
     captures: PortCaptures,
     /// The ports' shares of the turns.
     pub(crate) shares: Shares,
+    /// Ports whose functions were restored, and not served since.
+    unconfirmed: BTreeSet<PortId>,
 }
 
 /// Returns the source value of a port.
@@ -243,6 +245,7 @@ impl Service for HcaService {
         let Some(mut port) = self.ports.remove(&id) else { return };
         self.shares.leave(&mut port.share);
         self.sources.remove(&source_of(id));
+        self.unconfirmed.remove(&id);
         self.deadlines.set(id, None);
         self.switch.remove(port.mac, port.adapter);
         self.subnet.remove(port.adapter);
@@ -287,13 +290,21 @@ impl Service for HcaService {
                 // The next frontend must not meet the command queue of the last.
                 port.registers = new;
             }
+            if let (Some(file), Some(own)) =
+                (&mut port.record, self.subnet.adapter_mut(port.adapter))
+            {
+                file.end(own.queues_mut());
+                if is_connected {
+                    file.begin(own.queues_mut());
+                }
+            }
         }
         self.memory_changed(cx, id);
         self.after(cx);
     }
 
     fn resumed(&mut self, cx: &mut Context<'_>, id: PortId) {
-        let Self { ports, subnet, .. } = self;
+        let Self { ports, subnet, unconfirmed, .. } = self;
         let Some(port) = ports.get_mut(&id) else { return };
         match resume(port, subnet) {
             Resumption::Unused => {}
@@ -308,7 +319,14 @@ impl Service for HcaService {
                     adapter.queues_mut().expect_work();
                 }
                 cx.wake_source(source_of(id));
+                unconfirmed.insert(id);
             }
+            Resumption::Failed(Some(error @ RestoreError::Interrupted { .. })) => log::error!(
+                port = port.name.as_str(),
+                file:% = port.record.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default(),
+                reason:% = error;
+                "the record of the function is discarded and the function reports an internal error: the guest's driver recovers by itself; report the crash with the log of the causewayd that ended"
+            ),
             Resumption::Failed(error) => log::warn!(
                 port = port.name.as_str(),
                 reason = error.map_or_else(|| "it has no record".into(), |error| error.to_string());
@@ -322,8 +340,16 @@ impl Service for HcaService {
         if value == INBOX {
             return self.serve_uplink(cx);
         }
-        match self.sources.get(&value) {
-            Some(id) => self.serve_port(cx, *id),
+        match self.sources.get(&value).copied() {
+            Some(id) => {
+                let progress = self.serve_port(cx, id);
+                if self.unconfirmed.remove(&id)
+                    && let Some(record) = self.function_mut(id).and_then(Function::record_mut)
+                {
+                    record.confirm();
+                }
+                progress
+            }
             None => SourceProgress { progress: Progress::Parked, count: 0 },
         }
     }

@@ -29,6 +29,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketType};
 
+use crate::deaths::Replays;
 use crate::limits::{CHECK_INTERVAL, IDLE_LEAVE, PORTS_MAX, REFUSAL_WAIT};
 use crate::listen::UnixSocketListener;
 use crate::port::{HeldPortState, ServedPort};
@@ -90,6 +91,8 @@ pub struct Holder {
     ports: BTreeMap<String, HeldPortState>,
     /// Number of causewayds that sent hello so far.
     generations: u64,
+    /// Replays of the ports' frontends.
+    replays: Arc<Replays>,
     /// Eventfd by which relays and [`StopHandle`] wake the main thread.
     wakeup: Arc<OwnedFd>,
     /// Set by [`StopHandle::stop`].
@@ -126,6 +129,7 @@ impl Holder {
             daemon: None,
             ports: BTreeMap::new(),
             generations: 0,
+            replays: Arc::default(),
             wakeup,
             flag: Arc::default(),
             idle_since: Instant::now(),
@@ -310,7 +314,7 @@ impl Holder {
         if self.ports.len() >= PORTS_MAX {
             return Answer::Refused(format!("more than {PORTS_MAX} ports are held"));
         }
-        match HeldPortState::new(by) {
+        match HeldPortState::new(by, Arc::clone(&self.replays)) {
             Ok(port) => {
                 self.ports.insert(name, port);
                 Answer::Done

@@ -56,6 +56,7 @@
 )]
 
 pub mod client;
+pub mod deaths;
 pub mod holder;
 pub mod inflight;
 pub mod inner;

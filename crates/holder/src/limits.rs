@@ -33,6 +33,8 @@ pub const RETRY_PAUSE_MAX: Duration = Duration::from_millis(50);
 pub const TRIES_MAX: u32 = 10;
 /// Ends of causewayd during one message after which its frontend is disconnected.
 pub const DEATHS_MAX: u32 = 3;
+/// Such ends during the replay of another frontend, after which the frontend is disconnected.
+pub const SHARED_DEATHS_MAX: u32 = 12;
 /// How long a new frontend waits for the previous frontend to leave before it is disconnected.
 pub const SUCCESSOR_WAIT: Duration = Duration::from_millis(500);
 /// Pause after a failed accept, for example without a free descriptor.

@@ -25,6 +25,7 @@ use causeway_host::Account;
 use causeway_host::fd::receive::UntrustedSocket;
 use rustix::net::{Shutdown, SocketType, shutdown};
 
+use crate::deaths::Replays;
 use crate::holder::{lock, signal, until};
 use crate::limits::{ACCEPT_RETRY, LOG_LINES_MAX, LOG_WINDOW, STACK_BYTES, SUCCESSOR_WAIT};
 use crate::listen::UnixSocketListener;
@@ -82,6 +83,8 @@ pub struct HeldPortState {
     listener: UnixSocketListener,
     /// The causewayd to which the relay forwards, shared with its thread.
     route: SharedRoute,
+    /// The replays of all ports.
+    replays: Arc<Replays>,
     /// The connected frontend.
     frontend: Option<FrontendConnection>,
     /// A frontend that connected before its predecessor left, and the end of its wait.
@@ -95,11 +98,11 @@ pub struct HeldPortState {
 }
 
 impl HeldPortState {
-    /// Listens for frontends.
+    /// Listens for frontends. `replays` are those of the holder.
     ///
     /// # Errors
     /// The public socket cannot be bound.
-    pub fn new(by: ServedPort) -> io::Result<Self> {
+    pub fn new(by: ServedPort, replays: Arc<Replays>) -> io::Result<Self> {
         let listener = UnixSocketListener::bind(&by.port.public, SocketType::STREAM)?;
         let route = DaemonRoute {
             generation: Some(by.generation),
@@ -110,6 +113,7 @@ impl HeldPortState {
         Ok(Self {
             listener,
             route: Arc::new(Mutex::new(route)),
+            replays,
             held: by.port,
             frontend: None,
             successor: None,
@@ -214,13 +218,14 @@ impl HeldPortState {
             UntrustedSocket::from(stream.as_fd().try_clone_to_owned()?).charged_to(self.account);
         let ended = Arc::new(AtomicBool::new(false));
         let (route, protocol) = (self.route.clone(), self.held.protocol);
+        let replays = Arc::clone(&self.replays);
         let (name, log_budget, done) =
             (self.held.name.clone(), self.log_budget.clone(), ended.clone());
         let thread = thread::Builder::new().name("relay".into()).stack_size(STACK_BYTES);
         let thread = thread.spawn(move || {
             let end = match protocol {
-                HeldProtocol::VhostUser => Relay::new(stream, route).run(),
-                HeldProtocol::VfioUser => VfioRelay::new(stream, route).run(),
+                HeldProtocol::VhostUser => Relay::new(stream, route, replays).run(),
+                HeldProtocol::VfioUser => VfioRelay::new(stream, route, replays).run(),
             };
             if lock(&log_budget).admit() {
                 match end {

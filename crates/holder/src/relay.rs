@@ -12,12 +12,13 @@
 //! after 250 ms, if 10 connections to one causewayd end before the replay is complete
 //! ([`crate::route`]), if the next causewayd lacks a feature, or refuses or answers invalidly a
 //! recorded message, or if [`DEATHS_MAX`] (3) causewayds in a row end, or reply invalidly, during
-//! one message. A message that causewayd refuses is not recorded, and its refusal reaches a
+//! one message ([`crate::deaths`]). A message that causewayd refuses is not recorded, and its refusal reaches a
 //! frontend that asked for an acknowledgement; otherwise the frontend learns nothing. Rings,
 //! doorbells and data do not pass here. Messages and replies pass unchanged, except that the dirty
 //! log is not offered, and that the holder's own features are added ([`NEEDED`]).
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_attach::vhost_user::message::{Header, InflightSpec, Message};
@@ -28,6 +29,7 @@ use causeway_host::fd::receive::UntrustedSocket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::deaths::{Deaths, Replays};
 use crate::inflight::Inflight;
 use crate::inner::{DaemonStream, ExchangeError, NEEDED, expects_reply};
 use crate::limits::{DEATHS_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
@@ -51,7 +53,7 @@ pub enum RelayEnd {
     #[error("the connection cannot continue: {0}")]
     NotResumed(ExchangeError),
     /// Several causewayds ended while they processed the same message.
-    #[error("causewayd ended {DEATHS_MAX} times while it processed one {0}")]
+    #[error("causewayd ended {DEATHS_MAX} times or more while it processed one {0}")]
     RepeatedCrash(String),
     /// A vfio-user frontend violated the protocol.
     #[error("the frontend violated the protocol: {0}")]
@@ -87,22 +89,23 @@ pub struct Relay {
     /// A message that causewayd has not acknowledged.
     pending: Option<Raw>,
     /// Connections that ended while `pending` was in progress.
-    deaths: u32,
+    deaths: Deaths,
 }
 
 /// Result of an exchange with causewayd.
 type ExchangeResult = Result<(), ExchangeError>;
 
 impl Relay {
-    /// Returns a relay between the frontend on `frontend` and the causewayd on `route`.
-    pub fn new(frontend: UntrustedSocket, route: SharedRoute) -> Self {
+    /// Returns a relay between the frontend on `frontend` and the causewayd on `route`. `replays` are
+    /// those of the holder.
+    pub fn new(frontend: UntrustedSocket, route: SharedRoute, replays: Arc<Replays>) -> Self {
         Self {
             frontend: MessageStream::new(frontend),
             inner: None,
             record: Record::default(),
-            watch: RouteWatch::new(route),
+            watch: RouteWatch::new(route, replays),
             pending: None,
-            deaths: 0,
+            deaths: Deaths::default(),
         }
     }
 
@@ -204,8 +207,8 @@ impl Relay {
             Ok(answer) => answer,
             Err(ExchangeError::Gone | ExchangeError::Garbled(_)) => {
                 self.inner = None;
-                self.deaths = self.deaths.saturating_add(1);
-                if self.deaths >= DEATHS_MAX {
+                self.deaths.count(self.watch.is_shared_death());
+                if self.deaths.are_too_many() {
                     return Err(RelayEnd::RepeatedCrash(format!("{:?}", raw.request)));
                 }
                 self.pending = Some(raw);
@@ -214,7 +217,7 @@ impl Relay {
             Err(ExchangeError::FrontendLeft) => return Err(RelayEnd::FrontendLeft),
             Err(error) => return Err(RelayEnd::NotResumed(error)),
         };
-        self.deaths = 0;
+        self.deaths = Deaths::default();
         let (request, header) = (raw.request, raw.header);
         let taken = self.record_acknowledged(raw, &answer).map_err(end_of)?;
         let acks = header.needs_reply() && self.has_reply_ack();

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::deaths::Replays;
 use crate::limits::{PARTING_GRACE, TRIES_MAX};
 
 /// The causewayd that serves a port; changed by the holder's main thread.
@@ -47,12 +48,16 @@ pub struct RouteWatch {
     generation: u64,
     /// Connections to this generation that ended before the replay was complete.
     tries: u32,
+    /// The replays of all relays.
+    replays: Arc<Replays>,
+    /// The relay replays its frontend's set-up.
+    is_replaying: bool,
 }
 
 impl RouteWatch {
     /// Returns the view of a relay that has not connected yet.
-    pub fn new(route: SharedRoute) -> Self {
-        Self { route, generation: 0, tries: 0 }
+    pub fn new(route: SharedRoute, replays: Arc<Replays>) -> Self {
+        Self { route, generation: 0, tries: 0, replays, is_replaying: false }
     }
 
     /// Returns the current route.
@@ -65,8 +70,18 @@ impl RouteWatch {
         self.route.lock().unwrap_or_else(PoisonError::into_inner).generation.is_none()
     }
 
-    /// Returns the next step of a relay whose connection ended at `lost`.
+    /// Returns the next step of a relay whose connection ended at `lost`. A replay begins with
+    /// [`Verdict::Connect`].
     pub fn verdict(&mut self, lost: Instant) -> Verdict {
+        let verdict = self.next_step(lost);
+        if matches!(verdict, Verdict::Connect(_)) && !self.is_replaying {
+            self.is_replaying = true;
+            self.replays.begin();
+        }
+        verdict
+    }
+
+    fn next_step(&mut self, lost: Instant) -> Verdict {
         let route = self.current();
         match route.generation {
             Some(generation) if generation != self.generation => {
@@ -82,10 +97,30 @@ impl RouteWatch {
     /// Notes that a replay is complete.
     pub fn connected(&mut self) {
         self.tries = 0;
+        self.end_replay(None);
     }
 
     /// Notes that causewayd did not listen, or closed the connection during a replay.
     pub fn failed(&mut self) {
         self.tries = self.tries.saturating_add(1);
+        self.end_replay(Some(self.generation));
+    }
+
+    fn end_replay(&mut self, ended: Option<u64>) {
+        if std::mem::take(&mut self.is_replaying) {
+            self.replays.end(ended);
+        }
+    }
+
+    /// Returns whether the causewayd of the last connection, which has just ended, did so during the
+    /// replay of another frontend.
+    pub fn is_shared_death(&self) -> bool {
+        self.replays.include_end_of(self.generation)
+    }
+}
+
+impl Drop for RouteWatch {
+    fn drop(&mut self) {
+        self.end_replay(None);
     }
 }

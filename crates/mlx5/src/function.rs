@@ -209,6 +209,11 @@ impl Function {
         self.record = Some(Box::new(record));
     }
 
+    /// Removes the record; its file stays.
+    pub fn remove_record(&mut self) {
+        self.record = None;
+    }
+
     /// Returns the record.
     pub fn record(&self) -> Option<&Record> {
         self.record.as_deref()
@@ -358,7 +363,7 @@ impl Function {
         if let Some(record) = &mut self.record {
             changes.push(record.event_queue_word(number, queue.producer()));
             let number = u32::from(number);
-            let entry = GuestEntry { ring: Ring::Event, number, at, bytes };
+            let entry = GuestEntry { ring: Ring::Event, number, at, bytes: &bytes };
             record.begin(changes, Some(&entry));
         }
         let vector = queue.place(&self.map, at, &bytes).then(|| queue.vector());

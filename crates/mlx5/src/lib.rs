@@ -81,5 +81,5 @@ mod work_queues;
 pub use function::{Counters, Function, FunctionConfig};
 pub use poll::{CommandCost, adapter_config, disconnect, poll, reset, run_commands};
 pub use record::restore::restore;
-pub use record::{Record, RecordError, RestoreError, Restored};
+pub use record::{Record, RecordError, RecordMemory, RecordSpace, RestoreError, Restored};
 pub use registers::Registers;

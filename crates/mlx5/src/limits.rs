@@ -77,9 +77,14 @@ pub const RECEIVE_POOLS_SPARE: usize = 16;
 pub(crate) fn receive_pools_max(queue_pairs: usize) -> usize {
     queue_pairs.saturating_add(RECEIVE_POOLS_SPARE).min(RECEIVE_POOLS_MAX)
 }
-/// Length of the journal in the record of a function, in bytes; the file takes memory as it is
-/// filled.
+/// Length of the journal in the record of a function, in bytes; the file takes memory in steps of
+/// [`RECORD_STEP_BYTES`] as it is filled.
 pub const RECORD_HEAP_BYTES: usize = 64 << 20;
+/// Step in which the memory of a record's file is allocated, in bytes.
+pub const RECORD_STEP_BYTES: usize = 16 << 10;
+/// Restorations of a record, without a served call of the function between them, after which the
+/// record is not restored again.
+pub const RESTORES_MAX: u32 = 3;
 /// Maximum number of protection domains, and of transport and XRC domains each.
 pub const DOMAINS_MAX: usize = 1 << 16;
 /// Maximum number of counter sets: their numbers have 8 bits.

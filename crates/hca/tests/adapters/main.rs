@@ -3,6 +3,7 @@
 
 mod capture;
 mod doorbell;
+mod record;
 mod rig;
 mod share;
 mod trace;

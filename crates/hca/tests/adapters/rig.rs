@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use causeway_attach::native::VfioUserClient;
-use causeway_attach::vfio_user::message::{DMA_READABLE, DMA_WRITABLE, DmaMap};
+use causeway_attach::vfio_user::message::{
+    DMA_READABLE, DMA_WRITABLE, DmaMap, ResumePhase, command,
+};
 use causeway_fabric::{PollConfig, Shard};
 use causeway_hca::HcaService;
 use causeway_host::fd::receive::UntrustedSocket;
@@ -39,6 +42,8 @@ pub struct Rig {
     pub shard: Shard,
     pub now: u64,
     clients: BTreeMap<[u8; 6], VfioUserClient>,
+    /// Folder of the ports' inner sockets; `None` for ports that are not held.
+    dir: Option<PathBuf>,
 }
 
 /// A guest with a driver.
@@ -82,14 +87,27 @@ impl Guest {
         rig: &mut Rig,
         work: impl FnOnce(&mut Driver, &mut dyn Bar) -> Result<T, DriverError>,
     ) -> T {
+        self.try_with(rig, work).unwrap()
+    }
+
+    /// As [`Self::with`], for work that may fail.
+    pub fn try_with<T>(
+        &mut self,
+        rig: &mut Rig,
+        work: impl FnOnce(&mut Driver, &mut dyn Bar) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
         let map = Arc::clone(self.driver.memory().map());
-        work(&mut self.driver, &mut RigBar { rig, mac: self.mac, map }).unwrap()
+        work(&mut self.driver, &mut RigBar { rig, mac: self.mac, map })
     }
 
     /// Takes the events of a queue. Returns their number.
     pub fn count_events(&self, ring: &mut EventRing) -> usize {
         std::iter::from_fn(|| self.driver.take_event(ring).unwrap()).count()
     }
+}
+
+fn mac(n: u8) -> [u8; 6] {
+    [2, 0x43, 0x57, 0, 0, n]
 }
 
 /// Returns the name of port `n`.
@@ -100,7 +118,7 @@ pub fn name(n: u8) -> Name {
 /// Returns the options of port `n` with their defaults.
 pub fn options(n: u8) -> HcaSpec {
     HcaSpec {
-        mac: Mac([2, 0x43, 0x57, 0, 0, n]),
+        mac: Mac(mac(n)),
         mtu_max: 9000,
         queue_pairs_max: 64,
         completion_queues_max: 64,
@@ -118,7 +136,22 @@ impl Rig {
     pub fn new() -> Self {
         let service = Box::new(HcaService::new());
         let shard = Shard::new("red".parse().unwrap(), service, PollConfig::default()).unwrap();
-        Self { shard, now: 1_000_000_000, clients: BTreeMap::new() }
+        Self { shard, now: 1_000_000_000, clients: BTreeMap::new(), dir: None }
+    }
+
+    /// Returns a shard whose ports are held, with their records in `dir`. A drop has the effect of a
+    /// kill.
+    pub fn held(dir: &Path) -> Self {
+        Self { dir: Some(dir.to_owned()), ..Self::new() }
+    }
+
+    fn socket(&self, n: u8) -> PathBuf {
+        self.dir.as_ref().map_or("unused".into(), |dir| dir.join(format!("p{n}.inner")))
+    }
+
+    /// Returns the path of the record of port `n`.
+    pub fn record(&self, n: u8) -> PathBuf {
+        self.socket(n).with_extension("hca")
     }
 
     /// Adds port `n` without a frontend.
@@ -126,7 +159,7 @@ impl Rig {
         let spec = PortSpec {
             name: name(n),
             group: "red".parse().unwrap(),
-            socket: "unused".into(),
+            socket: self.socket(n),
             memory_max: None,
             access: Default::default(),
             kind: PortKind::of(options),
@@ -137,24 +170,70 @@ impl Rig {
     /// Adds port `n`, attaches a guest and starts its driver.
     pub fn start(&mut self, n: u8, options: HcaSpec) -> Guest {
         self.add(n, options);
-        let (near, far) = UnixStream::pair().unwrap();
-        far.set_nonblocking(true).unwrap();
-        self.shard.connect(&name(n), UntrustedSocket::from(OwnedFd::from(far))).unwrap();
+        self.boot(n)
+    }
+
+    /// Attaches a new guest to port `n` and starts its driver.
+    pub fn boot(&mut self, n: u8) -> Guest {
         let memory = DriverMemory::new(MEMORY).unwrap();
-        let (map, file) = (Arc::clone(memory.map()), memory.file().try_clone_to_owned().unwrap());
-        let flags = DMA_READABLE | DMA_WRITABLE;
-        let grant = DmaMap { flags, offset: 0, address: BASE, size: MEMORY };
-        let client = self.during(move || {
-            let mut client = VfioUserClient::over(OwnedFd::from(near)).unwrap();
-            client.map(&grant, Some(file.as_fd())).unwrap();
-            client
-        });
-        let mac = [2, 0x43, 0x57, 0, 0, n];
-        self.clients.insert(mac, client);
+        let map = Arc::clone(memory.map());
+        self.connect(n, &memory, false);
+        let mac = mac(n);
         let driver = Driver::new(&mut RigBar { rig: self, mac, map }, memory).unwrap();
         let mut guest = Guest { driver, mac };
         guest.with(self, |driver, bar| driver.start(bar));
         guest
+    }
+
+    /// Connects a frontend with this memory to port `n`, as the holder does if it `is_resumed`.
+    fn connect(&mut self, n: u8, memory: &DriverMemory, is_resumed: bool) {
+        let (near, far) = UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        self.shard.connect(&name(n), UntrustedSocket::from(OwnedFd::from(far))).unwrap();
+        let file = memory.file().try_clone_to_owned().unwrap();
+        let flags = DMA_READABLE | DMA_WRITABLE;
+        let grant = DmaMap { flags, offset: 0, address: BASE, size: MEMORY };
+        let client = self.during(move || {
+            let mut client = VfioUserClient::over(OwnedFd::from(near)).unwrap();
+            let phase = |client: &mut VfioUserClient, phase: ResumePhase| {
+                client.request(command::RESUME, &phase.emit(), &[]).map(drop)
+            };
+            if is_resumed {
+                phase(&mut client, ResumePhase::Begin).unwrap();
+            }
+            client.map(&grant, Some(file.as_fd())).unwrap();
+            if is_resumed {
+                for (at, word) in [(0x10, (BASE >> 32) as u32), (0x14, BASE as u32)] {
+                    client.write(REGION_BAR, at, &word.to_be_bytes()).unwrap();
+                }
+                phase(&mut client, ResumePhase::End).unwrap();
+            }
+            client
+        });
+        self.clients.insert(mac(n), client);
+    }
+
+    /// Adds port `n` and continues its guest, after a kill.
+    pub fn resume(&mut self, n: u8, options: HcaSpec, guest: &Guest) {
+        self.add(n, options);
+        self.connect(n, guest.driver.memory(), true);
+        self.settle();
+    }
+
+    /// Disconnects the frontend of port `n`.
+    pub fn leave(&mut self, n: u8) {
+        self.clients.remove(&mac(n));
+        for _ in 0..1000 {
+            self.turn();
+            std::thread::sleep(std::time::Duration::from_micros(10));
+        }
+    }
+
+    /// Returns whether the function of a guest reports an internal error.
+    pub fn has_failed(&mut self, guest: &Guest) -> bool {
+        let mut word = [0; 4];
+        self.client(guest).read(REGION_BAR, 0x14, &mut word).unwrap();
+        u32::from_be_bytes(word) >> 8 & 7 == 1
     }
 
     /// Runs `work` in a thread, and the shard meanwhile.

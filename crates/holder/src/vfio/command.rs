@@ -14,6 +14,7 @@ use causeway_attach::vfio_user::fault::Reason;
 use causeway_attach::vfio_user::message::Header;
 use causeway_attach::vfio_user::stream::{MessageStream, RawMessage, ReadOutcome};
 
+use crate::deaths::Deaths;
 use crate::inner::connect_unix;
 
 /// A command of a frontend.
@@ -28,8 +29,8 @@ pub struct Command {
     pub wants_reply: bool,
     /// Whether commands behind this one must wait: memory does not answer it.
     pub is_blocking: bool,
-    /// Number of causewayds that ended while the command was in flight.
-    pub deaths: u32,
+    /// The causewayds that ended while the command was in flight.
+    pub deaths: Deaths,
     /// Time of the arrival.
     pub since: Instant,
 }
@@ -39,7 +40,7 @@ impl Command {
     pub fn new(message: RawMessage) -> Self {
         let wants_reply = message.header.needs_reply();
         let since = Instant::now();
-        Self { message, number: 0, wants_reply, is_blocking: false, deaths: 0, since }
+        Self { message, number: 0, wants_reply, is_blocking: false, deaths: Deaths::default(), since }
     }
 
     /// Returns the length of the message, in bytes.

@@ -12,7 +12,7 @@
 //!
 //! The frontend is disconnected if it violates the protocol or reads no replies, if a running
 //! causewayd closes the connection (after 250 ms, [`crate::route`]) or refuses the recorded set-up,
-//! or if one command was in flight at the end of [`DEATHS_MAX`] (3) causewayds. An invalid reply
+//! or if one command was in flight at the end of 3 causewayds ([`crate::deaths`]). An invalid reply
 //! ends the connection to causewayd. The frontend's RESUME command is refused; so are commands with
 //! descriptors of other kinds than eventfds, pidfds, sockets and memory files.
 
@@ -33,8 +33,9 @@ use super::answers::{Answer, Answers};
 use super::command::{Command, DaemonSocket};
 use super::record::Record;
 use super::replay::ReplayError;
+use crate::deaths::Replays;
 use crate::limits::{
-    AWAY_TURN, DEATHS_MAX, IN_FLIGHT_BYTES, IN_FLIGHT_FDS, IN_FLIGHT_MAX, RETRY_PAUSE_MAX,
+    AWAY_TURN, IN_FLIGHT_BYTES, IN_FLIGHT_FDS, IN_FLIGHT_MAX, RETRY_PAUSE_MAX,
     RETRY_PAUSE_MIN,
 };
 use crate::relay::RelayEnd;
@@ -60,12 +61,13 @@ pub struct VfioRelay {
 }
 
 impl VfioRelay {
-    /// Returns a relay between the frontend on `frontend` and the causewayd on `route`.
-    pub fn new(frontend: UntrustedSocket, route: SharedRoute) -> Self {
+    /// Returns a relay between the frontend on `frontend` and the causewayd on `route`. `replays` are
+    /// those of the holder.
+    pub fn new(frontend: UntrustedSocket, route: SharedRoute, replays: Arc<Replays>) -> Self {
         Self {
             frontend: MessageStream::new(frontend),
             daemon: None,
-            watch: RouteWatch::new(route),
+            watch: RouteWatch::new(route, replays),
             record: Record::default(),
             answers: Answers::default(),
             in_flight: VecDeque::new(),
@@ -215,10 +217,11 @@ impl VfioRelay {
     /// Handles the end of the connection to causewayd.
     fn lose(&mut self) -> Result<(), RelayEnd> {
         (self.daemon, self.lost, self.pause) = (None, Instant::now(), RETRY_PAUSE_MIN);
+        let is_shared = self.watch.is_shared_death();
         for command in &mut self.in_flight {
-            command.deaths = command.deaths.saturating_add(1);
+            command.deaths.count(is_shared);
         }
-        match self.in_flight.iter().find(|command| command.deaths >= DEATHS_MAX) {
+        match self.in_flight.iter().find(|command| command.deaths.are_too_many()) {
             Some(command) => Err(RelayEnd::RepeatedCrash(format!(
                 "vfio-user command {}",
                 command.message.header.command

@@ -2,15 +2,18 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use causeway_attach::Event;
 use causeway_attach::native::{VfioUserClient, VfioUserError};
-use causeway_attach::vfio_user::message::{HEADER_BYTES, Header, ResumePhase, command};
+use causeway_attach::vfio_user::message::{
+    HEADER_BYTES, Header, RegionAccess, ResumePhase, command,
+};
 use causeway_holder::limits::{DEATHS_MAX, TRIES_MAX};
+use causeway_holder::protocol::HeldPort;
 
-use crate::bench::{Life, PORT, client, event, is_closed, listen, map, memory, read};
+use crate::bench::{Life, PORT, client, event, is_closed, listen, map, memory, port, read};
 use crate::common::Held;
 
 /// Reads a command, without its descriptors.
@@ -161,4 +164,50 @@ fn vfio_write_that_ends_several_causewayds_ends_the_frontend() {
         drop((stream, control));
     }
     assert!(is_closed(&frontend));
+}
+
+/// Listens at the inner sockets of two ports, and registers both.
+fn listen_twice(held: &Held) -> ([UnixListener; 2], causeway_holder::client::Client) {
+    let ports = ["p", "q"].map(|name| HeldPort { protocol: port(held).protocol, ..held.port(name) });
+    let listeners = ports.each_ref().map(|port| {
+        let _ = std::fs::remove_file(&port.inner);
+        UnixListener::bind(&port.inner).unwrap()
+    });
+    let mut control = held.client();
+    ports.into_iter().for_each(|port| control.add(port).unwrap());
+    (listeners, control)
+}
+
+#[test]
+fn vfio_write_of_a_frontend_is_kept_if_the_replay_of_another_ends_causewayds() {
+    let held = Held::new();
+    let (listeners, control) = listen_twice(&held);
+    let version = [&[0, 0, 1, 0][..], b"{}\0"].concat();
+    let request = [Header::command(1, command::VERSION, version.len()).emit(), version].concat();
+    let [mut innocent, culprit] = ["p", "q"].map(|name| {
+        let mut frontend = UnixStream::connect(held.path(name)).unwrap();
+        frontend.write_all(&request).unwrap();
+        frontend
+    });
+    let first = listeners.each_ref().map(|listener| listener.accept().unwrap().0);
+    for (mut inner, frontend) in first.iter().zip([&innocent, &culprit]) {
+        let (header, _) = receive(inner).unwrap();
+        inner.write_all(&header.reply(0).emit()).unwrap();
+        receive(frontend).unwrap();
+    }
+    drop((first, listeners, control));
+    let access = RegionAccess { offset: 8, region: 0, count: 4 }.emit();
+    let write = Header::command(2, command::REGION_WRITE, access.len() + 4).emit();
+    innocent.write_all(&[write, access, vec![1; 4]].concat()).unwrap();
+    receive(&innocent).unwrap();
+    for _ in 0..2 * DEATHS_MAX {
+        let ([own, other], control) = listen_twice(&held);
+        let (own, other) = (own.accept().unwrap().0, other.accept().unwrap().0);
+        // The replay of the other frontend begins, and does not end.
+        receive(&other).unwrap();
+        answer_setup(&own);
+        let (header, _) = receive(&own).expect("the frontend is connected");
+        assert_eq!(header.command, command::REGION_WRITE);
+        drop((own, other, control));
+    }
 }

@@ -5,11 +5,14 @@
 //! two stores: an extent is split by the header of its second part, then of its first; it becomes
 //! used by a single store, which the caller makes part of a commit ([`super::redo`]).
 //!
-//! Extents are not merged. Free extents are found by their length in constant time; the space that
-//! was never used lies in one extent at the end. A journal that has no extent for an entry is full
-//! ([`Heap::allocate`] returns `None`).
+//! The memory of an extent is allocated ([`super::space`]) before its word is stored. Extents are not
+//! merged. Free extents are found by their length in constant time; the space that
+//! was never used lies in one extent at the end. A journal that has no extent for an entry, or no
+//! memory for the extent, is full ([`Heap::allocate`] returns `None`).
 
 use causeway_memory::View;
+
+use super::space::RecordSpace;
 
 /// Bytes of a unit.
 const UNIT: usize = 64;
@@ -63,7 +66,8 @@ pub(super) struct Heap {
 }
 
 impl Heap {
-    /// Returns the memory between two offsets, all free, and writes its header.
+    /// Returns the journal between two offsets, all free, and writes its header, for which the file
+    /// must have memory.
     pub fn clear(view: &View, start: usize, end: usize) -> Option<Self> {
         let units = (end.checked_sub(start)? / UNIT) as u64;
         view.store_word(start, FREE | units).ok()?;
@@ -99,24 +103,31 @@ impl Heap {
         (self.start, self.end)
     }
 
+    /// Returns the offset behind the header of the space that was never used.
+    pub fn used_end(&self) -> usize {
+        self.fresh.saturating_add(UNIT).min(self.end)
+    }
+
     /// Takes an extent of at least `bytes`; it stays free in the file. Returns `None` if none is
-    /// left.
-    pub fn allocate(&mut self, view: &View, bytes: usize) -> Option<Extent> {
+    /// left, or the host has no memory for it.
+    pub fn allocate(&mut self, space: &mut RecordSpace, bytes: usize) -> Option<Extent> {
         let units = bytes.div_ceil(UNIT).checked_next_power_of_two()?;
         let class = units.trailing_zeros();
         let bytes = units.checked_mul(UNIT)?;
         let own = self.free.get_mut(class as usize)?.pop();
-        let at = match own.or_else(|| self.extend(view, bytes)) {
+        let at = match own.or_else(|| self.extend(space, bytes)) {
             Some(at) => at,
-            None => self.split(view, class)?,
+            None => self.split(space.view(), class)?,
         };
         Some(Extent { at, class: class as u8 })
     }
 
     /// Takes an extent of the space that was never used.
-    fn extend(&mut self, view: &View, bytes: usize) -> Option<usize> {
+    fn extend(&mut self, space: &mut RecordSpace, bytes: usize) -> Option<usize> {
         let at = self.fresh;
         let next = at.checked_add(bytes).filter(|&next| next <= self.end)?;
+        space.reserve(at..next.saturating_add(UNIT).min(self.end))?;
+        let view = space.view();
         let rest = (self.end.checked_sub(next)? / UNIT) as u64;
         if rest > 0 {
             view.store_word(next, FREE | rest).ok()?;

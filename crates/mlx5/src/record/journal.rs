@@ -201,7 +201,7 @@ fn object_of(opcode: O) -> O {
 }
 
 /// Returns the table of words of the object that a command is about.
-fn words_of(opcode: O) -> Option<Words> {
+pub(super) fn words_of(opcode: O) -> Option<Words> {
     Some(match opcode {
         O::CreateEventQueue => Words::EventQueue,
         O::CreateCompletionQueue | O::ModifyCompletionQueue => Words::CompletionQueue,
@@ -265,6 +265,9 @@ pub(crate) fn note(
         if let Some(words) = words_of(opcode) {
             let number = if is_made { made } else { number(input) };
             let at = record.words(words, number);
+            if is_made {
+                record.reserve_words(at);
+            }
             own.queues_mut().objects.collect(words, number, at, &mut changes);
         }
         if is_recorded {
@@ -301,9 +304,6 @@ impl Record {
     /// Notes that a command of the command queue begins.
     pub(crate) fn begin_command(&mut self, index: u32) {
         self.command = index;
-        if self.view.is_poisoned() {
-            self.give_up();
-        }
         let mut changes = Changes::default();
         changes.push((COMMAND, IN_PROGRESS | u64::from(index)));
         self.commit(changes);

@@ -4,8 +4,9 @@
 //!  0      header: magic, version, sizes of the tables
 //!  256    redo entry
 //!  1024   command in progress
+//!  2048   restorations
 //!  4096   words of objects: 32 bytes for each slot of a table
-//!  heap   journal
+//!  heap   journal, from a step of the allocation on
 //! ```
 //!
 //! The places follow from the limits of the function. A file with another header belongs to
@@ -14,22 +15,26 @@
 use causeway_verbs::number::slots_of;
 
 use crate::function::FunctionConfig;
-use crate::limits::{ETHERNET_QUEUES_MAX, EVENT_QUEUES_MAX, RECORD_HEAP_BYTES, receive_pools_max};
+use crate::limits::{
+    ETHERNET_QUEUES_MAX, EVENT_QUEUES_MAX, RECORD_HEAP_BYTES, RECORD_STEP_BYTES, receive_pools_max,
+};
 
 /// Begin of every file.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"cw-hca-r");
 /// Version of the format. A change of any stored value needs another version.
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 /// Number of words of the header.
 pub(super) const HEADER_WORDS: usize = 6;
 /// Offset of the redo entry.
 pub(super) const REDO: usize = 256;
 /// Offset of the command in progress.
 pub(super) const COMMAND: usize = 1024;
+/// Offset of the word about restorations ([`super::quarantine`]).
+pub(super) const RESTORATIONS: usize = 2048;
 /// Offset of the words of objects.
 const SLOTS: usize = 4096;
 /// Bytes of the words of an object.
-const SLOT_BYTES: usize = 32;
+pub(super) const SLOT_BYTES: usize = 32;
 
 /// The places of the words of objects, and of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +78,7 @@ impl Layout {
             *start = at;
             at = at.saturating_add(count.saturating_mul(SLOT_BYTES));
         }
-        let heap = at.next_multiple_of(SLOTS);
+        let heap = at.next_multiple_of(RECORD_STEP_BYTES);
         Self { slots, starts, heap, len: heap.saturating_add(RECORD_HEAP_BYTES) }
     }
 

@@ -14,14 +14,15 @@
 //! completion.
 //!
 //! # Limits
-//! The journal has [`crate::limits::RECORD_HEAP_BYTES`]. If it is full, or the file loses a page, the
-//! function goes on without a record ([`Record::is_complete`] is false) until its objects are cleared:
-//! the next causewayd then cannot continue it. Not recorded are counters, the pace of events
+//! The journal has [`crate::limits::RECORD_HEAP_BYTES`]. If it is full, the host has no memory for the
+//! file ([`space`]), or the file loses a page, the function goes on without a record
+//! ([`Record::is_complete`] is false) until its objects are cleared: the next causewayd then cannot
+//! continue it. The file is made invalid and its memory released. Not recorded are counters, the pace of events
 //! (`crate::event_pacing`: events that wait are lost), and moderation timers.
 //!
 //! The file is written by causewayd alone, and its shape is checked when it is read: a file that is
 //! damaged, or of another version or other limits, is a [`RecordError`], and the function starts
-//! empty.
+//! empty. A record whose restoration ended a process is not restored again ([`quarantine`]).
 //!
 //! `causeway-hca` makes a record for each held port ([`crate::Function::set_record`]), in the
 //! dispatcher's thread like the function.
@@ -30,20 +31,24 @@ mod heap;
 pub(crate) mod journal;
 mod layout;
 pub(crate) mod progress;
+mod quarantine;
 pub(crate) mod redo;
 mod region;
 pub(crate) mod restore;
+mod space;
 
 use std::collections::BTreeMap;
 
 use causeway_memory::View;
 
 use crate::function::FunctionConfig;
+use crate::limits::RECORD_STEP_BYTES;
 use heap::{Extent, Heap};
-use layout::{COMMAND, Layout};
+use layout::{COMMAND, Layout, SLOT_BYTES};
 use redo::{Changes, GuestEntry};
 
 pub use restore::{RestoreError, Restored};
+pub use space::{RecordMemory, RecordSpace};
 
 /// Length of the header of a journal entry, in bytes.
 const ENTRY_HEADER: usize = 40;
@@ -54,6 +59,9 @@ pub enum RecordError {
     /// The file is shorter than the record.
     #[error("the record of the adapter is shorter than {0} bytes")]
     Short(usize),
+    /// The host has no memory for the file.
+    #[error("the host has no memory for the record of the adapter")]
+    NoMemory,
     /// The file has another version, or was made for other limits of the port.
     #[error("the record of the adapter has another version or other limits")]
     Mismatch,
@@ -78,6 +86,8 @@ pub(crate) struct Key {
 #[derive(Debug)]
 pub struct Record {
     view: View,
+    /// Memory behind the view.
+    space: RecordSpace,
     layout: Layout,
     heap: Heap,
     entries: BTreeMap<Key, Extent>,
@@ -102,30 +112,42 @@ impl Record {
         Layout::new(config).len
     }
 
-    /// Makes an empty record in a file.
+    /// Makes an empty record in a file, and releases the memory of an earlier record.
     ///
     /// # Errors
-    /// [`RecordError::Short`].
-    pub fn create(view: View, config: &FunctionConfig) -> Result<Self, RecordError> {
-        let layout = Layout::new(config);
+    /// [`RecordError::Short`], and [`RecordError::NoMemory`]; the file is not a record then.
+    pub fn create(
+        space: impl Into<RecordSpace>,
+        config: &FunctionConfig,
+    ) -> Result<Self, RecordError> {
+        let (layout, mut space) = (Layout::new(config), space.into());
+        let view = space.view().clone();
         let short = RecordError::Short(layout.len);
         if view.len() < layout.len {
             return Err(short);
+        }
+        space.release_all();
+        let (first, heap) = (0..RECORD_STEP_BYTES, layout.heap..layout.heap.saturating_add(8));
+        let is_reserved = space.reserve(first).and_then(|()| space.reserve(heap)).is_some();
+        if !is_reserved || view.is_poisoned() {
+            return Err(RecordError::NoMemory);
         }
         // The header comes last: a file without it is not read.
         view.store_word(0, 0).map_err(|_| short)?;
         redo::clear(&view).ok_or(short)?;
         view.store_word(COMMAND, 0).map_err(|_| short)?;
+        quarantine::clear(&view);
         let heap = Heap::clear(&view, layout.heap, layout.len).ok_or(short)?;
         for (index, word) in layout.header().iter().enumerate().rev() {
             view.store_word(index.saturating_mul(8), *word).map_err(|_| short)?;
         }
-        Ok(Self::new(view, layout, heap))
+        Ok(Self::new(space, layout, heap))
     }
 
-    fn new(view: View, layout: Layout, heap: Heap) -> Self {
+    fn new(space: RecordSpace, layout: Layout, heap: Heap) -> Self {
         Self {
-            view,
+            view: space.view().clone(),
+            space,
             layout,
             heap,
             entries: BTreeMap::new(),
@@ -168,36 +190,52 @@ impl Record {
         || ()
     }
 
-    /// Forgets all objects, by a single store.
+    /// Forgets all objects, by a single store, and releases their memory.
     pub(crate) fn clear(&mut self) {
-        let (start, end) = self.heap.range();
         (self.staged, self.freed) = (Changes::default(), Vec::new());
         self.entries.clear();
-        if redo::clear(&self.view).is_none() {
-            return self.give_up();
-        }
-        match Heap::clear(&self.view, start, end) {
-            Some(heap) if self.view.store_word(0, layout::MAGIC).is_ok() => {
-                (self.heap, self.is_complete) = (heap, true);
-            }
-            _ => self.give_up(),
+        self.is_complete = true;
+        if self.try_clear().is_none() {
+            self.give_up();
         }
     }
 
-    /// Ends the record: the function cannot be continued.
+    fn try_clear(&mut self) -> Option<()> {
+        redo::clear(&self.view)?;
+        let (start, end) = self.heap.range();
+        // A record that was given up has released this step.
+        self.space.reserve(start..start.saturating_add(8))?;
+        self.heap = Heap::clear(&self.view, start, end)?;
+        self.space.release(RECORD_STEP_BYTES..start);
+        self.space.release(start.saturating_add(RECORD_STEP_BYTES)..end);
+        quarantine::clear(&self.view);
+        self.view.store_word(0, layout::MAGIC).ok()?;
+        (!self.view.is_poisoned()).then_some(())
+    }
+
+    /// Ends the record: the function cannot be continued. A file without its magic number is refused.
+    #[cold]
     fn give_up(&mut self) {
         if self.is_complete {
             self.is_complete = false;
             self.losses = self.losses.saturating_add(1);
-            // A file without its magic number is refused.
-            let _ = self.view.store_word(0, 0);
+            self.space.invalidate();
+            self.space.release(RECORD_STEP_BYTES..self.layout.len);
+        }
+    }
+
+    /// Allocates the memory of the words of a new object that begin at `at`.
+    fn reserve_words(&mut self, at: usize) {
+        let end = at.saturating_add(SLOT_BYTES);
+        if self.is_complete && self.space.reserve(at..end).is_none() {
+            self.give_up();
         }
     }
 
     /// Begins a commit: its words take effect, and the caller writes `entry` to the guest's memory
     /// and calls [`Self::finish`]. Staged journal entries belong to the commit.
     #[inline]
-    pub(crate) fn begin(&mut self, mut changes: Changes, entry: Option<&GuestEntry>) {
+    pub(crate) fn begin(&mut self, mut changes: Changes, entry: Option<&GuestEntry<'_>>) {
         if !self.is_complete {
             return;
         }
@@ -213,7 +251,8 @@ impl Record {
             _ => redo::write(&self.view, &changes, entry, &mut step)
                 .and_then(|()| redo::apply(&self.view, &changes, &mut step)),
         };
-        if done.is_none() {
+        // The stores to a lost mapping did not reach the file, which has the state of before.
+        if done.is_none() || self.view.is_poisoned() {
             self.give_up();
         }
     }
@@ -253,7 +292,7 @@ impl Record {
     fn try_stage(&mut self, key: Key, parts: &[&[u8]]) -> Option<()> {
         let len = parts.iter().map(|part| part.len()).sum::<usize>();
         let bytes = len.checked_add(ENTRY_HEADER)?;
-        let extent = self.heap.allocate(&self.view, bytes)?;
+        let extent = self.heap.allocate(&mut self.space, bytes)?;
         let object = u64::from(key.object) << 32 | u64::from(key.number);
         for (word, at) in [self.sequence, object, key.part, len as u64].into_iter().zip(1_usize..) {
             self.view.store_word(extent.at.checked_add(at.checked_mul(8)?)?, word).ok()?;
@@ -293,7 +332,7 @@ impl Record {
             if index == 0 {
                 self.staged.push((at, word));
             } else if self.view.store_word(at, word).is_err() {
-                self.give_up();
+                return self.give_up();
             }
         }
     }

@@ -234,8 +234,7 @@ impl Function {
         };
         let [word, _] = queue.words();
         changes.push((record.words(Words::CompletionQueue, completion_queue), word));
-        let entry =
-            GuestEntry { ring: Ring::Completion, number: completion_queue, at, bytes: *bytes };
+        let entry = GuestEntry { ring: Ring::Completion, number: completion_queue, at, bytes };
         record.begin(changes, Some(&entry));
         let is_written = queue.place(map, at, bytes);
         record.finish();

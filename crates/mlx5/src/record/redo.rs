@@ -24,8 +24,6 @@ const MARK: u64 = 0xffff << 48;
 const GUEST: usize = 24;
 /// Offset of the words behind the valid word.
 const PAIRS: usize = GUEST + 64;
-/// Length of an entry behind the valid word, in bytes.
-const BODY: usize = PAIRS + 16 * WORDS_MAX - 8;
 
 /// The ring of a guest entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,11 +34,20 @@ pub(crate) enum Ring {
 
 /// An entry of a ring in the guest's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct GuestEntry {
+pub(crate) struct GuestEntry<'a> {
     pub ring: Ring,
     /// Number of the queue.
     pub number: u32,
     /// Offset in the ring, in bytes.
+    pub at: u64,
+    pub bytes: &'a [u8; 64],
+}
+
+/// A guest entry that was read from a redo entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoredEntry {
+    pub ring: Ring,
+    pub number: u32,
     pub at: u64,
     pub bytes: [u8; 64],
 }
@@ -86,41 +93,37 @@ impl Changes {
 }
 
 /// Writes an entry and makes it valid. `step` is called between the stores.
+///
+/// Each word goes to the file by a store of its own: a copy of an entry that was composed in memory
+/// would load what the processor has not stored yet.
 #[inline]
 pub(super) fn write(
     view: &View,
     changes: &Changes,
-    entry: Option<&GuestEntry>,
+    entry: Option<&GuestEntry<'_>>,
     mut step: impl FnMut(),
 ) -> Option<()> {
-    let mut body = [0_u8; BODY];
     let kind = match entry {
         None => 0,
-        Some(GuestEntry { ring: Ring::Completion, .. }) => 1,
-        Some(GuestEntry { ring: Ring::Event, .. }) => 2,
+        Some(entry) => {
+            let place = [u64::from(entry.number), entry.at];
+            view.store_pair(REDO.wrapping_add(8), place).ok()?;
+            view.write(REDO.wrapping_add(GUEST), entry.bytes).ok()?;
+            match entry.ring {
+                Ring::Completion => 1,
+                Ring::Event => 2,
+            }
+        }
     };
-    if let Some(entry) = entry {
-        put(&mut body, 0, u64::from(entry.number));
-        put(&mut body, 8, entry.at);
-        body.get_mut(GUEST.wrapping_sub(8)..PAIRS.wrapping_sub(8))?.copy_from_slice(&entry.bytes);
-    }
-    let mut at = PAIRS.wrapping_sub(8);
+    let mut at = REDO.wrapping_add(PAIRS);
     for (place, word) in changes.pairs() {
-        put(&mut body, at, *place as u64);
-        put(&mut body, at.wrapping_add(8), *word);
+        view.store_pair(at, [*place as u64, *word]).ok()?;
         at = at.wrapping_add(16);
     }
-    view.write(REDO.wrapping_add(8), body.get(..at)?).ok()?;
     step();
     view.store_word(REDO, VALID | kind << 8 | changes.len as u64).ok()?;
     step();
     Some(())
-}
-
-fn put(body: &mut [u8; BODY], at: usize, word: u64) {
-    if let Some(place) = body.get_mut(at..).and_then(|tail| tail.first_chunk_mut::<8>()) {
-        *place = word.to_le_bytes();
-    }
 }
 
 /// Stores the words of a commit. `step` is called after each.
@@ -141,7 +144,7 @@ pub(super) fn clear(view: &View) -> Option<()> {
 
 /// Applies the words of a valid entry again. Returns its guest entry, which the caller writes before
 /// it clears the entry. The outer value is `None` if the entry is malformed.
-pub(super) fn repeat(view: &View) -> Option<Option<GuestEntry>> {
+pub(super) fn repeat(view: &View) -> Option<Option<StoredEntry>> {
     let valid = view.load_word(REDO).ok()?;
     if valid == 0 {
         return Some(None);
@@ -165,5 +168,5 @@ pub(super) fn repeat(view: &View) -> Option<Option<GuestEntry>> {
     let number = u32::try_from(view.load_word(REDO.wrapping_add(8)).ok()?).ok()?;
     let at = view.load_word(REDO.wrapping_add(16)).ok()?;
     let bytes = view.read(REDO.wrapping_add(GUEST)).ok()?;
-    Some(Some(GuestEntry { ring, number, at, bytes }))
+    Some(Some(StoredEntry { ring, number, at, bytes }))
 }

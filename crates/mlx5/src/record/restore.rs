@@ -17,12 +17,14 @@ use causeway_wire::mlx5::event_queue::{Event, EventType};
 use causeway_wire::mlx5::queue_pair::QueuePairContext;
 
 use super::heap::{Extent, Heap};
-use super::layout::{HEADER_WORDS, Layout, Words};
+use super::layout::{HEADER_WORDS, Layout, SLOT_BYTES, Words};
 use super::progress::{EventSource, PairProgress, from_ethernet_word};
-use super::redo::{self, GuestEntry, Ring};
-use super::{ENTRY_HEADER, Key, Record, RecordError, journal, region};
+use super::redo::{self, Ring, StoredEntry};
+use super::space::RecordSpace;
+use super::{ENTRY_HEADER, Key, Record, RecordError, journal, quarantine, region};
 use crate::command::{self, Input, Output, dispatch, modify_queue_pair, queue};
 use crate::function::{Function, FunctionConfig};
+use crate::limits::RECORD_STEP_BYTES;
 
 /// The size of a restored function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,6 +44,12 @@ pub enum RestoreError {
     /// The file is not a record of this function.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// Earlier processes ended while they restored the record.
+    #[error("{times} earlier processes ended while or soon after they restored the record")]
+    Interrupted {
+        /// Number of restorations since the function was served.
+        times: u32,
+    },
     /// A command of the journal failed.
     #[error("the recorded command {opcode:#x} failed: {status}")]
     Command {
@@ -69,24 +77,26 @@ struct Opened {
     record: Record,
     /// Entries of the journal, in their order.
     entries: Vec<(Key, Extent)>,
-    guest_entry: Option<GuestEntry>,
+    guest_entry: Option<StoredEntry>,
 }
 
 impl Record {
-    /// Returns whether a file has a record of a function with this configuration.
-    pub fn is_present(view: &View, config: &FunctionConfig) -> bool {
-        check_header(view, &Layout::new(config)).is_ok()
-    }
-
     /// Reads a record, and applies its redo entry.
-    fn open(view: View, config: &FunctionConfig) -> Result<Opened, RecordError> {
+    fn open(mut space: RecordSpace, config: &FunctionConfig) -> Result<Opened, RestoreError> {
         let layout = Layout::new(config);
+        let view = space.view().clone();
+        if view.len() < layout.len {
+            return Err(RecordError::Short(layout.len).into());
+        }
+        space.reserve(0..RECORD_STEP_BYTES).ok_or(RecordError::NoMemory)?;
         check_header(&view, &layout)?;
+        quarantine::begin(&view)?;
         let damaged = RecordError::Damaged;
         let guest_entry = redo::repeat(&view).ok_or(damaged("the redo entry"))?;
         let walked = Heap::walk(&view, layout.heap, layout.len);
         let (heap, extents) = walked.ok_or(damaged("the extents of the journal"))?;
-        let mut record = Self::new(view, layout, heap);
+        space.reserve(layout.heap..heap.used_end()).ok_or(RecordError::NoMemory)?;
+        let mut record = Self::new(space, layout, heap);
         let mut all = Vec::with_capacity(extents.len());
         for extent in extents {
             all.push(record.read_key(extent).ok_or(damaged("an entry of the journal"))?);
@@ -101,10 +111,25 @@ impl Record {
                 record.heap.release(old);
             }
         }
+        record.reserve_restored().ok_or(RecordError::NoMemory)?;
+        if record.view.is_poisoned() {
+            return Err(damaged("a page is missing").into());
+        }
         let is_present = |key, extent| record.entries.get(key) == Some(extent);
         let entries = all.iter().filter(|(_, key, extent)| is_present(key, extent));
         let entries = entries.map(|(_, key, extent)| (*key, *extent)).collect();
         Ok(Opened { record, entries, guest_entry })
+    }
+
+    /// Allocates the words of all objects of the journal, which an earlier process has allocated.
+    fn reserve_restored(&mut self) -> Option<()> {
+        for key in self.entries.keys().filter(|key| key.part == 0) {
+            if let Some(words) = O::from_raw(key.object).and_then(journal::words_of) {
+                let at = self.layout.words(words, key.number);
+                self.space.reserve(at..at.saturating_add(SLOT_BYTES))?;
+            }
+        }
+        Some(())
     }
 
     /// Reads the header of an entry. Returns its place in the order and its key.
@@ -143,9 +168,6 @@ impl Record {
 
 /// Checks the header of a file.
 fn check_header(view: &View, layout: &Layout) -> Result<(), RecordError> {
-    if view.len() < layout.len {
-        return Err(RecordError::Short(layout.len));
-    }
     let mut header = [0; HEADER_WORDS];
     for (index, word) in header.iter_mut().enumerate() {
         *word = view.load_word(index.saturating_mul(8)).unwrap_or_default();
@@ -154,18 +176,19 @@ fn check_header(view: &View, layout: &Layout) -> Result<(), RecordError> {
 }
 
 /// Restores a function without objects from the record in a file, and keeps the record. The map and
-/// the registers of the function are those of before. See the module.
+/// the registers of the function are those of before. See the module. The caller confirms the
+/// restoration ([`Record::confirm`]) once the function was served.
 ///
 /// # Errors
 /// [`RestoreError`]; the function has no objects and no record.
 pub fn restore(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,
-    view: View,
+    space: impl Into<RecordSpace>,
 ) -> Result<Restored, RestoreError> {
     let function = command::function(subnet, adapter).map_err(|_| RestoreError::NoAdapter)?;
     function.record = None;
-    let opened = Record::open(view, &function.config)?;
+    let opened = Record::open(space.into(), &function.config)?;
     let count = opened.entries.len();
     match execute(subnet, adapter, opened) {
         Ok(queue_pairs) => Ok(Restored { entries: count, queue_pairs }),
@@ -201,6 +224,7 @@ fn execute(
     function.is_restoring = false;
     let mut record = record;
     record.finish();
+    quarantine::end(&record.view);
     function.record = Some(Box::new(record));
     function.end_command(in_progress);
     function.notify_all();
@@ -359,7 +383,7 @@ fn resume_queues(subnet: &mut Subnet<Function>, adapter: AdapterId, record: &Rec
 
 impl Function {
     /// Writes the guest entry of the last commit again.
-    fn place_again(&mut self, entry: &GuestEntry) {
+    fn place_again(&mut self, entry: &StoredEntry) {
         let objects = &mut self.objects;
         match entry.ring {
             Ring::Completion => {

@@ -16,6 +16,8 @@ mod rate;
 #[cfg(debug_assertions)]
 mod record;
 mod registration;
+#[cfg(debug_assertions)]
+mod restoration;
 mod seen;
 mod shared;
 mod start;

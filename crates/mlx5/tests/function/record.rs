@@ -15,7 +15,7 @@ use causeway_mlx5::{
     Function, FunctionConfig, Record, RecordError, RestoreError, adapter_config, restore,
     run_commands,
 };
-use causeway_verbs::Subnet;
+use causeway_verbs::{AdapterId, Subnet};
 use causeway_wire::mlx5::command::{InputHeader, Opcode, Status};
 use causeway_wire::mlx5::completion_queue::Entry;
 use causeway_wire::mlx5::event_queue::Event;
@@ -35,7 +35,7 @@ thread_local! {
 
 /// The message of a kill.
 #[derive(Debug)]
-struct Killed;
+pub struct Killed;
 
 fn step() {
     LEFT.with(|left| match left.get() {
@@ -49,7 +49,7 @@ fn step() {
 }
 
 /// Runs `act` and kills it at store number `at`. Returns whether it was killed.
-fn killed(at: Option<u32>, act: impl FnOnce()) -> bool {
+pub fn killed(at: Option<u32>, act: impl FnOnce()) -> bool {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let report = std::panic::take_hook();
@@ -70,19 +70,19 @@ fn killed(at: Option<u32>, act: impl FnOnce()) -> bool {
 }
 
 /// Two guests with recorded functions.
-struct Site {
-    world: World,
-    guests: [Guest; 2],
-    files: [View; 2],
+pub struct Site {
+    pub world: World,
+    pub guests: [Guest; 2],
+    pub files: [View; 2],
 }
 
 const MEGABYTE: u64 = 1 << 20;
 
-fn config(world: &mut World, guest: &Guest) -> FunctionConfig {
+pub fn config(world: &mut World, guest: &Guest) -> FunctionConfig {
     world.function(guest).config().clone()
 }
 
-fn file(config: &FunctionConfig) -> View {
+pub fn file(config: &FunctionConfig) -> View {
     let len = Record::file_bytes(config);
     let file = create("record", len as u64).unwrap();
     let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len as u64).unwrap());
@@ -101,32 +101,40 @@ fn start(world: &mut World, last: u8) -> (Guest, View) {
 }
 
 impl Site {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut world = World::new();
         let (a, file_a) = start(&mut world, 1);
         let (b, file_b) = start(&mut world, 2);
         Self { world, guests: [a, b], files: [file_a, file_b] }
     }
 
-    /// Continues in a new process.
-    fn restart(&mut self) -> Result<(), RestoreError> {
+    /// Continues in a new process, which serves both functions.
+    pub fn restart(&mut self) -> Result<(), RestoreError> {
         let configs = self.guests.each_ref().map(|guest| config(&mut self.world, guest));
         self.world.subnet = Subnet::new();
         let mut result = Ok(());
-        for ((guest, view), config) in self.guests.iter_mut().zip(&self.files).zip(&configs) {
-            let mut function = Function::new(config.clone());
-            function.set_map(Arc::clone(&guest.map));
-            guest.registers = function.registers();
-            for (at, word) in [(0x10, (BASE >> 32) as u32), (0x14, BASE as u32)] {
-                guest.registers.write(REGION_BAR, at, &word.to_be_bytes());
-            }
+        for (index, config) in configs.iter().enumerate() {
+            let adapter = self.plug_again(index, config);
             let subnet = &mut self.world.subnet;
-            guest.adapter = subnet.add(&adapter_config(config), function).unwrap();
-            let restored = restore(subnet, guest.adapter, view.clone()).map(drop);
-            result = result.and(restored);
-            run_commands(subnet, guest.adapter, 32);
+            result = result.and(restore(subnet, adapter, self.files[index].clone()).map(drop));
+            run_commands(subnet, adapter, 32);
+            let function = subnet.adapter_mut(adapter).unwrap().queues_mut();
+            function.record_mut().into_iter().for_each(Record::confirm);
         }
         result
+    }
+
+    /// Gives a guest a new function, with its memory and registers of before.
+    pub fn plug_again(&mut self, index: usize, config: &FunctionConfig) -> AdapterId {
+        let guest = &mut self.guests[index];
+        let mut function = Function::new(config.clone());
+        function.set_map(Arc::clone(&guest.map));
+        guest.registers = function.registers();
+        for (at, word) in [(0x10, (BASE >> 32) as u32), (0x14, BASE as u32)] {
+            guest.registers.write(REGION_BAR, at, &word.to_be_bytes());
+        }
+        guest.adapter = self.world.subnet.add(&adapter_config(config), function).unwrap();
+        guest.adapter
     }
 
     /// Runs posted work, and restarts if it was killed at store number `at`. Returns whether it was.
