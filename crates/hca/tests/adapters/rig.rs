@@ -20,7 +20,7 @@ use causeway_mlx5_driver::{
     Bar, CompletionRing, Driver, DriverError, DriverMemory, EventRing, Post, QueuePair,
 };
 use causeway_model::port::{HcaDoorbell, HcaSpec};
-use causeway_model::{Mac, Name, PortKind, PortSpec};
+use causeway_model::{Mac, Name, PortKind, PortSpec, PortState};
 use causeway_wire::mlx5::completion_queue::Entry;
 use causeway_wire::mlx5::queue_pair::Service;
 use causeway_wire::mlx5::registers::COMMAND_DOORBELL;
@@ -223,9 +223,10 @@ impl Rig {
     /// Disconnects the frontend of port `n`.
     pub fn leave(&mut self, n: u8) {
         self.clients.remove(&mac(n));
-        for _ in 0..1000 {
+        let since = std::time::Instant::now();
+        while self.shard.port_view(&name(n)).unwrap().state != PortState::Listening {
+            assert!(since.elapsed().as_secs() < 20, "the frontend does not leave");
             self.turn();
-            std::thread::sleep(std::time::Duration::from_micros(10));
         }
     }
 
