@@ -133,6 +133,8 @@ struct Control {
     allowance: Allowance,
     /// Mapped files that were charged.
     files_charged: u64,
+    /// Time in which a resumption must be adopted.
+    resume_ack: Duration,
 }
 
 impl Control {
@@ -147,6 +149,7 @@ impl Control {
             batch: Batch::default(),
             allowance: Allowance::new(),
             files_charged: 0,
+            resume_ack: Duration::from_millis(RESUME_ACK_MS),
         }
     }
 
@@ -257,12 +260,15 @@ impl Control {
     /// register reads meanwhile. Returns `false` if one of the two ends is gone.
     ///
     /// # Errors
-    /// Returns [`Reason::DispatcherLate`] if an unmap or a reset takes too long.
+    /// Returns [`Reason::DispatcherLate`] if an unmap, a reset or a resumption takes too long.
     fn wait_adopted(&mut self, number: u64, change: Change) -> Result<bool, Reason> {
         let began = Instant::now();
-        let most = if change == Change::Resume { RESUME_ACK_MS } else { DMA_ACK_MS };
+        let most = match change {
+            Change::Resume => self.resume_ack,
+            _ => Duration::from_millis(DMA_ACK_MS),
+        };
         loop {
-            let left = Duration::from_millis(most).saturating_sub(began.elapsed());
+            let left = most.saturating_sub(began.elapsed());
             let limit = left.min(Duration::from_millis(READ_CHECK_MS));
             let earlier = if change == Change::Unmap { self.earlier.as_slice() } else { &[] };
             if self.link.wait_acknowledged(number, earlier, limit) {
@@ -302,5 +308,48 @@ impl Control {
     fn send(&self, reply: &Reply) -> Result<(), Reason> {
         let fds: Vec<BorrowedFd<'_>> = reply.file.iter().map(|file| file.as_fd()).collect();
         self.stream.send(&reply.bytes, &fds, Some(self.link.stop_fd()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Registers without content.
+    struct Empty;
+
+    impl Registers for Empty {
+        fn read(&self, _region: u32, _offset: u64, _into: &mut [u8]) {}
+
+        fn write(&self, _region: u32, _offset: u64, _from: &[u8]) -> Option<usize> {
+            None
+        }
+
+        fn reset(&self) {}
+    }
+
+    #[test]
+    fn vfio_user_resumption_that_is_adopted_too_late_ends_the_conversation() {
+        let description = DeviceDescription {
+            regions: Vec::new(),
+            interrupts: Vec::new(),
+            flags: 0,
+            may_resume: true,
+        };
+        let vectors = Arc::new(Vectors::new(&description));
+        let server = Server::new(description, Arc::new(Empty), vectors);
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let stream = UntrustedSocket::from(std::os::fd::OwnedFd::from(ours));
+        let link = Arc::new(Link::new().unwrap());
+        let mut control = Control::new(stream, server, Arc::clone(&link));
+        assert_eq!(control.resume_ack, Duration::from_secs(60));
+        let limit = Duration::from_millis(50);
+        control.resume_ack = limit;
+        let since = Instant::now();
+        let refused = control.publish(Effect::Resumed);
+        assert!(matches!(refused, Err(Reason::DispatcherLate)), "{refused:?}");
+        assert!(since.elapsed() >= limit && since.elapsed() < Duration::from_millis(DMA_ACK_MS));
     }
 }
