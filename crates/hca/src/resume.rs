@@ -12,9 +12,10 @@
 //! about every 2 s, destroys its objects without commands, and sets the function up again from the
 //! beginning. Programs with open verbs devices get `IBV_EVENT_DEVICE_FATAL`.
 //!
-//! Without a command queue, since the start or the last reset, a function has no
-//! objects, continues as it is, and begins a record. [`crate::service`] calls [`resume`] in the dispatcher's thread,
-//! once for a connection; the frontend's commands wait until it returns. It takes the time of the
+//! Without a command queue, since the start or the last reset, a function has no objects, continues
+//! as it is, and begins a record. So does a function whose frontend no earlier daemon has served: the
+//! record is that of another guest. [`crate::service`] calls [`resume`] in the dispatcher's thread, once
+//! for a connection; the frontend's commands wait until it returns. It takes the time of the
 //! recorded commands, at most those of a journal of 64 MiB.
 
 use causeway_mlx5::{Function, RestoreError, Restored};
@@ -35,7 +36,7 @@ pub(crate) enum Resumption {
 
 /// Continues the function of a port.
 pub(crate) fn resume(port: &mut AdapterPort, subnet: &mut Subnet<Function>) -> Resumption {
-    if port.registers.command_queue() == 0 {
+    if port.registers.command_queue() == 0 || !port.registers.is_resuming() {
         // The record, if any, is that of an earlier guest, or of the time before a reset.
         if let (Some(file), Some(own)) = (&mut port.record, subnet.adapter_mut(port.adapter)) {
             file.begin(own.queues_mut());

@@ -348,7 +348,7 @@ impl Server {
         }
         let doorbell = self.registers.write(region.index, access.offset, data);
         // A recorded write restores a register, and is no new request.
-        let doorbell = doorbell.filter(|_| self.resume != Some(ResumePhase::Begin));
+        let doorbell = doorbell.filter(|_| matches!(self.resume, None | Some(ResumePhase::End)));
         let effect = doorbell.map_or(Effect::None, Effect::Doorbell);
         Ok(Success { effect, ..Success::with(access.emit()) })
     }
@@ -360,7 +360,10 @@ impl Server {
                 self.registers.begin_resume();
                 Effect::None
             }
-            (Some(ResumePhase::Begin), Some(ResumePhase::End)) => Effect::Resumed,
+            (None, Some(ResumePhase::BeginNew)) => Effect::None,
+            (Some(ResumePhase::Begin | ResumePhase::BeginNew), Some(ResumePhase::End)) => {
+                Effect::Resumed
+            }
             _ => return Err(Errno::INVAL),
         };
         self.resume = ResumePhase::parse(payload);

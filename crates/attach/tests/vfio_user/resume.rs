@@ -49,10 +49,10 @@ fn vfio_user_resume_is_accepted_once_and_from_the_holder_only() {
     assert_eq!(resume(&mut client, ResumePhase::Begin), None);
     assert_eq!(resume(&mut client, ResumePhase::Begin), Some(22));
     assert_eq!(resume(&mut client, ResumePhase::End), None);
-    for phase in [ResumePhase::Begin, ResumePhase::End] {
+    for phase in [ResumePhase::Begin, ResumePhase::BeginNew, ResumePhase::End] {
         assert_eq!(resume(&mut client, phase), Some(22), "{phase:?} after the end");
     }
-    assert!(client.request(command::RESUME, &[2, 0, 0, 0], &[]).is_err());
+    assert!(client.request(command::RESUME, &[3, 0, 0, 0], &[]).is_err());
 
     let (ours, theirs) = sockets();
     let bar = Arc::new(memory(BAR_BYTES));

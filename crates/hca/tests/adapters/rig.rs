@@ -177,7 +177,7 @@ impl Rig {
     pub fn boot(&mut self, n: u8) -> Guest {
         let memory = DriverMemory::new(MEMORY).unwrap();
         let map = Arc::clone(memory.map());
-        self.connect(n, &memory, false);
+        self.connect(n, &memory, None);
         let mac = mac(n);
         let driver = Driver::new(&mut RigBar { rig: self, mac, map }, memory).unwrap();
         let mut guest = Guest { driver, mac };
@@ -185,8 +185,8 @@ impl Rig {
         guest
     }
 
-    /// Connects a frontend with this memory to port `n`, as the holder does if it `is_resumed`.
-    fn connect(&mut self, n: u8, memory: &DriverMemory, is_resumed: bool) {
+    /// Connects a frontend with this memory to port `n`, as the holder does with `resume`.
+    fn connect(&mut self, n: u8, memory: &DriverMemory, resume: Option<ResumePhase>) {
         let (near, far) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
         self.shard.connect(&name(n), UntrustedSocket::from(OwnedFd::from(far))).unwrap();
@@ -198,11 +198,11 @@ impl Rig {
             let phase = |client: &mut VfioUserClient, phase: ResumePhase| {
                 client.request(command::RESUME, &phase.emit(), &[]).map(drop)
             };
-            if is_resumed {
-                phase(&mut client, ResumePhase::Begin).unwrap();
+            if let Some(begin) = resume {
+                phase(&mut client, begin).unwrap();
             }
             client.map(&grant, Some(file.as_fd())).unwrap();
-            if is_resumed {
+            if resume.is_some() {
                 for (at, word) in [(0x10, (BASE >> 32) as u32), (0x14, BASE as u32)] {
                     client.write(REGION_BAR, at, &word.to_be_bytes()).unwrap();
                 }
@@ -216,7 +216,14 @@ impl Rig {
     /// Adds port `n` and continues its guest, after a kill.
     pub fn resume(&mut self, n: u8, options: HcaSpec, guest: &Guest) {
         self.add(n, options);
-        self.connect(n, guest.driver.memory(), true);
+        self.connect(n, guest.driver.memory(), Some(ResumePhase::Begin));
+        self.settle();
+    }
+
+    /// Adds port `n` with a guest that connected while no causewayd ran.
+    pub fn resume_new(&mut self, n: u8, options: HcaSpec, guest: &Guest) {
+        self.add(n, options);
+        self.connect(n, guest.driver.memory(), Some(ResumePhase::BeginNew));
         self.settle();
     }
 

@@ -34,6 +34,8 @@ pub struct Record {
     pub vectors: BTreeMap<(u32, u32), ReceivedFd>,
     /// The driver's writes to registers.
     pub registers: Registers,
+    /// A causewayd has used memory of the frontend: the device may have state.
+    pub is_served: bool,
 }
 
 impl Record {
@@ -43,6 +45,7 @@ impl Record {
         match header.command {
             command::VERSION => self.version = Some(payload),
             command::DMA_MAP => {
+                self.is_served = true;
                 if let Some(map) = DmaMap::parse(&payload) {
                     self.dma.note(map, fds.into_iter().next());
                 }

@@ -1,6 +1,7 @@
 //! Replays the recorded set-up of a vfio-user frontend to a new causewayd.
 //!
 //! The order is version, RESUME (begin), DMA mappings, eventfds, register writes, RESUME (end). The
+//! first RESUME says whether a causewayd has used the frontend's memory before. The
 //! frontend has a device that causewayd knows after the last: it restores the device, or makes the
 //! device report the loss to the driver. At most [`IN_FLIGHT_MAX`] (64) commands are unanswered.
 //! Meanwhile the frontend's queries are answered from memory, at least every
@@ -53,7 +54,9 @@ impl VfioRelay {
         daemon: &mut DaemonSocket,
     ) -> Result<(), ReplayError> {
         let Some(version) = record.version.clone() else { return Ok(()) };
-        let begin = (command::RESUME, ResumePhase::Begin.emit(), None);
+        // Another frontend of the port may have left state behind while no causewayd ran.
+        let phase = if record.is_served { ResumePhase::Begin } else { ResumePhase::BeginNew };
+        let begin = (command::RESUME, phase.emit(), None);
         let end = (command::RESUME, ResumePhase::End.emit(), None);
         self.send_checked(daemon, [(command::VERSION, version, None), begin].into_iter())?;
         self.replay_mappings(record, daemon)?;
@@ -67,7 +70,9 @@ impl VfioRelay {
         self.send_checked(daemon, vectors)?;
         let writes = record.registers.payloads().into_iter();
         self.send_checked(daemon, writes.map(|payload| (command::REGION_WRITE, payload, None)))?;
-        self.send_checked(daemon, std::iter::once(end))
+        self.send_checked(daemon, std::iter::once(end))?;
+        record.is_served |= record.dma.entries().next().is_some();
+        Ok(())
     }
 
     /// Sends the mappings, and drops unconfirmed mappings that causewayd refuses.

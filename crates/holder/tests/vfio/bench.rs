@@ -33,6 +33,8 @@ pub const PORT: &str = "p";
 pub struct Memory {
     pub bytes: Mutex<Vec<u8>>,
     pub writes: Mutex<Vec<(u64, Vec<u8>)>>,
+    /// The device may have state of an earlier causewayd.
+    pub is_resuming: AtomicBool,
 }
 
 impl Registers for Memory {
@@ -46,6 +48,10 @@ impl Registers for Memory {
         self.bytes.lock().unwrap()[at..at + from.len()].copy_from_slice(from);
         self.writes.lock().unwrap().push((offset, from.to_vec()));
         (offset == DOORBELL).then_some(0)
+    }
+
+    fn begin_resume(&self) {
+        self.is_resuming.store(true, Ordering::Relaxed);
     }
 
     fn reset(&self) {

@@ -210,3 +210,23 @@ fn vfio_mapping_that_the_next_causewayd_refuses_is_dropped() {
     let _life = Life::new(&held);
     frontend.map(&map(16 * PAGE, 0, 4), Some(long.as_fd())).unwrap();
 }
+
+#[test]
+fn vfio_frontend_whose_memory_no_causewayd_has_used_is_replayed_as_new() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    frontend.write(0, 8, &[5; 4]).unwrap();
+    drop(life);
+    let file = memory(1);
+    frontend.map(&map(0, 0, 1), Some(file.as_fd())).unwrap();
+    for is_known in [false, true, true] {
+        let life = Life::new(&held);
+        life.await_event(Event::Resumed);
+        let is_resuming = life.registers.is_resuming.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(is_resuming, is_known);
+        assert_eq!(life.writes(), [(8, vec![5; 4])]);
+        // The replay is complete once a command is answered.
+        assert_eq!(read(&mut frontend, 8), [5; 4]);
+    }
+}

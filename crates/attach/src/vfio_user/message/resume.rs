@@ -11,6 +11,8 @@
 pub enum ResumePhase {
     /// The recorded set-up follows. Register writes ring no doorbell.
     Begin,
+    /// As `Begin`, for a frontend whose memory no daemon has used: the device has no earlier state.
+    BeginNew,
     /// The set-up is complete: the device continues, or reports its loss to the driver.
     End,
 }
@@ -21,6 +23,7 @@ impl ResumePhase {
         match payload {
             [0, 0, 0, 0] => Some(Self::Begin),
             [1, 0, 0, 0] => Some(Self::End),
+            [2, 0, 0, 0] => Some(Self::BeginNew),
             _ => None,
         }
     }
@@ -30,6 +33,7 @@ impl ResumePhase {
         match self {
             Self::Begin => vec![0, 0, 0, 0],
             Self::End => vec![1, 0, 0, 0],
+            Self::BeginNew => vec![2, 0, 0, 0],
         }
     }
 }
