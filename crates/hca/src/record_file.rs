@@ -118,7 +118,8 @@ impl RecordFile {
     /// gets one from the next [`Self::begin`].
     pub fn end(&mut self, function: &mut Function) {
         if self.view.is_poisoned() {
-            self.refusals = self.refusals.saturating_add(function.record().map_or(0, Record::losses));
+            self.refusals =
+                self.refusals.saturating_add(function.record().map_or(0, Record::losses));
             function.remove_record();
             let len = self.view.len();
             let is_long = self.file.set_len(len as u64);

@@ -40,7 +40,14 @@ impl Command {
     pub fn new(message: RawMessage) -> Self {
         let wants_reply = message.header.needs_reply();
         let since = Instant::now();
-        Self { message, number: 0, wants_reply, is_blocking: false, deaths: Deaths::default(), since }
+        Self {
+            message,
+            number: 0,
+            wants_reply,
+            is_blocking: false,
+            deaths: Deaths::default(),
+            since,
+        }
     }
 
     /// Returns the length of the message, in bytes.

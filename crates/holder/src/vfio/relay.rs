@@ -35,8 +35,7 @@ use super::record::Record;
 use super::replay::ReplayError;
 use crate::deaths::Replays;
 use crate::limits::{
-    AWAY_TURN, IN_FLIGHT_BYTES, IN_FLIGHT_FDS, IN_FLIGHT_MAX, RETRY_PAUSE_MAX,
-    RETRY_PAUSE_MIN,
+    AWAY_TURN, IN_FLIGHT_BYTES, IN_FLIGHT_FDS, IN_FLIGHT_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN,
 };
 use crate::relay::RelayEnd;
 use crate::route::{DaemonRoute, RouteWatch, SharedRoute, Verdict};

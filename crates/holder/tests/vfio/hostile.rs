@@ -14,7 +14,7 @@ use causeway_holder::limits::{DEATHS_MAX, TRIES_MAX};
 use causeway_holder::protocol::HeldPort;
 
 use crate::bench::{Life, PORT, client, event, is_closed, listen, map, memory, port, read};
-use crate::common::Held;
+use crate::common::{Held, LIMIT};
 
 /// Reads a command, without its descriptors.
 fn receive(mut stream: &UnixStream) -> Option<(Header, Vec<u8>)> {
@@ -168,7 +168,8 @@ fn vfio_write_that_ends_several_causewayds_ends_the_frontend() {
 
 /// Listens at the inner sockets of two ports, and registers both.
 fn listen_twice(held: &Held) -> ([UnixListener; 2], causeway_holder::client::Client) {
-    let ports = ["p", "q"].map(|name| HeldPort { protocol: port(held).protocol, ..held.port(name) });
+    let ports =
+        ["p", "q"].map(|name| HeldPort { protocol: port(held).protocol, ..held.port(name) });
     let listeners = ports.each_ref().map(|port| {
         let _ = std::fs::remove_file(&port.inner);
         UnixListener::bind(&port.inner).unwrap()
@@ -176,6 +177,20 @@ fn listen_twice(held: &Held) -> ([UnixListener; 2], causeway_holder::client::Cli
     let mut control = held.client();
     ports.into_iter().for_each(|port| control.add(port).unwrap());
     (listeners, control)
+}
+
+/// Accepts the connection of a relay, whose frontend must stay connected.
+fn accept(listener: &UnixListener) -> UnixStream {
+    listener.set_nonblocking(true).unwrap();
+    let since = std::time::Instant::now();
+    loop {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).unwrap();
+            return stream;
+        }
+        assert!(since.elapsed() < LIMIT, "the frontend was disconnected");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
@@ -189,7 +204,7 @@ fn vfio_write_of_a_frontend_is_kept_if_the_replay_of_another_ends_causewayds() {
         frontend.write_all(&request).unwrap();
         frontend
     });
-    let first = listeners.each_ref().map(|listener| listener.accept().unwrap().0);
+    let first = listeners.each_ref().map(accept);
     for (mut inner, frontend) in first.iter().zip([&innocent, &culprit]) {
         let (header, _) = receive(inner).unwrap();
         inner.write_all(&header.reply(0).emit()).unwrap();
@@ -202,7 +217,7 @@ fn vfio_write_of_a_frontend_is_kept_if_the_replay_of_another_ends_causewayds() {
     receive(&innocent).unwrap();
     for _ in 0..2 * DEATHS_MAX {
         let ([own, other], control) = listen_twice(&held);
-        let (own, other) = (own.accept().unwrap().0, other.accept().unwrap().0);
+        let (own, other) = (accept(&own), accept(&other));
         // The replay of the other frontend begins, and does not end.
         receive(&other).unwrap();
         answer_setup(&own);

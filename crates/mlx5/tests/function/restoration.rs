@@ -1,7 +1,7 @@
 //! Which records are restored, and which are refused or given up.
 
-use std::os::fd::AsFd;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -191,10 +191,8 @@ fn record_keeps_changes_of_a_completion_queue_by_modifier_and_field() {
     assert_eq!(MODIFY_RESIZE, 1);
     site.restart().unwrap();
     let Site { world, guests: [guest, _], .. } = &mut site;
-    let input = causeway_wire::mlx5::command::InputHeader::new(
-        Opcode::QueryCompletionQueue,
-        cq.number,
-    );
+    let input =
+        causeway_wire::mlx5::command::InputHeader::new(Opcode::QueryCompletionQueue, cq.number);
     let output = guest.try_command(world, &input.to_bytes(), 0x200).unwrap();
     let at = causeway_wire::mlx5::completion_queue::CONTEXT;
     let found = CompletionQueueContext::parse(&output[at..]).unwrap();
