@@ -14,6 +14,9 @@ use causeway_memory::View;
 
 use crate::limits::RECORD_STEP_BYTES;
 
+/// Steps whose bits lie in a word.
+const STEPS_PER_WORD: usize = 64;
+
 /// Allocates and releases the memory of a file.
 pub trait RecordMemory: std::fmt::Debug + Send {
     /// Allocates the memory of a range, and keeps what it holds. Returns false if the host has none
@@ -50,7 +53,7 @@ impl RecordSpace {
     /// Returns the space of a mapped file; nothing counts as allocated.
     pub fn new(view: View, memory: Box<dyn RecordMemory>) -> Self {
         let steps = view.len().div_ceil(RECORD_STEP_BYTES);
-        let words = steps.div_ceil(u64::BITS as usize);
+        let words = steps.div_ceil(STEPS_PER_WORD);
         Self { view, memory: Some(memory), steps: vec![0; words] }
     }
 
@@ -105,13 +108,13 @@ impl RecordSpace {
 
 /// Returns whether a step is allocated.
 fn is_set(steps: &[u64], step: usize) -> bool {
-    let word = steps.get(step / u64::BITS as usize).copied().unwrap_or(0);
+    let word = steps.get(step / STEPS_PER_WORD).copied().unwrap_or(0);
     word & bit(step) != 0
 }
 
 fn set(steps: &mut [u64], run: Range<usize>, is_allocated: bool) {
     for step in run {
-        let Some(word) = steps.get_mut(step / u64::BITS as usize) else { return };
+        let Some(word) = steps.get_mut(step / STEPS_PER_WORD) else { return };
         *word = if is_allocated { *word | bit(step) } else { *word & !bit(step) };
     }
 }
@@ -145,11 +148,14 @@ mod tests {
 
     const STEP: u64 = RECORD_STEP_BYTES as u64;
 
+    /// A call: whether it allocates (`a`), is refused (`-`) or releases (`r`), and the range.
+    type Call = (char, Range<u64>);
+
     /// Notes the calls; refuses ranges behind `most` bytes.
     #[derive(Debug, Clone)]
     struct Notes {
         most: u64,
-        calls: Arc<Mutex<Vec<(char, Range<u64>)>>>,
+        calls: Arc<Mutex<Vec<Call>>>,
     }
 
     impl RecordMemory for Notes {
