@@ -6,9 +6,9 @@
 //! trapped accesses to registers; a frame that several reasons drop at several interfaces counts
 //! more than once. The frames dropped for their source address are added by
 //! [`crate::adapter_port`]; `causeway hca` also shows those that the forwarding service dropped
-//! (`crate::control`). A lost record
-//! (`record_losses_total`) means that the next causewayd cannot continue the adapter until its
-//! driver starts again.
+//! (`crate::control`). A lost record (`record_losses_total`) means that the next causewayd cannot
+//! continue the adapter until its driver starts again; [`crate::adapter_port`] adds those that could
+//! not begin, and those that were not restored (`record_quarantines_total`).
 
 use std::collections::BTreeMap;
 
