@@ -204,6 +204,7 @@ impl Rig {
             completion_queues_max: 4096,
             regions_max: 65_536,
             registered_max: 1 << 20,
+            waiting_requests_max: None,
             idle_poll_us: 2000,
             doorbell: Default::default(),
             weight: 1,

@@ -334,6 +334,17 @@ impl BufferPool {
         PooledBuffer { bytes, pool: self.clone() }
     }
 
+    /// Returns the number of buffers in use, if this is the only handle of the pool; each clone
+    /// counts as a further buffer.
+    pub fn in_use(&self) -> usize {
+        Arc::strong_count(&self.0).saturating_sub(1)
+    }
+
+    /// Frees the unused buffers.
+    pub fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Makes a vector a buffer of this pool: it returns there when dropped.
     pub fn adopt(&self, bytes: Vec<u8>) -> PooledBuffer {
         PooledBuffer { bytes, pool: self.clone() }
@@ -406,7 +417,9 @@ mod tests {
         let mut buffer = pool.take(1000);
         buffer.fill(7);
         drop(buffer);
+        assert_eq!(pool.in_use(), 0);
         let again = pool.take(10);
+        assert_eq!(pool.in_use(), 1);
         assert_eq!(*again, [7; 1000], "the content is kept: the pool does not clear buffers");
         assert!(pool.take(10).iter().all(|b| *b == 0), "another one");
     }

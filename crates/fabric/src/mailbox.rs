@@ -7,7 +7,7 @@
 //! [`Service::serve_source`](crate::Service::serve_source).
 //!
 //! A mailbox has any number of senders and one reader, and keeps the order of messages. It is full
-//! for [`Sender::push`] at `room` messages, for [`Sender::push_urgent`] at twice and for
+//! for [`Sender::push_bulk`] at half of `room` messages, for [`Sender::push`] at `room`, for [`Sender::push_urgent`] at twice and for
 //! [`Sender::push_critical`] at four times as many. A new mailbox is armed. Pushing never blocks: a
 //! full mailbox, or a mailbox without a reader, returns the message, and the sender drops it or
 //! tries again later. The reader is not notified when the last sender is gone, and a sender is not
@@ -20,6 +20,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::service::ServiceWatch;
@@ -39,6 +40,8 @@ struct State<T> {
 #[derive(Debug)]
 struct Shared<T> {
     state: Mutex<State<T>>,
+    /// Number of messages, stored under the lock.
+    len: AtomicUsize,
     doorbell: Arc<SourceDoorbell>,
     /// Messages that fit, for [`Sender::push`].
     room: usize,
@@ -78,7 +81,8 @@ pub(crate) fn with_doorbell<T>(
     watch: Option<ServiceWatch>,
 ) -> (Sender<T>, Mailbox<T>) {
     let state = State { messages: VecDeque::new(), is_asleep: true, is_closed: false };
-    let shared = Arc::new(Shared { state: Mutex::new(state), doorbell, room: room.max(1) });
+    let (state, len) = (Mutex::new(state), AtomicUsize::new(0));
+    let shared = Arc::new(Shared { state, len, doorbell, room: room.max(1) });
     (Sender(shared.clone()), Mailbox { shared, watch })
 }
 
@@ -95,6 +99,21 @@ impl<T> Sender<T> {
     /// Returns the message if the mailbox is full or has no reader.
     pub fn push(&self, message: T) -> Result<(), T> {
         self.put(message, self.0.room)
+    }
+
+    /// As [`Self::push`], for frequent messages of a sender that can wait: the limit is half the room,
+    /// so that the other half is left to senders that cannot.
+    ///
+    /// # Errors
+    /// As for [`Self::push`].
+    pub fn push_bulk(&self, message: T) -> Result<(), T> {
+        self.put(message, self.0.room.div_ceil(2))
+    }
+
+    /// Returns the number of messages that wait. Takes no lock: the number may be out of date.
+    #[inline]
+    pub fn waiting(&self) -> usize {
+        self.0.len.load(Ordering::Relaxed)
     }
 
     /// As [`Self::push`], for rare messages that must not be lost among frequent ones: the limit is
@@ -122,6 +141,7 @@ impl<T> Sender<T> {
             return Err(message);
         }
         state.messages.push_back(message);
+        self.0.len.store(state.messages.len(), Ordering::Relaxed);
         let ring = std::mem::take(&mut state.is_asleep);
         drop(state);
         if ring {
@@ -137,12 +157,23 @@ impl<T> Mailbox<T> {
         let mut state = self.shared.state();
         let count = state.messages.len().min(most);
         into.extend(state.messages.drain(..count));
+        self.shared.len.store(state.messages.len(), Ordering::Relaxed);
         count
     }
 
     /// Removes and returns the next message; `None` if the mailbox is empty.
     pub fn next(&self) -> Option<T> {
-        self.shared.state().messages.pop_front()
+        let mut state = self.shared.state();
+        let message = state.messages.pop_front();
+        self.shared.len.store(state.messages.len(), Ordering::Relaxed);
+        message
+    }
+
+    /// Returns whether the mailbox was empty just now. Takes no lock: [`Self::arm`] alone misses no
+    /// message.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.shared.len.load(Ordering::Relaxed) == 0
     }
 
     /// Asks to be woken for the next message: its push rings the doorbell, once. Returns false, and
@@ -159,6 +190,7 @@ impl<T> Drop for Mailbox<T> {
         let mut state = self.shared.state();
         state.is_closed = true;
         state.messages.clear();
+        self.shared.len.store(0, Ordering::Relaxed);
     }
 }
 
@@ -189,12 +221,14 @@ mod tests {
         sender.push(4).unwrap();
         assert!(is_rung(&mailbox));
         assert_eq!(got, [1, 2, 3]);
+        assert_eq!((mailbox.is_empty(), mailbox.next(), mailbox.is_empty()), (false, Some(4), true));
     }
 
     #[test]
     fn mailbox_full_or_without_reader_returns_messages() {
         let (sender, mailbox) = mailbox(2).unwrap();
-        assert_eq!((sender.push(1), sender.push(2), sender.push(3)), (Ok(()), Ok(()), Err(3)));
+        assert_eq!((sender.push_bulk(1), sender.push_bulk(2)), (Ok(()), Err(2)));
+        assert_eq!((sender.push(2), sender.push(3), sender.waiting()), (Ok(()), Err(3), 2));
         assert_eq!((sender.push_urgent(4), sender.push_urgent(5)), (Ok(()), Ok(())));
         assert_eq!(sender.push_urgent(6), Err(6), "even that has an end");
         assert_eq!((6..10).map(|n| sender.push_critical(n)).filter(Result::is_ok).count(), 4);

@@ -10,6 +10,9 @@
 //! interrupt: work that is not charged, or not checked, goes on. Times are nanoseconds of the
 //! fabric's clock.
 //!
+//! A service that accounts a part of its turn to an owner reads the clock at both ends of the part
+//! ([`Slice::read`]); otherwise time that was not charged would count for the next owner.
+//!
 //! A shard that is driven by hand (the simulator, the fuzzer, unit tests) has no clock: estimates
 //! alone end its slices, so that each run is the same.
 
@@ -47,11 +50,21 @@ pub mod cost {
     }
 }
 
+/// The clock of a slice.
+#[derive(Debug, Clone, Copy)]
+enum Clock {
+    /// Estimates alone.
+    Charged,
+    /// The time since an instant.
+    Since(Instant),
+    /// A function that returns the time in nanoseconds.
+    Function(fn() -> u64),
+}
+
 /// The remaining time of the group that is served.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice {
-    /// Origin of the clock; `None`: there is no clock.
-    start: Option<Instant>,
+    clock: Clock,
     /// Time: the last reading plus the work charged since.
     now_ns: u64,
     /// Time at the last reading of the clock.
@@ -69,12 +82,19 @@ impl Default for Slice {
 impl Slice {
     /// Returns a slice of `len_ns` without a clock.
     pub fn counted(now_ns: u64, len_ns: u64) -> Self {
-        Self { start: None, now_ns, read_ns: now_ns, end_ns: now_ns.saturating_add(len_ns) }
+        Self { clock: Clock::Charged, now_ns, read_ns: now_ns, end_ns: now_ns.saturating_add(len_ns) }
     }
 
     /// Returns an endless slice with a clock that counts from `start`.
     pub(crate) fn timed(start: Instant) -> Self {
-        Self { start: Some(start), now_ns: 0, read_ns: 0, end_ns: u64::MAX }
+        Self { clock: Clock::Since(start), now_ns: 0, read_ns: 0, end_ns: u64::MAX }
+    }
+
+    /// Returns an endless slice with a clock of the caller, for tests: a function that returns the
+    /// time in nanoseconds.
+    pub fn with_clock(clock: fn() -> u64) -> Self {
+        let now_ns = clock();
+        Self { clock: Clock::Function(clock), now_ns, read_ns: now_ns, end_ns: u64::MAX }
     }
 
     /// Returns the time of the last reading plus the work charged since, in nanoseconds.
@@ -109,13 +129,15 @@ impl Slice {
         }
     }
 
-    /// Reads the clock, if there is one.
+    /// Reads the clock, if there is one: the time is then that of the clock instead of an estimate.
     #[cold]
-    pub(crate) fn read(&mut self) {
-        if let Some(start) = self.start {
-            self.set_now(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        } else {
-            self.read_ns = self.now_ns;
+    pub fn read(&mut self) {
+        match self.clock {
+            Clock::Charged => self.read_ns = self.now_ns,
+            Clock::Since(start) => {
+                self.set_now(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            }
+            Clock::Function(clock) => self.set_now(clock()),
         }
     }
 

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use causeway_fabric::carrier::LinkId;
 use causeway_mlx5::Registers;
 use causeway_model::Name;
 use causeway_model::port::{HcaDoorbell, HcaSpec};
@@ -20,14 +19,13 @@ use crate::rate_limit::RateLimit;
 use crate::recent::RecentSums;
 use crate::record_file::RecordFile;
 use crate::share::Share;
+use crate::uplink::Station;
 
 /// Counters of a port beside those of its function.
 #[derive(Debug, Default)]
 pub(crate) struct PortCounters {
     /// Frames dropped because their source was not the adapter's address.
     pub spoofed: u64,
-    /// Frames dropped because the inbox of the forwarding service was full.
-    pub uplink_full: u64,
     /// Calls after which the port was at a limit of its rate.
     pub rate_pauses: u64,
 }
@@ -41,9 +39,11 @@ pub(crate) struct AdapterPort {
     pub registers: Arc<Registers>,
     /// Address that the operator assigned.
     pub mac: [u8; 6],
-    /// Identifier in the forwarding service, once the port has joined it.
-    pub station: Option<LinkId>,
+    /// The ends of the uplink, once the port has joined the forwarding service.
+    pub station: Option<Station>,
     pub schedule: IdleSchedule,
+    /// The port is watched instead of polled.
+    pub is_watched: bool,
     /// Time of the last work, in nanoseconds.
     pub worked_ns: u64,
     pub counters: PortCounters,
@@ -93,7 +93,8 @@ impl AdapterPort {
     pub(crate) fn extend_counters(&self, counters: &mut BTreeMap<String, u64>) {
         counters.insert("drop_spoofed_frames_total".into(), self.counters.spoofed);
         counters.insert("rate_pauses_total".into(), self.counters.rate_pauses);
-        counters.insert("drop_uplink_full_frames_total".into(), self.counters.uplink_full);
+        let waits = self.station.as_ref().map_or(0, |station| station.sender.waits);
+        counters.insert("uplink_waits_total".into(), waits);
         if let Some(file) = &self.record {
             let losses = counters.entry("record_losses_total".into()).or_default();
             *losses = losses.saturating_add(file.refusals());

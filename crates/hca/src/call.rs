@@ -8,8 +8,9 @@
 //! | state of the port after a call | next call |
 //! |---|---|
 //! | had work | in this turn or the next |
+//! | frames wait for room in the uplink | every turn for the idle spin, then after 20 us |
 //! | at the limit of its rate | when the rate is free; events are polled for as while idle |
-//! | idle, `doorbell = "poll"` | every turn for the idle spin, then by [`crate::idle`] |
+//! | idle, `doorbell = "poll"` | every turn for the idle spin, then by [`crate::idle`], and after pauses of full length when a watched word changed ([`crate::idle_watches`]) |
 //! | idle, `doorbell = "trap"` | at the next doorbell; as with `poll` while a request waits |
 //! | no queues | at the next command doorbell |
 
@@ -18,10 +19,10 @@ use causeway_model::port::HcaDoorbell;
 use causeway_verbs::Budget;
 
 use crate::limits::{
-    BYTES_PER_CALL_MIN, COMMAND_BYTE_COPIES, COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS, POLL_NS,
+    BYTES_PER_CALL_MIN, COMMAND_BYTE_COPIES, COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS, POLL_NS, ROOM_PAUSE_NS, WAKE_NS,
 };
 use crate::recent::Sums;
-use crate::service::HcaService;
+use crate::service::{HcaService, source_of};
 
 impl HcaService {
     /// Serves a port in the turn of its shard.
@@ -34,38 +35,47 @@ impl HcaService {
         }
     }
 
-    /// Calls a port at the end of its pause. Returns whether the shard serves the port in its turns.
-    pub(crate) fn poll_paused(&mut self, cx: &mut Context<'_>, id: PortId) -> bool {
-        match self.call(cx, id) {
-            Some(0) => self.idle_progress(cx, id) != Progress::Parked,
-            _ => {
-                if let Some(port) = self.ports.get_mut(&id) {
-                    port.schedule.stop();
-                }
-                self.set_deadline(id);
-                true
-            }
+    /// Wakes the ports with passed deadlines, and the watched ports whose words changed, as far as
+    /// the turn has time.
+    pub(crate) fn wake_due(&mut self, cx: &mut Context<'_>) {
+        while !cx.is_over()
+            && let Some(id) = self.deadlines.take_due(cx.now_ns)
+        {
+            cx.charge(WAKE_NS);
+            cx.wake_source(source_of(id));
+        }
+        let mut changed = std::mem::take(&mut self.changed);
+        self.idle_watches.compare(cx.now_ns, cx.slice, &mut changed);
+        for id in changed.drain(..) {
+            self.unwatch(id);
+            cx.wake_source(source_of(id));
+        }
+        self.changed = changed;
+    }
+
+    /// Ends the watch of a port, if the port is watched.
+    pub(crate) fn unwatch(&mut self, id: PortId) {
+        if let Some(port) = self.ports.get_mut(&id)
+            && std::mem::take(&mut port.is_watched)
+        {
+            self.idle_watches.remove(id);
         }
     }
 
     /// Runs a call for the port's share of the turn. Returns the number of pieces of work, or `None`
     /// if other ports have their share first.
     fn call(&mut self, cx: &mut Context<'_>, id: PortId) -> Option<u32> {
+        self.unwatch(id);
         let Self { ports, shares, .. } = self;
-        let share = ports.get_mut(&id).map(|port| &mut port.share);
-        let most_ns = share.map_or(Some(0), |share| shares.begin(share))?;
-        let turn = *cx.slice;
-        let began_ns = turn.now_ns();
-        *cx.slice = turn.until(began_ns.saturating_add(most_ns.min(turn.left_ns())));
+        let Some(port) = ports.get_mut(&id) else { return Some(0) };
+        let call = shares.begin_call(&mut port.share, cx.slice)?;
+        let mut turn = std::mem::replace(cx.slice, call);
         let count = self.run(cx, id);
         self.after(cx);
-        let used_ns = cx.slice.now_ns().saturating_sub(began_ns);
-        let mut rest = turn;
-        rest.take_time(cx.slice);
-        *cx.slice = rest;
         if let Some(port) = self.ports.get_mut(&id) {
-            self.shares.end(&mut port.share, used_ns, count > 0);
+            self.shares.end_call(&mut port.share, &mut turn, *cx.slice, count > 0);
         }
+        *cx.slice = turn;
         Some(count)
     }
 
@@ -73,6 +83,7 @@ impl HcaService {
     fn run(&mut self, cx: &mut Context<'_>, id: PortId) -> u32 {
         let Self { subnet, ports, switch, uplink, .. } = self;
         let Some(port) = ports.get_mut(&id) else { return 0 };
+        let received = switch.receive(cx, subnet, port);
         cx.charge(POLL_NS);
         if let Some(uplink) = uplink {
             uplink.policy.adopt(subnet);
@@ -97,7 +108,7 @@ impl HcaService {
         cx.charge(u64::from(spent).saturating_mul(MESSAGE_NS));
         cx.charge(bytes_ns(before.bytes().saturating_sub(left.bytes())));
         let frames = match port.limit.resumes_ns(cx.now_ns) {
-            None => switch.transmit(cx, subnet, port, uplink.as_mut()),
+            None => switch.transmit(cx, subnet, port, uplink.as_ref()),
             Some(_) => 0,
         };
         let limited = sums_before.zip(subnet.adapter(port.adapter));
@@ -106,7 +117,7 @@ impl HcaService {
             let bytes = left.payload().saturating_add(sent.frame_bytes);
             port.charge_rate(cx.now_ns, bytes, sent.messages);
         }
-        let count = commands.saturating_add(messages).saturating_add(frames);
+        let count = [messages, frames, received].into_iter().fold(commands, u32::saturating_add);
         if count > 0 {
             port.worked_ns = cx.now_ns;
             port.schedule.stop();
@@ -118,12 +129,17 @@ impl HcaService {
     fn idle_progress(&mut self, cx: &Context<'_>, id: PortId) -> Progress {
         let progress = self.next_progress(cx, id);
         self.set_deadline(id);
-        progress
+        let station = self.ports.get(&id).and_then(|port| port.station.as_ref());
+        match progress {
+            // A frame came since the inbox was found empty.
+            Progress::Parked if station.is_some_and(|station| !station.arm()) => Progress::Worked,
+            progress => progress,
+        }
     }
 
     /// Decides how a port without work is served next.
     fn next_progress(&mut self, cx: &Context<'_>, id: PortId) -> Progress {
-        let Self { subnet, ports, .. } = self;
+        let Self { subnet, ports, idle_watches, .. } = self;
         let Some(port) = ports.get_mut(&id) else { return Progress::Parked };
         let adapter = subnet.adapter(port.adapter);
         let function = adapter.map(|adapter| adapter.queues());
@@ -135,11 +151,13 @@ impl HcaService {
             port.schedule.pause_until(cx.now_ns, resumes_ns);
             return Progress::Parked;
         }
+        let station = port.station.as_ref();
+        let is_blocked = station.is_some_and(|station| station.sender.is_blocked());
         if port.options.doorbell == HcaDoorbell::Trap {
             if function.has_unlooked() {
                 return Progress::Idle;
             }
-            if !function.has_waiting_work() {
+            if !function.has_waiting_work() && !is_blocked {
                 port.schedule.stop();
                 return Progress::Parked;
             }
@@ -147,7 +165,21 @@ impl HcaService {
         if cx.now_ns.saturating_sub(port.worked_ns) < cx.idle_spin_ns() {
             return Progress::Idle;
         }
+        if is_blocked {
+            port.schedule.pause_until(cx.now_ns, cx.now_ns.saturating_add(ROOM_PAUSE_NS));
+            return Progress::Parked;
+        }
         port.schedule.pause(cx.now_ns);
+        if let Some(period_ns) = port.schedule.longest_ns()
+            && let Some(watch) = function.watch()
+        {
+            port.schedule.watch();
+            port.is_watched = true;
+            if let Some(station) = &port.station {
+                station.sender.free_buffers();
+            }
+            idle_watches.insert(id, watch, period_ns, cx.now_ns);
+        }
         Progress::Parked
     }
 }

@@ -29,6 +29,7 @@ pub(crate) fn of(adapter: &Adapter<Function>) -> BTreeMap<String, u64> {
         ("flushed_requests_total", verbs.flushed),
         ("waits_for_receive_total", verbs.not_ready),
         ("waits_for_responder_total", verbs.unanswered),
+        ("not_waited_requests_total", verbs.not_waited),
         ("drop_datagrams_total", verbs.dropped),
         ("unroutable_datagrams_total", verbs.unroutable),
         ("refused_requests_total", verbs.refused),

@@ -3,7 +3,8 @@
 //! A port without work has a deadline: the end of its pause, of a waiting time of its queue pairs, or
 //! of the time in which moderation delays an event. A turn of the shard asks for the earliest
 //! deadline only, which takes the same time for any number of ports; a change of a deadline takes the
-//! logarithm of their number. A port has one deadline or none, so that the list is bounded by the
+//! logarithm of their number. A port whose deadline is over is served in its place among the busy
+//! ports, so that a deadline gives no port a further call in a turn. A port has one deadline or none, so that the list is bounded by the
 //! number of ports. [`crate::service`] sets the deadlines after each call that may change them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,10 +45,11 @@ impl<P: Copy + Ord> Deadlines<P> {
         self.by_time.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Returns the ports whose deadline is at `now_ns` or earlier, the earliest first.
-    pub(crate) fn due(&self, now_ns: u64) -> impl Iterator<Item = P> {
-        let is_due = move |&&(deadline, _): &&(u64, P)| deadline <= now_ns;
-        self.by_time.iter().take_while(is_due).map(|(_, port)| *port)
+    /// Removes the earliest deadline, if it is at `now_ns` or earlier. Returns its port.
+    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<P> {
+        let (_, port) = *self.by_time.first().filter(|(deadline, _)| *deadline <= now_ns)?;
+        self.set(port, None);
+        Some(port)
     }
 }
 
@@ -62,16 +64,17 @@ mod tests {
             deadlines.set(port, Some(time));
         }
         assert_eq!(deadlines.first(), Some(10));
-        assert_eq!(deadlines.due(20).collect::<Vec<_>>(), [2, 4, 3]);
+        let due = |deadlines: &mut Deadlines<u32>, now| -> Vec<u32> {
+            std::iter::from_fn(|| deadlines.take_due(now)).collect()
+        };
+        assert_eq!(due(&mut deadlines, 20), [2, 4, 3]);
+        assert!(due(&mut deadlines, 20).is_empty(), "the deadlines are handled");
         deadlines.set(2, Some(40));
         deadlines.set(4, None);
-        deadlines.set(4, None);
         deadlines.set(3, Some(20));
-        assert_eq!(deadlines.due(30).collect::<Vec<_>>(), [3, 1]);
-        assert_eq!(deadlines.due(19).count(), 0);
-        for port in 1..=3 {
-            deadlines.set(port, None);
-        }
+        assert!(due(&mut deadlines, 19).is_empty());
+        assert_eq!(due(&mut deadlines, 30), [3, 1]);
+        deadlines.set(2, None);
         assert_eq!((deadlines.first(), deadlines.of.len()), (None, 0));
     }
 
@@ -116,7 +119,7 @@ mod tests {
             COMPARISONS.get() - before
         };
         assert_eq!(comparisons(&mut || assert_eq!(deadlines.first(), Some(7))), 0);
-        assert_eq!(comparisons(&mut || assert_eq!(deadlines.due(6).count(), 0)), 0);
+        assert_eq!(comparisons(&mut || assert!(deadlines.take_due(6).is_none())), 0);
         let changed = comparisons(&mut || deadlines.set(Counted(2000), Some(8)));
         assert!(changed < 200, "{changed} comparisons");
     }

@@ -14,6 +14,9 @@
 //! | 2 ms (default) | 500 |
 //! | 20 ms | 50 |
 //!
+//! An adapter with pauses of full length is watched instead of polled, if it can be
+//! ([`crate::idle_watches`]); the pauses then have no end of their own.
+//!
 //! The module keeps times only; [`crate::service`] polls and reports the result.
 
 use crate::limits::FIRST_PAUSE_NS;
@@ -25,7 +28,8 @@ pub(crate) struct IdleSchedule {
     longest_ns: u64,
     /// Length of the present pause, in nanoseconds.
     pause_ns: u64,
-    /// End of the present pause; `None` while the adapter is polled in every turn or not at all.
+    /// End of the present pause; `None` while the adapter is polled in every turn, watched, or not
+    /// polled at all.
     ends_ns: Option<u64>,
 }
 
@@ -46,6 +50,16 @@ impl IdleSchedule {
         let doubled = self.pause_ns.saturating_mul(2).max(FIRST_PAUSE_NS);
         self.pause_ns = doubled.min(self.longest_ns);
         self.ends_ns = Some(now_ns.saturating_add(self.pause_ns));
+    }
+
+    /// Leaves the present pause without an end: the adapter is watched.
+    pub(crate) fn watch(&mut self) {
+        self.ends_ns = None;
+    }
+
+    /// Returns the length of the present pause, in nanoseconds, if it is the longest.
+    pub(crate) fn longest_ns(&self) -> Option<u64> {
+        (self.pause_ns == self.longest_ns).then_some(self.longest_ns)
     }
 
     /// Begins a pause as [`Self::pause`] does, which ends at `until_ns` at the latest.

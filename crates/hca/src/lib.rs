@@ -46,6 +46,7 @@ mod counters;
 mod deadlines;
 mod device;
 mod idle;
+mod idle_watches;
 pub mod limits;
 mod packets;
 mod policy;
@@ -60,6 +61,7 @@ mod share;
 mod switch;
 mod trace;
 mod uplink;
+mod uplink_sender;
 mod view;
 
 pub use service::HcaService;

@@ -9,12 +9,17 @@ pub const VECTORS: u16 = 8;
 /// First pause after an adapter has been idle for the idle spin, in nanoseconds: 20 us. Each
 /// further idle poll doubles it, up to `idle_poll_us` of the port.
 pub const FIRST_PAUSE_NS: u64 = 20_000;
-/// Most frames of the forwarding service that wait for the shard.
-pub const INBOX_FRAMES_MAX: usize = 1024;
-/// Most frames that are taken from the inbox or from one guest in a call.
+/// Most frames of the forwarding service that wait for an adapter.
+pub const INBOX_FRAMES_MAX: usize = 512;
+/// Frames in the inbox of an adapter from which on other adapters send it none through the
+/// forwarding service.
+pub const CROWDED_FRAMES: usize = INBOX_FRAMES_MAX / 2;
+/// Most frames that are taken from the inbox or the send queues of an adapter in a call.
 pub const FRAMES_PER_CALL_MAX: usize = 64;
 /// Most frames in one batch to the shard that forwards the group's frames.
-pub const UPLINK_BATCH_FRAMES_MAX: usize = 64;
+pub const UPLINK_BATCH_FRAMES_MAX: usize = 32;
+/// Most batches of an adapter that the forwarding service has.
+pub const UPLINK_BATCHES_MAX: usize = 2;
 /// Most bytes in one such batch.
 pub const UPLINK_BATCH_BYTES_MAX: usize = 256 * 1024;
 /// Longest frame that an adapter takes from a guest, in bytes: a segment of 64 KiB with headers.
@@ -29,6 +34,10 @@ pub const PIECE_NS: u64 = 200;
 pub const LOOK_NS: u64 = 40;
 /// Estimated time of a poll of an adapter that has no work, in nanoseconds.
 pub const POLL_NS: u64 = 100;
+/// Estimated time of the comparison of a word of an idle adapter, and of the look at the adapter.
+pub const WORD_NS: u64 = 20;
+/// Estimated time of the wake-up of a port with a passed deadline, in nanoseconds.
+pub const WAKE_NS: u64 = 100;
 /// Estimated time of a command of a driver, in nanoseconds.
 pub const COMMAND_NS: u64 = 3_000;
 /// Copies of the same length that take the time of a command's input or output: bytes lie in
@@ -41,6 +50,8 @@ pub const BYTES_PER_CALL_MIN: u64 = 64 << 10;
 /// Rate that a limit saves while a port is idle, in nanoseconds of the rate: 4 ms, more than a
 /// dispatcher is late.
 pub const RATE_BURST_NS: u64 = 4_000_000;
+/// Pause of an adapter whose frames wait for room in the uplink, in nanoseconds: 20 us.
+pub const ROOM_PAUSE_NS: u64 = 20_000;
 /// Rate that must be free before a port beyond its limit is served again: 0.5 ms.
 pub const RATE_RESUME_NS: u64 = 500_000;
 /// Least messages of a call of a port with a limit of messages. A pass pays for looks at queue pairs

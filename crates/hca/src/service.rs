@@ -36,6 +36,7 @@ use crate::adapter_port::{AdapterPort, PortCounters, PortOptions};
 use crate::capture::PortCaptures;
 use crate::deadlines::Deadlines;
 use crate::idle::IdleSchedule;
+use crate::idle_watches::IdleWatches;
 use crate::limits::{UAR_BYTES, VECTORS};
 use crate::rate_limit::RateLimit;
 use crate::recent::{RecentSums, Sums};
@@ -44,7 +45,7 @@ use crate::request::{JoinGroup, OpenUplink};
 use crate::resume::{Resumption, resume};
 use crate::share::{Share, Shares};
 use crate::switch::{AdapterPorts, Switch};
-use crate::uplink::{INBOX, Uplink};
+use crate::uplink::{Joining, Uplink};
 use crate::view::{self, ViewAdapters};
 use crate::{counters, device, trace};
 
@@ -60,7 +61,11 @@ pub struct HcaService {
     sources: BTreeMap<u32, PortId>,
     pub(crate) switch: Switch,
     pub(crate) uplink: Option<Uplink>,
-    deadlines: Deadlines<PortId>,
+    pub(crate) deadlines: Deadlines<PortId>,
+    /// Idle ports that are watched instead of polled.
+    pub(crate) idle_watches: IdleWatches<PortId>,
+    /// Watched ports with changes; empty between calls, keeps its capacity.
+    pub(crate) changed: Vec<PortId>,
     /// Captures of queue pairs.
     captures: PortCaptures,
     /// The ports' shares of the turns.
@@ -70,8 +75,8 @@ pub struct HcaService {
 }
 
 /// Returns the source value of a port.
-fn source_of(port: PortId) -> u32 {
-    u32::try_from(port.slot()).unwrap_or(INBOX)
+pub(crate) fn source_of(port: PortId) -> u32 {
+    u32::try_from(port.slot()).unwrap_or(u32::MAX)
 }
 
 impl HcaService {
@@ -123,33 +128,26 @@ impl HcaService {
         });
     }
 
-    /// Serves the frames of the uplink.
-    fn serve_uplink(&mut self, cx: &mut Context<'_>) -> SourceProgress {
-        let Self { subnet, switch, uplink, .. } = self;
-        let Some(uplink) = uplink else {
-            return SourceProgress { progress: Progress::Parked, count: 0 };
-        };
-        let count = switch.receive(cx, subnet, uplink);
-        let progress = match count {
-            0 if cx.polls_source(INBOX) => Progress::Idle,
-            0 if uplink.inbox.arm() => Progress::Parked,
-            _ => Progress::Worked,
-        };
-        self.after(cx);
-        SourceProgress { progress, count }
-    }
-
     /// Returns the membership of a port in the forwarding service.
-    fn join(&mut self, request: JoinGroup) -> Result<Membership, CommandError> {
+    fn join(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: JoinGroup,
+    ) -> Result<Membership, CommandError> {
         let JoinGroup { port: name, id } = request;
         let missing = || CommandError::NotFound { what: "hca port", name: name.to_string() };
-        let port = self.ports.values_mut().find(|port| port.name == name).ok_or_else(missing)?;
+        let port = self.ports.iter_mut().find(|(_, port)| port.name == name);
+        let (port_id, port) = port.ok_or_else(missing)?;
         let uplink = self
             .uplink
             .as_ref()
             .ok_or_else(|| CommandError::Host("the adapters of the group have no uplink".into()))?;
-        port.station = Some(id);
-        Ok(uplink.membership(id, port))
+        let source = source_of(*port_id);
+        let joining = Joining { id, name: &port.name, mac: port.mac, source };
+        let (station, inbox, membership) = uplink.join(cx, &joining)?;
+        self.switch.set_inbox(port.adapter, inbox);
+        port.station = Some(station);
+        Ok(membership)
     }
 
     /// Begins a capture of the queue pairs of a port.
@@ -202,7 +200,10 @@ impl Service for HcaService {
         let options: HcaSpec = spec.kind.get().ok_or_else(gone)?;
         let mac = options.mac.0;
         let config = function_config(&options);
-        let adapter_config = causeway_mlx5::adapter_config(&config);
+        let mut adapter_config = causeway_mlx5::adapter_config(&config);
+        if let Some(most) = options.waiting_requests_max {
+            adapter_config.waiting_requests = usize::try_from(most).unwrap_or(usize::MAX);
+        }
         let record = RecordFile::of(&spec.socket, &config).unwrap_or_else(|error| {
             log::warn!(
                 port = spec.name.as_str(), error:% = error;
@@ -228,6 +229,7 @@ impl Service for HcaService {
             mac,
             station: None,
             schedule,
+            is_watched: false,
             worked_ns: 0,
             counters: PortCounters::default(),
             record,
@@ -242,6 +244,7 @@ impl Service for HcaService {
     }
 
     fn removed(&mut self, cx: &mut Context<'_>, id: PortId) {
+        self.unwatch(id);
         let Some(mut port) = self.ports.remove(&id) else { return };
         self.shares.leave(&mut port.share);
         self.sources.remove(&source_of(id));
@@ -257,6 +260,8 @@ impl Service for HcaService {
     }
 
     fn memory_changed(&mut self, cx: &mut Context<'_>, id: PortId) {
+        // A watch keeps the old memory.
+        self.unwatch(id);
         let map = cx.ports.get(id).and_then(causeway_fabric::Port::shared_map);
         let Self { ports, subnet, .. } = self;
         let Some(port) = ports.get_mut(&id) else { return };
@@ -270,6 +275,7 @@ impl Service for HcaService {
             file.begin(function);
         }
         function.set_map(map.unwrap_or_default());
+        cx.wake_source(source_of(id));
     }
 
     fn doorbell(&mut self, cx: &mut Context<'_>, id: PortId, _doorbell: usize) {
@@ -337,9 +343,6 @@ impl Service for HcaService {
     }
 
     fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, _budget: usize) -> SourceProgress {
-        if value == INBOX {
-            return self.serve_uplink(cx);
-        }
         match self.sources.get(&value).copied() {
             Some(id) => {
                 let progress = self.serve_port(cx, id);
@@ -357,30 +360,20 @@ impl Service for HcaService {
     fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
             .on(|OpenUplink(to)| {
-                self.uplink = Some(Uplink::open(cx, to)?);
+                self.uplink = Some(Uplink::new(to));
                 Ok(())
             })
-            .on(|request: JoinGroup| self.join(request))
+            .on(|request: JoinGroup| self.join(cx, request))
             .on(|join: JoinCapture| self.join_capture(cx.now_ns, join))
             .on(|request: ViewAdapters| Ok(view::views(cx, &self.subnet, &self.ports, &request)))
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        self.deadlines.first()
+        [self.deadlines.first(), self.idle_watches.first_ns()].into_iter().flatten().min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        let due: Vec<PortId> = self.deadlines.due(cx.now_ns).collect();
-        for id in due {
-            if cx.is_over() {
-                // The end of the pause stays as it is: the next call serves the port.
-                break;
-            }
-            if self.poll_paused(cx, id) {
-                cx.wake_source(source_of(id));
-            }
-        }
-        self.after(cx);
+        self.wake_due(cx);
     }
 
     fn trace(

@@ -9,11 +9,16 @@
 //! frame with its copies) by which a call may overrun.
 //!
 //! A port that the shard no longer serves holds up no other: if a port asks twice and no port was
-//! served between, the ports behind it are not counted as busy. The module knows times only; the
-//! service reads the slice before and after a call. Groups share dispatchers by weights of their own
-//! (`fabric::schedule`).
+//! served between, the ports behind it are not counted as busy. Groups share dispatchers by weights
+//! of their own (`fabric::schedule`).
+//!
+//! The time of a call is that from its own begin to its own end. A slice estimates the time and reads
+//! the clock now and then; while several ports are busy, a call reads the clock at its begin and at
+//! its end, so that no port pays for work that another did not charge. The module knows times only.
 
 use std::collections::BTreeSet;
+
+use causeway_fabric::Slice;
 
 use crate::limits::SHARE_NS;
 
@@ -40,12 +45,14 @@ pub(crate) struct Share {
     is_busy: bool,
     /// [`Shares::calls`] when the port ceded last.
     ceded_at: Option<u64>,
+    /// Begin of the call that is under way.
+    began_ns: u64,
 }
 
 impl Share {
     /// Returns the share of a port with a number and a weight.
     pub(crate) fn new(number: u32, weight: u32) -> Self {
-        Self { number, weight: weight.max(1), at: 0, is_busy: false, ceded_at: None }
+        Self { number, weight: weight.max(1), at: 0, is_busy: false, ceded_at: None, began_ns: 0 }
     }
 
     /// Returns the virtual time of a duration, in nanoseconds times 2^16 for exact shares.
@@ -56,9 +63,41 @@ impl Share {
 }
 
 impl Shares {
+    /// Begins a call of a port in a turn. Returns the slice of the call, or `None` if the port cedes
+    /// the call. The call ends by [`Self::end_call`].
+    pub(crate) fn begin_call(&mut self, share: &mut Share, turn: &mut Slice) -> Option<Slice> {
+        let most_ns = self.begin(share)?;
+        if self.is_contended(share) {
+            turn.read();
+        }
+        share.began_ns = turn.now_ns();
+        Some(turn.until(share.began_ns.saturating_add(most_ns.min(turn.left_ns()))))
+    }
+
+    /// Ends a call of a port, which may have left work, and continues the turn from its end.
+    pub(crate) fn end_call(
+        &mut self,
+        share: &mut Share,
+        turn: &mut Slice,
+        mut call: Slice,
+        is_busy: bool,
+    ) {
+        if is_busy && self.is_contended(share) {
+            call.read();
+        }
+        turn.take_time(&call);
+        self.end(share, call.now_ns().saturating_sub(share.began_ns), is_busy);
+    }
+
+    /// Returns whether another port is busy.
+    #[inline]
+    fn is_contended(&self, share: &Share) -> bool {
+        self.busy.len() > usize::from(share.is_busy)
+    }
+
     /// Begins a call of a port. Returns its longest duration, in nanoseconds, or `None` if the port
     /// cedes the call.
-    pub(crate) fn begin(&mut self, share: &mut Share) -> Option<u64> {
+    fn begin(&mut self, share: &mut Share) -> Option<u64> {
         if !share.is_busy {
             share.at = share.at.max(self.least);
         }
@@ -80,7 +119,7 @@ impl Shares {
     }
 
     /// Ends a call of a port, which took `used_ns` and may have left work.
-    pub(crate) fn end(&mut self, share: &mut Share, used_ns: u64, is_busy: bool) {
+    fn end(&mut self, share: &mut Share, used_ns: u64, is_busy: bool) {
         if share.is_busy {
             self.busy.remove(&(share.at, share.number));
         }
@@ -169,6 +208,43 @@ mod tests {
         let work = |port, most, _| if port == 0 { most } else { 100 };
         let (_, gaps) = serve(&[100, 1], 100_000, work);
         assert!(gaps[1] <= SHARE_NS, "{gaps:?}");
+    }
+
+    thread_local! {
+        static NOW_NS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    /// Serves two ports in turn by a clock. Each call takes the time of `works`, of which the port
+    /// charges a part; `between` passes uncharged between calls. Returns the time of each port.
+    fn serve_by_clock(works: [(u64, u64); 2], between: u64) -> [u64; 2] {
+        let mut turn = Slice::with_clock(|| NOW_NS.get());
+        let mut shares = Shares::default();
+        let mut ports = [Share::new(0, 1), Share::new(1, 1)];
+        let mut times = [0; 2];
+        for call in 0..20_000 {
+            NOW_NS.set(NOW_NS.get() + between);
+            let number = call % 2;
+            let (taken, charged) = works[number];
+            let share = &mut ports[number];
+            let Some(mut slice) = shares.begin_call(share, &mut turn) else { continue };
+            NOW_NS.set(NOW_NS.get() + taken);
+            slice.charge(charged);
+            shares.end_call(share, &mut turn, slice, true);
+            times[number] += taken;
+        }
+        times
+    }
+
+    #[test]
+    fn share_of_a_call_is_the_time_from_its_begin_to_its_end() {
+        // Port 0 charges nothing of its calls, port 1 all of them.
+        let times = serve_by_clock([(15_000, 0), (5_000, 5_000)], 0);
+        let ratio = times[0] as f64 / times[1] as f64;
+        assert!((0.95..1.05).contains(&ratio), "{times:?}");
+        // Work of the shard between the calls counts for no port: the ports remain equal.
+        let times = serve_by_clock([(15_000, 100), (5_000, 100)], 30_000);
+        let ratio = times[0] as f64 / times[1] as f64;
+        assert!((0.95..1.05).contains(&ratio), "{times:?}");
     }
 
     #[test]

@@ -12,12 +12,14 @@
 //! deliver (counted in the counters that its guest reads): Ethernet does not wait. An adapter
 //! filters the addresses that its driver asked for by itself ([`receive_frame`]).
 //!
-//! A call takes at most [`FRAMES_PER_CALL_MAX`] (64) frames of one guest or of the uplink, and
-//! stops when the turn is over; other frames stay in their queue. [`crate::service`] calls it after
-//! the port's commands and messages.
+//! A call of a port takes at most [`FRAMES_PER_CALL_MAX`] (64) frames of its guest, and as many of the
+//! uplink for it, and stops when the call's time is over or the uplink has no room; other frames stay
+//! in their queue. `crate::call` receives before the port's commands and messages, and transmits after
+//! them.
 
 use std::collections::BTreeMap;
 
+use causeway_fabric::mailbox::Sender;
 use causeway_fabric::{Context, PortId, cost};
 use causeway_mlx5::Function;
 use causeway_mlx5::ethernet::{
@@ -27,8 +29,8 @@ use causeway_verbs::{AdapterId, Subnet};
 use causeway_wire::ethernet::is_group;
 
 use crate::adapter_port::AdapterPort;
-use crate::limits::{FRAMES_PER_CALL_MAX, LOOK_NS, PIECE_NS};
-use crate::uplink::Uplink;
+use crate::limits::{CROWDED_FRAMES, FRAMES_PER_CALL_MAX, LOOK_NS, PIECE_NS};
+use crate::uplink::{InboundFrame, Uplink};
 
 /// Returns the destination and source address of a frame.
 fn addresses(head: &[u8]) -> Option<([u8; 6], [u8; 6])> {
@@ -43,12 +45,19 @@ fn delivery_ns(deliveries: &Deliveries) -> u64 {
     pieces.saturating_add(cost::bytes(bytes))
 }
 
+/// Returns the estimated time of looks at inboxes, in nanoseconds.
+fn looks_ns(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX).saturating_mul(LOOK_NS)
+}
+
 /// The adapters of a group by Ethernet address, and the frame under way.
 #[derive(Debug, Default)]
 pub(crate) struct Switch {
     adapters: BTreeMap<[u8; 6], AdapterId>,
     /// Ports by adapter.
     ports: BTreeMap<AdapterId, PortId>,
+    /// Inboxes of the adapters that have joined the forwarding service.
+    inboxes: BTreeMap<AdapterId, Sender<InboundFrame>>,
     frame: Frame,
 }
 
@@ -63,6 +72,12 @@ impl Switch {
     pub(crate) fn remove(&mut self, mac: [u8; 6], adapter: AdapterId) {
         self.adapters.remove(&mac);
         self.ports.remove(&adapter);
+        self.inboxes.remove(&adapter);
+    }
+
+    /// Sets the inbox of an adapter for frames of the forwarding service.
+    pub(crate) fn set_inbox(&mut self, adapter: AdapterId, inbox: Sender<InboundFrame>) {
+        self.inboxes.insert(adapter, inbox);
     }
 
     /// Returns the port of an adapter.
@@ -76,10 +91,14 @@ impl Switch {
         cx: &mut Context<'_>,
         subnet: &mut Subnet<Function>,
         port: &mut AdapterPort,
-        mut uplink: Option<&mut Uplink>,
+        uplink: Option<&Uplink>,
     ) -> u32 {
         let mut count = 0_u32;
         for _ in 0..FRAMES_PER_CALL_MAX {
+            // A frame without room stays in its send queue.
+            if port.station.as_mut().is_some_and(|station| !station.sender.has_room()) {
+                break;
+            }
             let Some(adapter) = subnet.adapter_mut(port.adapter) else { break };
             let next = next_frame(adapter, &mut self.frame);
             cx.charge(u64::from(self.frame.looks).saturating_mul(LOOK_NS));
@@ -87,7 +106,7 @@ impl Switch {
                 Next::Empty => break,
                 Next::Dropped => {}
                 Next::Frame => {
-                    cx.charge(self.forward(subnet, port, uplink.as_deref_mut()));
+                    cx.charge(self.forward(subnet, port, uplink));
                     if let Some(adapter) = subnet.adapter_mut(port.adapter) {
                         complete_frame(adapter);
                     }
@@ -99,10 +118,8 @@ impl Switch {
                 break;
             }
         }
-        if let Some((uplink, station)) = uplink.filter(|_| count > 0).zip(port.station) {
-            uplink.flush(station);
-            let full = &mut port.counters.uplink_full;
-            *full = full.wrapping_add(std::mem::take(&mut uplink.dropped));
+        if let Some(station) = port.station.as_mut().filter(|_| count > 0) {
+            station.sender.flush();
         }
         count
     }
@@ -113,7 +130,7 @@ impl Switch {
         &self,
         subnet: &mut Subnet<Function>,
         port: &mut AdapterPort,
-        uplink: Option<&mut Uplink>,
+        uplink: Option<&Uplink>,
     ) -> u64 {
         let mut deliveries = Deliveries::default();
         let Some(sender) = subnet.adapter(port.adapter) else { return 0 };
@@ -131,16 +148,24 @@ impl Switch {
             return 0;
         }
         let to = self.adapters.get(&destination);
-        let is_direct = uplink.as_ref().is_none_or(|uplink| uplink.policy.is_direct());
-        match (to.filter(|_| is_direct), uplink.zip(port.station)) {
+        let is_direct = uplink.is_none_or(|uplink| uplink.policy.is_direct());
+        match (to.filter(|_| is_direct), port.station.as_mut().filter(|_| uplink.is_some())) {
             (Some(to), _) => {
                 if let Some(receiver) = subnet.adapter_mut(*to) {
                     receive_frame(receiver, &frame, &mut deliveries);
                 }
             }
-            (None, Some((uplink, station))) => {
-                uplink.push(station, &frame);
-                return cost::bytes(frame.len);
+            (None, Some(station)) => {
+                let receiver = match to {
+                    Some(to) => self.inboxes.get(to),
+                    None if is_group(destination) => {
+                        self.inboxes.values().find(|inbox| inbox.waiting() >= CROWDED_FRAMES)
+                    }
+                    None => None,
+                };
+                station.sender.push(&frame, receiver);
+                let looks = if is_group(destination) { self.inboxes.len() } else { 1 };
+                return cost::bytes(frame.len).saturating_add(looks_ns(looks));
             }
             (None, None) if is_group(destination) => {
                 self.deliver_to_all(subnet, port.adapter, &frame, &mut deliveries);
@@ -165,21 +190,22 @@ impl Switch {
         }
     }
 
-    /// Delivers frames of the uplink. Returns their number.
+    /// Delivers frames of the uplink to the adapter of a port. Returns their number.
     pub(crate) fn receive(
         &self,
         cx: &mut Context<'_>,
         subnet: &mut Subnet<Function>,
-        uplink: &Uplink,
+        port: &AdapterPort,
     ) -> u32 {
         let mut count = 0_u32;
+        let Some(station) = &port.station else { return 0 };
         for _ in 0..FRAMES_PER_CALL_MAX {
-            let Some(inbound) = uplink.inbox.next() else { break };
+            let Some(inbound) = station.next_inbound() else { break };
             let (bytes, offload) = (inbound.bytes(), &inbound.offload);
             let (head, body) = bytes.split_at(bytes.len().min(HEAD_BYTES));
             let frame = FrameRef { offload, head, body: Body::Private(body), len: bytes.len() };
             let mut deliveries = Deliveries::default();
-            if let Some(receiver) = subnet.adapter_mut(inbound.adapter) {
+            if let Some(receiver) = subnet.adapter_mut(port.adapter) {
                 receive_frame(receiver, &frame, &mut deliveries);
             }
             cx.charge(delivery_ns(&deliveries));

@@ -1,49 +1,37 @@
 //! The path between the adapters of a group and the service that forwards the group's frames.
 //!
 //! Each adapter is a station of that service (`fabric::station`): its [`AdapterCarrier`] takes
-//! frames for it to the adapters' shard, and [`Uplink`] takes frames of the adapters to the inbox of
-//! the service, with the offloads that they request. Both copy: the two services may run in
-//! different threads, and neither reads the other's guest memory. Frames between two adapters pass
-//! here while the service filters or observes them; else [`crate::switch`] delivers them with one
-//! copy.
+//! frames for it to its [`Station`], and the [`Station`] takes its frames to the inbox of the
+//! service, with the offloads that they request. Both copy: the two services may run in different
+//! threads, and neither reads the other's guest memory. Frames between two adapters pass here while
+//! the service filters or observes them; else [`crate::switch`] delivers them with one copy.
 //!
-//! A full mailbox drops: at most [`INBOX_FRAMES_MAX`] (1,024) frames wait for the adapters, and
-//! [`Carrier::push`] refuses further ones, which the forwarding service counts. Frames of the
-//! adapters go in batches of at most [`UPLINK_BATCH_FRAMES_MAX`] (64) frames and
-//! [`UPLINK_BATCH_BYTES_MAX`] (256 KiB), sent when a batch is full and at the end of a call; if the
-//! forwarding service's inbox is full, the batch is dropped and counted in [`Uplink::dropped`]. A
-//! frame that cannot be read from guest memory is dropped without a count. A multicast frame takes a
-//! place of the mailbox for each adapter that receives it.
+//! Frames from an adapter wait in its send queue while they find no room, and none is lost here
+//! (`crate::uplink_sender`). Frames to an adapter do not wait in the forwarding service: at most
+//! [`INBOX_FRAMES_MAX`] (512) wait for each adapter, and [`Carrier::push`] refuses further ones, which
+//! the forwarding service counts. A multicast frame takes a place of the inbox of each adapter that
+//! receives it.
 //!
-//! Carriers are called by the forwarding service's thread, [`Uplink`] by the adapters' shard
-//! ([`crate::switch`], [`crate::service`]); `crate::control` joins the two.
+//! Carriers are called by the forwarding service's thread, [`Station`] by the adapters' shard in the
+//! call of the port ([`crate::switch`], `crate::call`), so that the time for frames in both
+//! directions counts for the port; `crate::control` joins the two.
 
 use causeway_fabric::Context;
 use causeway_fabric::carrier::{
-    BufferPool, Carrier, LinkId, Membership, Message, OFFLOAD_BYTES, Outgoing, PooledBuffer,
-    ReceivedFrame, ReceivedFrames, Refusal,
+    BufferPool, Carrier, LinkId, Membership, Message, Outgoing, PooledBuffer, Refusal,
 };
 use causeway_fabric::mailbox::{Mailbox, Sender};
-use causeway_fabric::station::Station;
-use causeway_mlx5::ethernet::FrameRef;
-use causeway_model::{CommandError, Mac};
-use causeway_verbs::AdapterId;
+use causeway_fabric::station;
+use causeway_model::{CommandError, Mac, Name};
 use causeway_wire::virtio_net::Offload;
 
-use crate::adapter_port::AdapterPort;
-use crate::limits::{
-    FRAME_BYTES_MAX, INBOX_FRAMES_MAX, UPLINK_BATCH_BYTES_MAX, UPLINK_BATCH_FRAMES_MAX,
-};
+use crate::limits::{FRAME_BYTES_MAX, INBOX_FRAMES_MAX};
 use crate::policy::GroupPolicy;
-
-/// Source value of the mailbox with frames for the adapters; sources of ports have lower values.
-pub(crate) const INBOX: u32 = 1 << 16;
+use crate::uplink_sender::UplinkSender;
 
 /// A frame for an adapter.
 #[derive(Debug)]
 pub(crate) struct InboundFrame {
-    /// The adapter.
-    pub adapter: AdapterId,
     bytes: PooledBuffer,
     len: usize,
     /// Offloads that the receiver has to complete.
@@ -51,6 +39,11 @@ pub(crate) struct InboundFrame {
 }
 
 impl InboundFrame {
+    /// Returns the frame of the first `len` bytes of a buffer.
+    pub(crate) fn new(bytes: PooledBuffer, len: usize, offload: Offload) -> Self {
+        Self { bytes, len, offload }
+    }
+
     /// Returns the bytes of the frame.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
@@ -60,7 +53,6 @@ impl InboundFrame {
 /// Takes frames of the forwarding service to an adapter.
 #[derive(Debug)]
 struct AdapterCarrier {
-    adapter: AdapterId,
     to: Sender<InboundFrame>,
     pool: BufferPool,
 }
@@ -73,8 +65,7 @@ impl Carrier for AdapterCarrier {
         let mut bytes = self.pool.take(frame.len);
         let room = bytes.get_mut(..frame.len).ok_or(Refusal::TooBig)?;
         frame.reader().read(room).map_err(|_| Refusal::Lost)?;
-        let (adapter, len, offload) = (self.adapter, frame.len, *frame.offload);
-        let inbound = InboundFrame { adapter, bytes, len, offload };
+        let inbound = InboundFrame::new(bytes, frame.len, *frame.offload);
         self.to.push(inbound).map_err(|_| Refusal::NoRoom)
     }
 
@@ -91,86 +82,82 @@ impl Carrier for AdapterCarrier {
     }
 }
 
-/// The connection of a shard of adapters with the forwarding service.
+/// The ends of an adapter at the uplink.
+#[derive(Debug)]
+pub(crate) struct Station {
+    /// Frames for the adapter.
+    inbox: Mailbox<InboundFrame>,
+    /// Frames of the adapter.
+    pub sender: UplinkSender,
+}
+
+impl Station {
+    /// Removes and returns the next frame for the adapter.
+    pub(crate) fn next_inbound(&self) -> Option<InboundFrame> {
+        if self.inbox.is_empty() { None } else { self.inbox.next() }
+    }
+
+    /// Requests a call of the port for the next frame. Returns false if a frame waits already.
+    pub(crate) fn arm(&self) -> bool {
+        self.inbox.arm()
+    }
+}
+
+/// The uplink of a group's adapters.
 #[derive(Debug)]
 pub(crate) struct Uplink {
-    /// Inbox of the forwarding service.
     to: Sender<Message>,
-    /// Frames for the adapters, and the end that carriers write to.
-    pub inbox: Mailbox<InboundFrame>,
-    sender: Sender<InboundFrame>,
     /// The group's policy.
     pub policy: GroupPolicy,
+    /// Buffers of frames for adapters.
     pool: BufferPool,
-    /// Frames of one adapter that were not sent yet: their bytes one after another, and their places.
-    batch: Option<PooledBuffer>,
-    used: usize,
-    frames: Vec<ReceivedFrame>,
-    /// Frames that were dropped because the forwarding service's inbox was full.
-    pub dropped: u64,
+}
+
+/// A port that joins the forwarding service.
+#[derive(Debug)]
+pub(crate) struct Joining<'a> {
+    /// Identifier in the forwarding service.
+    pub id: LinkId,
+    pub name: &'a Name,
+    pub mac: [u8; 6],
+    /// Source value of the port.
+    pub source: u32,
 }
 
 impl Uplink {
-    /// Creates the uplink of a group's adapters to the service with the inbox `to`.
-    ///
-    /// # Errors
-    /// The host has no descriptor for the mailbox.
-    pub(crate) fn open(cx: &mut Context<'_>, to: Sender<Message>) -> Result<Self, CommandError> {
-        let host = |e: std::io::Error| CommandError::Host(format!("mailbox of adapters: {e}"));
-        let (sender, inbox) = cx.mailbox(INBOX_FRAMES_MAX, INBOX).map_err(host)?;
-        let (pool, policy) = (BufferPool::default(), GroupPolicy::default());
-        let (batch, frames, used, dropped) = (None, Vec::new(), 0, 0);
-        Ok(Self { to, inbox, sender, policy, pool, batch, used, frames, dropped })
+    /// Returns the uplink of a group's adapters to the service with the inbox `to`.
+    pub(crate) fn new(to: Sender<Message>) -> Self {
+        Self { to, policy: GroupPolicy::default(), pool: BufferPool::default() }
     }
 
-    /// Returns the membership of a port in the forwarding service.
-    pub(crate) fn membership(&self, id: LinkId, port: &AdapterPort) -> Membership {
-        let (to, pool) = (self.sender.clone(), self.pool.clone());
-        let station = Station { address: Mac(port.mac), policy: self.policy.cell() };
-        Membership {
-            id,
+    /// Returns the ends of a port at the uplink, the sender of its inbox, and its membership in the
+    /// forwarding service.
+    ///
+    /// # Errors
+    /// The host has no descriptor for the inbox.
+    pub(crate) fn join(
+        &self,
+        cx: &mut Context<'_>,
+        port: &Joining<'_>,
+    ) -> Result<(Station, Sender<InboundFrame>, Membership), CommandError> {
+        let host = |e: std::io::Error| CommandError::Host(format!("inbox of an adapter: {e}"));
+        let (to, inbox) = cx.mailbox(INBOX_FRAMES_MAX, port.source).map_err(host)?;
+        let carrier = AdapterCarrier { to: to.clone(), pool: self.pool.clone() };
+        let membership = Membership {
+            id: port.id,
             name: port.name.clone(),
             peer: String::from("a guest of this host"),
             metric: 0,
             transit: false,
             segment: false,
             notices: None,
-            station: Some(station),
-            carrier: Box::new(AdapterCarrier { adapter: port.adapter, to, pool }),
-        }
-    }
-
-    /// Appends a frame to the batch for the forwarding service. All frames of a batch are those of
-    /// one adapter.
-    pub(crate) fn push(&mut self, from: LinkId, frame: &FrameRef<'_>) {
-        let fits = |used: usize| used.saturating_add(frame.len) <= UPLINK_BATCH_BYTES_MAX;
-        if self.frames.len() >= UPLINK_BATCH_FRAMES_MAX || !fits(self.used) {
-            self.flush(from);
-        }
-        let batch = self.batch.get_or_insert_with(|| self.pool.take(UPLINK_BATCH_BYTES_MAX));
-        let at = self.used..self.used.saturating_add(frame.len);
-        let Some(room) = batch.get_mut(at.clone()) else { return };
-        if frame.read(room).is_err() {
-            return;
-        }
-        let header = frame.offload.to_header(0).emit();
-        let offload: [u8; OFFLOAD_BYTES] = header.first_chunk().copied().unwrap_or_default();
-        self.used = at.end;
-        self.frames.push(ReceivedFrame { at, offload, hops: 0, flood: None });
-    }
-
-    /// Sends the batch, of frames of the adapter `link`, to the forwarding service.
-    pub(crate) fn flush(&mut self, link: LinkId) {
-        if self.frames.is_empty() {
-            return;
-        }
-        let Some(bytes) = self.batch.take() else { return };
-        let frames = std::mem::take(&mut self.frames);
-        let count = frames.len() as u64;
-        self.used = 0;
-        let message = Message::ReceivedFrames(ReceivedFrames { link, bytes, frames });
-        if self.to.push(message).is_err() {
-            self.dropped = self.dropped.saturating_add(count);
-        }
+            station: Some(station::Station {
+                address: Mac(port.mac),
+                policy: self.policy.cell(),
+            }),
+            carrier: Box::new(carrier),
+        };
+        let sender = UplinkSender::new(port.id, self.to.clone());
+        Ok((Station { inbox, sender }, to, membership))
     }
 }

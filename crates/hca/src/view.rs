@@ -125,13 +125,11 @@ fn view(
 /// Returns the limits of a port beside those of its objects, and what its adapter does now.
 fn activity(adapter: &Adapter<Function>, port: &AdapterPort, now_ns: u64) -> HcaActivity {
     let mut states = BTreeMap::new();
-    let mut waiting_requests = 0_usize;
     for (_, pair) in adapter.queue_pairs() {
         let count: &mut usize = states.entry(state_name(pair.state()).to_owned()).or_default();
         *count = count.saturating_add(1);
-        let is_waiting = pair.wait_reason().is_some();
-        waiting_requests = waiting_requests.saturating_add(usize::from(is_waiting));
     }
+    let (waiting_requests, waiting_requests_max) = adapter.waiting_requests();
     let objects = adapter.queues().object_counts();
     let errors = adapter.counters().by_status;
     HcaActivity {
@@ -141,6 +139,7 @@ fn activity(adapter: &Adapter<Function>, port: &AdapterPort, now_ns: u64) -> Hca
         message_rate_max: port.options.message_rate_max,
         rate_pauses_total: port.counters.rate_pauses,
         waiting_requests,
+        waiting_requests_max,
         queue_pair_states: states,
         objects: objects
             .into_iter()

@@ -2,6 +2,7 @@
 //! of the group. Each guest is a driver in this process, attached by vfio-user.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -140,6 +141,7 @@ fn adapter(number: u8) -> PortKind {
         completion_queues_max: 64,
         regions_max: 64,
         registered_max: 64,
+        waiting_requests_max: None,
         idle_poll_us: 100,
         doorbell: Default::default(),
         weight: 1,
@@ -172,6 +174,20 @@ impl Guest {
         head[12..14].copy_from_slice(&[0x88, 0xb5]);
         let template = self.interface.template(&head, 100 - head.len() as u32).unwrap();
         self.interface.stage(&self.driver, &template, self.buffer, true).unwrap();
+        self.interface.publish(&self.driver).unwrap();
+    }
+
+    /// Fills the send queue with frames.
+    fn fill(&mut self, destination: Mac) {
+        self.interface.reclaim(&self.driver).unwrap();
+        let mut head = [0; HEAD_BYTES];
+        head[..6].copy_from_slice(&destination.0);
+        head[6..12].copy_from_slice(&mac(self.number).0);
+        head[12..14].copy_from_slice(&[0x88, 0xb5]);
+        let template = self.interface.template(&head, 100 - head.len() as u32).unwrap();
+        for _ in 0..self.interface.room() {
+            self.interface.stage(&self.driver, &template, self.buffer, true).unwrap();
+        }
         self.interface.publish(&self.driver).unwrap();
     }
 
@@ -306,6 +322,39 @@ fn hca_broadcast_reaches_each_other_member_once() {
     a.expect_silence();
     assert_eq!(host.forwarded(1, ALL), 3);
     assert_eq!(host.trace(&b, ALL).to, ["a1", "a3"]);
+}
+
+#[test]
+fn hca_floods_through_the_uplink_cost_another_adapter_no_frame() {
+    let host = Host::new();
+    let (mut b, mut d, c) = (host.guest(1), host.guest(2), host.guest(3));
+    let mut floods: Vec<Guest> = (4..7).map(|number| host.guest(number)).collect();
+    // A route makes all frames pass the Ethernet service.
+    host.route(&b, &d, &d);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (is_over, floods) = (&is_over, &mut floods);
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                floods.iter_mut().for_each(|guest| guest.fill(mac(3)));
+            }
+        });
+        let received = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for _ in 0..300 {
+                b.send_to(mac(2));
+                assert_eq!(d.receive(), mac(1));
+                b.interface.reclaim(&b.driver).unwrap();
+            }
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        received.unwrap();
+    });
+    let flooded = floods.iter().map(|guest| host.view(guest).counters["sent_frames_total"]);
+    assert!(flooded.min().unwrap() > 300);
+    // The frames of the floods that found no room waited, and those to adapter 3 were not dropped.
+    assert_eq!(host.view(&b).counters["uplink_waits_total"], 0);
+    let drops = host.view(&c).counters;
+    assert_eq!(drops.get("drop_no_room_total").copied().unwrap_or(0), 0, "{drops:?}");
 }
 
 #[test]

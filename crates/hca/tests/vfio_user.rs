@@ -46,6 +46,7 @@ impl Daemon {
             completion_queues_max: 64,
             regions_max: 64,
             registered_max: 1024,
+            waiting_requests_max: None,
             idle_poll_us: 2000,
             doorbell: Default::default(),
             weight: 1,

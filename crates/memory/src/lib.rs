@@ -67,6 +67,7 @@ mod table;
 pub mod trace;
 mod unmap;
 mod view;
+mod watch;
 mod word;
 
 pub use addresses::{fits, is_behind as has_unmap_backlog};
@@ -82,3 +83,4 @@ pub use regions::{Access, GuestSpans, RegionError, RegionKey, Regions, Registrat
 pub use rights::Rights;
 pub use unmap::unmap_in_background;
 pub use view::View;
+pub use watch::WordWatch;

@@ -10,6 +10,7 @@
 //! records that a driver keeps in guest memory, such as doorbell records. Both run in the
 //! dispatcher's turn. Copies of longer data are in `crate::access`.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::map::{Map, OutOfGrant};
@@ -28,6 +29,12 @@ impl Map {
             return Err(wrong);
         }
         Ok(at)
+    }
+
+    /// Returns the place of the 4 bytes at `addr`, which may be read while the map lives.
+    pub(crate) fn word_pointer(&self, addr: u64) -> Result<NonNull<u32>, OutOfGrant> {
+        let at = self.word::<u32>(addr, Rights::READ)?;
+        NonNull::new(at).ok_or(OutOfGrant { addr, len: size_of::<u32>() as u64 })
     }
 
     /// Loads the 4 bytes at `addr`. Later loads of the caller see the writes before the loaded one.

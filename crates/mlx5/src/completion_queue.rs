@@ -33,7 +33,7 @@
 //! events. Only destroying a broken queue ends that state. `queues` and `ethernet` add completions;
 //! `function` evaluates the rule, with the time of the caller. Completions are not compressed.
 
-use causeway_memory::Map;
+use causeway_memory::{Map, WordWatch};
 use causeway_wire::mlx5::command::Status;
 use causeway_wire::mlx5::completion_queue::{
     ArmWord, CompletionEntry, CompletionOpcode, CompletionQueueContext, ENTRY_LEN, Entry,
@@ -309,6 +309,25 @@ impl CompletionQueue {
         self.event_ns.map(|event| event.saturating_add(period_ns)).filter(|ends| *ends > now_ns)
     }
 
+    /// Adds the words of which one changes before [`Self::evaluate`] has another result than
+    /// [`Signal::Waiting`], unless a completion comes. Returns `None` if the result differs already,
+    /// or the doorbell record is not granted.
+    pub fn watch(&self, watch: &mut WordWatch) -> Option<()> {
+        let record = self.context.doorbell_record;
+        let consumer = u32::from_be(watch.add(record).ok()?);
+        let arm = u32::from_be(watch.add(record.checked_add(4)?).ok()?);
+        let word = ArmWord::parse(&arm.to_be_bytes()).ok()?;
+        let waits = self.has_new && !self.asks(arm, &word) && self.has_behind(consumer & POSITION);
+        waits.then_some(())
+    }
+
+    /// Returns whether an arm word asks for an event of the present completions.
+    fn asks(&self, arm: u32, word: &ArmWord) -> bool {
+        let is_new = self.last_arm != Some(arm);
+        let includes = !word.is_solicited_only || self.is_solicited;
+        is_new && self.has_behind(word.consumer) && includes
+    }
+
     /// Evaluates the rule of events; see the module.
     pub fn evaluate(&mut self, map: &Map, now_ns: u64) -> Signal {
         if !self.has_new {
@@ -318,9 +337,7 @@ impl CompletionQueue {
             return Signal::Idle;
         };
         let Ok(word) = ArmWord::parse(&arm.to_be_bytes()) else { return Signal::Idle };
-        let is_new = self.last_arm != Some(arm);
-        let asks = !word.is_solicited_only || self.is_solicited;
-        if is_new && self.has_behind(word.consumer) && asks {
+        if self.asks(arm, &word) {
             if let Some(ends) = self.moderation_ends(now_ns) {
                 return Signal::Delayed(ends);
             }

@@ -139,6 +139,8 @@ pub(crate) struct Objects {
     pub active: Vec<u32>,
     /// Index in `active` where the next pass begins.
     pub cursor: usize,
+    /// Queue pairs of which the engine must be called on the next pass.
+    pub pending: usize,
     /// Queues to look at before the function is known to have no posted work.
     pub unlooked: Unlooked,
     /// Pages in the lists of all queues.
@@ -167,6 +169,7 @@ impl Objects {
             queue_pairs: Companion::new(config.queue_pairs_max),
             active: Vec::new(),
             cursor: 0,
+            pending: 0,
             unlooked: Unlooked::default(),
             page_quota: PageQuota::default(),
             pacing: EventPacing::default(),

@@ -101,6 +101,9 @@ pub const RECEIVE_ENTRY_BYTES_MAX: usize = 2048;
 pub const DOORBELL_RECORD_ALIGNMENT: u64 = 8;
 /// Queue pairs that a pass polls, and completion queues that a pass evaluates.
 pub const PASS_QUEUES_MAX: usize = 256;
+/// Most queues of an idle function that are watched by their doorbell records; a function with more is
+/// polled.
+pub const WATCHED_QUEUES_MAX: usize = 256;
 /// Queue pairs or completion queues without work that a pass looks at for the price of a message.
 pub const LOOKS_PER_MESSAGE: usize = 8;
 /// Messages of a queue pair before the next queue pair is served.

@@ -1,6 +1,9 @@
-//! Work that a function may have left, for ports whose drivers ring by trapped doorbell pages.
+//! Work that a function may have left, for ports that are not polled in each turn.
 //!
-//! Such a port is not polled while it is idle: a doorbell wakes it ([`Function::expect_work`]), and
+//! A function that has no work names the words of guest memory that change before it has work
+//! ([`Function::watch`]); the caller compares them instead of polling.
+//!
+//! A port whose driver rings by trapped doorbell pages is not polled while it is idle: a doorbell wakes it ([`Function::expect_work`]), and
 //! it is served until [`Function::has_unlooked`] and [`Function::has_waiting_work`] return false. A
 //! pass of `poll` looks at a bounded number of queues, so that a single pass may not reach the queue
 //! that the doorbell concerns; [`Unlooked`] counts the queues that no pass has looked at since. A
@@ -8,6 +11,8 @@
 //!
 //! Polled ports do not use the module, except for the count, a few instructions in each pass. The
 //! module also lists the objects with limits of their own, for the operator.
+
+use causeway_memory::WordWatch;
 
 use crate::function::{Function, Objects};
 use crate::limits;
@@ -17,6 +22,21 @@ use crate::limits;
 pub(crate) struct Unlooked {
     queue_pairs: usize,
     completion_queues: usize,
+}
+
+impl Objects {
+    /// Sets whether the engine must be called for a queue pair on the next pass.
+    #[inline]
+    pub fn set_pending(&mut self, number: u32, is_pending: bool) {
+        let Some(queues) = self.queue_pairs.get_mut(number) else { return };
+        if queues.is_pending != is_pending {
+            queues.is_pending = is_pending;
+            self.pending = match is_pending {
+                true => self.pending.saturating_add(1),
+                false => self.pending.saturating_sub(1),
+            };
+        }
+    }
 }
 
 impl Function {
@@ -37,12 +57,33 @@ impl Function {
     }
 
     /// Returns whether work continues without a doorbell of the driver: a request waits for its
-    /// responder, or an event for its time. Looks at all polled queue pairs.
+    /// responder, or an event for its time.
     pub fn has_waiting_work(&self) -> bool {
+        self.objects.pending > 0 || self.objects.pacing.is_waiting()
+    }
+
+    /// Returns the words of guest memory of which one changes before the driver has posted work,
+    /// armed a completion queue with completions, or taken the last completion; until then, a poll
+    /// without a deadline, a command or a message of another function finds nothing. Returns `None`
+    /// if a poll may find something now, or must look at more than
+    /// [`limits::WATCHED_QUEUES_MAX`] queues.
+    pub fn watch(&self) -> Option<WordWatch> {
         let objects = &self.objects;
-        let is_pending =
-            |number: &u32| objects.queue_pairs.get(*number).is_some_and(|pair| pair.is_pending);
-        objects.pacing.is_waiting() || objects.active.iter().any(is_pending)
+        let queues = objects.active.len().saturating_add(objects.listed.len());
+        let queues = queues.saturating_add(objects.ethernet.polled());
+        let has_work = self.has_waiting_work() || !objects.delayed.is_empty();
+        if has_work || queues > limits::WATCHED_QUEUES_MAX {
+            return None;
+        }
+        let mut watch = WordWatch::new(self.shared_map());
+        for number in &objects.active {
+            objects.queue_pairs.get(*number)?.watch(&mut watch)?;
+        }
+        for number in &objects.listed {
+            objects.completion_queues.get(*number)?.watch(&mut watch)?;
+        }
+        objects.ethernet.watch(&mut watch)?;
+        Some(watch)
     }
 
     /// Counts the queue pairs that a pass looked at, and the completion queues that were listed.

@@ -29,6 +29,7 @@ use crate::registers::Registers;
 pub fn adapter_config(config: &FunctionConfig) -> AdapterConfig {
     let mut adapter = AdapterConfig::new(config.mac);
     adapter.queue_pairs = config.queue_pairs_max.clamp(1, limits::QUEUE_PAIRS_MAX);
+    adapter.waiting_requests = adapter.queue_pairs;
     adapter.regions.regions = config.regions_max;
     adapter.regions.bytes = config.registered_bytes_max;
     adapter
@@ -149,8 +150,8 @@ fn collect_due(subnet: &mut Subnet<Function>, adapter: AdapterId, now_ns: u64) {
         let state = own.queue_pair(number).map(|pair| pair.state());
         let function = own.queues_mut();
         function.activate(number);
+        function.objects.set_pending(number, true);
         if let Some(queues) = function.objects.queue_pairs.get_mut(number) {
-            queues.is_pending = true;
             queues.is_failed = state == Some(State::Error);
         }
     }
@@ -179,10 +180,9 @@ fn serve(
     if messages == 0 && worked == 0 {
         budget.take(1, 0, 0);
     }
-    if let Ok(function) = command::function(subnet, adapter)
-        && let Some(queues) = function.objects.queue_pairs.get_mut(number)
-    {
-        queues.is_pending = is_waiting || matches!(progress, Progress::Yielded);
+    if let Ok(function) = command::function(subnet, adapter) {
+        let is_pending = is_waiting || matches!(progress, Progress::Yielded);
+        function.objects.set_pending(number, is_pending);
     }
     worked
 }
@@ -226,4 +226,38 @@ pub fn disconnect(subnet: &mut Subnet<Function>, adapter: AdapterId) -> Option<A
     let function = command::function(subnet, adapter).ok()?;
     function.log_commands();
     Some(function.renew_registers())
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_verbs::{Attributes, Change, Kind};
+
+    use super::*;
+
+    #[test]
+    fn mlx5_pass_marks_a_bounded_number_of_failed_queue_pairs() {
+        let config = FunctionConfig {
+            mac: [2, 0, 0, 0, 0, 1],
+            mtu: 1500,
+            vectors: 2,
+            queue_pairs_max: 1024,
+            completion_queues_max: 1,
+            regions_max: 1,
+            registered_bytes_max: 0,
+            uar_bytes: 1 << 20,
+        };
+        let mut subnet = Subnet::new();
+        let adapter = subnet.add(&adapter_config(&config), Function::new(config)).unwrap();
+        for _ in 0..limits::PASS_QUEUES_MAX + 1 {
+            let attributes = Attributes::default();
+            let number = subnet.create_queue_pair(adapter, Kind::Rc, attributes).unwrap();
+            subnet.modify(adapter, number, State::Error, &Change::default()).unwrap();
+        }
+        let mut pass = || {
+            poll(&mut subnet, adapter, 1, &mut Budget::new(1000, 1 << 20));
+            subnet.adapter(adapter).unwrap().has_failed()
+        };
+        assert!(pass(), "one is left for the next pass");
+        assert!(!pass());
+    }
 }

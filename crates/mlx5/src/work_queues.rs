@@ -13,7 +13,7 @@
 //! is parsed. `queues` calls this module for the engine, `poll` for the look at the counters;
 //! shared receive queues are in `receive_pool`, Ethernet queues in `ethernet`.
 
-use causeway_memory::Map;
+use causeway_memory::{Map, WordWatch};
 use causeway_verbs::QueueError;
 use causeway_verbs::work::{ReceiveWork, SendWork};
 use causeway_wire::mlx5::queue_pair::{QueuePairContext, SEND_BLOCK};
@@ -88,6 +88,11 @@ impl Positions {
         self.posted.wrapping_sub(self.taken)
     }
 
+    /// Returns whether the queue is broken.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
     /// Breaks the queue.
     pub fn fail<T>(&mut self, reason: &'static str) -> Result<T, QueueError> {
         self.is_broken = true;
@@ -116,7 +121,8 @@ pub(crate) struct WorkQueues {
     pub delayed: u64,
     /// The queue pair is in the list of polled queue pairs.
     pub is_active: bool,
-    /// The engine must be called on the next pass, with any value of the doorbell record.
+    /// The engine must be called on the next pass, with any value of the doorbell record; set by
+    /// `Objects::set_pending`, which counts these queue pairs.
     pub is_pending: bool,
     /// The queue pair is in the error state: receive work requests that are posted are flushed too.
     pub is_failed: bool,
@@ -143,13 +149,14 @@ impl WorkQueues {
         }
     }
 
-    /// Empties both rings: both counters start at zero.
+    /// Empties both rings: both counters start at zero. The caller clears the pending state
+    /// (`Objects::set_pending`).
     pub fn reset(&mut self) {
         self.send = Positions::default();
         self.receive = Positions::default();
         self.progress = self.progress.reset();
         (self.reported, self.delayed) = (0, 0);
-        (self.is_pending, self.is_failed) = (false, false);
+        self.is_failed = false;
     }
 
     /// Sets the recorded progress and events.
@@ -180,6 +187,26 @@ impl WorkQueues {
         }
         self.send.waiting() != 0
             || read_word(map, self.send_counter()).is_none_or(|word| word as u16 != self.send.taken)
+    }
+
+    /// Adds the words of which one changes before the engine has work. Returns `None` if the engine
+    /// has work, or a word is not granted.
+    pub fn watch(&self, watch: &mut WordWatch) -> Option<()> {
+        if self.is_pending {
+            return None;
+        }
+        let mut is_empty = |record: u64, taken: u16| {
+            let word = watch.add(record).ok().map(u32::from_be)?;
+            (word as u16 == taken).then_some(())
+        };
+        if self.send_blocks > 0 && !self.send.is_broken {
+            (self.send.waiting() == 0).then_some(())?;
+            is_empty(self.send_counter(), self.send.taken)?;
+        }
+        if self.is_failed && self.receive_entries > 0 && !self.receive.is_broken {
+            is_empty(self.context.doorbell_record, self.receive.taken)?;
+        }
+        Some(())
     }
 
     fn send_counter(&self) -> u64 {

@@ -41,12 +41,19 @@ pub struct AdapterConfig {
     pub queue_pairs: usize,
     /// Most regions, registered bytes and page list entries.
     pub regions: RegionLimits,
+    /// Most reliable requests that wait for their responders at the same time.
+    pub waiting_requests: usize,
 }
 
 impl AdapterConfig {
     /// Returns the limits of [`crate::limits`] with an Ethernet address.
     pub fn new(mac: [u8; 6]) -> Self {
-        Self { mac, queue_pairs: QUEUE_PAIRS_MAX, regions: RegionLimits::default() }
+        Self {
+            mac,
+            queue_pairs: QUEUE_PAIRS_MAX,
+            regions: RegionLimits::default(),
+            waiting_requests: QUEUE_PAIRS_MAX,
+        }
     }
 }
 
@@ -69,6 +76,8 @@ pub struct Counters {
     pub not_ready: u64,
     /// Messages that waited for a responder.
     pub unanswered: u64,
+    /// Messages that failed because as many waited as the adapter permits.
+    pub not_waited: u64,
     /// Datagrams that this adapter dropped as receiver (no queue pair, wrong key, or no receive
     /// work request), and messages of unreliable connections without a receive work request.
     /// Datagrams that find a broken receive queue are not counted.
@@ -104,6 +113,10 @@ pub struct Adapter<Q> {
     pub(crate) general_used_ns: u64,
     /// Queue pairs that failed since the last call of `next_due`.
     pub(crate) failed: VecDeque<u32>,
+    /// Requests that wait.
+    waiting: usize,
+    /// Most requests that wait.
+    waiting_max: usize,
     /// Ends of waiting times, with the queue pair.
     pub(crate) deadlines: BTreeSet<(u64, u32)>,
     /// Shared receive queues that report when they have fewer entries than this limit.
@@ -135,6 +148,8 @@ impl<Q: Queues> Adapter<Q> {
             general_all: BTreeSet::new(),
             general_used_ns: 0,
             failed: VecDeque::new(),
+            waiting: 0,
+            waiting_max: config.waiting_requests,
             deadlines: BTreeSet::new(),
             shared_limits: HashMap::default(),
             counters: Counters::default(),
@@ -145,6 +160,26 @@ impl<Q: Queues> Adapter<Q> {
     /// Returns whether queue pairs failed that [`crate::Subnet::next_due`] has not returned yet.
     pub fn has_failed(&self) -> bool {
         !self.failed.is_empty()
+    }
+
+    /// Returns the number of requests that wait, and the most.
+    pub fn waiting_requests(&self) -> (usize, usize) {
+        (self.waiting, self.waiting_max)
+    }
+
+    /// Counts a request that begins to wait. Returns false if as many wait as the adapter permits.
+    pub(crate) fn begin_wait(&mut self) -> bool {
+        if self.waiting >= self.waiting_max {
+            self.counters.not_waited = self.counters.not_waited.wrapping_add(1);
+            return false;
+        }
+        self.waiting = self.waiting.saturating_add(1);
+        true
+    }
+
+    /// Counts a request that ends its wait.
+    pub(crate) fn end_wait(&mut self) {
+        self.waiting = self.waiting.saturating_sub(1);
     }
 
     /// Returns the earliest time at which a waiting queue pair is due, in nanoseconds.

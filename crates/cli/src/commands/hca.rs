@@ -66,6 +66,11 @@ fn text(hca: &HcaView) -> String {
     let registered =
         format!("{} of {}", bytes(hca.registered_bytes), bytes(hca.registered_bytes_max));
     let activity = &hca.activity;
+    // An older daemon has no limit but one request of each queue pair.
+    let waiting_max = match activity.waiting_requests_max {
+        0 => hca.queue_pairs,
+        most => most,
+    };
     let mut head = vec![
         ("port", hca.port.clone()),
         ("group", hca.group.clone()),
@@ -75,7 +80,7 @@ fn text(hca: &HcaView) -> String {
         ("completion queues", of(hca.completion_queues, hca.completion_queues_max)),
         ("memory regions", of(hca.regions, hca.regions_max)),
         ("registered", registered),
-        ("waiting requests", of(activity.waiting_requests, hca.queue_pairs)),
+        ("waiting requests", of(activity.waiting_requests, waiting_max)),
     ];
     for (name, objects) in &activity.objects {
         head.push((name, of(objects.count, objects.max)));
@@ -227,14 +232,14 @@ mod tests {
     fn hca_show_has_rates_limits_and_errors_by_kind() {
         let activity = json!({
             "doorbell": "trap", "weight": 3, "byte_rate_max": 1_000_000, "rate_pauses_total": 7,
-            "waiting_requests": 2, "queue_pair_states": {"error": 1, "ready to send": 257},
+            "waiting_requests": 2, "waiting_requests_max": 100, "queue_pair_states": {"error": 1, "ready to send": 257},
             "objects": {"event queues": {"count": 3, "max": 16}},
             "errors": {"remote access": 4},
             "rates": {"over_ms": 5200, "requests": 900, "request_bytes": 2048},
         });
         let shown = text(&hca(json!({"activity": activity})));
         for line in [
-            "waiting requests     2 of 258",
+            "waiting requests     2 of 100",
             "event queues         3 of 16",
             "queue pair states    1 error, 257 ready to send",
             "doorbell             trap",

@@ -251,6 +251,19 @@ fn station_in_a_group_of_routes_reaches_what_they_lead_to() {
 }
 
 #[test]
+fn station_that_is_no_member_is_denied() {
+    let mut group = Group::new(2);
+    // A route between other addresses makes the group publish a policy.
+    group.route(1, (mac(1), mac(7)), "a1");
+    assert_eq!((group.check(1, 2), group.check(2, 1)), (Ok(()), Ok(())));
+    for (from, to) in [(1, 9), (9, 1), (9, 8)] {
+        assert_eq!(group.check(from, to), Err(Denial::NoRoute), "{from} to {to}");
+    }
+    group.shard.ask(Leave(LinkId(2))).unwrap();
+    assert_eq!((group.check(1, 2), group.check(2, 1)), (Err(Denial::NoRoute), Err(Denial::NoRoute)));
+}
+
+#[test]
 fn station_capture_sees_all_frames_while_it_runs() {
     let mut group = Group::new(2);
     let elsewhere = group.capture(RouteEnd::Edge(name("l3")));

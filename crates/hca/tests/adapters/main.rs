@@ -3,6 +3,7 @@
 
 mod capture;
 mod doorbell;
+mod idle;
 mod record;
 mod rig;
 mod share;

@@ -124,6 +124,7 @@ pub fn options(n: u8) -> HcaSpec {
         completion_queues_max: 64,
         regions_max: 64,
         registered_max: 1024,
+        waiting_requests_max: None,
         idle_poll_us: 2000,
         doorbell: HcaDoorbell::Poll,
         weight: 1,
@@ -255,6 +256,21 @@ impl Rig {
         })
     }
 
+    /// Calls `work` with the frontend of a guest, and serves the shard meanwhile.
+    pub fn with_client<T: Send>(
+        &mut self,
+        guest: &Guest,
+        work: impl FnOnce(&mut VfioUserClient) -> T + Send,
+    ) -> T {
+        let mut client = self.clients.remove(&guest.mac).unwrap();
+        let (client, result) = self.during(move || {
+            let result = work(&mut client);
+            (client, result)
+        });
+        self.clients.insert(guest.mac, client);
+        result
+    }
+
     pub fn client(&mut self, guest: &Guest) -> &mut VfioUserClient {
         self.clients.get_mut(&guest.mac).unwrap()
     }
@@ -338,6 +354,17 @@ impl Stream {
         let (own_buffer, own_key) = create_buffer(rig, from);
         let (_, peer_key) = create_buffer(rig, to);
         Self { from: own, to: peer, cq, own_key, peer_key, own_buffer, in_flight: 0, done: 0 }
+    }
+
+    /// Returns the connection of a guest with itself.
+    pub fn looped(rig: &mut Rig, guest: &mut Guest) -> Self {
+        let (cq, own) = create_pair(rig, guest);
+        let mac = guest.mac;
+        guest.with(rig, |driver, bar| driver.connect(bar, &own, mac, own.number));
+        let (own_buffer, key) = create_buffer(rig, guest);
+        let to = own;
+        let (own_key, peer_key) = (key, key);
+        Self { from: own, to, cq, own_key, peer_key, own_buffer, in_flight: 0, done: 0 }
     }
 
     /// Posts a write of `len` bytes.

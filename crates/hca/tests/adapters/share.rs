@@ -1,6 +1,7 @@
 //! Rates and weights of ports.
 
 use causeway_model::port::HcaSpec;
+use causeway_wire::mlx5::completion_queue::{CompletionQueueContext, MODIFY_COUNT, MODIFY_PERIOD};
 
 use crate::rig::{BUFFER, Rig, Stream, TURN_NS, options};
 
@@ -82,4 +83,36 @@ fn hca_flood_of_one_port_delays_another_by_less_than_a_turn() {
         rig.turn_again();
     }
     assert!(flood.done > TURNS / 8, "{}", flood.done);
+}
+
+/// Moderation of [`hca_deadlines_of_a_busy_port_give_it_no_further_calls`], in microseconds.
+const PERIOD_US: u16 = 20;
+
+#[test]
+fn hca_deadlines_of_a_busy_port_give_it_no_further_calls() {
+    let mut rig = Rig::new();
+    let mut to = rig.start(1, options(1));
+    let mut due_guest = rig.start(2, options(2));
+    let mut other_guest = rig.start(3, options(3));
+    let mut due = Stream::new(&mut rig, &mut due_guest, &mut to);
+    let mut other = Stream::new(&mut rig, &mut other_guest, &mut to);
+    let context =
+        CompletionQueueContext { period: PERIOD_US, max_count: u16::MAX, ..Default::default() };
+    due_guest.with(&mut rig, |driver, bar| {
+        let change = (due.cq.number, 0, MODIFY_PERIOD | MODIFY_COUNT);
+        driver.modify_cq(bar, change, (&context, &[]))
+    });
+    let mut events = due_guest.driver.events();
+    let mut reported = 0;
+    for turn in 0..TURNS / 4 {
+        due.fill(&due_guest, 30, BUFFER as u32);
+        other.fill(&other_guest, 30, BUFFER as u32);
+        // An event is due in each turn.
+        due_guest.driver.arm(&due.cq, turn as u32, false).unwrap();
+        rig.turn();
+        reported += due_guest.count_events(&mut events);
+    }
+    assert!(reported as u64 > TURNS / 16, "{reported} events");
+    let ratio = due.done as f64 / other.done as f64;
+    assert!((0.9..1.1).contains(&ratio), "{ratio}: {} and {}", due.done, other.done);
 }

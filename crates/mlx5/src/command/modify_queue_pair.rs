@@ -74,7 +74,9 @@ pub(crate) fn to_reset(
 ) -> Outcome {
     let number = input.number()?;
     subnet.modify(adapter, number, State::Reset, &Change::default()).map_err(status)?;
-    if let Some(queues) = super::function(subnet, adapter)?.objects.queue_pairs.get_mut(number) {
+    let objects = &mut super::function(subnet, adapter)?.objects;
+    objects.set_pending(number, false);
+    if let Some(queues) = objects.queue_pairs.get_mut(number) {
         queues.reset();
     }
     Ok(())

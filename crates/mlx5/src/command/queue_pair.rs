@@ -165,6 +165,7 @@ pub(crate) fn destroy(
     let number = input.number()?;
     subnet.destroy_queue_pair(adapter, number).map_err(status)?;
     let objects = &mut super::function(subnet, adapter)?.objects;
+    objects.set_pending(number, false);
     if let Some(queues) = objects.queue_pairs.remove(number) {
         count_users(objects, &queues.context, |users| users.saturating_sub(1));
     }

@@ -40,6 +40,7 @@ mod send_queue;
 mod transmit;
 mod verify;
 
+use causeway_memory::WordWatch;
 use causeway_verbs::number::Table;
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::work_queue::QueueState;
@@ -135,6 +136,17 @@ impl Ethernet {
             counters: EthernetCounters::default(),
             out_of_buffer: Vec::new(),
         }
+    }
+
+    /// Returns the number of send queues that are polled.
+    pub fn polled(&self) -> usize {
+        self.rotation.len()
+    }
+
+    /// Adds the words of which one changes before a send queue has an entry. Returns `None` if one
+    /// has an entry already.
+    pub fn watch(&self, watch: &mut WordWatch) -> Option<()> {
+        self.rotation.queues().try_for_each(|number| self.send_queues.get(number)?.watch(watch))
     }
 
     /// Returns whether a send queue must be polled.

@@ -6,7 +6,7 @@
 //! goes to the error state until its driver resets it. A reset forgets the posted entries.
 //! `super::transmit` is the caller; the queues are served in turn, [`BURST`] entries each.
 
-use causeway_memory::Map;
+use causeway_memory::{Map, WordWatch};
 use causeway_verbs::QueueError;
 use causeway_wire::mlx5::completion_queue::{
     CompletionEntry, CompletionOpcode, Entry, ErrorEntry, Syndrome,
@@ -87,6 +87,18 @@ impl SendQueue {
         self.positions.refresh(map, counter, self.blocks())
     }
 
+    /// Adds the word that changes when the driver posts an entry. Returns `None` if an entry waits,
+    /// or the doorbell record is not granted.
+    pub fn watch(&self, watch: &mut WordWatch) -> Option<()> {
+        if self.positions.is_broken() {
+            return Some(());
+        }
+        let counter = self.context.queue.doorbell_record.wrapping_add(COUNTER);
+        let posted = watch.add(counter).ok().map(u32::from_be)? as u16;
+        let is_empty = self.positions.waiting() == 0 && posted == self.positions.taken;
+        is_empty.then_some(())
+    }
+
     /// Copies the next entry to `into`. [`Self::has_next`] must have returned true.
     ///
     /// # Errors
@@ -165,6 +177,11 @@ impl Rotation {
     /// Returns the number of queues.
     pub fn len(&self) -> usize {
         self.queues.len()
+    }
+
+    /// Returns the queues.
+    pub fn queues(&self) -> impl Iterator<Item = u32> + '_ {
+        self.queues.iter().copied()
     }
 
     /// Returns whether a queue is polled.

@@ -23,4 +23,5 @@ mod shared;
 mod start;
 mod table;
 mod wakeup;
+mod watch;
 mod xrc;

@@ -55,6 +55,11 @@ table! {
         /// Most memory that the guest may register, in MiB; memory in two regions counts twice.
         registered_max: u32 => ValueType::Integer { min: 1, max: HCA_REGISTERED_MIB_MAX as u64, unit: "MIB" },
             DefaultValue::Number(1 << 20);
+        /// Most reliable requests of the guest that wait for their receivers; a further request fails
+        /// at once, as after all retries.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waiting_requests_max: Option<u32> => objects(),
+            DefaultValue::NoneMeans("as many as queue pairs");
         /// Longest time after which an idle adapter is polled, in microseconds: the first message
         /// after a pause waits as long. Shorter times cost processor time while the guest is idle.
         idle_poll_us: u32 => ValueType::Integer { min: 10, max: HCA_IDLE_POLL_US_MAX as u64, unit: "US" },

@@ -126,6 +126,8 @@ pub struct HcaActivity {
     /// Reliable requests that wait for a responder or a receive work request: at most one of each
     /// queue pair.
     pub waiting_requests: usize,
+    /// Most requests that wait.
+    pub waiting_requests_max: usize,
     /// Number of queue pairs by state.
     pub queue_pair_states: BTreeMap<String, usize>,
     /// Objects of further kinds, by name.

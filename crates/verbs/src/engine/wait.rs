@@ -5,7 +5,8 @@
 //! counted; the request fails after the time that all permitted retries would take. For an
 //! unanswered request this time is at most [`RETRY_NS_MAX`] (120 s), and without end if the queue
 //! pair's timeout is 0. For a responder without a receive work request it is up to 6 times 655 ms,
-//! and without end if the retries are 7. A wait for another reason starts the time again.
+//! and without end if the retries are 7. A wait for another reason starts the time again. A request
+//! that would wait beyond the adapter's limit fails at once, with the status of exhausted retries.
 //!
 //! A waiting request blocks the later requests of its queue pair, and no other queue pair. A reset
 //! or destruction of the queue pair ends the wait without a completion. The dispatcher polls it in
@@ -72,7 +73,8 @@ pub(super) fn rnr_time(code: u8, retries: u8) -> Option<u64> {
 }
 
 impl<Q: Queues> Subnet<Q> {
-    /// Makes a request wait, or fails it if it has waited for `total_ns`.
+    /// Makes a request wait, or fails it if it has waited for `total_ns`, or if as many requests wait
+    /// as the adapter permits.
     pub(super) fn wait(
         &mut self,
         origin: &Origin,
@@ -88,16 +90,18 @@ impl<Q: Queues> Subnet<Q> {
             Some(wait) if wait.reason == reason => wait.fail_ns,
             _ => {
                 self.stop_waiting(origin, requester);
+                let Some(adapter) = self.adapter_mut(origin.id) else { return Step::Failed(status) };
+                if !adapter.begin_wait() {
+                    return Step::Failed(status);
+                }
+                let counter = match reason {
+                    WaitReason::Unanswered => &mut adapter.counters.unanswered,
+                    WaitReason::NotReady => &mut adapter.counters.not_ready,
+                };
+                *counter = counter.wrapping_add(1);
                 let fail_ns = total_ns.map(|total| now_ns.saturating_add(total));
                 requester.wait = Some(Wait { reason, fail_ns });
-                if let Some(adapter) = self.adapter_mut(origin.id) {
-                    let counter = match reason {
-                        WaitReason::Unanswered => &mut adapter.counters.unanswered,
-                        WaitReason::NotReady => &mut adapter.counters.not_ready,
-                    };
-                    *counter = counter.wrapping_add(1);
-                    adapter.deadlines.extend(fail_ns.map(|at| (at, origin.number)));
-                }
+                adapter.deadlines.extend(fail_ns.map(|at| (at, origin.number)));
                 fail_ns
             }
         };
@@ -111,10 +115,12 @@ impl<Q: Queues> Subnet<Q> {
     #[inline]
     pub(super) fn stop_waiting(&mut self, origin: &Origin, requester: &mut Requester) {
         if let Some(wait) = requester.wait.take()
-            && let Some(fail_ns) = wait.fail_ns
             && let Some(adapter) = self.adapter_mut(origin.id)
         {
-            adapter.deadlines.remove(&(fail_ns, origin.number));
+            adapter.end_wait();
+            if let Some(fail_ns) = wait.fail_ns {
+                adapter.deadlines.remove(&(fail_ns, origin.number));
+            }
         }
     }
 

@@ -127,6 +127,11 @@ pub fn mac(guest: usize) -> [u8; 6] {
 impl World {
     /// Returns a subnet of some guests.
     pub fn new(guests: usize) -> Self {
+        Self::with_waiting(guests, limits::QUEUE_PAIRS_MAX)
+    }
+
+    /// Returns adapters of which each permits a number of waiting requests.
+    pub fn with_waiting(guests: usize, waiting_requests: usize) -> Self {
         let mut world =
             Self { subnet: Subnet::new(), ids: vec![], keys: vec![], now: 1000, next_index: 0 };
         for guest in 0..guests {
@@ -141,7 +146,8 @@ impl World {
                 broken_receives: Vec::new(),
                 xrc_queues: Vec::new(),
             };
-            let id = world.subnet.add(&AdapterConfig::new(mac(guest)), lists).unwrap();
+            let config = AdapterConfig { waiting_requests, ..AdapterConfig::new(mac(guest)) };
+            let id = world.subnet.add(&config, lists).unwrap();
             world.ids.push(id);
             let key = world.register(guest, RegionMemory::Whole, 0, ALL);
             world.keys.push(key);

@@ -22,6 +22,35 @@ fn verbs_send_waits_for_a_receive_and_continues_at_once() {
 }
 
 #[test]
+fn verbs_request_beyond_the_limit_of_waiting_requests_fails_at_once() {
+    let mut world = World::with_waiting(2, 2);
+    let pairs: Vec<_> = (0..4).map(|_| world.connect((0, 1), Kind::Rc)).collect();
+    let send = |world: &mut World, number: usize| {
+        let segment = world.segment(0, 0, 8);
+        world.post(pairs[number].0, Operation::Send, vec![segment]);
+        world.run(pairs[number].0)
+    };
+    for number in 0..2 {
+        assert_eq!(send(&mut world, number), Progress::Waiting { until_ns: None });
+    }
+    assert_eq!(world.adapter(0).waiting_requests(), (2, 2));
+    send(&mut world, 2);
+    assert_eq!(world.statuses(0), [Status::ReceiverNotReadyExceeded]);
+    assert_eq!((world.state(pairs[2].0), world.adapter(0).counters().not_waited), (State::Error, 1));
+    // The end of each kind of wait leaves room.
+    let segment = world.segment(1, 0, 8);
+    world.post_receive(pairs[0].1, vec![segment]);
+    world.run(pairs[0].0);
+    assert_eq!(world.statuses(0), [Status::Success]);
+    assert_eq!(world.adapter(0).waiting_requests(), (1, 2));
+    world.subnet.destroy_queue_pair(world.ids[0], pairs[1].0.1).unwrap();
+    assert_eq!(world.adapter(0).waiting_requests(), (0, 2));
+    assert_eq!(send(&mut world, 3), Progress::Waiting { until_ns: None });
+    world.subnet.clear(world.ids[0]);
+    assert_eq!(world.adapter(0).waiting_requests(), (0, 2));
+}
+
+#[test]
 fn verbs_retry_of_a_waiting_request_takes_a_message() {
     let mut world = World::new(2);
     let (left, right) = world.connect((0, 1), Kind::Rc);
