@@ -37,7 +37,9 @@ impl Word {
 /// Words of a map, each with the value that it had when it was added.
 #[derive(Debug)]
 pub struct WordWatch {
-    words: Vec<Word>,
+    /// Lies in the watch itself, so that a caller with many watches of one word reads no other line.
+    first: Option<Word>,
+    others: Vec<Word>,
     map: Arc<Map>,
 }
 
@@ -48,7 +50,7 @@ unsafe impl Send for WordWatch {}
 impl WordWatch {
     /// Returns a watch of a map without words.
     pub fn new(map: Arc<Map>) -> Self {
-        Self { words: Vec::new(), map }
+        Self { first: None, others: Vec::new(), map }
     }
 
     /// Adds the 4 bytes at `addr`. Returns their value, in the byte order of the host.
@@ -59,24 +61,28 @@ impl WordWatch {
         let mut word = Word { at: self.map.word_pointer(addr)?, value: 0 };
         word.value = word.load();
         let value = word.value;
-        self.words.push(word);
+        match self.first {
+            None => self.first = Some(word),
+            Some(_) => self.others.push(word),
+        }
         Ok(value)
     }
 
     /// Returns the number of words.
     pub fn len(&self) -> usize {
-        self.words.len()
+        self.others.len().saturating_add(usize::from(self.first.is_some()))
     }
 
     /// Returns whether there are no words.
     pub fn is_empty(&self) -> bool {
-        self.words.is_empty()
+        self.first.is_none()
     }
 
     /// Returns whether a word differs from its value at [`Self::add`].
     #[inline]
     pub fn has_changed(&self) -> bool {
-        self.words.iter().any(|word| word.load() != word.value)
+        let mut words = self.first.iter().chain(&self.others);
+        words.any(|word| word.load() != word.value)
     }
 }
 
