@@ -221,7 +221,10 @@ mod tests {
         sender.push(4).unwrap();
         assert!(is_rung(&mailbox));
         assert_eq!(got, [1, 2, 3]);
-        assert_eq!((mailbox.is_empty(), mailbox.next(), mailbox.is_empty()), (false, Some(4), true));
+        assert_eq!(
+            (mailbox.is_empty(), mailbox.next(), mailbox.is_empty()),
+            (false, Some(4), true)
+        );
     }
 
     #[test]

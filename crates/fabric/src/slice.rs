@@ -82,7 +82,12 @@ impl Default for Slice {
 impl Slice {
     /// Returns a slice of `len_ns` without a clock.
     pub fn counted(now_ns: u64, len_ns: u64) -> Self {
-        Self { clock: Clock::Charged, now_ns, read_ns: now_ns, end_ns: now_ns.saturating_add(len_ns) }
+        Self {
+            clock: Clock::Charged,
+            now_ns,
+            read_ns: now_ns,
+            end_ns: now_ns.saturating_add(len_ns),
+        }
     }
 
     /// Returns an endless slice with a clock that counts from `start`.

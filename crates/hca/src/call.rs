@@ -19,7 +19,8 @@ use causeway_model::port::HcaDoorbell;
 use causeway_verbs::Budget;
 
 use crate::limits::{
-    BYTES_PER_CALL_MIN, COMMAND_BYTE_COPIES, COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS, POLL_NS, ROOM_PAUSE_NS, WAKE_NS,
+    BYTES_PER_CALL_MIN, COMMAND_BYTE_COPIES, COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS,
+    POLL_NS, ROOM_PAUSE_NS, WAKE_NS,
 };
 use crate::recent::Sums;
 use crate::service::{HcaService, source_of};

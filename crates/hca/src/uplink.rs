@@ -151,10 +151,7 @@ impl Uplink {
             transit: false,
             segment: false,
             notices: None,
-            station: Some(station::Station {
-                address: Mac(port.mac),
-                policy: self.policy.cell(),
-            }),
+            station: Some(station::Station { address: Mac(port.mac), policy: self.policy.cell() }),
             carrier: Box::new(carrier),
         };
         let sender = UplinkSender::new(port.id, self.to.clone());

@@ -94,8 +94,7 @@ impl UplinkSender {
         if is_full {
             self.flush();
         }
-        self.refused.is_none()
-            && (self.batch.is_some() || self.pool.in_use() < UPLINK_BATCHES_MAX)
+        self.refused.is_none() && (self.batch.is_some() || self.pool.in_use() < UPLINK_BATCHES_MAX)
     }
 
     /// Appends a frame, for which [`Self::has_room`] was true. `receiver` is the inbox of the adapter
@@ -151,7 +150,8 @@ mod tests {
     /// that found room.
     fn send(sender: &mut UplinkSender, tag: u8, len: usize, count: usize) -> usize {
         let bytes = vec![tag; len];
-        let frame = FrameRef { offload: &Offload::None, head: &bytes, body: Body::Private(&[]), len };
+        let frame =
+            FrameRef { offload: &Offload::None, head: &bytes, body: Body::Private(&[]), len };
         let mut sent = 0;
         while sent < count && sender.has_room() {
             sender.push(&frame, None);

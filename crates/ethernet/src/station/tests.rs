@@ -260,7 +260,10 @@ fn station_that_is_no_member_is_denied() {
         assert_eq!(group.check(from, to), Err(Denial::NoRoute), "{from} to {to}");
     }
     group.shard.ask(Leave(LinkId(2))).unwrap();
-    assert_eq!((group.check(1, 2), group.check(2, 1)), (Err(Denial::NoRoute), Err(Denial::NoRoute)));
+    assert_eq!(
+        (group.check(1, 2), group.check(2, 1)),
+        (Err(Denial::NoRoute), Err(Denial::NoRoute))
+    );
 }
 
 #[test]

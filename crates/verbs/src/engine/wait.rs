@@ -90,7 +90,9 @@ impl<Q: Queues> Subnet<Q> {
             Some(wait) if wait.reason == reason => wait.fail_ns,
             _ => {
                 self.stop_waiting(origin, requester);
-                let Some(adapter) = self.adapter_mut(origin.id) else { return Step::Failed(status) };
+                let Some(adapter) = self.adapter_mut(origin.id) else {
+                    return Step::Failed(status);
+                };
                 if !adapter.begin_wait() {
                     return Step::Failed(status);
                 }

@@ -36,7 +36,10 @@ fn verbs_request_beyond_the_limit_of_waiting_requests_fails_at_once() {
     assert_eq!(world.adapter(0).waiting_requests(), (2, 2));
     send(&mut world, 2);
     assert_eq!(world.statuses(0), [Status::ReceiverNotReadyExceeded]);
-    assert_eq!((world.state(pairs[2].0), world.adapter(0).counters().not_waited), (State::Error, 1));
+    assert_eq!(
+        (world.state(pairs[2].0), world.adapter(0).counters().not_waited),
+        (State::Error, 1)
+    );
     // The end of each kind of wait leaves room.
     let segment = world.segment(1, 0, 8);
     world.post_receive(pairs[0].1, vec![segment]);
