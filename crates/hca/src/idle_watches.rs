@@ -8,8 +8,8 @@
 //!
 //! The ports with equal periods are a batch. A batch is due at multiples of its period on the
 //! fabric's clock, so that a single wake-up of the dispatcher's thread serves all adapters of all its
-//! groups, and the first message after a pause waits for at most the period. A batch that the turn
-//! has no time for continues in the next turn; each word is charged. The list is bounded by the
+//! groups, and the first message after a pause waits for at most the period. A batch that exceeds
+//! the time of the turn continues in the next turn; each word is charged. The list is bounded by the
 //! number of ports and [`causeway_mlx5::limits::WATCHED_QUEUES_MAX`].
 //!
 //! A watch keeps the map of its guest: [`crate::service`] removes the watch before the function uses
