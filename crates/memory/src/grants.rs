@@ -211,7 +211,7 @@ impl Grants {
         if len == 0 || guest.checked_add(len).is_none() {
             return Err(GrantError::Range { guest, len });
         }
-        if rights == Rights::NONE {
+        if rights.is_empty() {
             return Err(GrantError::NoRights(guest));
         }
         if self.table.len() >= GRANTS_MAX { Err(GrantError::Many) } else { Ok(()) }

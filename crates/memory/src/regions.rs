@@ -43,32 +43,18 @@ impl RegionKey {
     }
 }
 
-/// The accesses that a region permits to holders of its key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Access(u8);
-
-impl Access {
-    /// Permits no access.
-    pub const NONE: Self = Self(0);
-    /// Permits the owner to write (receive into the region).
-    pub const LOCAL_WRITE: Self = Self(1);
-    /// Permits peers to read.
-    pub const REMOTE_READ: Self = Self(2);
-    /// Permits peers to write.
-    pub const REMOTE_WRITE: Self = Self(4);
-    /// Permits atomic operations of peers.
-    pub const REMOTE_ATOMIC: Self = Self(8);
-
-    /// Returns whether every access of `needed` is permitted.
-    #[inline]
-    pub const fn contains(self, needed: Self) -> bool {
-        self.0 & needed.0 == needed.0
-    }
-
-    /// Returns the accesses that either side permits.
-    #[must_use]
-    pub const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+bitflags::bitflags! {
+    /// The accesses that a region permits to holders of its key.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Access: u8 {
+        /// Permits the owner to write (receive into the region).
+        const LOCAL_WRITE = 1;
+        /// Permits peers to read.
+        const REMOTE_READ = 2;
+        /// Permits peers to write.
+        const REMOTE_WRITE = 4;
+        /// Permits atomic operations of peers.
+        const REMOTE_ATOMIC = 8;
     }
 }
 

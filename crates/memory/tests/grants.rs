@@ -71,7 +71,7 @@ fn hostile_grants_are_refused_and_change_nothing() {
     use GrantError::{Mapping, NoRights, Overlap, Range};
     assert!(matches!(refuse(0, 0, 0, all), Range { .. }));
     assert!(matches!(refuse(u64::MAX, 1, 0, all), Range { .. }));
-    assert!(matches!(refuse(0, PAGE, 0, Rights::NONE), NoRights(0)));
+    assert!(matches!(refuse(0, PAGE, 0, Rights::empty()), NoRights(0)));
     assert!(
         matches!(refuse(9 * PAGE - 1, 1, 0, all), Overlap { present, .. } if present == 8 * PAGE)
     );

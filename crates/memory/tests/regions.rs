@@ -23,7 +23,7 @@ fn regions_are_reached_by_key_owner_access_and_bounds() {
     };
     assert_eq!(find(1000, 100, Access::REMOTE_READ, 7), Ok(0));
     assert_eq!(find(1040, 60, Access::REMOTE_WRITE, 7), Ok(40));
-    assert_eq!(find(1100, 0, Access::NONE, 7), Ok(100));
+    assert_eq!(find(1100, 0, Access::empty(), 7), Ok(100));
     assert_eq!(find(1000, 1, Access::REMOTE_ATOMIC, 7), Err(RegionError::Access));
     assert_eq!(find(1000, 1, Access::LOCAL_WRITE, 7), Err(RegionError::Access));
     assert_eq!(find(1000, 1, Access::REMOTE_READ, 8), Err(RegionError::Owner));

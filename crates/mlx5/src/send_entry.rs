@@ -139,7 +139,7 @@ fn rights(update: &Update<'_>) -> Option<(Rights, Rights)> {
         (mask::REMOTE_ATOMIC, context.remote_atomic, Rights::REMOTE_ATOMIC),
         (mask::REMOTE_INVALIDATE, context.has_remote_invalidate, Rights::REMOTE_INVALIDATE),
     ];
-    let (mut value, mut selected) = (Rights::NONE, Rights::NONE);
+    let (mut value, mut selected) = (Rights::empty(), Rights::empty());
     for (bit, is_permitted, right) in all {
         if update.control.changes(bit) {
             selected = selected.union(right);
@@ -148,7 +148,7 @@ fn rights(update: &Update<'_>) -> Option<(Rights, Rights)> {
             }
         }
     }
-    (selected != Rights::NONE).then_some((value, selected))
+    (!selected.is_empty()).then_some((value, selected))
 }
 
 /// Returns the new page list entries.

@@ -205,7 +205,7 @@ impl Default for Attributes {
             blocks_own_multicast: false,
             signals_all: false,
             mtu: 1024,
-            rights: Rights::NONE,
+            rights: Rights::empty(),
             peer: None,
             queue_key: 0,
             retry_count: 7,

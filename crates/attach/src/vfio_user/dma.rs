@@ -71,7 +71,7 @@ fn rights_of(flags: u32) -> Result<Rights, Errno> {
     if flags & !(DMA_READABLE | DMA_WRITABLE) != 0 {
         return Err(Errno::INVAL);
     }
-    let right = |flag, right| if flags & flag != 0 { right } else { Rights::NONE };
+    let right = |flag, right| if flags & flag != 0 { right } else { Rights::empty() };
     Ok(right(DMA_READABLE, Rights::READ).union(right(DMA_WRITABLE, Rights::WRITE)))
 }
 

@@ -85,7 +85,7 @@ fn rights(context: &MemoryKeyContext) -> Rights {
         (context.has_remote_invalidate, Rights::REMOTE_INVALIDATE),
     ];
     let permitted = all.into_iter().filter(|(is_permitted, _)| *is_permitted);
-    permitted.fold(Rights::NONE, |sum, (_, right)| sum.union(right))
+    permitted.fold(Rights::empty(), |sum, (_, right)| sum.union(right))
 }
 
 fn status(error: RegionError) -> Status {

@@ -60,7 +60,7 @@ pub(crate) fn rights(context: &QueuePairContext) -> Rights {
         (context.remote_atomic, Rights::REMOTE_ATOMIC),
     ];
     let permitted = all.into_iter().filter(|(is_permitted, _)| *is_permitted);
-    permitted.fold(Rights::NONE, |sum, (_, right)| sum.union(right))
+    permitted.fold(Rights::empty(), |sum, (_, right)| sum.union(right))
 }
 
 /// Returns the source of receive work requests.

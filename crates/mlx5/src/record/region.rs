@@ -22,7 +22,8 @@ pub(super) fn encode(region: &Region) -> ([u8; HEAD], Vec<u8>) {
             (PAGES, *shift, *capacity, bytes)
         }
     };
-    let small = [code, shift, region.rights.0, u8::from(region.is_free), region.variable, 0, 0, 0];
+    let small =
+        [code, shift, region.rights.bits(), u8::from(region.is_free), region.variable, 0, 0, 0];
     let values = [
         small,
         u64::from(region.domain).to_le_bytes(),
@@ -61,7 +62,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Region> {
         domain: number(domain)?,
         base: u64::from_le_bytes(base),
         len: u64::from_le_bytes(len),
-        rights: Rights(rights),
+        rights: Rights::from_bits(rights)?,
         is_free: is_free != 0,
         variable,
         memory,

@@ -51,7 +51,7 @@ impl<Q: Queues> Subnet<Q> {
             Operation::Invalidate(key) => {
                 let owner = adapter.regions.get(*key).map(|region| region.domain);
                 let domain = domain.or(owner.ok()).unwrap_or_default();
-                adapter.invalidate(*key, domain, Rights::NONE)
+                adapter.invalidate(*key, domain, Rights::empty())
             }
             Operation::Register(update) => {
                 let pages = update.pages.as_ref();

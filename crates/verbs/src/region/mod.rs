@@ -24,36 +24,22 @@ use crate::limits::{PAGE_SHIFT_MAX, PAGE_SHIFT_MIN};
 
 pub use table::{RegionLimits, Regions, key_of};
 
-/// The accesses that a region or queue pair permits: a set of bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rights(pub u8);
-
-impl Rights {
-    /// Permits no access.
-    pub const NONE: Self = Self(0);
-    /// Permits the owner's queue pairs to read: payload of sends and writes.
-    pub const LOCAL_READ: Self = Self(1);
-    /// Permits the owner's queue pairs to write: received messages and results.
-    pub const LOCAL_WRITE: Self = Self(2);
-    /// Permits peers to read.
-    pub const REMOTE_READ: Self = Self(4);
-    /// Permits peers to write.
-    pub const REMOTE_WRITE: Self = Self(8);
-    /// Permits atomic operations of peers.
-    pub const REMOTE_ATOMIC: Self = Self(16);
-    /// Permits peers to invalidate the key by a send.
-    pub const REMOTE_INVALIDATE: Self = Self(32);
-
-    /// Returns whether every access of `needed` is permitted.
-    #[inline]
-    pub const fn contains(self, needed: Self) -> bool {
-        self.0 & needed.0 == needed.0
-    }
-
-    /// Returns the accesses that either side permits.
-    #[must_use]
-    pub const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+bitflags::bitflags! {
+    /// The accesses that a region or queue pair permits. The bits are part of the format of records.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Rights: u8 {
+        /// Permits the owner's queue pairs to read: payload of sends and writes.
+        const LOCAL_READ = 1;
+        /// Permits the owner's queue pairs to write: received messages and results.
+        const LOCAL_WRITE = 2;
+        /// Permits peers to read.
+        const REMOTE_READ = 4;
+        /// Permits peers to write.
+        const REMOTE_WRITE = 8;
+        /// Permits atomic operations of peers.
+        const REMOTE_ATOMIC = 16;
+        /// Permits peers to invalidate the key by a send.
+        const REMOTE_INVALIDATE = 32;
     }
 }
 

@@ -271,7 +271,7 @@ impl Regions {
         region.variable = update.variable.unwrap_or(region.variable);
         region.is_free = is_free;
         if let Some((rights, mask)) = update.rights {
-            region.rights = Rights(region.rights.0 & !mask.0 | rights.0 & mask.0);
+            region.rights = region.rights.difference(mask).union(rights.intersection(mask));
         }
         (self.bytes, self.entries) = (sum, sum_entries);
         Ok(())

@@ -46,8 +46,8 @@ fn verbs_unaligned_atomic_is_an_invalid_request() {
 #[test]
 fn verbs_atomic_needs_rights_of_queue_pair_and_region() {
     let cases = [
-        (Rights(ALL.0 & !Rights::REMOTE_ATOMIC.0), ALL, Status::RemoteInvalidRequest),
-        (ALL, Rights(ALL.0 & !Rights::REMOTE_ATOMIC.0), Status::RemoteAccess),
+        (ALL.difference(Rights::REMOTE_ATOMIC), ALL, Status::RemoteInvalidRequest),
+        (ALL, ALL.difference(Rights::REMOTE_ATOMIC), Status::RemoteAccess),
     ];
     for (own, region, status) in cases {
         let mut world = World::new(2);

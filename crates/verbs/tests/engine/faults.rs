@@ -90,7 +90,7 @@ fn verbs_read_needs_remote_right() {
 fn verbs_queue_pair_rights_limit_the_peer() {
     for (operation, right) in [(0, Rights::REMOTE_WRITE), (1, Rights::REMOTE_READ)] {
         let found = effects(Kind::Rc, |world, left, right_end| {
-            let change = Change { rights: Some(Rights(ALL.0 & !right.0)), ..Change::default() };
+            let change = Change { rights: Some(ALL.difference(right)), ..Change::default() };
             world.modify(right_end, State::ReadyToSend, &change);
             let remote = world.remote(1, 0);
             let operation =
@@ -209,7 +209,7 @@ fn verbs_unreliable_receive_too_short_fails_the_responder_only() {
 fn verbs_invalidate_of_a_key_without_right_fails_both() {
     let found = effects(Kind::Rc, |world, left, right| {
         let memory = RegionMemory::Pages { shift: 12, pages: vec![BASE], capacity: 1 };
-        let key = world.register(1, memory, 0x7000, Rights(ALL.0 & !Rights::REMOTE_INVALIDATE.0));
+        let key = world.register(1, memory, 0x7000, ALL.difference(Rights::REMOTE_INVALIDATE));
         world.post_receive(right, vec![]);
         world.post(left, Operation::SendInvalidate(key), vec![]);
     });

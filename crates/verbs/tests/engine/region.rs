@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 fn pages(base: u64, len: u64, shift: u8, pages: Vec<u64>) -> Region {
     let memory = RegionMemory::Pages { shift, capacity: pages.len() as u32, pages };
-    Region { domain: 1, base, len, rights: Rights(63), is_free: false, variable: 3, memory }
+    Region { domain: 1, base, len, rights: Rights::all(), is_free: false, variable: 3, memory }
 }
 
 fn span(addr: u64, len: u32) -> Span {
@@ -56,7 +56,7 @@ fn region_of_all_memory_uses_guest_addresses() {
     let wraps = regions.resolve(key, 1, (u64::MAX, 2), Rights::LOCAL_READ, &mut out);
     assert_eq!(wraps, Err(RegionError::Outside));
     assert_eq!(regions.bytes(), 0);
-    assert!(regions.invalidate(key, 1, Rights::NONE).is_err());
+    assert!(regions.invalidate(key, 1, Rights::empty()).is_err());
 }
 
 #[test]
@@ -131,13 +131,13 @@ fn region_short_page_list_reaches_its_pages_only() {
     let mut regions = Regions::new(RegionLimits::default());
     let key = key_of(regions.create(pages(0, 0x9000, 12, vec![0x4000])).unwrap(), 3);
     let mut out = Vec::new();
-    assert!(regions.resolve(key, 1, (0, 0x1000), Rights::NONE, &mut out).is_ok());
-    let beyond = regions.resolve(key, 1, (0, 0x1001), Rights::NONE, &mut out);
+    assert!(regions.resolve(key, 1, (0, 0x1000), Rights::empty(), &mut out).is_ok());
+    let beyond = regions.resolve(key, 1, (0, 0x1001), Rights::empty(), &mut out);
     assert_eq!(beyond, Err(RegionError::Outside));
     let huge = key_of(regions.create(pages(0, 1 << 39, 40, vec![u64::MAX - 9])).unwrap(), 3);
-    let wraps = regions.resolve(huge, 1, (0, 100), Rights::NONE, &mut out);
+    let wraps = regions.resolve(huge, 1, (0, 100), Rights::empty(), &mut out);
     assert!(wraps.is_ok(), "the copy refuses memory that is not granted");
-    let wraps = regions.resolve(huge, 1, (20, 100), Rights::NONE, &mut out);
+    let wraps = regions.resolve(huge, 1, (20, 100), Rights::empty(), &mut out);
     assert_eq!(wraps, Err(RegionError::Outside));
 }
 
@@ -154,7 +154,7 @@ fn region_update_changes_all_or_nothing() {
         variable: Some(8),
         base: Some(0x7000),
         len: Some(0x2000),
-        rights: Some((Rights::REMOTE_READ, Rights(0x1f))),
+        rights: Some((Rights::REMOTE_READ, Rights::all().difference(Rights::REMOTE_INVALIDATE))),
         is_free: Some(false),
         required_free: Some(true),
         pages: Some(PageUpdate { first: 0, count: 2, entries }),
@@ -187,9 +187,9 @@ fn region_update_changes_all_or_nothing() {
     // Rights outside the mask stay.
     assert!(regions.check(key, 1, (0x7000, 1), Rights::REMOTE_INVALIDATE).is_ok());
     assert!(regions.check(key, 1, (0x7000, 1), Rights::REMOTE_WRITE).is_err());
-    regions.invalidate(key, 1, Rights::NONE).unwrap();
-    assert_eq!(regions.check(key, 1, (0x7000, 1), Rights::NONE), Err(RegionError::State));
-    assert_eq!(regions.invalidate(key, 1, Rights::NONE), Err(RegionError::State));
+    regions.invalidate(key, 1, Rights::empty()).unwrap();
+    assert_eq!(regions.check(key, 1, (0x7000, 1), Rights::empty()), Err(RegionError::State));
+    assert_eq!(regions.invalidate(key, 1, Rights::empty()), Err(RegionError::State));
 }
 
 #[test]
@@ -233,7 +233,7 @@ proptest! {
         let address = base + u64::from(start);
         let mut out = Vec::new();
         let range = (address, u64::from(len));
-        let found = regions.resolve_some(key_of(number, 3), 1, range, Rights::NONE, (most, &mut out));
+        let found = regions.resolve_some(key_of(number, 3), 1, range, Rights::empty(), (most, &mut out));
         if u64::from(start) + u64::from(len) > bytes {
             prop_assert_eq!(found, Err(RegionError::Outside));
         } else {

@@ -14,7 +14,7 @@ fn world(can_register: bool, capacity: u32) -> (World, End, u32) {
         domain: DOMAIN,
         base: 0,
         len: 0,
-        rights: Rights::NONE,
+        rights: Rights::empty(),
         is_free: true,
         variable: 0,
         memory,

@@ -15,7 +15,7 @@ pub const BASE: u64 = 0x10_0000;
 /// Bytes of memory of each guest.
 pub const BYTES: u64 = 1 << 20;
 /// Every right.
-pub const ALL: Rights = Rights(63);
+pub const ALL: Rights = Rights::all();
 /// Protection domain of the tests.
 pub const DOMAIN: u32 = 5;
 /// Queue key of datagrams.
