@@ -123,6 +123,8 @@ pub struct Function {
     pub(crate) record: Option<Box<Record>>,
     /// Commands are those of a record: they write no guest memory.
     pub(crate) is_restoring: bool,
+    /// Messages that a reset cut have not ended at their peers (`crate::reset`).
+    pub(crate) has_unfinished: bool,
 }
 
 /// The objects of a driver.
@@ -202,6 +204,7 @@ impl Function {
             objects: Objects::new(&config),
             record: None,
             is_restoring: false,
+            has_unfinished: false,
             config,
         }
     }
@@ -276,7 +279,8 @@ impl Function {
     /// Returns whether the function has queues that must be polled.
     pub fn is_active(&self) -> bool {
         let objects = &self.objects;
-        !objects.active.is_empty()
+        self.has_unfinished
+            || !objects.active.is_empty()
             || !objects.listed.is_empty()
             || objects.pacing.is_waiting()
             || objects.ethernet.is_active()
@@ -308,15 +312,16 @@ impl Function {
         &self.config
     }
 
-    /// Removes all objects, as after power-on. The caller removes the engine's.
-    pub(crate) fn clear(&mut self) {
+    /// Takes all objects out, as after power-on. The caller removes the engine's.
+    pub(crate) fn clear(&mut self) -> Objects {
         let counters = self.objects.ethernet.counters();
-        self.objects = Objects::new(&self.config);
+        let objects = std::mem::replace(&mut self.objects, Objects::new(&self.config));
         self.objects.ethernet.set_counters(counters);
         self.interrupts = 0;
         if let Some(record) = &mut self.record {
             record.clear();
         }
+        objects
     }
 
     /// Remembers that the driver sent a command.
@@ -503,7 +508,7 @@ mod tests {
             uar_bytes: 1 << 20,
         });
         function.log_lines = 3;
-        function.clear();
+        drop(function.clear());
         assert_eq!(function.log_lines, 3);
     }
 }

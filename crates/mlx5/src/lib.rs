@@ -73,13 +73,15 @@ mod receive_entry;
 mod receive_pool;
 mod record;
 pub mod registers;
+mod reset;
 mod send_entry;
 pub mod table;
 mod vport;
 mod work_queues;
 
 pub use function::{Counters, Function, FunctionConfig};
-pub use poll::{CommandCost, adapter_config, disconnect, poll, reset, run_commands};
+pub use poll::{CommandCost, adapter_config, poll, run_commands};
 pub use record::restore::restore;
 pub use record::{Record, RecordError, RecordMemory, RecordSpace, RestoreError, Restored};
 pub use registers::Registers;
+pub use reset::{disconnect, reset};

@@ -104,6 +104,10 @@ pub const PASS_QUEUES_MAX: usize = 256;
 /// Most queues of an idle function that are watched by their doorbell records; a function with more is
 /// polled.
 pub const WATCHED_QUEUES_MAX: usize = 256;
+/// Messages of queue pairs which a reset removed that end at their peers in a pass.
+pub const ENDED_PER_PASS: usize = 64;
+/// Most resets whose objects wait for the thread that drops them.
+pub const RECLAIMS_WAITING_MAX: usize = 8;
 /// Queue pairs or completion queues without work that a pass looks at for the price of a message.
 pub const LOOKS_PER_MESSAGE: usize = 8;
 /// Messages of a queue pair before the next queue pair is served.

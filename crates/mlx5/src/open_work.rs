@@ -57,9 +57,9 @@ impl Function {
     }
 
     /// Returns whether work continues without a doorbell of the driver: a request waits for its
-    /// responder, or an event for its time.
+    /// responder, an event for its time, or a reset left messages to end.
     pub fn has_waiting_work(&self) -> bool {
-        self.objects.pending > 0 || self.objects.pacing.is_waiting()
+        self.has_unfinished || self.objects.pending > 0 || self.objects.pacing.is_waiting()
     }
 
     /// Returns the words of guest memory of which one changes before the driver has posted work,

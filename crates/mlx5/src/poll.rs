@@ -2,8 +2,7 @@
 //!
 //! `causeway-hca` calls [`run_commands`], then [`poll()`], in the dispatcher's turn of the group's
 //! shard, and bounds both; rung commands and posted work beyond the bounds stay for a later call.
-//! It calls [`reset`] when the VMM resets the device, as `command::capability` does for the driver,
-//! and [`disconnect`] when the frontend is gone: work in flight then ends without completions.
+//! Messages that a reset cut are ended first (`crate::reset`).
 //!
 //! Queue pairs are polled in turn: a pass begins where the last pass stopped for lack of budget,
 //! and each queue pair gets at most a slice of the budget ([`limits::SLICE_MESSAGES`],
@@ -23,7 +22,7 @@ use crate::command::{self, Input, dispatch, queue};
 use crate::function::{Function, FunctionConfig};
 use crate::limits;
 use crate::record::progress::EventSource;
-use crate::registers::Registers;
+use crate::reset::end_messages;
 
 /// Returns the configuration of the adapter of a function.
 pub fn adapter_config(config: &FunctionConfig) -> AdapterConfig {
@@ -112,6 +111,7 @@ pub fn poll(
     if let Ok(function) = command::function(subnet, adapter) {
         function.objects.pacing.begin(now_ns);
     }
+    end_messages(subnet, adapter, budget);
     collect_due(subnet, adapter, now_ns);
     let objects = subnet.adapter(adapter).map(|adapter| &adapter.queues().objects);
     let (pairs, listed) = objects.map_or((0, 0), |o| (o.active.len(), o.listed.len()));
@@ -207,25 +207,6 @@ impl Function {
             }
         }
     }
-}
-
-/// Removes all objects of a function, as after power-on. Registers keep their values; see
-/// [`crate::Registers::reset`] and [`disconnect`].
-pub fn reset(subnet: &mut Subnet<Function>, adapter: AdapterId) {
-    subnet.clear(adapter);
-    if let Ok(function) = command::function(subnet, adapter) {
-        function.clear();
-    }
-}
-
-/// Removes all objects of a function whose frontend is gone, and gives it registers of its own for
-/// the next frontend: a write of the old frontend that is still under way reaches the old ones.
-/// Returns the new registers; `None` if there is no function.
-pub fn disconnect(subnet: &mut Subnet<Function>, adapter: AdapterId) -> Option<Arc<Registers>> {
-    reset(subnet, adapter);
-    let function = command::function(subnet, adapter).ok()?;
-    function.log_commands();
-    Some(function.renew_registers())
 }
 
 #[cfg(test)]

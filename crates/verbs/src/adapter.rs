@@ -92,6 +92,20 @@ pub struct Counters {
     pub by_status: ErrorCounts,
 }
 
+/// Objects that a reset took out of an adapter. The drop takes time for each, so that the caller
+/// leaves it to another thread.
+#[derive(Debug)]
+pub struct Retired {
+    pub(crate) queue_pairs: Table<QueuePair>,
+    /// Queue pairs that may have a message which their peers receive in part.
+    pub(crate) unfinished: BTreeSet<u32>,
+    _regions: Regions,
+    _general_all: BTreeSet<u32>,
+    _failed: VecDeque<u32>,
+    _deadlines: BTreeSet<(u64, u32)>,
+    _shared_limits: HashMap<u32, u32, foldhash::fast::RandomState>,
+}
+
 /// An adapter of a subnet.
 #[derive(Debug)]
 pub struct Adapter<Q> {
@@ -121,6 +135,10 @@ pub struct Adapter<Q> {
     pub(crate) deadlines: BTreeSet<(u64, u32)>,
     /// Shared receive queues that report when they have fewer entries than this limit.
     pub(crate) shared_limits: HashMap<u32, u32, foldhash::fast::RandomState>,
+    /// Queue pairs that may have a message which their peers receive in part.
+    pub(crate) unfinished: BTreeSet<u32>,
+    /// Queue pairs that resets took, with messages that have not ended.
+    pub(crate) retired: VecDeque<Retired>,
     /// Sums since the adapter was added.
     pub(crate) counters: Counters,
     /// The adapter is in the subnet's list of changed adapters.
@@ -152,9 +170,32 @@ impl<Q: Queues> Adapter<Q> {
             waiting_max: config.waiting_requests,
             deadlines: BTreeSet::new(),
             shared_limits: HashMap::default(),
+            unfinished: BTreeSet::new(),
+            retired: VecDeque::new(),
             counters: Counters::default(),
             is_touched: false,
         }
+    }
+
+    /// Takes all objects out, as after power-on.
+    pub(crate) fn retire(&mut self) -> Retired {
+        self.general = None;
+        self.waiting = 0;
+        Retired {
+            queue_pairs: self.queue_pairs.retire(),
+            unfinished: std::mem::take(&mut self.unfinished),
+            _regions: self.regions.retire(),
+            _general_all: std::mem::take(&mut self.general_all),
+            _failed: std::mem::take(&mut self.failed),
+            _deadlines: std::mem::take(&mut self.deadlines),
+            _shared_limits: std::mem::take(&mut self.shared_limits),
+        }
+    }
+
+    /// Returns whether queue pairs that a reset took have messages which
+    /// [`crate::Subnet::cut_retired`] has to end.
+    pub fn has_unfinished(&self) -> bool {
+        !self.retired.is_empty()
     }
 
     /// Returns whether queue pairs failed that [`crate::Subnet::next_due`] has not returned yet.

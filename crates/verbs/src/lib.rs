@@ -68,7 +68,7 @@ pub mod subnet;
 pub mod transport;
 pub mod work;
 
-pub use adapter::{Adapter, AdapterConfig, AdapterId, Counters};
+pub use adapter::{Adapter, AdapterConfig, AdapterId, Counters, Retired};
 pub use engine::{Budget, Endpoint, Observation, Progress, Resume, WaitReason};
 pub use error_counts::ErrorCounts;
 pub use queue_pair::{Attributes, Change, Kind, Peer, QueuePair, QueuePairError, Receive, State};

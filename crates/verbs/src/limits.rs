@@ -92,5 +92,8 @@ pub const MULTICAST_MEMBERS_MAX: usize = 16;
 /// Most multicast memberships of an adapter.
 pub const MEMBERSHIPS_PER_ADAPTER_MAX: usize = 1024;
 
+/// Most resets of an adapter whose messages have not ended; a further reset ends those of the oldest.
+pub const RETIRED_MAX: usize = 4;
+
 /// Most observed messages that wait for the caller of a pass.
 pub const OBSERVATIONS_MAX: usize = 1024;

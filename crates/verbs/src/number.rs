@@ -3,8 +3,8 @@
 //! A number has 24 bits: the index of a slot in the lower bits and the generation of the slot in
 //! the upper bits. A slot that is freed advances its generation and goes to the end of the list of
 //! free slots. A table of `n` slots therefore repeats a number after at least `2^24 / n` uses of
-//! the slot. [`Table::clear`] frees the slots, and their memory: it begins a generation that no
-//! slot has had since the last call. Numbers 0 and 1 are never given out: InfiniBand reserves these
+//! the slot. [`Table::retire`] takes all objects and slots out at once, in constant time: it begins a
+//! generation that no slot has had since the last call. Numbers 0 and 1 are never given out: InfiniBand reserves these
 //! queue pair numbers.
 //!
 //! A table has at most [`TABLE_MAX`] (2^20) objects, or fewer by its creator, and refuses more
@@ -54,6 +54,8 @@ pub struct Table<T> {
     capacity: usize,
     /// First generation of new slots, above the bits of the index.
     generation: u32,
+    /// Generations that a slot has begun since `generation`, at most.
+    begun: u32,
     /// Bits of the index.
     bits: u32,
     /// Bits of a number.
@@ -76,7 +78,9 @@ impl<T> Table<T> {
         let capacity = capacity.min(most.saturating_sub(FIRST));
         let bits = capacity.saturating_add(FIRST).next_power_of_two().trailing_zeros();
         let (entries, free) = (Vec::new(), VecDeque::new());
-        Self { entries, free, count: 0, capacity, generation: 0, bits, number_bits, prepared: None }
+        let (generation, begun) = (0, 0);
+        let (count, prepared) = (0, None);
+        Self { entries, free, count, capacity, generation, begun, bits, number_bits, prepared }
     }
 
     /// Returns the index of a number in `entries`.
@@ -176,14 +180,22 @@ impl<T> Table<T> {
             let number = self.entries.len().checked_add(FIRST).ok_or(full)?;
             let number = u32::try_from(number).map_err(|_| full)? | self.generation;
             self.entries.push(Entry { number, value: Some(make(number)) });
-            self.count = self.count.saturating_add(1);
+            self.note_inserted(number);
             return Ok(number);
         }
         let index = self.take_free().ok_or(full)?;
         let entry = self.entries.get_mut(index).ok_or(full)?;
-        entry.value = Some(make(entry.number));
+        let number = entry.number;
+        entry.value = Some(make(number));
+        self.note_inserted(number);
+        Ok(number)
+    }
+
+    /// Counts an object, and the generation that its slot begins after it.
+    fn note_inserted(&mut self, number: u32) {
         self.count = self.count.saturating_add(1);
-        Ok(entry.number)
+        let age = self.wrap(self.next(number).wrapping_sub(self.generation));
+        self.begun = self.begun.max(age.wrapping_shr(self.bits));
     }
 
     /// Returns the object of a number.
@@ -230,19 +242,23 @@ impl<T> Table<T> {
         all.filter_map(|entry| entry.value.as_mut().map(|value| (entry.number, value)))
     }
 
-    /// Removes all objects and slots. All numbers become stale. The time follows from the number of
-    /// slots that were made since the last call.
-    pub fn clear(&mut self) {
-        let next = |entry: &Entry<T>| match entry.value {
-            Some(_) => self.next(entry.number),
-            None => entry.number,
+    /// Takes all objects and slots out, with their numbers, which become stale here. The time does not
+    /// depend on their number; the drop of the result does.
+    #[must_use = "the drop takes time for each object"]
+    pub fn retire(&mut self) -> Self {
+        let past = self.begun.wrapping_shl(self.bits);
+        let next = Self {
+            entries: Vec::new(),
+            free: VecDeque::new(),
+            count: 0,
+            capacity: self.capacity,
+            generation: self.wrap(self.generation.wrapping_add(past)),
+            begun: 0,
+            bits: self.bits,
+            number_bits: self.number_bits,
+            prepared: None,
         };
-        let age = |entry: &Entry<T>| self.wrap(next(entry).wrapping_sub(self.generation));
-        let oldest = self.entries.iter().map(|entry| age(entry).wrapping_shr(self.bits)).max();
-        let past = oldest.unwrap_or(0).wrapping_shl(self.bits);
-        self.generation = self.wrap(self.generation.wrapping_add(past));
-        (self.entries, self.free, self.count) = (Vec::new(), VecDeque::new(), 0);
-        self.prepared = None;
+        std::mem::replace(self, next)
     }
 }
 
@@ -352,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn number_table_keeps_no_slots_after_clear() {
+    fn number_table_keeps_no_slots_after_a_retirement() {
         let mut table = Table::new(1000);
         let mut stale = Vec::new();
         for round in 0..20 {
@@ -365,19 +381,19 @@ mod tests {
             for index in (0..99).step_by(3) {
                 table.remove(stale[round * 100 + index]).unwrap();
             }
-            table.clear();
+            drop(table.retire());
             assert!(table.is_empty() && table.entries.capacity() == 0 && table.free.is_empty());
             assert!(stale.iter().all(|number| table.get(*number).is_none()));
         }
     }
 
     #[test]
-    fn number_of_a_cleared_narrow_table_keeps_its_bits() {
+    fn number_of_a_retired_narrow_table_keeps_its_bits() {
         let mut table = Table::with_number_bits(254, 8);
         for _ in 0..3 {
             let numbers: Vec<u32> = (0..254).map(|_| table.insert(()).unwrap()).collect();
             assert_eq!(numbers, (2..256).collect::<Vec<u32>>());
-            table.clear();
+            assert_eq!(table.retire().len(), 254);
         }
     }
 
@@ -444,7 +460,8 @@ mod tests {
             let mut model = HashMap::new();
             for (insert, value) in steps {
                 if value == 0 {
-                    table.clear();
+                    let old = table.retire();
+                    prop_assert!(old.iter().all(|(number, value)| model.get(&number) == Some(value)));
                     model.clear();
                 } else if insert {
                     match table.insert(value) {

@@ -14,9 +14,9 @@
 //! or does not receive, the error state included, find no responder: reliable requests wait as
 //! unanswered, unreliable messages and datagrams are lost.
 
-use crate::adapter::{Adapter, AdapterConfig, AdapterId};
+use crate::adapter::{Adapter, AdapterConfig, AdapterId, Retired};
 use crate::engine::{Observer, Responder, Scratch};
-use crate::limits::ADAPTERS_MAX;
+use crate::limits::{ADAPTERS_MAX, RETIRED_MAX};
 use crate::multicast::{Groups, MulticastError};
 use crate::policy::Policy;
 use crate::queue_pair::{Attributes, Change, Kind, QueuePair, QueuePairError, State};
@@ -96,29 +96,33 @@ impl<Q: Queues> Subnet<Q> {
 
     /// Removes an adapter with all its objects. Returns its queues.
     pub fn remove(&mut self, id: AdapterId) -> Option<Q> {
-        self.clear(id);
+        drop(self.clear(id));
+        while self.adapter(id).is_some_and(Adapter::has_unfinished) {
+            drop(self.cut_retired(id, usize::MAX));
+        }
         let mac = self.adapter(id)?.mac;
         self.transport.remove(mac);
         let adapter = self.adapters.get_mut(id.slot as usize)?.take()?;
         Some(adapter.queues)
     }
 
-    /// Destroys all queue pairs, regions, limits and memberships of an adapter: a device reset.
-    pub fn clear(&mut self, id: AdapterId) {
-        let Some(adapter) = self.adapter(id) else { return };
-        let numbers: Vec<u32> = adapter.queue_pairs.iter().map(|(number, _)| number).collect();
-        for number in numbers {
-            self.abandon(id, number);
-        }
+    /// Takes all queue pairs, regions, limits and memberships out of an adapter: a device reset. The
+    /// time follows from the memberships alone. Returns the objects, or keeps them for
+    /// [`Self::cut_retired`] if messages of them may have to be ended.
+    #[must_use = "the drop takes time for each object"]
+    pub fn clear(&mut self, id: AdapterId) -> Option<Retired> {
         self.groups.forget(id);
-        let Some(adapter) = self.adapter_mut(id) else { return };
-        adapter.queue_pairs.clear();
-        adapter.regions.clear();
-        adapter.general = None;
-        adapter.general_all.clear();
-        adapter.failed.clear();
-        adapter.deadlines.clear();
-        adapter.shared_limits.clear();
+        // A driver that resets faster than the caller ends messages pays for the rest itself.
+        while self.adapter(id)?.retired.len() >= RETIRED_MAX {
+            drop(self.cut_retired(id, usize::MAX));
+        }
+        let adapter = self.adapter_mut(id)?;
+        let retired = adapter.retire();
+        if retired.unfinished.is_empty() {
+            return Some(retired);
+        }
+        adapter.retired.push_back(retired);
+        None
     }
 
     /// Replaces the rules for traffic between adapters; `None` denies nothing. The rules apply to

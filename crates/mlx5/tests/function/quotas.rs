@@ -1,6 +1,9 @@
 //! Quotas of a function: each can be exhausted by its driver, and none is shared with another guest.
 
+use causeway_mlx5::poll;
+use causeway_verbs::Budget;
 use causeway_wire::mlx5::command::{InputHeader, Opcode, Status};
+use causeway_wire::mlx5::completion_queue::Syndrome;
 use causeway_wire::mlx5::memory_key::MemoryKeyContext;
 use causeway_wire::mlx5::queue_pair::{ReceiveQueueType, Service};
 use causeway_wire::mlx5::steering::{
@@ -12,7 +15,7 @@ use causeway_wire::mlx5::work_queue::{
 };
 use causeway_wire::mlx5::work_request::{RemoteAddressSegment, SendOpcode};
 
-use crate::driver::{BASE, Guest, Link, VIRTUAL, World, data, success};
+use crate::driver::{BASE, BUFFER, Guest, Link, VIRTUAL, World, data, failure, success};
 
 /// More creations than any table has room for.
 const CREATIONS_MAX: u32 = 1 << 18;
@@ -189,4 +192,29 @@ fn mlx5_full_tables_of_a_function_leave_others_their_room() {
     link.b.post(&mut link.qp_b, (SendOpcode::Write, 0), |e| e.remote(&to).data(&from));
     link.run();
     success(link.b.poll_cq(&mut link.cq_b));
+    let since = std::time::Instant::now();
+    causeway_mlx5::reset(&mut link.world.subnet, link.a.adapter);
+    println!("reset in {:?}", since.elapsed());
+    let adapter = link.world.subnet.adapter(link.a.adapter).unwrap();
+    assert_eq!(adapter.queue_pairs().count() + adapter.regions().len(), 0);
+    assert_eq!(adapter.queues().completion_queues(), 0);
+}
+
+#[test]
+fn mlx5_reset_ends_messages_at_their_peers_in_later_passes() {
+    let mut link = Link::new(Service::ReliableConnection);
+    let len = BUFFER as u32;
+    let to = data(link.key_b, VIRTUAL, len);
+    link.b.post_receive(&mut link.qp_b, &[to, to]);
+    let from = data(link.key_a, VIRTUAL, len);
+    link.a.post(&mut link.qp_a, (SendOpcode::Send, 0), |e| e.data(&from).data(&from));
+    let (id, now) = (link.a.adapter, link.world.now);
+    poll(&mut link.world.subnet, id, now, &mut Budget::new(9, 1000));
+    causeway_mlx5::reset(&mut link.world.subnet, id);
+    assert!(link.b.poll_cq(&mut link.cq_b).is_none());
+    assert!(link.world.function(&link.a).is_active(), "the function is polled until then");
+    link.run();
+    let entry = failure(link.b.poll_cq(&mut link.cq_b));
+    assert_eq!(entry.syndrome, Syndrome::Flushed.raw());
+    assert!(!link.world.function(&link.a).is_active());
 }

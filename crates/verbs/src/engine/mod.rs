@@ -272,8 +272,12 @@ impl<Q: Queues> Subnet<Q> {
             self.execute(&origin, &mut requester, &mut scratch, (budget, now_ns))
         };
         self.scratch = scratch;
-        let pair = self.adapter_mut(id).and_then(|adapter| adapter.queue_pairs.get_mut(number));
-        if let Some(pair) = pair {
+        if let Some(adapter) = self.adapter_mut(id)
+            && let Some(pair) = adapter.queue_pairs.get_mut(number)
+        {
+            if requester.is_busy && requester.transfer.has_receive {
+                adapter.unfinished.insert(number);
+            }
             pair.requester = Some(requester);
         }
         progress

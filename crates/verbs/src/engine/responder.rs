@@ -14,7 +14,7 @@
 //! the functions in the requester's call of [`Subnet::progress`]; the responder's owner need not be
 //! served for that.
 
-use crate::adapter::{Adapter, AdapterId};
+use crate::adapter::{Adapter, AdapterId, Retired};
 use crate::engine::segments::capacity;
 use crate::engine::wait::{WaitReason, rnr_time};
 use crate::engine::{Origin, Requester, Step};
@@ -333,6 +333,7 @@ impl<Q: Queues> Subnet<Q> {
     pub(crate) fn abandon(&mut self, id: AdapterId, number: u32) {
         let Some(adapter) = self.adapter_mut(id) else { return };
         let mac = adapter.mac;
+        adapter.unfinished.remove(&number);
         let Some(pair) = adapter.queue_pairs.get_mut(number) else { return };
         let origin = Origin::new(id, number, mac, pair);
         let Some(mut requester) = pair.requester.take() else { return };
@@ -343,5 +344,25 @@ impl<Q: Queues> Subnet<Q> {
         if let Some(pair) = adapter.and_then(|adapter| adapter.queue_pairs.get_mut(number)) {
             pair.requester = Some(requester);
         }
+    }
+
+    /// Ends messages of queue pairs that a reset took out of an adapter, at most `most`. Returns the
+    /// queue pairs once the messages of all have ended; `None` if the adapter has none, or messages
+    /// are left ([`Adapter::has_unfinished`](crate::Adapter::has_unfinished)).
+    pub fn cut_retired(&mut self, id: AdapterId, most: usize) -> Option<Retired> {
+        for _ in 0..most {
+            let adapter = self.adapter_mut(id)?;
+            let mac = adapter.mac;
+            let retired = adapter.retired.front_mut()?;
+            let Some(number) = retired.unfinished.pop_first() else {
+                return adapter.retired.pop_front();
+            };
+            let Some(pair) = retired.queue_pairs.get_mut(number) else { continue };
+            let origin = Origin::new(id, number, mac, pair);
+            if let Some(mut requester) = pair.requester.take() {
+                self.cut(&origin, &mut requester);
+            }
+        }
+        None
     }
 }

@@ -118,10 +118,12 @@ impl Regions {
         Ok(region)
     }
 
-    /// Removes all regions.
-    pub fn clear(&mut self) {
-        self.table.clear();
-        (self.bytes, self.entries) = (0, 0);
+    /// Takes all regions out, in constant time.
+    #[must_use = "the drop takes time for each region"]
+    pub fn retire(&mut self) -> Self {
+        let (table, limits) = (self.table.retire(), self.limits);
+        let (bytes, entries) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.entries));
+        Self { table, limits, bytes, entries }
     }
 
     /// Returns a region by its number.

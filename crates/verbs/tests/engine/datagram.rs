@@ -370,7 +370,7 @@ fn verbs_multicast_memberships_are_limited() {
             usize::from(world.subnet.attach_multicast(id, ends[0].1, group.to_be_bytes()).is_ok());
     }
     assert_eq!(attached, MEMBERSHIPS_PER_ADAPTER_MAX);
-    world.subnet.clear(id);
+    drop(world.subnet.clear(id));
     let end = datagram(&mut world, 0, Kind::Ud);
     assert!(world.subnet.attach_multicast(id, end.1, [1; 16]).is_ok());
     let (connected, _) = world.connect((0, 0), Kind::Rc);

@@ -1,3 +1,5 @@
+use causeway_verbs::limits::RETIRED_MAX;
+use causeway_verbs::region::{RegionMemory, Rights};
 use causeway_verbs::work::*;
 use causeway_verbs::*;
 
@@ -92,6 +94,61 @@ fn verbs_destroyed_requester_ends_its_message() {
         assert_eq!(world.completions(1)[0], (Status::Flushed, 0, first));
         assert_eq!(world.state(right), State::Error);
     }
+}
+
+#[test]
+fn verbs_reset_ends_messages_in_bounded_steps() {
+    const PAIRS: usize = 20;
+    let mut world = World::new(2);
+    let mut ends = Vec::new();
+    for _ in 0..PAIRS {
+        let (left, right) = world.connect((0, 1), Kind::Rc);
+        world.post_receive(right, vec![world.segment(1, 0, 500_000)]);
+        world.post(left, Operation::Send, vec![world.segment(0, 0, 500_000)]);
+        assert_eq!(world.run_with(left, &mut Budget::new(9, 1000)), Progress::Yielded);
+        ends.push((left, right));
+    }
+    let id = world.ids[0];
+    assert!(world.subnet.clear(id).is_none(), "messages are left");
+    assert!(world.adapter(0).has_unfinished());
+    assert_eq!(world.adapter(0).queue_pairs().count() + world.adapter(0).regions().len(), 0);
+    // The numbers of before name nothing, also while messages are left.
+    assert_eq!(world.run(ends[0].0), Progress::Stopped);
+    let mut ended = 0;
+    while world.subnet.cut_retired(id, 3).is_none() {
+        world.run_due(1);
+        let entries = world.completions(1);
+        assert!(entries.len() <= 3 && entries.iter().all(|entry| entry.0 == Status::Flushed));
+        ended += entries.len();
+        assert!(!entries.is_empty() && world.adapter(0).has_unfinished());
+    }
+    world.run_due(1);
+    assert_eq!(ended + world.completions(1).len(), PAIRS);
+    assert!(!world.adapter(0).has_unfinished());
+    assert!(ends.iter().all(|(_, right)| world.state(*right) == State::Error));
+    assert!(world.subnet.clear(id).is_some(), "no message is left");
+}
+
+#[test]
+fn verbs_resets_in_quick_succession_keep_a_bounded_number_of_objects() {
+    let (mut world, _, right, first) = begun();
+    let id = world.ids[0];
+    let mut kept = usize::from(world.subnet.clear(id).is_none());
+    for _ in 0..10 {
+        let (left, other) = world.connect((0, 1), Kind::Rc);
+        world.post_receive(other, vec![world.segment(1, 0, 500_000)]);
+        world.keys[0] = world.register(0, RegionMemory::Whole, 0, Rights::LOCAL_READ);
+        world.post(left, Operation::Send, vec![world.segment(0, 0, 500_000)]);
+        assert_eq!(world.run_with(left, &mut Budget::new(9, 1000)), Progress::Yielded);
+        kept += usize::from(world.subnet.clear(id).is_none());
+    }
+    assert_eq!(kept, 11);
+    // The oldest was ended by a later reset.
+    world.run_due(1);
+    assert!(world.completions(1).contains(&(Status::Flushed, 0, first)));
+    assert_eq!(world.state(right), State::Error);
+    let left = std::iter::from_fn(|| world.subnet.cut_retired(id, usize::MAX)).count();
+    assert!(left <= RETIRED_MAX, "{left} resets are kept");
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn region_limits_are_given_back() {
     let third = regions.create(one).unwrap();
     assert_ne!(third, first);
     regions.destroy(second).unwrap();
-    regions.clear();
+    drop(regions.retire());
     assert_eq!((regions.len(), regions.bytes()), (0, 0));
 }
 
