@@ -99,6 +99,24 @@ impl Guard {
         Some(at).filter(|at| *at > 0)
     }
 
+    /// Replaces the mapping `[base, base + len)` of the guard by zeroed memory. Returns whether it is
+    /// replaced now.
+    ///
+    /// # Safety
+    /// The range is the mapping that the guard was made for, and nothing holds a reference into it.
+    pub(crate) unsafe fn withdraw(&self, base: usize, len: usize) -> bool {
+        let Some(entry) = SLOTS.get(self.slot) else { return false };
+        if self.replaced().is_some() {
+            return true;
+        }
+        // SAFETY: as the caller guarantees.
+        let replaced = unsafe { substitute::replace(base, len) };
+        if let Some(at) = replaced {
+            entry.replaced.store(at, Ordering::Relaxed);
+        }
+        replaced.is_some()
+    }
+
     /// Makes the next fault find its mapping already replaced.
     #[cfg(test)]
     fn pretend_replaced(&self) {

@@ -9,7 +9,8 @@
 //!
 //! [`crate::Map`], [`crate::Grants`], [`crate::View`] and [`crate::DirtyLog`] hold mappings by
 //! `Arc`. A mapping does not prevent the file from shrinking: it is then poisoned, stays mapped as
-//! zeroed memory, and never recovers. The caller checks the peer's share first ([`crate::fits`]).
+//! zeroed memory, and never recovers. [`Mapping::withdraw`] has the same effect at the caller's wish,
+//! for memory that a stalled user must not touch any more. The caller checks the peer's share first ([`crate::fits`]).
 //! Any thread may use and drop a mapping.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -207,6 +208,17 @@ impl Mapping {
         self.guard.as_ref().is_none_or(Guard::is_poisoned)
     }
 
+    /// Takes the file's memory away from all users of the mapping, which find zeroed memory of this
+    /// process in its place: after the return no thread reads or writes the file through it. The
+    /// mapping is not poisoned. Returns false if the kernel refuses, or after 2^62 bytes in the life
+    /// of the process; the file's memory then stays.
+    pub fn withdraw(&self) -> bool {
+        let base = self.base.as_ptr().expose_provenance();
+        // SAFETY: `new` mapped `base` for `mapped` bytes, the guard was made for this range, and no
+        // access holds a reference into it.
+        self.guard.as_ref().is_some_and(|guard| unsafe { guard.withdraw(base, self.mapped) })
+    }
+
     #[cfg(test)]
     pub(crate) fn guard(&self) -> &Guard {
         self.guard.as_ref().unwrap()
@@ -278,6 +290,32 @@ pub fn create(name: &str, len: u64) -> Result<OwnedFd, Errno> {
     rustix::fs::ftruncate(&file, len)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod withdraw_tests {
+    use super::*;
+
+    #[test]
+    fn mapping_that_was_withdrawn_does_not_reach_its_file() {
+        let file = create("causeway-withdrawn", 8192).unwrap();
+        rustix::io::pwrite(&file, b"guest", 5000).unwrap();
+        let mapping = Mapping::new(file.as_fd(), 0, 8192).unwrap();
+        let (byte, _) = mapping.at(5000).unwrap();
+        // SAFETY: mapped bytes of this test alone.
+        unsafe { assert_eq!(byte.read_volatile(), b'g') };
+        assert!(mapping.withdraw() && mapping.withdraw());
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(byte.read_volatile(), 0);
+            byte.write_volatile(7);
+            assert_eq!(byte.read_volatile(), 7);
+        }
+        let mut bytes = [0; 5];
+        rustix::io::pread(&file, &mut bytes, 5000).unwrap();
+        assert_eq!(&bytes, b"guest");
+        assert!(!mapping.is_poisoned());
+    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 //! memory. Their replies wait until the dispatcher uses the epoch and, after an unmap, has dropped
 //! all earlier epochs; the reply to a reset waits until the dispatcher has reset its state. If an
 //! unmap or a reset is not adopted within [`DMA_ACK_MS`] (4 s), or a resumption within 60 s, the
-//! conversation ends without the reply ([`Reason::DispatcherLate`]); a map is answered then,
-//! because the dispatcher uses less than was granted.
+//! conversation ends without the reply ([`Reason::DispatcherLate`]), after the thread has withdrawn
+//! all memory of the guest from the dispatcher ([`DmaTable::withdraw`](super::dma::DmaTable)); a map
+//! is answered then, because the dispatcher uses less than was granted.
 //!
 //! All other messages are answered at once, in order. While the reply to a DMA or RESET message is
 //! due, the thread answers register reads, within [`READ_CHECK_MS`] (10 ms), up to the first
@@ -158,7 +159,13 @@ impl Control {
     fn run(mut self) -> Option<Reason> {
         // Mappings are charged to the peer until they are unmapped.
         let giver = self.stream.giver();
-        match giver.serve(|| self.serve()) {
+        let end = giver.serve(|| self.serve());
+        // Before the frontend learns of the end: a stalled dispatcher must not reach memory that the
+        // frontend then uses otherwise.
+        if matches!(end, Err(Reason::DispatcherLate)) && !self.server.dma().withdraw() {
+            return Some(Reason::MemoryKept);
+        }
+        match end {
             // The frontend closed the connection without waiting for its reply.
             Ok(()) | Err(Reason::Socket(Errno::PIPE | Errno::CONNRESET)) => None,
             Err(reason) => Some(reason),

@@ -72,9 +72,16 @@ pub enum Reason {
     /// The dispatcher still uses memory that the frontend unmapped, or state before a reset.
     #[error(
         "the dispatcher did not adopt a DMA unmap or a reset within {DMA_ACK_MS} ms, so that its \
-         frontend is disconnected: another port or a service keeps the dispatcher's thread busy"
+         frontend is disconnected and its memory withdrawn: another port or a service keeps the dispatcher's thread busy"
     )]
     DispatcherLate,
+    /// As [`Self::DispatcherLate`], and the host refused to withdraw the memory from the dispatcher.
+    #[error(
+        "the dispatcher did not adopt a DMA unmap or a reset within {DMA_ACK_MS} ms, and the host \
+         refuses to withdraw the guest's memory from it: work in progress may still write to the \
+         memory of this guest; stop the guest before its memory file is used by another"
+    )]
+    MemoryKept,
     /// The control thread ended without a reason, by a panic.
     #[error("the control thread of a vfio-user frontend ended unexpectedly")]
     ThreadLost,
@@ -85,9 +92,11 @@ impl Reason {
     pub fn kind(&self) -> FaultKind {
         match self {
             Self::Socket(_) => FaultKind::Connection,
-            Self::DescriptorsScarce | Self::Thread(_) | Self::DispatcherLate | Self::ThreadLost => {
-                FaultKind::Host
-            }
+            Self::DescriptorsScarce
+            | Self::Thread(_)
+            | Self::DispatcherLate
+            | Self::MemoryKept
+            | Self::ThreadLost => FaultKind::Host,
             _ => FaultKind::Guest,
         }
     }

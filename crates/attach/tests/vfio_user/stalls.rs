@@ -64,6 +64,24 @@ fn vfio_user_unmap_without_end_ends_the_conversation_without_a_reply() {
 }
 
 #[test]
+fn vfio_user_stalled_dispatcher_does_not_reach_memory_after_the_disconnect() {
+    let mut bench = Bench::new();
+    let (mut client, file) = mapped(&mut bench);
+    let epoch = bench.handle.map();
+    epoch.write(0, b"early").unwrap();
+    let since = Instant::now();
+    let result = client.unmap(0, PAGE);
+    // The dispatcher continues the work in progress with the epoch of before.
+    epoch.write(0, b"late!").unwrap();
+    epoch.write(PAGE - 5, b"late!").unwrap();
+    check_end(&bench, &result, since);
+    let mut bytes = vec![0; usize::try_from(PAGE).unwrap()];
+    rustix::io::pread(&file, &mut bytes, 0).unwrap();
+    assert_eq!(&bytes[..5], b"early");
+    assert!(bytes[5..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
 fn vfio_user_reset_without_end_ends_the_conversation_without_a_reply() {
     let mut bench = Bench::new();
     let (mut client, _file) = mapped(&mut bench);
