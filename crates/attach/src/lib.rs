@@ -57,6 +57,7 @@ pub mod doorbell;
 pub mod limits;
 pub mod local;
 pub mod native;
+pub mod stream;
 pub mod vfio_user;
 pub mod vhost_user;
 

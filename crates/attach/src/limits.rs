@@ -14,8 +14,13 @@ pub const LOG_SPREAD: u64 = 8192;
 /// Longest payload of a message, in bytes. The longest that frontends send is a memory table of 8
 /// regions (264 bytes) or a configuration space (12 + 256 bytes).
 pub const PAYLOAD_BYTES_MAX: usize = 4096;
-/// Most descriptors with one message: the specification's limit for a memory table.
-pub const DESCRIPTORS_MAX: usize = 8;
+/// Most descriptors with one message of vhost-user or vfio-user: the specification's limit for a
+/// memory table.
+pub const STREAM_DESCRIPTORS_MAX: usize = 8;
+/// Longest header of both protocols, in bytes.
+pub const STREAM_HEADER_BYTES_MAX: usize = 16;
+/// Most descriptors with one message of vhost-user.
+pub const DESCRIPTORS_MAX: usize = STREAM_DESCRIPTORS_MAX;
 /// Most messages handled in one turn; the rest wait for the next turn.
 pub const MESSAGES_PER_TURN: usize = 64;
 /// Cost of a message that maps or unmaps memory, in units of a plain message. Unmapping interrupts
@@ -66,7 +71,7 @@ pub const REGION_ACCESS_BYTES_MAX: usize = 64 << 10;
 /// bytes.
 pub const VFIO_PAYLOAD_BYTES_MAX: usize = REGION_ACCESS_BYTES_MAX + 16;
 /// Most file descriptors with one vfio-user message.
-pub const VFIO_DESCRIPTORS_MAX: usize = 8;
+pub const VFIO_DESCRIPTORS_MAX: usize = STREAM_DESCRIPTORS_MAX;
 /// Longest text of capabilities in a VERSION message of vfio-user, in bytes.
 pub const VERSION_BYTES_MAX: usize = 4096;
 /// Alignment of DMA mappings, in bytes: the smallest page of guests and IOMMUs.

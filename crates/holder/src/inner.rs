@@ -16,7 +16,7 @@ use std::path::Path;
 
 use causeway_attach::Reason;
 use causeway_attach::vhost_user::message::{Header, Message};
-use causeway_attach::vhost_user::stream::{MessageStream, Raw, ReadOutcome};
+use causeway_attach::vhost_user::stream::{MessageStream, RawMessage, ReadOutcome};
 use causeway_attach::vhost_user::{FrontendReq as R, VhostUserProtocolFeatures as Protocol};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -147,12 +147,14 @@ impl DaemonStream {
         payload: &[u8],
         fds: &[BorrowedFd<'_>],
         frontend: BorrowedFd<'_>,
-    ) -> Result<Raw, ExchangeError> {
+    ) -> Result<RawMessage, ExchangeError> {
         let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         self.stream.send(Header::request(request, size).need_reply(), payload, fds)?;
         loop {
             match self.stream.receive()? {
-                ReadOutcome::Message(raw) if raw.header.is_reply() && raw.request == request => {
+                ReadOutcome::Message(raw)
+                    if raw.header.is_reply() && raw.header.request == request =>
+                {
                     return Ok(raw);
                 }
                 ReadOutcome::Message(_) => return Err(Reason::Reply(request).into()),

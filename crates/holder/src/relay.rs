@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_attach::vhost_user::message::{Header, InflightSpec, Message};
-use causeway_attach::vhost_user::stream::{MessageStream, Raw, ReadOutcome};
+use causeway_attach::vhost_user::stream::{MessageStream, RawMessage, ReadOutcome};
 use causeway_attach::vhost_user::{FrontendReq as R, VhostUserProtocolFeatures as Protocol};
 use causeway_attach::{FaultKind, Reason};
 use causeway_host::fd::receive::UntrustedSocket;
@@ -87,7 +87,7 @@ pub struct Relay {
     /// The causewayd to forward to.
     watch: RouteWatch,
     /// A message that causewayd has not acknowledged.
-    pending: Option<Raw>,
+    pending: Option<RawMessage>,
     /// Connections that ended while `pending` was in progress.
     deaths: Deaths,
 }
@@ -198,9 +198,9 @@ impl Relay {
 
     /// Forwards a message to causewayd and the reply to the frontend. If causewayd ends meanwhile,
     /// the message is kept in `pending` and sent again after the replay.
-    fn forward_with_retry(&mut self, raw: Raw) -> Result<(), RelayEnd> {
+    fn forward_with_retry(&mut self, raw: RawMessage) -> Result<(), RelayEnd> {
         if raw.header.is_reply() {
-            return Err(RelayEnd::Frontend(Reason::Flags(raw.header.flags)));
+            return Err(RelayEnd::Frontend(Reason::Flags(raw.header.flags())));
         }
         let outcome = self.prepare(&raw).and_then(|()| self.forward(&raw));
         let answer = match outcome {
@@ -209,7 +209,7 @@ impl Relay {
                 self.inner = None;
                 self.deaths.count(self.watch.is_shared_death());
                 if self.deaths.are_too_many() {
-                    return Err(RelayEnd::RepeatedCrash(format!("{:?}", raw.request)));
+                    return Err(RelayEnd::RepeatedCrash(format!("{:?}", raw.header.request)));
                 }
                 self.pending = Some(raw);
                 return Ok(());
@@ -218,7 +218,7 @@ impl Relay {
             Err(error) => return Err(RelayEnd::NotResumed(error)),
         };
         self.deaths = Deaths::default();
-        let (request, header) = (raw.request, raw.header);
+        let (request, header) = (raw.header.request, raw.header);
         let taken = self.record_acknowledged(raw, &answer).map_err(end_of)?;
         let acks = header.needs_reply() && self.has_reply_ack();
         if !expects_reply(request) && !acks {
@@ -237,8 +237,8 @@ impl Relay {
 
     /// Prepares the start of a queue: its inflight region must fit, and be clear if the queue
     /// restarts.
-    fn prepare(&mut self, raw: &Raw) -> ExchangeResult {
-        if raw.request != R::SET_VRING_KICK {
+    fn prepare(&mut self, raw: &RawMessage) -> ExchangeResult {
+        if raw.header.request != R::SET_VRING_KICK {
             return Ok(());
         }
         let packed = self.record.features.unwrap_or(0) & RING_PACKED != 0;
@@ -274,10 +274,10 @@ impl Relay {
     }
 
     /// Sends a message to causewayd and returns the reply.
-    fn forward(&mut self, raw: &Raw) -> Result<Raw, ExchangeError> {
-        let own = match raw.request {
+    fn forward(&mut self, raw: &RawMessage) -> Result<RawMessage, ExchangeError> {
+        let own = match raw.header.request {
             // Keeps the features that the holder needs for itself.
-            R::SET_PROTOCOL_FEATURES => Message::decode_number(raw.request, &raw.payload)
+            R::SET_PROTOCOL_FEATURES => Message::decode_number(raw.header.request, &raw.payload)
                 .ok()
                 .map(|wanted| (wanted | NEEDED.bits()).to_ne_bytes()),
             _ => None,
@@ -285,12 +285,13 @@ impl Relay {
         let payload = own.as_ref().map_or(&raw.payload[..], |own| &own[..]);
         let fds: Vec<BorrowedFd<'_>> = raw.fds.iter().map(AsFd::as_fd).collect();
         let inner = self.inner.as_mut().ok_or(ExchangeError::Gone)?;
-        inner.exchange(raw.request, payload, &fds, self.frontend.as_fd())
+        inner.exchange(raw.header.request, payload, &fds, self.frontend.as_fd())
     }
 
     /// Records a message if causewayd's answer accepts it. Returns whether causewayd accepted it.
-    fn record_acknowledged(&mut self, raw: Raw, answer: &Raw) -> Result<bool, Reason> {
-        let Raw { request, payload, fds, .. } = raw;
+    fn record_acknowledged(&mut self, raw: RawMessage, answer: &RawMessage) -> Result<bool, Reason> {
+        let RawMessage { header, payload, fds, .. } = raw;
+        let request = header.request;
         if request == R::GET_VRING_BASE {
             let stands = Message::decode_ring_value(request, &answer.payload)?;
             self.record.stopped(stands);

@@ -14,7 +14,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::error::NativeError;
@@ -25,7 +24,7 @@ use crate::vhost_user::message::{
     emit_region, emit_table,
 };
 use crate::vhost_user::server::features;
-use crate::vhost_user::stream::{MessageStream, Raw, ReadOutcome};
+use crate::vhost_user::stream::{MessageStream, RawMessage, ReadOutcome};
 use crate::vhost_user::{FrontendReq as R, VhostUserProtocolFeatures as Protocol};
 
 /// Runs a backend in the caller's thread while the client waits for its reply.
@@ -297,7 +296,7 @@ impl Client {
     ///
     /// # Errors
     /// Returns an error if the reply is missing or belongs to another request.
-    pub fn ask(&mut self, request: R, payload: &[u8]) -> Result<Raw, NativeError> {
+    pub fn ask(&mut self, request: R, payload: &[u8]) -> Result<RawMessage, NativeError> {
         let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         self.stream.send(Header::request(request, size), payload, &[])?;
         self.reply(request)
@@ -310,13 +309,14 @@ impl Client {
     }
 
     /// Waits for the reply to `request`.
-    fn reply(&mut self, request: R) -> Result<Raw, NativeError> {
-        let timeout = Duration::from_millis(REPLY_TIMEOUT_MS);
-        let since = Instant::now();
+    fn reply(&mut self, request: R) -> Result<RawMessage, NativeError> {
+        let deadline = Instant::now().checked_add(Duration::from_millis(REPLY_TIMEOUT_MS));
         let mut turns = 0..PUMP_TURNS_MAX;
         loop {
             match self.stream.receive()? {
-                ReadOutcome::Message(raw) if raw.header.is_reply() && raw.request == request => {
+                ReadOutcome::Message(raw)
+                    if raw.header.is_reply() && raw.header.request == request =>
+                {
                     return Ok(raw);
                 }
                 ReadOutcome::Message(_) => return Err(Reason::Reply(request).into()),
@@ -330,13 +330,8 @@ impl Client {
                 }
                 continue;
             }
-            let left = timeout.saturating_sub(since.elapsed());
-            let readable = PollFd::new(&self.stream, PollFlags::IN);
-            let left = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
-            match poll(&mut [readable], Some(&left)) {
-                Ok(0) => return Err(Reason::Late(request).into()),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+            if !self.stream.wait_readable(None, deadline)? {
+                return Err(Reason::Late(request).into());
             }
         }
     }

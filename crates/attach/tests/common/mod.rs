@@ -10,7 +10,7 @@ use causeway_attach::vhost_user::message::{
     Header, RegionSpec, RingAddresses, RingEvent, RingValue, emit_region, emit_table,
 };
 use causeway_attach::vhost_user::server::features;
-use causeway_attach::vhost_user::stream::{MessageStream, Raw, ReadOutcome};
+use causeway_attach::vhost_user::stream::{MessageStream, RawMessage, ReadOutcome};
 use causeway_attach::{Event, Fault, Model, Server};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -187,7 +187,7 @@ impl Bench {
     }
 
     /// Returns the server's next reply.
-    pub fn reply(&mut self) -> Option<Raw> {
+    pub fn reply(&mut self) -> Option<RawMessage> {
         match self.peer.as_mut().unwrap().receive().unwrap() {
             ReadOutcome::Message(raw) => Some(raw),
             ReadOutcome::Nothing | ReadOutcome::Closed => None,

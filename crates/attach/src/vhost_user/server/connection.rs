@@ -20,7 +20,7 @@ use vhost::vhost_user::message::FrontendReq;
 
 use super::super::fault::{Fault, Reason};
 use super::super::message::{Header, Message};
-use super::super::stream::{MessageStream, Raw, ReadOutcome};
+use super::super::stream::{MessageStream, RawMessage, ReadOutcome};
 use super::Event;
 use super::backend::{Backend, Outcome, Reply};
 use super::device::Device;
@@ -143,11 +143,12 @@ impl Server {
     }
 
     /// Handles one message, sends its reply, and charges its cost.
-    fn handle(&mut self, raw: Raw, events: &mut Vec<Event>) -> Result<(), Reason> {
-        let Raw { header, request, payload, fds } = raw;
+    fn handle(&mut self, raw: RawMessage, events: &mut Vec<Event>) -> Result<(), Reason> {
+        let RawMessage { header, payload, fds, .. } = raw;
+        let request = header.request;
         self.cost = self.cost.saturating_add(message_cost(request));
         if header.is_reply() {
-            return Err(Reason::Flags(header.flags));
+            return Err(Reason::Flags(header.flags()));
         }
         let (before, since) = (events.len(), thread_ns());
         let result = Message::decode(request, &payload, fds)
