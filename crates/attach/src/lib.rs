@@ -52,6 +52,7 @@
     )
 )]
 
+pub mod allowance;
 pub mod attachment;
 pub mod doorbell;
 pub mod limits;

@@ -186,6 +186,7 @@ impl HeldPortsFabric {
     /// Adds a port; a held port to the fabric first and then to the holder.
     fn add(&self, spec: PortSpec) -> Result<Answer, CommandError> {
         let Some(device) = self.held_device(&spec.kind) else {
+            check_unheld(&spec.socket)?;
             if let Some(client) = &mut self.state().client {
                 // An earlier configuration may have held the port.
                 client.delete(spec.name.as_str()).map_err(host)?;
@@ -273,6 +274,19 @@ impl FabricControl for HeldPortsFabric {
     }
 }
 
+/// Checks the socket of a port that is not held: services take the extension of inner sockets as the
+/// mark of a port behind the holder.
+fn check_unheld(socket: &Path) -> Result<(), CommandError> {
+    if socket.extension().is_some_and(|extension| extension == HELD_EXTENSION) {
+        return Err(CommandError::Invalid(format!(
+            "socket {}: the extension .{HELD_EXTENSION} is reserved for sockets of the holder; give \
+             the socket another name",
+            socket.display()
+        )));
+    }
+    Ok(())
+}
+
 /// Returns the error of a command that the holder failed.
 fn host(error: HolderError) -> CommandError {
     CommandError::Host(error.to_string())
@@ -301,4 +315,18 @@ fn describe(spec: &PortSpec, device: DeviceInfo, dir: &Path) -> Result<HeldPort,
     let public = spec.socket.clone();
     let name = spec.name.to_string();
     Ok(HeldPort { name, public, inner, protocol, queues, ring_size, device })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn held_ports_alone_have_sockets_of_the_holder() {
+        let refused = check_unheld(Path::new("/run/public/vm.inner"));
+        assert!(matches!(refused, Err(CommandError::Invalid(text)) if text.contains("reserved")));
+        for socket in ["/run/vm.sock", "/run/inner", "/run/vm.inner.sock", ""] {
+            check_unheld(Path::new(socket)).unwrap();
+        }
+    }
 }

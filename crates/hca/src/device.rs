@@ -86,7 +86,10 @@ pub(crate) fn attach(
     doorbell: HcaDoorbell,
 ) -> io::Result<Connection> {
     let registers = Arc::new(FunctionRegisters(Arc::clone(registers)));
-    let is_held = spec.socket.extension().is_some_and(|extension| extension == HELD_EXTENSION);
+    let is_inner = spec.socket.extension().is_some_and(|extension| extension == HELD_EXTENSION);
+    // The holder has the user of this process. Another user's process that reaches the socket must
+    // not fake a resumption.
+    let is_held = is_inner && stream.is_of_same_user();
     let (name, description) = (spec.name.as_str(), description(is_held, doorbell)?);
     let attachment = VfioUserAttachment::new(name, stream, description, registers);
     let attachment: Box<dyn Attachment> = Box::new(attachment);

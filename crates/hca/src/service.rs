@@ -251,6 +251,8 @@ impl Service for HcaService {
         self.unconfirmed.remove(&id);
         self.deadlines.set(id, None);
         self.switch.remove(port.mac, port.adapter);
+        // The objects are dropped in the background.
+        causeway_mlx5::reset(&mut self.subnet, port.adapter);
         self.subnet.remove(port.adapter);
         self.captures.port_removed(&mut self.subnet, &port.name);
         if let Some(file) = port.record {

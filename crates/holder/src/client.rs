@@ -125,6 +125,15 @@ impl Client {
         set_socket_timeout(&socket, Timeout::Recv, Some(CONTROL_TIMEOUT))?;
         set_socket_timeout(&socket, Timeout::Send, Some(CONTROL_TIMEOUT))?;
         connect(&socket, &SocketAddrUnix::new(dir.join(CONTROL))?)?;
+        Self::over(socket)
+    }
+
+    /// Begins the conversation over a socket that is connected to a holder. The holder watches the
+    /// process that connected the socket.
+    ///
+    /// # Errors
+    /// The holder refuses it, or does not answer.
+    pub fn over(socket: OwnedFd) -> Result<Self, HolderError> {
         let mut client = Self { socket, pid: 0 };
         let hello = Request::Hello { version: VERSION, pid: std::process::id() };
         match client.ask(&hello)? {

@@ -14,12 +14,14 @@
 //! frontend. The holder exits after [`IDLE_LEAVE`] (60 s) without causewayd and frontends (unless
 //! [`HolderOptions::stay`]), or when the control socket was removed and nothing is connected. Ports
 //! are not saved: frontends do not survive the end of the holder. The main thread does not block,
-//! except up to [`REFUSAL_WAIT`] (100 ms) for a connection that it refuses, and for the thread of a
-//! frontend that it disconnects.
+//! except up to [`REFUSAL_WAIT`] (100 ms) for a connection that it refuses, and up to
+//! [`RELAYS_END_MAX`](crate::limits::RELAYS_END_MAX) (0.5 s) for the threads of all frontends that a
+//! request, or the stop of the holder, disconnects. A causewayd whose process the holder cannot
+//! watch ([`crate::process`]) is refused.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,8 +34,9 @@ use rustix::net::{RecvFlags, SocketType};
 use crate::deaths::Replays;
 use crate::limits::{CHECK_INTERVAL, IDLE_LEAVE, PORTS_MAX, REFUSAL_WAIT};
 use crate::listen::UnixSocketListener;
-use crate::port::{HeldPortState, ServedPort};
-use crate::protocol::{Answer, HeldPort, ProtocolError, Request, VERSION, receive, send};
+use crate::port::{HeldPortState, ServedPort, disconnect_all};
+use crate::process::DaemonProcess;
+use crate::protocol::{Answer, ProtocolError, Request, VERSION, receive, send};
 
 /// Name of the control socket in the holder's directory.
 pub const CONTROL: &str = "control";
@@ -73,6 +76,8 @@ pub(crate) fn signal(wakeup: &OwnedFd) {
 #[derive(Debug)]
 struct DaemonConnection {
     socket: OwnedFd,
+    /// causewayd's process.
+    process: DaemonProcess,
     /// causewayd's generation, once it has sent hello: frontends are routed to it.
     generation: Option<u64>,
 }
@@ -167,6 +172,7 @@ impl Holder {
             self.check_idle();
         }
         log::info!(ports = self.ports.len(); "holder stops: all frontends are disconnected");
+        disconnect_all(self.ports.into_values());
         Ok(())
     }
 
@@ -228,7 +234,14 @@ impl Holder {
                 "control connection refused: another causewayd uses this holder; stop it first",
             );
         }
-        self.daemon = Some(DaemonConnection { socket, generation: None });
+        match DaemonProcess::of_peer(socket.as_fd()) {
+            Ok(process) => {
+                self.daemon = Some(DaemonConnection { socket, process, generation: None });
+            }
+            Err(error) => refuse(&format!(
+                "control connection refused: the holder cannot watch the process of causewayd ({error}); run both in the same PID namespace"
+            )),
+        }
     }
 
     /// Processes causewayd's next request, or its end.
@@ -276,23 +289,31 @@ impl Holder {
                 Answer::Hello { version: VERSION, pid: std::process::id() }
             }
             (_, None) => Answer::Refused("expected hello as the first request".into()),
-            (Request::Add(port), Some(generation)) => self.add(port, generation),
+            (Request::Add(port), Some(generation)) => match &self.daemon {
+                Some(daemon) => {
+                    let process = daemon.process.clone();
+                    self.add(ServedPort { generation, process, port })
+                }
+                None => Answer::Refused("the control connection is closed".into()),
+            },
             (Request::Delete { name }, _) => {
                 self.ports.remove(&name);
                 Answer::Done
             }
             (Request::Synced, Some(generation)) => {
-                self.ports.retain(|name, port| {
-                    let stays = port.generation() == Some(generation);
-                    if !stays {
-                        log::info!(port = name.as_str(); "port is no longer configured: its frontend is disconnected");
-                    }
-                    stays
-                });
+                let all = std::mem::take(&mut self.ports);
+                let stays = |port: &HeldPortState| port.generation() == Some(generation);
+                let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                    all.into_iter().partition(|(_, port)| stays(port));
+                self.ports = kept;
+                for name in gone.keys() {
+                    log::info!(port = name.as_str(); "port is no longer configured: its frontend is disconnected");
+                }
+                disconnect_all(gone.into_values());
                 Answer::Done
             }
             (Request::LetGo, _) => {
-                self.ports.clear();
+                disconnect_all(std::mem::take(&mut self.ports).into_values());
                 self.leaving = !self.options.stay;
                 Answer::Done
             }
@@ -300,8 +321,7 @@ impl Holder {
     }
 
     /// Holds a port. Its frontend stays connected if the port is the same device as before.
-    fn add(&mut self, held: HeldPort, generation: u64) -> Answer {
-        let by = ServedPort { generation, port: held };
+    fn add(&mut self, by: ServedPort) -> Answer {
         let name = by.port.name.clone();
         if let Some(port) = self.ports.get_mut(&name)
             && port.is_compatible(&by.port)

@@ -63,6 +63,7 @@ pub mod inner;
 pub mod limits;
 pub mod listen;
 pub mod port;
+pub mod process;
 pub mod protocol;
 pub mod record;
 pub mod relay;

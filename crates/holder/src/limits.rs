@@ -24,6 +24,9 @@ pub const START_TIMEOUT: Duration = Duration::from_secs(10);
 pub const START_PAUSE: Duration = Duration::from_millis(5);
 /// If causewayd closes a connection and still runs after this time, it closed it on purpose.
 pub const PARTING_GRACE: Duration = Duration::from_millis(250);
+/// Longest time for which the process of a causewayd may run on after its connections closed, before
+/// its frontends are disconnected: QEMU gives an unmapping up after 5 s.
+pub const ENDING_MAX: Duration = Duration::from_secs(4);
 /// Shortest interval between attempts to reach an absent causewayd.
 pub const RETRY_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// Longest interval between such attempts.
@@ -43,6 +46,11 @@ pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 pub const IDLE_LEAVE: Duration = Duration::from_secs(60);
 /// Longest sleep of the holder's main thread between its periodic checks.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest time for which the main thread waits for the threads of frontends that are disconnected
+/// together. Threads that run longer end by themselves.
+pub const RELAYS_END_MAX: Duration = Duration::from_millis(500);
+/// Interval at which the main thread looks whether such a thread has ended.
+pub const RELAY_END_CHECK: Duration = Duration::from_millis(1);
 /// Stack size of a frontend's thread, in bytes.
 pub const STACK_BYTES: usize = 256 * 1024;
 /// Most log lines about one port per [`LOG_WINDOW`]; further lines are suppressed.
@@ -79,5 +87,10 @@ pub const ANSWER_BYTES_MAX: usize = 2048;
 pub const ANSWERS_BYTES_MAX: usize = 256 << 10;
 /// Most places of registers of which the last write is recorded.
 pub const REGISTERS_MAX: usize = 1024;
+/// Region of a PCI function (BAR 0) in which writes at [`REGISTER_SPACE_BYTES`] and beyond are
+/// doorbells.
+pub const DOORBELL_REGION: u32 = 0;
+/// Length of the registers in [`DOORBELL_REGION`], in bytes (64 KiB). Behind them lie doorbell pages.
+pub const REGISTER_SPACE_BYTES: u64 = 64 << 10;
 /// Longest register write that is recorded, in bytes.
 pub const REGISTER_BYTES_MAX: usize = 64;

@@ -9,8 +9,10 @@
 //! accept, no other is accepted for [`ACCEPT_RETRY`] (100 ms). At most [`LOG_LINES_MAX`] (10) log
 //! lines per [`LOG_WINDOW`] (60 s) are written about a port.
 //!
-//! [`crate::holder`] calls all methods in the main thread; they do not block, except the drop,
-//! which joins the relay's thread after it has shut the frontend's connection down. The module
+//! [`crate::holder`] calls all methods in the main thread; they do not block, except the drop, which
+//! shuts the frontend's connection down and waits for the relay's thread, at most
+//! [`RELAYS_END_MAX`] (0.5 s); [`disconnect_all`] waits for this time in all. A thread that runs
+//! longer ends by itself. The module
 //! reads no message: [`crate::relay`] and [`crate::vfio`] do, in threads of their own. It checks no credentials of frontends:
 //! the file permissions of the socket decide.
 
@@ -27,8 +29,12 @@ use rustix::net::{Shutdown, SocketType, shutdown};
 
 use crate::deaths::Replays;
 use crate::holder::{lock, signal, until};
-use crate::limits::{ACCEPT_RETRY, LOG_LINES_MAX, LOG_WINDOW, STACK_BYTES, SUCCESSOR_WAIT};
+use crate::limits::{
+    ACCEPT_RETRY, LOG_LINES_MAX, LOG_WINDOW, RELAY_END_CHECK, RELAYS_END_MAX, STACK_BYTES,
+    SUCCESSOR_WAIT,
+};
 use crate::listen::UnixSocketListener;
+use crate::process::DaemonProcess;
 use crate::protocol::{HeldPort, HeldProtocol};
 use crate::relay::{Relay, RelayEnd};
 use crate::route::{DaemonRoute, SharedRoute};
@@ -39,6 +45,8 @@ use crate::vfio::relay::VfioRelay;
 pub struct ServedPort {
     /// The generation of causewayd, from 1.
     pub generation: u64,
+    /// causewayd's process.
+    pub process: DaemonProcess,
     /// The port.
     pub port: HeldPort,
 }
@@ -95,6 +103,8 @@ pub struct HeldPortState {
     account: Account,
     /// Limits log lines; shared with the relay.
     log_budget: Arc<Mutex<LogBudget>>,
+    /// End of the drop's wait for the relay, if the frontend is being disconnected.
+    end_by: Option<Instant>,
 }
 
 impl HeldPortState {
@@ -106,6 +116,7 @@ impl HeldPortState {
         let listener = UnixSocketListener::bind(&by.port.public, SocketType::STREAM)?;
         let route = DaemonRoute {
             generation: Some(by.generation),
+            process: by.process,
             inner: by.port.inner.clone(),
             queues: by.port.queues,
             ring_size: by.port.ring_size,
@@ -120,6 +131,7 @@ impl HeldPortState {
             accept_after: None,
             account: Account::unique(),
             log_budget: Arc::new(Mutex::new(LogBudget { since: Instant::now(), count: 0 })),
+            end_by: None,
         })
     }
 
@@ -135,8 +147,9 @@ impl HeldPortState {
     pub fn set_route(&mut self, by: Option<ServedPort>) {
         let mut route = lock(&self.route);
         route.generation = by.as_ref().map(|by| by.generation);
-        if let Some(ServedPort { port, .. }) = by {
+        if let Some(ServedPort { port, process, .. }) = by {
             route.inner.clone_from(&port.inner);
+            route.process = process;
             self.held = port;
         }
     }
@@ -221,7 +234,9 @@ impl HeldPortState {
         let replays = Arc::clone(&self.replays);
         let (name, log_budget, done) =
             (self.held.name.clone(), self.log_budget.clone(), ended.clone());
-        let thread = thread::Builder::new().name("relay".into()).stack_size(STACK_BYTES);
+        let thread = thread::Builder::new()
+            .name(format!("relay-{name}").replace('\0', ""))
+            .stack_size(STACK_BYTES);
         let thread = thread.spawn(move || {
             let end = match protocol {
                 HeldProtocol::VhostUser => Relay::new(stream, route, replays).run(),
@@ -268,11 +283,83 @@ impl HeldPortState {
     }
 }
 
+impl HeldPortState {
+    /// Shuts the frontend's connection down, which ends its relay. A drop waits for the relay until
+    /// `end_by`.
+    fn disconnect(&mut self, end_by: Option<Instant>) {
+        self.end_by = end_by;
+        if let Some(frontend) = &self.frontend {
+            let _ = shutdown(&frontend.connection, Shutdown::Both);
+        }
+    }
+}
+
 impl Drop for HeldPortState {
     fn drop(&mut self) {
-        if let Some(frontend) = self.frontend.take() {
-            let _ = shutdown(&frontend.connection, Shutdown::Both);
-            let _ = frontend.thread.join();
+        if self.end_by.is_none() {
+            self.disconnect(Instant::now().checked_add(RELAYS_END_MAX));
         }
+        let Some(frontend) = self.frontend.take() else { return };
+        while !frontend.thread.is_finished() {
+            if self.end_by.is_none_or(|end| Instant::now() >= end) {
+                // The thread ends by itself, and uses nothing of the port.
+                return;
+            }
+            thread::sleep(RELAY_END_CHECK);
+        }
+        let _ = frontend.thread.join();
+    }
+}
+
+/// Drops ports, whose frontends are disconnected, within [`RELAYS_END_MAX`] in all.
+pub fn disconnect_all(ports: impl IntoIterator<Item = HeldPortState>) {
+    let end_by = Instant::now().checked_add(RELAYS_END_MAX);
+    let mut ports: Vec<HeldPortState> = ports.into_iter().collect();
+    for port in &mut ports {
+        port.disconnect(end_by);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Returns a port with a frontend whose relay does not end for `time`.
+    fn stuck_port(dir: &std::path::Path, number: usize, time: Duration) -> HeldPortState {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let port = HeldPort {
+            name: number.to_string(),
+            public: dir.join(number.to_string()),
+            inner: dir.join("inner"),
+            protocol: HeldProtocol::VfioUser,
+            queues: 1,
+            ring_size: 1,
+            device: String::new(),
+        };
+        let process = DaemonProcess::of_peer(theirs.as_fd()).unwrap();
+        let mut state = HeldPortState::new(ServedPort { generation: 1, process, port }).unwrap();
+        let thread = thread::spawn(move || {
+            thread::sleep(time);
+            drop(theirs);
+        });
+        let connection = OwnedFd::from(ours).into();
+        state.frontend = Some(FrontendConnection { connection, thread, ended: Arc::default() });
+        state
+    }
+
+    #[test]
+    fn port_disconnects_many_frontends_within_one_time_limit() {
+        let dir = std::env::temp_dir().join(format!("causeway-ports-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let time = RELAYS_END_MAX * 4;
+        let ports: Vec<_> = (0..8).map(|number| stuck_port(&dir, number, time)).collect();
+        let since = Instant::now();
+        disconnect_all(ports);
+        let took = since.elapsed();
+        assert!(took >= RELAYS_END_MAX && took < 2 * RELAYS_END_MAX, "{took:?}");
+        assert!(!dir.join("0").exists(), "the socket is gone");
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -14,13 +14,15 @@
 //! recorded message, or if [`DEATHS_MAX`] (3) causewayds in a row end, or reply invalidly, during
 //! one message ([`crate::deaths`]). A message that causewayd refuses is not recorded, and its refusal reaches a
 //! frontend that asked for an acknowledgement; otherwise the frontend learns nothing. Rings,
-//! doorbells and data do not pass here. Messages and replies pass unchanged, except that the dirty
+//! doorbells and data do not pass here. A flood of messages uses half a processor
+//! ([`causeway_attach::allowance`]). Messages and replies pass unchanged, except that the dirty
 //! log is not offered, and that the holder's own features are added ([`NEEDED`]).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_attach::allowance::Allowance;
 use causeway_attach::vhost_user::message::{Header, InflightSpec, Message};
 use causeway_attach::vhost_user::stream::{MessageStream, RawMessage, ReadOutcome};
 use causeway_attach::vhost_user::{FrontendReq as R, VhostUserProtocolFeatures as Protocol};
@@ -111,12 +113,14 @@ impl Relay {
 
     /// Relays until the frontend leaves or causewayd closes the connection.
     pub fn run(mut self) -> RelayEnd {
+        let mut allowance = Allowance::of_thread();
         loop {
             let step = match &self.inner {
                 None => self.resume(),
                 Some(_) => self.step(),
             };
-            if let Err(end) = step {
+            let mut pause = || allowance.charge(0).map_or(Ok(()), |pause| self.sleep(pause));
+            if let Err(end) = step.and_then(|()| pause()) {
                 return end;
             }
         }
@@ -289,7 +293,11 @@ impl Relay {
     }
 
     /// Records a message if causewayd's answer accepts it. Returns whether causewayd accepted it.
-    fn record_acknowledged(&mut self, raw: RawMessage, answer: &RawMessage) -> Result<bool, Reason> {
+    fn record_acknowledged(
+        &mut self,
+        raw: RawMessage,
+        answer: &RawMessage,
+    ) -> Result<bool, Reason> {
         let RawMessage { header, payload, fds, .. } = raw;
         let request = header.request;
         if request == R::GET_VRING_BASE {

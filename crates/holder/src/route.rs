@@ -4,20 +4,28 @@
 //! its connection to causewayd ended. [`RouteWatch::verdict`] connects to a new causewayd at once,
 //! and to the same causewayd again only if it closed a connection before the replay was complete,
 //! at most [`TRIES_MAX`] (10) times. A causewayd that closed the connection otherwise, and still
-//! runs after [`PARTING_GRACE`] (250 ms), closed it on purpose. Nothing here waits or connects.
+//! runs after [`PARTING_GRACE`] (250 ms), closed it on purpose.
+//!
+//! The end of causewayd's control connection alone does not show that its process ended. While the
+//! process that served the frontend last runs ([`DaemonProcess`]), guest memory is in use, and no
+//! other causewayd is connected; after [`ENDING_MAX`] (4 s) the frontend is disconnected. Nothing
+//! here waits or connects.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::deaths::Replays;
-use crate::limits::{PARTING_GRACE, TRIES_MAX};
+use crate::limits::{ENDING_MAX, PARTING_GRACE, TRIES_MAX};
+use crate::process::DaemonProcess;
 
 /// The causewayd that serves a port; changed by the holder's main thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct DaemonRoute {
     /// The generation of causewayd, from 1; `None` while it is away.
     pub generation: Option<u64>,
+    /// The process of that generation, or of the last while causewayd is away.
+    pub process: DaemonProcess,
     /// Its socket for this port.
     pub inner: PathBuf,
     /// Number of the device's queues.
@@ -30,13 +38,13 @@ pub struct DaemonRoute {
 pub type SharedRoute = Arc<Mutex<DaemonRoute>>;
 
 /// The next step of a relay without a connection to causewayd.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Verdict {
     /// Connect.
     Connect(DaemonRoute),
     /// No causewayd runs, or its end is not known yet.
     Wait,
-    /// A running causewayd closed the connection.
+    /// A running causewayd closed the connection, or its process does not end.
     Closed,
 }
 
@@ -46,6 +54,8 @@ pub struct RouteWatch {
     route: SharedRoute,
     /// The generation that the relay connected to last; 0 for none yet.
     generation: u64,
+    /// The process of that generation.
+    process: Option<DaemonProcess>,
     /// Connections to this generation that ended before the replay was complete.
     tries: u32,
     /// The replays of all relays.
@@ -57,7 +67,8 @@ pub struct RouteWatch {
 impl RouteWatch {
     /// Returns the view of a relay that has not connected yet.
     pub fn new(route: SharedRoute, replays: Arc<Replays>) -> Self {
-        Self { route, generation: 0, tries: 0, replays, is_replaying: false }
+        let (generation, process, tries, is_replaying) = (0, None, 0, false);
+        Self { route, generation, process, tries, replays, is_replaying }
     }
 
     /// Returns the current route.
@@ -65,9 +76,16 @@ impl RouteWatch {
         self.route.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns whether no causewayd runs.
+    /// Returns whether no causewayd is connected to the holder. Its process may still run: see
+    /// [`Self::is_memory_free`].
     pub fn is_away(&self) -> bool {
         self.route.lock().unwrap_or_else(PoisonError::into_inner).generation.is_none()
+    }
+
+    /// Returns whether the process that served the frontend last has ended, so that no process uses
+    /// the memory of the guest.
+    pub fn is_memory_free(&self) -> bool {
+        self.process.as_ref().is_none_or(DaemonProcess::has_ended)
     }
 
     /// Returns the next step of a relay whose connection ended at `lost`. A replay begins with
@@ -83,13 +101,20 @@ impl RouteWatch {
 
     fn next_step(&mut self, lost: Instant) -> Verdict {
         let route = self.current();
+        let is_next = route.generation != Some(self.generation);
+        let runs = !self.is_memory_free();
+        if is_next && runs {
+            let is_due = lost.elapsed() >= ENDING_MAX;
+            return if is_due { Verdict::Closed } else { Verdict::Wait };
+        }
         match route.generation {
-            Some(generation) if generation != self.generation => {
+            Some(generation) if is_next => {
                 (self.generation, self.tries) = (generation, 0);
+                self.process = Some(route.process.clone());
                 Verdict::Connect(route)
             }
             Some(_) if self.tries > 0 && self.tries < TRIES_MAX => Verdict::Connect(route),
-            Some(_) if lost.elapsed() >= PARTING_GRACE => Verdict::Closed,
+            Some(_) if runs && lost.elapsed() >= PARTING_GRACE => Verdict::Closed,
             _ => Verdict::Wait,
         }
     }

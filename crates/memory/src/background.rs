@@ -6,9 +6,9 @@
 //! started, `hand_over` returns false: the caller may take the oldest item back and process it, or
 //! leave it to the next call.
 //!
-//! `crate::unmap` uses it for `munmap` (and takes items back), and `host` for closing memory files
-//! (and leaves them). A child after fork has no such threads; the process does not wait for them
-//! when it ends.
+//! `crate::unmap` uses it for `munmap` (and takes items back), `host` for closing memory files (and
+//! leaves them), and `mlx5` for dropping the objects of a reset (and takes them back). A child
+//! after fork has no such threads; the process does not wait for them when it ends.
 
 use std::collections::VecDeque;
 use std::fmt;

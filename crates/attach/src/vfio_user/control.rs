@@ -13,7 +13,7 @@
 //! message of another kind: replies are matched by their identifiers, and a read changes no state.
 //!
 //! A flood of messages uses half a processor in the long run, and floods of many frontends two
-//! processors together (`super::allowance`). While more than 7 TiB of the frontend's earlier grants
+//! processors together ([`crate::allowance`]). While more than 7 TiB of the frontend's earlier grants
 //! wait for `munmap` ([`has_unmap_backlog`]), messages stay unread. The thread waits for the
 //! frontend, for the dispatcher and for the mapping of files, and never writes to a descriptor of
 //! the frontend other than the socket. A drop of the dispatcher's end ends the thread after the
@@ -28,7 +28,6 @@ use causeway_host::fd::receive::UntrustedSocket;
 use causeway_memory::{Map, has_unmap_backlog};
 use rustix::io::Errno;
 
-use super::allowance::Allowance;
 use super::device::{DeviceDescription, Registers};
 use super::fault::Reason;
 use super::interrupts::Vectors;
@@ -36,6 +35,7 @@ use super::link::Link;
 use super::message::command;
 use super::server::{Effect, Reply, Server};
 use super::stream::{MessageStream, RawMessage, ReadOutcome};
+use crate::allowance::Allowance;
 use crate::limits::{
     DMA_ACK_MS, DMA_BATCH_MAX, FILE_MAPPING_NS, READ_CHECK_MS, READS_PER_CHECK, RESUME_ACK_MS,
     UNMAP_PAUSE_MS,
@@ -148,7 +148,7 @@ impl Control {
             earlier: Vec::new(),
             held: None,
             batch: Batch::default(),
-            allowance: Allowance::new(),
+            allowance: Allowance::of_thread(),
             files_charged: 0,
             resume_ack: Duration::from_millis(RESUME_ACK_MS),
         }

@@ -33,7 +33,6 @@
 //! [`Event::Resumed`](crate::Event::Resumed). Pages that the frontend has mapped stay those of the
 //! earlier daemon: stores to them reach no later daemon.
 
-mod allowance;
 pub mod attachment;
 mod control;
 pub mod device;

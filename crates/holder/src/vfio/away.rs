@@ -1,17 +1,19 @@
 //! Answers of the holder while no causewayd runs.
 //!
-//! No process uses the guest's memory then: the kernel closes causewayd's sockets after it has
-//! removed causewayd's mappings. So the holder accepts every change of the set-up by itself, and the
-//! next causewayd receives the result:
+//! No process uses the guest's memory once the process of causewayd has ended
+//! ([`crate::process`]). From then on the holder accepts every change of the set-up by itself, and
+//! the next causewayd receives the result:
 //!
 //! | command | answer |
 //! |---|---|
 //! | reads of registers, queries | the last reply to the same command |
 //! | DMA_MAP, DMA_UNMAP, SET_IRQS | recorded |
 //! | REGION_WRITE | success; delivered to the next causewayd after the replay, in order |
+//! | REGION_WRITE to a doorbell page | success; the last is delivered, as doorbells name no queue |
 //! | RESET | success; earlier writes are forgotten |
 //! | RESUME, unknown commands | EOPNOTSUPP |
 //!
+//! While the process still runs, reads and queries alone are answered, and all other commands wait.
 //! A query without a remembered reply, a write beyond [`DEFERRED_MAX`] (64) or
 //! [`DEFERRED_BYTES_MAX`] (64 KiB), and each command before the version exchange wait for the next
 //! causewayd, and so do all commands behind them. After [`WAIT_MAX`] (4 s) a query that waits is
@@ -28,6 +30,7 @@ use rustix::io::Errno;
 
 use super::answers::{Answer, is_query};
 use super::command::Command;
+use super::registers::is_doorbell;
 use super::relay::{VfioRelay, end_of};
 use crate::limits::{ANSWERS_PER_TURN, DEFERRED_BYTES_MAX, DEFERRED_MAX, WAIT_MAX};
 use crate::relay::RelayEnd;
@@ -40,25 +43,26 @@ enum Outcome {
     Refused(Errno),
     /// A reply; the command is kept for the next causewayd.
     Deferred(Vec<u8>),
+    /// A reply; writes before the command are forgotten.
+    Reset,
     /// The command waits for the next causewayd.
     Waits,
 }
 
 impl VfioRelay {
-    /// Answers the commands that were in flight when causewayd ended.
+    /// Answers the commands that were in flight when causewayd ended, and those that waited for it.
     pub(super) fn settle(&mut self) -> Result<(), RelayEnd> {
-        // Writes that the ended causewayd did not acknowledge were sent before those that wait.
+        // Commands that the ended causewayd did not answer were sent before those that wait.
+        let in_flight = std::mem::take(&mut self.in_flight);
         let waiting = std::mem::take(&mut self.queue);
-        for command in std::mem::take(&mut self.in_flight) {
+        for command in in_flight.into_iter().chain(waiting) {
             // The frontend waits for no reply to a posted write, nor to a write that was answered.
-            let is_write = command.message.header.command == command::REGION_WRITE;
-            if is_write && !command.wants_reply {
+            if command.is_write() && !command.wants_reply {
                 self.queue.push_back(command);
             } else {
                 self.answer(command)?;
             }
         }
-        self.queue.extend(waiting);
         Ok(())
     }
 
@@ -98,20 +102,42 @@ impl VfioRelay {
 
     /// Answers a command, or keeps it for the next causewayd.
     fn answer(&mut self, mut command: Command) -> Result<(), RelayEnd> {
+        command.is_blocking = false;
         match self.outcome(&mut command) {
             Outcome::Reply(answer) => self.reply(&command, &answer),
             Outcome::Refused(errno) => self.refuse(&command, errno),
             Outcome::Deferred(payload) => {
                 self.reply(&command, &Answer { payload, file: None })?;
                 command.wants_reply = false;
+                if command.is_doorbell() {
+                    self.queue.retain(|kept| kept.wants_reply || !kept.is_doorbell());
+                }
                 self.queue.push_back(command);
                 Ok(())
+            }
+            Outcome::Reset => {
+                self.record.registers.clear();
+                self.forget_writes()?;
+                self.reply(&command, &Answer { payload: Vec::new(), file: None })
             }
             Outcome::Waits => {
                 self.wait_for_daemon(command);
                 Ok(())
             }
         }
+    }
+
+    /// Forgets the writes that are kept, and answers those that were not answered yet.
+    fn forget_writes(&mut self) -> Result<(), RelayEnd> {
+        for command in std::mem::take(&mut self.queue) {
+            match RegionAccess::parse(&command.message.payload) {
+                Some((access, _)) if command.is_write() => {
+                    self.reply(&command, &Answer { payload: access.emit(), file: None })?;
+                }
+                _ => self.queue.push_back(command),
+            }
+        }
+        Ok(())
     }
 
     /// Executes a command on the record.
@@ -137,15 +163,12 @@ impl VfioRelay {
             }
             command::REGION_WRITE => match RegionAccess::parse(&message.payload) {
                 Some((access, data)) if usize::try_from(access.count) == Ok(data.len()) => {
-                    if self.has_room() { Outcome::Deferred(access.emit()) } else { Outcome::Waits }
+                    let is_kept = is_doorbell(&access) || self.has_room();
+                    if is_kept { Outcome::Deferred(access.emit()) } else { Outcome::Waits }
                 }
                 _ => Outcome::Refused(Errno::INVAL),
             },
-            command::DEVICE_RESET => {
-                self.record.registers.clear();
-                self.queue.retain(|kept| kept.is_blocking);
-                success(Vec::new())
-            }
+            command::DEVICE_RESET => Outcome::Reset,
             command::VERSION => Outcome::Refused(Errno::INVAL),
             _ => Outcome::Refused(Errno::OPNOTSUPP),
         }

@@ -11,9 +11,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use causeway_attach::vfio_user::fault::Reason;
-use causeway_attach::vfio_user::message::Header;
+use causeway_attach::vfio_user::message::{Header, RegionAccess, command};
 use causeway_attach::vfio_user::stream::{MessageStream, RawMessage, ReadOutcome};
 
+use super::registers::is_doorbell;
 use crate::deaths::Deaths;
 use crate::inner::connect_unix;
 
@@ -29,7 +30,9 @@ pub struct Command {
     pub wants_reply: bool,
     /// Whether commands behind this one must wait: memory does not answer it.
     pub is_blocking: bool,
-    /// The causewayds that ended while the command was in flight.
+    /// Whether the command reached the causewayd for which it is in flight.
+    pub is_sent: bool,
+    /// The causewayds that ended while they had the command.
     pub deaths: Deaths,
     /// Time of the arrival.
     pub since: Instant,
@@ -40,14 +43,19 @@ impl Command {
     pub fn new(message: RawMessage) -> Self {
         let wants_reply = message.header.needs_reply();
         let since = Instant::now();
-        Self {
-            message,
-            number: 0,
-            wants_reply,
-            is_blocking: false,
-            deaths: Deaths::default(),
-            since,
-        }
+        let (number, deaths) = (0, Deaths::default());
+        Self { message, number, wants_reply, is_blocking: false, is_sent: false, deaths, since }
+    }
+
+    /// Returns whether the command writes a register or rings a doorbell.
+    pub fn is_write(&self) -> bool {
+        self.message.header.command == command::REGION_WRITE
+    }
+
+    /// Returns whether the command rings a doorbell.
+    pub fn is_doorbell(&self) -> bool {
+        let access = RegionAccess::parse(&self.message.payload);
+        self.is_write() && access.is_some_and(|(access, _)| is_doorbell(&access))
     }
 
     /// Returns the length of the message, in bytes.

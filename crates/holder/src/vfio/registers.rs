@@ -4,12 +4,15 @@
 //! since the start or the last reset, the value written last, in the order of these writes. At most
 //! [`REGISTERS_MAX`] (1,024) places with values of up to [`REGISTER_BYTES_MAX`] (64) bytes are
 //! kept; a write beyond that reaches causewayd and is not recorded. Places that overlap are separate.
+//!
+//! A write to a doorbell page ([`is_doorbell`]) reports work and sets no register, so that the write
+//! is not recorded: a guest has thousands of doorbell pages.
 
 use std::collections::BTreeMap;
 
 use causeway_attach::vfio_user::message::RegionAccess;
 
-use crate::limits::{REGISTER_BYTES_MAX, REGISTERS_MAX};
+use crate::limits::{DOORBELL_REGION, REGISTER_BYTES_MAX, REGISTER_SPACE_BYTES, REGISTERS_MAX};
 
 /// The values of registers.
 #[derive(Debug, Default)]
@@ -20,9 +23,17 @@ pub struct Registers {
     count: u64,
 }
 
+/// Returns whether an access is one to a doorbell page.
+pub fn is_doorbell(access: &RegionAccess) -> bool {
+    access.region == DOORBELL_REGION && access.offset >= REGISTER_SPACE_BYTES
+}
+
 impl Registers {
-    /// Records a write.
+    /// Records a write, unless it rings a doorbell.
     pub fn note(&mut self, access: &RegionAccess, data: &[u8]) {
+        if is_doorbell(access) {
+            return;
+        }
         let key = (access.region, access.offset, access.count);
         let has_room = self.writes.len() < REGISTERS_MAX || self.writes.contains_key(&key);
         if data.len() <= REGISTER_BYTES_MAX && has_room {
@@ -68,5 +79,18 @@ mod tests {
         assert_eq!(registers.payloads().len(), REGISTERS_MAX);
         registers.clear();
         assert!(registers.payloads().is_empty());
+    }
+
+    #[test]
+    fn vfio_registers_keep_their_room_from_doorbells() {
+        let mut registers = Registers::default();
+        let at = |region, offset| RegionAccess { offset, region, count: 8 };
+        for page in 0..2 * REGISTERS_MAX as u64 {
+            registers.note(&at(0, REGISTER_SPACE_BYTES + page * 4096), &[1; 8]);
+        }
+        assert!(registers.payloads().is_empty());
+        registers.note(&at(0, REGISTER_SPACE_BYTES - 8), &[2; 8]);
+        registers.note(&at(2, REGISTER_SPACE_BYTES), &[3; 8]);
+        assert_eq!(registers.payloads().len(), 2, "registers, and a region without doorbells");
     }
 }

@@ -10,6 +10,9 @@
 //! has the set-up ([`super::replay`]) and the writes that were kept. [`crate::port`] starts the
 //! relay in a thread of its own, which may block: a send waits at most 2 s for room.
 //!
+//! A flood of commands, also of refused ones, uses half a processor in the long run, and floods of
+//! many frontends two processors together ([`causeway_attach::allowance`]).
+//!
 //! The frontend is disconnected if it violates the protocol or reads no replies, if a running
 //! causewayd closes the connection (after 250 ms, [`crate::route`]) or refuses the recorded set-up,
 //! or if one command was in flight at the end of 3 causewayds ([`crate::deaths`]). An invalid reply
@@ -22,6 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_attach::FaultKind;
+use causeway_attach::allowance::Allowance;
 use causeway_attach::vfio_user::fault::Reason;
 use causeway_attach::vfio_user::message::{Header, command};
 use causeway_attach::vfio_user::stream::{MessageStream, RawMessage, ReadOutcome};
@@ -78,9 +82,11 @@ impl VfioRelay {
 
     /// Relays until the frontend leaves or its connection must end.
     pub fn run(mut self) -> RelayEnd {
+        let mut allowance = Allowance::of_thread();
         loop {
             let turn = if self.daemon.is_some() { self.relay() } else { self.bridge() };
-            if let Err(end) = turn {
+            let mut pause = || allowance.charge(0).map_or(Ok(()), |pause| self.sleep(pause, false));
+            if let Err(end) = turn.and_then(|()| pause()) {
                 return end;
             }
         }
@@ -198,6 +204,7 @@ impl VfioRelay {
     /// Sends a command to causewayd. Returns whether causewayd is there; the command is in flight
     /// in any case.
     fn forward(&mut self, mut command: Command) -> bool {
+        command.is_sent = false;
         let Some(daemon) = &mut self.daemon else {
             self.in_flight.push_back(command);
             return false;
@@ -208,16 +215,17 @@ impl VfioRelay {
         command.is_blocking = false;
         let RawMessage { header, payload, fds, .. } = &command.message;
         let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        let sent = daemon.send(command.number, header.command, payload, &fds);
+        command.is_sent = daemon.send(command.number, header.command, payload, &fds).is_ok();
+        let is_sent = command.is_sent;
         self.in_flight.push_back(command);
-        sent.is_ok()
+        is_sent
     }
 
     /// Handles the end of the connection to causewayd.
     fn lose(&mut self) -> Result<(), RelayEnd> {
         (self.daemon, self.lost, self.pause) = (None, Instant::now(), RETRY_PAUSE_MIN);
         let is_shared = self.watch.is_shared_death();
-        for command in &mut self.in_flight {
+        for command in self.in_flight.iter_mut().filter(|command| command.is_sent) {
             command.deaths.count(is_shared);
         }
         match self.in_flight.iter().find(|command| command.deaths.are_too_many()) {
@@ -231,10 +239,13 @@ impl VfioRelay {
 
     /// Looks for the next causewayd, and answers the frontend while none runs.
     fn bridge(&mut self) -> Result<(), RelayEnd> {
+        let is_memory_free = self.watch.is_memory_free();
         match self.watch.verdict(self.lost) {
             Verdict::Connect(route) => {
-                // The causewayd that had the commands in flight is gone.
-                self.settle()?;
+                // After a replay that failed, the same causewayd may use the memory.
+                if is_memory_free {
+                    self.settle()?;
+                }
                 return self.connect(&route);
             }
             Verdict::Closed => return Err(RelayEnd::DaemonClosed),
@@ -242,9 +253,11 @@ impl VfioRelay {
         }
         let is_away = self.watch.is_away();
         if is_away {
-            self.settle()?;
+            if is_memory_free {
+                self.settle()?;
+            }
             self.expire()?;
-            if self.answer_frontend(false)? {
+            if self.answer_frontend(!is_memory_free)? {
                 std::thread::sleep(AWAY_TURN);
                 return Ok(());
             }

@@ -1,9 +1,13 @@
 //! A holder in this process, and a causewayd that tests drive step by step and end at will.
 #![allow(dead_code, reason = "every test file uses another part")]
 
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
+use std::io::{IoSlice, IoSliceMut, Read as _};
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -14,6 +18,11 @@ use causeway_holder::client::Client;
 use causeway_holder::holder::{Holder, HolderOptions, StopHandle};
 use causeway_holder::protocol::{HeldPort, HeldProtocol};
 use causeway_ring::Chain;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
+    sendmsg, socket_with,
+};
 
 pub const LIMIT: Duration = Duration::from_secs(20);
 pub const QUEUES: u16 = 2;
@@ -56,8 +65,8 @@ impl Held {
         }
     }
 
-    pub fn client(&self) -> Client {
-        Client::connect(&self.dir).unwrap()
+    pub fn client(&self) -> Control {
+        Control::new(&self.dir)
     }
 
     /// Connects and sends a request that only causewayd can answer.
@@ -80,9 +89,90 @@ pub fn model() -> Model {
     Model { ring_size_max: RING, ..Model::new(usize::from(QUEUES), 1 << 15, vec![7; 12]) }
 }
 
+/// Environment variable with the path of the control socket, for [`causewayd_process`].
+const CONTROL: &str = "CAUSEWAY_TEST_CONTROL";
+
+/// The process of a causewayd: connects to the holder, passes the connection to the test, and lives
+/// until the test ends it.
+#[test]
+fn causewayd_process() {
+    let Some(path) = std::env::var_os(CONTROL) else { return };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [socket.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let test = std::io::stdin();
+    sendmsg(&test, &[IoSlice::new(&[0])], &mut control, SendFlags::empty()).unwrap();
+    drop(socket);
+    let _ = test.lock().read_to_end(&mut Vec::new());
+}
+
+/// The control connection of a causewayd, and its process. The drop closes the connection and ends
+/// the process.
+pub struct Control {
+    client: Option<Client>,
+    process: Child,
+    /// Open for as long as the process lives.
+    _stdin: UnixStream,
+}
+
+impl Control {
+    fn new(dir: &Path) -> Self {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "common::causewayd_process", "--nocapture"])
+            .env(CONTROL, dir.join("control"))
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0; 1];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        recvmsg(&ours, &mut [IoSliceMut::new(&mut byte)], &mut control, flags).unwrap();
+        let socket = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        let client = Some(Client::over(socket.unwrap()).unwrap());
+        Self { client, process, _stdin: ours }
+    }
+
+    /// Closes the control connection of a causewayd that runs on.
+    pub fn disconnect(&mut self) {
+        self.client = None;
+    }
+}
+
+impl Deref for Control {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client.as_ref().unwrap()
+    }
+}
+
+impl DerefMut for Control {
+    fn deref_mut(&mut self) -> &mut Client {
+        self.client.as_mut().unwrap()
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.client = None;
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
 /// A generation of causewayd. Dropping it has the effect of a kill.
 pub struct Life {
-    pub control: Client,
+    pub control: Control,
     listener: UnixListener,
     server: Option<Server>,
 }

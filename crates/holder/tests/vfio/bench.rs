@@ -14,17 +14,18 @@ use causeway_attach::vfio_user::{
     DeviceDescription, DeviceHandle, RegionDescription, Registers, VfioUserAttachment,
 };
 use causeway_attach::{Attachment, Event};
-use causeway_holder::client::Client;
 use causeway_holder::protocol::{HeldPort, HeldProtocol};
 use causeway_host::fd::receive::UntrustedSocket;
 use causeway_host::watchdog::Watchdog;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::common::{Held, LIMIT};
+use crate::common::{Control, Held, LIMIT};
 
 pub const PAGE: u64 = 4096;
 /// A write here rings doorbell 0.
 pub const DOORBELL: u64 = 0x18;
+/// Length of region 0: 64 KiB of registers, and doorbell pages.
+pub const BAR_BYTES: u64 = 256 << 10;
 /// Name of the port.
 pub const PORT: &str = "p";
 
@@ -62,15 +63,15 @@ impl Registers for Memory {
 fn description() -> DeviceDescription {
     let flags = REGION_READ | REGION_WRITE;
     DeviceDescription {
-        regions: vec![RegionDescription { index: 0, size: PAGE, flags, mmap: None }],
+        regions: vec![RegionDescription { index: 0, size: BAR_BYTES, flags, mmap: None }],
         interrupts: vec![(2, 8)],
         flags: DEVICE_RESET | DEVICE_PCI,
         may_resume: true,
     }
 }
 
-pub fn port(held: &Held) -> HeldPort {
-    HeldPort { protocol: HeldProtocol::VfioUser, ..held.port(PORT) }
+pub fn port(held: &Held, name: &str) -> HeldPort {
+    HeldPort { protocol: HeldProtocol::VfioUser, ..held.port(name) }
 }
 
 /// What a causewayd's dispatcher has seen.
@@ -85,13 +86,17 @@ pub struct Seen {
 pub struct Life {
     pub registers: Arc<Memory>,
     pub seen: Arc<Seen>,
-    control: Option<Client>,
+    control: Option<Control>,
     dispatcher: Option<JoinHandle<()>>,
 }
 
 /// Listens at the inner socket and registers the port.
-pub fn listen(held: &Held) -> (UnixListener, Client) {
-    let port = port(held);
+pub fn listen(held: &Held) -> (UnixListener, Control) {
+    listen_as(held, PORT)
+}
+
+fn listen_as(held: &Held, name: &str) -> (UnixListener, Control) {
+    let port = port(held, name);
     let _ = std::fs::remove_file(&port.inner);
     let listener = UnixListener::bind(&port.inner).unwrap();
     let mut control = held.client();
@@ -101,9 +106,14 @@ pub fn listen(held: &Held) -> (UnixListener, Client) {
 
 impl Life {
     pub fn new(held: &Held) -> Self {
-        let (listener, control) = listen(held);
+        Self::named(held, PORT)
+    }
+
+    /// Serves a port of another name.
+    pub fn named(held: &Held, name: &str) -> Self {
+        let (listener, control) = listen_as(held, name);
         listener.set_nonblocking(true).unwrap();
-        let bytes = Mutex::new(vec![0; usize::try_from(PAGE).unwrap()]);
+        let bytes = Mutex::new(vec![0; usize::try_from(BAR_BYTES).unwrap()]);
         let registers = Arc::new(Memory { bytes, ..Memory::default() });
         let seen = Arc::new(Seen::default());
         let (shared, device) = (Arc::clone(&seen), Arc::clone(&registers));
@@ -122,6 +132,21 @@ impl Life {
         self.seen.handle.lock().unwrap().clone().unwrap()
     }
 
+    /// Closes all connections of a causewayd that runs on. Returns its process.
+    pub fn hang(mut self) -> Control {
+        self.stop();
+        let mut control = self.control.take().unwrap();
+        control.disconnect();
+        control
+    }
+
+    fn stop(&mut self) {
+        self.seen.stop.store(true, Ordering::Relaxed);
+        if let Some(dispatcher) = self.dispatcher.take() {
+            let _ = dispatcher.join();
+        }
+    }
+
     pub fn writes(&self) -> Vec<(u64, Vec<u8>)> {
         self.registers.writes.lock().unwrap().clone()
     }
@@ -130,8 +155,7 @@ impl Life {
 impl Drop for Life {
     fn drop(&mut self) {
         // A process that ends closes its control connection last.
-        self.seen.stop.store(true, Ordering::Relaxed);
-        let _ = self.dispatcher.take().unwrap().join();
+        self.stop();
         drop(self.control.take());
     }
 }

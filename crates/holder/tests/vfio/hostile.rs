@@ -3,9 +3,10 @@
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_attach::Event;
+use causeway_attach::limits::CONTROL_BURST_NS;
 use causeway_attach::native::{VfioUserClient, VfioUserError};
 use causeway_attach::vfio_user::message::{
     HEADER_BYTES, Header, RegionAccess, ResumePhase, command,
@@ -49,6 +50,41 @@ fn vfio_frontend_cannot_resume_a_device() {
     assert!(!life.seen.events.lock().unwrap().contains(&Event::Resumed));
 }
 
+/// Returns the processor time of all relays of this process, in nanoseconds.
+fn relays_cpu_ns() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| task.path());
+    let is_relay = |path: &std::path::PathBuf| {
+        std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == "relay-flood")
+    };
+    let time = |path: std::path::PathBuf| {
+        let times = std::fs::read_to_string(path.join("schedstat")).unwrap();
+        times.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    tasks.filter(is_relay).map(time).sum()
+}
+
+#[test]
+fn vfio_flood_of_refused_commands_uses_half_a_processor() {
+    let held = Held::new();
+    let _life = Life::named(&held, "flood");
+    let stream = UnixStream::connect(held.path("flood")).unwrap();
+    let mut frontend = VfioUserClient::over(stream.try_clone().unwrap().into()).unwrap();
+    // The flood expects no replies.
+    let resume = Header::command(7, command::RESUME, 4).without_reply().emit();
+    let message = [resume.as_slice(), &[0; 4]].concat().repeat(2048);
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(4) {
+        (&stream).write_all(&message).unwrap();
+    }
+    let (used_ns, passed) = (relays_cpu_ns(), since.elapsed());
+    let limit = Duration::from_nanos(CONTROL_BURST_NS) + passed / 2 + Duration::from_millis(200);
+    println!("{used_ns} ns of processor time in {passed:?}");
+    assert!(used_ns > 0 && Duration::from_nanos(used_ns) < limit, "{used_ns} ns in {passed:?}");
+    let since = Instant::now();
+    frontend.device_info().unwrap();
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+}
+
 #[test]
 fn vfio_frontend_that_breaks_the_framing_is_disconnected() {
     let held = Held::new();
@@ -58,8 +94,7 @@ fn vfio_frontend_that_breaks_the_framing_is_disconnected() {
     for bad in [header.reply(0), long, Header { size: 3, ..header }, Header { flags: 2, ..header }]
     {
         let mut stream = UnixStream::connect(held.path(PORT)).unwrap();
-        stream.write_all(&bad.emit()).unwrap();
-        stream.write_all(&[0; 4]).unwrap();
+        stream.write_all(&[bad.emit().as_slice(), &[0; 4]].concat()).unwrap();
         assert!(is_closed(&stream), "{bad:?}");
     }
     // The port serves the next frontend, also while no causewayd runs.

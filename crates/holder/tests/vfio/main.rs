@@ -12,10 +12,13 @@ use std::time::{Duration, Instant};
 use causeway_attach::Event;
 use causeway_attach::native::VfioUserError;
 use causeway_attach::vfio_user::message::command;
-use causeway_holder::limits::{DEFERRED_MAX, PARTING_GRACE, WAIT_MAX};
+use causeway_holder::limits::{
+    DEFERRED_MAX, ENDING_MAX, PARTING_GRACE, REGISTER_SPACE_BYTES, REGISTERS_MAX, WAIT_MAX,
+};
 
 use bench::{
-    DOORBELL, Life, PAGE, PORT, client, event, is_closed, listen, map, memory, read, wait_for,
+    BAR_BYTES, DOORBELL, Life, PAGE, PORT, client, event, is_closed, listen, map, memory, read,
+    wait_for,
 };
 use common::Held;
 
@@ -229,4 +232,96 @@ fn vfio_frontend_whose_memory_no_causewayd_has_used_is_replayed_as_new() {
         // The replay is complete once a command is answered.
         assert_eq!(read(&mut frontend, 8), [5; 4]);
     }
+}
+
+#[test]
+fn vfio_unmapping_is_answered_once_the_process_of_causewayd_has_ended() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    frontend.map(&map(0, 0, 1), Some(memory(1).as_fd())).unwrap();
+    assert_eq!(read(&mut frontend, 8), [0; 4]);
+    // The control connection is closed, and yet the process may use the memory.
+    let process = life.hang();
+    assert_eq!(read(&mut frontend, 8), [0; 4], "a query is answered");
+    let unmapping = std::thread::spawn(move || (frontend.unmap(0, PAGE), frontend));
+    std::thread::sleep(2 * PARTING_GRACE);
+    assert!(!unmapping.is_finished(), "a success while the memory is in use");
+    drop(process);
+    let (unmapped, mut frontend) = unmapping.join().unwrap();
+    unmapped.unwrap();
+    let life = Life::new(&held);
+    life.await_event(Event::Resumed);
+    assert!(life.handle().map().is_empty());
+    assert_eq!(read(&mut frontend, 8), [0; 4]);
+}
+
+#[test]
+fn vfio_frontend_of_a_causewayd_that_hangs_is_disconnected_without_a_reply() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    frontend.map(&map(0, 0, 1), Some(memory(1).as_fd())).unwrap();
+    let process = life.hang();
+    // Another causewayd does not get the memory that the first may use.
+    let (listener, _control) = listen(&held);
+    listener.set_nonblocking(true).unwrap();
+    let since = Instant::now();
+    let unmapped = frontend.unmap(0, PAGE);
+    assert!(!matches!(unmapped, Ok(()) | Err(VfioUserError::Refused { .. })), "{unmapped:?}");
+    let took = since.elapsed();
+    let limit = ENDING_MAX + Duration::from_millis(500);
+    assert!(took >= ENDING_MAX - PARTING_GRACE && took < limit, "{took:?}");
+    assert!(listener.accept().is_err(), "connected to a second causewayd");
+    drop(process);
+}
+
+#[test]
+fn vfio_doorbells_take_no_room_from_registers() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    let places = 2 * u64::try_from(REGISTERS_MAX).unwrap();
+    for place in 0..places {
+        frontend.write(0, REGISTER_SPACE_BYTES + 8 * place, &[1; 8]).unwrap();
+    }
+    frontend.write(0, 8, &[2; 4]).unwrap();
+    drop(life);
+    // While causewayd is away, one doorbell is kept, behind the registers.
+    for place in 0..places {
+        frontend.write(0, BAR_BYTES - 8 - 8 * place, &[3; 8]).unwrap();
+    }
+    frontend.write(0, 12, &[4; 4]).unwrap();
+    frontend.write(0, REGISTER_SPACE_BYTES, &[5; 8]).unwrap();
+    let life = Life::new(&held);
+    wait_for("the last write", || life.writes().len() >= 3);
+    let expected = [(8, vec![2; 4]), (12, vec![4; 4]), (REGISTER_SPACE_BYTES, vec![5; 8])];
+    assert_eq!(life.writes(), expected);
+}
+
+#[test]
+fn vfio_reset_behind_writes_that_were_not_answered_forgets_them() {
+    let held = Held::new();
+    let life = Life::new(&held);
+    let mut frontend = client(&held);
+    frontend.write(0, 8, &[5; 4]).unwrap();
+    drop(life);
+    // A causewayd that reads nothing after the set-up: writes, a reset and a write are in flight.
+    let (listener, control) = listen(&held);
+    let silent = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        hostile::answer_setup(&stream);
+        std::thread::sleep(Duration::from_millis(300));
+        drop((stream, listener, control));
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    frontend.write_posted(0, 12, &[6; 4]).unwrap();
+    frontend.write_posted(0, 16, &[7; 4]).unwrap();
+    frontend.reset().unwrap();
+    frontend.write(0, 20, &[8; 4]).unwrap();
+    silent.join().unwrap();
+    let life = Life::new(&held);
+    life.await_event(Event::Resumed);
+    wait_for("the write", || !life.writes().is_empty());
+    assert_eq!(life.writes(), [(20, vec![8; 4])]);
 }

@@ -161,6 +161,12 @@ impl UntrustedSocket {
         self.giver
     }
 
+    /// Returns whether the process that connected has the user of this process, or is root's.
+    pub fn is_of_same_user(&self) -> bool {
+        let own = rustix::process::geteuid();
+        sockopt::socket_peercred(self).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
+    }
+
     /// Receives as the function [`receive`] does, and charges descriptors to the socket's account.
     ///
     /// # Errors
@@ -252,5 +258,36 @@ impl DescriptorBuffer {
             }
         }
         any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn receive_knows_the_user_of_the_process_that_connected() {
+        let path = std::env::temp_dir().join(format!("causeway-user-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        let _own = UnixStream::connect(&path).unwrap();
+        let accept = || UntrustedSocket::from(OwnedFd::from(listener.accept().unwrap().0));
+        assert!(accept().is_of_same_user());
+        let script = "import os, socket, sys; os.chmod(sys.argv[1], 0o777); os.setuid(65534); \
+                      s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])";
+        let other = Command::new("python3")
+            .args(["-c", script])
+            .arg(&path)
+            .stderr(std::process::Stdio::null())
+            .status();
+        if other.is_ok_and(|status| status.success()) {
+            assert!(!accept().is_of_same_user());
+        } else {
+            eprintln!("skipped: only root connects as another user, by python3");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 }

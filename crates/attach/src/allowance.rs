@@ -1,17 +1,20 @@
-//! The processor time that control threads may use, so that floods of messages do not keep
-//! processors from other ports.
+//! The processor time that threads which answer frontends may use, so that floods of messages do not
+//! keep processors from other ports.
 //!
-//! Each control thread (`super::control`) has a bucket of [`CONTROL_BURST_NS`] (1 s) that fills by
-//! one nanosecond in each [`CONTROL_NS_PER_CPU_NS`] (2) of wall time. All threads of the process
-//! share another bucket of [`CONTROL_SHARED_BURST_NS`] (4 s), which fills by [`CONTROL_PROCESSORS`]
-//! (2) nanoseconds in each nanosecond. A thread charges its processor time to both after each
-//! message, and a fixed time for each file that the message mapped.
+//! Each thread has a bucket of [`CONTROL_BURST_NS`] (1 s) that fills by one nanosecond in each
+//! [`CONTROL_NS_PER_CPU_NS`] (2) of wall time. All threads of the process share another bucket of
+//! [`CONTROL_SHARED_BURST_NS`] (4 s), which fills by [`CONTROL_PROCESSORS`] (2) nanoseconds in each
+//! nanosecond. A thread charges its processor time to both after each message or turn, and a fixed
+//! time for each file that a message mapped.
 //!
 //! A thread pauses while its bucket is empty, or while the shared bucket is empty and its own is
 //! less than half full, at most [`CONTROL_PAUSE_MS`] (100 ms) after each message, which leaves
 //! further messages in the socket, so that a frontend never waits for an answer as long as QEMU
 //! does (5 s). So many floods together use two processors, and a frontend with few messages never
-//! pauses for the floods of others.
+//! pauses for the floods of others. [`Allowance::charge`] returns the pause, and the caller waits.
+//!
+//! The control threads of `crate::vfio_user` use it in causewayd, and the relays of
+//! `causeway-holder` in the holder's process.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,7 +26,7 @@ use crate::limits::{
     CONTROL_SHARED_BURST_NS,
 };
 
-/// The bucket of all control threads.
+/// The bucket of all threads with an allowance.
 static SHARED: Mutex<Option<Bucket>> = Mutex::new(None);
 
 /// Returns the processor time of this thread, in nanoseconds.
@@ -95,7 +98,7 @@ impl Bucket {
 
 /// The processor time that a thread may use.
 #[derive(Debug)]
-pub(super) struct Allowance {
+pub struct Allowance {
     own: Bucket,
     shared: &'static Mutex<Option<Bucket>>,
     /// Processor time that was charged, in nanoseconds.
@@ -104,7 +107,7 @@ pub(super) struct Allowance {
 
 impl Allowance {
     /// Returns the allowance of this thread, with a full bucket.
-    pub fn new() -> Self {
+    pub fn of_thread() -> Self {
         Self::with(&SHARED)
     }
 
