@@ -339,7 +339,8 @@ mod tests {
             device: String::new(),
         };
         let process = DaemonProcess::of_peer(theirs.as_fd()).unwrap();
-        let mut state = HeldPortState::new(ServedPort { generation: 1, process, port }).unwrap();
+        let served = ServedPort { generation: 1, process, port };
+        let mut state = HeldPortState::new(served, Arc::default()).unwrap();
         let thread = thread::spawn(move || {
             thread::sleep(time);
             drop(theirs);

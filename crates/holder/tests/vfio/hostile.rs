@@ -12,10 +12,9 @@ use causeway_attach::vfio_user::message::{
     HEADER_BYTES, Header, RegionAccess, ResumePhase, command,
 };
 use causeway_holder::limits::{DEATHS_MAX, TRIES_MAX};
-use causeway_holder::protocol::HeldPort;
 
 use crate::bench::{Life, PORT, client, event, is_closed, listen, map, memory, port, read};
-use crate::common::{Held, LIMIT};
+use crate::common::{Control, Held, LIMIT};
 
 /// Reads a command, without its descriptors.
 fn receive(mut stream: &UnixStream) -> Option<(Header, Vec<u8>)> {
@@ -202,9 +201,8 @@ fn vfio_write_that_ends_several_causewayds_ends_the_frontend() {
 }
 
 /// Listens at the inner sockets of two ports, and registers both.
-fn listen_twice(held: &Held) -> ([UnixListener; 2], causeway_holder::client::Client) {
-    let ports =
-        ["p", "q"].map(|name| HeldPort { protocol: port(held).protocol, ..held.port(name) });
+fn listen_twice(held: &Held) -> ([UnixListener; 2], Control) {
+    let ports = ["p", "q"].map(|name| port(held, name));
     let listeners = ports.each_ref().map(|port| {
         let _ = std::fs::remove_file(&port.inner);
         UnixListener::bind(&port.inner).unwrap()
