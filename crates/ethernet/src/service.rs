@@ -36,7 +36,9 @@ use crate::limits::CAPTURES_MAX;
 use crate::link_rx::INBOX;
 use crate::pending_queue::PendingFrame;
 use crate::port::{NetPortState, Switch, receive_queue, transmits};
-use crate::request::{AddRoute, BeginCapture, DeleteRoute, ListRoutes, ReadTraffic, SetRoutes};
+use crate::request::{
+    AddRoute, BeginCapture, DeleteRoute, ListRoutes, ReadTraffic, SetRoutes, ShowRoute,
+};
 use crate::resume_link::LateFrame;
 
 /// Name of the service in shards and in the registry.
@@ -325,6 +327,7 @@ impl Service for Ethernet {
                 self.switch.publish_policy();
                 Ok(())
             })
+            .on(|ShowRoute(number)| Ok(self.switch.routes.view_of(number)))
             .on(|ListRoutes| Ok(self.switch.routes.views()))
             .on(|ReadTraffic(group)| Ok(self.traffic(cx.now_ns, group)))
             .on(|BeginCapture(spec)| self.capture(cx.now_ns, spec))

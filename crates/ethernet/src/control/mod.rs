@@ -83,6 +83,7 @@ impl Controller for EthernetController {
         let Self { routes, captures } = self;
         RequestDispatch::new(request)
             .on(|route::List| routes.list(control))
+            .on(|route::Prepare(spec)| routes.prepare(control, spec))
             .on(|route::Add(spec)| routes.add(control, spec))
             .on(|route::Delete(number)| routes.delete(control, number))
             .on(|traffic::Show(group)| traffic(control, &group))
