@@ -302,7 +302,7 @@ impl Service for Ethernet {
     /// Flushes the carriers, so that frames of several guests leave together.
     fn turned(&mut self) {
         self.switch.uplinks.flush();
-        if self.switch.observes_stations {
+        if !self.switch.observed_stations.is_empty() {
             self.switch.end_observation();
         }
     }

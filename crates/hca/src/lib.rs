@@ -58,6 +58,7 @@ mod service;
 mod share;
 mod switch;
 mod trace;
+mod traffic;
 mod uplink;
 mod view;
 

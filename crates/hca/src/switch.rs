@@ -2,7 +2,7 @@
 //! frames.
 //!
 //! Adapters have addresses that the operator assigned, so the switch learns nothing. While the
-//! forwarding service neither filters nor observes frames between adapters
+//! forwarding service neither filters frames between adapters nor observes one of the two
 //! ([`crate::policy::GroupPolicy::is_direct`]), a unicast frame to an adapter of the group goes
 //! there, with one copy from guest to guest. Every other frame goes to the uplink, and the
 //! forwarding service returns it for each adapter that receives it. In a daemon without that
@@ -28,6 +28,7 @@ use causeway_wire::ethernet::is_group;
 
 use crate::adapter_port::AdapterPort;
 use crate::limits::{FRAMES_PER_CALL_MAX, LOOK_NS, PIECE_NS};
+use crate::traffic::DirectTraffic;
 use crate::uplink::Uplink;
 
 /// Returns the destination and source address of a frame.
@@ -76,7 +77,7 @@ impl Switch {
         cx: &mut Context<'_>,
         subnet: &mut Subnet<Function>,
         port: &mut AdapterPort,
-        mut uplink: Option<&mut Uplink>,
+        (mut uplink, traffic): (Option<&mut Uplink>, &mut DirectTraffic),
     ) -> u32 {
         let mut count = 0_u32;
         for _ in 0..FRAMES_PER_CALL_MAX {
@@ -87,7 +88,8 @@ impl Switch {
                 Next::Empty => break,
                 Next::Dropped => {}
                 Next::Frame => {
-                    cx.charge(self.forward(subnet, port, uplink.as_deref_mut()));
+                    let paths = (uplink.as_deref_mut(), &mut *traffic);
+                    cx.charge(self.forward(cx.now_ns, subnet, port, paths));
                     if let Some(adapter) = subnet.adapter_mut(port.adapter) {
                         complete_frame(adapter);
                     }
@@ -111,9 +113,10 @@ impl Switch {
     /// nanoseconds.
     fn forward(
         &self,
+        now_ns: u64,
         subnet: &mut Subnet<Function>,
         port: &mut AdapterPort,
-        uplink: Option<&mut Uplink>,
+        (mut uplink, traffic): (Option<&mut Uplink>, &mut DirectTraffic),
     ) -> u64 {
         let mut deliveries = Deliveries::default();
         let Some(sender) = subnet.adapter(port.adapter) else { return 0 };
@@ -131,15 +134,20 @@ impl Switch {
             return 0;
         }
         let to = self.adapters.get(&destination);
-        let is_direct = uplink.as_ref().is_none_or(|uplink| uplink.policy.is_direct());
-        match (to.filter(|_| is_direct), uplink.zip(port.station)) {
+        let is_direct = to.is_some()
+            && uplink.as_mut().is_none_or(|uplink| uplink.policy.is_direct(source, destination));
+        match (to.filter(|_| is_direct), uplink) {
             (Some(to), _) => {
+                traffic.count_frame((source, destination), frame.len, now_ns);
                 if let Some(receiver) = subnet.adapter_mut(*to) {
                     receive_frame(receiver, &frame, &mut deliveries);
                 }
             }
-            (None, Some((uplink, station))) => {
+            (None, Some(uplink)) => {
+                // A port that has not joined the group yet reaches no member.
+                let Some(station) = port.station else { return 0 };
                 uplink.push(station, &frame);
+                port.counters.uplink = port.counters.uplink.wrapping_add(1);
                 return cost::bytes(frame.len);
             }
             (None, None) if is_group(destination) => {

@@ -18,6 +18,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use crate::error_counts::ErrorCounts;
 use crate::limits::QUEUE_PAIRS_MAX;
 use crate::number::Table;
+use crate::peer_traffic::{PeerTable, PeerTraffic};
 use crate::queue_pair::{Kind, QueuePair, State};
 use crate::queues::{AsyncEvent, Queues};
 use crate::region::{RegionLimits, Regions};
@@ -110,6 +111,8 @@ pub struct Adapter<Q> {
     pub(crate) shared_limits: HashMap<u32, u32, foldhash::fast::RandomState>,
     /// Sums since the adapter was added.
     pub(crate) counters: Counters,
+    /// Messages by peer.
+    pub(crate) traffic: PeerTable,
     /// The adapter is in the subnet's list of changed adapters.
     pub(crate) is_touched: bool,
 }
@@ -138,6 +141,7 @@ impl<Q: Queues> Adapter<Q> {
             deadlines: BTreeSet::new(),
             shared_limits: HashMap::default(),
             counters: Counters::default(),
+            traffic: PeerTable::default(),
             is_touched: false,
         }
     }
@@ -165,6 +169,11 @@ impl<Q: Queues> Adapter<Q> {
     /// Returns the sums since the adapter was added.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Takes the traffic with each peer since the last call, of peers with traffic.
+    pub fn take_traffic(&mut self) -> impl Iterator<Item = PeerTraffic> + '_ {
+        self.traffic.take()
     }
 
     /// Returns the queues.

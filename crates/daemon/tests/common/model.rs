@@ -384,6 +384,8 @@ fn matrix(group: Name) -> TrafficView {
         from: format!("vm{n}"),
         frames_total: 10 * u64::from(n),
         bytes_total: 1000 * u64::from(n),
+        messages_total: 3 * u64::from(n),
+        message_bytes_total: 300 * u64::from(n),
         bytes_per_second: rate,
     };
     let pairs = vec![pair(1, 10.0), pair(2, 2_000_000.0)];

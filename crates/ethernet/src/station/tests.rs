@@ -10,7 +10,7 @@ use causeway_fabric::carrier::{
 };
 use causeway_fabric::limits::HOPS_MAX;
 use causeway_fabric::mailbox::Sender;
-use causeway_fabric::station::{Denial, Station};
+use causeway_fabric::station::{Denial, FramePath, Station};
 use causeway_fabric::{PollConfig, Shard};
 use causeway_model::{CaptureSpec, Forwarding, GroupKind, MacMatch, RouteEnd, RouteSpec};
 use causeway_model::{TraceQuery, TraceView};
@@ -151,7 +151,7 @@ impl Group {
     }
 
     fn is_direct(&self) -> bool {
-        self.cell.state().is_direct()
+        self.cell.state().frames() == FramePath::Direct
     }
 
     /// Returns whether the policy admits traffic from a station to another.
@@ -265,6 +265,25 @@ fn station_capture_sees_all_frames_while_it_runs() {
     group.send(1, mac(1), mac(2));
     assert!(group.is_direct(), "the capture has ended");
     drop(elsewhere);
+}
+
+#[test]
+fn station_capture_leaves_frames_of_other_stations_on_the_direct_path() {
+    let mut group = Group::new(3);
+    let observed = |group: &Group| (group.cell.state().frames(), group.cell.observed().to_vec());
+    let captures = ["a1", "a1", "a3"].map(|port| group.capture(RouteEnd::Interface(name(port))));
+    assert_eq!(observed(&group), (FramePath::Unobserved, vec![mac(1), mac(3)]));
+    captures[0].close();
+    group.send(1, mac(1), mac(2));
+    assert_eq!(observed(&group).1, [mac(1), mac(3)], "another capture at the station runs");
+    captures[1].close();
+    group.send(1, mac(1), mac(2));
+    assert_eq!(observed(&group).1, [mac(3)]);
+    group.route(1, (mac(1), mac(2)), "a2");
+    assert_eq!(observed(&group).0, FramePath::Service, "the route applies to all");
+    group.shard.ask(DeleteRoute(1)).unwrap();
+    group.shard.ask(Leave(LinkId(3))).unwrap();
+    assert!(captures[2].fetch().closed && group.is_direct(), "the station has left");
 }
 
 #[test]
