@@ -70,6 +70,20 @@ impl GroupPolicy {
         self.observed.iter().any(|mac| mac.0 == source || mac.0 == destination)
     }
 
+    /// Decides whether the present rules admit traffic of an adapter to another.
+    ///
+    /// # Errors
+    /// The denial.
+    pub(crate) fn check(
+        &self,
+        source: [u8; 6],
+        destination: [u8; 6],
+    ) -> Result<(), policy::Denial> {
+        let rules = self.cell.policy().filter(|_| source != destination).map(SubnetPolicy);
+        rules
+            .map_or(Ok(()), |rules| policy::Policy::check(&rules, source, destination, destination))
+    }
+
     /// Gives the subnet the rules if they have changed.
     #[inline]
     pub(crate) fn adopt(&mut self, subnet: &mut Subnet<Function>) {

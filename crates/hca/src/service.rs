@@ -389,7 +389,8 @@ impl Service for HcaService {
         query: &TraceQuery,
     ) -> Option<Result<TraceView, CommandError>> {
         let TraceQuery::Verbs { from, to } = query else { return None };
-        Some(trace::verbs(&self.subnet, &self.ports, ports, (from, to)))
+        let policy = self.uplink.as_ref().map(|uplink| &uplink.policy);
+        Some(trace::verbs((&self.subnet, policy), &self.ports, ports, (from, to)))
     }
 
     fn counters(&self, id: PortId) -> BTreeMap<String, u64> {

@@ -113,6 +113,14 @@ impl Host {
         }
     }
 
+    fn trace_verbs(&self, from: &Guest, to: &Guest) -> TraceView {
+        let query = TraceQuery::Verbs { from: name(&from.port()), to: name(&to.port()) };
+        match self.handle.call(Command::Trace(query)).unwrap() {
+            Answer::Trace(view) => view,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Returns the traffic between two addresses.
     fn traffic(&self, from: u8, to: Mac) -> Option<TrafficPair> {
         let pairs = self.ask(traffic::Show(name("red"))).pairs;
@@ -390,6 +398,11 @@ fn hca_queue_pairs_obey_routes() {
         let refusal = pairs.iter().find(|pair| pair.number == own.0.number).unwrap();
         let refusal = refusal.refusal.clone().unwrap_or_default();
         assert!(refusal.contains(why) && refusal.contains(&format!("route {route}")), "{refusal}");
+        let trace = host.trace_verbs(&a, &b);
+        let verdict = if from == 1 { "refused" } else { "possible" };
+        let denial = format!("deny traffic from a{from} to a{to}: route {route} leads elsewhere");
+        assert_eq!(trace.verdict, verdict, "{trace:#?}");
+        assert!(trace.steps.iter().any(|step| step.contains(&denial)), "{trace:#?}");
         host.ask(routes::Delete(route));
     }
     b.driver.memory().read(b.buffer, &mut got).unwrap();
