@@ -18,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
 use causeway_fabric::capture::Recording;
-use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message, ReceivedFrames};
+use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message};
 use causeway_fabric::carrier::{Join, Leave, OpenInbox, ReadDrops};
 use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
@@ -33,7 +33,7 @@ use crate::deliver::Scratch;
 use crate::features;
 use crate::headers::RxFrame;
 use crate::limits::CAPTURES_MAX;
-use crate::link_rx::INBOX;
+use crate::link_rx::{Arrivals, INBOX};
 use crate::pending_queue::PendingFrame;
 use crate::port::{NetPortState, Switch, receive_queue, transmits};
 use crate::request::{
@@ -71,8 +71,8 @@ pub struct Ethernet {
     pub(crate) inbox: Option<LinkInbox>,
     /// Frames of links that are being processed.
     pub(crate) arrived: Vec<RxFrame>,
-    /// Arrivals that did not fit in a turn, and the first frame that is left.
-    pub(crate) unfinished_arrivals: Option<(ReceivedFrames, usize)>,
+    /// Arrivals that did not fit in a turn.
+    pub(crate) unfinished_arrivals: Option<Arrivals>,
     /// Deliveries of link frames in the current turn.
     pub(crate) deliveries: usize,
     /// Frames of links that were not completely delivered in their turn.

@@ -59,6 +59,12 @@ impl GroupPolicy {
         }
     }
 
+    /// Returns whether all frames between adapters may go directly.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.cell.state().frames() == FramePath::Direct
+    }
+
     /// Returns whether a capture observes the sender or the receiver of a frame.
     #[cold]
     fn is_observed(&mut self, state: PolicyState, source: [u8; 6], destination: [u8; 6]) -> bool {

@@ -4,8 +4,10 @@
 //! Adapters have addresses that the operator assigned, so the switch learns nothing. While the
 //! forwarding service neither filters frames between adapters nor observes one of the two
 //! ([`crate::policy::GroupPolicy::is_direct`]), a unicast frame to an adapter of the group goes
-//! there, with one copy from guest to guest. Every other frame goes to the uplink, and the
-//! forwarding service returns it for each adapter that receives it. In a daemon without that
+//! there, with one copy from guest to guest. While it neither filters nor observes any, a multicast
+//! frame goes to the other adapters in the same way, in a group of at most
+//! [`DIRECT_MULTICAST_ADAPTERS_MAX`] (8) adapters, and to the other members by the uplink. Every other
+//! frame goes to the uplink, and the forwarding service returns it for each adapter that receives it. In a daemon without that
 //! service, a multicast frame goes to every other adapter, and a frame to an unknown address is
 //! dropped. A frame whose source is not its adapter's address is dropped and counted
 //! (`drop_spoofed_frames_total`), and so is a frame that its receiver has no buffer for or cannot
@@ -24,10 +26,11 @@ use causeway_mlx5::ethernet::{
     Body, Deliveries, Frame, FrameRef, Next, complete_frame, next_frame, receive_frame,
 };
 use causeway_verbs::{AdapterId, Subnet};
-use causeway_wire::ethernet::is_group;
+use causeway_wire::ethernet::{self, is_group, is_link_local};
+use causeway_wire::hello;
 
 use crate::adapter_port::AdapterPort;
-use crate::limits::{FRAMES_PER_CALL_MAX, LOOK_NS, PIECE_NS};
+use crate::limits::{DIRECT_MULTICAST_ADAPTERS_MAX, FRAMES_PER_CALL_MAX, LOOK_NS, PIECE_NS};
 use crate::traffic::DirectTraffic;
 use crate::uplink::Uplink;
 
@@ -35,6 +38,14 @@ use crate::uplink::Uplink;
 fn addresses(head: &[u8]) -> Option<([u8; 6], [u8; 6])> {
     let (destination, rest) = head.split_first_chunk()?;
     Some((*destination, *rest.first_chunk()?))
+}
+
+/// Returns whether every service that forwards frames floods those to an address: a group address that
+/// neither a bridge nor the daemons keep for themselves.
+fn is_flooded(destination: [u8; 6]) -> bool {
+    is_group(destination)
+        && destination != hello::ADDRESS
+        && !is_link_local(ethernet::number(destination))
 }
 
 /// Returns the estimated time of the deliveries of a frame, in nanoseconds.
@@ -146,9 +157,15 @@ impl Switch {
             (None, Some(uplink)) => {
                 // A port that has not joined the group yet reaches no member.
                 let Some(station) = port.station else { return 0 };
-                uplink.push(station, &frame);
+                let reaches_all = uplink.policy.is_open()
+                    && self.adapters.len() <= DIRECT_MULTICAST_ADAPTERS_MAX
+                    && is_flooded(destination);
+                if reaches_all {
+                    self.deliver_to_all(subnet, port.adapter, &frame, &mut deliveries);
+                }
+                uplink.push(station, &frame, reaches_all);
                 port.counters.uplink = port.counters.uplink.wrapping_add(1);
-                return cost::bytes(frame.len);
+                return cost::bytes(frame.len).saturating_add(delivery_ns(&deliveries));
             }
             (None, None) if is_group(destination) => {
                 self.deliver_to_all(subnet, port.adapter, &frame, &mut deliveries);

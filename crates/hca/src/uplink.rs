@@ -106,6 +106,8 @@ pub(crate) struct Uplink {
     batch: Option<PooledBuffer>,
     used: usize,
     frames: Vec<ReceivedFrame>,
+    /// The other adapters have received the frames of the batch.
+    has_reached_adapters: bool,
     /// Frames that were dropped because the forwarding service's inbox was full.
     pub dropped: u64,
 }
@@ -120,7 +122,19 @@ impl Uplink {
         let (sender, inbox) = cx.mailbox(INBOX_FRAMES_MAX, INBOX).map_err(host)?;
         let (pool, policy) = (BufferPool::default(), GroupPolicy::default());
         let (batch, frames, used, dropped) = (None, Vec::new(), 0, 0);
-        Ok(Self { to, inbox, sender, policy, pool, batch, used, frames, dropped })
+        let has_reached_adapters = false;
+        Ok(Self {
+            to,
+            inbox,
+            sender,
+            policy,
+            pool,
+            batch,
+            used,
+            frames,
+            has_reached_adapters,
+            dropped,
+        })
     }
 
     /// Returns the membership of a port in the forwarding service.
@@ -141,8 +155,12 @@ impl Uplink {
     }
 
     /// Appends a frame to the batch for the forwarding service. All frames of a batch are those of
-    /// one adapter.
-    pub(crate) fn push(&mut self, from: LinkId, frame: &FrameRef<'_>) {
+    /// one adapter, and the other adapters have received either all or none of them.
+    pub(crate) fn push(&mut self, from: LinkId, frame: &FrameRef<'_>, has_reached_adapters: bool) {
+        if self.has_reached_adapters != has_reached_adapters {
+            self.flush(from);
+            self.has_reached_adapters = has_reached_adapters;
+        }
         let fits = |used: usize| used.saturating_add(frame.len) <= UPLINK_BATCH_BYTES_MAX;
         if self.frames.len() >= UPLINK_BATCH_FRAMES_MAX || !fits(self.used) {
             self.flush(from);
@@ -168,7 +186,11 @@ impl Uplink {
         let frames = std::mem::take(&mut self.frames);
         let count = frames.len() as u64;
         self.used = 0;
-        let message = Message::ReceivedFrames(ReceivedFrames { link, bytes, frames });
+        let received = ReceivedFrames { link, bytes, frames };
+        let message = match self.has_reached_adapters {
+            true => Message::StationFrames(received),
+            false => Message::ReceivedFrames(received),
+        };
         if self.to.push(message).is_err() {
             self.dropped = self.dropped.saturating_add(count);
         }

@@ -360,6 +360,16 @@ fn hca_broadcast_reaches_each_other_member_once() {
     }
     a.expect_silence();
     assert_eq!(host.traffic(1, ALL).unwrap().frames_total, 3);
+    // The service floods the frames while a capture observes an adapter.
+    let at = RouteEnd::Interface(name("a2"));
+    let spec = CaptureSpec { at, filter: Default::default(), snap: 0, count: 0 };
+    let capture = host.ask(captures::Begin(spec)).capture;
+    a.send_to(ALL);
+    for guest in [&mut b, &mut c] {
+        assert_eq!(guest.receive(), mac(1));
+        guest.expect_silence();
+    }
+    assert_eq!(host.ask(captures::Fetch(capture)).frames, 1);
     assert_eq!(host.trace(&b, ALL).to, ["a1", "a3"]);
 }
 

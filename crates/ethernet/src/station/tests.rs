@@ -60,6 +60,8 @@ struct Group {
     wires: BTreeMap<u32, Wire>,
     cell: PolicyCell,
     now: u64,
+    /// Frames have reached the other stations.
+    reached: bool,
 }
 
 impl Group {
@@ -69,7 +71,7 @@ impl Group {
         let mut shard = Shard::new(name("red"), service, PollConfig::default()).unwrap();
         let inbox = shard.ask(OpenInbox).unwrap();
         let (wires, cell) = (BTreeMap::new(), PolicyCell::default());
-        let mut group = Self { shard, inbox, wires, cell, now: 1 };
+        let mut group = Self { shard, inbox, wires, cell, now: 1, reached: false };
         for number in 1..=count {
             group.join(number, mac(number)).unwrap();
         }
@@ -120,7 +122,11 @@ impl Group {
         let arrival = ReceivedFrame { at: 0..100, offload: [0; 10], hops, flood: None };
         let bytes = BufferPool::default().adopt(frame);
         let frames = ReceivedFrames { link: LinkId(from), bytes, frames: vec![arrival] };
-        self.inbox.push(Message::ReceivedFrames(frames)).unwrap();
+        let message = match self.reached {
+            true => Message::StationFrames(frames),
+            false => Message::ReceivedFrames(frames),
+        };
+        self.inbox.push(message).unwrap();
         self.step();
         let wires = self.wires.iter();
         let got =
@@ -182,6 +188,18 @@ fn station_receives_frames_to_its_address_and_broadcasts_only() {
     group.shard.ask(Leave(LinkId(2))).unwrap();
     assert_eq!(group.send(1, mac(1), mac(2)), [4], "the station has left");
     assert_eq!(group.send(1, mac(1), ALL), [3, 4]);
+}
+
+#[test]
+fn station_frame_that_reached_the_stations_goes_to_the_others_only() {
+    let mut group = Group::new(3);
+    group.reached = true;
+    assert_eq!(group.send(1, mac(1), ALL), [4]);
+    group.route(1, (mac(1), ALL), "a2");
+    assert!(group.send(1, mac(1), ALL).is_empty(), "the route is newer than the frame");
+    assert_eq!(group.drops(1, "drop_no_route_total"), 0);
+    group.reached = false;
+    assert_eq!(group.send(1, mac(1), ALL), [2]);
 }
 
 #[test]
