@@ -193,12 +193,25 @@ fn route_add_list_and_delete() {
 fn traffic_table_has_the_busiest_pair_first() {
     let host = Host::start();
     let table = host.ok("traffic blue");
-    assert_eq!(words(&table, 0), ["SOURCE", "DESTINATION", "FROM", "MBIT/S", "FRAMES", "BYTES"]);
+    assert_eq!(
+        words(&table, 0),
+        [
+            "SOURCE",
+            "DESTINATION",
+            "FROM",
+            "MBIT/S",
+            "FRAMES",
+            "BYTES",
+            "MESSAGES",
+            "MESSAGE",
+            "BYTES"
+        ]
+    );
     assert_eq!(
         words(&table, 1),
-        ["02:00:00:00:00:02", "02:00:00:00:00:03", "vm2", "16.00", "20", "2000"]
+        ["02:00:00:00:00:02", "02:00:00:00:00:03", "vm2", "16.00", "20", "2000", "6", "600"]
     );
-    assert!(table.contains("3 frames belong to pairs that did not fit"), "{table}");
+    assert!(table.contains("3 frames and messages belong to pairs that did not fit"), "{table}");
     assert_eq!(host.json("traffic blue -o json")["pairs"][0]["from"], "vm1");
     host.fails("traffic red", 3, "see `causeway group list`");
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use causeway_model::Name;
 use causeway_model::commands::{links, routes};
 use causeway_model::{Answer, Command, CommandError, PortState, PortView, TypedRequest};
-use causeway_model::{FileMode, PortSpec, SocketPermissions, message_socket};
+use causeway_model::{FileMode, PortSpec, RouteSpec, SocketPermissions, message_socket};
 use rustix::fs::{AtFlags, FileType, Gid, OFlags, Uid};
 use rustix::io::Errno;
 
@@ -64,7 +64,11 @@ pub fn ask<T: TypedRequest>(
     fabric.call(Command::service(command))?.to_service::<T>()
 }
 
-/// Adds the objects of a configuration to an empty fabric: groups, rules, ports, links, routes.
+/// Adds the objects of a configuration to an empty fabric: groups, rules, routes, ports, links.
+///
+/// Rules and routes are in force before the first port is opened: `further` are routes that follow
+/// later, such as those of a file of VNET commands. Routes are completed at the end, when their
+/// ports and links exist.
 ///
 /// `stops` is called before each port and link; if it returns true, the remaining objects are left
 /// out and the function returns `Ok`. Links that cannot be opened yet stay down and are retried;
@@ -75,6 +79,7 @@ pub fn ask<T: TypedRequest>(
 pub fn apply(
     fabric: &dyn FabricControl,
     config: &Config,
+    further: &[RouteSpec],
     stops: &dyn Fn() -> bool,
 ) -> Result<(), CommandError> {
     let key_file = &config.daemon.key_file;
@@ -88,6 +93,9 @@ pub fn apply(
     // Before the ports, so that no connect precedes the rules.
     for rule in &config.rules {
         fabric.call(Command::RuleAdd { index: None, rule: rule.clone() })?;
+    }
+    for route in config.routes.iter().chain(further) {
+        ask(fabric, routes::Prepare(route.clone()))?;
     }
     for port in &config.ports {
         if stops() {

@@ -30,8 +30,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
-use causeway_model::KindDefinition;
 use causeway_model::commands::links;
+use causeway_model::draft::LinkDraft;
+use causeway_model::{KindDefinition, LinkSpec, Name, RouteSpec};
 
 use crate::accounts::group_id;
 use crate::api::{self, ApiContext};
@@ -50,9 +51,10 @@ use crate::service_manager::{ServiceManager, watchdog_period};
 use crate::stop::{StopRequest, terminate};
 use crate::vnet;
 use crate::vnet::password::Password;
+use crate::vnet::plan::GroupState;
 use crate::vnet::server::SessionTimeouts;
 use crate::vnet::session::SessionContext;
-use causeway_model::draft::host::resolve;
+use causeway_model::draft::host::{resolve, resolve_later};
 use causeway_model::draft::mac::warn_without_identity;
 use causeway_model::settings::{ControlSettings, HoldPolicy};
 
@@ -80,6 +82,15 @@ pub struct Daemon {
     refusals: Arc<ControlRefusals>,
     /// A stop that a client requested.
     stop: Arc<StopRequest>,
+}
+
+/// The text of a file of VNET commands.
+struct VnetFile<'a> {
+    /// Group of the commands.
+    group: &'a Name,
+    /// Path, for messages.
+    shown: String,
+    text: Vec<u8>,
 }
 
 impl Daemon {
@@ -237,21 +248,39 @@ impl Daemon {
     /// Adds the objects of the configuration and of its VNET file to the fabric.
     fn fill(&self, fabric: &dyn FabricControl) -> Result<(), StartError> {
         let stops = || self.stopping.load(Ordering::Relaxed);
-        apply(fabric, &self.config, &stops)?;
-        if stops() {
-            return Ok(());
-        }
-        let ControlSettings { vnet_file: Some(path), vnet_group: Some(group), .. } =
-            &self.config.control
-        else {
+        let file = self.read_vnet_file()?;
+        let later = file.as_ref().map(|file| self.routes_of(file)).unwrap_or_default();
+        apply(fabric, &self.config, &later, &stops)?;
+        let Some(VnetFile { group, shown, text }) = file.filter(|_| !stops()) else {
             return Ok(());
         };
-        let shown = path.display().to_string();
-        let text = read_bounded(path).map_err(|error| format!("{shown}: {error}"))?;
         let script = vnet::file::check(fabric, group, resolve, &shown, &text)?;
         let changes = script.execute(fabric)?;
         log::info!(file = shown.as_str(), changes; "VNET file executed");
         Ok(())
+    }
+
+    /// Reads the VNET file, if the configuration has one.
+    fn read_vnet_file(&self) -> Result<Option<VnetFile<'_>>, StartError> {
+        let ControlSettings { vnet_file: Some(path), vnet_group: Some(group), .. } =
+            &self.config.control
+        else {
+            return Ok(None);
+        };
+        let shown = path.display().to_string();
+        let text = read_bounded(path).map_err(|error| format!("{shown}: {error}"))?;
+        Ok(Some(VnetFile { group, shown, text }))
+    }
+
+    /// Returns the routes that a VNET file adds to those of the configuration; none of a wrong file,
+    /// which ends the start later.
+    fn routes_of(&self, file: &VnetFile<'_>) -> Vec<RouteSpec> {
+        let Config { daemon, ports, links, routes, .. } = &self.config;
+        let spec = |link: &LinkDraft| link.clone().into_spec(&daemon.key_file, resolve_later).ok();
+        let links: Vec<LinkSpec> = links.iter().filter_map(spec).collect();
+        let world = GroupState::before_start(file.group, resolve, (ports, &links, routes));
+        let script = vnet::file::check_lines(world, &file.shown, &file.text);
+        script.map(|script| script.routes()).unwrap_or_default()
     }
 
     /// Starts the server of the VNET language, if the configuration has one.

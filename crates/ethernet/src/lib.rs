@@ -85,7 +85,6 @@ mod standby;
 mod station;
 pub mod table;
 mod trace;
-pub mod traffic;
 mod uplink;
 
 pub use service::Ethernet;

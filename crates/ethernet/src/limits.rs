@@ -52,14 +52,6 @@ const _: () = assert!(HEAD_BYTES >= LINK_HEADER_BYTES_MAX);
 pub const ROUTE_CACHE_MAX: usize = 8192;
 /// Most distinct route sets that cached pairs refer to.
 pub const ROUTE_SETS_MAX: usize = 1024;
-/// Most address pairs in the traffic matrix of one group.
-pub const TRAFFIC_PAIRS_MAX: usize = 4096;
-/// Time over which the traffic matrix measures rates: 1 s.
-pub const TRAFFIC_WINDOW_NS: u64 = 1_000_000_000;
-/// Silence after which a pair may be replaced in a full traffic matrix: 60 s.
-pub const TRAFFIC_SILENT_NS: u64 = 60_000_000_000;
-/// Shortest time between two searches of a full traffic matrix for silent pairs: 1 s.
-pub const TRAFFIC_SWEEP_NS: u64 = 1_000_000_000;
 /// Most links of one group.
 pub const LINKS_PER_GROUP_MAX: usize = 1024;
 /// Deliveries of link frames in one turn. A flooded frame counts once for each receiver. A batch of

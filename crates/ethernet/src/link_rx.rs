@@ -107,6 +107,22 @@ impl Switch {
     }
 }
 
+/// Received frames of a link or station that are being processed.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    received: ReceivedFrames,
+    /// The first frame that is left.
+    at: usize,
+    /// The other stations have received the frames.
+    has_reached_stations: bool,
+}
+
+impl Arrivals {
+    fn new(received: ReceivedFrames, has_reached_stations: bool) -> Self {
+        Self { received, at: 0, has_reached_stations }
+    }
+}
+
 /// Estimated time of a frame of `len` bytes, in nanoseconds.
 fn estimated_ns(len: usize) -> u64 {
     cost::CHAIN_NS.saturating_add(cost::bytes(len))
@@ -159,9 +175,9 @@ impl Ethernet {
         if !self.resume_link_frames(cx) {
             return SourceProgress { progress: Progress::Worked, count: 0 };
         }
-        if let Some((arrivals, at)) = self.unfinished_arrivals.take() {
+        if let Some(arrivals) = self.unfinished_arrivals.take() {
             any = true;
-            self.process_arrivals(cx, arrivals, at);
+            self.process_arrivals(cx, arrivals);
         }
         while self.deliveries < ARRIVALS_PER_TURN_MAX
             && self.unfinished_arrivals.is_none()
@@ -173,9 +189,13 @@ impl Ethernet {
             any = true;
             self.deliveries = self.deliveries.saturating_add(1);
             match message {
-                Message::ReceivedFrames(arrivals) => {
-                    count = count.saturating_add(arrivals.frames.len());
-                    self.process_arrivals(cx, arrivals, 0);
+                Message::ReceivedFrames(received) => {
+                    count = count.saturating_add(received.frames.len());
+                    self.process_arrivals(cx, Arrivals::new(received, false));
+                }
+                Message::StationFrames(received) => {
+                    count = count.saturating_add(received.frames.len());
+                    self.process_arrivals(cx, Arrivals::new(received, true));
                 }
                 Message::LinkStatus(id, standing) => {
                     let changed = self.switch.uplinks.set_standing(id, standing);
@@ -273,21 +293,24 @@ impl Ethernet {
     /// Processes frames of a link from frame `at` on, in slices, because a few flooded frames are
     /// as much work as many unicast frames. Frames beyond the turn's bounds are left for the next
     /// turn.
-    fn process_arrivals(&mut self, cx: &mut Context<'_>, arrivals: ReceivedFrames, mut at: usize) {
-        let Some(place) = self.switch.uplinks.place_of(arrivals.link) else { return };
-        if self.switch.uplinks.is_standby(arrivals.link) {
-            return self.receive_on_standby(cx.now_ns, place, &arrivals);
+    fn process_arrivals(&mut self, cx: &mut Context<'_>, mut arrivals: Arrivals) {
+        let link = arrivals.received.link;
+        let Some(place) = self.switch.uplinks.place_of(link) else { return };
+        if self.switch.uplinks.is_standby(link) {
+            return self.receive_on_standby(cx.now_ns, place, &arrivals.received);
         }
-        while let Some(some) = arrivals.frames.get(at..).filter(|frames| !frames.is_empty()) {
+        while let Some(some) =
+            arrivals.received.frames.get(arrivals.at..).filter(|frames| !frames.is_empty())
+        {
             let over = !self.late.is_empty() || (self.deliveries > 1 && cx.is_over());
             if over || self.deliveries >= ARRIVALS_PER_TURN_MAX {
-                self.unfinished_arrivals = Some((arrivals, at));
+                self.unfinished_arrivals = Some(arrivals);
                 return;
             }
             let some = some.get(..ARRIVALS_AT_ONCE).unwrap_or(some);
             let some = frames_within(some, cx.left_ns());
             self.process_arrival_batch(cx, place, &arrivals, some);
-            at = at.saturating_add(some.len());
+            arrivals.at = arrivals.at.saturating_add(some.len());
         }
     }
 
@@ -312,9 +335,10 @@ impl Ethernet {
         &mut self,
         cx: &mut Context<'_>,
         place: SwitchIndex,
-        arrivals: &ReceivedFrames,
+        arrivals: &Arrivals,
         frames: &[ReceivedFrame],
     ) {
+        let Arrivals { received, has_reached_stations, .. } = arrivals;
         self.switch.routes.tidy();
         let mut arrived = std::mem::take(&mut self.arrived);
         if arrived.len() < frames.len() {
@@ -324,7 +348,7 @@ impl Ethernet {
         batches.0.clear();
         for (rx, arrival) in arrived.iter_mut().zip(frames) {
             let egress =
-                self.classify_arrival(cx, (place, arrivals.link), rx, arrival, &arrivals.bytes);
+                self.classify_arrival(cx, (place, received.link), rx, arrival, &received.bytes);
             let egress = egress.unwrap_or_else(|why| {
                 self.switch.count_drop(place, why);
                 Egress::Done
@@ -334,13 +358,18 @@ impl Ethernet {
         let mut rest = arrived.get_mut(..frames.len()).unwrap_or(&mut []);
         cx.charge(rest.iter().map(|rx| estimated_ns(rx.headers.len)).fold(0, u64::saturating_add));
         if !self.switch.mirrors.is_empty() {
-            let source = FrameStore::Link(&arrivals.bytes);
+            let source = FrameStore::Link(&received.bytes);
             self.switch.mirrors.copy_frames(place, Direction::In, source, rest, cx.now_ns);
         }
         for EgressBatch { egress, count, .. } in batches.0.drain(..) {
             let Some((batch, later)) = rest.split_at_mut_checked(count) else { break };
             rest = later;
-            self.deliver_batch(cx, (place, &arrivals.bytes), batch, egress);
+            self.deliver_batch(
+                cx,
+                (place, &received.bytes),
+                batch,
+                (egress, *has_reached_stations),
+            );
         }
         (self.arrived, self.batches) = (arrived, batches);
     }
@@ -450,23 +479,28 @@ impl Ethernet {
         self.targets = targets;
     }
 
-    /// Delivers a batch to its receivers.
+    /// Delivers a batch to its receivers; flooded frames only to ports and links if the stations have
+    /// received them.
     fn deliver_batch(
         &mut self,
         cx: &mut Context<'_>,
         from: (SwitchIndex, &[u8]),
         batch: &mut [RxFrame],
-        egress: Egress,
+        (egress, has_reached_stations): (Egress, bool),
     ) {
         self.deliveries = self.deliveries.saturating_add(batch.len());
         match egress {
             Egress::Done => {}
             Egress::To(to, queue) => self.deliver_link_frames(cx, from, batch, (to, queue), 0),
+            Egress::Link(to) if has_reached_stations && self.switch.uplinks.is_station(to) => {}
             Egress::Link(to) => self.forward_to_link(cx, from, batch, to, 0),
             Egress::All | Egress::Learners | Egress::Set(_) => {
                 let mut targets = std::mem::take(&mut self.targets);
                 self.switch.list_targets(from.0, egress, &mut targets);
                 let leads_nowhere = targets.is_empty() && matches!(egress, Egress::Set(_));
+                if has_reached_stations {
+                    targets.retain(|to| !self.switch.uplinks.is_station(*to));
+                }
                 for rx in batch {
                     if leads_nowhere {
                         self.switch.count_drop(from.0, DropReason::NoRoute);

@@ -53,9 +53,9 @@ impl Mirrors {
         self.all.is_empty()
     }
 
-    /// Returns whether a capture runs at a switch index with a property.
-    pub fn any_at(&self, has: impl Fn(SwitchIndex) -> bool) -> bool {
-        self.all.iter().filter_map(|mirror| mirror.place).any(has)
+    /// Returns whether a capture runs at a switch index.
+    pub fn is_at(&self, place: SwitchIndex) -> bool {
+        self.all.iter().any(|mirror| mirror.place == Some(place))
     }
 
     /// Begins a capture. Returns `None` if [`CAPTURES_MAX`] run already.

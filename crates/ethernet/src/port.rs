@@ -11,8 +11,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use causeway_fabric::PortId;
+use causeway_fabric::traffic::TrafficMatrix;
 use causeway_model::GroupKind;
 use causeway_model::{Mac, Name};
 use causeway_model::{NetSpec, RouteEnd};
@@ -28,7 +30,6 @@ use crate::resume::UnfinishedFrame;
 use crate::route::{RouteTable, SwitchIndex};
 use crate::standby::ForwarderElection;
 use crate::table::{AddressInUse, AddressTable};
-use crate::traffic::TrafficMatrix;
 use crate::uplink::{Uplinks, is_link};
 
 /// One net port.
@@ -155,8 +156,8 @@ pub(crate) struct Switch {
     pub traffic: TrafficMatrix,
     /// Running captures.
     pub mirrors: Mirrors,
-    /// A capture at a station was running when the policy for stations was last published.
-    pub observes_stations: bool,
+    /// Addresses of the stations with a capture, as they were published last.
+    pub observed_stations: Arc<[Mac]>,
     /// Switch indices of all ports and stations: the receivers of broadcasts.
     pub members: Vec<u32>,
     /// Members that learn: the receivers of frames to unknown addresses.

@@ -43,6 +43,14 @@ impl TypedRequest for DeleteRoute {
     type Answer = ();
 }
 
+/// Shows the route with this number; `None` if the group has no such route.
+#[derive(Debug)]
+pub(crate) struct ShowRoute(pub u64);
+
+impl TypedRequest for ShowRoute {
+    type Answer = Option<RouteView>;
+}
+
 /// Lists all routes of the group.
 #[derive(Debug)]
 pub(crate) struct ListRoutes;

@@ -18,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
 use causeway_fabric::capture::Recording;
-use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message, ReceivedFrames};
+use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message};
 use causeway_fabric::carrier::{Join, Leave, OpenInbox, ReadDrops};
 use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
@@ -33,10 +33,12 @@ use crate::deliver::Scratch;
 use crate::features;
 use crate::headers::RxFrame;
 use crate::limits::CAPTURES_MAX;
-use crate::link_rx::INBOX;
+use crate::link_rx::{Arrivals, INBOX};
 use crate::pending_queue::PendingFrame;
 use crate::port::{NetPortState, Switch, receive_queue, transmits};
-use crate::request::{AddRoute, BeginCapture, DeleteRoute, ListRoutes, ReadTraffic, SetRoutes};
+use crate::request::{
+    AddRoute, BeginCapture, DeleteRoute, ListRoutes, ReadTraffic, SetRoutes, ShowRoute,
+};
 use crate::resume_link::LateFrame;
 
 /// Name of the service in shards and in the registry.
@@ -69,8 +71,8 @@ pub struct Ethernet {
     pub(crate) inbox: Option<LinkInbox>,
     /// Frames of links that are being processed.
     pub(crate) arrived: Vec<RxFrame>,
-    /// Arrivals that did not fit in a turn, and the first frame that is left.
-    pub(crate) unfinished_arrivals: Option<(ReceivedFrames, usize)>,
+    /// Arrivals that did not fit in a turn.
+    pub(crate) unfinished_arrivals: Option<Arrivals>,
     /// Deliveries of link frames in the current turn.
     pub(crate) deliveries: usize,
     /// Frames of links that were not completely delivered in their turn.
@@ -300,7 +302,7 @@ impl Service for Ethernet {
     /// Flushes the carriers, so that frames of several guests leave together.
     fn turned(&mut self) {
         self.switch.uplinks.flush();
-        if self.switch.observes_stations {
+        if !self.switch.observed_stations.is_empty() {
             self.switch.end_observation();
         }
     }
@@ -325,6 +327,7 @@ impl Service for Ethernet {
                 self.switch.publish_policy();
                 Ok(())
             })
+            .on(|ShowRoute(number)| Ok(self.switch.routes.view_of(number)))
             .on(|ListRoutes| Ok(self.switch.routes.views()))
             .on(|ReadTraffic(group)| Ok(self.traffic(cx.now_ns, group)))
             .on(|BeginCapture(spec)| self.capture(cx.now_ns, spec))

@@ -7,10 +7,11 @@
 //! the module for requests of the service of the stations; `crate::link_rx` and `crate::link_tx`
 //! move the frames.
 //!
-//! [`Switch::publish_policy`] publishes to the stations whether their frames may skip the switch:
-//! only without routes, in a group that forwards by addresses, and without a capture at a station.
-//! It publishes before the operator's command returns. A capture that ends by itself ends with the
-//! next frame that passes it; the change is published to the stations at the end of that turn.
+//! [`Switch::publish_policy`] publishes to the stations which of their frames may skip the switch:
+//! only without routes, in a group that forwards by addresses, and those of stations without a
+//! capture. It publishes before the operator's command returns. A capture that ends by itself ends
+//! with the next frame that passes it; the change is published to the stations at the end of that
+//! turn.
 //!
 //! # Budget
 //! The path of frames between ports has one comparison of a flag a turn.
@@ -77,7 +78,7 @@ impl Switch {
         self.owner(mac).map(|port| &port.name).or_else(station)
     }
 
-    /// Publishes to the stations whether their frames may skip the switch, and the routes.
+    /// Publishes to the stations the routes, and which of them are observed.
     pub(crate) fn publish_policy(&mut self) {
         let mut cells: Vec<&PolicyCell> = Vec::new();
         for (_, _, station) in self.uplinks.stations() {
@@ -85,24 +86,28 @@ impl Switch {
                 cells.push(&station.policy);
             }
         }
-        self.observes_stations = self.mirrors.any_at(|place| self.uplinks.is_station(place));
-        if cells.is_empty() {
-            return;
-        }
+        let observed = self.observed();
         let stations = self.uplinks.stations();
         let addresses = stations.map(|(place, _, station)| (station.address, place));
-        let policy = self.routes.policy(addresses);
+        let policy = if cells.is_empty() { None } else { self.routes.policy(addresses) };
         let policy = policy.map(|policy| Arc::new(policy) as Arc<dyn StationPolicy>);
-        let is_direct = policy.is_none() && !self.observes_stations;
         for cell in cells {
-            cell.publish(is_direct, policy.clone());
+            cell.publish(policy.clone(), observed.clone());
         }
+        self.observed_stations = observed;
     }
 
-    /// Publishes the policy again if the last capture at a station has ended.
+    /// Returns the addresses of the stations with a capture.
+    fn observed(&self) -> Arc<[Mac]> {
+        let stations = self.uplinks.stations().filter(|_| !self.mirrors.is_empty());
+        let observed = stations.filter(|(place, ..)| self.mirrors.is_at(*place));
+        observed.map(|(_, _, station)| station.address).collect()
+    }
+
+    /// Publishes the policy again if a capture at a station has ended.
     #[cold]
     pub(crate) fn end_observation(&mut self) {
-        if !self.mirrors.any_at(|place| self.uplinks.is_station(place)) {
+        if self.observed() != self.observed_stations {
             self.publish_policy();
         }
     }

@@ -2,21 +2,24 @@
 //!
 //! The service that forwards frames adds copies to a [`Recording`] in the thread of the shard; its
 //! controller fetches from it on another thread. Ports of other services add traffic of their own
-//! ([`JoinCapture`]): adapters, the messages of queue pairs. A mutex protects the buffer; a shard
-//! may wait for a fetch of at most [`CAPTURE_FETCH_BYTES`] (1 MiB).
+//! ([`JoinCapture`]): adapters, the messages of queue pairs. A mutex protects the buffer. Copies lie
+//! in chunks of [`CAPTURE_CHUNK_BYTES`] (64 KiB), and a fetch takes whole chunks out, so that no
+//! thread holds the mutex for longer than the copy of a frame.
 //!
-//! A recording holds at most [`CAPTURE_BYTES_MAX`] bytes (8 MiB) of unfetched copies. A full buffer
+//! A recording holds at most [`CAPTURE_BYTES_MAX`] bytes (8 MiB) of unfetched copies, in at most
+//! twice as much memory. A full buffer
 //! drops copies, which are counted; the frames are forwarded all the same. The filter matches
 //! header fields of a frame only, not its payload, and sees no fields inside tunnels. A recording
 //! does not end by time: the controller ends captures that were not fetched from for 30 s.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_wire::frame::{Frame, Version};
 use causeway_wire::pcapng::{self, Direction};
 
-use crate::limits::{CAPTURE_BYTES_MAX, CAPTURE_FETCH_BYTES};
+use crate::limits::{CAPTURE_BYTES_MAX, CAPTURE_CHUNK_BYTES, CAPTURE_FETCH_BYTES};
 use causeway_model::{CaptureChunk, CaptureSpec, Filter, Mac, TypedRequest};
 
 /// Asks the shard of a port to add the port's traffic to a recording. The shard stops when the
@@ -84,10 +87,50 @@ pub fn matches(filter: &Filter, head: &[u8]) -> bool {
         && filter.port.is_none_or(port)
 }
 
+/// Bytes of a pcapng block beside those of its frame, at most.
+const BLOCK_OVERHEAD: usize = 64;
+
+/// Recorded pcapng blocks in order, in chunks of whole blocks.
+#[derive(Debug, Default)]
+struct Chunks {
+    chunks: VecDeque<Vec<u8>>,
+    /// Bytes in all chunks.
+    len: usize,
+}
+
+impl Chunks {
+    /// Calls `write` with a chunk that has room for `most` bytes.
+    fn append(&mut self, most: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let has_room = |chunk: &&mut Vec<u8>| chunk.capacity().saturating_sub(chunk.len()) >= most;
+        if self.chunks.back_mut().filter(has_room).is_none() {
+            self.chunks.push_back(Vec::with_capacity(most.max(CAPTURE_CHUNK_BYTES)));
+        }
+        if let Some(chunk) = self.chunks.back_mut() {
+            let before = chunk.len();
+            write(chunk);
+            self.len = self.len.saturating_add(chunk.len().saturating_sub(before));
+        }
+    }
+
+    /// Takes the first chunks of at most `most` bytes together, at least one.
+    fn take(&mut self, most: usize) -> Vec<Vec<u8>> {
+        let (mut taken, mut sum) = (Vec::new(), 0_usize);
+        while let Some(chunk) = self.chunks.front() {
+            sum = sum.saturating_add(chunk.len());
+            if sum > most && !taken.is_empty() {
+                break;
+            }
+            self.len = self.len.saturating_sub(chunk.len());
+            taken.extend(self.chunks.pop_front());
+        }
+        taken
+    }
+}
+
 #[derive(Debug, Default)]
 struct RecordingState {
     /// Recorded pcapng blocks that were not fetched.
-    bytes: Vec<u8>,
+    recorded: Chunks,
     /// Frames that passed the filter, dropped copies included.
     frames: u64,
     /// Copies that found no room.
@@ -108,8 +151,10 @@ impl Recording {
     pub fn new(name: &str, snap: u32, count: u64) -> Self {
         let mut state =
             RecordingState { left: Some(count).filter(|n| *n > 0), ..RecordingState::default() };
-        pcapng::section(&mut state.bytes, concat!("causeway ", env!("CARGO_PKG_VERSION")));
-        pcapng::interface(&mut state.bytes, name, snap);
+        state.recorded.append(CAPTURE_CHUNK_BYTES, |out| {
+            pcapng::section(out, concat!("causeway ", env!("CARGO_PKG_VERSION")));
+            pcapng::interface(out, name, snap);
+        });
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -132,11 +177,12 @@ impl Recording {
             return;
         }
         state.frames = state.frames.saturating_add(1);
-        if state.bytes.len().saturating_add(kept.len()) > CAPTURE_BYTES_MAX {
+        if state.recorded.len.saturating_add(kept.len()) > CAPTURE_BYTES_MAX {
             state.dropped = state.dropped.saturating_add(1);
             return;
         }
-        pcapng::frame(&mut state.bytes, 0, wall_ns, direction, kept, len);
+        let most = kept.len().saturating_add(BLOCK_OVERHEAD);
+        state.recorded.append(most, |out| pcapng::frame(out, 0, wall_ns, direction, kept, len));
         state.left = state.left.map(|left| left.saturating_sub(1));
         state.closed = state.left == Some(0);
     }
@@ -153,10 +199,10 @@ impl Recording {
     /// Takes the recorded bytes, at most [`CAPTURE_FETCH_BYTES`] a call, possibly none.
     pub fn fetch(&self) -> CaptureChunk {
         let mut state = self.state();
-        let now = state.bytes.len().min(CAPTURE_FETCH_BYTES);
-        let bytes = state.bytes.drain(..now).collect();
+        let chunks = state.recorded.take(CAPTURE_FETCH_BYTES);
         let RecordingState { frames, dropped, closed, .. } = *state;
-        CaptureChunk { bytes, frames, dropped, closed }
+        drop(state);
+        CaptureChunk { bytes: chunks.concat(), frames, dropped, closed }
     }
 
     /// Ends the recording; recorded bytes can still be fetched.
@@ -216,7 +262,8 @@ mod tests {
             recording.add(1, Direction::In, &frame, frame.len());
         }
         let fetched = recording.fetch();
-        assert_eq!(fetched.bytes.len(), CAPTURE_FETCH_BYTES);
+        let full = CAPTURE_FETCH_BYTES - CAPTURE_CHUNK_BYTES..=CAPTURE_FETCH_BYTES;
+        assert!(full.contains(&fetched.bytes.len()), "{}", fetched.bytes.len());
         let mut all = fetched.bytes.len();
         loop {
             match recording.fetch().bytes.len() {
@@ -234,6 +281,27 @@ mod tests {
         assert!(!recording.is_over());
         other.close();
         assert!(recording.is_over() && recording.fetch().closed);
+    }
+
+    #[test]
+    fn capture_is_fetched_in_chunks_of_whole_blocks() {
+        let recording = Recording::new("vm1", 0, 0);
+        recording.fetch();
+        let mut expected = Vec::new();
+        for len in (0..1500).map(|n: usize| n * 37 % 9000) {
+            let frame = vec![len as u8; len];
+            recording.add(9, Direction::In, &frame, len);
+            pcapng::frame(&mut expected, 0, 9, Direction::In, &frame, len);
+        }
+        let chunks = recording.state().recorded.chunks.iter().map(Vec::capacity).max();
+        assert!(chunks.unwrap() <= CAPTURE_CHUNK_BYTES, "no chunk grows under the lock");
+        let mut got = Vec::new();
+        while got.len() < expected.len() {
+            let bytes = recording.fetch().bytes;
+            assert!(!bytes.is_empty(), "{} of {}", got.len(), expected.len());
+            got.extend(bytes);
+        }
+        assert!(got == expected);
     }
 
     #[test]

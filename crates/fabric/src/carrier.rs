@@ -205,6 +205,8 @@ pub struct LinkStatus {
 pub enum Message {
     /// Received frames.
     ReceivedFrames(ReceivedFrames),
+    /// Frames of a station to group addresses, which the other stations have received already.
+    StationFrames(ReceivedFrames),
     /// The link came up, went down or changed in quality.
     LinkStatus(LinkId, LinkStatus),
     /// The peer of the link advertises that it has these addresses; this supersedes earlier

@@ -24,6 +24,7 @@
 //! | [`Shard`] | the ports of one group and service; tests and the simulator drive it by hand |
 //! | [`carrier`] | the interface between links and services that forward frames |
 //! | [`station`] | members of a group that another service serves, and the group's policy for them |
+//! | [`traffic`] | the traffic matrix of a service |
 //! | [`mailbox`], [`udp`], [`host`] | messages between shards, UDP sockets, Unix sockets |
 //!
 //! ```
@@ -101,6 +102,7 @@ pub mod socket_buffers;
 mod source_doorbell;
 mod spin_budget;
 pub mod station;
+pub mod traffic;
 pub mod udp;
 pub mod wakes;
 mod watch;

@@ -139,5 +139,15 @@ pub const BACKLOG_MAX: usize = 4096;
 pub const EMPTY_DOORBELLS_MAX: u8 = 8;
 /// Most bytes of a capture that one fetch returns: 1 MiB.
 pub const CAPTURE_FETCH_BYTES: usize = 1 << 20;
+/// Capacity of a chunk of a capture, in bytes; a longer frame has a chunk of its own.
+pub const CAPTURE_CHUNK_BYTES: usize = 64 << 10;
 /// Most bytes of a capture that wait to be fetched: 8 MiB. Frames beyond are counted as dropped.
 pub const CAPTURE_BYTES_MAX: usize = 8 << 20;
+/// Most address pairs in the traffic matrix of one service in a group.
+pub const TRAFFIC_PAIRS_MAX: usize = 4096;
+/// Time over which the traffic matrix measures rates: 1 s.
+pub const TRAFFIC_WINDOW_NS: u64 = 1_000_000_000;
+/// Silence after which a pair may be replaced in a full traffic matrix: 60 s.
+pub const TRAFFIC_SILENT_NS: u64 = 60_000_000_000;
+/// Shortest time between two searches of a full traffic matrix for silent pairs: 1 s.
+pub const TRAFFIC_SWEEP_NS: u64 = 1_000_000_000;

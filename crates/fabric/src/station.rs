@@ -7,16 +7,17 @@
 //! there.
 //!
 //! The two services may run in different threads. The forwarding service publishes the group's
-//! policy in a [`PolicyCell`], which the service of the stations reads: whether frames between two
-//! stations may skip the forwarding service ([`PolicyState::is_direct`]), and which stations may
-//! reach each other at all ([`StationPolicy`]). A cell is not direct until its first publication.
+//! policy in a [`PolicyCell`], which the service of the stations reads: which stations may reach each
+//! other at all ([`StationPolicy`]), and which frames between two stations may skip the forwarding
+//! service ([`FramePath`]): with a policy none; else all but those of stations that are observed by
+//! a capture. Before the first publication none may.
 //! The state is one atomic word, which costs a reader one load; only a reader that found a changed
-//! state takes the lock of the policy. A writer stores the policy before the state, so that a
-//! reader that found a state finds its policy, or a later one.
+//! state takes the lock of the values. A writer stores the values before the state, so that a
+//! reader that found a state finds its values, or later ones.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_model::Mac;
 
@@ -54,15 +55,31 @@ pub struct PolicyState(u64);
 
 /// Bit of a state: frames between stations may skip the forwarding service.
 const DIRECT: u64 = 1;
+/// Bit of a state: frames may skip it if neither of their stations is observed.
+const OBSERVED: u64 = 2;
 /// Difference of the states of two publications.
-const STEP: u64 = 2;
+const STEP: u64 = 4;
+
+/// The frames between stations that may skip the forwarding service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FramePath {
+    /// None: the service filters them.
+    Service,
+    /// Those of stations that are not among [`PolicyCell::observed`].
+    Unobserved,
+    /// All.
+    Direct,
+}
 
 impl PolicyState {
-    /// Returns whether frames between two stations may skip the forwarding service, because the
-    /// service neither filters nor observes them.
+    /// Returns which frames between two stations may skip the forwarding service.
     #[inline]
-    pub const fn is_direct(self) -> bool {
-        self.0 & DIRECT != 0
+    pub const fn frames(self) -> FramePath {
+        match self.0 & (DIRECT | OBSERVED) {
+            DIRECT => FramePath::Direct,
+            OBSERVED => FramePath::Unobserved,
+            _ => FramePath::Service,
+        }
     }
 }
 
@@ -74,17 +91,34 @@ pub struct PolicyCell(Arc<Published>);
 #[derive(Debug, Default)]
 struct Published {
     state: AtomicU64,
+    values: Mutex<Values>,
+}
+
+/// The values behind a state.
+#[derive(Debug, Default)]
+struct Values {
     /// `None` if all stations may reach each other.
-    policy: Mutex<Option<Arc<dyn StationPolicy>>>,
+    policy: Option<Arc<dyn StationPolicy>>,
+    /// Addresses of stations with a capture.
+    observed: Arc<[Mac]>,
 }
 
 impl PolicyCell {
-    /// Publishes a policy; `None` denies nothing. One thread at a time publishes.
-    pub fn publish(&self, is_direct: bool, policy: Option<Arc<dyn StationPolicy>>) {
-        *self.0.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
-        let last = self.0.state.load(Ordering::Relaxed) & !DIRECT;
-        let state = last.wrapping_add(STEP) | u64::from(is_direct);
-        self.0.state.store(state, Ordering::Release);
+    /// Publishes a policy (`None` denies nothing) and the addresses of observed stations. One thread
+    /// at a time publishes.
+    pub fn publish(&self, policy: Option<Arc<dyn StationPolicy>>, observed: Arc<[Mac]>) {
+        let path = match (policy.is_none(), observed.is_empty()) {
+            (true, true) => DIRECT,
+            (true, false) => OBSERVED,
+            (false, _) => 0,
+        };
+        *self.values() = Values { policy, observed };
+        let last = self.0.state.load(Ordering::Relaxed) & !(DIRECT | OBSERVED);
+        self.0.state.store(last.wrapping_add(STEP) | path, Ordering::Release);
+    }
+
+    fn values(&self) -> MutexGuard<'_, Values> {
+        self.0.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the state of the latest publication.
@@ -95,7 +129,12 @@ impl PolicyCell {
 
     /// Returns the policy. `None` denies nothing.
     pub fn policy(&self) -> Option<Arc<dyn StationPolicy>> {
-        self.0.policy.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.values().policy.clone()
+    }
+
+    /// Returns the addresses of the observed stations.
+    pub fn observed(&self) -> Arc<[Mac]> {
+        self.values().observed.clone()
     }
 
     /// Returns whether `other` is the same cell.
@@ -122,15 +161,19 @@ mod tests {
         let cell = PolicyCell::default();
         let reader = cell.clone();
         let first = reader.state();
-        assert!(!first.is_direct() && reader.policy().is_none(), "nothing was published");
-        cell.publish(true, None);
+        assert_eq!(first.frames(), FramePath::Service, "nothing was published");
+        assert!(reader.policy().is_none());
+        cell.publish(None, Arc::default());
         let second = reader.state();
-        assert!(second.is_direct() && second != first);
-        cell.publish(true, None);
+        assert!(second.frames() == FramePath::Direct && second != first);
+        cell.publish(None, Arc::default());
         assert_ne!(reader.state(), second);
-        cell.publish(false, Some(Arc::new(Closed)));
-        assert!(!reader.state().is_direct());
         let mac = Mac([2, 0, 0, 0, 0, 1]);
+        cell.publish(None, [mac].into());
+        assert_eq!(reader.state().frames(), FramePath::Unobserved);
+        assert_eq!(*reader.observed(), [mac]);
+        cell.publish(Some(Arc::new(Closed)), [mac].into());
+        assert_eq!(reader.state().frames(), FramePath::Service);
         assert_eq!(reader.policy().unwrap().check(mac, mac, mac), Err(Denial::NoRoute));
     }
 }

@@ -26,6 +26,8 @@ use crate::uplink::Station;
 pub(crate) struct PortCounters {
     /// Frames dropped because their source was not the adapter's address.
     pub spoofed: u64,
+    /// Frames that went to the forwarding service.
+    pub uplink: u64,
     /// Calls after which the port was at a limit of its rate.
     pub rate_pauses: u64,
 }
@@ -56,6 +58,8 @@ pub(crate) struct AdapterPort {
     pub share: Share,
     /// Samples of the counters.
     pub recent: RecentSums,
+    /// Time at which the traffic of the adapter was collected last, in nanoseconds.
+    pub collected_ns: u64,
 }
 
 /// Options of a port that its calls and views use.
@@ -80,6 +84,11 @@ impl PortOptions {
 }
 
 impl AdapterPort {
+    /// Notes that the traffic of the adapter is collected now. Returns the period of the traffic.
+    pub(crate) fn collected(&mut self, now_ns: u64) -> (u64, u64) {
+        (std::mem::replace(&mut self.collected_ns, now_ns), now_ns)
+    }
+
     /// Takes the traffic of a call from the limits of the rate.
     pub(crate) fn charge_rate(&mut self, now_ns: u64, bytes: u64, messages: u64) {
         let was_paused = self.limit.resumes_ns(now_ns).is_some();
@@ -93,6 +102,7 @@ impl AdapterPort {
     pub(crate) fn extend_counters(&self, counters: &mut BTreeMap<String, u64>) {
         counters.insert("drop_spoofed_frames_total".into(), self.counters.spoofed);
         counters.insert("rate_pauses_total".into(), self.counters.rate_pauses);
+        counters.insert("uplink_frames_total".into(), self.counters.uplink);
         let waits = self.station.as_ref().map_or(0, |station| station.sender.waits);
         counters.insert("uplink_waits_total".into(), waits);
         if let Some(file) = &self.record {

@@ -82,7 +82,7 @@ impl HcaService {
 
     /// Runs commands, posted work and frames of one port. Returns the number of pieces of work.
     fn run(&mut self, cx: &mut Context<'_>, id: PortId) -> u32 {
-        let Self { subnet, ports, switch, uplink, .. } = self;
+        let Self { subnet, ports, switch, uplink, traffic, .. } = self;
         let Some(port) = ports.get_mut(&id) else { return 0 };
         let received = switch.receive(cx, subnet, port);
         cx.charge(POLL_NS);
@@ -109,7 +109,7 @@ impl HcaService {
         cx.charge(u64::from(spent).saturating_mul(MESSAGE_NS));
         cx.charge(bytes_ns(before.bytes().saturating_sub(left.bytes())));
         let frames = match port.limit.resumes_ns(cx.now_ns) {
-            None => switch.transmit(cx, subnet, port, uplink.as_ref()),
+            None => switch.transmit(cx, subnet, port, (uplink.as_mut(), traffic)),
             Some(_) => 0,
         };
         let limited = sums_before.zip(subnet.adapter(port.adapter));

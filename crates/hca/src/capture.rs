@@ -4,21 +4,24 @@
 //! two adapters on a network would exchange ([`crate::packets`]): requests, acknowledgements, answers
 //! to reads and atomic operations, and refusals. `causeway capture` begins a capture through the
 //! service that forwards frames, which passes its recording here ([`JoinCapture`]); the recording
-//! buffers, counts and ends as for frames. Requests of the port's guest are shown as received by the
-//! port, requests to the guest as sent.
+//! buffers, counts and ends as for frames. Packets that the port's guest sends are shown as received
+//! by the port, packets to the guest as sent. A datagram, or a message of an unreliable connection,
+//! that a rule denied or its receiver did not accept is shown at its sender only; a multicast
+//! datagram at each adapter that received it.
 //!
 //! Of each message at most [`CAPTURE_MESSAGE_BYTES_MAX`] (64 KiB) are copied; the packets behind are
 //! counted as dropped, as are messages beyond `verbs::limits::OBSERVATIONS_MAX` in a call. Sequence
 //! numbers begin with the first number of the queue pair when the capture begins, and count on from
-//! there. Requests that wait, time out or fail at their own adapter are not shown. Without a capture
-//! the engine takes one branch for each message; copies are charged to the turn.
+//! there. Requests that wait, time out or fail at their own adapter are not shown. Messages of
+//! adapters without a capture are not copied; without any capture the engine takes one branch for
+//! each message. Copies are charged to the turn.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_fabric::capture::{JoinCapture, Recording, matches};
 use causeway_mlx5::Function;
 use causeway_model::{CaptureSpec, CommandError, Name, RouteEnd};
-use causeway_verbs::Subnet;
+use causeway_verbs::{AdapterId, ObservedMessage, Subnet};
 use causeway_wire::pcapng::Direction;
 
 use crate::limits::{CAPTURE_BYTE_NS, CAPTURE_MESSAGE_BYTES_MAX, CAPTURES_MAX};
@@ -28,8 +31,7 @@ use crate::packets::{PacketFrame, Sequences};
 #[derive(Debug)]
 struct PortCapture {
     spec: CaptureSpec,
-    /// Address of the port's adapter.
-    mac: [u8; 6],
+    adapter: AdapterId,
     recording: Recording,
     /// Offset from the shard's clock to the time of day, in nanoseconds.
     wall_offset_ns: u64,
@@ -50,14 +52,14 @@ impl PortCaptures {
         self.all.is_empty()
     }
 
-    /// Adds a capture at the adapter with an address.
+    /// Adds a capture at an adapter.
     ///
     /// # Errors
     /// The group has [`CAPTURES_MAX`] captures.
     pub(crate) fn join(
         &mut self,
         subnet: &mut Subnet<Function>,
-        (now_ns, mac): (u64, [u8; 6]),
+        (now_ns, adapter): (u64, AdapterId),
         join: JoinCapture,
     ) -> Result<(), CommandError> {
         self.tidy(subnet);
@@ -68,11 +70,9 @@ impl PortCaptures {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
         let wall_offset_ns = wall.wrapping_sub(now_ns);
-        if self.all.is_empty() {
-            subnet.observe(Some(CAPTURE_MESSAGE_BYTES_MAX));
-        }
         let JoinCapture { spec, recording } = join;
-        self.all.push(PortCapture { spec, mac, recording, wall_offset_ns });
+        self.all.push(PortCapture { spec, adapter, recording, wall_offset_ns });
+        self.observe(subnet);
         Ok(())
     }
 
@@ -86,12 +86,20 @@ impl PortCaptures {
         self.tidy(subnet);
     }
 
+    /// Observes the adapters that have a capture.
+    fn observe(&self, subnet: &mut Subnet<Function>) {
+        let adapters = self.all.iter().map(|capture| capture.adapter).collect();
+        subnet.observe(adapters, CAPTURE_MESSAGE_BYTES_MAX);
+    }
+
     /// Removes captures that are over; the last one ends the observation.
     fn tidy(&mut self, subnet: &mut Subnet<Function>) {
         let before = self.all.len();
         self.all.retain(|capture| !capture.recording.is_over());
-        if self.all.is_empty() && before > 0 {
-            subnet.observe(None);
+        if self.all.len() != before {
+            self.observe(subnet);
+        }
+        if self.all.is_empty() {
             self.sequences = Sequences::default();
         }
     }
@@ -101,22 +109,24 @@ impl PortCaptures {
     #[cold]
     pub(crate) fn write(&mut self, subnet: &mut Subnet<Function>, now_ns: u64) -> u64 {
         self.tidy(subnet);
-        let (observations, missed) = subnet.take_observations();
+        let (messages, missed) = subnet.take_observations();
         let Self { all, sequences, frame } = self;
         let mut written = 0_u64;
-        for observation in &observations {
-            let macs = [observation.requester.mac, observation.responder.mac];
-            if !all.iter().any(|capture| macs.contains(&capture.mac)) {
-                continue;
-            }
-            let omitted = sequences.packets(observation, frame, |is_request, bytes| {
+        for ObservedMessage { message, sender, receivers } in &messages {
+            let ends = (std::slice::from_ref(sender), receivers.as_slice());
+            let omitted = sequences.packets(message, frame, |is_request, bytes| {
                 written = written.saturating_add(bytes.len() as u64);
-                for capture in all.iter().filter(|capture| macs.contains(&capture.mac)) {
-                    let is_sender = (capture.mac == observation.requester.mac) == is_request;
-                    capture.add(now_ns, is_sender, bytes);
+                let (from, to) = if is_request { ends } else { (ends.1, ends.0) };
+                for capture in all.iter() {
+                    if from.contains(&capture.adapter) {
+                        capture.add(now_ns, Direction::In, bytes);
+                    } else if to.contains(&capture.adapter) {
+                        capture.add(now_ns, Direction::Out, bytes);
+                    }
                 }
             });
-            for capture in all.iter().filter(|capture| macs.contains(&capture.mac)) {
+            let shows = |id: &AdapterId| sender == id || receivers.contains(id);
+            for capture in all.iter().filter(|capture| shows(&capture.adapter)) {
                 capture.recording.miss(omitted);
             }
         }
@@ -127,13 +137,12 @@ impl PortCaptures {
 
 impl PortCapture {
     /// Adds a packet that passes the filter.
-    fn add(&self, now_ns: u64, is_sender: bool, bytes: &[u8]) {
+    fn add(&self, now_ns: u64, direction: Direction, bytes: &[u8]) {
         if !matches(&self.spec.filter, bytes) {
             return;
         }
         let snap = usize::try_from(self.spec.snap).unwrap_or(usize::MAX);
         let keep = if snap == 0 { bytes.len() } else { snap.min(bytes.len()) };
-        let direction = if is_sender { Direction::In } else { Direction::Out };
         let kept = bytes.get(..keep).unwrap_or(bytes);
         let wall_ns = now_ns.wrapping_add(self.wall_offset_ns);
         self.recording.add(wall_ns, direction, kept, bytes.len());

@@ -16,12 +16,16 @@
 use std::collections::BTreeMap;
 
 use causeway_fabric::carrier::{FORWARDS_FRAMES, Join, Leave, LinkId, OpenInbox, ReadDrops};
+use causeway_fabric::traffic::ReadDirectTraffic;
 use causeway_fabric::{Control, Controller, ShardKey};
 use causeway_model::commands::hca;
-use causeway_model::{CommandError, HcaView, Name, PortSpec, RequestDispatch, ServiceRequest};
+use causeway_model::{
+    CommandError, HcaView, Name, PortSpec, RequestDispatch, ServiceRequest, TrafficView,
+};
 
 use crate::request::{JoinGroup, OpenUplink};
 use crate::service::NAME;
+use crate::traffic::ReadTraffic;
 use crate::view;
 
 /// First identifier of stations; the link service counts from 1.
@@ -120,11 +124,22 @@ impl HcaController {
     }
 }
 
+/// Returns the traffic between the adapters of a group that the forwarding service does not see.
+fn direct_traffic(control: &Control<'_>, group: Name) -> Result<TrafficView, CommandError> {
+    let shard = ShardKey::new(&group, NAME);
+    if control.has_shard(&shard) {
+        return control.ask(&shard, ReadTraffic(group));
+    }
+    let pairs = Vec::new();
+    Ok(TrafficView { group, window_seconds: 0.0, pairs, uncounted_frames_total: 0 })
+}
+
 impl Controller for HcaController {
     fn ask(&mut self, control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
             .on(|hca::List| self.add_drops(control, view::list(control)?))
             .on(|hca::Show(name)| self.show(control, &name))
+            .on(|ReadDirectTraffic(group)| direct_traffic(control, group))
     }
 
     fn port_added(

@@ -60,6 +60,7 @@ mod service;
 mod share;
 mod switch;
 mod trace;
+mod traffic;
 mod uplink;
 mod uplink_sender;
 mod view;

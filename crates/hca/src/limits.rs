@@ -77,3 +77,5 @@ pub const CAPTURES_MAX: usize = 16;
 pub const CAPTURE_BYTE_NS: u64 = 4;
 /// Most queue pairs whose sequence numbers a capture knows.
 pub const SEQUENCES_MAX: usize = 1 << 16;
+/// Most adapters of a group whose multicast frames go directly: a frame is copied to all in one step.
+pub const DIRECT_MULTICAST_ADAPTERS_MAX: usize = 8;

@@ -7,8 +7,8 @@
 //! address of the Ethernet address. Source ports are made from the queue pair numbers. Each packet
 //! is complete, with checksum and invariant CRC.
 //!
-//! Messages of extended reliable connections (XRC) have no packets. Payload that the observation does
-//! not have ends the packets of the message; the number of the
+//! A request of an extended reliable connection (XRC) names the shared receive queue in each packet.
+//! Payload that the observation does not have ends the packets of the message; the number of the
 //! others is returned. At most [`SEQUENCES_MAX`] queue pairs are known; more make all begin again.
 //! `crate::capture` is the caller.
 
@@ -89,7 +89,8 @@ impl Sequences {
             Kind::Rc => Transport::Reliable,
             Kind::Uc => Transport::Unreliable,
             Kind::Ud | Kind::Gsi => Transport::Datagram,
-            Kind::XrcInitiator | Kind::XrcTarget | Kind::Registration => return count,
+            Kind::XrcInitiator => Transport::Extended,
+            Kind::XrcTarget | Kind::Registration => return count,
         };
         let message = Message { of, transport, first, count, mtu };
         let mut emit = |is_request: bool, headers: Option<Headers>, payload: &[u8]| {
@@ -99,7 +100,7 @@ impl Sequences {
             }
         };
         let omitted = message.request(&mut emit);
-        if transport == Transport::Reliable {
+        if message.is_reliable() {
             omitted.saturating_add(message.answer(next.message, &mut emit))
         } else {
             omitted
@@ -108,6 +109,11 @@ impl Sequences {
 }
 
 impl Message<'_> {
+    /// Returns whether the responder answers.
+    fn is_reliable(&self) -> bool {
+        matches!(self.transport, Transport::Reliable | Transport::Extended)
+    }
+
     /// Returns the headers of a packet of the message; `None` if the transport has no such packet.
     fn headers(&self, operation: Operation, is_request: bool, index: u64) -> Option<Headers> {
         let opcode = Opcode::message(self.transport, operation)?;
@@ -117,6 +123,9 @@ impl Message<'_> {
         if self.transport == Transport::Datagram {
             let source = self.of.requester.queue_pair;
             headers.datagram = Some(Datagram { queue_key: self.of.queue_key, source });
+        }
+        if self.transport == Transport::Extended && is_request {
+            headers.xrc_queue = Some(self.of.xrc_queue);
         }
         Some(headers)
     }
@@ -186,8 +195,7 @@ impl Message<'_> {
                     _ => None,
                 };
                 headers.base.is_solicited = place.1 && self.of.is_solicited;
-                headers.base.wants_acknowledgement =
-                    place.1 && self.transport == Transport::Reliable;
+                headers.base.wants_acknowledgement = place.1 && self.is_reliable();
             }
             emit(true, headers, payload);
         }
@@ -370,6 +378,7 @@ mod tests {
             operation,
             mtu: 1024,
             queue_key: 0,
+            xrc_queue: 0,
             is_solicited: false,
             status: Status::Success,
             total,
@@ -440,6 +449,26 @@ mod tests {
         assert_eq!(summary(&all)[1], (false, Operation::Acknowledge, 0xff_fffe, 0));
         let headers = packet(&all[1].1[42..]).unwrap().headers;
         assert_eq!(headers.acknowledgement, Some(ACCESS_ERROR << 24 | 1));
+    }
+
+    #[test]
+    fn capture_of_an_extended_connection_names_the_queue_in_each_request() {
+        let remote = RemoteAddress { address: 0x1234, key: 9 };
+        let write = observation(Work::Write(remote), 2500);
+        let write = Observation { kind: Kind::XrcInitiator, xrc_queue: 7, ..write };
+        let atomic = Work::FetchAdd { remote, add: 1 };
+        let (all, omitted) = frames(&mut Sequences::default(), &write);
+        let (more, _) =
+            frames(&mut Sequences::default(), &Observation { operation: atomic, ..write });
+        assert_eq!((all.len(), more.len(), omitted), (4, 2, 0));
+        for (is_request, bytes) in all.iter().chain(&more) {
+            let found = packet(&bytes[42..]).unwrap();
+            let Opcode::Message(transport, _) = found.headers.base.opcode else { panic!() };
+            assert_eq!(transport, Transport::Extended);
+            assert_eq!(found.headers.xrc_queue, is_request.then_some(7));
+        }
+        assert_eq!(summary(&all)[3].1, Operation::Acknowledge);
+        assert_eq!(summary(&more)[1].1, Operation::AtomicAcknowledge);
     }
 
     #[test]

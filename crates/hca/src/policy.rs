@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use causeway_fabric::station::{Denial, PolicyCell, PolicyState, StationPolicy};
+use causeway_fabric::station::{Denial, FramePath, PolicyCell, PolicyState, StationPolicy};
 use causeway_mlx5::Function;
 use causeway_model::Mac;
 use causeway_verbs::{Subnet, policy};
@@ -31,11 +31,15 @@ impl policy::Policy for SubnetPolicy {
     }
 }
 
-/// The policy of a group and the state that the subnet has.
+/// The policy of a group, and the states of it that the subnet and the switch have.
 #[derive(Debug, Default)]
 pub(crate) struct GroupPolicy {
     cell: PolicyCell,
+    /// The state that the subnet has.
     adopted: PolicyState,
+    /// The state whose observed stations are `observed`.
+    observed_state: PolicyState,
+    observed: Arc<[Mac]>,
 }
 
 impl GroupPolicy {
@@ -44,10 +48,46 @@ impl GroupPolicy {
         self.cell.clone()
     }
 
-    /// Returns whether frames between two adapters may go directly.
+    /// Returns whether a frame between two adapters may go directly.
     #[inline]
-    pub(crate) fn is_direct(&self) -> bool {
-        self.cell.state().is_direct()
+    pub(crate) fn is_direct(&mut self, source: [u8; 6], destination: [u8; 6]) -> bool {
+        let state = self.cell.state();
+        match state.frames() {
+            FramePath::Direct => true,
+            FramePath::Service => false,
+            FramePath::Unobserved => !self.is_observed(state, source, destination),
+        }
+    }
+
+    /// Returns whether all frames between adapters may go directly.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.cell.state().frames() == FramePath::Direct
+    }
+
+    /// Returns whether a capture observes the sender or the receiver of a frame.
+    #[cold]
+    fn is_observed(&mut self, state: PolicyState, source: [u8; 6], destination: [u8; 6]) -> bool {
+        if state != self.observed_state {
+            // The list is read after the state: a later change has a later state.
+            self.observed_state = state;
+            self.observed = self.cell.observed();
+        }
+        self.observed.iter().any(|mac| mac.0 == source || mac.0 == destination)
+    }
+
+    /// Decides whether the present rules admit traffic of an adapter to another.
+    ///
+    /// # Errors
+    /// The denial.
+    pub(crate) fn check(
+        &self,
+        source: [u8; 6],
+        destination: [u8; 6],
+    ) -> Result<(), policy::Denial> {
+        let rules = self.cell.policy().filter(|_| source != destination).map(SubnetPolicy);
+        rules
+            .map_or(Ok(()), |rules| policy::Policy::check(&rules, source, destination, destination))
     }
 
     /// Gives the subnet the rules if they have changed.
@@ -65,5 +105,29 @@ impl GroupPolicy {
     fn set(&self, subnet: &mut Subnet<Function>) {
         let rules = self.cell.policy().map(SubnetPolicy);
         subnet.set_policy(rules.map(|rules| Box::new(rules) as Box<dyn policy::Policy>));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policy_sends_frames_of_observed_adapters_only_to_the_service() {
+        let mut policy = GroupPolicy::default();
+        let mac = |number| [2, 0, 0, 0, 0, number];
+        let cell = policy.cell();
+        let mut direct =
+            |pairs: [(u8, u8); 3]| pairs.map(|(from, to)| policy.is_direct(mac(from), mac(to)));
+        let pairs = [(1, 2), (1, 3), (3, 2)];
+        assert_eq!(direct(pairs), [false; 3], "nothing was published");
+        cell.publish(None, Arc::default());
+        assert_eq!(direct(pairs), [true; 3]);
+        cell.publish(None, [Mac(mac(3))].into());
+        assert_eq!(direct(pairs), [true, false, false]);
+        cell.publish(None, [Mac(mac(1))].into());
+        assert_eq!(direct(pairs), [false, false, true]);
+        cell.publish(None, Arc::default());
+        assert_eq!(direct(pairs), [true; 3]);
     }
 }

@@ -72,16 +72,19 @@ pub(crate) struct RecentSums {
 }
 
 impl RecentSums {
-    /// Keeps a sample of `sums`, unless the last one is less than a second old.
+    /// Keeps a sample of `sums`, unless the last one is less than a second old. Returns whether it is
+    /// kept.
     #[inline]
-    pub(crate) fn offer(&mut self, now_ns: u64, sums: impl FnOnce() -> Sums) {
+    pub(crate) fn offer(&mut self, now_ns: u64, sums: impl FnOnce() -> Sums) -> bool {
         let is_due = |(at, _): &(u64, Sums)| now_ns.saturating_sub(*at) >= SAMPLE_NS;
-        if self.samples.back().is_none_or(is_due) {
+        let is_kept = self.samples.back().is_none_or(is_due);
+        if is_kept {
             if self.samples.len() >= SAMPLES_MAX {
                 self.samples.pop_front();
             }
             self.samples.push_back((now_ns, sums()));
         }
+        is_kept
     }
 
     /// Returns the rates until now. They are 0 without a sample of the past.

@@ -28,7 +28,8 @@ use causeway_host::fd::receive::UntrustedSocket;
 use causeway_mlx5::{Function, FunctionConfig, RestoreError};
 use causeway_model::port::HcaSpec;
 use causeway_model::{
-    CommandError, PortSpec, RequestDispatch, RouteEnd, ServiceRequest, TraceQuery, TraceView,
+    CommandError, Name, PortSpec, RequestDispatch, RouteEnd, ServiceRequest, TraceQuery, TraceView,
+    TrafficView,
 };
 use causeway_verbs::{Adapter, AddError, Subnet};
 
@@ -45,6 +46,7 @@ use crate::request::{JoinGroup, OpenUplink};
 use crate::resume::{Resumption, resume};
 use crate::share::{Share, Shares};
 use crate::switch::{AdapterPorts, Switch};
+use crate::traffic::{DirectTraffic, ReadTraffic};
 use crate::uplink::{Joining, Uplink};
 use crate::view::{self, ViewAdapters};
 use crate::{counters, device, trace};
@@ -66,6 +68,8 @@ pub struct HcaService {
     pub(crate) idle_watches: IdleWatches<PortId>,
     /// Watched ports with changes; empty between calls, keeps its capacity.
     pub(crate) changed: Vec<PortId>,
+    /// Traffic that the forwarding service does not see.
+    pub(crate) traffic: DirectTraffic,
     /// Captures of queue pairs.
     captures: PortCaptures,
     /// The ports' shares of the turns.
@@ -102,7 +106,7 @@ impl HcaService {
     /// Raises the interrupts of the adapters that changed, serves those that received completions or
     /// have failed queue pairs, and sets their deadlines.
     pub(crate) fn after(&mut self, cx: &mut Context<'_>) {
-        let Self { subnet, ports, switch, captures, deadlines, .. } = self;
+        let Self { subnet, ports, switch, captures, deadlines, traffic, .. } = self;
         if !captures.is_empty() {
             cx.charge(captures.write(subnet, cx.now_ns));
         }
@@ -110,7 +114,9 @@ impl HcaService {
             let Some(id) = switch.port_of(adapter_id) else { return };
             let Some(port) = ports.get_mut(&id) else { return };
             let has_failed = adapter.has_failed();
-            port.recent.offer(cx.now_ns, || Sums::of(adapter));
+            if port.recent.offer(cx.now_ns, || Sums::of(adapter)) {
+                traffic.collect(adapter, port.collected(cx.now_ns));
+            }
             let function = adapter.queues_mut();
             for vector in function.take_interrupts() {
                 cx.interrupt(id, usize::from(vector));
@@ -126,6 +132,22 @@ impl HcaService {
             }
             deadlines.set(id, deadline(port, adapter));
         });
+    }
+
+    /// Takes the messages of all adapters to the traffic matrix.
+    fn collect_traffic(&mut self, now_ns: u64) {
+        let Self { subnet, ports, traffic, .. } = self;
+        for port in ports.values_mut() {
+            if let Some(adapter) = subnet.adapter_mut(port.adapter) {
+                traffic.collect(adapter, port.collected(now_ns));
+            }
+        }
+    }
+
+    /// Returns the traffic matrix.
+    fn read_traffic(&mut self, now_ns: u64, group: Name) -> TrafficView {
+        self.collect_traffic(now_ns);
+        self.traffic.view(group, &self.ports, now_ns)
     }
 
     /// Returns the membership of a port in the forwarding service.
@@ -155,8 +177,8 @@ impl HcaService {
         let is_at = |port: &&AdapterPort| matches!(&join.spec.at, RouteEnd::Interface(name) if *name == port.name);
         let port = self.ports.values().find(is_at);
         let missing = || CommandError::NotFound { what: "port", name: join.spec.at.to_string() };
-        let mac = port.ok_or_else(missing)?.mac;
-        self.captures.join(&mut self.subnet, (now_ns, mac), join)
+        let adapter = port.ok_or_else(missing)?.adapter;
+        self.captures.join(&mut self.subnet, (now_ns, adapter), join)
     }
 }
 
@@ -231,6 +253,7 @@ impl Service for HcaService {
             schedule,
             is_watched: false,
             worked_ns: 0,
+            collected_ns: cx.now_ns,
             counters: PortCounters::default(),
             record,
             options: PortOptions::of(&options),
@@ -244,6 +267,7 @@ impl Service for HcaService {
     }
 
     fn removed(&mut self, cx: &mut Context<'_>, id: PortId) {
+        self.collect_traffic(cx.now_ns);
         self.unwatch(id);
         let Some(mut port) = self.ports.remove(&id) else { return };
         self.shares.leave(&mut port.share);
@@ -367,6 +391,7 @@ impl Service for HcaService {
             })
             .on(|request: JoinGroup| self.join(cx, request))
             .on(|join: JoinCapture| self.join_capture(cx.now_ns, join))
+            .on(|ReadTraffic(group)| Ok(self.read_traffic(cx.now_ns, group)))
             .on(|request: ViewAdapters| Ok(view::views(cx, &self.subnet, &self.ports, &request)))
     }
 
@@ -385,7 +410,8 @@ impl Service for HcaService {
         query: &TraceQuery,
     ) -> Option<Result<TraceView, CommandError>> {
         let TraceQuery::Verbs { from, to } = query else { return None };
-        Some(trace::verbs(&self.subnet, &self.ports, ports, (from, to)))
+        let policy = self.uplink.as_ref().map(|uplink| &uplink.policy);
+        Some(trace::verbs((&self.subnet, policy), &self.ports, ports, (from, to)))
     }
 
     fn counters(&self, id: PortId) -> BTreeMap<String, u64> {

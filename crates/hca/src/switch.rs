@@ -2,10 +2,12 @@
 //! frames.
 //!
 //! Adapters have addresses that the operator assigned, so the switch learns nothing. While the
-//! forwarding service neither filters nor observes frames between adapters
+//! forwarding service neither filters frames between adapters nor observes one of the two
 //! ([`crate::policy::GroupPolicy::is_direct`]), a unicast frame to an adapter of the group goes
-//! there, with one copy from guest to guest. Every other frame goes to the uplink, and the
-//! forwarding service returns it for each adapter that receives it. In a daemon without that
+//! there, with one copy from guest to guest. While it neither filters nor observes any, a multicast
+//! frame goes to the other adapters in the same way, in a group of at most
+//! [`DIRECT_MULTICAST_ADAPTERS_MAX`] (8) adapters, and to the other members by the uplink. Every other
+//! frame goes to the uplink, and the forwarding service returns it for each adapter that receives it. In a daemon without that
 //! service, a multicast frame goes to every other adapter, and a frame to an unknown address is
 //! dropped. A frame whose source is not its adapter's address is dropped and counted
 //! (`drop_spoofed_frames_total`), and so is a frame that its receiver has no buffer for or cannot
@@ -26,16 +28,28 @@ use causeway_mlx5::ethernet::{
     Body, Deliveries, Frame, FrameRef, Next, complete_frame, next_frame, receive_frame,
 };
 use causeway_verbs::{AdapterId, Subnet};
-use causeway_wire::ethernet::is_group;
+use causeway_wire::ethernet::{self, is_group, is_link_local};
+use causeway_wire::hello;
 
 use crate::adapter_port::AdapterPort;
-use crate::limits::{CROWDED_FRAMES, FRAMES_PER_CALL_MAX, LOOK_NS, PIECE_NS};
+use crate::limits::{
+    CROWDED_FRAMES, DIRECT_MULTICAST_ADAPTERS_MAX, FRAMES_PER_CALL_MAX, LOOK_NS, PIECE_NS,
+};
+use crate::traffic::DirectTraffic;
 use crate::uplink::{InboundFrame, Uplink};
 
 /// Returns the destination and source address of a frame.
 fn addresses(head: &[u8]) -> Option<([u8; 6], [u8; 6])> {
     let (destination, rest) = head.split_first_chunk()?;
     Some((*destination, *rest.first_chunk()?))
+}
+
+/// Returns whether every service that forwards frames floods those to an address: a group address that
+/// neither a bridge nor the daemons keep for themselves.
+fn is_flooded(destination: [u8; 6]) -> bool {
+    is_group(destination)
+        && destination != hello::ADDRESS
+        && !is_link_local(ethernet::number(destination))
 }
 
 /// Returns the estimated time of the deliveries of a frame, in nanoseconds.
@@ -91,7 +105,7 @@ impl Switch {
         cx: &mut Context<'_>,
         subnet: &mut Subnet<Function>,
         port: &mut AdapterPort,
-        uplink: Option<&Uplink>,
+        (mut uplink, traffic): (Option<&mut Uplink>, &mut DirectTraffic),
     ) -> u32 {
         let mut count = 0_u32;
         for _ in 0..FRAMES_PER_CALL_MAX {
@@ -106,7 +120,8 @@ impl Switch {
                 Next::Empty => break,
                 Next::Dropped => {}
                 Next::Frame => {
-                    cx.charge(self.forward(subnet, port, uplink));
+                    let paths = (uplink.as_deref_mut(), &mut *traffic);
+                    cx.charge(self.forward(cx.now_ns, subnet, port, paths));
                     if let Some(adapter) = subnet.adapter_mut(port.adapter) {
                         complete_frame(adapter);
                     }
@@ -128,9 +143,10 @@ impl Switch {
     /// nanoseconds.
     fn forward(
         &self,
+        now_ns: u64,
         subnet: &mut Subnet<Function>,
         port: &mut AdapterPort,
-        uplink: Option<&Uplink>,
+        (mut uplink, traffic): (Option<&mut Uplink>, &mut DirectTraffic),
     ) -> u64 {
         let mut deliveries = Deliveries::default();
         let Some(sender) = subnet.adapter(port.adapter) else { return 0 };
@@ -148,24 +164,36 @@ impl Switch {
             return 0;
         }
         let to = self.adapters.get(&destination);
-        let is_direct = uplink.is_none_or(|uplink| uplink.policy.is_direct());
-        match (to.filter(|_| is_direct), port.station.as_mut().filter(|_| uplink.is_some())) {
+        let is_direct = to.is_some()
+            && uplink.as_mut().is_none_or(|uplink| uplink.policy.is_direct(source, destination));
+        match (to.filter(|_| is_direct), uplink) {
             (Some(to), _) => {
+                traffic.count_frame((source, destination), frame.len, now_ns);
                 if let Some(receiver) = subnet.adapter_mut(*to) {
                     receive_frame(receiver, &frame, &mut deliveries);
                 }
             }
-            (None, Some(station)) => {
+            (None, Some(uplink)) => {
+                // A port that has not joined the group yet reaches no member.
+                let Some(station) = &mut port.station else { return 0 };
+                let reaches_all = uplink.policy.is_open()
+                    && self.adapters.len() <= DIRECT_MULTICAST_ADAPTERS_MAX
+                    && is_flooded(destination);
+                if reaches_all {
+                    self.deliver_to_all(subnet, port.adapter, &frame, &mut deliveries);
+                }
                 let receiver = match to {
                     Some(to) => self.inboxes.get(to),
-                    None if is_group(destination) => {
+                    None if is_group(destination) && !reaches_all => {
                         self.inboxes.values().find(|inbox| inbox.waiting() >= CROWDED_FRAMES)
                     }
                     None => None,
                 };
-                station.sender.push(&frame, receiver);
+                station.sender.push(&frame, receiver, reaches_all);
+                port.counters.uplink = port.counters.uplink.wrapping_add(1);
                 let looks = if is_group(destination) { self.inboxes.len() } else { 1 };
-                return cost::bytes(frame.len).saturating_add(looks_ns(looks));
+                let looks_ns = looks_ns(looks).saturating_add(delivery_ns(&deliveries));
+                return cost::bytes(frame.len).saturating_add(looks_ns);
             }
             (None, None) if is_group(destination) => {
                 self.deliver_to_all(subnet, port.adapter, &frame, &mut deliveries);

@@ -10,15 +10,17 @@
 //! |---|---|
 //! | `connected` | a queue pair of each names the other, and both receive |
 //! | `possible` | both adapters have a driver, and no two queue pairs are connected |
-//! | `refused` | the destination is no adapter of the group, or a driver is missing |
+//! | `refused` | the destination is no adapter of the group, a driver is missing, or the rules of the group deny the traffic |
 
 use causeway_fabric::Ports;
 use causeway_mlx5::Function;
 use causeway_model::{CommandError, HcaState, Mac, Name, TraceView};
+use causeway_verbs::policy::Denial;
 use causeway_verbs::{Adapter, Kind, QueuePair, State, Subnet, WaitReason};
 
 use crate::adapter_port::AdapterPort;
 use crate::limits::TRACED_QUEUE_PAIRS_MAX;
+use crate::policy::GroupPolicy;
 use crate::switch::AdapterPorts;
 use crate::view::{kind_name, state, state_name};
 
@@ -35,7 +37,7 @@ struct End<'a> {
 /// # Errors
 /// The first port is no adapter of the shard.
 pub(crate) fn verbs(
-    subnet: &Subnet<Function>,
+    (subnet, policy): (&Subnet<Function>, Option<&GroupPolicy>),
     adapters: &AdapterPorts,
     ports: &Ports,
     (from, to): (&Name, &Name),
@@ -63,14 +65,56 @@ pub(crate) fn verbs(
     if [&own, &there].iter().any(|end| end.state == HcaState::NoDriver) {
         return Ok(refused(steps));
     }
+    let rules = Rules::new(policy, &own, &there);
+    steps.extend(rules.describe(&own, &there));
     let mut reached = Vec::new();
-    describe_pairs(&own, &there, &mut steps, &mut reached);
+    describe_pairs((&own, &there), &rules, &mut steps, &mut reached);
     if from != to {
         describe_one_sided(&there, &own, &mut steps);
     }
     steps.push(describe_datagrams(&own, &there));
-    let verdict = if reached.is_empty() { "possible" } else { "connected" };
+    let verdict = match (reached.is_empty(), rules.forth) {
+        (false, _) => "connected",
+        (true, None) => "possible",
+        (true, Some(_)) => "refused",
+    };
     Ok(TraceView { verdict: verdict.into(), to: reached, steps })
+}
+
+/// The decisions of the group's rules between two adapters.
+struct Rules {
+    /// Why traffic to the destination is denied.
+    forth: Option<Denial>,
+    /// Why the destination's traffic, which has the responses, is denied.
+    back: Option<Denial>,
+}
+
+impl Rules {
+    fn new(policy: Option<&GroupPolicy>, own: &End<'_>, there: &End<'_>) -> Self {
+        let check = |from: &End<'_>, to: &End<'_>| {
+            policy.and_then(|policy| policy.check(from.port.mac, to.port.mac).err())
+        };
+        Self { forth: check(own, there), back: check(there, own) }
+    }
+
+    /// Returns whether the rules deny the messages of a queue pair, or the responses to them.
+    fn deny(&self, pair: &QueuePair) -> bool {
+        self.forth.is_some() || pair.kind().is_reliable() && self.back.is_some()
+    }
+
+    /// Returns a step for each direction that is denied.
+    fn describe(&self, own: &End<'_>, there: &End<'_>) -> Vec<String> {
+        let step = |denial: Option<Denial>, from: &End<'_>, to: &End<'_>, effect| {
+            let denial = denial?;
+            let (from, to) = (from.name, to.name);
+            Some(format!(
+                "the rules of the group deny traffic from {from} to {to}: {denial}{effect}"
+            ))
+        };
+        let forth = step(self.forth, own, there, "; add or delete routes to change that");
+        let back = step(self.back, there, own, "; so reliable connections get no responses");
+        forth.into_iter().chain(back.filter(|_| own.name != there.name)).collect()
+    }
 }
 
 /// Returns the state, address and rate of an adapter.
@@ -127,8 +171,8 @@ fn fault_of(
 
 /// Appends a step for each queue pair of `own` that names `there`, and the queue pairs reached.
 fn describe_pairs(
-    own: &End<'_>,
-    there: &End<'_>,
+    (own, there): (&End<'_>, &End<'_>),
+    rules: &Rules,
     steps: &mut Vec<String>,
     reached: &mut Vec<String>,
 ) {
@@ -137,6 +181,7 @@ fn describe_pairs(
         let target = there.adapter.queue_pair(peer);
         let result = match fault_of((number, pair), own, target) {
             Some(fault) => format!("which {fault}"),
+            None if rules.deny(pair) => "which names it in return: denied by the rules".into(),
             None if pair.state() == State::ReadyToSend => {
                 reached.push(format!("{} queue pair {peer}", there.name));
                 let state = target.map_or("", |target| state_name(target.state()));

@@ -39,6 +39,8 @@ pub(crate) struct UplinkSender {
     batch: Option<PooledBuffer>,
     used: usize,
     frames: Vec<ReceivedFrame>,
+    /// The other adapters have received the frames of the batch.
+    has_reached_adapters: bool,
     /// Batch that found no room in the inbox.
     refused: Option<Message>,
     /// Inbox of a receiver that had no room for more frames of adapters.
@@ -59,6 +61,7 @@ impl UplinkSender {
             batch: None,
             used: 0,
             frames: Vec::new(),
+            has_reached_adapters: false,
             refused: None,
             crowded: None,
             is_blocked: false,
@@ -98,8 +101,19 @@ impl UplinkSender {
     }
 
     /// Appends a frame, for which [`Self::has_room`] was true. `receiver` is the inbox of the adapter
-    /// that the frame is for, if it is for one of the group.
-    pub(crate) fn push(&mut self, frame: &FrameRef<'_>, receiver: Option<&Sender<InboundFrame>>) {
+    /// that the frame is for, if it is for one of the group. The other adapters have received either
+    /// all frames of a batch or none (`has_reached_adapters`).
+    pub(crate) fn push(
+        &mut self,
+        frame: &FrameRef<'_>,
+        receiver: Option<&Sender<InboundFrame>>,
+        has_reached_adapters: bool,
+    ) {
+        if self.has_reached_adapters != has_reached_adapters {
+            // One buffer more than `UPLINK_BATCHES_MAX` for this frame; the next waits for room.
+            self.flush();
+            self.has_reached_adapters = has_reached_adapters;
+        }
         if let Some(inbox) = receiver
             && inbox.waiting() >= CROWDED_FRAMES
         {
@@ -125,7 +139,11 @@ impl UplinkSender {
         let Some(bytes) = self.batch.take() else { return };
         let frames = std::mem::take(&mut self.frames);
         self.used = 0;
-        self.send(Message::ReceivedFrames(ReceivedFrames { link: self.id, bytes, frames }));
+        let received = ReceivedFrames { link: self.id, bytes, frames };
+        self.send(match self.has_reached_adapters {
+            true => Message::StationFrames(received),
+            false => Message::ReceivedFrames(received),
+        });
     }
 
     fn send(&mut self, batch: Message) {
@@ -154,7 +172,7 @@ mod tests {
             FrameRef { offload: &Offload::None, head: &bytes, body: Body::Private(&[]), len };
         let mut sent = 0;
         while sent < count && sender.has_room() {
-            sender.push(&frame, None);
+            sender.push(&frame, None, false);
             sent += 1;
         }
         sender.flush();
@@ -231,7 +249,7 @@ mod tests {
             assert!(sender.has_room());
             receiver.push(inbound()).unwrap();
         }
-        sender.push(&frame, Some(&receiver));
+        sender.push(&frame, Some(&receiver), false);
         assert!(!sender.has_room());
         crowd.next().unwrap();
         assert!(sender.has_room());

@@ -14,7 +14,7 @@ use causeway_model::commands::{captures, hca, routes, traffic};
 use causeway_model::port::HcaSpec;
 use causeway_model::{
     Answer, CaptureSpec, Command, CommandError, HcaView, Mac, MacMatch, Name, NetSpec, PortKind,
-    PortSpec, RouteEnd, RouteSpec, TraceQuery, TraceView, TypedRequest,
+    PortSpec, RouteEnd, RouteSpec, TraceQuery, TraceView, TrafficPair, TypedRequest,
 };
 use causeway_testing::folder::Folder;
 use causeway_testing::wait::{PATIENCE, wait};
@@ -114,11 +114,23 @@ impl Host {
         }
     }
 
-    /// Returns the frames between two addresses that the Ethernet service forwarded.
-    fn forwarded(&self, from: u8, to: Mac) -> u64 {
+    fn trace_verbs(&self, from: &Guest, to: &Guest) -> TraceView {
+        let query = TraceQuery::Verbs { from: name(&from.port()), to: name(&to.port()) };
+        match self.handle.call(Command::Trace(query)).unwrap() {
+            Answer::Trace(view) => view,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Returns the traffic between two addresses.
+    fn traffic(&self, from: u8, to: Mac) -> Option<TrafficPair> {
         let pairs = self.ask(traffic::Show(name("red"))).pairs;
-        let of = pairs.iter().find(|pair| (pair.source, pair.destination) == (mac(from), to));
-        of.map_or(0, |pair| pair.frames_total)
+        pairs.into_iter().find(|pair| (pair.source, pair.destination) == (mac(from), to))
+    }
+
+    /// Returns the frames of a guest that went to the Ethernet service.
+    fn uplinked(&self, guest: &Guest) -> u64 {
+        self.view(guest).counters["uplink_frames_total"]
     }
 }
 
@@ -268,7 +280,7 @@ fn hca_frames_go_directly_unless_a_route_or_capture_applies() {
     let (mut a, mut b) = (host.guest(1), host.guest(2));
     a.send_to(mac(2));
     assert_eq!(b.receive(), mac(1));
-    assert_eq!(host.forwarded(1, mac(2)), 0, "the frame went directly");
+    assert_eq!(host.uplinked(&a), 0, "the frame went directly");
     let trace = host.trace(&a, mac(2));
     assert_eq!((&*trace.verdict, trace.to), ("forward", vec!["a2".to_owned()]));
 
@@ -286,10 +298,10 @@ fn hca_frames_go_directly_unless_a_route_or_capture_applies() {
     b.receive();
     wait(
         || {
-            let before = host.forwarded(1, mac(2));
+            let before = host.uplinked(&a);
             a.send_to(mac(2));
             b.receive();
-            host.forwarded(1, mac(2)) == before
+            host.uplinked(&a) == before
         },
         || "frames still pass the Ethernet service".into(),
     );
@@ -307,6 +319,49 @@ fn hca_frames_go_directly_unless_a_route_or_capture_applies() {
 }
 
 #[test]
+fn hca_capture_leaves_other_ports_on_the_direct_path() {
+    let host = Host::new();
+    let (mut a, mut b, mut c) = (host.guest(1), host.guest(2), host.guest(3));
+    let at = RouteEnd::Interface(name("a3"));
+    let spec = CaptureSpec { at, filter: Default::default(), snap: 0, count: 0 };
+    let capture = host.ask(captures::Begin(spec)).capture;
+    for _ in 0..3 {
+        a.send_to(mac(2));
+        b.receive();
+    }
+    assert_eq!(host.uplinked(&a), 0);
+    a.send_to(mac(3));
+    c.receive();
+    c.send_to(mac(2));
+    b.receive();
+    assert_eq!((host.uplinked(&a), host.uplinked(&c)), (1, 1));
+    assert_eq!(host.ask(captures::Fetch(capture)).frames, 2);
+}
+
+#[test]
+fn hca_traffic_has_direct_frames_and_messages() {
+    let host = Host::new();
+    let (mut a, mut b) = (host.guest(1), host.guest(2));
+    for _ in 0..3 {
+        a.send_to(mac(2));
+        b.receive();
+    }
+    assert_eq!(host.uplinked(&a), 0);
+    let (mut own, _) = connect(&mut a, &mut b);
+    for _ in 0..2 {
+        assert!(matches!(a.write(&mut own, &b), Entry::Success(_)));
+    }
+    let pair = host.traffic(1, mac(2)).unwrap();
+    assert_eq!((pair.frames_total, pair.bytes_total), (3, 300));
+    assert_eq!((pair.messages_total, pair.message_bytes_total), (2, 16));
+    assert_eq!(pair.from, "a1");
+    assert!(host.traffic(2, mac(1)).is_none());
+    // A deleted port leaves its traffic in the matrix.
+    host.handle.call(Command::PortDel(name("a1"))).unwrap();
+    assert_eq!(host.traffic(1, mac(2)).unwrap().messages_total, 2);
+}
+
+#[test]
 fn hca_broadcast_reaches_each_other_member_once() {
     let host = Host::new();
     let (mut a, mut b, mut c) = (host.guest(1), host.guest(2), host.guest(3));
@@ -320,7 +375,17 @@ fn hca_broadcast_reaches_each_other_member_once() {
         guest.expect_silence();
     }
     a.expect_silence();
-    assert_eq!(host.forwarded(1, ALL), 3);
+    assert_eq!(host.traffic(1, ALL).unwrap().frames_total, 3);
+    // The service floods the frames while a capture observes an adapter.
+    let at = RouteEnd::Interface(name("a2"));
+    let spec = CaptureSpec { at, filter: Default::default(), snap: 0, count: 0 };
+    let capture = host.ask(captures::Begin(spec)).capture;
+    a.send_to(ALL);
+    for guest in [&mut b, &mut c] {
+        assert_eq!(guest.receive(), mac(1));
+        guest.expect_silence();
+    }
+    assert_eq!(host.ask(captures::Fetch(capture)).frames, 1);
     assert_eq!(host.trace(&b, ALL).to, ["a1", "a3"]);
 }
 
@@ -394,6 +459,11 @@ fn hca_queue_pairs_obey_routes() {
         let refusal = pairs.iter().find(|pair| pair.number == own.0.number).unwrap();
         let refusal = refusal.refusal.clone().unwrap_or_default();
         assert!(refusal.contains(why) && refusal.contains(&format!("route {route}")), "{refusal}");
+        let trace = host.trace_verbs(&a, &b);
+        let verdict = if from == 1 { "refused" } else { "possible" };
+        let denial = format!("deny traffic from a{from} to a{to}: route {route} leads elsewhere");
+        assert_eq!(trace.verdict, verdict, "{trace:#?}");
+        assert!(trace.steps.iter().any(|step| step.contains(&denial)), "{trace:#?}");
         host.ask(routes::Delete(route));
     }
     b.driver.memory().read(b.buffer, &mut got).unwrap();

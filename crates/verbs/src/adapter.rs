@@ -18,6 +18,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use crate::error_counts::ErrorCounts;
 use crate::limits::QUEUE_PAIRS_MAX;
 use crate::number::Table;
+use crate::peer_traffic::{PeerTable, PeerTraffic};
 use crate::queue_pair::{Kind, QueuePair, State};
 use crate::queues::{AsyncEvent, Queues};
 use crate::region::{RegionLimits, Regions};
@@ -141,6 +142,8 @@ pub struct Adapter<Q> {
     pub(crate) retired: VecDeque<Retired>,
     /// Sums since the adapter was added.
     pub(crate) counters: Counters,
+    /// Messages by peer.
+    pub(crate) traffic: PeerTable,
     /// The adapter is in the subnet's list of changed adapters.
     pub(crate) is_touched: bool,
 }
@@ -173,6 +176,7 @@ impl<Q: Queues> Adapter<Q> {
             unfinished: BTreeSet::new(),
             retired: VecDeque::new(),
             counters: Counters::default(),
+            traffic: PeerTable::default(),
             is_touched: false,
         }
     }
@@ -241,6 +245,11 @@ impl<Q: Queues> Adapter<Q> {
     /// Returns the sums since the adapter was added.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Takes the traffic with each peer since the last call, of peers with traffic.
+    pub fn take_traffic(&mut self) -> impl Iterator<Item = PeerTraffic> + '_ {
+        self.traffic.take()
     }
 
     /// Returns the queues.

@@ -60,6 +60,7 @@ mod error_counts;
 pub mod limits;
 pub mod multicast;
 pub mod number;
+mod peer_traffic;
 pub mod policy;
 pub mod queue_pair;
 pub mod queues;
@@ -69,8 +70,9 @@ pub mod transport;
 pub mod work;
 
 pub use adapter::{Adapter, AdapterConfig, AdapterId, Counters, Retired};
-pub use engine::{Budget, Endpoint, Observation, Progress, Resume, WaitReason};
+pub use engine::{Budget, Endpoint, Observation, ObservedMessage, Progress, Resume, WaitReason};
 pub use error_counts::ErrorCounts;
+pub use peer_traffic::{PeerTraffic, TrafficSum};
 pub use queue_pair::{Attributes, Change, Kind, Peer, QueuePair, QueuePairError, Receive, State};
 pub use queues::{AsyncEvent, Overrun, QueueError, Queues, XrcQueue};
 pub use subnet::{AddError, Subnet};

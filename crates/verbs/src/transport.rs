@@ -44,7 +44,7 @@ pub enum Refusal {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
     /// Ethernet address of the peer.
-    peer: [u8; 6],
+    pub peer: [u8; 6],
     /// Generation of [`Local`] in which the route was found.
     generation: u64,
     /// The adapter with this address.

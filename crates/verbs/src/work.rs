@@ -70,6 +70,14 @@ pub enum Operation {
     Register(RegionUpdate),
 }
 
+impl Operation {
+    /// Returns whether the operation sends no message.
+    #[inline]
+    pub(crate) const fn is_local(&self) -> bool {
+        matches!(self, Self::Nop | Self::Invalidate(_) | Self::Register(_))
+    }
+}
+
 /// The changes that a fast registration makes to a region. `None` leaves a value as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RegionUpdate {

@@ -1,8 +1,8 @@
 //! `causeway traffic`: prints the traffic matrix of a group, the pair of addresses with the highest
 //! rate first.
 //!
-//! Rates are in Mbit/s over the daemon's last window (about 1 s), frames and bytes since the pair
-//! entered the matrix. The verb takes a single sample; it neither repeats nor resets. Pairs that
+//! Rates are in Mbit/s over the daemon's last window (about 1 s), frames, RDMA messages and the bytes of
+//! both since the pair entered the matrix. The verb takes a single sample; it neither repeats nor resets. Pairs that
 //! did not fit into the daemon's bounded matrix are only counted together, in the last line. JSON
 //! output has the daemon's order and units.
 //!
@@ -29,7 +29,8 @@ pub fn run(cx: &CommandContext, group: &Name) -> Result<()> {
 /// Returns the table, and the lines about the window and uncounted frames.
 fn text(mut traffic: TrafficView) -> String {
     let left = ["SOURCE", "DESTINATION", "FROM"].map(|head| (head, Align::Left));
-    let right = ["MBIT/S", "FRAMES", "BYTES"].map(|head| (head, Align::Right));
+    let right =
+        ["MBIT/S", "FRAMES", "BYTES", "MESSAGES", "MESSAGE BYTES"].map(|head| (head, Align::Right));
     let mut table = TextTable::new(&[&left[..], &right].concat());
     traffic.pairs.sort_by(|a, b| b.bytes_per_second.total_cmp(&a.bytes_per_second));
     for pair in traffic.pairs {
@@ -40,13 +41,17 @@ fn text(mut traffic: TrafficView) -> String {
             format!("{:.2}", pair.bytes_per_second * 8.0 / 1e6),
             pair.frames_total.to_string(),
             pair.bytes_total.to_string(),
+            pair.messages_total.to_string(),
+            pair.message_bytes_total.to_string(),
         ]);
     }
     let mut out = table.render();
     out.push_str(&format!("\nRates are of the last {:.1} s.\n", traffic.window_seconds));
     if traffic.uncounted_frames_total > 0 {
         let n = traffic.uncounted_frames_total;
-        out.push_str(&format!("{n} frames belong to pairs that did not fit into this matrix.\n"));
+        out.push_str(&format!(
+            "{n} frames and messages belong to pairs that did not fit into this matrix.\n"
+        ));
     }
     out
 }

@@ -3,8 +3,9 @@
 //! [`execute`] sends one command after the other to [`FabricControl`] and blocks the calling thread
 //! until each is answered. Steps before a refused step are not undone, steps after it are not
 //! tried; [`PlanResult::done`] reports which changes are complete. A replacement whose deletion
-//! succeeded and whose addition was refused is not done, and its object is missing. The numbers of
-//! routes are read once, before the first route is deleted.
+//! succeeded and whose addition was refused is not done, and its object is missing. Routes that were
+//! prepared stay in force then. The numbers of routes are read once, before the first route is
+//! deleted; a route that is gone already, with its port or link, counts as deleted.
 //!
 //! `POST /v1/apply` calls it after `plan()`.
 
@@ -59,12 +60,11 @@ fn execute_step(
                 Some(numbers) => numbers,
                 None => numbers.insert(route_numbers(fabric)?),
             };
-            let number = numbers.get(&route).copied();
-            let number = number.ok_or_else(|| CommandError::NotFound {
-                what: "route",
-                name: super::shown(&route),
-            })?;
-            return ask(fabric, routes::Delete(number));
+            let Some(number) = numbers.get(&route).copied() else { return Ok(()) };
+            return match ask(fabric, routes::Delete(number)) {
+                Err(CommandError::NotFound { .. }) => Ok(()),
+                deleted => deleted,
+            };
         }
         StepCommand::LinkDel(name) => return ask(fabric, links::Delete(name)),
         StepCommand::RuleDel(index) => Command::RuleDel { index },
@@ -74,6 +74,9 @@ fn execute_step(
         StepCommand::RuleAdd(index, rule) => Command::RuleAdd { index: Some(index), rule },
         StepCommand::PortAdd(spec) => Command::PortAdd(*spec),
         StepCommand::LinkAdd(spec) => return ask(fabric, links::Add(spec)).map(drop),
+        StepCommand::RoutePrepare(spec) | StepCommand::RoutePrepareIn(spec) => {
+            return ask(fabric, routes::Prepare(spec));
+        }
         StepCommand::RouteAdd(spec) => return ask(fabric, routes::Add(spec)).map(drop),
     };
     fabric.call(command).map(drop)

@@ -6,6 +6,11 @@
 //! fail; equal states have an empty plan. Objects are deleted after the objects that name them and
 //! added before them, in the order of [`StepCommand`].
 //!
+//! Routes are the exception, as they deny traffic too: a new route, and a route that stays while its
+//! port or link is replaced, is prepared before any port changes, and a route is deleted last. In
+//! between both sets apply together. Together they permit nothing that both deny, because the
+//! routes of the highest priority decide.
+//!
 //! A changed object is deleted and added again: there is no change in place, and its frontend or
 //! peer is disconnected in between. Objects that name a replaced object are replaced too. Names are
 //! compared exactly: a renamed object is a deletion and an addition. The plan holds for the state
@@ -87,26 +92,30 @@ pub struct PlanStep {
 /// A command of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepCommand {
-    /// Delete the equal route.
-    RouteDel(RouteSpec),
+    /// Put a route of a group that stays in force.
+    RoutePrepare(RouteSpec),
     /// Delete a link.
     LinkDel(Name),
-    /// Delete the rule at an index; rules after it are deleted before.
-    RuleDel(usize),
     /// Delete a port.
     PortDel(Name),
     /// Delete a group.
     GroupDel(Name),
     /// Add a group.
     GroupAdd(GroupSpec),
+    /// Delete the rule at an index; rules after it are deleted before.
+    RuleDel(usize),
     /// Insert a rule at an index; rules before it are inserted before.
     RuleAdd(usize, RuleSpec),
+    /// Put a route of a new group in force.
+    RoutePrepareIn(RouteSpec),
     /// Add a port.
     PortAdd(Box<PortSpec>),
     /// Add a link.
     LinkAdd(Box<LinkSpec>),
-    /// Add a route.
+    /// Complete a prepared route.
     RouteAdd(RouteSpec),
+    /// Delete the equal route.
+    RouteDel(RouteSpec),
 }
 
 impl StepCommand {
@@ -114,16 +123,18 @@ impl StepCommand {
     /// and added before them.
     fn rank(&self) -> u8 {
         match self {
-            Self::RouteDel(_) => 0,
+            Self::RoutePrepare(_) => 0,
             Self::LinkDel(_) => 1,
-            Self::RuleDel(_) => 2,
-            Self::PortDel(_) => 3,
-            Self::GroupDel(_) => 4,
-            Self::GroupAdd(_) => 5,
+            Self::PortDel(_) => 2,
+            Self::GroupDel(_) => 3,
+            Self::GroupAdd(_) => 4,
+            Self::RuleDel(_) => 5,
             Self::RuleAdd(..) => 6,
-            Self::PortAdd(_) => 7,
-            Self::LinkAdd(_) => 8,
-            Self::RouteAdd(_) => 9,
+            Self::RoutePrepareIn(_) => 7,
+            Self::PortAdd(_) => 8,
+            Self::LinkAdd(_) => 9,
+            Self::RouteAdd(_) => 10,
+            Self::RouteDel(_) => 11,
         }
     }
 }
@@ -249,7 +260,9 @@ pub fn plan(before: &FabricState, after: &FabricState) -> ChangePlan {
     let must_replace = |route: &RouteSpec| {
         no_groups.contains(&route.group) || gone(&route.to) || route.from.as_ref().is_some_and(gone)
     };
-    note_routes(&mut plan, before, after, &must_replace);
+    let has_group =
+        |name: &Name| !no_groups.contains(name) && before.groups.iter().any(|g| g.name == *name);
+    note_routes(&mut plan, (before, after), &must_replace, &has_group);
     // The sort is stable: rules keep the order in which their indices are valid.
     plan.steps.sort_by_key(|step| step.act.rank());
     plan
@@ -271,11 +284,12 @@ fn with_known_addresses(before: &FabricState, after: &FabricState) -> FabricStat
 }
 
 /// Plans the changes of routes, which have no names: equal routes stay, unless `must_replace`.
+/// `has_group` returns whether a group exists from the first step to the last.
 fn note_routes(
     plan: &mut ChangePlan,
-    before: &FabricState,
-    after: &FabricState,
+    (before, after): (&FabricState, &FabricState),
     must_replace: &dyn Fn(&RouteSpec) -> bool,
+    has_group: &dyn Fn(&Name) -> bool,
 ) {
     let (old, new): (HashSet<_>, HashSet<_>) =
         (before.routes.iter().collect(), after.routes.iter().collect());
@@ -297,21 +311,24 @@ fn note_routes(
         plan.steps.extend(acts.into_iter().map(|act| PlanStep { change, act }));
     };
     for route in &before.routes {
-        let delete = StepCommand::RouteDel(route.clone());
+        let prepare = StepCommand::RoutePrepare(route.clone());
         match (new.contains(route), must_replace(route)) {
             (true, false) => {}
             (true, true) => {
-                note(
-                    ChangeType::Replace,
-                    route,
-                    vec![delete, StepCommand::RouteAdd(route.clone())],
-                );
+                let complete = StepCommand::RouteAdd(route.clone());
+                note(ChangeType::Replace, route, vec![prepare, complete]);
             }
-            (false, _) => note(ChangeType::Delete, route, vec![delete]),
+            (false, _) => {
+                note(ChangeType::Delete, route, vec![StepCommand::RouteDel(route.clone())]);
+            }
         }
     }
     for route in after.routes.iter().filter(|route| !old.contains(route)) {
-        note(ChangeType::Add, route, vec![StepCommand::RouteAdd(route.clone())]);
+        let prepare = match has_group(&route.group) {
+            true => StepCommand::RoutePrepare(route.clone()),
+            false => StepCommand::RoutePrepareIn(route.clone()),
+        };
+        note(ChangeType::Add, route, vec![prepare, StepCommand::RouteAdd(route.clone())]);
     }
 }
 

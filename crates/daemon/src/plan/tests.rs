@@ -116,16 +116,25 @@ fn plan_adds_named_objects_first_and_deletes_them_last() {
     assert_eq!(
         from_nothing,
         [
-            "GroupAdd", "GroupAdd", "RuleAdd", "PortAdd", "PortAdd", "LinkAdd", "LinkAdd",
-            "RouteAdd", "RouteAdd"
+            "GroupAdd",
+            "GroupAdd",
+            "RuleAdd",
+            "RoutePrepareIn",
+            "RoutePrepareIn",
+            "PortAdd",
+            "PortAdd",
+            "LinkAdd",
+            "LinkAdd",
+            "RouteAdd",
+            "RouteAdd"
         ]
     );
     let to_nothing = kinds(&plan(&whole(), &FabricState::default()));
     assert_eq!(
         to_nothing,
         [
-            "RouteDel", "RouteDel", "LinkDel", "LinkDel", "RuleDel", "PortDel", "PortDel",
-            "GroupDel", "GroupDel"
+            "LinkDel", "LinkDel", "PortDel", "PortDel", "GroupDel", "GroupDel", "RuleDel",
+            "RouteDel", "RouteDel"
         ]
     );
 }
@@ -135,7 +144,7 @@ fn plan_replaces_the_objects_that_name_a_replaced_object() {
     let mut after = whole();
     after.links[0].metric = 7;
     let one = plan(&whole(), &after);
-    assert_eq!(kinds(&one), ["RouteDel", "LinkDel", "LinkAdd", "RouteAdd"]);
+    assert_eq!(kinds(&one), ["RoutePrepare", "LinkDel", "LinkAdd", "RouteAdd"]);
     assert_eq!(one.changes.len(), 2);
     assert!(one.changes.iter().all(|change| change.action == ChangeType::Replace));
 
@@ -144,8 +153,29 @@ fn plan_replaces_the_objects_that_name_a_replaced_object() {
     assert_eq!(
         kinds(&plan(&whole(), &after)),
         [
-            "RouteDel", "RouteDel", "LinkDel", "PortDel", "GroupDel", "GroupAdd", "PortAdd",
-            "LinkAdd", "RouteAdd", "RouteAdd"
+            "RoutePrepare",
+            "RoutePrepare",
+            "LinkDel",
+            "PortDel",
+            "GroupDel",
+            "GroupAdd",
+            "PortAdd",
+            "LinkAdd",
+            "RouteAdd",
+            "RouteAdd"
         ]
+    );
+}
+
+/// A new route is in force before a port is opened, and an old one until all is done.
+#[test]
+fn plan_puts_routes_in_force_before_ports_and_deletes_them_last() {
+    let mut after = whole();
+    after.ports[0].socket = "/elsewhere".into();
+    after.routes[1].source = "02:00:00:00:00:07".parse().unwrap();
+    let steps = kinds(&plan(&whole(), &after));
+    assert_eq!(
+        steps,
+        ["RoutePrepare", "RoutePrepare", "PortDel", "PortAdd", "RouteAdd", "RouteAdd", "RouteDel"]
     );
 }

@@ -12,11 +12,13 @@
 //! the callers. Without the group, or if the fabric does not answer, [`check`] returns the error of
 //! the fabric.
 //!
-//! [`crate::lifecycle`] executes `vnet_file` at the start; `POST /v1/vnet` ([`crate::api`]) any
+//! [`crate::lifecycle`] executes `vnet_file` at the start, and puts its routes in force before the
+//! ports ([`check_lines`] against the configuration); `POST /v1/vnet` ([`crate::api`]) any
 //! other file. Resolving a host blocks the calling thread.
 
 use causeway_model::CommandError;
 use causeway_model::Name;
+use causeway_model::RouteSpec;
 
 use super::command::{VERSION, VnetCommand};
 use super::parse::parse;
@@ -69,7 +71,18 @@ pub fn check(
 ) -> Result<VnetScript, FileError> {
     let mut numbers = LinkNumbers::default();
     let world = GroupState::read(fabric, group, resolve, &mut numbers, true);
-    let mut world = world.map_err(FileError::Fabric)?;
+    check_lines(world.map_err(FileError::Fabric)?, file, text)
+}
+
+/// Checks a file's text against a state of the group.
+///
+/// # Errors
+/// The first [`PROBLEMS_MAX`] wrong lines with their numbers.
+pub fn check_lines(
+    mut world: GroupState,
+    file: &str,
+    text: &[u8],
+) -> Result<VnetScript, FileError> {
     let executor = StepExecutor::of(&world);
     let (mut steps, mut problems) = (Vec::new(), Vec::new());
     for (number, line) in (1_usize..).zip(text.split(|b| *b == b'\n')) {
@@ -132,6 +145,15 @@ fn plan_line(world: &mut GroupState, line: &[u8]) -> Result<PlannedLine, String>
 }
 
 impl VnetScript {
+    /// Returns the routes that the file adds.
+    pub fn routes(&self) -> Vec<RouteSpec> {
+        let route = |step: &VnetStep| match step {
+            VnetStep::RouteAdd(route) => Some(route.clone()),
+            _ => None,
+        };
+        self.steps.iter().filter_map(route).collect()
+    }
+
     /// Executes the changes, up to the first refusal. Returns their number.
     ///
     /// # Errors

@@ -153,6 +153,27 @@ impl GroupState {
         })
     }
 
+    /// Returns the state of a group before its ports and links are added: `ports`, `links` and
+    /// `routes` are those of all groups.
+    pub fn before_start(
+        group: &Name,
+        resolve: Resolver,
+        (ports, links, routes): (&[PortSpec], &[LinkSpec], &[RouteSpec]),
+    ) -> Self {
+        let is_here = |port: &&PortSpec| port.group == *group && port.kind.kind().is_network;
+        let links: Vec<LinkSpec> = links.to_vec();
+        Self {
+            group: group.clone(),
+            resolve,
+            ports: ports.iter().filter(is_here).cloned().collect(),
+            taken: links.iter().map(|link| link.name.clone()).collect(),
+            links: links.into_iter().filter(|link| link.group == *group).collect(),
+            numbers: Vec::new(),
+            routes: Some(routes.iter().map(|route| (route.clone(), None)).collect()),
+            known: HashMap::new(),
+        }
+    }
+
     /// Returns the ports of the group that send and receive frames.
     pub fn ports(&self) -> impl Iterator<Item = &PortSpec> {
         self.ports.iter()

@@ -30,6 +30,8 @@ struct State {
     rules: Vec<RuleSpec>,
     links: BTreeMap<Name, LinkSpec>,
     routes: Vec<(u64, RouteSpec)>,
+    /// Routes whose ports and links may be missing.
+    prepared: Vec<RouteSpec>,
     last_route: u64,
     /// Number of changes that succeed before all others fail.
     left: Option<usize>,
@@ -118,11 +120,14 @@ impl State {
             Command::Trace(query) => Ok(Answer::Trace(trace(&query))),
             Command::Service(request) => match self.look(request) {
                 RequestDispatch::Answered(answer) => answer.map(Answer::Service),
-                RequestDispatch::Open(request) => self.spend().and_then(|()| {
-                    let answer = self.change_of_service(request).finish()?;
-                    self.changes += 1;
-                    Ok(Answer::Service(answer))
-                }),
+                RequestDispatch::Open(request) => match self.prepare(request) {
+                    RequestDispatch::Answered(answer) => answer.map(Answer::Service),
+                    RequestDispatch::Open(request) => self.spend().and_then(|()| {
+                        let answer = self.change_of_service(request).finish()?;
+                        self.changes += 1;
+                        Ok(Answer::Service(answer))
+                    }),
+                },
             },
             change => {
                 self.spend()?;
@@ -150,6 +155,16 @@ impl State {
                 let found = self.hcas().into_iter().find(|hca| hca.port == name);
                 found.ok_or(missing("hca port", name))
             })
+    }
+
+    /// Prepares a route, which counts as a change when it is completed.
+    fn prepare(&mut self, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request).on(|routes::Prepare(spec)| {
+            if !self.prepared.contains(&spec) {
+                self.prepared.push(spec);
+            }
+            Ok(())
+        })
     }
 
     fn change_of_service(&mut self, request: ServiceRequest) -> RequestDispatch {
@@ -266,6 +281,11 @@ impl State {
                 return Err(CommandError::Invalid(format!("{end}: no traffic crosses groups")));
             }
         }
+        let is_prepared = self.prepared.contains(&spec);
+        self.prepared.retain(|route| *route != spec);
+        if let Some(known) = self.routes.iter().find(|(_, known)| *known == spec && is_prepared) {
+            return Ok(route(known));
+        }
         if let Some((index, _)) = self.routes.iter().find(|(_, route)| *route == spec) {
             return Err(conflict(format!("route {index} is the same")));
         }
@@ -278,7 +298,10 @@ impl State {
     }
 
     fn forget(&mut self, gone: &RouteEnd) {
-        self.routes.retain(|(_, r)| r.to != *gone && r.from.as_ref() != Some(gone));
+        let prepared = &self.prepared;
+        self.routes.retain(|(_, r)| {
+            prepared.contains(r) || r.to != *gone && r.from.as_ref() != Some(gone)
+        });
     }
 
     fn groups(&self) -> Vec<GroupView> {
@@ -361,6 +384,8 @@ fn matrix(group: Name) -> TrafficView {
         from: format!("vm{n}"),
         frames_total: 10 * u64::from(n),
         bytes_total: 1000 * u64::from(n),
+        messages_total: 3 * u64::from(n),
+        message_bytes_total: 300 * u64::from(n),
         bytes_per_second: rate,
     };
     let pairs = vec![pair(1, 10.0), pair(2, 2_000_000.0)];

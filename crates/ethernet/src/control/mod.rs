@@ -12,6 +12,7 @@ mod captures;
 mod routes;
 
 use causeway_fabric::carrier::{FindLink, LinkDeleted};
+use causeway_fabric::traffic::{ReadDirectTraffic, add_direct};
 use causeway_fabric::{Control, Controller, ShardKey};
 use causeway_model::commands::{captures as capture, routes as route, traffic};
 use causeway_model::{
@@ -66,16 +67,20 @@ fn check_end(control: &mut Control<'_>, group: &Name, end: &RouteEnd) -> Result<
     Err(CommandError::Invalid(text))
 }
 
-/// Returns the traffic matrix of a group, or an error if the group has neither ports with frames
-/// nor links.
-fn traffic(control: &Control<'_>, group: &Name) -> Result<TrafficView, CommandError> {
+/// Returns the traffic matrix of a group, with the traffic that other services exchange directly, or
+/// an error if the group has neither ports with frames nor links.
+fn traffic(control: &mut Control<'_>, group: &Name) -> Result<TrafficView, CommandError> {
     control.group(group)?;
     let shard = ShardKey::new(group, NAME);
     if !control.has_shard(&shard) {
         let text = format!("group {group} has no ports with frames and no links");
         return Err(CommandError::Invalid(text));
     }
-    control.ask(&shard, ReadTraffic(group.clone()))
+    let mut view = control.ask(&shard, ReadTraffic(group.clone()))?;
+    for direct in control.consult(&ReadDirectTraffic(group.clone()))? {
+        add_direct(&mut view, direct);
+    }
+    Ok(view)
 }
 
 impl Controller for EthernetController {
@@ -83,6 +88,7 @@ impl Controller for EthernetController {
         let Self { routes, captures } = self;
         RequestDispatch::new(request)
             .on(|route::List| routes.list(control))
+            .on(|route::Prepare(spec)| routes.prepare(control, spec))
             .on(|route::Add(spec)| routes.add(control, spec))
             .on(|route::Delete(number)| routes.delete(control, number))
             .on(|traffic::Show(group)| traffic(control, &group))

@@ -371,6 +371,12 @@ impl RouteTable {
         Some(RoutePolicy::new(routes, self.forwarding, stations))
     }
 
+    /// Returns the route of a number.
+    pub fn view_of(&self, index: u64) -> Option<RouteView> {
+        let at = self.all.binary_search_by_key(&index, |entry| entry.route.index).ok()?;
+        self.all.get(at).map(RouteEntry::view)
+    }
+
     /// Returns all routes with their hit counters.
     pub fn views(&self) -> Vec<RouteView> {
         self.all.iter().map(RouteEntry::view).collect()

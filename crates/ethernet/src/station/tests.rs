@@ -10,7 +10,7 @@ use causeway_fabric::carrier::{
 };
 use causeway_fabric::limits::HOPS_MAX;
 use causeway_fabric::mailbox::Sender;
-use causeway_fabric::station::{Denial, Station};
+use causeway_fabric::station::{Denial, FramePath, Station};
 use causeway_fabric::{PollConfig, Shard};
 use causeway_model::{CaptureSpec, Forwarding, GroupKind, MacMatch, RouteEnd, RouteSpec};
 use causeway_model::{TraceQuery, TraceView};
@@ -60,6 +60,8 @@ struct Group {
     wires: BTreeMap<u32, Wire>,
     cell: PolicyCell,
     now: u64,
+    /// Frames have reached the other stations.
+    reached: bool,
 }
 
 impl Group {
@@ -69,7 +71,7 @@ impl Group {
         let mut shard = Shard::new(name("red"), service, PollConfig::default()).unwrap();
         let inbox = shard.ask(OpenInbox).unwrap();
         let (wires, cell) = (BTreeMap::new(), PolicyCell::default());
-        let mut group = Self { shard, inbox, wires, cell, now: 1 };
+        let mut group = Self { shard, inbox, wires, cell, now: 1, reached: false };
         for number in 1..=count {
             group.join(number, mac(number)).unwrap();
         }
@@ -120,7 +122,11 @@ impl Group {
         let arrival = ReceivedFrame { at: 0..100, offload: [0; 10], hops, flood: None };
         let bytes = BufferPool::default().adopt(frame);
         let frames = ReceivedFrames { link: LinkId(from), bytes, frames: vec![arrival] };
-        self.inbox.push(Message::ReceivedFrames(frames)).unwrap();
+        let message = match self.reached {
+            true => Message::StationFrames(frames),
+            false => Message::ReceivedFrames(frames),
+        };
+        self.inbox.push(message).unwrap();
         self.step();
         let wires = self.wires.iter();
         let got =
@@ -151,7 +157,7 @@ impl Group {
     }
 
     fn is_direct(&self) -> bool {
-        self.cell.state().is_direct()
+        self.cell.state().frames() == FramePath::Direct
     }
 
     /// Returns whether the policy admits traffic from a station to another.
@@ -182,6 +188,18 @@ fn station_receives_frames_to_its_address_and_broadcasts_only() {
     group.shard.ask(Leave(LinkId(2))).unwrap();
     assert_eq!(group.send(1, mac(1), mac(2)), [4], "the station has left");
     assert_eq!(group.send(1, mac(1), ALL), [3, 4]);
+}
+
+#[test]
+fn station_frame_that_reached_the_stations_goes_to_the_others_only() {
+    let mut group = Group::new(3);
+    group.reached = true;
+    assert_eq!(group.send(1, mac(1), ALL), [4]);
+    group.route(1, (mac(1), ALL), "a2");
+    assert!(group.send(1, mac(1), ALL).is_empty(), "the route is newer than the frame");
+    assert_eq!(group.drops(1, "drop_no_route_total"), 0);
+    group.reached = false;
+    assert_eq!(group.send(1, mac(1), ALL), [2]);
 }
 
 #[test]
@@ -281,6 +299,25 @@ fn station_capture_sees_all_frames_while_it_runs() {
     group.send(1, mac(1), mac(2));
     assert!(group.is_direct(), "the capture has ended");
     drop(elsewhere);
+}
+
+#[test]
+fn station_capture_leaves_frames_of_other_stations_on_the_direct_path() {
+    let mut group = Group::new(3);
+    let observed = |group: &Group| (group.cell.state().frames(), group.cell.observed().to_vec());
+    let captures = ["a1", "a1", "a3"].map(|port| group.capture(RouteEnd::Interface(name(port))));
+    assert_eq!(observed(&group), (FramePath::Unobserved, vec![mac(1), mac(3)]));
+    captures[0].close();
+    group.send(1, mac(1), mac(2));
+    assert_eq!(observed(&group).1, [mac(1), mac(3)], "another capture at the station runs");
+    captures[1].close();
+    group.send(1, mac(1), mac(2));
+    assert_eq!(observed(&group).1, [mac(3)]);
+    group.route(1, (mac(1), mac(2)), "a2");
+    assert_eq!(observed(&group).0, FramePath::Service, "the route applies to all");
+    group.shard.ask(DeleteRoute(1)).unwrap();
+    group.shard.ask(Leave(LinkId(3))).unwrap();
+    assert!(captures[2].fetch().closed && group.is_direct(), "the station has left");
 }
 
 #[test]

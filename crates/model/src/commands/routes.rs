@@ -6,6 +6,9 @@
 //! not exist are refused, and so is the deletion of a number without a route. Deleting a port or
 //! link deletes the routes that name it. The control API, `causeway apply`, the VNET language and
 //! the start with the configuration file send the commands, and wait in their threads.
+//!
+//! A start and `causeway apply` put routes in force before the ports that the routes apply to:
+//! [`Prepare`] adds a route whose port or link may be missing, and [`Add`] completes it later.
 
 use crate::{RouteSpec, RouteView, TypedRequest};
 
@@ -17,7 +20,18 @@ impl TypedRequest for List {
     type Answer = Vec<RouteView>;
 }
 
-/// Adds a route. The ports and links that it names must exist.
+/// Puts a route in force whose ports and links may be missing. While the target is missing, frames
+/// that the route matches are dropped; a route from a missing ingress matches none. Until [`Add`] of
+/// the same route, a deleted port or link does not delete the route. A route that exists already
+/// becomes such a route; the group of another must exist.
+#[derive(Debug)]
+pub struct Prepare(pub RouteSpec);
+
+impl TypedRequest for Prepare {
+    type Answer = ();
+}
+
+/// Adds a route, or completes one that was prepared. The ports and links that it names must exist.
 #[derive(Debug)]
 pub struct Add(pub RouteSpec);
 

@@ -336,7 +336,7 @@ pub struct TrafficView<F: ViewForm = Typed> {
     pub window_seconds: f64,
     /// The recently active pairs, the busiest first.
     pub pairs: Vec<TrafficPair<F>>,
-    /// Frames of pairs that did not fit into the matrix.
+    /// Frames and RDMA messages of pairs that did not fit into the matrix.
     #[serde(default)]
     pub uncounted_frames_total: u64,
 }
@@ -355,7 +355,13 @@ pub struct TrafficPair<F: ViewForm = Typed> {
     pub frames_total: u64,
     /// Bytes of these frames.
     pub bytes_total: u64,
-    /// Bytes a second in the last period.
+    /// RDMA messages since the pair entered the matrix.
+    #[serde(default)]
+    pub messages_total: u64,
+    /// Bytes of payload of these messages.
+    #[serde(default)]
+    pub message_bytes_total: u64,
+    /// Bytes of frames and messages a second in the last period.
     pub bytes_per_second: f64,
 }
 

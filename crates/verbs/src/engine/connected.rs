@@ -157,7 +157,7 @@ impl<Q: Queues> Subnet<Q> {
             return match self.check_requester(origin, requester) {
                 Ok(total) => {
                     requester.transfer.total = total;
-                    Step::Done
+                    Step::Lost
                 }
                 Err(status) => Step::Failed(status),
             };

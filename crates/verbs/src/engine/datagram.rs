@@ -67,8 +67,11 @@ impl<Q: Queues> Subnet<Q> {
             Ok(datagram) => datagram,
             Err(status) => return Step::Failed(status),
         };
-        if requester.transfer.member == 0 && self.was_sent(origin, requester) {
-            return Step::Done;
+        if requester.transfer.member == 0 {
+            requester.receivers.clear();
+            if self.was_sent(origin, requester) {
+                return Step::Done;
+            }
         }
         if to.queue_pair == MULTICAST_QPN {
             return self.multicast(origin, requester, scratch, (&datagram, &to), budget);
@@ -78,14 +81,14 @@ impl<Q: Queues> Subnet<Q> {
             && let Some(adapter) = self.adapter_mut(origin.id)
             && !adapter.take_general(now_ns)
         {
-            return Step::Done;
+            return Step::Lost;
         }
         let there = self.transport.locate(to.mac).and_then(|there| {
             self.transport.admit(origin.mac, to.mac, to.mac, budget).map(|()| there)
         });
         match there {
             Ok(there) => {
-                self.receive(origin, &requester.work, scratch, &datagram, (there, to));
+                self.receive(origin, requester, scratch, &datagram, (there, to));
                 budget.take_bytes(scratch.cost());
             }
             Err(refusal) => self.refuse_datagram(origin, requester, refusal),
@@ -124,7 +127,7 @@ impl<Q: Queues> Subnet<Q> {
                 Ok(()) if is_own && origin.attributes.blocks_own_multicast => {}
                 Ok(()) => {
                     let to = AddressVector { queue_pair: number, ..*to };
-                    self.receive(origin, &requester.work, scratch, datagram, (there, to));
+                    self.receive(origin, requester, scratch, datagram, (there, to));
                     budget.take_bytes(scratch.cost());
                 }
                 Err(refusal) => self.refuse_datagram(origin, requester, refusal),
@@ -181,12 +184,13 @@ impl<Q: Queues> Subnet<Q> {
     fn receive(
         &mut self,
         origin: &Origin,
-        work: &SendWork,
+        requester: &mut Requester,
         scratch: &mut Scratch,
         datagram: &Datagram,
         (there, to): (AdapterId, AddressVector),
     ) {
         scratch.to.clear();
+        let work = &requester.work;
         let Some(number) = self.accept(there, &to, datagram.queue_key) else { return };
         let bytes = datagram.bytes.saturating_add(u64::from(NETWORK_HEADER_BYTES));
         let status = self.scatter(origin, work, scratch, datagram, (there, number));
@@ -206,6 +210,16 @@ impl<Q: Queues> Subnet<Q> {
         adapter.complete_receive(number, &received);
         if status == Status::LocalProtection {
             adapter.fail(number);
+        }
+        if status != Status::Success {
+            return;
+        }
+        let peer = (there, adapter.mac);
+        if self.observer.is_some() {
+            requester.receivers.push(there);
+        }
+        if let Some(own) = self.adapter_mut(origin.id) {
+            own.traffic.count(peer, false, datagram.bytes);
         }
     }
 

@@ -63,7 +63,7 @@ use crate::work::{Completion, CompletionKind, Operation, ReceiveWork, SendWork, 
 
 pub use budget::Budget;
 pub(crate) use observe::Observer;
-pub use observe::{Endpoint, Observation};
+pub use observe::{Endpoint, Observation, ObservedMessage};
 use resume::FirstRequest;
 pub use resume::Resume;
 pub(crate) use segments::Place;
@@ -106,6 +106,8 @@ pub struct Requester {
     first: FirstRequest,
     /// Requests that found no responder; wraps.
     refusals: u64,
+    /// Adapters that received the datagram in progress, while a capture runs.
+    receivers: Vec<AdapterId>,
 }
 
 impl Requester {
@@ -223,6 +225,8 @@ impl Origin {
 enum Step {
     /// The work request succeeded.
     Done,
+    /// The work request succeeded, and no responder received the message.
+    Lost,
     /// The budget is used up.
     More,
     /// The responder is not ready.
@@ -310,17 +314,18 @@ impl<Q: Queues> Subnet<Q> {
                 }
             }
             match self.step(origin, requester, scratch, (budget, now_ns)) {
-                Step::Done => {
+                step @ (Step::Done | Step::Lost) => {
                     if self.observer.is_some() {
-                        self.observe_message(origin, requester, Status::Success, budget);
+                        let end = (Status::Success, step == Step::Lost);
+                        self.observe_message(origin, requester, end, budget);
                     }
-                    self.succeed(origin, requester);
+                    self.succeed(origin, requester, step == Step::Lost);
                 }
                 Step::More => return Progress::Yielded,
                 Step::Blocked(until_ns) => return Progress::Waiting { until_ns },
                 Step::Failed(status) => {
                     if self.observer.is_some() {
-                        self.observe_message(origin, requester, status, budget);
+                        self.observe_message(origin, requester, (status, false), budget);
                     }
                     self.fail_request(origin, requester, status);
                     return self.flush(origin, requester, budget);
@@ -387,15 +392,24 @@ impl<Q: Queues> Subnet<Q> {
         }
     }
 
-    /// Ends the work request in progress with success.
+    /// Ends the work request in progress with success; no responder received a message that is lost.
     #[inline]
-    fn succeed(&mut self, origin: &Origin, requester: &mut Requester) {
+    fn succeed(&mut self, origin: &Origin, requester: &mut Requester, is_lost: bool) {
         requester.is_busy = false;
         self.stop_waiting(origin, requester);
         let Some(adapter) = self.adapter_mut(origin.id) else { return };
         let bytes = requester.transfer.total;
         adapter.counters.requests = adapter.counters.requests.wrapping_add(1);
         adapter.counters.request_bytes = adapter.counters.request_bytes.wrapping_add(bytes);
+        if let Some(route) = &requester.route
+            && !is_lost
+        {
+            let operation = &requester.work.operation;
+            let is_read = matches!(operation, Operation::Read(_));
+            if !operation.is_local() {
+                adapter.traffic.count((route.adapter, route.peer), is_read, bytes);
+            }
+        }
         requester.first = FirstRequest::Ordinary;
         if requester.work.is_signaled || origin.attributes.signals_all {
             let completion = requester.completion(origin, Status::Success);

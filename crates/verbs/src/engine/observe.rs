@@ -1,20 +1,22 @@
 //! Copies of messages for a capture, which shows each message as packets between the adapters.
 //!
-//! While an observation limit is set ([`Subnet::observe`]), the engine appends an [`Observation`] for
-//! each message that ended with success or that its responder refused, with up to that many bytes of
-//! its payload. The captures of `causeway-hca` set the limit, and take the observations in the same
+//! While adapters are observed ([`Subnet::observe`]), the engine appends an [`ObservedMessage`] for
+//! each message of these adapters, sent or received, that ended with success or that its responder
+//! refused, with up to a number of bytes of its payload. It names the adapters that received the
+//! message: none, if a datagram or a message of an unreliable connection was denied, lost or not
+//! accepted. The captures of `causeway-hca` choose the adapters, and take the messages in the same
 //! turn of the dispatcher ([`Subnet::take_observations`]); at most [`OBSERVATIONS_MAX`] (1,024) wait,
 //! and further ones are counted only. Messages that are not sent, because the requester's own memory
 //! or work request is invalid, are not observed, nor are retries. The payload is read after the
-//! message, from the requester's memory; bytes that cannot be read appear as zeroes. Without a limit
-//! the engine takes one branch for each message.
+//! message, from the requester's memory; bytes that cannot be read appear as zeroes. While no adapter
+//! is observed the engine takes one branch for each message.
 
 use causeway_memory::Cursor;
 
 use crate::adapter::AdapterId;
 use crate::engine::segments::Place;
 use crate::engine::{Budget, Origin, Requester};
-use crate::limits::{OBSERVATIONS_MAX, STEP_SPANS_MAX};
+use crate::limits::{GENERAL_SERVICE_QPN, OBSERVATIONS_MAX, STEP_SPANS_MAX};
 use crate::queue_pair::{Kind, QueuePair};
 use crate::queues::Queues;
 use crate::region::Rights;
@@ -34,6 +36,17 @@ pub struct Endpoint {
     pub sequence: u32,
 }
 
+/// A message of an observed adapter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedMessage {
+    /// The message.
+    pub message: Observation,
+    /// Adapter of the requester.
+    pub sender: AdapterId,
+    /// Adapters that received the message, each once.
+    pub receivers: Vec<AdapterId>,
+}
+
 /// A message between two queue pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
@@ -49,6 +62,8 @@ pub struct Observation {
     pub mtu: u32,
     /// Queue key of a datagram.
     pub queue_key: u32,
+    /// Shared receive queue that a request of an extended reliable connection names.
+    pub xrc_queue: u32,
     /// The responder reports a solicited event.
     pub is_solicited: bool,
     /// Success, or the responder's refusal.
@@ -63,38 +78,45 @@ pub struct Observation {
 /// The state of the observation of a subnet.
 #[derive(Debug, Default)]
 pub(crate) struct Observer {
+    /// The observed adapters.
+    adapters: Vec<AdapterId>,
     /// Most payload bytes that are copied of a message.
     payload_max: usize,
-    observations: Vec<Observation>,
+    messages: Vec<ObservedMessage>,
     /// Messages that found no room.
     missed: u64,
 }
 
 impl<Q: Queues> Subnet<Q> {
-    /// Begins to observe messages with up to `payload_max` bytes each, or ends it with `None`.
-    pub fn observe(&mut self, payload_max: Option<usize>) {
-        self.observer = payload_max
-            .map(|payload_max| Box::new(Observer { payload_max, ..Observer::default() }));
+    /// Observes the messages of these adapters, with up to `payload_max` bytes each, in place of those
+    /// that were observed before. An empty list ends the observation; messages that were not taken
+    /// are lost then.
+    pub fn observe(&mut self, adapters: Vec<AdapterId>, payload_max: usize) {
+        let observer = self.observer.take().filter(|_| !adapters.is_empty());
+        let observer = observer.map(|observer| *observer).unwrap_or_default();
+        let is_used = !adapters.is_empty();
+        let observer = Observer { adapters, payload_max, ..observer };
+        self.observer = is_used.then(|| Box::new(observer));
     }
 
     /// Takes the observed messages, and the number of those that found no room.
-    pub fn take_observations(&mut self) -> (Vec<Observation>, u64) {
+    pub fn take_observations(&mut self) -> (Vec<ObservedMessage>, u64) {
         match &mut self.observer {
             Some(observer) => {
-                (std::mem::take(&mut observer.observations), std::mem::take(&mut observer.missed))
+                (std::mem::take(&mut observer.messages), std::mem::take(&mut observer.missed))
             }
             None => (Vec::new(), 0),
         }
     }
 
-    /// Observes the message of a requester that ended with a status. Takes the copied bytes from the
-    /// budget.
+    /// Observes the message of a requester that ended with a status, or was lost. Takes the copied
+    /// bytes from the budget.
     #[cold]
     pub(super) fn observe_message(
         &mut self,
         origin: &Origin,
-        requester: &Requester,
-        status: Status,
+        requester: &mut Requester,
+        (status, is_lost): (Status, bool),
         budget: &mut Budget,
     ) {
         let was_answered = matches!(
@@ -104,26 +126,23 @@ impl<Q: Queues> Subnet<Q> {
                 | Status::RemoteAccess
                 | Status::RemoteOperation
         );
-        let is_message = !matches!(
-            requester.work.operation,
-            Operation::Nop | Operation::Invalidate(_) | Operation::Register(_)
-        );
-        let Some(payload_max) = self.observer.as_ref().map(|observer| observer.payload_max) else {
-            return;
-        };
-        if !was_answered || !is_message {
+        let is_message = !requester.work.operation.is_local();
+        let receivers = receivers(origin, requester, is_lost);
+        let Some(observer) = &self.observer else { return };
+        let is_observed = |id: &AdapterId| observer.adapters.contains(id);
+        let is_wanted = is_observed(&origin.id) || receivers.iter().any(is_observed);
+        if !was_answered || !is_message || !is_wanted {
             return;
         }
-        let room = self.observer.as_ref().map_or(0, |observer| observer.observations.len());
-        let found = match room < OBSERVATIONS_MAX {
-            true => self.observation(origin, requester, status, payload_max),
-            false => None,
-        };
+        let has_room = observer.messages.len() < OBSERVATIONS_MAX;
+        let payload_max = observer.payload_max;
+        let found =
+            if has_room { self.observation(origin, requester, status, payload_max) } else { None };
         let Some(observer) = &mut self.observer else { return };
         match found {
-            Some(observation) => {
-                budget.take_bytes(observation.payload.len() as u64);
-                observer.observations.push(observation);
+            Some(message) => {
+                budget.take_bytes(message.payload.len() as u64);
+                observer.messages.push(ObservedMessage { message, sender: origin.id, receivers });
             }
             None => observer.missed = observer.missed.wrapping_add(1),
         }
@@ -162,10 +181,12 @@ impl<Q: Queues> Subnet<Q> {
                 (back.map_or([0; 16], |back| back.gid), responder, 0)
             }
         };
+        // Receivers see the well-known number of the general service interface.
+        let is_general = origin.kind == Kind::Gsi;
         let requester_end = Endpoint {
             mac: origin.mac,
             gid: source_gid,
-            queue_pair: origin.number,
+            queue_pair: if is_general { GENERAL_SERVICE_QPN } else { origin.number },
             sequence: attributes.send_psn,
         };
         Some(Observation {
@@ -175,6 +196,7 @@ impl<Q: Queues> Subnet<Q> {
             operation: work.operation.clone(),
             mtu: attributes.mtu,
             queue_key,
+            xrc_queue: work.xrc_queue,
             is_solicited: work.is_solicited,
             status,
             total: requester.transfer.total,
@@ -221,6 +243,18 @@ impl<Q: Queues> Subnet<Q> {
         }
         payload
     }
+}
+
+/// Returns the adapters that received the message of a requester, each once.
+fn receivers(origin: &Origin, requester: &mut Requester, is_lost: bool) -> Vec<AdapterId> {
+    if origin.kind.is_datagram() {
+        let mut receivers = std::mem::take(&mut requester.receivers);
+        receivers.sort_unstable();
+        receivers.dedup();
+        return receivers;
+    }
+    let route = requester.route.filter(|_| !is_lost);
+    route.map(|route| route.adapter).into_iter().collect()
 }
 
 /// Returns the receiver of a datagram.

@@ -215,7 +215,7 @@ impl<Q: Queues> Subnet<Q> {
         let Some(adapter) = self.adapter_mut(there) else { return Step::More };
         if origin.kind == Kind::Uc {
             adapter.counters.dropped = adapter.counters.dropped.wrapping_add(1);
-            return Step::Done;
+            return Step::Lost;
         }
         let pair = adapter.queue_pairs.get(number);
         let code = pair.map_or(0, |pair| pair.attributes().min_rnr_timer);
@@ -305,7 +305,7 @@ impl<Q: Queues> Subnet<Q> {
                 adapter.queues.report(event);
             }
         }
-        if is_reliable { Step::Failed(status) } else { Step::Done }
+        if is_reliable { Step::Failed(status) } else { Step::Lost }
     }
 
     /// Ends the message in progress of a requester that fails, resets or disappears. The

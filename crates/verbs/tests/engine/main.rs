@@ -7,6 +7,7 @@ mod faults;
 mod flush;
 mod hostile;
 mod lifecycle;
+mod observe;
 mod policy;
 mod random;
 mod region;

@@ -38,8 +38,9 @@ pub const PORT: u16 = 4791;
 pub const UDP_LEN: usize = crate::udp::HEADER_LEN;
 /// Length of the base transport header (BTH), in bytes.
 pub const BASE_LEN: usize = 12;
-/// Largest length of all transport headers, in bytes: those of an atomic operation.
-pub const HEADERS_LEN_MAX: usize = 40;
+/// Largest length of all transport headers, in bytes: those of an atomic operation of an extended
+/// reliable connection.
+pub const HEADERS_LEN_MAX: usize = 44;
 /// Length of the invariant CRC, in bytes.
 pub const CRC_LEN: usize = 4;
 /// The default partition key.
@@ -196,6 +197,8 @@ pub struct Headers {
     pub base: BaseHeader,
     /// Of a datagram.
     pub datagram: Option<Datagram>,
+    /// Shared receive queue of a request of an extended reliable connection (XRCETH); 24 bits.
+    pub xrc_queue: Option<u32>,
     /// Of a write or read request.
     pub remote: Option<Remote>,
     /// Of an atomic request.
@@ -216,6 +219,7 @@ impl Headers {
         Self {
             base,
             datagram: None,
+            xrc_queue: None,
             remote: None,
             atomic: None,
             acknowledgement: None,
@@ -240,6 +244,9 @@ impl Headers {
         if transport == Transport::Datagram {
             let [queue_key, source] = [(); 2].map(|()| u32::from_be_bytes(r.take()));
             headers.datagram = Some(Datagram { queue_key, source: source & NUMBER_MASK });
+        }
+        if has_xrc_queue(transport, operation) {
+            headers.xrc_queue = Some(u32::from_be_bytes(r.take()) & NUMBER_MASK);
         }
         if operation.has_remote() {
             let address = u64::from_be_bytes(r.take());
@@ -279,6 +286,9 @@ impl Headers {
             w.put(datagram.queue_key.to_be_bytes());
             w.put((datagram.source & NUMBER_MASK).to_be_bytes());
         }
+        if has_xrc_queue(transport, operation) {
+            w.put((self.xrc_queue.unwrap_or_default() & NUMBER_MASK).to_be_bytes());
+        }
         if operation.has_remote() {
             let remote = self.remote.unwrap_or_default();
             w.put(remote.address.to_be_bytes());
@@ -308,10 +318,16 @@ impl Headers {
     }
 }
 
+/// Returns whether a header with a shared receive queue (XRCETH) follows the base header.
+fn has_xrc_queue(transport: Transport, operation: Operation) -> bool {
+    transport == Transport::Extended && !operation.is_response()
+}
+
 /// Returns the length of the headers of an opcode.
 fn len_of(transport: Transport, operation: Operation) -> usize {
     let parts = [
         (transport == Transport::Datagram, 8),
+        (has_xrc_queue(transport, operation), 4),
         (operation.has_remote(), 16),
         (operation.has_atomic(), 28),
         (operation.has_acknowledgement(), 4),
@@ -373,6 +389,7 @@ mod tests {
                 let has = |exists: bool| exists.then_some(seed);
                 headers.datagram = (transport == Transport::Datagram)
                     .then_some(Datagram { queue_key: seed, source: seed >> 8 });
+                headers.xrc_queue = has(has_xrc_queue(transport, operation)).map(|own| own >> 8);
                 headers.remote =
                     has(operation.has_remote()).map(|key| Remote { address: wide, key, len: !key });
                 headers.atomic = has(operation.has_atomic()).map(|key| Atomic {

@@ -1,12 +1,12 @@
 //! Opcodes of the base transport header (InfiniBand specification, table 38), and the headers that
 //! follow for each.
 //!
-//! Reliable and unreliable connections, unreliable datagrams and congestion notifications are
-//! known; reliable datagrams and XRC are not. An opcode that its transport does not have, such as a
-//! read on an unreliable connection, is unknown too. An unknown opcode is `None`, for which the
-//! parser of the base header returns [`Error::Opcode`](super::Error). The module has codes only:
-//! the headers are parsed and written in [`super`], and captures of adapters (`hca::packets`)
-//! choose the opcodes.
+//! Reliable, unreliable and extended reliable connections (XRC, annex A14), unreliable datagrams and
+//! congestion notifications are known; reliable datagrams are not. An opcode that its transport does
+//! not have, such as a read on an unreliable connection, is unknown too. An unknown opcode is `None`,
+//! for which the parser of the base header returns [`Error::Opcode`](super::Error). The module has
+//! codes only: the headers are parsed and written in [`super`], and captures of adapters
+//! (`hca::packets`) choose the opcodes.
 
 /// The transport service of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,6 +17,8 @@ pub enum Transport {
     Unreliable,
     /// Unreliable datagram.
     Datagram,
+    /// Extended reliable connection (XRC).
+    Extended,
 }
 
 /// The operation of a packet, without its transport.
@@ -102,6 +104,11 @@ impl Operation {
         )
     }
 
+    /// Returns whether the packet is an answer of a responder.
+    pub const fn is_response(self) -> bool {
+        self.has_acknowledgement() || matches!(self, Self::ReadResponseMiddle)
+    }
+
     /// Returns whether immediate data (ImmDt) follow.
     pub const fn has_immediate(self) -> bool {
         matches!(
@@ -141,6 +148,7 @@ impl Opcode {
             0x00 => Transport::Reliable,
             0x20 => Transport::Unreliable,
             0x60 => Transport::Datagram,
+            0xa0 => Transport::Extended,
             _ => return None,
         };
         let operation = Operation::ALL.into_iter().find(|known| *known as u8 == raw & 0x1f)?;
@@ -150,7 +158,7 @@ impl Opcode {
     /// Returns the opcode of an operation, or `None` if the transport does not have it.
     pub fn message(transport: Transport, operation: Operation) -> Option<Self> {
         let exists = match transport {
-            Transport::Reliable => true,
+            Transport::Reliable | Transport::Extended => true,
             Transport::Unreliable => (operation as u8) <= Operation::WriteOnlyImmediate as u8,
             Transport::Datagram => {
                 matches!(operation, Operation::SendOnly | Operation::SendOnlyImmediate)
@@ -165,6 +173,7 @@ impl Opcode {
             Self::Message(Transport::Reliable, operation) => operation as u8,
             Self::Message(Transport::Unreliable, operation) => 0x20 | operation as u8,
             Self::Message(Transport::Datagram, operation) => 0x60 | operation as u8,
+            Self::Message(Transport::Extended, operation) => 0xa0 | operation as u8,
             Self::CongestionNotification => CONGESTION_NOTIFICATION,
         }
     }
@@ -177,10 +186,17 @@ mod tests {
     #[test]
     fn roce_opcodes_are_those_of_their_codes() {
         let known: Vec<u8> = (0..=u8::MAX).filter(|raw| Opcode::from_raw(*raw).is_some()).collect();
-        assert_eq!(known.len(), 23 + 12 + 2 + 1);
+        assert_eq!(known.len(), 2 * 23 + 12 + 2 + 1);
         assert!(known.iter().all(|raw| Opcode::from_raw(*raw).unwrap().raw() == *raw));
-        for (raw, known) in [(0x64, true), (0x0c, true), (0x2c, false), (0x15, false), (0x81, true)]
-        {
+        for (raw, known) in [
+            (0x64, true),
+            (0x0c, true),
+            (0x2c, false),
+            (0x15, false),
+            (0x81, true),
+            (0xb7, true),
+            (0xb5, false),
+        ] {
             assert_eq!(Opcode::from_raw(raw).is_some(), known, "{raw:#x}");
         }
     }
