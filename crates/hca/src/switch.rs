@@ -23,11 +23,12 @@ use std::collections::BTreeMap;
 
 use causeway_fabric::mailbox::Sender;
 use causeway_fabric::{Context, PortId, cost};
+use causeway_memory::Map;
 use causeway_mlx5::Function;
 use causeway_mlx5::ethernet::{
     Body, Deliveries, Frame, FrameRef, Next, complete_frame, next_frame, receive_frame,
 };
-use causeway_verbs::{AdapterId, Subnet};
+use causeway_verbs::{AdapterId, Queues, Subnet};
 use causeway_wire::ethernet::{self, is_group, is_link_local};
 use causeway_wire::hello;
 
@@ -149,16 +150,7 @@ impl Switch {
         (mut uplink, traffic): (Option<&mut Uplink>, &mut DirectTraffic),
     ) -> u64 {
         let mut deliveries = Deliveries::default();
-        let Some(sender) = subnet.adapter(port.adapter) else { return 0 };
-        // The receiver is borrowed while the sender's memory is read.
-        let map = sender.queues().shared_map();
-        let frame = FrameRef {
-            offload: &self.frame.offload,
-            head: &self.frame.head,
-            body: Body::Guest(&map, &self.frame.body),
-            len: self.frame.len,
-        };
-        let Some((destination, source)) = addresses(frame.head) else { return 0 };
+        let Some((destination, source)) = addresses(&self.frame.head) else { return 0 };
         if source != port.mac {
             port.counters.spoofed = port.counters.spoofed.wrapping_add(1);
             return 0;
@@ -166,7 +158,19 @@ impl Switch {
         let to = self.adapters.get(&destination);
         let is_direct = to.is_some()
             && uplink.as_mut().is_none_or(|uplink| uplink.policy.is_direct(source, destination));
-        match (to.filter(|_| is_direct), uplink) {
+        let direct = to.filter(|_| is_direct);
+        if let Some(to) = direct
+            && let Some((sender, receiver)) = subnet.adapter_pair(port.adapter, *to)
+        {
+            traffic.count_frame((source, destination), self.frame.len, now_ns);
+            receive_frame(receiver, &self.frame_in(sender.queues().map()), &mut deliveries);
+            return delivery_ns(&deliveries);
+        }
+        let Some(sender) = subnet.adapter(port.adapter) else { return 0 };
+        // The receiver is borrowed while the sender's memory is read.
+        let map = sender.queues().shared_map();
+        let frame = self.frame_in(&map);
+        match (direct, uplink) {
             (Some(to), _) => {
                 traffic.count_frame((source, destination), frame.len, now_ns);
                 if let Some(receiver) = subnet.adapter_mut(*to) {
@@ -201,6 +205,12 @@ impl Switch {
             (None, None) => {}
         }
         delivery_ns(&deliveries)
+    }
+
+    /// Returns the frame that was taken, of a sender with this memory.
+    fn frame_in<'a>(&'a self, map: &'a Map) -> FrameRef<'a> {
+        let Frame { offload, head, body, len, .. } = &self.frame;
+        FrameRef { offload, head, body: Body::Guest(map, body), len: *len }
     }
 
     /// Delivers a frame to every adapter but `except`.

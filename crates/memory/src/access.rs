@@ -14,6 +14,8 @@
 //! `ring` and the services call these functions for headers, descriptors and short payloads;
 //! payloads from guest to guest go through `crate::copy::copy`.
 
+use std::sync::atomic::{Ordering, fence};
+
 use crate::kernel;
 use crate::map::{Map, OutOfGrant};
 use crate::rights::Rights;
@@ -168,6 +170,37 @@ impl Map {
                 Ok(())
             }
             _ => self.write_pieces(addr, from),
+        }
+    }
+
+    /// Copies `from` to `addr`, the last byte behind all others: a guest that loads the last byte
+    /// first, and finds it new, finds the others new too. `N` is at least 1.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`].
+    #[inline]
+    pub fn write_published<const N: usize>(
+        &self,
+        addr: u64,
+        from: &[u8; N],
+    ) -> Result<(), OutOfGrant> {
+        let Some((last, body)) = from.split_last() else { return Ok(()) };
+        match self.pointer(addr, Rights::WRITE) {
+            Some((to, left)) if N <= left => {
+                let to = to.as_ptr();
+                // SAFETY: `pointer` returned `left` mapped bytes; `from` is private.
+                unsafe { kernel::copy(to, body.as_ptr(), body.len()) };
+                fence(Ordering::Release);
+                // SAFETY: as above; the last byte follows the body.
+                unsafe { kernel::copy(to.add(body.len()), last, 1) };
+                self.wrote(addr, N);
+                Ok(())
+            }
+            _ => {
+                self.write_pieces(addr, body)?;
+                fence(Ordering::Release);
+                self.write_pieces(addr.wrapping_add(body.len() as u64), &[*last])
+            }
         }
     }
 

@@ -211,3 +211,28 @@ pub fn copy(
     }
     Ok(())
 }
+
+/// Copies `len` bytes at a guest address straight to an address of another guest, in few instructions
+/// if they lie in one grant on both sides.
+///
+/// # Errors
+/// [`CopyError`]. Some bytes may have been copied.
+#[inline]
+pub fn copy_range(
+    (source, from): (&Map, u64),
+    (destination, to): (&Map, u64),
+    len: u32,
+) -> Result<(), CopyError> {
+    let bytes = len as usize;
+    let here = source.pointer(from, Rights::READ).filter(|(_, left)| bytes <= *left);
+    let there = destination.pointer(to, Rights::WRITE).filter(|(_, left)| bytes <= *left);
+    let Some(((src, _), (dst, _))) = here.zip(there) else {
+        let (here, there) = ([Span { addr: from, len }], [Span { addr: to, len }]);
+        let (mut from, mut to) = (Cursor::new(&here), Cursor::new(&there));
+        return copy((source, &mut from), (destination, &mut to), u64::from(len));
+    };
+    // SAFETY: both pointers have at least `len` mapped bytes; for overlap see `copy`.
+    unsafe { kernel::copy(dst.as_ptr(), src.as_ptr(), bytes) };
+    destination.wrote(to, bytes);
+    Ok(())
+}

@@ -80,6 +80,39 @@ fn map_write_changed_writes_differences() {
 }
 
 #[test]
+fn map_publishes_entries_within_and_across_regions() {
+    let map = three_regions();
+    let entry: [u8; 64] = std::array::from_fn(|byte| byte as u8 + 1);
+    for at in [PAGE, 2 * PAGE + 7, 3 * PAGE - 1, 3 * PAGE - 63, 4 * PAGE - 64] {
+        map.write_published(at, &entry).unwrap();
+        let mut found = [0; 64];
+        map.read(at, &mut found).unwrap();
+        assert_eq!(found, entry, "{at:#x}");
+        map.write(at, &[0; 64]).unwrap();
+    }
+    for at in [4 * PAGE - 63, 4 * PAGE, 0, u64::MAX - 10] {
+        assert!(map.write_published(at, &entry).is_err(), "{at:#x}");
+    }
+}
+
+#[test]
+fn copy_of_a_range_equals_the_copy_of_a_span() {
+    let (from, to) = (three_regions(), three_regions());
+    let bytes: Vec<u8> = (0..100).collect();
+    for (source, destination) in [(PAGE, PAGE + 9), (3 * PAGE - 50, PAGE), (PAGE, 3 * PAGE - 1)] {
+        from.write(source, &bytes).unwrap();
+        copy::copy_range((&from, source), (&to, destination), 100).unwrap();
+        let mut found = vec![0; 100];
+        to.read(destination, &mut found).unwrap();
+        assert_eq!(found, bytes);
+    }
+    let source = copy::copy_range((&from, 4 * PAGE - 99), (&to, PAGE), 100).unwrap_err();
+    assert!(matches!(source, copy::CopyError::Source(_)));
+    let destination = copy::copy_range((&from, PAGE), (&to, 9 * PAGE - 99), 100).unwrap_err();
+    assert!(matches!(destination, copy::CopyError::Destination(_)));
+}
+
+#[test]
 fn hostile_region_tables_are_refused() {
     let file = unsealed(2 * PAGE);
     let overlap = vec![region(&file, 0, 0, 2 * PAGE), region(&file, 0, PAGE, PAGE)];

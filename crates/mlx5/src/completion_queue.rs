@@ -41,7 +41,6 @@ use causeway_wire::mlx5::completion_queue::{
 };
 use causeway_wire::mlx5::event_queue::owner_bit;
 
-use crate::event_queue::write_entry;
 use crate::page_list::PageList;
 
 /// Positions have 24 bits.
@@ -238,7 +237,7 @@ impl CompletionQueue {
     /// the queue is then unusable.
     #[inline]
     pub fn place(&mut self, map: &Map, at: u64, bytes: &[u8; ENTRY_LEN]) -> bool {
-        let is_written = write_entry(&self.pages, map, at, bytes);
+        let is_written = self.pages.publish(map, at, bytes).is_ok();
         self.is_overrun |= !is_written;
         is_written
     }

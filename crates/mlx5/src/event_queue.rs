@@ -88,19 +88,8 @@ impl EventQueue {
     /// Writes an event at an offset of the ring. Returns false if the queue's memory is not granted;
     /// the event is then lost.
     pub fn place(&self, map: &Map, at: u64, bytes: &[u8; ENTRY_LEN]) -> bool {
-        write_entry(&self.pages, map, at, bytes)
+        self.pages.publish(map, at, bytes).is_ok()
     }
-}
-
-/// Writes an entry: the last byte, which hands the entry over, behind the others.
-pub(crate) fn write_entry(pages: &PageList, map: &Map, at: u64, bytes: &[u8; 64]) -> bool {
-    let Some((last, body)) = bytes.split_last() else { return false };
-    if pages.write(map, at, body).is_err() {
-        return false;
-    }
-    // The driver reads the last byte first, so that byte must become visible last.
-    std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-    pages.write(map, at.wrapping_add(body.len() as u64), &[*last]).is_ok()
 }
 
 /// The event queues of the function, by their numbers of 8 bits: 1 to [`EVENT_QUEUES_MAX`].

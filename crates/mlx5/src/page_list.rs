@@ -90,6 +90,47 @@ impl PageList {
         Some((page.checked_add(inside)?, size.wrapping_sub(inside)))
     }
 
+    /// Copies an entry to the bytes at `at`: the last byte, which hands the entry over, behind the
+    /// others.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`] if they lie outside the queue or in memory that is not granted.
+    #[inline]
+    pub fn publish(&self, map: &Map, at: u64, entry: &[u8; 64]) -> Result<(), OutOfGrant> {
+        match self.locate(at) {
+            Some((address, left)) if left >= entry.len() as u64 => {
+                map.write_published(address, entry)
+            }
+            _ => self.publish_pieces(map, at, entry),
+        }
+    }
+
+    /// As [`Self::publish`], for an entry that lies in more than one page.
+    #[cold]
+    fn publish_pieces(&self, map: &Map, at: u64, entry: &[u8; 64]) -> Result<(), OutOfGrant> {
+        let (last, body) = entry.split_last().unwrap_or((&0, &[]));
+        self.write(map, at, body)?;
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        self.write(map, at.wrapping_add(body.len() as u64), &[*last])
+    }
+
+    /// Copies `N` bytes at `at` out, once, in few instructions because the length is a constant.
+    ///
+    /// # Errors
+    /// [`OutOfGrant`] if they lie outside the queue or in memory that is not granted.
+    #[inline]
+    pub fn read_array<const N: usize>(
+        &self,
+        map: &Map,
+        at: u64,
+        into: &mut [u8; N],
+    ) -> Result<(), OutOfGrant> {
+        match self.locate(at) {
+            Some((address, left)) if left >= N as u64 && map.read_array(address, into) => Ok(()),
+            _ => self.read(map, at, into),
+        }
+    }
+
     /// Copies the bytes at `at` out, once.
     ///
     /// # Errors

@@ -267,7 +267,7 @@ impl WorkQueues {
     fn read_block(&self, map: &Map, count: u16, into: &mut [u8; SEND_BLOCK]) -> Option<()> {
         let index = u32::from(count) & self.send_blocks.wrapping_sub(1);
         let at = u64::from(index).wrapping_mul(SEND_BLOCK as u64);
-        self.pages.read(map, self.send_offset.checked_add(at)?, into).ok()
+        self.pages.read_array(map, self.send_offset.checked_add(at)?, into).ok()
     }
 
     /// Takes the next entry of the queue pair's own receive queue. Returns false if there is none.

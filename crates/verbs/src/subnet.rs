@@ -152,6 +152,24 @@ impl<Q: Queues> Subnet<Q> {
         Some(adapter)
     }
 
+    /// Returns two different adapters, the second for changes; `None` if either does not exist.
+    #[inline]
+    pub fn adapter_pair(
+        &mut self,
+        first: AdapterId,
+        second: AdapterId,
+    ) -> Option<(&Adapter<Q>, &mut Adapter<Q>)> {
+        let slots = [first.slot as usize, second.slot as usize];
+        let [own, other] = self.adapters.get_disjoint_mut(slots).ok()?;
+        let own = own.as_deref().filter(|own| own.id == first)?;
+        let other = other.as_deref_mut().filter(|other| other.id == second)?;
+        if !other.is_touched {
+            other.is_touched = true;
+            self.touched.push(second);
+        }
+        Some((own, other))
+    }
+
     /// Calls `visit` with each adapter that may have changed since the last call, once. Work of an
     /// adapter changes its peers too, so a caller finds here whose interrupts and completions it has
     /// to look at. What `visit` changes does not count as a change.

@@ -8,6 +8,8 @@
 //! yields a valid checksum only if the old checksum was valid. Ethernet's CRC and other checksums
 //! are not here.
 
+use crate::field::Writer;
+
 /// A running ones' complement sum over consecutive pieces of bytes.
 ///
 /// Words are summed in little-endian order and swapped once at the end (RFC 1071, section 2 B).
@@ -26,17 +28,33 @@ impl Sum {
         Self { words: 0, odd: false }
     }
 
-    /// Adds bytes that follow those already added.
-    pub fn add(&mut self, bytes: &[u8]) {
-        let piece = fold(sum_words(bytes));
-        let piece = if self.odd { piece.swap_bytes() } else { piece };
-        self.words = u32::from(fold(u64::from(self.words).wrapping_add(u64::from(piece))));
-        self.odd ^= bytes.len() % 2 == 1;
+    /// Returns the sum over bytes.
+    #[inline]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { words: u32::from(fold(sum_words(bytes))), odd: bytes.len() % 2 == 1 }
     }
 
-    /// Adds a big-endian 16-bit field. The number of bytes added before must be even.
+    /// Adds bytes that follow those already added.
+    #[inline]
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.join(&Self::of(bytes));
+    }
+
+    /// Adds the sum over bytes that follow those already added.
+    #[inline]
+    pub fn join(&mut self, next: &Self) {
+        // A folded sum fits 16 bits.
+        let words = next.words as u16;
+        let words = if self.odd { words.swap_bytes() } else { words };
+        self.words = u32::from(fold(u64::from(self.words).wrapping_add(u64::from(words))));
+        self.odd ^= next.odd;
+    }
+
+    /// Adds a big-endian 16-bit field at an even distance from the first byte.
+    #[inline]
     pub fn add_u16(&mut self, field: u16) {
-        self.add(&field.to_be_bytes());
+        let words = u64::from(self.words).wrapping_add(u64::from(field.to_be()));
+        self.words = u32::from(fold(words));
     }
 
     /// Returns the folded sum, not complemented: the value of an incomplete checksum field.
@@ -68,21 +86,27 @@ pub fn of(bytes: &[u8]) -> u16 {
 
 /// Returns the sum over the pseudo-header of TCP or UDP over IPv4; `len` counts header and payload.
 pub fn pseudo_v4(source: [u8; 4], destination: [u8; 4], protocol: u8, len: u16) -> Sum {
+    let mut bytes = [0; 12];
+    let mut w = Writer::new(&mut bytes);
+    w.put(source);
+    w.put(destination);
+    w.put([0, protocol]);
+    w.put(len.to_be_bytes());
     let mut sum = Sum::new();
-    sum.add(&source);
-    sum.add(&destination);
-    sum.add_u16(u16::from(protocol));
-    sum.add_u16(len);
+    sum.add(&bytes);
     sum
 }
 
 /// Returns the sum over the pseudo-header of TCP or UDP over IPv6; `len` counts header and payload.
 pub fn pseudo_v6(source: [u8; 16], destination: [u8; 16], protocol: u8, len: u32) -> Sum {
+    let mut bytes = [0; 40];
+    let mut w = Writer::new(&mut bytes);
+    w.put(source);
+    w.put(destination);
+    w.put(len.to_be_bytes());
+    w.put([0, 0, 0, protocol]);
     let mut sum = Sum::new();
-    sum.add(&source);
-    sum.add(&destination);
-    sum.add(&len.to_be_bytes());
-    sum.add_u16(u16::from(protocol));
+    sum.add(&bytes);
     sum
 }
 
@@ -93,40 +117,38 @@ pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(sum)
 }
 
-/// Sums 32 bytes a step in eight independent lanes, which compilers vectorize. A lane holds 2^32
-/// words before it can overflow: 16 GiB a lane.
+/// Bytes that [`sum_blocks`] adds in a step.
+const BLOCK: usize = 32;
+
+/// Returns the sum of little-endian 32-bit words; the last is padded with zeroes.
 fn sum_words(bytes: &[u8]) -> u64 {
-    const LANES: usize = 8;
-    let mut lanes = [0_u64; LANES];
-    let mut blocks = bytes.chunks_exact(LANES.saturating_mul(4));
-    for block in &mut blocks {
-        for (lane, word) in lanes.iter_mut().zip(block.chunks_exact(4)) {
-            *lane = lane.wrapping_add(u64::from(word_le(word)));
+    let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+    let mut sum = if blocks.is_empty() { 0 } else { sum_blocks(blocks) };
+    let (words, tail) = rest.as_chunks::<4>();
+    for word in words {
+        sum = sum.wrapping_add(u64::from(u32::from_le_bytes(*word)));
+    }
+    if !tail.is_empty() {
+        let mut last = [0_u8; 4];
+        for (to, from) in last.iter_mut().zip(tail) {
+            *to = *from;
         }
-    }
-    let mut sum = 0_u64;
-    for lane in lanes {
-        sum = sum.wrapping_add(lane);
-    }
-    for word in blocks.remainder().chunks(4) {
-        sum = sum.wrapping_add(u64::from(word_le(word)));
+        sum = sum.wrapping_add(u64::from(u32::from_le_bytes(last)));
     }
     sum
 }
 
-/// Returns up to four bytes as a little-endian word, padded with zeroes.
-#[inline]
-fn word_le(bytes: &[u8]) -> u32 {
-    match bytes.first_chunk::<4>() {
-        Some(four) => u32::from_le_bytes(*four),
-        None => {
-            let mut four = [0_u8; 4];
-            for (to, from) in four.iter_mut().zip(bytes) {
-                *to = *from;
-            }
-            u32::from_le_bytes(four)
+/// Sums a block a step in eight independent lanes, which compilers vectorize. A lane holds 2^32
+/// words before it can overflow: 16 GiB a lane.
+fn sum_blocks(blocks: &[[u8; BLOCK]]) -> u64 {
+    let mut lanes = [0_u64; BLOCK / 4];
+    for block in blocks {
+        let (words, _) = block.as_chunks::<4>();
+        for (lane, word) in lanes.iter_mut().zip(words) {
+            *lane = lane.wrapping_add(u64::from(u32::from_le_bytes(*word)));
         }
     }
+    lanes.iter().fold(0, |sum, lane| sum.wrapping_add(*lane))
 }
 
 /// Folds a sum of words to 16 bits with end-around carry.

@@ -68,6 +68,9 @@ pub struct Network {
     pub version: Version,
     /// Offset of the IP header, in bytes from the frame's start.
     pub offset: usize,
+    /// Offset behind the IP header with its options, before IPv6 extension headers, in bytes from
+    /// the frame's start. The header is complete in the parsed bytes.
+    pub header_end: usize,
     /// End of the packet by its own length field, in bytes from the frame's start.
     pub end: usize,
     /// Whether the packet is a fragment.
@@ -154,6 +157,7 @@ fn network_v4(packet: &[u8], offset: usize) -> Option<Network> {
     Some(Network {
         version: Version::V4,
         offset,
+        header_end: offset.saturating_add(start),
         end: offset.saturating_add(usize::from(header.total_len)),
         fragment,
         transport: transport.flatten(),
@@ -172,6 +176,7 @@ fn network_v6(packet: &[u8], offset: usize) -> Option<Network> {
     Some(Network {
         version: Version::V6,
         offset,
+        header_end: offset.saturating_add(ipv6::HEADER_LEN),
         end: offset.saturating_add(len),
         fragment,
         transport,

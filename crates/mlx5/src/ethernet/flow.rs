@@ -118,6 +118,8 @@ pub(crate) struct FlowTables {
     /// Bits that any group selects.
     selected: Fields,
     cache: FieldMap<Verdict>,
+    /// The last result: most frames are of the flow of the frame before.
+    last: Option<(Fields, Verdict)>,
 }
 
 impl Default for FlowTables {
@@ -129,6 +131,7 @@ impl Default for FlowTables {
             entries: 0,
             selected: [0; MatchHeaders::LEN],
             cache: HashMap::default(),
+            last: None,
         }
     }
 }
@@ -151,6 +154,7 @@ impl FlowTables {
     /// Forgets results of searches.
     fn changed(&mut self) {
         self.cache.clear();
+        self.last = None;
     }
 
     /// Adds a table without groups. Returns its number.
@@ -357,14 +361,27 @@ impl FlowTables {
     /// Returns the destination of a frame with these header fields.
     pub fn find(&mut self, headers: &MatchHeaders) -> Verdict {
         let fields = masked(&headers.to_bytes(), &self.selected);
-        if let Some(verdict) = self.cache.get(&fields) {
-            return *verdict;
+        match &self.last {
+            Some((last, verdict)) if *last == fields => *verdict,
+            _ => self.find_other(fields),
         }
-        let verdict = self.search(&fields);
-        if self.cache.len() >= limits::FLOW_CACHE_MAX {
-            self.cache.clear();
-        }
-        self.cache.insert(fields, verdict);
+    }
+
+    /// Returns the destination of a frame whose fields are not those of the last.
+    #[inline(never)]
+    fn find_other(&mut self, fields: Fields) -> Verdict {
+        let verdict = match self.cache.get(&fields) {
+            Some(verdict) => *verdict,
+            None => {
+                let verdict = self.search(&fields);
+                if self.cache.len() >= limits::FLOW_CACHE_MAX {
+                    self.cache.clear();
+                }
+                self.cache.insert(fields, verdict);
+                verdict
+            }
+        };
+        self.last = Some((fields, verdict));
         verdict
     }
 

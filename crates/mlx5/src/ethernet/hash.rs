@@ -5,7 +5,8 @@
 //! reach another queue. The key and the fields are the driver's ([`ReceiveInterface`]). The hash
 //! covers addresses of the IP version that the transport interface selects, and ports of its
 //! transport protocol; a frame of another version or without IP has the hash of no bytes. Drivers
-//! read the hash from completions. `super::interface` calls `hash` for each frame to a table.
+//! read the hash from completions. `super::interface` calls [`HashMemo::hash`] for each frame to a table;
+//! the last result is kept.
 
 use causeway_wire::mlx5::steering::{
     HASH_DESTINATION_IP, HASH_DESTINATION_PORT, HASH_KEY_LEN, HASH_SOURCE_IP, HASH_SOURCE_PORT,
@@ -33,7 +34,7 @@ pub(crate) struct Hash {
 }
 
 /// The fields that a hash covers, as bytes.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Input {
     bytes: [u8; INPUT_MAX],
     len: usize,
@@ -99,14 +100,46 @@ impl Input {
     }
 }
 
-/// Returns the hash of a frame with these headers.
-pub(crate) fn hash(
-    interface: &ReceiveInterface,
-    key: &[u8; HASH_KEY_LEN],
-    headers: &MatchHeaders,
-) -> Hash {
-    let input = Input::of(interface, headers);
-    let value = match HashFunction::from_raw(interface.hash) {
+/// The last hash of an adapter, with all that the hash depends on: most frames are of the flow of the
+/// frame before.
+#[derive(Debug, Clone)]
+pub(crate) struct HashMemo {
+    function: u8,
+    key: [u8; HASH_KEY_LEN],
+    input: Input,
+    hash: Hash,
+}
+
+impl Default for HashMemo {
+    fn default() -> Self {
+        let input = Input { bytes: [0; INPUT_MAX], len: 0, covered: 0 };
+        let function = HashFunction::None.raw();
+        Self { function, key: [0; HASH_KEY_LEN], input, hash: Hash::default() }
+    }
+}
+
+impl HashMemo {
+    /// Returns the same as [`hash`].
+    #[inline]
+    pub fn hash(
+        &mut self,
+        interface: &ReceiveInterface,
+        key: &[u8; HASH_KEY_LEN],
+        headers: &MatchHeaders,
+    ) -> Hash {
+        let input = Input::of(interface, headers);
+        if self.function != interface.hash || self.input != input || self.key != *key {
+            let hash = hash(interface.hash, key, &input);
+            *self = Self { function: interface.hash, key: *key, input, hash };
+        }
+        self.hash
+    }
+}
+
+/// Returns the hash of a frame with the fields `input`. `function` is the code of a
+/// [`HashFunction`].
+fn hash(function: u8, key: &[u8; HASH_KEY_LEN], input: &Input) -> Hash {
+    let value = match HashFunction::from_raw(function) {
         Some(HashFunction::Toeplitz) => toeplitz(key, input.bytes()),
         Some(HashFunction::Xor) => xor(input.bytes()),
         Some(HashFunction::None) | None => return Hash::default(),
@@ -148,6 +181,10 @@ mod tests {
         0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ];
 
+    fn hash(interface: &ReceiveInterface, key: &[u8; HASH_KEY_LEN], of: &MatchHeaders) -> Hash {
+        HashMemo::default().hash(interface, key, of)
+    }
+
     fn interface(hash_fields: u32) -> ReceiveInterface {
         ReceiveInterface { hash: HashFunction::Toeplitz.raw(), hash_fields, ..Default::default() }
     }
@@ -179,6 +216,23 @@ mod tests {
         assert_eq!(hash(&interface, &KEY, &v6), Hash { value: 0x4020_7d3d, covered: 0x5a });
         v6.is_fragment = true;
         assert_eq!(hash(&interface, &KEY, &v6), Hash { value: 0x2cc1_8cd5, covered: 0x0a });
+    }
+
+    #[test]
+    fn ethernet_hash_follows_key_function_and_fields() {
+        let mut memo = HashMemo::default();
+        let mut other_key = KEY;
+        other_key[0] ^= 1;
+        let xor = ReceiveInterface { hash: HashFunction::Xor.raw(), ..interface(15) };
+        let none = ReceiveInterface { hash: 7, ..interface(15) };
+        let port = MatchHeaders { tcp_source: 1, ..v4() };
+        let all = [(interface(15), KEY), (interface(3), KEY), (interface(15), other_key)];
+        for (context, key) in all.into_iter().chain([(xor, KEY), (none, KEY)]) {
+            for headers in [v4(), port, v4(), v4()] {
+                let fresh = hash(&context, &key, &headers);
+                assert_eq!(memo.hash(&context, &key, &headers), fresh);
+            }
+        }
     }
 
     #[test]

@@ -37,16 +37,19 @@ pub(crate) fn match_headers(head: &[u8], frame: &Frame) -> MatchHeaders {
     fields
 }
 
+/// Takes the fields of an IP header, which [`Frame::parse`] found complete.
 fn network_fields(fields: &mut MatchHeaders, packet: &[u8], version: Version) {
     match version {
         Version::V4 => {
-            let Ok(header) = ipv4::Header::parse(packet) else { return };
+            let Some(header) = packet.first_chunk::<{ ipv4::HEADER_LEN }>() else { return };
+            let [_, service, _, _, _, _, _, _, ttl, protocol, _, _, addresses @ ..] = *header;
+            let [a, b, c, d, w, x, y, z] = addresses;
             fields.ip_version = 4;
-            fields.protocol = header.protocol;
-            fields.hop_limit = header.ttl;
-            (fields.dscp, fields.ecn) = (header.service >> 2, header.service & 3);
-            fields.source_ip = from_v4(header.source);
-            fields.destination_ip = from_v4(header.destination);
+            fields.protocol = protocol;
+            fields.hop_limit = ttl;
+            (fields.dscp, fields.ecn) = (service >> 2, service & 3);
+            fields.source_ip = from_v4([a, b, c, d]);
+            fields.destination_ip = from_v4([w, x, y, z]);
         }
         Version::V6 => {
             let Ok(header) = ipv6::Header::parse(packet) else { return };

@@ -12,7 +12,7 @@ use causeway_wire::mlx5::steering::{
     Dispatch, HASH_KEY_LEN, MatchHeaders, ReceiveInterface, SendInterface,
 };
 
-use super::hash::{Hash, hash};
+use super::hash::{Hash, HashMemo};
 
 /// A transport interface for receive.
 #[derive(Debug, Clone, Copy)]
@@ -39,23 +39,24 @@ pub(crate) struct Interfaces {
     pub receive: Table<Interface>,
     pub send: Table<SendInterface>,
     pub tables: Table<QueueTable>,
+    memo: HashMemo,
 }
 
 impl Interfaces {
     /// Returns no objects, with room for `capacity` of each kind.
     pub fn new(capacity: usize) -> Self {
         let (receive, send) = (Table::new(capacity), Table::new(capacity));
-        Self { receive, send, tables: Table::new(capacity) }
+        Self { receive, send, tables: Table::new(capacity), memo: HashMemo::default() }
     }
 
     /// Returns the receive queue for a frame at a transport interface, and the frame's hash.
-    pub fn select(&self, interface: u32, headers: &MatchHeaders) -> Option<(u32, Hash)> {
+    pub fn select(&mut self, interface: u32, headers: &MatchHeaders) -> Option<(u32, Hash)> {
         let interface = self.receive.get(interface)?;
         let context = &interface.context;
         match Dispatch::from_raw(context.dispatch)? {
             Dispatch::Direct => Some((context.receive_queue, Hash::default())),
             Dispatch::Indirect => {
-                let hash = hash(context, &interface.key, headers);
+                let hash = self.memo.hash(context, &interface.key, headers);
                 let queues = &self.tables.get(context.table)?.queues;
                 let index = hash.value.checked_rem(u32::try_from(queues.len()).ok()?)?;
                 Some((*queues.get(usize::try_from(index).ok()?)?, hash))

@@ -110,7 +110,8 @@ pub(crate) struct Ethernet {
     rotation: Rotation,
     /// Entry of the frame that the caller forwards.
     sending: Option<Sending>,
-    scratch: Scratch,
+    /// Memory of receptions, which takes it out of its place meanwhile.
+    scratch: Option<Box<Scratch>>,
     counters: EthernetCounters,
     /// Frames without a receive entry, by counter set.
     out_of_buffer: Vec<u32>,
@@ -132,7 +133,7 @@ impl Ethernet {
             flow_counters: Table::new(capacity),
             rotation: Rotation::default(),
             sending: None,
-            scratch: Scratch::default(),
+            scratch: None,
             counters: EthernetCounters::default(),
             out_of_buffer: Vec::new(),
         }

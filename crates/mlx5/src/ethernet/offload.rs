@@ -15,7 +15,7 @@ use causeway_wire::virtio_net::{
     Offload, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_ECN, VIRTIO_NET_F_HOST_TSO4,
     VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO,
 };
-use causeway_wire::{ipv4, ipv6, tcp};
+use causeway_wire::{ipv6, tcp};
 
 /// The offloads that the function offers to its driver.
 const FEATURES: u64 = mask(VIRTIO_NET_F_CSUM)
@@ -25,6 +25,10 @@ const FEATURES: u64 = mask(VIRTIO_NET_F_CSUM)
     | mask(VIRTIO_NET_F_HOST_USO);
 /// Offset of the checksum in an IPv4 header.
 const IPV4_CHECKSUM: usize = 10;
+/// Offset of the addresses in an IPv4 header.
+const IPV4_ADDRESSES: usize = 12;
+/// Offset of the addresses in an IPv6 header.
+const IPV6_ADDRESSES: usize = 8;
 
 /// The offloads that an entry requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -114,12 +118,11 @@ fn fill_lengths(
 
 /// Writes the checksum of an IPv4 header.
 fn fill_ipv4_checksum(head: &mut [u8], network: &Network) {
-    let Some(packet) = head.get_mut(network.offset..) else { return };
-    let Ok(header) = ipv4::Header::parse(packet) else { return };
-    let header_len = header.header_len();
-    if network.version == Version::V4 && put(packet, IPV4_CHECKSUM, 0).is_some() {
-        let sum = checksum::of(packet.get(..header_len).unwrap_or(&[]));
-        put(packet, IPV4_CHECKSUM, sum);
+    let header = head.get_mut(network.offset..network.header_end);
+    let Some(header) = header.filter(|_| network.version == Version::V4) else { return };
+    if put(header, IPV4_CHECKSUM, 0).is_some() {
+        let sum = checksum::of(header);
+        put(header, IPV4_CHECKSUM, sum);
     }
 }
 
@@ -147,18 +150,24 @@ pub(crate) fn pseudo(
     protocol: Protocol,
     counted: usize,
 ) -> Option<Sum> {
-    let packet = head.get(network.offset..)?;
+    let header = head.get(network.offset..network.header_end)?;
     let number = protocol.number();
     Some(match network.version {
         Version::V4 => {
-            let header = ipv4::Header::parse(packet).ok()?;
-            pseudo_v4(header.source, header.destination, number, u16::try_from(counted).ok()?)
+            let [source, destination] = addresses::<4>(header.get(IPV4_ADDRESSES..)?)?;
+            pseudo_v4(source, destination, number, u16::try_from(counted).ok()?)
         }
         Version::V6 => {
-            let header = ipv6::Header::parse(packet).ok()?;
-            pseudo_v6(header.source, header.destination, number, u32::try_from(counted).ok()?)
+            let [source, destination] = addresses::<16>(header.get(IPV6_ADDRESSES..)?)?;
+            pseudo_v6(source, destination, number, u32::try_from(counted).ok()?)
         }
     })
+}
+
+/// Returns the source and destination address at the begin of `bytes`.
+fn addresses<const N: usize>(bytes: &[u8]) -> Option<[[u8; N]; 2]> {
+    let (source, rest) = bytes.split_first_chunk()?;
+    Some([*source, *rest.first_chunk()?])
 }
 
 /// Writes a big-endian word at `at`.

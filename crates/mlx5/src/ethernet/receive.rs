@@ -69,6 +69,8 @@ struct Piece {
     place: Option<ChecksumPlace>,
     /// Bytes behind the head.
     payload: usize,
+    /// Headers of the piece, if they are known.
+    headers: Option<Headers>,
 }
 
 /// The side of a copy that is not granted.
@@ -85,13 +87,13 @@ pub fn receive_frame(
     deliveries: &mut Deliveries,
 ) -> Received {
     let (function, regions) = adapter.parts_mut();
-    let mut scratch = std::mem::take(&mut function.objects.ethernet.scratch);
+    let mut scratch = function.objects.ethernet.scratch.take().unwrap_or_default();
     let before = deliveries.pieces();
     let received = function.receive(regions, frame, (&mut scratch, deliveries));
     if deliveries.pieces() == before {
         deliveries.count(0);
     }
-    function.objects.ethernet.scratch = scratch;
+    function.objects.ethernet.scratch = Some(scratch);
     received
 }
 
@@ -120,7 +122,7 @@ impl Function {
         let mut frames = 0_u32;
         let mut last = None;
         for interface in verdict.interfaces() {
-            let interfaces = &self.objects.ethernet.interfaces;
+            let interfaces = &mut self.objects.ethernet.interfaces;
             let Some((queue, hash)) = interfaces.select(*interface, &headers) else { continue };
             let target = Target { queue, hash, tag: verdict.tag };
             let to = (&mut *scratch, &mut *deliveries);
@@ -172,7 +174,8 @@ impl Function {
                     Offload::Checksum(place) => Some(place),
                     _ => None,
                 };
-                let piece = Piece { place, payload: frame.len.saturating_sub(head) };
+                let (payload, headers) = (frame.len.saturating_sub(head), Some(*parsed));
+                let piece = Piece { place, payload, headers };
                 if !deliveries.count(frame.len) {
                     return (0, Some(Received::OverLimit));
                 }
@@ -189,7 +192,9 @@ impl Function {
         while let Some(segment) = segmenter.next_segment() {
             scratch.head.clear();
             scratch.head.extend_from_slice(segment.headers);
-            let piece = Piece { place: Some(place), payload: segment.payload.len() };
+            // Each segment has lengths of its own.
+            let payload = segment.payload.len();
+            let piece = Piece { place: Some(place), payload, headers: None };
             if !deliveries.count(scratch.head.len().saturating_add(piece.payload)) {
                 return (count, Some(Received::OverLimit));
             }
@@ -242,7 +247,9 @@ impl Function {
                 return Err(self.fail_receive(target.queue, reason));
             }
         }
-        let verifier = Verifier::new(&scratch.head, len);
+        let headers = piece.headers.filter(|_| vlan.is_none());
+        let headers = headers.or_else(|| Headers::parse(&scratch.head).ok()).unwrap_or_default();
+        let verifier = Verifier::new(headers, len);
         let covered = verifier.covered(head_len);
         let sum = match copy(map, reader, (piece.payload, covered), scratch) {
             Ok(sum) => sum,

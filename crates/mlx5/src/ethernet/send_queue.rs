@@ -21,6 +21,8 @@ use crate::work_queues::{Positions, SEND_ENTRY_BYTES_MAX};
 /// Offset of the counter of sent blocks in a doorbell record.
 const COUNTER: u64 = 4;
 
+/// A copy of a block.
+pub(crate) type Block = [u8; SEND_BLOCK];
 /// A copy of an entry.
 pub(crate) type EntryBytes = [u8; SEND_ENTRY_BYTES_MAX];
 
@@ -33,13 +35,13 @@ pub(crate) struct SendQueue {
     positions: Positions,
 }
 
-/// An entry that was taken.
+/// The place of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct Head {
     /// Count of the first block.
     pub index: u16,
-    /// Length of the copy, in bytes.
-    pub len: usize,
+    /// Length of the entry, in blocks: at least 1.
+    pub blocks: u16,
 }
 
 impl SendQueue {
@@ -80,7 +82,7 @@ impl SendQueue {
     /// Returns whether the driver has posted an entry.
     ///
     /// # Errors
-    /// As for [`Self::next`].
+    /// As for [`Self::first`].
     #[inline]
     pub fn has_next(&mut self, map: &Map) -> Result<bool, QueueError> {
         let counter = self.context.queue.doorbell_record.wrapping_add(COUNTER);
@@ -99,43 +101,60 @@ impl SendQueue {
         is_empty.then_some(())
     }
 
-    /// Copies the next entry to `into`. [`Self::has_next`] must have returned true.
+    /// Copies the first block of the next entry to `into`. [`Self::has_next`] must have returned true.
+    /// The caller takes the entry by [`Self::advance`].
     ///
     /// # Errors
     /// [`QueueError`]; the queue cannot be read any further.
     #[inline]
-    pub fn next(&mut self, map: &Map, into: &mut EntryBytes) -> Result<Taken, QueueError> {
-        let (pieces, _) = into.as_chunks_mut::<SEND_BLOCK>();
-        let Some((first, others)) = pieces.split_first_mut() else {
-            return self.positions.fail("the length of a send entry");
-        };
+    pub fn first(&mut self, map: &Map, into: &mut Block) -> Result<Head, QueueError> {
         let index = self.positions.taken;
-        if self.read(map, index, first).is_none() {
+        if self.read(map, index, into).is_none() {
             return self.positions.fail("the send queue is not granted");
         }
-        let Some(blocks) = send_entry::blocks(first) else {
+        let Some(blocks) = send_entry::blocks(into) else {
             return self.positions.fail("the length of a send entry is zero");
         };
         if blocks > self.positions.waiting() || u32::from(blocks) > self.blocks() {
             return self.positions.fail("a send entry is longer than the posted blocks");
         }
-        let mut end = index.wrapping_add(1);
-        for piece in others.iter_mut().take(usize::from(blocks.saturating_sub(1))) {
-            if self.read(map, end, piece).is_none() {
+        Ok(Head { index, blocks })
+    }
+
+    /// Copies the other blocks of the next entry behind `first`, to `into`. Returns all blocks.
+    ///
+    /// # Errors
+    /// As for [`Self::first`].
+    pub fn rest<'a>(
+        &mut self,
+        map: &Map,
+        (head, first): (Head, &Block),
+        into: &'a mut EntryBytes,
+    ) -> Result<&'a [u8], QueueError> {
+        let (pieces, _) = into.as_chunks_mut::<SEND_BLOCK>();
+        let mut index = head.index;
+        for (number, piece) in pieces.iter_mut().take(usize::from(head.blocks)).enumerate() {
+            if number == 0 {
+                *piece = *first;
+            } else if self.read(map, index, piece).is_none() {
                 return self.positions.fail("the send queue is not granted");
             }
-            end = end.wrapping_add(1);
+            index = index.wrapping_add(1);
         }
-        self.positions.taken = end;
-        let len = usize::from(blocks).saturating_mul(SEND_BLOCK);
-        Ok(Taken { index, len })
+        let len = usize::from(head.blocks).saturating_mul(SEND_BLOCK);
+        Ok(into.get(..len).unwrap_or(&[]))
+    }
+
+    /// Takes the entry of a head.
+    pub fn advance(&mut self, head: Head) {
+        self.positions.taken = head.index.wrapping_add(head.blocks);
     }
 
     /// Copies the block with a count out.
-    fn read(&self, map: &Map, count: u16, into: &mut [u8; SEND_BLOCK]) -> Option<()> {
+    fn read(&self, map: &Map, count: u16, into: &mut Block) -> Option<()> {
         let index = u32::from(count) & self.blocks().wrapping_sub(1);
         let at = u64::from(index).wrapping_mul(SEND_BLOCK as u64);
-        self.pages.read(map, at, into).ok()
+        self.pages.read_array(map, at, into).ok()
     }
 
     /// Returns the completion of an entry.

@@ -18,14 +18,14 @@ use causeway_verbs::region::{Regions, Rights};
 use causeway_verbs::{Adapter, QueueError};
 use causeway_wire::ethernet::{TYPE_VLAN, TYPE_VLAN_SERVICE};
 use causeway_wire::mlx5::completion_queue::Syndrome;
-use causeway_wire::mlx5::work_queue::QueueState;
+use causeway_wire::mlx5::work_queue::{QueueState, SEND_BLOCK};
 use causeway_wire::mlx5::work_request::{
-    CHECKSUM_L3, CHECKSUM_L4, EthernetSegment, Kind, Payload, SendOpcode, SendRequest,
+    CHECKSUM_L3, CHECKSUM_L4, ControlSegment, EthernetSegment, FrameRequest, Payload,
 };
 
 use super::counters::Cast;
 use super::frame::Frame;
-use super::send_queue::EntryBytes;
+use super::send_queue::{Block, EntryBytes, Head, SendQueue};
 use super::{Next, limits, offload};
 use crate::function::Function;
 use crate::record::progress::Owner;
@@ -115,16 +115,53 @@ impl Function {
             Ok(false) => return Outcome::Empty,
             Err(error) => return self.fail_ring(number, error),
         }
-        let mut entry: EntryBytes = [0; SEND_ENTRY_BYTES_MAX];
-        let taken = match queue.next(&self.map, &mut entry) {
-            Ok(taken) => taken,
-            Err(error) => return self.fail_ring(number, error),
+        let mut first = [0; SEND_BLOCK];
+        match queue.first(&self.map, &mut first) {
+            Ok(head) if head.blocks == 1 => {
+                queue.advance(head);
+                self.begin(regions, (number, head), &first, frame)
+            }
+            Ok(head) => self.take_long(regions, (number, head), &first, frame),
+            Err(error) => self.fail_ring(number, error),
+        }
+    }
+
+    /// Takes an entry of more than one block. Not inlined, so that other entries do not clear the
+    /// room for its copy.
+    #[inline(never)]
+    fn take_long(
+        &mut self,
+        regions: &Regions,
+        (number, head): (u32, Head),
+        first: &Block,
+        frame: &mut Frame,
+    ) -> Outcome {
+        let Some(queue) = self.objects.ethernet.send_queues.get_mut(number) else {
+            return Outcome::Nothing;
         };
-        let is_ready = queue.state() == Some(QueueState::Ready);
-        let entry = entry.get(..taken.len).unwrap_or(&[]);
+        let mut bytes: EntryBytes = [0; SEND_ENTRY_BYTES_MAX];
+        match queue.rest(&self.map, (head, first), &mut bytes) {
+            Ok(entry) => {
+                queue.advance(head);
+                self.begin(regions, (number, head), entry, frame)
+            }
+            Err(error) => self.fail_ring(number, error),
+        }
+    }
+
+    /// Begins the execution of an entry, which was taken.
+    #[inline]
+    fn begin(
+        &mut self,
+        regions: &Regions,
+        (number, head): (u32, Head),
+        entry: &[u8],
+        frame: &mut Frame,
+    ) -> Outcome {
         let opcode = entry.get(3).copied().unwrap_or(0);
-        let sending = Sending { queue: number, index: taken.index, opcode, is_signaled: true };
-        if !is_ready {
+        let sending = Sending { queue: number, index: head.index, opcode, is_signaled: true };
+        let queue = self.objects.ethernet.send_queues.get(number);
+        if queue.and_then(SendQueue::state) != Some(QueueState::Ready) {
             self.fail_entry(&sending, Syndrome::Flushed);
             return Outcome::Nothing;
         }
@@ -139,16 +176,21 @@ impl Function {
         entry: &[u8],
         frame: &mut Frame,
     ) -> Outcome {
-        let Ok(request) = SendRequest::parse(entry, Kind::Ethernet) else {
-            self.count_fault("a send entry is malformed");
-            self.fail_entry(&sending, Syndrome::LocalQueuePairOperation);
-            return Outcome::Dropped;
+        let request = match FrameRequest::parse(entry) {
+            Ok(Some(request)) => request,
+            Ok(None) => {
+                let control = ControlSegment::parse(entry);
+                sending.is_signaled = control.is_ok_and(|control| control.is_signaled());
+                self.complete_entry(&sending);
+                return Outcome::Nothing;
+            }
+            Err(_) => {
+                self.count_fault("a send entry is malformed");
+                self.fail_entry(&sending, Syndrome::LocalQueuePairOperation);
+                return Outcome::Dropped;
+            }
         };
         sending.is_signaled = request.control.is_signaled();
-        if request.opcode == SendOpcode::Nop {
-            self.complete_entry(&sending);
-            return Outcome::Nothing;
-        }
         let queue = self.objects.ethernet.send_queues.get(sending.queue);
         let domain = queue.map_or(0, |queue| queue.context.queue.domain);
         match gather(&request, (&self.map, regions, domain), frame) {
@@ -236,11 +278,11 @@ impl Function {
 
 /// Assembles the frame of an entry. Returns false if the frame must be dropped.
 fn gather(
-    request: &SendRequest<'_>,
+    request: &FrameRequest<'_>,
     (map, regions, domain): (&Map, &Regions, u32),
     frame: &mut Frame,
 ) -> Result<bool, Syndrome> {
-    let Some(segment) = &request.ethernet else { return Err(Syndrome::LocalQueuePairOperation) };
+    let segment = &request.ethernet;
     frame.head.extend_from_slice(request.headers);
     let mut len = request.headers.len();
     for part in request.payload {
@@ -271,8 +313,7 @@ fn gather(
     let asked = offload::Request {
         checksum_l3: segment.checksums & CHECKSUM_L3 != 0,
         checksum_l4: segment.checksums & CHECKSUM_L4 != 0,
-        segment_size: (request.opcode == SendOpcode::Segmentation)
-            .then_some(segment.segment_size & SEGMENT_SIZE),
+        segment_size: request.is_segmented.then_some(segment.segment_size & SEGMENT_SIZE),
     };
     match offload::prepare(&mut frame.head, frame.len, &asked) {
         Some(offload) => frame.offload = offload,

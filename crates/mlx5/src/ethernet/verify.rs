@@ -7,8 +7,8 @@
 //! correct on every further way. A wrong checksum is reported, not dropped. `super::receive` calls
 //! the module for each piece.
 
-use causeway_wire::checksum::{self, Sum};
-use causeway_wire::frame::{Frame, Network, Protocol, Transport, Version};
+use causeway_wire::checksum::Sum;
+use causeway_wire::frame::{Frame, Protocol, Transport, Version};
 use causeway_wire::mlx5::completion_queue::{
     CHECK_L2, CHECK_L3, CHECK_L4, CompletionEntry, L3_IPV4, L3_IPV6, L4_TCP, L4_TCP_ACK,
     L4_TCP_ACK_DATA, L4_UDP,
@@ -28,9 +28,8 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
-    /// Returns the verifier of a frame of `len` bytes that begins with `head`.
-    pub fn new(head: &[u8], len: usize) -> Self {
-        let frame = Frame::parse(head).unwrap_or_default();
+    /// Returns the verifier of a frame of `len` bytes with these headers.
+    pub fn new(frame: Frame, len: usize) -> Self {
         let end = frame.network.map_or(len, |network| network.end.min(len));
         Self { frame, end, len }
     }
@@ -43,7 +42,7 @@ impl Verifier {
 
     /// Completes the checksum at `place`. `payload` is the sum over the covered bytes behind `head`.
     pub fn complete(&self, head: &mut [u8], place: ChecksumPlace, payload: &Sum) {
-        let sum = self.sum(head, usize::from(place.start), Sum::new(), payload);
+        let sum = self.sum(head, usize::from(place.start), payload);
         let field = head.get_mut(place.field()..).and_then(|rest| rest.first_chunk_mut());
         if let Some(field) = field {
             *field = sum.finish_nonzero().to_be_bytes();
@@ -54,34 +53,47 @@ impl Verifier {
     pub fn report(&self, head: &[u8], payload: &Sum, entry: &mut CompletionEntry) {
         entry.checks = CHECK_L2;
         let Some(network) = &self.frame.network else { return };
-        entry.checksum = self.sum(head, network.offset, Sum::new(), payload).partial();
+        // The sum over the packet is that over the IP header and that over the rest.
+        let header = head.get(network.offset..network.header_end).unwrap_or(&[]);
+        let header = Sum::of(header);
+        let rest = self.sum(head, network.header_end, payload);
+        let mut packet = rest;
+        packet.add_u16(header.partial());
+        entry.checksum = packet.partial();
         entry.layer3 = match network.version {
             Version::V4 => L3_IPV4,
             Version::V6 => L3_IPV6,
         };
-        if is_header_right(head, network) {
+        // An IPv6 header has no checksum.
+        if network.version == Version::V6 || header.finish() == 0 {
             entry.checks |= CHECK_L3;
         }
         let Some(transport) = &network.transport else { return };
         entry.layer4 = self.layer4(head, transport);
         let counted = network.end.saturating_sub(transport.offset);
         let is_whole = network.end <= self.len;
-        if let Some(pseudo) = pseudo(head, network, transport.protocol, counted)
+        if let Some(mut sum) = pseudo(head, network, transport.protocol, counted)
             && is_whole
             && has_checksum(head, transport)
-            && self.sum(head, transport.offset, pseudo, payload).finish() == 0
         {
-            entry.checks |= CHECK_L4;
+            let segment = match transport.offset == network.header_end {
+                true => rest,
+                false => self.sum(head, transport.offset, payload),
+            };
+            sum.add_u16(segment.partial());
+            if sum.finish() == 0 {
+                entry.checks |= CHECK_L4;
+            }
         }
     }
 
-    /// Returns `sum` with the bytes from `from` to the end of the IP packet.
-    fn sum(&self, head: &[u8], from: usize, sum: Sum, payload: &Sum) -> Sum {
-        let mut sum = sum;
+    /// Returns the sum over the bytes from `from` to the end of the IP packet.
+    fn sum(&self, head: &[u8], from: usize, payload: &Sum) -> Sum {
         let end = self.end.min(head.len());
-        sum.add(head.get(from..end).unwrap_or(&[]));
-        // The payload's own sum stands for its bytes, wherever it begins.
-        sum.add(&payload.partial().to_be_bytes());
+        let bytes = head.get(from..end).unwrap_or(&[]);
+        // The payload's own sum stands for its bytes, which follow those of the head.
+        let mut sum = Sum::of(bytes);
+        sum.join(payload);
         sum
     }
 
@@ -97,16 +109,6 @@ impl Verifier {
             (true, true) => L4_TCP_ACK_DATA,
         }
     }
-}
-
-/// Returns whether the checksum of an IP header is correct; IPv6 has none.
-fn is_header_right(head: &[u8], network: &Network) -> bool {
-    if network.version == Version::V6 {
-        return true;
-    }
-    let packet = head.get(network.offset..).unwrap_or(&[]);
-    let Ok(header) = causeway_wire::ipv4::Header::parse(packet) else { return false };
-    packet.get(..header.header_len()).is_some_and(|header| checksum::of(header) == 0)
 }
 
 /// Returns whether a transport header has a checksum: UDP over IPv4 may omit it.

@@ -8,5 +8,6 @@ mod commands;
 mod hostile;
 mod interface;
 mod limits;
+mod rate;
 mod receive;
 mod segmentation;

@@ -1,6 +1,6 @@
 //! The common case of short messages, in fewer instructions: the payload is a single segment of at
-//! most 64 KiB ([`STEP_BYTES_MAX`]) within the budget, is not inline, and lies in a single page of
-//! a region on both sides.
+//! most 64 KiB ([`STEP_BYTES_MAX`]) within the budget, is not inline, and lies in adjacent pages of
+//! the guest on both sides.
 //!
 //! All other messages, and all errors, take the ordinary path of `connected.rs`, which checks again
 //! and finds the reason. The direct path therefore has no effect before it has checked everything,
@@ -10,8 +10,7 @@
 //! receive, take the ordinary path. `connected.rs` calls [`Subnet::copy_direct`] once for each new
 //! message.
 
-use causeway_memory::copy::copy;
-use causeway_memory::{Cursor, Map, Span};
+use causeway_memory::copy::copy_range;
 
 use crate::adapter::AdapterId;
 use crate::engine::connected::Target;
@@ -22,15 +21,6 @@ use crate::queues::Queues;
 use crate::region::Rights;
 use crate::subnet::Subnet;
 use crate::work::Operation;
-
-/// Copies bytes between guest addresses.
-#[inline]
-fn copy_span((from, source): (&Map, u64), (to, destination): (&Map, u64), len: u32) -> Option<()> {
-    let source = [Span { addr: source, len }];
-    let destination = [Span { addr: destination, len }];
-    let (mut from_cursor, mut to_cursor) = (Cursor::new(&source), Cursor::new(&destination));
-    copy((from, &mut from_cursor), (to, &mut to_cursor), u64::from(len)).ok()
-}
 
 impl<Q: Queues> Subnet<Q> {
     /// Copies a whole message if it is short. Returns the number of copied bytes, 0 if the ordinary
@@ -43,7 +33,7 @@ impl<Q: Queues> Subnet<Q> {
         (at, target): ((AdapterId, u32), Target),
         (most, now_ns): (u64, u64),
     ) -> Result<u64, Step> {
-        let Some((own, len)) = self.own_page(origin, requester, target, most) else {
+        let Some((own, len)) = self.own_range(origin, requester, target, most) else {
             return Ok(0);
         };
         // The first message of an early responder is reported by the ordinary path.
@@ -57,7 +47,7 @@ impl<Q: Queues> Subnet<Q> {
             requester.transfer.total = bytes;
             self.take_receive(origin, requester, at, now_ns)?;
         }
-        if self.copy_pages(origin, (at, target), (own, len)).is_none() {
+        if self.copy_ranges(origin, (at, target), (own, len)).is_none() {
             return Ok(0);
         }
         requester.refusal = None;
@@ -67,9 +57,9 @@ impl<Q: Queues> Subnet<Q> {
     }
 
     /// Returns the guest address and length of the requester's memory, if it is a single segment in
-    /// a page and the request may be executed at once.
+    /// adjacent pages and the request may be executed at once.
     #[inline]
-    fn own_page(
+    fn own_range(
         &self,
         origin: &Origin,
         requester: &Requester,
@@ -92,14 +82,14 @@ impl<Q: Queues> Subnet<Q> {
         }
         let regions = &self.adapter(origin.id)?.regions;
         let range = (segment.address, len);
-        let addr = regions.contiguous(segment.key, origin.attributes.domain, range, needed)?;
+        let addr = regions.adjacent(segment.key, origin.attributes.domain, range, needed)?;
         Some((addr, segment.len))
     }
 
-    /// Copies between the requester's memory and a page of the responder's. Returns `None` if the
-    /// responder does not permit it, or has other memory.
+    /// Copies between the requester's memory and adjacent pages of the responder's. Returns `None` if
+    /// the responder does not permit it, or has other memory.
     #[inline]
-    fn copy_pages(
+    fn copy_ranges(
         &self,
         origin: &Origin,
         ((there, number), target): ((AdapterId, u32), Target),
@@ -123,12 +113,13 @@ impl<Q: Queues> Subnet<Q> {
         if target != Target::Receive && !pair.attributes().rights.contains(needed) {
             return None;
         }
-        let addr = other.regions.contiguous(key, domain, (address, u64::from(len)), needed)?;
+        let addr = other.regions.adjacent(key, domain, (address, u64::from(len)), needed)?;
         let own_side = (own.queues.map(), own_addr);
         let other_side = (other.queues.map(), addr);
         match target {
-            Target::Read(_) => copy_span(other_side, own_side, len),
-            Target::Write(_) | Target::Receive => copy_span(own_side, other_side, len),
+            Target::Read(_) => copy_range(other_side, own_side, len),
+            Target::Write(_) | Target::Receive => copy_range(own_side, other_side, len),
         }
+        .ok()
     }
 }

@@ -178,6 +178,31 @@ impl Region {
         pages.get(index)?.checked_add(inside)
     }
 
+    /// Returns the guest address of bytes that [`Self::permits`] accepted, if their pages are adjacent
+    /// in the guest. Compares the addresses of all pages of the range.
+    #[inline]
+    fn adjacent(&self, (address, len): (u64, u64)) -> Option<u64> {
+        let start = self.contiguous((address, len));
+        if start.is_some() {
+            return start;
+        }
+        let RegionMemory::Pages { shift, pages, .. } = &self.memory else { return Some(address) };
+        let size = 1_u64.checked_shl(u32::from(*shift))?;
+        let mask = size.wrapping_sub(1);
+        let at = address.wrapping_sub(self.base & !mask);
+        let index = |at: u64| usize::try_from(at.wrapping_shr(u32::from(*shift))).ok();
+        let (first, last) = (index(at)?, index(at.checked_add(len)?.checked_sub(1)?)?);
+        let (first, others) = pages.get(first..=last)?.split_first()?;
+        let mut end = *first;
+        for page in others {
+            end = end.checked_add(size)?;
+            if *page != end {
+                return None;
+            }
+        }
+        first.checked_add(at & mask)
+    }
+
     /// Appends the guest addresses of bytes that [`Self::permits`] accepted. Stops at `most`
     /// entries of `out`. Returns the number of resolved bytes.
     #[inline]
@@ -252,4 +277,47 @@ fn whole((address, len): (u64, u64), most: usize, out: &mut Vec<Span>) -> u64 {
         done = done.wrapping_add(now);
     }
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbs_region_finds_adjacent_pages_of_a_range() {
+        // Pages 0 to 2 and 3 to 4 are adjacent in the guest.
+        let pages = vec![0x10_0000, 0x10_1000, 0x10_2000, 0x20_0000, 0x20_1000];
+        let memory = RegionMemory::Pages { shift: 12, capacity: 5, pages };
+        let region = Region {
+            domain: 1,
+            base: 0x7_0100,
+            len: 0x4f00,
+            rights: Rights::NONE,
+            is_free: false,
+            variable: 0,
+            memory,
+        };
+        for first in (0x7_0100..0x7_5000).step_by(0x1c0) {
+            for len in [1, 0xf00, 0x1000, 0x1001, 0x2f00, 0x4f00] {
+                let range = (first, len);
+                if region.permits(1, range, Rights::NONE).is_err() {
+                    continue;
+                }
+                let mut spans = Vec::new();
+                region.spans(range, usize::MAX, &mut spans).unwrap();
+                let single = match spans[..] {
+                    [span] => Some(span.addr),
+                    _ => None,
+                };
+                assert_eq!(region.adjacent(range), single, "{range:x?}");
+            }
+        }
+        assert_eq!(region.adjacent((u64::MAX, 2)), None);
+        let wrapped = Region {
+            base: 0,
+            memory: RegionMemory::Pages { shift: 12, capacity: 2, pages: vec![!0xfff, 0] },
+            ..region
+        };
+        assert_eq!(wrapped.adjacent((0, 0x2000)), None);
+    }
 }

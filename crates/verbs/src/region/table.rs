@@ -10,7 +10,7 @@
 
 use causeway_memory::Span;
 
-use super::{Region, RegionError, RegionMemory, Rights, check_shift};
+use super::{Region, RegionError, RegionMemory, Rights, SPAN_MAX, append, check_shift};
 use crate::limits::{
     LIST_PADDING_ENTRIES, PAGE_SHIFT_MIN, PAGES_PER_UPDATE_MAX, REGION_PAGES_MAX, REGIONS_MAX,
     REGISTERED_BYTES_MAX,
@@ -155,10 +155,11 @@ impl Regions {
         self.get(key)?.permits(domain, range, needed)
     }
 
-    /// Returns the guest address of bytes that lie in a single page, if the access is permitted.
-    /// `None` decides nothing: [`Self::resolve`] has the reason, or more than a page.
+    /// Returns the guest address of bytes whose pages are adjacent in the guest, if the access is
+    /// permitted. `None` decides nothing: [`Self::resolve`] has the reason, or more than a span. The
+    /// time follows from the number of pages in the range.
     #[inline]
-    pub(crate) fn contiguous(
+    pub(crate) fn adjacent(
         &self,
         key: u32,
         domain: u32,
@@ -167,7 +168,7 @@ impl Regions {
     ) -> Option<u64> {
         let region = self.get(key).ok()?;
         region.permits(domain, range, needed).ok()?;
-        region.contiguous(range)
+        region.adjacent(range)
     }
 
     /// Appends to `out` the guest addresses of `len` bytes at `address`. Neighbouring pages become
@@ -203,6 +204,13 @@ impl Regions {
     ) -> Result<u64, RegionError> {
         let region = self.get(key)?;
         region.permits(domain, range, needed)?;
+        // Most ranges are short and lie in a page.
+        if let Some(start) = region.contiguous(range)
+            && (1..=SPAN_MAX).contains(&range.1)
+        {
+            let is_added = append(start, range.1, most, out);
+            return Ok(if is_added { range.1 } else { 0 });
+        }
         region.spans(range, most, out)
     }
 

@@ -153,6 +153,54 @@ impl<'a> Rest<'a> {
         self.0 = self.0.get(len..).unwrap_or(&[]);
         Ok(value)
     }
+
+    /// Removes an Ethernet segment with its headers from the front. Returns both.
+    #[inline]
+    fn ethernet(&mut self) -> Result<(EthernetSegment, &'a [u8]), Truncated> {
+        let segment = EthernetSegment::parse(self.0)?;
+        let bytes = self.take("inline headers", segment.padded_len())?;
+        let headers = bytes.get(EthernetSegment::HEADERS..).unwrap_or(&[]);
+        Ok((segment, headers.get(..segment.headers_len()).unwrap_or(&[])))
+    }
+}
+
+/// An entry of a send queue of frames: the fields of a [`SendRequest`] that such entries have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameRequest<'a> {
+    /// First segment.
+    pub control: ControlSegment,
+    /// The device cuts the frame to segments.
+    pub is_segmented: bool,
+    /// Offloads.
+    pub ethernet: EthernetSegment,
+    /// First bytes of the frame.
+    pub headers: &'a [u8],
+    /// The other bytes.
+    pub payload: Payloads<'a>,
+}
+
+impl<'a> FrameRequest<'a> {
+    /// Parses an entry. Returns `None` for an entry without effect ([`SendOpcode::Nop`]).
+    ///
+    /// # Errors
+    /// As for [`SendRequest::parse`] of [`Kind::Ethernet`]; entries without a frame are refused.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, Error> {
+        let control = ControlSegment::parse(bytes)?;
+        let opcode = control.operation().ok_or(Error::Opcode(control.opcode))?;
+        let entry = bytes.get(..control.len()).filter(|entry| !entry.is_empty());
+        let entry = entry.ok_or(Error::Size(control.size))?;
+        let is_segmented = match opcode {
+            SendOpcode::Nop => return Ok(None),
+            SendOpcode::Send => false,
+            SendOpcode::Segmentation => true,
+            _ => return Err(Error::Kind { opcode, kind: Kind::Ethernet }),
+        };
+        let mut rest = Rest(entry.get(ControlSegment::LEN..).unwrap_or(&[]));
+        let (ethernet, headers) = rest.ethernet()?;
+        let payload = Payloads::new(rest.0);
+        Ok(Some(Self { control, is_segmented, ethernet, headers, payload }))
+    }
 }
 
 impl<'a> SendRequest<'a> {
@@ -206,11 +254,8 @@ impl<'a> SendRequest<'a> {
                 self.datagram = Some(rest.segment(DatagramSegment::LEN, DatagramSegment::parse)?);
             }
             Kind::Ethernet => {
-                let ethernet = EthernetSegment::parse(rest.0)?;
-                let bytes = rest.take("inline headers", ethernet.padded_len())?;
-                let headers = bytes.get(EthernetSegment::HEADERS..).unwrap_or(&[]);
-                self.headers = headers.get(..ethernet.headers_len()).unwrap_or(&[]);
-                self.ethernet = Some(ethernet);
+                let (ethernet, headers) = rest.ethernet()?;
+                (self.ethernet, self.headers) = (Some(ethernet), headers);
             }
             Kind::Connected | Kind::Registration => {}
         }

@@ -7,9 +7,9 @@ use crate::mlx5::memory_key::{MemoryKeyContext, UpdateControl, mask};
 use crate::mlx5::queue_pair::Service;
 use crate::mlx5::work_request::{
     AtomicMaskSegment, AtomicSegment, BLOCK, CHECKSUM_L3, CHECKSUM_L4, COMPLETION_ALWAYS,
-    ControlSegment, DataSegment, DatagramSegment, ENTRY_MAX, Error, EthernetSegment, INSERT_VLAN,
-    Kind, Payload, RemoteAddressSegment, SendOpcode, SendRequest, SendWriter, UpdateList,
-    XrcSegment, ZERO_LENGTH_MEANS, receive_segments,
+    ControlSegment, DataSegment, DatagramSegment, ENTRY_MAX, Error, EthernetSegment, FrameRequest,
+    INSERT_VLAN, Kind, Payload, RemoteAddressSegment, SendOpcode, SendRequest, SendWriter,
+    UpdateList, XrcSegment, ZERO_LENGTH_MEANS, receive_segments,
 };
 
 fn control(opcode: SendOpcode) -> ControlSegment {
@@ -361,6 +361,37 @@ proptest! {
                 (Payload::Inline(data), Err(want)) => prop_assert_eq!(*data, &want[..]),
                 _ => prop_assert!(false, "the kind of a part changed"),
             }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn mlx5_frame_entry_has_the_fields_of_a_send_entry(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        opcode in prop::sample::select(vec![0_u8, 0x0a, 0x0e, 0x08, 0x25, 0xff]),
+        size in 0..14_u8,
+        inline in 0..40_u16,
+    ) {
+        let mut bytes = bytes;
+        for (at, value) in [(3, opcode), (7, size), (28, 0), (29, inline as u8)] {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = value;
+            }
+        }
+        let frame = FrameRequest::parse(&bytes);
+        match SendRequest::parse(&bytes, Kind::Ethernet) {
+            Ok(request) if request.opcode == SendOpcode::Nop => prop_assert_eq!(frame, Ok(None)),
+            Ok(request) if request.opcode == SendOpcode::Update => prop_assert!(frame.is_err()),
+            Ok(request) => {
+                let frame = frame.unwrap().unwrap();
+                prop_assert_eq!(frame.control, request.control);
+                prop_assert_eq!(frame.is_segmented, request.opcode == SendOpcode::Segmentation);
+                prop_assert_eq!(Some(frame.ethernet), request.ethernet);
+                prop_assert_eq!(frame.headers, request.headers);
+                prop_assert_eq!(frame.payload, request.payload);
+            }
+            Err(_) => prop_assert!(frame.is_err()),
         }
     }
 }
