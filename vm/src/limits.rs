@@ -31,3 +31,5 @@ pub const RDMA_GUEST_MIB: u32 = 512;
 pub const RDMA_DEVICE: Duration = Duration::from_secs(40);
 /// Time limit until a server program in a guest listens.
 pub const LISTENING: Duration = Duration::from_secs(20);
+/// Time limit of an answer of QEMU's monitor, and of a migration.
+pub const MONITOR: Duration = Duration::from_secs(60);

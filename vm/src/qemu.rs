@@ -106,10 +106,18 @@ impl Qemu {
             line.add("-chardev", &format!("socket,id=vsock,path={}", socket.display()));
             line.add("-device", "vhost-user-vsock-pci,chardev=vsock");
         }
-        for socket in &spec.functions {
+        for (i, socket) in spec.functions.iter().enumerate() {
             let socket = json!({"type": "unix", "path": socket.display().to_string()});
             // The firmware would probe a ROM that the function has not.
-            let device = json!({"driver": "vfio-user-pci", "rombar": 0, "socket": socket});
+            let mut device = json!({"driver": "vfio-user-pci", "rombar": 0, "socket": socket});
+            if spec.unpluggable {
+                // Devices on the root bus cannot be unplugged.
+                let number = i + 1;
+                let port = format!("pcie-root-port,id=port{i},chassis={number},slot={number}");
+                line.add("-device", &port);
+                device["id"] = json!(format!("function{i}"));
+                device["bus"] = json!(format!("port{i}"));
+            }
             line.add("-device", &device.to_string());
         }
         line.0
