@@ -10,7 +10,8 @@ pub const USAGE: &str =
   --kills N    kills of causewayd for each kernel (default: 200)
   --fresh      runs units again whose results are stored
   --page FILE  the page with all results (default: docs/design/rdma-matrix.md)
-Environment: CAUSEWAY_BIN_DIR (causewayd's folder)";
+Environment: CAUSEWAY_BIN_DIR (causewayd's folder), CAUSEWAY_PATIENCE (factor of time limits),
+             CAUSEWAY_RDMA_STEPS=A,B (with --fresh: runs steps again, and keeps the others)";
 
 /// Parsed options.
 #[derive(Debug, PartialEq, Eq)]

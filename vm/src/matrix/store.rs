@@ -35,6 +35,17 @@ impl Record {
         self.kills.is_none_or(|done| done.count >= kills)
     }
 
+    /// Returns this record with the steps of another run in place of those with the same names.
+    pub fn with(mut self, other: Self) -> Self {
+        for step in other.steps {
+            match self.steps.iter_mut().find(|known| known.name == step.name) {
+                Some(known) => *known = step,
+                None => self.steps.push(step),
+            }
+        }
+        self
+    }
+
     /// Returns whether no step failed.
     pub fn has_passed(&self) -> bool {
         !self.steps.iter().any(Step::has_failed)

@@ -10,6 +10,8 @@ use causeway_vm::rdma::{
 use causeway_vm::{Daemon, Error, Result};
 use std::time::Instant;
 
+/// Selects steps by name.
+const STEPS: &str = "CAUSEWAY_RDMA_STEPS";
 /// Guests of the part [`Part::Four`].
 const FOUR: u8 = 4;
 /// Messages of an exchange during which causewayd is killed, in each direction.
@@ -96,6 +98,11 @@ impl Unit {
             println!("{}", step.report());
             Record { steps: vec![step], ..Record::default() }
         });
+        let record = match store.load(self) {
+            // A selection of steps replaces their results.
+            Some(known) if std::env::var_os(STEPS).is_some() => known.with(record),
+            _ => record,
+        };
         store.save(self, &record)?;
         Ok(record)
     }

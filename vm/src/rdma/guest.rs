@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;
-use crate::limits::{BOOT, LISTENING, RDMA_DEVICE, RDMA_GUEST_MIB};
+use crate::limits::{BOOT, LISTENING, RDMA_DEVICE, RDMA_GUEST_MIB, patient};
 use crate::machine::Machine;
 use crate::spec::GuestSpec;
 use causeway_guest_tool::protocol::CommandResult;
@@ -144,7 +144,7 @@ impl RdmaGuest {
         let script = format!(
             "t=0; until [ $(dmesg | grep -c '{RECOVERED}') -ge {count} ]; do t=$((t+1)); \
              [ $t -lt {tenths} ] || exit 1; sleep 0.1; done",
-            tenths = RDMA_DEVICE.as_millis() / 100,
+            tenths = patient(RDMA_DEVICE).as_millis() / 100,
         );
         self.run(&["sh", "-c", &script], RDMA_DEVICE + LISTENING)?;
         self.set_up()
@@ -191,7 +191,7 @@ impl RdmaGuest {
              return 1; }}\n\
              await gid 'no RoCE v2 GID of {ip}'\n\
              echo $i",
-            tenths = RDMA_DEVICE.as_millis() / 100,
+            tenths = patient(RDMA_DEVICE).as_millis() / 100,
             gid = self.gid(),
         );
         let index = self.run(&["sh", "-c", &setup], RDMA_DEVICE + LISTENING)?;

@@ -2,16 +2,16 @@
 
 use crate::daemon::Daemon;
 use crate::error::{Error, Result};
+use crate::limits::patient;
 use crate::rdma::steps::PORT;
-use crate::rdma::{DEVICE, Exchange, RdmaGuest};
+use crate::rdma::{Counters, DEVICE, Exchange, RdmaGuest};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time limit of an exchange in which causewayd is killed, for each message.
+/// Time limit of an exchange in which causewayd is killed.
 const LIMIT_BASE: Duration = Duration::from_secs(120);
-/// Pause between the start of a daemon and its kill: longer than the turns in which it continues the
-/// adapters.
-const PAUSE: Duration = Duration::from_millis(700);
+/// Time of traffic between two kills.
+const PAUSE: Duration = Duration::from_millis(200);
 /// Interval at which the start of the traffic is polled.
 const POLL: Duration = Duration::from_millis(50);
 /// Time limit until an exchange sends its first messages.
@@ -45,14 +45,17 @@ pub fn kill_under_load(
     }
     let client = [&server[..], &[&ip]].concat();
     let exchange = Exchange { server: &server, client: &client, listener: PORT, limit: LIMIT_BASE };
+    let before = requests(daemon)?;
     thread::scope(|scope| {
         let work = scope.spawn(|| exchange.run(at, from));
         let mut kills = 0;
-        let started = await_traffic(daemon, &|| work.is_finished());
+        let mut started = await_traffic(daemon, before, &|| work.is_finished());
         while started.is_ok() && !work.is_finished() && kills < load.kills {
+            thread::sleep(PAUSE);
             daemon.replace()?;
             kills += 1;
-            thread::sleep(PAUSE);
+            // The counters of the next daemon begin at 0.
+            started = await_traffic(daemon, 0, &|| work.is_finished());
         }
         let result = work.join().unwrap_or_else(|_| {
             Err(Error::Traffic { what: "the thread of the exchange panicked".into() })
@@ -66,16 +69,17 @@ pub fn kill_under_load(
     })
 }
 
-/// Waits until queue pairs carry messages, or the exchange has ended.
-fn await_traffic(daemon: &Daemon, has_ended: &dyn Fn() -> bool) -> Result<()> {
-    let sent = || -> Result<u64> {
-        let counters = crate::rdma::Counters::sample(daemon, "hca1")?;
-        Ok(counters.get("requests_total"))
-    };
-    let (before, start) = (sent()?, Instant::now());
-    while sent()? <= before && !has_ended() {
-        if start.elapsed() > STARTED {
-            return Err(Error::Traffic { what: "the exchange sent no message".into() });
+/// Returns the number of requests of the first guest.
+fn requests(daemon: &Daemon) -> Result<u64> {
+    Ok(Counters::sample(daemon, "hca1")?.get("requests_total"))
+}
+
+/// Waits until the first guest has sent more than `before` requests, or the exchange has ended.
+fn await_traffic(daemon: &Daemon, before: u64, has_ended: &dyn Fn() -> bool) -> Result<()> {
+    let start = Instant::now();
+    while requests(daemon)? <= before && !has_ended() {
+        if start.elapsed() > patient(STARTED) {
+            return Err(Error::Traffic { what: "the exchange sends no message".into() });
         }
         thread::sleep(POLL);
     }
