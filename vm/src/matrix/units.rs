@@ -17,7 +17,7 @@ const FOUR: u8 = 4;
 /// Messages of an exchange during which causewayd is killed, in each direction.
 const MESSAGES: u32 = 15_000;
 /// Most kills in an exchange.
-const KILLS_PER_EXCHANGE: u32 = 10;
+const KILLS_PER_EXCHANGE: u32 = 50;
 /// Exchanges without a kill after which the part gives up.
 const IDLE_EXCHANGES_MAX: u32 = 5;
 
