@@ -8,6 +8,7 @@ use crate::traffic;
 use causeway_guest_tool::limits::STREAM_PORT;
 
 use super::STREAM_BYTES;
+use super::sockets::target;
 
 /// Path of `ethtool`: the agent searches `/bin` and `/usr/bin` only.
 const PROGRAM: &str = "/usr/sbin/ethtool";
@@ -46,8 +47,7 @@ fn shows(pair: &mut Pair, option: &str, wanted: &[&str]) -> Result<()> {
 fn streams(pair: &Pair) -> Result<()> {
     let [a, b] = &pair.guests;
     for (at, from) in [(a, b), (b, a)] {
-        let target = format!("tcp:{}:{STREAM_PORT}", at.ip());
-        let target = target.parse().map_err(|why| Error::Traffic { what: format!("{why}") })?;
+        let target = target(&format!("tcp:{}:{STREAM_PORT}", at.ip()))?;
         traffic::stream(from.guest(), &target, 65_536, STREAM_BYTES, LIMIT)?;
     }
     Ok(())

@@ -112,6 +112,10 @@ fn smc(pair: &mut Pair) -> Result<()> {
     }
 }
 
-fn target(text: &str) -> Result<Target> {
+/// Parses the target of a stream.
+///
+/// # Errors
+/// When the text is no target.
+pub(super) fn target(text: &str) -> Result<Target> {
     text.parse().map_err(|why| Error::Traffic { what: format!("{text}: {why}") })
 }
