@@ -96,7 +96,11 @@ impl Unit {
         let record = record.unwrap_or_else(|why| {
             let step = failed("boot", &why, start);
             println!("{}", step.report());
-            Record { steps: vec![step], ..Record::default() }
+            // The kills before the failure count.
+            let known = store.load(self).filter(|_| self.part == Part::Kills);
+            let mut record = known.unwrap_or_default();
+            record.steps.push(step);
+            record
         });
         let record = match store.load(self) {
             // A selection of steps replaces their results.

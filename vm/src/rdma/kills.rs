@@ -60,11 +60,11 @@ pub fn kill_under_load(
         let result = work.join().unwrap_or_else(|_| {
             Err(Error::Traffic { what: "the thread of the exchange panicked".into() })
         });
-        started?;
-        let result = result.and_then(|(served, _)| match served.contains("invalid data") {
-            true => Err(Error::Traffic { what: format!("content changed: {served}") }),
-            false => Ok(()),
-        });
+        let result =
+            started.and(result).and_then(|(served, _)| match served.contains("invalid data") {
+                true => Err(Error::Traffic { what: format!("content changed: {served}") }),
+                false => Ok(()),
+            });
         Ok((kills, result))
     })
 }
@@ -79,7 +79,11 @@ fn await_traffic(daemon: &Daemon, before: u64, has_ended: &dyn Fn() -> bool) -> 
     let start = Instant::now();
     while requests(daemon)? <= before && !has_ended() {
         if start.elapsed() > patient(STARTED) {
-            return Err(Error::Traffic { what: "the exchange sends no message".into() });
+            let ports = ["hca1", "hca2"].map(|port| daemon.cli(&["hca", "show", port]));
+            let [a, b] = ports.map(|view| view.unwrap_or_else(|why| why.to_string()));
+            return Err(Error::Traffic {
+                what: format!("the exchange sends no message\n{a}\n{b}"),
+            });
         }
         thread::sleep(POLL);
     }
