@@ -17,6 +17,8 @@ const LIMIT: Duration = Duration::from_secs(40);
 const PORT: Listener = Listener::Tcp(18515);
 /// Messages of the exchange during which causewayd is killed, in each direction.
 const MESSAGES: u32 = 15_000;
+/// Time of traffic between two kills.
+const PAUSE: Duration = Duration::from_millis(700);
 /// Most kills during the exchange.
 const KILLS: u32 = 10;
 
@@ -78,7 +80,7 @@ fn rdma_queue_pairs_continue_after_a_kill_of_causewayd() {
     let setup = Setup { in_memory: true, ..Pair::setup() };
     let Some((mut daemon, guests)) = boot(setup) else { return };
     // The same queue pairs exchange messages with checked content before, during and after kills.
-    let load = Load { messages: MESSAGES, events: false, kills: KILLS };
+    let load = Load { messages: MESSAGES, events: false, kills: KILLS, pause: PAUSE };
     let (kills, result) = kill_under_load(&mut daemon, &guests, load).unwrap();
     result.unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
     println!("{kills} kills");

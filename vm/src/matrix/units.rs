@@ -8,7 +8,7 @@ use causeway_vm::rdma::{
     self, Group, Load, Outcome, Pair, Programs, Step, Steps, Suite, kill_under_load, unplug,
 };
 use causeway_vm::{Daemon, Error, Result};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Selects steps by name.
 const STEPS: &str = "CAUSEWAY_RDMA_STEPS";
@@ -16,6 +16,8 @@ const STEPS: &str = "CAUSEWAY_RDMA_STEPS";
 const FOUR: u8 = 4;
 /// Messages of an exchange during which causewayd is killed, in each direction.
 const MESSAGES: u32 = 15_000;
+/// Time of traffic between two kills.
+const PAUSE: Duration = Duration::from_millis(200);
 /// Most kills in an exchange.
 const KILLS_PER_EXCHANGE: u32 = 50;
 /// Exchanges without a kill after which the part gives up.
@@ -152,7 +154,8 @@ impl Unit {
             record.guests = pair.describe();
             let left = options.kills.saturating_sub(tally.count);
             let kills = left.min(KILLS_PER_EXCHANGE);
-            let load = Load { messages: MESSAGES, events: tally.exchanges % 2 == 1, kills };
+            let events = tally.exchanges % 2 == 1;
+            let load = Load { messages: MESSAGES, events, kills, pause: PAUSE };
             let start = Instant::now();
             let (kills, result) = kill_under_load(daemon, &pair.guests, load)?;
             idle = if kills == 0 { idle.saturating_add(1) } else { 0 };

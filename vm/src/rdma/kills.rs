@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 
 /// Time limit of an exchange in which causewayd is killed.
 const LIMIT_BASE: Duration = Duration::from_secs(120);
-/// Time of traffic between two kills.
-const PAUSE: Duration = Duration::from_millis(200);
 /// Interval at which the start of the traffic is polled.
 const POLL: Duration = Duration::from_millis(50);
 /// Time limit until an exchange sends its first messages.
@@ -26,6 +24,8 @@ pub struct Load {
     pub events: bool,
     /// Most kills.
     pub kills: u32,
+    /// Time of traffic between two kills.
+    pub pause: Duration,
 }
 
 /// Runs one exchange of `load` between the guests and replaces the daemon meanwhile. Returns the number
@@ -51,7 +51,7 @@ pub fn kill_under_load(
         let mut kills = 0;
         let mut started = await_traffic(daemon, before, &|| work.is_finished());
         while started.is_ok() && !work.is_finished() && kills < load.kills {
-            thread::sleep(PAUSE);
+            thread::sleep(load.pause);
             daemon.replace()?;
             kills += 1;
             // The counters of the next daemon begin at 0.
@@ -60,11 +60,18 @@ pub fn kill_under_load(
         let result = work.join().unwrap_or_else(|_| {
             Err(Error::Traffic { what: "the thread of the exchange panicked".into() })
         });
-        let result =
-            started.and(result).and_then(|(served, _)| match served.contains("invalid data") {
-                true => Err(Error::Traffic { what: format!("content changed: {served}") }),
-                false => Ok(()),
-            });
+        // A program that failed explains why its peer sends no message.
+        let result = match (started, result) {
+            (Err(stalled), Err(why)) => {
+                Err(Error::Traffic { what: format!("{why}\n--- before ---\n{stalled}") })
+            }
+            (Err(stalled), Ok(_)) => Err(stalled),
+            (Ok(()), Err(why)) => Err(why),
+            (Ok(()), Ok((served, _))) if served.contains("invalid data") => {
+                Err(Error::Traffic { what: format!("content changed: {served}") })
+            }
+            (Ok(()), Ok(_)) => Ok(()),
+        };
         Ok((kills, result))
     })
 }
