@@ -4,13 +4,14 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 OUT := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help check doc demo test bench sim fuzz sanitize lint setup build clean-guests
+.PHONY: help check doc demo test bench matrix sim fuzz sanitize lint setup build clean-guests
 
 help:
 	@echo 'make check   formatting, clippy and unit tests: no root, no QEMU, minutes'
 	@echo 'make test    all lints and all tests, with real guests, MPI and Slurm'
 	@echo 'make demo    two guests and two processes exchange every kind of traffic; prints tables'
 	@echo 'make bench   throughput and latency, compared with other programs; BENCH="--quick --only stream"'
+	@echo 'make matrix  RDMA programs in guests of each kernel; MATRIX="--only trixie/verbs --kills 200"'
 	@echo 'make fuzz    fuzz targets, an hour; FUZZ="--target NAME --seconds N --jobs J"'
 	@echo 'make sanitize  tests under the address and thread sanitizers'
 	@echo 'make sim     random scenarios of guests, each from a seed; SIM="--seeds 100000"'
@@ -31,6 +32,10 @@ build: setup-build
 
 demo: setup-demo build
 	@CAUSEWAY_BIN_DIR='$(abspath $(OUT))/release' '$(OUT)/release/causeway-demo' $(DEMO)
+
+# Results are stored in target/vm/matrix; a second call runs what is missing.
+matrix: setup-demo build
+	@CAUSEWAY_BIN_DIR='$(abspath $(OUT))/release' '$(OUT)/release/causeway-matrix' $(MATRIX)
 
 bench: setup-bench build
 	@scripts/bench-peers.sh $(YES)

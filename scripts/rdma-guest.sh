@@ -24,7 +24,7 @@ qemu_suite=trixie-backports
 qemu_package=qemu-system-x86
 kernel_package=linux-image-cloud-amd64
 # User space of the guest, with the libraries it depends on. busybox comes from the host.
-root_packages=(ibverbs-providers ibverbs-utils rdmacm-utils perftest iproute2 netpipe-tcp)
+root_packages=(ibverbs-providers ibverbs-utils rdmacm-utils perftest iproute2 netpipe-tcp ethtool)
 mpi_packages=(openmpi-bin openmpi-common ucx-utils libfabric-bin)
 # Libraries of graphics processors, which UCX and hwloc load where they exist.
 mpi_unused='^(libllvm|libamd|libhsa|libdrm|libz3|libx|libx11|ocl-icd|libze|libhwloc-plugins|libclang|intel-)'
@@ -214,8 +214,9 @@ dir=$(realpath "$dir")
 # Two callers share the cache.
 exec 9>"$dir/lock"
 flock 9
-# A changed list of packages makes a complete cache stale.
-recipe="$suite: $qemu_suite $qemu_package $kernel_suite $kernel_package ${root_packages[*]} ${unused[*]}"
+# A changed list of packages makes a complete cache stale; the kernel stays if its own part is the same.
+kernel_recipe="$suite: $qemu_suite $qemu_package $kernel_suite $kernel_package"
+recipe="$kernel_recipe ${root_packages[*]} ${unused[*]}"
 mpi_recipe="${mpi_packages[*]} $mpi_unused"
 complete=$dir/$suite/complete
 mpi_complete=$dir/$suite/mpi-complete
@@ -232,7 +233,7 @@ fi
 [ -x "$dir/qemu/run" ] || fetch_qemu
 [ "$base" = trixie ] || make_state "$base" "$base"
 if [ -z "$has_guest" ]; then
-    fetch_kernel
+    [[ -d $dir/$suite/kernel && $(cat "$complete" 2>/dev/null) == "$kernel_recipe "* ]] || fetch_kernel
     fetch_root
     echo "$recipe" >"$complete"
 fi

@@ -2,7 +2,7 @@
 
 use crate::console::Console;
 use crate::error::{Error, Result};
-use crate::limits::{CHECK, DAEMON_READY, DAEMON_STOP};
+use crate::limits::{CHECK, DAEMON_READY, DAEMON_STOP, patient};
 use crate::process::{self, Process};
 use crate::rundir::RunDir;
 use crate::spec::{Nic, NicBackend};
@@ -113,7 +113,7 @@ impl Daemon {
             let missing = self.sockets().into_iter().find(|s| !s.exists());
             let Some(missing) = missing else { return Ok(()) };
             self.check()?;
-            if start.elapsed() > DAEMON_READY {
+            if start.elapsed() > patient(DAEMON_READY) {
                 return Err(self
                     .error(format!("{} does not exist within the time limit", missing.display())));
             }

@@ -3,7 +3,7 @@
 use crate::console::Console;
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::limits::{BOOT, CHECK, REPLY_SLACK};
+use crate::limits::{BOOT, CHECK, REPLY_SLACK, patient};
 use crate::machine::{Channel, Machine};
 use crate::process::Process;
 use crate::rundir::RunDir;
@@ -70,7 +70,7 @@ impl Guest {
     /// When the guest ended, panicked, was not up in time, or lacks a feature; with its console's
     /// last lines.
     pub fn await_ready(&mut self, limit: Duration) -> Result<()> {
-        let start = Instant::now();
+        let (start, limit) = (Instant::now(), patient(limit));
         while !self.poll_ready()? {
             if start.elapsed() > limit {
                 return Err(self.error(format!("not up after {} s", limit.as_secs())));
@@ -152,6 +152,7 @@ impl Guest {
     pub fn run(&self, argv: &[&str], limit: Duration) -> Result<CommandResult> {
         let control =
             self.control.as_ref().ok_or_else(|| self.error("not connected yet".to_string()))?;
+        let limit = patient(limit);
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
         let what = argv.join(" ");

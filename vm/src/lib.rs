@@ -23,6 +23,7 @@ pub mod key;
 pub mod limits;
 pub mod machine;
 pub mod modules;
+pub mod monitor;
 pub mod namespace;
 pub mod place;
 pub mod process;

@@ -1,6 +1,18 @@
 //! Every limit of the guest harness, in one place.
 
+use std::sync::OnceLock;
 use std::time::Duration;
+
+/// Names a factor of all time limits of guests and their commands, for a busy machine.
+const PATIENCE: &str = "CAUSEWAY_PATIENCE";
+
+/// Returns a time limit, multiplied by the number in `CAUSEWAY_PATIENCE` (1 to 100, default 1).
+#[must_use]
+pub fn patient(limit: Duration) -> Duration {
+    static FACTOR: OnceLock<u32> = OnceLock::new();
+    let read = || std::env::var(PATIENCE).ok()?.parse().ok();
+    limit.saturating_mul(*FACTOR.get_or_init(|| read().unwrap_or(1).clamp(1, 100)))
+}
 
 /// Time limit of a guest's boot, under emulation and with other guests running.
 pub const BOOT: Duration = Duration::from_secs(120);
@@ -31,3 +43,5 @@ pub const RDMA_GUEST_MIB: u32 = 512;
 pub const RDMA_DEVICE: Duration = Duration::from_secs(40);
 /// Time limit until a server program in a guest listens.
 pub const LISTENING: Duration = Duration::from_secs(20);
+/// Time limit of an answer of QEMU's monitor, and of a migration.
+pub const MONITOR: Duration = Duration::from_secs(60);

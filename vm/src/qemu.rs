@@ -89,7 +89,12 @@ impl Qemu {
         line.add("-kernel", &image.kernel.image.display().to_string());
         line.add("-initrd", &image.initramfs.display().to_string());
         // On a busy host, an emulated timer is late, and the kernel's check of it would panic.
-        line.add("-append", "console=ttyS0 loglevel=5 random.trust_cpu=on no_timer_check");
+        let mut words = String::from("console=ttyS0 loglevel=5 random.trust_cpu=on no_timer_check");
+        if accel == Accelerator::Tcg {
+            // Emulated processors do not speculate. A boot takes 15 % less time.
+            words.push_str(" mitigations=off");
+        }
+        line.add("-append", &words);
         if !spec.may_restart {
             line.flag("-no-reboot");
         }
@@ -106,10 +111,18 @@ impl Qemu {
             line.add("-chardev", &format!("socket,id=vsock,path={}", socket.display()));
             line.add("-device", "vhost-user-vsock-pci,chardev=vsock");
         }
-        for socket in &spec.functions {
+        for (i, socket) in spec.functions.iter().enumerate() {
             let socket = json!({"type": "unix", "path": socket.display().to_string()});
             // The firmware would probe a ROM that the function has not.
-            let device = json!({"driver": "vfio-user-pci", "rombar": 0, "socket": socket});
+            let mut device = json!({"driver": "vfio-user-pci", "rombar": 0, "socket": socket});
+            if spec.unpluggable {
+                // Devices on the root bus cannot be unplugged.
+                let number = i + 1;
+                let port = format!("pcie-root-port,id=port{i},chassis={number},slot={number}");
+                line.add("-device", &port);
+                device["id"] = json!(format!("function{i}"));
+                device["bus"] = json!(format!("port{i}"));
+            }
             line.add("-device", &device.to_string());
         }
         line.0

@@ -8,10 +8,10 @@ use std::time::Duration;
 use causeway_guest_tool::limits::STREAM_PORT;
 use causeway_guest_tool::transport::Target;
 use causeway_vm::daemon::Member;
+use causeway_vm::monitor::Monitor;
 use causeway_vm::{Daemon, Guest, Machine, RunDir, traffic};
 use common::LIMIT;
 use common::hosts::{TestHosts, await_state, counter, is_served, wait};
-use common::monitor::Monitor;
 
 #[test]
 fn migration_by_qemu_keeps_tcp_connections() {
@@ -42,7 +42,7 @@ fn migration_by_qemu_keeps_tcp_connections() {
     assert!(traffic::ping(stays_guest, &mover.ip(), 5).unwrap().received > 0);
     let moved = Guest::start(&machine, there).unwrap();
     wait(|| dir.join("incoming").exists(), || "the destination process does not listen".to_owned());
-    let mut monitor = Monitor::connect(&dir.join("here.qmp"));
+    let mut monitor = Monitor::connect(&dir.join("here.qmp")).unwrap();
     let target: Target = format!("tcp:{}:{STREAM_PORT}", mover.ip()).parse().unwrap();
     let crossed = || counter(&daemons[0], "link", "transmit_bytes_total");
     let before = crossed();
@@ -52,7 +52,7 @@ fn migration_by_qemu_keeps_tcp_connections() {
         let stream = scope.spawn(|| traffic::stream(stays_guest, &target, 4096, u64::MAX, long));
         std::thread::sleep(Duration::from_secs(1));
         assert!(crossed() < before + 1_000_000, "they talk on one host so far");
-        monitor.migrate(&dir.join("incoming"));
+        monitor.migrate(&dir.join("incoming")).unwrap();
         let served = || is_served(&daemons[1], "mover-net");
         let logs = || format!("{}\n{}", daemons[1].log(), moved.console().tail());
         wait(served, || format!("the guest did not attach\n{}", logs()));

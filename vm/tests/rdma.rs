@@ -8,7 +8,7 @@
 
 mod common;
 
-use causeway_vm::rdma::programs::{device, mpi, sockets, storage, verbs};
+use causeway_vm::rdma::programs::{device, ethernet, loopback, mpi, sockets, storage, verbs};
 use causeway_vm::rdma::{Pair, Programs, Steps, Suite};
 use common::has_rdma_parts;
 use std::time::Instant;
@@ -35,7 +35,7 @@ fn suite() -> Suite {
 /// Fails with the names of the failed steps, if any.
 fn finish(steps: Steps) {
     let failed: Vec<String> = steps.failed().into_iter().map(String::from).collect();
-    let log = steps.pair.end();
+    let log = steps.rig.end();
     assert!(failed.is_empty(), "failed: {}\n--- causewayd ---\n{log}", failed.join(", "));
 }
 
@@ -43,6 +43,8 @@ fn finish(steps: Steps) {
 fn rdma_programs_of_two_stock_guests_exchange_data() {
     let Some(mut steps) = boot(Programs::Verbs) else { return };
     verbs::all(&mut steps);
+    loopback::all(&mut steps);
+    ethernet::all(&mut steps);
     sockets::streams(&mut steps);
     sockets::rsockets(&mut steps);
     storage::all(&mut steps);

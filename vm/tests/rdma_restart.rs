@@ -4,7 +4,9 @@
 mod common;
 
 use causeway_vm::daemon::Setup;
-use causeway_vm::rdma::{Exchange, Listener, Pair, Programs, RdmaGuest, Suite};
+use causeway_vm::rdma::{
+    Exchange, Listener, Load, Pair, Programs, RdmaGuest, Suite, kill_under_load,
+};
 use causeway_vm::{Daemon, Result};
 use common::has_rdma_parts;
 use std::time::{Duration, Instant};
@@ -13,6 +15,12 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(40);
 /// TCP port of rdma-core's programs.
 const PORT: Listener = Listener::Tcp(18515);
+/// Messages of the exchange during which causewayd is killed, in each direction.
+const MESSAGES: u32 = 15_000;
+/// Time of traffic between two kills.
+const PAUSE: Duration = Duration::from_millis(700);
+/// Most kills during the exchange.
+const KILLS: u32 = 10;
 
 /// Boots two guests on a daemon; `None` where their parts cannot be fetched outside CI. The guests
 /// must drop first.
@@ -72,27 +80,11 @@ fn rdma_queue_pairs_continue_after_a_kill_of_causewayd() {
     let setup = Setup { in_memory: true, ..Pair::setup() };
     let Some((mut daemon, guests)) = boot(setup) else { return };
     // The same queue pairs exchange messages with checked content before, during and after kills.
-    let [at, from] = &guests;
-    let (index, ip) = (at.gid_index(), at.ip());
-    let count = std::env::var("CAUSEWAY_RDMA_ROUNDS").unwrap_or_else(|_| "15000".into());
-    let server = ["ibv_rc_pingpong", "-d", "mlx5_0", "-g", &index, "-n", &count, "-c"];
-    let client = [&server[..], &[&ip]].concat();
-    let limit = 3 * LIMIT;
-    let exchange = Exchange { server: &server, client: &client, listener: PORT, limit };
-    std::thread::scope(|scope| {
-        let work = scope.spawn(|| exchange.run(at, from));
-        let mut kills = 0;
-        std::thread::sleep(Duration::from_secs(4));
-        while !work.is_finished() && kills < 10 {
-            daemon.replace().unwrap();
-            kills += 1;
-            std::thread::sleep(Duration::from_millis(700));
-        }
-        let result = work.join().unwrap();
-        let output = result.unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
-        println!("{kills} kills\n{}", output.1);
-        assert!(kills > 0, "the exchange ended before the first kill");
-    });
+    let load = Load { messages: MESSAGES, events: false, kills: KILLS, pause: PAUSE };
+    let (kills, result) = kill_under_load(&mut daemon, &guests, load).unwrap();
+    result.unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
+    println!("{kills} kills");
+    assert!(kills > 0, "the exchange ended before the first kill");
     pingpong(&guests).unwrap();
     for guest in &guests {
         guest.check_kernel().unwrap();

@@ -24,12 +24,16 @@ fn mac(guest: &RdmaGuest) -> String {
     text.trim().to_owned()
 }
 
-/// Runs `rping` from one guest to the other.
-fn rping(at: &RdmaGuest, from: &RdmaGuest) -> Result<(String, String)> {
+/// Seconds after which `rping` gives up, and after which an `rping` that is denied does.
+const PATIENCE: &str = "30";
+const DENIED: &str = "8";
+
+/// Runs `rping` from one guest to the other, for this number of seconds at most.
+fn rping(at: &RdmaGuest, from: &RdmaGuest, seconds: &str) -> Result<(String, String)> {
     let ip = at.ip();
     let exchange = Exchange {
-        server: &["timeout", "30", "rping", "-s", "-a", &ip, "-C", "3"],
-        client: &["timeout", "20", "rping", "-c", "-a", &ip, "-C", "3"],
+        server: &["timeout", seconds, "rping", "-s", "-a", &ip, "-C", "3"],
+        client: &["timeout", seconds, "rping", "-c", "-a", &ip, "-C", "3"],
         listener: Listener::ConnectionManager,
         limit: LIMIT,
     };
@@ -47,7 +51,7 @@ fn rdma_group_obeys_routes_and_captures() {
     let Pair { daemon: Some(daemon), guests, .. } = pair else { panic!("the daemon is there") };
     let [one, two] = &guests;
     assert!(pings(one, two));
-    rping(two, one).unwrap();
+    rping(two, one, PATIENCE).unwrap();
 
     // A capture sees the frames between the two adapters.
     let file = std::env::temp_dir().join(format!("rdma-rules-{}.pcapng", std::process::id()));
@@ -72,10 +76,10 @@ fn rdma_group_obeys_routes_and_captures() {
     assert!(!pings(one, two), "frames pass against the route");
     let trace = daemon.cli(&["trace", "frame", "--from", "hca1", "--to", &to]).unwrap();
     assert!(trace.contains("drop"), "{trace}");
-    assert!(rping(two, one).is_err(), "RDMA passes against the route");
+    assert!(rping(two, one, DENIED).is_err(), "RDMA passes against the route");
     daemon.cli(&["route", "del", "1"]).unwrap();
     assert!(pings(one, two));
-    rping(two, one).unwrap();
+    rping(two, one, PATIENCE).unwrap();
     for guest in &guests {
         guest.check_kernel().unwrap();
     }

@@ -6,9 +6,9 @@ mod common;
 use causeway_guest_tool::report::{FloodReport, SinkReport};
 use causeway_guest_tool::transport::{CID_ANY, Target};
 use causeway_vm::daemon::Member;
+use causeway_vm::monitor::Monitor;
 use causeway_vm::{Daemon, Guest, Machine, RunDir};
 use common::hosts::wait;
-use common::monitor::Monitor;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::path::PathBuf;
@@ -138,8 +138,8 @@ fn vsock_receivers_of_messages_that_read_are_not_reset() {
 #[test]
 fn vsock_streams_to_a_paused_machine_go_on() {
     let rig = Rig::new();
-    let mut monitor = Monitor::connect(&rig.monitor);
-    streams(&rig, |stop| drop(monitor.ask(if stop { "stop" } else { "cont" }, json!({}))));
+    let mut monitor = Monitor::connect(&rig.monitor).unwrap();
+    streams(&rig, |stop| drop(monitor.ask(if stop { "stop" } else { "cont" }, json!({})).unwrap()));
     // Stops the process itself: its vhost-user frontend does not answer either.
     let id = Pid::from_raw(i32::try_from(rig.receiver.id()).unwrap()).unwrap();
     streams(&rig, |stop| kill_process(id, if stop { Signal::STOP } else { Signal::CONT }).unwrap());

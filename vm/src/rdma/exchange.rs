@@ -1,7 +1,7 @@
 //! A server program in a guest and its client in another guest.
 
 use crate::error::{Error, Result};
-use crate::limits::LISTENING;
+use crate::limits::{LISTENING, patient};
 use crate::rdma::RdmaGuest;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ impl Exchange<'_> {
             if ran.code == Some(0) {
                 return Ok(());
             }
-            if has_ended() || start.elapsed() > LISTENING {
+            if has_ended() || start.elapsed() > patient(LISTENING) {
                 let what = format!("`{}` does not listen: {}", self.server.join(" "), ran.stderr);
                 return Err(Error::Traffic { what });
             }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;
-use crate::limits::{BOOT, LISTENING, RDMA_DEVICE, RDMA_GUEST_MIB};
+use crate::limits::{BOOT, LISTENING, RDMA_DEVICE, RDMA_GUEST_MIB, patient};
 use crate::machine::Machine;
 use crate::spec::GuestSpec;
 use causeway_guest_tool::protocol::CommandResult;
@@ -44,7 +44,27 @@ impl RdmaGuest {
     /// # Errors
     /// When its program cannot be started.
     pub fn start(machine: &Machine, name: &str, socket: &Path, number: u8) -> Result<Self> {
+        Self::start_with(machine, GuestSpec::new(name).function(socket.into()), number)
+    }
+
+    /// As [`RdmaGuest::start`], with a function that the monitor on `monitor` can unplug as `function0`.
+    ///
+    /// # Errors
+    /// As [`RdmaGuest::start`].
+    pub fn start_unpluggable(
+        machine: &Machine,
+        name: &str,
+        socket: &Path,
+        number: u8,
+        monitor: &Path,
+    ) -> Result<Self> {
         let mut spec = GuestSpec::new(name).function(socket.into());
+        spec.unpluggable = true;
+        spec.monitor = Some(monitor.into());
+        Self::start_with(machine, spec, number)
+    }
+
+    fn start_with(machine: &Machine, mut spec: GuestSpec, number: u8) -> Result<Self> {
         spec.memory_mib = RDMA_GUEST_MIB;
         spec.may_restart = true;
         Ok(Self { guest: Guest::start(machine, spec)?, number, gid_index: 0 })
@@ -71,6 +91,17 @@ impl RdmaGuest {
         )
     }
 
+    /// Removes the driver from the function.
+    ///
+    /// # Errors
+    /// When the driver fails, or keeps the RDMA device; with the kernel's messages.
+    pub fn unbind(&self) -> Result<()> {
+        self.on_function(
+            "cd /sys/bus/pci/drivers/mlx5_core && echo $f >unbind && \
+             [ ! -e /sys/class/infiniband/$d ]",
+        )
+    }
+
     /// Reloads the driver by `devlink`, as after a change of its parameters.
     ///
     /// # Errors
@@ -90,14 +121,18 @@ impl RdmaGuest {
         )
     }
 
-    /// Runs a script after which the driver uses the function anew: `$f` is the function's address
-    /// on the bus, `$d` the RDMA device.
+    /// Runs a script after which the driver uses the function anew.
     fn with_function(&mut self, script: &str) -> Result<()> {
+        self.on_function(script)?;
+        self.set_up()
+    }
+
+    /// Runs a script: `$f` is the function's address on the bus, `$d` the RDMA device.
+    fn on_function(&self, script: &str) -> Result<()> {
         let script = format!(
             "d={DEVICE}; f=$(basename $(readlink -f /sys/class/net/{INTERFACE}/device)); {script}"
         );
-        self.run(&["sh", "-c", &script], RDMA_DEVICE)?;
-        self.set_up()
+        self.run(&["sh", "-c", &script], RDMA_DEVICE).map(|_| ())
     }
 
     /// Waits until the driver has recovered the function from `count` internal errors, without a
@@ -109,7 +144,7 @@ impl RdmaGuest {
         let script = format!(
             "t=0; until [ $(dmesg | grep -c '{RECOVERED}') -ge {count} ]; do t=$((t+1)); \
              [ $t -lt {tenths} ] || exit 1; sleep 0.1; done",
-            tenths = RDMA_DEVICE.as_millis() / 100,
+            tenths = patient(RDMA_DEVICE).as_millis() / 100,
         );
         self.run(&["sh", "-c", &script], RDMA_DEVICE + LISTENING)?;
         self.set_up()
@@ -156,7 +191,7 @@ impl RdmaGuest {
              return 1; }}\n\
              await gid 'no RoCE v2 GID of {ip}'\n\
              echo $i",
-            tenths = RDMA_DEVICE.as_millis() / 100,
+            tenths = patient(RDMA_DEVICE).as_millis() / 100,
             gid = self.gid(),
         );
         let index = self.run(&["sh", "-c", &setup], RDMA_DEVICE + LISTENING)?;
@@ -179,6 +214,12 @@ impl RdmaGuest {
     #[must_use]
     pub fn ip(&self) -> String {
         format!("{NETWORK}.{}", self.number)
+    }
+
+    /// Returns the last byte of its IPv4 address.
+    #[must_use]
+    pub fn number(&self) -> u8 {
+        self.number
     }
 
     /// Returns the index of its RoCE v2 GID, for options such as `-g` of `ibv_rc_pingpong`.
@@ -221,6 +262,14 @@ impl RdmaGuest {
         };
         let [stdout, stderr] = [&ran.stdout, &ran.stderr].map(|text| tail(text));
         Err(self.error(&argv.join(" "), format!("{why}\n{stdout}\n{stderr}")))
+    }
+
+    /// Adds the end of the guest's console, on which QEMU reports its own end, to an error.
+    pub(super) fn explain(&self, what: &str, why: &Error) -> Error {
+        let (name, console) = (self.guest.name(), self.guest.console().tail());
+        Error::Traffic {
+            what: format!("guest {name}: {what}: {why}\n--- console of {name} ---\n{console}"),
+        }
     }
 
     fn error(&self, what: &str, why: String) -> Error {

@@ -1,77 +1,81 @@
-//! A sequence of programs in two guests: each has a name, a result and a time.
+//! A sequence of programs in guests: each has a name, a result and a time.
 //!
 //! A failed step does not end the sequence: the list of the failed programs locates a fault.
 //! `CAUSEWAY_RDMA_STEPS=A,B` selects the steps with A or B in their names.
 
 use crate::error::{Error, Result};
-use crate::rdma::{DEVICE, Exchange, Listener, Pair};
+use crate::rdma::outcome::{Outcome, Step};
+use crate::rdma::{DEVICE, Exchange, Group, Listener, Pair, RdmaGuest};
 use std::time::{Duration, Instant};
 
 /// Time limit of a program under emulation; no program takes a tenth of it.
 pub const LIMIT: Duration = Duration::from_secs(40);
 /// TCP port of rdma-core's and perftest's programs.
-const PORT: Listener = Listener::Tcp(18515);
-
-/// Result of a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
-    /// Command line of the program, or name of the exchange.
-    pub name: String,
-    /// The error, if the step failed.
-    pub error: Option<String>,
-}
+pub(super) const PORT: Listener = Listener::Tcp(18515);
 
 /// Runs steps and collects their results.
 #[derive(Debug)]
-pub struct Steps {
-    /// The guests.
-    pub pair: Pair,
+pub struct Steps<G = Pair> {
+    /// The guests and their daemon.
+    pub rig: G,
     /// Finished steps in their order.
     pub done: Vec<Step>,
     wanted: String,
 }
 
-impl Steps {
-    /// Creates an empty sequence for two guests.
+impl<G> Steps<G> {
+    /// Creates an empty sequence for guests.
     #[must_use]
-    pub fn new(pair: Pair) -> Self {
+    pub fn new(rig: G) -> Self {
         let wanted = std::env::var("CAUSEWAY_RDMA_STEPS").unwrap_or_default();
-        Self { pair, done: Vec::new(), wanted }
+        Self { rig, done: Vec::new(), wanted }
     }
 
     /// Runs a step, and prints its result and time.
-    pub fn step(&mut self, name: &str, act: impl FnOnce(&mut Pair) -> Result<()>) {
-        if !self.wanted.split(',').any(|part| name.contains(part)) {
+    pub fn step(&mut self, name: &str, act: impl FnOnce(&mut G) -> Result<()>) {
+        if !self.wants(name) {
             return;
         }
         let start = Instant::now();
-        let error = act(&mut self.pair).err().map(|why| why.to_string());
-        let verdict = if error.is_none() { "passed" } else { "FAILED" };
-        println!("{verdict} {:5.1} s  {name}", start.elapsed().as_secs_f32());
-        if let Some(why) = &error {
-            println!("{why}");
-        }
-        self.done.push(Step { name: name.into(), error });
+        let outcome = match act(&mut self.rig) {
+            Ok(()) => Outcome::Passed,
+            Err(why) => Outcome::Failed(why.to_string()),
+        };
+        self.add(name, outcome, start.elapsed().as_secs_f32());
     }
 
+    /// Records a step that these guests cannot run, with the reason.
+    pub fn omit(&mut self, name: &str, why: &str) {
+        if self.wants(name) {
+            self.add(name, Outcome::Unavailable(why.into()), 0.0);
+        }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.wanted.split(',').any(|part| name.contains(part))
+    }
+
+    fn add(&mut self, name: &str, outcome: Outcome, seconds: f32) {
+        let step = Step { name: name.into(), outcome, seconds };
+        println!("{}", step.report());
+        self.done.push(step);
+    }
+
+    /// Returns the names of the failed steps.
+    #[must_use]
+    pub fn failed(&self) -> Vec<&str> {
+        let failed = self.done.iter().filter(|step| step.has_failed());
+        failed.map(|step| step.name.as_str()).collect()
+    }
+}
+
+impl Steps {
     /// Runs a program of rdma-core or perftest as server and, with the address of the server added, as
-    /// client. The server of `ibv_…_pingpong -c` reports changed content in its output.
+    /// client.
     pub fn program(&mut self, command: &str, options: &str) {
         self.step(&format!("{command} {options}"), |pair| {
             let [at, from] = &pair.guests;
-            let (index, ip) = (at.gid_index(), at.ip());
-            let gid = if command.starts_with("ibv_") { "-g" } else { "-x" };
-            let mut server = vec![command, "-d", DEVICE, gid, &index];
-            server.extend(options.split_whitespace());
-            let mut client = server.clone();
-            client.push(&ip);
-            let exchange =
-                Exchange { server: &server, client: &client, listener: PORT, limit: LIMIT };
-            let (served, _) = exchange.run(at, from)?;
-            match served.contains("invalid data") {
-                true => Err(Error::Traffic { what: format!("content changed: {served}") }),
-                false => Ok(()),
-            }
+            program(at, from, command, options)
         });
     }
 
@@ -84,15 +88,42 @@ impl Steps {
     /// Checks that neither kernel reported a fault since its boot.
     pub fn kernel_messages(&mut self) {
         self.step("kernel messages", |pair| {
-            pair.guests.iter().try_for_each(super::RdmaGuest::check_kernel)
+            pair.guests.iter().try_for_each(RdmaGuest::check_kernel)
         });
     }
+}
 
-    /// Returns the names of the failed steps.
-    #[must_use]
-    pub fn failed(&self) -> Vec<&str> {
-        let failed = self.done.iter().filter(|step| step.error.is_some());
-        failed.map(|step| step.name.as_str()).collect()
+impl Steps<Group> {
+    /// Checks that no kernel reported a fault since its boot.
+    pub fn kernel_messages(&mut self) {
+        self.step("kernel messages", |group| {
+            group.guests.iter().try_for_each(RdmaGuest::check_kernel)
+        });
+    }
+}
+
+/// Runs a program of rdma-core or perftest in two guests. The server of `ibv_…_pingpong -c` reports
+/// changed content in its output.
+///
+/// # Errors
+/// As [`Exchange::run`]; and when the content changed.
+pub(super) fn program(
+    at: &RdmaGuest,
+    from: &RdmaGuest,
+    command: &str,
+    options: &str,
+) -> Result<()> {
+    let (index, ip) = (at.gid_index(), at.ip());
+    let gid = if command.starts_with("ibv_") { "-g" } else { "-x" };
+    let mut server = vec![command, "-d", DEVICE, gid, &index];
+    server.extend(options.split_whitespace());
+    let mut client = server.clone();
+    client.push(&ip);
+    let exchange = Exchange { server: &server, client: &client, listener: PORT, limit: LIMIT };
+    let (served, _) = exchange.run(at, from)?;
+    match served.contains("invalid data") {
+        true => Err(Error::Traffic { what: format!("content changed: {served}") }),
+        false => Ok(()),
     }
 }
 

@@ -4,7 +4,6 @@
 
 pub mod bystanders;
 pub mod hosts;
-pub mod monitor;
 pub mod station;
 
 use causeway_guest_tool::limits::{MESSAGE_PORT, STREAM_PORT};

@@ -3,7 +3,9 @@
 use causeway_mlx5::ethernet::limits as ethernet;
 use causeway_mlx5::limits::*;
 use causeway_verbs::limits as verbs;
-use causeway_wire::mlx5::capability::{Atomic, Ethernet, FlowTable, General, MATCH_FIELDS, Roce};
+use causeway_wire::mlx5::capability::{
+    Atomic, Capabilities, Ethernet, FlowTable, General, Group, MATCH_FIELDS, Roce,
+};
 use causeway_wire::mlx5::steering::MatchHeaders;
 
 /// Fails unless 2^`log` objects of a kind fit into a limit.
@@ -74,6 +76,17 @@ fn mlx5_capabilities_offer_no_more_flows_than_the_limits() {
     let bits: u32 = MATCH_FIELDS.iter().map(|byte| byte.count_ones()).sum();
     assert_eq!((bits, MatchHeaders::LEN), (8 + 4 + 7, 0x40));
     assert_eq!(usize::from(Roce::FUNCTION.address_table_size), GIDS_MAX);
+}
+
+#[test]
+fn mlx5_capabilities_let_drivers_moderate_events() {
+    let general = General::FUNCTION;
+    assert!(general.has_completion_moderation);
+    // mlx5e refuses fixed values without.
+    assert!(general.has_period_mode);
+    let mut block = [0; 0x1000];
+    Capabilities::FUNCTION.emit(Group::General, &mut block).unwrap();
+    assert_eq!(block[0x44] & 0x30, 0x30);
 }
 
 #[test]

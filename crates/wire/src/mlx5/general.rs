@@ -101,6 +101,9 @@ layout! {
         has_completion_resize: bool = at(0x44, 1, 1),
         /// Events of completion queues may be moderated.
         has_completion_moderation: bool = at(0x44, 2, 1),
+        /// The driver may set the begin of the moderation period, of which only the last event exists
+        /// here. mlx5e refuses `ethtool -C` without.
+        has_period_mode: bool = at(0x44, 3, 1),
         /// A queue pair may block its own multicast messages.
         has_multicast_loopback_block: bool = at(0x45, 0, 1),
         /// A queue pair may send under another number. On InfiniBand links, the driver then
@@ -221,6 +224,7 @@ impl General {
         has_overrun_ignore: false,
         has_completion_resize: true,
         has_completion_moderation: true,
+        has_period_mode: true,
         has_multicast_loopback_block: true,
         has_datagram_source: false,
         has_extended_connection: true,

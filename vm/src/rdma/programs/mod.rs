@@ -1,10 +1,31 @@
-//! Programs that run unmodified in two guests, by subject. Each function appends steps.
+//! Programs that run in guests, by subject. Each function appends steps.
+//!
+//! The programs are those of the distributions, unmodified, but for two: `ranks.c` (MPI) and
+//! `loopback.c` (verbs that no packaged program uses) are compiled on the host. The host's C library
+//! must not be newer than the guests'.
 
 pub mod device;
+pub mod ethernet;
+pub mod loopback;
+pub mod many;
 pub mod mpi;
 pub mod sockets;
 pub mod storage;
 pub mod verbs;
 
+use crate::error::{Error, Result};
+use crate::{RunDir, process};
+
 /// Bytes of a stream.
 const STREAM_BYTES: u64 = 4 << 20;
+
+/// Compiles a C program on the host and returns the executable.
+fn compile(compiler: &str, source: &str, libraries: &[&str]) -> Result<Vec<u8>> {
+    let dir = RunDir::new()?;
+    let (file, program) = (dir.join("program.c"), dir.join("program"));
+    std::fs::write(&file, source).map_err(Error::io("write a program for guests"))?;
+    let mut command = process::tied(compiler);
+    command.arg("-O2").arg("-o").arg(&program).arg(&file).args(libraries);
+    process::output(&mut command)?;
+    std::fs::read(&program).map_err(Error::io("read a program for guests"))
+}

@@ -16,9 +16,9 @@ const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 /// Runs streams over TCP and over SMC-R.
 pub fn streams(steps: &mut Steps) {
     steps.step("TCP", tcp);
-    // Debian's cloud kernel 7.3 has no module of SMC.
-    if steps.pair.suite != Suite::Backports {
-        steps.step("SMC-R", smc);
+    match steps.rig.suite {
+        Suite::Backports => steps.omit("SMC-R", "Debian's cloud kernel 7.3 has no module of SMC"),
+        _ => steps.step("SMC-R", smc),
     }
 }
 
@@ -112,6 +112,10 @@ fn smc(pair: &mut Pair) -> Result<()> {
     }
 }
 
-fn target(text: &str) -> Result<Target> {
+/// Parses the target of a stream.
+///
+/// # Errors
+/// When the text is no target.
+pub(super) fn target(text: &str) -> Result<Target> {
     text.parse().map_err(|why| Error::Traffic { what: format!("{text}: {why}") })
 }

@@ -1,0 +1,138 @@
+//! Several guests with adapters in a group, and the daemon between them.
+
+use crate::daemon::{Adapter, Daemon, Setup};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::rdma::{self, Programs, RdmaGuest, Suite};
+use std::thread;
+
+/// Guests of a group, all started at once, and their daemon. Guests drop first.
+#[derive(Debug)]
+pub struct Group {
+    /// The guests.
+    pub guests: Vec<RdmaGuest>,
+    /// The daemon.
+    pub daemon: Daemon,
+    machine: Machine,
+}
+
+impl Group {
+    /// Starts a daemon with `count` adapters in a group and boots a guest on each. The parts must have
+    /// been fetched ([`rdma::fetch`]).
+    ///
+    /// # Errors
+    /// When a part is missing, or a guest or the daemon fails.
+    pub fn boot(suite: Suite, programs: Programs, count: u8) -> Result<Self> {
+        let machine = rdma::machine(suite, programs)?;
+        let daemon = Daemon::with(Self::setup(count))?;
+        let numbers = 1..=count;
+        let start = |number: u8| {
+            let socket = daemon.adapter_socket(&port(number));
+            RdmaGuest::start(&machine, &format!("rdma{number}"), &socket, number)
+        };
+        let mut guests = numbers.map(start).collect::<Result<Vec<_>>>()?;
+        for guest in &mut guests {
+            guest
+                .await_ready()
+                .map_err(|why| Error::Daemon { what: why.to_string(), log: daemon.log() })?;
+        }
+        Ok(Self { guests, daemon, machine })
+    }
+
+    /// Returns the configuration of a daemon with adapters in the group `blue`.
+    #[must_use]
+    pub fn setup(count: u8) -> Setup {
+        let adapter = |number| Adapter { name: port(number), group: "blue".into(), number };
+        Setup { adapters: (1..=count).map(adapter).collect(), ..Setup::default() }
+    }
+
+    /// Describes the guests.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!("Linux {}, {}", self.machine.image.kernel.release, self.machine.describe())
+    }
+
+    /// Runs `act` for each two guests, in rounds in which each guest has one partner: all exchanges
+    /// of a round run at once. The number of guests must be a power of two.
+    ///
+    /// # Errors
+    /// The errors of all exchanges of the first round that has any.
+    pub fn each_pair<F>(&self, act: F) -> Result<()>
+    where
+        F: Fn(&RdmaGuest, &RdmaGuest) -> Result<()> + Sync,
+    {
+        let guests = &self.guests;
+        for round in 1..guests.len() {
+            let errors: Vec<String> = thread::scope(|scope| {
+                let pairs = pairs(guests.len(), round);
+                let runs = pairs.into_iter().filter_map(|(at, from)| {
+                    let (at, from) = (guests.get(at)?, guests.get(from)?);
+                    let act = &act;
+                    Some(scope.spawn(move || act(at, from)))
+                });
+                let runs: Vec<_> = runs.collect();
+                runs.into_iter().filter_map(|run| failure(run.join())).collect()
+            });
+            if !errors.is_empty() {
+                return Err(Error::Traffic { what: errors.join("\n") });
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `act` for the first guest and each other guest at once.
+    ///
+    /// # Errors
+    /// The errors of all exchanges.
+    pub fn all_with_first<F>(&self, act: F) -> Result<()>
+    where
+        F: Fn(&RdmaGuest, &RdmaGuest) -> Result<()> + Sync,
+    {
+        let Some((first, others)) = self.guests.split_first() else { return Ok(()) };
+        let errors: Vec<String> = thread::scope(|scope| {
+            let act = &act;
+            let runs: Vec<_> =
+                others.iter().map(|other| scope.spawn(move || act(first, other))).collect();
+            runs.into_iter().filter_map(|run| failure(run.join())).collect()
+        });
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Traffic { what: errors.join("\n") }),
+        }
+    }
+}
+
+/// Returns the port of a guest's adapter.
+fn port(number: u8) -> String {
+    format!("hca{number}")
+}
+
+/// Returns the pairs of a round, each as (lower index, higher index).
+fn pairs(count: usize, round: usize) -> Vec<(usize, usize)> {
+    (0..count).map(|at| (at, at ^ round)).filter(|(at, from)| at < from).collect()
+}
+
+/// Returns the error of an exchange that ran in a thread.
+fn failure(joined: thread::Result<Result<()>>) -> Option<String> {
+    match joined {
+        Ok(result) => result.err().map(|why| why.to_string()),
+        Err(_) => Some("the thread of an exchange panicked".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rdma_group_meets_each_pair_once() {
+        let mut met: Vec<_> = (1..4).flat_map(|round| pairs(4, round)).collect();
+        met.sort_unstable();
+        assert_eq!(met, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]);
+        for round in 1..4 {
+            let mut busy: Vec<_> = pairs(4, round).into_iter().flat_map(|(a, b)| [a, b]).collect();
+            busy.sort_unstable();
+            assert_eq!(busy, [0, 1, 2, 3]);
+        }
+    }
+}

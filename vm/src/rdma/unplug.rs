@@ -1,0 +1,32 @@
+//! Hot unplug of a function from a guest whose driver was unbound.
+
+use crate::daemon::Daemon;
+use crate::error::Result;
+use crate::monitor::Monitor;
+use crate::rdma::{self, Group, Programs, RdmaGuest, Suite};
+use crate::rundir::RunDir;
+use serde_json::json;
+
+/// Boots a guest, unbinds the driver from its function, and lets QEMU unplug the function
+/// (`device_del`).
+///
+/// # Errors
+/// When the guest does not boot, or QEMU ends before it reports that the device is gone; with QEMU's
+/// output.
+pub fn unplug(suite: Suite) -> Result<()> {
+    let daemon = Daemon::with(Group::setup(1))?;
+    let machine = rdma::machine(suite, Programs::Verbs)?;
+    let dir = RunDir::new()?;
+    let path = dir.join("monitor.sock");
+    let socket = daemon.adapter_socket("hca1");
+    let mut guest = RdmaGuest::start_unpluggable(&machine, "rdma1", &socket, 1, &path)?;
+    guest.await_ready()?;
+    let mut monitor = Monitor::connect(&path)?;
+    guest.unbind()?;
+    let unplugged = monitor
+        .ask("device_del", json!({"id": "function0"}))
+        .and_then(|_| monitor.await_event("DEVICE_DELETED"));
+    // A dead machine explains itself on its console.
+    unplugged.map_err(|why| guest.explain("device_del after unbind", &why))?;
+    guest.check_kernel_alive()
+}
