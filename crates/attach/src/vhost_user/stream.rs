@@ -20,11 +20,11 @@ use causeway_host::fd::receive::UntrustedSocket;
 use causeway_host::{Account, ReceivedFd};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use vhost::vhost_user::message::FrontendReq;
 
 use super::fault::Reason;
 use super::message::{HEADER_BYTES, Header};
 use crate::limits::DESCRIPTORS_MAX;
+use crate::vhost_user::codes::FrontendReq;
 
 /// A received message that is not decoded yet.
 #[derive(Debug)]
