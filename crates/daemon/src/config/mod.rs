@@ -1,6 +1,6 @@
 //! The configuration file: reads, checks and prints it.
 //!
-//! [`Config::load`] reads a file of at most [`CONFIG_BYTES_MAX`] (4 MiB) and reports up to 20 of
+//! [`Config::parse`] takes a text of at most [`CONFIG_BYTES_MAX`] (4 MiB) and reports up to 20 of
 //! its problems at once, each with its line, and the number of the others; errors of the TOML
 //! syntax are reported alone. A file with a problem is refused as a whole, and an unknown key is a
 //! problem. Values are checked by the tables of [`causeway_model::schema`].
@@ -147,17 +147,17 @@ impl Config {
         let file = std::fs::File::open(path).map_err(unreadable)?;
         let mut source = String::new();
         file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut source).map_err(unreadable)?;
-        if source.len() as u64 > CONFIG_BYTES_MAX {
-            return Err(ConfigError::TooLarge(path.to_owned()));
-        }
         Self::parse(path, &source, around)
     }
 
     /// Checks the text of a configuration. `path` is used in messages only.
     ///
     /// # Errors
-    /// The text has problems.
+    /// The text exceeds [`CONFIG_BYTES_MAX`], or has problems.
     pub fn parse(path: &Path, source: &str, around: &ConfigContext) -> Result<Self, ConfigError> {
+        if source.len() as u64 > CONFIG_BYTES_MAX {
+            return Err(ConfigError::TooLarge(path.to_owned()));
+        }
         read::read(source, around).map_err(|problems| {
             ConfigError::Wrong(problems.render(path, source).trim_end().to_owned())
         })

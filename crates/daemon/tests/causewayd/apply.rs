@@ -118,4 +118,10 @@ fn hostile_files_change_nothing() {
     assert_eq!(send(&control.socket, "POST", "/v1/apply", r#"{"txt":""}"#).0, 422);
     let (status, _) = apply(&control, &"#".repeat(9 << 20), false);
     assert_eq!((status, model.changes()), (413, before));
+    // The request may be longer than the text, which a JSON encoding lengthens.
+    assert_eq!(apply(&control, &"#".repeat(4 << 20), true).0, 200);
+    let (status, value) = apply(&control, &"#".repeat((4 << 20) + 1), false);
+    let message = value["error"]["message"].as_str().unwrap();
+    assert_eq!((status, model.changes()), (422, before), "{value}");
+    assert!(message.contains("c.toml: expected a configuration of at most 4194304"), "{message}");
 }
