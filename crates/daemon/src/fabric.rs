@@ -25,12 +25,12 @@ use std::sync::Arc;
 use causeway_model::Name;
 use causeway_model::commands::{links, routes};
 use causeway_model::{Answer, Command, CommandError, PortState, PortView, TypedRequest};
-use causeway_model::{FileMode, PortSpec, SocketPermissions, message_socket};
+use causeway_model::{FileMode, PortSpec, SocketPermissions, message_socket, schema};
 use rustix::fs::{AtFlags, FileType, Gid, OFlags, Uid};
 use rustix::io::Errno;
 
 use crate::accounts::{group_id, user_id};
-use crate::config::Config;
+use crate::config::{Config, ConfigObject};
 use crate::sandbox::add_remedy;
 use causeway_model::draft::host;
 
@@ -64,7 +64,8 @@ pub fn ask<T: TypedRequest>(
     fabric.call(Command::service(command))?.to_service::<T>()
 }
 
-/// Adds the objects of a configuration to an empty fabric: groups, rules, ports, links, routes.
+/// Adds the objects of a configuration to an empty fabric: groups, rules, ports, links, routes, and
+/// the tables of sections that services registered.
 ///
 /// `stops` is called before each port and link; if it returns true, the remaining objects are left
 /// out and the function returns `Ok`. Links that cannot be opened yet stay down and are retried;
@@ -103,6 +104,11 @@ pub fn apply(
     }
     for route in &config.routes {
         ask(fabric, routes::Add(route.clone()))?;
+    }
+    for ConfigObject { section, values } in &config.objects {
+        let request = (section.read)(values)
+            .map_err(|problems| CommandError::Invalid(schema::joined(section.title, &problems)))?;
+        fabric.call(Command::Service(request))?;
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
-use causeway_model::KindDefinition;
+use crate::services::Registered;
 use causeway_model::commands::links;
 
 use crate::accounts::group_id;
@@ -66,7 +66,7 @@ const SOCKET_MODE_OF_GROUP: u32 = 0o660;
 #[derive(Debug)]
 pub struct Daemon {
     config: Config,
-    kinds: &'static [&'static KindDefinition],
+    registered: Registered,
     control: ControlSocket,
     /// The user and group that may use the control socket.
     access: ControlAccess,
@@ -91,10 +91,7 @@ impl Daemon {
     ///
     /// # Errors
     /// Another daemon runs, an account of the configuration does not exist, or a system call fails.
-    pub fn claim(
-        config: Config,
-        kinds: &'static [&'static KindDefinition],
-    ) -> Result<Self, StartError> {
+    pub fn claim(config: Config, registered: Registered) -> Result<Self, StartError> {
         let daemon = &config.daemon;
         let number = |key: &str, name: &Option<String>| -> Result<Option<u32>, StartError> {
             let found = name.as_deref().map(group_id).transpose();
@@ -115,7 +112,7 @@ impl Daemon {
             started: Instant::now(),
             control,
             config,
-            kinds,
+            registered,
             refusals: Arc::default(),
             stop: Arc::new(StopRequest::new(terminate)),
         })
@@ -283,7 +280,9 @@ impl Daemon {
     fn start_server(&self, fabric: Arc<dyn FabricControl>) -> Result<ControlServer, StartError> {
         let about = ApiContext {
             started: self.started,
-            kinds: self.kinds,
+            kinds: self.registered.kinds,
+            sections: self.registered.sections,
+            nouns: self.registered.nouns,
             run_dir: self.config.daemon.run_dir.clone(),
             control: self.config.daemon.control.clone(),
             key_file: self.config.daemon.key_file.clone(),

@@ -26,6 +26,7 @@ use causeway_fabric::carrier::Membership;
 use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service, SourceProgress};
 use causeway_host::fd::receive::UntrustedSocket;
 use causeway_mlx5::{Function, FunctionConfig, RestoreError};
+use causeway_model::commands::trace::Verbs;
 use causeway_model::port::HcaSpec;
 use causeway_model::{
     CommandError, PortSpec, RequestDispatch, RouteEnd, ServiceRequest, TraceQuery, TraceView,
@@ -389,8 +390,10 @@ impl Service for HcaService {
         _rules: &Rules,
         query: &TraceQuery,
     ) -> Option<Result<TraceView, CommandError>> {
-        let TraceQuery::Verbs { from, to } = query else { return None };
-        Some(trace::verbs(&self.subnet, &self.ports, ports, (from, to)))
+        let query = query.get::<Verbs>()?;
+        Some(query.and_then(|Verbs { from, to }| {
+            trace::verbs(&self.subnet, &self.ports, ports, (&from, &to))
+        }))
     }
 
     fn counters(&self, id: PortId) -> BTreeMap<String, u64> {

@@ -63,7 +63,7 @@ pub(super) fn apply(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, Http
     let ApiCall { fabric, about, .. } = *call;
     let ApplyBody { text, file, dry_run } = call.body()?;
     let run_dir = Some(about.run_dir.clone());
-    let around = ConfigContext { run_dir, kinds: about.kinds, underlay };
+    let around = ConfigContext { run_dir, kinds: about.kinds, sections: about.sections, underlay };
     let config = Config::parse(&file, &text, &around).map_err(|e| invalid(e.to_string()))?;
     let derived_mtus = config.derived_mtus.clone();
     let mut wanted = wanted_state(config, about).map_err(invalid)?;

@@ -31,10 +31,12 @@ use std::path::{Path, PathBuf};
 use causeway_model::GroupSpec;
 use causeway_model::Name;
 use causeway_model::settings::{ControlSettings, HoldPolicy};
-use causeway_model::{KindDefinition, PortSpec, RouteSpec, RuleSpec};
+use causeway_model::{KindDefinition, PortSpec, RouteSpec, RuleSpec, SectionDefinition};
 use log::LevelFilter;
+use serde_json::{Map, Value};
 
 use crate::limits::CONFIG_BYTES_MAX;
+use crate::services::Registered;
 use causeway_model::draft::LinkDraft;
 
 /// Path of the configuration file unless `--config` is given.
@@ -59,6 +61,17 @@ pub struct Config {
     pub routes: Vec<RouteSpec>,
     /// `[control]`.
     pub control: ControlSettings,
+    /// Tables of the sections that services registered, by section, in the file's order.
+    pub objects: Vec<ConfigObject>,
+}
+
+/// A table of a section that a service registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigObject {
+    /// The section.
+    pub section: &'static SectionDefinition,
+    /// The checked values, with defaults.
+    pub values: Map<String, Value>,
 }
 
 /// The `[daemon]` table.
@@ -116,6 +129,8 @@ pub struct ConfigContext {
     pub run_dir: Option<PathBuf>,
     /// The kinds of ports of this daemon.
     pub kinds: &'static [&'static KindDefinition],
+    /// The sections that services registered.
+    pub sections: &'static [SectionDefinition],
     /// Returns the MTU of the IP path of a link, in bytes, if it is known.
     pub underlay: fn(&LinkDraft) -> Option<u16>,
 }
@@ -123,7 +138,7 @@ pub struct ConfigContext {
 impl ConfigContext {
     /// Reads the values from the process: the run directory is systemd's `RUNTIME_DIRECTORY`, else
     /// `/run/causeway` for root, else `$XDG_RUNTIME_DIR/causeway`.
-    pub fn of_process(kinds: &'static [&'static KindDefinition]) -> Self {
+    pub fn of_process(registered: Registered) -> Self {
         let env = |key| std::env::var_os(key).filter(|v| !v.is_empty());
         let run_dir = if let Some(dirs) = env("RUNTIME_DIRECTORY") {
             dirs.to_str().and_then(|d| d.split(':').next()).map(PathBuf::from)
@@ -133,7 +148,8 @@ impl ConfigContext {
             env("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join("causeway"))
         };
         let run_dir = run_dir.filter(|dir| dir.is_absolute());
-        Self { run_dir, kinds, underlay: underlay::underlay }
+        let Registered { kinds, sections, .. } = registered;
+        Self { run_dir, kinds, sections, underlay: underlay::underlay }
     }
 }
 

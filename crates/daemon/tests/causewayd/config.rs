@@ -12,6 +12,7 @@ fn parse(text: &str) -> Result<Config, String> {
         run_dir: Some("/run/causeway".into()),
         underlay: |_| None,
         kinds: &causeway_model::port::KINDS,
+        sections: &[],
     };
     Config::parse(Path::new("c.toml"), text, &around).map_err(|e| e.to_string())
 }
@@ -119,8 +120,12 @@ fn config_may_be_empty() {
 
 #[test]
 fn config_needs_control_without_a_default_directory() {
-    let around =
-        ConfigContext { run_dir: None, underlay: |_| None, kinds: &causeway_model::port::KINDS };
+    let around = ConfigContext {
+        run_dir: None,
+        underlay: |_| None,
+        kinds: &causeway_model::port::KINDS,
+        sections: &[],
+    };
     let error = Config::parse(Path::new("c"), "[daemon]\n", &around).unwrap_err().to_string();
     assert!(error.contains("key \"control\" must be given"), "{error}");
     let given = Config::parse(Path::new("c"), "[daemon]\ncontrol = \"/a/c\"\n", &around).unwrap();
@@ -517,6 +522,7 @@ fn config_mtu_follows_the_path_of_the_host() {
             run_dir: Some("/run/causeway".into()),
             underlay,
             kinds: &causeway_model::port::KINDS,
+            sections: &[],
         };
         let text = format!("{HEAD}{port}{link}");
         let config = Config::parse(Path::new("c.toml"), &text, &around).unwrap();

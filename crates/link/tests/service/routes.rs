@@ -3,6 +3,7 @@
 use crate::hosts::{Host, bare, frame, is_silent, mac, name, receive, send, unicast, wait};
 use causeway_model::CaptureSpec;
 use causeway_model::Mac;
+use causeway_model::commands::trace;
 use causeway_model::commands::{captures, links, routes, traffic};
 use causeway_model::{Answer, Command, TraceQuery};
 use causeway_model::{Forwarding, GroupSpec};
@@ -62,7 +63,8 @@ fn routes_go_before_the_switch_and_copy_where_several_are_best() {
     send(&mut one, &sent);
     assert_eq!(receive(&mut two).1, sent);
     assert!(is_silent(&mut three), "no copy any more");
-    let query = TraceQuery::Frame { from: name("p1"), source: None, destination: Mac(mac(2)) };
+    let query =
+        TraceQuery::new(&trace::Frame { from: name("p1"), source: None, destination: Mac(mac(2)) });
     match a.call(Command::Trace(query)) {
         Answer::Trace(view) => {
             assert_eq!((view.verdict.as_str(), view.to), ("forward", vec!["to-b".into()]))

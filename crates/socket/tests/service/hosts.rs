@@ -8,6 +8,7 @@ use std::thread;
 
 use crate::common::*;
 use causeway_attach::native::{ConnectionId, SocketError, Sockets, VsockPort};
+use causeway_model::commands::trace;
 use causeway_model::{Answer, Command, SocketKind, TraceQuery};
 use causeway_model::{PortKind, PortSpec, RuleAction, VsockSpec};
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_SEND, Type};
@@ -288,7 +289,7 @@ fn vsock_trace_shows_refusals() {
         let name = |text: &str| text.parse().unwrap();
         let (from, group) = (from.map(name), group.map(name));
         let socket_type = Some(SocketKind::Seqpacket);
-        let query = TraceQuery::Connect { from, group, cid, port: 7, socket_type };
+        let query = TraceQuery::new(&trace::Connect { from, group, cid, port: 7, socket_type });
         match rig.handle.call(Command::Trace(query)).unwrap() {
             Answer::Trace(view) => (view.verdict, view.steps.last().unwrap().clone()),
             other => panic!("{other:?}"),
