@@ -24,6 +24,9 @@ fi
 # A copy of the sources in which no processor is x86-64.
 copy=$OUT/portable
 rm -rf "$copy"
+# Cargo takes a crate of the copy for that of the same name here, in the same target folder, while the
+# copy exists.
+trap 'rm -rf "$copy"' EXIT
 mkdir -p "$copy"
 git ls-files -z --cached --others --exclude-standard -- '*.rs' '*.toml' '*.c' '*.map' Cargo.lock |
     { grep -zv '^target/' || true; } | xargs -0 cp --parents -t "$copy" --

@@ -3,8 +3,9 @@
 #   usage: scripts/test.sh [--jobs J]
 #   --jobs J   test programs at a time (default 2); a program has threads of its own
 # `cargo test` runs the programs sequentially, and most of them wait for protocol timeouts or an
-# emulated guest. Programs that measure time, or that use all processors, run alone. Prints the output of a program that fails, and the slowest programs at the end. A single
-# test is easier to run with cargo: cargo test -p PACKAGE --test NAME.
+# emulated guest. Programs that measure time, or that use all processors, run alone; the longest of
+# the others start first. Prints the output of a program that fails, and the slowest programs at the
+# end. A single test is easier to run with cargo: cargo test -p PACKAGE --test NAME.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
@@ -13,6 +14,8 @@ export PATH="$HOME/.cargo/bin:$PATH"
 # processors, MPI starts many ranks, `isolation` compares round trips, and `hostile_containment` fails
 # if a bystander's port stands still.
 alone='^(vm|vm/.*|libfabric/mpi|libfabric/provider|daemon/isolation|daemon/hostile_containment)$'
+# Programs that start first, so that none of them is the last to end.
+long='^(sim/worlds|myriexpress/library|link/service)$'
 slowest=12
 
 jobs=2
@@ -55,14 +58,18 @@ name_of() {
     echo "${1##*/}/${program%-*}"
 }
 
+# Runs the programs that run beside others: first those of `long`, then the rest.
 run_shared() {
-    local folder program name
-    for line in "${programs[@]}"; do
-        read -r folder program <<<"$line"
-        name=$(name_of "$folder" "$program")
-        [[ ! $name =~ $alone && ! ${folder##*/} =~ $alone ]] || continue
-        while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
-        run_one "$folder" "$program" "$name" &
+    local folder program name pass line
+    for pass in long rest; do
+        for line in "${programs[@]}"; do
+            read -r folder program <<<"$line"
+            name=$(name_of "$folder" "$program")
+            [[ ! $name =~ $alone && ! ${folder##*/} =~ $alone ]] || continue
+            [[ $([[ $name =~ $long ]] && echo long || echo rest) == "$pass" ]] || continue
+            while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
+            run_one "$folder" "$program" "$name" &
+        done
     done
     wait
 }

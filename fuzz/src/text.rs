@@ -22,6 +22,7 @@ pub fn config(data: &[u8]) {
         run_dir: Some("/run/causeway".into()),
         underlay: |_| None,
         kinds: &causeway_model::port::KINDS,
+        sections: &[],
     };
     let path = Path::new("causeway.toml");
     match Config::parse(path, source, &around) {
@@ -102,6 +103,7 @@ pub fn control(data: &[u8]) {
     let model = Model::default();
     let about = ApiContext {
         kinds: &causeway_model::port::KINDS,
+        sections: &[],
         started: Instant::now(),
         run_dir: "/run/causeway".into(),
         control: "/run/causeway/control".into(),

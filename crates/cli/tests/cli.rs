@@ -264,8 +264,8 @@ fn cli_prints_traces_stats_and_info() {
     let text = host.ok("trace frame --from vm1-net --to ff:ff:ff:ff:ff:ff");
     assert!(text.contains("verdict  drop\nto       -\nbecause  1. Frame"), "{text}");
     assert_eq!(host.json("trace connect --from vm1-vsock --cid 4 --port 22 -j")["verdict"], "drop");
-    assert!(host.ok("trace connect --group blue --cid 3 --port 22").contains("Connect"));
-    assert!(host.ok("trace verbs vm1-net vm1-vsock").contains("Verbs"));
+    assert!(host.ok("trace connect --group blue --cid 3 --port 22").contains("\"connect\""));
+    assert!(host.ok("trace verbs vm1-net vm1-vsock").contains("\"verbs\""));
     host.fails("trace connect --cid 4 --port 22", 2, "--from");
     let stats = host.ok("stats");
     assert!(stats.starts_with("NAME       STATE      RX-PACKETS"), "{stats}");

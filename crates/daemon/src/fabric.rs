@@ -25,12 +25,12 @@ use std::sync::Arc;
 use causeway_model::Name;
 use causeway_model::commands::{links, routes};
 use causeway_model::{Answer, Command, CommandError, PortState, PortView, TypedRequest};
-use causeway_model::{FileMode, PortSpec, RouteSpec, SocketPermissions, message_socket};
+use causeway_model::{FileMode, PortSpec, RouteSpec, SocketPermissions, message_socket, schema};
 use rustix::fs::{AtFlags, FileType, Gid, OFlags, Uid};
 use rustix::io::Errno;
 
 use crate::accounts::{group_id, user_id};
-use crate::config::Config;
+use crate::config::{Config, ConfigObject};
 use crate::sandbox::add_remedy;
 use causeway_model::draft::host;
 
@@ -64,7 +64,8 @@ pub fn ask<T: TypedRequest>(
     fabric.call(Command::service(command))?.to_service::<T>()
 }
 
-/// Adds the objects of a configuration to an empty fabric: groups, rules, routes, ports, links.
+/// Adds the objects of a configuration to an empty fabric: groups, rules, routes, ports, links, and the
+/// tables of sections that services registered.
 ///
 /// Rules and routes are in force before the first port is opened: `further` are routes that follow
 /// later, such as those of a file of VNET commands. Routes are completed at the end, when their
@@ -111,6 +112,11 @@ pub fn apply(
     }
     for route in &config.routes {
         ask(fabric, routes::Add(route.clone()))?;
+    }
+    for ConfigObject { section, values } in &config.objects {
+        let request = (section.read)(values)
+            .map_err(|problems| CommandError::Invalid(schema::joined(section.title, &problems)))?;
+        fabric.call(Command::Service(request))?;
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ use signal_hook::iterator::Signals;
 
 use causeway_model::commands::links;
 use causeway_model::draft::LinkDraft;
-use causeway_model::{KindDefinition, LinkSpec, Name, RouteSpec};
+use causeway_model::{LinkSpec, Name, RouteSpec};
 
 use crate::accounts::group_id;
 use crate::api::{self, ApiContext};
@@ -48,6 +48,7 @@ use crate::logger;
 use crate::peer::ControlAccess;
 use crate::refusals::ControlRefusals;
 use crate::service_manager::{ServiceManager, watchdog_period};
+use crate::services::Registered;
 use crate::stop::{StopRequest, terminate};
 use crate::vnet;
 use crate::vnet::password::Password;
@@ -68,7 +69,7 @@ const SOCKET_MODE_OF_GROUP: u32 = 0o660;
 #[derive(Debug)]
 pub struct Daemon {
     config: Config,
-    kinds: &'static [&'static KindDefinition],
+    registered: Registered,
     control: ControlSocket,
     /// The user and group that may use the control socket.
     access: ControlAccess,
@@ -102,10 +103,7 @@ impl Daemon {
     ///
     /// # Errors
     /// Another daemon runs, an account of the configuration does not exist, or a system call fails.
-    pub fn claim(
-        config: Config,
-        kinds: &'static [&'static KindDefinition],
-    ) -> Result<Self, StartError> {
+    pub fn claim(config: Config, registered: Registered) -> Result<Self, StartError> {
         let daemon = &config.daemon;
         let number = |key: &str, name: &Option<String>| -> Result<Option<u32>, StartError> {
             let found = name.as_deref().map(group_id).transpose();
@@ -126,7 +124,7 @@ impl Daemon {
             started: Instant::now(),
             control,
             config,
-            kinds,
+            registered,
             refusals: Arc::default(),
             stop: Arc::new(StopRequest::new(terminate)),
         })
@@ -312,7 +310,9 @@ impl Daemon {
     fn start_server(&self, fabric: Arc<dyn FabricControl>) -> Result<ControlServer, StartError> {
         let about = ApiContext {
             started: self.started,
-            kinds: self.kinds,
+            kinds: self.registered.kinds,
+            sections: self.registered.sections,
+            nouns: self.registered.nouns,
             run_dir: self.config.daemon.run_dir.clone(),
             control: self.config.daemon.control.clone(),
             key_file: self.config.daemon.key_file.clone(),

@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::thread;
 
 use causeway_fabric::{Fabric, Options, ServiceRegistration};
-use causeway_model::KindDefinition;
 
 use crate::accounts;
 use crate::args::Args;
@@ -28,11 +27,11 @@ use crate::held_ports::HolderStarter;
 use crate::lifecycle::{Daemon, StartError, make_dirs};
 use crate::logger;
 use crate::sandbox::Sandbox;
-use crate::services::kinds;
+use crate::services::Registered;
 
 /// Runs causewayd as the command line requests, until it is stopped.
 ///
-/// `services` are the services of the daemon and define the kinds of ports. The calling thread
+/// `services` are the services of the daemon and define kinds of ports, sections and nouns. The calling thread
 /// enters the sandbox, and the threads that it starts inherit it. It should therefore be the first
 /// thread of the process; other threads stay outside the sandbox.
 ///
@@ -45,9 +44,8 @@ pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), 
     if let Some(shell) = args.completion {
         return print(&Args::completions(shell));
     }
-    // Allocated once and used until the process ends.
-    let kinds: &'static [&'static KindDefinition] = kinds(services).leak();
-    let config = Config::load(&args.config, &ConfigContext::of_process(kinds))
+    let registered = Registered::of(services);
+    let config = Config::load(&args.config, &ConfigContext::of_process(registered))
         .map_err(|error| format!("the configuration cannot be used\n{error}"))?;
     if args.print_config {
         return print(config.to_toml().as_bytes());
@@ -83,7 +81,7 @@ pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), 
         Some(sandbox) => sandbox.report(),
         None => log::warn!("--no-sandbox: this process is not confined"),
     }
-    serve(config, (services, kinds), args.keep, sandbox, starter)
+    serve(config, (services, registered), args.keep, sandbox, starter)
 }
 
 /// Looks up the users and groups that the configuration names; unknown names are reported later.
@@ -104,7 +102,7 @@ fn resolve_accounts(config: &Config) {
 /// both.
 fn serve(
     config: Config,
-    (services, kinds): (&'static [ServiceRegistration], &'static [&'static KindDefinition]),
+    (services, registered): (&'static [ServiceRegistration], Registered),
     keep: bool,
     sandbox: Option<Sandbox>,
     starter: HolderStarter,
@@ -112,7 +110,7 @@ fn serve(
     // Before the dispatchers, whose restrictions their own threads inherit.
     causeway_link::io::names::start();
     let options = config.daemon.dispatch.clone();
-    let daemon = Daemon::claim(config, kinds)?;
+    let daemon = Daemon::claim(config, registered)?;
     let fabric = start_fabric(services, options, sandbox)?;
     let handle = fabric.handle();
     let control = thread::Builder::new().name("lifecycle".into()).spawn(move || {

@@ -4,9 +4,11 @@
 //! knows services only by their [`ServiceRegistration`]. A new service is one line here. The order
 //! has no effect on traffic. Services cannot be added, removed or disabled while the daemon runs,
 //! nor by the configuration; tests pass other lists.
+//!
+//! [`Registered`] collects the parts of the operator's interface that the services register.
 
 use causeway_fabric::ServiceRegistration;
-use causeway_model::KindDefinition;
+use causeway_model::{KindDefinition, NounDefinition, SectionDefinition};
 
 /// Every service.
 pub const SERVICES: &[ServiceRegistration] = &[
@@ -17,7 +19,24 @@ pub const SERVICES: &[ServiceRegistration] = &[
     causeway_hca::SERVICE,
 ];
 
-/// Returns the kinds of ports of `services`.
-pub fn kinds(services: &[ServiceRegistration]) -> Vec<&'static KindDefinition> {
-    services.iter().flat_map(|service| service.kinds).copied().collect()
+/// The parts of the operator's interface that services register.
+#[derive(Debug, Clone, Copy)]
+pub struct Registered {
+    /// Kinds of ports.
+    pub kinds: &'static [&'static KindDefinition],
+    /// Sections of the configuration file.
+    pub sections: &'static [SectionDefinition],
+    /// Nouns of the control API.
+    pub nouns: &'static [NounDefinition],
+}
+
+impl Registered {
+    /// Collects the parts of `services`. The lists are allocated once, until the process ends.
+    pub fn of(services: &[ServiceRegistration]) -> Self {
+        let kinds: Vec<_> = services.iter().flat_map(|service| service.kinds).copied().collect();
+        let sections: Vec<_> =
+            services.iter().flat_map(|service| service.sections).copied().collect();
+        let nouns: Vec<_> = services.iter().flat_map(|service| service.nouns).copied().collect();
+        Self { kinds: kinds.leak(), sections: sections.leak(), nouns: nouns.leak() }
+    }
 }

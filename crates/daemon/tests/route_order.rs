@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use causeway_daemon::config::{Config, ConfigContext};
 use causeway_daemon::fabric::{FabricControl, apply, ask};
 use causeway_daemon::plan::{FabricState, execute, plan, read_running};
-use causeway_daemon::services::{SERVICES, kinds};
+use causeway_daemon::services::{Registered, SERVICES};
 use causeway_fabric::{Fabric, Handle, Options};
 use causeway_mlx5_driver::{
     CompletionRing, Driver, EthernetInterface, EthernetOptions, Post, QueuePair, VfioBar,
@@ -162,8 +162,8 @@ impl Probed {
             )
         };
         let text = format!("[[group]]\nname = \"blue\"\n{}{}{more}", port(0), port(1));
-        let kinds = kinds(SERVICES).leak();
-        let mut around = ConfigContext::of_process(kinds);
+        let registered = Registered::of(SERVICES);
+        let mut around = ConfigContext::of_process(registered);
         around.run_dir = Some(self.dir.0.clone());
         Config::parse(Path::new("test"), &text, &around).unwrap_or_else(|e| panic!("{e}"))
     }

@@ -10,6 +10,7 @@ use std::process::{Command, ExitStatus};
 
 use causeway_daemon::config::{Config, ConfigContext};
 use causeway_daemon::sandbox::Sandbox;
+use causeway_daemon::services::{Registered, SERVICES};
 use common::Dir;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, socket};
@@ -85,8 +86,7 @@ fn child() {
     let Some(what) = std::env::var_os(ATTEMPT) else { return };
     let run = std::path::PathBuf::from(std::env::var_os(RUN).unwrap());
     let file = run.join("causeway.toml");
-    let config =
-        Config::load(&file, &ConfigContext::of_process(&causeway_model::port::KINDS)).unwrap();
+    let config = Config::load(&file, &ConfigContext::of_process(Registered::of(SERVICES))).unwrap();
     // As in the daemon: threads inherit the sandbox.
     let sandbox = Sandbox::enter(&config).unwrap();
     let code = std::thread::spawn(move || {

@@ -70,6 +70,7 @@ pub mod limits;
 mod link_rx;
 mod link_tx;
 mod mirror;
+mod noun;
 pub mod offload;
 mod pending;
 mod pending_queue;
@@ -91,13 +92,20 @@ pub use service::Ethernet;
 
 use causeway_fabric::ServiceRegistration;
 use causeway_fabric::carrier::FORWARDS_FRAMES;
+use causeway_model::TraceDefinition;
+use causeway_model::commands::trace::Frame;
 
 /// The kinds of ports that the service serves.
 const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::NET];
+
+/// The questions about the destination of traffic that the service answers.
+const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<Frame>()];
 
 /// Registers the service with a fabric.
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(Ethernet::new()))
         .with_kinds(KINDS)
         .with_controller(|| Box::<control::EthernetController>::default())
-        .with_capabilities(&[FORWARDS_FRAMES]);
+        .with_capabilities(&[FORWARDS_FRAMES])
+        .with_nouns(noun::NOUNS)
+        .with_traces(TRACES);

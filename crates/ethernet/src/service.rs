@@ -23,6 +23,7 @@ use causeway_fabric::carrier::{Join, Leave, OpenInbox, ReadDrops};
 use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
 use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service, SourceProgress};
+use causeway_model::commands::trace;
 use causeway_model::{CaptureSpec, Name, RouteSpec, RouteView, TrafficView};
 use causeway_model::{CommandError, RequestDispatch, ServiceRequest, TraceQuery, TraceView};
 use causeway_model::{NetSpec, PortSpec};
@@ -358,11 +359,7 @@ impl Service for Ethernet {
         _rules: &Rules,
         query: &TraceQuery,
     ) -> Option<Result<TraceView, CommandError>> {
-        match query {
-            TraceQuery::Frame { from, source, destination } => {
-                Some(self.trace_frame(from, *source, *destination))
-            }
-            TraceQuery::Connect { .. } | TraceQuery::Verbs { .. } => None,
-        }
+        let frame = query.get::<trace::Frame>()?;
+        Some(frame.and_then(|frame| self.trace_frame(&frame.from, frame.source, frame.destination)))
     }
 }

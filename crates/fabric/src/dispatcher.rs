@@ -19,9 +19,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_host::Watchdog;
@@ -82,14 +82,39 @@ impl Worker {
         &self,
         order: impl FnOnce(&mut ShardTable) -> R + Send + 'static,
     ) -> Result<R, CommandError> {
-        let stopped = || CommandError::Host("the dispatcher has stopped".into());
         let (reply, answer) = sync_channel(1);
         let order: Order = Box::new(move |shards| {
             let _ = reply.try_send(order(shards));
         });
-        self.orders.send(order).map_err(|_| stopped())?;
+        self.orders.send(order).map_err(|_| Self::stopped())?;
         self.ring();
-        answer.recv().map_err(|_| stopped())
+        answer.recv().map_err(|_| Self::stopped())
+    }
+
+    /// Runs `order` with `value`, as [`Self::run`] does.
+    ///
+    /// # Errors
+    /// The dispatcher has stopped. The value returns with the error, unless the order had begun.
+    pub(crate) fn run_with<V: Send + 'static, R: Send + 'static>(
+        &self,
+        value: V,
+        order: impl FnOnce(&mut ShardTable, V) -> R + Send + 'static,
+    ) -> Result<R, (Option<V>, CommandError)> {
+        // A dispatcher that ends drops its waiting orders, and would drop their values with them.
+        let place = Arc::new(Mutex::new(Some(value)));
+        let take =
+            |place: &Mutex<Option<V>>| place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let shared = place.clone();
+        match self.run(move |shards| take(&shared).map(|value| order(shards, value))) {
+            Ok(Some(result)) => Ok(result),
+            Ok(None) => Err((None, Self::stopped())),
+            Err(error) => Err((take(&place), error)),
+        }
+    }
+
+    /// Returns the error of a command to a dispatcher that has ended.
+    fn stopped() -> CommandError {
+        CommandError::Host("the dispatcher has stopped".into())
     }
 
     /// Requests the dispatcher to close all ports and end.

@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use causeway_model::KindDefinition;
+use causeway_model::{KindDefinition, NounDefinition, SectionDefinition, TraceDefinition};
 
 use crate::controller::{Controller, NoCommands};
 use crate::service::Service;
@@ -45,12 +45,27 @@ pub struct ServiceRegistration {
     pub controller: fn() -> Box<dyn Controller>,
     /// Abilities whose requests the service's shards answer for other services.
     pub capabilities: &'static [Capability],
+    /// Nouns of the control API.
+    pub nouns: &'static [NounDefinition],
+    /// Sections of the configuration file.
+    pub sections: &'static [SectionDefinition],
+    /// Questions about the destination of traffic that the service's shards answer.
+    pub traces: &'static [TraceDefinition],
 }
 
 impl ServiceRegistration {
     /// Registers a service without commands and capabilities.
     pub const fn new(name: &'static str, make: Maker) -> Self {
-        Self { name, kinds: &[], make, controller: || Box::new(NoCommands), capabilities: &[] }
+        Self {
+            name,
+            kinds: &[],
+            make,
+            controller: || Box::new(NoCommands),
+            capabilities: &[],
+            nouns: &[],
+            sections: &[],
+            traces: &[],
+        }
     }
 
     /// Sets the kinds of ports.
@@ -69,5 +84,23 @@ impl ServiceRegistration {
     #[must_use]
     pub const fn with_capabilities(self, capabilities: &'static [Capability]) -> Self {
         Self { capabilities, ..self }
+    }
+
+    /// Sets the nouns of the control API.
+    #[must_use]
+    pub const fn with_nouns(self, nouns: &'static [NounDefinition]) -> Self {
+        Self { nouns, ..self }
+    }
+
+    /// Sets the sections of the configuration file.
+    #[must_use]
+    pub const fn with_sections(self, sections: &'static [SectionDefinition]) -> Self {
+        Self { sections, ..self }
+    }
+
+    /// Sets the questions about the destination of traffic.
+    #[must_use]
+    pub const fn with_traces(self, traces: &'static [TraceDefinition]) -> Self {
+        Self { traces, ..self }
     }
 }

@@ -180,8 +180,8 @@ pub trait Service: Send + std::fmt::Debug {
         Vec::new()
     }
 
-    /// Explains the decision about a frame or connect without making it, or returns `None` if the
-    /// query does not concern this service.
+    /// Explains a decision without making it; called for queries of the types that the service
+    /// registered ([`crate::ServiceRegistration::traces`]). Returns `None` for any other type.
     fn trace(
         &self,
         _ports: &Ports,

@@ -185,16 +185,23 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Moves the watch to `poller`, which reports it as `token`. Needs no new descriptor.
+    /// Moves the watch to `poller`, which reports it as `token`. Needs no new descriptor. A watch
+    /// that is there already gets the token, for which the kernel needs no memory.
+    ///
+    /// # Errors
+    /// The kernel refuses; the watch stays where it was.
     pub(crate) fn move_to(&mut self, poller: &Poller, token: WatchToken) -> io::Result<()> {
-        let _ = epoll::delete(&*self.poller.0, &self.fd);
+        let (data, flags) = (epoll::EventData::new_u64(token.pack()), self.when.flags());
+        if Arc::ptr_eq(&self.poller.0, &poller.0) {
+            epoll::modify(&*poller.0, &self.fd, data, flags)?;
+        } else {
+            epoll::add(&*poller.0, &self.fd, data, flags)?;
+            let _ = epoll::delete(&*self.poller.0, &self.fd);
+        }
         (self.poller, self.token) = (poller.clone(), token);
-        let data = epoll::EventData::new_u64(token.pack());
-        Ok(epoll::add(&*poller.0, &self.fd, data, self.when.flags())?)
+        Ok(())
     }
-}
 
-impl Watch {
     /// Disables all events but errors.
     pub(crate) fn mute(&self) -> io::Result<()> {
         self.set_events(epoll::EventFlags::ET)
@@ -243,6 +250,30 @@ mod tests {
         assert_eq!(tokens(), [], "once");
         ring();
         assert_eq!(tokens(), [WatchToken::Source { value: 4 }]);
+    }
+
+    #[test]
+    fn watch_that_cannot_move_stays_and_gets_a_new_token() {
+        let pollers = [(); 2].map(|()| Poller::new().unwrap());
+        let eventfd = rustix::event::eventfd(1, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+        let inner = Poller::new().unwrap();
+        let _ready = inner.watch(eventfd.as_fd(), WatchToken::Order, Trigger::Readable).unwrap();
+        let token = |value| WatchToken::Source { value };
+        let mut watch = pollers[0].watch(inner.as_fd(), token(1), Trigger::Readable).unwrap();
+        let seen = |poller: &Poller| {
+            let mut events = Vec::new();
+            poller.wait(&mut events, 4, Some(0)).unwrap();
+            events.iter().map(|event| event.token).collect::<Vec<_>>()
+        };
+        // An epoll set cannot watch itself.
+        watch.move_to(&inner, token(2)).unwrap_err();
+        assert_eq!(seen(&pollers[0]), [token(1)]);
+        watch.move_to(&pollers[0], token(3)).unwrap();
+        assert_eq!(seen(&pollers[0]), [token(3)]);
+        watch.move_to(&pollers[1], token(4)).unwrap();
+        assert_eq!((seen(&pollers[0]), seen(&pollers[1])), (vec![], vec![token(4)]));
+        drop(watch);
+        assert_eq!(seen(&pollers[1]), []);
     }
 
     #[test]

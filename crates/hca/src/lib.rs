@@ -48,6 +48,7 @@ mod device;
 mod idle;
 mod idle_watches;
 pub mod limits;
+mod noun;
 mod packets;
 mod policy;
 mod rate_limit;
@@ -68,12 +69,19 @@ mod view;
 pub use service::HcaService;
 
 use causeway_fabric::ServiceRegistration;
+use causeway_model::TraceDefinition;
+use causeway_model::commands::trace::Verbs;
 
 /// The kinds of ports of the service.
 const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::HCA];
+
+/// The questions about the destination of traffic that the service answers.
+const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<Verbs>()];
 
 /// The registration of the service with a fabric.
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(HcaService::new()))
         .with_kinds(KINDS)
-        .with_controller(|| Box::new(control::HcaController::default()));
+        .with_controller(|| Box::new(control::HcaController::default()))
+        .with_nouns(noun::NOUNS)
+        .with_traces(TRACES);

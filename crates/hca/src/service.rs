@@ -26,6 +26,7 @@ use causeway_fabric::carrier::Membership;
 use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service, SourceProgress};
 use causeway_host::fd::receive::UntrustedSocket;
 use causeway_mlx5::{Function, FunctionConfig, RestoreError};
+use causeway_model::commands::trace::Verbs;
 use causeway_model::port::HcaSpec;
 use causeway_model::{
     CommandError, Name, PortSpec, RequestDispatch, RouteEnd, ServiceRequest, TraceQuery, TraceView,
@@ -409,9 +410,11 @@ impl Service for HcaService {
         _rules: &Rules,
         query: &TraceQuery,
     ) -> Option<Result<TraceView, CommandError>> {
-        let TraceQuery::Verbs { from, to } = query else { return None };
+        let query = query.get::<Verbs>()?;
         let policy = self.uplink.as_ref().map(|uplink| &uplink.policy);
-        Some(trace::verbs((&self.subnet, policy), &self.ports, ports, (from, to)))
+        Some(query.and_then(|Verbs { from, to }| {
+            trace::verbs((&self.subnet, policy), &self.ports, ports, (&from, &to))
+        }))
     }
 
     fn counters(&self, id: PortId) -> BTreeMap<String, u64> {

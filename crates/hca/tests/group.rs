@@ -10,6 +10,7 @@ use causeway_fabric::{Fabric, Handle, Options};
 use causeway_mlx5_driver::{
     CompletionRing, Driver, EthernetInterface, EthernetOptions, Post, QueuePair, VfioBar,
 };
+use causeway_model::commands::trace;
 use causeway_model::commands::{captures, hca, routes, traffic};
 use causeway_model::port::HcaSpec;
 use causeway_model::{
@@ -107,7 +108,7 @@ impl Host {
 
     fn trace(&self, from: &Guest, destination: Mac) -> TraceView {
         let from = name(&from.port());
-        let query = TraceQuery::Frame { from, source: None, destination };
+        let query = TraceQuery::new(&trace::Frame { from, source: None, destination });
         match self.handle.call(Command::Trace(query)).unwrap() {
             Answer::Trace(view) => view,
             other => panic!("{other:?}"),

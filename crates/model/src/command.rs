@@ -16,7 +16,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GroupSpec, Mac, Name, PortSpec, RuleSpec, ServiceRequest, TypedRequest};
+use crate::{GroupSpec, Name, PortSpec, RuleSpec, ServiceRequest, TraceQuery, TypedRequest};
 
 /// A request to the fabric: about ports, groups, rules and dispatchers, or to a service.
 #[derive(Debug)]
@@ -72,42 +72,6 @@ impl Command {
     pub fn service<T: TypedRequest>(request: T) -> Self {
         Self::Service(ServiceRequest::new(request))
     }
-}
-
-/// The frame, connect or connection to explain.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "what", rename_all = "lowercase")]
-pub enum TraceQuery {
-    /// A frame that port `from` would send.
-    Frame {
-        /// The sending port.
-        from: Name,
-        /// Source address; by default that of the port.
-        source: Option<Mac>,
-        /// Destination address.
-        destination: Mac,
-    },
-    /// A socket connect by port `from`, or by the host if `from` is not given.
-    Connect {
-        /// The connecting port; `None` is the host, and `group` must be given.
-        from: Option<Name>,
-        /// The destination's group, for a connect by the host.
-        group: Option<Name>,
-        /// Destination CID.
-        cid: u32,
-        /// Destination port number.
-        port: u32,
-        /// Socket type; by default a stream.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        socket_type: Option<SocketKind>,
-    },
-    /// The connections of queue pairs of port `from` with queue pairs of port `to`.
-    Verbs {
-        /// Port of the requester's adapter.
-        from: Name,
-        /// Port of the responder's adapter.
-        to: Name,
-    },
 }
 
 /// Type of a vsock socket.

@@ -44,19 +44,22 @@ pub mod limits;
 mod link;
 mod mac;
 mod name;
+pub mod noun;
 mod poll;
 pub mod port;
 mod route;
 mod rule;
 pub mod schema;
+mod section;
 pub mod settings;
+mod trace;
 mod traffic_class;
 mod view;
 
 pub use access::{FileMode, SocketAccess, SocketPermissions};
 pub use ask::{RequestDispatch, ServiceRequest, ServiceResponse, TypedRequest};
 pub use capture::{CaptureChunk, CaptureSpec, Filter};
-pub use command::{Command, CommandError, SocketKind, TraceQuery};
+pub use command::{Command, CommandError, SocketKind};
 pub use date::date;
 pub use error::SpecError;
 pub use group::{Forwarding, GROUP_FIELDS, GroupKind, GroupSpec, weight_default};
@@ -66,6 +69,7 @@ pub use link::{
 };
 pub use mac::Mac;
 pub use name::Name;
+pub use noun::{Asker, NounCall, NounDefinition, NounError, NounReply, NounResult};
 pub use poll::{PollMode, PollPolicy};
 pub use port::{
     CID_GUEST_MIN, CID_HOST, KindDefinition, KindInfo, MxPeer, MxSpec, MxUdp, NetSpec, Offloads,
@@ -73,6 +77,8 @@ pub use port::{
 };
 pub use route::{MacMatch, ROUTE_FIELDS, RouteEnd, RouteSpec};
 pub use rule::{RULE_FIELDS, RULE_INDEX, RuleAction, RuleSide, RuleSpec};
+pub use section::{SectionDefinition, TableReader};
+pub use trace::{TraceDefinition, TraceQuery, TraceRequest, TraceScope};
 pub use traffic_class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};
 pub use view::{
     Answer, CaptureView, DispatcherView, EventFrontend, GroupView, HcaActivity, HcaObjects,

@@ -84,3 +84,5 @@ pub const HOST_BYTES_MAX: usize = 253;
 pub const RESOLVED_MAX: usize = 16;
 /// Most bytes read of a machine's identity file (machine-id(5): 32 digits and a line feed).
 pub const MACHINE_ID_BYTES_MAX: u64 = 64;
+/// Most tables of one section of a configuration file that a service registered.
+pub const SECTION_TABLES_MAX: usize = 1024;

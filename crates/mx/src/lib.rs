@@ -44,6 +44,7 @@ mod control;
 pub mod limits;
 mod network;
 mod nic;
+mod noun;
 mod process;
 mod quotas;
 mod requests;
@@ -60,4 +61,5 @@ const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::MX];
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(MxService::new()))
         .with_kinds(KINDS)
-        .with_controller(|| Box::new(control::MxController));
+        .with_controller(|| Box::new(control::MxController))
+        .with_nouns(noun::NOUNS);

@@ -14,8 +14,8 @@
 //! that the other side follows the same order.
 //!
 //! The functions are generic over [`RingWords`], so that the same code runs on granted memory and,
-//! in `tests/loom_handshake.rs`, under a model checker that explores every interleaving and every
-//! value that a weakly ordered machine can load.
+//! in `tests/rings/loom_handshake.rs`, under a model checker that explores every interleaving and
+//! every value that a weakly ordered machine can load.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -83,10 +83,17 @@ pub mod unread;
 pub use service::Socket;
 
 use causeway_fabric::ServiceRegistration;
+use causeway_model::TraceDefinition;
+use causeway_model::commands::trace::Connect;
 
 /// Kinds of ports of the service.
 const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::VSOCK];
 
+/// The questions about the destination of traffic that the service answers.
+const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<Connect>()];
+
 /// Registers the service with a fabric. It has no commands of its own: the fabric keeps the rules.
 pub const SERVICE: ServiceRegistration =
-    ServiceRegistration::new("vsock", || Box::new(Socket::new())).with_kinds(KINDS);
+    ServiceRegistration::new("vsock", || Box::new(Socket::new()))
+        .with_kinds(KINDS)
+        .with_traces(TRACES);

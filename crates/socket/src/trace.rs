@@ -16,6 +16,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use causeway_fabric::{GroupId, Port, PortId, Ports, RuleEnd, Rules};
+use causeway_model::commands::trace::Connect;
 use causeway_model::{CID_HOST, Name, RuleAction, VsockSpec};
 use causeway_model::{CommandError, SocketKind, TraceQuery, TraceView};
 
@@ -59,19 +60,25 @@ pub(crate) fn connect(
     rules: &Rules,
     query: &TraceQuery,
 ) -> Option<Result<TraceView, CommandError>> {
-    let TraceQuery::Connect { from, group, cid, port, socket_type } = query else { return None };
+    Some(query.get::<Connect>()?.and_then(|connect| explain(directory, ports, rules, &connect)))
+}
+
+/// Returns the decision about a connect.
+fn explain(
+    directory: &HashMap<(GroupId, u32), PortId>,
+    ports: &Ports,
+    rules: &Rules,
+    Connect { from, group, cid, port, socket_type }: &Connect,
+) -> Result<TraceView, CommandError> {
     let kind = socket_type.unwrap_or(SocketKind::Stream);
-    let caller = match caller(ports, from.as_ref(), group.as_ref()) {
-        Ok(caller) => caller,
-        Err(error) => return Some(Err(error)),
-    };
+    let caller = caller(ports, from.as_ref(), group.as_ref())?;
     let mut steps = vec![caller.text.clone()];
     let verdict = decide(directory, ports, rules, &caller, (*cid, *port, kind), &mut steps);
     let (verdict, to) = match verdict {
         Some(to) => ("accept", vec![to]),
         None => ("reject", Vec::new()),
     };
-    Some(Ok(TraceView { verdict: verdict.into(), to, steps }))
+    Ok(TraceView { verdict: verdict.into(), to, steps })
 }
 
 /// Returns whether `path` is a socket. Only a connect could show whether a process listens.

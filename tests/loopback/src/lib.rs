@@ -2,18 +2,23 @@
 //!
 //! The crate demonstrates and tests how a service adds a kind of ports: the options
 //! ([`LoopbackSpec`]), the [`KIND`], the [`Service`] of a shard and the [`SERVICE`] for the
-//! daemon's list. No other crate knows the kind. `port add`, the configuration file, `port show`,
+//! daemon's list; and how it adds objects beside ports, with a section of the configuration file, a
+//! noun of the control API and a trace (the module `labels`). No other crate knows the kind. `port add`, the configuration file, `port show`,
 //! `stats`, the control API and manual pages derive it from these. The crate is no example of
 //! performance: it copies each frame into a buffer of its own.
 #![forbid(unsafe_code)]
 
+mod labels;
+
 use std::collections::BTreeMap;
 
 use causeway_attach::Model;
-use causeway_fabric::{Context, PortId, Progress, Service, ServiceRegistration};
+use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service, ServiceRegistration};
 use causeway_model::port::{DeviceInfo, FrontendProtocol, GUEST_FIELDS, PortContext, unicast};
 use causeway_model::schema::{DefaultValue, ValueType, table};
-use causeway_model::{CommandError, KindDefinition, Mac, PortOptions, PortSpec};
+use causeway_model::{
+    CommandError, KindDefinition, Mac, PortOptions, PortSpec, TraceQuery, TraceView,
+};
 use causeway_ring::Chain;
 
 /// Number of virtqueues: a receive queue and a transmit queue.
@@ -51,7 +56,12 @@ const KINDS: &[&KindDefinition] = &[&KIND];
 
 /// The registration, for the daemon's list of services.
 pub const SERVICE: ServiceRegistration =
-    ServiceRegistration::new("loopback", || Box::new(Loopback::default())).with_kinds(KINDS);
+    ServiceRegistration::new("loopback", || Box::new(Loopback::default()))
+        .with_kinds(KINDS)
+        .with_controller(|| Box::<labels::Labels>::default())
+        .with_sections(labels::SECTIONS)
+        .with_nouns(labels::NOUNS)
+        .with_traces(labels::TRACES);
 
 impl PortOptions for LoopbackSpec {
     fn kind() -> &'static KindDefinition {
@@ -153,6 +163,22 @@ impl Service for Loopback {
             done += 1;
         }
         if done > 0 { Progress::Worked } else { Progress::Idle }
+    }
+
+    fn trace(
+        &self,
+        ports: &Ports,
+        _rules: &Rules,
+        query: &TraceQuery,
+    ) -> Option<Result<TraceView, CommandError>> {
+        let returned = |labels::PortTrace { from }| {
+            let missing = || CommandError::NotFound { what: "port", name: from.to_string() };
+            let port = ports.by_name(&from).filter(|port| self.ports.contains_key(&port.id()));
+            let name = port.ok_or_else(missing)?.spec.name.to_string();
+            let steps = vec!["a loopback port gets its own frames".to_owned()];
+            Ok(TraceView { verdict: "forward".to_owned(), to: vec![name], steps })
+        };
+        Some(query.get::<labels::PortTrace>()?.and_then(returned))
     }
 
     fn counters(&self, id: PortId) -> BTreeMap<String, u64> {

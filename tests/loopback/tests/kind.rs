@@ -1,13 +1,15 @@
 //! A kind of ports that a crate and a line of the daemon add is available everywhere: in `port
 //! add`, the configuration file, `port show`, `stats`, the control API and manual pages; and frames
-//! return.
+//! return. So are the section, the noun and the trace of the same service.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NetOptions, NetPort};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -25,7 +27,8 @@ impl Host {
         let text = format!(
             "[daemon]\ncontrol = \"{path}/control.sock\"\nrun_dir = \"{path}\"\nlog = \"warn\"\n\
              hold = \"none\"\n[[group]]\nname = \"blue\"\n\
-             [[port]]\nname = \"a\"\ngroup = \"blue\"\nkind = \"loopback\"\nframe_max = 100\n"
+             [[port]]\nname = \"a\"\ngroup = \"blue\"\nkind = \"loopback\"\nframe_max = 100\n\
+             [[label]]\nname = \"first\"\nnumber = 7\n[[label]]\nname = \"second\"\n"
         );
         std::fs::write(&config, text).unwrap();
         let daemon = Command::new(env!("CARGO_BIN_EXE_causewayd-loopback"))
@@ -64,6 +67,21 @@ impl Host {
     }
 }
 
+impl Host {
+    /// Returns the status and the body of a request to the control API.
+    fn request(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let mut stream = UnixStream::connect(self.folder.join("control.sock")).unwrap();
+        let length = body.len();
+        let request = format!("{method} {path} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap_or_default())
+    }
+}
+
 impl Drop for Host {
     fn drop(&mut self) {
         let _ = self.daemon.kill();
@@ -96,6 +114,52 @@ fn loopback_kind_is_known_everywhere() {
     manual_pages(&host);
     frames_and_counters(&host);
     printed_configuration(&host);
+    labels(&host);
+    traces(&host);
+    configuration_problems(&host);
+}
+
+/// Checks the noun of the service. Its first objects are those of the section.
+fn labels(host: &Host) {
+    let label = |name: &str, number: u16| json!({ "name": name, "number": number });
+    let listed = || host.request("GET", "/v1/labels", "").1;
+    assert_eq!(listed(), json!([label("first", 7), label("second", 1)]));
+    let add = |body: &str| host.request("POST", "/v1/labels", body);
+    assert_eq!(add(r#"{"name":"third","number":3}"#), (201, label("third", 3)));
+    assert_eq!(add(r#"{"name":"third"}"#).0, 409);
+    let (status, refused) = add(r#"{"name":"fourth","number":100}"#);
+    let text = refused["error"]["message"].as_str().unwrap();
+    assert!(status == 422 && text.contains("1 to 99"), "{status} {text}");
+    assert_eq!(host.request("DELETE", "/v1/labels/first", "").0, 204);
+    assert_eq!(host.request("DELETE", "/v1/labels/first", "").0, 404);
+    assert_eq!(listed(), json!([label("second", 1), label("third", 3)]));
+    assert_eq!(host.request("PUT", "/v1/labels", "").0, 405);
+    let (status, refused) = host.request("GET", "/v1/label", "");
+    let text = refused["error"]["message"].as_str().unwrap();
+    assert!(status == 404 && text.contains("kinds, labels, links"), "{status} {text}");
+}
+
+/// Checks the trace of the service.
+fn traces(host: &Host) {
+    let trace = |body: &str| host.request("POST", "/v1/trace", body);
+    let (status, view) = trace(r#"{"what":"loopback","from":"a"}"#);
+    assert_eq!((status, &view["verdict"], &view["to"]), (200, &json!("forward"), &json!(["a"])));
+    assert_eq!(trace(r#"{"what":"loopback","from":"missing"}"#).0, 404);
+    assert_eq!(trace(r#"{"what":"loopback"}"#).0, 422);
+    let (status, refused) = trace(r#"{"what":"echo","from":"a"}"#);
+    let text = refused["error"]["message"].as_str().unwrap();
+    assert!(status == 422 && text.contains("frame, connect, verbs, loopback"), "{status} {text}");
+}
+
+/// Checks that problems of the section are reported like those of the daemon's own tables.
+fn configuration_problems(host: &Host) {
+    let config = host.folder.join("wrong.toml");
+    std::fs::write(&config, "[[label]]\nname = \"a\"\nnumber = 0\n[[labels]]\n").unwrap();
+    let daemon = env!("CARGO_BIN_EXE_causewayd-loopback");
+    let checked = Command::new(daemon).arg("--config").arg(&config).arg("--check-config").output();
+    let text = String::from_utf8(checked.unwrap().stderr).unwrap();
+    assert!(text.contains("wrong.toml:3:10") && text.contains("1 to 99"), "{text}");
+    assert!(text.contains("did you mean \"label\"?"), "{text}");
 }
 
 /// Checks `port add` with defaults, ranges and the keys of other kinds.
@@ -166,6 +230,7 @@ fn printed_configuration(host: &Host) {
     };
     let printed = print(&config);
     assert!(printed.contains("kind = \"loopback\"\n") && printed.contains("frame_max = 100\n"));
+    assert!(printed.contains("[[label]]\nname = \"second\"\nnumber = 1\n"), "{printed}");
     std::fs::write(&config, &printed).unwrap();
     assert_eq!(print(&config), printed);
 }

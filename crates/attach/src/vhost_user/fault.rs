@@ -11,13 +11,13 @@ use causeway_host::limits::UNCLOSED_MAX;
 use causeway_memory::{MapError, MappingError};
 use causeway_ring::{DoorbellError, RingError};
 use rustix::io::Errno;
-use vhost::vhost_user::message::FrontendReq;
 
 use crate::attachment::AttachmentError;
 pub use crate::attachment::FaultKind;
 use crate::limits::{
     CONFIG_BYTES_MAX, DESCRIPTORS_MAX, MEMORY_SLOTS_MAX, PAYLOAD_BYTES_MAX, TABLE_REGIONS_MAX,
 };
+use crate::vhost_user::codes::FrontendReq;
 
 /// The reason why an attachment must end; no other port is affected.
 #[derive(Debug, thiserror::Error)]

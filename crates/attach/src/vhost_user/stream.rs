@@ -8,11 +8,10 @@
 
 use std::os::fd::BorrowedFd;
 
-use vhost::vhost_user::message::FrontendReq;
-
 use super::fault::Reason;
 use super::message::{HEADER_BYTES, Header};
 use crate::stream::{self, Framing, StreamFault};
+use crate::vhost_user::codes::FrontendReq;
 
 /// The headers of vhost-user.
 #[derive(Debug)]

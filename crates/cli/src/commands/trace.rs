@@ -8,6 +8,7 @@
 //!
 //! `commands::run` is the caller; the request goes to `/v1/trace`.
 
+use causeway_model::commands::trace::{Connect, Frame, Verbs};
 use causeway_model::{TraceQuery, TraceView};
 use serde_json::json;
 
@@ -21,11 +22,11 @@ use crate::table::pairs;
 pub fn run(cx: &CommandContext, verb: TraceVerb) -> Result<()> {
     let query = match verb {
         TraceVerb::Frame { from, to, source } => {
-            TraceQuery::Frame { from, source, destination: to }
+            TraceQuery::new(&Frame { from, source, destination: to })
         }
-        TraceVerb::Verbs { from, to } => TraceQuery::Verbs { from, to },
+        TraceVerb::Verbs { from, to } => TraceQuery::new(&Verbs { from, to }),
         TraceVerb::Connect { from, group, cid, port, socket_type } => {
-            TraceQuery::Connect { from, group, cid, port, socket_type }
+            TraceQuery::new(&Connect { from, group, cid, port, socket_type })
         }
     };
     let value = cx

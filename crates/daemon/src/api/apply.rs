@@ -1,20 +1,20 @@
 //! `POST /v1/apply`: changes the running state to that of a configuration, or reports the changes
 //! (`dry_run`).
 //!
-//! The request carries the file's text; the request is limited to 8 MiB, not the text to the 4 MiB
-//! of a file on disk. [`Config::parse`] checks it, [`read_running`] reads the fabric, [`plan()`]
-//! compares both, and [`execute`] makes the changes, one command after the other. Groups, rules,
-//! ports, links and routes change; `[daemon]`, `[dispatch]` and `[control]` are checked and
+//! The request carries the file's text, of at most 4 MiB as a file on disk. [`Config::parse`]
+//! checks the text, [`read_running`] reads the fabric, [`plan()`] compares both, and [`execute`]
+//! makes the changes, one command after the other. Groups, rules, ports, links and routes change;
+//! `[daemon]`, `[dispatch]`, `[control]` and the sections that services registered are checked and
 //! otherwise ignored until the daemon restarts. The daemon's own file is neither read nor written.
 //!
 //! Names of peers are resolved on the thread of the connection, which blocks meanwhile, also with
-//! `dry_run`. A file with a problem, or with a peer whose name has no address, changes nothing
-//! (422). A changed port or link is deleted and added again, which disconnects its frontend or
-//! peer. Execution stops at the first refusal, whose status the reply has, and earlier changes
-//! remain: the reply lists each change with `done`. A running port for which the file gives no MTU
-//! keeps its MTU, and a link to an unchanged host name keeps its address. Requests are serialised
-//! with each other ([`TURN`]), not with other changes of the API: such a change shows as a refused
-//! command.
+//! `dry_run`. A file that is too long or has a problem, or with a peer whose name has no address,
+//! changes nothing (422). A changed port or link is deleted and added again, which disconnects its
+//! frontend or peer. Execution stops at the first refusal, whose status the reply has, and earlier
+//! changes remain: the reply lists each change with `done`. A running port for which the file gives
+//! no MTU keeps its MTU, and a link to an unchanged host name keeps its address. Requests are
+//! serialised with each other ([`TURN`]), not with other changes of the API: such a change shows as
+//! a refused command.
 //!
 //! `super::answer` dispatches here on the thread of a connection; `causeway apply` is the client.
 
@@ -63,7 +63,7 @@ pub(super) fn apply(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, Http
     let ApiCall { fabric, about, .. } = *call;
     let ApplyBody { text, file, dry_run } = call.body()?;
     let run_dir = Some(about.run_dir.clone());
-    let around = ConfigContext { run_dir, kinds: about.kinds, underlay };
+    let around = ConfigContext { run_dir, kinds: about.kinds, sections: about.sections, underlay };
     let config = Config::parse(&file, &text, &around).map_err(|e| invalid(e.to_string()))?;
     let derived_mtus = config.derived_mtus.clone();
     let mut wanted = wanted_state(config, about).map_err(invalid)?;

@@ -18,7 +18,7 @@ use causeway_model::draft::LinkDraft;
 use causeway_model::{CommandError, LinkStats, LinkView, Name, ObjectStats};
 use serde_json::{Map, Value};
 
-use super::{ApiCall, invalid, named, no_path, parse_name, refused};
+use super::{ApiCall, invalid, named, parse_name, refused};
 use crate::fabric::ask;
 use crate::http::HttpReply;
 
@@ -38,7 +38,7 @@ pub(super) fn links(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, Http
         ([name], "DELETE") => call.execute(Delete(parse_name(name)?)),
         ([], _) => Err(HttpReply::method_not_allowed("GET, POST")),
         ([_], _) => Err(HttpReply::method_not_allowed("GET, DELETE")),
-        _ => Err(no_path(call.request)),
+        _ => Err(call.no_path()),
     }
 }
 

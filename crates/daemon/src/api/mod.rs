@@ -5,8 +5,9 @@
 //! and waits for the answer. Unknown fields of a body are refused (422), as are invalid values;
 //! malformed or missing JSON is 400.
 //!
-//! An unknown path or object is 404, another method 405, a conflict or a full table 409, an error
-//! of the host 500, a noun whose service is not registered 422. The module keeps no state, does not
+//! An unknown path or object is 404, as is a noun whose service is not registered; another method is
+//! 405, a conflict or a full table 409, an error of the host 500. Services register nouns of their
+//! own ([`NounDefinition`]), of which the list below has those of this daemon. The module keeps no state, does not
 //! retry and sets no time limit: a dispatcher that hangs makes all requests wait that need a
 //! command. A command runs to its end also if its client disconnects meanwhile. Requests of several
 //! clients run concurrently, their commands one at a time in no defined order; as a whole only
@@ -32,12 +33,7 @@
 //! ```
 
 mod apply;
-mod captures;
-mod hcas;
 mod links;
-mod peers;
-mod routes;
-mod traffic;
 mod vnet;
 
 use std::path::PathBuf;
@@ -48,6 +44,7 @@ use causeway_model::Name;
 use causeway_model::{Answer, Command, CommandError, GroupView, PortView, TypedRequest};
 use causeway_model::{GROUP_FIELDS, KindDefinition, KindInfo, PortSpec, RuleSpec, schema};
 use causeway_model::{InfoView, LogStats, ObjectStats, PortStats, RefusalStats, StatsView};
+use causeway_model::{NounCall, NounDefinition, NounError, NounReply, SectionDefinition};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -60,7 +57,7 @@ use crate::refusals::ControlRefusals;
 use crate::stop::StopRequest;
 use causeway_model::draft::Resolver;
 use causeway_model::port::{self, ReadContext};
-use causeway_model::schema::Problem;
+use causeway_model::schema::{Problem, joined};
 
 /// Properties of the daemon that the API needs beside the fabric.
 #[derive(Debug, Clone)]
@@ -69,6 +66,10 @@ pub struct ApiContext {
     pub started: Instant,
     /// The kinds of ports of this daemon.
     pub kinds: &'static [&'static KindDefinition],
+    /// The sections of the configuration file that services registered.
+    pub sections: &'static [SectionDefinition],
+    /// The nouns that services registered.
+    pub nouns: &'static [NounDefinition],
     /// Directory of ports' sockets.
     pub run_dir: PathBuf,
     /// The control socket.
@@ -106,24 +107,20 @@ struct MoveBody {
 /// Answers the requests of one noun. The slice holds the path segments after the noun.
 type NounHandler = fn(&ApiCall<'_>, &[&str]) -> Result<HttpReply, HttpReply>;
 
-/// Every noun, in alphabetical order.
+/// The nouns of the fabric and of the daemon, in alphabetical order; services register others
+/// ([`ApiContext::nouns`]).
 const NOUNS: &[(&str, NounHandler)] = &[
     ("apply", apply::apply),
-    ("captures", captures::captures),
     ("dispatchers", dispatchers),
     ("groups", groups),
-    ("hcas", hcas::hcas),
     ("info", info),
     ("kinds", kinds),
     ("links", links::links),
-    ("peers", peers::peers),
     ("ports", ports),
-    ("routes", routes::routes),
     ("rules", rules),
     ("shutdown", shutdown),
     ("stats", stats),
     ("trace", trace),
-    ("traffic", traffic::traffic),
     ("vnet", vnet::vnet),
 ];
 
@@ -138,15 +135,47 @@ struct ApiCall<'a> {
 impl ApiCall<'_> {
     /// Answers the request by the noun at the start of its path.
     fn route(&self) -> Result<HttpReply, HttpReply> {
-        let path = self.request.path.strip_prefix("/v1/");
-        let path = path.ok_or_else(|| no_path(self.request))?;
+        let path = self.request.path.strip_prefix("/v1/").ok_or_else(|| self.no_path())?;
         let mut parts = path.split('/');
-        let first = parts.next();
-        let (_, noun) = NOUNS
-            .iter()
-            .find(|(name, _)| Some(*name) == first)
-            .ok_or_else(|| no_path(self.request))?;
-        noun(self, &parts.collect::<Vec<_>>())
+        let first = parts.next().unwrap_or_default();
+        let rest: Vec<&str> = parts.collect();
+        if let Some((_, noun)) = NOUNS.iter().find(|(name, _)| *name == first) {
+            return noun(self, &rest);
+        }
+        let registered = self.about.nouns.iter().find(|noun| noun.name == first);
+        self.answer_registered(registered.ok_or_else(|| self.no_path())?, &rest)
+    }
+
+    /// Answers the request by a noun that a service registered.
+    fn answer_registered(
+        &self,
+        noun: &NounDefinition,
+        rest: &[&str],
+    ) -> Result<HttpReply, HttpReply> {
+        let asker = |request| match self.fabric.call(Command::Service(request))? {
+            Answer::Service(response) => Ok(response),
+            other => Err(CommandError::Host(format!("a service's command got {other:?}"))),
+        };
+        let call = NounCall::new(self.method(), rest, &self.request.body, &asker);
+        match (noun.answer)(&call) {
+            Ok(NounReply::Shown(value)) => Ok(HttpReply::json(200, &value)),
+            Ok(NounReply::Added(value)) => Ok(HttpReply::json(201, &value)),
+            Ok(NounReply::Done) => Ok(HttpReply::done()),
+            Err(NounError::Path) => Err(self.no_path()),
+            Err(NounError::Method(methods)) => Err(HttpReply::method_not_allowed(methods)),
+            Err(NounError::Body(error)) => Err(wrong_body(&error)),
+            Err(NounError::Command(error)) => Err(refused(error)),
+        }
+    }
+
+    /// Returns the reply for an unknown path: 404 with the list of nouns.
+    fn no_path(&self) -> HttpReply {
+        let registered = self.about.nouns.iter().map(|noun| noun.name);
+        let mut nouns: Vec<&str> = NOUNS.iter().map(|(name, _)| *name).chain(registered).collect();
+        nouns.sort_unstable();
+        let path = &self.request.path;
+        let text = format!("{path}: expected /v1/ and one of {}", nouns.join(", "));
+        HttpReply::error(404, "no_such_path", text)
     }
 
     fn method(&self) -> &str {
@@ -158,17 +187,13 @@ impl ApiCall<'_> {
         match rest {
             [] if self.method() == method => Ok(()),
             [] => Err(HttpReply::method_not_allowed(method)),
-            _ => Err(no_path(self.request)),
+            _ => Err(self.no_path()),
         }
     }
 
     /// Reads the body of the request.
     fn body<T: DeserializeOwned>(&self) -> Result<T, HttpReply> {
-        serde_json::from_slice(&self.request.body).map_err(|error| {
-            let status = if error.is_data() { 422 } else { 400 };
-            let kind = if error.is_data() { "invalid" } else { "bad_request" };
-            HttpReply::error(status, kind, format!("body: {error}"))
-        })
+        serde_json::from_slice(&self.request.body).map_err(|error| wrong_body(&error))
     }
 
     /// Executes a command of a service and replies with its answer and `status`.
@@ -238,7 +263,7 @@ fn ports(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
         ([name], "DELETE") => call.run(Command::PortDel(parse_name(name)?), 200),
         ([], _) => Err(HttpReply::method_not_allowed("GET, POST")),
         ([_], _) => Err(HttpReply::method_not_allowed("GET, DELETE")),
-        _ => Err(no_path(call.request)),
+        _ => Err(call.no_path()),
     }
 }
 
@@ -250,7 +275,7 @@ fn kinds(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
             Ok(HttpReply::json(200, &kinds.collect::<Vec<_>>()))
         }
         ([], _) => Err(HttpReply::method_not_allowed("GET")),
-        _ => Err(no_path(call.request)),
+        _ => Err(call.no_path()),
     }
 }
 
@@ -266,14 +291,6 @@ fn port_spec(call: &ApiCall<'_>, values: &Map<String, Value>) -> Result<PortSpec
 fn named(table: &str, values: &Map<String, Value>, problems: &[Problem]) -> String {
     let name = values.get("name").and_then(Value::as_str).unwrap_or("?");
     joined(&format!("{table} {name}"), problems)
-}
-
-/// Returns the problems as one line that starts with `place`.
-fn joined(place: &str, problems: &[Problem]) -> String {
-    let prefix = format!("{place}: ");
-    let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    let text = all.join("; ");
-    if text.starts_with(&prefix) { text } else { prefix + &text }
 }
 
 /// Answers `/v1/groups`.
@@ -293,7 +310,7 @@ fn groups(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
         ([name], "DELETE") => call.run(Command::GroupDel(parse_name(name)?), 200),
         ([], _) => Err(HttpReply::method_not_allowed("GET, POST")),
         ([_], _) => Err(HttpReply::method_not_allowed("GET, DELETE")),
-        _ => Err(no_path(call.request)),
+        _ => Err(call.no_path()),
     }
 }
 
@@ -330,7 +347,7 @@ fn rules(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
         }
         ([], _) => Err(HttpReply::method_not_allowed("GET, POST")),
         ([_], _) => Err(HttpReply::method_not_allowed("DELETE")),
-        _ => Err(no_path(call.request)),
+        _ => Err(call.no_path()),
     }
 }
 
@@ -346,7 +363,7 @@ fn dispatchers(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply
         }
         ([], _) => Err(HttpReply::method_not_allowed("GET")),
         ([_], _) => Err(HttpReply::method_not_allowed("POST")),
-        _ => Err(no_path(call.request)),
+        _ => Err(call.no_path()),
     }
 }
 
@@ -425,14 +442,10 @@ fn invalid(text: String) -> HttpReply {
     HttpReply::error(422, "invalid", text)
 }
 
-/// Returns the reply for an unknown path: 404 with the list of nouns.
-fn no_path(request: &HttpRequest) -> HttpReply {
-    let text = format!(
-        "{}: expected /v1/ and one of {}",
-        request.path,
-        NOUNS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
-    );
-    HttpReply::error(404, "no_such_path", text)
+/// Returns the reply for a body that is no JSON (400) or does not fit (422).
+fn wrong_body(error: &serde_json::Error) -> HttpReply {
+    let (status, kind) = if error.is_data() { (422, "invalid") } else { (400, "bad_request") };
+    HttpReply::error(status, kind, format!("body: {error}"))
 }
 
 /// Returns the reply for an answer of another type than that of the command: 500. It is a bug.

@@ -161,7 +161,7 @@ fn check_routes(source: &str, found: &ParsedFile, defined: &[&str], problems: &m
 }
 
 /// Reports the first table beyond `max`.
-fn too_many<T>(title: &str, list: &[FileValue<T>], max: usize, problems: &mut Problems) {
+pub fn too_many<T>(title: &str, list: &[FileValue<T>], max: usize, problems: &mut Problems) {
     if let Some(first_over) = list.get(max) {
         let (whole, n) = (first_over.whole.clone(), list.len());
         problems.add(whole, format!("{n} tables {title}: expected at most {max}"));

@@ -1,6 +1,6 @@
 //! The configuration file: reads, checks and prints it.
 //!
-//! [`Config::load`] reads a file of at most [`CONFIG_BYTES_MAX`] (4 MiB) and reports up to 20 of
+//! [`Config::parse`] takes a text of at most [`CONFIG_BYTES_MAX`] (4 MiB) and reports up to 20 of
 //! its problems at once, each with its line, and the number of the others; errors of the TOML
 //! syntax are reported alone. A file with a problem is refused as a whole, and an unknown key is a
 //! problem. Values are checked by the tables of [`causeway_model::schema`].
@@ -31,10 +31,12 @@ use std::path::{Path, PathBuf};
 use causeway_model::GroupSpec;
 use causeway_model::Name;
 use causeway_model::settings::{ControlSettings, HoldPolicy};
-use causeway_model::{KindDefinition, PortSpec, RouteSpec, RuleSpec};
+use causeway_model::{KindDefinition, PortSpec, RouteSpec, RuleSpec, SectionDefinition};
 use log::LevelFilter;
+use serde_json::{Map, Value};
 
 use crate::limits::CONFIG_BYTES_MAX;
+use crate::services::Registered;
 use causeway_model::draft::LinkDraft;
 
 /// Path of the configuration file unless `--config` is given.
@@ -59,6 +61,17 @@ pub struct Config {
     pub routes: Vec<RouteSpec>,
     /// `[control]`.
     pub control: ControlSettings,
+    /// Tables of the sections that services registered, by section, in the file's order.
+    pub objects: Vec<ConfigObject>,
+}
+
+/// A table of a section that a service registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigObject {
+    /// The section.
+    pub section: &'static SectionDefinition,
+    /// The checked values, with defaults.
+    pub values: Map<String, Value>,
 }
 
 /// The `[daemon]` table.
@@ -116,6 +129,8 @@ pub struct ConfigContext {
     pub run_dir: Option<PathBuf>,
     /// The kinds of ports of this daemon.
     pub kinds: &'static [&'static KindDefinition],
+    /// The sections that services registered.
+    pub sections: &'static [SectionDefinition],
     /// Returns the MTU of the IP path of a link, in bytes, if it is known.
     pub underlay: fn(&LinkDraft) -> Option<u16>,
 }
@@ -123,7 +138,7 @@ pub struct ConfigContext {
 impl ConfigContext {
     /// Reads the values from the process: the run directory is systemd's `RUNTIME_DIRECTORY`, else
     /// `/run/causeway` for root, else `$XDG_RUNTIME_DIR/causeway`.
-    pub fn of_process(kinds: &'static [&'static KindDefinition]) -> Self {
+    pub fn of_process(registered: Registered) -> Self {
         let env = |key| std::env::var_os(key).filter(|v| !v.is_empty());
         let run_dir = if let Some(dirs) = env("RUNTIME_DIRECTORY") {
             dirs.to_str().and_then(|d| d.split(':').next()).map(PathBuf::from)
@@ -133,7 +148,8 @@ impl ConfigContext {
             env("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join("causeway"))
         };
         let run_dir = run_dir.filter(|dir| dir.is_absolute());
-        Self { run_dir, kinds, underlay: underlay::underlay }
+        let Registered { kinds, sections, .. } = registered;
+        Self { run_dir, kinds, sections, underlay: underlay::underlay }
     }
 }
 
@@ -147,17 +163,17 @@ impl Config {
         let file = std::fs::File::open(path).map_err(unreadable)?;
         let mut source = String::new();
         file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut source).map_err(unreadable)?;
-        if source.len() as u64 > CONFIG_BYTES_MAX {
-            return Err(ConfigError::TooLarge(path.to_owned()));
-        }
         Self::parse(path, &source, around)
     }
 
     /// Checks the text of a configuration. `path` is used in messages only.
     ///
     /// # Errors
-    /// The text has problems.
+    /// The text exceeds [`CONFIG_BYTES_MAX`], or has problems.
     pub fn parse(path: &Path, source: &str, around: &ConfigContext) -> Result<Self, ConfigError> {
+        if source.len() as u64 > CONFIG_BYTES_MAX {
+            return Err(ConfigError::TooLarge(path.to_owned()));
+        }
         read::read(source, around).map_err(|problems| {
             ConfigError::Wrong(problems.render(path, source).trim_end().to_owned())
         })

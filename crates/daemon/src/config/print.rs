@@ -47,6 +47,9 @@ pub fn to_toml(config: &Config) -> String {
     for route in &config.routes {
         table(&mut out, "[[route]]", ROUTE_FIELDS, &route.values());
     }
+    for object in &config.objects {
+        table(&mut out, object.section.title, object.section.fields, &object.values);
+    }
     out
 }
 

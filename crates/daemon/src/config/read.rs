@@ -12,20 +12,22 @@
 use std::path::{Path, PathBuf};
 
 use causeway_model::draft::LinkDraft;
+use causeway_model::limits::SECTION_TABLES_MAX;
 use causeway_model::port::{self, ReadContext};
-use causeway_model::schema::read as read_as;
+use causeway_model::schema::{fill, read as read_as};
 use causeway_model::settings::{ControlSettings, DaemonSettings, DispatchSettings};
 use causeway_model::{FileMode, GROUP_FIELDS, Name, PortSpec, ROUTE_FIELDS, RULE_FIELDS};
 use log::LevelFilter;
+use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::check::{self, FileValue, ParsedFile};
 use super::problem::{Problems, unknown};
 use super::table::TomlTable;
-use super::{Config, ConfigContext, DaemonConfig, dispatch};
+use super::{Config, ConfigContext, ConfigObject, DaemonConfig, dispatch};
 
-/// Every table of a file.
+/// The tables of the fabric and of the daemon; services register others.
 const TABLES: [&str; 8] =
     ["daemon", "dispatch", "control", "group", "port", "rule", "link", "route"];
 
@@ -42,8 +44,10 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
     let document = document.into_inner();
     for key in document.keys() {
         let name = key.get_ref().as_ref();
-        if !TABLES.contains(&name) {
-            problems.add(key.span(), unknown("file", name, &TABLES));
+        let registered = || around.sections.iter().map(|section| section.name);
+        if !TABLES.contains(&name) && registered().all(|section| section != name) {
+            let known: Vec<&str> = TABLES.into_iter().chain(registered()).collect();
+            problems.add(key.span(), unknown("file", name, &known));
         }
     }
     let Some(daemon) = daemon(&document, around, &mut problems) else { return Err(problems) };
@@ -77,6 +81,7 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
         .collect();
     let control = TomlTable::optional("[control]", document.get("control"), &mut problems)
         .parse_valid(ControlSettings::read, &mut problems);
+    let objects = objects(&document, around, &mut problems);
     let found = ParsedFile { daemon, groups, ports, rules, links, routes, control };
     check::check(source, &found, &mut problems);
     if !problems.is_empty() {
@@ -96,7 +101,32 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
         links: values(found.links),
         routes: values(found.routes),
         control: found.control.map(|control| control.value).unwrap_or_default(),
+        objects,
     })
+}
+
+/// Reads the tables of the sections that services registered.
+fn objects(
+    document: &DeTable<'_>,
+    around: &ConfigContext,
+    problems: &mut Problems,
+) -> Vec<ConfigObject> {
+    let mut objects = Vec::new();
+    for section in around.sections {
+        let read = |values: &Map<String, Value>| {
+            (section.read)(values)?;
+            let mut values = values.clone();
+            fill(section.fields, &mut values);
+            Ok(ConfigObject { section, values })
+        };
+        let found: Vec<_> = tables(document, section.name, section.title, problems)
+            .into_iter()
+            .filter_map(|table| table.parse(read, problems))
+            .collect();
+        check::too_many(section.title, &found, SECTION_TABLES_MAX, problems);
+        objects.extend(values(found));
+    }
+    objects
 }
 
 /// Returns the values without their positions.

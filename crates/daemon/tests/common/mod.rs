@@ -17,6 +17,7 @@ use causeway_daemon::fabric::FabricControl;
 use causeway_daemon::http::server::{ControlServer, RequestHandler};
 use causeway_daemon::peer::ControlAccess;
 use causeway_daemon::refusals::ControlRefusals;
+use causeway_daemon::services::{Registered, SERVICES};
 
 /// A directory per test, removed with it.
 #[derive(Debug)]
@@ -70,6 +71,8 @@ pub fn serve(fabric: Arc<dyn FabricControl>) -> ControlSocket {
     let refusals = Arc::<ControlRefusals>::default();
     let about = ApiContext {
         kinds: &causeway_model::port::KINDS,
+        sections: &[],
+        nouns: Registered::of(SERVICES).nouns,
         started: Instant::now(),
         run_dir: dir.0.clone(),
         control: socket.clone(),

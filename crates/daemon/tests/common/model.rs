@@ -117,7 +117,7 @@ impl State {
             Command::DispatcherList | Command::ShardMove { .. } => {
                 Ok(Answer::Dispatchers(Vec::new()))
             }
-            Command::Trace(query) => Ok(Answer::Trace(trace(&query))),
+            Command::Trace(query) => trace(&query).map(Answer::Trace),
             Command::Service(request) => match self.look(request) {
                 RequestDispatch::Answered(answer) => answer.map(Answer::Service),
                 RequestDispatch::Open(request) => match self.prepare(request) {
@@ -428,6 +428,10 @@ fn adapter(spec: &PortSpec) -> HcaView {
     }
 }
 
-fn trace(query: &TraceQuery) -> TraceView {
-    TraceView { verdict: "drop".into(), to: Vec::new(), steps: vec![format!("{query:?}")] }
+fn trace(query: &TraceQuery) -> Result<TraceView, CommandError> {
+    if !["frame", "connect", "verbs"].contains(&query.what()) {
+        return Err(CommandError::Invalid("trace: expected another type".into()));
+    }
+    let steps = vec![format!("{query:?}")];
+    Ok(TraceView { verdict: "drop".into(), to: Vec::new(), steps })
 }

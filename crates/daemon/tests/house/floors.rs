@@ -132,6 +132,19 @@ pub fn lints(path: &str, text: &str) -> Option<String> {
     (taken != Some(true)).then(|| format!("{path}: no `lints.workspace = true`"))
 }
 
+/// Returns the files of binaries for which cargo builds no test program.
+pub fn untested(path: &str, text: &str) -> Vec<String> {
+    let manifest = parse(text);
+    let folder = path.trim_end_matches("Cargo.toml");
+    let binaries = manifest.get("bin").and_then(|list| list.get_ref().as_array());
+    let is_untested = |binary: &&DeTable<'_>| {
+        binary.get("test").and_then(|value| value.get_ref().as_bool()) == Some(false)
+    };
+    let tables = binaries.into_iter().flatten().filter_map(|binary| binary.get_ref().as_table());
+    let files = tables.filter(is_untested).filter_map(|binary| string(binary, "path"));
+    files.map(|file| format!("{folder}{file}")).collect()
+}
+
 /// Returns a manifest of `crate_name` with `rest`.
 fn sample(path: &str, crate_name: &str, rest: &str) -> (String, String) {
     (path.to_owned(), format!("[package]\nname = \"{crate_name}\"\n{rest}"))
@@ -210,6 +223,12 @@ fn floors_imports_from_above_or_beside_are_found() {
 #[test]
 fn floors_crate_without_a_floor_is_found() {
     assert_eq!(house_with("causeway-attic", ""), ["causeway-attic: causeway-attic is on no floor"]);
+}
+
+#[test]
+fn floors_untested_binaries_are_found() {
+    let text = "[[bin]]\npath = \"src/a.rs\"\ntest = false\n[[bin]]\npath = \"src/b.rs\"\n";
+    assert_eq!(untested("crates/x/Cargo.toml", text), ["crates/x/src/a.rs"]);
 }
 
 #[test]

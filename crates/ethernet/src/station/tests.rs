@@ -12,6 +12,7 @@ use causeway_fabric::limits::HOPS_MAX;
 use causeway_fabric::mailbox::Sender;
 use causeway_fabric::station::{Denial, FramePath, Station};
 use causeway_fabric::{PollConfig, Shard};
+use causeway_model::commands::trace;
 use causeway_model::{CaptureSpec, Forwarding, GroupKind, MacMatch, RouteEnd, RouteSpec};
 use causeway_model::{TraceQuery, TraceView};
 use causeway_wire::hello;
@@ -167,7 +168,7 @@ impl Group {
     }
 
     fn trace(&mut self, from: &str, destination: Mac) -> TraceView {
-        let query = TraceQuery::Frame { from: name(from), source: None, destination };
+        let query = TraceQuery::new(&trace::Frame { from: name(from), source: None, destination });
         self.shard.trace(&query).unwrap().unwrap()
     }
 }

@@ -13,6 +13,7 @@ use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_fabric::{Fabric, Handle, Options, PollConfig};
 use causeway_model::Mac;
 use causeway_model::Name;
+use causeway_model::commands::trace;
 use causeway_model::{Answer, Command, CommandError, PortView, TraceQuery, TraceView};
 use causeway_model::{NetSpec, PortKind, PortSpec};
 use causeway_testing::folder::Folder;
@@ -141,7 +142,11 @@ impl Rig {
     pub fn trace(&self, from: &str, source: Option<[u8; 6]>, destination: [u8; 6]) -> TraceView {
         let from = from.parse().unwrap();
         let (source, destination) = (source.map(Mac), Mac(destination));
-        match self.handle.call(Command::Trace(TraceQuery::Frame { from, source, destination })) {
+        match self.handle.call(Command::Trace(TraceQuery::new(&trace::Frame {
+            from,
+            source,
+            destination,
+        }))) {
             Ok(Answer::Trace(view)) => view,
             other => panic!("{other:?}"),
         }

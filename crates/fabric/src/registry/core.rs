@@ -7,8 +7,9 @@
 //! A *hold* is the claim of a controller's object, such as a link, on an open shard.
 //!
 //! A shard that moves keeps its connections, but is not served between its two dispatchers. If the
-//! new dispatcher refuses it, it returns to the old; if that fails too, its ports are lost and the
-//! error names this. A lost shard stays listed, and commands about its ports fail. At most
+//! new dispatcher refuses the shard or has stopped, the shard returns to the old, for which the
+//! host needs no memory; its ports are lost if the old has stopped too, and the error names this. A
+//! lost shard stays listed, and commands about its ports fail. At most
 //! [`GROUPS_MAX`] (1,024) groups; a group cannot have the name of [`HOST`]. Rules and weights of a
 //! shard are those at its opening; `registry::rules` updates rules later.
 
@@ -26,7 +27,7 @@ use crate::registration::{Maker, ServiceRegistration};
 use crate::rules::Rules;
 use crate::shard::ports::{no_group, no_port};
 use crate::shard::{Shard, ShardKey};
-use crate::shard_table::ShardTable;
+use crate::shard_table::{DetachedShard, ShardTable};
 use causeway_model::limits::{GROUPS_MAX, WEIGHT_MAX};
 use causeway_model::{Answer, CommandError, DispatcherView, PortView, ShardView};
 use causeway_model::{GroupSpec, weight_default};
@@ -72,6 +73,23 @@ pub(super) fn inconsistent() -> CommandError {
     CommandError::Host(
         "the registry and the dispatchers disagree about a shard: restart the daemon".into(),
     )
+}
+
+/// Gives a detached shard to a dispatcher.
+///
+/// # Errors
+/// The dispatcher refuses the shard or has stopped. The shard returns with the error, unless the
+/// dispatcher ended while it took the shard.
+fn give(
+    worker: &Worker,
+    key: &ShardKey,
+    detached: DetachedShard,
+) -> Result<(), (Option<DetachedShard>, CommandError)> {
+    let of = key.clone();
+    let refused = |(detached, error): (_, std::io::Error)| {
+        (Some(detached), CommandError::Host(error.to_string()))
+    };
+    worker.run_with(detached, move |table, detached| table.attach(of, detached))?.map_err(refused)
 }
 
 impl Core {
@@ -310,11 +328,9 @@ impl Core {
         let (from, target) = (self.worker(place.dispatcher)?, self.worker(to)?);
         let of = key.clone();
         let detached = from.run(move |r| r.detach(&of))?.ok_or_else(inconsistent)?;
-        let of = key.clone();
-        if let Err((detached, error)) = target.run(move |r| r.attach(of, detached))? {
-            let of = key.clone();
-            let kept = from.run(move |r| r.attach(of, detached).map_err(|(_, e)| e))?;
-            let lost = kept.err().map(|e| format!("; its ports are lost: {e}")).unwrap_or_default();
+        if let Err((detached, error)) = give(target, key, detached) {
+            let is_kept = detached.is_some_and(|detached| give(from, key, detached).is_ok());
+            let lost = if is_kept { "" } else { "; its ports are lost: restart the daemon" };
             return Err(CommandError::Host(format!("group {}: {error}{lost}", key.group)));
         }
         if let Some(place) = self.shards.get_mut(key) {
@@ -346,5 +362,67 @@ impl Core {
             let (group, service) = (key.group.as_str(), key.service);
             log::error!(group, service, error:% = error; "cannot move a shard off a busy dispatcher: the dispatcher stays busy");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::dispatcher::Dispatcher;
+    use crate::port::PortId;
+    use crate::service::{Context, Service};
+
+    /// A service without traffic.
+    #[derive(Debug)]
+    struct Idle;
+
+    impl Service for Idle {
+        fn model(&self, _: &PortSpec) -> causeway_attach::Model {
+            causeway_attach::Model::new(0, 0, Vec::new())
+        }
+
+        fn added(&mut self, _: &mut Context<'_>, _: PortId) -> Result<(), CommandError> {
+            Ok(())
+        }
+
+        fn removed(&mut self, _: &mut Context<'_>, _: PortId) {}
+
+        fn counters(&self, _: PortId) -> BTreeMap<String, u64> {
+            BTreeMap::new()
+        }
+    }
+
+    #[test]
+    fn registry_shard_returns_from_a_dispatcher_that_ends_or_has_ended() {
+        let start = Instant::now();
+        let (serving, first) = Dispatcher::new(start, 0, None).unwrap();
+        let (ending, second) = Dispatcher::new(start, 0, None).unwrap();
+        let services = [ServiceRegistration::new("idle", || Box::new(Idle))];
+        let workers = vec![first.clone(), second];
+        let mut core = Core::new(&services, PollConfig::default(), workers, start);
+        let serving = thread::spawn(move || serving.run());
+        let group: Name = "red".parse().unwrap();
+        core.group_add(group.clone().into()).unwrap();
+        let key = ShardKey { group: group.clone(), service: "idle" };
+        core.open(&key).unwrap();
+        // The first order waits when the dispatcher ends; the second finds no dispatcher.
+        let end = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            drop(ending);
+        });
+        for _ in 0..2 {
+            let refused = core.shard_move(&group, None, 1).unwrap_err().to_string();
+            assert!(refused.contains("has stopped") && !refused.contains("lost"), "{refused}");
+            assert_eq!((core.shards[&key].dispatcher, core.shards[&key].moves), (0, 0));
+            core.with(&key, |shard| shard.port_views()).unwrap();
+        }
+        end.join().unwrap();
+        first.stop();
+        serving.join().unwrap().unwrap();
+        let lost = core.shard_move(&group, None, 1).unwrap_err().to_string();
+        assert!(lost.contains("has stopped"), "{lost}");
     }
 }

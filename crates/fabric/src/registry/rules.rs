@@ -6,16 +6,16 @@
 //! Hit counts are summed over all shards when they are viewed. An index beyond the list, a group
 //! that does not exist and a rule beyond the limit are refused before any shard changes.
 //!
-//! A trace asks the services in order of registration until one explains the query, and sends
-//! nothing. If the service has no shard in the group, an empty shard answers. A query of a kind
-//! that no service explains, and a port or group that does not exist, are refused.
+//! A trace asks the service that registered the query's type, and sends nothing. If the service has
+//! no shard in the group, an empty shard answers. A query of a type that no service registered, and
+//! a port or group that does not exist, are refused.
 
 use super::Reply;
 use super::core::{Core, inconsistent};
 use crate::shard::ShardKey;
 use crate::shard::ports::no_port;
 use crate::shard_table::ShardTable;
-use causeway_model::{Answer, CommandError, RuleView, TraceQuery};
+use causeway_model::{Answer, CommandError, RuleView, TraceQuery, TraceScope};
 use causeway_model::{Name, RuleSpec};
 
 impl Core {
@@ -60,36 +60,33 @@ impl Core {
         Ok(Answer::Done)
     }
 
-    /// Returns the explanation of a frame, a connect or connections of queue pairs.
+    /// Returns the explanation of a query by the service that registered its type.
     pub(super) fn trace(&self, query: TraceQuery) -> Reply {
-        let (from, group) = match &query {
-            TraceQuery::Frame { from, .. } => (Some(from), None),
-            TraceQuery::Connect { from, group, .. } => (from.as_ref(), group.as_ref()),
-            TraceQuery::Verbs { from, to } => {
-                // A port of another group is for the service to explain; a missing one is not.
-                self.ports.get(to).ok_or_else(|| no_port(to))?;
-                (Some(from), None)
-            }
-        };
-        let spec =
-            from.map(|name| self.ports.get(name).ok_or_else(|| no_port(name))).transpose()?;
-        let of = spec.map(|(spec, _)| &spec.group).or(group);
+        let known = || self.services.iter().flat_map(|s| s.traces.iter().map(move |t| (s, t)));
+        let found = known().find(|(_, definition)| definition.what == query.what());
+        let (service, definition) = found.ok_or_else(|| {
+            let all: Vec<&str> = known().map(|(_, definition)| definition.what).collect();
+            let text = format!("trace of {:?}: expected one of {}", query.what(), all.join(", "));
+            CommandError::Invalid(text)
+        })?;
+        let TraceScope { from, to, group } = definition.scope(&query)?;
+        let port = |name: &Name| self.ports.get(name).ok_or_else(|| no_port(name));
+        // A port of another group is for the service to explain; a missing port is not.
+        to.as_ref().map(port).transpose()?;
+        let spec = from.as_ref().map(port).transpose()?;
+        let of = spec.map(|(spec, _)| &spec.group).or(group.as_ref());
         if let Some(group) = of {
             self.has_group(group)?;
         }
-        let placeholder: Name = "none".parse().map_err(|_| inconsistent())?;
-        for service in &self.services {
-            let key = of.map(|group| ShardKey::new(group, service.name));
-            let query = query.clone();
-            let answer = match key.filter(|key| self.shards.contains_key(key)) {
-                Some(key) => self.with(&key, move |shard| shard.trace(&query))?,
+        let key = of.map(|group| ShardKey::new(group, service.name));
+        let answer = match key.filter(|key| self.shards.contains_key(key)) {
+            Some(key) => self.with(&key, move |shard| shard.trace(&query))?,
+            None => {
                 // The service has no ports there: a shard without ports answers.
-                None => self.empty_shard(of.unwrap_or(&placeholder), service.make)?.trace(&query),
-            };
-            if let Some(answer) = answer {
-                return answer.map(Answer::Trace);
+                let placeholder: Name = "none".parse().map_err(|_| inconsistent())?;
+                self.empty_shard(of.unwrap_or(&placeholder), service.make)?.trace(&query)
             }
-        }
-        Err(CommandError::Invalid("no service knows this kind of query".into()))
+        };
+        answer.unwrap_or_else(|| Err(inconsistent())).map(Answer::Trace)
     }
 }

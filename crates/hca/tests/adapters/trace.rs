@@ -1,11 +1,12 @@
 //! Traces of the connections between adapters.
 
+use causeway_model::commands::trace;
 use causeway_model::{TraceQuery, TraceView};
 
 use crate::rig::{Rig, Stream, name, options};
 
 fn trace(rig: &Rig, from: u8, to: u8) -> TraceView {
-    let query = TraceQuery::Verbs { from: name(from), to: name(to) };
+    let query = TraceQuery::new(&trace::Verbs { from: name(from), to: name(to) });
     rig.shard.trace(&query).unwrap().unwrap()
 }
 
@@ -67,7 +68,7 @@ fn trace_refuses_adapters_without_driver_and_outside_the_group() {
     let outside = trace(&rig, 2, 9);
     assert_eq!(outside.verdict, "refused");
     says(&outside, "p9 is no adapter of group red, the group of p2");
-    let query = TraceQuery::Verbs { from: name(9), to: name(2) };
+    let query = TraceQuery::new(&trace::Verbs { from: name(9), to: name(2) });
     let error = rig.shard.trace(&query).unwrap().unwrap_err();
     assert!(error.to_string().contains("port p9 is no adapter"), "{error}");
 }

@@ -14,4 +14,5 @@ pub mod hca;
 pub mod links;
 pub mod peers;
 pub mod routes;
+pub mod trace;
 pub mod traffic;

@@ -251,6 +251,14 @@ fn build<T: DeserializeOwned>(mut values: Map<String, Value>) -> Result<T, Vec<P
         .map_err(|error| vec![Problem::wrong("", error.to_string())])
 }
 
+/// Returns the problems as one line that starts with `place`.
+pub fn joined(place: &str, problems: &[Problem]) -> String {
+    let prefix = format!("{place}: ");
+    let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let text = all.join("; ");
+    if text.starts_with(&prefix) { text } else { prefix + &text }
+}
+
 /// Returns the values of the struct of a table, by key.
 pub fn values<T: Serialize>(table: &T) -> Map<String, Value> {
     match serde_json::to_value(table) {

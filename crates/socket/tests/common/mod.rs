@@ -233,3 +233,22 @@ pub fn open(a: &mut VsockPort, b: &mut VsockPort, from: u32, to: u32) {
 pub fn is_reset<T>(result: Result<T, SocketError>) -> bool {
     matches!(result, Err(SocketError::Reset))
 }
+
+/// Two guests with traffic of their own beside a misbehaving guest.
+pub struct Bystanders {
+    a: causeway_attach::native::Sockets,
+    b: causeway_attach::native::Sockets,
+    ids: (causeway_attach::native::ConnectionId, causeway_attach::native::ConnectionId),
+}
+
+impl Bystanders {
+    pub fn new(rig: &Rig) -> Self {
+        let (mut a, mut b) = (rig.sockets("red", 14), rig.sockets("red", 15));
+        let ids = join(&mut a, &mut b, Type::Stream, 1);
+        Self { a, b, ids }
+    }
+
+    pub fn go_on(&mut self) {
+        transfer((&mut self.a, self.ids.0), (&mut self.b, self.ids.1), &pattern(8, 100_000), 7000);
+    }
+}

@@ -6,10 +6,9 @@
 //! (4,096) are errors, each of which ends the connection. Whether the length fits the request is
 //! checked by [`super::Message::decode`].
 
-use vhost::vhost_user::message::{FrontendReq, VhostUserHeaderFlag};
-
 use super::payload::FieldReader;
 use crate::limits::PAYLOAD_BYTES_MAX;
+use crate::vhost_user::codes::{FrontendReq, header_flags};
 use crate::vhost_user::fault::Reason;
 
 /// Length of a header, in bytes.
@@ -34,23 +33,23 @@ impl Header {
 
     /// Returns the header of a reply to `request`.
     pub fn reply(request: FrontendReq, size: u32) -> Self {
-        Self { flags: 1 | VhostUserHeaderFlag::REPLY.bits(), ..Self::request(request, size) }
+        Self { flags: 1 | header_flags::REPLY, ..Self::request(request, size) }
     }
 
     /// Returns the header with `need_reply` set.
     #[must_use]
     pub fn need_reply(self) -> Self {
-        Self { flags: self.flags | VhostUserHeaderFlag::NEED_REPLY.bits(), ..self }
+        Self { flags: self.flags | header_flags::NEED_REPLY, ..self }
     }
 
     /// Returns whether the sender asks for an acknowledgement.
     pub fn needs_reply(&self) -> bool {
-        self.flags & VhostUserHeaderFlag::NEED_REPLY.bits() != 0
+        self.flags & header_flags::NEED_REPLY != 0
     }
 
     /// Returns whether the message is a reply.
     pub fn is_reply(&self) -> bool {
-        self.flags & VhostUserHeaderFlag::REPLY.bits() != 0
+        self.flags & header_flags::REPLY != 0
     }
 
     /// Parses a header, and checks everything that does not depend on the payload.
@@ -60,11 +59,11 @@ impl Header {
     pub fn parse(bytes: [u8; HEADER_BYTES]) -> Result<(Self, FrontendReq), Reason> {
         let mut reader = FieldReader(&bytes);
         let header = Self { code: reader.u32(), flags: reader.u32(), size: reader.u32() };
-        let version = header.flags & VhostUserHeaderFlag::VERSION.bits();
+        let version = header.flags & header_flags::VERSION;
         if version != 1 {
             return Err(Reason::Version(version));
         }
-        if header.flags & VhostUserHeaderFlag::RESERVED_BITS.bits() != 0 {
+        if header.flags & header_flags::RESERVED != 0 {
             return Err(Reason::Flags(header.flags));
         }
         let request =

@@ -24,10 +24,10 @@ pub use payload::{
     emit_region, emit_table,
 };
 use payload::{FieldReader, NO_DESCRIPTOR};
-use vhost::vhost_user::message::FrontendReq;
 
 use super::fault::Reason;
 use crate::limits::{CONFIG_BYTES_MAX, TABLE_REGIONS_MAX};
+use crate::vhost_user::codes::FrontendReq;
 
 /// Length of a region's description, in bytes.
 const REGION_BYTES: usize = 32;

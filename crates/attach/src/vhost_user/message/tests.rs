@@ -4,12 +4,13 @@ use std::os::fd::OwnedFd;
 
 use proptest::prelude::*;
 use vhost::vhost_user::message::{
-    FrontendReq as R, VhostUserConfig, VhostUserConfigFlags, VhostUserInflight,
-    VhostUserMemoryRegion, VhostUserVringAddr, VhostUserVringAddrFlags, VhostUserVringState,
+    VhostUserConfig, VhostUserConfigFlags, VhostUserInflight, VhostUserMemoryRegion,
+    VhostUserVringAddr, VhostUserVringAddrFlags, VhostUserVringState,
 };
 use vm_memory::ByteValued;
 
 use super::*;
+use FrontendReq as R;
 
 fn file() -> OwnedFd {
     std::fs::File::open("/dev/null").unwrap().into()

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use causeway_host::ReceivedFd;
 use causeway_memory::DirtyLog;
 use causeway_ring::DoorbellError;
-use vhost::vhost_user::message::FrontendReq;
 
 use super::super::fault::Reason;
 use super::super::message::{ConfigSpace, InflightSpec, Message};
@@ -32,6 +31,7 @@ use super::model::Model;
 use super::model::features::LOG_ALL;
 use super::queue::{VirtQueue, is_packed};
 use crate::limits::{LOG_SPREAD, MEMORY_SLOTS_MAX, QUEUES_MAX};
+use crate::vhost_user::codes::FrontendReq;
 
 /// A reply to the frontend.
 #[derive(Debug)]

@@ -16,7 +16,6 @@ use causeway_host::fd::receive::UntrustedSocket;
 use causeway_memory::{Map, has_unmap_backlog};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use vhost::vhost_user::message::FrontendReq;
 
 use super::super::fault::{Fault, Reason};
 use super::super::message::{Header, Message};
@@ -27,6 +26,7 @@ use super::device::Device;
 use super::model::Model;
 use crate::attachment::{Attachment, AttachmentError};
 use crate::limits::{COST_NS, MAPPING_COST, MESSAGE_SLOW_NS, MESSAGES_PER_TURN, QUEUE_COST};
+use crate::vhost_user::codes::FrontendReq;
 
 /// Returns the cost of reading a message and of mappings other than guest memory, as in
 /// [`Server::cost`].
@@ -209,13 +209,6 @@ impl Server {
             return Ok(());
         }
         self.end(events).and(Err(Reason::MemoryLost)).map_err(Fault::from)
-    }
-
-    /// Ends the attachment for a fault found by its user (a broken ring). `events` receives the
-    /// queues that stopped. `fabric` drops the server instead.
-    pub fn close(&mut self, events: &mut Vec<Event>) {
-        // The caller reports its own fault.
-        let _ = self.end(events);
     }
 
     /// Returns whether the attachment has ended.

@@ -73,14 +73,6 @@ impl Device {
         self.status = status;
     }
 
-    /// Sets DEVICE_NEEDS_RESET (virtio 1.3, 2.1.2) and signals the error descriptors of all queues.
-    /// The daemon does not call it: it closes the connection instead.
-    pub fn needs_reset(&mut self) {
-        const DEVICE_NEEDS_RESET: u8 = 64;
-        self.status |= DEVICE_NEEDS_RESET;
-        self.queues.iter().for_each(VirtQueue::signal_error);
-    }
-
     /// Returns the number of the present map. Work that began in another epoch must check its
     /// addresses again.
     pub fn epoch(&self) -> u64 {

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use causeway_host::ReceivedFd;
 use causeway_memory::{Mapping, View};
 use causeway_ring::{Inflight, RingError};
-use vhost::vhost_user::message::FrontendReq;
 
 use super::super::fault::Reason;
 use super::super::message::InflightSpec;
 use super::model::Model;
+use crate::vhost_user::codes::FrontendReq;
 
 /// The mapped buffer of all queues.
 #[derive(Debug)]

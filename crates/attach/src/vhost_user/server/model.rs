@@ -6,13 +6,13 @@
 //! features of the device. A configuration space is read-only for the driver, and change
 //! notifications are not sent.
 
-use super::super::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use super::super::VhostUserProtocolFeatures;
 use crate::limits::RING_SIZE_MAX;
 
 /// Feature bits of the ring and the transport, which no device type defines.
 pub mod features {
     /// The frontend may negotiate protocol features (vhost-user).
-    pub const PROTOCOL_FEATURES: u64 = super::VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+    pub const PROTOCOL_FEATURES: u64 = 1 << 30;
     /// Written pages are recorded in a dirty log (vhost). Drivers do not see the bit.
     pub const LOG_ALL: u64 = 1 << 26;
     /// VIRTIO_F_INDIRECT_DESC (virtio 1.3, 6).

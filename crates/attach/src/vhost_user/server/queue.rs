@@ -17,12 +17,12 @@ use std::sync::Arc;
 use causeway_memory::{DirtyLog, Map};
 use causeway_ring::position::Position;
 use causeway_ring::{Doorbell, DoorbellError, Notifier, Queue, QueueSetup};
-use vhost::vhost_user::message::FrontendReq;
 
 use super::super::fault::{Reason, RingPart};
 use super::super::message::RingAddresses;
 use super::inflight::InflightBuffer;
 use super::model::features;
+use crate::vhost_user::codes::FrontendReq;
 
 /// Flag of SET_VRING_ADDR: writes to the used ring are logged.
 const LOGS: u32 = 1;
@@ -51,8 +51,6 @@ pub struct VirtQueue {
     doorbell: Option<Arc<Doorbell>>,
     /// The guest's notifier; `None` if the frontend wants no notifications.
     notifier: Option<Notifier>,
-    /// Signalled by [`Self::signal_error`].
-    error: Option<Notifier>,
     /// The guest addresses of the running ring: descriptor table, available ring, used ring.
     guest_addresses: Option<(u64, u64, u64)>,
     /// The dirty log. Ring pages are marked when the ring stops: a migration needs them complete
@@ -87,15 +85,6 @@ impl VirtQueue {
     /// Returns whether a notification was blocked.
     pub(super) fn held_up(&self) -> bool {
         self.notifier.as_ref().is_some_and(Notifier::is_blocked)
-    }
-
-    /// Signals the frontend that the ring is broken, if it set an error descriptor. Called by
-    /// [`super::Device::needs_reset`] only.
-    pub fn signal_error(&self) {
-        if let Some(error) = &self.error {
-            // The port is closing, so a blocked signal has no further consequence.
-            let _ = error.notify();
-        }
     }
 
     /// Returns whether the queue runs.
@@ -204,11 +193,6 @@ impl VirtQueue {
     /// Sets or removes the guest's notifier.
     pub(super) fn set_notifier(&mut self, notifier: Option<Notifier>) {
         self.notifier = notifier;
-    }
-
-    /// Sets or removes the descriptor of [`Self::signal_error`].
-    pub(super) fn set_error(&mut self, error: Option<Notifier>) {
-        self.error = error;
     }
 
     /// Stores the value of SET_VRING_ENABLE.

@@ -10,10 +10,10 @@
 
 use causeway_memory::Map;
 use causeway_ring::{Doorbell, DoorbellError, Notifier};
-use vhost::vhost_user::message::FrontendReq;
 
 use super::super::queue::VirtQueue;
 use super::{Backend, Event, HandleResult, Message, Outcome, Reason, Reply};
+use crate::vhost_user::codes::FrontendReq;
 use crate::vhost_user::message::{RingEvent, RingValue};
 
 impl Backend {
@@ -48,9 +48,10 @@ impl Backend {
                 Ok(())
             }
             M::SetVringErr(event) => {
-                let (queue, ring) = self.queue(R::SET_VRING_ERR, event.index)?;
-                ring.set_error(notifier(R::SET_VRING_ERR, queue, event)?);
-                Ok(())
+                // A broken ring closes the connection, which the frontend cannot miss: the
+                // descriptor is checked, and closed unused.
+                let (queue, _) = self.queue(R::SET_VRING_ERR, event.index)?;
+                notifier(R::SET_VRING_ERR, queue, event).map(drop)
             }
             M::SetVringEnable(RingValue { index, value }) => {
                 let (queue, ring) = self.queue(R::SET_VRING_ENABLE, index)?;

@@ -1,0 +1,16 @@
+//! Tests of the daemon through its control socket: one program, because linking is most of the
+//! build.
+
+mod adapters;
+mod apply;
+#[path = "../common/mod.rs"]
+mod common;
+mod config;
+mod control;
+mod log;
+mod process;
+mod renewal;
+mod resets;
+mod restart;
+mod restart_adapter;
+mod vnet;

@@ -1,0 +1,22 @@
+//! Tests of links between hosts: one program, because linking is most of the build.
+
+mod addresses;
+mod bare;
+mod common;
+mod frames;
+mod hostile_datagrams;
+mod hostile_fragments;
+mod hosts;
+mod late;
+mod many;
+mod marks;
+mod raw;
+mod rings;
+mod room;
+mod routes;
+mod sessions;
+mod shards;
+mod storms;
+mod streams;
+mod tls;
+mod tunnels;
