@@ -4,12 +4,14 @@ use std::io::Write as _;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use causeway_daemon::api::{ApiContext, answer};
 use causeway_daemon::config::{Config, ConfigContext, ConfigError};
 use causeway_daemon::http::request;
 use causeway_daemon::peer::ControlPeer;
+use causeway_daemon::services::{Registered, SERVICES};
 use causeway_model::draft::host::assume_resolved;
 
 use crate::model::Model;
@@ -98,12 +100,16 @@ from = { interface = "a" }
     vec![include_bytes!("../../packaging/causeway.toml").to_vec(), rich.as_bytes().to_vec()]
 }
 
+/// What the services of the daemon register; collected once.
+static REGISTERED: LazyLock<Registered> = LazyLock::new(|| Registered::of(SERVICES));
+
 /// Sends requests separated by zero bytes: each gets a complete reply.
 pub fn control(data: &[u8]) {
     let model = Model::default();
     let about = ApiContext {
         kinds: &causeway_model::port::KINDS,
         sections: &[],
+        nouns: REGISTERED.nouns,
         started: Instant::now(),
         run_dir: "/run/causeway".into(),
         control: "/run/causeway/control".into(),

@@ -3,6 +3,7 @@
 
 use causeway_ethernet::offload::{OffloadPlan, plan};
 use causeway_fabric::carrier::OFFLOAD_BYTES;
+use causeway_link::limits::PACKET_BYTES_VXLAN;
 use causeway_link::partial_offload::missing_offload;
 use causeway_wire::frame::{Frame, HEADERS_MAX};
 use causeway_wire::virtio_net::{Header, Offload};
@@ -22,7 +23,7 @@ pub fn run(data: &[u8]) {
         0 => unfinish(&mut bytes),
         _ => false,
     };
-    let offload = missing_offload(&bytes);
+    let offload = missing_offload(&bytes, PACKET_BYTES_VXLAN, None);
     if offload == [0; OFFLOAD_BYTES] {
         assert!(!left, "pending offload is not requested");
         return;

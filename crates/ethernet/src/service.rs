@@ -225,7 +225,7 @@ impl Ethernet {
         let begun = self.switch.mirrors.begin(spec, place, &name, wall.wrapping_sub(now_ns));
         let many = || format!("there are {CAPTURES_MAX} captures in this group already: end one");
         self.switch.publish_policy();
-        begun.ok_or_else(|| CommandError::Conflict(many()))
+        begun.ok_or_else(|| CommandError::Full(many()))
     }
 }
 

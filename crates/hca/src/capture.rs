@@ -65,7 +65,7 @@ impl PortCaptures {
         self.tidy(subnet);
         if self.all.len() >= CAPTURES_MAX {
             let text = format!("there are {CAPTURES_MAX} captures in this group already: end one");
-            return Err(CommandError::Conflict(text));
+            return Err(CommandError::Full(text));
         }
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);

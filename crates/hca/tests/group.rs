@@ -10,8 +10,7 @@ use causeway_fabric::{Fabric, Handle, Options};
 use causeway_mlx5_driver::{
     CompletionRing, Driver, EthernetInterface, EthernetOptions, Post, QueuePair, VfioBar,
 };
-use causeway_model::commands::trace;
-use causeway_model::commands::{captures, hca, routes, traffic};
+use causeway_model::commands::{captures, hca, routes, trace, traffic};
 use causeway_model::port::HcaSpec;
 use causeway_model::{
     Answer, CaptureSpec, Command, CommandError, HcaView, Mac, MacMatch, Name, NetSpec, PortKind,
@@ -116,7 +115,8 @@ impl Host {
     }
 
     fn trace_verbs(&self, from: &Guest, to: &Guest) -> TraceView {
-        let query = TraceQuery::Verbs { from: name(&from.port()), to: name(&to.port()) };
+        let query =
+            TraceQuery::new(&trace::Verbs { from: name(&from.port()), to: name(&to.port()) });
         match self.handle.call(Command::Trace(query)).unwrap() {
             Answer::Trace(view) => view,
             other => panic!("{other:?}"),

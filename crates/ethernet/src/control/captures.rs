@@ -68,7 +68,7 @@ impl Captures {
         self.end_idle();
         if self.all.len() >= RECORDINGS_MAX {
             let text = format!("there are {RECORDINGS_MAX} captures already: end one");
-            return Err(CommandError::Conflict(text));
+            return Err(CommandError::Full(text));
         }
         let group = group_of(control, &spec.at)?;
         let begin = BeginCapture(spec.clone());

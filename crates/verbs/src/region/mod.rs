@@ -292,7 +292,7 @@ mod tests {
             domain: 1,
             base: 0x7_0100,
             len: 0x4f00,
-            rights: Rights::NONE,
+            rights: Rights::empty(),
             is_free: false,
             variable: 0,
             memory,
@@ -300,7 +300,7 @@ mod tests {
         for first in (0x7_0100..0x7_5000).step_by(0x1c0) {
             for len in [1, 0xf00, 0x1000, 0x1001, 0x2f00, 0x4f00] {
                 let range = (first, len);
-                if region.permits(1, range, Rights::NONE).is_err() {
+                if region.permits(1, range, Rights::empty()).is_err() {
                     continue;
                 }
                 let mut spans = Vec::new();
