@@ -262,7 +262,8 @@ fn rule_list_keeps_its_order() {
 fn cli_prints_traces_stats_and_info() {
     let host = Host::start();
     let text = host.ok("trace frame --from vm1-net --to ff:ff:ff:ff:ff:ff");
-    assert!(text.contains("verdict  drop\nto       -\nbecause  1. Frame"), "{text}");
+    let expected = "verdict  drop\nto       -\nbecause  1. TraceQuery { what: \"frame\"";
+    assert!(text.contains(expected), "{text}");
     assert_eq!(host.json("trace connect --from vm1-vsock --cid 4 --port 22 -j")["verdict"], "drop");
     assert!(host.ok("trace connect --group blue --cid 3 --port 22").contains("\"connect\""));
     assert!(host.ok("trace verbs vm1-net vm1-vsock").contains("\"verbs\""));

@@ -5,7 +5,7 @@
 //! [`Exchange`] runs a server program in a guest and its client in another guest. [`Counters`] are
 //! those of an adapter in the daemon. A [`Pair`] is two guests and their daemon, a [`Group`] any number;
 //! [`Steps`] runs [`programs`] in guests and collects the results, for tests and for `make matrix`.
-//! [`kill_under_load`] replaces the daemon during an exchange, and [`unplug`] removes a function.
+//! [`kill_under_load`] replaces the daemon during an exchange, and [`unplug()`] removes a function.
 //!
 //! The socket's server must listen before the guest starts, and must answer within 5 s at all times:
 //! QEMU declares the device dead after that, and does not reconnect.

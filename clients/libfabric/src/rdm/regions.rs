@@ -1,8 +1,10 @@
 //! Registered memory regions, which peers read and write by key. The table checks key, access and
 //! bounds; [`target`](super::target) performs the operations.
 //!
-//! A region has up to [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) (8) pieces, addressed as
-//! consecutive bytes from its base: 0, or the virtual address with `FI_MR_BASIC`.
+//! The table of `causeway_memory` is not used: applications choose keys of 64 bits, and a region is
+//! memory of this process without an owner. A region has up to
+//! [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) (8) pieces, addressed as consecutive bytes
+//! from its base: 0, or the virtual address with `FI_MR_BASIC`.
 //!
 //! # Limits
 //! A domain has at most [`REGIONS_MAX`] (65,536) regions (`FI_ENOMEM` beyond); a key is unique in
