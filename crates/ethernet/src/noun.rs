@@ -17,7 +17,7 @@
 //! group has 16 captures and the daemon 64 (a further one is 409), 8 MiB of frames wait in each,
 //! and a reply has 1 MiB. Numbers of routes start at 1 and are not reused, so that a number never names another
 //! route later; a route beyond [`ROUTES_MAX`](causeway_model::limits::ROUTES_MAX) (16,384) and a
-//! duplicate are 409. The traffic matrix is [`crate::traffic`]; the request resets no counter.
+//! duplicate are 409. The traffic matrix is [`causeway_fabric::traffic`]; the request resets no counter.
 //! A capture, route, group, port or link that does not exist is 404.
 //!
 //! The daemon calls the handlers on the thread of a connection; the controller (`crate::control`)

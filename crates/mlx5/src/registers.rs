@@ -15,7 +15,7 @@
 //! [`REGION_CONFIG`] are VFIO's regions); `poll` takes the doorbells. The MSI-X table is stored
 //! only: the VMM raises and masks vectors. A reset, which the VMM requests and the control thread
 //! performs, clears registers and rung doorbells, not the driver's objects: the dispatcher removes
-//! these later ([`crate::reset`]), and begins no command that was rung for before the reset.
+//! these later ([`crate::reset()`]), and begins no command that was rung for before the reset.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

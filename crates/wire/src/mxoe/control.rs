@@ -5,7 +5,7 @@
 //! of the others NUL; UTF-8 is not required. A packet that fails is an [`Error`], and the engine drops and
 //! counts it. Answers, repetitions and forged packets are the engine's task. [`parse`](super::parse)
 //! calls the parsers after it found the kind, and a *truc* packet of another type than [`ACK_TYPE`] is
-//! unknown to it; [`emit`](super::emit) writes the same packets for the sender.
+//! unknown to it; [`emit`](super::emit()) writes the same packets for the sender.
 
 use super::{EndpointPair, Error, NAME_LEN_MAX, behind_type, data};
 use crate::field::Reader;
