@@ -33,7 +33,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use crate::limits::{REPLY_STALL_MS, STREAM_DESCRIPTORS_MAX, STREAM_HEADER_BYTES_MAX};
 
-/// Why a connection ends, whatever its messages mean.
+/// The reason of the transport for the end of a connection, independent of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFault {
     /// More than [`STREAM_DESCRIPTORS_MAX`] descriptors arrived with one message.
@@ -68,7 +68,8 @@ pub trait Framing {
     /// Returns the length of the payload, in bytes.
     fn payload_bytes(header: &Self::Header) -> usize;
 
-    /// Decides on a message with descriptors of other types, whose header is there or not.
+    /// Admits or refuses a message with descriptors of other types. `header` is `None` while the header
+    /// is incomplete.
     ///
     /// # Errors
     /// The reason, if such a message ends the connection.

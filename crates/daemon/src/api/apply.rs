@@ -8,8 +8,8 @@
 //! otherwise ignored until the daemon restarts. The daemon's own file is neither read nor written.
 //!
 //! Names of peers are resolved on the thread of the connection, which blocks meanwhile, also with
-//! `dry_run`. A file that is too long or has a problem, or with a peer whose name has no address,
-//! changes nothing (422). A changed port or link is deleted and added again, which disconnects its
+//! `dry_run`. A file that is too long or invalid, or that names a peer without an address, changes
+//! nothing (422). A changed port or link is deleted and added again, which disconnects its
 //! frontend or peer. Execution stops at the first refusal, whose status the reply has, and earlier
 //! changes remain: the reply lists each change with `done`. A running port for which the file gives
 //! no MTU keeps its MTU, and a link to an unchanged host name keeps its address. Requests are

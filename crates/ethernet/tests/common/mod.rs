@@ -6,7 +6,7 @@ pub mod links;
 pub mod raw;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
@@ -62,6 +62,18 @@ pub fn net(n: u8) -> NetSpec {
     }
 }
 
+/// Returns the specification of a port without limits.
+pub fn port_spec(name: &str, group: &str, socket: &Path, net: NetSpec) -> PortSpec {
+    PortSpec {
+        name: name.parse().unwrap(),
+        group: group.parse().unwrap(),
+        socket: socket.to_owned(),
+        access: Default::default(),
+        memory_max: None,
+        kind: PortKind::of(net),
+    }
+}
+
 impl Rig {
     /// Starts dispatchers with the groups `red` and `blue`.
     pub fn new() -> Self {
@@ -86,14 +98,7 @@ impl Rig {
     }
 
     pub fn try_add(&self, name: &str, group: &str, net: NetSpec) -> Result<Answer, CommandError> {
-        self.handle.call(Command::PortAdd(PortSpec {
-            name: name.parse().unwrap(),
-            group: group.parse().unwrap(),
-            socket: self.path(name),
-            access: Default::default(),
-            memory_max: None,
-            kind: PortKind::of(net),
-        }))
+        self.handle.call(Command::PortAdd(port_spec(name, group, &self.path(name), net)))
     }
 
     pub fn attach(&self, name: &str, options: NetOptions) -> NetPort {

@@ -5,14 +5,13 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use crate::common::{Rig, mac, net, plain, receive, send, wait};
+use crate::common::{Rig, mac, net, plain, port_spec, receive, send, wait};
 use causeway_attach::limits::MAPPING_COST;
 use causeway_attach::native::Client;
 use causeway_attach::vhost_user::message::RegionSpec;
 use causeway_ethernet::Ethernet;
 use causeway_fabric::limits::{CONNECTS_PER_SECOND, LISTENER_PAUSE_NS, MESSAGES_PER_SECOND};
 use causeway_fabric::{PollConfig, Shard};
-use causeway_model::{PortKind, PortSpec};
 use causeway_model::{PortState, PortView};
 use causeway_wire::virtio_net::Header;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -76,17 +75,7 @@ fn hostile_reconnects_are_accepted_at_a_bounded_rate() {
     let group = "red".parse().unwrap();
     let service = Box::new(Ethernet::new());
     let mut shard = Shard::new(group, service, PollConfig::default()).unwrap();
-    let kind = PortKind::of(net(1));
-    let (name, group) = ("p1".parse().unwrap(), "red".parse().unwrap());
-    let spec = PortSpec {
-        name,
-        group,
-        socket: socket.clone(),
-        access: Default::default(),
-        memory_max: None,
-        kind,
-    };
-    shard.port_add(spec, true).unwrap();
+    shard.port_add(port_spec("p1", "red", &socket, net(1)), true).unwrap();
     let taken = |shard: &Shard| shard.port_view(&"p1".parse().unwrap()).unwrap().connects_total;
     let storm = |shard: &mut Shard, now: u64| {
         for _ in 0..100 {

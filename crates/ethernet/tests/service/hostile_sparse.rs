@@ -10,8 +10,8 @@ use crate::common::*;
 use causeway_attach::native::{Client, NetOptions, NetPort};
 use causeway_attach::vhost_user::message::{RegionSpec, RingAddresses};
 use causeway_memory::{Map, Mapping, Region, Span};
+use causeway_model::PortSpec;
 use causeway_model::{Command, PortState};
-use causeway_model::{PortKind, PortSpec};
 use causeway_ring::Notifier;
 use causeway_ring::driver::Driver;
 use causeway_testing::frontend::{RECEIVE, TRANSMIT};
@@ -27,14 +27,8 @@ const SENT_FROM: u64 = 16 * MIB;
 const FRAME_BYTES: u32 = 1400;
 
 fn add(rig: &Rig, name: &str, n: u8, memory_max: u32) {
-    let spec = PortSpec {
-        name: name.parse().unwrap(),
-        group: "red".parse().unwrap(),
-        socket: rig.path(name),
-        access: Default::default(),
-        memory_max: Some(memory_max),
-        kind: PortKind::of(net(n)),
-    };
+    let spec = port_spec(name, "red", &rig.path(name), net(n));
+    let spec = PortSpec { memory_max: Some(memory_max), ..spec };
     rig.handle.call(Command::PortAdd(spec)).unwrap();
     rig.try_add(TAKER, "red", net(9)).unwrap();
 }

@@ -2,13 +2,12 @@
 
 use std::sync::mpsc::channel;
 
-use crate::common::{PATIENCE, mac, net};
+use crate::common::{PATIENCE, mac, net, port_spec};
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::limits::PENALTY_TURNS;
 use causeway_fabric::{Handle, ManualFabric, PollConfig};
 use causeway_model::PollPolicy;
 use causeway_model::{Answer, Command};
-use causeway_model::{PortKind, PortSpec};
 
 /// Attaches a port to a fabric that this thread turns.
 fn attach(turned: &mut ManualFabric, handle: &Handle, n: u8) -> NetPort {
@@ -17,15 +16,7 @@ fn attach(turned: &mut ManualFabric, handle: &Handle, n: u8) -> NetPort {
     let name = format!("hostile-turns-{}-{n}", std::process::id());
     let socket = std::env::temp_dir().join(name);
     let helper = std::thread::spawn(move || {
-        let (name, group) = (format!("p{n}").parse().unwrap(), "red".parse().unwrap());
-        let spec = PortSpec {
-            name,
-            group,
-            socket: socket.clone(),
-            access: Default::default(),
-            memory_max: None,
-            kind: PortKind::of(net(n)),
-        };
+        let spec = port_spec(&format!("p{n}"), "red", &socket, net(n));
         handle.call(Command::PortAdd(spec)).unwrap();
         give.send(NetPort::attach(&socket, NetOptions::default()).unwrap()).unwrap();
     });

@@ -10,7 +10,7 @@ use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
 use causeway_ethernet::Ethernet;
 use causeway_fabric::limits::QUANTUM_NS;
 use causeway_fabric::{PollConfig, Shard, cost};
-use causeway_model::{NetSpec, PortKind, PortSpec};
+use causeway_model::NetSpec;
 
 /// Most segments that fit in a turn, their copies included.
 const PIECES_PER_TURN: usize = QUANTUM_NS as usize / cost::PIECE_NS as usize + 1;
@@ -42,17 +42,9 @@ impl Driven {
         n: u8,
         attach: impl FnOnce(&Path) -> T + Send + 'static,
     ) -> T {
-        let (name, group) = (format!("p{n}").parse().unwrap(), "red".parse().unwrap());
-        let socket = self.dir.join(format!("p{n}"));
-        let kind = PortKind::of(NetSpec { mtu: 65535, ..net(n) });
-        let spec = PortSpec {
-            name,
-            group,
-            socket: socket.clone(),
-            access: Default::default(),
-            memory_max: None,
-            kind,
-        };
+        let name = format!("p{n}");
+        let socket = self.dir.join(&name);
+        let spec = port_spec(&name, "red", &socket, NetSpec { mtu: 65535, ..net(n) });
         self.shard.port_add(spec, true).unwrap();
         let (give, port) = channel();
         let helper = std::thread::spawn(move || drop(give.send(attach(&socket))));
