@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use causeway_channel::{Layout, format};
 use causeway_memory::{Mapping, View, create};
+use causeway_model::Name;
 use causeway_wire::mx::{Address, NicId};
 
 use crate::limits::ENDPOINT_ANY;
@@ -36,8 +37,10 @@ pub struct EndpointEntry {
 pub struct LocalNic {
     /// Address of the NIC.
     pub nic: NicId,
-    /// Name of the NIC.
+    /// Name of the NIC, by which peers find it.
     pub name: String,
+    /// Name of the port, by which processes of this host find the NIC too.
+    pub port_name: Name,
     /// Open endpoints, by number.
     pub endpoints: BTreeMap<u8, EndpointEntry>,
     /// The connection with other hosts, if configured.
@@ -66,10 +69,11 @@ pub fn channel(layout: Layout) -> io::Result<OwnedFd> {
 }
 
 impl LocalNic {
-    pub fn new(nic: NicId, name: String) -> Self {
+    pub fn new(nic: NicId, name: String, port_name: Name) -> Self {
         Self {
             nic,
             name,
+            port_name,
             endpoints: BTreeMap::new(),
             network: None,
             clients: 0,

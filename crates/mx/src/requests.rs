@@ -148,11 +148,15 @@ impl MxService {
         self.notify(value, &DaemonMessage::Host { tag, known, nic: nic.0, name }, vec![]);
     }
 
-    /// Returns the NIC with a name: of the group on this host, or of another host.
+    /// Returns the NIC with a name: of the group on this host, or of another host. The name of a
+    /// port of this host counts after all names of NICs.
     fn find(&self, port: PortId, name: &str) -> Option<NicId> {
         let here = self.nics.values().find(|local_nic| local_nic.name == name);
         let network = || self.nics.get(&port)?.network.as_ref()?.find(name);
-        here.map(|local_nic| local_nic.nic).or_else(network)
+        let by_port = || self.nics.values().find(|local_nic| local_nic.port_name.as_str() == name);
+        here.map(|local_nic| local_nic.nic)
+            .or_else(network)
+            .or_else(|| by_port().map(|local_nic| local_nic.nic))
     }
 
     /// Returns the name of a NIC.

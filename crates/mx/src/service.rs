@@ -454,7 +454,7 @@ impl Service for MxService {
             let text = format!("port {name}: {what} belongs to another NIC of the group");
             return Err(CommandError::Conflict(text));
         }
-        let mut local_nic = LocalNic::new(nic, mx.hostname.clone());
+        let mut local_nic = LocalNic::new(nic, mx.hostname.clone(), name.clone());
         local_nic.network = self
             .open_network(cx, port, mx, &socket)
             .map_err(|text| CommandError::Host(format!("port {name}: {text}")))?;

@@ -177,7 +177,7 @@ fn process_resumes_its_endpoint_with_number_and_session() {
 fn nics_are_found_by_name_in_their_group_only() {
     let host = Host::new();
     let mut one = host.attach("a");
-    for (name, known) in [("b:0", 1), ("b", 0), ("c:0", 0)] {
+    for (name, known) in [("b:0", 1), ("b", 1), ("c:0", 0), ("c", 0)] {
         one.ask(ClientMessage::Find { tag: 3, name: Name::new(name).unwrap() });
         let (tell, _) = one.hear();
         let DaemonMessage::Host { tag: 3, known: found, nic: its, .. } = tell else {

@@ -20,7 +20,7 @@ use crate::limits::MACHINE_ID_BYTES_MAX;
 const IDENTITIES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 
 /// File with the kernel's host name.
-const HOST_NAME: &str = "/proc/sys/kernel/hostname";
+pub(super) const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// Returns a locally administered unicast address, derived from this machine, the group and the
 /// name. A guest keeps its address over restarts; the same names give another address on another

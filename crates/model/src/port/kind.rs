@@ -21,7 +21,7 @@ use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::draft::derived_mac;
+use crate::draft::{derived_mac, derived_nic_name};
 use crate::schema::{Field, FieldInfo, ValueType, check};
 use crate::{Mac, Name};
 
@@ -104,6 +104,11 @@ impl PortContext<'_> {
     /// Returns the address derived from the machine, the group and the name.
     pub fn derived_mac(&self) -> Mac {
         derived_mac(self.group, self.name)
+    }
+
+    /// Returns the NIC name derived from the host's name and the port's name.
+    pub fn derived_nic_name(&self) -> String {
+        derived_nic_name(self.name)
     }
 }
 

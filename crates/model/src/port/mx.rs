@@ -27,10 +27,11 @@ table! {
         /// The address of the NIC (`nic_id`).
         mac: Mac => unicast(),
             DefaultValue::Derived("derived from the machine, the group and the name"), .unique();
-        /// The name by which peers find the NIC, usually `host:board`.
+        /// The name by which peers find the NIC, usually `host:board`. Processes of this host also find it
+        /// by the port's name.
         hostname: String =>
             ValueType::Text(Form { placeholder: "NAME", check: MxSpec::check_hostname }),
-            DefaultValue::Derived("the port's name");
+            DefaultValue::Derived("HOST:PORT, of the host's name and the port's name");
         /// Interface of this host that connects to NICs of other hosts. MXoE frames do not name a
         /// group: all NICs on the network behind the interface reach each other, so separate groups
         /// need separate interfaces, such as VLANs.
@@ -85,7 +86,7 @@ impl PortOptions for MxSpec {
 
     fn complete(values: &mut Map<String, Value>, port: &PortContext<'_>) {
         values.entry("mac").or_insert_with(|| json!(port.derived_mac()));
-        values.entry("hostname").or_insert_with(|| json!(port.name));
+        values.entry("hostname").or_insert_with(|| json!(port.derived_nic_name()));
     }
 
     fn check(&self) -> Result<(), String> {

@@ -172,7 +172,7 @@ pub fn default_socket(run_dir: &Path, name: &Name) -> PathBuf {
 mod tests {
     use super::super::{KINDS, MxSpec, NetSpec};
     use super::*;
-    use crate::draft::derived_mac;
+    use crate::draft::{derived_mac, derived_nic_name};
 
     fn port(json: &str) -> Result<PortSpec, String> {
         let values: Map<String, Value> = serde_json::from_str(json).unwrap();
@@ -206,10 +206,10 @@ mod tests {
     }
 
     #[test]
-    fn port_name_is_the_hostname_of_a_nic_without_one() {
+    fn nic_without_a_name_has_that_of_host_and_port() {
         let spec = port(r#"{"name":"mx0","group":"b","kind":"mx"}"#).unwrap();
         let mx: MxSpec = spec.kind.get().unwrap();
-        assert_eq!((&*mx.hostname, mx.mac), ("mx0", derived_mac(&spec.group, &spec.name)));
+        assert_eq!((&*mx.hostname, mx.mac), (&*derived_nic_name(&spec.name), derived_mac(&spec.group, &spec.name)));
         let named = r#"{"name":"mx0","group":"b","kind":"mx","hostname":"n1:0"}"#;
         assert_eq!(port(named).unwrap().kind.get::<MxSpec>().unwrap().hostname, "n1:0");
     }
