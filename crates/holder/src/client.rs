@@ -1,15 +1,16 @@
 //! causewayd's side of the control connection: starts the holder and registers ports.
 //!
-//! `daemon::held_ports` calls it at start, when a held port is added or deleted, and at the end.
-//! Requests go one at a time ([`crate::protocol`]); calls block for at most [`CONTROL_TIMEOUT`] (5
-//! s), or [`START_TIMEOUT`] (10 s) while the holder starts, so they do not belong on a dispatcher.
-//! After an error of the connection or a mismatched answer the client is unusable; the caller
-//! connects again and adds all ports again. After [`HolderError::Refused`] it stays usable.
+//! `daemon::held_ports` calls it in causewayd: at start, when a held port is added or deleted, and
+//! at the end. Requests go one at a time ([`crate::protocol`]); a call blocks for at most
+//! [`CONTROL_TIMEOUT`] (5 s) for its answer, or [`START_TIMEOUT`] (10 s) while the holder starts,
+//! so that a dispatcher must not call it. After an error of the connection or a mismatched answer
+//! the client is unusable; the caller connects again and adds all ports again. After
+//! [`HolderError::Refused`] it stays usable.
 //!
-//! While the connection is open, the holder routes frontends to this causewayd; its close makes
-//! them wait. The module sees no frontend and no vhost-user message, does not restart a holder that
-//! ends (`daemon::held_ports` does, at the next addition of a port), and trusts the run directory
-//! only if no other user can write to it ([`make_dir`]).
+//! While the connection is open, the holder routes frontends to this causewayd; when it closes,
+//! frontends wait for the next. The module sees no frontend and no vhost-user message, does not
+//! restart a holder that ends (`daemon::held_ports` does, at the next addition of a port), and
+//! trusts the run directory only if no other user can write to it ([`make_dir`]).
 
 use std::fs::File;
 use std::io;
@@ -66,7 +67,8 @@ pub enum HolderError {
     /// The holder was started and does not listen.
     #[error("the holder does not listen on {0}: see holder.log in that directory")]
     Silent(PathBuf),
-    /// The control connection failed.
+    /// The control connection failed, or no answer arrived within [`CONTROL_TIMEOUT`]: the client
+    /// is unusable.
     #[error("the holder: {0}")]
     Conversation(#[from] ProtocolError),
     /// The holder refused the request.
@@ -80,7 +82,8 @@ pub enum HolderError {
     System(#[from] Errno),
 }
 
-/// The control connection to a holder. While it is open, the holder routes frontends to us.
+/// The control connection to a holder. While it is open, the holder routes frontends to this
+/// process.
 #[derive(Debug)]
 pub struct Client {
     socket: OwnedFd,
@@ -89,10 +92,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the holder of `dir`; if none runs, calls `begin` to start it (see [`start`]).
+    /// Connects to the holder of `dir`; if none runs, calls `begin` to start it (see [`start`]),
+    /// and tries every [`START_PAUSE`] (5 ms) until it listens.
     ///
     /// # Errors
-    /// The directory is unusable, or the holder cannot be started, does not listen, or refuses us.
+    /// The directory is unusable, or the holder cannot be started, does not listen within
+    /// [`START_TIMEOUT`] (10 s), or refuses this process.
     pub fn reach(
         dir: &Path,
         begin: impl FnOnce(&Path) -> Result<(), HolderError>,
@@ -118,7 +123,7 @@ impl Client {
     /// Connects to the holder of `dir`.
     ///
     /// # Errors
-    /// No holder listens, or it refuses us.
+    /// No holder listens, or it refuses this process.
     pub fn connect(dir: &Path) -> Result<Self, HolderError> {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -223,8 +228,9 @@ pub fn make_dir(dir: &Path) -> Result<(), HolderError> {
     Ok(())
 }
 
-/// Starts a holder that outlives this process, in a session of its own. It logs to a file, because
-/// our standard error may be a pipe that ends with us.
+/// Starts a holder that outlives this process, in a session of its own. The holder logs to a file,
+/// [`LOG`], because standard error of this process may be a pipe that ends with the process. A
+/// thread of this process waits for the holder's end, so that it does not become a zombie.
 ///
 /// # Errors
 /// The program cannot be started, or its log file cannot be opened.

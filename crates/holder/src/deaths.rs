@@ -1,14 +1,19 @@
-//! Counts the causewayds that ended during a frontend's command, and spares innocent frontends.
+//! Counts the ends of causewayd during a frontend's command, to disconnect the frontend that causes
+//! them.
 //!
 //! A frontend whose command was in flight when [`DEATHS_MAX`] (3) causewayds ended is disconnected,
 //! because the command probably ended them. After a restart the set-up of all frontends is replayed
-//! at about the same time, and an adapter whose state ends causewayd does so while commands of others
-//! are in flight. So an end during the replay of another frontend counts apart, up to
-//! [`SHARED_DEATHS_MAX`] (12): each adapter with such a state ends causewayd once, and the count still
-//! bounds the ends by a command that happens to coincide with replays.
+//! at about the same time, and an adapter whose recorded state ends causewayd does so while
+//! commands of other frontends are in flight. An end during the replay of another frontend
+//! therefore counts apart, up to [`SHARED_DEATHS_MAX`] (12): each adapter with such a state ends
+//! causewayd once, because the next causewayd discards the record, and a command that ends
+//! causewayd only during replays is still found.
 //!
-//! [`Replays`] is shared by all relays of a holder; each reports its replays by
-//! [`crate::route::RouteWatch`].
+//! A vhost-user relay ([`crate::relay`]) has one [`Deaths`] for its pending message, a vfio-user
+//! relay ([`crate::vfio::relay`]) one for each command in flight; an answer of causewayd ends the
+//! count. [`Replays`] is shared by the threads of all relays of a holder; each reports the begin
+//! and end of its replay by [`crate::route::RouteWatch`]. The module disconnects nothing, and no
+//! call blocks.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -38,13 +43,14 @@ impl Replays {
         self.active.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Returns whether a generation of causewayd that has just ended did so during a replay.
+    /// Returns whether a generation of causewayd that has just ended did so during a replay of any
+    /// frontend.
     pub fn include_end_of(&self, generation: u64) -> bool {
         self.active.load(Ordering::Acquire) > 0 || self.ended.load(Ordering::Acquire) == generation
     }
 }
 
-/// The causewayds that ended during a command.
+/// The number of causewayds that ended while one command was in flight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Deaths {
     /// Ends while no other frontend was replayed.
@@ -54,13 +60,13 @@ pub struct Deaths {
 }
 
 impl Deaths {
-    /// Counts an end.
+    /// Counts an end of causewayd; `is_shared`: another frontend's set-up was replayed meanwhile.
     pub fn count(&mut self, is_shared: bool) {
         let count = if is_shared { &mut self.shared } else { &mut self.alone };
         *count = count.saturating_add(1);
     }
 
-    /// Returns whether the command counts as the reason.
+    /// Returns whether the command has reached a limit: its frontend must be disconnected.
     pub fn are_too_many(&self) -> bool {
         self.alone >= DEATHS_MAX || self.shared >= SHARED_DEATHS_MAX
     }

@@ -1,23 +1,28 @@
 //! The holder's main thread: held ports, connecting frontends, and causewayd's control connection.
 //!
-//! The main thread accepts; each frontend has a thread of its own ([`crate::relay`]). causewayd's
-//! control connection shows that it is alive: while the connection is open, frontends are routed to
-//! it; when it closes without a request to release the ports, they wait for the next causewayd,
+//! The program `causeway-holder` runs one [`Holder`] on its main thread. The main thread accepts
+//! connections; each frontend has a thread of its own ([`crate::relay`], [`crate::vfio`]). While
+//! causewayd's control connection is open, frontends are routed to that causewayd. When the
+//! connection closes without a request to release the ports, frontends wait for the next causewayd,
 //! without a time limit. A *generation* is the number of a causewayd among those that sent hello to
 //! this holder, from 1.
 //!
-//! At most [`PORTS_MAX`] (1,024) ports are held; a further port, or a port with a socket that
-//! cannot be bound, is refused, and a port that it would have replaced is then gone. One causewayd
-//! at a time is connected, of the holder's user or root; other connections get [`Answer::Refused`]
-//! with a reason and are closed. A packet that is no request counts as the end of causewayd; a
-//! refused request leaves it connected. A port that is added again as the same device keeps its
-//! frontend. The holder exits after [`IDLE_LEAVE`] (60 s) without causewayd and frontends (unless
-//! [`HolderOptions::stay`]), or when the control socket was removed and nothing is connected. Ports
-//! are not saved: frontends do not survive the end of the holder. The main thread does not block,
-//! except up to [`REFUSAL_WAIT`] (100 ms) for a connection that it refuses, and up to
-//! [`RELAYS_END_MAX`](crate::limits::RELAYS_END_MAX) (0.5 s) for the threads of all frontends that a
-//! request, or the stop of the holder, disconnects. A causewayd whose process the holder cannot
-//! watch ([`crate::process`]) is refused.
+//! | event | result |
+//! |---|---|
+//! | a port beyond [`PORTS_MAX`] (1,024), or with a socket that cannot be bound | refused; a port of the same name that it should replace is gone |
+//! | a port is added again as the same device ([`HeldPortState::is_compatible`]) | its frontend stays connected |
+//! | a port is deleted, or added as another device | its frontend is disconnected |
+//! | a second causewayd, one of another user than the holder's or root, or one whose process the holder cannot watch ([`crate::process`]) | gets [`Answer::Refused`] with a reason; its connection is closed |
+//! | a request is refused | causewayd stays connected |
+//! | a packet that is no request | the control connection is closed, as at the end of causewayd |
+//!
+//! The holder exits after [`IDLE_LEAVE`] (60 s) without causewayd and frontends, after
+//! [`Request::LetGo`] (neither with [`HolderOptions::stay`]), when the control socket was removed
+//! and nothing is connected, and at [`StopHandle::stop`]. Ports are not saved: frontends do not
+//! survive the end of the holder. The main thread blocks in two cases only: up to [`REFUSAL_WAIT`]
+//! (100 ms) for a connection that it refuses, and up to
+//! [`RELAYS_END_MAX`](crate::limits::RELAYS_END_MAX) (0.5 s) for the threads of all frontends that
+//! a request, or the stop of the holder, disconnects.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -52,7 +57,7 @@ pub struct HolderOptions {
     pub stay: bool,
 }
 
-/// Stops a holder from another thread.
+/// Stops a holder from another thread: the signal thread of `causeway-holder`, or a test.
 #[derive(Debug, Clone)]
 pub struct StopHandle {
     flag: Arc<AtomicBool>,
@@ -60,7 +65,8 @@ pub struct StopHandle {
 }
 
 impl StopHandle {
-    /// Makes the holder disconnect all frontends and return.
+    /// Makes the holder disconnect all frontends and return from [`Holder::run`]. Further calls
+    /// have no effect.
     pub fn stop(&self) {
         self.flag.store(true, Ordering::Release);
         signal(&self.wakeup);
@@ -119,10 +125,10 @@ enum Ready {
 }
 
 impl Holder {
-    /// Locks the directory and listens for causewayd there.
+    /// Locks the directory, which must exist, and listens for causewayd there.
     ///
     /// # Errors
-    /// Another holder has the directory, or a system call failed.
+    /// `AddrInUse` if another holder has the directory; a system call failed.
     pub fn new(options: HolderOptions) -> io::Result<Self> {
         let lock = crate::client::lock(&options.dir.join(LOCK))?;
         let control = UnixSocketListener::bind(&options.dir.join(CONTROL), SocketType::SEQPACKET)?;

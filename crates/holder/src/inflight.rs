@@ -1,15 +1,17 @@
 //! Inflight regions (VHOST_USER_GET_INFLIGHT_FD), kept for frontends that keep none.
 //!
-//! causewayd creates the memory file and records in it which chains it has popped; the holder keeps
-//! the file and passes it to the next causewayd. It clears a queue's part when the driver restarts
-//! the queue, as a frontend does by requesting a new region. It does not interpret the entries.
+//! An inflight region is a memory file in which causewayd records the chains that it has popped and
+//! not completed. causewayd creates the file; the holder keeps it and passes it to the next
+//! causewayd, which completes each such chain exactly once. The holder clears a queue's part when
+//! the driver restarts the queue, as a frontend does by requesting a new region. It does not
+//! interpret the entries.
 //!
 //! [`crate::relay`] requests a region, in its thread, before the first queue starts, and
-//! [`crate::record`] keeps it for the replay. A region that the frontend keeps is replayed, and
-//! never cleared or replaced here. The region is lost with the holder or the frontend's connection.
-//! If the driver changed the layout of its rings (split or packed), the holder requests a new
-//! region while no queue runs. If causewayd returns no region, or a clear fails, the frontend is
-//! disconnected, because chains would be lost or processed a second time.
+//! [`crate::record`] keeps it for the replay. A region that the frontend keeps itself is replayed,
+//! and never cleared or replaced here. The region is lost with the holder or the frontend's
+//! connection. If the driver changed the layout of its rings (split or packed), the holder requests
+//! a new region while no queue runs. If causewayd returns no valid region, or a clear fails, the
+//! frontend is disconnected, because chains would be lost or processed a second time.
 
 use std::io;
 
@@ -46,7 +48,8 @@ impl Inflight {
         !self.ours || self.packed == packed
     }
 
-    /// Clears the part of queue `index`, unless the frontend keeps the region.
+    /// Clears the part of queue `index`. Does nothing for a region that the frontend keeps, or a
+    /// queue that the region does not have.
     ///
     /// # Errors
     /// fallocate(2) failed.

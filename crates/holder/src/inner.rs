@@ -1,15 +1,16 @@
-//! The connection to causewayd's inner socket: a vhost-user frontend that requests every
-//! acknowledgement.
-//!
-//! Each exchange waits for the reply, without a time limit (a causewayd that hangs blocks the
-//! frontend), and ends early if causewayd or the frontend disconnects. One exchange is in progress
-//! at a time. causewayd sends no requests on this connection; any message that is not the reply is
-//! an error. A refusal (a non-zero acknowledgement) is an error of [`DaemonStream::send_checked`]
-//! and a value of [`DaemonStream::exchange`].
+//! The connection of a vhost-user relay to causewayd: the inner socket of a port, with an
+//! acknowledgement of every message.
 //!
 //! [`crate::relay`] forwards the frontend's messages by it, [`crate::replay`] sends recorded state,
-//! both in the thread of the relay. The module changes no payload and does not reconnect: after an
-//! error the relay drops the stream.
+//! both in the thread of the relay. Towards causewayd the holder is an ordinary vhost-user frontend
+//! that negotiated REPLY_ACK. Each exchange waits for the reply, without a time limit (a causewayd
+//! that hangs blocks the frontend), and ends early if causewayd or the frontend disconnects. One
+//! exchange is in progress at a time.
+//!
+//! causewayd sends no requests on this connection; any message that is not the reply is
+//! [`ExchangeError::Garbled`]. A refusal (a non-zero acknowledgement) is an error of
+//! [`DaemonStream::send_checked`], and the payload of the reply of [`DaemonStream::exchange`]. The
+//! module changes no payload and does not reconnect: after an error the relay drops the stream.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -51,13 +52,14 @@ impl From<Reason> for ExchangeError {
     }
 }
 
-/// A connection to a port's inner socket.
+/// A vhost-user connection to a port's inner socket.
 #[derive(Debug)]
 pub struct DaemonStream {
     stream: MessageStream,
 }
 
-/// Protocol features that the holder needs for itself.
+/// Protocol features that the holder needs for itself, and negotiates also if the frontend does
+/// not.
 pub const NEEDED: Protocol = Protocol::REPLY_ACK.union(Protocol::INFLIGHT_SHMFD);
 
 /// Returns whether the reply to a request is more than an acknowledgement.

@@ -1,8 +1,12 @@
 //! Limits and timing constants of the holder.
 //!
-//! Constants only; none can be configured. At a limit a new port is answered with an error, a new
-//! frontend is disconnected, and a control connection with an oversized message ends; connected
-//! frontends stay. How long frontends wait for the next causewayd is not limited.
+//! Constants only; none can be configured. [`crate::holder`] and [`crate::port`] apply those of
+//! ports, [`crate::client`] those of causewayd's side, and the relays ([`crate::relay`],
+//! [`crate::vfio`]) those of messages. At a limit a new port is answered with an error, a new
+//! frontend is disconnected, a control connection with an oversized packet is closed, and commands
+//! of a vfio-user frontend wait unread; connected frontends stay, except at [`TRIES_MAX`],
+//! [`DEATHS_MAX`], [`SHARED_DEATHS_MAX`] and [`ENDING_MAX`]. The time for which frontends wait for
+//! the next causewayd is not limited.
 
 use std::time::Duration;
 
@@ -22,7 +26,8 @@ pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 pub const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which causewayd tries to connect to a started holder.
 pub const START_PAUSE: Duration = Duration::from_millis(5);
-/// If causewayd closes a connection and still runs after this time, it closed it on purpose.
+/// A causewayd that closes a frontend's connection and still runs after this time has closed it on
+/// purpose: the frontend is disconnected.
 pub const PARTING_GRACE: Duration = Duration::from_millis(250);
 /// Longest time for which the process of a causewayd may run on after its connections closed, before
 /// its frontends are disconnected: QEMU gives an unmapping up after 5 s.
@@ -34,9 +39,10 @@ pub const RETRY_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Retries of a connection that causewayd closes before the replay is complete: causewayd may not
 /// have noticed yet that the previous frontend left. Then the frontend is disconnected.
 pub const TRIES_MAX: u32 = 10;
-/// Ends of causewayd during one message after which its frontend is disconnected.
+/// Ends of causewayd during one message or command after which its frontend is disconnected.
 pub const DEATHS_MAX: u32 = 3;
-/// Such ends during the replay of another frontend, after which the frontend is disconnected.
+/// Such ends during the replay of another frontend, counted apart, after which the frontend is
+/// disconnected.
 pub const SHARED_DEATHS_MAX: u32 = 12;
 /// How long a new frontend waits for the previous frontend to leave before it is disconnected.
 pub const SUCCESSOR_WAIT: Duration = Duration::from_millis(500);
@@ -64,9 +70,10 @@ pub const IN_FLIGHT_MAX: usize = 64;
 pub const IN_FLIGHT_BYTES: usize = 64 << 10;
 /// Descriptors of unanswered vfio-user commands from which on no further command is read.
 pub const IN_FLIGHT_FDS: usize = 64;
-/// Most register writes that are kept for the next causewayd.
+/// Most vfio-user commands that are kept for the next causewayd; a further register write waits
+/// unanswered.
 pub const DEFERRED_MAX: usize = 64;
-/// Bytes of such writes from which on no further write is kept.
+/// Bytes of such commands from which on a further register write waits unanswered.
 pub const DEFERRED_BYTES_MAX: usize = 64 << 10;
 /// Longest time for which a vfio-user query waits for the next causewayd: QEMU declares a device
 /// dead that is silent for 5 s.

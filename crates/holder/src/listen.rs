@@ -1,14 +1,15 @@
 //! Listening Unix sockets whose files are replaced after a crash and removed on drop.
 //!
 //! [`crate::holder`] listens for causewayd (SOCK_SEQPACKET), [`crate::port`] for frontends
-//! (SOCK_STREAM), both in the main thread. A left-over socket file without a listener is replaced;
-//! a file of another type, or a socket with a listener, is an error. Two processes that bind the
-//! same path at the same time may race: the holder's lock file prevents that.
+//! (SOCK_STREAM), both in the holder's main thread. A left-over socket file without a listener is
+//! replaced; a file of another type, or a socket with a listener, is an error. Two processes that
+//! bind the same path at the same time may race: the holder's lock file prevents that.
 //!
-//! A file that was replaced meanwhile is left alone on drop. Calls do not block. The kernel queues
-//! up to [`BACKLOG`] (16) connections. The module checks no credentials and creates no directory;
-//! accepted connections belong to the caller, and outlive the listener; connections still in the
-//! queue end with it.
+//! On drop the file is removed, unless another file has replaced it. No call blocks. The kernel
+//! queues up to [`BACKLOG`] (16) connections; a further frontend waits in connect(2), or gets
+//! EAGAIN if its socket does not block. The module checks no credentials and creates no directory.
+//! Accepted connections belong to the caller and outlive the listener; connections still in the
+//! queue end with the listener.
 
 use std::fs;
 use std::io;

@@ -1,20 +1,21 @@
 //! A held port: its public socket, and the frontend that is connected.
 //!
 //! The public socket is that of the operator's configuration; causewayd listens on the inner socket
-//! of the port. One frontend at a time is relayed; a second may wait for [`SUCCESSOR_WAIT`] (500
-//! ms) until the first has left, and is then disconnected. Further connections wait in the kernel's
-//! queue (16) meanwhile. If the relay of a frontend cannot be started, the frontend is
-//! disconnected, and the error is logged. While too many descriptors of earlier frontends wait for
-//! their close (`Account::is_behind`), a new frontend is disconnected; then, and after a failed
-//! accept, no other is accepted for [`ACCEPT_RETRY`] (100 ms). At most [`LOG_LINES_MAX`] (10) log
-//! lines per [`LOG_WINDOW`] (60 s) are written about a port.
+//! of the port. One frontend at a time is relayed, in a thread that the module starts:
+//! [`crate::relay`] for vhost-user, [`crate::vfio`] for vfio-user. A second frontend waits for at
+//! most [`SUCCESSOR_WAIT`] (500 ms) until the first has left, and is then disconnected. Further
+//! connections wait in the kernel's queue (16) meanwhile. If the relay of a frontend cannot be
+//! started, the frontend is disconnected, and the error is logged. A new frontend is also
+//! disconnected while too many descriptors of earlier frontends wait for their close
+//! (`Account::is_behind`); after that, and after a failed accept, no other is accepted for
+//! [`ACCEPT_RETRY`] (100 ms). At most [`LOG_LINES_MAX`] (10) log lines per [`LOG_WINDOW`] (60 s)
+//! are written about a port; others are dropped.
 //!
-//! [`crate::holder`] calls all methods in the main thread; they do not block, except the drop, which
-//! shuts the frontend's connection down and waits for the relay's thread, at most
-//! [`RELAYS_END_MAX`] (0.5 s); [`disconnect_all`] waits for this time in all. A thread that runs
-//! longer ends by itself. The module
-//! reads no message: [`crate::relay`] and [`crate::vfio`] do, in threads of their own. It checks no credentials of frontends:
-//! the file permissions of the socket decide.
+//! [`crate::holder`] calls all methods in the main thread. They do not block, except the drop,
+//! which shuts the frontend's connection down and waits for the relay's thread, at most
+//! [`RELAYS_END_MAX`] (0.5 s); [`disconnect_all`] waits for this time for all its ports together. A
+//! thread that runs longer ends by itself. The module reads no message of a frontend, and checks no
+//! credentials: the file permissions of the socket decide.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -143,7 +144,7 @@ impl HeldPortState {
         same(&self.held) == same(new) && self.listener.is_reachable()
     }
 
-    /// Routes frontends to a causewayd, or to none.
+    /// Routes frontends to a causewayd, or to none: the frontend then waits for the next causewayd.
     pub fn set_route(&mut self, by: Option<ServedPort>) {
         let mut route = lock(&self.route);
         route.generation = by.as_ref().map(|by| by.generation);
@@ -179,7 +180,8 @@ impl HeldPortState {
         &self.held.name
     }
 
-    /// Accepts a frontend, or lets it wait for its predecessor to leave.
+    /// Accepts a frontend and starts its relay, or lets it wait for its predecessor to leave.
+    /// `wakeup` wakes the main thread when the relay ends.
     pub fn accept(&mut self, wakeup: &Arc<OwnedFd>) {
         let now = Instant::now();
         let accepted = self.listener.accept();
@@ -257,7 +259,7 @@ impl HeldPortState {
         Ok(FrontendConnection { connection, thread, ended })
     }
 
-    /// Reaps a relay that ended, and runs the timers.
+    /// Reaps a relay that ended, and runs the timers. The main thread calls it in each round.
     pub fn poll_frontends(&mut self, wakeup: &Arc<OwnedFd>) {
         let now = Instant::now();
         self.accept_after = self.accept_after.filter(|at| *at > now);

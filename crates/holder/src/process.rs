@@ -2,13 +2,14 @@
 //!
 //! A causewayd uses guest memory until its process ends, also after its connections to the holder
 //! closed. The holder therefore keeps a pidfd of each causewayd, from the accept of its control
-//! connection on, and relays ask [`DaemonProcess::has_ended`] before they answer for it
-//! ([`crate::route`]). The kernel reports the end of a process after it has removed the mappings of
-//! its last thread.
+//! connection on ([`crate::holder`]), and each relay, in its thread, asks
+//! [`DaemonProcess::has_ended`] before it answers for that causewayd ([`crate::route`]). The kernel
+//! reports the end of a process after it has removed the mappings of its last thread.
 //!
 //! The pidfd is that of the process that connected (`SO_PEERPIDFD`); kernels before Linux 6.5 give
-//! the number of the process instead, which is looked up at once. No call blocks or waits, and
-//! nothing here sends signals.
+//! the number of the process instead, which is looked up at once. If no pidfd can be had,
+//! [`DaemonProcess::of_peer`] fails, and the holder refuses the causewayd. No call blocks or waits,
+//! and nothing here sends signals.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -5,11 +5,14 @@
 //! connection stays open for as long as causewayd lives: its end shows the holder that causewayd is
 //! gone. The names of variants and fields are part of the protocol.
 //!
-//! [`crate::client`] sends requests, [`crate::holder`] answers, in order and one at a time. The
-//! holder sends nothing unasked. A packet that is too long, is no JSON value of the expected type,
-//! or has unknown fields, ends the connection; a hello of another version, and a request before the
-//! hello, are answered with [`Answer::Refused`] and have no effect. No descriptors are passed. The
-//! module does not authenticate: the holder checks the peer's user when it accepts the connection.
+//! [`crate::client`] sends requests from causewayd, [`crate::holder`] answers in the holder's main
+//! thread, in order and one at a time. The holder sends no unsolicited packets. A packet that is
+//! too long, is no JSON value of the expected type, or has unknown fields, ends the connection. A
+//! hello of another version, and a request before the hello, are answered with [`Answer::Refused`]
+//! and have no effect. Requests that are repeated have the same effect once more: `hello` begins a
+//! new generation, `add` of the same device keeps its frontend, `delete` of an unknown name
+//! succeeds. No descriptors are passed. The module does not authenticate: the holder checks the
+//! peer's user when it accepts the connection.
 
 use std::io::IoSlice;
 use std::os::fd::AsFd;
@@ -113,7 +116,7 @@ pub enum ProtocolError {
     /// The peer closed the connection.
     #[error("the peer closed the connection")]
     Closed,
-    /// No packet arrived in time.
+    /// No packet is there (non-blocking), or none arrived before the socket's timeout.
     #[error("no answer in time")]
     Nothing,
     /// The packet is longer than [`CONTROL_BYTES_MAX`].
@@ -127,7 +130,7 @@ pub enum ProtocolError {
     Socket(#[from] Errno),
 }
 
-/// Sends a value.
+/// Sends a value. Blocks as the socket does.
 ///
 /// # Errors
 /// The value is too long, the peer closed the connection, or the socket failed.
@@ -144,7 +147,7 @@ pub fn send<T: Serialize>(socket: impl AsFd, value: &T) -> Result<(), ProtocolEr
     }
 }
 
-/// Receives a value.
+/// Receives a value. Blocks as the socket does, unless `flags` has `DONTWAIT`.
 ///
 /// # Errors
 /// No packet is there, it is invalid, the peer closed the connection, or the socket failed.

@@ -1,16 +1,15 @@
 //! The vhost-user state that a frontend has set up, for replay to the next causewayd.
 //!
-//! Messages are recorded once causewayd has acknowledged them, with the effects that causewayd
-//! gives them. The record does not validate; causewayd does. A later message about the same state
-//! replaces the earlier.
+//! [`crate::relay`] owns a record per frontend, in the thread of the relay. The relay notes each
+//! message once causewayd has acknowledged it ([`Record::note`]), with the effects that causewayd
+//! gives it; [`crate::replay`] sends the record to the next causewayd. The record does not
+//! validate; causewayd does. A later message about the same state replaces the earlier.
 //!
-//! [`crate::relay`] owns a record per frontend, in the thread of the relay, and notes each
-//! acknowledged message; [`crate::replay`] sends the record to the next causewayd. It keeps the
-//! received descriptors (memory files, eventfds) open, for at most [`QUEUES_MAX`] (64) queues and
-//! [`MEMORY_SLOTS_MAX`] (64) regions; causewayd accepts no more; acknowledged messages beyond that
-//! would be forwarded and not recorded. Requests without lasting effect are not recorded, nor is
-//! the dirty log, which held frontends are not offered. The record is lost with the frontend's
-//! connection.
+//! The record keeps the received descriptors (memory files, eventfds) open, for at most
+//! [`QUEUES_MAX`] (64) queues and [`MEMORY_SLOTS_MAX`] (64) regions. causewayd accepts no more; if
+//! it did, the message would be forwarded and not recorded. Requests without lasting effect are not
+//! recorded, nor is the dirty log, which held frontends are not offered. The record is lost with
+//! the frontend's connection.
 
 use causeway_attach::limits::{MEMORY_SLOTS_MAX, QUEUES_MAX};
 use causeway_attach::vhost_user::message::{Message, RegionSpec, RingAddresses, RingValue};

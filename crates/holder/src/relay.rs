@@ -1,22 +1,29 @@
-//! The relay of one vhost-user frontend: forwards its messages to causewayd one at a time, and replies back.
+//! The relay of one vhost-user frontend: forwards its messages to causewayd one at a time, and the
+//! replies back.
 //!
-//! Because a message waits until causewayd has acknowledged its predecessor, at most one message is
-//! unacknowledged when causewayd ends; it is sent again after the replay. While causewayd is away
-//! the relay reads nothing from the frontend, which sees a slow backend; it looks for the next
-//! causewayd every 1 to 50 ms ([`RETRY_PAUSE_MIN`], [`RETRY_PAUSE_MAX`]). The relay runs in a
-//! thread of its own and may block, also without a time limit.
+//! [`crate::port`] starts the relay in a thread of its own, which may block, also without a time
+//! limit; the main thread changes the route. Because a message waits until causewayd has
+//! acknowledged its predecessor, at most one message is unacknowledged when causewayd ends; it is
+//! sent again after the replay. While causewayd is away the relay reads nothing from the frontend,
+//! which sees a slow backend; it looks for the next causewayd every 1 to 50 ms
+//! ([`RETRY_PAUSE_MIN`], [`RETRY_PAUSE_MAX`]).
 //!
-//! [`crate::port`] starts the thread; the main thread changes the route. A message is recorded
-//! ([`crate::record`]) after its acknowledgement and before the reply to the frontend. The frontend
-//! is disconnected if it violates the protocol, if causewayd closes the connection and still runs
-//! after 250 ms, if 10 connections to one causewayd end before the replay is complete
-//! ([`crate::route`]), if the next causewayd lacks a feature, or refuses or answers invalidly a
-//! recorded message, or if [`DEATHS_MAX`] (3) causewayds in a row end, or reply invalidly, during
-//! one message ([`crate::deaths`]). A message that causewayd refuses is not recorded, and its refusal reaches a
-//! frontend that asked for an acknowledgement; otherwise the frontend learns nothing. Rings,
+//! Messages and replies pass unchanged, except that the dirty log is not offered, and that the
+//! holder's own features are added ([`NEEDED`]). A message is recorded ([`crate::record`]) after
+//! its acknowledgement and before the reply to the frontend. A message that causewayd refuses is
+//! not recorded; its refusal reaches only a frontend that asked for an acknowledgement. Rings,
 //! doorbells and data do not pass here. A flood of messages uses half a processor
-//! ([`causeway_attach::allowance`]). Messages and replies pass unchanged, except that the dirty
-//! log is not offered, and that the holder's own features are added ([`NEEDED`]).
+//! ([`causeway_attach::allowance`]).
+//!
+//! The frontend is disconnected if
+//!
+//! - it violates the protocol, or a clear of its inflight region fails,
+//! - causewayd closes the connection, or the relay closes it after an invalid reply, and causewayd
+//!   still runs after 250 ms,
+//! - 10 connections to one causewayd end before the replay is complete ([`crate::route`]),
+//! - the next causewayd lacks a feature, or refuses or answers invalidly a recorded message,
+//! - [`DEATHS_MAX`] (3) causewayds in a row end during one message, or 12 during replays of other
+//!   frontends ([`crate::deaths`]).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -90,7 +97,7 @@ pub struct Relay {
     watch: RouteWatch,
     /// A message that causewayd has not acknowledged.
     pending: Option<RawMessage>,
-    /// Connections that ended while `pending` was in progress.
+    /// Ends of causewayd while `pending` was in progress.
     deaths: Deaths,
 }
 
@@ -111,7 +118,8 @@ impl Relay {
         }
     }
 
-    /// Relays until the frontend leaves or causewayd closes the connection.
+    /// Relays until the frontend leaves or its connection must end. Returns the reason, which
+    /// [`crate::port`] logs.
     pub fn run(mut self) -> RelayEnd {
         let mut allowance = Allowance::of_thread();
         loop {

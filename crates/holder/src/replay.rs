@@ -1,17 +1,18 @@
-//! Replays a frontend's recorded state to a new causewayd.
+//! Replays a frontend's recorded vhost-user state to a new causewayd.
 //!
-//! The order is that of a frontend that reconnects: features, memory, the inflight region, and then
-//! each queue. A running split ring continues at the used index in guest memory, from which the
-//! inflight region takes over; if the index cannot be read, and in packed or stopped rings, the
-//! queue continues at the recorded start index. The inflight region of a packed ring holds the
-//! rest.
+//! [`crate::relay`] calls [`replay`], in its thread, when it has connected to a causewayd, before
+//! it forwards further messages. The order is that of a frontend that reconnects: features, memory,
+//! the inflight region, and then each queue. A running split ring continues at the used index in
+//! guest memory; the chains that were popped and not completed are in the inflight region
+//! ([`crate::inflight`]). If the index cannot be read, and in packed or stopped rings, the queue
+//! continues at the recorded start index; the inflight region of a packed ring has the present
+//! position.
 //!
-//! [`crate::relay`] calls it when it has connected to a causewayd, before it forwards further
-//! messages. Each message is acknowledged before the next is sent; the first refusal or invalid
-//! reply ends the replay, and the frontend is then disconnected. If causewayd ends meanwhile, the
-//! relay replays everything to the next. The next causewayd must offer all features that the guest
-//! and the frontend have negotiated. The module reads two bytes of each running split ring, and
-//! writes nothing to guest memory.
+//! Each message is acknowledged before the next is sent; the first refusal or invalid reply ends
+//! the replay, and the frontend is then disconnected. If causewayd ends meanwhile, the relay
+//! replays everything to the next. The next causewayd must offer all features that the guest and
+//! the frontend have negotiated. The module reads two bytes of each running split ring, and writes
+//! nothing to guest memory.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -1,15 +1,19 @@
-//! The way from a relay to causewayd: which causewayd serves the port, and when to connect.
+//! The route from a relay to causewayd: which causewayd serves the port, and when to connect.
 //!
-//! The holder's main thread changes the route; each relay watches it from its own thread, after
-//! its connection to causewayd ended. [`RouteWatch::verdict`] connects to a new causewayd at once,
-//! and to the same causewayd again only if it closed a connection before the replay was complete,
-//! at most [`TRIES_MAX`] (10) times. A causewayd that closed the connection otherwise, and still
-//! runs after [`PARTING_GRACE`] (250 ms), closed it on purpose.
+//! The holder's main thread changes the route; each relay watches it from its own thread, after its
+//! connection to causewayd ended, and acts on [`RouteWatch::verdict`]:
 //!
-//! The end of causewayd's control connection alone does not show that its process ended. While the
-//! process that served the frontend last runs ([`DaemonProcess`]), guest memory is in use, and no
-//! other causewayd is connected; after [`ENDING_MAX`] (4 s) the frontend is disconnected. Nothing
-//! here waits or connects.
+//! | state | verdict |
+//! |---|---|
+//! | the process that served the frontend last still runs, and another causewayd or none is connected | wait; after [`ENDING_MAX`] (4 s) the frontend is disconnected |
+//! | no causewayd is connected, and that process has ended | wait, without a time limit |
+//! | another causewayd is connected, and that process has ended | connect |
+//! | the same causewayd closed a connection before the replay was complete | connect again, up to [`TRIES_MAX`] (10) connections |
+//! | the same causewayd closed the connection otherwise, or 10 times, and still runs after [`PARTING_GRACE`] (250 ms) | the frontend is disconnected: causewayd closed the connection on purpose |
+//!
+//! The end of causewayd's control connection alone does not show that its process ended; while the
+//! process runs, guest memory is in use ([`DaemonProcess`]). Nothing here waits or connects. A
+//! panic of another thread with the lock of a route has no effect.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

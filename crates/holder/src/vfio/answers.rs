@@ -1,11 +1,15 @@
 //! The last reply to each read and query of a frontend.
 //!
-//! The relay remembers replies of causewayd, and returns them while no causewayd runs: a driver
-//! that polls a register reads its last value. At most [`ANSWERS_MAX`] (1,024) replies of
-//! [`ANSWER_BYTES_MAX`] (2,048) bytes, and [`ANSWERS_BYTES_MAX`] (256 KiB) together, are kept;
-//! others are not, and the frontend then waits for the next causewayd. At most [`ANSWER_FILES_MAX`]
-//! (16) of the replies have a file. The value of a register that
-//! the driver has written since is the value before the write. The file of a region is kept open.
+//! The relay ([`super::relay`], in its thread) remembers successful replies of causewayd;
+//! [`super::away`] returns them while no causewayd runs, and during a replay, so that a driver that
+//! polls a register reads its last value. A query is a command that changes nothing ([`is_query`]).
+//! The value of a register that the driver has written since is the value before the write.
+//!
+//! At most [`ANSWERS_MAX`] (1,024) replies of [`ANSWER_BYTES_MAX`] (2,048) bytes with their
+//! command, and [`ANSWERS_BYTES_MAX`] (256 KiB) together, are kept, and at most
+//! [`ANSWER_FILES_MAX`] (16) of them have a file, which stays open. Other replies are not
+//! remembered: such a query waits for the next causewayd, and is refused with EIO after 4 s. A
+//! remembered reply stays until a reply of the same length to the same command replaces it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,16 +1,19 @@
 //! Answers of the holder while no causewayd runs.
 //!
-//! No process uses the guest's memory once the process of causewayd has ended
-//! ([`crate::process`]). From then on the holder accepts every change of the set-up by itself, and
-//! the next causewayd receives the result:
+//! [`super::relay`] calls these methods in its thread, between the end of a connection to causewayd
+//! and the next; [`super::replay`] calls [`VfioRelay::answer_frontend`] for queries alone. No
+//! process uses the guest's memory once the process of causewayd has ended ([`crate::process`]).
+//! From then on the holder accepts every change of the set-up by itself, and the next causewayd
+//! receives the result:
 //!
 //! | command | answer |
 //! |---|---|
-//! | reads of registers, queries | the last reply to the same command |
-//! | DMA_MAP, DMA_UNMAP, SET_IRQS | recorded |
+//! | reads of registers, queries | the last reply to the same command ([`super::answers`]) |
+//! | DMA_MAP, DMA_UNMAP, SET_IRQS | recorded ([`super::record`]), or refused with the errno of causewayd |
 //! | REGION_WRITE | success; delivered to the next causewayd after the replay, in order |
-//! | REGION_WRITE to a doorbell page | success; the last is delivered, as doorbells name no queue |
+//! | REGION_WRITE to a doorbell page | success; only the last is delivered, because a doorbell names no queue |
 //! | RESET | success; earlier writes are forgotten |
+//! | a second VERSION | EINVAL |
 //! | RESUME, unknown commands | EOPNOTSUPP |
 //!
 //! While the process still runs, reads and queries alone are answered, and all other commands wait.
@@ -51,6 +54,7 @@ enum Outcome {
 
 impl VfioRelay {
     /// Answers the commands that were in flight when causewayd ended, and those that waited for it.
+    /// Register writes without a reply stay queued for the next causewayd.
     pub(super) fn settle(&mut self) -> Result<(), RelayEnd> {
         // Commands that the ended causewayd did not answer were sent before those that wait.
         let in_flight = std::mem::take(&mut self.in_flight);

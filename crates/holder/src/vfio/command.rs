@@ -1,10 +1,11 @@
 //! A command of a frontend on its way, and the connection to causewayd's inner socket.
 //!
-//! Frontends number their commands as they like, so that the holder sends each under a number of
-//! its own and asks for a reply to each: a command without a reply is known to be executed by no
-//! causewayd. The connection does not reconnect, and a send waits at most 2 s for room
-//! ([`MessageStream::send`]); commands in flight are bounded so that they fit the socket. The
-//! relay's thread alone uses both types.
+//! Frontends number their commands as they like; therefore the holder sends each under a number of
+//! its own and asks for a reply to each. A command without a reply when the connection ends counts
+//! as executed by no causewayd, and goes to the next. The connection does not reconnect, and a send
+//! waits at most 2 s for room ([`MessageStream::send`]) and then fails, which ends the connection;
+//! commands in flight are bounded so that they fit the socket ([`super::relay`]). The relay's
+//! thread alone uses both types.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -28,7 +29,8 @@ pub struct Command {
     /// Whether the frontend expects a reply. The holder answers some commands itself and keeps
     /// them for the next causewayd.
     pub wants_reply: bool,
-    /// Whether commands behind this one must wait: memory does not answer it.
+    /// Whether commands behind this one must wait: the holder has no answer to it while causewayd
+    /// is away.
     pub is_blocking: bool,
     /// Whether the command reached the causewayd for which it is in flight.
     pub is_sent: bool,

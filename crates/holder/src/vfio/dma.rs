@@ -1,13 +1,15 @@
 //! The DMA mappings of a frontend, with their files.
 //!
-//! While causewayd runs, it decides on each mapping, and the record follows its replies. While none
-//! runs, the holder accepts mappings that keep the rules of causewayd's table, so that a frontend
-//! need not wait; such a mapping is *unconfirmed*, and is dropped if the next causewayd refuses it:
-//! the device then uses less memory than the frontend granted. Mappings without a descriptor grant
-//! nothing and are not recorded.
+//! While causewayd runs, it decides on each mapping, and the record follows its replies
+//! ([`super::record`], in the relay's thread). While none runs, the holder accepts mappings that
+//! keep the rules of causewayd's table, so that a frontend need not wait; such a mapping is
+//! *unconfirmed*, and is dropped if the next causewayd refuses it ([`super::replay`]): the device
+//! then uses less memory than the frontend granted. Mappings without a descriptor grant nothing and
+//! are not recorded.
 //!
 //! As in causewayd, at most 262,144 mappings ([`GRANTS_MAX`]) in 64 files are kept (about 100 bytes
-//! each); a file that is mapped often is kept open once for each access mode. No file is mapped
+//! each); [`DmaRecord::map`] refuses a further one with ENOSPC, and one that overlaps another with
+//! EEXIST. A file that is mapped often is kept open once for each access mode. No file is mapped
 //! here.
 
 use std::collections::BTreeMap;
@@ -65,7 +67,9 @@ impl DmaRecord {
     /// Accepts a mapping while no causewayd runs.
     ///
     /// # Errors
-    /// Returns the errno that causewayd would return.
+    /// Returns the errno that causewayd would return: EINVAL for a range that is empty, wraps or is
+    /// not aligned to pages, and for a file that is not memory; EEXIST for an overlap; ENOSPC when
+    /// the table is full.
     pub fn map(&mut self, map: DmaMap, file: Option<ReceivedFd>) -> Result<(), Errno> {
         let DmaMap { address, size, .. } = map;
         let is_aligned = |value: u64| value.checked_rem(DMA_ALIGN) == Some(0);

@@ -2,7 +2,8 @@
 //!
 //! QEMU declares a vfio-user device dead after 5 s without a reply, and never reconnects. So this
 //! relay differs from that of vhost-user ([`crate::relay`]): many commands are in flight, and while
-//! causewayd is away the holder answers by itself.
+//! causewayd is away the holder answers by itself. [`crate::port`] starts a relay for each
+//! frontend, in a thread of its own; all modules run in that thread.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,11 +1,14 @@
 //! The vfio-user set-up of a frontend, for replay to the next causewayd.
 //!
-//! A command is recorded once causewayd has accepted it ([`Record::note`]), or, while no causewayd
-//! runs, once the holder has ([`Record::accept`]). A reset of the device forgets the register
-//! writes; mappings and eventfds stay. Bounds are those of causewayd's tables: mappings and files
-//! ([`super::dma`]), one eventfd for each of [`VECTORS_MAX`] (64) vectors of the
-//! [`INTERRUPT_TYPES`] (5) types, and register writes ([`super::registers`]). The record is lost
-//! with the frontend's connection.
+//! The relay's thread owns one record per frontend. A command is recorded once causewayd has
+//! accepted it ([`Record::note`], called by [`super::relay`]), or, while no causewayd runs, once
+//! the holder has ([`Record::accept`], called by [`super::away`]); [`super::replay`] reads the
+//! record. A reset of the device forgets the register writes; mappings and eventfds stay.
+//!
+//! Bounds are those of causewayd's tables: mappings and files ([`super::dma`]), one eventfd for
+//! each of [`VECTORS_MAX`] (64) vectors of the [`INTERRUPT_TYPES`] (5) types, and register writes
+//! ([`super::registers`]). Beyond them [`Record::accept`] refuses the command, and [`Record::note`]
+//! records less than causewayd accepted. The record is lost with the frontend's connection.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +76,7 @@ impl Record {
     /// Records a DMA or interrupt command while no causewayd runs. Returns the reply's payload.
     ///
     /// # Errors
-    /// Returns the errno for the frontend.
+    /// Returns the errno for the frontend, as causewayd would: EINVAL, EEXIST or ENOSPC.
     pub fn accept(
         &mut self,
         code: u16,

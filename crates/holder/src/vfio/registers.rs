@@ -1,12 +1,15 @@
-//! The driver's last writes to registers.
+//! The driver's last writes to registers, which the next causewayd receives.
 //!
-//! The next causewayd receives, for each place (region, offset and length) that the driver wrote
+//! [`super::record`] notes a write after causewayd accepted it, in the relay's thread;
+//! [`super::replay`] repeats, for each place (region, offset and length) that the driver wrote
 //! since the start or the last reset, the value written last, in the order of these writes. At most
 //! [`REGISTERS_MAX`] (1,024) places with values of up to [`REGISTER_BYTES_MAX`] (64) bytes are
-//! kept; a write beyond that reaches causewayd and is not recorded. Places that overlap are separate.
+//! kept; a write beyond that has reached causewayd and is not recorded. Places that overlap are
+//! separate.
 //!
-//! A write to a doorbell page ([`is_doorbell`]) reports work and sets no register, so that the write
-//! is not recorded: a guest has thousands of doorbell pages.
+//! A write to a doorbell page ([`is_doorbell`]: BAR 0 from 64 KiB on) reports work and sets no
+//! register, so that the write is not recorded: a guest has thousands of doorbell pages. The holder
+//! does not know the meaning of any register.
 
 use std::collections::BTreeMap;
 

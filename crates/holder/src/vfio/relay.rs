@@ -1,23 +1,26 @@
-//! The relay of one vfio-user frontend.
+//! The relay of one vfio-user frontend: its connection, the commands in flight, and the loop of its
+//! thread.
 //!
-//! Commands pass to causewayd as they arrive, up to [`IN_FLIGHT_MAX`] (64) commands,
-//! [`IN_FLIGHT_BYTES`] (64 KiB) and [`IN_FLIGHT_FDS`] (64 descriptors) without a reply; beyond
-//! that the frontend is not read. Replies are matched by number and pass as they come. A command is
-//! recorded when causewayd has accepted it, before the frontend receives the reply. Commands that
-//! expect no reply get one on the way, so that no command is lost with a causewayd.
+//! [`crate::port`] starts the relay in a thread of its own, which may block: a send waits at most 2
+//! s for room. Commands pass to causewayd as they arrive, up to [`IN_FLIGHT_MAX`] (64) commands,
+//! [`IN_FLIGHT_BYTES`] (64 KiB) and [`IN_FLIGHT_FDS`] (64 descriptors) without a reply; beyond that
+//! the frontend is not read. Replies are matched by number and pass in the order of causewayd. A
+//! command is recorded when causewayd has accepted it, before the frontend receives the reply.
+//! causewayd replies to the holder also for commands that expect no reply, so that no command is
+//! lost with a causewayd.
 //!
 //! When causewayd ends, the holder answers by itself ([`super::away`]), until the next causewayd
-//! has the set-up ([`super::replay`]) and the writes that were kept. [`crate::port`] starts the
-//! relay in a thread of its own, which may block: a send waits at most 2 s for room.
+//! has the set-up ([`super::replay`]) and the commands that were kept. A flood of commands, also of
+//! refused ones, uses half a processor in the long run, and floods of many frontends two processors
+//! together ([`causeway_attach::allowance`]).
 //!
-//! A flood of commands, also of refused ones, uses half a processor in the long run, and floods of
-//! many frontends two processors together ([`causeway_attach::allowance`]).
-//!
-//! The frontend is disconnected if it violates the protocol or reads no replies, if a running
-//! causewayd closes the connection (after 250 ms, [`crate::route`]) or refuses the recorded set-up,
-//! or if one command was in flight at the end of 3 causewayds ([`crate::deaths`]). An invalid reply
-//! ends the connection to causewayd. The frontend's RESUME command is refused; so are commands with
-//! descriptors of other kinds than eventfds, pidfds, sockets and memory files.
+//! The frontend is disconnected if it violates the protocol or reads no replies for 2 s, if a
+//! running causewayd closes the connection (after 250 ms, [`crate::route`]) or refuses the recorded
+//! set-up, or if one command was in flight at the end of 3 causewayds ([`crate::deaths`]). An
+//! invalid reply ends the connection to causewayd, and with it the frontend's if causewayd runs on.
+//! The frontend's RESUME command, which is the holder's own, is refused with EOPNOTSUPP; commands
+//! with descriptors of other kinds than eventfds, pidfds, sockets and memory files are refused with
+//! EINVAL.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -47,11 +50,15 @@ use crate::route::{DaemonRoute, RouteWatch, SharedRoute, Verdict};
 /// A vfio-user frontend's connection and its recorded state.
 #[derive(Debug)]
 pub struct VfioRelay {
+    /// The frontend's connection.
     pub(super) frontend: MessageStream,
     /// The connection to causewayd; `None` while it is away.
     daemon: Option<DaemonSocket>,
+    /// The causewayd to forward to.
     watch: RouteWatch,
+    /// Set-up of the frontend, for the next causewayd.
     pub(super) record: Record,
+    /// Replies to queries, for the time without causewayd.
     pub(super) answers: Answers,
     /// Commands that causewayd has not answered, oldest first.
     pub(super) in_flight: VecDeque<Command>,
@@ -111,7 +118,7 @@ impl VfioRelay {
         Ok(())
     }
 
-    /// Passes the replies that are there. Returns whether causewayd is.
+    /// Passes the replies that are there. Returns whether causewayd is still connected.
     fn deliver_replies(&mut self) -> Result<bool, RelayEnd> {
         for _ in 0..IN_FLIGHT_MAX {
             let Some(daemon) = &mut self.daemon else { return Ok(false) };
@@ -153,7 +160,8 @@ impl VfioRelay {
         Ok(true)
     }
 
-    /// Forwards the frontend's commands that are there. Returns whether causewayd is.
+    /// Forwards the frontend's commands that are there. Returns whether causewayd is still
+    /// connected.
     fn forward_commands(&mut self) -> Result<bool, RelayEnd> {
         for _ in 0..IN_FLIGHT_MAX {
             if !self.accepts_commands() {
@@ -221,7 +229,10 @@ impl VfioRelay {
         is_sent
     }
 
-    /// Handles the end of the connection to causewayd.
+    /// Handles the end of the connection to causewayd: counts it for each command in flight.
+    ///
+    /// # Errors
+    /// A command has reached a limit of [`crate::deaths`].
     fn lose(&mut self) -> Result<(), RelayEnd> {
         (self.daemon, self.lost, self.pause) = (None, Instant::now(), RETRY_PAUSE_MIN);
         let is_shared = self.watch.is_shared_death();
@@ -237,7 +248,7 @@ impl VfioRelay {
         }
     }
 
-    /// Looks for the next causewayd, and answers the frontend while none runs.
+    /// Connects to the next causewayd, or answers the frontend while none runs.
     fn bridge(&mut self) -> Result<(), RelayEnd> {
         let is_memory_free = self.watch.is_memory_free();
         match self.watch.verdict(self.lost) {
@@ -307,7 +318,7 @@ impl VfioRelay {
         }
     }
 
-    /// Answers a command of the frontend.
+    /// Answers a command of the frontend, if the frontend expects a reply.
     pub(super) fn reply(&self, command: &Command, answer: &Answer) -> Result<(), RelayEnd> {
         if !command.wants_reply {
             return Ok(());
@@ -315,7 +326,8 @@ impl VfioRelay {
         self.send(command.message.header.reply(answer.payload.len()), answer)
     }
 
-    /// Refuses a command of the frontend.
+    /// Refuses a command of the frontend; without a log line, and without effect if the frontend
+    /// expects no reply.
     pub(super) fn refuse(&self, command: &Command, errno: Errno) -> Result<(), RelayEnd> {
         if !command.wants_reply {
             return Ok(());

@@ -1,15 +1,18 @@
 //! Replays the recorded set-up of a vfio-user frontend to a new causewayd.
 //!
-//! The order is version, RESUME (begin), DMA mappings, eventfds, register writes, RESUME (end). The
-//! first RESUME says whether a causewayd has used the frontend's memory before. The
-//! frontend has a device that causewayd knows after the last: it restores the device, or makes the
-//! device report the loss to the driver. At most [`IN_FLIGHT_MAX`] (64) commands are unanswered.
-//! Meanwhile the frontend's queries are answered from memory, at least every
-//! [`REPLAY_CHECK`] (10 ms), and its other commands wait.
+//! [`super::relay`] calls it in its thread, when it has connected to a causewayd. The order is
+//! version, RESUME (begin), DMA mappings, eventfds, register writes, RESUME (end). The RESUME
+//! commands are the holder's own: the first tells causewayd whether an earlier causewayd has used
+//! the frontend's memory; after the last, causewayd restores the device, or makes the device report
+//! the loss to the driver. At most [`IN_FLIGHT_MAX`] (64) commands are unanswered. Meanwhile the
+//! frontend's queries are answered from memory, at least every [`REPLAY_CHECK`] (10 ms), and its
+//! other commands wait.
 //!
-//! A mapping that no causewayd has accepted before, and that causewayd refuses, is dropped. Any
-//! other refusal, and an invalid reply, ends the frontend's connection. If causewayd closes the
-//! connection, the relay replays everything again.
+//! A mapping that no causewayd has accepted before, and that causewayd refuses, is dropped and
+//! logged. Any other refusal, and an invalid reply, ends the frontend's connection. If causewayd
+//! closes the connection, the relay replays everything again, at most 10 times to one causewayd
+//! ([`crate::route`]). The module changes no guest memory. A frontend without a version exchange
+//! has no state: nothing is sent.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
