@@ -1,10 +1,11 @@
-//! A port of kind `hca`: its adapter, its registers and its poll schedule.
+//! A port of kind `hca`: its adapter, its registers, its poll schedule and its counters.
 //!
 //! [`crate::service`] makes an [`AdapterPort`] when the operator adds a port, and drops it when the
 //! port is deleted; a guest that leaves and comes back finds the same adapter, reset, with new
 //! registers. A reset of the device clears the same registers. The shard's dispatcher owns the
-//! values; the thread of the attachment shares [`Registers`] only. The objects of the guest, with
-//! their limits, are in the subnet's adapter and its function, not here.
+//! values and makes all calls; the control thread of the attachment shares [`Registers`] only. The
+//! objects of the guest, with their limits, are in the subnet's adapter and its function, not here.
+//! No function fails; counters wrap.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,10 +33,12 @@ pub(crate) struct PortCounters {
     pub rate_pauses: u64,
 }
 
-/// A port of the service.
+/// A port of the service: an adapter of one guest.
 #[derive(Debug)]
 pub(crate) struct AdapterPort {
+    /// Name that the operator gave.
     pub name: Name,
+    /// The port's adapter in the group's subnet.
     pub adapter: AdapterId,
     /// Registers that the thread of the attachment serves.
     pub registers: Arc<Registers>,
@@ -43,10 +46,11 @@ pub(crate) struct AdapterPort {
     pub mac: [u8; 6],
     /// The ends of the uplink, once the port has joined the forwarding service.
     pub station: Option<Station>,
+    /// Time of the next poll while the guest posts nothing.
     pub schedule: IdleSchedule,
     /// The port is watched instead of polled.
     pub is_watched: bool,
-    /// Time of the last work, in nanoseconds.
+    /// Time of the last call with work, in nanoseconds of the fabric's clock.
     pub worked_ns: u64,
     pub counters: PortCounters,
     /// File from which the next causewayd continues the function; `None` for a port without a record.
@@ -65,9 +69,13 @@ pub(crate) struct AdapterPort {
 /// Options of a port that its calls and views use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortOptions {
+    /// Whether doorbell records are polled or writes to doorbell pages trapped.
     pub doorbell: HcaDoorbell,
+    /// Weight of the port's share ([`crate::share`]).
     pub weight: u32,
+    /// Limit of the bytes that the guest sends a second; `None` for none.
     pub byte_rate_max: Option<u64>,
+    /// Limit of the messages and frames that the guest sends a second; `None` for none.
     pub message_rate_max: Option<u64>,
 }
 

@@ -3,7 +3,9 @@
 //! A call runs at most [`COMMANDS_PER_CALL_MAX`] (8) commands, and as much posted work and frames as
 //! the rest of the turn, the port's share ([`crate::share`]) and its rate ([`crate::rate_limit`])
 //! allow; the remainder stays in guest memory for the next call. A port at the limit of its rate
-//! executes commands and reports events, and no work.
+//! executes commands and reports events, and no work. [`crate::service`] makes the call in the
+//! dispatcher's thread when the fabric serves the port's source. The order within a call: frames of
+//! the uplink, the group's rules, commands, posted work, frames of the guest.
 //!
 //! | state of the port after a call | next call |
 //! |---|---|
@@ -26,7 +28,8 @@ use crate::recent::Sums;
 use crate::service::{HcaService, source_of};
 
 impl HcaService {
-    /// Serves a port in the turn of its shard.
+    /// Serves a port in the turn of its shard. Returns whether the fabric serves the port again in
+    /// this turn, in every turn, or after the next event.
     pub(crate) fn serve_port(&mut self, cx: &mut Context<'_>, id: PortId) -> SourceProgress {
         match self.call(cx, id) {
             // The port cedes to others, and is asked again.

@@ -9,6 +9,9 @@
 //! that a rule denied or its receiver did not accept is shown at its sender only; a multicast
 //! datagram at each adapter that received it.
 //!
+//! [`crate::service`] adds and ends captures and writes the messages of each call, in the
+//! dispatcher's thread. A group has at most [`CAPTURES_MAX`] (16) captures; a further one is refused.
+//!
 //! Of each message at most [`CAPTURE_MESSAGE_BYTES_MAX`] (64 KiB) are copied; the packets behind are
 //! counted as dropped, as are messages beyond `verbs::limits::OBSERVATIONS_MAX` in a call. Sequence
 //! numbers begin with the first number of the queue pair when the capture begins, and count on from

@@ -10,8 +10,8 @@
 //!
 //! The fabric's registry calls it under its lock, in the thread of the operator's command: after it
 //! added or deleted a port, and for the operator's requests (`causeway hca`, answered by [`view`]).
-//! It touches no frame. A shard that does not answer fails the operator's command: a port is then
-//! not added, a deletion is reported as failed although the port is gone.
+//! The controller touches no frame. A shard that does not answer fails the operator's command: a
+//! port is then not added, a deletion is reported as failed although the port is gone.
 
 use std::collections::BTreeMap;
 

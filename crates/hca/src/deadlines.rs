@@ -1,11 +1,15 @@
 //! The times at which ports must be served, in order.
 //!
-//! A port without work has a deadline: the end of its pause, of a waiting time of its queue pairs, or
-//! of the time in which moderation delays an event. A turn of the shard asks for the earliest
-//! deadline only, which takes the same time for any number of ports; a change of a deadline takes the
-//! logarithm of their number. A port whose deadline is over is served in its place among the busy
-//! ports, so that a deadline gives no port a further call in a turn. A port has one deadline or none, so that the list is bounded by the
-//! number of ports. [`crate::service`] sets the deadlines after each call that may change them.
+//! A port without work has a deadline: the end of its pause, of a waiting time of its queue pairs,
+//! or of the time in which moderation delays an event. A turn of the shard asks for the earliest
+//! deadline only, which takes the same time for any number of ports; a change of a deadline takes
+//! the logarithm of their number. A port whose deadline is over is served in its place among the
+//! busy ports, so that a deadline gives no port a further call in a turn. A port has one deadline
+//! or none, so that the list is bounded by the number of ports.
+//!
+//! [`crate::service`] sets the deadlines after each call that may change them, and `crate::call`
+//! takes those that are over, both in the dispatcher's thread. The module serves no port and reads
+//! no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,15 +1,19 @@
 //! The PCI function of a port, as the attachment presents it to the VMM.
 //!
-//! BAR 0 starts with trapped registers; behind them lie the doorbell pages, which the guest maps
-//! and writes without a VM exit. The daemon reads no doorbell page: the doorbell records in guest
-//! memory have the same information. With `doorbell = "trap"` no page is mapped, and a write to one
-//! is a doorbell of the attachment ([`causeway_mlx5::registers::DOORBELL_WORK`]). BAR 2 has the MSI-X table of [`VECTORS`] (8) vectors. Each
-//! frontend gets doorbell pages of its own, so that a guest reads nothing that an earlier guest
-//! wrote; if the host has no memory file for them, the frontend is refused.
+//! The service calls [`attach`], in the dispatcher's thread, when a VMM has connected to the
+//! port's socket; the attachment ([`causeway_attach::vfio_user`]) then serves registers in its
+//! control thread, and the dispatcher gets its events. BAR 0 starts with trapped registers; behind
+//! them lie the doorbell pages, which the guest maps and writes without a VM exit. The daemon reads
+//! no doorbell page: the doorbell records in guest memory have the same information. With `doorbell
+//! = "trap"` no page is mapped, and a write to one is a doorbell of the attachment
+//! ([`causeway_mlx5::registers::DOORBELL_WORK`]). BAR 2 has the MSI-X table of [`VECTORS`] (8)
+//! vectors.
 //!
-//! The service calls [`attach`] when a VMM connects to the port's socket; the attachment then
-//! serves registers in a thread of its own, and the dispatcher gets its events. The module
-//! interprets no register ([`causeway_mlx5::registers`] does) and no message of vfio-user.
+//! Each frontend gets 32 MiB of doorbell pages of its own, so that a guest reads nothing that an
+//! earlier guest wrote; if the host has no memory file for them, the frontend is refused. Only the
+//! holder, at the inner socket of a held port and with this process's user, may resume a device.
+//! The module interprets no register ([`causeway_mlx5::registers`] does) and no message of
+//! vfio-user.
 
 use std::io;
 use std::sync::Arc;

@@ -12,8 +12,10 @@
 //! the time of the turn continues in the next turn; each word is charged. The list is bounded by the
 //! number of ports and [`causeway_mlx5::limits::WATCHED_QUEUES_MAX`].
 //!
-//! A watch keeps the map of its guest: [`crate::service`] removes the watch before the function uses
-//! another map.
+//! `crate::call` adds a port after a poll without work and compares the batches in the shard's
+//! turn, in the dispatcher's thread. A watch keeps the map of its guest: [`crate::service`] removes
+//! the watch before the function uses another map. A
+//! watch of memory that the guest lost reads zeros, as other loads do (`memory::watch`).
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,12 @@
-//! Bounds of the HCA service: polling, frames in transit and interrupt vectors.
+//! Bounds of the HCA service: polling, frames in transit, shares, rates, records, captures and
+//! interrupt vectors.
 //!
-//! Work beyond a limit per call waits for the next call; frames beyond a limit in transit are
-//! dropped. The operator's limits of an adapter (queue pairs, regions, registered memory) are
-//! options of the port (`model::port`), within those of `causeway-mlx5` and `causeway-verbs`.
+//! The modules of this crate read these constants; none can be configured. Work beyond a limit of a
+//! call waits for the next call. Frames to an adapter beyond a limit are dropped, frames from an
+//! adapter wait in its send queue. A capture or a record beyond a limit is refused. The operator's
+//! limits of an adapter (queue pairs, regions, registered memory) are options of the port
+//! (`model::port`), within those of `causeway-mlx5` and `causeway-verbs`. Times with *estimated*
+//! are charged to a turn, and need not be exact: the dispatcher reads its clock now and then.
 
 /// Interrupt vectors of an adapter: one for events, the others for completions.
 pub const VECTORS: u16 = 8;

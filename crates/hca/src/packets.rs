@@ -1,16 +1,17 @@
 //! The packets of RoCE version 2 that a message between two queue pairs would be.
 //!
-//! [`Sequences`] makes them from an [`Observation`] of the engine: a request in packets of the queue
-//! pair's MTU, then the acknowledgement or answer of a reliable responder. Packet and message
-//! sequence numbers are kept by queue pair, from its first number on. IP addresses are those of the
-//! GIDs: IPv4 if both are IPv4-mapped, else IPv6; a GID that is not known stands for the link-local
-//! address of the Ethernet address. Source ports are made from the queue pair numbers. Each packet
-//! is complete, with checksum and invariant CRC.
+//! [`crate::capture`] calls [`Sequences::packets`] in the dispatcher's thread for each message that
+//! it shows. [`Sequences`] makes the packets from an [`Observation`] of the engine: a request in
+//! packets of the queue pair's MTU, then the acknowledgement or answer of a reliable responder.
+//! Packet and message sequence numbers are kept by queue pair, from its first number on. IP
+//! addresses are those of the GIDs: IPv4 if both are IPv4-mapped, else IPv6; a GID that is not
+//! known stands for the link-local address of the Ethernet address. Source ports are made from the
+//! queue pair numbers. Each packet is complete, with checksum and invariant CRC.
 //!
-//! A request of an extended reliable connection (XRC) names the shared receive queue in each packet.
-//! Payload that the observation does not have ends the packets of the message; the number of the
-//! others is returned. At most [`SEQUENCES_MAX`] queue pairs are known; more make all begin again.
-//! `crate::capture` is the caller.
+//! A request of an extended reliable connection (XRC) names the shared receive queue in each
+//! packet. The packets end where the observation has no further payload; the number of the omitted
+//! packets is returned. The sequence numbers of at most [`SEQUENCES_MAX`] (65,536) queue pairs are
+//! known; one more makes all begin again. No packet is sent, and nothing fails.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,18 @@
 //! The group's policy, as the adapters' shard applies it.
 //!
-//! The forwarding service publishes the policy in a cell (`fabric::station`). [`GroupPolicy`] reads
-//! the state of the cell, one load, before each call that executes work of an adapter, and after a
-//! change gives the rules to the subnet: queue pairs, datagrams and multicast then obey them. For
-//! frames, [`crate::switch`] reads the state before each frame. So a change applies to frames that
-//! are sent after the operator's command returned, and to messages from the next turn on.
+//! The forwarding service (`ethernet`) publishes the policy in a cell (`fabric::station`), in its
+//! own thread. The adapters' shard, in its dispatcher's thread, reads the state of the cell, one
+//! load, in two places: `crate::call` before each call that executes work of an adapter
+//! ([`GroupPolicy::adopt`]), which after a change gives the rules to the subnet, so that queue
+//! pairs, datagrams and multicast obey them; and [`crate::switch`] before each frame
+//! ([`GroupPolicy::is_direct`]). So a change applies to frames that are sent after the operator's
+//! command returned, and to messages from the next turn on.
+//!
+//! The module decides only. The engine makes a denied request of a reliable connection wait as
+//! unanswered and loses a denied datagram (`verbs::policy`); a frame that may not go directly goes
+//! to the forwarding service, which drops it if its rules say so. Before the first publication no
+//! frame goes directly. In a daemon without a forwarding service no value exists, and every adapter
+//! reaches every other.
 
 use std::sync::Arc;
 

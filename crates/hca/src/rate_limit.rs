@@ -2,10 +2,10 @@
 //!
 //! The limits count the payload of the guest's send work requests in either direction (reads and
 //! atomic operations included) and the Ethernet frames that the guest sends. Traffic that other
-//! guests send to the port counts for their ports. A [`RateLimit`] decides only: the service
-//! asks before each call ([`RateLimit::resumes_ns`]), bounds the call ([`RateLimit::bound`]) and
-//! reports the work done ([`RateLimit::charge`]). A port beyond its limits is not served; its work
-//! stays in guest memory, and nothing is dropped.
+//! guests send to the port counts for their ports. A [`RateLimit`] decides only: `crate::call`, in
+//! the dispatcher's thread, asks before each call ([`RateLimit::resumes_ns`]), bounds the call
+//! ([`RateLimit::bound`]) and reports the work done ([`RateLimit::charge`]). A port beyond its
+//! limits executes commands and no work; its work stays in guest memory, and nothing is dropped.
 //!
 //! A limit admits up to [`RATE_BURST_NS`] (4 ms) of its rate after a pause. A call may exceed the
 //! limit by a message step (64 KiB), 64 messages or 64 frames; the excess is a debt, which the next
@@ -98,7 +98,8 @@ impl RateLimit {
         Budget::new(budget.messages().min(messages), budget.bytes().min(bytes))
     }
 
-    /// Takes the bytes and messages of a call.
+    /// Takes the bytes and messages of a call from the limits. A limit that is used up begins a
+    /// pause.
     pub(crate) fn charge(&mut self, now_ns: u64, bytes: u64, messages: u64) {
         let used = |meter: &mut Option<Meter>, units: u64| {
             meter.as_mut().map_or(0, |meter| meter.charge(now_ns, units))

@@ -1,10 +1,12 @@
 //! Rates of a port over the last seconds, for `causeway hca show`.
 //!
-//! The service offers the present counters after each call that may have changed them; a sample is
-//! kept at most once in [`SAMPLE_NS`] (1 s), and the last [`SAMPLES_MAX`] (6) samples remain. A view
-//! compares the present counters with the newest sample that is at least 5 seconds old, or the
-//! oldest. A port that is not served makes no samples, so the time of a rate may be longer than 5
-//! seconds; the view states it. Counters wrap, and differences are taken so.
+//! [`crate::service`] offers the present counters after each call that may have changed them; a
+//! sample is kept at most once in [`SAMPLE_NS`] (1 s), and the last [`SAMPLES_MAX`] (6) samples
+//! remain. [`crate::view`] asks for the rates; `crate::call` also uses [`Sums`] for the rate
+//! limits. All run in the dispatcher's thread. A view compares the present counters with the newest
+//! sample that is at least 5 seconds old, or the oldest; without a sample all rates are 0. A port
+//! that is not served makes no samples, so the time of a rate may be longer than 5 seconds; the
+//! view states it. Counters wrap, and differences are taken so.
 
 use std::collections::VecDeque;
 

@@ -13,7 +13,8 @@
 //! content ([`RecordFile::restore`]); for any other frontend the record begins anew
 //! ([`RecordFile::begin`]). A mapping that lost a page is made again when the driver ends
 //! ([`RecordFile::end`]). The file is removed when the port is deleted, and kept when causewayd ends.
-//! Two daemons must not share it.
+//! Two daemons must not share it. All calls come from [`crate::service`] and [`crate::resume`] in
+//! the dispatcher's thread; each makes a few system calls.
 
 use std::fs::File;
 use std::io;

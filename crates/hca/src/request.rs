@@ -1,10 +1,11 @@
 //! Requests of the controller to a shard of adapters.
 //!
-//! [`crate::control`] sends them: [`OpenUplink`] once for a group, then [`JoinGroup`] for each port.
-//! [`crate::service`] answers in the dispatcher's thread, while the thread of the operator's command
-//! waits. They are values without behaviour. [`OpenUplink`] fails if the host has no descriptor
-//! left, and a second one replaces the uplink; [`JoinGroup`] without an uplink, or for a port that
-//! does not exist, is refused.
+//! [`crate::control`] sends them: [`OpenUplink`] once for a group, then [`JoinGroup`] for each
+//! port. [`crate::service`] answers in the dispatcher's thread, while the thread of the operator's
+//! command waits. They are values without behaviour. A second [`OpenUplink`] replaces the uplink,
+//! and [`OpenUplink`] never fails. [`JoinGroup`] is refused without an uplink, for a port that does
+//! not exist, and if the host has no descriptor for the port's inbox; a second one replaces the
+//! inbox.
 
 use causeway_fabric::carrier::{LinkId, Membership, Message};
 use causeway_fabric::mailbox::Sender;

@@ -1,21 +1,23 @@
 //! The service for the adapters of one group.
 //!
-//! A shard serves each port as a source: [`HcaService::serve_source`] runs commands that the driver
-//! rang for, executes posted work of the port's queue pairs, and takes frames of its send queues.
-//! While a port has work, and for the idle spin afterwards, it is served in every turn; then
-//! [`IdleSchedule`] sets the time of the next poll
-//! ([`HcaService::tick`]). A port whose driver has no queues is not polled: only a command doorbell
-//! wakes it. [`crate::call`] bounds a call.
+//! The fabric makes one [`HcaService`] for each group, a shard, and calls all methods in the thread
+//! of the dispatcher that owns the shard; none waits. The shard serves each port as a source:
+//! [`HcaService::serve_source`] runs commands that the driver rang for, executes posted work of the
+//! port's queue pairs, and takes frames of its send queues. While a port has work, and for the
+//! *idle spin* afterwards (the time for which a dispatcher polls without work,
+//! [`Context::idle_spin_ns`]), the port is served in every turn; then [`IdleSchedule`] sets the
+//! time of the next poll ([`HcaService::tick`]). A port whose driver has no queues is not polled:
+//! only a command doorbell wakes it. [`crate::call`] bounds a call.
 //!
 //! Work of one adapter completes work of others. So interrupts of all adapters that changed are
-//! raised after each call, and an adapter that received a completion is served in the next turns, because its
-//! guest probably answers.
+//! raised after each call, and an adapter that received a completion is served in the next turns,
+//! because its guest probably answers.
 //!
 //! When a frontend leaves or resets the device ([`HcaService::stopped`]), all objects of its driver
 //! are destroyed, and if it left, its memory is released; reliable requests of other adapters to it
-//! wait as unanswered, unreliable messages and datagrams are lost. The fabric calls all methods in
-//! the dispatcher's thread; none waits. Two ports with one address in a group, and more than 4,096
-//! adapters, are refused when the port is added.
+//! wait as unanswered, unreliable messages and datagrams are lost. Two ports with one address in a
+//! group, and more than 4,096 adapters, are refused when the port is added. A restart of causewayd
+//! is [`crate::resume`]'s part.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -58,12 +60,18 @@ pub(crate) const NAME: &str = "hca";
 /// The adapters of one group.
 #[derive(Debug, Default)]
 pub struct HcaService {
+    /// The adapters with their functions, queue pairs and regions.
     pub(crate) subnet: Subnet<Function>,
+    /// The ports of the group.
     pub(crate) ports: AdapterPorts,
     /// Ports by the value of their source.
     sources: BTreeMap<u32, PortId>,
+    /// Ethernet frames of the adapters.
     pub(crate) switch: Switch,
+    /// The path to the service that forwards the group's frames; `None` in a daemon without that
+    /// service.
     pub(crate) uplink: Option<Uplink>,
+    /// Times at which ports must be served.
     pub(crate) deadlines: Deadlines<PortId>,
     /// Idle ports that are watched instead of polled.
     pub(crate) idle_watches: IdleWatches<PortId>,
@@ -90,7 +98,7 @@ impl HcaService {
         Self::default()
     }
 
-    /// Returns the function of a port.
+    /// Returns the function of a port; `None` for an unknown port.
     pub(crate) fn function_mut(&mut self, port: PortId) -> Option<&mut Function> {
         let adapter = self.ports.get(&port)?.adapter;
         Some(self.subnet.adapter_mut(adapter)?.queues_mut())

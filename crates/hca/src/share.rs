@@ -1,20 +1,23 @@
 //! Shares of the ports of a group in the time of the group's turns: fair queueing by weight.
 //!
-//! Each port has a virtual time: the time of its calls divided by its weight. A busy port is served
-//! unless it is ahead of the busy port with the least virtual time by more than the time of a call;
-//! it then cedes to the others. A port that becomes busy begins at the least virtual time, so that
-//! an idle port saves nothing, and time by which its calls overran is paid back. A call lasts
-//! [`SHARE_NS`] (20 us) at most. So a port within its share whose guest becomes busy waits, inside
-//! its group's turns, for at most a call of each other busy port: 20 us, and the step (64 KiB, or a
-//! frame with its copies) by which a call may overrun.
+//! `crate::call` asks before each call of a port ([`Shares::begin_call`]) and reports its end
+//! ([`Shares::end_call`]), in the dispatcher's thread. Each port has a virtual time: the time of
+//! its calls divided by its weight. A busy port is served unless it is ahead of the busy port with
+//! the least virtual time by more than the time of a call; it then cedes its call to the others. A
+//! port that becomes busy begins at the least virtual time, so that an idle port saves nothing, and
+//! time by which its calls overran is paid back. A call lasts [`SHARE_NS`] (20 us) at most. So a
+//! port within its share whose guest becomes busy waits, inside its group's turns, for at most a
+//! call of each other busy port: 20 us, and the step (64 KiB, or a frame with its copies) by which
+//! a call may overrun.
 //!
 //! A port that the shard no longer serves holds up no other: if a port asks twice and no port was
 //! served between, the ports behind it are not counted as busy. Groups share dispatchers by weights
 //! of their own (`fabric::schedule`).
 //!
-//! The time of a call is that from its own begin to its own end. A slice estimates the time and reads
-//! the clock now and then; while several ports are busy, a call reads the clock at its begin and at
-//! its end, so that no port pays for work that another did not charge. The module knows times only.
+//! The time of a call is that from its own begin to its own end. A slice estimates the time and
+//! reads the clock now and then; while several ports are busy, a call reads the clock at its begin
+//! and at its end, so that no port pays for work that another did not charge. The module knows
+//! times only.
 
 use std::collections::BTreeSet;
 
@@ -38,6 +41,7 @@ pub(crate) struct Shares {
 pub(crate) struct Share {
     /// Number of the port, unique in the group.
     number: u32,
+    /// Weight of the port, at least 1.
     weight: u32,
     /// Virtual time, in nanoseconds.
     at: u128,
@@ -130,7 +134,7 @@ impl Shares {
         }
     }
 
-    /// Takes a port out of the busy ports until its next call.
+    /// Takes a port out of the busy ports until its next call. Further calls have no effect.
     pub(crate) fn leave(&mut self, share: &mut Share) {
         self.end(share, 0, false);
     }

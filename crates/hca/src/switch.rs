@@ -1,23 +1,25 @@
 //! Ethernet frames between the adapters of a group, and to the service that forwards the group's
 //! frames.
 //!
-//! Adapters have addresses that the operator assigned, so the switch learns nothing. While the
-//! forwarding service neither filters frames between adapters nor observes one of the two
-//! ([`crate::policy::GroupPolicy::is_direct`]), a unicast frame to an adapter of the group goes
-//! there, with one copy from guest to guest. While it neither filters nor observes any, a multicast
-//! frame goes to the other adapters in the same way, in a group of at most
-//! [`DIRECT_MULTICAST_ADAPTERS_MAX`] (8) adapters, and to the other members by the uplink. Every other
-//! frame goes to the uplink, and the forwarding service returns it for each adapter that receives it. In a daemon without that
-//! service, a multicast frame goes to every other adapter, and a frame to an unknown address is
-//! dropped. A frame whose source is not its adapter's address is dropped and counted
-//! (`drop_spoofed_frames_total`), and so is a frame that its receiver has no buffer for or cannot
-//! deliver (counted in the counters that its guest reads): Ethernet does not wait. An adapter
-//! filters the addresses that its driver asked for by itself ([`receive_frame`]).
+//! A call of a port ([`crate::call`], in the dispatcher's thread) calls [`Switch::receive`] before
+//! the port's commands and messages, and [`Switch::transmit`] after them. Adapters have addresses
+//! that the operator assigned, so the switch learns nothing.
 //!
-//! A call of a port takes at most [`FRAMES_PER_CALL_MAX`] (64) frames of its guest, and as many of the
-//! uplink for it, and stops when the call's time is over or the uplink has no room; other frames stay
-//! in their queue. `crate::call` receives before the port's commands and messages, and transmits after
-//! them.
+//! | frame of an adapter | way |
+//! |---|---|
+//! | its source is not the adapter's address | dropped, counted in `drop_spoofed_frames_total` |
+//! | to an adapter of the group, while the forwarding service neither filters frames nor observes one of the two ([`crate::policy::GroupPolicy::is_direct`]) | to the adapter, with one copy from guest to guest |
+//! | to a flooded group address ([`is_flooded`]), while the service neither filters nor observes any frame, in a group of at most [`DIRECT_MULTICAST_ADAPTERS_MAX`] (8) adapters | to each other adapter in the same way, and to the other members by the uplink |
+//! | every other frame | to the uplink; the forwarding service returns it for each adapter that receives it |
+//! | without a forwarding service | group addresses: to every other adapter; an unknown address: dropped |
+//!
+//! A frame that its receiver has no buffer for or cannot deliver is dropped and counted in the
+//! counters that its guest reads: Ethernet does not wait. An adapter filters the addresses that its
+//! driver asked for by itself ([`receive_frame`]).
+//!
+//! A call takes at most [`FRAMES_PER_CALL_MAX`] (64) frames of its guest, and as many of the uplink
+//! for it, and stops when the call's time is over or the uplink has no room; other frames stay in
+//! their queue.
 
 use std::collections::BTreeMap;
 
@@ -68,11 +70,13 @@ fn looks_ns(count: usize) -> u64 {
 /// The adapters of a group by Ethernet address, and the frame under way.
 #[derive(Debug, Default)]
 pub(crate) struct Switch {
+    /// Adapters by Ethernet address.
     adapters: BTreeMap<[u8; 6], AdapterId>,
     /// Ports by adapter.
     ports: BTreeMap<AdapterId, PortId>,
     /// Inboxes of the adapters that have joined the forwarding service.
     inboxes: BTreeMap<AdapterId, Sender<InboundFrame>>,
+    /// The frame that is being forwarded; kept for its memory.
     frame: Frame,
 }
 
@@ -100,7 +104,8 @@ impl Switch {
         self.ports.get(&adapter).copied()
     }
 
-    /// Takes frames of a guest and delivers them. Returns their number.
+    /// Takes frames of a guest's send queues and delivers them, at most 64 and within the call's
+    /// time. Returns their number.
     pub(crate) fn transmit(
         &mut self,
         cx: &mut Context<'_>,
@@ -228,7 +233,8 @@ impl Switch {
         }
     }
 
-    /// Delivers frames of the uplink to the adapter of a port. Returns their number.
+    /// Delivers frames of the uplink to the adapter of a port, at most 64 and within the call's
+    /// time. Returns their number.
     pub(crate) fn receive(
         &self,
         cx: &mut Context<'_>,

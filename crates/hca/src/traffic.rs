@@ -1,13 +1,17 @@
-//! The traffic between the adapters of a group that the forwarding service does not see: RDMA messages,
-//! and frames that go directly.
+//! The traffic between the adapters of a group that the forwarding service does not see: RDMA
+//! messages, and frames that go directly.
 //!
-//! Frames are counted by the switch, a run of frames of one pair together. Messages are counted by the
-//! engine for each peer of an adapter (`verbs::PeerTraffic`); [`DirectTraffic::collect`] takes the sums
-//! of an adapter once a second while it works, before an adapter is removed, and for each view. So a
-//! rate of messages is that of the last second, or of the longer time since the adapter was served.
-//! The forwarding service asks for the view by a request ([`ReadDirectTraffic`]), which
-//! `crate::control` passes on as [`ReadTraffic`], and adds it to its own matrix. The matrix has
-//! `fabric::limits::TRAFFIC_PAIRS_MAX` (4,096) pairs.
+//! [`crate::switch`] counts frames, a run of frames of one pair together. The engine counts
+//! messages for each peer of an adapter (`verbs::PeerTraffic`); [`crate::service`] takes the sums
+//! of an adapter ([`DirectTraffic::collect`]) once a second while it works, before an adapter is
+//! removed, and for each view. So a rate of messages is that of the last second, or of the longer
+//! time since the adapter was served. All run in the dispatcher's thread. The forwarding service
+//! asks for the view by a request ([`ReadDirectTraffic`]), which `crate::control` passes on as
+//! [`ReadTraffic`], and adds it to its own matrix.
+//!
+//! The matrix has `fabric::limits::TRAFFIC_PAIRS_MAX` (4,096) pairs; when it is full, pairs without
+//! traffic for 60 s are replaced, and traffic of further pairs is counted as uncounted
+//! (`fabric::traffic`). Nothing here delays or drops traffic.
 //!
 //! [`ReadDirectTraffic`]: causeway_fabric::traffic::ReadDirectTraffic
 

@@ -1,20 +1,20 @@
 //! The path between the adapters of a group and the service that forwards the group's frames.
 //!
-//! Each adapter is a station of that service (`fabric::station`): its [`AdapterCarrier`] takes
-//! frames for it to its [`Station`], and the [`Station`] takes its frames to the inbox of the
-//! service, with the offloads that they request. Both copy: the two services may run in different
-//! threads, and neither reads the other's guest memory. Frames between two adapters pass here while
-//! the service filters or observes them; else [`crate::switch`] delivers them with one copy.
+//! Each adapter is a station of that service (`fabric::station`). Two values connect the two: the
+//! forwarding service calls the [`AdapterCarrier`], in its own thread, with each frame for the
+//! adapter; the adapters' shard uses the [`Station`] in the call of the port ([`crate::switch`],
+//! `crate::call`), to take those frames and to send the adapter's, with the offloads that they
+//! request. `crate::control` joins the two. Both directions copy: the two services may run in
+//! different threads, and neither reads the other's guest memory. Frames between two adapters pass
+//! here while the service filters or observes them; else [`crate::switch`] delivers them with one
+//! copy. The time for frames in both directions counts for the port.
 //!
 //! Frames from an adapter wait in its send queue while they find no room, and none is lost here
 //! (`crate::uplink_sender`). Frames to an adapter do not wait in the forwarding service: at most
-//! [`INBOX_FRAMES_MAX`] (512) wait for each adapter, and [`Carrier::push`] refuses further ones, which
-//! the forwarding service counts. A multicast frame takes a place of the inbox of each adapter that
-//! receives it.
-//!
-//! Carriers are called by the forwarding service's thread, [`Station`] by the adapters' shard in the
-//! call of the port ([`crate::switch`], `crate::call`), so that the time for frames in both
-//! directions counts for the port; `crate::control` joins the two.
+//! [`INBOX_FRAMES_MAX`] (512) wait for each adapter, and [`Carrier::push`] refuses further ones,
+//! frames longer than [`FRAME_BYTES_MAX`] (65,792 bytes), and frames that cannot be read; the
+//! forwarding service counts them. A multicast frame takes a place of the inbox of each adapter
+//! that receives it.
 
 use causeway_fabric::Context;
 use causeway_fabric::carrier::{
@@ -50,7 +50,7 @@ impl InboundFrame {
     }
 }
 
-/// Takes frames of the forwarding service to an adapter.
+/// Takes frames of the forwarding service to an adapter, in the thread of that service.
 #[derive(Debug)]
 struct AdapterCarrier {
     to: Sender<InboundFrame>,
@@ -82,7 +82,7 @@ impl Carrier for AdapterCarrier {
     }
 }
 
-/// The ends of an adapter at the uplink.
+/// The adapter's ends of the uplink.
 #[derive(Debug)]
 pub(crate) struct Station {
     /// Frames for the adapter.
@@ -103,7 +103,7 @@ impl Station {
     }
 }
 
-/// The uplink of a group's adapters.
+/// The uplink of a group's adapters. There is one value in a shard.
 #[derive(Debug)]
 pub(crate) struct Uplink {
     to: Sender<Message>,

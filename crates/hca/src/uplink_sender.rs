@@ -11,9 +11,10 @@
 //! | the inbox of the forwarding service is half full; the other half is for links | 128 batches |
 //! | the inbox of the adapter that received the last frames is half full | [`CROWDED_FRAMES`] (256) frames |
 //!
-//! A batch that found no room in the inbox is sent before all others. The service calls again until
-//! there is room. A frame that cannot be read from guest memory is dropped without a count. The
-//! adapters' shard calls the module ([`crate::switch`]).
+//! A batch that found no room in the inbox is sent before all others. The port is called again until
+//! there is room ([`crate::call`]). A frame that cannot be read from guest memory is dropped, and
+//! counted as a frame of the uplink. [`crate::switch`] calls the module in the dispatcher's thread
+//! of the adapters' shard; no call waits.
 
 use causeway_fabric::carrier::{
     BufferPool, LinkId, Message, OFFLOAD_BYTES, PooledBuffer, ReceivedFrame, ReceivedFrames,
