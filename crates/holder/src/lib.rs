@@ -1,21 +1,22 @@
 //! The holder keeps frontends connected while causewayd is away.
 //!
 //! Some frontends never reconnect (QEMU's vhost-user-vsock and vfio-user-pci). For a *held* port
-//! the process `causeway-holder` listens in place of causewayd ([`holder`]), forwards each frontend's
-//! messages to the port's inner socket, at which causewayd listens, and records the state that the
-//! messages set up: for vhost-user one message at a time ([`relay`], [`record`]), for vfio-user many
-//! ([`vfio`]). Memory, rings and doorbells are passed to causewayd as descriptors: no byte of the
-//! data path crosses this process.
+//! the process `causeway-holder` listens in place of causewayd ([`holder`]), forwards each
+//! frontend's messages to the port's inner socket, at which causewayd listens, and records the
+//! state that the messages set up: for vhost-user one message at a time ([`relay`], [`record`]),
+//! for vfio-user many ([`vfio`]). Memory, rings and doorbells are passed to causewayd as
+//! descriptors: no byte of the data path crosses this process.
 //!
 //! When causewayd ends, frontends notice nothing but a slow backend. The next causewayd reports the
-//! ports that it serves ([`client`], [`protocol`]) and gets each frontend's state replayed; rings continue at
-//! the indices in guest memory ([`replay`]). For frontends without an inflight region the holder
-//! keeps one, so that chains that causewayd had popped and not completed are processed exactly once
-//! ([`inflight`]). Meanwhile the holder answers vfio-user frontends by itself ([`vfio::away`]).
+//! ports that it serves ([`client`], [`protocol`]) and gets each frontend's state replayed; rings
+//! continue at the indices in guest memory ([`replay`]). For frontends without an inflight region
+//! the holder keeps one, so that chains that causewayd had popped and not completed are processed
+//! exactly once ([`inflight`]). Meanwhile the holder answers vfio-user frontends by itself
+//! ([`vfio::away`]).
 //!
 //! # Limits
-//! 1,024 ports with one frontend each; other numbers are in [`limits`]. A frontend that violates the
-//! protocol, and a causewayd that sends invalid replies, lose the connection in question and no
+//! 1,024 ports with one frontend each; other numbers are in [`limits`]. A frontend that violates
+//! the protocol, and a causewayd that sends invalid replies, lose the connection in question and no
 //! other. The holder does not interpret rings, does not move traffic, and does not restart
 //! causewayd. Its own end disconnects all frontends.
 //!
