@@ -1,11 +1,12 @@
 //! A call of a port in the turn of its shard: how much it does, and when the next one follows.
 //!
-//! A call runs at most [`COMMANDS_PER_CALL_MAX`] (8) commands, and as much posted work and frames as
-//! the rest of the turn, the port's share ([`crate::share`]) and its rate ([`crate::rate_limit`])
-//! allow; the remainder stays in guest memory for the next call. A port at the limit of its rate
-//! executes commands and reports events, and no work. [`crate::service`] makes the call in the
-//! dispatcher's thread when the fabric serves the port's source. The order within a call: frames of
-//! the uplink, the group's rules, commands, posted work, frames of the guest.
+//! A call runs at most [`COMMANDS_PER_CALL_MAX`] (8) commands, and as much posted work and frames
+//! as the rest of the turn, the port's share ([`crate::share`]) and its rate
+//! ([`crate::rate_limit`]) allow; the remainder stays in guest memory for the next call. A port at
+//! the limit of its rate executes commands and reports events, and no work. [`crate::service`]
+//! makes the call in the dispatcher's thread when the fabric serves the port's source. The order
+//! within a call: frames of the uplink, the group's rules, commands, posted work, frames of the
+//! guest.
 //!
 //! | state of the port after a call | next call |
 //! |---|---|

@@ -1,23 +1,24 @@
 //! Captures of a port's queue pairs: their messages as packets of RoCE version 2.
 //!
-//! No packet exists between two adapters of a host. A capture shows each message as the packets that
-//! two adapters on a network would exchange ([`crate::packets`]): requests, acknowledgements, answers
-//! to reads and atomic operations, and refusals. `causeway capture` begins a capture through the
-//! service that forwards frames, which passes its recording here ([`JoinCapture`]); the recording
-//! buffers, counts and ends as for frames. Packets that the port's guest sends are shown as received
-//! by the port, packets to the guest as sent. A datagram, or a message of an unreliable connection,
-//! that a rule denied or its receiver did not accept is shown at its sender only; a multicast
-//! datagram at each adapter that received it.
+//! No packet exists between two adapters of a host. A capture shows each message as the packets
+//! that two adapters on a network would exchange ([`crate::packets`]): requests, acknowledgements,
+//! answers to reads and atomic operations, and refusals. `causeway capture` begins a capture
+//! through the service that forwards frames, which passes its recording here ([`JoinCapture`]); the
+//! recording buffers, counts and ends as for frames. Packets that the port's guest sends are shown
+//! as received by the port, packets to the guest as sent. A datagram, or a message of an unreliable
+//! connection, that a rule denied or its receiver did not accept is shown at its sender only; a
+//! multicast datagram at each adapter that received it.
 //!
 //! [`crate::service`] adds and ends captures and writes the messages of each call, in the
-//! dispatcher's thread. A group has at most [`CAPTURES_MAX`] (16) captures; a further one is refused.
+//! dispatcher's thread. A group has at most [`CAPTURES_MAX`] (16) captures; a further one is
+//! refused.
 //!
-//! Of each message at most [`CAPTURE_MESSAGE_BYTES_MAX`] (64 KiB) are copied; the packets behind are
-//! counted as dropped, as are messages beyond `verbs::limits::OBSERVATIONS_MAX` in a call. Sequence
-//! numbers begin with the first number of the queue pair when the capture begins, and count on from
-//! there. Requests that wait, time out or fail at their own adapter are not shown. Messages of
-//! adapters without a capture are not copied; without any capture the engine takes one branch for
-//! each message. Copies are charged to the turn.
+//! Of each message at most [`CAPTURE_MESSAGE_BYTES_MAX`] (64 KiB) are copied; the packets behind
+//! are counted as dropped, as are messages beyond `verbs::limits::OBSERVATIONS_MAX` in a call.
+//! Sequence numbers begin with the first number of the queue pair when the capture begins, and
+//! count on from there. Requests that wait, time out or fail at their own adapter are not shown.
+//! Messages of adapters without a capture are not copied; without any capture the engine takes one
+//! branch for each message. Copies are charged to the turn.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -2,11 +2,11 @@
 //! frames.
 //!
 //! When the first adapter of a group is added, the controller opens an uplink between the adapters'
-//! shard and the shard of the forwarding service (`ethernet`), which it keeps open. Each adapter then
-//! joins that service as a station, with the name and the address of its port; if it is refused, for
-//! example because another port of the group has the address, the port is deleted again. A deleted
-//! port leaves, and the last takes the uplink with it. In a daemon without a forwarding service,
-//! adapters exchange frames with each other only.
+//! shard and the shard of the forwarding service (`ethernet`), which it keeps open. Each adapter
+//! then joins that service as a station, with the name and the address of its port; if it is
+//! refused, for example because another port of the group has the address, the port is deleted
+//! again. A deleted port leaves, and the last takes the uplink with it. In a daemon without a
+//! forwarding service, adapters exchange frames with each other only.
 //!
 //! The fabric's registry calls it under its lock, in the thread of the operator's command: after it
 //! added or deleted a port, and for the operator's requests (`causeway hca`, answered by [`view`]).

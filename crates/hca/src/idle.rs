@@ -17,8 +17,9 @@
 //! An adapter with pauses of full length is watched instead of polled, if it can be
 //! ([`crate::idle_watches`]); the pauses then have no end of their own.
 //!
-//! The module keeps times only: `crate::call`, in the dispatcher's thread, polls the adapter, reports
-//! the result ([`IdleSchedule::stop`], [`IdleSchedule::pause`]), and sets the deadline of the pause.
+//! The module keeps times only: `crate::call`, in the dispatcher's thread, polls the adapter,
+//! reports the result ([`IdleSchedule::stop`], [`IdleSchedule::pause`]), and sets the deadline of
+//! the pause.
 
 use crate::limits::FIRST_PAUSE_NS;
 

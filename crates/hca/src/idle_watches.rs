@@ -1,21 +1,21 @@
 //! Idle adapters whose doorbell records are compared in batches.
 //!
-//! An adapter with pauses of full length, and whose function can name the words that change before it
-//! has work ([`causeway_mlx5::Function::watch`]), is not polled: its words are compared with their
-//! last values. A comparison costs a cache line of the daemon and a line of the guest for each word,
-//! without a walk over the objects of the adapter. A port whose words differ is served once, which
-//! ends the watch.
+//! An adapter with pauses of full length, and whose function can name the words that change before
+//! it has work ([`causeway_mlx5::Function::watch`]), is not polled: its words are compared with
+//! their last values. A comparison costs a cache line of the daemon and a line of the guest for
+//! each word, without a walk over the objects of the adapter. A port whose words differ is served
+//! once, which ends the watch.
 //!
 //! The ports with equal periods are a batch. A batch is due at multiples of its period on the
-//! fabric's clock, so that a single wake-up of the dispatcher's thread serves all adapters of all its
-//! groups, and the first message after a pause waits for at most the period. A batch that exceeds
-//! the time of the turn continues in the next turn; each word is charged. The list is bounded by the
-//! number of ports and [`causeway_mlx5::limits::WATCHED_QUEUES_MAX`].
+//! fabric's clock, so that a single wake-up of the dispatcher's thread serves all adapters of all
+//! its groups, and the first message after a pause waits for at most the period. A batch that
+//! exceeds the time of the turn continues in the next turn; each word is charged. The list is
+//! bounded by the number of ports and [`causeway_mlx5::limits::WATCHED_QUEUES_MAX`].
 //!
 //! `crate::call` adds a port after a poll without work and compares the batches in the shard's
 //! turn, in the dispatcher's thread. A watch keeps the map of its guest: [`crate::service`] removes
-//! the watch before the function uses another map. A
-//! watch of memory that the guest lost reads zeros, as other loads do (`memory::watch`).
+//! the watch before the function uses another map. A watch of memory that the guest lost reads
+//! zeros, as other loads do (`memory::watch`).
 
 use std::collections::BTreeMap;
 

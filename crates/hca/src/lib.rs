@@ -5,15 +5,17 @@
 //! VMM attaches by vfio-user ([`causeway_attach::vfio_user`]). The guest's unmodified driver posts
 //! work by stores to its own memory; the dispatcher polls these queues, so posting, polling and
 //! arming need no VM exit. Queue pairs of adapters in one group exchange messages with one copy,
-//! from guest to guest ([`causeway_verbs`]). The function is also an Ethernet interface, and each
-//! port is a station of the service that forwards the group's frames: routes, captures and traces
-//! name the port, and RDMA obeys the routes as frames do.
+//! from guest to guest ([`causeway_verbs`], the *engine* in the documentation of this crate). The
+//! function is also an Ethernet interface, and each port is a station of the service that forwards
+//! the group's frames: routes, captures and traces name the port, and RDMA obeys the routes as
+//! frames do.
 //!
 //! # Limits
 //! RDMA stays on this host and inside the group. An adapter has [`limits::VECTORS`] (8) interrupt
-//! vectors. The holder keeps its frontend over a restart of the daemon, after which the guest's
-//! driver sets the function up again; live migration is not supported. A guest that breaks a rule
-//! loses the queue pair, the object or the function concerned; other guests are not affected.
+//! vectors. The holder keeps its frontend over a restart of the daemon, after which the function
+//! continues from its record; without a usable record it reports an internal error, and the guest's
+//! driver sets it up again. Live migration is not supported. A guest that breaks a rule loses the
+//! queue pair, the object or the function concerned; other guests are not affected.
 //!
 //! # Main types
 //! [`HcaService`] is the service for one group; [`SERVICE`] registers it with a fabric.

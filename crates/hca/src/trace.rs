@@ -1,12 +1,12 @@
 //! Explains whether queue pairs of one adapter reach those of another: `causeway trace verbs`.
 //!
-//! The shard of the group answers from the state of this moment, and changes nothing. Each connected
-//! queue pair of either adapter that names the other adapter as its peer is compared with the queue
-//! pair that it names: at most [`TRACED_QUEUE_PAIRS_MAX`] (64) of each adapter, by slot. Datagram
-//! queue pairs name no peer; the trace counts those that receive. [`crate::service`] is the caller,
-//! in the dispatcher's thread. A source that is no adapter of the group is an error; a destination
-//! that is none is the verdict `refused`. The trace sends nothing, and does not predict whether a
-//! request finds a receive work request, a region or a right.
+//! The shard of the group answers from the state of this moment, and changes nothing. Each
+//! connected queue pair of either adapter that names the other adapter as its peer is compared with
+//! the queue pair that it names: at most [`TRACED_QUEUE_PAIRS_MAX`] (64) of each adapter, by slot.
+//! Datagram queue pairs name no peer; the trace counts those that receive. [`crate::service`] is
+//! the caller, in the dispatcher's thread. A source that is no adapter of the group is an error; a
+//! destination that is none is the verdict `refused`. The trace sends nothing, and does not predict
+//! whether a request finds a receive work request, a region or a right.
 //!
 //! | verdict | meaning |
 //! |---|---|

@@ -2,8 +2,8 @@
 //!
 //! Frames go in batches of at most [`UPLINK_BATCH_FRAMES_MAX`] (32) frames and
 //! [`UPLINK_BATCH_BYTES_MAX`] (256 KiB), sent when a batch is full and at the end of a call. The
-//! caller asks [`UplinkSender::has_room`] before it takes a frame from the adapter's send queue, and
-//! leaves the frame there without room. So a flood delays frames of its own adapter only:
+//! caller asks [`UplinkSender::has_room`] before it takes a frame from the adapter's send queue,
+//! and leaves the frame there without room. So a flood delays frames of its own adapter only:
 //!
 //! | there is no room | bound |
 //! |---|---|
@@ -11,10 +11,10 @@
 //! | the inbox of the forwarding service is half full; the other half is for links | 128 batches |
 //! | the inbox of the adapter that received the last frames is half full | [`CROWDED_FRAMES`] (256) frames |
 //!
-//! A batch that found no room in the inbox is sent before all others. The port is called again until
-//! there is room ([`crate::call`]). A frame that cannot be read from guest memory is dropped, and
-//! counted as a frame of the uplink. [`crate::switch`] calls the module in the dispatcher's thread
-//! of the adapters' shard; no call waits.
+//! A batch that found no room in the inbox is sent before all others. The port is called again
+//! until there is room ([`crate::call`]). A frame that cannot be read from guest memory is dropped,
+//! and counted as a frame of the uplink. [`crate::switch`] calls the module in the dispatcher's
+//! thread of the adapters' shard; no call waits.
 
 use causeway_fabric::carrier::{
     BufferPool, LinkId, Message, OFFLOAD_BYTES, PooledBuffer, ReceivedFrame, ReceivedFrames,
