@@ -20,18 +20,19 @@
 //! been reported or the driver has taken all completions: its later arm words then name a position
 //! behind the last completion.
 //!
-//! A resize replaces the ring. The function writes an entry of the opcode *resize* as the last entry
-//! of the old ring, and the next completion to the next position of the new ring; the driver copies
-//! the entries that it has not taken, each to the position behind its old one. The driver's position
-//! counts the entry of the resize, which is no completion: it makes no event. The old ring must have
-//! room for that entry, and the new ring for the entries that the driver has not taken.
+//! A resize replaces the ring. The function writes an entry of the opcode *resize* as the last
+//! entry of the old ring, and the next completion to the next position of the new ring; the driver
+//! copies the entries that it has not taken, each to the position behind its old one. The driver's
+//! position counts the entry of the resize, which is no completion: it makes no event. The old ring
+//! must have room for that entry, and the new ring for the entries that the driver has not taken.
 //!
 //! A completion for a full ring is lost, and the queue is broken from then on (*overrun*): each
 //! later completion is lost and counted, and the work queues that complete there fail. A queue that
 //! ignores overruns overwrites instead. Entries in memory that is not granted break the queue, too;
 //! a doorbell record that is not granted breaks it when it seems full, and until then there are no
-//! events. Only destroying a broken queue ends that state. `queues` and `ethernet` add completions;
-//! `function` evaluates the rule, with the time of the caller. Completions are not compressed.
+//! events. Only destroying a broken queue ends that state. `queues` and `ethernet` add completions
+//! by `function`, which also evaluates the rule, with the time of the caller; all run in the
+//! dispatcher's thread, and nothing blocks. Completions are not compressed.
 
 use causeway_memory::{Map, WordWatch};
 use causeway_wire::mlx5::command::Status;
@@ -71,10 +72,13 @@ pub(crate) enum Signal {
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
+    /// Memory of the ring.
     pages: PageList,
+    /// Context as the driver gave it, with the changes of later commands.
     context: CompletionQueueContext,
     /// Length of an entry, in bytes.
     stride: u64,
+    /// Number of entries written.
     producer: u32,
     /// Producer behind the last completion. Only the entry of a resize can follow.
     end: u32,
@@ -83,10 +87,13 @@ pub(crate) struct CompletionQueue {
     /// Resizes since that position changed: the driver has skipped their entries, and writes that
     /// when it takes the next completion.
     skipped: u32,
+    /// Arm word of the last event.
     last_arm: Option<u32>,
     /// A completion was added after the last event.
     has_new: bool,
+    /// A solicited or failed completion came after the last event.
     is_solicited: bool,
+    /// The queue is broken: completions are lost.
     is_overrun: bool,
     /// Time of the last event.
     event_ns: Option<u64>,
@@ -268,6 +275,7 @@ impl CompletionQueue {
         self.has_new
     }
 
+    /// Returns whether an entry has room; reads the driver's position only if the ring seems full.
     fn has_room(&mut self, map: &Map) -> bool {
         if self.context.ignores_overrun || self.used() < self.entries() {
             return true;

@@ -5,9 +5,10 @@
 //! the interrupt line, the BARs and the MSI-X control bits; all other bytes are constant. Accesses
 //! behind the end read zeros and write nothing.
 //!
-//! Only `registers` uses it, in the control thread. Values that the driver writes have no effect in
-//! this process: the VMM maps the BARs and delivers interrupts. There are no PCI Express, power
-//! management or extended capabilities.
+//! Only `registers` uses it, in the attachment's control thread, when the VMM passes an access of
+//! its guest on. Values that the driver writes have no effect in this process: the VMM maps the
+//! BARs and delivers interrupts. There are no PCI Express, power management or extended
+//! capabilities.
 
 use causeway_wire::mlx5::registers::{PCI_DEVICE, PCI_VENDOR};
 
@@ -80,12 +81,14 @@ impl ConfigSpace {
         }
     }
 
+    /// Sets registers at an offset.
     fn set(&mut self, at: usize, value: &[u8]) {
         for (register, value) in self.bytes.iter_mut().skip(at).zip(value) {
             *register = *value;
         }
     }
 
+    /// Permits writes to the bits of a mask at an offset.
     fn permit(&mut self, at: usize, mask: &[u8]) {
         for (writable, mask) in self.writable.iter_mut().skip(at).zip(mask) {
             *writable = *mask;

@@ -2,14 +2,17 @@
 //!
 //! Another guest can make many queue pairs of an adapter fail at once. The function does not know
 //! the driver's position in an event queue, and a driver that finds overwritten entries stops to
-//! read. So in a window of [`EVENT_WINDOW_NS`], over all event queues together, the events of queue
-//! pairs take at most a quarter of the entries of the queue that reports them. The others wait in
-//! their queue pairs and are reported in later passes of `poll`, in the order in which the queue
-//! pairs began to wait; those of a queue pair that is destroyed or reset meanwhile are dropped. At
-//! most [`DELAYED_EVENTS_MAX`] queue pairs wait; events beyond are lost and counted.
+//! read. So in a window of [`EVENT_WINDOW_NS`] (10 ms), over all event queues together, the events
+//! of queue pairs take at most a quarter of the entries of the queue that reports them. The others
+//! wait in their queue pairs and are reported in later passes of `poll`, in the order in which the
+//! queue pairs began to wait; those of a queue pair that is destroyed or reset meanwhile are
+//! dropped. At most [`DELAYED_EVENTS_MAX`] (32,768) queue pairs wait; events beyond are lost and
+//! counted. An event that waits when causewayd ends is lost.
 //!
-//! Events of completion queues, shared receive queues and commands are reported at once and are not
-//! counted here: the driver's own actions bound them (`crate::event_queue`).
+//! `queues` reports events here, and `poll` begins the windows and reports the events that wait,
+//! both in the dispatcher's thread. Events of completion queues, shared receive queues and commands
+//! are reported at once and are not counted here: the driver's own actions bound them
+//! (`crate::event_queue`).
 
 use std::collections::VecDeque;
 
@@ -25,6 +28,7 @@ pub(crate) const QUEUE_PAIR: u8 = 0;
 /// The state of the pace.
 #[derive(Debug, Default)]
 pub(crate) struct EventPacing {
+    /// End of the present window, in nanoseconds.
     window_ends_ns: u64,
     /// Events of queue pairs in this window.
     reported: u32,
@@ -103,6 +107,7 @@ impl Function {
         entries.is_none_or(|entries| objects.pacing.reported < (entries / 4).max(1))
     }
 
+    /// Reports an event of a queue pair now, and counts it in the window.
     fn report_queue_pair(&mut self, kind: EventType, number: u32) {
         self.objects.pacing.reported = self.objects.pacing.reported.saturating_add(1);
         let event = Event::Queue { event_type: kind, queue_type: QUEUE_PAIR, number };

@@ -13,8 +13,9 @@
 //! | command | once for each command |
 //!
 //! An event whose type no queue reports, and an entry in memory that is not granted, is lost and
-//! counted (`crate::function`). A driver that breaks these rules overwrites events of its own. The
-//! dispatcher's thread alone uses the module.
+//! counted (`crate::function`). A driver that breaks these rules overwrites events of its own.
+//! `command::event_queue` creates and destroys queues, `crate::function` writes events; both run in
+//! the dispatcher's thread.
 
 use causeway_memory::Map;
 use causeway_wire::mlx5::event_queue::{ENTRY_LEN, Event, EventQueueContext, EventType, owner_bit};

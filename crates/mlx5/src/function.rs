@@ -39,7 +39,7 @@ use crate::registers::Registers;
 use crate::vport::Vport;
 use crate::work_queues::{Scratch, WorkQueues};
 
-/// Properties of a function that its port fixes.
+/// A ConnectX function: the device of one port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionConfig {
     /// Ethernet address, assigned by the operator. Also makes the GUIDs.
@@ -103,7 +103,9 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Function {
     pub(crate) config: FunctionConfig,
+    /// Registers, shared with the control thread.
     pub(crate) registers: Arc<Registers>,
+    /// Memory that the guest grants.
     pub(crate) map: Arc<Map>,
     pub(crate) counters: Counters,
     /// Vectors to raise; bit n is vector n.
@@ -115,6 +117,7 @@ pub struct Function {
     commands: BTreeSet<u16>,
     /// Completions were added, or a poll was requested, since [`Self::take_completed`].
     has_completed: bool,
+    /// Private copy of the entry that is being parsed.
     pub(crate) scratch: Scratch,
     /// Reason of the last malformed work queue.
     pub(crate) fault: Option<&'static str>,
@@ -136,6 +139,7 @@ pub(crate) struct Objects {
     pub listed: VecDeque<u32>,
     /// Times until which moderation delays events, with the completion queue.
     pub delayed: BTreeSet<(u64, u32)>,
+    /// The rings of queue pairs, by the engine's numbers.
     pub queue_pairs: Companion<WorkQueues>,
     /// Queue pairs with polled doorbell records.
     pub active: Vec<u32>,
@@ -149,14 +153,21 @@ pub(crate) struct Objects {
     pub page_quota: PageQuota,
     /// Events of queue pairs that wait.
     pub pacing: EventPacing,
+    /// Shared receive queues, of both kinds.
     pub receive_pools: Table<ReceivePool>,
+    /// Protection domains.
     pub domains: Table<()>,
+    /// Transport domains.
     pub transport_domains: Table<()>,
     /// Number of target queue pairs and shared receive queues, by XRC domain.
     pub xrc_domains: Table<u32>,
+    /// Counter sets.
     pub counter_sets: Table<()>,
+    /// Doorbell pages.
     pub uar_pages: UarPages,
+    /// Values of the virtual port, and the GID table.
     pub vport: Vport,
+    /// Queues and rules of Ethernet frames.
     pub ethernet: Ethernet,
 }
 
@@ -241,7 +252,8 @@ impl Function {
         Arc::clone(&self.registers)
     }
 
-    /// Replaces the memory of the driver's guest.
+    /// Replaces the memory of the driver's guest. Queues keep their addresses, which are looked up
+    /// in the new memory.
     pub fn set_map(&mut self, map: Arc<Map>) {
         self.map = map;
     }

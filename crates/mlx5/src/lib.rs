@@ -12,8 +12,9 @@
 //! never read, because a doorbell record carries the same value.
 //!
 //! The function implements [`causeway_verbs::Queues`]; queue pair states, memory regions, rights
-//! and copies are the engine's. Formats are those of `causeway_wire::mlx5`. The device that guests
-//! see is described in `docs/design`; the supported commands are in [`table`].
+//! and copies are the part of `causeway_verbs`, which the documentation of this crate calls the
+//! *engine*. Formats are those of `causeway_wire::mlx5`. The device that guests see is described in
+//! `docs/design/rdma.md`; the supported commands are in [`table`].
 //!
 //! # Limits
 //! Numbers of objects, lengths of queues and commands: [`limits`] and [`FunctionConfig`]. A driver
@@ -22,8 +23,8 @@
 //! memory of its own guest only, where that memory is granted. The function has no firmware
 //! commands of physical functions, no on-demand paging and no InfiniBand link.
 //!
-//! `causeway-hca` owns the functions, calls [`poll()`] and [`run_commands`] in its turns, and
-//! raises the interrupts; registers are served in the attachment's thread.
+//! `causeway-hca` owns the functions, calls [`poll()`] and [`run_commands`] in the dispatcher's
+//! turns, and raises the interrupts; the control thread of the attachment serves the registers.
 //!
 //! # Example
 //! ```

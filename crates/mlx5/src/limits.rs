@@ -5,7 +5,8 @@
 //! beyond a number of objects fails with *limit exceeded*, one beyond a size with *bad parameter*,
 //! and a longer command is not delivered; nothing is evicted. Work beyond the limits of a pass
 //! waits for the next pass. The options of a port may lower the numbers of queue pairs, completion
-//! queues and memory keys ([`crate::FunctionConfig`]).
+//! queues and memory keys ([`crate::FunctionConfig`]). The modules of this crate read the constants
+//! in the dispatcher's thread; none changes at run time.
 
 /// Length of a page of the function's memory, in bytes.
 pub const PAGE_BYTES: u64 = 4096;

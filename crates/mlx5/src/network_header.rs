@@ -5,9 +5,10 @@
 //! is that of the GID table's entry: IPv4 in the last 20 bytes, IPv6, or the global route header of
 //! RoCE version 1. An entry that is not set gives a header of version 1 with a zero source.
 //!
-//! `queues` calls [`emit`] for each datagram. The header does not carry the bytes behind it (UDP
-//! and transport headers), only counts them in its length, and nothing checks that the sender's GID
-//! belongs to it: receivers must not trust the addresses. Connected messages have no header.
+//! `queues` calls [`emit`] for each datagram, in the dispatcher's thread. The header does not carry
+//! the bytes behind it (UDP and transport headers), only counts them in its length, and nothing
+//! checks that the sender owns its GID: receivers must not trust the addresses. Connected messages
+//! have no header.
 
 use causeway_verbs::work::{AddressVector, NetworkHeader};
 use causeway_wire::checksum;

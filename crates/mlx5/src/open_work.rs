@@ -1,16 +1,19 @@
 //! Work that a function may have left, for ports that are not polled in each turn.
 //!
-//! A function that has no work names the words of guest memory that change before it has work
-//! ([`Function::watch`]); the caller compares them instead of polling.
+//! `hca::call` asks after a pass of `poll` found nothing, in the dispatcher's thread. A function
+//! that has no work names the words of guest memory that change before it has work
+//! ([`Function::watch`]); the caller compares them instead of polling. A function with more than
+//! [`limits::WATCHED_QUEUES_MAX`] (256) queues, or with waiting work, names none and is polled.
 //!
-//! A port whose driver rings by trapped doorbell pages is not polled while it is idle: a doorbell wakes it ([`Function::expect_work`]), and
-//! it is served until [`Function::has_unlooked`] and [`Function::has_waiting_work`] return false. A
-//! pass of `poll` looks at a bounded number of queues, so that a single pass may not reach the queue
-//! that the doorbell concerns; [`Unlooked`] counts the queues that no pass has looked at since. A
-//! doorbell does not name its queue: the value written is not read.
+//! A port whose driver rings by trapped doorbell pages (`doorbell = "trap"`) is not polled while it
+//! is idle: a doorbell wakes it ([`Function::expect_work`]), and it is served until
+//! [`Function::has_unlooked`] and [`Function::has_waiting_work`] return false. A pass of `poll`
+//! looks at a bounded number of queues, so that a single pass may not reach the queue that the
+//! doorbell concerns; [`Unlooked`] counts the queues that no pass has looked at since. A doorbell
+//! does not name its queue: the value written is not read.
 //!
-//! Polled ports do not use the module, except for the count, a few instructions in each pass. The
-//! module also lists the objects with limits of their own, for the operator.
+//! Polled ports use the count alone, a few instructions in each pass. The module also lists the
+//! objects with limits of their own, for the operator.
 
 use causeway_memory::WordWatch;
 

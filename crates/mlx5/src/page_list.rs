@@ -7,9 +7,10 @@
 //! access that fails in a later page has copied the earlier bytes. The handlers of `command` create
 //! lists, and the modules of queues use them, in the dispatcher's turn.
 //!
-//! All lists of a function share a [`PageQuota`] of [`QUEUE_PAGES_MAX`] pages: a list takes its
-//! pages from the quota and gives them back when it is dropped. A list beyond the quota is refused.
-//! Page lists of memory keys are not counted here: the engine bounds them (`verbs::region`).
+//! All lists of a function share a [`PageQuota`] of [`QUEUE_PAGES_MAX`] (2^21) pages: a list takes
+//! its pages from the quota and gives them back when it is dropped. A list beyond the quota is
+//! refused with *limit exceeded*. Page lists of memory keys are not counted here: the engine bounds
+//! them (`verbs::region`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +25,7 @@ use crate::limits::{PAGE_SHIFT_MAX, QUEUE_PAGES_MAX};
 /// Parts of a page in which the start of a queue is counted.
 const OFFSET_PARTS_LOG: u8 = 6;
 
-/// The pages of all lists of a function; see the module. Clones count together.
+/// The number of pages that all lists of a function have. Clones share the number.
 #[derive(Debug, Clone, Default)]
 pub struct PageQuota(Arc<AtomicU64>);
 

@@ -1,16 +1,22 @@
 //! The function's share of a turn: commands that were rung for, and posted work.
 //!
 //! `causeway-hca` calls [`run_commands`], then [`poll()`], in the dispatcher's turn of the group's
-//! shard, and bounds both; rung commands and posted work beyond the bounds stay for a later call.
-//! Messages that a reset cut are ended first (`crate::reset`).
+//! shard, and bounds both; rung commands and posted work beyond the bounds stay for a later call. A
+//! call of [`poll()`] is a *pass*. The caller transmits Ethernet frames after it
+//! (`crate::ethernet`), and raises the interrupts. Messages that a reset cut are ended first
+//! (`crate::reset`).
 //!
 //! Queue pairs are polled in turn: a pass begins where the last pass stopped for lack of budget,
-//! and each queue pair gets at most a slice of the budget ([`limits::SLICE_MESSAGES`],
-//! [`limits::SLICE_BYTES`]), so that a flood on a queue pair leaves the others their share. A queue
-//! pair without posted work costs the load of a word of its doorbell record. A pass looks at
-//! [`limits::PASS_QUEUES_MAX`] queue pairs, and evaluates the events of as many completion queues.
-//! Looks are paid too: each [`limits::LOOKS_PER_MESSAGE`] queue pairs or completion queues take a
-//! message of the budget, and so does a queue pair that only found that it still has to wait.
+//! and each queue pair gets at most a slice of the budget, [`limits::SLICE_MESSAGES`] (64) messages
+//! or [`limits::SLICE_BYTES`] (1 MiB), so that a flood on a queue pair leaves the others their
+//! share. A queue pair without posted work costs the load of a word of its doorbell record. A pass
+//! looks at [`limits::PASS_QUEUES_MAX`] (256) queue pairs, and evaluates the events of as many
+//! completion queues. Looks are paid too: each [`limits::LOOKS_PER_MESSAGE`] (8) queue pairs or
+//! completion queues take a message of the budget, and so does a queue pair that only found that it
+//! still has to wait.
+//!
+//! No call blocks or fails: errors of commands are answers to the driver, errors of work requests
+//! completions.
 
 use std::sync::Arc;
 
@@ -34,7 +40,7 @@ pub fn adapter_config(config: &FunctionConfig) -> AdapterConfig {
     adapter
 }
 
-/// What a call of [`run_commands`] did.
+/// The work of a call of [`run_commands`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CommandCost {
     /// Commands that were executed, or answered with a failed delivery.

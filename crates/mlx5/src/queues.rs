@@ -1,13 +1,16 @@
 //! The function as the queues of an adapter: the engine's view of rings and completions.
 //!
-//! `causeway_verbs` calls [`Queues`] during a pass of `poll`, in the dispatcher's thread. The
-//! module finds the ring of a number, and translates completions and events to the driver's format.
-//! A number without a ring is a [`QueueError`], a completion queue that is full, broken or missing
-//! an [`Overrun`], and the completion is lost. Each type of event is reported once per queue pair
-//! until its reset, and may wait (`crate::event_pacing`); events of shared receive queues and
-//! completion queues are reported each time, at once. An event that no event queue selects is lost
-//! and counted. All completions of queue pairs are written here; the module keeps no order between
-//! queues and checks no key, state or right.
+//! `causeway_verbs` calls [`Queues`] during a pass of `poll`, in the dispatcher's thread, for the
+//! adapter that is polled and for the adapters that its messages reach. The module finds the ring
+//! of a number ([`crate::work_queues`], [`crate::receive_pool`]), and translates completions and
+//! events to the driver's format. A number without a ring is a [`QueueError`], a completion queue
+//! that is full, broken or missing an [`Overrun`], and the completion is lost.
+//!
+//! Each type of event is reported once per queue pair until its reset, and may wait
+//! (`crate::event_pacing`); events of shared receive queues and completion queues are reported each
+//! time, at once. An event that no event queue selects is lost and counted. All completions of
+//! queue pairs are written here; the module keeps no order between queues and checks no key, state
+//! or right.
 
 use causeway_memory::Map;
 use causeway_verbs::region::Region;

@@ -1,9 +1,10 @@
 //! Receive work queue entries: data segments until the end mark, or the end of the entry.
 //!
-//! `work_queues` and `receive_pool` pass a private copy of an entry, without the link of a pool. No
-//! entry is malformed: an entry without segments has room for no bytes. Keys and addresses are
-//! checked by the engine when a message arrives; the number of segments is bounded by the entry's
-//! length, at most 2,048 bytes ([`crate::limits::RECEIVE_ENTRY_BYTES_MAX`]).
+//! `work_queues`, `receive_pool` and `ethernet::receive_queue` pass a private copy of an entry,
+//! without the link of a pool, in the dispatcher's thread. No entry is malformed: an entry without
+//! segments has room for no bytes. Keys and addresses are checked by the engine when a message
+//! arrives; the number of segments is bounded by the entry's length, at most 2,048 bytes
+//! ([`crate::limits::RECEIVE_ENTRY_BYTES_MAX`]).
 
 use causeway_verbs::work::{ReceiveWork, Segment, Token};
 use causeway_wire::mlx5::work_request::{DataSegment, receive_segments};

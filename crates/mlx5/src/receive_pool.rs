@@ -9,8 +9,8 @@
 //! A broken queue stays so until the driver destroys it: the queue pair whose message found the
 //! fault moves to the error state, and for all others the queue is empty: their reliable messages
 //! wait, other messages are dropped. An entry has 32 to 2,048 bytes, a queue at most 2^15 entries.
-//! `command::receive_queue` creates the queues, `queues` takes entries for the engine; the limit
-//! event is the engine's (`verbs::adapter`).
+//! `command::receive_queue` creates the queues, `queues` takes entries for the engine, both in the
+//! dispatcher's thread; the limit event is the engine's (`verbs::adapter`).
 
 use causeway_memory::Map;
 use causeway_verbs::QueueError;
@@ -71,6 +71,7 @@ pub(crate) struct ReceivePool {
 }
 
 impl ReceivePool {
+    /// Returns an empty queue of a format that the command checked.
     pub fn new(pages: PageList, format: PoolFormat, context: Vec<u8>) -> Self {
         Self {
             pages,
@@ -171,6 +172,7 @@ impl ReceivePool {
         Ok(true)
     }
 
+    /// Breaks the queue.
     fn fail(&mut self, reason: &'static str) -> Result<bool, QueueError> {
         self.is_broken = true;
         Err(QueueError(reason))

@@ -1,21 +1,22 @@
 //! The trapped registers of the function: configuration space, initialisation segment and MSI-X
 //! table.
 //!
-//! The control thread of the attachment reads and writes them while the dispatcher runs commands,
-//! so the values that both use are atomics: the address of the command queue and the bitmap of its
-//! rung doorbells. The control thread alone uses the rest, under a lock that no other thread waits
-//! for. No access blocks: a driver that waits longer than 5 s for a register declares the function
-//! dead.
+//! `causeway-hca` passes the registers to the attachment ([`REGION_BAR`], [`REGION_MSIX`] and
+//! [`REGION_CONFIG`] are VFIO's regions). The control thread of the attachment reads and writes
+//! them while the dispatcher runs commands, so the values that both use are atomics: the address of
+//! the command queue and the bitmap of its rung doorbells, which `poll` takes in the dispatcher's
+//! thread. The control thread alone uses the rest, under a lock that no other thread waits for. No
+//! access blocks: a driver that waits longer than 5 s for a register declares the function dead.
 //!
 //! The initialisation segment is the start of BAR 0: 32-bit registers, big-endian. Accesses must be
 //! aligned to their length; others read zeros and write nothing, and so do unknown registers. No
-//! access is an error.
+//! access is an error. The MSI-X table is stored only: the VMM raises and masks vectors.
 //!
-//! `causeway-hca` passes the registers to the attachment ([`REGION_BAR`], [`REGION_MSIX`] and
-//! [`REGION_CONFIG`] are VFIO's regions); `poll` takes the doorbells. The MSI-X table is stored
-//! only: the VMM raises and masks vectors. A reset, which the VMM requests and the control thread
-//! performs, clears registers and rung doorbells, not the driver's objects: the dispatcher removes
-//! these later ([`crate::reset()`]), and begins no command that was rung for before the reset.
+//! A reset, which the VMM requests and the control thread performs, clears registers and rung
+//! doorbells, not the driver's objects: the dispatcher removes these later ([`crate::reset()`]),
+//! and begins no command that was rung for before the reset. A function that reports an internal
+//! error ([`Registers::fail`]) ignores command doorbells until its driver sets the command queue up
+//! again, or a reset.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -70,20 +71,26 @@ pub struct Rung {
     reset: u64,
 }
 
-/// The registers; see the module.
+/// The registers of one function, shared by the control thread and the dispatcher.
 #[derive(Debug)]
 pub struct Registers {
+    /// Guest address of the command queue; 0 for none.
     command_queue: AtomicU64,
     /// Rung doorbells in the low half, the number of resets in the high half.
     doorbells: AtomicU64,
+    /// The health counter, which moves with each read.
     health: AtomicU32,
     /// The function reports an internal error.
     has_failed: AtomicBool,
     /// The frontend is one that an earlier process served.
     is_resuming: AtomicBool,
+    /// Reads since the port was added.
     reads: AtomicU64,
+    /// Writes since the port was added.
     writes: AtomicU64,
+    /// Begin of the timer.
     created: Instant,
+    /// Length of BAR 0, in bytes.
     bar_bytes: u64,
     vectors: u16,
     private: Mutex<Private>,
@@ -239,8 +246,8 @@ impl Registers {
         self.doorbells.fetch_or(RUNG, Ordering::Release);
     }
 
-    /// Returns the numbers of reads and writes since the port was added. Each of them is a VM exit;
-    /// a reset keeps the numbers.
+    /// Returns the numbers of reads and writes since the port was added. Each read or write is a VM
+    /// exit; a reset keeps the numbers.
     pub fn accesses(&self) -> (u64, u64) {
         (self.reads.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
     }

@@ -2,7 +2,8 @@
 //!
 //! [`support`] reads the table by which commands are dispatched, so that it cannot differ from the
 //! function's answers. *Performed* commands may still refuse parameters, and *accepted* commands
-//! answer zeros. The data path does not use it.
+//! answer zeros. Tests use the module, one of which checks the table in
+//! `docs/design/mlx5-commands.md`; the daemon does not.
 
 use causeway_wire::mlx5::command::Opcode;
 

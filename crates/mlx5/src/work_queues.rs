@@ -10,8 +10,9 @@
 //! posted or taken, without completions.
 //!
 //! Rings have at most 2^15 blocks or entries. Each entry is copied once to private memory before it
-//! is parsed. `queues` calls this module for the engine, `poll` for the look at the counters;
-//! shared receive queues are in `receive_pool`, Ethernet queues in `ethernet`.
+//! is parsed. `queues` calls this module for the engine, `poll` for the look at the counters, both
+//! in the dispatcher's thread; shared receive queues are in `receive_pool`, Ethernet queues in
+//! `ethernet`.
 
 use causeway_memory::{Map, WordWatch};
 use causeway_verbs::QueueError;
@@ -25,7 +26,7 @@ use crate::receive_entry;
 use crate::record::progress::PairProgress;
 use crate::send_entry;
 
-/// Private copy of an entry; kept so that no call clears the memory.
+/// Private copy of an entry; one for each function, so that no call clears the memory.
 #[derive(Debug)]
 pub(crate) struct Scratch(pub Box<[u8; RECEIVE_ENTRY_BYTES_MAX]>);
 
@@ -103,6 +104,7 @@ impl Positions {
 /// The rings of a queue pair.
 #[derive(Debug)]
 pub(crate) struct WorkQueues {
+    /// Memory of both rings.
     pages: PageList,
     /// Context as the driver gave it, with the changes of later commands.
     pub context: QueuePairContext,
@@ -110,8 +112,11 @@ pub(crate) struct WorkQueues {
     receive: Positions,
     /// Number of blocks of the send queue; 0 if there is none.
     send_blocks: u32,
+    /// Offset of the send queue in the buffer, in bytes.
     send_offset: u64,
+    /// Number of entries of the own receive queue; 0 if there is none.
     receive_entries: u32,
+    /// Length of a receive entry, in bytes.
     receive_stride: u64,
     /// The recorded progress.
     pub progress: PairProgress,

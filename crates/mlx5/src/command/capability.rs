@@ -19,6 +19,7 @@ use crate::limits::{
     COMPLETION_QUEUE_LOG_MAX, EVENT_QUEUE_LOG_MAX, EVENT_QUEUES_MAX, WORK_QUEUE_LOG_MAX,
 };
 
+/// Executes QUERY_HCA_CAP.
 pub(crate) fn query(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let Some(group) = Query::parse(input.modifier()?).group else { return Ok(()) };
     let block = output.0.get_mut(OUTPUT_OFFSET..).ok_or(Status::BadOutputLength)?;
@@ -50,23 +51,27 @@ fn general(f: &Function) -> General {
     }
 }
 
+/// Executes QUERY_ADAPTER.
 pub(crate) fn adapter(_: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let adapter = AdapterOutput { vendor: VENDOR_ID, ..AdapterOutput::default() };
     output.put_truncated(0, &adapter.to_bytes());
     Ok(())
 }
 
+/// Executes QUERY_ISSI: version 1 of the software interface alone.
 pub(crate) fn query_issi(_: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let issi = IssiOutput { current: ISSI, supported: 1 << ISSI };
     output.put(0, &issi.to_bytes())
 }
 
+/// Executes SET_ISSI.
 pub(crate) fn set_issi(_: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let issi = IssiInput::parse(input.bytes()).map_err(short)?;
     if issi.version == ISSI { Ok(()) } else { Err(Status::BadParameter) }
 }
 
-/// Begins or ends the driver's use of the function: all objects are gone.
+/// Executes ENABLE_HCA, DISABLE_HCA and TEARDOWN_HCA: begins or ends the driver's use of the
+/// function, and destroys all objects.
 pub(crate) fn restart(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,

@@ -27,6 +27,7 @@ use crate::function::Function;
 use crate::limits::{COMPLETION_QUEUE_LOG_MAX, DOORBELL_RECORD_ALIGNMENT};
 use crate::page_list::PageList;
 
+/// Executes CREATE_CQ.
 pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     output.check_number()?;
     let context = CompletionQueueContext::parse(input.tail(CONTEXT)?).map_err(short)?;
@@ -52,6 +53,7 @@ pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>
     output.put_number(number)
 }
 
+/// Executes DESTROY_CQ.
 pub(crate) fn destroy(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let number = input.number()?;
     let objects = &mut f.objects;
@@ -69,11 +71,13 @@ pub(crate) fn destroy(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) ->
     Ok(())
 }
 
+/// Executes QUERY_CQ.
 pub(crate) fn query(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let queue = f.objects.completion_queues.get(input.number()?).ok_or(Status::BadResource)?;
     output.put(CONTEXT, &queue.context().to_bytes())
 }
 
+/// Executes MODIFY_CQ: sets the moderation, or replaces the ring.
 pub(crate) fn modify(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let header = InputHeader::parse(input.bytes()).map_err(short)?;
     let context = CompletionQueueContext::parse(input.tail(CONTEXT)?).map_err(short)?;

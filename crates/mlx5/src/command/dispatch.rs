@@ -1,13 +1,13 @@
 //! The handler of each opcode.
 //!
-//! [`execute`] runs a command on private input and output and writes its status; after a failure
-//! the output is zero but for the status. It never fails itself: it counts each failure, and logs
-//! the first 16 in the life of the function ([`crate::limits::LOG_LINES_MAX`]; a reset adds none).
+//! `crate::run_commands` calls [`execute`] for each delivered command, in the dispatcher's turn of
+//! the port's group; [`super::queue`] reads and answers the entry of the command queue. [`execute`]
+//! runs a command on private input and output and writes its status; after a failure the output is
+//! zero but for the status. [`execute`] never fails: each failure is counted, and the first 16 in
+//! the life of the function are logged ([`crate::limits::LOG_LINES_MAX`]; a reset adds none).
 //! Commands without a handler are answered with *bad operation*, those of [`Handler::Accept`] with
-//! success and zeros. `crate::run_commands` calls it for each delivered command; reading and
-//! answering the queue's entry is [`super::queue`]'s part.
-//!
-//! `crate::run_commands` calls [`execute`], in the dispatcher's turn of the port's group.
+//! success and zeros. A successful command that changes objects is recorded for the next causewayd
+//! (`crate::record::journal`).
 
 use causeway_verbs::{Adapter, AdapterId, Subnet};
 use causeway_wire::mlx5::command::{Opcode as O, Status};

@@ -21,6 +21,7 @@ use crate::function::Function;
 use crate::limits::EVENT_QUEUE_LOG_MAX;
 use crate::page_list::PageList;
 
+/// Executes CREATE_EQ.
 pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     output.check_number()?;
     let context = EventQueueContext::parse(input.tail(CREATE_CONTEXT)?).map_err(short)?;
@@ -37,6 +38,7 @@ pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>
     output.put_number(u32::from(number))
 }
 
+/// Executes DESTROY_EQ.
 pub(crate) fn destroy(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let number = input.number()? as u8;
     let queue = f.objects.event_queues.get(number).ok_or(Status::BadResource)?;
@@ -47,6 +49,7 @@ pub(crate) fn destroy(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) ->
     Ok(())
 }
 
+/// Executes QUERY_EQ.
 pub(crate) fn query(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let queue = f.objects.event_queues.get(input.number()? as u8).ok_or(Status::BadResource)?;
     output.put(QUERY_CONTEXT, &queue.context().to_bytes())

@@ -29,6 +29,7 @@ const ENTRIES_PER_UNIT: u32 = 2;
 /// Units of page list entries that a length of zero stands for.
 const CAPACITY_MIN: u32 = 1;
 
+/// Executes CREATE_MKEY.
 pub(crate) fn create(
     adapter: &mut Adapter<Function>,
     input: Input<'_>,
@@ -88,6 +89,7 @@ fn rights(context: &MemoryKeyContext) -> Rights {
     permitted.fold(Rights::empty(), |sum, (_, right)| sum.union(right))
 }
 
+/// Returns the status of an error of the engine.
 fn status(error: RegionError) -> Status {
     match error {
         // Drivers report this status as a lack of memory.
@@ -97,6 +99,7 @@ fn status(error: RegionError) -> Status {
     }
 }
 
+/// Executes DESTROY_MKEY.
 pub(crate) fn destroy(
     adapter: &mut Adapter<Function>,
     input: Input<'_>,
@@ -105,6 +108,7 @@ pub(crate) fn destroy(
     adapter.regions_mut().destroy(input.number()?).map(drop).map_err(status)
 }
 
+/// Executes QUERY_MKEY.
 pub(crate) fn query(
     adapter: &mut Adapter<Function>,
     input: Input<'_>,
@@ -135,7 +139,7 @@ pub(crate) fn query(
     output.put(QUERY_CONTEXT, &context.to_bytes())
 }
 
-/// Reports the reserved local key.
+/// Executes QUERY_SPECIAL_CONTEXTS: reports the reserved local key.
 pub(crate) fn special(_: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let special = SpecialContextsOutput { reserved_key: RESERVED_LOCAL_KEY, ..Default::default() };
     // The status and syndrome are written behind the handler.

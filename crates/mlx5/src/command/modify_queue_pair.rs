@@ -21,6 +21,7 @@ use super::queue_pair::{rights, status};
 use super::{Input, Outcome, Output, short};
 use crate::function::Function;
 
+/// Executes the transitions of a queue pair that do not end in *reset* or *error*.
 pub(crate) fn modify(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,
@@ -54,7 +55,7 @@ pub(crate) fn modify(
     Ok(())
 }
 
-/// Moves a queue pair to the error state: all posted work requests are flushed.
+/// Executes 2ERR_QP: moves a queue pair to the error state; all posted work requests are flushed.
 pub(crate) fn to_error(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,
@@ -65,7 +66,7 @@ pub(crate) fn to_error(
     subnet.modify(adapter, number, State::Error, &Change::default()).map_err(status)
 }
 
-/// Moves a queue pair to the reset state: all work requests are forgotten.
+/// Executes 2RST_QP: moves a queue pair to the reset state; all work requests are forgotten.
 pub(crate) fn to_reset(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,

@@ -18,6 +18,7 @@ use causeway_wire::mlx5::queue_pair::MULTICAST_GID;
 use super::{Input, Outcome, Output};
 use crate::function::Function;
 
+/// Executes ATTACH_TO_MCG: adds a queue pair to a group.
 pub(crate) fn attach(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,
@@ -28,6 +29,7 @@ pub(crate) fn attach(
     subnet.attach_multicast(adapter, input.number()?, gid).map_err(status)
 }
 
+/// Executes DETACH_FROM_MCG: removes a queue pair from a group.
 pub(crate) fn detach(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,
@@ -38,6 +40,7 @@ pub(crate) fn detach(
     subnet.detach_multicast(adapter, input.number()?, gid).map_err(status)
 }
 
+/// Returns the status of an error of the engine.
 fn status(error: MulticastError) -> Status {
     match error {
         MulticastError::NoQueuePair | MulticastError::NotAttached => Status::BadResource,

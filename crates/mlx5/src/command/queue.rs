@@ -2,17 +2,17 @@
 //!
 //! An entry carries the first 16 bytes of input and output; the rest lies in a chain of mailboxes
 //! of 512 bytes each. The input's length decides how many mailboxes are read, and lengths beyond
-//! [`COMMAND_INPUT_MAX`] and [`COMMAND_OUTPUT_MAX`] are refused first, so a chain that loops is
-//! read to that length and no further. Commands without a page list have at most
-//! [`COMMAND_SHORT_INPUT_MAX`] bytes of input. Each entry is copied once; its ownership byte is
-//! written last, and then the event of the command is reported. Commands that are rung together run
-//! in the order of their index, not of their doorbells.
+//! [`COMMAND_INPUT_MAX`] (1 MiB and 4 KiB) and [`COMMAND_OUTPUT_MAX`] (64 KiB) are refused first,
+//! so a chain that loops is read to that length and no further. Commands without a page list have
+//! at most [`COMMAND_SHORT_INPUT_MAX`] (8 KiB) of input. Each entry is copied once; its ownership
+//! byte is written last, and then the event of the command is reported. Commands that are rung
+//! together run in the order of their index, not of their doorbells.
 //!
 //! An entry that is not the function's (a doorbell without a command) is ignored, and so is an
 //! entry in memory that is not granted: the driver then waits in vain for its command. An entry of
 //! another type, with a wrong length, or with mailboxes that are not granted ends with a
 //! [`DeliveryStatus`] and is not executed; if only the output cannot be written, it was. Tokens,
-//! indices and signatures of mailboxes are not checked. `crate::run_commands` is the caller.
+//! indices and signatures of mailboxes are not checked.
 //!
 //! `crate::run_commands` reads a command in the dispatcher's turn, after the control thread passed
 //! the doorbell on; `super::dispatch` executes it, and `run_commands` finishes it and reports its
@@ -64,6 +64,7 @@ pub(crate) fn read(map: &Map, queue: u64, index: u32) -> Option<(Command, Delive
 }
 
 impl Command {
+    /// Reads the input, and makes room for the output.
     fn fill(&mut self, map: &Map) -> DeliveryStatus {
         let entry = self.entry;
         let (input, output) = (entry.input_len as usize, entry.output_len as usize);

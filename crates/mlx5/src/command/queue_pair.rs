@@ -116,6 +116,7 @@ fn attributes(objects: &Objects, context: &QueuePairContext) -> Result<Attribute
     })
 }
 
+/// Executes CREATE_QP.
 pub(crate) fn create(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,
@@ -156,6 +157,7 @@ fn count_users(objects: &mut Objects, context: &QueuePairContext, change: impl F
     }
 }
 
+/// Executes DESTROY_QP.
 pub(crate) fn destroy(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,
@@ -172,6 +174,7 @@ pub(crate) fn destroy(
     Ok(())
 }
 
+/// Executes QUERY_QP.
 pub(crate) fn query(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,

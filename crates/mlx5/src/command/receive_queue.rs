@@ -1,15 +1,15 @@
 //! Commands about shared receive queues: receive memory pools, and the queues of XRC domains.
 //!
 //! Both are linked lists of entries of 32 to 2,048 bytes, up to 2^15 of them; cyclic rings and
-//! other sizes are refused with *bad parameter*. A queue of an XRC domain receives the messages that
-//! name it, from any target queue pair of its domain, and completes to its own completion queue;
-//! domain and completion queue must exist (*bad resource*) and stay as long as the queue. Its memory
-//! is checked as that of pools, and both count against the same limit: the port's queue pairs and 16 more, at most 2^14
-//! ([`crate::limits::RECEIVE_POOLS_MAX`]); more, or too many pages of all queues, is *limit
-//! exceeded*. An unknown queue is *bad resource*. The protection domain is not looked up. A queue
-//! that queue pairs receive from cannot be destroyed (*bad resource state*). A limit is reported
-//! once, at once if fewer entries are posted already, and 0 disarms it. Entries are read in
-//! `crate::receive_pool`.
+//! other sizes are refused with *bad parameter*. A queue of an XRC domain receives the messages
+//! that name it, from any target queue pair of its domain, and completes to its own completion
+//! queue; domain and completion queue must exist (*bad resource*) and stay as long as the queue.
+//! Its memory is checked as that of pools, and both count against the same limit: the port's queue
+//! pairs and 16 more, at most 2^14 ([`crate::limits::RECEIVE_POOLS_MAX`]); more, or too many pages
+//! of all queues, is *limit exceeded*. An unknown queue is *bad resource*. The protection domain is
+//! not looked up. A queue that queue pairs receive from cannot be destroyed (*bad resource state*).
+//! A limit is reported once, at once if fewer entries are posted already, and 0 disarms it. Entries
+//! are read in `crate::receive_pool`.
 //!
 //! `super::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 
@@ -60,6 +60,7 @@ fn insert(
     output.put_number(number)
 }
 
+/// Executes CREATE_RMP: makes a shared receive queue.
 pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let context = ReceivePoolContext::parse(input.tail(CONTEXT)?).map_err(short)?;
     let queue = context.queue;
@@ -73,6 +74,7 @@ pub(crate) fn create(f: &mut Function, input: Input<'_>, output: &mut Output<'_>
     insert(f, format, pages, (&context.to_bytes(), None), output)
 }
 
+/// Executes CREATE_XRC_SRQ: makes a shared receive queue of an XRC domain.
 pub(crate) fn create_xrc(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let context = XrcReceiveQueueContext::parse(input.tail(XRC_CONTEXT)?).map_err(short)?;
     let log_stride = context.log_stride.saturating_add(4);
@@ -106,6 +108,7 @@ fn count_queue(objects: &mut Objects, xrc: Option<XrcValues>, change: impl Fn(u3
     }
 }
 
+/// Executes DESTROY_RMP and DESTROY_XRC_SRQ.
 pub(crate) fn destroy(
     adapter: &mut Adapter<Function>,
     input: Input<'_>,
@@ -133,6 +136,7 @@ fn set_limit(adapter: &mut Adapter<Function>, number: u32, limit: u16) -> Outcom
     Ok(())
 }
 
+/// Executes ARM_RQ and ARM_XRC_SRQ: sets the limit.
 pub(crate) fn arm(
     adapter: &mut Adapter<Function>,
     input: Input<'_>,
@@ -142,6 +146,7 @@ pub(crate) fn arm(
     set_limit(adapter, arm.number, arm.limit)
 }
 
+/// Executes MODIFY_RMP: sets the limit if the mask selects it.
 pub(crate) fn modify(
     adapter: &mut Adapter<Function>,
     input: Input<'_>,
@@ -159,6 +164,7 @@ pub(crate) fn modify(
     }
 }
 
+/// Executes QUERY_RMP.
 pub(crate) fn query(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let pool = f.objects.receive_pools.get(input.number()?).ok_or(Status::BadResource)?;
     let mut context = ReceivePoolContext::parse(&pool.context).map_err(|_| Status::BadResource)?;
@@ -166,6 +172,7 @@ pub(crate) fn query(f: &mut Function, input: Input<'_>, output: &mut Output<'_>)
     output.put(CONTEXT, &context.to_bytes())
 }
 
+/// Executes QUERY_XRC_SRQ.
 pub(crate) fn query_xrc(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let pool = f.objects.receive_pools.get(input.number()?).ok_or(Status::BadResource)?;
     let context = XrcReceiveQueueContext::parse(&pool.context);

@@ -21,6 +21,7 @@ const PORT: u8 = 1;
 /// State of the port: up.
 const UP: u8 = 1;
 
+/// Executes ACCESS_REG.
 pub(crate) fn access(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let access = AccessInput::parse(input.bytes()).map_err(short)?;
     output.put_truncated(ACCESS_DATA, input.tail(ACCESS_DATA).unwrap_or(&[]));

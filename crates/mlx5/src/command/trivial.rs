@@ -10,9 +10,9 @@
 //! *bad resource*. A protection or transport domain or counter set is destroyed although other
 //! objects name it: these keep working. An XRC domain with target queue pairs or shared receive
 //! queues is not destroyed (*bad resource state*): a driver keeps the targets of processes that
-//! exited, and destroys them when the domain is closed. Only new queue pairs look their domain up; memory keys and receive queues do not.
-//! Numbers return late (`verbs::number`; those of counter sets have 8 bits only), pages in the
-//! order of their release. [`super::dispatch`] calls the handlers.
+//! exited, and destroys them when the domain is closed. Only new queue pairs look their domain up;
+//! memory keys and receive queues do not. Numbers return late (`verbs::number`; those of counter
+//! sets have 8 bits only), pages in the order of their release.
 //!
 //! `super::dispatch` calls the handlers, in the dispatcher's turn of the port's group.
 
@@ -44,6 +44,7 @@ impl UarPages {
         Self { free: VecDeque::new(), used: Vec::new(), next: UAR_FIRST, end, prepared: None }
     }
 
+    /// Hands out a page; `None` if all pages have an owner.
     fn allocate(&mut self) -> Option<u32> {
         let page = if let Some(page) = self.prepared.take() {
             page
@@ -77,6 +78,7 @@ impl UarPages {
         is_free
     }
 
+    /// Takes a page back. Returns false if the page has no owner.
     fn release(&mut self, page: u32) -> bool {
         match self.slot(page) {
             Some(used) if *used => *used = false,
@@ -86,43 +88,52 @@ impl UarPages {
         true
     }
 
+    /// Returns whether a page has an owner; `None` for a page that was never handed out.
     fn slot(&mut self, page: u32) -> Option<&mut bool> {
         self.used.get_mut(page.checked_sub(UAR_FIRST)? as usize)
     }
 }
 
+/// Makes an object without content, and returns its number to the driver.
 fn create(table: &mut Table<()>, output: &mut Output<'_>) -> Outcome {
     output.check_number()?;
     let number = table.insert(()).map_err(|_| Status::ExceededLimit)?;
     output.put_number(number)
 }
 
+/// Destroys an object without content.
 fn destroy(table: &mut Table<()>, input: Input<'_>) -> Outcome {
     table.remove(input.number()?).ok_or(Status::BadResource)
 }
 
+/// Executes ALLOC_PD: makes a protection domain.
 pub(crate) fn alloc_pd(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
     create(&mut f.objects.domains, output)
 }
 
+/// Executes DEALLOC_PD.
 pub(crate) fn dealloc_pd(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     destroy(&mut f.objects.domains, input)
 }
 
+/// Executes ALLOC_TRANSPORT_DOMAIN.
 pub(crate) fn alloc_td(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
     create(&mut f.objects.transport_domains, output)
 }
 
+/// Executes DEALLOC_TRANSPORT_DOMAIN.
 pub(crate) fn dealloc_td(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     destroy(&mut f.objects.transport_domains, input)
 }
 
+/// Executes ALLOC_XRCD: makes an XRC domain without users.
 pub(crate) fn alloc_xrcd(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
     output.check_number()?;
     let number = f.objects.xrc_domains.insert(0).map_err(|_| Status::ExceededLimit)?;
     output.put_number(number)
 }
 
+/// Executes DEALLOC_XRCD, unless the domain has users.
 pub(crate) fn dealloc_xrcd(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let number = input.number()?;
     match f.objects.xrc_domains.get(number).ok_or(Status::BadResource)? {
@@ -131,21 +142,25 @@ pub(crate) fn dealloc_xrcd(f: &mut Function, input: Input<'_>, _: &mut Output<'_
     }
 }
 
+/// Executes ALLOC_Q_COUNTER: makes a counter set.
 pub(crate) fn alloc_counter(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
     // The number of a counter set has 8 bits.
     create(&mut f.objects.counter_sets, output)
 }
 
+/// Executes DEALLOC_Q_COUNTER.
 pub(crate) fn dealloc_counter(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     destroy(&mut f.objects.counter_sets, input)
 }
 
+/// Executes ALLOC_UAR: hands out a doorbell page.
 pub(crate) fn alloc_uar(f: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
     output.check_number()?;
     let page = f.objects.uar_pages.allocate().ok_or(Status::ExceededLimit)?;
     output.put_number(page)
 }
 
+/// Executes DEALLOC_UAR.
 pub(crate) fn dealloc_uar(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     if f.objects.uar_pages.release(input.number()?) { Ok(()) } else { Err(Status::BadResource) }
 }

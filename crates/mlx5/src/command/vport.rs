@@ -27,11 +27,13 @@ use crate::vport::Vport;
 /// State of the port: up.
 const UP: u8 = 1;
 
+/// Executes QUERY_VPORT_STATE: the link is up.
 pub(crate) fn query_state(_: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let state = VportStateOutput { admin: UP, state: UP };
     output.put(0, &state.to_bytes())
 }
 
+/// Executes QUERY_NIC_VPORT_CONTEXT.
 pub(crate) fn query_nic(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let query = QueryNicInput::parse(input.bytes()).map_err(short)?;
     let vport = &f.objects.vport;
@@ -65,6 +67,7 @@ fn entries(vport: &Vport, list_type: u8) -> Result<Vec<[u8; LIST_ENTRY]>, Status
     })
 }
 
+/// Executes MODIFY_NIC_VPORT_CONTEXT.
 pub(crate) fn modify_nic(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let header = InputHeader::parse(input.bytes()).map_err(short)?;
     let bytes = input.tail(MODIFY_NIC_CONTEXT)?;
@@ -126,6 +129,7 @@ fn set_list(vport: &mut Vport, new: &NicVportContext, bytes: &[u8]) -> Outcome {
     Ok(())
 }
 
+/// Executes SET_ROCE_ADDRESS: sets or deletes an entry of the GID table.
 pub(crate) fn set_roce(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let header = RoceAddressInput::parse(input.bytes()).map_err(short)?;
     let address = RoceAddress::parse(input.tail(ROCE_ADDRESS)?).map_err(short)?;
@@ -136,12 +140,14 @@ pub(crate) fn set_roce(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -
     if f.objects.vport.set_gid(header.index, address) { Ok(()) } else { Err(Status::BadIndex) }
 }
 
+/// Executes QUERY_ROCE_ADDRESS.
 pub(crate) fn query_roce(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let header = RoceAddressInput::parse(input.bytes()).map_err(short)?;
     let index = u8::try_from(header.index).map_err(|_| Status::BadIndex)?;
     output.put(ROCE_ADDRESS, &f.objects.vport.gid(index).to_bytes())
 }
 
+/// Executes QUERY_HCA_VPORT_PKEY: the default partition alone.
 pub(crate) fn query_pkey(_: &mut Function, _: Input<'_>, output: &mut Output<'_>) -> Outcome {
     emit_partition_table(output.0).map_err(|_| Status::BadOutputLength)
 }

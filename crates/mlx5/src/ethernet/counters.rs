@@ -1,10 +1,10 @@
 //! Counters of the Ethernet side, for the driver's queries and for the operator.
 //!
 //! A counter wraps at 2^64. The counters start at zero when the function is made; a reset of the
-//! function keeps them. A frame to several transport interfaces (the driver's receivers, TIR) counts in
-//! [`EthernetCounters::received`] for each copy, and may count as dropped for others. `transmit` counts
-//! sends, `receive` counts the rest, both in the dispatcher's turn; the operator sees the counters by
-//! `causeway hca show`, the driver by its queries.
+//! function keeps them. A frame to several transport interfaces (the driver's receivers, TIR)
+//! counts in [`EthernetCounters::received`] for each copy, and may count as dropped for others.
+//! `transmit` counts sends, `receive` counts the rest, both in the dispatcher's turn; the operator
+//! sees the counters by `causeway hca show`, the driver by its queries.
 
 use causeway_wire::ethernet::{BROADCAST, is_group};
 

@@ -9,12 +9,13 @@
 //!
 //! Searched are tables of [`TableType::Receive`] only; others are stored without effect, and so are
 //! groups with criteria beyond [`MatchHeaders`]: their entries match nothing. Entries of a group
-//! are found by a hash. A search ends after [`limits::FLOW_GROUPS_PER_FRAME_MAX`] groups or
-//! [`limits::FLOW_TABLES_PER_FRAME_MAX`] tables, so that links in a circle end: the interfaces
-//! found before receive the frame, at most [`limits::INTERFACES_PER_FRAME_MAX`], each once. Results
-//! are kept for later frames with equal headers until a rule changes.
+//! are found by a hash. A search ends after [`limits::FLOW_GROUPS_PER_FRAME_MAX`] (256) groups or
+//! [`limits::FLOW_TABLES_PER_FRAME_MAX`] (64) tables, so that links in a circle end: the interfaces
+//! found before receive the frame, at most [`limits::INTERFACES_PER_FRAME_MAX`] (8), each once. The
+//! last 256 results are kept for later frames with equal headers until a rule changes.
 //!
-//! `super::command` changes the rules, `super::receive` searches, both in the dispatcher's turn.
+//! `super::command` changes the rules, `super::receive` searches, both in the dispatcher's turn. A
+//! change beyond a limit (`super::command::flow`) is refused with a status and changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -60,6 +61,7 @@ impl Verdict {
 /// A flow table.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
+    /// Code of the [`TableType`].
     pub table_type: u8,
     /// Binary logarithm of the number of entries.
     pub log_size: u8,
@@ -136,6 +138,7 @@ impl Default for FlowTables {
     }
 }
 
+/// Returns the bits of a value that a mask selects.
 fn masked(value: &Fields, mask: &Fields) -> Fields {
     let mut result = *value;
     for (byte, mask) in result.iter_mut().zip(mask) {
@@ -185,7 +188,7 @@ impl FlowTables {
         self.groups.prepare(number)
     }
 
-    /// Removes a table without groups.
+    /// Removes a table. A table with groups is refused (*bad resource state*).
     pub fn destroy(&mut self, number: u32, table_type: u8) -> Result<(), Status> {
         if !self.table(number, table_type)?.groups.is_empty() {
             return Err(Status::BadResourceState);
@@ -261,7 +264,7 @@ impl FlowTables {
         Ok(number)
     }
 
-    /// Removes a group without entries.
+    /// Removes a group. A group with entries is refused (*bad resource state*).
     pub fn destroy_group(&mut self, table: u32, number: u32) -> Result<(), Status> {
         let group = self.groups.get(number).filter(|group| group.table == table);
         let group = group.ok_or(Status::BadResource)?;
@@ -385,6 +388,7 @@ impl FlowTables {
         verdict
     }
 
+    /// Searches the tables from the root on.
     fn search(&self, fields: &Fields) -> Verdict {
         let mut verdict = Verdict::default();
         let mut waiting: Vec<u32> = self.root.into_iter().collect();

@@ -1,10 +1,12 @@
 //! Frames on their way from an adapter's send queue to a receiver.
 //!
-//! The first bytes of a frame, with all headers, are private: they are copied once and then
+//! The first bytes of a frame (256), with all headers, are private: they are copied once and then
 //! checked. The payload stays in the sender's memory until the receiver copies it; if the sender's
-//! guest revokes that memory before, the frame is lost and counted by the receiver. A [`Frame`] is
-//! filled by [`super::next_frame`] and reused; a [`FrameRef`] is a frame from any source, for
-//! [`super::receive_frame`].
+//! guest revokes that memory before, the frame is lost and counted by the receiver.
+//! [`super::next_frame`] fills a [`Frame`], which `hca::switch` reuses for the next frame; a
+//! [`FrameRef`] is a frame from any source, for [`super::receive_frame`]. [`Deliveries`] bounds the
+//! pieces of a frame over all its receivers (4,096). All run in the dispatcher's turn; the types
+//! hold no lock and nothing waits.
 
 use causeway_memory::{Cursor, Map, OutOfGrant, Span};
 use causeway_wire::virtio_net::Offload;
@@ -114,6 +116,7 @@ pub(crate) struct Reader<'a> {
     body: BodyReader<'a>,
 }
 
+/// The bytes behind the head that were not read yet.
 #[derive(Debug)]
 enum BodyReader<'a> {
     Guest(&'a Map, Cursor<'a>),

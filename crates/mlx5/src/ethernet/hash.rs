@@ -5,8 +5,8 @@
 //! reach another queue. The key and the fields are the driver's ([`ReceiveInterface`]). The hash
 //! covers addresses of the IP version that the transport interface selects, and ports of its
 //! transport protocol; a frame of another version or without IP has the hash of no bytes. Drivers
-//! read the hash from completions. `super::interface` calls [`HashMemo::hash`] for each frame to a table;
-//! the last result is kept.
+//! read the hash from completions. `super::interface` calls [`HashMemo::hash`] for each frame to a
+//! table, in the dispatcher's turn; the last result is kept. No call fails.
 
 use causeway_wire::mlx5::steering::{
     HASH_DESTINATION_IP, HASH_DESTINATION_PORT, HASH_KEY_LEN, HASH_SOURCE_IP, HASH_SOURCE_PORT,
@@ -28,6 +28,7 @@ const COVERS_UDP: u8 = 0b1010 << 4;
 /// The hash of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Hash {
+    /// The hash; its remainder selects the entry of the table.
     pub value: u32,
     /// Fields that the hash covers, as completions report them; 0 if there is no hash.
     pub covered: u8,

@@ -1,9 +1,10 @@
 //! The header fields of a frame that flow entries match and hashes cover.
 //!
-//! Reads the copied head of a frame only, at most the headers that `wire::frame` found; a field whose
-//! header is absent, malformed or behind the head is zero, and so are the ports of a later fragment. Of a
-//! tunnel, only the outer headers are read. `ethernet::receive` calls it for each frame, before the steering
-//! (`flow`) and the choice of a queue (`hash`).
+//! Reads the copied head of a frame only, at most the headers that `wire::frame` found; a field
+//! whose header is absent, malformed or behind the head is zero, and so are the ports of a later
+//! fragment. Of a tunnel, only the outer headers are read. `ethernet::receive` calls
+//! [`match_headers`] for each frame in the dispatcher's turn, before the steering (`flow`) and the
+//! choice of a queue (`hash`). No call fails or drops a frame.
 
 use causeway_wire::ethernet::{self, TYPE_VLAN};
 use causeway_wire::frame::{Frame, Network, Protocol, Version};
@@ -63,10 +64,12 @@ fn network_fields(fields: &mut MatchHeaders, packet: &[u8], version: Version) {
     }
 }
 
+/// Returns an IPv4 address as the last part of its field.
 fn from_v4([a, b, c, d]: [u8; 4]) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]
 }
 
+/// Takes the ports and flags of a TCP or UDP header.
 fn transport_fields(fields: &mut MatchHeaders, head: &[u8], network: &Network) {
     let Some(transport) = &network.transport else { return };
     let bytes = head.get(transport.offset..).unwrap_or(&[]);

@@ -5,7 +5,8 @@
 //! (TIS) holds values for its send queues that have no effect here. A table names receive queues by
 //! number; a frame for a queue that does not exist or is not ready is dropped and counted.
 //! `super::receive` selects the queue of each frame; `super::command` changes the objects, both in
-//! the dispatcher's turn.
+//! the dispatcher's turn. There are at most 1,024 objects of each kind
+//! ([`crate::limits::ETHERNET_QUEUES_MAX`]), and 1,024 queues in a table.
 
 use causeway_verbs::number::Table;
 use causeway_wire::mlx5::steering::{
@@ -17,6 +18,7 @@ use super::hash::{Hash, HashMemo};
 /// A transport interface for receive.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Interface {
+    /// Context as the driver gave it.
     pub context: ReceiveInterface,
     /// Key of the Toeplitz hash.
     pub key: [u8; HASH_KEY_LEN],
@@ -36,9 +38,13 @@ pub(crate) struct QueueTable {
 /// All transport interfaces and tables of receive queues.
 #[derive(Debug)]
 pub(crate) struct Interfaces {
+    /// Transport interfaces for receive (TIR).
     pub receive: Table<Interface>,
+    /// Transport interfaces for send (TIS).
     pub send: Table<SendInterface>,
+    /// Tables of receive queues (RQT).
     pub tables: Table<QueueTable>,
+    /// The last hash.
     memo: HashMemo,
 }
 

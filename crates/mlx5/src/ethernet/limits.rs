@@ -3,6 +3,8 @@
 //! A command beyond a number of objects or destinations fails with *limit exceeded*, a flow table
 //! or receive queue table beyond its size with *bad parameter*; neither changes anything. A frame
 //! beyond a length or number of deliveries is dropped and counted; a search beyond its limit ends.
+//! The modules of `ethernet` read the constants in the dispatcher's turn; those of all queues are
+//! in `crate::limits`.
 
 /// Bytes of a frame that are copied to private memory before the frame is forwarded: all headers,
 /// with tags, options and IPv6 extension headers.

@@ -19,10 +19,10 @@
 //! interfaces have no effect.
 //!
 //! # Limits
-//! [`limits`]. A frame without a posted receive entry, and every other frame that cannot be
-//! delivered (`receive`), is dropped and counted: Ethernet does not wait, and the sender's entry
-//! completes as usual. [`Frame::looks`] and [`Deliveries`] tell the caller what a call cost. Rules
-//! that a driver creates cost a receiver bounded time per frame (`flow`).
+//! The numbers are in [`limits`]. A frame without a posted receive entry, and every other frame
+//! that cannot be delivered (`receive`), is dropped and counted: Ethernet does not wait, and the
+//! sender's entry completes as usual. [`Frame::looks`] and [`Deliveries`] tell the caller what a
+//! call cost. Rules that a driver creates cost a receiver bounded time per frame (`flow`).
 
 pub(crate) mod command;
 mod counters;

@@ -4,8 +4,10 @@
 //! writes them to the private head of the frame: IP and UDP lengths, the checksum of the IPv4
 //! header, and the sum over the pseudo-header where the transport checksum belongs. What the
 //! request of a frame must satisfy is checked by [`Offload::check`]. `super::transmit` calls
-//! [`prepare`] for each frame, and drops and counts a frame whose segmentation request does not fit
-//! its headers.
+//! [`prepare`] for each frame in the dispatcher's turn, and drops and counts
+//! (`drop_offload_frames_total`) a frame whose segmentation request does not fit its headers. A
+//! checksum request that fits no header is ignored. The payload is not read, and nothing is cut
+//! here.
 
 use causeway_wire::checksum::{self, Sum, pseudo_v4, pseudo_v6};
 use causeway_wire::frame::{Frame, Network, Protocol, Transport, Version};

@@ -1,5 +1,9 @@
 //! Reception: from a frame to the receive queues of its transport interfaces.
 //!
+//! `hca::switch` calls [`receive_frame`] in the dispatcher's turn, for each adapter that receives a
+//! frame: with the frame in the sender's memory, or with the copy that came by the uplink. Nothing
+//! waits: a frame that cannot be delivered is dropped at one of these steps:
+//!
 //! | step | a frame is dropped |
 //! |---|---|
 //! | address filter ([`filter`]), flow tables ([`super::flow`]) | if no entry sends it to an interface |
@@ -59,6 +63,7 @@ pub(crate) struct Scratch {
 struct Target {
     queue: u32,
     hash: Hash,
+    /// Value of the flow entry, which the completion carries.
     tag: u32,
 }
 
@@ -98,6 +103,7 @@ pub fn receive_frame(
 }
 
 impl Function {
+    /// Filters and steers a frame, and delivers the frame to each interface.
     fn receive(
         &mut self,
         regions: &Regions,

@@ -4,7 +4,8 @@
 //! frame that does not fit leaves the entry to the next frame. The queue reads the driver's counter
 //! only while no posted entry is known. A counter too far ahead, or memory that is not granted,
 //! breaks the queue: it goes to the error state until its driver resets it. A reset forgets the
-//! posted entries. `super::receive` is the caller, in the dispatcher's turn.
+//! posted entries. `super::receive` is the caller, in the dispatcher's turn. A queue has at most 2^15
+//! entries of up to 2,048 bytes; a frame that finds no posted entry is the caller's to drop.
 
 use causeway_memory::{Map, Span};
 use causeway_verbs::QueueError;
@@ -26,6 +27,7 @@ pub(crate) struct ReceiveQueue {
     pages: PageList,
     /// Context as the driver gave it, with the present state.
     pub context: ReceiveQueueContext,
+    /// Entries that were taken and posted.
     positions: Positions,
 }
 

@@ -4,7 +4,8 @@
 //! the driver's counter only while no posted block is known. An entry with length 0, or longer than
 //! the posted blocks, a counter too far ahead, and memory that is not granted break the queue: it
 //! goes to the error state until its driver resets it. A reset forgets the posted entries.
-//! `super::transmit` is the caller; the queues are served in turn, [`BURST`] entries each.
+//! `super::transmit` is the caller, in the dispatcher's turn; the queues are served in turn,
+//! [`BURST`] (16) entries each. A queue has at most 2^15 blocks.
 
 use causeway_memory::{Map, WordWatch};
 use causeway_verbs::QueueError;
@@ -32,6 +33,7 @@ pub(crate) struct SendQueue {
     pages: PageList,
     /// Context as the driver gave it, with the present state.
     pub context: SendQueueContext,
+    /// Blocks that were taken and posted.
     positions: Positions,
 }
 

@@ -11,7 +11,8 @@
 //! entry that cannot be read, or that names memory without permission, completes with an error, and
 //! its queue goes to the error state; posted entries are flushed with completions only if the
 //! driver asked for that and the queue can be read. A completion queue without room stops the send
-//! queue, too. `hca::switch` is the caller, in the dispatcher's turn.
+//! queue, too. A call takes at most [`limits::ENTRIES_PER_CALL_MAX`] (64) entries, and never waits.
+//! `hca::switch` is the caller, in the dispatcher's turn.
 
 use causeway_memory::{Cursor, Map, Span};
 use causeway_verbs::region::{Regions, Rights};
@@ -39,6 +40,7 @@ const SEGMENT_SIZE: u16 = 0x3fff;
 /// The entry of the frame that the caller forwards.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sending {
+    /// Number of the send queue.
     queue: u32,
     index: u16,
     opcode: u8,

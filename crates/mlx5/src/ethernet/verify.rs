@@ -5,7 +5,8 @@
 //! from one sum over the payload that was taken while the payload was copied. A checksum that a
 //! sender left to the device is completed first, so that the frame in the receiver's memory is
 //! correct on every further way. A wrong checksum is reported, not dropped. `super::receive` calls
-//! the module for each piece.
+//! the module for each piece, in the dispatcher's turn. A frame without IP gets no report, and a
+//! packet that is not whole in the frame no bit for its transport checksum.
 
 use causeway_wire::checksum::Sum;
 use causeway_wire::frame::{Frame, Protocol, Transport, Version};
@@ -97,6 +98,7 @@ impl Verifier {
         sum
     }
 
+    /// Returns the code of the transport header.
     fn layer4(&self, head: &[u8], transport: &Transport) -> u8 {
         if transport.protocol == Protocol::Udp {
             return L4_UDP;

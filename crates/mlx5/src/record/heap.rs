@@ -1,14 +1,15 @@
 //! The journal's memory: extents of powers of two of 64 bytes, walked by their headers.
 //!
 //! An extent begins with a word: whether it is used, and its length. A used extent holds an entry.
-//! The word of an extent is stored as a whole, so the extents can be walked after a kill between any
-//! two stores: an extent is split by the header of its second part, then of its first; it becomes
-//! used by a single store, which the caller makes part of a commit ([`super::redo`]).
+//! The word of an extent is stored as a whole, so the extents can be walked after a kill between
+//! any two stores: an extent is split by the header of its second part, then of its first; it
+//! becomes used by a single store, which the caller makes part of a commit ([`super::redo`]).
 //!
-//! The memory of an extent is allocated ([`super::space`]) before its word is stored. Extents are not
-//! merged. Free extents are found by their length in constant time; the space that
-//! was never used lies in one extent at the end. A journal that has no extent for an entry, or no
-//! memory for the extent, is full ([`Heap::allocate`] returns `None`).
+//! The memory of an extent is allocated ([`super::space`]) before its word is stored. Extents are
+//! not merged. Free extents are found by their length in constant time; the space that was never
+//! used lies in one extent at the end. A journal that has no extent for an entry, or no memory for
+//! the extent, is full: [`Heap::allocate`] returns `None`, and `super` gives the record up. `super`
+//! allocates and releases, [`super::restore`] walks, both in the dispatcher's thread.
 
 use causeway_memory::View;
 

@@ -3,11 +3,13 @@
 //! A successful command that makes or changes an object is recorded with its whole input; the
 //! destruction of the object removes its entries. Changes of one object have keys of their own, by
 //! the fields that they select, so that the entries of an object are bounded and the last change of
-//! a field is the last entry that has it. Two kinds of objects change in other ways than by commands
-//! and are recorded by their present values: memory regions, and contexts of queue pairs.
+//! a field is the last entry that has it. Two kinds of objects change in other ways than by
+//! commands and are recorded by their present values: memory regions, and contexts of queue pairs.
 //!
-//! Queries, and commands without an effect, are not recorded. A hostile driver can fill the journal;
-//! then its own function has no record.
+//! Queries, and commands without an effect, are not recorded. A hostile driver can fill the journal
+//! (64 MiB); then its own function has no record, and the next causewayd makes it report an
+//! internal error. `command::dispatch` calls [`note`] after each successful command, in the
+//! dispatcher's thread.
 
 use causeway_verbs::region::Region;
 use causeway_verbs::{AdapterId, Subnet};

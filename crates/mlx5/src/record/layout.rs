@@ -9,8 +9,10 @@
 //!  heap   journal, from a step of the allocation on
 //! ```
 //!
-//! The places follow from the limits of the function. A file with another header belongs to
-//! another version or to other limits, and is refused.
+//! The places follow from the limits of the function; the journal has 64 MiB
+//! ([`RECORD_HEAP_BYTES`]). A file with another header belongs to another version or to other
+//! limits, and is refused ([`super::RecordError::Mismatch`]). `super` and [`super::restore`] ask
+//! for places, in the dispatcher's thread; the module touches no file.
 
 use causeway_verbs::number::slots_of;
 

@@ -1,5 +1,5 @@
-//! The record of a function: a file from which the next causewayd continues the function after
-//! this one was killed.
+//! The record of a function: a file from which the next causewayd continues the function after this
+//! one was killed.
 //!
 //! | content | written | restored |
 //! |---|---|---|
@@ -14,11 +14,11 @@
 //! completion.
 //!
 //! # Limits
-//! The journal has [`crate::limits::RECORD_HEAP_BYTES`]. If it is full, the host has no memory for the
-//! file ([`space`]), or the file loses a page, the function goes on without a record
+//! The journal has [`crate::limits::RECORD_HEAP_BYTES`] (64 MiB). If it is full, the host has no
+//! memory for the file ([`space`]), or the file loses a page, the function goes on without a record
 //! ([`Record::is_complete`] is false) until its objects are cleared: the next causewayd then cannot
-//! continue it. The file is made invalid and its memory released. Not recorded are counters, the pace of events
-//! (`crate::event_pacing`: events that wait are lost), and moderation timers.
+//! continue it. The file is made invalid and its memory released. Not recorded are counters, the
+//! pace of events (`crate::event_pacing`: events that wait are lost), and moderation timers.
 //!
 //! The file is written by causewayd alone, and its shape is checked when it is read: a file that is
 //! damaged, or of another version or other limits, is a [`RecordError`], and the function starts
@@ -82,14 +82,18 @@ pub(crate) struct Key {
     pub part: u64,
 }
 
-/// The record of a function; see the module.
+/// The record of a function: its journal, words and commits.
 #[derive(Debug)]
 pub struct Record {
+    /// Mapping of the file.
     view: View,
     /// Memory behind the view.
     space: RecordSpace,
+    /// Places in the file.
     layout: Layout,
+    /// Free memory of the journal.
     heap: Heap,
+    /// Extents of the journal's entries.
     entries: BTreeMap<Key, Extent>,
     /// Number of the next journal entry.
     sequence: u64,
@@ -97,6 +101,7 @@ pub struct Record {
     staged: Changes,
     /// Extents that the next commit makes free.
     freed: Vec<Extent>,
+    /// The next process can continue the function.
     is_complete: bool,
     /// How often the record was given up.
     losses: u64,
@@ -144,6 +149,7 @@ impl Record {
         Ok(Self::new(space, layout, heap))
     }
 
+    /// Returns a record without entries.
     fn new(space: RecordSpace, layout: Layout, heap: Heap) -> Self {
         Self {
             view: space.view().clone(),

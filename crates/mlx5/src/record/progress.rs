@@ -11,7 +11,9 @@
 //! The position of a work queue is that of the last work request that ended, so that a request in
 //! progress is taken again. The notes of `verbs::Queues` and the completions of the function
 //! ([`Function::push_completion`]) change the words, each with the commit of its completion or
-//! event.
+//! event, in the dispatcher's thread. A function without a record stores no words. `super::restore`
+//! reads the words after a restart of causewayd. No call fails: a store that the file refuses ends
+//! the record (`super`).
 
 use causeway_verbs::State;
 use causeway_wire::mlx5::work_queue::QueueState;
@@ -67,6 +69,7 @@ impl PairProgress {
         }
     }
 
+    /// Returns the two words.
     #[inline]
     fn words(&self) -> [u64; 2] {
         let began = if self.has_begun { BEGAN } else { 0 };

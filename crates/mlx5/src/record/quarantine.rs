@@ -10,8 +10,11 @@
 //! | count, with a mark | the process ended during the restoration | refused |
 //!
 //! The count covers the first call of the function after a restoration, which executes the work
-//! that a damaged state would break. It is above 1 because the record of another function may
-//! have ended the process. [`Record::confirm`] clears the word; a new record has none.
+//! that a damaged state would break. It is above 1 because the record of another function may have
+//! ended the process. `super::restore` calls [`begin`] and [`end`], `causeway-hca` calls
+//! [`Record::confirm`], which clears the word, after the first call, all in the dispatcher's
+//! thread; a new record has no count. A refused record is replaced by an empty one, and the
+//! function reports an internal error to its driver (`hca::resume`).
 
 use causeway_memory::View;
 

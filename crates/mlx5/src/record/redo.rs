@@ -1,14 +1,16 @@
 //! The redo entry: several stores that take effect together, whenever the process is killed.
 //!
 //! A commit writes all its stores into the entry, makes the entry valid by a single store, applies
-//! the stores, and clears the entry. A kill before the entry is valid leaves none of the stores; the
-//! next process applies a valid entry again, which is harmless because each store sets a word to a
-//! value. The 64 bytes of a completion or event belong to the commit: the caller writes them to the
-//! guest's memory before it clears the entry. A commit of a single word needs no entry.
+//! the stores, and clears the entry. A kill before the entry is valid leaves none of the stores;
+//! the next process applies a valid entry again, which is harmless because each store sets a word
+//! to a value. The 64 bytes of a completion or event belong to the commit: the caller writes them
+//! to the guest's memory before it clears the entry. A commit of a single word needs no entry.
 //!
 //! The stores of a killed process stay in a shared mapping in their order; a crash of the host ends
-//! the guests too. So only the compiler has to keep the order, and accesses of [`View`] are not
-//! reordered by it.
+//! the guests too. So only the compiler has to keep the order, and the compiler does not reorder
+//! accesses of [`View`]. `super` writes, applies and clears entries, [`super::restore`] repeats
+//! one, in the dispatcher's thread. A commit has at most [`WORDS_MAX`] (10) words; one with more
+//! ends the record, and a malformed entry makes it [`super::RecordError::Damaged`].
 
 use causeway_memory::View;
 
@@ -92,7 +94,8 @@ impl Changes {
     }
 }
 
-/// Writes an entry and makes it valid. `step` is called between the stores.
+/// Writes an entry and makes it valid. `step` is called between the stores. Returns `None` if the
+/// file is too short.
 ///
 /// Each word goes to the file by a store of its own: a copy of an entry that was composed in memory
 /// would load what the processor has not stored yet.

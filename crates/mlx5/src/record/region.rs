@@ -1,8 +1,9 @@
 //! The bytes of a memory region in the journal: fixed values, and the page list behind them.
 //!
-//! `record::journal` stores the bytes as the present value of a region, and `record::restore` reads them
-//! after a restart. A list of 2^20 pages takes 8 MiB. The reader checks lengths; the values themselves are checked
-//! when the region is registered again (`verbs::region`).
+//! `record::journal` stores the bytes as the present value of a region, and `record::restore` reads
+//! them after a restart of causewayd, both in the dispatcher's thread. A list of 2^20 pages takes 8
+//! MiB. The reader checks lengths and codes ([`decode`] returns `None` for a malformed entry); the
+//! values themselves are checked when the region is registered again (`verbs::region`).
 
 use causeway_verbs::region::{Region, RegionMemory, Rights};
 

@@ -1,14 +1,17 @@
 //! Continuation of a function from its record.
 //!
-//! The commands of the journal are executed again by their handlers, in the order in which they were
-//! recorded, each with the number that the object had. Then the words set positions and states, the
-//! redo entry's guest entry is written again, and the driver's command in progress is answered. All
-//! command doorbells are rung and all event vectors are raised once, because neither the doorbell
-//! nor the interrupt that was pending is recorded; both are harmless if nothing is pending.
+//! The commands of the journal are executed again by their handlers, in the order in which they
+//! were recorded, each with the number that the object had. Then the words set positions and
+//! states, the redo entry's guest entry is written again, and the driver's command in progress is
+//! answered. All command doorbells are rung and all event vectors are raised once, because neither
+//! the doorbell nor the interrupt that was pending is recorded; both are harmless if nothing is
+//! pending.
 //!
 //! Free numbers begin their generations anew (`verbs::number`). A record that cannot be restored
-//! leaves the function without objects ([`RestoreError`]). `causeway-hca` calls [`crate::restore`]
-//! after the memory and the registers of the frontend are back, before the first command or poll.
+//! leaves the function without objects ([`RestoreError`]); a damaged file is no panic.
+//! `causeway-hca` calls [`crate::restore`] once for a connection of a frontend, in the dispatcher's
+//! thread, after the memory and the registers of the frontend are back, before the first command or
+//! poll. The call takes the time of the recorded commands, and does not yield.
 
 use causeway_memory::View;
 use causeway_verbs::{AdapterId, QueuePairError, Resume, State, Subnet};
@@ -176,8 +179,8 @@ fn check_header(view: &View, layout: &Layout) -> Result<(), RecordError> {
 }
 
 /// Restores a function without objects from the record in a file, and keeps the record. The map and
-/// the registers of the function are those of before. See the module. The caller confirms the
-/// restoration ([`Record::confirm`]) once the function was served.
+/// the registers of the function are those of before. The caller confirms the restoration
+/// ([`Record::confirm`]) once the function was served.
 ///
 /// # Errors
 /// [`RestoreError`]; the function has no objects and no record.
@@ -202,6 +205,7 @@ pub fn restore(
     }
 }
 
+/// Executes the journal and sets the words. Returns the number of queue pairs.
 fn execute(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,

@@ -5,8 +5,10 @@
 //! [`RecordSpace::reserve`] has allocated it, in steps of [`RECORD_STEP_BYTES`] (16 KiB). A refusal
 //! is an answer: the record is given up, and the function goes on without it.
 //!
-//! The host's part is a [`RecordMemory`], of `causeway-hca` for files, because this crate makes no
-//! system calls. A [`View`] alone is the space of a file that has all its memory.
+//! The host's part is a [`RecordMemory`] (`hca::record_memory` for files), because this crate makes
+//! no system calls. A [`View`] alone is the space of a file that has all its memory. `super` and
+//! `super::heap` call the module in the dispatcher's thread, at most once for each journal entry
+//! and each new object; a range that is allocated already costs no call of the host.
 
 use std::ops::Range;
 

@@ -14,6 +14,7 @@ use crate::command::{Input, Outcome, Output, short};
 use crate::ethernet::counters;
 use crate::function::Function;
 
+/// Returns a counter in the driver's format.
 fn traffic(own: counters::Traffic) -> Traffic {
     Traffic { packets: own.frames, bytes: own.bytes }
 }
@@ -60,6 +61,7 @@ pub(crate) fn query_queue_counter(
     Ok(())
 }
 
+/// Executes ALLOC_FLOW_COUNTER.
 pub(crate) fn allocate_flow_counter(
     f: &mut Function,
     _: Input<'_>,
@@ -70,6 +72,7 @@ pub(crate) fn allocate_flow_counter(
     output.put_number(number.map_err(|_| Status::ExceededLimit)?)
 }
 
+/// Executes DEALLOC_FLOW_COUNTER.
 pub(crate) fn deallocate_flow_counter(
     f: &mut Function,
     input: Input<'_>,

@@ -44,14 +44,17 @@ const MODIFY_TAG: u8 = 1 << 1;
 /// Bit of [`EntryInput::select`]: the destinations.
 const MODIFY_DESTINATIONS: u8 = 1 << 2;
 
+/// Returns the table, group and entry that a command names.
 fn reference(input: Input<'_>) -> Result<TableReference, Status> {
     TableReference::parse(input.bytes()).map_err(short)
 }
 
+/// Returns the table for frames without an entry; `None` for none.
 fn miss(input: &TableInput) -> Option<u32> {
     (input.miss_action == MISS_FORWARDS).then_some(input.miss_table)
 }
 
+/// Executes CREATE_FLOW_TABLE.
 pub(crate) fn create_table(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     output.check_number()?;
     let new = TableInput::parse(input.bytes()).map_err(short)?;
@@ -59,11 +62,13 @@ pub(crate) fn create_table(f: &mut Function, input: Input<'_>, output: &mut Outp
     output.put_number(flows.create(new.table_type, new.log_size, miss(&new))?)
 }
 
+/// Executes DESTROY_FLOW_TABLE.
 pub(crate) fn destroy_table(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let table = reference(input)?;
     f.objects.ethernet.flows.destroy(table.table, table.table_type)
 }
 
+/// Executes MODIFY_FLOW_TABLE: sets the table for misses.
 pub(crate) fn modify_table(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let table = reference(input)?;
     if table.select & MODIFY_MISS == 0 {
@@ -73,6 +78,7 @@ pub(crate) fn modify_table(f: &mut Function, input: Input<'_>, _: &mut Output<'_
     f.objects.ethernet.flows.set_miss(table.table, table.table_type, miss(&new))
 }
 
+/// Executes SET_FLOW_TABLE_ROOT.
 pub(crate) fn set_root(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let table = reference(input)?;
     let is_connected = input.modifier()? != ROOT_DISCONNECTED;
@@ -80,6 +86,7 @@ pub(crate) fn set_root(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -
     f.objects.ethernet.flows.set_root(root, table.table_type)
 }
 
+/// Executes CREATE_FLOW_GROUP.
 pub(crate) fn create_group(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     output.check_number()?;
     let new = GroupInput::parse(input.bytes()).map_err(short)?;
@@ -97,11 +104,13 @@ pub(crate) fn create_group(f: &mut Function, input: Input<'_>, output: &mut Outp
     output.put_number(number)
 }
 
+/// Executes DESTROY_FLOW_GROUP.
 pub(crate) fn destroy_group(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let group = reference(input)?;
     f.objects.ethernet.flows.destroy_group(group.table, group.group)
 }
 
+/// Executes SET_FLOW_TABLE_ENTRY: adds an entry, or changes one.
 pub(crate) fn set_entry(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let new = EntryInput::parse(input.bytes()).map_err(short)?;
     let count = usize::try_from(new.destinations).unwrap_or(usize::MAX);
@@ -137,6 +146,7 @@ pub(crate) fn set_entry(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) 
     }
 }
 
+/// Executes DELETE_FLOW_TABLE_ENTRY.
 pub(crate) fn delete_entry(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let entry = reference(input)?;
     f.objects.ethernet.flows.remove(entry.table, entry.table_type, entry.index)

@@ -41,6 +41,7 @@ fn interface(input: Input<'_>) -> Result<Interface, Status> {
     Ok(Interface { context, key })
 }
 
+/// Executes CREATE_TIR.
 pub(crate) fn create_tir(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     output.check_number()?;
     let interface = interface(input)?;
@@ -65,6 +66,7 @@ pub(crate) fn create_tir(f: &mut Function, input: Input<'_>, output: &mut Output
     output.put_number(number)
 }
 
+/// Executes MODIFY_TIR: changes the hash. The loopback switch is stored and has no effect.
 pub(crate) fn modify_tir(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let new = interface(input)?;
     let mask = input.u32(MODIFY_MASK)?;
@@ -87,6 +89,7 @@ pub(crate) fn modify_tir(f: &mut Function, input: Input<'_>, _: &mut Output<'_>)
     Ok(())
 }
 
+/// Executes DESTROY_TIR.
 pub(crate) fn destroy_tir(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let interfaces = &mut f.objects.ethernet.interfaces;
     let interface = interfaces.receive.remove(input.number()?).ok_or(Status::BadResource)?;
@@ -98,6 +101,7 @@ pub(crate) fn destroy_tir(f: &mut Function, input: Input<'_>, _: &mut Output<'_>
     Ok(())
 }
 
+/// Executes QUERY_TIR.
 pub(crate) fn query_tir(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let interface = f.objects.ethernet.interfaces.receive.get(input.number()?);
     let interface = interface.ok_or(Status::BadResource)?;
@@ -105,6 +109,7 @@ pub(crate) fn query_tir(f: &mut Function, input: Input<'_>, output: &mut Output<
     output.put(CONTEXT.saturating_add(HASH_KEY), &interface.key)
 }
 
+/// Executes CREATE_TIS.
 pub(crate) fn create_tis(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     output.check_number()?;
     let context = SendInterface::parse(input.tail(CONTEXT)?).map_err(short)?;
@@ -112,6 +117,7 @@ pub(crate) fn create_tis(f: &mut Function, input: Input<'_>, output: &mut Output
     output.put_number(interfaces.send.insert(context).map_err(|_| Status::ExceededLimit)?)
 }
 
+/// Executes MODIFY_TIS: stores the priority, which has no effect.
 pub(crate) fn modify_tis(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let new = SendInterface::parse(input.tail(CONTEXT)?).map_err(short)?;
     let own = f.objects.ethernet.interfaces.send.get_mut(input.number()?);
@@ -119,11 +125,13 @@ pub(crate) fn modify_tis(f: &mut Function, input: Input<'_>, _: &mut Output<'_>)
     Ok(())
 }
 
+/// Executes DESTROY_TIS.
 pub(crate) fn destroy_tis(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let removed = f.objects.ethernet.interfaces.send.remove(input.number()?);
     removed.map(drop).ok_or(Status::BadResource)
 }
 
+/// Executes QUERY_TIS.
 pub(crate) fn query_tis(f: &mut Function, input: Input<'_>, output: &mut Output<'_>) -> Outcome {
     let context = f.objects.ethernet.interfaces.send.get(input.number()?);
     output.put(CONTEXT, &context.ok_or(Status::BadResource)?.to_bytes())
@@ -147,6 +155,7 @@ fn queues(f: &Function, bytes: &[u8]) -> Result<(ReceiveQueueTable, Vec<u32>), S
     Ok((context, queues))
 }
 
+/// Executes CREATE_RQT.
 pub(crate) fn create_queue_table(
     f: &mut Function,
     input: Input<'_>,
@@ -162,6 +171,7 @@ pub(crate) fn create_queue_table(
     output.put_number(tables.insert(table).map_err(|_| Status::ExceededLimit)?)
 }
 
+/// Executes MODIFY_RQT: replaces the list of queues.
 pub(crate) fn modify_queue_table(
     f: &mut Function,
     input: Input<'_>,
@@ -177,6 +187,7 @@ pub(crate) fn modify_queue_table(
     Ok(())
 }
 
+/// Executes DESTROY_RQT.
 pub(crate) fn destroy_queue_table(
     f: &mut Function,
     input: Input<'_>,
@@ -191,6 +202,7 @@ pub(crate) fn destroy_queue_table(
     Ok(())
 }
 
+/// Executes QUERY_RQT.
 pub(crate) fn query_queue_table(
     f: &mut Function,
     input: Input<'_>,

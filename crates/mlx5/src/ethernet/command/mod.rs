@@ -1,7 +1,10 @@
-//! Commands of the Ethernet side, by object. `crate::command::dispatch` has the opcode of each
-//! handler and calls it in the dispatcher's turn; the rules of `crate::command` apply: a refused
-//! command changes nothing. The number of objects of each kind is bounded by `ethernet::limits`; a
-//! command beyond fails with the status *limit exceeded*.
+//! Commands of the Ethernet side, by object.
+//!
+//! `crate::command::dispatch` has the opcode of each handler and calls it in the dispatcher's turn
+//! of the port's group. The rules of `crate::command` apply: a refused command changes nothing, and
+//! no handler waits. The number of objects of each kind is bounded by `ethernet::limits`; a command
+//! beyond a number fails with the status *limit exceeded*. Frames are not handled here:
+//! `ethernet::transmit` and `ethernet::receive` use the objects.
 
 mod counter;
 mod flow;

@@ -54,6 +54,7 @@ fn leave_completions(objects: &mut Objects, number: u32) {
     }
 }
 
+/// Executes CREATE_SQ.
 pub(crate) fn create_send_queue(
     f: &mut Function,
     input: Input<'_>,
@@ -80,6 +81,7 @@ pub(crate) fn create_send_queue(
     output.put_number(number)
 }
 
+/// Executes MODIFY_SQ: changes the state, and whether the queue is polled.
 pub(crate) fn modify_send_queue(f: &mut Function, input: Input<'_>, _: &mut Output<'_>) -> Outcome {
     let number = input.number()?;
     let new = SendQueueContext::parse(input.tail(CONTEXT)?).map_err(short)?;
@@ -96,6 +98,7 @@ pub(crate) fn modify_send_queue(f: &mut Function, input: Input<'_>, _: &mut Outp
     Ok(())
 }
 
+/// Executes DESTROY_SQ.
 pub(crate) fn destroy_send_queue(
     f: &mut Function,
     input: Input<'_>,
@@ -109,6 +112,7 @@ pub(crate) fn destroy_send_queue(
     Ok(())
 }
 
+/// Executes QUERY_SQ.
 pub(crate) fn query_send_queue(
     f: &mut Function,
     input: Input<'_>,
@@ -122,6 +126,7 @@ pub(crate) fn query_send_queue(
     output.put(CONTEXT, &context.to_bytes())
 }
 
+/// Executes CREATE_RQ.
 pub(crate) fn create_receive_queue(
     f: &mut Function,
     input: Input<'_>,
@@ -148,6 +153,7 @@ pub(crate) fn create_receive_queue(
     output.put_number(number)
 }
 
+/// Executes MODIFY_RQ: changes the state, the VLAN option and the counter set.
 pub(crate) fn modify_receive_queue(
     f: &mut Function,
     input: Input<'_>,
@@ -168,6 +174,7 @@ pub(crate) fn modify_receive_queue(
     Ok(())
 }
 
+/// Executes DESTROY_RQ.
 pub(crate) fn destroy_receive_queue(
     f: &mut Function,
     input: Input<'_>,
@@ -180,6 +187,7 @@ pub(crate) fn destroy_receive_queue(
     Ok(())
 }
 
+/// Executes QUERY_RQ.
 pub(crate) fn query_receive_queue(
     f: &mut Function,
     input: Input<'_>,
