@@ -1,9 +1,11 @@
 //! BAR 0 of the function, as a driver reaches it.
 //!
-//! [`Bar`] separates the driver from the transport: [`crate::VfioBar`] sends vfio-user messages, as a
-//! VMM does for its guest; a test calls the registers of a function in its own process. Registers cost
-//! a message each, and only commands use them. [`DoorbellPages`] are shared memory: the driver stores
-//! the same words as a guest's driver, although the function reads none of them.
+//! [`Bar`] separates the driver from the transport: [`crate::VfioBar`] sends vfio-user messages to
+//! causewayd, as a VMM does for its guest; a test calls the registers of a function in its own
+//! process. The thread that owns the driver makes all calls: [`crate::Driver`] for the start and
+//! for commands, a message for each register. [`DoorbellPages`] are shared memory: the driver
+//! stores the same words as a guest's driver, although the function reads none of them. A store
+//! outside of the pages is [`DriverError::Address`]; nothing here retries.
 
 use causeway_memory::View;
 use causeway_wire::mlx5::registers::UAR_LEN;
@@ -33,6 +35,7 @@ pub trait Bar {
 /// The mapped doorbell pages.
 #[derive(Debug, Clone)]
 pub struct DoorbellPages {
+    /// Mapping of the pages.
     view: View,
     /// Offset of the view in the BAR.
     first: u64,

@@ -1,9 +1,14 @@
 //! Commands: an entry of the command queue, chains of mailboxes, and the wait for the end.
 //!
-//! The command queue has 32 entries; [`Driver::command`] uses entry 0, because the driver has one
-//! command at a time. [`Driver::place_command`] fills any entry without a doorbell. The driver polls the
-//! entry's owner bit, as Linux does before its event queue exists; events of commands stay unread, and
-//! the function bounds them.
+//! The thread that owns the [`Driver`] executes one command at a time: [`Driver::command`] writes
+//! the input into mailboxes and entry 0 of the command queue, writes the doorbell register
+//! ([`Bar`]), and polls the entry's owner bit for at most [`COMMAND_TIMEOUT`] (10 s), as Linux does
+//! before its event queue exists. Events of commands stay unread, and the function bounds them.
+//! [`Driver::place_command`] fills any of the 32 entries without a doorbell, for tests.
+//!
+//! An input has at most 16 KiB, or 1 MiB if the memory has 64 MiB or more, an output 16 KiB; a
+//! longer command is [`DriverError::CommandLen`] and is not sent. After [`DriverError::Late`] the
+//! driver is unusable; after a refusal it goes on.
 
 use std::hint::spin_loop;
 use std::time::Instant;

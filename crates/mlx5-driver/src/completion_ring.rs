@@ -1,8 +1,14 @@
-//! Completion queues: polling, the doorbell record, and arming.
+//! Completion queues: creation, polling, the doorbell record, and arming.
 //!
-//! The record has two words: the number of completions that the driver took, and the arm word. Polling
-//! reads the last byte of the next entry first; the entry is copied once when that byte has the
-//! owner bit of this round. An empty poll stores nothing.
+//! The record has two words: the number of completions that the driver took, and the arm word.
+//! Polling reads the last byte of the next entry first; the entry is copied once when that byte has
+//! the owner bit of this round. An empty poll stores nothing and returns `None`. The thread that
+//! owns the [`Driver`] polls; only [`Driver::create_cq`] executes a command, and no poll or arm
+//! makes a system call.
+//!
+//! A ring has at most 2^20 entries. The caller keeps the number of outstanding work requests below
+//! that: the function loses completions for a full ring, and the queue is then broken, which polls
+//! do not notice. An arm with the sequence of the last arm asks for nothing.
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::completion_queue::{

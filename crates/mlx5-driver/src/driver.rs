@@ -1,9 +1,12 @@
-//! The start of the driver, and the objects that all others need: command queue, doorbell page, event
-//! queues, protection domain.
+//! The start of the driver, and the objects that all others need: command queue, doorbell page,
+//! event queues, protection domain.
 //!
-//! [`Driver::new`] leaves the function able to take commands; [`Driver::start`] makes it ready for queue
-//! pairs. A driver starts once, and a second function needs a second driver with memory of its own. The
-//! drop of a driver sends nothing to the function: its objects live until the reset by the transport.
+//! The benchmark and the tests own a driver, in one thread of their process; the other modules add
+//! methods to [`Driver`]. [`Driver::new`] leaves the function able to take commands;
+//! [`Driver::start`] makes it ready for queue pairs, by about ten commands, each at most 10 s. A
+//! driver starts once, and a second function needs a second driver with memory of its own. A start
+//! that fails is not undone. The drop of a driver sends nothing to the function: its objects live
+//! until the reset by the transport.
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::registers::{
@@ -23,11 +26,17 @@ const NOT_READY: u32 = 1 << 31;
 /// A driver and its memory. The caller passes the BAR to calls that execute commands.
 #[derive(Debug)]
 pub struct Driver {
+    /// Memory that the function reaches.
     memory: DriverMemory,
+    /// Mapped doorbell pages; `None` if the transport has none.
     doorbells: Option<DoorbellPages>,
+    /// Number of the protection domain; 0 before the start.
     domain: u32,
+    /// Number of the doorbell page; 0 before the start.
     uar: u32,
+    /// Event queue of completions (vector 1).
     command_events: EventRing,
+    /// Event queue of asynchronous events (vector 0).
     async_events: EventRing,
     events: EventRing,
 }

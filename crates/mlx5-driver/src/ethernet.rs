@@ -1,10 +1,15 @@
 //! An Ethernet interface: a send queue, a receive queue, and steering of all frames to the latter.
 //!
-//! The queues are those of mlx5e: send entries with the first 18 bytes of a frame in the entry and the
-//! rest in a buffer, and a cyclic receive queue with one buffer for each entry. A send entry is one block
-//! of 64 bytes. All rings have [`EthernetOptions::log_entries`]; the caller keeps within the send ring
-//! ([`EthernetInterface::room`]). Received frames are read or discarded in order, and their buffers are
-//! posted again at once.
+//! The queues are those of mlx5e: send entries with the first 18 bytes of a frame in the entry and
+//! the rest in a buffer, and a cyclic receive queue with one buffer for each entry. A send entry is
+//! one block of 64 bytes. All rings have 2^[`EthernetOptions::log_entries`] entries (512 by
+//! default). The thread that owns the [`Driver`] makes all calls; only [`EthernetInterface::up`]
+//! executes commands. An interface is never taken down.
+//!
+//! The caller keeps within the send ring ([`EthernetInterface::room`]); a stage beyond overwrites
+//! entries that were not sent. Received frames are read or discarded in order, and their buffers
+//! are posted again at once; frames that find no buffer are dropped by the function. A completion
+//! with an error is [`DriverError::Malformed`], and its queue is then unusable.
 
 use causeway_wire::mlx5::command::{InputHeader, Opcode};
 use causeway_wire::mlx5::completion_queue::{CompletionEntry, Entry};
@@ -65,12 +70,17 @@ impl Default for EthernetOptions {
 /// A ring of the interface with its doorbell record.
 #[derive(Debug, Clone, Copy)]
 struct Ring {
+    /// Number of the queue.
     number: u32,
+    /// Address of the ring.
     ring: u64,
+    /// Address of the doorbell record.
     record: u64,
-    /// Entries that were posted, and completed or taken, modulo 2^16.
+    /// Entries that were posted, modulo 2^16.
     posted: u16,
+    /// Entries that were completed or taken, modulo 2^16.
     taken: u16,
+    /// Completion queue of the ring.
     cq: CompletionRing,
 }
 
@@ -81,13 +91,15 @@ pub struct FrameTemplate {
     entry: [u8; BLOCK],
 }
 
-/// The interface.
+/// An Ethernet interface that is up.
 #[derive(Debug)]
 pub struct EthernetInterface {
     options: EthernetOptions,
+    /// Memory key of all the driver's memory.
     key: u32,
     send: Ring,
     receive: Ring,
+    /// Address of the receive buffers.
     buffers: u64,
 }
 

@@ -1,8 +1,10 @@
 //! Event queues: rings that the function writes, with an owner bit in each entry.
 //!
-//! A ring has at most 2^20 entries. The driver reads in order; the function bounds its entries by rules
-//! of the objects, so a ring that is read rarely does not overflow. The position of the driver is
-//! reported to the doorbell page, which the function does not read.
+//! The thread that owns the [`Driver`] creates queues and takes events; no call blocks on an event.
+//! A ring has at most 2^20 entries; more is [`DriverError::Size`]. The driver reads in order; the
+//! function bounds its entries by rules of the objects, so that a ring that is read rarely does not
+//! overflow. The position of the driver is reported to the doorbell page, which the function does
+//! not read. An event of an unknown type is taken, and is [`DriverError::Malformed`].
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::event_queue::{
@@ -20,8 +22,11 @@ use crate::{Bar, Driver, DriverError};
 pub struct EventRing {
     /// Number of the queue.
     pub number: u32,
+    /// Address of the ring.
     ring: u64,
+    /// The ring has 2^`log` entries.
     log: u8,
+    /// Number of events that the driver took, modulo 2^32.
     taken: u32,
 }
 

@@ -1,8 +1,8 @@
 //! The driver of the ConnectX function, for host processes, benchmarks and tests.
 //!
-//! A guest's `mlx5_core`, `mlx5_ib` and rdma-core drive the function of `causeway-mlx5`; this crate is
-//! the same driver without a guest, as `causeway_attach::native` is for virtio. One memory file holds
-//! the command queue, all rings and all buffers:
+//! A guest's `mlx5_core`, `mlx5_ib` and rdma-core drive the function of `causeway-mlx5`; this crate
+//! is the same driver without a guest, as `causeway_attach::native` is for virtio. One memory file
+//! holds the command queue, all rings and all buffers:
 //!
 //! | part | content |
 //! |---|---|
@@ -12,16 +12,17 @@
 //! | [`EthernetInterface`] | send queue, receive queue and steering of an Ethernet interface |
 //!
 //! A command stores its input into memory, writes one register, and polls for its end, at most
-//! [`limits::COMMAND_TIMEOUT`] (10 s). Posts, polls and arms are loads and stores of memory alone: they
-//! send no message and make no system call. A ring that the caller overfills is not noticed: the
-//! function then moves the queue pair to the error state, as with every driver.
+//! [`limits::COMMAND_TIMEOUT`] (10 s). Posts, polls and arms are loads and stores of memory alone:
+//! they send no message and make no system call. A ring that the caller overfills is not noticed:
+//! the function then moves the queue pair to the error state, as with every driver.
 //!
 //! # Limits
 //! One command at a time, input up to 1 MiB; memory is never freed. The driver does not trust the
-//! function: numbers and lengths in replies are checked, and an unexpected one is a [`DriverError`]. No
-//! function panics. Not thread-safe: one thread owns a driver.
+//! function: numbers and lengths in replies are checked, and an unexpected one is a
+//! [`DriverError`]. No function panics. Not thread-safe: one thread owns a driver.
 //!
-//! `bench`, and the tests of `causeway-mlx5` and `causeway-hca`, call this crate; the daemon does not.
+//! `bench`, and the tests of `causeway-mlx5` and `causeway-hca`, call this crate; the daemon does
+//! not.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,6 +1,10 @@
 //! Bounds of the driver: its memory layout, command lengths and waiting times.
 //!
-//! Nothing grows: a driver with full memory returns [`crate::DriverError::MemoryFull`].
+//! The modules of this crate read the constants; none can be configured, but the caller chooses the
+//! length of the memory. Nothing grows: a driver with full memory returns
+//! [`crate::DriverError::MemoryFull`], a longer command is [`crate::DriverError::CommandLen`], a
+//! larger ring [`crate::DriverError::Size`], and a command that takes longer
+//! [`crate::DriverError::Late`].
 
 use std::time::Duration;
 

@@ -1,9 +1,11 @@
 //! The memory of a driver: one file with rings, mailboxes and buffers.
 //!
-//! The file is mapped once, and granted to the function as a whole. Addresses begin at
-//! [`BASE`]. Memory is handed out in whole pages and never taken back; an allocation beyond
-//! the end is [`DriverError::MemoryFull`]. The function writes to the same bytes at any time, so all
-//! accesses are copies.
+//! The file is mapped once by this process, and granted to the function as a whole, which maps the
+//! file in causewayd. Addresses begin at [`BASE`] (4 GiB). Memory is handed out in whole pages of 4
+//! KiB and never taken back; an allocation beyond the end is [`DriverError::MemoryFull`], an access
+//! outside of the memory [`DriverError::Address`]. The function writes to the same bytes at any
+//! time, so all accesses are copies. The thread that owns the [`Driver`](crate::Driver) makes all
+//! calls; none is a system call after the creation.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

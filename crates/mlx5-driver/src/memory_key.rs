@@ -1,9 +1,12 @@
 //! Memory keys: registration of the driver's memory with the function.
 //!
-//! A key covers whole pages of [`DriverMemory`](crate::DriverMemory), has all rights, and lives until
-//! the function is reset: the driver destroys no key. The page list travels in the command, so a
-//! registration has as many pages as a command has room for ([`DriverError::CommandLen`] beyond).
-//! Programs register before they post; posts name the bytes by key and address.
+//! A key of [`Driver::register`] covers whole pages of [`DriverMemory`](crate::DriverMemory), has
+//! all rights, and lives until the function is reset: the driver destroys no key. The page list
+//! travels in the command, so a registration has as many pages as a command has room for
+//! ([`DriverError::CommandLen`] beyond); a key beyond the limits of the port is
+//! [`DriverError::Refused`]. Each call is a command of the thread that owns the [`Driver`], and
+//! makes a further key. Programs register before they post; posts name the bytes by key and
+//! address, which causewayd checks for each work request.
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::memory_key::{

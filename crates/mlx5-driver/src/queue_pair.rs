@@ -1,8 +1,15 @@
 //! Queue pairs: creation, state changes, and posts.
 //!
-//! A post stores the entry, then the counter in the doorbell record, then eight bytes in the doorbell
-//! page, as a provider does. [`Driver::stage`] stores entries only, so that a batch has one
-//! [`Driver::publish_sends`]. The caller keeps within the ring; entries wrap at its end.
+//! A post stores the entry, then the counter in the doorbell record, then eight bytes in the
+//! doorbell page, as a provider of rdma-core does. [`Driver::stage`] stores entries only, so that a
+//! batch has one [`Driver::publish_sends`]. The thread that owns the [`Driver`] posts; only
+//! creation and state changes execute commands, and no post makes a system call. causewayd's
+//! dispatcher polls the doorbell record and executes the entries.
+//!
+//! A send entry has at most 1,024 bytes ([`DriverError::Entry`] beyond); a receive entry has room
+//! for the segments of its stride, and further segments are ignored. The caller keeps within the
+//! ring, whose entries wrap at its end: a counter further ahead moves the queue pair to the error
+//! state. Queue pairs are not destroyed.
 
 use causeway_wire::mlx5::command::{InputHeader, Opcode};
 use causeway_wire::mlx5::queue_pair::{

@@ -1,9 +1,11 @@
 //! BAR 0 over vfio-user: the conversation that a VMM has for its guest.
 //!
-//! [`VfioBar::attach`] connects to a port's socket, maps the doorbell pages, assigns an eventfd to each
-//! MSI-X vector, and grants the driver's memory as a single range. Each register access is one message;
-//! [`VfioBar::register_accesses`] counts them. The calls block, each at most 5 s. The connection closes
-//! when the value is dropped, and the function then loses all objects of the driver.
+//! [`VfioBar::attach`] connects to a port's socket, maps the doorbell pages, assigns an eventfd to
+//! each MSI-X vector (at most 64), and grants the driver's memory as a single range. Each register
+//! access is one message to the control thread of causewayd; [`VfioBar::register_accesses`] counts
+//! them. The calls block, each at most 5 s, and then fail with [`DriverError::Vfio`]. The
+//! connection closes when the value is dropped, and the function then loses all objects of the
+//! driver; nothing reconnects. The thread that owns the driver makes all calls.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -25,8 +27,10 @@ const VECTORS_MAX: u32 = 64;
 /// A connection to the function of a port.
 #[derive(Debug)]
 pub struct VfioBar {
+    /// Connection to the port.
     client: VfioUserClient,
     doorbells: DoorbellPages,
+    /// Eventfd of each vector.
     vectors: Vec<OwnedFd>,
     accesses: u64,
 }
