@@ -1,5 +1,12 @@
 //! The guests of one stage and the actions that all device types share: join, leave, pause, resume,
 //! ring.
+//!
+//! [`crate::world`] plays a stage through the trait [`Play`], which [`crate::ether`] and
+//! [`crate::sock`] implement, in the thread of the world: [`Play::turn`] is one random action of
+//! one random guest; after [`Play::settle`] all guests behave correctly ([`Play::behave`]).
+//! [`Behaviour`] states which faults a world has. Every error means that an invariant was violated
+//! against an honest guest; [`crate::world`] records it as the violation of the world. Simulated
+//! time passes only between actions.
 
 use std::fmt;
 

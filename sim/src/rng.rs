@@ -1,4 +1,9 @@
 //! Random numbers derived from the seed alone: SplitMix64 (Steele, Lea and Flood, 2014).
+//!
+//! Every random decision of a world comes from an [`Rng`] of its seed, so that a seed replays its
+//! world; `causeway-sim --seed` relies on it. A change of the order of draws changes all worlds.
+//! The numbers are not secret: the product's own randomness is not taken from here, except where a
+//! world passes a generator to it. No function fails.
 
 /// A deterministic random number generator: equal seeds give equal sequences.
 #[derive(Debug, Clone)]

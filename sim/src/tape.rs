@@ -1,4 +1,10 @@
 //! The tape: the ordered event log of a world, its hash, and the checkers that read it.
+//!
+//! Guests and worlds append events ([`Tape::put`]), in the thread of the world. Each event is
+//! hashed as text and passed to all checkers ([`crate::check`]); the first violation is kept, and
+//! later events are only hashed. [`crate::world`] and [`crate::boards`] look at [`Tape::is_broken`]
+//! and stop a world with a violation. Events are printed or retained only if asked for; a tape that
+//! retains them has no limit. Appending never fails.
 
 use std::fmt::Write;
 
@@ -10,6 +16,7 @@ use crate::event::Event;
 pub struct Tape {
     hash: u64,
     print: bool,
+    /// The events, if they are retained.
     kept: Option<Vec<Event>>,
     checkers: Checkers,
     violation: Option<Violation>,

@@ -1,9 +1,16 @@
 //! A world: one or two stages, or hosts joined by links, with random guests and faults, all from
 //! one seed.
 //!
-//! A world has three phases. First, guests act at random and faults occur. Then all guests behave
-//! correctly, and everything in flight must arrive by notifications alone. Last, all guests leave,
-//! and no resource may remain.
+//! A world has three phases. First, guests act at random and faults occur (80 to 500 steps). Then
+//! all guests behave correctly, and everything in flight must arrive by notifications alone, within
+//! 5,000 rounds. Last, all guests leave, and no resource may remain.
+//!
+//! `causeway-sim` and tests of the crate call [`play`], which runs the world in the caller's thread
+//! and returns the first violation, without a panic. One seed in five is a world of hosts
+//! ([`crate::lan`]), the others have stages of guests ([`crate::ether`], [`crate::sock`]). Worker
+//! threads of the product close descriptors in the background, which the end of a world awaits for
+//! up to 5 s. With [`PlayOptions::descriptors`] no other thread of the process may open
+//! descriptors.
 
 use std::time::{Duration, Instant};
 
@@ -76,6 +83,7 @@ pub fn pieces(rng: &mut Rng, ring_size: u16, choices: &[Option<u32>]) -> Option<
     rng.pick(choices).filter(|_| ring_size >= PIECES_MAX)
 }
 
+/// Draws the poll mode of a shard.
 fn poll_config(rng: &mut Rng) -> PollConfig {
     let policy = rng.pick(&[PollPolicy::Adaptive, PollPolicy::GuestDriven, PollPolicy::VmmDriven]);
     PollConfig {
@@ -108,6 +116,7 @@ pub fn play(seed: u64, options: PlayOptions) -> Outcome {
     Outcome { hash, count, events, violation }
 }
 
+/// Draws the stages of a world.
 fn cast(rng: &mut Rng) -> Result<Vec<Box<dyn Play>>, StageError> {
     let heavy = rng.chance(10);
     let behaviour = Behaviour {
@@ -162,6 +171,7 @@ pub fn has_hosts(seed: u64) -> bool {
     mix(seed ^ 0x686f_7374).is_multiple_of(5)
 }
 
+/// Plays the world of a seed.
 fn run(seed: u64, options: PlayOptions, tape: &mut Tape) -> Result<(), StageError> {
     let before = if options.descriptors { descriptors()? } else { 0 };
     let mut rng = Rng::new(seed);

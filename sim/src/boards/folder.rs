@@ -1,4 +1,9 @@
-//! The folder of a world, in which daemons and processes leave state files for the next daemon.
+//! The folder of a world of NICs, in which daemons and processes leave state files for the next
+//! daemon.
+//!
+//! `super` creates one [`Folder`] for each world, below the system's folder for temporary files,
+//! and drops it with the world, which removes the folder and its files. The NICs' sockets lie
+//! there. A simulator that is killed leaves its folder behind.
 
 use std::io;
 use std::path::PathBuf;

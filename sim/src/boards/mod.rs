@@ -3,7 +3,14 @@
 //! First there are storms: datagrams are lost, duplicated and delayed; networks are partitioned;
 //! processes start, exit and stop polling; daemons die. Then the network is healthy, and every
 //! endpoint must reach every other endpoint. The NICs and their sockets are the product's own; time
-//! is simulated. The host's loopback interface carries the datagrams.
+//! is simulated. The host's loopback interface carries the datagrams, so that two plays of one seed
+//! may differ in rare cases.
+//!
+//! `causeway-sim --boards` and the tests of the crate call [`play`], which runs the world in the
+//! caller's thread: each host is a [`Stage`] that is served for at most 256 rounds at a time. A
+//! host that still has work then, a message that does not end within 60 s of simulated time, and
+//! NICs that do not find each other within 400 s, are violations ([`crate::check::messages`],
+//! [`StageError`]).
 
 mod folder;
 mod net;
@@ -114,10 +121,12 @@ impl Boards {
         Ok(stage)
     }
 
+    /// Records an action of the world on the tape.
     fn act(&self, tape: &mut Tape, at: Place, what: &'static str, value: u64) {
         tape.put(Event::Act { now_ns: self.now, at, what, value });
     }
 
+    /// Starts a process at an endpoint.
     fn start(&mut self, at: Place, rng: &mut Rng, tape: &mut Tape) -> Result<(), StageError> {
         self.act(tape, at, "start", u64::from(self.lives));
         let host = &mut self.hosts[usize::from(at.stage)];
@@ -181,6 +190,7 @@ impl Boards {
         Ok(())
     }
 
+    /// Returns the time of the next event.
     fn next(&self) -> u64 {
         let deadlines = self.hosts.iter().filter_map(|host| host.stage.deadline_ns());
         let processes = self.hosts.iter().flat_map(|host| &host.processes);
@@ -235,6 +245,7 @@ impl Boards {
         self.places().into_iter().filter(|other| other.stage != at.stage).collect()
     }
 
+    /// Posts a message of random length.
     fn send(&mut self, at: Place, to: Place, rng: &mut Rng) {
         let len = match rng.below(10) {
             0..4 => rng.pick(EDGES),
@@ -247,6 +258,7 @@ impl Boards {
         }
     }
 
+    /// Draws new fault probabilities.
     fn weather(&mut self, rng: &mut Rng, tape: &mut Tape) {
         self.net.weather = Weather {
             lost: rng.pick(&[0, 1, 5, 20]),
@@ -380,6 +392,7 @@ impl Boards {
     }
 }
 
+/// Plays the phases of a world.
 fn run(seed: u64, options: PlayOptions, tape: &mut Tape) -> Result<(), StageError> {
     let before = if options.descriptors { descriptors()? } else { 0 };
     let mut rng = Rng::new(seed);

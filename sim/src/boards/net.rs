@@ -1,7 +1,11 @@
 //! The network between NICs: loses, duplicates and delays their datagrams.
 //!
-//! NICs have real sockets on the loopback interface, and each NIC has a relay socket here.
-//! A datagram sent to the relay of NIC N reaches NIC N from the relay of its sender.
+//! NICs have real UDP sockets on the loopback interface, and each NIC has a relay socket here. A
+//! datagram sent to the relay of NIC N reaches NIC N from the relay of its sender. `super` reads
+//! the relays ([`Net::take`]) and delivers what is due ([`Net::pass`]) between the turns of hosts,
+//! in the thread of the world. Faults are drawn from the world's seed by [`Weather`] and
+//! partitions; datagrams are not changed. Datagrams of more than 16,384 bytes do not occur. The
+//! host's loopback may itself lose a datagram, which the NICs must survive.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -18,8 +22,11 @@ const DATAGRAM_MAX: usize = 16_384;
 /// Probabilities of datagram faults, in per cent.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Weather {
+    /// Loss.
     pub lost: u64,
+    /// Duplication.
     pub doubled: u64,
+    /// Additional delay.
     pub late: u64,
     /// The longest additional delay.
     pub late_ns: u64,
@@ -31,12 +38,15 @@ type InTransit = Reverse<(u64, u64, usize, usize, Vec<u8>)>;
 /// The simulated network.
 #[derive(Debug)]
 pub struct Net {
+    /// The fault probabilities.
     pub weather: Weather,
     /// Partitions, as pairs of a receiver and a sender it does not hear.
     pub partitions: BTreeSet<(usize, usize)>,
+    /// The relay socket of each NIC.
     relays: Vec<UdpSocket>,
     /// The socket address of each NIC, once known.
     homes: Vec<Option<SocketAddr>>,
+    /// Datagrams in transit, the next first.
     in_transit: BinaryHeap<InTransit>,
     rng: Rng,
     order: u64,

@@ -1,5 +1,14 @@
 //! A process with one MX endpoint: drives the host side of the endpoint step by step, sends the
 //! messages posted to it and receives the messages that arrive.
+//!
+//! `super` starts, plays and ends the processes of a host, in the thread of the world:
+//! [`Process::play`] is one turn, which takes at most 40 events of the endpoint's rings. The
+//! process speaks the product's attachment protocol and rings (`mx_rings`), with a simple host side
+//! of its own instead of the library's, so that the daemon is tested alone. It has 6 granted
+//! regions for messages of up to 150,000 bytes; a message waits while no region or ring space is
+//! free. A daemon that does not answer within 64 of its turns, and any violation of the protocol,
+//! is a [`StageError`] and so a violation of the world. Everything that is sent, received or
+//! completed goes to the tape.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -56,6 +65,7 @@ impl MessageId {
             | u64::from(self.life) << 48
     }
 
+    /// Returns the message that match information encodes.
     fn of(info: u64) -> Self {
         let [.., life, to, from, _, _, _, _] = info.to_be_bytes();
         let place = |byte: u8| Place { stage: byte >> 4, guest: byte & 15 };
@@ -118,6 +128,7 @@ fn hear(
     Err(failed("the daemon does not answer"))
 }
 
+/// Sends a message to the daemon.
 fn ask(
     local: &mut LocalAttachment,
     ask: ClientMessage,
@@ -246,6 +257,7 @@ impl Process {
         Ok(())
     }
 
+    /// Ends the sleep of the process.
     fn wake(&mut self) {
         if std::mem::take(&mut self.asleep) {
             self.receiver.disarm();
@@ -282,6 +294,7 @@ impl Process {
         Ok(some)
     }
 
+    /// Wakes the daemon.
     fn ring(&self) {
         // The write fails only if the counter is full, and a full counter is readable as well.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
@@ -403,11 +416,13 @@ impl Process {
         Ok(some)
     }
 
+    /// Records that the process is notified of a message.
     fn heard(&self, info: u64, tape: &mut Tape) {
         let Self { at, life, .. } = *self;
         tape.put(Event::Message(MessageEvent::Heard { at, life, id: MessageId::of(info) }));
     }
 
+    /// Records a message that arrived completely, and whether its content is the sent content.
     fn got(&self, info: u64, data: &[u8], tape: &mut Tape) {
         let sound = data == bytes::take(info, 0, data.len());
         let (id, len) = (MessageId::of(info), data.len() as u32);

@@ -1,17 +1,29 @@
 //! The end of a connection: if one end is closed, so is the other, and never without a cause.
+//!
+//! The tape passes each event about vsock connections to the checker, in the thread of the world. A
+//! cause is a close by either guest, both directions shut down, the end of the other guest's
+//! device, or a connection of the stage that the backend ended for a documented reason and counted
+//! ([`Event::Excuse`]). At the end of the world both ends must be open or both closed, and no
+//! connection request may be without an answer. The checker returns a violation and changes
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Violation, broken};
 use crate::event::{Direction, Event, Link, Place};
 
+/// Both ends of a connection.
 #[derive(Debug, Default)]
 struct Ends {
     /// The life of each end's guest when the end was created, caller first.
     lives: [Option<u64>; 2],
+    /// A guest closed the connection.
     closed: bool,
+    /// The guest of each end knows that the connection is over.
     over: [bool; 2],
+    /// Each end shut its direction down.
     shut: [bool; 2],
+    /// Each end was open at the end of the world; whether it had no answer yet.
     still: [Option<bool>; 2],
 }
 
@@ -24,6 +36,7 @@ pub struct Endings {
     excused: BTreeSet<u8>,
 }
 
+/// Returns the index of the end that sends in a direction: 0 for the caller.
 fn side(direction: &Direction) -> usize {
     usize::from(!direction.forth)
 }

@@ -1,4 +1,9 @@
 //! Frames arrive in the order of their sender, unchanged, once, and only at their destination.
+//!
+//! The tape passes each event about frames of virtio-net guests in one stage to the checker, in the
+//! thread of the world. Loss is not checked here: [`super::tally`] compares the numbers. The
+//! segments of a frame that the sender allowed to be cut must follow each other without a gap. The
+//! first event that breaks a rule is the violation.
 
 use std::collections::BTreeMap;
 

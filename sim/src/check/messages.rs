@@ -1,16 +1,26 @@
 //! A message arrives unchanged, once and in order, or its sender gets a completion with an error.
+//!
+//! The tape passes each event of a world of NICs ([`crate::boards`]) to the checker, in the thread
+//! of the world. A message of which the sender has a good completion must have arrived, unless its
+//! receiver died. In calm every message must arrive. A *life* is one process at an endpoint:
+//! messages to an earlier life may fail. The first event that breaks a rule, or a message that has
+//! neither arrived nor failed at the end, is the violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Violation, broken};
 use crate::event::{Event, MessageEvent, MessageId, Place};
 
+/// What happened to a message.
 #[derive(Debug, Default)]
 struct Fate {
+    /// Length, in bytes.
     len: u32,
     /// The lives of the receiver that were notified of the message.
     heard: BTreeSet<u8>,
+    /// The lives of the receiver that have the message.
     got: BTreeSet<u8>,
+    /// The sender's completion: whether the message was delivered.
     ended: Option<bool>,
     /// The message was sent in calm and must arrive.
     calm: bool,

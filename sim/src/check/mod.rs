@@ -10,6 +10,11 @@
 //! | [`crossing`] | frames between hosts: unchanged, once, in their group; complete in calm |
 //! | [`messages`] | messages between NICs: unchanged, once, in order, or completed with an error |
 //! | [`remains`] | no resource remains after all guests have left |
+//!
+//! [`crate::tape::Tape::put`] passes each event to all checkers ([`Checkers::see`]), in the thread
+//! of the world; the first violation ends the checks, and the world stops soon after. Tests of the
+//! checkers judge events of their own ([`Checkers::judge`]). A checker changes no guest and asks no
+//! backend.
 
 pub mod credit;
 pub mod crossing;

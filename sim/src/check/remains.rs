@@ -1,5 +1,9 @@
 //! No resource remains: no buffer, connection or descriptor, no pending work, and no port has a
 //! fault.
+//!
+//! The world counts its resources after all guests have left, and records each count
+//! ([`Event::Remains`]); the tape passes it here, in the thread of the world. A count above 0 is
+//! the violation. The checker has no state.
 
 use super::{Check, Violation, broken};
 use crate::event::Event;

@@ -1,5 +1,10 @@
 //! The bytes of a connection arrive in order and unchanged, and completely unless the connection is
 //! reset.
+//!
+//! The tape passes each event about payload of vsock connections to the checker, in the thread of
+//! the world. The ends of messages (`SOCK_SEQPACKET`) must arrive at the offsets at which they were
+//! sent. Each direction is a flow of [`crate::bytes`]. A connection that is still open at the end
+//! of the world must have no bytes in flight. The checker returns the first violation.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,13 +12,18 @@ use super::{Check, Violation, broken};
 use crate::bytes;
 use crate::event::{Direction, Event};
 
+/// The bytes of one direction.
 #[derive(Debug, Default)]
 struct Flow {
+    /// Bytes sent.
     sent: u64,
+    /// Bytes received.
     got: u64,
     /// The offsets of the message ends that have not arrived.
     ends: VecDeque<u64>,
+    /// The sender shut the direction down.
     shut: bool,
+    /// The receiver observed the end.
     eof: bool,
 }
 
@@ -21,6 +31,7 @@ struct Flow {
 #[derive(Debug, Default)]
 pub struct Streams {
     flows: BTreeMap<Direction, Flow>,
+    /// Directions that were open at the end of the world.
     still: Vec<Direction>,
 }
 

@@ -1,4 +1,10 @@
 //! Every frame that the backend took was delivered or counted as dropped.
+//!
+//! The tape passes events to the checker, in the thread of the world; at [`Event::Balance`] the
+//! checker compares, for each stage of virtio-net guests, the frames that guests sent with the port
+//! counters at the end (delivered, dropped). A broadcast counts once for each receiver. Stages in
+//! which ports were deleted have no balance, because their counters are gone. A difference is the
+//! violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 

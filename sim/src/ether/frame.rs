@@ -1,5 +1,11 @@
 //! Frames that carry their sender and number: frames of an experimental EtherType, or TCP segments
 //! for segmentation offload.
+//!
+//! [`super::guest`] and [`crate::lan`] make frames to send, and turn received frames into events
+//! for the tape by [`read`], which finds the sender and number in the content and not in the
+//! addresses. The payload is that of [`crate::bytes`]. A received frame that has neither format is
+//! `None`, which the caller reports as a violation; one with wrong headers or checksums is an event
+//! that is not sound. The functions are pure.
 
 use causeway_attach::native::NET_HEADER_BYTES;
 use causeway_wire::checksum;

@@ -1,4 +1,10 @@
 //! An honest guest with a virtio-net device.
+//!
+//! `super` lets the guest send, receive and attend to notifications, in the thread of the world.
+//! The guest drives the product's native frontend ([`causeway_attach::native`]) as a driver would,
+//! by random frames and random features, and records all that it sends and receives on the tape. A
+//! frame is not sent while the ring is full. An error of the frontend means that the backend broke
+//! the protocol, and is a violation.
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetPort};
 use causeway_wire::virtio::{has, mask};
@@ -24,7 +30,9 @@ pub struct Guest {
     pub life: Life,
     /// The longest payload that the guest's port accepts, in bytes.
     pub mtu: u16,
+    /// Number of the next frame.
     serial: u16,
+    /// Memory for a received frame.
     frame: Vec<u8>,
 }
 

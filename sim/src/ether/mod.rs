@@ -1,4 +1,10 @@
 //! A stage of guests with virtio-net devices.
+//!
+//! [`crate::world`] creates a stage for up to a few guests and plays it by [`Play`], in the thread
+//! of the world: ports are added and deleted, guests join, leave, pause, send and receive at
+//! random, then behave correctly. The [`Stage`](crate::Stage) has the product's Ethernet shard, so
+//! that frames pass the real switch. At the end the stage records the ports' counters for
+//! [`crate::check::tally`]. A command that the shard refuses to an honest guest is a violation.
 
 pub(crate) mod frame;
 pub(crate) mod guest;
@@ -30,10 +36,12 @@ pub struct Cards {
     steady: bool,
 }
 
+/// Returns the sum of a port's counters of dropped frames.
 fn dropped(view: &PortView) -> u64 {
     view.counters.iter().filter(|(name, _)| name.starts_with("drop_")).map(|(_, n)| n).sum()
 }
 
+/// Returns a counter of a port; 0 if the port has none of this name.
 fn counter(view: &PortView, name: &str) -> u64 {
     view.counters.get(name).copied().unwrap_or(0)
 }

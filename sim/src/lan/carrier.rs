@@ -1,4 +1,10 @@
 //! The TX path of a link: datagrams packed by the tunnel go to the host's outbox.
+//!
+//! The Ethernet shard of a group calls [`LinkTxPath`] as its [`Carrier`], in the thread of the
+//! world; [`super::host`] takes the datagrams from the [`Outbox`] and gives them to the simulated
+//! network. In the daemon `link` sends by sockets here. A frame that the tunnel cannot carry now is
+//! refused as in the daemon (`link::tunnel`). The outbox has no limit: it is emptied after each
+//! turn.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +35,7 @@ impl Outbox {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Cuts a batch into datagrams, as the kernel does (UDP segmentation offload).
+    /// The underlay.
     fn cut(&self, under: usize, batch: &Batch) {
         let Some(to) = batch.to() else { return };
         let pieces = batch.bytes().chunks(batch.segment().max(1));
@@ -43,6 +49,7 @@ pub struct LinkTxPath {
     packer: Packer,
     outbox: Outbox,
     under: usize,
+    /// The virtual network of the group.
     vni: u32,
 }
 

@@ -1,4 +1,10 @@
 //! A guest that can run on any host and keeps its address.
+//!
+//! `super` starts, stops and migrates guests, in the thread of the world. On each host a guest runs
+//! on a net port of its own, which is added at the first start and may be deleted at a stop. The
+//! guest sends frames with its number and records all that it sends and receives ([`Crossing`]). A
+//! ring of 256 entries has room for every frame between two receive calls. An error of the frontend
+//! means that the backend broke the protocol, and is a violation.
 
 use std::collections::BTreeSet;
 

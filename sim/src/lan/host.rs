@@ -1,7 +1,11 @@
 //! A host: a shard for each group, and the tunnels to other hosts that its groups share.
 //!
 //! In the daemon the link service connects shards and tunnels through sockets. This module does the
-//! same work without sockets.
+//! same work without sockets: `super` passes datagrams in ([`Host::receive`]), runs timers
+//! ([`Host::tick`]), takes datagrams out ([`Host::post`]) and passes notices of the groups to the
+//! peers ([`Host::notice`]), all in the thread of the world. The tunnels, their encryption and the
+//! address directory are the product's own; each host has a wall clock of its own, up to 3 days
+//! off. An error is a tunnel or link that the product refuses, and is a violation.
 
 use std::collections::BTreeMap;
 use std::io;

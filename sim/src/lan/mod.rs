@@ -2,8 +2,12 @@
 //!
 //! First there are storms: datagrams are lost, duplicated, delayed, truncated and corrupted;
 //! networks are partitioned; guests start, stop and migrate. Then the network is healthy, and
-//! `HEAL_NS` later every frame sent must arrive, in order. Then guests migrate once more, and
-//! `MOVE_NS` later every frame must arrive at the new hosts.
+//! `HEAL_NS` (15 s of simulated time) later every frame sent must arrive, in order. Then guests
+//! migrate once more, and `MOVE_NS` (1 s) later every frame must arrive at the new hosts.
+//!
+//! [`crate::world`] calls [`run`] for one seed in five, in its thread. A host that still has work
+//! after 64 rounds, and everything that [`crate::check::crossing`] forbids, is a violation.
+//! Sockets, the kernel's network and real time are not simulated.
 
 mod carrier;
 mod guest;
@@ -99,6 +103,7 @@ impl Lan {
         Ok(lan)
     }
 
+    /// Records an action on the tape.
     fn act(&self, tape: &mut Tape, host: usize, guest: usize, what: &'static str, value: u64) {
         let at = Place { stage: host as u8, guest: guest as u8 };
         tape.put(Event::Act { now_ns: self.now, at, what, value });
@@ -259,6 +264,7 @@ impl Lan {
         self.run(rng.below(most), tape)
     }
 
+    /// Draws new fault probabilities.
     fn weather(&mut self, rng: &mut Rng, tape: &mut Tape) {
         let sealed = |parts: u64| if self.sealed { parts } else { 0 };
         self.net.weather = Weather {

@@ -1,5 +1,11 @@
 //! The network between hosts: delays, loses, duplicates, truncates and corrupts datagrams, and
 //! partitions hosts.
+//!
+//! [`super::host`] posts datagrams ([`Net::post`]), and `super` takes those that have arrived
+//! ([`Net::take`]), in the thread of the world. Faults are drawn from the world's seed. A datagram
+//! longer than [`Net::mtu`], or between partitioned hosts, is lost silently, as in a real network.
+//! The order is that of arrival times; nothing else is kept. There is no limit of datagrams in
+//! transit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

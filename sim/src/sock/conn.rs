@@ -1,4 +1,8 @@
 //! One end of a vsock connection, as an honest guest keeps its state.
+//!
+//! [`super::guest`] owns the ends of its connections, in the thread of the world. The module
+//! computes credit, flags and headers (virtio 1.3, 5.10); it sends nothing and checks nothing.
+//! Counters wrap at 2^32, as in the protocol.
 
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type};
 

@@ -1,4 +1,10 @@
 //! An honest guest with sockets: behaves as the Linux driver does, without its timers.
+//!
+//! `super` lets the guest connect, send, receive and close, in the thread of the world. The guest
+//! drives the product's native vsock frontend and records bytes, credit and ends of connections on
+//! the tape. At most 4,096 control packets wait for room in the ring; beyond that connection
+//! requests stay unanswered. A packet of an unknown connection is answered with a reset, as Linux
+//! does. An error of the frontend means that the backend broke the protocol, and is a violation.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -38,7 +44,9 @@ pub struct Guest {
     pub asks: bool,
     /// The range of receive buffer sizes, as exponents: 4 KiB times two to the power of these.
     buffers: (u64, u64),
+    /// The ends of the guest's connections.
     conns: BTreeMap<Key, Conn>,
+    /// Control packets that wait for room in the ring.
     backlog: VecDeque<Header>,
     next_port: u32,
     data: Vec<u8>,
@@ -171,6 +179,7 @@ impl Guest {
         outcome
     }
 
+    /// Handles a received packet.
     fn packet(&mut self, header: &Header, data: &[u8], tape: &mut Tape) {
         let (Some(kind), Some(op)) = (header.socket_type(), header.operation()) else { return };
         let messages = kind == Type::Seqpacket;
