@@ -1,4 +1,9 @@
 //! Number and length of the runs.
+//!
+//! `report` makes one [`Effort`] from the options; each row asks for its numbers of rounds and
+//! times. The default is 5 runs for each figure; `--quick` shortens loops to a twentieth and
+//! observations to a quarter, so that the figures only show that a row works. The first run that
+//! fails ends the figure with its reason.
 
 use std::time::Duration;
 

@@ -1,4 +1,9 @@
 //! Floor of the machine: the minimum cost of any communication between two cores.
+//!
+//! `rounds` measures the cache line before and after each figure, and rows compare with the other
+//! floors. Each function runs two threads, pinned to the cores [`CLIENT`] and [`SERVER`], for as
+//! long as its fixed number of rounds takes; nothing of Causeway runs. On a machine whose two cores
+//! move, the result is that of the present placement.
 
 use std::hint::{black_box, spin_loop};
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,5 +1,10 @@
 //! A dispatcher in a process of its own, so that its processor time is separate from the time of
-//! its clients. The benchmark executes itself again for this purpose.
+//! its clients.
+//!
+//! Rows of idle daemons and of cost start a [`Daemon`]: the benchmark executes itself with [`FLAG`]
+//! as first argument, and [`serve`] runs the dispatcher there, with the daemon's default poll mode,
+//! and takes commands as lines of standard input. An answer may take 20 s; without one the row is
+//! left out with the reason. The process ends with its input, and is killed on drop.
 
 use std::io::{BufRead, Write};
 use std::path::PathBuf;

@@ -1,4 +1,8 @@
-//! The command line.
+//! The command line of `causeway-bench`.
+//!
+//! `main` parses the arguments before anything starts; an unknown option, or one without its value,
+//! is an error with exit status 2. [`USAGE`] has the options and defaults. The options select rows
+//! and effort; they change no row.
 
 use std::path::PathBuf;
 

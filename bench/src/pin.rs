@@ -1,4 +1,8 @@
 //! Assignment of threads to cores.
+//!
+//! Every row pins its client threads to [`CLIENT`] and its dispatcher, or the peer's switch, to
+//! [`SERVER`]; the floor is measured between the same two. Threads that a pinned thread starts
+//! inherit the core. A pin that fails is printed, and the row goes on.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 

@@ -1,4 +1,7 @@
 //! Line plots as SVG, both axes logarithmic: size against rate or latency.
+//!
+//! `plots` draws a plot for each family of rows at the end of a run. A series beyond the sixth
+//! repeats colours; a plot without points has empty axes. The function is pure and writes no file.
 
 use std::fmt::Write;
 

@@ -1,4 +1,8 @@
 //! A plot for each family of rows that differ in one parameter.
+//!
+//! `report` calls [`write()`] once, after all rows, in the main thread. A family is the plot name
+//! of its rows; rows that were left out have no point. An SVG file of an earlier run is
+//! overwritten. An error is that of the file system, and ends the run.
 
 use std::collections::BTreeMap;
 use std::path::Path;

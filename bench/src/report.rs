@@ -1,4 +1,10 @@
 //! Runs the rows and writes their results.
+//!
+//! `main` calls [`run`], which measures the selected rows one after another in the main thread,
+//! writes a JSON file for each row as soon as it is measured, then prints the table with the aims,
+//! and writes the plots. A row that cannot be measured is left out with its reason, and so is a
+//! peer; the run goes on and succeeds. An aim that is missed is shown and fails nothing. Errors are
+//! those of the output folder. Leftovers of killed runs are removed first (`sweep`).
 
 use std::fmt::Write;
 use std::io::Write as _;
@@ -59,11 +65,13 @@ fn slug(name: &str) -> String {
     words.collect::<Vec<_>>().join("-").to_lowercase()
 }
 
+/// Writes the JSON file of a row.
 fn write_row(row: &Row, out: &Path) -> std::io::Result<()> {
     let json = serde_json::to_string_pretty(row)?;
     std::fs::write(out.join(format!("{}.json", slug(&row.name))), json + "\n")
 }
 
+/// Formats the figures, grouped by kind of guest.
 fn table(rows: &[Row]) -> String {
     let mut out = String::new();
     let mut kinds: Vec<&str> = rows.iter().map(|row| row.guest.name()).collect();

@@ -1,4 +1,10 @@
 //! A dispatcher on its own core, and its ports.
+//!
+//! Most rows create a [`Rig`]: Causeway's dispatcher with all services, as a thread of the
+//! benchmark on [`SERVER`](crate::pin::SERVER), with sockets in a temporary folder; the row's
+//! guests are native frontends in the row's thread. The caller chooses how long idle queues are
+//! polled. A command that the dispatcher refuses is a fault of the benchmark and ends it with a
+//! panic. The dispatcher stops on drop.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -67,6 +73,7 @@ impl Rig {
         Self::placed(SERVER, poll_config)
     }
 
+    /// Starts a dispatcher on a core.
     fn placed(core: usize, poll_config: PollConfig) -> Self {
         let options = Options { dispatchers: 1, cpus: vec![core], poll_config };
         let fabric = Fabric::start(SERVICES, options).expect("a dispatcher");
@@ -127,6 +134,7 @@ impl Rig {
         }
     }
 
+    /// Executes a command, which must succeed.
     fn call(&self, command: Command) -> Answer {
         self.handle.call(command).expect("the dispatcher agrees")
     }
@@ -146,6 +154,7 @@ impl Rig {
         }));
     }
 
+    /// Returns the path of a port's socket.
     fn path(&self, name: &causeway_model::Name) -> PathBuf {
         self.dir.join(name.as_str())
     }

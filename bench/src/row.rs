@@ -1,4 +1,10 @@
 //! A row: its measurement, its peers, and its aims.
+//!
+//! The modules of `rows` build [`Plan`]s, and `report` measures each into a [`Row`], which is
+//! written as JSON. A measurement is a function that returns a figure for each run, or the reason
+//! why there is none. Ratios compare medians of one round. A row names its kind of guest
+//! ([`Guest`]) and never mixes kinds. An aim is met or missed, or has no figure where its peer is
+//! left out; a missed aim is no error.
 
 use std::collections::BTreeMap;
 

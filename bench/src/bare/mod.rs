@@ -1,8 +1,11 @@
 //! A bare KVM guest: a virtual processor in 64-bit user mode without a kernel.
 //!
 //! Its memory slots, doorbells (ioeventfd) and exits equal those of any guest; it has no kernel,
-//! takes no interrupts, and polls. It runs in a process of its own, which is killed after a time
-//! limit: not every /dev/kvm supports it.
+//! takes no interrupts, and polls. The rows of `rows::bare` start it by [`Bare`]: the benchmark
+//! executes itself with [`FLAG`] as first argument, and [`serve`] runs the guest in that process
+//! and takes commands as lines. An answer may take 20 s; then, and when the row ends, the process
+//! is killed, because not every /dev/kvm supports such a guest. A failure is the reason for which
+//! the row is left out. The guest attaches to two net ports by vhost-user, as a VMM would.
 
 mod machine;
 mod payload;
@@ -190,7 +193,7 @@ pub fn serve() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Handle of the guest's process; killed when dropped.
+/// Handle of the guest's process, in the benchmark; killed when dropped.
 #[derive(Debug)]
 pub struct Bare(Program);
 

@@ -4,6 +4,10 @@
 //! from the receive ring of the second. Every ring has 256 entries, and entry `i` always names
 //! buffer `i`; the backend uses buffers in order, so that two counters are the complete state.
 //! `rdi` points to the parameters.
+//!
+//! `super` copies the code into guest memory, writes the parameters ([`at`]), and runs the machine
+//! until the program writes to [`EXIT`]. The program checks nothing: a frame that the backend drops
+//! lets it poll until the process is killed.
 
 #![allow(unsafe_code, reason = "the only way to have machine code of our own")]
 

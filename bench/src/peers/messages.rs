@@ -1,4 +1,9 @@
 //! Other messaging between processes of a host by shared memory: UCX, as packaged by Debian.
+//!
+//! Rows of messages compare with UCX's own benchmark program, which is started twice, as server and
+//! client on the two cores, and whose output is parsed. The server has 300 ms to listen. A missing
+//! program, or output without the expected column, leaves the peer out with the reason. Nothing is
+//! installed.
 
 use std::net::TcpListener;
 use std::path::PathBuf;

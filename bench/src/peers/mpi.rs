@@ -1,4 +1,10 @@
 //! MPI programs, by Debian's Open MPI, over each available transport.
+//!
+//! `rows::mpi` measures with it Causeway's provider and its peers, by the same two ranks on two
+//! cores: a ping-pong program that is compiled on the machine, and HPCC. `mpirun` and the ranks are
+//! child processes; a failed or unparsable run is the reason for which the row or the peer is left
+//! out. Parameters (MCA) select the transport by name, because Open MPI falls back to another
+//! without an error.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

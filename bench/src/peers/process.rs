@@ -1,4 +1,10 @@
 //! Child processes: start, line-based communication, guaranteed termination.
+//!
+//! All peers and inner processes start by [`command`], through `setpriv --pdeathsig KILL`, so that
+//! the kernel ends them with the benchmark. [`Program`] reads the output's lines in a thread of its
+//! own; a wait for a line ends after its time limit, or with the program, with a reason as text. A
+//! program that is not installed is such a reason. [`Folder`] is removed on drop, and after a kill
+//! by the next run (`sweep`).
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,8 @@
 //! Host streams: Unix sockets and TCP over loopback.
+//!
+//! Rows of sockets compare with them: sender and receiver are two threads of the benchmark on the
+//! two cores, both asleep while they wait, as processes with blocking sockets are. The content is
+//! not checked. An error of a system call leaves the peer out.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,9 @@
 //! Two hosts: network namespaces connected by a veth pair, and the kernel's own paths between them.
+//!
+//! Rows of links run Causeway's two daemons on an [`Underlay`], and compare with TCP and UDP over
+//! the bare veth pair and over the kernel's VXLAN. Both sides are threads of the benchmark that
+//! enter the namespaces. Root is needed; otherwise the row or peer is left out with the reason.
+//! Removed on drop.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

@@ -1,5 +1,10 @@
 //! Rows of the bare KVM guest: frames through rings in a memory slot, and the cost of a doorbell
 //! with a VM exit.
+//!
+//! The guest (`crate::bare`) runs in a process of its own and is attached to two ports of the rig's
+//! dispatcher, which polls on the other core. The doorbell is compared with that of a process (a
+//! write to an eventfd). Where /dev/kvm is missing or cannot run the guest, the rows are left out
+//! with the reason; each answer may take 20 s.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -11,6 +16,7 @@ use crate::effort::Effort;
 use crate::rig::{GROUP, Rig};
 use crate::row::{Guest, Plan};
 
+/// Starts a dispatcher with two ports, and the guest on them.
 fn guest() -> Result<(Rig, Bare), String> {
     let rig = Rig::new(Duration::from_millis(100));
     let (a, b) = (rig.idle_net(GROUP, 1, false), rig.idle_net(GROUP, 2, false));

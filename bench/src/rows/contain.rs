@@ -6,7 +6,8 @@
 //! The victims' rate is relative to the processor time of their own thread, which polls: while the
 //! dispatcher serves the attacker, they poll without progress. An attacker that shares their core,
 //! for lack of a third core, therefore does not count as an attack by itself; in control phases it
-//! only consumes processor time.
+//! only consumes processor time. A lost frame of a victim delays the victim by 300 ms, and so
+//! counts against the attack.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

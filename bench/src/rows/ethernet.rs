@@ -1,5 +1,11 @@
-//! Ethernet rows of the native front end: frames from port to port, by size, burst and number of
+//! Ethernet rows of the native frontend: frames from port to port, by size, burst and number of
 //! ports, and unsegmented TSO segments.
+//!
+//! One thread is both guests, on the client's core; the rig's dispatcher forwards on the other.
+//! Received frames are counted; frames in flight count as lost if none arrives within [`LOST`] (300
+//! ms), so that a loss lowers the rate and does not end the row. The peers are testpmd and OVS
+//! where they are installed, and the kernel's bridge. Other modules of rows use [`Pair`], [`frame`]
+//! and [`options`].
 
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,8 @@
 //!
 //! The figures are those of `make demo`: a run per round provides the figures of all rows, because
 //! the guests have to boot. Without KVM the guests are emulated, and the emulation dominates the
-//! figures.
+//! figures. The demo is a child process; rows that it could not verify have no figure, and without
+//! QEMU all rows are left out with the reason.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

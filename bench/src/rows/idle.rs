@@ -1,4 +1,9 @@
 //! Costs of an idle daemon.
+//!
+//! The rows attach 100 guests without traffic to a daemon in a process of its own
+//! ([`crate::inner`]), and sample its processor time and resident memory. Attached guests are
+//! native frontends in the benchmark's process that sleep. A port that the daemon refuses fails the
+//! row. Adapters have rows of their own (`rdma::idle`).
 
 use std::time::Duration;
 
@@ -16,17 +21,20 @@ type Guests = Vec<Box<dyn std::any::Any>>;
 /// Attaches a guest to a new port of this number.
 type Attach = fn(&mut Daemon, u8) -> Result<Box<dyn std::any::Any>, String>;
 
+/// Attaches an idle guest to a new vsock port.
 fn socket(daemon: &mut Daemon, number: u8) -> Result<Box<dyn std::any::Any>, String> {
     let path = daemon.vsock(u32::from(number) + 3)?;
     let port = VsockPort::attach(&path, VsockOptions::default()).map_err(|e| e.to_string())?;
     Ok(Box::new(port))
 }
 
+/// Attaches an idle guest to a new net port.
 fn net(daemon: &mut Daemon, number: u8) -> Result<Box<dyn std::any::Any>, String> {
     let port = NetPort::attach(&daemon.net(number)?, options(64)).map_err(|e| e.to_string())?;
     Ok(Box::new(port))
 }
 
+/// Attaches 100 guests.
 fn all(daemon: &mut Daemon, attach: Attach) -> Result<Guests, String> {
     (1..=PORTS).map(|number| attach(daemon, number)).collect()
 }

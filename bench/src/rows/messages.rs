@@ -1,5 +1,11 @@
 //! Messages through the MX API, between processes on two cores and between two hosts, measured by
 //! `causeway-mx` with `libmyriexpress.so`.
+//!
+//! The rig's dispatcher serves the NICs in the benchmark's process; client and server are child
+//! processes on the two cores, or in the namespaces of two hosts. A figure is read from the JSON
+//! that `causeway-mx` prints. The server has 300 ms to open its endpoint. A program that `make
+//! bench` did not build, or a failed run, leaves the row out with the reason. Peers are UCX and
+//! Open MPI's shared memory.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,10 @@
 //! Unmodified MPI: Open MPI over Causeway's provider, compared with its other transports on this
 //! machine.
+//!
+//! Two ranks run as child processes on the two cores, or on two hosts (namespaces), and attach to
+//! NICs of the rig's dispatcher in the benchmark's process ([`crate::peers::mpi`]). Without Open
+//! MPI, the provider that `make bench` builds, or HPCC for its rows, a row is left out with the
+//! reason. The ping-pong checks no content.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! Frames between two ports under DPDK's generator, compared with testpmd's vhost forwarding and
 //! OVS with DPDK. Both directions are summed; the generator has one core, the switch the other. A
-//! row never mixes ring types.
+//! row never mixes ring types. Without testpmd the rows are left out, without OVS its column, each
+//! with the reason. The generator is a child process ([`crate::peers::testpmd`]); lost frames
+//! shrink the number in circulation, which lowers the figure.
 
 use std::time::Duration;
 

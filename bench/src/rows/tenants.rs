@@ -1,4 +1,9 @@
 //! Tenants whose work is expensive for the dispatcher, beside which another tenant is measured.
+//!
+//! `isolation` attaches one of [`ALL`] to the rig, in a group of its own, and calls its [`Work`]
+//! from the attacker's thread, in steps. These tenants break no rule: they send what a guest may
+//! send, as much as their rings hold (64 large frames, 1,024 connection requests). Frames and
+//! answers that come back are discarded.
 
 use causeway_attach::native::{NET_HEADER_BYTES, NativeError, NetPort, VsockOptions, VsockPort};
 use causeway_model::{PortKind, VsockSpec};

@@ -1,4 +1,9 @@
 //! Two adapters with a connected queue pair each.
+//!
+//! The rows of `rdma` create a [`Link`]: two drivers of the ConnectX function
+//! (`causeway_mlx5_driver`) in the row's thread, each on the vfio-user socket of an adapter of the
+//! rig's dispatcher. Posts and polls touch memory alone; [`Link::check_trapped`] fails a row that
+//! sent a register message. A wait for a completion or a value ends with an error after 5 s.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,12 +35,17 @@ pub fn failed(error: DriverError) -> String {
 /// One adapter with a queue pair.
 #[derive(Debug)]
 pub struct Side {
+    /// Registers of the function.
     pub bar: VfioBar,
+    /// The driver and its memory.
     pub driver: Driver,
+    /// Completion queue of both work queues.
     pub cq: CompletionRing,
+    /// The queue pair.
     pub pair: QueuePair,
     /// Address of the buffer in the driver's memory.
     pub buffer: u64,
+    /// Key of the buffer, with all rights.
     pub key: u32,
 }
 
