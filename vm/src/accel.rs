@@ -3,6 +3,10 @@
 //! The existence of /dev/kvm is not sufficient: on some hosts a stock kernel hangs or crashes under
 //! KVM. A trial guest is therefore booted once with a short time limit, and the result is cached
 //! until the host restarts.
+//!
+//! [`crate::machine`] chooses once for each process that boots guests, under a lock of the cache,
+//! so that tests that start together make one trial. The trial takes at most 15 s
+//! ([`KVM_TRY`](crate::limits::KVM_TRY)); a trial that fails selects emulation and is no error.
 
 use crate::error::Result;
 use crate::guest::Guest;

@@ -1,4 +1,10 @@
 //! The last output lines of a process, and detection of fatal messages.
+//!
+//! [`crate::guest`] and [`crate::daemon`] let a [`Console`] follow the standard output and error of
+//! a child process, in a thread for each stream that ends with the stream. The last 60 lines of up
+//! to 512 bytes are kept, with control characters replaced, for errors; earlier lines are dropped.
+//! A line after which a guest does not recover (such as a kernel panic) is kept as fatal; the
+//! console acts on no process.
 
 use crate::limits::{TAIL_LINE_BYTES, TAIL_LINES};
 use std::collections::VecDeque;
@@ -9,9 +15,12 @@ use std::thread;
 /// Console messages after which a guest does not recover.
 const FATAL: [&str; 3] = ["Kernel panic", "KVM internal error", "failed to initialize kvm"];
 
+/// What the console has of its streams.
 #[derive(Debug, Default)]
 struct State {
+    /// The last lines.
     lines: VecDeque<String>,
+    /// The line that has not ended.
     partial: Vec<u8>,
     total_bytes: u64,
     fatal: Option<String>,

@@ -1,4 +1,12 @@
 //! Host side of a guest's control channel.
+//!
+//! QEMU, or user-mode Linux, connects a serial port of the guest to a Unix socket of the test
+//! process; in the guest, the agent (`vm/guest-tool`, the guest's `/init`) reads requests from it
+//! and writes results, each a JSON line. [`crate::guest`] owns one [`Control`] for each guest.
+//! [`Control::ask`] may be called from several threads at once; a thread of the channel reads
+//! results and hands each to its request by number. When the guest or its VMM ends, or the guest
+//! boots anew, all pending requests end without a result. The channel has no time limit of its own,
+//! and its content is trusted no more than to be parsed: a line that is no result is ignored.
 
 use causeway_guest_tool::limits::MAX_LINE_BYTES;
 use causeway_guest_tool::protocol::{CommandResult, Hello, Line, Operation, Request};
@@ -9,8 +17,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+/// Requests without a result.
 #[derive(Debug)]
 struct State {
+    /// Number of the next request.
     next_id: u64,
     /// Pending requests; dropped when the channel ends, which wakes their waiters.
     waiting: HashMap<u64, Sender<CommandResult>>,

@@ -1,4 +1,9 @@
 //! Writes the "newc" archive that the kernel unpacks as its first root.
+//!
+//! [`crate::image`] and [`crate::rdma`] assemble the initramfs of guests with it: the caller adds
+//! folders, files, links and devices, parents first, and writes the bytes of [`Archive::finish`] to
+//! a file. The archive is built in memory and not compressed; all entries belong to root, files are
+//! executable. Nothing is checked: a name that is added twice appears twice.
 
 /// An archive under construction.
 #[derive(Debug, Default)]
@@ -35,6 +40,7 @@ impl Archive {
         self.bytes
     }
 
+    /// Appends a header, a name and a content.
     fn entry(&mut self, name: &str, mode: u32, content: &[u8], device: (u32, u32)) {
         self.inode += 1;
         let size = u32::try_from(content.len()).unwrap_or(u32::MAX);
@@ -51,6 +57,7 @@ impl Archive {
         self.pad();
     }
 
+    /// Fills up to a multiple of 4 bytes.
     fn pad(&mut self) {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }

@@ -1,4 +1,10 @@
 //! Runs `causewayd` for guests: unprivileged, in its own run directory.
+//!
+//! Tests, the demo and the matrix start a [`Daemon`] with the ports of a [`Setup`]. The daemon is a
+//! child process, as `nobody` if the test is root; causewayd starts its holder itself. The log goes
+//! to a console. All its sockets must exist within 15 s, and a stop may take 5 s before the process
+//! is killed. A daemon that ends by itself is an error of the next call that needs it, with the end
+//! of its log. Process and run directory are gone after the drop.
 
 use crate::console::Console;
 use crate::error::{Error, Result};
@@ -107,6 +113,7 @@ impl Daemon {
         self.await_ready()
     }
 
+    /// Waits until all sockets of the daemon exist.
     fn await_ready(&mut self) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -121,6 +128,7 @@ impl Daemon {
         }
     }
 
+    /// Returns the paths of all sockets.
     fn sockets(&self) -> Vec<PathBuf> {
         let of = |m: &Member| [self.net_socket(m), self.vsock_socket(m), self.host_socket(m)];
         let mut all: Vec<PathBuf> = self.setup.members.iter().flat_map(of).collect();

@@ -1,4 +1,9 @@
 //! Errors of the guest harness, with the failing component and its output.
+//!
+//! All modules of the crate, and the tests that use them, return [`Error`]. The text names the
+//! component, the failure and, for a missing program, its installation; the last lines of a console
+//! or log follow, because the guest or daemon is gone when the error is read. Nothing is retried by
+//! the harness.
 
 use std::io;
 

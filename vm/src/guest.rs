@@ -1,4 +1,12 @@
 //! A running guest.
+//!
+//! A test starts a [`Guest`] on a [`Machine`] and waits for it ([`Guest::await_ready`]): the agent
+//! in the guest greets over the control channel, and the network devices get their addresses. Then
+//! commands run in the guest ([`Guest::run`]), one thread of the test for each. The VMM, or
+//! user-mode Linux, is a child process that is killed on drop and dies with the test. A guest that
+//! ends, panics, or is not up in time (120 s, times `CAUSEWAY_PATIENCE`) is an error with its
+//! console's last lines; a command that exceeds its limit is killed in the guest. The guest's disk
+//! is its memory: nothing survives a restart.
 
 use crate::console::Console;
 use crate::control::Control;
@@ -107,6 +115,7 @@ impl Guest {
         Ok(self.hello.is_some())
     }
 
+    /// Fails if the guest has ended or panicked.
     fn check_alive(&mut self) -> Result<()> {
         if let Some(status) = self.process.ended() {
             // The console's threads read the rest of the pipes.

@@ -1,4 +1,9 @@
 //! A stock Debian kernel: downloaded as a package, unpacked, never installed.
+//!
+//! [`crate::image`] fetches the kernel once; the cache keeps it until the cache is emptied, so that
+//! runs are repeatable. `apt-get download` and `dpkg-deb` run as child processes and need no root.
+//! Without the network and without a cached kernel the fetch is an error. The newest kernel of the
+//! configured Debian release is taken; the machine's own kernel is not used.
 
 use crate::error::{Error, Result};
 use crate::image::Flavour;

@@ -1,4 +1,9 @@
 //! A daemon's private key, created by the operator's tool.
+//!
+//! Tests of encrypted links create a [`Key`] for each daemon before the daemon starts: `causeway`
+//! runs as a child process, and the file lies in a directory of the run, readable for `nobody` if
+//! the test is root. The key is removed on drop. A tool that cannot be built or fails is an error
+//! with its output.
 
 use crate::daemon::NOBODY;
 use crate::error::{Error, Result};

@@ -1,4 +1,10 @@
 //! Engines that run guests: QEMU under one of its accelerators, or user-mode Linux.
+//!
+//! A test creates one [`Machine`] and starts any number of [`Guest`](crate::Guest)s on it; `launch`
+//! makes the command and the control channel of a guest, which [`crate::guest`] starts. The
+//! creation looks for programs, prepares the image and chooses the accelerator, which may take
+//! minutes at the first run; a part that is missing is an error with its remedy. The machine has no
+//! process of its own.
 
 use crate::accel::Accelerator;
 use crate::error::{Error, Result};
@@ -107,6 +113,7 @@ impl Machine {
     }
 }
 
+/// Returns a command that ends with this process, in the guest's namespace.
 fn tied(spec: &GuestSpec, program: &Path) -> Command {
     match spec.namespace_of {
         Some(pid) => bridge::inside(pid, program),

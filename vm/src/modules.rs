@@ -2,6 +2,11 @@
 //!
 //! An unpacked package has no `modules.dep` (its installation would create it), but each module
 //! lists its dependencies in its `.modinfo` section.
+//!
+//! [`crate::image`] and [`crate::rdma`] resolve the modules that go into an initramfs, in the order
+//! in which the agent loads them. Compressed modules are uncompressed by child processes. A module
+//! that is found nowhere counts as built into the kernel; a guest without it fails later, when it
+//! boots.
 
 use crate::error::{Error, Result};
 use crate::process;

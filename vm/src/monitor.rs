@@ -1,4 +1,9 @@
 //! QEMU's monitor (QMP).
+//!
+//! Tests of migration and of hot unplug connect a [`Monitor`] to the socket that they named in the
+//! guest's spec. Commands go one at a time, as JSON lines, and block the caller for at most 60 s
+//! ([`MONITOR`]) each; events that arrive between are dropped unless a test awaits them. QEMU that
+//! refuses, is silent or ends is an error. A monitor is not shared between threads.
 
 use crate::error::{Error, Result};
 use crate::limits::{CHECK, MONITOR};
@@ -15,7 +20,9 @@ const MIGRATION_POLL: Duration = Duration::from_millis(100);
 /// A connection to the monitor of a machine. An answer may take [`MONITOR`].
 #[derive(Debug)]
 pub struct Monitor {
+    /// Sending side of the socket.
     write: UnixStream,
+    /// Receiving side of the socket.
     read: BufReader<UnixStream>,
 }
 

@@ -1,4 +1,9 @@
 //! Paths: the workspace, the build's target directory, the cache.
+//!
+//! All modules of the crate find their files here. The cache is the folder `vm` of cargo's target
+//! directory; it keeps kernels, images and stored results until it is removed, and `cargo clean`
+//! removes it. [`lock`] serialises processes that fill the cache; the kernel releases the lock when
+//! its process ends. A lock blocks without a time limit.
 
 use crate::error::{Error, Result};
 use std::fs::{self, File};

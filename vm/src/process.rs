@@ -4,6 +4,9 @@
 //! dies. For the kernel, the parent is the *thread* that started the child; a single thread with
 //! the lifetime of the process therefore starts all children. Children have their own process
 //! groups: an interrupt from the terminal reaches only this process, which cleans up.
+//!
+//! Every other module starts its children here. A [`Process`] is killed and reaped on drop, with
+//! its group; [`Process::stop`] asks first. A program that is missing is an error with its name.
 
 use crate::error::{Error, Result};
 use std::ffi::OsStr;

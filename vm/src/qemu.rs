@@ -1,4 +1,10 @@
 //! QEMU: detection of the installed version, and the command line of a guest.
+//!
+//! [`crate::machine`] finds the program once and asks for the arguments of each guest;
+//! [`crate::guest`] starts it as a child process. The arguments depend on the version and the
+//! accelerator, because some versions refuse or break options. A program that is missing, or whose
+//! version cannot be read, is an error with the remedy. Nothing of a guest is checked here: QEMU
+//! reports a wrong option on the console.
 
 use crate::accel::Accelerator;
 use crate::error::{Error, Result};
@@ -128,6 +134,7 @@ impl Qemu {
         line.0
     }
 
+    /// Appends a network device and its backend.
     fn nic(&self, line: &mut Line, i: usize, nic: &Nic, accel: Accelerator, spec: &GuestSpec) {
         let mut device =
             format!("virtio-net-pci,netdev=net{i},mac={},host_mtu={},romfile=", nic.mac, nic.mtu);
@@ -158,6 +165,7 @@ impl Qemu {
     }
 }
 
+/// A command line under construction.
 #[derive(Default)]
 struct Line(Vec<OsString>);
 

@@ -1,4 +1,10 @@
 //! Directories for the sockets and files of a run.
+//!
+//! [`crate::guest`], [`crate::daemon`] and tests create a [`RunDir`] each, below the system's
+//! folder for temporary files or in memory. It is removed on drop, and on SIGINT, SIGTERM and
+//! SIGHUP where [`clean_on_signals`] was called; a directory of a killed process is removed by the
+//! next process that creates one. Other directories are not touched. Names are short, because the
+//! path of a Unix socket has at most 107 bytes.
 
 use crate::error::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

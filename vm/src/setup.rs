@@ -1,4 +1,9 @@
 //! Configuration of a daemon: ports of guests, NICs, links, and namespaces.
+//!
+//! Tests fill a [`Setup`], and [`crate::daemon`] turns it into a configuration file and options of
+//! causewayd. Numbers are unique in a setup, because MAC and IPv4 addresses derive from them. The
+//! values are plain data: causewayd checks them, and a refused configuration is an error of the
+//! daemon's start with its log.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,4 +1,10 @@
-//! Configuration of a guest.
+//! Configuration of a guest: name, memory, network devices, vsock device, PCI functions and
+//! options.
+//!
+//! Tests fill a [`GuestSpec`] (or take it from [`crate::Daemon::guest`]); [`crate::qemu`] and
+//! [`crate::uml`] turn it into a command line when [`crate::guest`] starts the guest. The values
+//! are plain data and are not checked: the VMM refuses what it cannot do, on its console. A spec
+//! may be used for several guests in turn.
 
 use crate::limits::GUEST_MIB;
 use std::path::PathBuf;

@@ -1,4 +1,11 @@
-//! Exchanges of the demo and the tests, run by guests.
+//! Exchanges of the demo and the tests, run by guests: pings, ping-pongs, streams, half-closes and
+//! messages.
+//!
+//! Tests and the demo call these functions; each runs the agent's client program in a guest and
+//! parses its JSON report. The agent serves TCP and AF_VSOCK in every guest. Content is compared by
+//! both ends. An exchange ends after its time limit with the figures so far, and its command is
+//! killed 40 s later; an exchange that fails, or whose content changed, is
+//! [`crate::Error::Traffic`].
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;

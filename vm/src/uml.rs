@@ -1,5 +1,10 @@
 //! Command line of a user-mode Linux guest: a Linux kernel built as a host program, with vhost-user
 //! devices and no emulated hardware.
+//!
+//! [`crate::machine`] asks for the arguments, and [`crate::guest`] starts the kernel as a child
+//! process, with the privileges of the test: the guest is not isolated from it. User-mode Linux has
+//! no PCI functions, no monitor and no migration; a spec that asks for them gets none. It needs no
+//! KVM and no QEMU. The kernel reports a wrong argument on the console.
 
 use crate::image::Image;
 use crate::spec::{GuestSpec, NicBackend};

@@ -1,5 +1,9 @@
 //! Rows of the guests' table: each exchange over Causeway and over the bridge. An error of a row is
 //! reported; the other rows continue.
+//!
+//! `super` calls [`all`] once the guests of the scene are up, in the main thread; the programs run
+//! in the guests, by their agents. Each measurement has the time limit of `--seconds` (2 s) beside
+//! a limit of rounds or bytes, and compares the content that arrives.
 
 use crate::scene::{Scene, bridge_ip};
 use crate::step;

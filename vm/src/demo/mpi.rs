@@ -1,5 +1,10 @@
 //! MPI rows of the second table: a program without any knowledge of Causeway, started by Open MPI's
 //! `mpirun` over the libfabric provider, compared with sockets.
+//!
+//! `super` adds the rows to the second table. The program `mpi.c` is compiled on the machine and
+//! runs as two ranks on this host, as child processes, for at most 60 s; it checks the content.
+//! Without Open MPI or a compiler there are no rows and no error; a run that fails is an error of
+//! its rows.
 
 use crate::step;
 use crate::table::{Row, Unit};

@@ -1,4 +1,9 @@
 //! The demo's command line.
+//!
+//! `main` parses the arguments before anything starts; an unknown option, or one without its value,
+//! is an error, and the program exits with status 2. [`USAGE`] has the options, defaults and
+//! environment variables. The options select tables and time limits, not the configuration of the
+//! guests.
 
 use std::path::PathBuf;
 use std::time::Duration;

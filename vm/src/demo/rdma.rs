@@ -1,7 +1,10 @@
-//! The third table: RDMA between two guests of a stock Debian cloud kernel, by Debian's own programs.
+//! The third table: RDMA between two guests of a stock Debian cloud kernel, by Debian's own
+//! programs.
 //!
-//! The guests need QEMU 10.1 or later, which `scripts/rdma-guest.sh` fetches beside the kernel. Where a
-//! part is missing and cannot be fetched, the table is omitted and the reason printed.
+//! The guests need QEMU 10.1 or later, which `scripts/rdma-guest.sh` fetches beside the kernel.
+//! Where a part is missing and cannot be fetched, the table is omitted and the reason printed. The
+//! guests are emulated; a program in a guest may take 40 s. `super` calls [`all`] in the main
+//! thread.
 
 use crate::step;
 use crate::table::{Row, Unit};

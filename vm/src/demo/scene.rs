@@ -1,4 +1,10 @@
 //! Test environment of the demo: causewayd, two guests, and a bridge.
+//!
+//! `super` sets the scene up in the main thread, before the rows of guests, and tears it down after
+//! them. The daemon and the guests are child processes; guests are attached to the daemon's ports
+//! and, where possible, to taps of the bridge. A guest that does not boot within 120 s ends the
+//! demo; a bridge that cannot be made does not. The targets name a service of the second guest by
+//! each path. Parts drop in the order of the fields, guests first.
 
 use crate::options::Options;
 use crate::step;
@@ -96,11 +102,13 @@ pub fn bridge_ip(index: usize) -> String {
     format!("10.78.0.{}", index + 1)
 }
 
+/// Returns a TCP target at the agent's port.
 fn address(ip: &str) -> Target {
     let ip = ip.parse().unwrap_or(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED));
     Target::Tcp(SocketAddr::new(ip, u16::try_from(STREAM_PORT).unwrap_or(0)))
 }
 
+/// Returns the guest of a member, with a tap if there is a bridge.
 fn spec(daemon: &Daemon, member: &Member, index: usize, holder: Option<u32>) -> GuestSpec {
     let mut spec = daemon.guest(member);
     if holder.is_some() {

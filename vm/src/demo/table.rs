@@ -1,4 +1,9 @@
 //! The tables, as text and as JSON.
+//!
+//! `super` collects the rows in a [`Report`], prints the text and writes the JSON file (`--json`),
+//! at the end of the run. Programs may read the JSON: [`Report::format`] is raised when a field
+//! changes its meaning. A row without a figure has its errors below the table. The module measures
+//! nothing; the only error is that of the file.
 
 use crate::rdma::Rdma;
 use crate::scene::Scene;

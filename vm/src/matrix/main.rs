@@ -1,8 +1,13 @@
-//! `make matrix`: all programs of the RDMA tests in guests of each kernel, four guests of a group, and
-//! kills of causewayd under load. Writes a page with the results.
+//! `make matrix`: all programs of the RDMA tests in guests of each kernel, four guests of a group,
+//! and kills of causewayd under load. Writes a page with the results.
 //!
-//! Each unit of work, such as `bookworm/verbs`, is stored when it ends; a later call runs only the units
-//! that are missing.
+//! Each unit of work, such as `bookworm/verbs`, is stored when it ends; a later call runs only the
+//! units that are missing.
+//!
+//! `causeway-matrix` runs in one process, with causewayd and the guests as children that end with
+//! it. A step that fails is stored with its reason and does not end its unit; the exit status is 1
+//! if a step of the selected units failed. Programs that a suite does not have are recorded as
+//! unavailable.
 
 mod options;
 mod page;

@@ -1,4 +1,8 @@
 //! The command line of the matrix.
+//!
+//! `main` parses the arguments before anything starts; an unknown option, or one without its value,
+//! is an error, and the program exits with status 2. [`USAGE`] has the options, defaults and
+//! environment variables. The options select units; they change no stored result of others.
 
 use causeway_vm::place;
 use std::path::PathBuf;

@@ -1,4 +1,10 @@
 //! Units of work: a part of the programs in guests of a suite.
+//!
+//! `main` runs the selected units one after another, in its thread; a unit boots guests of its
+//! suite and a daemon, runs the steps ([`causeway_vm::rdma::Steps`]) or kills causewayd under load,
+//! and stores the result. Guests that do not boot are a failed step, not an error; an error is a
+//! result that cannot be stored. The part of kills boots fresh guests after a failed exchange,
+//! stores its count as it goes, and gives up after 5 exchanges without a kill.
 
 use crate::options::Options;
 use crate::store::{Record, Store};
@@ -113,6 +119,7 @@ impl Unit {
         Ok(record)
     }
 
+    /// Runs steps in two guests.
     fn two(&self, run: fn(&mut Steps)) -> Result<Record> {
         let pair = Pair::boot(self.suite, self.part.programs())?;
         let guests = pair.describe();
@@ -121,6 +128,7 @@ impl Unit {
         Ok(Record { guests, steps: steps.done, kills: None })
     }
 
+    /// Runs steps in four guests of a group.
     fn four(&self) -> Result<Record> {
         let group = Group::boot(self.suite, self.part.programs(), FOUR)?;
         let guests = group.describe();
@@ -129,6 +137,7 @@ impl Unit {
         Ok(Record { guests, steps: steps.done, kills: None })
     }
 
+    /// Runs the unplug of a function as one step.
     fn unplug(&self) -> Record {
         let name = "device_del after the driver was unbound";
         let start = Instant::now();

@@ -1,5 +1,9 @@
 //! Counters of an adapter, as the operator's tool shows them: evidence that the adapter carried a
 //! program's traffic.
+//!
+//! Tests take a sample before and after a program and compare; each sample runs `causeway hca show`
+//! as a child process against the test's daemon. Counters start at the addition of the port and do
+//! not fall, except by a new daemon, whose counters begin at 0.
 
 use crate::daemon::Daemon;
 use crate::error::{Error, Result};

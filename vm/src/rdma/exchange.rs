@@ -1,4 +1,9 @@
 //! A server program in a guest and its client in another guest.
+//!
+//! [`super::Steps`] and the demo run an [`Exchange`]: the server runs in a thread of the test, by
+//! its guest's agent; the client starts when the server listens, which may take 20 s. Both are
+//! killed in their guests after the time limit. The error is that of the client, with the server's
+//! beside it. The outputs are returned and not interpreted.
 
 use crate::error::{Error, Result};
 use crate::limits::{LISTENING, patient};
@@ -58,6 +63,7 @@ impl Exchange<'_> {
         }
     }
 
+    /// Waits until the server listens, or has ended.
     fn await_listener(&self, at: &RdmaGuest, has_ended: &dyn Fn() -> bool) -> Result<()> {
         let script = match self.listener {
             Listener::Tcp(port) => {

@@ -1,4 +1,10 @@
 //! A running guest with an RDMA device.
+//!
+//! Tests start an [`RdmaGuest`] on the vfio-user socket of an adapter, wait until the unmodified
+//! `mlx5` driver has set the function up (40 s at most, after the boot), and run Debian's programs
+//! in it. A failure of the driver, and messages of the kernel such as a warning or a fault, are
+//! errors with the kernel's messages, because a broken driver may still pass traffic. The guest is
+//! QEMU under emulation or KVM, a child process that is killed on drop. Its memory is 512 MiB.
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;

@@ -2,6 +2,11 @@
 //!
 //! The archive has a merged /usr for packages of every suite: `bin`, `lib`, `lib64` and `sbin` are
 //! links into `usr`.
+//!
+//! [`fetch`] runs `scripts/rdma-guest.sh`, which downloads what is missing into the cache, and
+//! [`machine`] builds the image there, under a lock of the cache. Only the first run of a suite
+//! needs the network. A part that cannot be fetched is an error with the script's reason and
+//! remedy. Nothing is installed on the host.
 
 use crate::accel::Accelerator;
 use crate::cpio::Archive;

@@ -1,4 +1,10 @@
 //! Kills of causewayd while queue pairs of two guests exchange messages with checked content.
+//!
+//! A test or the matrix calls [`kill_under_load`], which runs the exchange in threads and, in the
+//! calling thread, kills the daemon (SIGKILL) and starts the next one after each interval of
+//! traffic. The holder keeps the guests' devices meanwhile. The exchange must begin within 30 s,
+//! and its client must end within 120 s. A failed exchange is returned as a result, so that the
+//! caller can count; only a daemon that does not start is an error.
 
 use crate::daemon::Daemon;
 use crate::error::{Error, Result};

@@ -1,4 +1,8 @@
 //! Results of steps, as the matrix stores them.
+//!
+//! [`super::Steps`] makes a [`Step`] of each program that it runs; tests fail on a failed step, and
+//! the matrix stores all of them as JSON and prints them on its page. A program that a suite does
+//! not have is *unavailable* and no failure. The values are plain data without limits.
 
 use serde::{Deserialize, Serialize};
 

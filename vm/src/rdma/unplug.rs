@@ -1,4 +1,9 @@
 //! Hot unplug of a function from a guest whose driver was unbound.
+//!
+//! The matrix and a test call [`unplug`], which boots one guest on an adapter of a daemon of its
+//! own, all as child processes. QEMU must report within 60 s that the device is gone, and must not
+//! end: some versions abort at the removal of a vfio-user device with MSI-X. The driver must be
+//! unbound first; the unplug of a bound function is not tested here.
 
 use crate::daemon::Daemon;
 use crate::error::Result;

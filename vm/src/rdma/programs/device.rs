@@ -1,5 +1,9 @@
-//! The life of the function in the second guest: the driver leaves and returns, and so does the guest.
-//! After each step, queue pairs work again.
+//! The life of the function in the second guest: the driver leaves and returns, and so does the
+//! guest. After each step, queue pairs work again.
+//!
+//! `causeway-matrix` and tests call these functions; each act runs a script in the guest by its
+//! agent and is a step that fails if the driver, the kernel or the following exchange does. The
+//! first guest stays as it is, and its objects survive.
 
 use crate::error::Result;
 use crate::rdma::Pair;

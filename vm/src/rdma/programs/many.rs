@@ -1,4 +1,8 @@
 //! Programs in more than two guests of a group.
+//!
+//! The matrix calls [`all`] with four guests. Exchanges of several pairs run at once, each in
+//! threads of the harness; a step fails if any of its exchanges does, with the reasons of all.
+//! Content is compared by the programs themselves.
 
 use crate::error::Result;
 use crate::rdma::steps::{LIMIT, PORT, Steps, program};

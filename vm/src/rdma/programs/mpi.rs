@@ -1,9 +1,10 @@
 //! UCX, and MPI programs over UCX and over libfabric: four ranks in two guests.
 //!
-//! Debian's configuration of Open MPI excludes UCX and libfabric, and MPI falls back to TCP without an
-//! error. Each step therefore names the library, and checks by the adapters' counters that queue pairs
-//! carried the traffic. `mpirun` starts its daemon in the other guest by an agent of four lines, in
-//! place of ssh.
+//! Debian's configuration of Open MPI excludes UCX and libfabric, and MPI falls back to TCP without
+//! an error. Each step therefore names the library, and checks by the adapters' counters that queue
+//! pairs carried the traffic. `mpirun` starts its daemon in the other guest by an agent of four
+//! lines, in place of ssh. A run takes at most 150 s. The ranks check the content. Without `mpicc`
+//! on the host the steps fail with the reason.
 
 use crate::error::{Error, Result};
 use crate::rdma::programs::compile;

@@ -1,4 +1,9 @@
 //! Stream sockets: TCP on the Ethernet interface, SMC-R in the kernels, and rsockets of librdmacm.
+//!
+//! The matrix and tests call [`streams`] and [`rsockets`] with two guests. Each program is a step
+//! that fails if a stream does not arrive complete and unchanged, or, for SMC-R and rsockets, if
+//! the adapters' counters show that the Ethernet interface carried the content: both fall back to
+//! TCP where RDMA fails. The suite whose kernel has no SMC records the step as unavailable.
 
 use crate::error::{Error, Result};
 use crate::rdma::programs::STREAM_BYTES;

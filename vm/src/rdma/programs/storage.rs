@@ -1,5 +1,10 @@
 //! Storage: disks by NVMe over RDMA, and files by NFS over RDMA, with the kernels' own clients and
 //! servers.
+//!
+//! The matrix and tests call [`all`]: the first guest is the server, the second the client, and
+//! each exchange is a step. The content is read back with empty caches and compared. Modules of the
+//! kernels are loaded for it; a kernel without them fails the step with the reason. Disk and file
+//! have 4 MiB.
 
 use crate::error::Result;
 use crate::rdma::Pair;

@@ -1,4 +1,9 @@
 //! Programs of rdma-core and perftest, by each transport service and operation.
+//!
+//! The matrix and tests call [`all`] with two guests: each program is a step, as server in the
+//! first guest and client in the second, with a time limit of 40 s. The pingpong programs compare
+//! content (`-c`); programs of perftest count messages only. A program that exits with an error, or
+//! a kernel that reports a fault, fails its step.
 
 use crate::error::{Error, Result};
 use crate::rdma::steps::{LIMIT, Steps};
