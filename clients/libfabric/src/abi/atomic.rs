@@ -1,6 +1,10 @@
-//! Atomic operations on remote memory. Layouts, numbers and the table of functions only, as in
-//! `fi_atomic(3)`; `shell::atomic` fills the table, and `rdm::atomic` has the supported
-//! combinations.
+//! Atomic operations on remote memory: layouts, numbers and the table of functions, as in
+//! `fi_atomic(3)`.
+//!
+//! The application's threads call the functions of [`OpsAtomic`] through the table of an endpoint;
+//! `shell::atomic` fills the table, and `rdm::atomic` has the supported combinations. The module
+//! has no behaviour: numbers from callers are checked in `shell`, and an unsupported combination is
+//! `-FI_EOPNOTSUPP` there.
 
 use std::ffi::{c_int, c_void};
 

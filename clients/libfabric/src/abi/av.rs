@@ -1,5 +1,9 @@
-//! Address vectors. Layouts and the table of functions only, as in `fi_av(3)`; `shell::av` fills
-//! the table.
+//! Address vectors: layouts and the table of functions, as in `fi_av(3)`.
+//!
+//! The application's threads call the functions through the table, which `shell::av` fills. The
+//! module has no behaviour: limits of a vector and checks of addresses are in
+//! `rdm::address_vector`, and functions that the provider does not have return `-FI_ENOSYS`
+//! ([`super::ops`]).
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,5 +1,9 @@
-//! Endpoint names, and connection management, which this provider does not implement.
-//! `shell::endpoint` fills the table with `fi_getname`; the other functions return `-FI_ENOSYS`.
+//! Endpoint names, and connection management, which this provider does not implement: layouts and
+//! the table of functions, as in `fi_cm(3)`.
+//!
+//! `shell::endpoint` fills the table of an endpoint with `fi_getname`; the other functions return
+//! `-FI_ENOSYS`, in the application's thread, and have no effect. Endpoints of the provider are
+//! connectionless.
 
 use std::ffi::{c_int, c_void};
 

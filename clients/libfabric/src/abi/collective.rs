@@ -1,5 +1,9 @@
-//! Collective operations, which this provider does not implement: the table exists because
-//! endpoints must have it. Its functions return `-FI_ENOSYS`.
+//! Collective operations, which this provider does not implement: the layout and the table of
+//! functions, as in `fi_collective(3)`.
+//!
+//! The table exists because endpoints must have it. The application may call its functions in any
+//! thread; each returns `-FI_ENOSYS` and has no effect. MPI libraries then use collectives of their
+//! own over messages.
 
 use std::ffi::c_void;
 

@@ -1,5 +1,10 @@
-//! Completion queues and counters. Layouts of entries, formats and tables of functions only, as in
-//! `fi_cq(3)` and `fi_cntr(3)`; `shell::cq` and `shell::cntr` fill the tables.
+//! Completion queues and counters: layouts of entries, formats and tables of functions, as in
+//! `fi_cq(3)` and `fi_cntr(3)`.
+//!
+//! The application's threads call the functions through the tables, which `shell::cq` and
+//! `shell::cntr` fill; they also write the entries into the application's buffers. The module has
+//! no behaviour: the length of a queue and its overrun are the part of `rdm`. Which fields of an
+//! entry are written follows from its format.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,5 +1,8 @@
-//! Domains: objects that open endpoints, queues, counters and address vectors. `shell::domain`
-//! fills the table.
+//! Domains: layouts and the table of functions, as in `fi_domain(3)`.
+//!
+//! A domain opens endpoints, queues, counters and address vectors: the application's threads call
+//! the functions through the table, which `shell::domain` fills. The module has no behaviour;
+//! functions that the provider does not have return `-FI_ENOSYS` ([`super::ops`]).
 
 use std::ffi::{c_int, c_void};
 

@@ -1,5 +1,8 @@
-//! Endpoints and their options. Layouts and the table of functions only, as in `fi_endpoint(3)`;
-//! `shell::endpoint` fills the table.
+//! Endpoints and their options: layouts and the table of functions, as in `fi_endpoint(3)`.
+//!
+//! The application's threads call the functions through the table, which `shell::endpoint` fills.
+//! The module has no behaviour: the numbers of options and their values are checked there. Passive
+//! endpoints and shared contexts have layouts only; the provider opens none.
 
 use std::ffi::{c_int, c_void};
 

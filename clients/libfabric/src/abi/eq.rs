@@ -1,5 +1,9 @@
-//! Event queues. Layouts and the table of functions only, as in `fi_eq(3)`; the module `eq` of the
-//! crate fills the table.
+//! Event queues: layouts and the table of functions, as in `fi_eq(3)`.
+//!
+//! The application's threads call the functions through the table, which the module `eq` of the
+//! crate fills; `eq` also writes the entries into the application's buffers and bounds the queue.
+//! The module has no behaviour. Events of connections have numbers only: the provider has no
+//! connections.
 
 use std::ffi::{c_char, c_int, c_void};
 

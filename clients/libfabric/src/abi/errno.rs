@@ -1,6 +1,9 @@
-//! Error numbers, which functions return negated. Positive here, as in `fi_errno(3)`: those that
-//! equal an errno of Linux have its number, the others begin at 256. The module `errno` of the
-//! crate maps errors to them.
+//! Error numbers, which functions return negated.
+//!
+//! The numbers are positive here, as in `fi_errno(3)`: those that equal an errno of Linux have its
+//! number, the others begin at 256. The module `errno` of the crate maps errors to them, and
+//! `shell` returns them to the application. The module has constants only; the texts are
+//! libfabric's own (`fi_strerror`).
 
 /// Success.
 pub const FI_SUCCESS: i32 = 0;

@@ -1,6 +1,10 @@
-//! The header of all objects, and the fabric, from which the others are opened. A [`Fid`] begins
-//! each object and has its class, the application's context, and the functions for closing and
-//! binding. The module `fabric` of the crate fills the table.
+//! The header of all objects, and the fabric, from which the others are opened: layouts and tables
+//! of functions, as in `fi_fabric(3)`.
+//!
+//! A [`Fid`] begins each object and has its class, the application's context, and the functions for
+//! closing and binding. The application's threads call them through the tables, which the module
+//! `fabric` of the crate fills for the fabric, and `shell` for the others. The module has no
+//! behaviour: an object whose class is wrong is refused where it is used.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,5 +1,8 @@
-//! Flags: capabilities, modes, orders, and flags of calls. Numbers only. A flag has one meaning for
-//! several calls; `info::offer` decides which of them are supported.
+//! Flags: capabilities, modes, orders, and flags of calls. Numbers only.
+//!
+//! A flag has one meaning for several calls, as in libfabric's headers. `info::offer` decides which
+//! capabilities and modes are supported, and `shell` checks the flags of calls; this module refuses
+//! nothing. A test compares the numbers with the installed headers.
 
 macro_rules! bits {
     ($($name:ident = $bit:literal;)*) => {

@@ -1,5 +1,10 @@
 //! `struct fi_info` and its parts: hints of applications, and the providers' answers. Layouts only,
-//! as in `fi_getinfo(3)`; `info::hints` reads them, and `info::info_list` fills them.
+//! as in `fi_getinfo(3)`.
+//!
+//! libfabric's core passes the hints of `fi_getinfo` to the provider in the application's thread:
+//! `info::hints` reads them, and `info::info_list` allocates and fills the answers, which the core
+//! frees. A caller of an older version has shorter structures ([`super`]). The module checks no
+//! value.
 
 use std::ffi::{c_char, c_void};
 

@@ -1,5 +1,8 @@
-//! Registered memory. Layouts, modes and the table of functions only, as in `fi_mr(3)`; `shell::mr`
-//! fills the table.
+//! Registered memory: layouts, modes and the table of functions, as in `fi_mr(3)`.
+//!
+//! The application's threads register memory through the table of a domain, which `shell::mr`
+//! fills. The module has no behaviour: keys, access rights and the limit of regions are checked in
+//! `rdm`. Raw and shared keys have layouts only.
 
 use std::ffi::{c_int, c_void};
 

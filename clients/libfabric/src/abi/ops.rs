@@ -1,6 +1,11 @@
 //! Tables of functions: their declaration, and entries for functions that the provider does not
-//! implement. Such an entry returns `-FI_ENOSYS`, or 0 or NULL where the result is no error number;
-//! each table has a constant `NONE` with these entries only.
+//! implement.
+//!
+//! The other modules of [`super`] declare their tables by the macro `tables`. An entry that the
+//! provider does not implement returns `-FI_ENOSYS`, or 0 or NULL where the result is no error
+//! number; the application may call it in any thread, without effect. Each table has a constant
+//! `NONE` with these entries only; `shell` replaces those that it implements, so that no entry is
+//! ever NULL.
 
 use std::ffi::c_char;
 

@@ -1,5 +1,10 @@
-//! The description of a provider, which the core reads. Layout only, as in `fi_provider(7)`; the
-//! module `provider` of the crate fills it.
+//! The description of a provider, and contexts of applications: layouts only, as in
+//! `fi_provider(7)`.
+//!
+//! libfabric's core loads the library and reads the description once, from `fi_prov_ini`; the
+//! module `provider` of the crate fills it. The core calls its functions in the application's
+//! threads. A core with another interface version refuses the provider by itself; nothing is
+//! checked here.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,5 +1,8 @@
-//! Reads and writes of remote memory. Layouts and the table of functions only, as in `fi_rma(3)`;
-//! `shell::rma` fills the table.
+//! Reads and writes of remote memory: layouts and the table of functions, as in `fi_rma(3)`.
+//!
+//! The application's threads call the functions through the table of an endpoint, which
+//! `shell::rma` fills. The module has no behaviour: numbers of segments and lengths are checked
+//! there, keys and bounds by the peer that owns the memory.
 
 use std::ffi::c_void;
 

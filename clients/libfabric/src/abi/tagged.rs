@@ -1,5 +1,8 @@
-//! Messages with tags. Layouts and the table of functions only, as in `fi_tagged(3)`;
-//! `shell::tagged` fills the table.
+//! Messages with tags: the layout of a message and the table of functions, as in `fi_tagged(3)`.
+//!
+//! The application's threads send, receive and search through the table of an endpoint, which
+//! `shell::tagged` fills. The module has no behaviour: lengths and numbers of buffers are checked
+//! there, and a full queue is `-FI_EAGAIN`.
 
 use std::ffi::c_void;
 

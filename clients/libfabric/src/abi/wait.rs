@@ -1,6 +1,9 @@
-//! Wait objects of queues and counters, wait sets and poll sets. Numbers and layouts only, as in
-//! `fi_poll(3)`; `shell::wait_fd` implements the wait objects. Wait sets and poll sets are not
-//! offered.
+//! Wait objects of queues and counters, wait sets and poll sets: numbers and layouts, as in
+//! `fi_poll(3)`.
+//!
+//! `shell::wait_fd` implements the wait objects that an application may ask for when it opens a
+//! queue or counter; others are refused there. Wait sets and poll sets are not offered: their
+//! opening is refused with `-FI_ENOSYS`. The module has no behaviour.
 
 use std::ffi::{c_int, c_void};
 

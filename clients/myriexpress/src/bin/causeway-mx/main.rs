@@ -2,6 +2,8 @@
 //!
 //! The tool loads any library of the MX API ([`api`]), so that different libraries can be compared.
 //! `pingpong` and `stream` send their parameters to a peer that runs `serve` ([`bench_request`]).
+//! One thread does all work. An error ends the command with a non-zero status; nothing is retried,
+//! except a connect. The tool talks to NICs through the library alone, and to causewayd not at all.
 #![allow(unsafe_code, reason = "the C ABI of the MX API")]
 
 mod api;
