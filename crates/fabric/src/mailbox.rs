@@ -7,11 +7,12 @@
 //! [`Service::serve_source`](crate::Service::serve_source).
 //!
 //! A mailbox has any number of senders and one reader, and keeps the order of messages. It is full
-//! for [`Sender::push_bulk`] at half of `room` messages, for [`Sender::push`] at `room`, for [`Sender::push_urgent`] at twice and for
-//! [`Sender::push_critical`] at four times as many. A new mailbox is armed. Pushing never blocks: a
-//! full mailbox, or a mailbox without a reader, returns the message, and the sender drops it or
-//! tries again later. The reader is not notified when the last sender is gone, and a sender is not
-//! notified when room returns. Dropping the mailbox drops its messages.
+//! for [`Sender::push_bulk`] at half of `room` messages, for [`Sender::push`] at `room`, for
+//! [`Sender::push_urgent`] at twice and for [`Sender::push_critical`] at four times as many. A new
+//! mailbox is armed. Pushing never blocks: a full mailbox, or a mailbox without a reader, returns
+//! the message, and the sender drops it or tries again later. The reader is not notified when the
+//! last sender is gone, and a sender is not notified when room returns. Dropping the mailbox drops
+//! its messages.
 //!
 //! # Budget
 //! A message costs an uncontended lock on either side, and a system call only if its reader sleeps

@@ -1,8 +1,9 @@
 //! The limits of this crate.
 //!
-//! Constants only, fixed at compile time. Limits of threads and queues hold for the whole process
-//! unless the constant names a port, an account or a call. Times are in the unit that the name ends
-//! in.
+//! Constants only, fixed at compile time; the modules of this crate apply them, and a call at a
+//! limit returns an error or defers its work. Limits of threads and queues hold for the whole
+//! process unless the constant names a port, an account or a call. Times are in the unit that the
+//! name ends in.
 
 /// Most ranges of its own memory that a process lends at a time. Further ranges are copied.
 pub const OWN_LOANS_MAX: usize = 4096;

@@ -1,21 +1,22 @@
 //! The instructions that touch shared bytes.
 //!
-//! Another process may write to these bytes while we read them. To Rust that
-//! would be a data race, so the bytes are moved by inline assembly, which the
-//! compiler treats as opaque: it cannot repeat a single read, nor keep
-//! a shared byte in place of the private copy that was checked.
+//! Another process may write to these bytes while we read them. To Rust that would be a data race,
+//! so the bytes are moved by inline assembly, which the compiler treats as opaque: it cannot repeat
+//! a single read, nor keep a shared byte in place of the private copy that was checked.
 //!
-//! Callers (`crate::access`, `crate::copy`, `crate::view`, and `channel::area`, which copies between
-//! processes by [`copy_shared`]) have translated and checked the addresses; here nothing is checked. The moves are neither atomic as a whole nor ordered beyond
-//! the processor's rules: another process may see a part of a copy, and a reader may get a mixture
-//! of old and new bytes. A lost page is replaced by [`crate::fault`]. On processors other than
-//! x86-64, bytes are moved one at a time by volatile accesses.
+//! Callers (`crate::access`, `crate::copy`, `crate::view`, and `channel::area`, which copies
+//! between processes by [`copy_shared`]) have translated and checked the addresses; here nothing is
+//! checked. The moves are neither atomic as a whole nor ordered beyond the processor's rules:
+//! another process may see a part of a copy, and a reader may get a mixture of old and new bytes. A
+//! lost page is replaced by [`crate::fault`]. On processors other than x86-64, bytes are moved one
+//! at a time by volatile accesses.
 //!
-//! Budget: below 16 bytes two overlapping moves; below 2 KiB (a few KiB in [`copy_shared`] with a late
-//! `STRING`, for ranges that are in a near cache) 16-byte moves, to 128 bytes without a loop, then 32-byte ones where the processor has
-//! them; above `rep movsb`, which is within a few percent of the best copy on processors with fast
-//! short `rep` strings. Of frames of 1500 bytes from port to port, moves carry 1.1 to 1.2 times as
-//! many as `rep movsb`, though of memory that no cache of the core has it copies 1.1 times as fast.
+//! Budget: below 16 bytes two overlapping moves; below 2 KiB (a few KiB in [`copy_shared`] with a
+//! late `STRING`, for ranges that are in a near cache) 16-byte moves, to 128 bytes without a loop,
+//! then 32-byte ones where the processor has them; above `rep movsb`, which is within a few percent
+//! of the best copy on processors with fast short `rep` strings. Of frames of 1500 bytes from port
+//! to port, moves carry 1.1 to 1.2 times as many as `rep movsb`, though of memory that no cache of
+//! the core has it copies 1.1 times as fast.
 
 use crate::trace;
 

@@ -1,8 +1,9 @@
 //! Every limit of this crate.
 //!
-//! The modules apply them. Units are in the description or the name: `_NS` nanoseconds, `_BYTES`
-//! bytes. The values are fixed at compile time. A limit *of a port* counts one guest, *of a shard*
-//! the guests of a group.
+//! The modules apply them, in the dispatcher's thread, and state what happens at the limit: in
+//! general a packet or connect is answered with a reset, or waits. Units are in the description or
+//! the name: `_NS` nanoseconds, `_BYTES` bytes. The values are fixed at compile time. A limit *of a
+//! port* counts one guest, *of a shard* the guests of a group.
 
 /// Connections of a port.
 pub const CONNECTIONS_PER_PORT_MAX: usize = 16_384;

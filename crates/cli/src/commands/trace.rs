@@ -6,7 +6,9 @@
 //! that the daemon knows. The verb interprets nothing: verdict, receivers and reasons are the
 //! daemon's text.
 //!
-//! `commands::run` is the caller; the request goes to `/v1/trace`.
+//! `commands::run` is the caller, in the only thread of `causeway`; the request goes to `/v1/trace`. A
+//! verdict of any kind is a success; a port or group that does not exist, and a daemon that does not
+//! answer, are errors.
 
 use causeway_model::commands::trace::{Connect, Frame, Verbs};
 use causeway_model::{TraceQuery, TraceView};

@@ -2,6 +2,8 @@
 //!
 //! Constants only, fixed at compile time; none can be configured. Times are in ns unless the name
 //! or the type names another unit, lengths in bytes. Limits of the core are in [`crate::limits`].
+//! The modules of `io` apply them in the dispatcher's thread; at a limit of a queue frames are
+//! dropped and counted, at a time limit a connection ends and is tried again.
 
 use std::time::Duration;
 

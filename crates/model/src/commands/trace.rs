@@ -1,7 +1,9 @@
 //! Questions of the operator about the destination of traffic ([`crate::TraceQuery`]): frames by
 //! the Ethernet service, socket connects by the vsock service, queue pairs by the HCA service.
 //!
-//! The answer is a [`crate::TraceView`]. A port or group that does not exist is refused.
+//! `causeway trace` and `/v1/trace` make the questions; a thread of the control socket passes each
+//! to the shard that answers. The answer is a [`crate::TraceView`]. A port or group that does not
+//! exist is refused. The types are plain data.
 
 use serde::{Deserialize, Serialize};
 

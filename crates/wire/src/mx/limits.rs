@@ -1,5 +1,9 @@
-//! Limits on which both sides of an MX endpoint rely. Each side enforces them on the other; the
-//! limits of one implementation (queues, timers) are in its crate.
+//! Limits on which both sides of an MX endpoint rely.
+//!
+//! The host side (`message`, in the application's process) and the NIC side (`mxoe`, in causewayd,
+//! or in the application in direct mode) each enforce them on the other: a value beyond a limit is
+//! a violation of the protocol, which closes the endpoint. The limits of one implementation
+//! (queues, timers) are in its crate. Constants only; a change needs both sides.
 
 use crate::mxoe;
 

@@ -1,9 +1,12 @@
 //! Large messages: the offer, the pulls of their receiver, the replies, and the notification of the
-//! sender. The parsers check lengths only; windows, handles and sessions belong to the engine.
+//! sender.
 //!
-//! A message has at most 2^32 - 1 bytes. A pull requests at most eight frames of 4096 bytes; a
-//! reply carries one frame's data, or two in a jumbo frame. Nothing here counts, orders or repeats:
-//! `mxoe`'s `pull` and `pull_reply` do. Called by [`parse`](super::parse).
+//! A message has at most 2^32 - 1 bytes. A pull requests at most eight frames of 4,096 bytes; a
+//! reply carries one frame's data, or two in a jumbo frame. [`parse`](super::parse) calls the
+//! parsers for each received frame, in the thread of the NIC side (`mxoe`). The parsers check
+//! lengths only, and a packet with a wrong length is an [`Error`]; windows, handles and sessions
+//! belong to the engine. Nothing here counts, orders or repeats: `mxoe`'s `pull` and `pull_reply`
+//! do.
 
 use super::message::MessageFields;
 use super::{BLOCK_LEN_MAX, EndpointPair, Error, FRAGMENT_LEN, JUMBO_LEN, behind_type, data};
