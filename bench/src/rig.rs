@@ -1,10 +1,10 @@
 //! A dispatcher on its own core, and its ports.
 //!
 //! Most rows create a [`Rig`]: Causeway's dispatcher with all services, as a thread of the
-//! benchmark on [`SERVER`](crate::pin::SERVER), with sockets in a temporary folder; the row's
-//! guests are native frontends in the row's thread. The caller chooses how long idle queues are
-//! polled. A command that the dispatcher refuses is a fault of the benchmark and ends it with a
-//! panic. The dispatcher stops on drop.
+//! benchmark on [`SERVER`], with sockets in a temporary folder; the row's guests are native
+//! frontends in the row's thread. The caller chooses how long idle queues are polled. A command
+//! that the dispatcher refuses is a fault of the benchmark and ends it with a panic. The dispatcher
+//! stops on drop.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -7,9 +7,9 @@
 //! repeated; and each figure starts, within limits, when the cores are near.
 //!
 //! [`crate::row`] makes the rounds of each row, in the main thread. A figure is tried at most
-//! [`TRIES`] (4) times; at the limit of repetitions a round counts although the floor moved in it, and
-//! the row says so. A peer that fails is left out of the later rounds, with the reason; a failure of
-//! Causeway's side ends the row.
+//! [`TRIES`] (4) times; at the limit of repetitions a round counts although the floor moved in it,
+//! which the row records. A peer that fails is left out of the later rounds, with the reason; a
+//! failure of Causeway's side ends the row.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

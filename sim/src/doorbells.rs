@@ -1,11 +1,11 @@
 //! Doorbells and notifications of one guest: delivered in time, late, or lost.
 //!
-//! Each simulated guest has one [`Doorbells`]. [`crate::play`] and [`crate::lan`] ring the due
-//! doorbells of a guest's native frontend after it sent or received, in the thread of the world. In
-//! the random phase, drawn from the seed, a doorbell comes up to 3 ms late, or is lost until the
-//! guest repeats it by its own timer after 5 to 40 ms; later every doorbell is delivered at once. A
-//! guest that sleeps on a queue takes nothing from it until the backend notifies it. Errors are
-//! those of the frontend: the queue does not exist.
+//! Each simulated guest has one [`Doorbells`]. [`crate::play`](mod@crate::play) and [`crate::lan`]
+//! ring the due doorbells of a guest's native frontend after it sent or received, in the thread of
+//! the world. In the random phase, drawn from the seed, a doorbell comes up to 3 ms late, or is
+//! lost until the guest repeats it by its own timer after 5 to 40 ms; later every doorbell is
+//! delivered at once. A guest that sleeps on a queue takes nothing from it until the backend
+//! notifies it. Errors are those of the frontend: the queue does not exist.
 
 use causeway_attach::native::{Frontend, NativeError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -5,8 +5,8 @@
 //! until the host restarts.
 //!
 //! [`crate::machine`] chooses once for each process that boots guests, under a lock of the cache,
-//! so that tests that start together make one trial. The trial takes at most 15 s
-//! ([`KVM_TRY`](crate::limits::KVM_TRY)); a trial that fails selects emulation and is no error.
+//! so that tests that start together make one trial. The trial takes at most 15 s ([`KVM_TRY`]); a
+//! trial that fails selects emulation and is no error.
 
 use crate::error::Result;
 use crate::guest::Guest;

@@ -3,10 +3,10 @@
 //! within its limits.
 //!
 //! The tape passes each event of a world of linked hosts ([`crate::lan`]) to the checker, in the
-//! thread of the world. *Calm* begins when the world says that the network has been healthy for
-//! long enough ([`Crossing::Calm`](crate::event::Crossing::Calm)); before it frames may be lost.
-//! The first event that breaks a rule is the violation. Frames of worlds without links are those of
-//! [`super::frames`] and [`super::tally`].
+//! thread of the world. *Calm* begins when the world records that the network has been healthy for
+//! long enough ([`Crossing::Calm`]); before it frames may be lost. The first event that breaks a
+//! rule is the violation. Frames of worlds without links are those of [`super::frames`] and
+//! [`super::tally`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -2,10 +2,10 @@
 //!
 //! [`crate::world`] creates the stage and plays it by [`Play`], in the thread of the world: guests
 //! connect streams and messages to each other, send, stop reading, close and reset at random; then
-//! they behave correctly, and all data must arrive. The [`Stage`](crate::Stage) has the product's
-//! socket shard. A guest has at most 24 ends. Connections that the backend ended for a documented
-//! reason are counted and excused ([`Event::Excuse`]). A command that the shard refuses to an
-//! honest guest is a violation.
+//! they behave correctly, and all data must arrive. The [`Stage`] has the product's socket shard. A
+//! guest has at most 24 ends. Connections that the backend ended for a documented reason are
+//! counted and excused ([`Event::Excuse`]). A command that the shard refuses to an honest guest is
+//! a violation.
 
 mod conn;
 pub mod guest;
