@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 OUT := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help check doc demo test bench matrix sim fuzz sanitize lint setup build clean-guests
+.PHONY: help check doc docs demo test bench matrix sim fuzz sanitize lint setup build clean-guests
 
 help:
 	@echo 'make check   formatting, clippy and unit tests: no root, no QEMU, minutes'
@@ -17,6 +17,7 @@ help:
 	@echo 'make sim     random scenarios of guests, each from a seed; SIM="--seeds 100000"'
 	@echo 'make lint    formatting, clippy, licences'
 	@echo 'make doc     documentation of all crates with private items; a broken link is an error'
+	@echo 'make docs    guides and references as a book in target/book; links and examples are checked'
 	@echo 'make setup   installs the Debian packages of all targets; for one target: scripts/setup.sh TARGET'
 
 setup:
@@ -54,6 +55,9 @@ sim: setup-sim
 
 doc: setup-build
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --locked
+
+docs: setup-build
+	@scripts/docs.sh
 
 lint: setup-lint
 	cargo fmt --all --check

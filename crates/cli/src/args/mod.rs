@@ -9,6 +9,8 @@
 //! are checked by the daemon. A documentation comment of a type here is its help text.
 
 mod capture;
+#[cfg(test)]
+mod document_tests;
 mod links;
 mod mpi;
 pub mod options;
