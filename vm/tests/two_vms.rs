@@ -17,7 +17,8 @@ fn stable(text: &str) -> Vec<String> {
 }
 
 fn stable_word(word: &str) -> String {
-    let numbers = |text: &str| !text.is_empty() && text.bytes().all(|b| b"0123456789./".contains(&b));
+    let numbers =
+        |text: &str| !text.is_empty() && text.bytes().all(|b| b"0123456789./".contains(&b));
     match word.split_once('=') {
         Some(("time", _)) => "time=T".into(),
         _ if numbers(word) && word.matches('/').count() == 2 => "T/T/T".into(),

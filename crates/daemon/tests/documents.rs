@@ -20,7 +20,8 @@ mod routes;
 use std::path::{Path, PathBuf};
 
 /// The line above the generated part of a page.
-const MARK: &str = "<!-- The rest of this page is generated: see crates/daemon/tests/documents.rs. -->\n";
+const MARK: &str =
+    "<!-- The rest of this page is generated: see crates/daemon/tests/documents.rs. -->\n";
 const UPDATE: &str = "CAUSEWAY_UPDATE_DOCUMENTS=1 cargo test -p causeway-daemon --test documents";
 
 /// Returns the root of the tree.
@@ -89,7 +90,8 @@ fn documents_book_lists_every_page() {
     let listed: Vec<String> = summary.iter().map(|target| format!("docs/{target}")).collect();
     let is_missing = |page: &&String| page.starts_with("docs/") && !listed.contains(page);
     let pages = documents();
-    let missing: Vec<_> = pages.iter().filter(|page| *page != "docs/SUMMARY.md").filter(is_missing).collect();
+    let missing: Vec<_> =
+        pages.iter().filter(|page| *page != "docs/SUMMARY.md").filter(is_missing).collect();
     assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
 }
 

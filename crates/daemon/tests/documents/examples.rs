@@ -16,7 +16,8 @@ const KEY: (&str, &str) = ("KEY-OF-B", "bm9uIGVzdCBhZCBhc3RyYSBtb2xsaXMgZSB0ZXJy
 pub fn faults(page: &str) -> Vec<String> {
     let text = read(page);
     let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let faults = blocks.filter_map(|block| problem(block).map(|why| format!("{page}: {why}\n{block}")));
+    let faults =
+        blocks.filter_map(|block| problem(block).map(|why| format!("{page}: {why}\n{block}")));
     faults.collect()
 }
 

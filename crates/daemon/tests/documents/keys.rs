@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use causeway_daemon::services::{Registered, SERVICES};
 use causeway_model::draft::link::{LINK_FIELDS, LinkKindName};
-use causeway_model::port::{GUEST_FIELDS, HOST_SOCKET_FIELDS, PORT_FIELDS};
+use causeway_model::port::PORT_FIELDS;
 use causeway_model::schema::{Field, FieldInfo, TypeInfo, ValueType};
 use causeway_model::settings::{CONTROL_FIELDS, DAEMON_FIELDS, DISPATCH_FIELDS};
 use causeway_model::{GROUP_FIELDS, ROUTE_FIELDS, RULE_FIELDS};
@@ -21,14 +21,16 @@ pub fn page() -> String {
         section(&mut text, title, about, fields.iter());
     }
     section(&mut text, "`[[port]]`", "Keys of every port.", PORT_FIELDS.iter());
-    section(&mut text, "`[[port]]` with a guest", "Kinds with a guest.", GUEST_FIELDS.iter());
     for kind in Registered::of(SERVICES).kinds {
-        let host_socket = kind.fields().any(|field| field.key == "host_socket");
-        let more = if host_socket { HOST_SOCKET_FIELDS } else { &[] };
         let title = format!("`[[port]]` of kind `{}`", kind.name);
-        section(&mut text, &title, &format!("{}.", kind.help), kind.fields().chain(more));
+        section(&mut text, &title, &format!("{}.", kind.help), kind.fields());
     }
-    section(&mut text, "`[[rule]]`", "The first matching rule decides about a connect.", RULE_FIELDS.iter());
+    section(
+        &mut text,
+        "`[[rule]]`",
+        "The first matching rule decides about a connect.",
+        RULE_FIELDS.iter(),
+    );
     section(&mut text, "`[[link]]`", "A path of a group to another host.", LINK_FIELDS.iter());
     kinds_of_links(&mut text);
     section(&mut text, "`[[route]]`", "Routes apply before learnt addresses.", ROUTE_FIELDS.iter());
@@ -65,7 +67,9 @@ fn table(text: &mut String, fields: impl Iterator<Item = &'static Field>) {
             default(&info),
             cell(&info.help),
         );
-        if let ValueType::Table(fields) | ValueType::Tables(fields) | ValueType::Choice(fields) = field.value {
+        if let ValueType::Table(fields) | ValueType::Tables(fields) | ValueType::Choice(fields) =
+            field.value
+        {
             inner.push((info.key, fields));
         }
     }

@@ -60,14 +60,55 @@ fn cell(text: &str) -> String {
     text.replace("[`", "`").replace("`]", "`").replace('|', "\\|")
 }
 
-/// Returns a value as an operator writes it; expressions stay.
+/// Returns a value as an operator writes it; expressions with names stay.
 fn shown(value: &str) -> String {
-    let calls = [("Duration::from_secs(", "s"), ("Duration::from_millis(", "ms"), ("Duration::from_micros(", "us")];
-    for (call, unit) in calls {
-        if let Some(number) = value.strip_prefix(call).and_then(|rest| rest.strip_suffix(')')) {
-            return format!("{} {unit}", number.replace('_', ","));
-        }
+    let calls = [
+        ("Duration::from_secs(", " s"),
+        ("Duration::from_millis(", " ms"),
+        ("Duration::from_micros(", " us"),
+    ];
+    let call = |(call, unit)| Some((value.strip_prefix(call)?.strip_suffix(')')?, unit));
+    let (inner, unit) = calls.into_iter().find_map(call).unwrap_or((value, ""));
+    match number(inner) {
+        Some(number) => format!("{}{unit}", grouped(number)),
+        None => format!("`{value}`"),
     }
-    let is_number = value.bytes().all(|b| b.is_ascii_digit() || b == b'_');
-    if is_number { value.replace('_', ",") } else { format!("`{value}`") }
+}
+
+/// Returns the value of an integer, a product or a shift.
+fn number(text: &str) -> Option<u64> {
+    if let Some((left, right)) = text.split_once(" << ") {
+        return Some(number(left)? << number(right)?);
+    }
+    if let Some((left, right)) = text.split_once(" * ") {
+        return Some(number(left)? * number(right)?);
+    }
+    let digits = text.replace('_', "");
+    match digits.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => digits.parse().ok(),
+    }
+}
+
+/// Returns a number with commas between groups of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let separate = |(at, digit): (usize, char)| {
+        let is_group = at > 0 && (digits.len() - at) % 3 == 0;
+        is_group.then_some(',').into_iter().chain([digit])
+    };
+    digits.chars().enumerate().flat_map(separate).collect()
+}
+
+#[test]
+fn limits_are_shown_as_numbers() {
+    for (value, wanted) in [
+        ("1 << 20", "1,048,576"),
+        ("64 * 1024", "65,536"),
+        ("0xff_ffff", "16,777,215"),
+        ("Duration::from_millis(250)", "250 ms"),
+        ("OTHER / 2", "`OTHER / 2`"),
+    ] {
+        assert_eq!(shown(value), wanted);
+    }
 }

@@ -47,7 +47,8 @@ fn anchor(heading: &str) -> String {
 /// Returns the links of a page that lead nowhere, or from a page of the book out of it.
 pub fn faults(page: &str) -> Vec<String> {
     let text = read(page);
-    let fault = |target: &String| fault(page, &text, target).map(|why| format!("{page}: {target}: {why}"));
+    let fault =
+        |target: &String| fault(page, &text, target).map(|why| format!("{page}: {target}: {why}"));
     targets(&text).iter().filter_map(fault).collect()
 }
 
@@ -68,7 +69,8 @@ fn fault(page: &str, text: &str, target: &str) -> Option<String> {
         return None;
     }
     let anchors = if file == page { anchors(text) } else { anchors(&read(&file)) };
-    (!anchors.iter().any(|anchor| anchor == heading)).then(|| format!("no such heading in {anchors:?}"))
+    (!anchors.iter().any(|anchor| anchor == heading))
+        .then(|| format!("no such heading in {anchors:?}"))
 }
 
 /// Returns the path of a target, relative to the root of the tree.

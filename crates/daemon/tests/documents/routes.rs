@@ -161,7 +161,8 @@ fn operation(path: &str, method: &str, summary: &str, body: Option<&str>, status
 
 fn schemas() -> Value {
     let text = json!({ "type": "string" });
-    let kinds: Vec<&Field> = Registered::of(SERVICES).kinds.iter().flat_map(|kind| kind.fields()).collect();
+    let kinds: Vec<&Field> =
+        Registered::of(SERVICES).kinds.iter().flat_map(|kind| kind.fields()).collect();
     let names: Vec<&str> = Registered::of(SERVICES).kinds.iter().map(|kind| kind.name).collect();
     let mut port = table(PORT_FIELDS.iter());
     port["properties"]["kind"] = json!({ "enum": names });
