@@ -94,7 +94,7 @@ fn number(text: &str) -> Option<u64> {
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let separate = |(at, digit): (usize, char)| {
-        let is_group = at > 0 && (digits.len() - at) % 3 == 0;
+        let is_group = at > 0 && (digits.len() - at).is_multiple_of(3);
         is_group.then_some(',').into_iter().chain([digit])
     };
     digits.chars().enumerate().flat_map(separate).collect()
