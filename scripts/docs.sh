@@ -30,7 +30,7 @@ case ${1-} in
 *) report "unknown argument $1; expected nothing, or --check" >&2 && exit 2 ;;
 esac
 cargo test --quiet --locked -p causeway-daemon --test documents
-cargo test --quiet --locked -p causeway-cli documents_
+cargo test --quiet --locked -p causeway-cli --bin causeway documents_
 [ "${1-}" = --check ] && exit
 "$(mdbook)" build --dest-dir "$target/book" docs
 report "open file://$target/book/index.html"
