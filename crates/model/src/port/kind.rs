@@ -21,6 +21,7 @@ use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::vm::VM_KEY;
 use crate::draft::{derived_mac, derived_nic_name};
 use crate::schema::{Field, FieldInfo, ValueType, check};
 use crate::{Mac, Name};
@@ -203,7 +204,11 @@ impl KindDefinition {
     ) -> Result<PortKind, String> {
         crate::schema::fill(self.fields(), &mut values);
         (self.hooks.complete)(&mut values, port);
-        let options = (self.hooks.normalise)(&values)?;
+        let mut options = (self.hooks.normalise)(&values)?;
+        // The type of the kind has no member for the key, which all kinds with a guest share.
+        if let (true, Some(vm)) = (self.fields().any(|f| f.key == VM_KEY), values.remove(VM_KEY)) {
+            options.insert(VM_KEY.to_owned(), vm);
+        }
         Ok(PortKind { kind: self, options })
     }
 }

@@ -16,6 +16,7 @@ mod kind;
 mod mx;
 mod net;
 mod read;
+mod vm;
 mod vsock;
 
 use std::path::{Path, PathBuf};
@@ -35,6 +36,7 @@ pub use kind::{
 pub use mx::{MX, MX_FIELDS, MxPeer, MxSpec, MxUdp};
 pub use net::{MTU_DEFAULT, NET, NET_FIELDS, NetSpec, Offloads};
 pub use read::{ReadContext, default_socket, read};
+pub use vm::{VM_KEY, vm_name};
 pub use vsock::{
     CID_GUEST_MIN, CID_HOST, VSOCK, VSOCK_FIELDS, VSOCK_RING_SIZE_MAX, VsockSpec, message_socket,
 };
@@ -83,12 +85,15 @@ pub const PORT_FIELDS: &[Field] = &[
 ];
 
 /// The keys of ports with a guest, whose memory the daemon maps.
-pub const GUEST_FIELDS: &[Field] = &[Field::new(
-    "memory_max",
-    "Limit of guest memory that the daemon may have to allocate, in MiB.",
-    ValueType::Integer { min: 1, max: MEMORY_MAX_MIB as u64, unit: "MIB" },
-    DefaultValue::NoneMeans("1024, or a quarter of the memory that the daemon may have"),
-)];
+pub const GUEST_FIELDS: &[Field] = &[
+    Field::new(
+        "memory_max",
+        "Limit of guest memory that the daemon may have to allocate, in MiB.",
+        ValueType::Integer { min: 1, max: MEMORY_MAX_MIB as u64, unit: "MIB" },
+        DefaultValue::NoneMeans("1024, or a quarter of the memory that the daemon may have"),
+    ),
+    vm::VM_FIELD,
+];
 
 /// The keys of ports with a host socket beside their own.
 pub const HOST_SOCKET_FIELDS: &[Field] = &[

@@ -206,6 +206,21 @@ mod tests {
     }
 
     #[test]
+    fn port_vm_is_kept_for_ports_with_a_guest() {
+        let of = |kind: &str, vm: &str| {
+            port(&format!(r#"{{"name":"a","group":"b",{kind},"vm":"{vm}"}}"#))
+        };
+        for kind in [r#""kind":"net""#, r#""kind":"vsock","cid":3"#, r#""kind":"hca""#] {
+            let spec = of(kind, "web-1").unwrap();
+            let shown = serde_json::to_value(&spec).unwrap();
+            assert_eq!(shown["vm"], "web-1", "{kind}");
+            assert_eq!(port(&shown.to_string()).unwrap(), spec, "{kind}");
+            assert!(of(kind, "a b").unwrap_err().contains("vm: name"), "{kind}");
+        }
+        assert!(of(r#""kind":"mx""#, "web-1").unwrap_err().contains("vm: only a port of kind"));
+    }
+
+    #[test]
     fn nic_without_a_name_has_that_of_host_and_port() {
         let spec = port(r#"{"name":"mx0","group":"b","kind":"mx"}"#).unwrap();
         let mx: MxSpec = spec.kind.get().unwrap();
