@@ -3,7 +3,7 @@
 //! The tool translates a command line into requests to the control socket of causewayd, and prints
 //! the replies. It keeps no state and imports only `causeway-model`. [`args`] defines the command
 //! line, [`client`] transports requests, [`commands`] implements the verbs, [`view`] gives replies
-//! their types, [`table`] formats text output.
+//! their types, [`table`] formats text output, [`vmm`] prints how guests attach.
 //!
 //! A process executes a command on a single thread and ends with the exit status of
 //! [`error::Error::status`]; a closed pipe at stdout is a success. It retries no request, reads no
@@ -13,14 +13,13 @@
 //! without an answer within 10 s, only the kinds of this release are known.
 
 mod args;
-mod attach;
 mod client;
 mod commands;
 mod error;
 mod limits;
-mod qemu;
 mod table;
 mod view;
+mod vmm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

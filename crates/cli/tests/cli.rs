@@ -156,7 +156,73 @@ fn port_show_prints_state_and_attachment_options() {
     assert!(host.ok("port show vm1-vsock --qemu").contains("vhost-user-vsock-pci"));
     assert!(host.ok("port show vm1-net --libvirt").contains("<interface type='vhostuser'>"));
     host.fails("port show vm1-net --libvirt --qemu", 2, "cannot be used with");
+    assert_eq!(host.ok("port show vm1-net --for qemu --qemu-version 7.2"), old);
+    let json = host.json("port show vm1-net --for qemu --qemu-version 11.1 --memory 2G -j");
+    assert_eq!((&json["version"], &json["arguments"][0]), (&"11.1".into(), &"-object".into()));
+    assert!(json["arguments"][1].as_str().unwrap().contains("size=2G"), "{json}");
+    let elements = host.json("port show vm1-net --for libvirt -j");
+    assert_eq!(elements["elements"][1]["parent"], "domain/devices", "{elements}");
+    for vmm in ["cloud-hypervisor", "crosvm", "libkrun"] {
+        let text = host.ok(&format!("port show vm1-net --for {vmm}"));
+        assert!(text.contains("vm1-net.sock") && text.contains("not tried"), "{text}");
+    }
+    host.fails("port show vm1-net --for xen", 2, "possible values: qemu, libvirt");
+    host.fails("port show vm1-net --memory 2G", 2, "--for <VMM>");
+    host.fails("port show vm1-net --for qemu --memory 2X", 2, "expected 1M to 16T");
+    host.fails("port show vm1-net --for qemu --lines -j", 2, "cannot be used with");
+    host.fails("port show vm1-net --for qemu --lines -o json", 2, "--lines");
+    host.fails("port show vm1-net --for libvirt --lines", 2, "use -o json");
+    host.ok("port add mx0 --kind mx --group blue");
+    host.fails("port show mx0 --for qemu", 1, "to which processes attach");
     host.fails("port show vm9", 3, "port \"vm9\" does not exist; see `causeway port list`");
+}
+
+#[test]
+fn vm_list_and_show_group_ports_by_their_vm() {
+    let host = Host::start();
+    host.ok("port add vm1-rdma --kind hca --group blue --mac 52:54:00:00:00:07");
+    host.ok("port add front --kind net --group blue --vm web --mac 52:54:00:00:00:08");
+    host.ok("port add mx0 --kind mx --group blue");
+    let list = host.ok("vm list");
+    let lines: Vec<&str> = list.lines().collect();
+    assert_eq!(lines.len(), 3, "{list}");
+    assert!(lines[0].starts_with("VM   GROUPS  RUNNING  PORTS"), "{list}");
+    assert!(lines[1].starts_with("vm1  blue    0 of 3   vm1-net vm1-rdma vm1-vsock"), "{list}");
+    assert!(lines[1].ends_with("52:54:00:00:00:01, 52:54:00:00:00:07, cid 3"), "{list}");
+    assert!(lines[2].starts_with("web  blue    0 of 1   front"), "{list}");
+    let json = host.json("vm list -j");
+    assert_eq!((&json[1]["vm"], &json[1]["ports"][0]["name"]), (&"web".into(), &"front".into()));
+    assert_eq!(host.json("vm show web -j")["ports"][0]["vm"], "web");
+    assert!(host.ok("vm show vm1").contains("vm1-vsock  blue   vsock  cid 3"));
+    assert!(host.ok("port show vm1-net").contains("vm           vm1\n"));
+    assert!(host.ok("port show front").contains("vm           web\n"));
+    assert!(host.ok("port list").lines().any(|line| line.contains(" web ")));
+    host.fails("vm show nobody", 3, "see `causeway vm list` (vm1, web)");
+    host.fails("port add y --kind net --group blue --vm a/b", 2, "expected 1 to 63 letters");
+    host.fails("port add y --kind mx --group blue --vm web", 1, "vm: only a port of kind");
+}
+
+#[test]
+fn vm_show_for_a_vmm_attaches_all_ports_with_one_memory() {
+    let host = Host::start();
+    let words = "vm show vm1 --for qemu --qemu-version 7.2 --memory 2G --lines";
+    let (status, lines, notes) = causeway(&host.0.socket, words);
+    assert_eq!(status, 0, "{notes}");
+    let lines: Vec<&str> = lines.lines().collect();
+    assert_eq!(lines.iter().filter(|line| line.contains("memory-backend-memfd")).count(), 1);
+    assert_eq!(lines.iter().filter(|line| **line == "-chardev").count(), 2, "{lines:?}");
+    assert!(lines.iter().all(|line| !line.contains(' ') && !line.starts_with('#')), "{lines:?}");
+    assert!(notes.starts_with("causeway: For QEMU 7.2."), "{notes}");
+    let text = host.ok("vm show vm1 --for libvirt --memory 512M");
+    assert!(text.contains("<memory unit='MiB'>512</memory>"), "{text}");
+    let parts = ["<memoryBacking>", "<interface ", "<qemu:commandline>"];
+    assert!(parts.iter().all(|part| text.matches(part).count() == 1), "{text}");
+    let text = host.ok("vm show vm1 --for ch");
+    assert!(text.contains("--net vhost_user=on") && text.contains("device_type=vsock"), "{text}");
+    host.ok("port add vm1-rdma --kind hca --group blue");
+    host.fails("vm show vm1 --for crosvm", 1, "port vm1-rdma is an RDMA adapter");
+    host.fails("vm show vm1 --for qemu --qemu-version 7.2", 1, "QEMU 10.1 or later is needed");
+    assert!(host.ok("vm show vm1 --for qemu --qemu-version 10.1").contains("vfio-user-pci"));
 }
 
 #[test]

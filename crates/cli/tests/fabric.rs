@@ -230,30 +230,39 @@ fn apply_reaches_the_state_of_the_file() {
 /// Longest time for QEMU to start and end, on a busy machine.
 const QEMU_LIMIT: Duration = Duration::from_secs(120);
 
-#[test]
-fn port_show_prints_arguments_that_start_the_installed_qemu() {
+/// Returns the program name of QEMU, or `None` after a message if it is not installed.
+fn installed_qemu() -> Option<String> {
     let qemu = format!("qemu-system-{}", std::env::consts::ARCH);
     if Command::new(&qemu).arg("--version").output().is_err() {
         eprintln!("skipped: there is no {qemu}");
-        return;
+        return None;
     }
-    let host = Host::start();
-    host.run("port add pairs --kind net --group blue --queue-pairs 2");
-    for port in ["a-net", "pairs", "a-vsock"] {
-        let line = host.run(&format!("port show {port} --qemu"));
-        let options = "-machine accel=tcg -m 1G -S -display none -nodefaults -monitor stdio";
-        let arguments = line.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>();
-        let script = format!("exec {qemu} {options} {}", arguments.join("\n"));
+    Some(qemu)
+}
+
+impl Host {
+    /// Starts QEMU without running its guest, waits until all ports have a frontend, and lets QEMU
+    /// quit.
+    #[track_caller]
+    fn attach(&self, mut qemu: Command, ports: &[&str]) {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut child = Command::new("sh")
-            .args(["-c", &script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child.stdin.take().unwrap().write_all(b"quit\n").unwrap();
+        qemu.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = qemu.spawn().unwrap();
+        drop(alone);
         let since = Instant::now();
+        let is_attached = |port: &str| {
+            let shown: serde_json::Value =
+                serde_json::from_str(&self.run(&format!("port show {port} -j"))).unwrap();
+            assert_eq!(shown["faults_total"], 0, "{port}: {shown}");
+            shown["state"] == "connected"
+        };
+        let mut is_complete = false;
+        while !is_complete && child.try_wait().unwrap().is_none() && since.elapsed() < QEMU_LIMIT {
+            is_complete = ports.iter().all(|port| is_attached(port));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // A QEMU that ended has closed its input; the status below tells.
+        let _ = child.stdin.take().unwrap().write_all(b"quit\n");
         while child.try_wait().unwrap().is_none() {
             if since.elapsed() > QEMU_LIMIT {
                 child.kill().unwrap();
@@ -262,11 +271,43 @@ fn port_show_prints_arguments_that_start_the_installed_qemu() {
         }
         let output = child.wait_with_output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{port}: {}: {error}\n{line}", output.status);
-        drop(alone);
-        let shown: serde_json::Value =
-            serde_json::from_str(&host.run(&format!("port show {port} -j"))).unwrap();
-        assert!(shown["connects_total"].as_u64().unwrap() >= 1, "{port}: {shown}");
-        assert_eq!(shown["faults_total"], 0, "{port}: {shown}");
+        assert!(output.status.success(), "{ports:?}: {}: {error}", output.status);
+        assert!(is_complete, "{ports:?}: no frontend: {error}");
     }
+}
+
+/// Options of QEMU that start no guest, without the size of its memory.
+const PAUSED: [&str; 8] =
+    ["-machine", "accel=tcg", "-S", "-display", "none", "-nodefaults", "-monitor", "stdio"];
+
+#[test]
+fn port_show_prints_arguments_that_start_the_installed_qemu() {
+    let Some(qemu) = installed_qemu() else { return };
+    let host = Host::start();
+    host.run("port add pairs --kind net --group blue --queue-pairs 2");
+    for port in ["a-net", "pairs", "a-vsock"] {
+        let text = host.run(&format!("port show {port} --for qemu"));
+        let arguments = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>();
+        let options = PAUSED.join(" ");
+        let script = format!("exec {qemu} {options} -m 1G {}", arguments.join("\n"));
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        host.attach(command, &[port]);
+    }
+}
+
+#[test]
+fn vm_show_prints_lines_that_attach_all_ports_of_a_guest() {
+    let Some(qemu) = installed_qemu() else { return };
+    let host = Host::start();
+    host.run("port add second --kind net --group red --vm a --mtu 9000");
+    let text = host.run("vm show a --for qemu --memory 192M -j");
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let arguments: Vec<&str> =
+        value["arguments"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    assert!(arguments.iter().any(|word| word.contains("size=192M")), "{text}");
+    let mut command = Command::new(&qemu);
+    // Without -m, QEMU has the memory of the printed size.
+    command.args(PAUSED).args(&arguments);
+    host.attach(command, &["a-net", "a-vsock", "second"]);
 }

@@ -14,6 +14,7 @@ mod document_tests;
 mod links;
 mod mpi;
 pub mod options;
+mod vm;
 
 use std::path::PathBuf;
 
@@ -23,18 +24,19 @@ use causeway_model::{Mac, Name};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::limits::{SECONDS_MAX, TIMEOUT_S_DEFAULT};
-use crate::qemu;
 
 pub use capture::CaptureArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiArgs};
 pub use options::{PortOptionValues, TableArguments};
+pub use vm::{AttachOptions, VmVerb};
 
 const EXAMPLES: &str = "\
 Examples:
   causeway port list
   causeway port add vm3-net --kind net --group blue
-  causeway port show vm3-net --qemu
+  causeway port show vm3-net --for qemu
+  causeway vm show vm3 --for libvirt
   causeway rule add reject --from 'blue/3:*' --to 'blue/4:22'
   causeway link add to-b --group blue --remote host-b --key KEY
   causeway trace connect --from vm1-vsock --cid 4 --port 22
@@ -101,6 +103,9 @@ pub enum Noun {
     /// Ports: the attached devices of guests
     #[command(subcommand)]
     Port(PortVerb),
+    /// VMs: guests with their ports
+    #[command(subcommand)]
+    Vm(VmVerb),
     /// Groups: ports that may exchange traffic
     #[command(subcommand)]
     Group(GroupVerb),
@@ -222,21 +227,21 @@ pub enum PortVerb {
     },
     /// Show a port, or the options that attach a guest to it
     #[command(after_help = "\
+The options attach this port only; `causeway vm show VM --for VMM` prints those of all ports of a
+VM. Notes in the output state for which version they are, and what the guest needs.
+
 Examples:
   causeway port show vm1-net
-  causeway port show vm1-net --qemu
-  causeway port show vm1-net --qemu=11.1
-  causeway port show vm1-vsock --libvirt")]
+  causeway port show vm1-net --for qemu
+  causeway port show vm1-net --for qemu --qemu-version 11.1 --memory 2G
+  causeway port show vm1-vsock --for libvirt
+  causeway port show vm1-net --for cloud-hypervisor -o json")]
     Show {
         /// Name of the port
         name: Name,
-        /// Print the arguments that attach a QEMU of this version [default: the installed version]
-        #[arg(long, value_name = "VERSION", conflicts_with = "libvirt", num_args = 0..=1,
-              require_equals = true, default_missing_value = "installed")]
-        qemu: Option<qemu::QemuTarget>,
-        /// Print the XML that attaches a libvirt domain
-        #[arg(long)]
-        libvirt: bool,
+        /// The VMM and the form of its options.
+        #[command(flatten)]
+        attach: AttachOptions,
     },
     /// Add a port; it listens at once
     #[command(after_help = "\

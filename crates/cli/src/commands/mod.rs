@@ -27,6 +27,7 @@ mod rule;
 mod stats;
 mod trace;
 mod traffic;
+mod vm;
 mod vnet;
 
 pub use mpi_env::EVALUATED_FAILURE;
@@ -62,6 +63,7 @@ pub fn run(cli: Cli) -> Result<()> {
     };
     match cli.noun {
         Noun::Port(verb) => port::run(&cx, verb),
+        Noun::Vm(verb) => vm::run(&cx, &verb),
         Noun::Group(verb) => group::run(&cx, verb),
         Noun::Rule(verb) => rule::run(&cx, verb),
         Noun::Peer(verb) => peer::run(&cx, verb),

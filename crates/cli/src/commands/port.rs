@@ -3,8 +3,8 @@
 //! `add` sends the given options only, and the daemon fills in the defaults; the verb does not wait
 //! for a guest. `add --may-exist` succeeds if a port of the name has all given values, and is
 //! refused otherwise: a port cannot be changed in place. `del` disconnects the guest. `list
-//! --group` refuses a group that does not exist. `show --qemu` and `--libvirt` print the text of
-//! [`crate::attach`] instead of the port, also with JSON output. Text output omits counters of 0.
+//! --group` refuses a group that does not exist. `show --for` prints the options of a VMM
+//! ([`super::vm::print_attachment`]) instead of the port. Text output omits counters of 0.
 //!
 //! `commands::run` is the caller; the requests go to `/v1/ports`. [`counters`] is also used by
 //! `link` and `stats`.
@@ -12,18 +12,17 @@
 use std::collections::BTreeMap;
 
 use causeway_model::Name;
-use causeway_model::port::PORT_FIELDS;
+use causeway_model::port::{PORT_FIELDS, VM_KEY};
 use causeway_model::schema::FieldInfo;
 use serde_json::{Map, Value, json};
 
 use super::kept::warn_not_kept;
-use super::{CommandContext, hint, is_conflict, print};
+use super::vm::{print_attachment, vm_of};
+use super::{CommandContext, hint, is_conflict};
 use crate::args::options::{add_kinds, is_known, kinds, shown};
-use crate::args::{Format, PortAdd, PortVerb};
-use crate::attach;
+use crate::args::{AttachOptions, Format, PortAdd, PortVerb};
 use crate::client::view;
 use crate::error::{Error, Result};
-use crate::qemu::QemuTarget;
 use crate::table::{Align, TextTable, bytes, pairs};
 use crate::view::{PortView, address, cell};
 
@@ -35,7 +34,7 @@ const HEAD: [&str; 3] = ["name", "group", "socket"];
 pub fn run(cx: &CommandContext, verb: PortVerb) -> Result<()> {
     match verb {
         PortVerb::List { group } => list(cx, group.as_ref()),
-        PortVerb::Show { name, qemu, libvirt } => show(cx, &name, qemu, libvirt),
+        PortVerb::Show { name, attach } => show(cx, &name, &attach),
         PortVerb::Add(args) => add(cx, *args),
         PortVerb::Del { name, if_exists } => del(cx, &name, if_exists),
     }
@@ -54,27 +53,25 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
         let ports: Vec<PortView> = view(value)?;
         let left = ["NAME", "GROUP", "KIND", "ADDRESS", "STATE"].map(|head| (head, Align::Left));
         let mut heads = left.to_vec();
-        heads.extend([("FAULTS", Align::Right), ("SOCKET", Align::Left)]);
+        heads.extend([("FAULTS", Align::Right), ("VM", Align::Left), ("SOCKET", Align::Left)]);
         let mut table = TextTable::new(&heads);
         for port in ports {
             let of = |key| cell(&port.spec, key);
             let (address, faults) = (address(&port.spec), port.faults_total.to_string());
             let (name, group, kind, socket) = (of("name"), of("group"), of("kind"), of("socket"));
-            table.row(vec![name, group, kind, address, port.state, faults, socket]);
+            let vm = vm_of(&port).unwrap_or_else(|| "-".into());
+            table.row(vec![name, group, kind, address, port.state, faults, vm, socket]);
         }
         Ok(table.render())
     })
 }
 
-/// Prints a port, or the arguments of its guest.
-fn show(cx: &CommandContext, name: &Name, qemu: Option<QemuTarget>, libvirt: bool) -> Result<()> {
+/// Prints a port, or the options that attach its guest.
+fn show(cx: &CommandContext, name: &Name, attach: &AttachOptions) -> Result<()> {
     let value =
         cx.client.get(&format!("/v1/ports/{name}")).map_err(|e| hint(e, "port", SEE_PORTS))?;
-    if let Some(target) = qemu {
-        return print(&attach::qemu(&view(&value)?, target.version()));
-    }
-    if libvirt {
-        return print(&attach::libvirt(&view(&value)?, QemuTarget::Installed.vectors()));
+    if let Some(vmm) = attach.vmm() {
+        return print_attachment(cx, vmm, &[view(&value)?], attach);
     }
     if cx.format == Format::Table && value["kind"].as_str().is_some_and(|kind| !is_known(kind)) {
         // If the request fails, the options of the kind are omitted.
@@ -103,6 +100,13 @@ fn text(port: &PortView) -> String {
     }
     list.extend(port.warnings.iter().map(|warning| ("warning", warning.clone())));
     list.push(of("socket"));
+    if let Some(vm) = vm_of(port) {
+        list.push(("vm", vm));
+        if port.state == "listening" {
+            let name = cell(&port.spec, "name");
+            list.push(("attach", format!("causeway port show {name} --for qemu|libvirt|…")));
+        }
+    }
     if port.held {
         list.push(("held", "yes: its guest stays connected while causewayd is replaced".into()));
     }
@@ -111,7 +115,8 @@ fn text(port: &PortView) -> String {
     let common = PORT_FIELDS.iter().filter(|field| !HEAD.contains(&field.key));
     let common: Vec<FieldInfo> = common.map(FieldInfo::from).collect();
     let own = kind.as_ref().map(|kind| &kind.options[..]).unwrap_or_default();
-    let options = shown(own.iter().chain(&common), &port.spec.0);
+    let own = own.iter().filter(|field| field.key != VM_KEY);
+    let options = shown(own.chain(&common), &port.spec.0);
     list.extend(options.iter().map(|(key, value)| (key.as_str(), value.clone())));
     if kind.as_ref().is_none_or(|kind| kind.has_guest) {
         if is_virtio(port) {

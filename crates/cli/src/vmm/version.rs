@@ -1,13 +1,14 @@
 //! Versions of QEMU: the printed arguments differ between versions.
 //!
-//! [`QemuTarget::version`] is the version that the operator gives, or that of the first installed
-//! program of three names, which is run with `--version` for at most [`QEMU_VERSION_TIME_MAX`] (5
-//! s). [`QemuVersion`] knows three differences: the option to reconnect, a crash without KVM, and
-//! devices that attach by vfio-user.
+//! [`QemuTarget::choose`] returns the version that the operator gives, or that of the first
+//! installed program of three names, which is run with `--version` for at most
+//! [`QEMU_VERSION_TIME_MAX`] (5 s). [`QemuVersion`] knows three differences: the option to
+//! reconnect, a crash without KVM, and devices that attach by vfio-user.
 //! Micro versions and distributors' patches are ignored; QEMU of another architecture or outside of
 //! `PATH` and /usr/libexec is not found. Nothing is cached: each call runs the program again.
 //!
-//! `crate::args` parses `--qemu[=VERSION]`; [`crate::attach`] prints for the result.
+//! `crate::args` parses `--qemu-version` and `--qemu[=VERSION]`; [`super::qemu`] and
+//! [`super::libvirt`] print for the result.
 
 use std::fmt;
 use std::io::Read as _;
@@ -88,26 +89,57 @@ impl FromStr for QemuTarget {
 }
 
 impl QemuTarget {
-    /// Returns the version, or `None` if no QEMU is installed on this host.
-    pub fn version(self) -> Option<QemuVersion> {
+    /// Returns the version to print for, and its source.
+    pub fn choose(self) -> QemuChoice {
         match self {
-            Self::Named(version) => Some(version),
-            Self::Installed => programs().iter().find_map(installed),
+            Self::Named(version) => QemuChoice::Named(version),
+            Self::Installed => {
+                let found = |program: PathBuf| Some((installed(&program)?, program));
+                programs()
+                    .into_iter()
+                    .find_map(found)
+                    .map_or(QemuChoice::Unknown, |(version, program)| {
+                        QemuChoice::Installed(version, program)
+                    })
+            }
+        }
+    }
+}
+
+/// A version of QEMU, with its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QemuChoice {
+    /// The operator gave the version.
+    Named(QemuVersion),
+    /// The version of a program on this host.
+    Installed(QemuVersion, PathBuf),
+    /// No version is given, and no QEMU is installed on this host.
+    Unknown,
+}
+
+impl QemuChoice {
+    /// Returns the version, or `None` if it is unknown.
+    pub fn version(&self) -> Option<QemuVersion> {
+        match self {
+            Self::Named(version) | Self::Installed(version, _) => Some(*version),
+            Self::Unknown => None,
         }
     }
 
-    /// Returns whether a device with interrupt vectors works on this host; [`Vectors::Work`] if no
-    /// version is known.
-    pub fn vectors(self) -> Vectors {
-        match (
-            self.version().is_some_and(QemuVersion::needs_no_vectors),
-            Path::new("/dev/kvm").exists(),
-        ) {
+    /// Returns whether a device with interrupt vectors works on a host with or without KVM;
+    /// [`Vectors::Work`] if no version is known.
+    pub fn vectors(&self, has_kvm: bool) -> Vectors {
+        match (self.version().is_some_and(QemuVersion::needs_no_vectors), has_kvm) {
             (false, _) => Vectors::Work,
             (true, true) => Vectors::CrashWithoutKvm,
             (true, false) => Vectors::Crash,
         }
     }
+}
+
+/// Returns whether this host has KVM.
+pub fn has_kvm() -> bool {
+    Path::new("/dev/kvm").exists()
 }
 
 /// Whether a vhost-user network device can have MSI-X vectors.
@@ -194,5 +226,9 @@ mod tests {
             assert_eq!((version.reconnect(), version.needs_no_vectors()), (reconnect, no_vectors));
         }
         assert!(!version("10.0").has_vfio_user() && version("10.1").has_vfio_user());
+        let choice = QemuChoice::Named(version("7.2"));
+        assert_eq!(choice.vectors(true), Vectors::CrashWithoutKvm);
+        assert_eq!(choice.vectors(false), Vectors::Crash);
+        assert_eq!(QemuChoice::Unknown.vectors(false), Vectors::Work);
     }
 }

@@ -1,0 +1,160 @@
+//! The device of a port, as every VMM needs it: kind, socket, address, MTU and queues.
+//!
+//! [`Device::of`] reads a port's view. A port that no VMM can attach is refused with the reason:
+//! processes attach to ports of kind `mx`, and this release does not know the devices of a newer
+//! daemon's kinds. The modules of the VMMs refuse further kinds that their VMM lacks.
+
+use super::AttachError;
+use crate::view::{PortView, cell};
+
+/// Default MTU of a guest's interface.
+const MTU_USUAL: u32 = 1500;
+
+/// A device of a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Name of the port.
+    pub port: String,
+    /// Socket of the port.
+    pub socket: String,
+    /// Kind, with its properties.
+    pub kind: DeviceKind,
+}
+
+/// The kind of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// A virtio-net device, by vhost-user.
+    Net(NetDevice),
+    /// A virtio-vsock device, by vhost-user.
+    Vsock,
+    /// An RDMA adapter, by vfio-user.
+    Adapter,
+}
+
+/// The properties of a network device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetDevice {
+    /// Address of the guest.
+    pub mac: String,
+    /// Largest payload of a frame, in bytes; `None` if the daemon did not report any.
+    pub mtu: Option<u32>,
+    /// Queue pairs, at least 1.
+    pub queue_pairs: u32,
+    /// Whether the port offers offloads towards the guest.
+    pub has_offloads: bool,
+}
+
+impl NetDevice {
+    /// Returns the MTU if it differs from the default of a guest's interface.
+    pub fn unusual_mtu(&self) -> Option<u32> {
+        self.mtu.filter(|mtu| *mtu != MTU_USUAL)
+    }
+
+    /// Returns the number of virtqueues without the control queue.
+    pub fn queues(&self) -> u32 {
+        self.queue_pairs.saturating_mul(2)
+    }
+}
+
+impl Device {
+    /// Returns the device of a port.
+    ///
+    /// # Errors
+    /// [`AttachError`]: no VMM attaches to a port of the kind.
+    pub fn of(port: &PortView) -> Result<Self, AttachError> {
+        let name = cell(&port.spec, "name");
+        let kind = match cell(&port.spec, "kind").as_str() {
+            "net" => DeviceKind::Net(NetDevice {
+                mac: port.spec.text("mac").unwrap_or_default().to_owned(),
+                mtu: port.spec.number("mtu"),
+                queue_pairs: port.spec.number("queue_pairs").unwrap_or(1).max(1),
+                has_offloads: port.spec.text("offloads") != Some("xdp"),
+            }),
+            "vsock" => DeviceKind::Vsock,
+            "hca" => DeviceKind::Adapter,
+            "mx" => return Err(AttachError::Processes { port: name }),
+            other => return Err(AttachError::UnknownKind { port: name, kind: other.to_owned() }),
+        };
+        Ok(Self { port: name, socket: cell(&port.spec, "socket"), kind })
+    }
+
+    /// Returns an identifier for a VMM, which must start with a letter; port names may start with a
+    /// digit.
+    pub fn id(&self) -> String {
+        format!("cw-{}", self.port)
+    }
+}
+
+#[cfg(test)]
+pub mod samples {
+    //! Ports in the form of `GET /v1/ports`, for the tests of the VMMs.
+
+    use serde_json::{Value, json};
+
+    use super::Device;
+    use crate::view::PortView;
+
+    /// Returns a port `1-net` with these values.
+    pub fn port(values: Value) -> PortView {
+        let mut base = json!({
+            "name": "1-net", "group": "g", "state": "listening", "socket": "/run/c/1.sock",
+        });
+        base.as_object_mut().unwrap().extend(values.as_object().unwrap().clone());
+        serde_json::from_value(base).unwrap()
+    }
+
+    fn device(values: Value) -> Device {
+        Device::of(&port(values)).unwrap()
+    }
+
+    /// Returns a net device with an MTU of 9,000 bytes.
+    pub fn net(queue_pairs: u32) -> Device {
+        device(json!({
+            "kind": "net", "mac": "52:54:00:00:00:01", "mtu": 9000, "queue_pairs": queue_pairs,
+        }))
+    }
+
+    /// Returns a net device with the MTU that guests have without being given any.
+    pub fn usual_net() -> Device {
+        device(json!({"kind": "net", "mac": "52:54:00:00:00:02", "mtu": 1500, "name": "2-net",
+                      "socket": "/run/c/2.sock"}))
+    }
+
+    /// Returns a net device without offloads towards the guest.
+    pub fn xdp_net(queue_pairs: u32) -> Device {
+        device(json!({"kind": "net", "mac": "52:54:00:00:00:01", "queue_pairs": queue_pairs,
+                      "offloads": "xdp"}))
+    }
+
+    /// Returns a socket device.
+    pub fn vsock() -> Device {
+        device(json!({"kind": "vsock", "cid": 3, "name": "1-vsock", "socket": "/run/c/v.sock"}))
+    }
+
+    /// Returns an adapter.
+    pub fn adapter() -> Device {
+        device(json!({"kind": "hca", "mac": "52:54:00:00:00:01", "name": "1-rdma",
+                      "socket": "/run/c/r.sock"}))
+    }
+
+    /// Returns a socket device at a path that each reader would split without quotes.
+    pub fn odd_vsock() -> Device {
+        device(json!({"kind": "vsock", "cid": 3, "socket": "/a b,c'd<&>"}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn attach_refuses_ports_without_a_guest_and_unknown_kinds() {
+        let error = Device::of(&samples::port(json!({"kind": "mx"}))).unwrap_err().to_string();
+        assert!(error.contains("processes attach") && error.contains("mpi-env"), "{error}");
+        let error = Device::of(&samples::port(json!({"kind": "tap"}))).unwrap_err().to_string();
+        assert!(error.contains("kind tap") && error.contains("newer"), "{error}");
+    }
+}

@@ -1,0 +1,189 @@
+//! How a guest of each supported VMM attaches to ports.
+//!
+//! A [`Machine`] has the devices of a guest in a form that no VMM shares ([`device`]), and the size
+//! of its memory. [`attach`] turns it into an [`Attachment`]: arguments of QEMU, Cloud Hypervisor or
+//! crosvm, XML of libvirt, or calls of libkrun, each from a module of its own. The memory options
+//! appear once for all devices. A device that a VMM lacks is refused, with the alternative.
+//!
+//! The functions of the VMMs are pure: nothing is started, edited or connected, and an attached
+//! guest does not change the output. [`attach`] adds warnings about sockets that the VMM's user
+//! cannot reach ([`access`]). The arguments of QEMU and the XML of libvirt are tried by tests; the
+//! others follow the documentation of their VMM, and a note of the output states it.
+//!
+//! `commands::port` and `commands::vm` are the callers.
+
+mod access;
+mod cloud_hypervisor;
+mod crosvm;
+mod device;
+mod libkrun;
+mod libvirt;
+mod memory;
+mod output;
+mod qemu;
+mod quote;
+mod version;
+
+use std::path::Path;
+
+use clap::ValueEnum;
+
+pub use device::Device;
+pub use memory::MemorySize;
+pub use output::Attachment;
+pub use version::QemuTarget;
+
+use access::Account;
+use device::{DeviceKind, NetDevice};
+use version::QemuVersion;
+
+/// A program or library that runs guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Vmm {
+    /// QEMU 7.2 or later: arguments
+    Qemu,
+    /// libvirt 9.0 or later with QEMU: XML of a domain
+    Libvirt,
+    /// Cloud Hypervisor 53 or later: arguments (by its documentation, not tried)
+    #[value(alias = "ch")]
+    CloudHypervisor,
+    /// crosvm: arguments (by its documentation, not tried)
+    Crosvm,
+    /// libkrun with vhost-user: calls in C (by its documentation, not tried)
+    Libkrun,
+}
+
+/// The devices and the memory of a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    devices: Vec<Device>,
+    /// The size of the memory, if the operator gave one.
+    memory: Option<MemorySize>,
+}
+
+/// A device that a VMM cannot attach.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The port is for processes.
+    #[error(
+        "port {port} is of kind mx, to which processes attach, not guests: see `causeway mpi-env`"
+    )]
+    Processes {
+        /// Name of the port.
+        port: String,
+    },
+    /// This release does not know the kind.
+    #[error(
+        "port {port} is of kind {kind}, whose options for guests this release does not know; use \
+         the causeway of a newer release, that of the daemon"
+    )]
+    UnknownKind {
+        /// Name of the port.
+        port: String,
+        /// The kind.
+        kind: String,
+    },
+    /// The version of QEMU has no vfio-user.
+    #[error(
+        "port {port} is an RDMA adapter, which QEMU {version} cannot attach: it has no \
+         vfio-user-pci. QEMU 10.1 or later is needed; --qemu-version 11.1 prints its options"
+    )]
+    NoVfioUser {
+        /// Name of the port.
+        port: String,
+        /// The version.
+        version: QemuVersion,
+    },
+    /// The VMM has no vfio-user.
+    #[error(
+        "port {port} is an RDMA adapter, which {vmm} cannot attach: it has no vfio-user. Use QEMU \
+         10.1 or later (--for qemu), or delete the port"
+    )]
+    NoAdapters {
+        /// Name of the port.
+        port: String,
+        /// Name of the VMM.
+        vmm: &'static str,
+    },
+}
+
+impl Machine {
+    /// Returns a machine; without a size of its memory, the options have an example.
+    pub fn new(devices: Vec<Device>, memory: Option<MemorySize>) -> Self {
+        Self { devices, memory }
+    }
+
+    /// Returns the size of the memory, or the example.
+    fn memory(&self) -> MemorySize {
+        self.memory.unwrap_or(MemorySize::EXAMPLE)
+    }
+
+    /// Returns the network devices.
+    fn nets(&self) -> impl Iterator<Item = (&Device, &NetDevice)> {
+        self.devices.iter().filter_map(|device| match &device.kind {
+            DeviceKind::Net(net) => Some((device, net)),
+            _ => None,
+        })
+    }
+
+    /// Returns the devices that are no network devices.
+    fn further(&self) -> impl Iterator<Item = &Device> {
+        self.devices.iter().filter(|device| !matches!(device.kind, DeviceKind::Net(_)))
+    }
+
+    /// Returns a note about the size of the memory.
+    fn memory_note(&self) -> String {
+        let size = self.memory();
+        match self.memory {
+            Some(_) => format!("The guest has {size} of memory, shared with causewayd."),
+            None => format!(
+                "The guest has {size} of memory, shared with causewayd; --memory SIZE prints \
+                 another size."
+            ),
+        }
+    }
+}
+
+/// Returns the note of a VMM that no test runs.
+fn untried(subject: &str, source: &str) -> String {
+    format!(
+        "These options follow the documentation of {source}; they were not tried with {subject}."
+    )
+}
+
+/// Returns the options that attach a machine. `target` is the version of QEMU, which only QEMU and
+/// libvirt use.
+///
+/// # Errors
+/// [`AttachError`]: the VMM cannot attach a device.
+pub fn attach(vmm: Vmm, machine: &Machine, target: QemuTarget) -> Result<Attachment, AttachError> {
+    let mut attachment = match vmm {
+        Vmm::Qemu => qemu::attachment(machine, &target.choose())?,
+        Vmm::Libvirt => libvirt::attachment(machine, &target.choose(), version::has_kvm())?,
+        Vmm::CloudHypervisor => cloud_hypervisor::attachment(machine),
+        Vmm::Crosvm => crosvm::attachment(machine)?,
+        Vmm::Libkrun => libkrun::attachment(machine)?,
+    };
+    attachment.notes.extend(warnings(vmm, machine));
+    Ok(attachment)
+}
+
+/// Returns warnings about devices that the guest or the VMM's user cannot use.
+fn warnings(vmm: Vmm, machine: &Machine) -> Vec<String> {
+    let account = match vmm {
+        Vmm::Libvirt => Account::of_libvirt(),
+        _ => Some(Account::current()),
+    };
+    let denied = |account: &Account| {
+        let sockets = machine.devices.iter().map(|device| Path::new(&device.socket));
+        sockets.filter_map(|socket| access::warning(socket, account)).collect::<Vec<_>>()
+    };
+    let mut warnings = account.as_ref().map(denied).unwrap_or_default();
+    let vsocks = machine.devices.iter().filter(|device| device.kind == DeviceKind::Vsock).count();
+    if vsocks > 1 {
+        warnings.push(format!(
+            "The guest gets {vsocks} socket devices, of which Linux uses the first only."
+        ));
+    }
+    warnings
+}
