@@ -104,7 +104,7 @@ fn text(port: &PortView) -> String {
         list.push(("vm", vm));
         if port.state == "listening" {
             let name = cell(&port.spec, "name");
-            list.push(("attach", format!("causeway port show {name} --for qemu|libvirt|…")));
+            list.push(("attach", format!("causeway port show {name} --for VMM")));
         }
     }
     if port.held {

@@ -129,7 +129,7 @@ fn show(cx: &CommandContext, vm: &Name, ports: &[Value]) -> Result<()> {
             let (address, memory) = (address(&port.spec), bytes(port.memory_bytes));
             table.row(vec![name, group, kind, address, port.state.clone(), memory, socket]);
         }
-        let hint = format!("\nattach its guest: causeway vm show {vm} --for qemu|libvirt|…\n");
+        let hint = format!("\nattach its guest: causeway vm show {vm} --for VMM\n");
         Ok(table.render() + &hint)
     })
 }

@@ -5,20 +5,27 @@
 //! the documentation of release 54 and no test runs the program: the order of its vhost-user
 //! messages is a script in the tests of `attach`.
 
-use super::device::{DeviceKind, NetDevice};
+use super::device::{Device, DeviceKind, NetDevice};
 use super::output::{Argument, Attachment, Parts};
-use super::{Machine, quote, untried};
+use super::{AttachError, Machine, quote, untried};
 
 /// Entries of a virtqueue: the default of Cloud Hypervisor for network devices.
 const QUEUE_SIZE: u16 = 256;
 
 /// Returns the arguments of a machine, to append to `cloud-hypervisor`.
-pub fn attachment(machine: &Machine) -> Attachment {
+///
+/// # Errors
+/// [`AttachError`]: Cloud Hypervisor cannot listen for a device.
+pub fn attachment(machine: &Machine) -> Result<Attachment, AttachError> {
+    if let Some(device) = machine.further().find(|device| device.is_listener) {
+        let port = device.port.clone();
+        return Err(AttachError::CannotListen { port, vmm: "Cloud Hypervisor's socket device" });
+    }
     let memory = format!("size={},shared=on", machine.memory());
     let mut arguments = vec![Argument::new("--memory", memory)];
     let of_kind =
         |option, values: Vec<String>| (!values.is_empty()).then_some(Argument { option, values });
-    let nets = machine.nets().map(|(device, net)| net_values(&device.socket, net));
+    let nets = machine.nets().map(|(device, net)| net_values(device, net));
     arguments.extend(of_kind("--net", nets.collect()));
     let sockets = |wanted: DeviceKind| {
         let found = machine.devices.iter().filter(move |device| device.kind == wanted);
@@ -33,16 +40,19 @@ pub fn attachment(machine: &Machine) -> Attachment {
     let adapters = sockets(DeviceKind::Adapter).map(|path| format!("socket={path}"));
     arguments.extend(of_kind("--user-device", adapters.collect()));
     let (vmm, notes) = ("cloud-hypervisor", notes(machine));
-    Attachment { vmm, version: None, notes, parts: Parts::Arguments(arguments) }
+    Ok(Attachment { vmm, version: None, notes, parts: Parts::Arguments(arguments) })
 }
 
 /// Returns the values of a network device. Its checksum offload includes the others.
-fn net_values(socket: &str, net: &NetDevice) -> String {
-    let (path, mac) = (quote::cloud_hypervisor(socket), quote::cloud_hypervisor(&net.mac));
+fn net_values(device: &Device, net: &NetDevice) -> String {
+    let (path, mac) = (quote::cloud_hypervisor(&device.socket), quote::cloud_hypervisor(&net.mac));
     let queues = net.queues();
     let mut values = format!(
         "vhost_user=on,socket={path},mac={mac},num_queues={queues},queue_size={QUEUE_SIZE}"
     );
+    if device.is_listener {
+        values.push_str(",vhost_mode=server");
+    }
     if let Some(mtu) = net.mtu {
         values.push_str(&format!(",mtu={mtu}"));
     }
@@ -83,13 +93,15 @@ fn notes(machine: &Machine) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::device::samples::{adapter, net, odd_vsock, usual_net, vsock, xdp_net};
+    use super::super::device::samples::{
+        adapter, listening, net, odd_vsock, usual_net, vsock, xdp_net,
+    };
     use super::*;
 
     #[test]
     fn attach_cloud_hypervisor_prints_the_golden_lines() {
         let devices = vec![net(4), usual_net(), vsock(), adapter()];
-        let all = attachment(&Machine::new(devices, "1536M".parse().ok()));
+        let all = attachment(&Machine::new(devices, "1536M".parse().ok())).unwrap();
         assert_eq!(
             all.lines().unwrap(),
             "--memory\nsize=1536M,shared=on\n--net\n\
@@ -109,9 +121,20 @@ mod tests {
 
     #[test]
     fn attach_cloud_hypervisor_quotes_paths_and_omits_offloads() {
-        let lines = attachment(&Machine::new(vec![odd_vsock(), xdp_net(1)], None)).lines().unwrap();
+        let machine = Machine::new(vec![odd_vsock(), xdp_net(1)], None);
+        let lines = attachment(&machine).unwrap().lines().unwrap();
         assert!(lines.contains("socket=\"/a b,c'd<&>\",queue_sizes="), "{lines}");
         assert!(lines.contains(",offload_csum=off,offload_tso=off,offload_ufo=off\n"), "{lines}");
         assert!(lines.contains("size=1G,shared=on"), "{lines}");
+    }
+
+    #[test]
+    fn attach_cloud_hypervisor_listens_for_network_ports_that_connect() {
+        let machine = Machine::new(vec![listening(usual_net())], None);
+        let lines = attachment(&machine).unwrap().lines().unwrap();
+        assert!(lines.contains(",queue_size=256,vhost_mode=server,mtu=1500\n"), "{lines}");
+        let machine = Machine::new(vec![listening(vsock())], None);
+        let error = attachment(&machine).unwrap_err().to_string();
+        assert!(error.contains("port 1-vsock") && error.contains("cannot listen"), "{error}");
     }
 }

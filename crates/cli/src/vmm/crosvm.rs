@@ -34,6 +34,10 @@ pub fn attachment(machine: &Machine) -> Result<Attachment, AttachError> {
 
 /// Returns the value of a device.
 fn of_device(device: &Device) -> Result<String, AttachError> {
+    if device.is_listener {
+        let port = device.port.clone();
+        return Err(AttachError::CannotListen { port, vmm: "crosvm" });
+    }
     let kind = match device.kind {
         DeviceKind::Net(_) => "net",
         DeviceKind::Vsock => "vsock",
@@ -48,7 +52,7 @@ fn of_device(device: &Device) -> Result<String, AttachError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::device::samples::{adapter, net, odd_vsock, vsock, xdp_net};
+    use super::super::device::samples::{adapter, listening, net, odd_vsock, vsock, xdp_net};
     use super::*;
 
     #[test]
@@ -71,5 +75,8 @@ mod tests {
         assert!(all.notes.iter().any(|note| note.contains("offloads")));
         let error = attachment(&Machine::new(vec![adapter()], None)).unwrap_err().to_string();
         assert!(error.contains("port 1-rdma") && error.contains("QEMU 10.1"), "{error}");
+        let machine = Machine::new(vec![listening(vsock())], None);
+        let error = attachment(&machine).unwrap_err().to_string();
+        assert!(error.contains("crosvm cannot listen"), "{error}");
     }
 }

@@ -4,6 +4,8 @@
 //! processes attach to ports of kind `mx`, and this release does not know the devices of a newer
 //! daemon's kinds. The modules of the VMMs refuse further kinds that their VMM lacks.
 
+use serde_json::Value;
+
 use super::AttachError;
 use crate::view::{PortView, cell};
 
@@ -17,6 +19,8 @@ pub struct Device {
     pub port: String,
     /// Socket of the port.
     pub socket: String,
+    /// Whether the VMM listens at the socket, and the daemon connects.
+    pub is_listener: bool,
     /// Kind, with its properties.
     pub kind: DeviceKind,
 }
@@ -76,7 +80,8 @@ impl Device {
             "mx" => return Err(AttachError::Processes { port: name }),
             other => return Err(AttachError::UnknownKind { port: name, kind: other.to_owned() }),
         };
-        Ok(Self { port: name, socket: cell(&port.spec, "socket"), kind })
+        let is_listener = port.spec.0.get("connect").and_then(Value::as_bool) == Some(true);
+        Ok(Self { port: name, socket: cell(&port.spec, "socket"), is_listener, kind })
     }
 
     /// Returns an identifier for a VMM, which must start with a letter; port names may start with a
@@ -132,6 +137,11 @@ pub mod samples {
         device(json!({"kind": "vsock", "cid": 3, "name": "1-vsock", "socket": "/run/c/v.sock"}))
     }
 
+    /// Returns the device of a port that connects to its VMM.
+    pub fn listening(device: Device) -> Device {
+        Device { is_listener: true, ..device }
+    }
+
     /// Returns an adapter.
     pub fn adapter() -> Device {
         device(json!({"kind": "hca", "mac": "52:54:00:00:00:01", "name": "1-rdma",
@@ -149,6 +159,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn attach_listens_for_ports_that_connect() {
+        let device = Device::of(&samples::port(json!({"kind": "net", "connect": true})));
+        assert!(device.unwrap().is_listener);
+        assert!(!samples::net(1).is_listener);
+    }
 
     #[test]
     fn attach_refuses_ports_without_a_guest_and_unknown_kinds() {

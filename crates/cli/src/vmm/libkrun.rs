@@ -40,6 +40,10 @@ pub fn attachment(machine: &Machine) -> Result<Attachment, AttachError> {
 
 /// Returns the call of a device.
 fn of_device(device: &Device) -> Result<String, AttachError> {
+    if device.is_listener {
+        let port = device.port.clone();
+        return Err(AttachError::CannotListen { port, vmm: "libkrun" });
+    }
     let (number, name, queues) = match &device.kind {
         DeviceKind::Net(net) => (VIRTIO_NET, "net", net.queues()),
         DeviceKind::Vsock => (VIRTIO_VSOCK, "vsock", VSOCK_QUEUES),
@@ -56,7 +60,7 @@ fn of_device(device: &Device) -> Result<String, AttachError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::device::samples::{adapter, net, odd_vsock, vsock};
+    use super::super::device::samples::{adapter, listening, net, odd_vsock, vsock};
     use super::*;
 
     #[test]
@@ -84,5 +88,8 @@ mod tests {
         assert!(lines.contains("\"/a b,c'd<&>\", \"1-net\""), "{lines}");
         let error = attachment(&Machine::new(vec![adapter()], None)).unwrap_err().to_string();
         assert!(error.contains("port 1-rdma") && error.contains("QEMU 10.1"), "{error}");
+        let machine = Machine::new(vec![listening(vsock())], None);
+        let error = attachment(&machine).unwrap_err().to_string();
+        assert!(error.contains("libkrun cannot listen"), "{error}");
     }
 }

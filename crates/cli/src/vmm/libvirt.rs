@@ -91,11 +91,17 @@ fn interface(device: &Device, net: &NetDevice) -> String {
         (true, false) => format!("  <driver{queues}/>\n"),
         (true, true) => String::new(),
     };
+    let source = if device.is_listener {
+        format!("<source type='unix' path='{path}' mode='server'/>")
+    } else {
+        format!(
+            "<source type='unix' path='{path}' mode='client'>\n    \
+             <reconnect enabled='yes' timeout='1'/>\n  </source>"
+        )
+    };
     format!(
-        "<interface type='vhostuser'>\n  <mac address='{mac}'/>\n  \
-         <source type='unix' path='{path}' mode='client'>\n    \
-         <reconnect enabled='yes' timeout='1'/>\n  </source>\n  <model type='virtio'/>\n\
-         {driver}  <alias name='{alias}'/>\n</interface>\n"
+        "<interface type='vhostuser'>\n  <mac address='{mac}'/>\n  {source}\n  \
+         <model type='virtio'/>\n{driver}  <alias name='{alias}'/>\n</interface>\n"
     )
 }
 
@@ -179,7 +185,9 @@ fn override_of(device: &Device, properties: &[(&str, u32)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::device::samples::{adapter, net, odd_vsock, usual_net, vsock, xdp_net};
+    use super::super::device::samples::{
+        adapter, listening, net, odd_vsock, usual_net, vsock, xdp_net,
+    };
     use super::*;
 
     /// The elements of a guest with two network devices and a socket device.
@@ -253,6 +261,14 @@ mod tests {
         assert!(attachment(&machine, &old, true).is_err());
         let old = QemuChoice::Installed("7.2".parse().unwrap(), "/usr/bin/q".into());
         assert!(attachment(&machine, &old, true).is_ok(), "libvirt may start another QEMU");
+    }
+
+    #[test]
+    fn attach_libvirt_listens_for_ports_that_connect() {
+        let text = shown(vec![listening(net(1)), listening(vsock())], "11.1", true);
+        let source = "<source type='unix' path='/run/c/1.sock' mode='server'/>";
+        assert!(text.contains(source) && !text.contains("reconnect"), "{text}");
+        assert!(text.contains("path=/run/c/v.sock,server=on'"), "{text}");
     }
 
     #[test]

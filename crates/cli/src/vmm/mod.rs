@@ -94,6 +94,17 @@ pub enum AttachError {
         /// The version.
         version: QemuVersion,
     },
+    /// The port connects to its VMM, and the VMM connects to its ports.
+    #[error(
+        "port {port} connects to a socket of its VMM, but {vmm} cannot listen; add the port \
+         without connect"
+    )]
+    CannotListen {
+        /// Name of the port.
+        port: String,
+        /// The VMM or its device.
+        vmm: &'static str,
+    },
     /// The VMM has no vfio-user.
     #[error(
         "port {port} is an RDMA adapter, which {vmm} cannot attach: it has no vfio-user. Use QEMU \
@@ -160,7 +171,7 @@ pub fn attach(vmm: Vmm, machine: &Machine, target: QemuTarget) -> Result<Attachm
     let mut attachment = match vmm {
         Vmm::Qemu => qemu::attachment(machine, &target.choose())?,
         Vmm::Libvirt => libvirt::attachment(machine, &target.choose(), version::has_kvm())?,
-        Vmm::CloudHypervisor => cloud_hypervisor::attachment(machine),
+        Vmm::CloudHypervisor => cloud_hypervisor::attachment(machine)?,
         Vmm::Crosvm => crosvm::attachment(machine)?,
         Vmm::Libkrun => libkrun::attachment(machine)?,
     };
@@ -175,7 +186,9 @@ fn warnings(vmm: Vmm, machine: &Machine) -> Vec<String> {
         _ => Some(Account::current()),
     };
     let denied = |account: &Account| {
-        let sockets = machine.devices.iter().map(|device| Path::new(&device.socket));
+        // The VMM creates the socket at which it listens.
+        let theirs = machine.devices.iter().filter(|device| !device.is_listener);
+        let sockets = theirs.map(|device| Path::new(&device.socket));
         sockets.filter_map(|socket| access::warning(socket, account)).collect::<Vec<_>>()
     };
     let mut warnings = account.as_ref().map(denied).unwrap_or_default();

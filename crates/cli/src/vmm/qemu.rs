@@ -148,6 +148,9 @@ pub fn chardev(device: &Device, version: Option<QemuVersion>) -> String {
     let path = quote::qemu(&device.socket);
     let chardev = format!("socket,id={},path={path}", device.id());
     match (version, &device.kind) {
+        // A network device waits for its daemon by itself; the others need it at their creation.
+        (_, DeviceKind::Net(_)) if device.is_listener => format!("{chardev},server=on,wait=off"),
+        _ if device.is_listener => format!("{chardev},server=on"),
         (Some(version), DeviceKind::Net(_)) => format!("{chardev},{}", version.reconnect()),
         _ => chardev,
     }
@@ -155,7 +158,9 @@ pub fn chardev(device: &Device, version: Option<QemuVersion>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::device::samples::{adapter, net, odd_vsock, usual_net, vsock, xdp_net};
+    use super::super::device::samples::{
+        adapter, listening, net, odd_vsock, usual_net, vsock, xdp_net,
+    };
     use super::*;
 
     fn choice(text: &str) -> QemuChoice {
@@ -232,6 +237,14 @@ mod tests {
             let shown = text(vec![vsock()], &choice(version));
             assert!(!shown.contains("reconnect") && !shown.contains("vectors"), "{shown}");
         }
+    }
+
+    #[test]
+    fn attach_qemu_listens_for_ports_that_connect() {
+        let shown = text(vec![listening(net(1)), listening(vsock())], &choice("11.1"));
+        assert!(shown.contains("path=/run/c/1.sock,server=on,wait=off \\\n"), "{shown}");
+        assert!(shown.contains("path=/run/c/v.sock,server=on \\\n"), "{shown}");
+        assert!(!shown.contains("reconnect"), "{shown}");
     }
 
     #[test]
