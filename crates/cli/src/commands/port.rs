@@ -17,9 +17,9 @@ use causeway_model::schema::FieldInfo;
 use serde_json::{Map, Value, json};
 
 use super::kept::warn_not_kept;
-use super::vm::{print_attachment, vm_of};
+use super::vm::{load_kinds, print_attachment, vm_of};
 use super::{CommandContext, hint, is_conflict};
-use crate::args::options::{add_kinds, is_known, kinds, shown};
+use crate::args::options::{kinds, shown};
 use crate::args::{AttachOptions, Format, PortAdd, PortVerb};
 use crate::client::view;
 use crate::error::{Error, Result};
@@ -49,6 +49,9 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
         cx.client.get(&format!("/v1/groups/{group}")).map_err(|e| hint(e, "group", see))?;
         ports.retain(|port| port["group"] == group.as_str());
     }
+    if cx.format == Format::Table {
+        load_kinds(cx, value.as_array().map(Vec::as_slice).unwrap_or_default());
+    }
     cx.show(&value, |value| {
         let ports: Vec<PortView> = view(value)?;
         let left = ["NAME", "GROUP", "KIND", "ADDRESS", "STATE"].map(|head| (head, Align::Left));
@@ -73,11 +76,8 @@ fn show(cx: &CommandContext, name: &Name, attach: &AttachOptions) -> Result<()> 
     if let Some(vmm) = attach.vmm() {
         return print_attachment(cx, vmm, &[view(&value)?], attach);
     }
-    if cx.format == Format::Table && value["kind"].as_str().is_some_and(|kind| !is_known(kind)) {
-        // If the request fails, the options of the kind are omitted.
-        if let Ok(kinds) = cx.client.get("/v1/kinds").and_then(|value| view(&value)) {
-            add_kinds(kinds);
-        }
+    if cx.format == Format::Table {
+        load_kinds(cx, std::slice::from_ref(&value));
     }
     cx.show(&value, |value| Ok(text(&view(value)?)))
 }

@@ -43,12 +43,7 @@ type Vms = BTreeMap<String, Vec<Value>>;
 /// Returns the ports of guests by VM.
 fn vms(cx: &CommandContext) -> Result<Vms> {
     let ports: Vec<Value> = view(&cx.client.get("/v1/ports")?)?;
-    if ports.iter().any(|port| port["kind"].as_str().is_some_and(|kind| !is_known(kind))) {
-        // If the request fails, ports of newer kinds belong to no VM.
-        if let Ok(kinds) = cx.client.get("/v1/kinds").and_then(|value| view(&value)) {
-            add_kinds(kinds);
-        }
-    }
+    load_kinds(cx, &ports);
     let mut vms = Vms::new();
     for port in ports {
         if let Some(vm) = vm_of(&view(&port)?) {
@@ -56,6 +51,17 @@ fn vms(cx: &CommandContext) -> Result<Vms> {
         }
     }
     Ok(vms)
+}
+
+/// Requests the daemon's kinds if a port is of a kind that this release does not have. If the
+/// request fails, ports of such kinds belong to no VM, and their options are omitted.
+pub fn load_kinds(cx: &CommandContext, ports: &[Value]) {
+    let is_newer = |port: &Value| port["kind"].as_str().is_some_and(|kind| !is_known(kind));
+    if ports.iter().any(is_newer)
+        && let Ok(kinds) = cx.client.get("/v1/kinds").and_then(|value| view(&value))
+    {
+        add_kinds(kinds);
+    }
 }
 
 /// Returns the VM of a port, or `None` if the port is for processes or of an unknown kind.

@@ -72,10 +72,10 @@ pub enum AttachError {
         /// Name of the port.
         port: String,
     },
-    /// This release does not know the kind.
+    /// This release has no options for the kind.
     #[error(
-        "port {port} is of kind {kind}, whose options for guests this release does not know; use \
-         the causeway of a newer release, that of the daemon"
+        "port {port} is of kind {kind}, for which this causeway has no options of a VMM; use the \
+         causeway of the daemon's release, or see the documentation of the kind"
     )]
     UnknownKind {
         /// Name of the port.

@@ -102,7 +102,7 @@ fn of_device(device: &Device, version: Option<QemuVersion>) -> Vec<Argument> {
         DeviceKind::Adapter => vec![Argument::new("-device", adapter(device).to_string())],
         DeviceKind::Vsock => vec![
             Argument::new("-chardev", chardev(device, version)),
-            Argument::new("-device", format!("vhost-user-vsock-pci,id={id}-dev,chardev={id}")),
+            Argument::new("-device", format!("vhost-user-vsock-pci,chardev={id}")),
         ],
         DeviceKind::Net(net) => {
             let pairs = net.queue_pairs;
@@ -192,7 +192,7 @@ mod tests {
              -device virtio-net-pci,netdev=cw-2-net-dev,mac=52:54:00:00:00:02,host_mtu=1500,\
              vectors=0 \\\n\
              -chardev socket,id=cw-1-vsock,path=/run/c/v.sock \\\n\
-             -device vhost-user-vsock-pci,id=cw-1-vsock-dev,chardev=cw-1-vsock\n"
+             -device vhost-user-vsock-pci,chardev=cw-1-vsock\n"
         );
         let lines = shown.lines().unwrap();
         assert!(
