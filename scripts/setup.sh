@@ -27,6 +27,8 @@ suite=(libfabric-dev libfabric-bin hpcc netpipe-openmpi slurmd slurmctld slurm-c
     slurm-wlm-basic-plugins munge tshark openvswitch-switch ethtool)
 # Packages of `suite` that start a service of the same name.
 services=(openvswitch-switch slurmd slurmctld munge)
+# libvirt attaches a guest; no package of it starts a service. xmllint reads its schema.
+suite+=(libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients libxml2-utils)
 
 die() {
     report "$@" >&2
