@@ -57,6 +57,9 @@ pub enum Error {
     /// An argument, or a file that it names, is invalid.
     #[error("{0}")]
     Usage(String),
+    /// A socket of `causeway forward` failed.
+    #[error("{0}")]
+    Forward(causeway_forward::ForwardError),
     /// Output could not be written.
     #[error("{what}: {error}")]
     Output {
@@ -71,7 +74,7 @@ impl Error {
     /// Returns the exit status of the process.
     pub fn status(&self) -> u8 {
         match self {
-            Self::Refused { .. } | Self::Reply(_) | Self::Output { .. } => 1,
+            Self::Refused { .. } | Self::Reply(_) | Self::Output { .. } | Self::Forward(_) => 1,
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
             Self::Unreachable { .. } => 4,

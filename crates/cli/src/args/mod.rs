@@ -11,6 +11,7 @@
 mod capture;
 #[cfg(test)]
 mod document_tests;
+mod forward;
 mod links;
 mod mpi;
 pub mod options;
@@ -26,6 +27,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::limits::{SECONDS_MAX, TIMEOUT_S_DEFAULT};
 
 pub use capture::CaptureArgs;
+pub use forward::ForwardArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiArgs};
 pub use options::{PortOptionValues, TableArguments};
@@ -164,6 +166,9 @@ Examples:
   causeway mpi-env --mpi mpich
   causeway mpi-env --slurm --board /run/causeway/mx0.sock --json")]
     MpiEnv(MpiArgs),
+    /// Forward connections between TCP, Unix sockets and AF_VSOCK ports of guests
+    #[command(after_help = forward::EXAMPLES)]
+    Forward(ForwardArgs),
     /// Peers: NICs of other hosts that this host's NICs (kind mx) know
     #[command(subcommand)]
     Peer(PeerVerb),

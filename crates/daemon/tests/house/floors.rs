@@ -7,6 +7,8 @@ const FLOORS: &[(&str, u8)] = &[
     ("causeway-wire", 1),
     ("causeway-memory", 1),
     ("causeway-model", 1),
+    // The tool's forwarder: no crate of the data path.
+    ("causeway-forward", 1),
     ("causeway-host", 2),
     ("causeway-ring", 3),
     ("causeway-channel", 3),

@@ -1,0 +1,190 @@
+//! `causeway forward`: forwards connections between TCP, Unix sockets and guests' AF_VSOCK ports.
+//!
+//! The verb looks the host sockets of named ports up at the daemon, opens the listeners, restricts
+//! the process, and serves with [`causeway_forward::Relay`] until SIGINT or SIGTERM. The daemon is
+//! not needed afterwards: while it restarts, connections to guests are refused, and later ones
+//! succeed again. Failed connections are reported on stderr, at most one in a second for each
+//! forward; counters go to stdout with `--stats`, and at the end with `-o json`.
+//!
+//! `commands::run` is the caller. The end of the process ends all connections.
+
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use causeway_forward::{Address, Counters, Event, Forward, ForwardError, Relay, sandbox, stdio};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{CommandContext, print, read_file};
+use crate::args::{Format, ForwardArgs};
+use crate::error::{Error, Result};
+use crate::limits::FILE_BYTES_MAX;
+
+/// A file of forwards.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ForwardFile {
+    forward: Vec<ForwardTable>,
+}
+
+/// `[[forward]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ForwardTable {
+    from: String,
+    to: String,
+}
+
+/// Runs `causeway forward`.
+pub fn run(cx: &CommandContext, args: &ForwardArgs) -> Result<()> {
+    if let Some(to) = &args.stdio {
+        return stdio::run(&resolve(cx, to)?).map_err(failed);
+    }
+    let pairs = pairs(args)?;
+    let mut forwards = Vec::new();
+    for (from, to) in &pairs {
+        forwards.push(Forward { from: resolve(cx, from)?, to: resolve(cx, to)? });
+    }
+    // Before the sockets: a signal in between removes their files.
+    let stop = stop_signal()?;
+    let mut relay = Relay::open(forwards.clone()).map_err(failed)?;
+    if !args.no_sandbox && !restrict(&forwards)? {
+        eprintln!(
+            "causeway: the kernel does not support Landlock: files are not restricted (forwards={})",
+            forwards.len()
+        );
+    }
+    for forward in &forwards {
+        eprintln!("causeway: forwarding {} to {}", forward.from, forward.to);
+    }
+    serve(cx, args, &mut relay, &stop)
+}
+
+/// Serves until a signal.
+fn serve(
+    cx: &CommandContext,
+    args: &ForwardArgs,
+    relay: &mut Relay,
+    stop: &UnixStream,
+) -> Result<()> {
+    let every = args.stats.map(Duration::from_secs);
+    loop {
+        let until = every.map(|every| Instant::now() + every);
+        let stopped = relay.run(Some(stop.as_fd()), until, &mut report).map_err(failed)?;
+        if every.is_some() || (stopped && matches!(cx.format, Format::Json)) {
+            show(cx, &relay.counters())?;
+        }
+        if stopped {
+            return Ok(());
+        }
+    }
+}
+
+/// Reports a failed connection on stderr.
+fn report(event: Event<'_>) {
+    let Event::Failed { forward, error, unreported } = event;
+    let others = match unreported {
+        0 => String::new(),
+        count => format!(" ({count} failures before were not reported)"),
+    };
+    eprintln!("causeway: connection closed: {error} (from={}{others})", forward.from);
+}
+
+/// Prints the counters: a line, or a JSON object in a line, for each forward.
+fn show(cx: &CommandContext, all: &[(&Forward, Counters)]) -> Result<()> {
+    let mut text = String::new();
+    for (forward, counters) in all {
+        let (from, to) = (forward.from.to_string(), forward.to.to_string());
+        let Counters { accepted_total, open, refused_total, lost_total, .. } = counters;
+        let (out, back) = (counters.to_target_bytes, counters.to_source_bytes);
+        text.push_str(&match cx.format {
+            Format::Json => format!(
+                "{}\n",
+                json!({
+                    "from": from, "to": to, "open": open, "accepted_total": accepted_total,
+                    "refused_total": refused_total, "lost_total": lost_total,
+                    "to_target_bytes_total": out, "to_source_bytes_total": back,
+                })
+            ),
+            Format::Table => format!(
+                "{from} -> {to}: {open} open, {accepted_total} accepted, {refused_total} refused, \
+                 {lost_total} lost, {out} bytes to the target, {back} bytes back\n"
+            ),
+        });
+    }
+    print(&text)
+}
+
+/// Returns the pairs of the command line or the file.
+fn pairs(args: &ForwardArgs) -> Result<Vec<(Address, Address)>> {
+    if let Some(file) = &args.file {
+        return read_pairs(file);
+    }
+    if args.from.len() != args.to.len() {
+        return Err(Error::Usage(format!(
+            "{} times --from and {} times --to: each --from needs a --to",
+            args.from.len(),
+            args.to.len()
+        )));
+    }
+    Ok(args.from.iter().cloned().zip(args.to.iter().cloned()).collect())
+}
+
+/// Reads a file of forwards.
+fn read_pairs(file: &Path) -> Result<Vec<(Address, Address)>> {
+    let wrong = |text: String| Error::Usage(format!("{}: {text}", file.display()));
+    let text = read_file(file, FILE_BYTES_MAX)?;
+    let found: ForwardFile = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let parse = |text: &str| text.parse::<Address>().map_err(|error| wrong(error.to_string()));
+    found.forward.iter().map(|table| Ok((parse(&table.from)?, parse(&table.to)?))).collect()
+}
+
+/// Resolves an address; the daemon is asked for the host socket of a named port.
+fn resolve(cx: &CommandContext, address: &Address) -> Result<causeway_forward::SocketAddress> {
+    let path = address.port_name().map(|name| host_socket(cx, name)).transpose()?;
+    address.resolve(|_| path.clone()).map_err(failed)
+}
+
+/// Returns the host socket of a port.
+fn host_socket(cx: &CommandContext, name: &str) -> Result<PathBuf> {
+    let value = cx.client.get(&format!("/v1/ports/{name}"))?;
+    match value["host_socket"].as_str() {
+        Some(path) => Ok(path.into()),
+        None if value["kind"] == "vsock" => Err(Error::Usage(format!(
+            "port {name} has no host_socket, by which host processes reach its guest: add the key \
+             (`causeway port add … --host-socket PATH`)"
+        ))),
+        None => Err(Error::Usage(format!("port {name} is not of kind vsock"))),
+    }
+}
+
+/// Returns a socket that becomes readable on SIGINT and SIGTERM.
+fn stop_signal() -> Result<UnixStream> {
+    let wrong = |error| Error::Output { what: "signals".into(), error };
+    let (reader, writer) = UnixStream::pair().map_err(wrong)?;
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let writer = writer.try_clone().map_err(wrong)?;
+        signal_hook::low_level::pipe::register(signal, writer).map_err(wrong)?;
+    }
+    Ok(reader)
+}
+
+fn restrict(forwards: &[Forward]) -> Result<bool> {
+    let wrong = |error: sandbox::SandboxError| {
+        let error = std::io::Error::other(format!("{error}; try --no-sandbox"));
+        Error::Output { what: "the sandbox".into(), error }
+    };
+    sandbox::enter(forwards).map_err(wrong)
+}
+
+/// Returns the tool's error: wrong usage, or a failed socket.
+fn failed(error: ForwardError) -> Error {
+    match error {
+        ForwardError::Address { .. } | ForwardError::HostSocket(_) | ForwardError::TooMany(_) => {
+            Error::Usage(error.to_string())
+        }
+        error => Error::Forward(error),
+    }
+}

@@ -1,0 +1,90 @@
+//! Errors: malformed addresses, listeners and connections that fail.
+
+use std::io;
+
+/// A failed forward or connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// The text of an address is malformed.
+    #[error(
+        "{text:?}: {why}; expected tcp:HOST:PORT, unix:PATH, vsock:NAME:PORT (a port of causewayd), \
+         or vsock:/PATH:PORT (its host socket)"
+    )]
+    Address {
+        /// The text.
+        text: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A name has no address.
+    #[error("cannot resolve {host}: {error}")]
+    Resolve {
+        /// The host and port.
+        host: String,
+        /// The resolver's error.
+        error: io::Error,
+    },
+    /// The host socket of a port of causewayd is unknown.
+    #[error("{0}")]
+    HostSocket(String),
+    /// A source cannot be listened at.
+    #[error("cannot listen at {address}: {error}")]
+    Listen {
+        /// The source.
+        address: String,
+        /// Error of the system call.
+        error: io::Error,
+    },
+    /// A process listens at the source already.
+    #[error("{path} is in use: another process listens there")]
+    InUse {
+        /// The path of the Unix socket.
+        path: String,
+    },
+    /// A target does not accept the connection.
+    #[error("cannot connect to {address}: {error}")]
+    Connect {
+        /// The target.
+        address: String,
+        /// Error of the system call.
+        error: io::Error,
+    },
+    /// The target did not answer in time.
+    #[error("{address} did not answer within {seconds} s")]
+    Timeout {
+        /// The target.
+        address: String,
+        /// The limit, in seconds.
+        seconds: u64,
+    },
+    /// The host socket ended the connection without `OK`.
+    #[error(
+        "the guest behind {address} refused the connection: no program listens at this port, the \
+         guest is not up, or a rule rejects it (`causeway trace connect` has the reason)"
+    )]
+    Refused {
+        /// The target.
+        address: String,
+    },
+    /// A connection failed after it was open.
+    #[error("a connection to {address} failed: {error}")]
+    Lost {
+        /// The target.
+        address: String,
+        /// Error of the system call.
+        error: io::Error,
+    },
+    /// More than [`FORWARDS_MAX`](crate::limits::FORWARDS_MAX) forwards.
+    #[error("at most {0} forwards of a process; start another process")]
+    TooMany(usize),
+    /// The process cannot wait for sockets.
+    #[error("cannot wait for sockets: {0}")]
+    Wait(io::Error),
+}
+
+impl ForwardError {
+    /// Returns the text for a malformed address.
+    pub(crate) fn address(text: &str, why: &'static str) -> Self {
+        Self::Address { text: text.to_owned(), why }
+    }
+}

@@ -1,0 +1,66 @@
+//! Forwards stream connections between TCP addresses, Unix sockets and AF_VSOCK ports of guests.
+//!
+//! The library of `causeway forward`, which runs in a process of its own:
+//!
+//! ```text
+//!  client ──▶ listener ─┐                       ┌─▶ TCP, Unix socket
+//!                       ├─▶ connection (Relay) ─┤
+//!  guest ───▶ host      │   two directions,     └─▶ host socket: CONNECT PORT, OK ──▶ guest
+//!             socket_P ─┘   64 KiB each
+//! ```
+//!
+//! A [`Forward`] has a source, at which it listens, and a target, to which it connects for each
+//! accepted connection. [`Relay`] serves all forwards of a process on one thread. Half-close is
+//! passed on in each direction, a slow receiver stops its sender, and a failed connection ends
+//! without an orderly end of data, so that neither side takes a cut-off stream for a whole one.
+//! The AF_VSOCK side is the host socket of causewayd's port, by the convention of Firecracker and
+//! Cloud Hypervisor; the crate opens no AF_VSOCK socket and no connection to causewayd's control
+//! socket. SEQPACKET and datagrams are not forwarded.
+//!
+//! | module | content |
+//! |---|---|
+//! | `address` | addresses: text form, host sockets |
+//! | `listener` | sources |
+//! | `dial` | connections to targets, the handshake with a host socket |
+//! | `pipe` | one direction of a connection |
+//! | `connection` | a connection: dial, then two pipes |
+//! | `relay` | the thread that serves them |
+//! | [`stdio`] | a single connection over standard input and output |
+//! | [`sandbox`] | restrictions of the process |
+//! | [`limits`] | limits |
+//!
+//! # Example
+//! ```
+//! use causeway_forward::{Address, SocketAddress};
+//!
+//! let source: SocketAddress = "tcp:127.0.0.1:2222".parse::<Address>()?.resolve(|_| None)?;
+//! assert_eq!(source.to_string(), "tcp:127.0.0.1:2222");
+//! # Ok::<(), causeway_forward::ForwardError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod address;
+mod connection;
+mod dial;
+mod error;
+pub mod limits;
+mod listener;
+mod pipe;
+mod relay;
+pub mod sandbox;
+pub mod stdio;
+
+pub use address::{Address, SocketAddress};
+pub use error::ForwardError;
+pub use relay::{Counters, Event, Forward, Relay};
