@@ -131,6 +131,7 @@ fn writable(config: &Config) -> Vec<PathBuf> {
     let daemon = &config.daemon;
     let mut paths = vec![daemon.run_dir.clone()];
     paths.extend(parent(&daemon.control));
+    paths.extend(parent(&daemon.state_file));
     paths.extend(config.ports.iter().flat_map(PortSpec::paths).filter_map(parent));
     paths.extend(daemon.sandbox_paths.iter().cloned());
     paths

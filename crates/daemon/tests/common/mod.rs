@@ -80,6 +80,7 @@ pub fn serve(fabric: Arc<dyn FabricControl>) -> ControlSocket {
         resolve,
         refusals: refusals.clone(),
         stop: Arc::default(),
+        kept: None,
     };
     let handler: Arc<RequestHandler> =
         Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));

@@ -9,6 +9,7 @@
 pub mod host;
 pub mod link;
 pub mod mac;
+mod of_spec;
 
 pub use host::{HostPort, Resolver};
 pub use link::{LinkDraft, LinkKindName};
