@@ -193,7 +193,7 @@ impl Daemon {
         }
         let may_keep = hold != HoldPolicy::None && !self.stop.releases();
         let keeps = may_keep && (keep || has_held_guests(&*fabric));
-        kept.close(kept.attached_for_good(&|port| keeps && fabric.is_held(port)));
+        kept.close(&|port| keeps && fabric.is_held(port));
         if keeps {
             self.exit_with_held_ports(&*fabric);
         }

@@ -77,14 +77,14 @@ pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), 
     resolve_accounts(&config);
     // Before the sandbox, which forbids starting programs.
     let starter = HolderStarter::new(config.daemon.hold)?;
+    let config_file = std::path::absolute(&args.config)?;
     // Before the threads that inherit it.
-    let sandbox = (!args.no_sandbox).then(|| Sandbox::enter(&config)).transpose()?;
+    let sandbox = (!args.no_sandbox).then(|| Sandbox::enter(&config, &config_file)).transpose()?;
     logger::start(config.daemon.log)?;
     match &sandbox {
         Some(sandbox) => sandbox.report(),
         None => log::warn!("--no-sandbox: this process is not confined"),
     }
-    let config_file = std::path::absolute(&args.config)?;
     let options = StartOptions { config_file, is_ephemeral: args.ephemeral };
     serve(config, (services, registered), (args.keep, options), sandbox, starter)
 }

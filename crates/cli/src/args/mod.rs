@@ -457,8 +457,9 @@ Examples:
     /// Show the differences of the running state from the configuration file
     #[command(after_help = "\
 Lines begin with + for an object that is not in the file, - for an object that is only in the
-file, ~ for one with other values. `(kept)` is in the state file of causewayd: the next start adds
-it again. The other differences end with the process: the next start follows the file.
+file, ~ for one with other values. `(kept)` marks objects of the state file of causewayd, which
+the next start adds; with - such an object does not run now. The other differences end with the
+process: the next start follows the file.
 
 Exit status: 0 no difference, 1 differences, 2 and more as for other commands.
 

@@ -5,7 +5,8 @@
 //! state as TOML (`toml`), which causewayd accepts as a configuration file. `POST` reads a
 //! configuration from the request, as `/v1/apply` does, and lists each object that differs: an
 //! `add` runs and is not in the file, a `delete` is in the file and does not run, a `replace` has
-//! other values. `kept` is the outcome of a restart: whether the difference remains. Objects of
+//! other values. `kept` is whether the state file has the object, so that the next start adds it; a
+//! `delete` with it does not run now because the host refused it, or until the next start only. Objects of
 //! sections that their service does not list are left out of both.
 //!
 //! The lists of the running state are read one after the other; nothing is changed. Rules are
@@ -83,12 +84,7 @@ fn objects(file: &ObjectTables, running: &ObjectTables, kept: &Kept) -> Vec<Valu
     let (listed, found) = (by_key(file), by_key(running));
     let mut changes = Vec::new();
     for ObjectTable { key, values } in &running.objects {
-        let is_kept = match kept.standing(key) {
-            Standing::Kept => true,
-            // The file that the daemon has read has it, and the compared file does not.
-            Standing::Same | Standing::Deleted | Standing::Differs => false,
-            Standing::Ephemeral | Standing::Retained => false,
-        };
+        let is_kept = kept.standing(key) == Standing::Kept;
         match listed.get(key) {
             None => changes.push(change("add", key, None, Some(values), is_kept)),
             Some(old) if old != values => {
@@ -100,6 +96,12 @@ fn objects(file: &ObjectTables, running: &ObjectTables, kept: &Kept) -> Vec<Valu
     for ObjectTable { key, values } in &file.objects {
         if !found.contains_key(key) {
             changes.push(change("delete", key, Some(values), None, false));
+        }
+    }
+    // Objects of the state file that do not run now.
+    for ObjectTable { key, values } in kept.retained() {
+        if !listed.contains_key(&key) && !found.contains_key(&key) {
+            changes.push(change("delete", &key, Some(&values), None, true));
         }
     }
     changes

@@ -233,3 +233,107 @@ fn keys<'a>(section: &str, sections: &'a [SectionDefinition]) -> Vec<&'a str> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use causeway_model::port::KINDS;
+
+    use super::*;
+
+    fn cx() -> StateContext<'static> {
+        let (file, run_dir) = (Path::new("/s/state.toml"), Path::new("/run/causeway"));
+        StateContext { file, kinds: &KINDS, sections: &[], run_dir }
+    }
+
+    const TABLES: &str = r#"
+[[group]]
+name = "blue"
+[[port]]
+name = "a"
+group = "blue"
+kind = "vsock"
+cid = 5
+[[rule]]
+index = 3
+action = "reject"
+from = "blue/3:*"
+[[link]]
+name = "l"
+group = "blue"
+kind = "vnet"
+remote = "far.example"
+[[route]]
+group = "blue"
+to = { edge = "l" }
+"#;
+
+    fn text(tables: &str) -> String {
+        format!("[state]\nversion = 1\ncut_off = [\"b\"]\n{tables}\n{END}\n")
+    }
+
+    /// Returns the printed form of an object.
+    fn values(object: &StateObject) -> (&'static str, Map<String, Value>) {
+        use causeway_model::schema::values;
+        match object {
+            StateObject::Group(spec) => ("group", values(spec)),
+            StateObject::Port(spec) => ("port", values(&**spec)),
+            StateObject::Link(draft) => ("link", draft.values()),
+            StateObject::Route(spec) => ("route", spec.values()),
+            StateObject::Section(object) => (object.section.name, object.values.clone()),
+            StateObject::Rule(at, rule) => {
+                let mut values = values(rule);
+                values.insert("index".into(), (*at).into());
+                ("rule", values)
+            }
+        }
+    }
+
+    #[test]
+    fn state_text_is_read_as_it_was_printed() {
+        let first = read(&text(TABLES), &cx()).unwrap();
+        assert_eq!((first.objects.len(), first.problems.len()), (5, 0), "{first:?}");
+        let owned: Vec<_> = first.objects.iter().map(|(_, object)| values(object)).collect();
+        let tables: Vec<_> = owned.iter().map(|(section, values)| (*section, values)).collect();
+        let printed = print(&tables, &first.cut_off, &[]);
+        let second = read(&printed, &cx()).unwrap();
+        let objects = |text: StateText| -> Vec<_> {
+            text.objects.into_iter().map(|(_, object)| object).collect()
+        };
+        assert_eq!(second.cut_off, first.cut_off);
+        assert_eq!(objects(second), objects(first), "{printed}");
+    }
+
+    #[test]
+    fn state_text_that_was_cut_off_anywhere_is_refused() {
+        let whole = text(TABLES);
+        for length in 0..whole.len().saturating_sub(1) {
+            let error = read(&whole[..length], &cx()).unwrap_err();
+            assert!(error.contains("cut off"), "{length}: {error}");
+        }
+        assert!(read(&whole[..whole.len() - 1], &cx()).is_ok(), "only the line feed is missing");
+    }
+
+    #[test]
+    fn state_text_of_another_version_or_form_is_refused() {
+        for (head, expected) in [
+            ("[state]\nversion = 2", "version 2, this causewayd reads version 1: a newer"),
+            ("[state]\nversion = 0", "expected 1"),
+            ("[state]\nversion = \"1\"", "expected 1"),
+            ("", "[state] with the version is missing"),
+            ("state = 1", "[state] with the version is missing"),
+            ("[state]\nversion = 1\n[[group]", "line 3"),
+        ] {
+            let error = read(&format!("{head}\n{END}\n"), &cx()).unwrap_err();
+            assert!(error.contains(expected), "{head}: {error}");
+        }
+    }
+
+    #[test]
+    fn state_table_with_a_problem_costs_no_other_table() {
+        let tables = TABLES.replace("cid = 5", "cid = 1").replace("[[route]]", "[[road]]");
+        let read = read(&text(&tables), &cx()).unwrap();
+        assert_eq!(read.objects.len(), 3, "{read:?}");
+        assert!(read.problems[0].starts_with("/s/state.toml:10:7: key \"cid\""), "{read:?}");
+        assert!(read.problems[1].contains("this daemon has no section \"road\""), "{read:?}");
+    }
+}

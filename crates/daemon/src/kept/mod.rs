@@ -258,24 +258,32 @@ impl Kept {
         })
     }
 
-    /// Ends the following of changes, before the ports of a stopped daemon are closed. `cut_off`
-    /// are the ports whose guests the stop disconnects for good.
-    pub fn close(&self, cut_off: Vec<Name>) {
+    /// Ends the following of changes, before the ports of a stopped daemon are closed. `is_held`
+    /// returns whether a port's guest stays connected.
+    pub fn close(&self, is_held: &dyn Fn(&Name) -> bool) {
         *lock(&self.is_closed) = true;
-        let is_changed = {
-            let mut known = lock(&self.cut_off);
-            let before = known.len();
-            known.extend(cut_off);
-            known.len() != before
-        };
-        if is_changed && let Err(error) = self.save() {
-            log::warn!(error = error.as_str(); "the next start cannot name guests that were cut off");
-        }
-        // The last write of a session of the VNET language may still be in progress.
-        if let Some(writer) = self.writer.get() {
-            let _ = writer.wait(writer.request());
+        if self.off.get().is_none() && self.writer.get().is_some() {
+            self.note_cut_off(is_held);
+            // Also waits for the last change of a session of the VNET language.
+            if let Err(error) = self.save() {
+                log::warn!(error = error.as_str(); "the state file has not the last changes");
+            }
         }
         lock(&self.lock).take();
+    }
+
+    /// Notes the ports whose guests the stop disconnects for good, for the next daemon.
+    fn note_cut_off(&self, is_held: &dyn Fn(&Name) -> bool) {
+        let Ok(Answer::Ports(ports)) = self.inner.call(Command::PortList) else { return };
+        let mut cut_off = lock(&self.cut_off);
+        let is_cut_off = |port: &&PortView| {
+            let name = &port.spec.name;
+            let is_attached = matches!(port.state, PortState::Connected | PortState::Running);
+            let was_cut_off = port.connects_total == 0 && cut_off.contains(name);
+            port.spec.kind.kind().loses_frontend && (was_cut_off || is_attached && !is_held(name))
+        };
+        let all = ports.iter().filter(is_cut_off).map(|port| port.spec.name.clone()).collect();
+        *cut_off = all;
     }
 
     /// Returns the reason why the guest of a port is cut off, with the remedy.
@@ -398,6 +406,11 @@ impl Kept {
     /// Returns the relation of an object to the configuration file and the next start.
     pub fn standing(&self, key: &ObjectKey) -> Standing {
         lock(&self.objects).standing(key)
+    }
+
+    /// Returns the objects that only the state file has.
+    pub fn retained(&self) -> Vec<ObjectTable> {
+        lock(&self.objects).retained().to_vec()
     }
 
     /// Returns whether the rule at this position is kept.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use causeway_model::{RULE_INDEX, RuleSpec};
 use serde_json::{Map, Value};
 
-use super::table::{ObjectKey, ObjectTable, ObjectTables};
+use super::table::{ObjectKey, ObjectTable, ObjectTables, is_route_of};
 
 /// The reason for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,23 +55,31 @@ struct RunningObject {
     is_ephemeral: bool,
 }
 
-/// The origin of a running rule.
+/// The origin of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RuleOrigin {
-    /// The rule at this position of the configuration file.
-    File(usize),
+    /// A rule of the configuration file that runs.
+    File,
+    /// A rule of the configuration file that was deleted: it holds the place where it returns.
+    Deleted,
     Kept,
     Ephemeral,
+}
+
+impl RuleOrigin {
+    fn is_running(self) -> bool {
+        self != Self::Deleted
+    }
 }
 
 /// The running objects, and those of the next start.
 #[derive(Debug, Default)]
 pub struct RunningObjects {
     running: BTreeMap<ObjectKey, RunningObject>,
+    /// The running rules, and the deleted rules of the configuration file, in their order.
     rules: Vec<(RuleSpec, RuleOrigin)>,
     /// Objects of the configuration file.
     listed: BTreeMap<ObjectKey, Map<String, Value>>,
-    listed_rules: Vec<RuleSpec>,
     retained: Vec<ObjectTable>,
     route_numbers: HashMap<u64, ObjectKey>,
     last_order: u64,
@@ -110,13 +118,7 @@ impl RunningObjects {
                     self.delete(&key, origin);
                 }
             }
-            Change::DeleteRule(at) if at < self.rules.len() => {
-                let (rule, of) = self.rules.remove(at);
-                if (of, origin) == (RuleOrigin::Kept, Origin::Ephemeral) {
-                    self.retain(rule_table(at, &rule));
-                }
-            }
-            Change::DeleteRule(_) => {}
+            Change::DeleteRule(at) => self.delete_rule(at, origin),
         }
     }
 
@@ -138,18 +140,23 @@ impl RunningObjects {
         let Some(object) = self.running.remove(key) else { return };
         let returns = origin == Origin::Ephemeral || self.listed.contains_key(key);
         self.retain_object(key.clone(), object, returns);
-        let table = |(key, object): (&ObjectKey, &RunningObject)| {
-            (key.section == "route")
-                .then(|| ObjectTable { key: key.clone(), values: object.values.clone() })
+        if !matches!(key.section, "port" | "link") {
+            return;
+        }
+        let is_of = |(other, object): &(&ObjectKey, &RunningObject)| {
+            other.section == "route" && is_route_of(&object.values, key)
         };
-        let routes: Vec<_> = self.running.iter().filter_map(table).collect();
-        for route in routes.into_iter().filter(|route| route.is_route_of(key)) {
-            if let Some(object) = self.running.remove(&route.key) {
-                self.retain_object(route.key, object, returns);
+        let routes: Vec<_> =
+            self.running.iter().filter(is_of).map(|(key, _)| key.clone()).collect();
+        for route in &routes {
+            if let Some(object) = self.running.remove(route) {
+                self.retain_object(route.clone(), object, returns);
             }
         }
-        let running = &self.running;
-        self.route_numbers.retain(|_, key| running.contains_key(key));
+        if !routes.is_empty() {
+            let running = &self.running;
+            self.route_numbers.retain(|_, key| running.contains_key(key));
+        }
     }
 
     /// Retains a deleted object that is kept and returns at the next start.
@@ -165,6 +172,11 @@ impl RunningObjects {
         self.retained.push(table);
     }
 
+    /// Returns the objects that only the state file has.
+    pub fn retained(&self) -> &[ObjectTable] {
+        &self.retained
+    }
+
     /// Drops a retained object. Returns whether there was one.
     pub fn drop_retained(&mut self, key: &ObjectKey) -> bool {
         let before = self.retained.len();
@@ -172,42 +184,54 @@ impl RunningObjects {
         self.retained.len() < before
     }
 
+    /// Returns the place of the rule at running position `at`; the end without such a rule.
+    fn place(&self, at: usize) -> usize {
+        let running = self.rules.iter().enumerate().filter(|(_, (_, of))| of.is_running());
+        running.map(|(place, _)| place).nth(at).unwrap_or(self.rules.len())
+    }
+
     fn add_rule(&mut self, at: Option<usize>, rule: RuleSpec, origin: Origin) {
-        let at = at.unwrap_or(self.rules.len()).min(self.rules.len());
+        let place = at.map_or(self.rules.len(), |at| self.place(at));
         let of = match origin {
-            Origin::File => {
-                self.listed_rules.push(rule.clone());
-                RuleOrigin::File(self.listed_rules.len().saturating_sub(1))
-            }
-            Origin::Ephemeral => self.listed_at(at, &rule).unwrap_or(RuleOrigin::Ephemeral),
-            Origin::State => RuleOrigin::Kept,
-            Origin::Operator => self.listed_at(at, &rule).unwrap_or(RuleOrigin::Kept),
+            Origin::File => RuleOrigin::File,
+            Origin::State | Origin::Operator => RuleOrigin::Kept,
+            Origin::Ephemeral => RuleOrigin::Ephemeral,
         };
-        self.rules.insert(at, (rule, of));
+        // A deleted rule of the file that is added again in its place is that of the file.
+        let before = self.rules.get_mut(..place).unwrap_or_default().iter_mut().rev();
+        let mut deleted = before.take_while(|(_, of)| *of == RuleOrigin::Deleted);
+        match deleted.find(|(deleted, _)| *deleted == rule) {
+            Some((_, of)) => *of = RuleOrigin::File,
+            None => self.rules.insert(place, (rule, of)),
+        }
     }
 
-    /// Returns the deleted rule of the file that equals a rule added at this position.
-    fn listed_at(&self, at: usize, rule: &RuleSpec) -> Option<RuleOrigin> {
-        let of_file = |(_, of): &(RuleSpec, RuleOrigin)| match of {
-            RuleOrigin::File(n) => Some(*n),
-            _ => None,
-        };
-        let (before, after) = self.rules.split_at_checked(at)?;
-        let first = before.iter().rev().find_map(of_file).map_or(0, |n| n.saturating_add(1));
-        let end = after.iter().find_map(of_file).unwrap_or(self.listed_rules.len());
-        let between = self.listed_rules.get(first..end)?;
-        let found = between.iter().position(|listed| listed == rule)?;
-        Some(RuleOrigin::File(first.saturating_add(found)))
+    fn delete_rule(&mut self, at: usize, origin: Origin) {
+        let place = self.place(at);
+        let Some((rule, of)) = self.rules.get_mut(place) else { return };
+        if *of == RuleOrigin::File {
+            *of = RuleOrigin::Deleted;
+            return;
+        }
+        if (*of, origin) == (RuleOrigin::Kept, Origin::Ephemeral) {
+            let table = rule_table(place, rule);
+            self.retain(table);
+        }
+        self.rules.remove(place);
     }
 
-    /// Returns whether the file has an equal rule before position `at` of the running rules.
+    /// Returns whether an equal rule is before position `at` of the running rules.
     pub fn has_rule_before(&self, at: usize, rule: &RuleSpec) -> bool {
-        self.rules.iter().take(at).any(|(other, _)| other == rule)
+        self.running_rules().take(at).any(|(other, _)| other == rule)
     }
 
-    /// Returns the number of rules.
+    fn running_rules(&self) -> impl Iterator<Item = &(RuleSpec, RuleOrigin)> {
+        self.rules.iter().filter(|(_, of)| of.is_running())
+    }
+
+    /// Returns the number of running rules.
     pub fn rules(&self) -> usize {
-        self.rules.len()
+        self.running_rules().count()
     }
 
     /// Returns the key of the route with this number.
@@ -243,13 +267,12 @@ impl RunningObjects {
 
     /// Returns whether the running rule at this position is kept.
     pub fn keeps_rule(&self, at: usize) -> bool {
-        self.rules.get(at).is_some_and(|(_, of)| *of == RuleOrigin::Kept)
+        self.running_rules().nth(at).is_some_and(|(_, of)| *of == RuleOrigin::Kept)
     }
 
     /// Returns the number of rules of the file that do not run.
     pub fn deleted_rules(&self) -> usize {
-        let of_file = |(_, of): &&(RuleSpec, RuleOrigin)| matches!(of, RuleOrigin::File(_));
-        self.listed_rules.len().saturating_sub(self.rules.iter().filter(of_file).count())
+        self.rules.len().saturating_sub(self.rules())
     }
 
     /// Takes `file` for the contents of the configuration file: the running objects were changed
@@ -257,12 +280,12 @@ impl RunningObjects {
     pub fn adopt(&mut self, file: ObjectTables, own: &[&str]) {
         self.listed.retain(|key, _| !own.contains(&key.section));
         self.listed.extend(file.objects.into_iter().map(|table| (table.key, table.values)));
-        for (position, (rule, of)) in self.rules.iter_mut().enumerate() {
-            if file.rules.get(position) == Some(rule) {
-                *of = RuleOrigin::File(position);
+        self.rules.retain(|(_, of)| of.is_running());
+        for ((rule, of), listed) in self.rules.iter_mut().zip(&file.rules) {
+            if rule == listed {
+                *of = RuleOrigin::File;
             }
         }
-        self.listed_rules = file.rules;
     }
 
     /// Returns the tables of the state file, in the order in which they are to be added.
@@ -286,17 +309,9 @@ impl RunningObjects {
 
     /// Returns the kept rules, each with its position among the rules of the file and the kept rules.
     fn kept_rules(&self) -> Vec<ObjectTable> {
-        let (mut kept, mut of_file) = (Vec::new(), 0_usize);
-        for (rule, of) in &self.rules {
-            match of {
-                RuleOrigin::File(at) => of_file = at.saturating_add(1),
-                RuleOrigin::Kept => {
-                    kept.push(rule_table(of_file.saturating_add(kept.len()), rule));
-                }
-                RuleOrigin::Ephemeral => {}
-            }
-        }
-        kept
+        let lasting = self.rules.iter().filter(|(_, of)| *of != RuleOrigin::Ephemeral);
+        let kept = lasting.enumerate().filter(|(_, (_, of))| *of == RuleOrigin::Kept);
+        kept.map(|(at, (rule, _))| rule_table(at, rule)).collect()
     }
 }
 
@@ -312,4 +327,95 @@ fn rule_table(at: usize, rule: &RuleSpec) -> ObjectTable {
 fn rank(section: &str) -> usize {
     let known = ["group", "rule", "port", "link", "route"];
     known.iter().position(|name| *name == section).unwrap_or(known.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn table(section: &'static str, id: &str, values: Value) -> ObjectTable {
+        let values = values.as_object().unwrap().clone();
+        ObjectTable { key: ObjectKey { section, id: id.to_owned() }, values }
+    }
+
+    fn rule(port: u32) -> RuleSpec {
+        let values = json!({ "action": "reject", "to": format!("*/*:{port}") });
+        serde_json::from_value(values).unwrap()
+    }
+
+    /// Returns the kept objects as `section id`, rules as `rule INDEX`.
+    fn kept(objects: &RunningObjects) -> Vec<String> {
+        let shown = |table: ObjectTable| match table.values.get("index") {
+            Some(index) => format!("rule {index} {}", table.values["to"].as_str().unwrap()),
+            None => table.key.to_string(),
+        };
+        objects.kept().into_iter().map(shown).collect()
+    }
+
+    #[test]
+    fn kept_objects_are_those_that_the_file_does_not_list() {
+        let mut objects = RunningObjects::default();
+        let of = |cid: u32| table("port", "a", json!({ "name": "a", "cid": cid }));
+        let add = |objects: &mut RunningObjects, cid, origin| {
+            objects.apply(Change::Add(of(cid)), origin);
+        };
+        add(&mut objects, 3, Origin::File);
+        objects.apply(Change::Add(table("port", "b", json!({}))), Origin::Operator);
+        objects.apply(Change::Add(table("port", "c", json!({}))), Origin::Ephemeral);
+        assert_eq!(kept(&objects), ["port b"]);
+        let key = of(3).key;
+        objects.apply(Change::Delete(key.clone()), Origin::Operator);
+        assert_eq!(objects.standing(&key), Standing::Deleted);
+        add(&mut objects, 4, Origin::Operator);
+        assert_eq!((objects.standing(&key), kept(&objects).len()), (Standing::Differs, 1));
+        objects.apply(Change::Delete(key.clone()), Origin::Operator);
+        add(&mut objects, 3, Origin::Operator);
+        assert_eq!(objects.standing(&key), Standing::Same);
+        // An ephemeral deletion ends with the process, any other is kept.
+        let b = table("port", "b", json!({})).key;
+        objects.apply(Change::Delete(b.clone()), Origin::Ephemeral);
+        assert_eq!((objects.standing(&b), kept(&objects).len()), (Standing::Retained, 1));
+        assert!(objects.drop_retained(&b) && kept(&objects).is_empty());
+    }
+
+    #[test]
+    fn kept_routes_outlast_an_object_of_the_file_and_end_with_one_that_is_deleted() {
+        let mut objects = RunningObjects::default();
+        let link = |name: &str| table("link", name, json!({ "name": name }));
+        let route = |name: &str| table("route", name, json!({ "to": { "edge": name } }));
+        objects.apply(Change::Add(link("listed")), Origin::File);
+        objects.apply(Change::Add(link("own")), Origin::Operator);
+        objects.apply(Change::AddRoute(1, route("listed")), Origin::Operator);
+        objects.apply(Change::AddRoute(2, route("own")), Origin::Operator);
+        objects.apply(Change::Delete(link("own").key), Origin::Operator);
+        assert_eq!(kept(&objects), ["route listed"]);
+        objects.apply(Change::Delete(link("listed").key), Origin::Operator);
+        assert_eq!(objects.standing(&route("listed").key), Standing::Retained);
+        assert_eq!(kept(&objects), ["route listed"], "its link returns, and so does it");
+        objects.apply(Change::DeleteRoute(7), Origin::Operator);
+    }
+
+    #[test]
+    fn kept_rules_have_their_place_among_those_of_the_file() {
+        let mut objects = RunningObjects::default();
+        let add = |objects: &mut RunningObjects, at, port, origin| {
+            objects.apply(Change::AddRule(at, rule(port)), origin);
+        };
+        add(&mut objects, None, 1, Origin::File);
+        add(&mut objects, None, 2, Origin::File);
+        add(&mut objects, Some(0), 10, Origin::Operator);
+        add(&mut objects, Some(2), 11, Origin::Operator);
+        add(&mut objects, None, 12, Origin::Operator);
+        add(&mut objects, Some(0), 13, Origin::Ephemeral);
+        let all = ["rule 0 */*:10", "rule 2 */*:11", "rule 4 */*:12"].map(str::to_owned);
+        assert_eq!(kept(&objects), all);
+        // The first rule of the file returns at the next start: the places stay.
+        objects.apply(Change::DeleteRule(2), Origin::Operator);
+        assert_eq!((kept(&objects), objects.deleted_rules()), (all.to_vec(), 1));
+        // The same rule in the same place is that of the file.
+        add(&mut objects, Some(2), 1, Origin::Operator);
+        assert_eq!((kept(&objects), objects.deleted_rules()), (all.to_vec(), 0));
+    }
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use causeway_model::commands::{links, routes};
 use causeway_model::draft::host::resolve_later;
 use causeway_model::schema::joined;
-use causeway_model::{Command, CommandError, Name, RouteSpec, SectionDefinition};
+use causeway_model::{Command, CommandError, KindDefinition, RouteSpec, SectionDefinition};
 
 use super::objects::{Change, Origin, RunningObjects};
 use super::store::{self, StateLock};
@@ -50,10 +50,7 @@ impl Kept {
         inner: Arc<dyn FabricControl>,
         config: &Config,
         config_file: PathBuf,
-        (kinds, sections): (
-            &'static [&'static causeway_model::KindDefinition],
-            &'static [SectionDefinition],
-        ),
+        (kinds, sections): (&'static [&'static KindDefinition], &'static [SectionDefinition]),
         is_ephemeral: bool,
     ) -> Self {
         let kept = Self {
@@ -97,7 +94,7 @@ impl Kept {
     }
 
     /// Reads the state file.
-    fn load(&self, kinds: &'static [&'static causeway_model::KindDefinition]) {
+    fn load(&self, kinds: &'static [&'static KindDefinition]) {
         let daemon = &self.config.daemon;
         let (file, run_dir, sections) = (&*daemon.state_file, &*daemon.run_dir, self.sections);
         let cx = StateContext { file, kinds, sections, run_dir };
@@ -321,24 +318,13 @@ impl Kept {
         }
         let kept = Arc::downgrade(self);
         let source = move || kept.upgrade().map(|kept| kept.state_text()).unwrap_or_default();
-        let writer = StateWriter::start(file.clone(), loaded, Arc::new(source))?;
+        // Nothing is written as long as there is nothing to keep.
+        let written = loaded.unwrap_or_else(|| state::print(&[], &[], self.sections));
+        let writer = StateWriter::start(file.clone(), written, Arc::new(source))?;
         if !lost.is_empty() || merged > 0 {
             writer.request();
         }
         let _ = self.writer.set(writer);
         Ok(())
-    }
-
-    /// Returns the ports that wait for a frontend that does not reconnect and is connected now.
-    pub fn attached_for_good(&self, is_kept: &dyn Fn(&Name) -> bool) -> Vec<Name> {
-        let Ok(causeway_model::Answer::Ports(ports)) = self.inner.call(Command::PortList) else {
-            return Vec::new();
-        };
-        let is_attached = |port: &causeway_model::PortView| {
-            use causeway_model::PortState::{Connected, Running};
-            port.spec.kind.kind().loses_frontend && matches!(port.state, Connected | Running)
-        };
-        let cut = ports.into_iter().filter(|port| is_attached(port) && !is_kept(&port.spec.name));
-        cut.map(|port| port.spec.name).collect()
     }
 }

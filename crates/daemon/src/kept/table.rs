@@ -79,20 +79,17 @@ impl ObjectTable {
         let name = name.unwrap_or_else(|| Value::Object(values.clone()).to_string());
         Self::named(section.name, name, values)
     }
+}
 
-    /// Returns whether the object is a route that names the port or link `key`.
-    pub fn is_route_of(&self, key: &ObjectKey) -> bool {
-        let end = match key.section {
-            "port" => "interface",
-            "link" => "edge",
-            _ => return false,
-        };
-        let names = |side: &str| {
-            self.values.get(side).and_then(|side| side.get(end)).and_then(Value::as_str)
-                == Some(&key.id)
-        };
-        self.key.section == "route" && (names("to") || names("from"))
-    }
+/// Returns whether a route names the port or link `key`.
+pub fn is_route_of(route: &Map<String, Value>, key: &ObjectKey) -> bool {
+    let end = match key.section {
+        "port" => "interface",
+        "link" => "edge",
+        _ => return false,
+    };
+    let name = |side: &str| route.get(side).and_then(|side| side.get(end)).and_then(Value::as_str);
+    name("to") == Some(&key.id) || name("from") == Some(&key.id)
 }
 
 /// All objects of a configuration or of a fabric.

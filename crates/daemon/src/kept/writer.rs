@@ -49,13 +49,13 @@ pub struct StateWriter {
 }
 
 impl StateWriter {
-    /// Starts the thread. `written` is the text of the file, if there is one.
+    /// Starts the thread. `written` is the text that needs no write.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub fn start(
         path: PathBuf,
-        written: Option<String>,
+        written: String,
         source: Arc<StateSource>,
     ) -> std::io::Result<Self> {
         let shared = Arc::<Shared>::default();
@@ -99,7 +99,7 @@ impl StateWriter {
 }
 
 /// Executes requests, forever.
-fn write_all(shared: &Shared, path: &Path, mut written: Option<String>, source: &StateSource) {
+fn write_all(shared: &Shared, path: &Path, mut written: String, source: &StateSource) {
     let mut progress = shared.progress();
     loop {
         let is_due = progress.tried < progress.requested;
@@ -116,7 +116,7 @@ fn write_all(shared: &Shared, path: &Path, mut written: Option<String>, source: 
         let request = progress.requested;
         drop(progress);
         let text = source();
-        let result = match written.as_ref() == Some(&text) {
+        let result = match written == text {
             true => Ok(()),
             false => store::replace(path, &text).map_err(|error| error.to_string()),
         };
@@ -132,7 +132,7 @@ fn write_all(shared: &Shared, path: &Path, mut written: Option<String>, source: 
             log::info!(path:% = path.display(); "the state file is written again: changes are kept");
         }
         if result.is_ok() {
-            written = Some(text);
+            written = text;
         }
         progress.error = result.err();
         progress.tried = progress.tried.max(request);
