@@ -314,6 +314,20 @@ to = { edge = "l" }
     }
 
     #[test]
+    fn state_text_with_any_changed_byte_is_read_or_refused() {
+        let whole = text(TABLES);
+        for at in 0..whole.len() {
+            for byte in [b'"', b'[', b'\n', b'=', b'9', 0] {
+                let mut changed = whole.clone().into_bytes();
+                changed[at] = byte;
+                let Ok(changed) = String::from_utf8(changed) else { continue };
+                let objects = read(&changed, &cx()).map_or(0, |read| read.objects.len());
+                assert!(objects <= 5, "{changed}");
+            }
+        }
+    }
+
+    #[test]
     fn state_text_of_another_version_or_form_is_refused() {
         for (head, expected) in [
             ("[state]\nversion = 2", "version 2, this causewayd reads version 1: a newer"),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::daemon_process::{DaemonProcess, await_state};
-use crate::common::{Dir, model::Model, send, send_noted, serve_kept};
+use crate::common::{Dir, model::Model, open_kept, send, send_noted, serve_kept};
 use causeway_attach::native::{VsockOptions, VsockPort};
 use serde_json::{Value, json};
 
@@ -401,4 +401,87 @@ fn state_names_guests_that_a_stop_cut_off() {
     let _guest = VsockPort::attach(&host.dir.file("a.sock"), VsockOptions::default()).unwrap();
     await_state(&host.dir, "a", "running");
     assert_eq!(host.get("/v1/ports/a")["cut_off"], Value::Null);
+}
+
+#[test]
+fn state_object_that_the_host_refuses_waits_for_the_next_start() {
+    let mut host = Host::new(LISTED);
+    let place = host.dir.file("later");
+    let text = format!(
+        "[state]\nversion = 1\n[[port]]\nname = \"w\"\ngroup = \"blue\"\nkind = \"net\"\n\
+         socket = \"{}/w.sock\"\n# End of the state.\n",
+        place.display()
+    );
+    std::fs::write(host.dir.file("state.toml"), text).unwrap();
+    std::fs::set_permissions(host.dir.file("state.toml"), PermissionsExt::from_mode(0o600))
+        .unwrap();
+    host.start();
+    let port = |name: &str| json!({ "name": name, "group": "blue", "kind": "net" });
+    host.change("POST", "/v1/ports", &port("k"));
+    assert_eq!(host.names("ports"), ["a", "k"]);
+    assert!(host.state().contains("later/w.sock"), "{}", host.state());
+    std::fs::create_dir(&place).unwrap();
+    host.restart();
+    assert_eq!(host.names("ports"), ["a", "k", "w"]);
+    // A waiting object can be deleted, too.
+    host.stop();
+    std::fs::remove_dir_all(&place).unwrap();
+    host.start();
+    host.change("DELETE", "/v1/ports/w", &Value::Null);
+    assert!(!host.state().contains("w.sock"), "{}", host.state());
+    assert_eq!(send(&host.dir.file("control.sock"), "DELETE", "/v1/ports/w", "").0, 404);
+}
+
+/// Sends a random change, which may be refused.
+fn random_change(socket: &Path, random: &mut impl FnMut(usize) -> usize) {
+    let name = format!("o{}", random(6));
+    let group = ["blue", "red"][random(2)];
+    let delete = |noun: &str, name: String| ("DELETE", format!("/v1/{noun}/{name}"), Value::Null);
+    let add = |noun: &str, body: Value| ("POST", format!("/v1/{noun}"), body);
+    let end = match random(2) {
+        0 => json!({ "interface": name }),
+        _ => json!({ "edge": name }),
+    };
+    let rule =
+        json!({ "action": "reject", "to": format!("*/*:{}", random(5)), "index": random(6) });
+    let (method, path, body) = match random(11) {
+        0 => add("groups", json!({ "name": "red" })),
+        1 => delete("groups", "red".into()),
+        2 | 3 => add("ports", json!({ "name": name, "group": group, "kind": "net" })),
+        4 => delete("ports", name),
+        5 => {
+            let (kind, remote) = ("vnet", format!("10.0.0.{}", random(200) + 1));
+            add("links", json!({ "name": name, "group": group, "kind": kind, "remote": remote }))
+        }
+        6 => delete("links", name),
+        7 => add("rules", rule),
+        8 => delete("rules", random(6).to_string()),
+        9 => add("routes", json!({ "group": group, "to": end })),
+        _ => delete("routes", (random(20) + 1).to_string()),
+    };
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    send(socket, method, &path, &body);
+}
+
+#[test]
+fn state_of_random_histories_comes_back() {
+    let listed = "[[group]]\nname = \"blue\"\n";
+    for seed in 1..=20_u64 {
+        let mut state = seed;
+        let mut random = |bound: usize| {
+            state =
+                state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+            (state >> 33) as usize % bound
+        };
+        let (control, kept) = serve_kept(Arc::new(Model::default()), listed);
+        for _ in 0..60 {
+            random_change(&control.socket, &mut random);
+        }
+        let before = kept.export().unwrap();
+        kept.close(&|_| false);
+        let next = open_kept(&control.dir, Arc::new(Model::default()), listed);
+        assert_eq!(next.export().unwrap(), before, "seed {seed}");
+        assert!(!control.dir.file("state.toml.bad").exists(), "seed {seed}");
+        next.close(&|_| false);
+    }
 }

@@ -73,6 +73,12 @@ pub fn serve(fabric: Arc<dyn FabricControl>) -> ControlSocket {
 /// directory of the test.
 pub fn serve_kept(fabric: Arc<dyn FabricControl>, text: &str) -> (ControlSocket, Arc<Kept>) {
     let dir = Dir::new();
+    let kept = open_kept(&dir, fabric, text);
+    (serve_in(dir, kept.clone(), Some(kept.clone())), kept)
+}
+
+/// Starts with the configuration file `text` and the state file in `dir`.
+pub fn open_kept(dir: &Dir, fabric: Arc<dyn FabricControl>, text: &str) -> Arc<Kept> {
     let file = dir.file("causeway.toml");
     let control = format!("[daemon]\ncontrol = \"{}\"\n", dir.file("control.sock").display());
     std::fs::write(&file, control + text).unwrap();
@@ -84,7 +90,7 @@ pub fn serve_kept(fabric: Arc<dyn FabricControl>, text: &str) -> (ControlSocket,
     apply(&kept.of_file(), &config, &[], &before_ports, &|| false).unwrap();
     kept.restore_rest(&|| false);
     kept.begin().unwrap();
-    (serve_in(dir, kept.clone(), Some(kept.clone())), kept)
+    kept
 }
 
 fn serve_in(dir: Dir, fabric: Arc<dyn FabricControl>, kept: Option<Arc<Kept>>) -> ControlSocket {
