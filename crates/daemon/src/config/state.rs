@@ -190,12 +190,9 @@ fn object(
     }
 }
 
-/// A table to print: its section, and its values.
-pub type PrintedTable<'a> = (&'a str, &'a Map<String, Value>);
-
-/// Returns the text of a state file.
-pub fn print(
-    tables: &[PrintedTable<'_>],
+/// Returns the text of a state file with these tables, each with its section.
+pub fn print<'a>(
+    tables: impl IntoIterator<Item = (&'a str, Map<String, Value>)>,
     cut_off: &[Name],
     sections: &[SectionDefinition],
 ) -> String {
@@ -209,7 +206,7 @@ pub fn print(
         let mut keys = keys(section, sections);
         let given = values.keys().map(String::as_str);
         keys.extend(given.filter(|key| !keys.contains(key)).collect::<Vec<_>>());
-        to_toml(&mut out, keys, values);
+        to_toml(&mut out, keys, &values);
     }
     let _ = writeln!(out, "\n{END}");
     out
@@ -292,9 +289,8 @@ to = { edge = "l" }
     fn state_text_is_read_as_it_was_printed() {
         let first = read(&text(TABLES), &cx()).unwrap();
         assert_eq!((first.objects.len(), first.problems.len()), (5, 0), "{first:?}");
-        let owned: Vec<_> = first.objects.iter().map(|(_, object)| values(object)).collect();
-        let tables: Vec<_> = owned.iter().map(|(section, values)| (*section, values)).collect();
-        let printed = print(&tables, &first.cut_off, &[]);
+        let tables = first.objects.iter().map(|(_, object)| values(object));
+        let printed = print(tables, &first.cut_off, &[]);
         let second = read(&printed, &cx()).unwrap();
         let objects = |text: StateText| -> Vec<_> {
             text.objects.into_iter().map(|(_, object)| object).collect()
@@ -347,7 +343,7 @@ to = { edge = "l" }
         let tables = TABLES.replace("cid = 5", "cid = 1").replace("[[route]]", "[[road]]");
         let read = read(&text(&tables), &cx()).unwrap();
         assert_eq!(read.objects.len(), 3, "{read:?}");
-        assert!(read.problems[0].starts_with("/s/state.toml:10:7: key \"cid\""), "{read:?}");
+        assert!(read.problems[0].starts_with("/s/state.toml:11:7: key \"cid\""), "{read:?}");
         assert!(read.problems[1].contains("this daemon has no section \"road\""), "{read:?}");
     }
 }

@@ -236,11 +236,10 @@ impl Kept {
 
     /// Returns the text of the state file for the present objects.
     fn state_text(&self) -> String {
-        let tables = lock(&self.objects).kept();
-        let tables: Vec<_> =
-            tables.iter().map(|table| (table.key.section, &table.values)).collect();
+        let objects = lock(&self.objects).kept();
+        let tables = objects.iter().map(|object| (object.section, object.values()));
         let cut_off: Vec<Name> = lock(&self.cut_off).iter().cloned().collect();
-        state::print(&tables, &cut_off, self.sections)
+        state::print(tables, &cut_off, self.sections)
     }
 
     /// Writes the state file and waits for the result.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use causeway_model::{RULE_INDEX, RuleSpec};
 use serde_json::{Map, Value};
 
-use super::table::{ObjectKey, ObjectTable, ObjectTables, is_route_of};
+use super::table::{ObjectKey, ObjectTable, ObjectTables};
 
 /// The reason for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +46,14 @@ pub enum Change {
     DeleteRule(usize),
 }
 
+/// The values of an object as JSON: a group may have thousands of routes, and a table takes several
+/// times the memory of its text. Equal values have equal texts, because keys are sorted.
+type ValuesText = Box<str>;
+
 /// A running object.
 #[derive(Debug, Clone)]
 struct RunningObject {
-    values: Map<String, Value>,
+    values: ValuesText,
     /// Position in the order of additions.
     order: u64,
     is_ephemeral: bool,
@@ -79,10 +83,41 @@ pub struct RunningObjects {
     /// The running rules, and the deleted rules of the configuration file, in their order.
     rules: Vec<(RuleSpec, RuleOrigin)>,
     /// Objects of the configuration file.
-    listed: BTreeMap<ObjectKey, Map<String, Value>>,
+    listed: BTreeMap<ObjectKey, ValuesText>,
     retained: Vec<ObjectTable>,
     route_numbers: HashMap<u64, ObjectKey>,
     last_order: u64,
+}
+
+/// An object of the state file.
+#[derive(Debug, Clone)]
+pub struct KeptObject {
+    /// The section.
+    pub section: &'static str,
+    values: ValuesText,
+}
+
+impl KeptObject {
+    /// Returns the values by key.
+    pub fn values(&self) -> Map<String, Value> {
+        table(&self.values)
+    }
+}
+
+/// Returns values as text.
+fn text(values: &Map<String, Value>) -> ValuesText {
+    serde_json::to_string(values).unwrap_or_default().into()
+}
+
+/// Returns the values of a text.
+fn table(text: &str) -> Map<String, Value> {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+/// Returns the part of a route's values that names the port or link `key`. Names need no escapes.
+fn end_text(key: &ObjectKey) -> String {
+    let end = if key.section == "port" { "interface" } else { "edge" };
+    format!("{{\"{end}\":\"{}\"}}", key.id)
 }
 
 /// The relation of a running object to the configuration file and the next start.
@@ -124,6 +159,7 @@ impl RunningObjects {
 
     fn add(&mut self, table: ObjectTable, origin: Origin) {
         let ObjectTable { key, values } = table;
+        let values = text(&values);
         self.last_order = self.last_order.saturating_add(1);
         let (order, is_ephemeral) = (self.last_order, origin == Origin::Ephemeral);
         if origin == Origin::File {
@@ -143,8 +179,9 @@ impl RunningObjects {
         if !matches!(key.section, "port" | "link") {
             return;
         }
+        let end = end_text(key);
         let is_of = |(other, object): &(&ObjectKey, &RunningObject)| {
-            other.section == "route" && is_route_of(&object.values, key)
+            other.section == "route" && object.values.contains(&end)
         };
         let routes: Vec<_> =
             self.running.iter().filter(is_of).map(|(key, _)| key.clone()).collect();
@@ -162,7 +199,7 @@ impl RunningObjects {
     /// Retains a deleted object that is kept and returns at the next start.
     fn retain_object(&mut self, key: ObjectKey, object: RunningObject, returns: bool) {
         if returns && !object.is_ephemeral && !self.listed.contains_key(&key) {
-            self.retain(ObjectTable { key, values: object.values });
+            self.retain(ObjectTable { key, values: table(&object.values) });
         }
     }
 
@@ -240,14 +277,14 @@ impl RunningObjects {
     }
 
     /// Returns the values that the file lists for an object.
-    pub fn listed(&self, key: &ObjectKey) -> Option<&Map<String, Value>> {
-        self.listed.get(key)
+    pub fn listed(&self, key: &ObjectKey) -> Option<Map<String, Value>> {
+        self.listed.get(key).map(|values| table(values))
     }
 
     /// Returns the objects of a section that run.
     pub fn running_of(&self, section: &str) -> Vec<ObjectTable> {
         let of = self.running.iter().filter(|(key, _)| key.section == section);
-        of.map(|(key, object)| ObjectTable { key: key.clone(), values: object.values.clone() })
+        of.map(|(key, object)| ObjectTable { key: key.clone(), values: table(&object.values) })
             .collect()
     }
 
@@ -279,7 +316,7 @@ impl RunningObjects {
     /// to it. Objects of registered sections stay as they were.
     pub fn adopt(&mut self, file: ObjectTables, own: &[&str]) {
         self.listed.retain(|key, _| !own.contains(&key.section));
-        self.listed.extend(file.objects.into_iter().map(|table| (table.key, table.values)));
+        self.listed.extend(file.objects.into_iter().map(|table| (table.key, text(&table.values))));
         self.rules.retain(|(_, of)| of.is_running());
         for ((rule, of), listed) in self.rules.iter_mut().zip(&file.rules) {
             if rule == listed {
@@ -288,22 +325,27 @@ impl RunningObjects {
         }
     }
 
-    /// Returns the tables of the state file, in the order in which they are to be added.
-    pub fn kept(&self) -> Vec<ObjectTable> {
+    /// Returns the objects of the state file, in the order in which they are to be added.
+    pub fn kept(&self) -> Vec<KeptObject> {
         let is_kept = |(key, object): &(&ObjectKey, &RunningObject)| {
             !object.is_ephemeral && !self.listed.contains_key(key)
         };
         let mut objects: Vec<_> = self.running.iter().filter(is_kept).collect();
-        objects.sort_by_key(|(key, object)| (rank(key.section), key.section, object.order));
-        let table = |(key, object): (&ObjectKey, &RunningObject)| ObjectTable {
-            key: key.clone(),
+        objects.sort_by_key(|(key, object)| (key.section, object.order));
+        let of_running = |(key, object): (&ObjectKey, &RunningObject)| KeptObject {
+            section: key.section,
             values: object.values.clone(),
         };
-        let mut all: Vec<_> = objects.into_iter().map(table).collect();
-        all.extend(self.kept_rules());
-        all.extend(self.retained.iter().cloned());
+        let mut all: Vec<_> = objects.into_iter().map(of_running).collect();
+        let tables = self.kept_rules().into_iter().chain(self.retained.iter().cloned());
+        all.extend(
+            tables.map(|table| KeptObject {
+                section: table.key.section,
+                values: text(&table.values),
+            }),
+        );
         // Stable: the order within a section stays.
-        all.sort_by_key(|table| rank(table.key.section));
+        all.sort_by_key(|object| rank(object.section));
         all
     }
 
@@ -345,11 +387,16 @@ mod tests {
         serde_json::from_value(values).unwrap()
     }
 
-    /// Returns the kept objects as `section id`, rules as `rule INDEX`.
+    /// Returns the kept objects as `section name`, rules as `rule INDEX to`.
     fn kept(objects: &RunningObjects) -> Vec<String> {
-        let shown = |table: ObjectTable| match table.values.get("index") {
-            Some(index) => format!("rule {index} {}", table.values["to"].as_str().unwrap()),
-            None => table.key.to_string(),
+        let shown = |object: KeptObject| {
+            let values = object.values();
+            let to = values.get("to").cloned().unwrap_or_default();
+            match (values.get("index"), to.get("edge")) {
+                (Some(index), _) => format!("rule {index} {}", to.as_str().unwrap()),
+                (None, Some(edge)) => format!("route {}", edge.as_str().unwrap()),
+                _ => format!("{} {}", object.section, values["name"].as_str().unwrap()),
+            }
         };
         objects.kept().into_iter().map(shown).collect()
     }
@@ -362,8 +409,8 @@ mod tests {
             objects.apply(Change::Add(of(cid)), origin);
         };
         add(&mut objects, 3, Origin::File);
-        objects.apply(Change::Add(table("port", "b", json!({}))), Origin::Operator);
-        objects.apply(Change::Add(table("port", "c", json!({}))), Origin::Ephemeral);
+        objects.apply(Change::Add(table("port", "b", json!({ "name": "b" }))), Origin::Operator);
+        objects.apply(Change::Add(table("port", "c", json!({ "name": "c" }))), Origin::Ephemeral);
         assert_eq!(kept(&objects), ["port b"]);
         let key = of(3).key;
         objects.apply(Change::Delete(key.clone()), Origin::Operator);
@@ -374,7 +421,7 @@ mod tests {
         add(&mut objects, 3, Origin::Operator);
         assert_eq!(objects.standing(&key), Standing::Same);
         // An ephemeral deletion ends with the process, any other is kept.
-        let b = table("port", "b", json!({})).key;
+        let b = table("port", "b", json!({ "name": "b" })).key;
         objects.apply(Change::Delete(b.clone()), Origin::Ephemeral);
         assert_eq!((objects.standing(&b), kept(&objects).len()), (Standing::Retained, 1));
         assert!(objects.drop_retained(&b) && kept(&objects).is_empty());

@@ -251,7 +251,7 @@ impl Kept {
     /// Adds an object, unless the configuration file has it. Returns whether it runs now.
     fn restore(&self, table: &ObjectTable, command: Command) -> bool {
         let what = table.key.to_string();
-        let listed = lock(&self.objects).listed(&table.key).cloned();
+        let listed = lock(&self.objects).listed(&table.key);
         if let Some(values) = listed {
             if values == table.values {
                 lock(&self.restored).merged += 1;
@@ -319,7 +319,7 @@ impl Kept {
         let kept = Arc::downgrade(self);
         let source = move || kept.upgrade().map(|kept| kept.state_text()).unwrap_or_default();
         // Nothing is written as long as there is nothing to keep.
-        let written = loaded.unwrap_or_else(|| state::print(&[], &[], self.sections));
+        let written = loaded.unwrap_or_else(|| state::print([], &[], self.sections));
         let writer = StateWriter::start(file.clone(), written, Arc::new(source))?;
         if !lost.is_empty() || merged > 0 {
             writer.request();

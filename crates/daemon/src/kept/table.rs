@@ -81,17 +81,6 @@ impl ObjectTable {
     }
 }
 
-/// Returns whether a route names the port or link `key`.
-pub fn is_route_of(route: &Map<String, Value>, key: &ObjectKey) -> bool {
-    let end = match key.section {
-        "port" => "interface",
-        "link" => "edge",
-        _ => return false,
-    };
-    let name = |side: &str| route.get(side).and_then(|side| side.get(end)).and_then(Value::as_str);
-    name("to") == Some(&key.id) || name("from") == Some(&key.id)
-}
-
 /// All objects of a configuration or of a fabric.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ObjectTables {

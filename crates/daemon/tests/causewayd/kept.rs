@@ -413,7 +413,7 @@ fn state_object_that_the_host_refuses_waits_for_the_next_start() {
         place.display()
     );
     std::fs::write(host.dir.file("state.toml"), text).unwrap();
-    std::fs::set_permissions(host.dir.file("state.toml"), PermissionsExt::from_mode(0o600))
+    std::fs::set_permissions(host.dir.file("state.toml"), std::fs::Permissions::from_mode(0o600))
         .unwrap();
     host.start();
     let port = |name: &str| json!({ "name": name, "group": "blue", "kind": "net" });
