@@ -371,7 +371,7 @@ impl Daemon {
 pub fn make_dirs(config: &Config) -> Result<(), StartError> {
     let daemon = &config.daemon;
     let dirs = [Some(&*daemon.run_dir), daemon.control.parent()];
-    dirs.into_iter().flatten().try_for_each(|dir| make_dir(dir))?;
+    dirs.into_iter().flatten().try_for_each(make_dir)?;
     // Without it the daemon serves, and reports that changes are not kept.
     let _ = store::make_dir(&daemon.state_file);
     Ok(())

@@ -281,8 +281,8 @@ pub fn answer(
 
 /// Returns the value of `ephemeral` in a query; other keys are ignored.
 fn is_ephemeral(query: &str) -> Result<bool, String> {
-    let values = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    match values.filter(|(key, _)| *key == "ephemeral").last().map(|(_, value)| value) {
+    let mut values = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    match values.rfind(|(key, _)| *key == "ephemeral").map(|(_, value)| value) {
         Some("" | "true" | "1") => Ok(true),
         None | Some("false" | "0") => Ok(false),
         Some(other) => Err(format!("ephemeral={other}: expected true or false")),
