@@ -22,6 +22,7 @@ pub fn config(data: &[u8]) {
     let Ok(source) = std::str::from_utf8(data) else { return };
     let around = ConfigContext {
         run_dir: Some("/run/causeway".into()),
+        state_dir: Some("/var/lib/causeway".into()),
         underlay: |_| None,
         kinds: &causeway_model::port::KINDS,
         sections: &[],
@@ -117,6 +118,7 @@ pub fn control(data: &[u8]) {
         resolve: assume_resolved,
         refusals: std::sync::Arc::default(),
         stop: std::sync::Arc::default(),
+        kept: None,
     };
     let peer = ControlPeer { pid: 1, uid: 0, gid: 0 };
     for bytes in data.split(|&byte| byte == 0).take(16) {

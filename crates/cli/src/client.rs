@@ -7,6 +7,8 @@
 //! repeated: after a timeout or a lost connection, the daemon may have executed the command, or may
 //! still execute it.
 //!
+//! Notes of the daemon (headers `Causeway-Note`) are printed to stderr.
+//!
 //! Paths and bodies are the callers' text and are sent as they are; names need no escaping, because
 //! names of objects have no characters that a path would not accept. There is no TCP and no chunked
 //! transfer. [`view`] turns the JSON of a reply into a type of [`crate::view`].
@@ -99,6 +101,9 @@ impl ControlClient {
         if let (Err(error), true) = (sent, reply.is_empty()) {
             return Err(self.lost(error));
         }
+        for note in notes(&reply) {
+            eprintln!("causeway: {note}");
+        }
         answer(&reply)
     }
 
@@ -155,6 +160,23 @@ impl ControlClient {
             _ => Error::Unreachable { path, error },
         }
     }
+}
+
+/// Returns the path of a change that lasts until the next start of the daemon, if it is to.
+pub fn changing(path: &str, is_ephemeral: bool) -> String {
+    if is_ephemeral { format!("{path}?ephemeral=true") } else { path.to_owned() }
+}
+
+/// Returns the daemon's notes about the effect of a command, for example that the next start of the
+/// daemon undoes it.
+fn notes(reply: &[u8]) -> Vec<String> {
+    let mut headers = [httparse::EMPTY_HEADER; REPLY_HEADERS_MAX];
+    let mut parsed = httparse::Response::new(&mut headers);
+    if parsed.parse(reply).is_err() {
+        return Vec::new();
+    }
+    let notes = parsed.headers.iter().filter(|h| h.name.eq_ignore_ascii_case("causeway-note"));
+    notes.map(|header| String::from_utf8_lossy(header.value).into_owned()).collect()
 }
 
 /// Returns the body of a successful reply, or the error of another.

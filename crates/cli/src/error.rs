@@ -2,7 +2,7 @@
 //!
 //! [`crate::client`] maps a refused request to an error by the `kind` of the reply, the verbs add
 //! remedies, and `main` prints the text to stderr and exits with [`Error::status`]: 1 refused, an
-//! unexpected reply or a failed output, 2 usage or an unusable file, 3 not found, 4 no daemon or no
+//! unexpected reply, a failed output or a difference, 2 usage or an unusable file, 3 not found, 4 no daemon or no
 //! access, 5 timeout, 65 partial (`apply` alone). The statuses are a contract with scripts; the
 //! texts are not. Usage errors that clap finds exit with 2 before. No error is retried or logged,
 //! and with JSON output errors are still text.
@@ -51,6 +51,9 @@ pub enum Error {
         /// The changes, each with whether it was made.
         value: serde_json::Value,
     },
+    /// The compared states differ; the differences were printed.
+    #[error("the states differ")]
+    Differs,
     /// The reply is malformed.
     #[error("unexpected reply from the daemon: {0}; are causeway and causewayd of one version?")]
     Reply(String),
@@ -74,7 +77,11 @@ impl Error {
     /// Returns the exit status of the process.
     pub fn status(&self) -> u8 {
         match self {
-            Self::Refused { .. } | Self::Reply(_) | Self::Output { .. } | Self::Forward(_) => 1,
+            Self::Refused { .. }
+            | Self::Reply(_)
+            | Self::Output { .. }
+            | Self::Forward(_)
+            | Self::Differs => 1,
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
             Self::Unreachable { .. } => 4,

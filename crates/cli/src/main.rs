@@ -39,6 +39,8 @@ fn main() -> ExitCode {
     match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
+        // The output has the differences.
+        Err(error @ error::Error::Differs) => ExitCode::from(error.status()),
         Err(error) => {
             eprintln!("causeway: {error}");
             ExitCode::from(error.status())

@@ -45,8 +45,7 @@ impl Host {
     fn ok(&self, words: &str) -> String {
         let (status, out, error) = self.run(words);
         assert_eq!(status, 0, "{words}: {out}{error}");
-        let may_warn = error.contains("not kept across a restart");
-        assert!(error.is_empty() || may_warn, "{words}: {error}");
+        assert_eq!(error, "", "{words}");
         out
     }
 

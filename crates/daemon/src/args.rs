@@ -20,6 +20,12 @@ Examples:
   causewayd --config ./lab.toml --check-config  report its problems, line by line
   causewayd --print-config                      print it with every default filled in
 
+The configuration file is the operator's word: its objects are added first, and a start that
+cannot add them fails. Objects that were added while causewayd ran (causeway port add, link add,
+apply and so on, without --ephemeral) are kept in the state file and added afterwards; if both
+files have an object, the configuration file decides. An object of the configuration file that
+was deleted while causewayd ran returns at the next start. `causeway config diff` compares.
+
 Signals: SIGTERM and SIGINT stop the daemon and remove its sockets, except those of
 held ports whose guests are connected: causeway-holder keeps these guests for the next
 causewayd (`causeway shutdown --release` disconnects them). SIGHUP makes links read their
@@ -35,6 +41,13 @@ pub struct Args {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = CONFIG_DEFAULT, env = "CAUSEWAY_CONFIG")]
     pub config: PathBuf,
+    /// The state file, instead of state_file in [daemon]: objects that are added while causewayd runs
+    /// are kept there, and added again at the next start
+    #[arg(long, value_name = "FILE", conflicts_with = "ephemeral")]
+    pub state: Option<PathBuf>,
+    /// Neither read nor write the state file: only the configuration file outlasts the process
+    #[arg(long)]
+    pub ephemeral: bool,
     /// At a stop, leave all held ports to the next causewayd; by default only those with a
     /// connected guest
     #[arg(long)]

@@ -71,7 +71,8 @@ pub fn ask<T: TypedRequest>(
 /// later, such as those of a file of VNET commands. Routes are completed at the end, when their
 /// ports and links exist.
 ///
-/// `stops` is called before each port and link; if it returns true, the remaining objects are left
+/// `before_ports` is called when groups and rules are there and routes are in force, before the first
+/// port is opened. `stops` is called before each port and link; if it returns true, the remaining objects are left
 /// out and the function returns `Ok`. Links that cannot be opened yet stay down and are retried;
 /// names of peers are resolved in the background.
 ///
@@ -81,6 +82,7 @@ pub fn apply(
     fabric: &dyn FabricControl,
     config: &Config,
     further: &[RouteSpec],
+    before_ports: &dyn Fn(),
     stops: &dyn Fn() -> bool,
 ) -> Result<(), CommandError> {
     let key_file = &config.daemon.key_file;
@@ -98,6 +100,7 @@ pub fn apply(
     for route in config.routes.iter().chain(further) {
         ask(fabric, routes::Prepare(route.clone()))?;
     }
+    before_ports();
     for port in &config.ports {
         if stops() {
             return Ok(());

@@ -29,6 +29,7 @@ pub mod held_files;
 pub mod held_ports;
 pub mod http;
 pub mod instance;
+pub mod kept;
 pub mod lifecycle;
 pub mod limits;
 pub mod logger;

@@ -20,7 +20,7 @@
 //! port or link.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -43,6 +43,7 @@ use crate::fabric::{
 use crate::held_ports::{HeldPortsFabric, HolderStarter};
 use crate::http::server::{ControlServer, RequestHandler};
 use crate::instance::{ControlSocket, make_dir};
+use crate::kept::{Kept, store};
 use crate::limits::{CONFIG_BYTES_MAX, STOP_REPLY_GRACE};
 use crate::logger;
 use crate::peer::ControlAccess;
@@ -83,6 +84,16 @@ pub struct Daemon {
     refusals: Arc<ControlRefusals>,
     /// A stop that a client requested.
     stop: Arc<StopRequest>,
+    options: StartOptions,
+}
+
+/// Values of the command line.
+#[derive(Debug, Clone)]
+pub struct StartOptions {
+    /// The configuration file.
+    pub config_file: PathBuf,
+    /// The state file is neither read nor written.
+    pub is_ephemeral: bool,
 }
 
 /// The text of a file of VNET commands.
@@ -103,7 +114,11 @@ impl Daemon {
     ///
     /// # Errors
     /// Another daemon runs, an account of the configuration does not exist, or a system call fails.
-    pub fn claim(config: Config, registered: Registered) -> Result<Self, StartError> {
+    pub fn claim(
+        config: Config,
+        registered: Registered,
+        options: StartOptions,
+    ) -> Result<Self, StartError> {
         let daemon = &config.daemon;
         let number = |key: &str, name: &Option<String>| -> Result<Option<u32>, StartError> {
             let found = name.as_deref().map(group_id).transpose();
@@ -127,6 +142,7 @@ impl Daemon {
             registered,
             refusals: Arc::default(),
             stop: Arc::new(StopRequest::new(terminate)),
+            options,
         })
     }
 
@@ -149,7 +165,8 @@ impl Daemon {
         let hold = self.config.daemon.hold;
         let held_ports = self.hold_ports(fabric, starter)?;
         let fabric = self.own_sockets(held_ports.clone());
-        let filled = self.fill(&*fabric).and_then(|()| self.start_vnet(fabric.clone()));
+        let kept = self.open_kept(fabric.clone());
+        let filled = self.fill(&kept).and_then(|()| self.start_vnet(kept.clone()));
         let mut vnet = match filled {
             Ok(vnet) => vnet,
             Err(error) if held_ports.found_holder() && hold != HoldPolicy::None => {
@@ -162,7 +179,7 @@ impl Daemon {
             }
         };
         held_ports.confirm_ports()?;
-        let mut server = self.start_server(fabric.clone())?;
+        let mut server = self.start_server(kept.clone())?;
         start_watchdog(&fabric, &manager)?;
         self.report_ready(&manager);
         wait(&mut self.signals, &*fabric);
@@ -175,7 +192,9 @@ impl Daemon {
             vnet.stop();
         }
         let may_keep = hold != HoldPolicy::None && !self.stop.releases();
-        if may_keep && (keep || has_held_guests(&*fabric)) {
+        let keeps = may_keep && (keep || has_held_guests(&*fabric));
+        kept.close(&|port| keeps && fabric.is_held(port));
+        if keeps {
             self.exit_with_held_ports(&*fabric);
         }
         close_all(&*fabric);
@@ -207,6 +226,13 @@ impl Daemon {
             mode: self.config.daemon.socket_mode.or(mode_of_group),
             group: self.socket_group,
         })
+    }
+
+    /// Wraps the fabric for the state file, and reads the file.
+    fn open_kept(&self, inner: Arc<dyn FabricControl>) -> Arc<Kept> {
+        let Registered { kinds, sections, .. } = self.registered;
+        let StartOptions { config_file, is_ephemeral } = self.options.clone();
+        Arc::new(Kept::open(inner, &self.config, config_file, (kinds, sections), is_ephemeral))
     }
 
     /// Ends a process whose start failed, and leaves held ports to the holder.
@@ -243,18 +269,23 @@ impl Daemon {
         manager.send(&format!("READY=1\nSTATUS=serving {ports} configured ports"));
     }
 
-    /// Adds the objects of the configuration and of its VNET file to the fabric.
-    fn fill(&self, fabric: &dyn FabricControl) -> Result<(), StartError> {
+    /// Adds the objects of the configuration, of its VNET file and of the state file to the fabric.
+    fn fill(&self, kept: &Arc<Kept>) -> Result<(), StartError> {
         let stops = || self.stopping.load(Ordering::Relaxed);
+        let fabric = &kept.of_file();
         let file = self.read_vnet_file()?;
         let later = file.as_ref().map(|file| self.routes_of(file)).unwrap_or_default();
-        apply(fabric, &self.config, &later, &stops)?;
-        let Some(VnetFile { group, shown, text }) = file.filter(|_| !stops()) else {
-            return Ok(());
-        };
-        let script = vnet::file::check(fabric, group, resolve, &shown, &text)?;
-        let changes = script.execute(fabric)?;
-        log::info!(file = shown.as_str(), changes; "VNET file executed");
+        apply(fabric, &self.config, &later, &|| kept.restore_before_ports(), &stops)?;
+        if let Some(VnetFile { group, shown, text }) = file.filter(|_| !stops()) {
+            let script = vnet::file::check(fabric, group, resolve, &shown, &text)?;
+            let changes = script.execute(fabric)?;
+            log::info!(file = shown.as_str(), changes; "VNET file executed");
+        }
+        kept.restore_rest(&stops);
+        // A start that was stopped has not seen all objects, and must not write the others away.
+        if !stops() {
+            kept.begin()?;
+        }
         Ok(())
     }
 
@@ -307,7 +338,7 @@ impl Daemon {
     }
 
     /// Starts the server of the control socket.
-    fn start_server(&self, fabric: Arc<dyn FabricControl>) -> Result<ControlServer, StartError> {
+    fn start_server(&self, kept: Arc<Kept>) -> Result<ControlServer, StartError> {
         let about = ApiContext {
             started: self.started,
             kinds: self.registered.kinds,
@@ -319,9 +350,10 @@ impl Daemon {
             resolve,
             refusals: self.refusals.clone(),
             stop: self.stop.clone(),
+            kept: Some(kept.clone()),
         };
         let handler: Arc<RequestHandler> =
-            Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
+            Arc::new(move |peer, request| api::answer(&*kept, &about, peer, request));
         Ok(ControlServer::start(
             self.control.listener()?,
             self.access,
@@ -338,10 +370,11 @@ impl Daemon {
 /// A directory cannot be created, or another user could replace its entries.
 pub fn make_dirs(config: &Config) -> Result<(), StartError> {
     let daemon = &config.daemon;
-    [Some(&*daemon.run_dir), daemon.control.parent()]
-        .into_iter()
-        .flatten()
-        .try_for_each(|dir| Ok(make_dir(dir)?))
+    let dirs = [Some(&*daemon.run_dir), daemon.control.parent()];
+    dirs.into_iter().flatten().try_for_each(make_dir)?;
+    // Without it the daemon serves, and reports that changes are not kept.
+    let _ = store::make_dir(&daemon.state_file);
+    Ok(())
 }
 
 /// Reads a file of at most [`CONFIG_BYTES_MAX`] bytes.

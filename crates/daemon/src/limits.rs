@@ -37,6 +37,17 @@ pub const CONFIG_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Most problems reported of one configuration file.
 pub const PROBLEMS_MAX: usize = 20;
 
+/// Most bytes of the state file.
+pub const STATE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Most files that are kept aside because they could not be used as the state file.
+pub const STATE_ASIDE_MAX: u32 = 9;
+/// Longest time that the reply to a command waits for the state file to be written.
+pub const STATE_WRITE_TIME_MAX: Duration = Duration::from_secs(4);
+/// Time after which a failed write of the state file is tried again.
+pub const STATE_RETRY: Duration = Duration::from_secs(10);
+/// Most notes of a reply; the number of the others is sent.
+pub const NOTES_MAX: usize = 8;
+
 /// Most bytes of a line of the VNET language, without its end.
 pub const VNET_LINE_BYTES_MAX: usize = 256;
 /// Most VNET connections at the same time.

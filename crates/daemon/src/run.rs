@@ -24,7 +24,7 @@ use crate::args::Args;
 use crate::config::environment::HostFindings;
 use crate::config::{Config, ConfigContext};
 use crate::held_ports::HolderStarter;
-use crate::lifecycle::{Daemon, StartError, make_dirs};
+use crate::lifecycle::{Daemon, StartError, StartOptions, make_dirs};
 use crate::logger;
 use crate::sandbox::Sandbox;
 use crate::services::Registered;
@@ -45,8 +45,11 @@ pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), 
         return print(&Args::completions(shell));
     }
     let registered = Registered::of(services);
-    let config = Config::load(&args.config, &ConfigContext::of_process(registered))
+    let mut config = Config::load(&args.config, &ConfigContext::of_process(registered))
         .map_err(|error| format!("the configuration cannot be used\n{error}"))?;
+    if let Some(file) = &args.state {
+        config.daemon.state_file = std::path::absolute(file)?;
+    }
     if args.print_config {
         return print(config.to_toml().as_bytes());
     }
@@ -74,14 +77,16 @@ pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), 
     resolve_accounts(&config);
     // Before the sandbox, which forbids starting programs.
     let starter = HolderStarter::new(config.daemon.hold)?;
+    let config_file = std::path::absolute(&args.config)?;
     // Before the threads that inherit it.
-    let sandbox = (!args.no_sandbox).then(|| Sandbox::enter(&config)).transpose()?;
+    let sandbox = (!args.no_sandbox).then(|| Sandbox::enter(&config, &config_file)).transpose()?;
     logger::start(config.daemon.log)?;
     match &sandbox {
         Some(sandbox) => sandbox.report(),
         None => log::warn!("--no-sandbox: this process is not confined"),
     }
-    serve(config, (services, registered), args.keep, sandbox, starter)
+    let options = StartOptions { config_file, is_ephemeral: args.ephemeral };
+    serve(config, (services, registered), (args.keep, options), sandbox, starter)
 }
 
 /// Looks up the users and groups that the configuration names; unknown names are reported later.
@@ -103,14 +108,14 @@ fn resolve_accounts(config: &Config) {
 fn serve(
     config: Config,
     (services, registered): (&'static [ServiceRegistration], Registered),
-    keep: bool,
+    (keep, start): (bool, StartOptions),
     sandbox: Option<Sandbox>,
     starter: HolderStarter,
 ) -> Result<(), StartError> {
     // Before the dispatchers, whose restrictions their own threads inherit.
     causeway_link::io::names::start();
     let options = config.daemon.dispatch.clone();
-    let daemon = Daemon::claim(config, registered)?;
+    let daemon = Daemon::claim(config, registered, start)?;
     let fabric = start_fabric(services, options, sandbox)?;
     let handle = fabric.handle();
     let control = thread::Builder::new().name("lifecycle".into()).spawn(move || {

@@ -200,7 +200,7 @@ fn state(config: Config) -> FabricState {
 fn start_serves_no_port_before_the_routes_of_its_group() {
     let fabric = Probed::new();
     let config = fabric.config(&(net("sink", 1500) + &denial("hca-0") + &denial("sink")));
-    apply(&fabric, &config, &[], &|| false).unwrap();
+    apply(&fabric, &config, &[], &|| (), &|| false).unwrap();
     assert!(*fabric.probes.lock().unwrap() >= 3, "the guests sent before the last command");
     assert_eq!(*fabric.reached.lock().unwrap(), [""; 0]);
     let views = ask(&fabric, routes::List).unwrap();
@@ -211,7 +211,7 @@ fn start_serves_no_port_before_the_routes_of_its_group() {
 fn apply_keeps_routes_in_force_while_their_ports_are_replaced() {
     let fabric = Probed::new();
     let before = fabric.config(&(net("sink", 1500) + &denial("sink")));
-    apply(&fabric, &before, &[], &|| false).unwrap();
+    apply(&fabric, &before, &[], &|| (), &|| false).unwrap();
     fabric.reached.lock().unwrap().clear();
     // The target of the route is replaced; then the route is; then its target is gone.
     for more in [

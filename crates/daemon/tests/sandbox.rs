@@ -88,7 +88,7 @@ fn child() {
     let file = run.join("causeway.toml");
     let config = Config::load(&file, &ConfigContext::of_process(Registered::of(SERVICES))).unwrap();
     // As in the daemon: threads inherit the sandbox.
-    let sandbox = Sandbox::enter(&config).unwrap();
+    let sandbox = Sandbox::enter(&config, Path::new("/etc/causeway/causeway.toml")).unwrap();
     let code = std::thread::spawn(move || {
         sandbox.enter_dispatcher().unwrap();
         std::thread::spawn(move || attempt(what.to_str().unwrap(), &run)).join().unwrap()

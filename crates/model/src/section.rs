@@ -5,17 +5,23 @@
 //! each table when it starts, in the file's order, after groups, rules, ports, links and routes.
 //! The first refusal ends the start.
 //!
+//! Objects that a client adds while the daemon runs are kept in the state file if the section lists
+//! them ([`SectionDefinition::list`]); two tables with the same `name` are the same object.
+//!
 //! `POST /v1/apply` checks the tables and otherwise ignores them until the daemon starts again. A
 //! file has at most [`SECTION_TABLES_MAX`](crate::limits::SECTION_TABLES_MAX) (1,024) tables of a
 //! section. Two definitions of one name are not detected: the first is used.
 
 use serde_json::{Map, Value};
 
-use crate::ServiceRequest;
 use crate::schema::{Field, Problem};
+use crate::{Asker, CommandError, ServiceRequest};
 
 /// Checks a table, and returns the request that adds its object, or all problems.
 pub type TableReader = fn(&Map<String, Value>) -> Result<ServiceRequest, Vec<Problem>>;
+
+/// Lists the objects of a section as tables, with every key that the section has.
+pub type TableLister = fn(Asker<'_>) -> Result<Vec<Map<String, Value>>, CommandError>;
 
 /// A section of the configuration file.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +34,9 @@ pub struct SectionDefinition {
     pub fields: &'static [Field],
     /// Reads a table.
     pub read: TableReader,
+    /// Lists the objects that exist, for the state file and `causeway config export`. Objects of a
+    /// section without it are neither kept nor exported.
+    pub list: Option<TableLister>,
 }
 
 impl PartialEq for SectionDefinition {

@@ -78,6 +78,10 @@ table! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         run_dir: Option<PathBuf> => ValueType::Path,
             DefaultValue::Derived("the directory of the control socket");
+        /// File in which objects are kept that are added while the daemon runs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        state_file: Option<PathBuf> => ValueType::Path,
+            DefaultValue::Derived("state.toml in /var/lib/causeway, or in run_dir if that is given");
         /// Most verbose level of the log.
         log: String => ValueType::Word(&LOG_LEVELS), DefaultValue::Text("info");
         /// The ports whose frontends stay connected while causewayd is replaced.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use causeway_fabric::{Control, Controller};
-use causeway_model::schema::{DefaultValue, ValueType, joined, read_filled, table, text};
+use causeway_model::schema::{DefaultValue, ValueType, joined, read_filled, table, text, values};
 use causeway_model::{
     CommandError, Name, NounCall, NounDefinition, NounError, NounResult, RequestDispatch,
     SectionDefinition, ServiceRequest, TraceDefinition, TraceRequest, TraceScope, TypedRequest,
@@ -35,6 +35,10 @@ pub(crate) const SECTIONS: &[SectionDefinition] = &[SectionDefinition {
     title: "[[label]]",
     fields: LABEL_FIELDS,
     read: |values| read_filled(LABEL_FIELDS, values).map(|label| ServiceRequest::new(Add(label))),
+    list: Some(|ask| {
+        let labels = ask(ServiceRequest::new(List))?.take::<List>()?;
+        Ok(labels.iter().map(values).collect())
+    }),
 }];
 
 /// The noun of labels.

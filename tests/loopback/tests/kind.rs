@@ -19,6 +19,11 @@ struct Host {
     folder: PathBuf,
 }
 
+fn spawn(config: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_causewayd-loopback"));
+    command.arg("--config").arg(config).stdin(Stdio::null()).spawn().unwrap()
+}
+
 impl Host {
     fn start() -> Self {
         let folder = std::env::temp_dir().join(format!("causeway-loopback-{}", std::process::id()));
@@ -31,19 +36,25 @@ impl Host {
              [[label]]\nname = \"first\"\nnumber = 7\n[[label]]\nname = \"second\"\n"
         );
         std::fs::write(&config, text).unwrap();
-        let daemon = Command::new(env!("CARGO_BIN_EXE_causewayd-loopback"))
-            .arg("--config")
-            .arg(&config)
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let host = Self { daemon, folder };
+        let host = Self { daemon: spawn(&config), folder };
+        host.await_ready();
+        host
+    }
+
+    /// Kills the daemon and starts the next.
+    fn restart(&mut self) {
+        self.daemon.kill().unwrap();
+        self.daemon.wait().unwrap();
+        self.daemon = spawn(&self.folder.join("causeway.toml"));
+        self.await_ready();
+    }
+
+    fn await_ready(&self) {
         let since = Instant::now();
-        while !host.causeway(&["info"]).status.success() {
+        while !self.causeway(&["info"]).status.success() {
             assert!(since.elapsed() < LIMIT, "causewayd is not ready");
             std::thread::sleep(Duration::from_millis(20));
         }
-        host
     }
 
     fn causeway(&self, words: &[&str]) -> Output {
@@ -104,7 +115,7 @@ fn causeway() -> PathBuf {
 
 #[test]
 fn loopback_kind_is_known_everywhere() {
-    let host = Host::start();
+    let mut host = Host::start();
     // The configuration file, and `port show`.
     let shown = host.ok(&["port", "show", "a"]);
     assert!(shown.contains("kind        loopback"), "{shown}");
@@ -117,6 +128,24 @@ fn loopback_kind_is_known_everywhere() {
     labels(&host);
     traces(&host);
     configuration_problems(&host);
+    host.restart();
+    kept_objects(&host);
+}
+
+/// Checks that a restart keeps the port and the label that were added, and that the deleted label of
+/// the configuration file returns.
+fn kept_objects(host: &Host) {
+    let labels = host.request("GET", "/v1/labels", "").1;
+    let names: Vec<_> = labels.as_array().unwrap().iter().map(|label| &label["name"]).collect();
+    assert_eq!(names, ["first", "second", "third"]);
+    assert_eq!(host.json(&["port", "show", "b", "-j"])["memory_max"], 64);
+    let exported = host.ok(&["config", "export"]);
+    assert!(exported.contains("[[label]]\nname = \"third\"\nnumber = 3\n"), "{exported}");
+    let diff = host.causeway(&["config", "diff"]);
+    let text = String::from_utf8_lossy(&diff.stdout).into_owned();
+    assert_eq!(diff.status.code(), Some(1), "{text}");
+    assert!(text.contains("+ label third: number 3   (kept)"), "{text}");
+    assert!(!text.contains("label first"), "{text}");
 }
 
 /// Checks the noun of the service. Its first objects are those of the section.

@@ -49,6 +49,9 @@ Examples:
         /// Succeed if the link does not exist
         #[arg(long)]
         if_exists: bool,
+        /// Only until the next start of causewayd: the object stays in its state file
+        #[arg(long)]
+        ephemeral: bool,
     },
 }
 
@@ -61,6 +64,9 @@ pub struct LinkAdd {
     /// Succeed if a link of this name, group and kind exists already
     #[arg(long)]
     pub may_exist: bool,
+    /// Only until the next start of causewayd: not in its state file
+    #[arg(long)]
+    pub ephemeral: bool,
 }
 
 /// `causeway route …`
@@ -90,6 +96,9 @@ Examples:
         /// Succeed if the same route exists already
         #[arg(long)]
         may_exist: bool,
+        /// Only until the next start of causewayd: not in its state file
+        #[arg(long)]
+        ephemeral: bool,
     },
     /// Delete a route
     #[command(after_help = "Example:\n  causeway route del 7 --if-exists")]
@@ -99,6 +108,9 @@ Examples:
         /// Succeed if the route does not exist
         #[arg(long)]
         if_exists: bool,
+        /// Only until the next start of causewayd: the object stays in its state file
+        #[arg(long)]
+        ephemeral: bool,
     },
 }
 
@@ -113,6 +125,9 @@ pub struct VnetArgs {
     /// Only check the file and show the changes
     #[arg(long)]
     pub dry_run: bool,
+    /// Make the changes until the next start of causewayd only: not in its state file
+    #[arg(long)]
+    pub ephemeral: bool,
 }
 
 /// `causeway apply`
@@ -124,6 +139,9 @@ pub struct ApplyArgs {
     /// Only show the changes
     #[arg(long)]
     pub dry_run: bool,
+    /// Make the changes until the next start of causewayd only: not in its state file
+    #[arg(long)]
+    pub ephemeral: bool,
 }
 
 /// `causeway key …`

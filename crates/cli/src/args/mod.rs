@@ -44,6 +44,7 @@ Examples:
   causeway trace connect --from vm1-vsock --cid 4 --port 22
   causeway trace connect --from vm1-vsock --cid 2 --port 9999 --type seqpacket
   causeway apply -f /etc/causeway/causeway.toml --dry-run
+  causeway config diff
   causeway stats --interval 1
 
 Nouns and verbs may be abbreviated to a unique prefix: `causeway po l`.
@@ -145,12 +146,16 @@ Examples:
     #[command(after_help = "\
 Lines begin with + for an added object, - for a deleted one, ~ for one that is deleted and
 added again. The first step that fails ends the command; changes made before it remain.
-[daemon], [dispatch] and [control] are only read when causewayd starts.
+[daemon], [dispatch] and [control] are only read when causewayd starts. Objects of another file
+than that of causewayd are kept in its state file, unless --ephemeral is given.
 
 Examples:
   causeway apply -f causeway.toml --dry-run
   causeway apply -f causeway.toml")]
     Apply(ApplyArgs),
+    /// Configuration: print the running state as a file, and compare it with a file
+    #[command(subcommand)]
+    Config(ConfigVerb),
     /// Execute a file of VNET commands; all lines are checked before anything changes
     #[command(after_help = "\
 Examples:
@@ -252,6 +257,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   causeway port add vm3-net --kind net --group blue
+  causeway port add try --kind net --group blue --ephemeral
   causeway port add vm3-vsock --kind vsock --group blue --cid 5
   causeway port add a --kind vsock --group blue --cid 6 --host-socket /run/a.vsock
   causeway port add mx0 --kind mx --group blue
@@ -265,6 +271,9 @@ Examples:
         /// Succeed if the port does not exist
         #[arg(long)]
         if_exists: bool,
+        /// Only until the next start of causewayd: the object stays in its state file
+        #[arg(long)]
+        ephemeral: bool,
     },
 }
 
@@ -279,6 +288,9 @@ pub struct PortAdd {
     /// Succeed if the same port exists already
     #[arg(long)]
     pub may_exist: bool,
+    /// Only until the next start of causewayd: not in its state file
+    #[arg(long)]
+    pub ephemeral: bool,
 }
 
 /// `causeway group …`
@@ -302,6 +314,9 @@ pub enum GroupVerb {
         /// Succeed if the same group exists already
         #[arg(long)]
         may_exist: bool,
+        /// Only until the next start of causewayd: not in its state file
+        #[arg(long)]
+        ephemeral: bool,
     },
     /// Delete a group that has no ports and no links
     #[command(after_help = "Example:\n  causeway group del blue --if-exists")]
@@ -311,6 +326,9 @@ pub enum GroupVerb {
         /// Succeed if the group does not exist
         #[arg(long)]
         if_exists: bool,
+        /// Only until the next start of causewayd: the object stays in its state file
+        #[arg(long)]
+        ephemeral: bool,
     },
 }
 
@@ -418,6 +436,9 @@ Examples:
         /// Succeed if the same rule exists already, at any position
         #[arg(long)]
         may_exist: bool,
+        /// Only until the next start of causewayd: not in its state file
+        #[arg(long)]
+        ephemeral: bool,
     },
     /// Delete a rule; the rules after it move up
     #[command(after_help = "Example:\n  causeway rule del 0")]
@@ -427,6 +448,40 @@ Examples:
         /// Succeed if the rule does not exist
         #[arg(long)]
         if_exists: bool,
+        /// Only until the next start of causewayd: the object stays in its state file
+        #[arg(long)]
+        ephemeral: bool,
+    },
+}
+
+/// `causeway config …`
+#[derive(Debug, Subcommand)]
+pub enum ConfigVerb {
+    /// Print the whole running state as a configuration file of causewayd
+    #[command(after_help = "\
+Objects that were added while causewayd runs are included, also those that it does not keep.
+Comments of the configuration file are not.
+
+Examples:
+  causeway config export
+  causeway config export > causeway.toml && causewayd --config causeway.toml --check-config")]
+    Export,
+    /// Show the differences of the running state from the configuration file
+    #[command(after_help = "\
+Lines begin with + for an object that is not in the file, - for an object that is only in the
+file, ~ for one with other values. `(kept)` marks objects of the state file of causewayd, which
+the next start adds; with - such an object does not run now. The other differences end with the
+process: the next start follows the file.
+
+Exit status: 0 no difference, 1 differences, 2 and more as for other commands.
+
+Examples:
+  causeway config diff
+  causeway config diff -f new.toml")]
+    Diff {
+        /// The configuration file, or - for standard input [default: that of the daemon]
+        #[arg(short, long, value_name = "FILE")]
+        file: Option<PathBuf>,
     },
 }
 

@@ -7,35 +7,24 @@
 //! made, and the exit status is 65; nothing is undone. A file with an error is refused before any
 //! change, with exit status 1.
 //!
-//! The daemon does not keep the changes across a restart: a file other than [`CONFIG_DEFAULT`]
-//! causes a warning. `commands::run` is the caller.
-
-use std::path::Path;
+//! The daemon keeps objects that its own file does not have in the state file, unless `--ephemeral`
+//! is given. `commands::run` is the caller; `config diff` prints its lines by [`line`].
 
 use serde_json::{Map, Value, json};
 
-use super::kept::warn_file_not_kept;
 use super::{CommandContext, print, read_file};
 use crate::args::{ApplyArgs, Format};
+use crate::client::changing;
 use crate::error::{Error, Result};
 use crate::limits::FILE_BYTES_MAX;
-
-/// Default configuration file of causewayd.
-const CONFIG_DEFAULT: &str = "/etc/causeway/causeway.toml";
 
 /// Runs `causeway apply` and prints the result.
 pub fn run(cx: &CommandContext, args: &ApplyArgs) -> Result<()> {
     let text = read_file(&args.file, FILE_BYTES_MAX)?;
     let file = args.file.display().to_string();
     let body = json!({ "text": text, "file": file, "dry_run": args.dry_run });
-    match cx.client.post("/v1/apply", &body) {
-        Ok(value) => {
-            let changes = value["changes"].as_array().is_some_and(|changes| !changes.is_empty());
-            if changes && !args.dry_run && args.file != Path::new(CONFIG_DEFAULT) {
-                warn_file_not_kept();
-            }
-            cx.show(&value, |value| Ok(diff(value)))
-        }
+    match cx.client.post(&changing("/v1/apply", args.ephemeral), &body) {
+        Ok(value) => cx.show(&value, |value| Ok(diff(value))),
         Err(Error::Partial { message, value }) => {
             match cx.format {
                 Format::Json => print(&format!("{value:#}\n"))?,
@@ -73,7 +62,7 @@ fn diff(value: &Value) -> String {
 }
 
 /// Returns a change as `+ port NAME: …`, with `-` for deletions and `~` for replacements.
-fn line(change: &Value) -> String {
+pub(super) fn line(change: &Value) -> String {
     let sign = match change["action"].as_str() {
         Some("add") => '+',
         Some("delete") => '-',

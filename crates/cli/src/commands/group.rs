@@ -2,18 +2,16 @@
 //!
 //! `add --may-exist` succeeds if the group exists with the same forwarding, weight and kind, and is
 //! refused otherwise: a group cannot be changed in place. A group with ports or links is not
-//! deleted by the daemon. An added group is lost at a restart; the warning prints the lines that
-//! keep it.
+//! deleted by the daemon.
 //!
 //! `commands::run` is the caller; the requests go to `/v1/groups`.
 
 use causeway_model::GROUP_FIELDS;
 use serde_json::json;
 
-use super::kept::warn_not_kept;
 use super::{CommandContext, hint, is_conflict};
 use crate::args::GroupVerb;
-use crate::client::view;
+use crate::client::{changing, view};
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, pairs};
 use crate::view::GroupView;
@@ -39,14 +37,11 @@ pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
                 ]))
             })
         }
-        GroupVerb::Add { values, may_exist } => {
+        GroupVerb::Add { values, may_exist, ephemeral } => {
             let group = values.read()?;
             let (name, body) = (&group.name, json!(group));
-            match cx.client.post("/v1/groups", &body) {
-                Ok(_) => {
-                    warn_not_kept("group", &body);
-                    cx.done(true, &format!("group {name} added"))
-                }
+            match cx.client.post(&changing("/v1/groups", ephemeral), &body) {
+                Ok(_) => cx.done(true, &format!("group {name} added")),
                 Err(error) if may_exist && is_conflict(&error) => {
                     // A conflict can have other causes: only an existing group satisfies
                     // `--may-exist`.
@@ -61,8 +56,8 @@ pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
                 Err(error) => Err(error),
             }
         }
-        GroupVerb::Del { name, if_exists } => {
-            match cx.client.delete(&format!("/v1/groups/{name}")) {
+        GroupVerb::Del { name, if_exists, ephemeral } => {
+            match cx.client.delete(&changing(&format!("/v1/groups/{name}"), ephemeral)) {
                 Ok(_) => cx.done(true, &format!("group {name} deleted")),
                 Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no group {name}")),
                 Err(error) => Err(hint(error, "group", SEE_GROUPS)),

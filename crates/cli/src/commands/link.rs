@@ -17,12 +17,11 @@ use causeway_model::schema::FieldInfo;
 use causeway_model::{Name, date};
 use serde_json::Value;
 
-use super::kept::warn_not_kept;
 use super::port::counters;
 use super::{CommandContext, hint, is_conflict};
 use crate::args::options::shown;
 use crate::args::{LinkAdd, LinkVerb};
-use crate::client::view;
+use crate::client::{changing, view};
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, pairs};
 use crate::view::{LinkView, cell};
@@ -41,11 +40,13 @@ pub fn run(cx: &CommandContext, verb: LinkVerb) -> Result<()> {
             cx.show(&value, |value| Ok(text(&view(value)?)))
         }
         LinkVerb::Add(args) => add(cx, &args),
-        LinkVerb::Del { name, if_exists } => match cx.client.delete(&format!("/v1/links/{name}")) {
-            Ok(_) => cx.done(true, &format!("link {name} deleted")),
-            Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no link {name}")),
-            Err(error) => Err(hint(error, "link", SEE_LINKS)),
-        },
+        LinkVerb::Del { name, if_exists, ephemeral } => {
+            match cx.client.delete(&changing(&format!("/v1/links/{name}"), ephemeral)) {
+                Ok(_) => cx.done(true, &format!("link {name} deleted")),
+                Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no link {name}")),
+                Err(error) => Err(hint(error, "link", SEE_LINKS)),
+            }
+        }
     }
 }
 
@@ -141,11 +142,8 @@ fn text(link: &LinkView) -> String {
 fn add(cx: &CommandContext, args: &LinkAdd) -> Result<()> {
     let (name, group) = (args.values.text("name"), args.values.text("group"));
     let wanted = Value::Object(args.values.values.clone());
-    let value = match cx.client.post("/v1/links", &wanted) {
-        Ok(value) => {
-            warn_not_kept("link", &wanted);
-            value
-        }
+    let value = match cx.client.post(&changing("/v1/links", args.ephemeral), &wanted) {
+        Ok(value) => value,
         Err(error) if args.may_exist && is_conflict(&error) => existing(cx, args, error)?,
         Err(error) => {
             let see = format!("add it with `causeway group add {group}`");

@@ -12,11 +12,11 @@
 
 mod apply;
 mod capture;
+mod config;
 mod dispatcher;
 mod forward;
 mod group;
 mod hca;
-mod kept;
 mod key;
 mod link;
 mod mpi_env;
@@ -78,6 +78,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Forward(args) => forward::run(&cx, &args),
         Noun::Key(verb) => key::run(&cx, verb),
         Noun::Apply(args) => apply::run(&cx, &args),
+        Noun::Config(verb) => config::run(&cx, verb),
         Noun::Vnet(args) => vnet::run(&cx, &args),
         Noun::Stats(args) => stats::run(&cx, &args),
         Noun::Trace(verb) => trace::run(&cx, verb),
@@ -93,13 +94,17 @@ fn info(cx: &CommandContext) -> Result<()> {
     let value = cx.client.get("/v1/info")?;
     cx.show(&value, |value| {
         let info: InfoView = view(value)?;
-        Ok(pairs(&[
+        let mut list = vec![
             ("version", info.version),
             ("pid", info.pid.to_string()),
             ("uptime", duration(info.uptime_seconds)),
             ("control", info.control),
             ("run_dir", info.run_dir),
-        ]))
+        ];
+        list.extend(info.config.map(|file| ("config", file)));
+        list.extend(info.state_file.map(|file| ("state_file", file)));
+        list.extend(info.state_error.map(|error| ("changes are lost", error)));
+        Ok(pairs(&list))
     })
 }
 

@@ -16,12 +16,11 @@ use causeway_model::port::{PORT_FIELDS, VM_KEY};
 use causeway_model::schema::FieldInfo;
 use serde_json::{Map, Value, json};
 
-use super::kept::warn_not_kept;
 use super::vm::{load_kinds, print_attachment, vm_of};
 use super::{CommandContext, hint, is_conflict};
 use crate::args::options::{kinds, shown};
 use crate::args::{AttachOptions, Format, PortAdd, PortVerb};
-use crate::client::view;
+use crate::client::{changing, view};
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, bytes, pairs};
 use crate::view::{PortView, address, cell};
@@ -36,7 +35,7 @@ pub fn run(cx: &CommandContext, verb: PortVerb) -> Result<()> {
         PortVerb::List { group } => list(cx, group.as_ref()),
         PortVerb::Show { name, attach } => show(cx, &name, &attach),
         PortVerb::Add(args) => add(cx, *args),
-        PortVerb::Del { name, if_exists } => del(cx, &name, if_exists),
+        PortVerb::Del { name, if_exists, ephemeral } => del(cx, &name, if_exists, ephemeral),
     }
 }
 
@@ -58,14 +57,22 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
         let mut heads = left.to_vec();
         heads.extend([("FAULTS", Align::Right), ("VM", Align::Left), ("SOCKET", Align::Left)]);
         let mut table = TextTable::new(&heads);
+        let mut cut_off = String::new();
         for port in ports {
             let of = |key| cell(&port.spec, key);
             let (address, faults) = (address(&port.spec), port.faults_total.to_string());
             let (name, group, kind, socket) = (of("name"), of("group"), of("kind"), of("socket"));
             let vm = vm_of(&port).unwrap_or_else(|| "-".into());
-            table.row(vec![name, group, kind, address, port.state, faults, vm, socket]);
+            if let Some(reason) = &port.cut_off {
+                cut_off.push_str(&format!("\n{name}: {reason}"));
+            }
+            let state = if port.cut_off.is_some() { "cut off".to_owned() } else { port.state };
+            table.row(vec![name, group, kind, address, state, faults, vm, socket]);
         }
-        Ok(table.render())
+        if !cut_off.is_empty() {
+            cut_off.push('\n');
+        }
+        Ok(table.render() + &cut_off)
     })
 }
 
@@ -86,6 +93,7 @@ fn show(cx: &CommandContext, name: &Name, attach: &AttachOptions) -> Result<()> 
 fn text(port: &PortView) -> String {
     let of = |key| (key, cell(&port.spec, key));
     let mut list = vec![of("name"), of("group"), of("kind"), ("state", port.state.clone())];
+    list.extend(port.cut_off.iter().map(|reason| ("cut off", reason.clone())));
     if port.faults_total > 0 {
         let reason = port.fault.as_deref().unwrap_or("unknown");
         let when = when(port.fault_age_seconds, port.fault_of.as_deref());
@@ -186,11 +194,9 @@ fn add(cx: &CommandContext, args: PortAdd) -> Result<()> {
     let mut wanted = args.values.0;
     wanted.insert("name".into(), json!(name));
     let group = wanted.get("group").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let value = match cx.client.post("/v1/ports", &Value::Object(wanted.clone())) {
-        Ok(value) => {
-            warn_not_kept("port", &Value::Object(wanted));
-            value
-        }
+    let path = changing("/v1/ports", args.ephemeral);
+    let value = match cx.client.post(&path, &Value::Object(wanted.clone())) {
+        Ok(value) => value,
         Err(error) if may_exist && is_conflict(&error) => existing(cx, &name, &wanted, error)?,
         Err(error) if is_conflict(&error) => return Err(error),
         Err(error) => {
@@ -231,8 +237,8 @@ fn existing(
 }
 
 /// Deletes a port.
-fn del(cx: &CommandContext, name: &Name, if_exists: bool) -> Result<()> {
-    match cx.client.delete(&format!("/v1/ports/{name}")) {
+fn del(cx: &CommandContext, name: &Name, if_exists: bool, ephemeral: bool) -> Result<()> {
+    match cx.client.delete(&changing(&format!("/v1/ports/{name}"), ephemeral)) {
         Ok(_) => cx.done(true, &format!("port {name} deleted")),
         Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no port {name}")),
         Err(error) => Err(hint(error, "port", SEE_PORTS)),

@@ -11,10 +11,9 @@ use causeway_model::Name;
 use causeway_model::{ROUTE_FIELDS, RouteSpec};
 use serde_json::{Value, json};
 
-use super::kept::warn_not_kept;
 use super::{CommandContext, hint, is_conflict};
 use crate::args::RouteVerb;
-use crate::client::view;
+use crate::client::{changing, view};
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable};
 use crate::view::{RouteView, cell, route_end};
@@ -23,9 +22,11 @@ use crate::view::{RouteView, cell, route_end};
 pub fn run(cx: &CommandContext, verb: RouteVerb) -> Result<()> {
     match verb {
         RouteVerb::List { group } => list(cx, group.as_ref()),
-        RouteVerb::Add { values, may_exist } => add(cx, &values.read()?, may_exist),
-        RouteVerb::Del { index, if_exists } => {
-            match cx.client.delete(&format!("/v1/routes/{index}")) {
+        RouteVerb::Add { values, may_exist, ephemeral } => {
+            add(cx, &values.read()?, may_exist, ephemeral)
+        }
+        RouteVerb::Del { index, if_exists, ephemeral } => {
+            match cx.client.delete(&changing(&format!("/v1/routes/{index}"), ephemeral)) {
                 Ok(_) => cx.done(true, &format!("route {index} deleted")),
                 Err(Error::NotFound(_)) if if_exists => {
                     cx.done(false, &format!("no route {index}"))
@@ -68,12 +69,9 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
 }
 
 /// Adds a route and prints its number.
-fn add(cx: &CommandContext, route: &RouteSpec, may_exist: bool) -> Result<()> {
-    match cx.client.post("/v1/routes", &json!(route)) {
-        Ok(value) => {
-            warn_not_kept("route", &Value::Object(route.values()));
-            cx.show(&value, |value| Ok(format!("route {} added\n", value["index"])))
-        }
+fn add(cx: &CommandContext, route: &RouteSpec, may_exist: bool, ephemeral: bool) -> Result<()> {
+    match cx.client.post(&changing("/v1/routes", ephemeral), &json!(route)) {
+        Ok(value) => cx.show(&value, |value| Ok(format!("route {} added\n", value["index"]))),
         Err(error) if may_exist && is_conflict(&error) => {
             // A conflict can have other causes: only an existing route satisfies `--may-exist`.
             if is_there(cx, &json!(route))? {

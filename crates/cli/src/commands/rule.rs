@@ -10,10 +10,9 @@
 use causeway_model::{RULE_FIELDS, RULE_INDEX, RuleSpec};
 use serde_json::{Value, json};
 
-use super::kept::warn_not_kept;
 use super::{CommandContext, hint};
 use crate::args::RuleVerb;
-use crate::client::view;
+use crate::client::{changing, view};
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable};
 use crate::view::{RuleView, cell};
@@ -22,11 +21,15 @@ use crate::view::{RuleView, cell};
 pub fn run(cx: &CommandContext, verb: RuleVerb) -> Result<()> {
     match verb {
         RuleVerb::List => list(cx),
-        RuleVerb::Add { values, may_exist } => {
-            add(cx, &values.read()?, values.values.get(RULE_INDEX.key), may_exist)
+        RuleVerb::Add { values, may_exist, ephemeral } => {
+            let rule = values.read()?;
+            if may_exist && is_there(cx, &json!(rule))? {
+                return cx.done(false, "the rule exists already");
+            }
+            add(cx, &rule, values.values.get(RULE_INDEX.key), ephemeral)
         }
-        RuleVerb::Del { index, if_exists } => {
-            match cx.client.delete(&format!("/v1/rules/{index}")) {
+        RuleVerb::Del { index, if_exists, ephemeral } => {
+            match cx.client.delete(&changing(&format!("/v1/rules/{index}"), ephemeral)) {
                 Ok(_) => cx.done(true, &format!("rule {index} deleted")),
                 Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no rule {index}")),
                 Err(error) => Err(hint(error, "rule", "see `causeway rule list`")),
@@ -54,21 +57,15 @@ fn list(cx: &CommandContext) -> Result<()> {
     })
 }
 
-/// Adds a rule before `index`, or at the end. With `may_exist`, an equal rule is a success without
-/// a request.
-fn add(cx: &CommandContext, rule: &RuleSpec, index: Option<&Value>, may_exist: bool) -> Result<()> {
-    let wanted = json!(rule);
-    if may_exist && is_there(cx, &wanted)? {
-        return cx.done(false, "the rule exists already");
-    }
-    let mut body = wanted.clone();
+/// Adds a rule before `index`, or at the end.
+fn add(cx: &CommandContext, rule: &RuleSpec, index: Option<&Value>, ephemeral: bool) -> Result<()> {
+    let mut body = json!(rule);
     if let (Some(index), Some(body)) = (index, body.as_object_mut()) {
         body.insert(RULE_INDEX.key.to_owned(), index.clone());
     }
     cx.client
-        .post("/v1/rules", &body)
+        .post(&changing("/v1/rules", ephemeral), &body)
         .map_err(|e| hint(e, "group", "add it with `causeway group add`"))?;
-    warn_not_kept("rule", &wanted);
     cx.done(true, "rule added")
 }
 

@@ -3,17 +3,16 @@
 //! The file (at most [`FILE_BYTES_MAX`] bytes (4 MiB), `-` is stdin) is sent as text to `POST
 //! /v1/vnet`. The daemon checks all lines first and executes none of a wrong file; a refusal during
 //! the execution leaves the earlier changes in effect, and the verb then prints the error alone and
-//! exits with the status of the refusal, not with 65. With `--dry-run` nothing is changed. The
-//! changes are lost at a restart of the daemon, which causes a warning. The verb does not connect
+//! exits with the status of the refusal, not with 65. With `--dry-run` nothing is changed. The verb does not connect
 //! to VNET servers over TCP.
 //!
 //! `commands::run` is the caller.
 
 use serde_json::json;
 
-use super::kept::warn_file_not_kept;
 use super::{CommandContext, hint, read_file};
 use crate::args::VnetArgs;
+use crate::client::changing;
 use crate::error::Result;
 use crate::limits::FILE_BYTES_MAX;
 
@@ -22,12 +21,8 @@ pub fn run(cx: &CommandContext, args: &VnetArgs) -> Result<()> {
     let text = read_file(&args.file, FILE_BYTES_MAX)?;
     let file = args.file.display().to_string();
     let body = json!({ "group": args.group, "text": text, "file": file, "dry_run": args.dry_run });
-    let value = cx.client.post("/v1/vnet", &body);
+    let value = cx.client.post(&changing("/v1/vnet", args.ephemeral), &body);
     let value = value.map_err(|e| hint(e, "group", "see `causeway group list`"))?;
-    let changes = value["changes"].as_array().is_some_and(|changes| !changes.is_empty());
-    if changes && !args.dry_run {
-        warn_file_not_kept();
-    }
     cx.show(&value, |value| {
         let nothing = Vec::new();
         let changes = value["changes"].as_array().unwrap_or(&nothing);

@@ -20,11 +20,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use causeway_model::CommandError;
-use causeway_model::Name;
+use causeway_model::{Name, PortSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -62,14 +62,11 @@ pub(super) fn apply(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, Http
     call.only(rest, "POST")?;
     let ApiCall { fabric, about, .. } = *call;
     let ApplyBody { text, file, dry_run } = call.body()?;
-    let run_dir = Some(about.run_dir.clone());
-    let around = ConfigContext { run_dir, kinds: about.kinds, sections: about.sections, underlay };
-    let config = Config::parse(&file, &text, &around).map_err(|e| invalid(e.to_string()))?;
-    let derived_mtus = config.derived_mtus.clone();
-    let mut wanted = wanted_state(config, about).map_err(invalid)?;
+    let config = parse(about, &file, &text)?;
+    let mut wanted = wanted_state(config.clone(), about).map_err(invalid)?;
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let running = read_running(fabric).map_err(refused)?;
-    keep_mtus(&mut wanted, &running, &derived_mtus);
+    keep_mtus(&mut wanted.ports, &running.ports, &config.derived_mtus);
     let plan = plan(&running, &wanted);
     if dry_run {
         let done = vec![false; plan.changes.len()];
@@ -81,17 +78,29 @@ pub(super) fn apply(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, Http
         log::info!(action:? = action, what, name = name.as_str(); "applied");
     }
     let value = changes_json(&plan, &done, dry_run);
+    if let (None, Some(kept)) = (&failed, &about.kept) {
+        // The running ports have the MTUs that the file leaves to the daemon.
+        kept.adopt(&Config { ports: wanted.ports, ..config }, &text);
+    }
     match failed {
         None => Ok(HttpReply::json(200, &value)),
         Some((at, error)) => Err(incomplete(&plan, &done, at, &error, value)),
     }
 }
 
+/// Reads the text of a configuration file.
+pub(super) fn parse(about: &ApiContext, file: &Path, text: &str) -> Result<Config, HttpReply> {
+    let run_dir = Some(about.run_dir.clone());
+    let ApiContext { kinds, sections, .. } = *about;
+    let around = ConfigContext { run_dir, state_dir: None, kinds, sections, underlay };
+    Config::parse(file, text, &around).map_err(|error| invalid(error.to_string()))
+}
+
 /// Keeps the MTU of the running ports named by `ours`, whose file gives none: a changed set of
 /// links would change their MTU, and replacing a port would disconnect its frontend.
-fn keep_mtus(wanted: &mut FabricState, running: &FabricState, ours: &BTreeSet<Name>) {
-    for port in wanted.ports.iter_mut().filter(|port| ours.contains(&port.name)) {
-        let same = running.ports.iter().find(|other| other.name == port.name);
+pub(super) fn keep_mtus(wanted: &mut [PortSpec], running: &[PortSpec], ours: &BTreeSet<Name>) {
+    for port in wanted.iter_mut().filter(|port| ours.contains(&port.name)) {
+        let same = running.iter().find(|other| other.name == port.name);
         if let Some(now) = same {
             port.kind.keep("mtu", &now.kind);
         }

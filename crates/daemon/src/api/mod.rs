@@ -12,7 +12,9 @@
 //! command. A command runs to its end also if its client disconnects meanwhile. Requests of several
 //! clients run concurrently, their commands one at a time in no defined order; as a whole only
 //! `POST /v1/apply` is serialised with itself. Nothing that the API changes is written to the
-//! configuration file: it lasts until the process ends. Access rights are checked before
+//! configuration file; added objects are kept in the state file ([`crate::kept`]), unless the query
+//! has `ephemeral=true`. The reply to a change waits for the state file, and its headers
+//! `Causeway-Note` name changes that do not outlast the next start. Access rights are checked before
 //! ([`crate::peer`]). Paths, JSON fields and status codes are a contract: docs/control-api.md
 //! describes them.
 //!
@@ -27,12 +29,14 @@
 //! GET  /v1/links    POST /v1/links    GET  /v1/links/NAME   DELETE /v1/links/NAME
 //! GET  /v1/routes   POST /v1/routes                         DELETE /v1/routes/INDEX
 //! GET  /v1/traffic/GROUP              POST /v1/apply        POST /v1/vnet
+//! GET  /v1/config                     POST /v1/config/diff
 //! POST /v1/shutdown
 //! POST /v1/captures                   GET  /v1/captures/N   DELETE /v1/captures/N
 //! POST /v1/captures/N/stop
 //! ```
 
 mod apply;
+mod config;
 mod links;
 mod vnet;
 
@@ -51,6 +55,7 @@ use serde_json::{Map, Value, json};
 
 use crate::fabric::{FabricControl, ask};
 use crate::http::{HttpReply, HttpRequest};
+use crate::kept::Kept;
 use crate::logger;
 use crate::peer::ControlPeer;
 use crate::refusals::ControlRefusals;
@@ -82,6 +87,8 @@ pub struct ApiContext {
     pub refusals: Arc<ControlRefusals>,
     /// Requests a stop of the daemon.
     pub stop: Arc<StopRequest>,
+    /// Keeps changes across a restart; `None` for a fabric without a state file.
+    pub kept: Option<Arc<Kept>>,
 }
 
 /// The body of `POST /v1/shutdown`.
@@ -111,6 +118,7 @@ type NounHandler = fn(&ApiCall<'_>, &[&str]) -> Result<HttpReply, HttpReply>;
 /// ([`ApiContext::nouns`]).
 const NOUNS: &[(&str, NounHandler)] = &[
     ("apply", apply::apply),
+    ("config", config::config),
     ("dispatchers", dispatchers),
     ("groups", groups),
     ("info", info),
@@ -216,13 +224,21 @@ impl ApiCall<'_> {
     fn run(&self, command: Command, status: u16) -> Result<HttpReply, HttpReply> {
         match self.fabric.call(command).map_err(refused)? {
             Answer::Done => Ok(HttpReply::done()),
-            Answer::Port(view) => Ok(HttpReply::json(status, &held(self.fabric, *view))),
+            Answer::Port(view) => Ok(HttpReply::json(status, &self.completed(*view))),
             Answer::Ports(views) => {
-                let views: Vec<_> = views.into_iter().map(|view| held(self.fabric, view)).collect();
+                let views: Vec<_> = views.into_iter().map(|view| self.completed(view)).collect();
                 Ok(HttpReply::json(status, &views))
             }
             answer => Ok(HttpReply::json(status, &answer)),
         }
+    }
+
+    /// Returns the JSON of a port's view, with the fields `held` and `cut_off`: the fabric knows
+    /// neither the holder nor earlier daemons.
+    fn completed(&self, mut view: PortView) -> Value {
+        view.held = self.fabric.is_held(&view.spec.name);
+        view.cut_off = self.about.kept.as_ref().and_then(|kept| kept.cut_off(&view));
+        json!(view)
     }
 }
 
@@ -239,8 +255,20 @@ pub fn answer(
     peer: &ControlPeer,
     request: &HttpRequest,
 ) -> HttpReply {
-    let call = ApiCall { fabric, about, request };
-    let reply = call.route().unwrap_or_else(|refusal| refusal);
+    let reply = match (&about.kept, is_ephemeral(&request.query)) {
+        (Some(kept), Ok(is_ephemeral)) if request.method != "GET" => {
+            let scope = kept.scope(is_ephemeral);
+            let call = ApiCall { fabric: &scope, about, request };
+            let mut reply = call.route().unwrap_or_else(|refusal| refusal);
+            reply.notes = scope.finish();
+            reply
+        }
+        (_, Err(text)) => invalid(text),
+        _ => {
+            let call = ApiCall { fabric, about, request };
+            call.route().unwrap_or_else(|refusal| refusal)
+        }
+    };
     let (method, path) = (request.method.as_str(), request.path.as_str());
     let (pid, uid, status) = (peer.pid, peer.uid, reply.status);
     if method == "GET" {
@@ -249,6 +277,16 @@ pub fn answer(
         log::info!(method, path, status, pid, uid; "control request");
     }
     reply
+}
+
+/// Returns the value of `ephemeral` in a query; other keys are ignored.
+fn is_ephemeral(query: &str) -> Result<bool, String> {
+    let mut values = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    match values.rfind(|(key, _)| *key == "ephemeral").map(|(_, value)| value) {
+        Some("" | "true" | "1") => Ok(true),
+        None | Some("false" | "0") => Ok(false),
+        Some(other) => Err(format!("ephemeral={other}: expected true or false")),
+    }
 }
 
 /// Answers `/v1/ports`.
@@ -388,6 +426,12 @@ fn info(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
         uptime_seconds: about.started.elapsed().as_secs_f64(),
         control: about.control.display().to_string(),
         run_dir: about.run_dir.display().to_string(),
+        config: about.kept.as_ref().map(|kept| kept.config_file().display().to_string()),
+        state_file: about
+            .kept
+            .as_ref()
+            .and_then(|kept| Some(kept.state_file()?.display().to_string())),
+        state_error: about.kept.as_ref().and_then(|kept| kept.error()),
     };
     Ok(HttpReply::json(200, &json!(view)))
 }
@@ -424,12 +468,6 @@ fn stats(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
         log: LogStats { dropped_lines_total: logger::dropped_total() },
     };
     Ok(HttpReply::json(200, &json!(view)))
-}
-
-/// Returns the JSON of a port's view, with the field `held`: the fabric does not know the holder.
-fn held(fabric: &dyn FabricControl, mut view: PortView) -> Value {
-    view.held = fabric.is_held(&view.spec.name);
-    json!(view)
 }
 
 /// Parses a name of a path; the error is the reply 422.

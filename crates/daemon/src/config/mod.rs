@@ -21,6 +21,7 @@ mod print;
 mod problem;
 mod read;
 mod sockets;
+pub mod state;
 mod table;
 pub mod underlay;
 
@@ -81,6 +82,8 @@ pub struct DaemonConfig {
     pub control: PathBuf,
     /// Directory of ports' sockets.
     pub run_dir: PathBuf,
+    /// File of the objects that are added while the daemon runs.
+    pub state_file: PathBuf,
     /// Most verbose level of the log.
     pub log: LevelFilter,
     /// `[dispatch]`.
@@ -127,6 +130,8 @@ pub enum ConfigError {
 pub struct ConfigContext {
     /// Default directory of the control socket and the ports' sockets.
     pub run_dir: Option<PathBuf>,
+    /// Directory of the state file if `run_dir` is the default.
+    pub state_dir: Option<PathBuf>,
     /// The kinds of ports of this daemon.
     pub kinds: &'static [&'static KindDefinition],
     /// The sections that services registered.
@@ -137,19 +142,34 @@ pub struct ConfigContext {
 
 impl ConfigContext {
     /// Reads the values from the process: the run directory is systemd's `RUNTIME_DIRECTORY`, else
-    /// `/run/causeway` for root, else `$XDG_RUNTIME_DIR/causeway`.
+    /// `/run/causeway` for root, else `$XDG_RUNTIME_DIR/causeway`; the state directory is systemd's
+    /// `STATE_DIRECTORY`, else `/var/lib/causeway` for root, else that of the XDG base directory
+    /// specification.
     pub fn of_process(registered: Registered) -> Self {
         let env = |key| std::env::var_os(key).filter(|v| !v.is_empty());
-        let run_dir = if let Some(dirs) = env("RUNTIME_DIRECTORY") {
+        let of_unit = |key| {
+            let dirs = env(key)?;
             dirs.to_str().and_then(|d| d.split(':').next()).map(PathBuf::from)
-        } else if rustix::process::geteuid().is_root() {
-            Some(PathBuf::from("/run/causeway"))
-        } else {
-            env("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join("causeway"))
         };
-        let run_dir = run_dir.filter(|dir| dir.is_absolute());
+        let is_root = rustix::process::geteuid().is_root();
+        let own = |key, system: &str| match is_root {
+            true => Some(PathBuf::from(system)),
+            false => env(key).map(|dir| Path::new(&dir).join("causeway")),
+        };
+        let run_dir = of_unit("RUNTIME_DIRECTORY").or(own("XDG_RUNTIME_DIR", "/run/causeway"));
+        let at_home = || env("HOME").map(|home| Path::new(&home).join(".local/state/causeway"));
+        let state_dir = of_unit("STATE_DIRECTORY")
+            .or(own("XDG_STATE_HOME", "/var/lib/causeway"))
+            .or_else(at_home);
+        let absolute = |dir: Option<PathBuf>| dir.filter(|dir| dir.is_absolute());
         let Registered { kinds, sections, .. } = registered;
-        Self { run_dir, kinds, sections, underlay: underlay::underlay }
+        Self {
+            run_dir: absolute(run_dir),
+            state_dir: absolute(state_dir),
+            kinds,
+            sections,
+            underlay: underlay::underlay,
+        }
     }
 }
 

@@ -54,7 +54,7 @@ pub fn to_toml(config: &Config) -> String {
 }
 
 /// Prints a table with its keys in the order of its fields.
-fn table(out: &mut String, title: &str, fields: &[Field], values: &Map<String, Value>) {
+pub fn table(out: &mut String, title: &str, fields: &[Field], values: &Map<String, Value>) {
     let space = if out.is_empty() { "" } else { "\n" };
     let _ = writeln!(out, "{space}{title}");
     print(out, fields.iter().map(|field| field.key), values);
@@ -83,6 +83,7 @@ fn daemon(daemon: &DaemonConfig) -> DaemonSettings {
     DaemonSettings {
         control: path(&daemon.control),
         run_dir: path(&daemon.run_dir),
+        state_file: path(&daemon.state_file),
         log: daemon.log.as_str().to_lowercase(),
         hold: daemon.hold,
         key_file: daemon.key_file.clone(),

@@ -170,11 +170,17 @@ fn daemon(
                     not root, and XDG_RUNTIME_DIR is not set)";
         problems.add(whole, text);
     }
+    let state_file = settings.state_file.or_else(|| {
+        let is_default = run_dir.is_some() && run_dir == around.run_dir;
+        let dir = around.state_dir.as_ref().filter(|_| is_default).or(run_dir.as_ref());
+        dir.map(|dir| dir.join("state.toml"))
+    });
     let table = TomlTable::optional("[dispatch]", document.get("dispatch"), problems);
     let dispatch = table.parse_valid(DispatchSettings::read, problems)?;
     Some(DaemonConfig {
         control: control.unwrap_or_default(),
         run_dir: run_dir.unwrap_or_default(),
+        state_file: state_file.unwrap_or_default(),
         log: settings.log.parse().unwrap_or(LevelFilter::Info),
         dispatch: dispatch::options(dispatch.value),
         hold: settings.hold,

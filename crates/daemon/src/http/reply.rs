@@ -15,6 +15,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use crate::limits::NOTES_MAX;
+
 /// A reply, sent before the connection closes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpReply {
@@ -26,26 +28,29 @@ pub struct HttpReply {
     pub allow: &'static str,
     /// The kind of an error, as in the body; empty for success. [`crate::refusals`] counts by it.
     pub kind: &'static str,
+    /// Sentences for the operator about the effect of a successful command, sent as headers
+    /// `Causeway-Note`; at most [`NOTES_MAX`] are sent.
+    pub notes: Vec<String>,
 }
 
 impl HttpReply {
     /// Returns a reply with a value as JSON.
     pub fn json(status: u16, value: &impl Serialize) -> Self {
         match serde_json::to_string(value) {
-            Ok(body) => Self { status, body, allow: "", kind: "" },
+            Ok(body) => Self { status, body, allow: "", kind: "", notes: Vec::new() },
             Err(error) => Self::error(500, "internal", error.to_string()),
         }
     }
 
     /// Returns the reply of a command without a result: 204.
     pub fn done() -> Self {
-        Self { status: 204, body: String::new(), allow: "", kind: "" }
+        Self { status: 204, body: String::new(), allow: "", kind: "", notes: Vec::new() }
     }
 
     /// Returns an error reply: `{"error":{"kind":…,"message":…}}`.
     pub fn error(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
         let error = serde_json::json!({"error": {"kind": kind, "message": message.into()}});
-        Self { status, body: error.to_string(), allow: "", kind }
+        Self { status, body: error.to_string(), allow: "", kind, notes: Vec::new() }
     }
 
     /// Returns the reply for a path that exists but does not support the method.
@@ -63,6 +68,13 @@ impl HttpReply {
         let mut text = format!("HTTP/1.1 {status} {reason}\r\nConnection: close\r\n");
         if !self.allow.is_empty() {
             text.push_str(&format!("Allow: {}\r\n", self.allow));
+        }
+        for note in self.notes.iter().take(NOTES_MAX) {
+            let note: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            text.push_str(&format!("Causeway-Note: {note}\r\n"));
+        }
+        if let Some(more @ 1..) = self.notes.len().checked_sub(NOTES_MAX) {
+            text.push_str(&format!("Causeway-Note: {more} more notes are omitted\r\n"));
         }
         if self.status != 204 {
             let length = self.body.len() + 1;

@@ -1,13 +1,13 @@
 //! Reads one HTTP request within bounds of size and time, independent of how the client splits it.
 //!
 //! Limits: [`REQUEST_BYTES_MAX`] (64 KiB) for head and body together, [`FILE_REQUEST_BYTES_MAX`] (8
-//! MiB) for the two paths that carry files, [`REQUEST_HEADERS_MAX`] (64) headers, and a deadline
+//! MiB) for the paths that carry files, [`REQUEST_HEADERS_MAX`] (64) headers, and a deadline
 //! for the last byte. A request over a limit becomes an error reply: 408 (late), 411 (chunked
 //! body), 413 (too large) or 431 (head too large); one that is malformed or ends early becomes 400.
 //! Its remaining bytes stay unread: [`super::server`] drains them. A connection that the client
 //! closes without a byte is no error; a request without Content-Length has an empty body.
 //!
-//! Only the method, the path without its query and the body are kept. Headers other than
+//! Only the method, the path, the query and the body are kept. Headers other than
 //! Content-Length, Transfer-Encoding and Expect are ignored, also Host and Content-Type; bytes
 //! after the body are dropped. Path and body are not interpreted.
 //!
@@ -22,7 +22,7 @@ use super::HttpReply;
 use crate::limits::{FILE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_HEADERS_MAX};
 
 /// The paths whose requests carry whole files.
-const FILE_PATHS: [&str; 2] = ["/v1/apply", "/v1/vnet"];
+const FILE_PATHS: [&str; 3] = ["/v1/apply", "/v1/config/diff", "/v1/vnet"];
 
 /// A complete request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct HttpRequest {
     pub method: String,
     /// The path, without query.
     pub path: String,
+    /// The text behind the first `?` of the target; empty without a query.
+    pub query: String,
     /// The body; its length is that of Content-Length.
     pub body: Vec<u8>,
 }
@@ -40,6 +42,7 @@ pub struct HttpRequest {
 struct RequestHead {
     method: String,
     path: String,
+    query: String,
     /// Bytes of the head.
     bytes: usize,
     /// Bytes of the body, by Content-Length.
@@ -92,7 +95,8 @@ pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<HttpReq
         }
     }
     let body = bytes.get(head.bytes..total).unwrap_or_default().to_vec();
-    Ok(Some(HttpRequest { method: head.method, path: head.path, body }))
+    let RequestHead { method, path, query, .. } = head;
+    Ok(Some(HttpRequest { method, path, query, body }))
 }
 
 /// Appends at most 4 KiB to `bytes` and returns their number: 0 at the end of the stream.
@@ -154,9 +158,10 @@ fn parse_head(bytes: &[u8]) -> Result<Option<RequestHead>, HttpReply> {
         }
     }
     let target = parsed.path.unwrap_or("");
-    let path = target.split('?').next().unwrap_or("").to_owned();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let (path, query) = (path.to_owned(), query.to_owned());
     let method = parsed.method.unwrap_or("").to_owned();
-    Ok(Some(RequestHead { method, path, bytes: size, body: body.unwrap_or(0), waits }))
+    Ok(Some(RequestHead { method, path, query, bytes: size, body: body.unwrap_or(0), waits }))
 }
 
 /// Parses the value of Content-Length: decimal digits only, without a sign.

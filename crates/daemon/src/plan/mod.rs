@@ -34,6 +34,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use execute::{PlanResult, execute};
+pub use rules::changes as rule_changes;
 pub use state::read_running;
 
 /// The objects that can change while the daemon runs.

@@ -7,6 +7,7 @@
 //! fewer rules.
 //!
 //! `plan()` calls [`note`] once per plan; `plan::execute` executes the steps in their order.
+//! `causeway config diff` prints [`changes`].
 
 use causeway_model::RuleSpec;
 use serde_json::json;
@@ -49,35 +50,50 @@ fn common(before: &[RuleSpec], after: &[RuleSpec]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Plans deletions from the last to the first and insertions from the first to the last, so that
-/// each index is valid when its step is executed.
-pub(super) fn note(plan: &mut ChangePlan, before: &[RuleSpec], after: &[RuleSpec]) {
+/// Returns the deletions and insertions of rules, each with the position of the rule.
+///
+/// Deletions come first, from the last to the first, then insertions from the first to the last, so
+/// that each position is valid when the change is made.
+pub fn changes(before: &[RuleSpec], after: &[RuleSpec]) -> Vec<(usize, PlannedChange)> {
     let pairs = common(before, after);
     let shown = |index: usize, rule: &RuleSpec| {
         let action = json!(rule.action);
         let action = action.as_str().unwrap_or_default();
         format!("{index}: {action} from {} to {}", rule.from, rule.to)
     };
+    let mut changes = Vec::new();
     let mut stays = pairs.iter().map(|(old, _)| *old).rev().peekable();
     for (index, rule) in before.iter().enumerate().rev() {
         if stays.next_if_eq(&index).is_some() {
             continue;
         }
-        let (change, name) = (plan.changes.len(), shown(index, rule));
-        let before = Some(json!(rule));
+        let (name, before) = (shown(index, rule), Some(json!(rule)));
         let action = ChangeType::Delete;
-        plan.changes.push(PlannedChange { action, what: "rule", name, before, after: None });
-        plan.steps.push(PlanStep { change, act: StepCommand::RuleDel(index) });
+        changes.push((index, PlannedChange { action, what: "rule", name, before, after: None }));
     }
     let mut stays = pairs.iter().map(|(_, new)| *new).peekable();
     for (index, rule) in after.iter().enumerate() {
         if stays.next_if_eq(&index).is_some() {
             continue;
         }
-        let (change, name) = (plan.changes.len(), shown(index, rule));
-        let after = Some(json!(rule));
+        let (name, after) = (shown(index, rule), Some(json!(rule)));
         let action = ChangeType::Add;
-        plan.changes.push(PlannedChange { action, what: "rule", name, before: None, after });
-        plan.steps.push(PlanStep { change, act: StepCommand::RuleAdd(index, rule.clone()) });
+        let change = PlannedChange { action, what: "rule", name, before: None, after };
+        changes.push((index, change));
+    }
+    changes
+}
+
+/// Plans the changes of rules.
+pub(super) fn note(plan: &mut ChangePlan, before: &[RuleSpec], after: &[RuleSpec]) {
+    for (index, planned) in changes(before, after) {
+        let change = plan.changes.len();
+        let added = (planned.action == ChangeType::Add).then(|| after.get(index)).flatten();
+        let act = match added {
+            Some(rule) => StepCommand::RuleAdd(index, rule.clone()),
+            None => StepCommand::RuleDel(index),
+        };
+        plan.changes.push(planned);
+        plan.steps.push(PlanStep { change, act });
     }
 }

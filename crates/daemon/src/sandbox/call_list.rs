@@ -151,6 +151,7 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_newfstatat,
     libc::SYS_openat,
     libc::SYS_readlinkat,
+    libc::SYS_renameat2,
     libc::SYS_statfs,
     libc::SYS_statx,
     libc::SYS_unlinkat,

@@ -42,12 +42,12 @@ const SOCKETS: [&str; 2] = ["/run", "/var/lib"];
 ///
 /// # Errors
 /// The kernel refuses the rules.
-pub fn restrict(config: &Config) -> Result<bool, RulesetError> {
+pub fn restrict(config: &Config, file: &Path) -> Result<bool, RulesetError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let sockets = read | AccessFs::MakeSock | AccessFs::MakeReg | AccessFs::RemoveFile;
     let write = sockets | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeDir;
     let mut rules = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?.create()?;
-    let all = [(read, readable(config)), (sockets, of_sockets()), (write, writable(config))];
+    let all = [(read, readable(config, file)), (sockets, of_sockets()), (write, writable(config))];
     for (access, paths) in all {
         for path in paths {
             // A path that does not exist gets no rule; access is refused if it is created later.
@@ -65,15 +65,16 @@ fn of_file(access: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
     access & AccessFs::from_file(NEWEST)
 }
 
-/// Returns the paths to read: of the host, and of the keys and certificates of the configuration.
-fn readable(config: &Config) -> Vec<PathBuf> {
+/// Returns the paths to read: of the host, of the configuration file, and of its keys and
+/// certificates.
+fn readable(config: &Config, file: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = READ.map(PathBuf::from).into();
     let vnet = [&config.control.vnet_file, &config.control.vnet_password_file];
     let links = config.links.iter().flat_map(|link| {
         [&link.certificate, &link.private_key, &link.authorities].into_iter().flatten()
     });
     let files = vnet.into_iter().flatten().chain(links).chain([&config.daemon.key_file]);
-    let files = files.map(PathBuf::as_path).chain(RESOLVER.map(Path::new));
+    let files = files.map(PathBuf::as_path).chain(RESOLVER.map(Path::new)).chain([file]);
     paths.extend(files.flat_map(directories));
     paths
 }
@@ -131,6 +132,7 @@ fn writable(config: &Config) -> Vec<PathBuf> {
     let daemon = &config.daemon;
     let mut paths = vec![daemon.run_dir.clone()];
     paths.extend(parent(&daemon.control));
+    paths.extend(parent(&daemon.state_file));
     paths.extend(config.ports.iter().flat_map(PortSpec::paths).filter_map(parent));
     paths.extend(daemon.sandbox_paths.iter().cloned());
     paths

@@ -22,6 +22,7 @@ mod calls;
 mod files;
 mod privileges;
 
+use std::path::Path;
 use std::sync::OnceLock;
 
 use causeway_model::CommandError;
@@ -100,17 +101,18 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Puts the calling thread, and the threads that it starts, into the sandbox.
+    /// Puts the calling thread, and the threads that it starts, into the sandbox. `file` is the file
+    /// of the configuration.
     ///
     /// # Errors
     /// The kernel refuses a part that it supports.
-    pub fn enter(config: &Config) -> Result<Self, SandboxError> {
+    pub fn enter(config: &Config, file: &Path) -> Result<Self, SandboxError> {
         let requirements = Requirements::of(config);
         let mut lacks = Vec::new();
         if !privileges::drop_privileges(requirements)? {
             lacks.push("change of capabilities");
         }
-        if !files::restrict(config)? {
+        if !files::restrict(config, file)? {
             lacks.push("Landlock");
         }
         if !calls::restrict(requirements)? {

@@ -10,6 +10,7 @@ const HEAD: &str = "[[group]]\nname = \"blue\"\n[[group]]\nname = \"red\"\n";
 fn parse(text: &str) -> Result<Config, String> {
     let around = ConfigContext {
         run_dir: Some("/run/causeway".into()),
+        state_dir: Some("/var/lib/causeway".into()),
         underlay: |_| None,
         kinds: &causeway_model::port::KINDS,
         sections: &[],
@@ -122,6 +123,7 @@ fn config_may_be_empty() {
 fn config_needs_control_without_a_default_directory() {
     let around = ConfigContext {
         run_dir: None,
+        state_dir: None,
         underlay: |_| None,
         kinds: &causeway_model::port::KINDS,
         sections: &[],
@@ -520,6 +522,7 @@ fn config_mtu_follows_the_path_of_the_host() {
         let link = format!("[[link]]\nname=\"l\"\ngroup=\"blue\"\n{link}\n");
         let around = ConfigContext {
             run_dir: Some("/run/causeway".into()),
+            state_dir: Some("/var/lib/causeway".into()),
             underlay,
             kinds: &causeway_model::port::KINDS,
             sections: &[],

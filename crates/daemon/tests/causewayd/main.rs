@@ -7,6 +7,7 @@ mod apply;
 mod common;
 mod config;
 mod control;
+mod kept;
 mod log;
 mod process;
 mod renewal;

@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_daemon::api::{self, ApiContext};
-use causeway_daemon::fabric::FabricControl;
+use causeway_daemon::config::{Config, ConfigContext};
+use causeway_daemon::fabric::{FabricControl, apply};
 use causeway_daemon::http::server::{ControlServer, RequestHandler};
+use causeway_daemon::kept::Kept;
 use causeway_daemon::peer::ControlAccess;
 use causeway_daemon::refusals::ControlRefusals;
 use causeway_daemon::services::{Registered, SERVICES};
@@ -48,7 +50,7 @@ impl Drop for Dir {
 pub struct ControlSocket {
     pub socket: PathBuf,
     pub server: ControlServer,
-    _dir: Dir,
+    pub dir: Dir,
 }
 
 /// Resolves one fixed name, and addresses.
@@ -64,7 +66,34 @@ pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 
 /// Serves the control API over `fabric`.
 pub fn serve(fabric: Arc<dyn FabricControl>) -> ControlSocket {
+    serve_in(Dir::new(), fabric, None)
+}
+
+/// Serves the control API over `fabric` with the configuration file `text`, and a state file in a
+/// directory of the test.
+pub fn serve_kept(fabric: Arc<dyn FabricControl>, text: &str) -> (ControlSocket, Arc<Kept>) {
     let dir = Dir::new();
+    let kept = open_kept(&dir, fabric, text);
+    (serve_in(dir, kept.clone(), Some(kept.clone())), kept)
+}
+
+/// Starts with the configuration file `text` and the state file in `dir`.
+pub fn open_kept(dir: &Dir, fabric: Arc<dyn FabricControl>, text: &str) -> Arc<Kept> {
+    let file = dir.file("causeway.toml");
+    let control = format!("[daemon]\ncontrol = \"{}\"\n", dir.file("control.sock").display());
+    std::fs::write(&file, control + text).unwrap();
+    let registered = Registered::of(SERVICES);
+    let config = Config::load(&file, &ConfigContext::of_process(registered)).unwrap();
+    let definitions = (registered.kinds, registered.sections);
+    let kept = Arc::new(Kept::open(fabric, &config, file, definitions, false));
+    let before_ports = || kept.restore_before_ports();
+    apply(&kept.of_file(), &config, &[], &before_ports, &|| false).unwrap();
+    kept.restore_rest(&|| false);
+    kept.begin().unwrap();
+    kept
+}
+
+fn serve_in(dir: Dir, fabric: Arc<dyn FabricControl>, kept: Option<Arc<Kept>>) -> ControlSocket {
     let socket = dir.file("control.sock");
     let listener = UnixListener::bind(&socket).unwrap();
     let access = ControlAccess { uid: rustix::process::geteuid().as_raw(), group: None };
@@ -80,11 +109,12 @@ pub fn serve(fabric: Arc<dyn FabricControl>) -> ControlSocket {
         resolve,
         refusals: refusals.clone(),
         stop: Arc::default(),
+        kept,
     };
     let handler: Arc<RequestHandler> =
         Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
     let server = ControlServer::start(listener, access, handler, refusals).unwrap();
-    ControlSocket { socket, server, _dir: dir }
+    ControlSocket { socket, server, dir }
 }
 
 /// Sends bytes unchanged and returns status and body of the reply; status 0 means no reply.
@@ -105,6 +135,20 @@ pub fn read_reply(stream: &mut UnixStream) -> (u16, String) {
     let status = reply.get(9..12).and_then(|s| s.parse().ok()).unwrap_or(0);
     let body = reply.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     (status, body.to_owned())
+}
+
+/// Sends a request with a JSON body; returns the status and the notes of the reply.
+pub fn send_noted(socket: &Path, method: &str, path: &str, body: &str) -> (u16, Vec<String>) {
+    let length = body.len();
+    let text =
+        format!("{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}");
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let notes = reply.lines().filter_map(|line| line.strip_prefix("Causeway-Note: "));
+    (reply[9..12].parse().unwrap(), notes.map(str::to_owned).collect())
 }
 
 /// Sends a request with a JSON body.

@@ -344,6 +344,7 @@ fn view(spec: &PortSpec) -> PortView {
         connects_total: 0,
         warnings: Vec::new(),
         held: false,
+        cut_off: None,
         features: "0x0".into(),
         memory_bytes: 0,
         queues: Vec::new(),

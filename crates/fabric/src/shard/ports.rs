@@ -197,6 +197,7 @@ impl Shard {
             connects_total: port.connects_total,
             warnings: self.service.warnings(port.id),
             held: false,
+            cut_off: None,
             features: format!("{:#x}", port.features()),
             memory_bytes: port.map().map_or(0, causeway_memory::Map::bytes),
             queues: port.queues.iter().enumerate().map(queue).collect(),

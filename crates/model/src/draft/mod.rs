@@ -10,6 +10,7 @@ pub mod host;
 pub mod link;
 pub mod mac;
 pub mod nic_name;
+mod of_spec;
 
 pub use host::{HostPort, Resolver};
 pub use link::{LinkDraft, LinkKindName};

@@ -143,6 +143,9 @@ pub struct PortView<F: ViewForm = Typed> {
     /// Whether the frontend stays connected while causewayd is replaced.
     #[serde(default)]
     pub held: bool,
+    /// Reason why the port's guest is cut off until an operator acts, with the remedy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_off: Option<String>,
     /// Negotiated virtio features, in hexadecimal.
     #[serde(default)]
     pub features: String,

@@ -32,6 +32,15 @@ pub struct InfoView {
     pub control: String,
     /// Directory of ports' sockets.
     pub run_dir: String,
+    /// Path of the configuration file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+    /// Path of the state file; absent if the daemon keeps no state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_file: Option<String>,
+    /// Reason why changes are not kept across a restart, if they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_error: Option<String>,
 }
 
 /// A sample of all counters of the daemon.

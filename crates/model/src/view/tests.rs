@@ -45,6 +45,7 @@ fn port() -> PortView {
         connects_total: 2,
         warnings: vec!["slow".into()],
         held: true,
+        cut_off: None,
         features: "0x0".into(),
         memory_bytes: 4096,
         queues: vec![queue],
