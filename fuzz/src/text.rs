@@ -116,6 +116,7 @@ pub fn control(data: &[u8]) {
         key_file: "/etc/causeway/key".into(),
         resolve: assume_resolved,
         refusals: std::sync::Arc::default(),
+        metrics: std::sync::Arc::default(),
         stop: std::sync::Arc::default(),
     };
     let peer = ControlPeer { pid: 1, uid: 0, gid: 0 };

@@ -35,6 +35,7 @@ mod ask;
 mod capture;
 mod command;
 pub mod commands;
+pub mod counter;
 mod date;
 pub mod draft;
 mod error;
@@ -60,6 +61,7 @@ pub use access::{FileMode, SocketAccess, SocketPermissions};
 pub use ask::{RequestDispatch, ServiceRequest, ServiceResponse, TypedRequest};
 pub use capture::{CaptureChunk, CaptureSpec, Filter};
 pub use command::{Command, CommandError, SocketKind};
+pub use counter::{CountedObject, CounterDefinition, CounterTable};
 pub use date::date;
 pub use error::SpecError;
 pub use group::{Forwarding, GROUP_FIELDS, GroupKind, GroupSpec, weight_default};
@@ -85,5 +87,5 @@ pub use view::{
     HcaQueuePairView, HcaRates, HcaState, HcaView, InfoView, LinkState, LinkStats, LinkView,
     LogStats, ObjectStats, PairView, PeerView, PortState, PortStats, PortView, QueueView,
     RefusalStats, RouteView, RuleView, ShardView, SpecValues, StatsView, Textual, TraceView,
-    TrafficPair, TrafficView, Typed, ViewForm, ViewText, ViewValue,
+    TrafficPair, TrafficView, TurnBucket, TurnTimesView, Typed, ViewForm, ViewText, ViewValue,
 };

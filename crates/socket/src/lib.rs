@@ -96,4 +96,5 @@ const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<Connect>()];
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new("vsock", || Box::new(Socket::new()))
         .with_kinds(KINDS)
-        .with_traces(TRACES);
+        .with_traces(TRACES)
+        .with_counters(counters::TABLES);

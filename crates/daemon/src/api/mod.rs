@@ -29,7 +29,7 @@
 //! GET  /v1/traffic/GROUP              POST /v1/apply        POST /v1/vnet
 //! POST /v1/shutdown
 //! POST /v1/captures                   GET  /v1/captures/N   DELETE /v1/captures/N
-//! POST /v1/captures/N/stop
+//! POST /v1/captures/N/stop           GET  /metrics
 //! ```
 
 mod apply;
@@ -52,6 +52,7 @@ use serde_json::{Map, Value, json};
 use crate::fabric::{FabricControl, ask};
 use crate::http::{HttpReply, HttpRequest};
 use crate::logger;
+use crate::metrics::Metrics;
 use crate::peer::ControlPeer;
 use crate::refusals::ControlRefusals;
 use crate::stop::StopRequest;
@@ -82,6 +83,8 @@ pub struct ApiContext {
     pub refusals: Arc<ControlRefusals>,
     /// Requests a stop of the daemon.
     pub stop: Arc<StopRequest>,
+    /// The metrics, with the last sample.
+    pub metrics: Arc<Metrics>,
 }
 
 /// The body of `POST /v1/shutdown`.
@@ -135,6 +138,10 @@ struct ApiCall<'a> {
 impl ApiCall<'_> {
     /// Answers the request by the noun at the start of its path.
     fn route(&self) -> Result<HttpReply, HttpReply> {
+        if self.request.path == "/metrics" {
+            self.only(&[], "GET")?;
+            return Ok(self.about.metrics.reply(self.fabric, self.about, &self.request.accept));
+        }
         let path = self.request.path.strip_prefix("/v1/").ok_or_else(|| self.no_path())?;
         let mut parts = path.split('/');
         let first = parts.next().unwrap_or_default();
@@ -412,10 +419,7 @@ fn stats(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
         faults_total: port.faults_total,
         connects_total: port.connects_total,
     });
-    let refusals = [
-        ("control socket", about.refusals.control.by_name()),
-        ("VNET control", about.refusals.vnet.by_name()),
-    ];
+    let refusals = about.refusals.by_interface();
     let view = StatsView {
         uptime_seconds: about.started.elapsed().as_secs_f64(),
         ports: ports.collect(),
@@ -449,7 +453,7 @@ fn wrong_body(error: &serde_json::Error) -> HttpReply {
 }
 
 /// Returns the reply for an answer of another type than that of the command: 500. It is a bug.
-fn unexpected(answer: &Answer) -> HttpReply {
+pub(crate) fn unexpected(answer: &Answer) -> HttpReply {
     log::error!(answer:? = answer; "the fabric returned an answer of an unexpected type");
     HttpReply::error(500, "internal", "the fabric returned an answer of an unexpected type")
 }

@@ -8,6 +8,7 @@ mod common;
 mod config;
 mod control;
 mod log;
+mod metrics;
 mod process;
 mod renewal;
 mod resets;

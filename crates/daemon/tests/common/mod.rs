@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use causeway_daemon::api::{self, ApiContext};
 use causeway_daemon::fabric::FabricControl;
+use causeway_daemon::metrics::Metrics;
 use causeway_daemon::http::server::{ControlServer, RequestHandler};
 use causeway_daemon::peer::ControlAccess;
 use causeway_daemon::refusals::ControlRefusals;
@@ -80,6 +81,7 @@ pub fn serve(fabric: Arc<dyn FabricControl>) -> ControlSocket {
         resolve,
         refusals: refusals.clone(),
         stop: Arc::default(),
+        metrics: Arc::new(Metrics::new(Registered::of(SERVICES).helps.clone())),
     };
     let handler: Arc<RequestHandler> =
         Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));
