@@ -83,7 +83,8 @@ pub use section::{SectionDefinition, TableReader};
 pub use trace::{TraceDefinition, TraceQuery, TraceRequest, TraceScope};
 pub use traffic_class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};
 pub use view::{
-    Answer, CaptureView, DispatcherView, EventFrontend, GroupView, HcaActivity, HcaObjects,
+    Answer, CaptureView, ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView,
+    DispatcherView, EventFrontend, GroupView, HcaActivity, HcaObjects,
     HcaQueuePairView, HcaRates, HcaState, HcaView, InfoView, LinkState, LinkStats, LinkView,
     LogStats, ObjectStats, PairView, PeerView, PortState, PortStats, PortView, QueueView,
     RefusalStats, RouteView, RuleView, ShardView, SpecValues, StatsView, Textual, TraceView,

@@ -10,6 +10,7 @@
 //! registry of the fabric and the services fill views in, in answers to commands
 //! ([`crate::Command`]); no view changes anything.
 
+mod connection;
 mod form;
 mod hca;
 mod peer;
@@ -17,6 +18,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use connection::{ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView};
 pub use form::{SpecValues, Textual, Typed, ViewForm, ViewText, ViewValue};
 pub use hca::{HcaActivity, HcaObjects, HcaQueuePairView, HcaRates, HcaState, HcaView};
 pub use peer::{PairView, PeerView};
