@@ -2,7 +2,7 @@
 //!
 //! [`crate::client`] maps a refused request to an error by the `kind` of the reply, the verbs add
 //! remedies, and `main` prints the text to stderr and exits with [`Error::status`]: 1 refused, an
-//! unexpected reply or a failed output, 2 usage or an unusable file, 3 not found, 4 no daemon or no
+//! unexpected reply, a failed output or a failed check, 2 usage or an unusable file, 3 not found, 4 no daemon or no
 //! access, 5 timeout, 65 partial (`apply` alone). The statuses are a contract with scripts; the
 //! texts are not. Usage errors that clap finds exit with 2 before. No error is retried or logged,
 //! and with JSON output errors are still text.
@@ -57,6 +57,9 @@ pub enum Error {
     /// An argument, or a file that it names, is invalid.
     #[error("{0}")]
     Usage(String),
+    /// A check of `doctor` failed.
+    #[error("{0}")]
+    Unhealthy(String),
     /// Output could not be written.
     #[error("{what}: {error}")]
     Output {
@@ -71,7 +74,7 @@ impl Error {
     /// Returns the exit status of the process.
     pub fn status(&self) -> u8 {
         match self {
-            Self::Refused { .. } | Self::Reply(_) | Self::Output { .. } => 1,
+            Self::Refused { .. } | Self::Reply(_) | Self::Output { .. } | Self::Unhealthy(_) => 1,
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
             Self::Unreachable { .. } => 4,

@@ -16,6 +16,7 @@ mod args;
 mod attach;
 mod client;
 mod commands;
+mod doctor;
 mod error;
 mod limits;
 mod qemu;

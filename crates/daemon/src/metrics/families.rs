@@ -18,6 +18,14 @@ use super::help::HelpTexts;
 /// Names and counters of a control interface: `refused_REASON_total`.
 pub type Refusals<'a> = (&'a str, BTreeMap<String, u64>);
 
+/// Metrics of links of which some have no value: a link that is down has no round trip.
+pub const MEASURED_OF_LINKS: [&str; 4] = [
+    "causeway_link_round_trip_seconds",
+    "causeway_link_loss_ratio",
+    "causeway_link_path_mtu_bytes",
+    "causeway_link_certificate_expiry_timestamp_seconds",
+];
+
 const GAUGE: MetricType = MetricType::Gauge;
 const COUNTER: MetricType = MetricType::Counter;
 
@@ -36,6 +44,23 @@ fn reason_of(name: &str) -> Option<(String, &str)> {
     REASON_PREFIXES.iter().find_map(of)
 }
 
+/// Returns the beginning of the names of an object's metrics.
+fn area(of: CountedObject) -> &'static str {
+    match of {
+        CountedObject::Port => "causeway_port_",
+        CountedObject::Link => "causeway_link_",
+    }
+}
+
+/// Returns the metric of a counter, with its reason as a label if it has one.
+pub fn metric_of(of: CountedObject, name: &str) -> String {
+    let area = area(of);
+    match reason_of(name) {
+        Some((family, reason)) => format!("{area}{family}{{reason=\"{reason}\"}}"),
+        None => format!("{area}{name}"),
+    }
+}
+
 /// Adds the counters of a port or a link.
 fn counters(
     set: &mut MetricSet,
@@ -43,10 +68,7 @@ fn counters(
     labels: Labels<'_>,
     all: &BTreeMap<String, u64>,
 ) {
-    let area = match of {
-        CountedObject::Port => "causeway_port_",
-        CountedObject::Link => "causeway_link_",
-    };
+    let area = area(of);
     for (name, value) in all {
         match reason_of(name) {
             Some((family, reason)) => {
@@ -128,22 +150,23 @@ pub fn link(set: &mut MetricSet, helps: &HelpTexts, view: &LinkView) {
     states(set, "causeway_link_state", help, labels, &all);
     let help = "Changes of the link's state to up.";
     plain(set, "causeway_link_ups_total", help, labels, view.ups_total as f64);
+    let [round_trip, loss, path_mtu, expiry] = MEASURED_OF_LINKS;
     if let Some(rtt_us) = view.rtt_us {
         let help = "Smoothed round-trip time to the peer.";
-        plain(set, "causeway_link_round_trip_seconds", help, labels, rtt_us / 1e6);
+        plain(set, round_trip, help, labels, rtt_us / 1e6);
     }
     if let Some(percent) = view.loss_percent {
         let help = "Share of the last heartbeats without an answer; of tcp and tls links, share of \
                     segments that were sent again.";
-        plain(set, "causeway_link_loss_ratio", help, labels, f64::from(percent) / 100.0);
+        plain(set, loss, help, labels, f64::from(percent) / 100.0);
     }
     if let Some(bytes) = view.path_mtu {
         let help = "Largest IP packet that crosses to the peer without fragmentation.";
-        plain(set, "causeway_link_path_mtu_bytes", help, labels, f64::from(bytes));
+        plain(set, path_mtu, help, labels, f64::from(bytes));
     }
     if let Some(at) = view.certificate_expires {
         let help = "Expiry of this host's certificate, in seconds since 1970.";
-        plain(set, "causeway_link_certificate_expiry_timestamp_seconds", help, labels, at as f64);
+        plain(set, expiry, help, labels, at as f64);
     }
 }
 

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use causeway_daemon::limits::METRICS_CONNECTIONS_MAX;
+use causeway_daemon::metrics::families::{MEASURED_OF_LINKS, metric_of};
 use causeway_daemon::services::{Registered, SERVICES};
 use causeway_model::CountedObject;
 
@@ -79,20 +80,17 @@ fn metrics_have_every_counter_with_help() {
     assert!(text.ends_with("# EOF\n"));
     let (_, stats) = send(&dir.file("control.sock"), "GET", "/v1/stats", "");
     let names = samples(&text);
-    for (list, area, label) in [("ports", "port", "port"), ("links", "link", "link")] {
+    let (port, link) = (CountedObject::Port, CountedObject::Link);
+    for (list, of, label) in [("ports", port, "port"), ("links", link, "link")] {
         for object in stats[list].as_array().unwrap() {
             let (name, kind) = (object["name"].as_str().unwrap(), object["kind"].as_str().unwrap());
-            let own = format!("{label}=\"{name}\",kind=\"{kind}\"");
+            let own = format!("{{group=\"blue\",{label}=\"{name}\",kind=\"{kind}\"");
             for counter in object["counters"].as_object().unwrap().keys() {
-                let plain = format!("causeway_{area}_{counter}{{group=\"blue\",{own}}} ");
-                let reason = counter.rsplit_once("_total").map_or("", |(name, _)| name);
-                let is_there = text.contains(&plain)
-                    || text.lines().any(|line| {
-                        let Some(found) = line.split("reason=\"").nth(1) else { return false };
-                        let found = found.split('"').next().unwrap();
-                        line.contains(&own) && reason.ends_with(found)
-                    });
-                assert!(is_there, "{counter} of {name} ({kind}) has no metric");
+                let metric = metric_of(of, counter);
+                let (family, reason) = metric.split_once('{').unwrap_or((&metric, "} "));
+                let start = format!("{family}{own}");
+                let is_sample = |line: &str| line.starts_with(&start) && line.contains(reason);
+                assert!(text.lines().any(is_sample), "{counter} of {name} ({kind}) has no metric");
             }
         }
     }
@@ -178,7 +176,7 @@ fn metrics_address_serves_metrics_alone() {
     let reply = fetch(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     let (head, body) = reply.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/plain; version=0.0.4"), "{head}");
-    assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
+    assert!(head.ends_with(&format!("Content-Length: {}", body.len())), "{head}");
     assert!(body.contains("causeway_port_state{group=\"blue\",port=\"n\",kind=\"net\""), "{body}");
     let refused = fetch(address, "GET /v1/ports HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(refused.starts_with("HTTP/1.1 404") && refused.contains("/metrics alone"), "{refused}");
@@ -244,4 +242,83 @@ fn metrics_address_must_be_of_the_loopback_interface() {
     let checked = checked.unwrap();
     let said = String::from_utf8_lossy(&checked.stderr).into_owned();
     assert!(!checked.status.success() && said.contains("loopback"), "{said}");
+}
+
+/// Returns the words of a text that are names of metrics.
+fn metric_names(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("causeway_")).collect()
+}
+
+#[test]
+fn metrics_of_alerts_and_dashboard_exist() {
+    let dir = Dir::new();
+    let file = config(&dir, "none", &objects());
+    let mut daemon = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
+    let text = scrape(&dir, "*/*");
+    let mut names: BTreeSet<&str> = samples(&text).into_keys().collect();
+    names.extend(MEASURED_OF_LINKS);
+    let packaging = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/prometheus");
+    for name in ["causeway-alerts.yml", "causeway-dashboard.json"] {
+        let file = std::fs::read_to_string(format!("{packaging}/{name}")).unwrap();
+        let used = metric_names(&file);
+        assert!(used.len() > 5, "{name}: {used:?}");
+        let missing: Vec<_> = used.difference(&names).collect();
+        assert!(missing.is_empty(), "{name} uses metrics that do not exist: {missing:?}");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn metrics_of_a_thousand_ports_are_bounded() {
+    let dir = Dir::new();
+    let ports: String = (0..1000)
+        .map(|n| format!("[[port]]\nname = \"p{n}\"\ngroup = \"blue\"\nkind = \"net\"\n"))
+        .collect();
+    let file = config(&dir, "none", &ports);
+    let mut daemon = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
+    let text = scrape(&dir, "*/*");
+    let value = |name: &str| -> f64 {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    };
+    let (bytes, seconds) = (text.len(), value("causeway_metrics_collect_seconds "));
+    eprintln!("1,000 ports: {bytes} bytes, sampled in {seconds} s");
+    assert_eq!(samples(&text)["causeway_port_info"], 1000);
+    assert!(bytes < 8 << 20 && seconds < 5.0, "{bytes} bytes, {seconds} s");
+    daemon.stop();
+}
+
+/// Returns the tables of counters for docs/metrics.md.
+fn counter_tables() -> String {
+    let mut tables: BTreeMap<String, String> = BTreeMap::new();
+    for (kind, object, name, help) in Registered::of(SERVICES).helps.all() {
+        let title = match object {
+            CountedObject::Port => format!("Ports of kind `{kind}`"),
+            CountedObject::Link => "Links".to_owned(),
+        };
+        let rows = tables.entry(title).or_default();
+        let metric = metric_of(object, name);
+        let row = format!("| `{metric}` | {} |\n", help.replace('|', "\\|"));
+        if !rows.contains(&row) {
+            rows.push_str(&row);
+        }
+    }
+    let table = |(title, rows): (String, String)| {
+        format!("### {title}\n\n| metric | meaning |\n|---|---|\n{rows}\n")
+    };
+    tables.into_iter().map(table).collect()
+}
+
+#[test]
+fn metrics_document_lists_every_counter() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (head, _) = text.split_once("### ").unwrap_or((&text, ""));
+    let expected = format!("{head}{}\n", counter_tables().trim_end());
+    if std::env::var_os("CAUSEWAY_UPDATE_DOCS").is_some() {
+        std::fs::write(path, &expected).unwrap();
+    }
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(text == expected, "docs/metrics.md is old: run this test with CAUSEWAY_UPDATE_DOCS=1");
 }
