@@ -278,7 +278,8 @@ fn stats_print_metrics_in_both_formats() {
     assert!(open.contains("# TYPE causeway_port_drops counter\n") && open.ends_with("# EOF\n"));
     let prometheus = host.run("stats -o prometheus");
     assert!(prometheus.contains("# TYPE causeway_port_drops_total counter\n"), "{prometheus}");
-    let line = "causeway_port_state{group=\"blue\",port=\"a-net\",kind=\"net\",state=\"listening\"} 1\n";
+    let line =
+        "causeway_port_state{group=\"blue\",port=\"a-net\",kind=\"net\",state=\"listening\"} 1\n";
     assert!(open.contains(line) && prometheus.contains(line), "{open}");
     let (status, text) = host.output("port list -o openmetrics");
     assert!(status == 2 && text.contains("expected `causeway stats`"), "{status}: {text}");

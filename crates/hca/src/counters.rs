@@ -82,7 +82,10 @@ const OF_PORT: &[CounterDefinition] = &[
     ("rate_pauses_total", "Pauses of the adapter at its byte or message rate."),
     ("uplink_frames_total", "Frames that the guest sent to ports and links of other services."),
     ("uplink_waits_total", "Pauses of the adapter because the uplink had no room."),
-    ("record_quarantines_total", "Records that were not restored because they had ended causewayd."),
+    (
+        "record_quarantines_total",
+        "Records that were not restored because they had ended causewayd.",
+    ),
 ];
 
 /// Names and meanings of all counters, for the registration of the service.

@@ -84,9 +84,9 @@ pub use trace::{TraceDefinition, TraceQuery, TraceRequest, TraceScope};
 pub use traffic_class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};
 pub use view::{
     Answer, CaptureView, ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView,
-    DispatcherView, EventFrontend, GroupView, HcaActivity, HcaObjects,
-    HcaQueuePairView, HcaRates, HcaState, HcaView, InfoView, LinkState, LinkStats, LinkView,
-    LogStats, ObjectStats, PairView, PeerView, PortState, PortStats, PortView, QueueView,
-    RefusalStats, RouteView, RuleView, ShardView, SpecValues, StatsView, Textual, TraceView,
-    TrafficPair, TrafficView, TurnBucket, TurnTimesView, Typed, ViewForm, ViewText, ViewValue,
+    DispatcherView, EventFrontend, GroupView, HcaActivity, HcaObjects, HcaQueuePairView, HcaRates,
+    HcaState, HcaView, InfoView, LinkState, LinkStats, LinkView, LogStats, ObjectStats, PairView,
+    PeerView, PortState, PortStats, PortView, QueueView, RefusalStats, RouteView, RuleView,
+    ShardView, SpecValues, StatsView, Textual, TraceView, TrafficPair, TrafficView, TurnBucket,
+    TurnTimesView, Typed, ViewForm, ViewText, ViewValue,
 };

@@ -75,8 +75,7 @@ counters! {
         replies_sent,
         /// Pulls of a window of another peer, or beyond the end of a window.
         wrong_pulls,
-        /// Pulls beyond the byte quota of their window (`crate::send_windows`), which were not
-        /// answered.
+        /// Pulls beyond the byte quota of their window, which were not answered.
         pulled_too_often,
     }
 }

@@ -313,7 +313,15 @@ pub struct Conn {
 impl Conn {
     /// Makes the connection of a request from `caller` to `callee`.
     pub fn new(kind: Type, caller: Side, callee: Side) -> Self {
-        Self { kind, phase: Phase::Requested, expires_ns: None, opened_ns: 0, is_reused: false, caller, callee }
+        Self {
+            kind,
+            phase: Phase::Requested,
+            expires_ns: None,
+            opened_ns: 0,
+            is_reused: false,
+            caller,
+            callee,
+        }
     }
 
     /// Returns side `role`.

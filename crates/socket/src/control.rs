@@ -9,8 +9,8 @@ use causeway_fabric::{Control, Controller, Ports};
 use causeway_model::commands::connections::{List, PagePosition};
 use causeway_model::limits::CONNECTIONS_PAGE_MAX;
 use causeway_model::{
-    CommandError, ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView, Name,
-    NounCall, NounDefinition, NounError, NounResult, RequestDispatch, ServiceRequest, TypedRequest,
+    CommandError, ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView, Name, NounCall,
+    NounDefinition, NounError, NounResult, RequestDispatch, ServiceRequest, TypedRequest,
 };
 use causeway_wire::vsock::Type;
 

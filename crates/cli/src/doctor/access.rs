@@ -53,9 +53,8 @@ impl Account {
 
     /// Returns the first part of a socket's path that the account cannot use.
     fn obstacle(&self, socket: &Path) -> Option<PathBuf> {
-        let blocked = |dir: &&Path| {
-            std::fs::metadata(dir).is_ok_and(|file| !self.may(&file, SEARCH))
-        };
+        let blocked =
+            |dir: &&Path| std::fs::metadata(dir).is_ok_and(|file| !self.may(&file, SEARCH));
         if let Some(dir) = socket.ancestors().skip(1).filter(blocked).last() {
             return Some(dir.to_owned());
         }
@@ -163,9 +162,11 @@ fn key(file: &str, daemon: Option<u32>) -> Finding {
         let remedy = format!("chmod 0600 {file}; then make a new key, as this one may be known");
         return Finding::fail("keys", text, remedy);
     }
-    if let Some(daemon) = daemon.filter(|daemon| *daemon != owner && *daemon != 0 && mode & 0o040 == 0)
+    if let Some(daemon) =
+        daemon.filter(|daemon| *daemon != owner && *daemon != 0 && mode & 0o040 == 0)
     {
-        let text = format!("{file} belongs to user {owner}: causewayd (user {daemon}) cannot read it");
+        let text =
+            format!("{file} belongs to user {owner}: causewayd (user {daemon}) cannot read it");
         return Finding::fail("keys", text, format!("chown {daemon} {file}"));
     }
     Finding::ok("keys", format!("{file} has mode {mode:04o}"))
@@ -200,9 +201,15 @@ mod tests {
         let member = Account { groups: vec![group], ..stranger.clone() };
         set_mode(&dir, 0o755);
         set_mode(&socket, 0o660);
-        assert_eq!((stranger.obstacle(&socket), member.obstacle(&socket)), (Some(socket.clone()), None));
+        assert_eq!(
+            (stranger.obstacle(&socket), member.obstacle(&socket)),
+            (Some(socket.clone()), None)
+        );
         set_mode(&dir, 0o750);
-        assert_eq!((stranger.obstacle(&socket), member.obstacle(&socket)), (Some(dir.clone()), None));
+        assert_eq!(
+            (stranger.obstacle(&socket), member.obstacle(&socket)),
+            (Some(dir.clone()), None)
+        );
         std::fs::remove_dir_all(dir).unwrap();
     }
 

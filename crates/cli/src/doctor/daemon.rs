@@ -45,13 +45,15 @@ pub fn state(state: &DaemonState) -> Vec<Finding> {
     let before = findings.len();
     findings.extend(state.ports.iter().flat_map(port));
     if findings.len() == before {
-        findings.push(Finding::ok("ports", format!("{} ports without problems", state.ports.len())));
+        findings
+            .push(Finding::ok("ports", format!("{} ports without problems", state.ports.len())));
     }
     let before = findings.len();
     findings.extend(state.links.iter().filter_map(link));
     findings.extend(state.links.iter().flat_map(|link| mtu(link, &state.ports)));
     if findings.len() == before {
-        findings.push(Finding::ok("links", format!("{} links without problems", state.links.len())));
+        findings
+            .push(Finding::ok("links", format!("{} links without problems", state.links.len())));
     }
     findings
 }
@@ -60,7 +62,10 @@ pub fn state(state: &DaemonState) -> Vec<Finding> {
 fn descriptors(state: &DaemonState) -> Finding {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", state.info.pid));
     let Some(most) = limits.ok().as_deref().and_then(open_files) else {
-        return Finding::skipped("limits", "the limits of causewayd are not readable for this user");
+        return Finding::skipped(
+            "limits",
+            "the limits of causewayd are not readable for this user",
+        );
     };
     let ports = state.ports.len() as u64;
     let needed = ports.saturating_mul(DESCRIPTORS_PER_PORT).saturating_add(DESCRIPTORS_OWN);
@@ -96,7 +101,8 @@ fn holder(state: &DaemonState) -> Finding {
     let names: Vec<&str> =
         state.ports.iter().filter(lost).filter_map(|port| port.spec.text("name")).collect();
     if !names.is_empty() {
-        let text = format!("guests of {} lose their device if causewayd restarts", names.join(", "));
+        let text =
+            format!("guests of {} lose their device if causewayd restarts", names.join(", "));
         let remedy = "set hold = \"needed\" in [daemon], the default, and reboot these guests once";
         return Finding::warn("holder", text, remedy);
     }

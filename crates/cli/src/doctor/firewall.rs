@@ -4,8 +4,8 @@
 //! check looks for the number of the port in the rules of `nft` or `iptables`, and understands
 //! neither sets nor jumps: a port range is found, a named set is not. It needs root.
 
-use super::program::output;
 use super::Finding;
+use super::program::output;
 use crate::view::LinkView;
 
 /// Checks the local ports of links.
@@ -46,14 +46,17 @@ pub fn links(links: &[LinkView]) -> Vec<Finding> {
 /// Returns whether rules drop input by default and accept no such port.
 fn is_blocked(rules: &str, port: u16) -> bool {
     let drops_nft = rules.lines().any(|line| {
-        line.contains("hook input") && (line.contains("policy drop") || line.contains("policy reject"))
+        line.contains("hook input")
+            && (line.contains("policy drop") || line.contains("policy reject"))
     });
     let drops_iptables = rules.lines().any(|line| line.trim() == "-P INPUT DROP");
     if !drops_nft && !drops_iptables {
         return false;
     }
-    let names = |line: &str| line.split(|c: char| !c.is_ascii_digit() && c != '-' && c != ':')
-        .any(|word| covers(word, port));
+    let names = |line: &str| {
+        line.split(|c: char| !c.is_ascii_digit() && c != '-' && c != ':')
+            .any(|word| covers(word, port))
+    };
     !rules.lines().any(|line| {
         let accepts = line.contains("accept") || line.contains("-j ACCEPT");
         accepts && line.contains("dport") && names(line)
@@ -80,8 +83,10 @@ mod tests {
         let nft = "table inet filter {\n chain input {\n\
                    type filter hook input priority filter; policy drop;\n\
                    tcp dport 22 accept\n udp dport { 53, 9000-9010 } accept\n }\n}\n";
-        assert_eq!([22, 53, 9005, 9011, 2].map(|port| is_blocked(nft, port)),
-            [false, false, false, true, true]);
+        assert_eq!(
+            [22, 53, 9005, 9011, 2].map(|port| is_blocked(nft, port)),
+            [false, false, false, true, true]
+        );
         assert!(!is_blocked(&nft.replace("policy drop", "policy accept"), 9011));
         let iptables = "-P INPUT DROP\n-A INPUT -p udp -m udp --dport 9000 -j ACCEPT\n";
         assert_eq!([9000, 9001].map(|port| is_blocked(iptables, port)), [false, true]);

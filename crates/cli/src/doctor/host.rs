@@ -4,8 +4,8 @@ use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::program::output;
 use super::Finding;
+use super::program::output;
 use crate::qemu::QemuTarget;
 use crate::table::bytes;
 

@@ -132,7 +132,8 @@ impl MetricSet {
     /// Returns the text of the metrics.
     pub fn encode(&self, format: TextFormat) -> String {
         let samples: usize = self.0.values().map(|family| family.samples.len()).sum();
-        let mut out = String::with_capacity(samples.saturating_add(self.0.len().saturating_mul(256)));
+        let mut out =
+            String::with_capacity(samples.saturating_add(self.0.len().saturating_mul(256)));
         for (name, family) in &self.0 {
             let Family { kind, help, samples } = family;
             let base = name.strip_suffix("_total").unwrap_or(name);

@@ -175,7 +175,13 @@ pub fn dispatcher(set: &mut MetricSet, view: &DispatcherView) {
     let number = view.number.to_string();
     let labels: Labels<'_> = &[("dispatcher", &number)];
     let help = "Share of the last second in which the dispatcher had work.";
-    plain(set, "causeway_dispatcher_busy_ratio", help, labels, f64::from(view.busy_percent) / 100.0);
+    plain(
+        set,
+        "causeway_dispatcher_busy_ratio",
+        help,
+        labels,
+        f64::from(view.busy_percent) / 100.0,
+    );
     let help = "Time for which an empty queue is polled before its doorbell is armed.";
     plain(set, "causeway_dispatcher_spin_seconds", help, labels, view.spin_us as f64 / 1e6);
     let help = "1 if the spin is reduced because processors are scarce.";
@@ -192,7 +198,8 @@ pub fn dispatcher(set: &mut MetricSet, view: &DispatcherView) {
         .iter()
         .map(|bucket| (bucket.at_most_us as f64 / 1e6, bucket.turns_total))
         .collect();
-    let help = "Time of a shard's turn that had work; the other shards of the dispatcher wait for it.";
+    let help =
+        "Time of a shard's turn that had work; the other shards of the dispatcher wait for it.";
     let all = (turns.turns_total, turns.seconds_total);
     set.add_histogram("causeway_dispatcher_turn_seconds", help, labels, &bounds, all);
     for shard in &view.shards {
@@ -267,7 +274,8 @@ pub fn process(set: &mut MetricSet, state: &ProcessState) {
     plain(set, "causeway_build_info", "1, with the version of causewayd.", &version, 1.0);
     let help = "Time since the start of causewayd.";
     plain(set, "causeway_uptime_seconds", help, &[], state.uptime_seconds);
-    let help = "1 if causeway-holder runs, which keeps guests connected while causewayd is replaced.";
+    let help =
+        "1 if causeway-holder runs, which keeps guests connected while causewayd is replaced.";
     plain(set, "causeway_holder_running", help, &[], f64::from(u8::from(state.has_holder)));
     let help = "Lines of the log that were dropped because the log was not read.";
     let lines = state.dropped_lines_total as f64;

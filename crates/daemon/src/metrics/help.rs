@@ -59,7 +59,9 @@ impl HelpTexts {
     }
 
     /// Returns every described counter: the kind, the object, the name and the meaning.
-    pub fn all(&self) -> impl Iterator<Item = (&'static str, CountedObject, &'static str, &'static str)> {
+    pub fn all(
+        &self,
+    ) -> impl Iterator<Item = (&'static str, CountedObject, &'static str, &'static str)> {
         let of = |(kind, table): &(&'static str, CounterTable)| {
             let (kind, object) = (*kind, table.of);
             table.counters.iter().map(move |(name, help)| (kind, object, *name, help.trim()))

@@ -115,12 +115,18 @@ fn metrics_have_every_counter_with_help() {
 fn metrics_of_services_have_distinct_names() {
     let mut seen = BTreeSet::new();
     for (kind, object, name, help) in Registered::of(SERVICES).helps.all() {
-        assert!(!help.is_empty() && help.ends_with(['.', '?']) || object == CountedObject::Link,
-            "{kind}: {name}: {help:?}");
-        let is_name = name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit());
+        assert!(
+            !help.is_empty() && help.ends_with(['.', '?']) || object == CountedObject::Link,
+            "{kind}: {name}: {help:?}"
+        );
+        assert!(!help.contains("crate::"), "{kind}: {name}: {help} names code");
+        let is_name =
+            name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit());
         assert!(is_name, "{name}");
         assert!(
-            seen.insert((kind, object == CountedObject::Port, name)) || kind == "mx" || kind == "link",
+            seen.insert((kind, object == CountedObject::Port, name))
+                || kind == "mx"
+                || kind == "link",
             "{kind} describes {name} twice"
         );
     }
@@ -175,7 +181,10 @@ fn metrics_address_serves_metrics_alone() {
     let (mut daemon, address) = with_address(&dir, &objects());
     let reply = fetch(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     let (head, body) = reply.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/plain; version=0.0.4"), "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 200") && head.contains("text/plain; version=0.0.4"),
+        "{head}"
+    );
     assert!(head.ends_with(&format!("Content-Length: {}", body.len())), "{head}");
     assert!(body.contains("causeway_port_state{group=\"blue\",port=\"n\",kind=\"net\""), "{body}");
     let refused = fetch(address, "GET /v1/ports HTTP/1.1\r\nHost: x\r\n\r\n");

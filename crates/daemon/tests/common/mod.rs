@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use causeway_daemon::api::{self, ApiContext};
 use causeway_daemon::fabric::FabricControl;
-use causeway_daemon::metrics::Metrics;
 use causeway_daemon::http::server::{ControlServer, RequestHandler};
+use causeway_daemon::metrics::Metrics;
 use causeway_daemon::peer::ControlAccess;
 use causeway_daemon::refusals::ControlRefusals;
 use causeway_daemon::services::{Registered, SERVICES};

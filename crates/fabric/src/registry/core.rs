@@ -152,15 +152,16 @@ impl Core {
         }
         let mut views = Vec::with_capacity(self.ports.len());
         for (key, names) in by_shard {
+            let Some(place) = self.shards.get(key) else { continue };
+            let worker = self.worker(place.dispatcher)?;
             for piece in names.chunks(PORTS_VIEWED_AT_ONCE) {
-                let piece: Vec<Name> = piece.iter().copied().cloned().collect();
-                // Ports are deleted under the same lock as this command runs, so that none is
-                // missing.
+                let (of, piece) = (key.clone(), piece.iter().copied().cloned().collect::<Vec<_>>());
                 let view = move |shard: &mut Shard| -> Vec<PortView> {
                     piece.iter().filter_map(|name| shard.port_view(name).ok()).collect()
                 };
-                let piece = self.with(key, view)?;
-                views.extend(piece.into_iter().map(|view| self.with_dispatcher(key, view)));
+                // A shard that was lost in a move has no views.
+                let found = worker.run(move |table| table.with(&of, view))?.unwrap_or_default();
+                views.extend(found.into_iter().map(|view| self.with_dispatcher(key, view)));
             }
         }
         views.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));

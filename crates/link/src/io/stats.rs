@@ -40,7 +40,7 @@ drop_reasons! {
         /// A MAC control frame (PAUSE), which no guest may send to the physical network.
         MacControl => "mac_control",
         /// The outer header of a `vnet` or `vxlan` datagram reports congestion for a frame whose
-        /// transport is Not-ECT (RFC 6040); tunnels count such a frame by [`crate::refusal`].
+        /// transport is Not-ECT (RFC 6040); tunnels count such a frame among their refusals.
         Congestion => "congestion",
     }
 }
@@ -61,7 +61,10 @@ const VIEW: &[CounterDefinition] = &[
     ("addresses_told", "Addresses that this host advertises to the peer."),
     ("addresses_heard", "Addresses that the peer advertises."),
     ("fragmented_frames", "Incomplete frames whose fragments are kept."),
-    ("segments_cut", "1 while the tunnel cuts long segments because its path loses packets, else 0."),
+    (
+        "segments_cut",
+        "1 while the tunnel cuts long segments because its path loses packets, else 0.",
+    ),
     ("standby", "1 while another daemon forwards for the link's network segment, else 0."),
 ];
 
