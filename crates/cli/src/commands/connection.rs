@@ -86,3 +86,27 @@ fn table(connections: &[ConnectionView]) -> String {
     }
     table.render()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_list_has_both_ends_age_and_queued_bytes() {
+        let connections = json!([{
+            "group": "blue", "type": "stream", "state": "open", "age_seconds": 61.2,
+            "caller": {
+                "port": "vm1", "cid": 3, "number": 1000,
+                "queued_bytes": 0, "unread_bytes": 0, "credit_bytes": 65536,
+            },
+            "callee": {
+                "cid": 2, "number": 22,
+                "queued_bytes": 2048, "unread_bytes": 1, "credit_bytes": 0,
+            },
+        }]);
+        let text = table(&view::<Vec<ConnectionView>>(&connections).unwrap());
+        let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        let expected = "blue vm1:1000 host:22 stream open 1m 1s 2 KiB 0 B 0 B 64 KiB";
+        assert_eq!(row.join(" "), expected);
+    }
+}

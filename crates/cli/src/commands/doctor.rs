@@ -39,6 +39,7 @@ fn text(findings: &[Finding], failed: usize, warnings: usize) -> String {
             out.push_str(&format!("{:<7}  {:<10}  -> {line}\n", "", ""));
         }
     }
-    out.push_str(&format!("\n{failed} failed, {warnings} warnings, {} checks\n", findings.len()));
+    let (all, plural) = (findings.len(), if warnings == 1 { "" } else { "s" });
+    out.push_str(&format!("\n{all} checks, {failed} failed, {warnings} warning{plural}\n"));
     out
 }

@@ -237,7 +237,8 @@ fn del(cx: &CommandContext, name: &Name, force: bool, if_exists: bool) -> Result
         if let Some(question) = shown.ok().as_ref().and_then(question)
             && !is_confirmed(&question)?
         {
-            return Err(Error::Usage(format!("port {name} was not deleted")));
+            let message = format!("port {name} was not deleted");
+            return Err(Error::Refused { kind: "declined".into(), message });
         }
     }
     match cx.client.delete(&path) {
