@@ -33,7 +33,8 @@ impl TurnTimes {
     /// Adds a turn of `ns` nanoseconds. Only the dispatcher's thread may call it.
     #[inline]
     pub(crate) fn add(&self, ns: u64) {
-        let bucket = BOUNDS_US.iter().zip(&self.buckets).find(|(bound, _)| ns <= **bound * 1000);
+        let fits = |bound: &u64| ns <= bound.saturating_mul(1000);
+        let bucket = BOUNDS_US.iter().zip(&self.buckets).find(|(bound, _)| fits(bound));
         if let Some((_, bucket)) = bucket {
             add(bucket, 1);
         }

@@ -113,7 +113,7 @@ pub(crate) fn piece(
     let most = request.most.min(CONNECTIONS_VIEWED_AT_ONCE);
     let mut connections = Vec::new();
     let mut visited = 0;
-    for (slot, conn) in table.from_slot(request.slot) {
+    for (slot, conn) in table.slots_after(request.slot) {
         if connections.len() >= most || visited >= SLOTS_VISITED_AT_ONCE {
             return ConnectionPiece { connections, next: Some(slot) };
         }

@@ -254,8 +254,8 @@ impl ConnTable {
         }
     }
 
-    /// Returns the slots from `slot` on, each with its connection; `None` for a free slot.
-    pub(crate) fn from_slot(&self, slot: u32) -> impl Iterator<Item = (u32, Option<&Conn>)> {
+    /// Returns `slot` and the slots after it, each with its connection; `None` for a free slot.
+    pub(crate) fn slots_after(&self, slot: u32) -> impl Iterator<Item = (u32, Option<&Conn>)> {
         let entries = self.entries.get(slot as usize..).unwrap_or_default();
         (slot..).zip(entries).map(|(slot, entry)| (slot, entry.conn.as_ref()))
     }
