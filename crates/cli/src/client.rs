@@ -68,6 +68,20 @@ impl ControlClient {
         self.ask("GET", path, None)
     }
 
+    /// Sends `GET path` and returns the text of the reply, of the type that `accept` names.
+    ///
+    /// # Errors
+    /// No daemon answers in time, or it refuses.
+    pub fn get_text(&self, path: &str, accept: &str) -> Result<String> {
+        let reply = self.exchange("GET", path, accept, None)?;
+        let (status, body) = parts(&reply)?;
+        if !(200..300).contains(&status) {
+            return Err(refusal(status, body));
+        }
+        let text = std::str::from_utf8(body);
+        Ok(text.map_err(|error| Error::Reply(error.to_string()))?.to_owned())
+    }
+
     /// Sends `POST path` with a body.
     ///
     /// # Errors
@@ -86,13 +100,24 @@ impl ControlClient {
 
     /// Sends a request and returns the JSON body of a successful reply; `Null` for an empty body.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
+        answer(&self.exchange(method, path, "application/json", body)?)
+    }
+
+    /// Sends a request and returns the reply.
+    fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        accept: &str,
+        body: Option<&Value>,
+    ) -> Result<Vec<u8>> {
         let deadline = Instant::now() + self.timeout;
         let mut stream = self.connect()?;
         let body = body.map(Value::to_string).unwrap_or_default();
         let length = body.len();
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: causewayd\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: causewayd\r\nAccept: {accept}\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         );
         // A daemon that refuses early may close before it has read the request; its reply has the
         // reason.
@@ -104,7 +129,7 @@ impl ControlClient {
         for note in notes(&reply) {
             eprintln!("causeway: {note}");
         }
-        answer(&reply)
+        Ok(reply)
     }
 
     /// Connects within the timeout.
@@ -181,6 +206,15 @@ fn notes(reply: &[u8]) -> Vec<String> {
 
 /// Returns the body of a successful reply, or the error of another.
 fn answer(reply: &[u8]) -> Result<Value> {
+    let (status, body) = parts(reply)?;
+    if !(200..300).contains(&status) {
+        return Err(refusal(status, body));
+    }
+    json(body)
+}
+
+/// Returns the status and the whole body of a reply.
+fn parts(reply: &[u8]) -> Result<(u16, &[u8])> {
     let wrong = |text: &str| Error::Reply(text.to_owned());
     let mut headers = [httparse::EMPTY_HEADER; REPLY_HEADERS_MAX];
     let mut parsed = httparse::Response::new(&mut headers);
@@ -196,21 +230,30 @@ fn answer(reply: &[u8]) -> Result<Value> {
     if length.is_some_and(|n: usize| n != body.len()) {
         return Err(wrong("it ended early"));
     }
-    let value = if body.is_empty() {
-        Value::Null
-    } else {
-        serde_json::from_slice(body).map_err(|e| Error::Reply(e.to_string()))?
-    };
-    if (200..300).contains(&status) {
-        return Ok(value);
+    Ok((status, body))
+}
+
+/// Reads a body as JSON; `Null` for an empty body.
+fn json(body: &[u8]) -> Result<Value> {
+    if body.is_empty() {
+        return Ok(Value::Null);
     }
+    serde_json::from_slice(body).map_err(|error| Error::Reply(error.to_string()))
+}
+
+/// Returns the error of a reply whose status is no success.
+fn refusal(status: u16, body: &[u8]) -> Error {
+    let value = match json(body) {
+        Ok(value) => value,
+        Err(error) => return error,
+    };
     let text = |key| value["error"][key].as_str().unwrap_or_default().to_owned();
     let (kind, message) = (text("kind"), text("message"));
     match kind.as_str() {
-        _ if value["changes"].is_array() => Err(Error::Partial { message, value }),
-        "" => Err(Error::Reply(format!("HTTP status {status}"))),
-        "not_found" => Err(Error::NotFound(message)),
-        _ => Err(Error::Refused { kind, message }),
+        _ if value["changes"].is_array() => Error::Partial { message, value },
+        "" => Error::Reply(format!("HTTP status {status}")),
+        "not_found" => Error::NotFound(message),
+        _ => Error::Refused { kind, message },
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! [`crate::client`] maps a refused request to an error by the `kind` of the reply, the verbs add
 //! remedies, and `main` prints the text to stderr and exits with [`Error::status`]: 1 refused, an
-//! unexpected reply, a failed output or a difference, 2 usage or an unusable file, 3 not found, 4 no daemon or no
-//! access, 5 timeout, 65 partial (`apply` alone). The statuses are a contract with scripts; the
+//! unexpected reply, a failed output, a difference or a failed check, 2 usage or an unusable file, 3 not found,
+//! 4 no daemon or no access, 5 timeout, 65 partial (`apply` alone). The statuses are a contract with scripts; the
 //! texts are not. Usage errors that clap finds exit with 2 before. No error is retried or logged,
 //! and with JSON output errors are still text.
 
@@ -63,6 +63,9 @@ pub enum Error {
     /// A socket of `causeway forward` failed.
     #[error("{0}")]
     Forward(causeway_forward::ForwardError),
+    /// A check of `doctor` failed.
+    #[error("{0}")]
+    Unhealthy(String),
     /// Output could not be written.
     #[error("{what}: {error}")]
     Output {
@@ -81,7 +84,8 @@ impl Error {
             | Self::Reply(_)
             | Self::Output { .. }
             | Self::Forward(_)
-            | Self::Differs => 1,
+            | Self::Differs
+            | Self::Unhealthy(_) => 1,
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
             Self::Unreachable { .. } => 4,

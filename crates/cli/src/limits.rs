@@ -14,8 +14,14 @@ pub const REPLY_HEADERS_MAX: usize = 32;
 pub const TIMEOUT_S_DEFAULT: u64 = 10;
 /// Longest time to wait, and longest time between two reports of `stats`, in seconds: a day.
 pub const SECONDS_MAX: u64 = 86_400;
+/// Default of the most connections that `connection list` prints.
+pub const CONNECTIONS_SHOWN_DEFAULT: usize = 1000;
 /// Most bytes of a file that is sent to the daemon.
 pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Longest run time of a program that `doctor` asks.
+pub const PROGRAM_TIME_MAX: Duration = Duration::from_secs(5);
+/// Most bytes of the output of such a program.
+pub const PROGRAM_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Most bytes of a key file: a key, a line end and blanks.
 pub const KEY_FILE_BYTES_MAX: u64 = 256;
 /// Longest run time of `qemu-system-… --version`, which loads libraries but no guest.

@@ -16,6 +16,7 @@
 mod args;
 mod client;
 mod commands;
+mod doctor;
 mod error;
 mod limits;
 mod table;

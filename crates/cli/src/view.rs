@@ -28,6 +28,10 @@ pub type PeerView = causeway_model::PeerView<Textual>;
 pub type HcaView = causeway_model::HcaView<Textual>;
 /// A queue pair of an adapter.
 pub type HcaQueuePairView = causeway_model::HcaQueuePairView<Textual>;
+/// An AF_VSOCK connection.
+pub type ConnectionView = causeway_model::ConnectionView<Textual>;
+/// A side of a connection.
+pub type ConnectionEnd = causeway_model::ConnectionEnd<Textual>;
 /// The traffic matrix of a group.
 pub type TrafficView = causeway_model::TrafficView<Textual>;
 /// A sample of all counters.

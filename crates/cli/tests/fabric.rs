@@ -311,3 +311,55 @@ fn vm_show_prints_lines_that_attach_all_ports_of_a_guest() {
     command.args(PAUSED).args(&arguments);
     host.attach(command, &["a-net", "a-vsock", "second"]);
 }
+
+#[test]
+fn stats_print_metrics_in_both_formats() {
+    let host = Host::start();
+    let open = host.run("stats -o openmetrics");
+    assert!(open.contains("# TYPE causeway_port_drops counter\n") && open.ends_with("# EOF\n"));
+    let prometheus = host.run("stats -o prometheus");
+    assert!(prometheus.contains("# TYPE causeway_port_drops_total counter\n"), "{prometheus}");
+    let line =
+        "causeway_port_state{group=\"blue\",port=\"a-net\",kind=\"net\",state=\"listening\"} 1\n";
+    assert!(open.contains(line) && prometheus.contains(line), "{open}");
+    let (status, text) = host.output("port list -o openmetrics");
+    assert!(status == 2 && text.contains("expected `causeway stats`"), "{status}: {text}");
+    let (status, text) = host.output("stats -o prometheus --interval 1");
+    assert!(status == 2 && text.contains("expected no --interval"), "{status}: {text}");
+}
+
+#[test]
+fn connection_list_has_filters_and_refuses_unknown_ports() {
+    let host = Host::start();
+    let text = host.run("connection list");
+    assert!(text.starts_with("GROUP  FROM  TO  TYPE  STATE  AGE"), "{text}");
+    assert_eq!(host.run("connection list --port a-vsock --state open -j").trim(), "[]");
+    let (status, text) = host.output("connection list --port missing");
+    assert!(status == 3 && text.contains("see `causeway port list`"), "{status}: {text}");
+    let (status, text) = host.output("connection list --limit 0");
+    assert!(status == 2 && text.contains("number from 1"), "{status}: {text}");
+}
+
+#[test]
+fn doctor_reports_every_check_with_and_without_a_daemon() {
+    let host = Host::start();
+    let (_, text) = host.output("doctor -o json");
+    let end = text.rfind('}').map_or(0, |at| at + 1);
+    let found: serde_json::Value = serde_json::from_str(&text[..end]).unwrap();
+    let findings = found["findings"].as_array().unwrap();
+    for check in
+        ["kvm", "qemu", "memory", "hugepages", "clock", "daemon", "apparmor", "sockets", "ports"]
+    {
+        assert!(findings.iter().any(|finding| finding["check"] == check), "{check}: {text}");
+    }
+    let problems = ["warn", "fail"];
+    let is_problem = |finding: &&serde_json::Value| {
+        problems.iter().any(|severity| finding["severity"] == *severity)
+    };
+    for finding in findings.iter().filter(is_problem) {
+        assert!(finding["remedy"].is_string(), "{finding}");
+    }
+    let (status, text) = host.output("doctor --control /nonexistent/control.sock");
+    assert_eq!(status, 1, "{text}");
+    assert!(text.starts_with("FAIL     daemon") && text.contains("-> start it with"), "{text}");
+}

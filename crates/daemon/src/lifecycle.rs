@@ -46,6 +46,8 @@ use crate::instance::{ControlSocket, make_dir};
 use crate::kept::{Kept, store};
 use crate::limits::{CONFIG_BYTES_MAX, STOP_REPLY_GRACE};
 use crate::logger;
+use crate::metrics::Metrics;
+use crate::metrics::listener::MetricsServer;
 use crate::peer::ControlAccess;
 use crate::refusals::ControlRefusals;
 use crate::service_manager::{ServiceManager, watchdog_period};
@@ -58,7 +60,7 @@ use crate::vnet::server::SessionTimeouts;
 use crate::vnet::session::SessionContext;
 use causeway_model::draft::host::{resolve, resolve_later};
 use causeway_model::draft::mac::warn_without_identity;
-use causeway_model::settings::{ControlSettings, HoldPolicy};
+use causeway_model::settings::{ControlSettings, HoldPolicy, MetricsSettings};
 
 /// The reason why the daemon cannot start, as a sentence for the operator.
 pub type StartError = Box<dyn std::error::Error + Send + Sync>;
@@ -179,7 +181,9 @@ impl Daemon {
             }
         };
         held_ports.confirm_ports()?;
-        let mut server = self.start_server(kept.clone())?;
+        let about = Arc::new(self.api_context(kept.clone()));
+        let mut metrics = self.start_metrics(fabric.clone(), about.clone())?;
+        let mut server = self.start_server(kept.clone(), about)?;
         start_watchdog(&fabric, &manager)?;
         self.report_ready(&manager);
         wait(&mut self.signals, &*fabric);
@@ -190,6 +194,9 @@ impl Daemon {
         }
         if let Some(vnet) = &mut vnet {
             vnet.stop();
+        }
+        if let Some(metrics) = &mut metrics {
+            metrics.stop();
         }
         let may_keep = hold != HoldPolicy::None && !self.stop.releases();
         let keeps = may_keep && (keep || has_held_guests(&*fabric));
@@ -337,9 +344,9 @@ impl Daemon {
         Ok(Some(server))
     }
 
-    /// Starts the server of the control socket.
-    fn start_server(&self, kept: Arc<Kept>) -> Result<ControlServer, StartError> {
-        let about = ApiContext {
+    /// Returns the properties of the daemon that the API and the metrics need.
+    fn api_context(&self, kept: Arc<Kept>) -> ApiContext {
+        ApiContext {
             started: self.started,
             kinds: self.registered.kinds,
             sections: self.registered.sections,
@@ -350,8 +357,31 @@ impl Daemon {
             resolve,
             refusals: self.refusals.clone(),
             stop: self.stop.clone(),
-            kept: Some(kept.clone()),
-        };
+            kept: Some(kept),
+            metrics: Arc::new(Metrics::new(self.registered.helps.clone())),
+        }
+    }
+
+    /// Starts the server of metrics, if the configuration has one.
+    fn start_metrics(
+        &self,
+        fabric: Arc<dyn FabricControl>,
+        about: Arc<ApiContext>,
+    ) -> Result<Option<MetricsServer>, StartError> {
+        let MetricsSettings { listen: Some(listen) } = self.config.metrics else { return Ok(None) };
+        let source = move |accept: &str| about.metrics.reply(&*fabric, &about, accept);
+        let server = MetricsServer::start(listen, Arc::new(source));
+        let server = server.map_err(|error| format!("[metrics]: listen {listen}: {error}"))?;
+        log::info!(listen:% = server.address()?; "metrics are served");
+        Ok(Some(server))
+    }
+
+    /// Starts the server of the control socket.
+    fn start_server(
+        &self,
+        kept: Arc<Kept>,
+        about: Arc<ApiContext>,
+    ) -> Result<ControlServer, StartError> {
         let handler: Arc<RequestHandler> =
             Arc::new(move |peer, request| api::answer(&*kept, &about, peer, request));
         Ok(ControlServer::start(

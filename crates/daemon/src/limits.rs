@@ -29,6 +29,12 @@ pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
 /// Pause after `accept` failed for lack of descriptors or memory.
 pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// Longest age of a sample of metrics that is served again: the daemon samples once in this time at
+/// most.
+pub const METRICS_AGE_MAX: Duration = Duration::from_secs(1);
+/// Most connections served at the same time at the TCP address of metrics.
+pub const METRICS_CONNECTIONS_MAX: usize = 16;
+
 /// Time for the reply to a shutdown request to be sent before the process ends.
 pub const STOP_REPLY_GRACE: Duration = Duration::from_millis(200);
 

@@ -190,6 +190,13 @@ pub struct ControlRefusals {
     pub vnet: RefusalCounters,
 }
 
+impl ControlRefusals {
+    /// Returns the name of each interface and its counters.
+    pub fn by_interface(&self) -> [(&'static str, BTreeMap<String, u64>); 2] {
+        [("control socket", self.control.by_name()), ("VNET control", self.vnet.by_name())]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,8 @@
 use causeway_fabric::ServiceRegistration;
 use causeway_model::{KindDefinition, NounDefinition, SectionDefinition};
 
+use crate::metrics::help::HelpTexts;
+
 /// Every service.
 pub const SERVICES: &[ServiceRegistration] = &[
     causeway_ethernet::SERVICE,
@@ -28,6 +30,8 @@ pub struct Registered {
     pub sections: &'static [SectionDefinition],
     /// Nouns of the control API.
     pub nouns: &'static [NounDefinition],
+    /// Meanings of counters.
+    pub helps: &'static HelpTexts,
 }
 
 impl Registered {
@@ -36,7 +40,8 @@ impl Registered {
         let kinds: Vec<_> = services.iter().flat_map(|service| service.kinds).copied().collect();
         let sections: Vec<_> =
             services.iter().flat_map(|service| service.sections).copied().collect();
+        let helps = Box::leak(Box::new(HelpTexts::of_services(services)));
         let nouns: Vec<_> = services.iter().flat_map(|service| service.nouns).copied().collect();
-        Self { kinds: kinds.leak(), sections: sections.leak(), nouns: nouns.leak() }
+        Self { kinds: kinds.leak(), sections: sections.leak(), nouns: nouns.leak(), helps }
     }
 }

@@ -9,124 +9,106 @@
 
 use std::collections::BTreeMap;
 
+use causeway_model::{CounterDefinition, CounterTable, drop_reasons};
+
 /// Name of the counter of contested addresses.
 pub(crate) const CONTESTED: &str = "contested_addresses_total";
 
-/// Why a frame was dropped. A frame of a link has its bundle as sender.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DropReason {
-    /// The virtio-net header is invalid, or asks for an offload that was not negotiated. Counted at
-    /// the sender.
-    BadHeader,
-    /// Shorter than the virtio-net and Ethernet headers (from a link: than the Ethernet header).
-    /// Counted at the sender.
-    Runt,
-    /// Longer than the MTU of the sender or the receiver; counted at the port whose MTU it exceeds.
-    /// Or longer than a link carries, or than any frame may be (65,557 bytes); counted at the
-    /// sender.
-    TooBig,
-    /// The source address is not the port's (with `learn`: is the configured address of another
-    /// port), or a link brings a frame from the address of a running port. For both, also a group
-    /// address or zero. Counted at the sender.
-    SpoofedSource,
-    /// No port or peer of the group has the destination address, and there is no other learning
-    /// port and no link to flood the frame to. Also a frame of a guest to the address of hellos.
-    /// Counted at the sender.
-    UnknownDestination,
-    /// The destination is at the port that sent the frame. Counted at the sender.
-    SamePort,
-    /// The receiver's guest does not run the device, or its receive ring broke a rule while the
-    /// batch was delivered. Counted at the receiver.
-    ReceiverDown,
-    /// The receiver has no buffers, and the bound on pending frames or on their waiting time is
-    /// reached, or the frame does not wait because it has several receivers; counted at the
-    /// receiver. Or the socket or queue of a link has no room; counted at the sender.
-    NoBuffer,
-    /// Longer than the next buffer of a receiver without mergeable buffers, than the whole receive
-    /// ring of a receiver, or than 1,025 mergeable buffers. Counted at the receiver.
-    BufferTooSmall,
-    /// The sender's memory cannot be read. Counted at the sender.
-    SenderFault,
-    /// The sender's device stopped while the frame was pending. Counted at the sender.
-    SenderDown,
-    /// The links to the peer are down. Counted at the sender.
-    LinkDown,
-    /// The group forwards by routes, and no route fits the frame or leads to an existing port or
-    /// link. Counted at the sender.
-    NoRoute,
-    /// The frame has crossed the most links that a frame may cross (8). Counted at the bundle by
-    /// which it arrived.
-    TooManyHops,
-    /// The frame came by a link and would leave by another, neither of which is for transit.
-    /// Counted at the ingress.
-    NoTransit,
-    /// A copy of a flooded frame that arrived by another path. Counted at the bundle that brought
-    /// the copy.
-    Duplicate,
-    /// A link-local frame, which a bridge does not forward (IEEE 802.1Q, 8.6.3), or a MAC control
-    /// frame to a `raw` link. Counted at the sender.
-    LinkLocal,
-    /// A flooded frame that one link keeps bringing, as a loop does. Counted at its bundle.
-    Storm,
-    /// The frame came by a standby link: another daemon forwards for its network segment. Counted
-    /// at its bundle.
-    Standby,
+drop_reasons! {
+    /// Why a frame was dropped. A frame of a link has its bundle as sender.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum DropReason {
+        /// The virtio-net header is invalid, or asks for an offload that was not negotiated. Counted at
+        /// the sender.
+        BadHeader => "bad_header",
+        /// Shorter than the virtio-net and Ethernet headers (from a link: than the Ethernet header).
+        /// Counted at the sender.
+        Runt => "runt",
+        /// Longer than the MTU of the sender or the receiver; counted at the port whose MTU it exceeds.
+        /// Or longer than a link carries, or than any frame may be (65,557 bytes); counted at the
+        /// sender.
+        TooBig => "too_big",
+        /// The source address is not the port's (with `learn`: is the configured address of another
+        /// port), or a link brings a frame from the address of a running port. For both, also a group
+        /// address or zero. Counted at the sender.
+        SpoofedSource => "spoofed_source",
+        /// No port or peer of the group has the destination address, and there is no other learning
+        /// port and no link to flood the frame to. Also a frame of a guest to the address of hellos.
+        /// Counted at the sender.
+        UnknownDestination => "unknown_destination",
+        /// The destination is at the port that sent the frame. Counted at the sender.
+        SamePort => "same_port",
+        /// The receiver's guest does not run the device, or its receive ring broke a rule while the
+        /// batch was delivered. Counted at the receiver.
+        ReceiverDown => "receiver_down",
+        /// The receiver has no buffers, and the bound on pending frames or on their waiting time is
+        /// reached, or the frame does not wait because it has several receivers; counted at the
+        /// receiver. Or the socket or queue of a link has no room; counted at the sender.
+        NoBuffer => "no_buffer",
+        /// Longer than the next buffer of a receiver without mergeable buffers, than the whole receive
+        /// ring of a receiver, or than 1,025 mergeable buffers. Counted at the receiver.
+        BufferTooSmall => "buffer_too_small",
+        /// The sender's memory cannot be read. Counted at the sender.
+        SenderFault => "sender_fault",
+        /// The sender's device stopped while the frame was pending. Counted at the sender.
+        SenderDown => "sender_down",
+        /// The links to the peer are down. Counted at the sender.
+        LinkDown => "link_down",
+        /// The group forwards by routes, and no route fits the frame or leads to an existing port or
+        /// link. Counted at the sender.
+        NoRoute => "no_route",
+        /// The frame has crossed the most links that a frame may cross (8). Counted at the bundle by
+        /// which it arrived.
+        TooManyHops => "too_many_hops",
+        /// The frame came by a link and would leave by another, neither of which is for transit.
+        /// Counted at the ingress.
+        NoTransit => "no_transit",
+        /// A copy of a flooded frame that arrived by another path. Counted at the bundle that brought
+        /// the copy.
+        Duplicate => "duplicate",
+        /// A link-local frame, which a bridge does not forward (IEEE 802.1Q, 8.6.3), or a MAC control
+        /// frame to a `raw` link. Counted at the sender.
+        LinkLocal => "link_local",
+        /// A flooded frame that one link keeps bringing, as a loop does. Counted at its bundle.
+        Storm => "storm",
+        /// The frame came by a standby link: another daemon forwards for its network segment. Counted
+        /// at its bundle.
+        Standby => "standby",
+    }
 }
 
 impl DropReason {
-    /// Every reason, in the order of the counters.
-    pub const ALL: [Self; 19] = [
-        Self::BadHeader,
-        Self::Runt,
-        Self::TooBig,
-        Self::SpoofedSource,
-        Self::UnknownDestination,
-        Self::SamePort,
-        Self::ReceiverDown,
-        Self::NoBuffer,
-        Self::BufferTooSmall,
-        Self::SenderFault,
-        Self::SenderDown,
-        Self::LinkDown,
-        Self::NoRoute,
-        Self::TooManyHops,
-        Self::NoTransit,
-        Self::Duplicate,
-        Self::LinkLocal,
-        Self::Storm,
-        Self::Standby,
-    ];
-
     /// Returns whether the sender broke a rule; the frame would be invalid for any receiver.
     pub const fn is_senders_fault(self) -> bool {
         matches!(self, Self::BadHeader | Self::Runt | Self::SpoofedSource | Self::SenderFault)
     }
-
-    /// Returns the reason as it stands in a counter's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BadHeader => "bad_header",
-            Self::Runt => "runt",
-            Self::TooBig => "too_big",
-            Self::SpoofedSource => "spoofed_source",
-            Self::UnknownDestination => "unknown_destination",
-            Self::SamePort => "same_port",
-            Self::ReceiverDown => "receiver_down",
-            Self::NoBuffer => "no_buffer",
-            Self::BufferTooSmall => "buffer_too_small",
-            Self::SenderFault => "sender_fault",
-            Self::SenderDown => "sender_down",
-            Self::LinkDown => "link_down",
-            Self::NoRoute => "no_route",
-            Self::TooManyHops => "too_many_hops",
-            Self::NoTransit => "no_transit",
-            Self::Duplicate => "duplicate",
-            Self::LinkLocal => "link_local",
-            Self::Storm => "storm",
-            Self::Standby => "standby",
-        }
-    }
 }
+
+/// The counter of contested addresses.
+const CONTESTED_COUNTER: CounterDefinition = (
+    CONTESTED,
+    "Claims of peers to this guest's address while it runs here; at a link, claims by its peer.",
+);
+
+/// Names and meanings of the counters beside the drops, in the order of [`PortCounters::plain`].
+const PLAIN: &[CounterDefinition] = &[
+    ("receive_packets_total", "Frames delivered to the guest."),
+    ("receive_bytes_total", "Bytes delivered to the guest, without virtio-net headers."),
+    ("transmit_packets_total", "Frames that the guest sent, dropped frames included."),
+    ("transmit_bytes_total", "Bytes that the guest sent, without virtio-net headers."),
+    ("receive_held_total", "Frames that waited for buffers of this guest."),
+    ("receive_checksummed_total", "Frames for this guest with a checksum completed in software."),
+    ("receive_cut_total", "Frames for this guest that were cut into segments in software."),
+    CONTESTED_COUNTER,
+];
+
+/// Names and meanings of all counters, for the registration of the service.
+pub(crate) const TABLES: &[CounterTable] = &[
+    CounterTable::of_ports(PLAIN),
+    CounterTable::of_ports(DropReason::COUNTERS),
+    CounterTable::of_links(&[CONTESTED_COUNTER]),
+    CounterTable::of_links(DropReason::COUNTERS),
+];
 
 /// The counters of one port. They only grow, and wrap at 2^64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -178,21 +160,25 @@ impl PortCounters {
         self.drops.get(why as usize).copied().unwrap_or(0)
     }
 
+    /// Returns the values of the counters in [`PLAIN`].
+    fn plain(&self) -> [u64; PLAIN.len()] {
+        [
+            self.receive_packets,
+            self.receive_bytes,
+            self.transmit_packets,
+            self.transmit_bytes,
+            self.held,
+            self.checksummed,
+            self.cut,
+            self.contested,
+        ]
+    }
+
     /// Returns the counters by name, as `causeway port show` prints them.
     pub fn by_name(&self) -> BTreeMap<String, u64> {
-        let plain = [
-            ("receive_packets_total", self.receive_packets),
-            ("receive_bytes_total", self.receive_bytes),
-            ("transmit_packets_total", self.transmit_packets),
-            ("transmit_bytes_total", self.transmit_bytes),
-            ("receive_held_total", self.held),
-            ("receive_checksummed_total", self.checksummed),
-            ("receive_cut_total", self.cut),
-            (CONTESTED, self.contested),
-        ];
-        let drops =
-            DropReason::ALL.map(|why| (format!("drop_{}_total", why.name()), self.drops(why)));
-        plain.into_iter().map(|(name, n)| (name.to_owned(), n)).chain(drops).collect()
+        let values = self.plain().into_iter().chain(self.drops);
+        let names = PLAIN.iter().chain(DropReason::COUNTERS);
+        names.zip(values).map(|((name, _), value)| ((*name).to_owned(), value)).collect()
     }
 }
 
@@ -203,7 +189,7 @@ mod tests {
     #[test]
     fn drop_reasons_have_counters_of_their_own() {
         let mut counters = PortCounters::default();
-        for (index, why) in DropReason::ALL.into_iter().enumerate() {
+        for (index, why) in DropReason::ALL.iter().copied().enumerate() {
             assert_eq!(why as usize, index);
             for _ in 0..=index {
                 counters.count_drop(why);

@@ -108,4 +108,5 @@ pub const SERVICE: ServiceRegistration =
         .with_controller(|| Box::<control::EthernetController>::default())
         .with_capabilities(&[FORWARDS_FRAMES])
         .with_nouns(noun::NOUNS)
-        .with_traces(TRACES);
+        .with_traces(TRACES)
+        .with_counters(counters::TABLES);

@@ -36,6 +36,7 @@ use crate::shard::Turn;
 use crate::shard_table::ShardTable;
 use crate::source_doorbell;
 use crate::spin_budget::{SchedStats, SpinBudget};
+use crate::turn_times::TurnTimes;
 use crate::watch::{Poller, Trigger, Watch, WatchEvent, WatchToken};
 use causeway_model::CommandError;
 
@@ -52,6 +53,12 @@ pub(crate) struct Gauges {
     pub spin_ns: AtomicU64,
     /// The idle spin is reduced because processors are scarce.
     pub scarce: AtomicBool,
+    /// Stalls of the thread by ports.
+    pub stalls: AtomicU64,
+    /// Time that the thread slept in these stalls, in nanoseconds.
+    pub stalled_ns: AtomicU64,
+    /// Times of turns.
+    pub turn_times: Arc<TurnTimes>,
 }
 
 /// The handle of a dispatcher for other threads.
@@ -169,10 +176,12 @@ impl Dispatcher {
         let (orders, inbox) = sync_channel(ORDERS_WAITING_MAX);
         let (stop, gauges) = (AtomicBool::new(false), Gauges::default());
         let worker = Arc::new(Worker { orders, doorbell, stop, gauges, cpu });
+        let mut shards = ShardTable::new(poller, SpinBudget::new(spin_ns), start);
+        shards.turn_times = worker.gauges.turn_times.clone();
         let dispatcher = Self {
             worker: worker.clone(),
             inbox,
-            shards: ShardTable::new(poller, SpinBudget::new(spin_ns), start),
+            shards,
             _doorbell: watch,
             start,
             sched_stats: SchedStats::default(),
@@ -331,6 +340,9 @@ impl Dispatcher {
         if slept < STALL_NS {
             return;
         }
+        let gauges = &self.worker.gauges;
+        gauges.stalls.fetch_add(1, Ordering::Relaxed);
+        gauges.stalled_ns.fetch_add(slept, Ordering::Relaxed);
         self.shards.bar_stalling_ports(before_ns, slept);
     }
 

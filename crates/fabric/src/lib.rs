@@ -103,6 +103,7 @@ mod source_doorbell;
 mod spin_budget;
 pub mod station;
 pub mod traffic;
+mod turn_times;
 pub mod udp;
 pub mod wakes;
 mod watch;

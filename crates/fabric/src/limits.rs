@@ -151,3 +151,5 @@ pub const TRAFFIC_WINDOW_NS: u64 = 1_000_000_000;
 pub const TRAFFIC_SILENT_NS: u64 = 60_000_000_000;
 /// Shortest time between two searches of a full traffic matrix for silent pairs: 1 s.
 pub const TRAFFIC_SWEEP_NS: u64 = 1_000_000_000;
+/// Most views of ports that a dispatcher makes between two turns. A view takes some microseconds.
+pub(crate) const PORTS_VIEWED_AT_ONCE: usize = 4;

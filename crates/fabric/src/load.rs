@@ -14,6 +14,8 @@ pub(crate) struct Load {
     /// Percent in the low byte; above it, the time of publishing, in milliseconds of the fabric's
     /// clock.
     word: AtomicU64,
+    /// Busy time in all windows, in nanoseconds.
+    busy_ns: AtomicU64,
 }
 
 /// Age from which a value counts as 0: its owner has slept since.
@@ -24,6 +26,16 @@ impl Load {
     pub(crate) fn publish(&self, percent: u8, now_ns: u64) {
         let word = (now_ns / 1_000_000) << 8 | u64::from(percent.min(100));
         self.word.store(word, Ordering::Relaxed);
+    }
+
+    /// Adds the busy time of a window that ended.
+    pub(crate) fn charge(&self, busy_ns: u64) {
+        self.busy_ns.fetch_add(busy_ns, Ordering::Relaxed);
+    }
+
+    /// Returns the busy time in all windows that have ended, in seconds.
+    pub(crate) fn busy_seconds(&self) -> f64 {
+        self.busy_ns.load(Ordering::Relaxed) as f64 / 1e9
     }
 
     /// Returns the busy share of the last window, in percent; 0 if the owner has slept since.
@@ -44,6 +56,11 @@ impl Meter {
     /// Adds busy time.
     pub(crate) fn add(&mut self, busy_ns: u64) {
         self.busy_ns = self.busy_ns.saturating_add(busy_ns);
+    }
+
+    /// Returns the busy time in the window so far, in nanoseconds.
+    pub(crate) fn busy_ns(&self) -> u64 {
+        self.busy_ns
     }
 
     /// Ends a window of `window_ns`, and returns its busy share in percent.

@@ -10,7 +10,9 @@
 
 use std::fmt;
 
-use causeway_model::{KindDefinition, NounDefinition, SectionDefinition, TraceDefinition};
+use causeway_model::{
+    CounterTable, KindDefinition, NounDefinition, SectionDefinition, TraceDefinition,
+};
 
 use crate::controller::{Controller, NoCommands};
 use crate::service::Service;
@@ -51,6 +53,8 @@ pub struct ServiceRegistration {
     pub sections: &'static [SectionDefinition],
     /// Questions about the destination of traffic that the service's shards answer.
     pub traces: &'static [TraceDefinition],
+    /// Names and meanings of the service's counters.
+    pub counters: &'static [CounterTable],
 }
 
 impl ServiceRegistration {
@@ -65,6 +69,7 @@ impl ServiceRegistration {
             nouns: &[],
             sections: &[],
             traces: &[],
+            counters: &[],
         }
     }
 
@@ -102,5 +107,11 @@ impl ServiceRegistration {
     #[must_use]
     pub const fn with_traces(self, traces: &'static [TraceDefinition]) -> Self {
         Self { traces, ..self }
+    }
+
+    /// Sets the names and meanings of the counters.
+    #[must_use]
+    pub const fn with_counters(self, counters: &'static [CounterTable]) -> Self {
+        Self { counters, ..self }
     }
 }

@@ -22,6 +22,7 @@ use crate::shard::{Shard, ShardKey, Turn};
 use crate::slice::Slice;
 use crate::source_doorbell::{self, ShardLocation};
 use crate::spin_budget::SpinBudget;
+use crate::turn_times::TurnTimes;
 use crate::watch::{Poller, Trigger, Watch, WatchToken};
 
 /// A shard and its state in this dispatcher.
@@ -96,6 +97,8 @@ pub(crate) struct ShardTable {
     pub(crate) contended_until_ns: u64,
     /// Number of the dispatcher, for doorbells of sources.
     pub(crate) number: u16,
+    /// Times of turns, which views read.
+    pub(crate) turn_times: Arc<TurnTimes>,
 }
 
 impl ShardTable {
@@ -114,6 +117,7 @@ impl ShardTable {
             round: 0,
             contended_until_ns: 0,
             number: 0,
+            turn_times: Arc::default(),
         }
     }
 
@@ -322,6 +326,7 @@ impl ShardTable {
             && let Some(entry) = self.entries.get_mut(index).and_then(Option::as_mut)
         {
             entry.meter.add(used);
+            self.turn_times.add(used);
         }
         self.has_notified |= has_notified;
         self.refresh(index);
@@ -374,6 +379,7 @@ impl ShardTable {
     /// Publishes the load of each shard in the last `window_ns`.
     pub(crate) fn publish(&mut self, window_ns: u64) {
         for entry in self.entries.iter_mut().flatten() {
+            entry.load.charge(entry.meter.busy_ns());
             entry.load.publish(entry.meter.percent(window_ns), self.now_ns);
         }
     }

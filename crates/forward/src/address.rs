@@ -61,7 +61,8 @@ impl FromStr for Address {
             "vsock" => match rest.rsplit_once(':') {
                 Some((guest, port)) if !guest.is_empty() => {
                     let port = port.parse().ok().filter(|port| *port != u32::MAX);
-                    let port = port.ok_or_else(|| wrong("the port is no number below 4294967295"))?;
+                    let port =
+                        port.ok_or_else(|| wrong("the port is no number below 4294967295"))?;
                     Ok(Self::Vsock { guest: guest.to_owned(), port })
                 }
                 _ => Err(wrong("it has no guest, or no port")),
@@ -164,8 +165,19 @@ mod tests {
         assert_eq!(of("vsock:/run/a:b.vsock:4294967294").unwrap().port_name(), None);
         assert_eq!(of("vsock:vm1:22").unwrap().port_name(), Some("vm1"));
         for bad in [
-            "", "tcp", "tcp:", "tcp::22", "tcp:host", "tcp:host:65536", "tcp:host:", "unix:",
-            "vsock:vm1", "vsock::22", "vsock:vm1:4294967295", "vsock:vm1:-1", "vsock:vm1:x",
+            "",
+            "tcp",
+            "tcp:",
+            "tcp::22",
+            "tcp:host",
+            "tcp:host:65536",
+            "tcp:host:",
+            "unix:",
+            "vsock:vm1",
+            "vsock::22",
+            "vsock:vm1:4294967295",
+            "vsock:vm1:-1",
+            "vsock:vm1:x",
             "udp:host:1",
         ] {
             let error = of(bad).unwrap_err().to_string();

@@ -117,7 +117,9 @@ impl Connection {
         if let Stage::Dialing(dial) = &mut self.stage {
             let (target, first) = match dial.advance(to, now)? {
                 DialOutcome::Wait(at) => {
-                    return Ok(Next::Wait(Some(at.map_or(dial.deadline, |at| at.min(dial.deadline)))));
+                    return Ok(Next::Wait(Some(
+                        at.map_or(dial.deadline, |at| at.min(dial.deadline)),
+                    )));
                 }
                 DialOutcome::Opened => return Ok(Next::Watch),
                 DialOutcome::Connected(target, first) => (target, first),
@@ -130,9 +132,8 @@ impl Connection {
             }));
         }
         let Stage::Open(open) = &mut self.stage else { return Ok(Next::Wait(None)) };
-        open.pump(&self.client, &mut self.client_ready, scratch).map_err(|error| {
-            ForwardError::Lost { address: to.to_string(), error: error.into() }
-        })?;
+        open.pump(&self.client, &mut self.client_ready, scratch)
+            .map_err(|error| ForwardError::Lost { address: to.to_string(), error: error.into() })?;
         Ok(match open {
             open if open.to_target.is_done() && open.to_client.is_done() => Next::Done,
             open if open.has_work(self.client_ready) => Next::Again,

@@ -110,7 +110,10 @@ fn remove_stale(path: &Path) -> Result<(), ForwardError> {
     if !file.file_type().is_socket() {
         return Err(ForwardError::Listen {
             address: format!("unix:{}", path.display()),
-            error: io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"),
+            error: io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "a file that is no socket is there",
+            ),
         });
     }
     match UnixStream::connect(path) {

@@ -203,11 +203,7 @@ impl Relay {
         };
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let mut events = Vec::with_capacity(256);
-        match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(&mut events),
-            left.as_ref(),
-        ) {
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(ForwardError::Wait(error.into())),
         }
@@ -255,7 +251,8 @@ impl Relay {
     fn queue_due(&mut self, now: Instant) {
         self.paused_until = self.paused_until.filter(|until| *until > now);
         for at in 0..self.places.len() {
-            let due = self.places.get_mut(at).and_then(|place| place.due.take_if(|due| *due <= now));
+            let due =
+                self.places.get_mut(at).and_then(|place| place.due.take_if(|due| *due <= now));
             if due.is_some() {
                 self.enqueue(at);
             }

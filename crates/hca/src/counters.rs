@@ -13,53 +13,134 @@
 use std::collections::BTreeMap;
 
 use causeway_mlx5::{Function, Record};
+use causeway_model::{CounterDefinition, CounterTable};
 use causeway_verbs::Adapter;
 
-/// Returns the counters of an adapter and of its function.
-pub(crate) fn of(adapter: &Adapter<Function>) -> BTreeMap<String, u64> {
+/// Names and meanings of the counters, in the order of [`values`].
+const COUNTERS: &[CounterDefinition] = &[
+    ("requests_total", "Send work requests that ended with success."),
+    ("request_bytes_total", "Payload bytes of the send work requests that ended with success."),
+    ("received_messages_total", "Receive work requests that ended with success."),
+    ("received_bytes_total", "Payload bytes of the receive work requests that ended with success."),
+    (
+        "request_errors_total",
+        "Send and receive work requests that ended with an error other than a flush.",
+    ),
+    ("flushed_requests_total", "Flushed work requests."),
+    (
+        "waits_for_receive_total",
+        "Messages that waited for a receive work request of their responder.",
+    ),
+    ("waits_for_responder_total", "Messages that waited for a responder."),
+    (
+        "not_waited_requests_total",
+        "Messages that failed because as many waited as the adapter permits.",
+    ),
+    ("drop_datagrams_total", "Datagrams for this adapter that were dropped."),
+    ("unroutable_datagrams_total", "Datagrams that were sent to no adapter of the group."),
+    ("refused_requests_total", "Requests of peers that this adapter refused."),
+    ("sent_frames_total", "Ethernet frames that the guest sent."),
+    ("sent_frame_bytes_total", "Bytes of the Ethernet frames that the guest sent."),
+    ("received_frames_total", "Ethernet frames delivered to the guest."),
+    ("received_frame_bytes_total", "Bytes of the Ethernet frames delivered to the guest."),
+    ("drop_offload_frames_total", "Frames of the guest with an offload that is not supported."),
+    ("drop_no_buffer_frames_total", "Frames for the guest without a receive buffer."),
+    ("drop_too_long_frames_total", "Frames that are longer than the interface carries."),
+    ("drop_filtered_frames_total", "Frames that the guest's address filter does not admit."),
+    ("drop_down_frames_total", "Frames for an interface that is down."),
+    (
+        "drop_lost_frames_total",
+        "Frames that were lost because memory could not be read or written.",
+    ),
+    ("failed_receive_queues_total", "Receive queues that failed."),
+    ("drop_over_limit_frames_total", "Frames beyond a limit of the adapter."),
+    (
+        "throttled_datagrams_total",
+        "Datagrams to general service interfaces beyond the rate of this adapter.",
+    ),
+    ("commands_total", "Commands of the driver that were executed."),
+    ("failed_commands_total", "Commands that ended with a status other than success."),
+    ("unknown_commands_total", "Commands that were answered with \"bad operation\"."),
+    ("undelivered_commands_total", "Commands that could not be read or answered."),
+    ("completions_total", "Completions."),
+    (
+        "completion_overruns_total",
+        "Completions that were lost because a queue had no room, or was broken.",
+    ),
+    ("events_total", "Entries of event queues."),
+    ("lost_events_total", "Events that no event queue reports, or that its queue lost."),
+    ("interrupts_total", "Interrupts."),
+    ("malformed_entries_total", "Work queue entries that could not be read."),
+    ("record_losses_total", "Records that the next causewayd cannot continue."),
+    ("register_reads_total", "Reads of registers, each with an exit to the hypervisor."),
+    ("register_writes_total", "Writes of registers, each with an exit to the hypervisor."),
+];
+
+/// Counters that [`crate::adapter_port`] adds.
+const OF_PORT: &[CounterDefinition] = &[
+    ("drop_spoofed_frames_total", "Frames of the guest with another source address than its own."),
+    ("rate_pauses_total", "Pauses of the adapter at its byte or message rate."),
+    ("uplink_frames_total", "Frames that the guest sent to ports and links of other services."),
+    ("uplink_waits_total", "Pauses of the adapter because the uplink had no room."),
+    (
+        "record_quarantines_total",
+        "Records that were not restored because they had ended causewayd.",
+    ),
+];
+
+/// Names and meanings of all counters, for the registration of the service.
+pub(crate) const TABLES: &[CounterTable] =
+    &[CounterTable::of_ports(COUNTERS), CounterTable::of_ports(OF_PORT)];
+
+/// Returns the values of [`COUNTERS`].
+fn values(adapter: &Adapter<Function>) -> [u64; COUNTERS.len()] {
     let (verbs, function) = (adapter.counters(), adapter.queues().counters());
     let frames = adapter.queues().ethernet_counters();
     let (register_reads, register_writes) = adapter.queues().registers().accesses();
     [
-        ("requests_total", verbs.requests),
-        ("request_bytes_total", verbs.request_bytes),
-        ("received_messages_total", verbs.received),
-        ("received_bytes_total", verbs.received_bytes),
-        ("request_errors_total", verbs.errors),
-        ("flushed_requests_total", verbs.flushed),
-        ("waits_for_receive_total", verbs.not_ready),
-        ("waits_for_responder_total", verbs.unanswered),
-        ("not_waited_requests_total", verbs.not_waited),
-        ("drop_datagrams_total", verbs.dropped),
-        ("unroutable_datagrams_total", verbs.unroutable),
-        ("refused_requests_total", verbs.refused),
-        ("sent_frames_total", frames.sent.total().frames),
-        ("sent_frame_bytes_total", frames.sent.total().bytes),
-        ("received_frames_total", frames.received.total().frames),
-        ("received_frame_bytes_total", frames.received.total().bytes),
-        ("drop_offload_frames_total", frames.refused_sends),
-        ("drop_no_buffer_frames_total", frames.out_of_buffer),
-        ("drop_too_long_frames_total", frames.too_long),
-        ("drop_filtered_frames_total", frames.filtered),
-        ("drop_down_frames_total", frames.down),
-        ("drop_lost_frames_total", frames.lost),
-        ("failed_receive_queues_total", frames.failed_receives),
-        ("drop_over_limit_frames_total", frames.over_limit),
-        ("throttled_datagrams_total", verbs.throttled),
-        ("commands_total", function.commands),
-        ("failed_commands_total", function.failed_commands),
-        ("unknown_commands_total", function.unknown_commands),
-        ("undelivered_commands_total", function.undelivered_commands),
-        ("completions_total", function.completions),
-        ("completion_overruns_total", function.overruns),
-        ("events_total", function.events),
-        ("lost_events_total", function.lost_events),
-        ("interrupts_total", function.interrupts),
-        ("malformed_entries_total", function.malformed_entries),
-        ("record_losses_total", adapter.queues().record().map_or(0, Record::losses)),
-        ("register_reads_total", register_reads),
-        ("register_writes_total", register_writes),
+        verbs.requests,
+        verbs.request_bytes,
+        verbs.received,
+        verbs.received_bytes,
+        verbs.errors,
+        verbs.flushed,
+        verbs.not_ready,
+        verbs.unanswered,
+        verbs.not_waited,
+        verbs.dropped,
+        verbs.unroutable,
+        verbs.refused,
+        frames.sent.total().frames,
+        frames.sent.total().bytes,
+        frames.received.total().frames,
+        frames.received.total().bytes,
+        frames.refused_sends,
+        frames.out_of_buffer,
+        frames.too_long,
+        frames.filtered,
+        frames.down,
+        frames.lost,
+        frames.failed_receives,
+        frames.over_limit,
+        verbs.throttled,
+        function.commands,
+        function.failed_commands,
+        function.unknown_commands,
+        function.undelivered_commands,
+        function.completions,
+        function.overruns,
+        function.events,
+        function.lost_events,
+        function.interrupts,
+        function.malformed_entries,
+        adapter.queues().record().map_or(0, Record::losses),
+        register_reads,
+        register_writes,
     ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
+}
+
+/// Returns the counters of an adapter and of its function.
+pub(crate) fn of(adapter: &Adapter<Function>) -> BTreeMap<String, u64> {
+    let named = COUNTERS.iter().zip(values(adapter));
+    named.map(|((name, _), value)| ((*name).to_owned(), value)).collect()
 }

@@ -86,4 +86,5 @@ pub const SERVICE: ServiceRegistration =
         .with_kinds(KINDS)
         .with_controller(|| Box::new(control::HcaController::default()))
         .with_nouns(noun::NOUNS)
-        .with_traces(TRACES);
+        .with_traces(TRACES)
+        .with_counters(counters::TABLES);

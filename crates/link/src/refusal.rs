@@ -12,6 +12,8 @@
 
 use std::collections::BTreeMap;
 
+use causeway_model::CounterDefinition;
+
 /// Declares the reasons with their counter names and texts.
 macro_rules! refusals {
     ($($(#[$doc:meta])* $reason:ident, $name:literal, $text:literal;)+) => {
@@ -24,6 +26,9 @@ macro_rules! refusals {
         impl Refusal {
             /// Every reason.
             pub const ALL: &[Self] = &[$(Self::$reason),+];
+
+            /// Names and meanings of the counters.
+            pub const COUNTERS: &[CounterDefinition] = &[$(($name, $text)),+];
 
             /// Returns the name of its counter.
             pub const fn name(self) -> &'static str {

@@ -35,6 +35,7 @@ mod ask;
 mod capture;
 mod command;
 pub mod commands;
+pub mod counter;
 mod date;
 pub mod draft;
 mod error;
@@ -60,6 +61,7 @@ pub use access::{FileMode, SocketAccess, SocketPermissions};
 pub use ask::{RequestDispatch, ServiceRequest, ServiceResponse, TypedRequest};
 pub use capture::{CaptureChunk, CaptureSpec, Filter};
 pub use command::{Command, CommandError, SocketKind};
+pub use counter::{CountedObject, CounterDefinition, CounterTable};
 pub use date::date;
 pub use error::SpecError;
 pub use group::{Forwarding, GROUP_FIELDS, GroupKind, GroupSpec, weight_default};
@@ -81,9 +83,10 @@ pub use section::{SectionDefinition, TableLister, TableReader};
 pub use trace::{TraceDefinition, TraceQuery, TraceRequest, TraceScope};
 pub use traffic_class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};
 pub use view::{
-    Answer, CaptureView, DispatcherView, EventFrontend, GroupView, HcaActivity, HcaObjects,
-    HcaQueuePairView, HcaRates, HcaState, HcaView, InfoView, LinkState, LinkStats, LinkView,
-    LogStats, ObjectStats, PairView, PeerView, PortState, PortStats, PortView, QueueView,
-    RefusalStats, RouteView, RuleView, ShardView, SpecValues, StatsView, Textual, TraceView,
-    TrafficPair, TrafficView, Typed, ViewForm, ViewText, ViewValue,
+    Answer, CaptureView, ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView,
+    DispatcherView, EventFrontend, GroupView, HcaActivity, HcaObjects, HcaQueuePairView, HcaRates,
+    HcaState, HcaView, InfoView, LinkState, LinkStats, LinkView, LogStats, ObjectStats, PairView,
+    PeerView, PortState, PortStats, PortView, QueueView, RefusalStats, RouteView, RuleView,
+    ShardView, SpecValues, StatsView, Textual, TraceView, TrafficPair, TrafficView, TurnBucket,
+    TurnTimesView, Typed, ViewForm, ViewText, ViewValue,
 };

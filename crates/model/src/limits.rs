@@ -70,6 +70,8 @@ pub const PERIOD_US_MAX: u64 = 10_000_000;
 pub const DISPATCHERS_MAX: usize = 64;
 /// Assumed MTU of the IP path between hosts where it is not known, in bytes.
 pub const UNDERLAY_MTU: u16 = 1500;
+/// Most connections in one page of a list.
+pub const CONNECTIONS_PAGE_MAX: usize = 1000;
 /// Most links one daemon has.
 pub const LINKS_MAX: usize = 1024;
 /// Most routes one daemon has.

@@ -259,6 +259,38 @@ impl ControlSettings {
     }
 }
 
+table! {
+    /// The `[metrics]` table: access to metrics by TCP.
+    #[derive(Default)]
+    pub struct MetricsSettings, pub const METRICS_FIELDS {
+        /// Address of this host's loopback interface at which metrics are served.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        listen: Option<SocketAddr> => text::<SocketAddr>("ADDRESS:PORT"),
+            DefaultValue::NoneMeans("the control socket alone");
+    }
+}
+
+impl MetricsSettings {
+    /// Reads the table.
+    ///
+    /// # Errors
+    /// All problems of the table.
+    pub fn read(values: &Map<String, Value>) -> Result<Self, Vec<Problem>> {
+        let settings: Self = schema::read_filled(METRICS_FIELDS, values)?;
+        match settings.listen {
+            Some(listen) if !listen.ip().is_loopback() => {
+                let text = format!(
+                    "expected an address of the loopback interface, as \"127.0.0.1:9464\": metrics \
+                     are served without encryption and to every client; found {listen}. Forward \
+                     the address by a proxy with access control to reach it from other hosts"
+                );
+                Err(vec![Problem::wrong("listen", text)])
+            }
+            _ => Ok(settings),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -41,6 +41,7 @@ mod channels;
 mod client;
 mod connects;
 mod control;
+mod counters;
 pub mod limits;
 mod network;
 mod nic;
@@ -62,4 +63,5 @@ pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(MxService::new()))
         .with_kinds(KINDS)
         .with_controller(|| Box::new(control::MxController))
-        .with_nouns(noun::NOUNS);
+        .with_nouns(noun::NOUNS)
+        .with_counters(counters::TABLES);

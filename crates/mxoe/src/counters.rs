@@ -9,14 +9,18 @@
 
 /// Declares a struct of counters with the names of its fields.
 macro_rules! counters {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+    ($(#[$meta:meta])* $name:ident { $($(#[doc = $doc:literal])+ $field:ident,)* }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct $name {
-            $($(#[$doc])* pub $field: u64,)*
+            $($(#[doc = $doc])+ pub $field: u64,)*
         }
 
         impl $name {
+            /// Names, with the ending `_total`, and meanings of the counters.
+            pub const COUNTERS: &[(&'static str, &'static str)] =
+                &[$((concat!(stringify!($field), "_total"), concat!($($doc),+)),)*];
+
             /// Returns names and values.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($field), self.$field),)*].into_iter()
@@ -71,8 +75,7 @@ counters! {
         replies_sent,
         /// Pulls of a window of another peer, or beyond the end of a window.
         wrong_pulls,
-        /// Pulls beyond the byte quota of their window (`crate::send_windows`), which were not
-        /// answered.
+        /// Pulls beyond the byte quota of their window, which were not answered.
         pulled_too_often,
     }
 }

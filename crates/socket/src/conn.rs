@@ -300,6 +300,8 @@ pub struct Conn {
     /// Time at which the service ends the connection unless it makes progress:
     /// [`REQUEST_NS_MAX`](crate::limits::REQUEST_NS_MAX) and others.
     pub expires_ns: Option<u64>,
+    /// Time of the connect, on the fabric's clock; the service sets it.
+    pub opened_ns: u64,
     /// A connection with the same addresses has ended before: its late packets may arrive.
     pub is_reused: bool,
     /// The side that sent the request.
@@ -311,7 +313,15 @@ pub struct Conn {
 impl Conn {
     /// Makes the connection of a request from `caller` to `callee`.
     pub fn new(kind: Type, caller: Side, callee: Side) -> Self {
-        Self { kind, phase: Phase::Requested, expires_ns: None, is_reused: false, caller, callee }
+        Self {
+            kind,
+            phase: Phase::Requested,
+            expires_ns: None,
+            opened_ns: 0,
+            is_reused: false,
+            caller,
+            callee,
+        }
     }
 
     /// Returns side `role`.

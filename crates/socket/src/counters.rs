@@ -8,14 +8,19 @@
 
 use std::collections::BTreeMap;
 
+use causeway_model::{CounterDefinition, CounterTable};
+
 /// Declares the counters with their names in `causeway port show`.
 macro_rules! counters {
-    ($($(#[$doc:meta])* $field:ident => $name:literal),+ $(,)?) => {
+    ($($(#[doc = $doc:literal])+ $field:ident => $name:literal),+ $(,)?) => {
         /// The counters of one vsock port.
         #[derive(Debug, Clone, Copy, Default)]
         pub struct Counters {
-            $($(#[$doc])* pub $field: u64,)+
+            $($(#[doc = $doc])+ pub $field: u64,)+
         }
+
+        /// Names and meanings of the counters.
+        const COUNTERS: &[CounterDefinition] = &[$(($name, concat!($($doc),+))),+];
 
         impl Counters {
             /// Returns the counters by name.
@@ -68,6 +73,16 @@ counters! {
     /// Times that this guest's transmit ring was stopped.
     waited => "transmit_waited_total",
 }
+
+/// Values of the view that are no counters.
+const GAUGES: &[CounterDefinition] = &[
+    ("connections", "Open connections of the guest."),
+    ("host_connections", "Open connections between the guest and host processes."),
+];
+
+/// Names and meanings of all values of the view, for the registration of the service.
+pub(crate) const TABLES: &[CounterTable] =
+    &[CounterTable::of_ports(COUNTERS), CounterTable::of_ports(GAUGES)];
 
 /// Adds 1.
 pub(crate) fn bump(counter: &mut u64) {

@@ -358,7 +358,7 @@ impl Socket {
         let callee = self.host_side(cx, stream, port, kind).ok_or(Refusal::Limit)?;
         let token = host_token(&callee);
         let mut conn = Conn::new(kind, caller, callee);
-        conn.phase = Phase::Open;
+        (conn.phase, conn.opened_ns) = (Phase::Open, cx.now_ns);
         conn.side_mut(Role::Caller).signals |= Signals::RESPONSE;
         match self.add_connection(conn) {
             Ok(id) => {

@@ -61,6 +61,7 @@
 
 pub mod conn;
 mod connect_line;
+mod control;
 pub mod counters;
 pub mod credit;
 pub mod deadline;
@@ -92,8 +93,11 @@ const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::VSOCK
 /// The questions about the destination of traffic that the service answers.
 const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<Connect>()];
 
-/// Registers the service with a fabric. It has no commands of its own: the fabric keeps the rules.
+/// Registers the service with a fabric. Its command lists connections; the fabric keeps the rules.
 pub const SERVICE: ServiceRegistration =
-    ServiceRegistration::new("vsock", || Box::new(Socket::new()))
+    ServiceRegistration::new(service::NAME, || Box::new(Socket::new()))
         .with_kinds(KINDS)
-        .with_traces(TRACES);
+        .with_controller(|| Box::new(control::SocketController))
+        .with_nouns(control::NOUNS)
+        .with_traces(TRACES)
+        .with_counters(counters::TABLES);

@@ -19,11 +19,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use causeway_attach::Model;
 use causeway_fabric::{Context, GroupId, Port, PortId, Ports, Progress, Rules, Service};
-use causeway_model::{CommandError, TraceQuery, TraceView};
+use causeway_model::{CommandError, RequestDispatch, ServiceRequest, TraceQuery, TraceView};
 use causeway_model::{PortSpec, VsockSpec};
 use causeway_wire::vsock::{Op, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_VSOCK_F_STREAM};
 
 use crate::conn::{Party, Role, Signals};
+use crate::control;
 use crate::counters::bump;
 use crate::deadline::Deadlines;
 use crate::host::HostTokens;
@@ -35,6 +36,8 @@ use crate::resume::ResumeState;
 use crate::socket_port::{Reset, SocketPort};
 use crate::table::{ConnId, ConnTable};
 
+/// Name of the service.
+pub(crate) const NAME: &str = "vsock";
 /// Receive queue of a guest (virtio 1.3, 5.10.2).
 pub(crate) const RX: usize = 0;
 /// Transmit queue of a guest.
@@ -445,6 +448,11 @@ impl Service for Socket {
         self.send_credit_requests(cx);
         self.clear_published_resets(cx);
         self.deliver_scheduled(cx);
+    }
+
+    fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
+        RequestDispatch::new(request)
+            .on(|request| Ok(control::piece(&self.table, cx.ports, cx.now_ns, &request)))
     }
 
     fn counters(&self, port: PortId) -> BTreeMap<String, u64> {

@@ -254,6 +254,12 @@ impl ConnTable {
         }
     }
 
+    /// Returns `slot` and the slots after it, each with its connection; `None` for a free slot.
+    pub(crate) fn slots_after(&self, slot: u32) -> impl Iterator<Item = (u32, Option<&Conn>)> {
+        let entries = self.entries.get(slot as usize..).unwrap_or_default();
+        (slot..).zip(entries).map(|(slot, entry)| (slot, entry.conn.as_ref()))
+    }
+
     /// Returns the connections of a port with the port's side, in time that grows with their number
     /// only.
     pub fn of_port(&self, port: PortId) -> impl Iterator<Item = (ConnId, Role)> {

@@ -487,6 +487,7 @@ impl Socket {
         cx: &mut Context<'_>,
         mut conn: Conn,
     ) -> Result<ConnId, Refusal> {
+        conn.opened_ns = cx.now_ns;
         conn.side_mut(Role::Callee).signals |= Signals::REQUEST;
         let id = self.add_connection(conn)?;
         self.expire_for(cx.now_ns, id, Expiry::Request);

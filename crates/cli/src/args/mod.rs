@@ -9,6 +9,8 @@
 //! are checked by the daemon. A documentation comment of a type here is its help text.
 
 mod capture;
+mod connections;
+mod doctor;
 #[cfg(test)]
 mod document_tests;
 mod forward;
@@ -27,6 +29,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::limits::{SECONDS_MAX, TIMEOUT_S_DEFAULT};
 
 pub use capture::CaptureArgs;
+pub use connections::{ConnectionList, ConnectionVerb};
+pub use doctor::DoctorArgs;
 pub use forward::ForwardArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiArgs};
@@ -81,7 +85,7 @@ pub struct CommonOptions {
     pub control: Option<PathBuf>,
     /// Output format
     #[arg(short, long, global = true, value_name = "FORMAT", value_enum, default_value = "table")]
-    pub output: Format,
+    pub output: OutputFormat,
     /// Same as --output json
     #[arg(short, long, global = true)]
     pub json: bool,
@@ -91,12 +95,41 @@ pub struct CommonOptions {
     pub timeout: u64,
 }
 
-/// Output format.
+/// Value of `--output`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// Aligned text for people
     Table,
     /// JSON for programs; fields are added, never changed
+    Json,
+    /// OpenMetrics 1.0, of `stats` only
+    Openmetrics,
+    /// Text format of Prometheus, of `stats` only
+    Prometheus,
+}
+
+impl OutputFormat {
+    /// Returns the format of values.
+    pub fn of_values(self) -> Format {
+        if self == Self::Json { Format::Json } else { Format::Table }
+    }
+
+    /// Returns the type of content of a format for metrics, `None` for the other formats.
+    pub fn of_metrics(self) -> Option<&'static str> {
+        match self {
+            Self::Openmetrics => Some("application/openmetrics-text; version=1.0.0"),
+            Self::Prometheus => Some("text/plain; version=0.0.4"),
+            Self::Table | Self::Json => None,
+        }
+    }
+}
+
+/// Output format of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Aligned text for people.
+    Table,
+    /// JSON for programs.
     Json,
 }
 
@@ -121,6 +154,9 @@ pub enum Noun {
     /// Routes: which frames go to which port or link, before learnt addresses apply
     #[command(subcommand)]
     Route(RouteVerb),
+    /// Connections: AF_VSOCK connections between guests, and with host processes
+    #[command(subcommand)]
+    Connection(ConnectionVerb),
     /// Show the traffic between the addresses of a group, the busiest pairs first
     #[command(after_help = "Examples:\n  causeway traffic blue\n  causeway traffic blue -o json")]
     Traffic {
@@ -188,11 +224,25 @@ Examples:
 Examples:
   causeway stats                        totals since the daemon started
   causeway stats --interval 1           rates, every second until interrupted
-  causeway stats --interval 5 --count 1 rates over five seconds, once")]
+  causeway stats --interval 5 --count 1 rates over five seconds, once
+  causeway stats -o openmetrics         all metrics, as Prometheus scrapes them")]
     Stats(StatsArgs),
     /// Explain the destination of a frame or a connect, or the connections of adapters
     #[command(subcommand)]
     Trace(TraceVerb),
+    /// Check this host and the daemon for problems, and name the remedy of each
+    #[command(after_help = "\
+Checked are KVM, QEMU, shared memory, sockets and their groups, AppArmor, keys, the MTU of links,
+the firewall, the clock, limits of the process, the daemon's version, the holder, and ports and
+links that do not work. A check that needs the daemon is left out without one. Nothing is changed.
+
+Exit status: 0 without a failed check, 1 otherwise; warnings do not count.
+
+Examples:
+  causeway doctor
+  causeway doctor --user libvirt-qemu
+  causeway doctor -o json")]
+    Doctor(DoctorArgs),
     /// Show version, process and paths of the daemon
     #[command(after_help = "Example:\n  causeway info")]
     Info,
@@ -264,10 +314,19 @@ Examples:
   causeway port add vm3-rdma --kind hca --group blue --queue-pairs-max 1024")]
     Add(Box<PortAdd>),
     /// Delete a port, and close its connections and its socket
-    #[command(after_help = "Example:\n  causeway port del vm3-net --if-exists")]
+    #[command(after_help = "\
+On a terminal, a port with a connected guest is deleted only after a confirmation. Scripts are not
+asked.
+
+Examples:
+  causeway port del vm3-net --if-exists
+  causeway port del vm3-net --force")]
     Del {
         /// Name of the port
         name: Name,
+        /// Delete the port without a confirmation
+        #[arg(long)]
+        force: bool,
         /// Succeed if the port does not exist
         #[arg(long)]
         if_exists: bool,

@@ -13,7 +13,9 @@
 mod apply;
 mod capture;
 mod config;
+mod connection;
 mod dispatcher;
+mod doctor;
 mod forward;
 mod group;
 mod hca;
@@ -49,6 +51,8 @@ use crate::table::{duration, pairs};
 struct CommandContext {
     client: ControlClient,
     format: Format,
+    /// Type of content of metrics, if these are requested.
+    metrics: Option<&'static str>,
 }
 
 /// Runs a command line.
@@ -60,8 +64,13 @@ pub fn run(cli: Cli) -> Result<()> {
     let control = common.control.unwrap_or_else(default_control);
     let cx = CommandContext {
         client: ControlClient::new(control, common.timeout),
-        format: if common.json { Format::Json } else { common.output },
+        format: if common.json { Format::Json } else { common.output.of_values() },
+        metrics: common.output.of_metrics().filter(|_| !common.json),
     };
+    if cx.metrics.is_some() && !matches!(cli.noun, Noun::Stats(_)) {
+        let text = "--output openmetrics and prometheus: expected `causeway stats`";
+        return Err(Error::Usage(text.into()));
+    }
     match cli.noun {
         Noun::Port(verb) => port::run(&cx, verb),
         Noun::Vm(verb) => vm::run(&cx, &verb),
@@ -72,6 +81,8 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Dispatcher(verb) => dispatcher::run(&cx, verb),
         Noun::Link(verb) => link::run(&cx, verb),
         Noun::Route(verb) => route::run(&cx, verb),
+        Noun::Connection(verb) => connection::run(&cx, &verb),
+        Noun::Doctor(args) => doctor::run(&cx, &args),
         Noun::Traffic { group } => traffic::run(&cx, &group),
         Noun::Capture(args) => capture::run(&cx, &args),
         Noun::MpiEnv(args) => mpi_env::run(&cx, &args),

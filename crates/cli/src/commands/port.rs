@@ -2,14 +2,15 @@
 //!
 //! `add` sends the given options only, and the daemon fills in the defaults; the verb does not wait
 //! for a guest. `add --may-exist` succeeds if a port of the name has all given values, and is
-//! refused otherwise: a port cannot be changed in place. `del` disconnects the guest. `list
-//! --group` refuses a group that does not exist. `show --for` prints the options of a VMM
+//! refused otherwise: a port cannot be changed in place. `del` disconnects the guest; on a terminal
+//! it asks before, unless `--force` is given. `list --group` refuses a group that does not exist. `show --for` prints the options of a VMM
 //! ([`super::vm::print_attachment`]) instead of the port. Text output omits counters of 0.
 //!
 //! `commands::run` is the caller; the requests go to `/v1/ports`. [`counters`] is also used by
 //! `link` and `stats`.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 
 use causeway_model::Name;
 use causeway_model::port::{PORT_FIELDS, VM_KEY};
@@ -35,7 +36,9 @@ pub fn run(cx: &CommandContext, verb: PortVerb) -> Result<()> {
         PortVerb::List { group } => list(cx, group.as_ref()),
         PortVerb::Show { name, attach } => show(cx, &name, &attach),
         PortVerb::Add(args) => add(cx, *args),
-        PortVerb::Del { name, if_exists, ephemeral } => del(cx, &name, if_exists, ephemeral),
+        PortVerb::Del { name, force, if_exists, ephemeral } => {
+            del(cx, &name, (force, if_exists), ephemeral)
+        }
     }
 }
 
@@ -236,18 +239,56 @@ fn existing(
     }
 }
 
-/// Deletes a port.
-fn del(cx: &CommandContext, name: &Name, if_exists: bool, ephemeral: bool) -> Result<()> {
-    match cx.client.delete(&changing(&format!("/v1/ports/{name}"), ephemeral)) {
+/// Deletes a port. On a terminal, the deletion of a port with a guest needs a confirmation.
+fn del(
+    cx: &CommandContext,
+    name: &Name,
+    (force, if_exists): (bool, bool),
+    ephemeral: bool,
+) -> Result<()> {
+    let path = format!("/v1/ports/{name}");
+    let has_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if has_terminal && !force && cx.format == Format::Table {
+        // A missing port is the subject of the deletion itself.
+        let shown = cx.client.get(&path).and_then(|value| view::<PortView>(&value));
+        if let Some(question) = shown.ok().as_ref().and_then(question)
+            && !is_confirmed(&question)?
+        {
+            let message = format!("port {name} was not deleted");
+            return Err(Error::Refused { kind: "declined".into(), message });
+        }
+    }
+    match cx.client.delete(&changing(&path, ephemeral)) {
         Ok(_) => cx.done(true, &format!("port {name} deleted")),
         Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no port {name}")),
         Err(error) => Err(hint(error, "port", SEE_PORTS)),
     }
 }
 
+/// Returns the question before the deletion of a port; `None` if no guest would lose its device.
+fn question(port: &PortView) -> Option<String> {
+    let guest = match port.state.as_str() {
+        "running" => "a running guest",
+        "connected" => "a connected guest",
+        _ => return None,
+    };
+    let name = cell(&port.spec, "name");
+    Some(format!("port {name} serves {guest}, which loses this device. Delete it? [y/N] "))
+}
+
+/// Asks a question on the terminal, and returns whether the answer is yes.
+fn is_confirmed(question: &str) -> Result<bool> {
+    let failed = |error| Error::Output { what: "terminal".into(), error };
+    let mut answer = String::new();
+    eprint!("{question}");
+    std::io::stdin().read_line(&mut answer).map_err(failed)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{age_of, when};
+    use super::{age_of, question, when};
+    use crate::client::view;
 
     #[test]
     fn port_event_ages_have_two_units_and_name_an_earlier_frontend() {
@@ -256,5 +297,18 @@ mod tests {
         assert_eq!(when(Some(7), Some("former")), "7 s ago, by an earlier frontend, ");
         assert_eq!(when(Some(7), Some("present")), "7 s ago, ");
         assert_eq!(when(None, None), "", "an older daemon reports neither");
+    }
+
+    #[test]
+    fn port_deletion_asks_only_while_a_guest_is_connected() {
+        let port = |state: &str| {
+            let value = serde_json::json!({
+                "name": "vm1", "group": "g", "kind": "net", "socket": "/s", "state": state,
+            });
+            view(&value).unwrap()
+        };
+        assert!(question(&port("running")).unwrap().contains("port vm1 serves a running guest"));
+        assert!(question(&port("connected")).is_some());
+        assert_eq!([question(&port("listening")), question(&port("faulted"))], [None, None]);
     }
 }

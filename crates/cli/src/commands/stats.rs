@@ -6,7 +6,8 @@
 //! request ends it. Rates use the daemon's uptime as the clock; after a restart of the daemon, or
 //! for a re-created port, counters count from 0.
 //!
-//! Rates have no refusals. Deleted ports are left out, and nothing is averaged over more than two
+//! `-o openmetrics` and `-o prometheus` print the text that the daemon serves at `/metrics`. Rates have
+//! no refusals. Deleted ports are left out, and nothing is averaged over more than two
 //! samples. `--port` selects a port and omits links; a missing port is an error of exit status 3.
 //! `commands::run` is the caller; the request goes to `/v1/stats`.
 
@@ -27,6 +28,9 @@ use crate::view::{ObjectStats, StatsView};
 
 /// Runs `causeway stats` and prints the result.
 pub fn run(cx: &CommandContext, args: &StatsArgs) -> Result<()> {
+    if let Some(accept) = cx.metrics {
+        return metrics(cx, args, accept);
+    }
     let Some(interval) = args.interval.or(args.count.map(|_| 1)) else {
         let value = sample(cx, args)?;
         return cx.show(&value, |value| Ok(totals(&view(value)?)));
@@ -48,6 +52,15 @@ pub fn run(cx: &CommandContext, args: &StatsArgs) -> Result<()> {
         left = left.map(|n| n - 1);
     }
     Ok(())
+}
+
+/// Prints the metrics as the daemon serves them at `/metrics`.
+fn metrics(cx: &CommandContext, args: &StatsArgs, accept: &str) -> Result<()> {
+    if args.interval.is_some() || args.count.is_some() || args.port.is_some() {
+        let text = "metrics have totals of all objects: expected no --interval, --count or --port";
+        return Err(Error::Usage(text.into()));
+    }
+    print(&cx.client.get_text("/metrics", accept)?)
 }
 
 /// Returns the daemon's current counters, of all ports or of the requested port.

@@ -32,7 +32,7 @@
 //! GET  /v1/config                     POST /v1/config/diff
 //! POST /v1/shutdown
 //! POST /v1/captures                   GET  /v1/captures/N   DELETE /v1/captures/N
-//! POST /v1/captures/N/stop
+//! POST /v1/captures/N/stop           GET  /metrics
 //! ```
 
 mod apply;
@@ -57,6 +57,7 @@ use crate::fabric::{FabricControl, ask};
 use crate::http::{HttpReply, HttpRequest};
 use crate::kept::Kept;
 use crate::logger;
+use crate::metrics::Metrics;
 use crate::peer::ControlPeer;
 use crate::refusals::ControlRefusals;
 use crate::stop::StopRequest;
@@ -89,6 +90,8 @@ pub struct ApiContext {
     pub stop: Arc<StopRequest>,
     /// Keeps changes across a restart; `None` for a fabric without a state file.
     pub kept: Option<Arc<Kept>>,
+    /// The metrics, with the last sample.
+    pub metrics: Arc<Metrics>,
 }
 
 /// The body of `POST /v1/shutdown`.
@@ -143,6 +146,10 @@ struct ApiCall<'a> {
 impl ApiCall<'_> {
     /// Answers the request by the noun at the start of its path.
     fn route(&self) -> Result<HttpReply, HttpReply> {
+        if self.request.path == "/metrics" {
+            self.only(&[], "GET")?;
+            return Ok(self.about.metrics.reply(self.fabric, self.about, &self.request.accept));
+        }
         let path = self.request.path.strip_prefix("/v1/").ok_or_else(|| self.no_path())?;
         let mut parts = path.split('/');
         let first = parts.next().unwrap_or_default();
@@ -456,10 +463,7 @@ fn stats(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, HttpReply> {
         faults_total: port.faults_total,
         connects_total: port.connects_total,
     });
-    let refusals = [
-        ("control socket", about.refusals.control.by_name()),
-        ("VNET control", about.refusals.vnet.by_name()),
-    ];
+    let refusals = about.refusals.by_interface();
     let view = StatsView {
         uptime_seconds: about.started.elapsed().as_secs_f64(),
         ports: ports.collect(),
@@ -487,7 +491,7 @@ fn wrong_body(error: &serde_json::Error) -> HttpReply {
 }
 
 /// Returns the reply for an answer of another type than that of the command: 500. It is a bug.
-fn unexpected(answer: &Answer) -> HttpReply {
+pub(crate) fn unexpected(answer: &Answer) -> HttpReply {
     log::error!(answer:? = answer; "the fabric returned an answer of an unexpected type");
     HttpReply::error(500, "internal", "the fabric returned an answer of an unexpected type")
 }

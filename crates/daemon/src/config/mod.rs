@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_model::GroupSpec;
 use causeway_model::Name;
-use causeway_model::settings::{ControlSettings, HoldPolicy};
+use causeway_model::settings::{ControlSettings, HoldPolicy, MetricsSettings};
 use causeway_model::{KindDefinition, PortSpec, RouteSpec, RuleSpec, SectionDefinition};
 use log::LevelFilter;
 use serde_json::{Map, Value};
@@ -62,6 +62,8 @@ pub struct Config {
     pub routes: Vec<RouteSpec>,
     /// `[control]`.
     pub control: ControlSettings,
+    /// `[metrics]`.
+    pub metrics: MetricsSettings,
     /// Tables of the sections that services registered, by section, in the file's order.
     pub objects: Vec<ConfigObject>,
 }

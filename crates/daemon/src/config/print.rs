@@ -15,6 +15,7 @@ use causeway_model::port::PORT_FIELDS;
 use causeway_model::schema::{Field, to_toml as print, values};
 use causeway_model::settings::{
     CONTROL_FIELDS, ControlSettings, DAEMON_FIELDS, DISPATCH_FIELDS, DaemonSettings,
+    METRICS_FIELDS, MetricsSettings,
 };
 use causeway_model::{FileMode, GROUP_FIELDS, PortSpec, ROUTE_FIELDS, RULE_FIELDS};
 use serde_json::{Map, Value};
@@ -33,6 +34,9 @@ pub fn to_toml(config: &Config) -> String {
     table(&mut out, "[dispatch]", DISPATCH_FIELDS, &values(&dispatch));
     if config.control != ControlSettings::default() {
         table(&mut out, "[control]", CONTROL_FIELDS, &values(&config.control));
+    }
+    if config.metrics != MetricsSettings::default() {
+        table(&mut out, "[metrics]", METRICS_FIELDS, &values(&config.metrics));
     }
     for group in &config.groups {
         table(&mut out, "[[group]]", GROUP_FIELDS, &values(group));

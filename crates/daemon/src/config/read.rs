@@ -15,7 +15,9 @@ use causeway_model::draft::LinkDraft;
 use causeway_model::limits::SECTION_TABLES_MAX;
 use causeway_model::port::{self, ReadContext};
 use causeway_model::schema::{fill, read as read_as};
-use causeway_model::settings::{ControlSettings, DaemonSettings, DispatchSettings};
+use causeway_model::settings::{
+    ControlSettings, DaemonSettings, DispatchSettings, MetricsSettings,
+};
 use causeway_model::{FileMode, GROUP_FIELDS, Name, PortSpec, ROUTE_FIELDS, RULE_FIELDS};
 use log::LevelFilter;
 use serde_json::{Map, Value};
@@ -28,8 +30,8 @@ use super::table::TomlTable;
 use super::{Config, ConfigContext, ConfigObject, DaemonConfig, dispatch};
 
 /// The tables of the fabric and of the daemon; services register others.
-const TABLES: [&str; 8] =
-    ["daemon", "dispatch", "control", "group", "port", "rule", "link", "route"];
+const TABLES: [&str; 9] =
+    ["daemon", "dispatch", "control", "metrics", "group", "port", "rule", "link", "route"];
 
 /// Reads the whole file, or returns all its problems.
 pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
@@ -81,6 +83,8 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
         .collect();
     let control = TomlTable::optional("[control]", document.get("control"), &mut problems)
         .parse_valid(ControlSettings::read, &mut problems);
+    let metrics = TomlTable::optional("[metrics]", document.get("metrics"), &mut problems)
+        .parse_valid(MetricsSettings::read, &mut problems);
     let objects = objects(&document, around, &mut problems);
     let found = ParsedFile { daemon, groups, ports, rules, links, routes, control };
     check::check(source, &found, &mut problems);
@@ -101,6 +105,7 @@ pub fn read(source: &str, around: &ConfigContext) -> Result<Config, Problems> {
         links: values(found.links),
         routes: values(found.routes),
         control: found.control.map(|control| control.value).unwrap_or_default(),
+        metrics: metrics.map(|metrics| metrics.value).unwrap_or_default(),
         objects,
     })
 }

@@ -1,5 +1,5 @@
-//! The subset of HTTP/1.1 that the control socket needs: one request per connection, with a JSON
-//! body in both directions.
+//! The subset of HTTP/1.1 that the control socket and the metrics need: one request per connection,
+//! with a JSON body in both directions; metrics are text.
 //!
 //! [`request`] reads, [`reply`] writes, [`server`] accepts connections and enforces limits. A
 //! request then goes to [`crate::api`], which interprets it. A malformed request is answered with
@@ -7,12 +7,14 @@
 //! or 431, one of a user without access with 403, and a connection beyond the limits (64) that
 //! finds no waiting connection to evict with 503; then the connection is closed.
 //!
-//! Not supported: keep-alive, pipelining, chunked bodies (status 411), TLS, TCP and queries
-//! (ignored). The subset serves `curl --unix-socket` and `causeway`, not browsers.
+//! Not supported: keep-alive, pipelining, chunked bodies (status 411), TLS and queries (ignored).
+//! TCP is for metrics alone ([`crate::metrics::listener`]). The subset serves `curl --unix-socket` and `causeway`, not browsers.
 
+pub mod connection;
 pub mod reply;
 pub mod request;
 pub mod server;
 
-pub use reply::HttpReply;
+pub use connection::HttpConnection;
+pub use reply::{HttpReply, ReplyBody};
 pub use request::HttpRequest;

@@ -1,10 +1,10 @@
-//! Replies of the control socket: a status, a JSON body, and its encoding as HTTP/1.1.
+//! Replies of the control socket: a status, a body (JSON, or text for metrics), and its encoding as
+//! HTTP/1.1.
 //!
 //! An error has the body `{"error":{"kind":…,"message":…}}`; `kind` is stable and meant for
 //! programs, the message for operators. Every reply closes the connection.
 //!
-//! The module sets no timeout and retries nothing: [`HttpReply::write`] writes all bytes at once,
-//! and the caller sets the write timeout of the socket or makes it non-blocking. A body has no size
+//! The module sets no timeout and retries nothing: [`HttpReply::write`] writes all bytes, and the caller sets the write timeout of the socket or makes it non-blocking. A body has no size
 //! limit. An error of the write may leave a part of the reply sent; the connection is then closed.
 //! A value that cannot be serialised becomes an error 500.
 //!
@@ -12,6 +12,7 @@
 //! [`super::server`] writes them.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -22,8 +23,8 @@ use crate::limits::NOTES_MAX;
 pub struct HttpReply {
     /// HTTP status code.
     pub status: u16,
-    /// The JSON body; empty for status 204.
-    pub body: String,
+    /// The body; empty for status 204.
+    pub body: ReplyBody,
     /// For status 405: the methods that the path supports.
     pub allow: &'static str,
     /// The kind of an error, as in the body; empty for success. [`crate::refusals`] counts by it.
@@ -33,24 +34,63 @@ pub struct HttpReply {
     pub notes: Vec<String>,
 }
 
+/// The body of a reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplyBody {
+    /// JSON, without the final line feed.
+    Json(String),
+    /// Text of another type, which replies to several clients share.
+    Text {
+        /// The text.
+        text: Arc<str>,
+        /// Its type, as the header Content-Type has it.
+        content_type: &'static str,
+    },
+}
+
 impl HttpReply {
     /// Returns a reply with a value as JSON.
     pub fn json(status: u16, value: &impl Serialize) -> Self {
         match serde_json::to_string(value) {
-            Ok(body) => Self { status, body, allow: "", kind: "", notes: Vec::new() },
+            Ok(body) => {
+                Self { status, body: ReplyBody::Json(body), allow: "", kind: "", notes: Vec::new() }
+            }
             Err(error) => Self::error(500, "internal", error.to_string()),
         }
     }
 
     /// Returns the reply of a command without a result: 204.
     pub fn done() -> Self {
-        Self { status: 204, body: String::new(), allow: "", kind: "", notes: Vec::new() }
+        Self {
+            status: 204,
+            body: ReplyBody::Json(String::new()),
+            allow: "",
+            kind: "",
+            notes: Vec::new(),
+        }
+    }
+
+    /// Returns a reply (200) with a text.
+    pub fn text(text: Arc<str>, content_type: &'static str) -> Self {
+        Self {
+            status: 200,
+            body: ReplyBody::Text { text, content_type },
+            allow: "",
+            kind: "",
+            notes: Vec::new(),
+        }
     }
 
     /// Returns an error reply: `{"error":{"kind":…,"message":…}}`.
     pub fn error(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
         let error = serde_json::json!({"error": {"kind": kind, "message": message.into()}});
-        Self { status, body: error.to_string(), allow: "", kind, notes: Vec::new() }
+        Self {
+            status,
+            body: ReplyBody::Json(error.to_string()),
+            allow: "",
+            kind,
+            notes: Vec::new(),
+        }
     }
 
     /// Returns the reply for a path that exists but does not support the method.
@@ -59,33 +99,40 @@ impl HttpReply {
         Self { allow, ..Self::error(405, "method_not_allowed", text) }
     }
 
-    /// Writes the reply with a single write.
+    /// Writes the reply: JSON with a single write, a text after the head.
     ///
     /// # Errors
     /// The write fails or times out.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let (status, reason) = (self.status, reason(self.status));
-        let mut text = format!("HTTP/1.1 {status} {reason}\r\nConnection: close\r\n");
+        let mut head = format!("HTTP/1.1 {status} {reason}\r\nConnection: close\r\n");
         if !self.allow.is_empty() {
-            text.push_str(&format!("Allow: {}\r\n", self.allow));
+            head.push_str(&format!("Allow: {}\r\n", self.allow));
         }
         for note in self.notes.iter().take(NOTES_MAX) {
             let note: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            text.push_str(&format!("Causeway-Note: {note}\r\n"));
+            head.push_str(&format!("Causeway-Note: {note}\r\n"));
         }
         if let Some(more @ 1..) = self.notes.len().checked_sub(NOTES_MAX) {
-            text.push_str(&format!("Causeway-Note: {more} more notes are omitted\r\n"));
+            head.push_str(&format!("Causeway-Note: {more} more notes are omitted\r\n"));
         }
-        if self.status != 204 {
-            let length = self.body.len() + 1;
-            text.push_str(&format!(
-                "Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{}\n",
-                self.body
-            ));
-        } else {
-            text.push_str("\r\n");
+        if status == 204 {
+            return out.write_all((head + "\r\n").as_bytes());
         }
-        out.write_all(text.as_bytes())
+        let content = |content_type: &str, length: usize| {
+            format!("Content-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n")
+        };
+        match &self.body {
+            ReplyBody::Json(body) => {
+                let content = content("application/json", body.len() + 1);
+                out.write_all(format!("{head}{content}{body}\n").as_bytes())
+            }
+            ReplyBody::Text { text, content_type } => {
+                head.push_str(&content(content_type, text.len()));
+                out.write_all(head.as_bytes())?;
+                out.write_all(text.as_bytes())
+            }
+        }
     }
 }
 

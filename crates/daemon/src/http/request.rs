@@ -7,18 +7,17 @@
 //! Its remaining bytes stay unread: [`super::server`] drains them. A connection that the client
 //! closes without a byte is no error; a request without Content-Length has an empty body.
 //!
-//! Only the method, the path, the query and the body are kept. Headers other than
-//! Content-Length, Transfer-Encoding and Expect are ignored, also Host and Content-Type; bytes
+//! Only the method, the path, the query, Accept and the body are kept. Headers other than
+//! Accept, Content-Length, Transfer-Encoding and Expect are ignored, also Host and Content-Type; bytes
 //! after the body are dropped. Path and body are not interpreted.
 //!
 //! [`read`] blocks the thread of its connection, which [`super::server`] starts; the request then
 //! goes to [`crate::api`].
 
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use super::HttpReply;
+use super::{HttpConnection, HttpReply};
 use crate::limits::{FILE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_HEADERS_MAX};
 
 /// The paths whose requests carry whole files.
@@ -33,6 +32,8 @@ pub struct HttpRequest {
     pub path: String,
     /// The text behind the first `?` of the target; empty without a query.
     pub query: String,
+    /// Value of the header Accept; empty if there is none.
+    pub accept: String,
     /// The body; its length is that of Content-Length.
     pub body: Vec<u8>,
 }
@@ -43,6 +44,8 @@ struct RequestHead {
     method: String,
     path: String,
     query: String,
+    /// Value of the header Accept.
+    accept: String,
     /// Bytes of the head.
     bytes: usize,
     /// Bytes of the body, by Content-Length.
@@ -55,7 +58,10 @@ struct RequestHead {
 ///
 /// # Errors
 /// The request is malformed, too large or late; the error is the reply to send.
-pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<HttpRequest>, HttpReply> {
+pub fn read(
+    stream: &mut impl HttpConnection,
+    deadline: Instant,
+) -> Result<Option<HttpRequest>, HttpReply> {
     let mut bytes = Vec::new();
     let head = loop {
         if let Some(head) = parse_head(&bytes)? {
@@ -95,13 +101,13 @@ pub fn read(stream: &mut UnixStream, deadline: Instant) -> Result<Option<HttpReq
         }
     }
     let body = bytes.get(head.bytes..total).unwrap_or_default().to_vec();
-    let RequestHead { method, path, query, .. } = head;
-    Ok(Some(HttpRequest { method, path, query, body }))
+    let RequestHead { method, path, query, accept, .. } = head;
+    Ok(Some(HttpRequest { method, path, query, accept, body }))
 }
 
 /// Appends at most 4 KiB to `bytes` and returns their number: 0 at the end of the stream.
 fn read_more(
-    stream: &mut UnixStream,
+    stream: &mut impl HttpConnection,
     bytes: &mut Vec<u8>,
     deadline: Instant,
 ) -> Result<usize, HttpReply> {
@@ -141,7 +147,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<RequestHead>, HttpReply> {
         }
         Err(error) => return Err(wrong(format!("not an HTTP/1.1 request: {error}"))),
     };
-    let (mut body, mut waits) = (None, false);
+    let (mut body, mut waits, mut accept) = (None, false, String::new());
     for header in parsed.headers.iter() {
         if header.name.eq_ignore_ascii_case("transfer-encoding") {
             let text = "Transfer-Encoding is not served: expected Content-Length";
@@ -149,6 +155,9 @@ fn parse_head(bytes: &[u8]) -> Result<Option<RequestHead>, HttpReply> {
         }
         if header.name.eq_ignore_ascii_case("expect") {
             waits = header.value.eq_ignore_ascii_case(b"100-continue");
+        }
+        if header.name.eq_ignore_ascii_case("accept") {
+            accept = String::from_utf8_lossy(header.value).into_owned();
         }
         if header.name.eq_ignore_ascii_case("content-length") {
             let length = content_length(header.value)
@@ -161,7 +170,8 @@ fn parse_head(bytes: &[u8]) -> Result<Option<RequestHead>, HttpReply> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let (path, query) = (path.to_owned(), query.to_owned());
     let method = parsed.method.unwrap_or("").to_owned();
-    Ok(Some(RequestHead { method, path, query, bytes: size, body: body.unwrap_or(0), waits }))
+    let body = body.unwrap_or(0);
+    Ok(Some(RequestHead { method, path, query, accept, bytes: size, body, waits }))
 }
 
 /// Parses the value of Content-Length: decimal digits only, without a sign.

@@ -9,6 +9,7 @@ mod config;
 mod control;
 mod kept;
 mod log;
+mod metrics;
 mod process;
 mod renewal;
 mod resets;

@@ -17,6 +17,7 @@ use causeway_daemon::config::{Config, ConfigContext};
 use causeway_daemon::fabric::{FabricControl, apply};
 use causeway_daemon::http::server::{ControlServer, RequestHandler};
 use causeway_daemon::kept::Kept;
+use causeway_daemon::metrics::Metrics;
 use causeway_daemon::peer::ControlAccess;
 use causeway_daemon::refusals::ControlRefusals;
 use causeway_daemon::services::{Registered, SERVICES};
@@ -110,6 +111,7 @@ fn serve_in(dir: Dir, fabric: Arc<dyn FabricControl>, kept: Option<Arc<Kept>>) -
         refusals: refusals.clone(),
         stop: Arc::default(),
         kept,
+        metrics: Arc::new(Metrics::new(Registered::of(SERVICES).helps.clone())),
     };
     let handler: Arc<RequestHandler> =
         Arc::new(move |peer, request| api::answer(&*fabric, &about, peer, request));

@@ -22,6 +22,7 @@ use super::{Reply, no_service};
 use crate::balance::{DispatcherLoad, choose_move};
 use crate::dispatch_mode::PollConfig;
 use crate::dispatcher::Worker;
+use crate::limits::PORTS_VIEWED_AT_ONCE;
 use crate::load::Load;
 use crate::registration::{Maker, ServiceRegistration};
 use crate::rules::Rules;
@@ -141,15 +142,28 @@ impl Core {
     }
 
     /// Returns the views of all ports, in order of their names.
+    ///
+    /// A dispatcher makes [`PORTS_VIEWED_AT_ONCE`] views between two turns, so that a list of many
+    /// ports delays traffic by no more than a slice does.
     pub(super) fn port_views(&self) -> Result<Vec<PortView>, CommandError> {
-        let list = |r: &mut ShardTable| r.shards().flat_map(|(_, s)| s.port_views()).collect();
-        let lists: Vec<Vec<PortView>> = self.all(list)?;
-        let mut views: Vec<PortView> = lists
-            .into_iter()
-            .enumerate()
-            .flat_map(|(number, list)| list.into_iter().map(move |view| (number, view)))
-            .map(|(dispatcher, view)| PortView { dispatcher, ..view })
-            .collect();
+        let mut by_shard: BTreeMap<&ShardKey, Vec<&Name>> = BTreeMap::new();
+        for (name, (_, key)) in &self.ports {
+            by_shard.entry(key).or_default().push(name);
+        }
+        let mut views = Vec::with_capacity(self.ports.len());
+        for (key, names) in by_shard {
+            let Some(place) = self.shards.get(key) else { continue };
+            let worker = self.worker(place.dispatcher)?;
+            for piece in names.chunks(PORTS_VIEWED_AT_ONCE) {
+                let (of, piece) = (key.clone(), piece.iter().copied().cloned().collect::<Vec<_>>());
+                let view = move |shard: &mut Shard| -> Vec<PortView> {
+                    piece.iter().filter_map(|name| shard.port_view(name).ok()).collect()
+                };
+                // A shard that was lost in a move has no views.
+                let found = worker.run(move |table| table.with(&of, view))?.unwrap_or_default();
+                views.extend(found.into_iter().map(|view| self.with_dispatcher(key, view)));
+            }
+        }
         views.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         Ok(views)
     }
@@ -281,6 +295,7 @@ impl Core {
                 service: key.service.into(),
                 ports: self.ports.values().filter(|(_, of)| of == key).count(),
                 busy_percent: place.load.percent(now),
+                busy_seconds_total: place.load.busy_seconds(),
                 moves_total: place.moves,
             });
             DispatcherView {
@@ -289,6 +304,9 @@ impl Core {
                 spin_us: gauges.spin_ns.load(Ordering::Relaxed) / 1000,
                 scarce: gauges.scarce.load(Ordering::Relaxed),
                 busy_percent: gauges.load.percent(now),
+                stalls_total: gauges.stalls.load(Ordering::Relaxed),
+                stalled_seconds_total: gauges.stalled_ns.load(Ordering::Relaxed) as f64 / 1e9,
+                turns: gauges.turn_times.view(),
                 shards: shards.collect(),
             }
         };

@@ -50,4 +50,5 @@ use causeway_fabric::ServiceRegistration;
 /// Registration of the service with a fabric.
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(service::Links::new()))
-        .with_controller(|| Box::<control::LinkController>::default());
+        .with_controller(|| Box::<control::LinkController>::default())
+        .with_counters(stats::TABLES);

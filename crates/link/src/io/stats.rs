@@ -11,64 +11,70 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a frame, or a datagram, was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loss {
-    /// The kernel's send buffer, or the queue of a stream, was full.
-    NoRoom,
-    /// The host refused to send: no route, or a closed port at the peer.
-    Unreachable,
-    /// The frame is longer than the link carries (either direction), the host refused the datagram
-    /// as too long, or a frame for a stream is shorter than an Ethernet header.
-    TooBig,
-    /// The link was down, or went down while the frame was queued. The frames of a datagram that a
-    /// used-up session cannot seal count once together.
-    Down,
-    /// The sender's memory was unmapped while the frame was read.
-    SenderFault,
-    /// The group's mailbox was full.
-    Busy,
-    /// The received frame is shorter than an Ethernet header.
-    Runt,
-    /// A stream lost its framing: its connection was closed.
-    OutOfStep,
-    /// A MAC control frame (PAUSE), which no guest may send to the physical network.
-    MacControl,
-    /// The outer header of a `vnet` or `vxlan` datagram reports congestion for a frame whose
-    /// transport is Not-ECT (RFC 6040); tunnels count such a frame by [`crate::refusal`].
-    Congestion,
-}
+use causeway_model::{CounterDefinition, CounterTable, drop_reasons};
 
-impl Loss {
-    const ALL: [Self; 10] = [
-        Self::NoRoom,
-        Self::Unreachable,
-        Self::TooBig,
-        Self::Down,
-        Self::SenderFault,
-        Self::Busy,
-        Self::Runt,
-        Self::OutOfStep,
-        Self::MacControl,
-        Self::Congestion,
-    ];
+use crate::refusal::Refusal;
 
-    /// Returns the middle part of the counter's name: `drop_NAME_total`.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::NoRoom => "no_room",
-            Self::Unreachable => "unreachable",
-            Self::TooBig => "too_big",
-            Self::Down => "down",
-            Self::SenderFault => "sender_fault",
-            Self::Busy => "group_busy",
-            Self::Runt => "runt",
-            Self::OutOfStep => "out_of_step",
-            Self::MacControl => "mac_control",
-            Self::Congestion => "congestion",
-        }
+drop_reasons! {
+    /// Why a frame, or a datagram, was dropped.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Loss {
+        /// The kernel's send buffer, or the queue of a stream, was full.
+        NoRoom => "no_room",
+        /// The host refused to send: no route, or a closed port at the peer.
+        Unreachable => "unreachable",
+        /// The frame is longer than the link carries (either direction), the host refused the datagram
+        /// as too long, or a frame for a stream is shorter than an Ethernet header.
+        TooBig => "too_big",
+        /// The link was down, or went down while the frame was queued. The frames of a datagram that a
+        /// used-up session cannot seal count once together.
+        Down => "down",
+        /// The sender's memory was unmapped while the frame was read.
+        SenderFault => "sender_fault",
+        /// The group's mailbox was full.
+        Busy => "group_busy",
+        /// The received frame is shorter than an Ethernet header.
+        Runt => "runt",
+        /// A stream lost its framing: its connection was closed.
+        OutOfStep => "out_of_step",
+        /// A MAC control frame (PAUSE), which no guest may send to the physical network.
+        MacControl => "mac_control",
+        /// The outer header of a `vnet` or `vxlan` datagram reports congestion for a frame whose
+        /// transport is Not-ECT (RFC 6040); tunnels count such a frame among their refusals.
+        Congestion => "congestion",
     }
 }
+
+/// Names and meanings of the counters beside the drops, in the order of [`LinkStats::plain`].
+const PLAIN: &[CounterDefinition] = &[
+    ("receive_packets_total", "Frames received from the peer."),
+    ("receive_bytes_total", "Bytes of the frames received from the peer."),
+    ("transmit_packets_total", "Frames sent to the peer."),
+    ("transmit_bytes_total", "Bytes of the frames sent to the peer."),
+    ("transmit_datagrams_total", "Datagrams or records that carried the sent frames."),
+];
+
+/// Values that the view of a link adds (`super::view`).
+const VIEW: &[CounterDefinition] = &[
+    ("connections_failed_total", "Connections to the peer that failed."),
+    ("handshakes_total", "Completed handshakes with the peer."),
+    ("addresses_told", "Addresses that this host advertises to the peer."),
+    ("addresses_heard", "Addresses that the peer advertises."),
+    ("fragmented_frames", "Incomplete frames whose fragments are kept."),
+    (
+        "segments_cut",
+        "1 while the tunnel cuts long segments because its path loses packets, else 0.",
+    ),
+    ("standby", "1 while another daemon forwards for the link's network segment, else 0."),
+];
+
+/// Names and meanings of all counters, for the registration of the service.
+pub(crate) const TABLES: &[CounterTable] = &[
+    CounterTable::of_links(PLAIN),
+    CounterTable::of_links(Loss::COUNTERS),
+    CounterTable::of_links(Refusal::COUNTERS),
+    CounterTable::of_links(VIEW),
+];
 
 /// The counters of one link. They wrap at 2^64. Directions are this host's: "transmit" counts
 /// frames to the peer.
@@ -119,19 +125,17 @@ impl LinkStats {
         }
     }
 
+    /// Returns the counters in [`PLAIN`].
+    fn plain(&self) -> [&AtomicU64; PLAIN.len()] {
+        let Self { transmit, receive, transmit_datagrams, .. } = self;
+        [&receive.packets, &receive.bytes, &transmit.packets, &transmit.bytes, transmit_datagrams]
+    }
+
     /// Returns all counters by name, as `causeway link show` prints them.
     pub fn by_name(&self) -> BTreeMap<String, u64> {
-        let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        let plain = [
-            ("receive_packets_total", get(&self.receive.packets)),
-            ("receive_bytes_total", get(&self.receive.bytes)),
-            ("transmit_packets_total", get(&self.transmit.packets)),
-            ("transmit_bytes_total", get(&self.transmit.bytes)),
-            ("transmit_datagrams_total", get(&self.transmit_datagrams)),
-        ];
-        let losses = Loss::ALL.iter().zip(&self.losses);
-        let losses = losses.map(|(why, cell)| (format!("drop_{}_total", why.name()), get(cell)));
-        plain.into_iter().map(|(name, n)| (name.to_owned(), n)).chain(losses).collect()
+        let cells = self.plain().into_iter().chain(&self.losses);
+        let named = PLAIN.iter().chain(Loss::COUNTERS).zip(cells);
+        named.map(|((name, _), cell)| ((*name).to_owned(), cell.load(Ordering::Relaxed))).collect()
     }
 }
 
@@ -142,7 +146,7 @@ mod tests {
     #[test]
     fn stats_have_a_counter_per_loss() {
         let stats = LinkStats::default();
-        for (index, why) in Loss::ALL.into_iter().enumerate() {
+        for (index, why) in Loss::ALL.iter().copied().enumerate() {
             assert_eq!(why as usize, index);
             stats.add_drops(why, index as u64 + 1);
         }

@@ -10,6 +10,7 @@
 //! itself (ports, groups, rules) are [`crate::Command`].
 
 pub mod captures;
+pub mod connections;
 pub mod hca;
 pub mod links;
 pub mod peers;

@@ -224,7 +224,10 @@ mod tests {
     fn nic_without_a_name_has_that_of_host_and_port() {
         let spec = port(r#"{"name":"mx0","group":"b","kind":"mx"}"#).unwrap();
         let mx: MxSpec = spec.kind.get().unwrap();
-        assert_eq!((&*mx.hostname, mx.mac), (&*derived_nic_name(&spec.name), derived_mac(&spec.group, &spec.name)));
+        assert_eq!(
+            (&*mx.hostname, mx.mac),
+            (&*derived_nic_name(&spec.name), derived_mac(&spec.group, &spec.name))
+        );
         let named = r#"{"name":"mx0","group":"b","kind":"mx","hostname":"n1:0"}"#;
         assert_eq!(port(named).unwrap().kind.get::<MxSpec>().unwrap().hostname, "n1:0");
     }

@@ -10,6 +10,7 @@
 //! registry of the fabric and the services fill views in, in answers to commands
 //! ([`crate::Command`]); no view changes anything.
 
+mod connection;
 mod form;
 mod hca;
 mod peer;
@@ -17,6 +18,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use connection::{ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView};
 pub use form::{SpecValues, Textual, Typed, ViewForm, ViewText, ViewValue};
 pub use hca::{HcaActivity, HcaObjects, HcaQueuePairView, HcaRates, HcaState, HcaView};
 pub use peer::{PairView, PeerView};
@@ -202,8 +204,37 @@ pub struct DispatcherView<F: ViewForm = Typed> {
     pub scarce: bool,
     /// Share of the last second in which the dispatcher had work, in percent.
     pub busy_percent: u8,
+    /// Times that a port put the dispatcher's thread to sleep.
+    #[serde(default)]
+    pub stalls_total: u64,
+    /// Time that the thread slept in these stalls, in seconds.
+    #[serde(default)]
+    pub stalled_seconds_total: f64,
+    /// Times of the turns of shards that had work.
+    #[serde(default)]
+    pub turns: TurnTimesView,
     /// The shards that the dispatcher serves.
     pub shards: Vec<ShardView<F>>,
+}
+
+/// The times of a dispatcher's turns, as a histogram.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TurnTimesView {
+    /// Numbers of turns by their time, in order of the bounds.
+    pub buckets: Vec<TurnBucket>,
+    /// All turns.
+    pub turns_total: u64,
+    /// Time of all turns, in seconds.
+    pub seconds_total: f64,
+}
+
+/// The turns up to a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnBucket {
+    /// Longest time of these turns, in microseconds.
+    pub at_most_us: u64,
+    /// Turns that took no longer.
+    pub turns_total: u64,
 }
 
 /// The state of a shard: the ports of one group and service, which move between dispatchers
@@ -219,6 +250,9 @@ pub struct ShardView<F: ViewForm = Typed> {
     pub ports: usize,
     /// Share of the last second in which the shard occupied its dispatcher, in percent.
     pub busy_percent: u8,
+    /// Time in which the shard occupied a dispatcher, in seconds; at most a second old.
+    #[serde(default)]
+    pub busy_seconds_total: f64,
     /// Moves to another dispatcher.
     pub moves_total: u64,
 }

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod connections;
 mod host_messages;
 mod hostile;
 mod hostile_connects;

@@ -1,0 +1,142 @@
+//! `GET /metrics`: all counters and states of the daemon for Prometheus and its like.
+//!
+//! The control socket and, if configured, a TCP address of this host ([`listener`]) answer. The
+//! format is OpenMetrics 1.0 if the client accepts it, else the text format of Prometheus
+//! ([`encode`]). Names and labels derive from the views ([`families`]), help texts from the tables
+//! of services ([`help`]).
+//!
+//! A sample costs the dispatchers a few microseconds for each port, in pieces between turns. The
+//! daemon takes one sample in [`METRICS_AGE_MAX`] (1 s) at most, whatever the number of scrapes:
+//! further requests get the text of the last. One thread samples at a time, and others wait for it.
+//! Samples of different objects are taken one after the other, not at one moment.
+
+pub mod encode;
+pub mod families;
+pub mod help;
+pub mod listener;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use causeway_model::commands::{hca, links};
+use causeway_model::{Answer, Command, CommandError, TypedRequest};
+
+use crate::api::{ApiContext, unexpected};
+use crate::fabric::{FabricControl, ask};
+use crate::http::HttpReply;
+use crate::limits::METRICS_AGE_MAX;
+use crate::logger;
+use encode::{MetricSet, TextFormat};
+use families::ProcessState;
+use help::HelpTexts;
+
+/// The last sample, as text.
+#[derive(Debug, Clone)]
+struct MetricsText {
+    taken: Instant,
+    open_metrics: Arc<str>,
+    prometheus: Arc<str>,
+}
+
+/// The metrics of the daemon.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    helps: HelpTexts,
+    last: Mutex<Option<MetricsText>>,
+}
+
+impl Metrics {
+    /// Makes metrics with these help texts and without a sample.
+    pub fn new(helps: HelpTexts) -> Self {
+        Self { helps, last: Mutex::default() }
+    }
+
+    /// Returns the reply to a request with this value of the header Accept.
+    pub fn reply(&self, fabric: &dyn FabricControl, about: &ApiContext, accept: &str) -> HttpReply {
+        let format = TextFormat::accepted(accept);
+        match self.text(fabric, about) {
+            Ok(text) => {
+                let text = match format {
+                    TextFormat::OpenMetrics => text.open_metrics,
+                    TextFormat::Prometheus => text.prometheus,
+                };
+                HttpReply::text(text, format.content_type())
+            }
+            Err(refusal) => refusal,
+        }
+    }
+
+    /// Returns the last sample, or a new one if that is too old.
+    fn text(
+        &self,
+        fabric: &dyn FabricControl,
+        about: &ApiContext,
+    ) -> Result<MetricsText, HttpReply> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = last.as_ref().filter(|text| text.taken.elapsed() < METRICS_AGE_MAX) {
+            return Ok(text.clone());
+        }
+        let set = self.sample(fabric, about)?;
+        let text = MetricsText {
+            taken: Instant::now(),
+            open_metrics: set.encode(TextFormat::OpenMetrics).into(),
+            prometheus: set.encode(TextFormat::Prometheus).into(),
+        };
+        *last = Some(text.clone());
+        Ok(text)
+    }
+
+    /// Samples every object.
+    fn sample(
+        &self,
+        fabric: &dyn FabricControl,
+        about: &ApiContext,
+    ) -> Result<MetricSet, HttpReply> {
+        let (mut set, begun) = (MetricSet::default(), Instant::now());
+        let refused = |error: CommandError| HttpReply::error(500, "host", error.to_string());
+        match fabric.call(Command::PortList).map_err(refused)? {
+            Answer::Ports(ports) => {
+                for mut port in ports {
+                    port.held = fabric.is_held(&port.spec.name);
+                    families::port(&mut set, &self.helps, &port);
+                }
+            }
+            other => return Err(unexpected(&other)),
+        }
+        match fabric.call(Command::DispatcherList).map_err(refused)? {
+            Answer::Dispatchers(all) => {
+                all.iter().for_each(|dispatcher| families::dispatcher(&mut set, dispatcher));
+            }
+            other => return Err(unexpected(&other)),
+        }
+        for link in of_service(fabric, links::List).map_err(refused)? {
+            families::link(&mut set, &self.helps, &link);
+        }
+        for adapter in of_service(fabric, hca::List).map_err(refused)? {
+            families::adapter(&mut set, &adapter);
+        }
+        for interface in about.refusals.by_interface() {
+            families::refusals(&mut set, &interface);
+        }
+        let state = ProcessState {
+            uptime_seconds: about.started.elapsed().as_secs_f64(),
+            has_holder: fabric.holder().is_some(),
+            dropped_lines_total: logger::dropped_total(),
+            collect_seconds: begun.elapsed().as_secs_f64(),
+        };
+        families::process(&mut set, &state);
+        Ok(set)
+    }
+}
+
+/// Asks a service for a list; the list is empty if no service has the command.
+fn of_service<V: 'static, T: TypedRequest<Answer = Vec<V>>>(
+    fabric: &dyn FabricControl,
+    list: T,
+) -> Result<Vec<V>, CommandError> {
+    match ask(fabric, list) {
+        // The command has no value that could be invalid, so no service has it.
+        Err(CommandError::Invalid(_)) => Ok(Vec::new()),
+        list => list,
+    }
+}
