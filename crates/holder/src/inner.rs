@@ -97,6 +97,17 @@ impl DaemonStream {
             .map_err(|_| ExchangeError::Gone)
     }
 
+    /// Negotiates the features that the holder needs for a frontend that has sent no message yet.
+    /// causewayd distinguishes frontends by the order of their first messages, so the holder asks
+    /// nothing before them.
+    ///
+    /// # Errors
+    /// The exchange failed, or causewayd lacks a feature.
+    pub fn begin_new(&mut self, frontend: BorrowedFd<'_>) -> Result<(), ExchangeError> {
+        let needed = NEEDED.bits().to_ne_bytes();
+        self.send_checked(R::SET_PROTOCOL_FEATURES, &needed, &[], frontend)
+    }
+
     /// Negotiates `protocol` and the features that the holder needs; returns the virtio features
     /// that causewayd offers. `frontend` is watched meanwhile.
     ///
