@@ -73,6 +73,7 @@ fn client_mode_connects_when_the_socket_appears_and_again_after_it_vanished() {
     assert_eq!(rig.view("a").connects_total, 2);
     // A deleted port connects no more, and leaves the VMM's file alone.
     let listener = UnixListener::bind(rig.path("a")).unwrap();
+    listener.set_nonblocking(true).unwrap();
     rig.handle.call(Command::PortDel("a".parse().unwrap())).unwrap();
     while listener.accept().is_ok() {}
     std::thread::sleep(Duration::from_millis(1200));
