@@ -108,12 +108,16 @@ impl DaemonStream {
         self.send_checked(R::SET_PROTOCOL_FEATURES, &needed, &[], frontend)
     }
 
-    /// Negotiates `protocol` and the features that the holder needs; returns the virtio features
-    /// that causewayd offers. `frontend` is watched meanwhile.
+    /// Negotiates `protocol` and the features that the holder needs for a frontend that has
+    /// negotiated before, and sends SET_OWNER; returns the virtio features that causewayd offers.
+    /// SET_OWNER precedes the offer, so that it has all features that any frontend may have
+    /// accepted. `frontend` is watched meanwhile.
     ///
     /// # Errors
     /// The exchange failed, or causewayd lacks a feature.
     pub fn begin(&mut self, protocol: u64, frontend: BorrowedFd<'_>) -> Result<u64, ExchangeError> {
+        self.begin_new(frontend)?;
+        self.send_checked(R::SET_OWNER, &[], &[], frontend)?;
         let offered = self.ask_number(R::GET_FEATURES, frontend)?;
         let known = self.ask_number(R::GET_PROTOCOL_FEATURES, frontend)?;
         let wanted = protocol | NEEDED.bits();

@@ -47,9 +47,6 @@ pub fn replay(
     let mut send = |request, payload: &[u8], fds: &[BorrowedFd<'_>]| {
         inner.send_checked(request, payload, fds, frontend)
     };
-    if record.owner {
-        send(R::SET_OWNER, &[], &[])?;
-    }
     if let Some(features) = record.features {
         if features & !offered != 0 {
             return Err(ExchangeError::Lacking("features that the guest has negotiated"));
