@@ -99,10 +99,8 @@ fn client_mode_attaches_the_installed_qemu_that_listens() {
     let error = shown(&dir, "a")["connect_error"].to_string();
     assert!(error.contains("vmm.sock") && error.contains("No such file"), "{error}");
     for connects in 1..=2 {
-        let chardev = format!(
-            "socket,id=c0,path={},server=on,wait=off",
-            dir.file("vmm.sock").display()
-        );
+        let chardev =
+            format!("socket,id=c0,path={},server=on,wait=off", dir.file("vmm.sock").display());
         let memory = "memory-backend-memfd,id=m,size=128M,share=on";
         let child = Command::new(&qemu)
             .args(["-nodefaults", "-display", "none", "-m", "128", "-S", "-accel", "tcg"])

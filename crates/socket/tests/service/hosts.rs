@@ -346,5 +346,8 @@ fn allowed_users_of_a_host_socket_refuse_other_processes() {
         wait(|| counters() == expected, || format!("{cid}: {:?}", counters()));
     }
     let notice = rig.view("red", 3).notice.unwrap();
-    assert!(notice.contains(&format!("user {own}")) && notice.contains("allowed_users"), "{notice}");
+    assert!(
+        notice.contains(&format!("user {own}")) && notice.contains("allowed_users"),
+        "{notice}"
+    );
 }
