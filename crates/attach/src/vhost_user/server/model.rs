@@ -103,7 +103,7 @@ impl Model {
     pub(super) fn protocol_shown(&self, order: FrontendOrder) -> VhostUserProtocolFeatures {
         match order {
             FrontendOrder::OfferFirst if self.has_pairs => {
-                self.protocol_offered() - VhostUserProtocolFeatures::CONFIG
+                self.protocol_offered().difference(VhostUserProtocolFeatures::CONFIG)
             }
             _ => self.protocol_offered(),
         }
