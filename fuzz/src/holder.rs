@@ -44,6 +44,9 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
     let all = [
         r#"{"hello":{"version":1,"pid":7}}"#,
         r#"{"add":{"name":"v","public":"/p","inner":"/i","queues":3,"ring_size":1024,"device":"vsock 3"}}"#,
+        r#"{"add":{"name":"v","public":"/p","inner":"/i","users":[0,107],"queues":3,"ring_size":1024,"device":"vsock 3"}}"#,
+        r#"{"refused_users":{"name":"v"}}"#,
+        r#"{"refused_users":{"total":2,"user":107}}"#,
         r#"{"delete":{"name":"v"}}"#,
         r#""synced""#,
         r#""let_go""#,

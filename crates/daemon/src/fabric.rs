@@ -173,7 +173,7 @@ fn close(fabric: &dyn FabricControl, wanted: impl Fn(&Name) -> bool) {
 }
 
 /// Wraps a fabric and sets owner, group and permissions of the sockets of new ports, so that a QEMU
-/// process of another user can connect.
+/// process of another user can connect; also looks up the users that may.
 pub struct SocketOwner {
     /// The fabric that executes the commands.
     pub inner: Arc<dyn FabricControl>,
@@ -193,9 +193,15 @@ impl std::fmt::Debug for SocketOwner {
 }
 
 impl FabricControl for SocketOwner {
-    fn call(&self, command: Command) -> Result<Answer, CommandError> {
-        let added = match &command {
-            Command::PortAdd(spec) => Some(spec.clone()),
+    fn call(&self, mut command: Command) -> Result<Answer, CommandError> {
+        let added = match &mut command {
+            Command::PortAdd(spec) => {
+                let found = spec.access.resolve_users(user_id);
+                found.map_err(|text| {
+                    CommandError::Invalid(format!("port {}: allowed_users: {text}", spec.name))
+                })?;
+                Some(spec.clone())
+            }
             _ => None,
         };
         let answer = self.inner.call(command).map_err(add_remedy)?;
@@ -221,7 +227,8 @@ impl SocketOwner {
     /// Sets the access of a port's socket, and of the sockets in the host that it serves.
     fn set_port_access(&self, spec: &PortSpec) -> Result<(), String> {
         let mut sockets = spec.paths();
-        if let Some(socket) = sockets.next() {
+        // The VMM decides who reaches a socket at which it listens.
+        if let Some(socket) = sockets.next().filter(|_| !spec.access.connect) {
             self.set_access(socket, spec.access.of_socket())?;
         }
         sockets.try_for_each(|host| {

@@ -3,7 +3,8 @@
 //! For a held port the dispatcher listens on an inner socket in the holder's directory, and the
 //! holder process ([`causeway_holder`]) listens on the public socket and passes frontends on.
 //! [`HeldPortsFabric`] wraps the fabric and translates: commands to the fabric carry the inner
-//! path, views from it the public path. [`HoldPolicy`] decides which kinds of ports are held.
+//! path, views from it the public path. [`HoldPolicy`] decides which kinds of ports are held; ports
+//! that connect to their VMM are not.
 //!
 //! The module starts the holder when the first held port is added and none runs, and registers all
 //! held ports again with a new holder. It does not watch the holder: after a holder ended, its
@@ -172,20 +173,37 @@ impl HeldPortsFabric {
         }
     }
 
-    /// Returns the device of a port that is to be held, `None` for other ports.
-    fn held_device(&self, kind: &PortKind) -> Option<DeviceInfo> {
+    /// Returns the device of a port that is to be held, `None` for other ports. A port that
+    /// connects is not held: after a restart it connects again, and its VMM accepts again.
+    ///
+    /// # Errors
+    /// The VMMs of a port that connects do not accept again.
+    fn held_device(&self, spec: &PortSpec) -> Result<Option<DeviceInfo>, CommandError> {
+        let kind: &PortKind = &spec.kind;
         let is_held = match self.policy {
             HoldPolicy::All => true,
             HoldPolicy::Needed => kind.kind().loses_frontend,
             HoldPolicy::Vsock => kind.kind().name == VSOCK.name,
             HoldPolicy::None => false,
         };
-        kind.device().filter(|_| is_held)
+        if is_held && spec.access.connect {
+            if kind.kind().loses_frontend {
+                return Err(CommandError::Invalid(format!(
+                    "port {}: connect: VMMs do not accept a {} device again after a restart of \
+                     causewayd, and the holder keeps only ports that listen: let the VMM connect, \
+                     or set hold = \"none\" in [daemon] and restart the VM after causewayd",
+                    spec.name,
+                    kind.name()
+                )));
+            }
+            return Ok(None);
+        }
+        Ok(kind.device().filter(|_| is_held))
     }
 
     /// Adds a port; a held port to the fabric first and then to the holder.
     fn add(&self, spec: PortSpec) -> Result<Answer, CommandError> {
-        let Some(device) = self.held_device(&spec.kind) else {
+        let Some(device) = self.held_device(&spec)? else {
             check_unheld(&spec.socket)?;
             if let Some(client) = &mut self.state().client {
                 // An earlier configuration may have held the port.
@@ -226,8 +244,16 @@ impl HeldPortsFabric {
 
     /// Replaces the inner path by the public path.
     fn show(&self, view: &mut PortView) {
-        if let Some(held) = self.state().ports.get(&view.spec.name) {
-            view.spec.socket.clone_from(&held.public);
+        let mut state = self.state();
+        let HolderState { client, ports } = &mut *state;
+        let Some(held) = ports.get(&view.spec.name) else { return };
+        view.spec.socket.clone_from(&held.public);
+        // The holder checks the users of held ports. If it does not answer, the numbers stay 0.
+        if held.users.is_some()
+            && let Some(Ok((total, user))) =
+                client.as_mut().map(|client| client.refused_users(&held.name))
+        {
+            (view.refused_users_total, view.refused_user) = (total, user);
         }
     }
 }
@@ -313,8 +339,8 @@ fn describe(spec: &PortSpec, device: DeviceInfo, dir: &Path) -> Result<HeldPort,
         FrontendProtocol::VfioUser => HeldProtocol::VfioUser,
     };
     let public = spec.socket.clone();
-    let name = spec.name.to_string();
-    Ok(HeldPort { name, public, inner, protocol, queues, ring_size, device })
+    let (name, users) = (spec.name.to_string(), spec.access.socket_users());
+    Ok(HeldPort { users, name, public, inner, protocol, queues, ring_size, device })
 }
 
 #[cfg(test)]

@@ -93,14 +93,13 @@ pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), 
 fn resolve_accounts(config: &Config) {
     let daemon = &config.daemon;
     let access = || config.ports.iter().map(|port| &port.access);
-    let users = access().flat_map(|a| [&a.socket_owner, &a.host_socket_owner]);
+    let owners = access().flat_map(|a| [&a.socket_owner, &a.host_socket_owner]).flatten();
+    let lists = access().flat_map(|a| [&a.allowed_users, &a.host_allowed_users]).flatten();
+    let users = owners.chain(lists.flatten());
     let groups = access()
         .flat_map(|a| [&a.socket_group, &a.host_socket_group])
         .chain([&daemon.control_group, &daemon.socket_group]);
-    accounts::resolve_ahead(
-        users.flatten().map(String::as_str),
-        groups.flatten().map(String::as_str),
-    );
+    accounts::resolve_ahead(users.map(String::as_str), groups.flatten().map(String::as_str));
 }
 
 /// Claims the control socket, starts the dispatchers and the thread `lifecycle`, and waits for

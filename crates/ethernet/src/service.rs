@@ -233,7 +233,7 @@ impl Service for Ethernet {
     fn model(&self, spec: &PortSpec) -> Model {
         let Some(net) = spec.kind.get::<NetSpec>() else { return Model::new(0, 0, Vec::new()) };
         let queues = receive_queue(usize::from(net.queue_pairs));
-        Model::new(queues, features::offered(&net), features::config(&net).to_vec())
+        Model::new(queues, features::offered(&net), features::config(&net).to_vec()).in_pairs()
     }
 
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError> {

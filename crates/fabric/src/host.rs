@@ -27,6 +27,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::limits::{WAKE_BYTE_NS, WAKE_USUAL_NS};
 use crate::listen::Listener;
+use crate::peer_user::refused_user;
 use crate::wakes::{Verdict, WakeAccount};
 use causeway_model::CommandError;
 
@@ -120,6 +121,11 @@ impl HostStream {
         receive::refuse_descriptors(&fd);
         rustix::net::connect(&fd, &rustix::net::SocketAddrUnix::new(path)?)?;
         Ok(UntrustedSocket::from(fd).into())
+    }
+
+    /// Returns the user of the process at the other end, if `users` lacks it; `None` admits all.
+    pub fn refused_user(&self, users: Option<&[u32]>) -> Option<u32> {
+        refused_user(&self.socket, users)
     }
 
     /// Receives at most `limit` bytes into guest memory, and advances `into`. `Ok(None)`: no data

@@ -75,6 +75,7 @@
 mod balance;
 pub mod capture;
 pub mod carrier;
+mod connector;
 pub mod controller;
 pub mod dispatch_mode;
 mod dispatcher;
@@ -88,6 +89,7 @@ mod load;
 mod log_limit;
 pub mod mailbox;
 mod memory_charge;
+mod peer_user;
 pub mod port;
 pub mod rate;
 pub mod registration;

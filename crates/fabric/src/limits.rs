@@ -95,6 +95,12 @@ pub const WAKE_PAUSE_NS: u64 = 50_000_000;
 pub const WAKE_STRIKES_MAX: u32 = 4;
 /// Time without a strike after which earlier strikes are forgotten; 60 s.
 pub const WAKE_STRIKES_NS: u64 = 60_000_000_000;
+/// First and longest pause between two attempts of a port to connect to its frontend; 100 ms and
+/// 1 s. The pause doubles until a queue runs.
+pub const CONNECT_PAUSE_NS: (u64, u64) = (100_000_000, 1_000_000_000);
+/// Time within which a frontend to which the port connected must send its first message; 5 s. The
+/// port then closes the connection and connects again.
+pub const FIRST_MESSAGE_NS: u64 = 5_000_000_000;
 /// Pause of a listening socket whose port reached its rate limit; 100 ms. Connections wait in its
 /// backlog.
 pub const LISTENER_PAUSE_NS: u64 = 100_000_000;

@@ -18,12 +18,14 @@ use causeway_host::Account;
 use causeway_memory::Map;
 use causeway_ring::{DoorbellError, Queue, RingError};
 
+use crate::connector::Connector;
 use crate::dispatch_mode::{PollConfig, QueueMode};
 use crate::footprint::Footprint;
 use crate::limits::{BARRED_DOUBLINGS_MAX, BARRED_NS, PUNCHED_BYTES};
 use crate::listen::Listener;
 use crate::log_limit::LogLimit;
 use crate::memory_charge;
+use crate::peer_user::RefusedUsers;
 use crate::rate::Bucket;
 use crate::wakes::{self, Verdict, WakeAccount};
 use crate::watch::Watch;
@@ -85,6 +87,12 @@ pub struct Port {
     pub(crate) log: LogLimit,
     /// `None` if frontends are passed in by [`crate::Shard::connect`].
     pub(crate) listener: Option<ListeningSocket>,
+    /// State of the port's own attempts to connect, if its frontend listens.
+    pub(crate) connector: Option<Connector>,
+    /// Users whose processes may attach; `None` admits all.
+    pub(crate) users: Option<Vec<u32>>,
+    /// Processes of other users.
+    pub(crate) refused_users: RefusedUsers,
     /// Limit of accepted frontends.
     pub(crate) connects: Bucket,
     /// Limit of the cost of their messages.

@@ -172,7 +172,20 @@ impl Client {
         match self.ask(request)? {
             Answer::Done => Ok(()),
             Answer::Refused(why) => Err(HolderError::Refused(why)),
-            Answer::Hello { .. } => Err(HolderError::Garbled),
+            Answer::Hello { .. } | Answer::RefusedUsers { .. } => Err(HolderError::Garbled),
+        }
+    }
+
+    /// Returns the number of frontends of a port that were refused for their user, and the last
+    /// user. Only for ports with a list of users: earlier holders know neither.
+    ///
+    /// # Errors
+    /// The holder does not answer, or does not hold the port.
+    pub fn refused_users(&mut self, port: &str) -> Result<(u64, Option<u32>), HolderError> {
+        match self.ask(&Request::RefusedUsers { name: port.to_owned() })? {
+            Answer::RefusedUsers { total, user } => Ok((total, user)),
+            Answer::Refused(why) => Err(HolderError::Refused(why)),
+            Answer::Done | Answer::Hello { .. } => Err(HolderError::Garbled),
         }
     }
 

@@ -302,6 +302,13 @@ impl Holder {
                 }
                 None => Answer::Refused("the control connection is closed".into()),
             },
+            (Request::RefusedUsers { name }, _) => match self.ports.get(&name) {
+                Some(port) => {
+                    let (total, user) = port.refused_users();
+                    Answer::RefusedUsers { total, user }
+                }
+                None => Answer::Refused(format!("port {name} is not held")),
+            },
             (Request::Delete { name }, _) => {
                 self.ports.remove(&name);
                 Answer::Done

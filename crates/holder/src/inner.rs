@@ -99,12 +99,27 @@ impl DaemonStream {
             .map_err(|_| ExchangeError::Gone)
     }
 
-    /// Negotiates `protocol` and the features that the holder needs; returns the virtio features
-    /// that causewayd offers. `frontend` is watched meanwhile.
+    /// Negotiates the features that the holder needs for a frontend that has sent no message yet.
+    /// causewayd distinguishes frontends by the order of their first messages, so the holder asks
+    /// nothing before them.
+    ///
+    /// # Errors
+    /// The exchange failed, or causewayd lacks a feature.
+    pub fn begin_new(&mut self, frontend: BorrowedFd<'_>) -> Result<(), ExchangeError> {
+        let needed = NEEDED.bits().to_ne_bytes();
+        self.send_checked(R::SET_PROTOCOL_FEATURES, &needed, &[], frontend)
+    }
+
+    /// Negotiates `protocol` and the features that the holder needs for a frontend that has
+    /// negotiated before, and sends SET_OWNER; returns the virtio features that causewayd offers.
+    /// SET_OWNER precedes the offer, so that it has all features that any frontend may have
+    /// accepted. `frontend` is watched meanwhile.
     ///
     /// # Errors
     /// The exchange failed, or causewayd lacks a feature.
     pub fn begin(&mut self, protocol: u64, frontend: BorrowedFd<'_>) -> Result<u64, ExchangeError> {
+        self.begin_new(frontend)?;
+        self.send_checked(R::SET_OWNER, &[], &[], frontend)?;
         let offered = self.ask_number(R::GET_FEATURES, frontend)?;
         let known = self.ask_number(R::GET_PROTOCOL_FEATURES, frontend)?;
         let wanted = protocol | NEEDED.bits();

@@ -39,6 +39,7 @@
 //!     public: "/run/causeway/vsock3".into(),
 //!     inner: dir.join("vsock3"),
 //!     protocol: HeldProtocol::VhostUser,
+//!     users: None,
 //!     queues: 3,
 //!     ring_size: 1024,
 //!     device: "vsock 3".into(),

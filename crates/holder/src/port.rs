@@ -14,8 +14,9 @@
 //! [`crate::holder`] calls all methods in the main thread. They do not block, except the drop,
 //! which shuts the frontend's connection down and waits for the relay's thread, at most
 //! [`RELAYS_END_MAX`] (0.5 s); [`disconnect_all`] waits for this time for all its ports together. A
-//! thread that runs longer ends by itself. The module reads no message of a frontend, and checks no
-//! credentials: the file permissions of the socket decide.
+//! thread that runs longer ends by itself. The module reads no message of a frontend. Of its
+//! credentials it checks the user, if the port has a list of users; otherwise the file permissions
+//! of the socket decide.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -106,6 +107,8 @@ pub struct HeldPortState {
     log_budget: Arc<Mutex<LogBudget>>,
     /// End of the drop's wait for the relay, if the frontend is being disconnected.
     end_by: Option<Instant>,
+    /// Frontends that were refused for their user, and the last user.
+    refused_users: (u64, Option<u32>),
 }
 
 impl HeldPortState {
@@ -133,6 +136,7 @@ impl HeldPortState {
             account: Account::unique(),
             log_budget: Arc::new(Mutex::new(LogBudget { since: Instant::now(), count: 0 })),
             end_by: None,
+            refused_users: (0, None),
         })
     }
 
@@ -188,6 +192,7 @@ impl HeldPortState {
         let given = |stream: OwnedFd| UntrustedSocket::from(stream).charged_to(self.account);
         match accepted.map(|stream| stream.map(given)) {
             Ok(None) => {}
+            Ok(Some(stream)) if self.refuses_user(&stream) => {}
             Ok(Some(_)) if self.account.is_behind() => {
                 self.accept_after = now.checked_add(ACCEPT_RETRY);
                 if lock(&self.log_budget).admit() {
@@ -209,6 +214,26 @@ impl HeldPortState {
                 }
             }
         }
+    }
+
+    /// Returns whether the list of users lacks the user of a frontend, which is then counted.
+    fn refuses_user(&mut self, stream: &UntrustedSocket) -> bool {
+        let Some(users) = &self.held.users else { return false };
+        let peer = rustix::net::sockopt::socket_peercred(stream);
+        let user = peer.map_or(u32::MAX, |peer| peer.uid.as_raw());
+        if users.contains(&user) {
+            return false;
+        }
+        self.refused_users = (self.refused_users.0.saturating_add(1), Some(user));
+        if lock(&self.log_budget).admit() {
+            log::warn!(port = self.name(), user; "a frontend was refused: allowed_users lacks its user");
+        }
+        true
+    }
+
+    /// Returns the number of frontends that were refused for their user, and the last user.
+    pub fn refused_users(&self) -> (u64, Option<u32>) {
+        self.refused_users
     }
 
     /// Starts the relay of a frontend; logs if that fails.
@@ -336,6 +361,7 @@ mod tests {
             public: dir.join(number.to_string()),
             inner: dir.join("inner"),
             protocol: HeldProtocol::VfioUser,
+            users: None,
             queues: 1,
             ring_size: 1,
             device: String::new(),

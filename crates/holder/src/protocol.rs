@@ -41,6 +41,11 @@ pub enum Request {
     },
     /// Hold a port, or continue to hold it: causewayd serves its inner socket from now on.
     Add(HeldPort),
+    /// Report the frontends of a port that were refused for their user.
+    RefusedUsers {
+        /// The port's name.
+        name: String,
+    },
     /// Release a port: its frontend is disconnected.
     Delete {
         /// The port's name.
@@ -84,6 +89,10 @@ pub struct HeldPort {
     /// earlier releases continue to hold such ports.
     #[serde(default, skip_serializing_if = "HeldProtocol::is_default")]
     pub protocol: HeldProtocol,
+    /// Users that may connect; `None` admits all, and is left out of the packet, so that holders
+    /// of earlier releases continue to hold such ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<Vec<u32>>,
     /// Number of the device's queues.
     pub queues: u16,
     /// Largest ring of the device, in descriptors.
@@ -106,6 +115,13 @@ pub enum Answer {
     },
     /// The request was executed.
     Done,
+    /// Answer to `refused_users`.
+    RefusedUsers {
+        /// Frontends that were refused for their user.
+        total: u64,
+        /// The last user.
+        user: Option<u32>,
+    },
     /// The request was refused, with a reason for the operator.
     Refused(String),
 }
@@ -186,6 +202,7 @@ mod tests {
             public: "/p".into(),
             inner: "/i".into(),
             protocol: HeldProtocol::VfioUser,
+            users: Some(vec![107]),
             queues: 3,
             ring_size: 1024,
             device: "vsock 3".into(),
@@ -193,6 +210,7 @@ mod tests {
         for request in [
             Request::Hello { version: VERSION, pid: 7 },
             Request::Add(port),
+            Request::RefusedUsers { name: "v".into() },
             Request::Delete { name: "v".into() },
             Request::Synced,
             Request::LetGo,
@@ -200,9 +218,12 @@ mod tests {
             send(&a, &request).unwrap();
             assert_eq!(receive::<Request>(&b, RecvFlags::DONTWAIT).unwrap(), request);
         }
-        for answer in
-            [Answer::Hello { version: 1, pid: 8 }, Answer::Done, Answer::Refused("because".into())]
-        {
+        for answer in [
+            Answer::Hello { version: 1, pid: 8 },
+            Answer::Done,
+            Answer::RefusedUsers { total: 2, user: Some(7) },
+            Answer::Refused("because".into()),
+        ] {
             send(&b, &answer).unwrap();
             assert_eq!(receive::<Answer>(&a, RecvFlags::DONTWAIT).unwrap(), answer);
         }

@@ -84,6 +84,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// Returns whether the frontend has negotiated nothing yet.
+    pub fn is_new(&self) -> bool {
+        self.features.is_none() && self.protocol.is_none() && !self.owner
+    }
+
     /// Returns whether any queue runs.
     pub fn is_running(&self) -> bool {
         self.rings.iter().any(|ring| ring.kick.is_some())

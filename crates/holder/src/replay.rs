@@ -41,13 +41,13 @@ pub fn replay(
     inner: &mut DaemonStream,
     frontend: BorrowedFd<'_>,
 ) -> Result<(), ExchangeError> {
+    if record.is_new() {
+        return inner.begin_new(frontend);
+    }
     let offered = inner.begin(record.protocol.unwrap_or(0), frontend)?;
     let mut send = |request, payload: &[u8], fds: &[BorrowedFd<'_>]| {
         inner.send_checked(request, payload, fds, frontend)
     };
-    if record.owner {
-        send(R::SET_OWNER, &[], &[])?;
-    }
     if let Some(features) = record.features {
         if features & !offered != 0 {
             return Err(ExchangeError::Lacking("features that the guest has negotiated"));

@@ -169,3 +169,27 @@ fn holder_accepts_frontends_before_causewayd() {
     early.join().unwrap().unwrap();
     halt();
 }
+
+#[test]
+fn allowed_users_of_a_held_port_are_checked_by_the_holder() {
+    let held = Held::new();
+    let mut client = held.client();
+    let own = rustix::process::getuid().as_raw();
+    let port = |users: u32| causeway_holder::protocol::HeldPort {
+        users: Some(vec![users]),
+        ..held.port("p")
+    };
+    client.add(port(own + 1)).unwrap();
+    for refused in 1..=2 {
+        assert!(native::Client::connect(&held.path("p")).is_err());
+        assert_eq!(client.refused_users("p").unwrap(), (refused, Some(own)));
+    }
+    // The list may change while the port is held.
+    client.add(port(own)).unwrap();
+    let mut frontend = std::os::unix::net::UnixStream::connect(held.path("p")).unwrap();
+    frontend.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let open = std::io::Read::read(&mut frontend, &mut [0; 1]).unwrap_err();
+    assert_eq!(open.kind(), std::io::ErrorKind::WouldBlock, "the frontend waits for causewayd");
+    assert_eq!(client.refused_users("p").unwrap(), (2, Some(own)));
+    assert!(client.refused_users("other").is_err());
+}

@@ -1,4 +1,5 @@
-//! Owner, group and permissions of the sockets of a port.
+//! Access to the sockets of a port: owner, group and permissions of the files, the users that may
+//! use them, and the side that connects.
 //!
 //! Values only: [`SocketAccess`] is a part of [`PortSpec`](crate::PortSpec), read from the
 //! configuration file or the control socket; the daemon resolves account names and applies owner,
@@ -15,7 +16,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::SpecError;
-use crate::limits::ACCOUNT_BYTES_MAX;
+use crate::limits::{ACCOUNT_BYTES_MAX, ALLOWED_USERS_MAX};
 
 /// Permission bits of a socket, written in octal: `0660`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +87,32 @@ pub struct SocketAccess {
     /// Permission bits of the host socket; by default those of the port's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_socket_mode: Option<FileMode>,
+    /// Users whose processes may use the port's socket; `None` admits all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_users: Option<Vec<String>>,
+    /// Users whose processes may use the host socket; by default those of the port's socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_allowed_users: Option<Vec<String>>,
+    /// Whether the daemon connects to the port's socket, at which the VMM listens.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub connect: bool,
+    /// Numbers of the users in both lists.
+    #[serde(skip)]
+    pub user_ids: UserIds,
 }
+
+/// Numbers of users by name, as the daemon looked them up. They follow from the names: values with
+/// different numbers are equal.
+#[derive(Debug, Clone, Default)]
+pub struct UserIds(Vec<(String, u32)>);
+
+impl PartialEq for UserIds {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for UserIds {}
 
 impl SocketAccess {
     /// Returns the access of the port's socket.
@@ -116,10 +142,47 @@ impl SocketAccess {
             || self.host_socket_mode.is_some()
     }
 
-    /// Checks the names of users and groups.
+    /// Looks up the numbers of all users in the lists.
     ///
     /// # Errors
-    /// A name is empty, too long, or contains a character that is invalid in account names.
+    /// The error of `find`.
+    pub fn resolve_users(
+        &mut self,
+        find: impl Fn(&str) -> Result<u32, String>,
+    ) -> Result<(), String> {
+        let lists = self.allowed_users.iter().chain(&self.host_allowed_users);
+        let found: Result<_, String> =
+            lists.flatten().map(|name| Ok((name.clone(), find(name)?))).collect();
+        self.user_ids = UserIds(found?);
+        Ok(())
+    }
+
+    /// Returns the numbers of the users that may use the port's socket; `None` admits all.
+    pub fn socket_users(&self) -> Option<Vec<u32>> {
+        self.allowed_users.as_deref().map(|names| self.ids(names))
+    }
+
+    /// Returns the numbers of the users that may use the host socket; `None` admits all.
+    pub fn host_socket_users(&self) -> Option<Vec<u32>> {
+        self.host_allowed_users
+            .as_deref()
+            .map_or_else(|| self.socket_users(), |names| Some(self.ids(names)))
+    }
+
+    /// Returns the numbers of `names`. A name that was not looked up admits no user.
+    fn ids(&self, names: &[String]) -> Vec<u32> {
+        let known = |name: &String| {
+            let found = self.user_ids.0.iter().find(|(known, _)| known == name);
+            found.map(|(_, id)| *id).or_else(|| name.parse().ok())
+        };
+        names.iter().filter_map(known).collect()
+    }
+
+    /// Checks the names of users and groups, and the lists of users.
+    ///
+    /// # Errors
+    /// A name is empty, too long, or contains a character that is invalid in account names; a list
+    /// is empty or has more than [`ALLOWED_USERS_MAX`] (64) users.
     pub fn check(&self) -> Result<(), SpecError> {
         let names = [
             ("socket_owner", &self.socket_owner),
@@ -129,6 +192,23 @@ impl SocketAccess {
         ];
         for (key, name) in names {
             if let Some(Err(text)) = name.as_deref().map(check_account) {
+                return Err(SpecError(format!("{key} {text}")));
+            }
+        }
+        let lists = [
+            ("allowed_users", &self.allowed_users),
+            ("host_allowed_users", &self.host_allowed_users),
+        ];
+        for (key, list) in lists {
+            let Some(users) = list else { continue };
+            if users.is_empty() || users.len() > ALLOWED_USERS_MAX {
+                return Err(SpecError(format!(
+                    "{key}: {} users: expected 1 to {ALLOWED_USERS_MAX}; without the key all users \
+                     are admitted that the permissions of the socket admit",
+                    users.len()
+                )));
+            }
+            if let Some(text) = users.iter().find_map(|user| check_account(user).err()) {
                 return Err(SpecError(format!("{key} {text}")));
             }
         }
@@ -172,6 +252,25 @@ mod tests {
         for bad in ["", "a:b", "a b", "../x"] {
             let access = SocketAccess { socket_owner: Some(bad.into()), ..SocketAccess::default() };
             assert!(access.check().unwrap_err().0.contains("socket_owner"));
+        }
+    }
+
+    #[test]
+    fn socket_users_of_the_host_socket_fall_back_to_the_port() {
+        let list = |names: &[&str]| Some(names.iter().map(ToString::to_string).collect());
+        let mut access =
+            SocketAccess { allowed_users: list(&["qemu", "7"]), ..SocketAccess::default() };
+        assert_eq!(access.socket_users(), Some(vec![7]), "an unknown name admits no user");
+        access.resolve_users(|name| name.parse().or(Ok(107))).unwrap();
+        assert_eq!(access.socket_users(), Some(vec![107, 7]));
+        assert_eq!(access.host_socket_users(), access.socket_users());
+        access.host_allowed_users = list(&["9"]);
+        assert_eq!(access.host_socket_users(), Some(vec![9]));
+        assert!(access.resolve_users(|name| Err(name.to_owned())).is_err());
+        assert_eq!(SocketAccess::default().host_socket_users(), None);
+        for wrong in [list(&[]), list(&["a:b"]), list(&vec!["1"; 65])] {
+            let access = SocketAccess { allowed_users: wrong, ..SocketAccess::default() };
+            assert!(access.check().unwrap_err().0.contains("allowed_users"));
         }
     }
 

@@ -57,7 +57,7 @@ mod trace;
 mod traffic_class;
 mod view;
 
-pub use access::{FileMode, SocketAccess, SocketPermissions};
+pub use access::{FileMode, SocketAccess, SocketPermissions, UserIds};
 pub use ask::{RequestDispatch, ServiceRequest, ServiceResponse, TypedRequest};
 pub use capture::{CaptureChunk, CaptureSpec, Filter};
 pub use command::{Command, CommandError, SocketKind};

@@ -8,6 +8,8 @@
 pub const NAME_BYTES_MAX: usize = 63;
 /// Longest name of a user or group, in bytes (useradd(8) and groupadd(8) allow 32).
 pub const ACCOUNT_BYTES_MAX: usize = 64;
+/// Most users in the list of a socket.
+pub const ALLOWED_USERS_MAX: usize = 64;
 /// Longest path of a Unix socket, in bytes (unix(7), less the ending zero).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Longest `_<port>` suffix of a host socket's path, in bytes.

@@ -56,6 +56,8 @@ counters! {
     refused_type => "reject_type_total",
     /// Host processes refused during the handshake: no proper line, too late, too many.
     refused_handshake => "reject_handshake_total",
+    /// Host processes refused because `host_allowed_users` (or `allowed_users`) lacks their user.
+    refused_user => "reject_user_total",
     /// Pauses of the host socket, because processes connected too fast.
     host_pauses => "host_pauses_total",
     /// Packets that belong to no connection, answered with a reset.

@@ -54,6 +54,8 @@ use crate::transmit::Refusal;
 pub struct HostListeners {
     /// Path of the listener for streams; other paths derive from it.
     path: PathBuf,
+    /// Users whose processes may connect; `None` admits all.
+    users: Option<Vec<u32>>,
     /// Listener at `path`, SOCK_STREAM.
     streams: WatchedListener,
     /// Listener at `<path>_seqpacket`, SOCK_SEQPACKET.

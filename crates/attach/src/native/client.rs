@@ -60,7 +60,7 @@ const KNOWN: Protocol = Protocol::MQ
 const DRIVER_OK: u8 = 1 | 2 | 8 | 4;
 
 impl Client {
-    /// Connects to the backend at `path`, negotiates protocol features and sends SET_OWNER.
+    /// Connects to the backend at `path`, sends SET_OWNER and negotiates protocol features.
     ///
     /// # Errors
     /// Returns an error if no backend accepts the connection, or if the conversation fails.
@@ -109,10 +109,12 @@ impl Client {
         Self::begin(socket, Some(pump))
     }
 
-    /// Negotiates protocol features over `socket`, and sends SET_OWNER.
+    /// Sends SET_OWNER and negotiates protocol features over `socket`. SET_OWNER comes first: the
+    /// backend then offers the configuration space of a network device too.
     fn begin(socket: OwnedFd, pump: Option<Box<dyn Pump>>) -> Result<Self, NativeError> {
         let stream = MessageStream::new(socket);
         let mut client = Self { stream, protocol: Protocol::empty(), offered: 0, pump };
+        client.tell(R::SET_OWNER, &[], &[])?;
         client.offered = client.ask_number(R::GET_FEATURES)?;
         if client.offered & features::PROTOCOL_FEATURES != 0 {
             let all = Protocol::from_bits_truncate(client.ask_number(R::GET_PROTOCOL_FEATURES)?);
@@ -120,7 +122,6 @@ impl Client {
             client.tell(R::SET_PROTOCOL_FEATURES, &ours.bits().to_ne_bytes(), &[])?;
             client.protocol = ours;
         }
-        client.tell(R::SET_OWNER, &[], &[])?;
         Ok(client)
     }
 

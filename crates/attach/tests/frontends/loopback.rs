@@ -186,7 +186,7 @@ fn over<T>(
 fn net_model(pairs: usize) -> Model {
     let features = net_features::MRG_RXBUF | net_features::MAC;
     let config = vec![2, 0, 0, 0, 0, 7, 0, 0, pairs as u8, 0, 0, 0];
-    Model::new(pairs * 2, features, config)
+    Model::new(pairs * 2, features, config).in_pairs()
 }
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {

@@ -10,5 +10,6 @@ mod hostile_notifications;
 mod hostile_queues;
 mod local_stuck;
 mod loopback;
+mod matrix;
 mod packed;
 mod rust_vmm;

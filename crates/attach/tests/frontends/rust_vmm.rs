@@ -20,7 +20,7 @@ fn rust_vmm_frontend_uses_every_queue_of_a_network_device() {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let backend = thread::spawn(move || {
-        let mut server = Server::new(Model::new(PAIRS * 2, 0, vec![0; 12]), theirs);
+        let mut server = Server::new(Model::new(PAIRS * 2, 0, vec![0; 12]).in_pairs(), theirs);
         let mut events = Vec::new();
         while !stopped.load(Ordering::Relaxed) && !server.is_over() {
             server.receive(&mut events).expect("no fault");

@@ -109,6 +109,14 @@ fn text(port: &PortView) -> String {
     if let Some(reason) = &port.host_fault {
         list.push(("host fault", format!("{reason} ({} in all)", port.host_faults_total)));
     }
+    if let Some(reason) = &port.connect_error {
+        list.push(("connect error", format!("{reason}; the port tries again")));
+    }
+    if port.refused_users_total > 0 {
+        let user = port.refused_user.map_or("unknown".into(), |user| user.to_string());
+        let total = port.refused_users_total;
+        list.push(("refused users", format!("user {user} ({total} in all)")));
+    }
     list.extend(port.warnings.iter().map(|warning| ("warning", warning.clone())));
     list.push(of("socket"));
     if let Some(vm) = vm_of(port) {
@@ -210,7 +218,9 @@ fn add(cx: &CommandContext, args: PortAdd) -> Result<()> {
     cx.show(&value, |value| {
         let port: PortView = view(value)?;
         let (name, socket) = (cell(&port.spec, "name"), cell(&port.spec, "socket"));
-        Ok(format!("port {name} listens on {socket}\n"))
+        let connects = port.spec.0.get("connect") == Some(&Value::Bool(true));
+        let verb = if connects { "connects to" } else { "listens on" };
+        Ok(format!("port {name} {verb} {socket}\n"))
     })
 }
 

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod apply;
+mod client_mode;
 #[path = "../common/mod.rs"]
 mod common;
 mod config;

@@ -6,6 +6,9 @@
 //! parses its messages; queues that start here are then served in the shard's turns ([`super`]).
 //! Traffic is the service's.
 //!
+//! A process whose user the port's list lacks is refused, logged and counted, before any other rule
+//! ([`crate::peer_user`]); the holder checks the frontends of held ports.
+//!
 //! A port has one frontend at a time: a second frontend is refused, which closes its connection,
 //! and not queued. So is a frontend of a barred port, and one whose predecessors' descriptors are
 //! still being closed. A port accepts [`CONNECTS_PER_SECOND`] (32) frontends a second; further
@@ -30,6 +33,7 @@ use super::Shard;
 use super::pauses::{Pausable, watch_frontend};
 use crate::footprint::Footprint;
 use crate::limits::{ATTACHES_PER_SECOND, CONNECTS_PER_SECOND, EMPTY_DOORBELLS_MAX, UNMAPPING_NS};
+use crate::peer_user::refused_user;
 use crate::port::{Port, PortId, PublishError};
 use crate::watch::{Trigger, WatchToken};
 use causeway_model::Name;
@@ -94,10 +98,14 @@ impl Shard {
 
     /// Attaches a frontend, or passes it to a service that keeps its attachments itself. An error
     /// is the reason of a refusal, which closes `stream`.
-    fn admit(&mut self, id: PortId, stream: UntrustedSocket) -> Result<(), String> {
+    pub(super) fn admit(&mut self, id: PortId, stream: UntrustedSocket) -> Result<(), String> {
         let now = self.now_ns;
         let Some(port) = self.ports.get_mut(id) else { return Ok(()) };
         let stream = stream.charged_to(port.descriptor_account);
+        if let Some(user) = refused_user(&stream, port.users.as_deref()) {
+            port.refused_users.count(user);
+            return Err(format!("a process of user {user} was refused: allowed_users lacks it"));
+        }
         if self.service.attaches(&port.spec) {
             port.connects_total = port.connects_total.saturating_add(1);
             self.with(|s, cx| s.attached(cx, id, stream));
@@ -217,6 +225,9 @@ impl Shard {
             return;
         }
         port.state = PortState::Running;
+        if let Some(connector) = port.connector.as_mut() {
+            connector.running();
+        }
         let Some(attachment) = port.connection.as_ref().map(Connection::attachment) else { return };
         let watch = match attachment.doorbell(queue) {
             DoorbellSource::Descriptor(doorbell) => {
@@ -433,7 +444,10 @@ impl Shard {
             return;
         }
         drop_frontend(port);
-        port.state = state;
+        port.state = match state {
+            PortState::Listening if port.connector.is_some() => PortState::Connecting,
+            state => state,
+        };
         if let Some(fault) = fault {
             port.fault = Some(port.event_now(now, fault));
         } else if let Some(more) = port.log.admit(now) {
@@ -441,6 +455,7 @@ impl Shard {
             log::info!(port = name, suppressed = more; "frontend disconnected");
         }
         self.with(|s, cx| s.stopped(cx, id));
+        self.connect_later(id);
     }
 }
 

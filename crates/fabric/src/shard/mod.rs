@@ -23,6 +23,7 @@
 //! turn. The dispatcher reads the kernel's events every
 //! [`EVENT_READ_NS`](crate::limits::EVENT_READ_NS) (50 us).
 
+mod connect;
 mod frontend;
 mod key;
 mod pauses;

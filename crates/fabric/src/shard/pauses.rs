@@ -1,5 +1,5 @@
 //! Pauses of ports: listening sockets whose connection rate is too high, frontends whose messages
-//! cost too much, and notifications that take too long.
+//! cost too much, and notifications that take too long; and the timers of ports that connect.
 //!
 //! [`super::frontend`] begins a pause. A listening socket pauses for [`LISTENER_PAUSE_NS`] (100
 //! ms), a frontend until its messages are within [`MESSAGES_PER_SECOND`] (4,096) again or, while
@@ -53,6 +53,10 @@ pub(super) enum Pausable {
     Frontend,
     /// Notifying the guest.
     Notifications,
+    /// Connecting to the frontend.
+    Connect,
+    /// Waiting for the first message of a frontend to which the port connected.
+    FirstMessage,
 }
 
 impl Shard {
@@ -131,6 +135,8 @@ impl Shard {
                 }
             }
             Pausable::Notifications => self.notify_delayed(id),
+            Pausable::Connect => self.connect_out(id),
+            Pausable::FirstMessage => self.check_first_message(id),
             Pausable::Frontend => {
                 let unwatched = port.connection_watch.is_none();
                 if let Some(connection) = port.connection.as_ref().filter(|_| unwatched) {

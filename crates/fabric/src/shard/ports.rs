@@ -10,20 +10,24 @@
 //! in.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use causeway_host::Account;
 use causeway_wire::virtio::{VIRTIO_F_RING_PACKED, has};
 
 use super::Shard;
 use super::pauses::watch_listener;
+use crate::connector::Connector;
 use crate::footprint::Footprint;
 use crate::listen::Listener;
 use crate::log_limit::LogLimit;
+use crate::peer_user::RefusedUsers;
 use crate::port::{ListeningSocket, Port, PortEvent, PortId, QueueWork};
 use crate::rate::Bucket;
 use crate::wakes::WakeAccount;
 use causeway_model::PollMode;
 use causeway_model::limits::PORTS_MAX;
+use causeway_model::port::HELD_EXTENSION;
 use causeway_model::{
     CommandError, EventFrontend, PortState, PortView, QueueView, TraceQuery, TraceView,
 };
@@ -39,11 +43,17 @@ pub(crate) fn no_group(name: &Name) -> CommandError {
     CommandError::NotFound { what: "group", name: name.to_string() }
 }
 
+/// Returns whether a socket is that of a port behind the holder.
+fn is_held(socket: &Path) -> bool {
+    socket.extension().is_some_and(|extension| extension == HELD_EXTENSION)
+}
+
 /// Reason of the mode of a queue that does not run.
 const STOPPED: &str = "the queue is stopped";
 
 impl Shard {
-    /// Adds a port with checked values. If `listening`, frontends connect to its socket;
+    /// Adds a port with checked values. If `listening`, frontends connect to its socket, or the
+    /// port connects to theirs ([`SocketAccess::connect`](causeway_model::SocketAccess::connect));
     /// otherwise the caller passes them in by [`Shard::connect`].
     ///
     /// # Errors
@@ -53,13 +63,16 @@ impl Shard {
         let queues = self.service.model(&spec).queues;
         let group = self.ports.group(&spec.group).ok_or_else(|| no_group(&spec.group))?;
         let id = self.ports.free_slot(PORTS_MAX).ok_or_else(too_many_ports)?;
-        let listener = if listening { Some(self.listen(id, &spec)?) } else { None };
+        let connects = listening && spec.access.connect;
+        let listener = if listening && !connects { Some(self.listen(id, &spec)?) } else { None };
+        // The peer at a held port's inner socket is the holder, which checks its frontends.
+        let users = spec.access.socket_users().filter(|_| !is_held(&spec.socket));
         self.ports.insert(Port {
             spec,
             group,
             id,
             descriptor_account: Account::unique(),
-            state: PortState::Listening,
+            state: if connects { PortState::Connecting } else { PortState::Listening },
             fault: None,
             notice: None,
             faults_total: 0,
@@ -69,6 +82,9 @@ impl Shard {
             barred_until_ns: 0,
             log: LogLimit::default(),
             listener,
+            connector: connects.then(Connector::default),
+            users,
+            refused_users: RefusedUsers::default(),
             connects: Bucket::default(),
             connection: None,
             messages: Bucket::default(),
@@ -87,6 +103,7 @@ impl Shard {
             self.ports.remove(id);
             return Err(error);
         }
+        self.connect_out(id);
         let port = self.ports.get(id).ok_or_else(too_many_ports)?;
         let socket = port.spec.socket.display();
         log::info!(port = port.spec.name.as_str(), socket:% = socket; "port added");
@@ -195,6 +212,9 @@ impl Shard {
             host_fault: port.host_fault.clone(),
             host_faults_total: port.host_faults_total,
             connects_total: port.connects_total,
+            connect_error: port.connector.as_ref().and_then(|c| c.error().map(str::to_owned)),
+            refused_users_total: port.refused_users.total(),
+            refused_user: port.refused_users.last(),
             warnings: self.service.warnings(port.id),
             held: false,
             cut_off: None,

@@ -59,6 +59,7 @@ impl Held {
             public: self.path(name),
             inner: self.path(&format!("{name}.inner")),
             protocol: HeldProtocol::VhostUser,
+            users: None,
             queues: QUEUES,
             ring_size: RING,
             device: "test".into(),

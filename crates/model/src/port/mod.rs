@@ -60,7 +60,7 @@ pub const PORT_FIELDS: &[Field] = &[
     ),
     Field::new(
         "socket",
-        "Socket at which the daemon listens for the frontend.",
+        "Socket at which the daemon listens for the frontend, or the VMM if connect is set.",
         ValueType::SocketPath(SOCKET_PATH_BYTES_MAX),
         DefaultValue::Derived("<run_dir>/<name>.sock"),
     ),
@@ -82,7 +82,25 @@ pub const PORT_FIELDS: &[Field] = &[
         text::<FileMode>("MODE"),
         DefaultValue::NoneMeans("socket_mode in [daemon]"),
     ),
+    Field::new(
+        "allowed_users",
+        "Users, by name or number, whose processes may attach; the kernel reports the user of each \
+         process (SO_PEERCRED).",
+        accounts("USER,..."),
+        DefaultValue::NoneMeans("all users that may open the socket"),
+    ),
 ];
+
+/// The keys of ports whose frontends speak vhost-user.
+pub const VHOST_USER_FIELDS: &[Field] = &[Field::new(
+    "connect",
+    "Connect to the socket, at which the VMM listens (mode 'server' of QEMU and libvirt, \
+     dpdkvhostuserclient of Open vSwitch), instead of listening there. The daemon connects again, \
+     at most once a second, while the VMM is away.",
+    ValueType::Boolean,
+    DefaultValue::Boolean(false),
+)
+.with("socket")];
 
 /// The keys of ports with a guest, whose memory the daemon maps.
 pub const GUEST_FIELDS: &[Field] = &[
@@ -118,11 +136,23 @@ pub const HOST_SOCKET_FIELDS: &[Field] = &[
         DefaultValue::NoneMeans("socket_mode"),
     )
     .with("host_socket"),
+    Field::new(
+        "host_allowed_users",
+        "Users, by name or number, whose processes may connect by the host socket.",
+        accounts("USER,..."),
+        DefaultValue::NoneMeans("allowed_users"),
+    )
+    .with("host_socket"),
 ];
 
 /// Returns the type of a user or group of the host, by name or number.
 const fn account(placeholder: &'static str) -> ValueType {
     ValueType::Text(Form { placeholder, check: check_account })
+}
+
+/// Returns the type of a list of users or groups of the host.
+const fn accounts(placeholder: &'static str) -> ValueType {
+    ValueType::Texts(Form { placeholder, check: check_account })
 }
 
 /// Returns the type of a station's address: neither a group address nor zero.
@@ -160,7 +190,8 @@ pub struct PortSpec {
 }
 
 impl PortSpec {
-    /// Returns the paths at which the daemon listens for this port.
+    /// Returns the paths of this port: at all of them the daemon listens, but at the first it
+    /// connects if [`SocketAccess::connect`] is set.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(self.socket.as_path()).chain(self.kind.sockets().map(|(_, path)| path))
     }
@@ -180,6 +211,10 @@ impl PortSpec {
         }
         if let Err(SpecError(text)) = self.access.check() {
             return fail(text);
+        }
+        let kind = self.kind.kind();
+        if self.access.connect && !kind.fields().any(|field| field.key == "connect") {
+            return fail(format!("connect: frontends of a port of kind {} connect", kind.name));
         }
         self.kind.check().or_else(fail)
     }

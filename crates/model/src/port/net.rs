@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{DeviceInfo, FrontendProtocol, KindDefinition, PortContext, PortOptions, unicast};
 use crate::Mac;
 use crate::limits::{MTU_MIN, QUEUE_PAIRS_MAX};
-use crate::port::GUEST_FIELDS;
+use crate::port::{GUEST_FIELDS, VHOST_USER_FIELDS};
 use crate::schema::{DefaultValue, ValueType, table};
 
 /// Default MTU of a port: largest payload of a frame, in bytes.
@@ -25,7 +25,7 @@ const RING_SIZE_MAX: u16 = 32_768;
 pub static NET: KindDefinition = KindDefinition::new::<NetSpec>(
     "net",
     "A network interface (virtio-net)",
-    &[NET_FIELDS, GUEST_FIELDS],
+    &[NET_FIELDS, GUEST_FIELDS, VHOST_USER_FIELDS],
 )
 .on_network();
 

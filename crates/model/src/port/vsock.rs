@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::{
     DeviceInfo, FrontendProtocol, GUEST_FIELDS, HOST_SOCKET_FIELDS, KindDefinition, PortOptions,
+    VHOST_USER_FIELDS,
 };
 use crate::limits::{HOST_SUFFIX_BYTES, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, ValueType, table};
@@ -25,7 +26,7 @@ pub const VSOCK_RING_SIZE_MAX: u16 = 1024;
 pub static VSOCK: KindDefinition = KindDefinition::new::<VsockSpec>(
     "vsock",
     "A socket device (virtio-vsock)",
-    &[VSOCK_FIELDS, HOST_SOCKET_FIELDS, GUEST_FIELDS],
+    &[VSOCK_FIELDS, HOST_SOCKET_FIELDS, GUEST_FIELDS, VHOST_USER_FIELDS],
 )
 .losing_frontend();
 

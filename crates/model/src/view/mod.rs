@@ -77,6 +77,8 @@ impl Answer {
 pub enum PortState {
     /// Waiting for a frontend to connect.
     Listening,
+    /// Connecting to the socket of the VMM, again and again until it accepts.
+    Connecting,
     /// A frontend is connected; its driver has not started the device.
     Connected,
     /// The guest's driver runs the device.
@@ -139,6 +141,15 @@ pub struct PortView<F: ViewForm = Typed> {
     /// Connections of frontends.
     #[serde(default)]
     pub connects_total: u64,
+    /// Why the last attempt to connect to the VMM's socket failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connect_error: Option<String>,
+    /// Processes that were refused because `allowed_users` lacks their user.
+    #[serde(default)]
+    pub refused_users_total: u64,
+    /// The user of the last such process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_user: Option<u32>,
     /// Lasting conditions that impair the port, each with its remedy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -4,6 +4,8 @@
 //! the port; [`Socket::host_ready`] calls this module for their events, and the service's deadlines
 //! for expiry. After a proper line, [`super`] opens the connection.
 //!
+//! The streams of processes whose user the port's list lacks are closed, logged and counted.
+//!
 //! A port accepts [`HOST_CONNECTS_PER_SECOND`] (512) processes a second, then both listeners pause
 //! for [`HOST_LISTENER_PAUSE_NS`] (100 ms) and connections wait in the backlog. At most
 //! [`HANDSHAKES_MAX`] (64) processes are in their handshake; the streams of further processes are
@@ -43,6 +45,7 @@ impl Socket {
         port: PortId,
         path: &Path,
     ) -> Result<HostListeners, CommandError> {
+        let users = cx.ports.get(port).and_then(|port| port.spec.access.host_socket_users());
         let streams = self.open_listener(cx, port, path, Type::Stream)?;
         let messages = match self.open_listener(cx, port, &message_socket(path), Type::Seqpacket) {
             Ok(messages) => messages,
@@ -55,6 +58,7 @@ impl Socket {
         let connects = Bucket::default();
         Ok(HostListeners {
             path,
+            users,
             streams,
             messages,
             connects,
@@ -126,11 +130,19 @@ impl Socket {
                 other => other,
             };
             let wait_ns = host_listeners.connects.charge(cx.now_ns, HOST_CONNECTS_PER_SECOND, 1);
+            let refused_user = match &accepted {
+                Ok(Some(stream)) => stream.refused_user(host_listeners.users.as_deref()),
+                _ => None,
+            };
             let is_accepted = match accepted {
-                Ok(Some(stream)) => room && self.begin_handshake(cx, port, stream, kind).is_ok(),
+                Ok(Some(stream)) if refused_user.is_none() => {
+                    room && self.begin_handshake(cx, port, stream, kind).is_ok()
+                }
                 _ => false,
             };
-            if !is_accepted {
+            if let Some(user) = refused_user {
+                self.refuse_user(cx, port, user);
+            } else if !is_accepted {
                 self.count_refused_handshake(port);
             }
             if wait_ns > 0 {
@@ -246,6 +258,20 @@ impl Socket {
             host_listeners.handshakes = host_listeners.handshakes.saturating_sub(1);
         }
         Some(handshake)
+    }
+
+    /// Logs and counts a process whose user is not in the list of the host socket.
+    fn refuse_user(&mut self, cx: &mut Context<'_>, port: PortId, user: u32) {
+        cx.remark(
+            port,
+            format_args!(
+                "a host process of user {user} was refused: host_allowed_users or allowed_users \
+                 lacks it"
+            ),
+        );
+        if let Some(socket_port) = self.socket_ports.get_mut(port) {
+            bump(&mut socket_port.counters.refused_user);
+        }
     }
 
     /// Counts a refused handshake.

@@ -10,7 +10,7 @@ use causeway_attach::native::{ConnectionId, SocketError, Sockets};
 use causeway_attach::native::{VsockOptions, VsockPort};
 use causeway_fabric::{Fabric, Handle, Options};
 use causeway_model::Name;
-use causeway_model::{Answer, Command, CommandError, PortState, PortView};
+use causeway_model::{Answer, Command, CommandError, PortState, PortView, SocketAccess};
 use causeway_model::{PortKind, PortSpec, RuleAction, RuleSpec, VsockSpec};
 use causeway_testing::folder::Folder;
 use causeway_wire::vsock::{Header, Op, Type};
@@ -43,10 +43,20 @@ impl Rig {
 
     /// Adds the port `cid` to a group; its host socket is `<cid>.host`.
     pub fn try_add(&self, group: &str, cid: u32) -> Result<Answer, CommandError> {
+        self.try_add_with(group, cid, SocketAccess::default())
+    }
+
+    /// As [`Self::try_add`], with access to the sockets.
+    pub fn try_add_with(
+        &self,
+        group: &str,
+        cid: u32,
+        access: SocketAccess,
+    ) -> Result<Answer, CommandError> {
         let name = format!("{group}-{cid}");
         self.handle.call(Command::PortAdd(PortSpec {
             socket: self.path(&name),
-            access: Default::default(),
+            access,
             memory_max: None,
             kind: PortKind::of(VsockSpec {
                 cid,

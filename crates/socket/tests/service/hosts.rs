@@ -10,7 +10,7 @@ use crate::common::*;
 use causeway_attach::native::{ConnectionId, SocketError, Sockets, VsockPort};
 use causeway_model::commands::trace;
 use causeway_model::{Answer, Command, SocketKind, TraceQuery};
-use causeway_model::{PortKind, PortSpec, RuleAction, VsockSpec};
+use causeway_model::{PortKind, PortSpec, RuleAction, SocketAccess, VsockSpec};
 use causeway_wire::vsock::{Header, Op, SHUTDOWN_SEND, Type};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -317,4 +317,37 @@ fn vsock_trace_shows_refusals() {
     };
     rig.handle.call(Command::PortAdd(spec)).unwrap();
     assert!(verdict(None, Some("red"), 9).1.contains("no host_socket"));
+}
+
+#[test]
+fn allowed_users_of_a_host_socket_refuse_other_processes() {
+    let rig = Rig::new();
+    let own = rustix::process::getuid().as_raw();
+    let users = |id: u32| Some(vec![id.to_string()]);
+    let access = |port: u32, host: Option<Vec<String>>| SocketAccess {
+        allowed_users: users(port),
+        host_allowed_users: host,
+        ..SocketAccess::default()
+    };
+    rig.try_add_with("red", 3, access(own, users(own + 1))).unwrap();
+    rig.try_add_with("red", 4, access(own + 1, users(own))).unwrap();
+    rig.try_add_with("red", 5, access(own + 1, None)).unwrap();
+    for (cid, is_admitted) in [(3, false), (4, true), (5, false)] {
+        // The guest does not run: an admitted process is refused after its line.
+        let mut stream = UnixStream::connect(rig.path(&format!("red-{cid}.host"))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = stream.write_all(b"CONNECT 7\n");
+        assert_eq!(read_line(&mut stream), "", "{cid}");
+        let counters = || {
+            ["reject_user_total", "reject_unknown_peer_total"]
+                .map(|name| rig.counter("red", cid, name))
+        };
+        let expected = if is_admitted { [0, 1] } else { [1, 0] };
+        wait(|| counters() == expected, || format!("{cid}: {:?}", counters()));
+    }
+    let notice = rig.view("red", 3).notice.unwrap();
+    assert!(
+        notice.contains(&format!("user {own}")) && notice.contains("allowed_users"),
+        "{notice}"
+    );
 }

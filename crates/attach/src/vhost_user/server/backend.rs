@@ -27,8 +27,8 @@ use super::Event;
 use super::device::Device;
 use super::inflight::InflightBuffer;
 use super::memory::RegionTable;
-use super::model::Model;
 use super::model::features::LOG_ALL;
+use super::model::{FrontendOrder, Model};
 use super::queue::{VirtQueue, is_packed};
 use crate::limits::{LOG_SPREAD, MEMORY_SLOTS_MAX, QUEUES_MAX};
 use crate::vhost_user::codes::FrontendReq;
@@ -95,6 +95,8 @@ pub struct Backend {
     requests: Option<ReceivedFd>,
     /// Whether SET_FEATURES has arrived.
     features_set: bool,
+    /// The order of the first messages, once it is known.
+    order: Option<FrontendOrder>,
 }
 
 impl Backend {
@@ -110,6 +112,7 @@ impl Backend {
             log: None,
             requests: None,
             features_set: false,
+            order: None,
         }
     }
 
@@ -136,12 +139,18 @@ impl Backend {
         use Message as M;
         match message {
             M::GetFeatures => return Ok(Outcome::number(self.model.offered())),
-            M::SetFeatures(features) => self.set_features(features, events)?,
+            M::SetFeatures(features) => {
+                self.order.get_or_insert(FrontendOrder::StateFirst);
+                self.set_features(features, events)?
+            }
             M::GetProtocolFeatures => {
-                return Ok(Outcome::number(self.model.protocol_offered().bits()));
+                let order = *self.order.get_or_insert(FrontendOrder::OfferFirst);
+                return Ok(Outcome::number(self.model.protocol_shown(order).bits()));
             }
             M::SetProtocolFeatures(features) => self.set_protocol_features(features)?,
-            M::SetOwner => {}
+            M::SetOwner => {
+                self.order.get_or_insert(FrontendOrder::StateFirst);
+            }
             M::ResetOwner => self.stop_all(events),
             M::ResetDevice => self.reset_device(events)?,
             M::SetMemTable(table) => {
@@ -156,10 +165,8 @@ impl Backend {
             }
             M::GetQueueNum => {
                 self.check_negotiated(FrontendReq::GET_QUEUE_NUM, MQ)?;
-                // The number of queues, also for a network device. Cloud Hypervisor and crosvm
-                // compare it with the queues that they use; QEMU compares it with its queue pairs,
-                // which are fewer.
-                return Ok(Outcome::number(self.model.queues as u64));
+                let order = self.order.unwrap_or_default();
+                return Ok(Outcome::number(self.model.queue_number(order, self.protocol) as u64));
             }
             M::GetConfig(space) => return self.get_config(space),
             M::SetConfig(_) => return self.set_config(),

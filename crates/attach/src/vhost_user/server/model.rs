@@ -27,6 +27,29 @@ pub mod features {
     pub const RING: u64 = INDIRECT_DESC | EVENT_IDX | VERSION_1;
 }
 
+/// The order of a frontend's first messages. Frontends read two answers about a network device
+/// differently, and the protocol does not name the implementation:
+///
+/// | frontend | first messages | GET_QUEUE_NUM is compared with | CONFIG of a network device |
+/// |---|---|---|---|
+/// | QEMU 2.5 to 11 | GET_FEATURES, GET_PROTOCOL_FEATURES | queue pairs | warned about; 7.0 to 8.1 crash |
+/// | libkrun | as QEMU | queues | used |
+/// | OpenVMM | GET_FEATURES, SET_FEATURES | queues | used |
+/// | crosvm | SET_OWNER | queues | used |
+/// | Cloud Hypervisor | SET_OWNER | queues | ignored |
+/// | DPDK, user-mode Linux | SET_OWNER | not sent | ignored, used |
+///
+/// QEMU is distinguished from libkrun by BACKEND_REQ, which QEMU accepts, once it has answered the
+/// offer. The offer itself must suit both: it has no CONFIG.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum FrontendOrder {
+    /// GET_PROTOCOL_FEATURES before SET_OWNER and SET_FEATURES.
+    #[default]
+    OfferFirst,
+    /// SET_OWNER or SET_FEATURES before GET_PROTOCOL_FEATURES.
+    StateFirst,
+}
+
 /// A device as its service describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
@@ -38,6 +61,9 @@ pub struct Model {
     pub features: u64,
     /// The configuration space; empty if the frontend implements it.
     pub config: Vec<u8>,
+    /// Whether the queues are pairs of a network device. Frontends differ for such devices: QEMU
+    /// counts pairs and implements the configuration space itself ([`FrontendOrder`]).
+    pub has_pairs: bool,
     /// Largest accepted ring, in descriptors; by default
     /// [`RING_SIZE_MAX`] (32,768). A larger ring ends the attachment.
     pub ring_size_max: u16,
@@ -51,7 +77,35 @@ impl Model {
             queues,
             features: features | features::RING | features::RING_PACKED,
             config,
+            has_pairs: false,
             ring_size_max: RING_SIZE_MAX,
+        }
+    }
+
+    /// Returns the device as a network device, whose queues are pairs.
+    #[must_use]
+    pub fn in_pairs(self) -> Self {
+        Self { has_pairs: true, ..self }
+    }
+
+    /// Returns the answer to GET_QUEUE_NUM for a frontend that accepted the features `accepted`.
+    pub(super) fn queue_number(
+        &self,
+        order: FrontendOrder,
+        accepted: VhostUserProtocolFeatures,
+    ) -> usize {
+        let is_qemu = order == FrontendOrder::OfferFirst
+            && accepted.contains(VhostUserProtocolFeatures::BACKEND_REQ);
+        if self.has_pairs && is_qemu { self.queues / 2 } else { self.queues }
+    }
+
+    /// Returns the answer to GET_PROTOCOL_FEATURES.
+    pub(super) fn protocol_shown(&self, order: FrontendOrder) -> VhostUserProtocolFeatures {
+        match order {
+            FrontendOrder::OfferFirst if self.has_pairs => {
+                self.protocol_offered().difference(VhostUserProtocolFeatures::CONFIG)
+            }
+            _ => self.protocol_offered(),
         }
     }
 
