@@ -32,6 +32,7 @@ pub mod instance;
 pub mod lifecycle;
 pub mod limits;
 pub mod logger;
+pub mod manual;
 pub mod peer;
 pub mod plan;
 pub mod refusals;
