@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # Makes packages of built programs and libraries.
 #   usage: scripts/make-packages.sh [OPTION...] [KIND...]
-#   KIND            deb, rpm, archive or image; without a kind: deb, rpm and archive
+#   KIND            deb, rpm or archive; without a kind: all of them
 #   --built DIR     folder of the programs and libraries (default target/release)
 #   --out DIR       folder of the packages (default target/packages)
 #   --version V     version of the packages (default: that of Cargo.toml)
 #   --fast          compress less
-# The programs of an image must be static: `make packages` builds them in a folder of their own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
@@ -48,8 +47,8 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --fast) fast=yes ;;
-    deb | rpm | archive | image) kinds+=("$1") ;;
-    *) die "$1: expected an option, deb, rpm, archive or image" ;;
+    deb | rpm | archive) kinds+=("$1") ;;
+    *) die "$1: expected an option, deb, rpm or archive" ;;
     esac
     shift
 done
@@ -153,7 +152,6 @@ for kind in "${kinds[@]}"; do
     deb) make_debs ;;
     rpm) make_rpms ;;
     archive) make_archive ;;
-    image) scripts/make-image.sh "$version" "$out" ;;
     esac
 done
 ls -l "$out" | sed -n 's/^-.* \([^ ]*\)$/make-packages: made \1/p'
