@@ -20,7 +20,7 @@ die() {
 
 command -v umoci >/dev/null || die "umoci is not installed: run scripts/setup.sh packages"
 root=$work/root
-mkdir -p "$root"/{usr/bin,etc/causeway,run/causeway,tmp,usr/share/doc/causeway} "$out"
+mkdir -p "$root"/{usr/bin,etc/causeway,run/causeway,tmp,proc,sys,dev,usr/share/doc/causeway} "$out"
 chmod 1777 "$root/tmp"
 for program in causewayd causeway-holder causeway; do
     [ -e "$built/$program" ] || die "$built/$program is missing"
