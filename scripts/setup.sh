@@ -27,7 +27,7 @@ suite=(libfabric-dev libfabric-bin hpcc netpipe-openmpi slurmd slurmctld slurm-c
     slurm-wlm-basic-plugins munge tshark openvswitch-switch ethtool)
 # dpkg-dev, binutils and umoci make packages and images; lintian, rpm and pkg-config read them;
 # mmdebstrap and systemd-container install them in a fresh Debian.
-packaging=(dpkg-dev binutils umoci skopeo lintian rpm pkg-config mmdebstrap systemd-container)
+packaging=(dpkg-dev binutils umoci lintian rpm pkg-config mmdebstrap systemd-container)
 # Packages of `suite` that start a service of the same name.
 services=(openvswitch-switch slurmd slurmctld munge)
 
