@@ -44,7 +44,7 @@ cid = 3
 pub fn configuration_page(registered: Registered) -> String {
     let mut page = Roff::new();
     let source = concat!("Causeway ", env!("CARGO_PKG_VERSION"));
-    page.control("TH", ["causeway.toml", "5", "", source]);
+    page.control("TH", ["causeway.toml", "5", " ", source]);
     heading(&mut page, "NAME");
     page.text([roman("causeway.toml - configuration of causewayd, the host daemon of Causeway")]);
     heading(&mut page, "DESCRIPTION");
@@ -57,7 +57,7 @@ pub fn configuration_page(registered: Registered) -> String {
     let about = "A device of a guest, or of a host process. The keys of its kind follow below.";
     table(&mut page, "[[port]]", about, PORT_FIELDS);
     for kind in registered.kinds {
-        let title = format!("[[port]], kind = \"{}\"", kind.name);
+        let title = format!("[[port]] of kind {}", kind.name);
         table(&mut page, &title, &format!("{}.", kind.help), &[]);
         for fields in kind.fields {
             keys(&mut page, fields, 0);

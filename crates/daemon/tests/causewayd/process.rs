@@ -297,7 +297,7 @@ fn process_prints_manual_help_and_completions() {
         ".SH [daemon]",
         "socket_group",
         "\"needed\" | \"vsock\" | \"all\" | \"none\"",
-        ".SH \"[[port]], kind = \\(dqhca\\(dq\"",
+        ".SH \"[[port]] of kind hca\"",
         "queue_pairs_max",
         ".SH [[route]]",
     ] {
