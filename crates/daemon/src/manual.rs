@@ -131,9 +131,12 @@ fn value(info: &FieldInfo) -> String {
         TypeInfo::Texts => format!("[{}, ...]", quoted(&info.placeholder)),
         TypeInfo::Table => "{ ... }".to_owned(),
         TypeInfo::Tables => "[{ ... }, ...]".to_owned(),
-        TypeInfo::Choice => {
-            info.words.iter().map(|key| format!("{{ {key} = ... }}")).collect::<Vec<_>>().join(" | ")
-        }
+        TypeInfo::Choice => info
+            .words
+            .iter()
+            .map(|key| format!("{{ {key} = ... }}"))
+            .collect::<Vec<_>>()
+            .join(" | "),
         TypeInfo::Text | TypeInfo::Path => quoted(&info.placeholder),
     }
 }
