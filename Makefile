@@ -4,11 +4,13 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 OUT := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help check doc docs demo test bench matrix sim fuzz sanitize lint setup build clean-guests
+.PHONY: help check doc docs demo test packages install bench matrix sim fuzz sanitize lint setup build clean-guests
 
 help:
 	@echo 'make check   formatting, clippy and unit tests: no root, no QEMU, minutes'
 	@echo 'make test    all lints and all tests, with real guests, MPI and Slurm'
+	@echo 'make packages  Debian and RPM packages, an archive with "make install", and an OCI image'
+	@echo 'make install   installs the release build; PREFIX=/usr/local DESTDIR='
 	@echo 'make demo    two guests and two processes exchange every kind of traffic; prints tables'
 	@echo 'make bench   throughput and latency, compared with other programs; BENCH="--quick --only stream"'
 	@echo 'make matrix  RDMA programs in guests of each kernel; MATRIX="--only trixie/verbs --kills 200"'
@@ -30,6 +32,23 @@ setup-%:
 build: setup-build
 	cargo build --release -p causeway-daemon -p causeway-cli -p causeway-vm -p causeway-myriexpress \
 	    -p causeway-fi
+
+# The image has a static build, in a folder of its own.
+STATIC := $(OUT)/static
+STATIC_TARGET := $(shell uname -m)-unknown-linux-gnu
+packages: setup-packages build
+	@scripts/package-tools.sh
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked -p causeway-daemon \
+	    -p causeway-cli --target $(STATIC_TARGET) --target-dir '$(STATIC)'
+	@scripts/make-packages.sh deb rpm archive
+	@scripts/make-image.sh '$(STATIC)/$(STATIC_TARGET)/release' '$(OUT)/packages'
+
+# Installs what `make build` has built.
+PREFIX ?= /usr/local
+install:
+	@scripts/make-pages.sh '$(OUT)/release' '$(OUT)/pages'
+	@scripts/install-files.sh --prefix '$(PREFIX)' --destdir '$(DESTDIR)' daemon mx-tool mx-pages \
+	    myriexpress myriexpress-dev libfabric
 
 demo: setup-demo build
 	@CAUSEWAY_BIN_DIR='$(abspath $(OUT))/release' '$(OUT)/release/causeway-demo' $(DEMO)

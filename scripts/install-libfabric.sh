@@ -6,11 +6,4 @@
 set -eu
 prefix=${1:?usage: install-libfabric.sh PREFIX [DIRECTORY]}
 root=$(cd "$(dirname "$0")/.." && pwd)
-built=${2:-$root/target/release}
-[ -e "$built/libcauseway-fi.so" ] || {
-    echo "install-libfabric: $built/libcauseway-fi.so is missing: run cargo build --release -p causeway-fi" >&2
-    exit 1
-}
-mkdir -p "$prefix/lib/libfabric" "$prefix/share/man/man7"
-install -m 755 "$built/libcauseway-fi.so" "$prefix/lib/libfabric/"
-install -m 644 "$root/clients/libfabric/fi_causeway.7" "$prefix/share/man/man7/"
+exec "$root/scripts/install-files.sh" --prefix "$prefix" --built "${2:-$root/target/release}" libfabric

@@ -3,7 +3,7 @@
 # for the given make targets, asks, and installs them (with sudo where the user is not root).
 # Does nothing where all packages are installed.
 #   usage: scripts/setup.sh [-y] [TARGET...]
-#   TARGET   build (default), check, lint, demo, test, bench, fuzz, sanitize, sim, or all
+#   TARGET   build (default), check, lint, demo, test, packages, bench, fuzz, sanitize, sim, or all
 #   -y       installs without a question; without a terminal there is no question either
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,6 +25,9 @@ mpi=(openmpi-bin libopenmpi-dev)
 # VXLAN link.
 suite=(libfabric-dev libfabric-bin hpcc netpipe-openmpi slurmd slurmctld slurm-client
     slurm-wlm-basic-plugins munge tshark openvswitch-switch ethtool)
+# dpkg-dev, binutils and umoci make packages and images; lintian, rpm and pkg-config read them;
+# mmdebstrap and systemd-container install them in a fresh Debian.
+packaging=(dpkg-dev binutils umoci lintian rpm pkg-config mmdebstrap systemd-container)
 # Packages of `suite` that start a service of the same name.
 services=(openvswitch-switch slurmd slurmctld munge)
 # libvirt attaches a guest; no package of it starts a service. xmllint reads its schema.
@@ -44,8 +47,9 @@ add_target() {
     demo) wanted+=("${guests[@]}" "${mpi[@]}") && needs_kernel=yes ;;
     bench) wanted+=("${guests[@]}" "${mpi[@]}" hpcc) && needs_kernel=yes ;;
     test) wanted+=("${guests[@]}" "${mpi[@]}" "${suite[@]}") && needs_kernel=yes ;;
-    all) add_target test && add_target fuzz ;;
-    *) die "unknown target $1; expected build, check, lint, demo, test, bench, fuzz, sanitize, sim or all" ;;
+    packages) wanted+=("${packaging[@]}") ;;
+    all) add_target test && add_target packages && add_target fuzz ;;
+    *) die "unknown target $1; expected build, check, lint, demo, test, packages, bench, fuzz, sanitize, sim or all" ;;
     esac
 }
 

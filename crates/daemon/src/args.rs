@@ -61,12 +61,23 @@ pub struct Args {
     /// Print the configuration with every default filled in, and exit
     #[arg(long, group = "mode")]
     pub print_config: bool,
-    /// Print the manual page (roff) and exit
-    #[arg(long, group = "mode")]
-    pub man: bool,
+    /// Print a manual page (roff) and exit
+    #[arg(long, group = "mode", value_name = "PAGE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "causewayd")]
+    pub man: Option<ManualPage>,
     /// Print the completions of a shell and exit
     #[arg(long, group = "mode", value_name = "SHELL")]
     pub completion: Option<clap_complete::Shell>,
+}
+
+/// A manual page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ManualPage {
+    /// causewayd(8).
+    Causewayd,
+    /// causeway.toml(5), with the kinds of ports of this daemon.
+    #[value(name = "causeway.toml")]
+    Configuration,
 }
 
 impl Args {
@@ -85,7 +96,8 @@ impl Args {
         // Kept verbatim, not filled into paragraphs.
         let examples = EXAMPLES.replace('\\', "\\e").replace('-', "\\-");
         write!(page, ".SH EXAMPLES\n.nf\n{examples}\n.fi\n")?;
-        write!(page, ".SH \"SEE ALSO\"\n.BR causeway (1)\n")?;
+        let others = ".BR causeway (1),\n.BR causeway.toml (5),\n.BR causeway\\-holder (8)";
+        write!(page, ".SH \"SEE ALSO\"\n{others}\n")?;
         Ok(page)
     }
 

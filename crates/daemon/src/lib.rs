@@ -33,6 +33,7 @@ pub mod kept;
 pub mod lifecycle;
 pub mod limits;
 pub mod logger;
+pub mod manual;
 pub mod metrics;
 pub mod peer;
 pub mod plan;

@@ -20,12 +20,13 @@ use std::thread;
 use causeway_fabric::{Fabric, Options, ServiceRegistration};
 
 use crate::accounts;
-use crate::args::Args;
+use crate::args::{Args, ManualPage};
 use crate::config::environment::HostFindings;
 use crate::config::{Config, ConfigContext};
 use crate::held_ports::HolderStarter;
 use crate::lifecycle::{Daemon, StartError, StartOptions, make_dirs};
 use crate::logger;
+use crate::manual;
 use crate::sandbox::Sandbox;
 use crate::services::Registered;
 
@@ -38,8 +39,13 @@ use crate::services::Registered;
 /// # Errors
 /// The daemon cannot start, or fails while it serves: a sentence for the operator.
 pub fn run(args: &Args, services: &'static [ServiceRegistration]) -> Result<(), StartError> {
-    if args.man {
-        return print(&Args::man_page()?);
+    if let Some(page) = args.man {
+        return match page {
+            ManualPage::Causewayd => print(&Args::man_page()?),
+            ManualPage::Configuration => {
+                print(manual::configuration_page(Registered::of(services)).as_bytes())
+            }
+        };
     }
     if let Some(shell) = args.completion {
         return print(&Args::completions(shell));

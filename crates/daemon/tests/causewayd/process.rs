@@ -290,6 +290,19 @@ fn process_prints_manual_help_and_completions() {
     let (code, page, _) = run(&["--man"]);
     assert_eq!(code, Some(0));
     assert!(page.contains(".TH causewayd 8") && page.contains("check\\-config"), "{page}");
+    let (code, page, _) = run(&["--man=causeway.toml"]);
+    assert_eq!(code, Some(0));
+    for part in [
+        ".TH causeway.toml 5",
+        ".SH [daemon]",
+        "socket_group",
+        "\"needed\" | \"vsock\" | \"all\" | \"none\"",
+        ".SH \"[[port]] of kind hca\"",
+        "queue_pairs_max",
+        ".SH [[route]]",
+    ] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
     let (_, help, _) = run(&["--help"]);
     assert!(help.contains("Examples:") && help.contains("SIGTERM"), "{help}");
     let (_, script, _) = run(&["--completion", "bash"]);
@@ -331,7 +344,8 @@ fn packaging_unit_matches_the_daemon() {
     let refused = filters().position(|l| l.starts_with('~') && l.contains("@resources")).unwrap();
     let given = filters().position(|l| l.split(' ').any(|call| call == "sched_setaffinity"));
     assert!(given.is_some_and(|given| given > refused), "{unit}");
-    let commands: Vec<_> = unit.lines().filter(|l| l.starts_with("ExecStart")).collect();
+    let is_ours = |l: &&str| l.starts_with("ExecStart") && l.contains("/causewayd ");
+    let commands: Vec<_> = unit.lines().filter(is_ours).collect();
     assert_eq!(commands.len(), 2);
     for command in commands {
         let (_, words) = command.split_once('=').unwrap();

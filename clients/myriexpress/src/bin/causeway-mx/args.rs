@@ -14,6 +14,7 @@ pub const LEN_MAX: u32 = 256 << 20;
 /// Shows the NICs of this host, and measures messages between them.
 #[derive(Debug, Parser)]
 #[command(
+    name = "causeway-mx",
     version,
     after_help = "Examples:\n  \
     causeway-mx info\n  \
@@ -41,6 +42,8 @@ pub enum ToolCommand {
     Pingpong(MeasureArgs),
     /// Measures throughput to a peer that serves
     Stream(StreamArgs),
+    /// Writes the manual pages (roff) of the tool and its commands into a folder
+    Man(ManArgs),
 }
 
 /// Arguments of [`ToolCommand::Info`].
@@ -49,6 +52,13 @@ pub struct InfoArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of [`ToolCommand::Man`].
+#[derive(Debug, ArgGroup)]
+pub struct ManArgs {
+    /// The folder; it is created if it does not exist
+    pub folder: PathBuf,
 }
 
 /// Parameters of the local endpoint.

@@ -19,18 +19,19 @@ mod traffic;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
-use args::{CommandLine, ToolCommand};
+use args::{CommandLine, ManArgs, ToolCommand};
 use error::Error;
 
 fn run(args: &CommandLine) -> Result<(), Error> {
-    let api = api::Api::load(args.library.as_deref())?;
+    let library = || api::Api::load(args.library.as_deref());
     match &args.command {
-        ToolCommand::Info(how) => info::run(&api, how),
-        ToolCommand::Serve(how) => serve::run(&api, how),
+        ToolCommand::Man(how) => pages(how),
+        ToolCommand::Info(how) => info::run(&library()?, how),
+        ToolCommand::Serve(how) => serve::run(&library()?, how),
         ToolCommand::Pingpong(how) => {
-            measure::run(&api, how, bench_request::MessagePattern::Pingpong)
+            measure::run(&library()?, how, bench_request::MessagePattern::Pingpong)
         }
         ToolCommand::Stream(how) => {
             let pattern = if how.both {
@@ -38,9 +39,15 @@ fn run(args: &CommandLine) -> Result<(), Error> {
             } else {
                 bench_request::MessagePattern::Stream
             };
-            measure::run(&api, &how.measure, pattern)
+            measure::run(&library()?, &how.measure, pattern)
         }
     }
+}
+
+/// Writes `causeway-mx.1`, and a page for each command.
+fn pages(how: &ManArgs) -> Result<(), Error> {
+    std::fs::create_dir_all(&how.folder)?;
+    Ok(clap_mangen::generate_to(CommandLine::command(), &how.folder)?)
 }
 
 fn main() -> ExitCode {

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Installs the programs that make packages, cargo-deb and cargo-generate-rpm, into target/tools. Does
+# nothing where these versions are installed.
+#   usage: scripts/package-tools.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$HOME/.cargo/bin:$PATH"
+
+tools=$(realpath -m "${CARGO_TARGET_DIR:-target}/tools")
+wanted=(cargo-deb@3.8.0 cargo-generate-rpm@0.21.1)
+
+for tool in "${wanted[@]}"; do
+    name=${tool%@*} version=${tool#*@}
+    ! grep -qs "^\"$name $version " "$tools/.crates.toml" || continue
+    echo "package-tools: building $name $version into $tools (minutes, once)"
+    CARGO_TARGET_DIR="$tools/build" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
+        nice cargo install --quiet --locked --root "$tools" --version "$version" "$name"
+    rm -rf "$tools/build"
+done
