@@ -274,7 +274,8 @@ impl Watch<'_> {
         while load().iter().zip(first).any(|(now, first)| *now < first + count) {
             if since.elapsed() > PATIENCE {
                 let control = self.dir.file("control.sock");
-                let views = [0, 1].map(|n| send(&control, "GET", &format!("/v1/hcas/hca-{n}"), "").1);
+                let views =
+                    [0, 1].map(|n| send(&control, "GET", &format!("/v1/hcas/hca-{n}"), "").1);
                 panic!("{place}: an exchange stopped: {first:?} {:?}\n{views:#?}", load());
             }
             thread::sleep(Duration::from_micros(200));

@@ -34,7 +34,8 @@ fn restart_requests_wait_for_an_adapter_that_is_restored_later() {
     on_tmpfs(test, |dir| {
         let mut rig = Rig::held(dir);
         let (mut a, mut b) = (rig.start(1, options(1)), rig.start(2, options(2)));
-        let mut streams = [Stream::new(&mut rig, &mut a, &mut b), Stream::new(&mut rig, &mut a, &mut b)];
+        let mut streams =
+            [Stream::new(&mut rig, &mut a, &mut b), Stream::new(&mut rig, &mut a, &mut b)];
         for (round, is_added) in [false, true, false].into_iter().enumerate() {
             drop(rig);
             streams[0].post_write(&a, 64);
