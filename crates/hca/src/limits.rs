@@ -63,6 +63,10 @@ pub const RATE_RESUME_NS: u64 = 500_000;
 pub const RATE_MESSAGES_MIN: u64 = 64;
 /// Longest call of a port, and lead of a port over the others before it cedes: 20 us.
 pub const SHARE_NS: u64 = 20_000;
+/// Time after the restoration of an adapter in which requests of its queue pairs wait for adapters that
+/// are not restored yet, beside the times of their retries: 60 s, as long as the holder waits for a
+/// restoration.
+pub const RESTART_WAIT_NS: u64 = 60_000_000_000;
 /// Shortest time between two samples of a port's counters: 1 s.
 pub const SAMPLE_NS: u64 = 1_000_000_000;
 /// Samples that are kept: rates are means over the last 5 seconds.

@@ -3,8 +3,9 @@
 //! The holder has granted the guest's memory again, assigned the interrupt vectors, and repeated
 //! the driver's register writes. A function with a whole record continues with the objects, queues
 //! and positions of before ([`crate::record_file`]); the guest notices nothing. The records of the
-//! adapters of a group are restored one after another; requests to an adapter that is not restored
-//! yet wait as unanswered.
+//! adapters of a group are restored one after another; requests of restored queue pairs to an adapter
+//! that is not restored yet wait for it, up to [`crate::limits::RESTART_WAIT_NS`], before their retries
+//! begin.
 //!
 //! Without a record (the journal was full, or another version wrote it) the objects of the driver
 //! are lost with the earlier daemon. Then a function that the driver used reports an *internal

@@ -41,7 +41,7 @@ use crate::capture::PortCaptures;
 use crate::deadlines::Deadlines;
 use crate::idle::IdleSchedule;
 use crate::idle_watches::IdleWatches;
-use crate::limits::{UAR_BYTES, VECTORS};
+use crate::limits::{RESTART_WAIT_NS, UAR_BYTES, VECTORS};
 use crate::rate_limit::RateLimit;
 use crate::recent::{RecentSums, Sums};
 use crate::record_file::RecordFile;
@@ -357,6 +357,7 @@ impl Service for HcaService {
                     "the function continues from its record after a restart of causewayd"
                 );
                 if let Some(adapter) = subnet.adapter_mut(port.adapter) {
+                    adapter.await_peers(cx.now_ns.saturating_add(RESTART_WAIT_NS));
                     adapter.queues_mut().expect_work();
                 }
                 cx.wake_source(source_of(id));

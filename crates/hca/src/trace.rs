@@ -216,6 +216,9 @@ fn history(pair: &QueuePair) -> String {
     }
     match pair.wait_reason() {
         Some(WaitReason::Unanswered) => text.push_str("; a request waits for the responder"),
+        Some(WaitReason::Restart) => {
+            text.push_str("; a request waits until the responder's adapter is restored");
+        }
         Some(WaitReason::NotReady) => text.push_str("; a request waits for a receive work request"),
         None => {}
     }

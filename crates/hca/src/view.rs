@@ -185,6 +185,7 @@ fn queue_pair_view(number: u32, queue_pair: &QueuePair, names: &PortNames<'_>) -
 const fn wait_name(reason: WaitReason) -> &'static str {
     match reason {
         WaitReason::Unanswered => "responder",
+        WaitReason::Restart => "restart",
         WaitReason::NotReady => "receive",
     }
 }

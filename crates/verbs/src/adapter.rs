@@ -134,6 +134,8 @@ pub struct Adapter<Q> {
     waiting_max: usize,
     /// Ends of waiting times, with the queue pair.
     pub(crate) deadlines: BTreeSet<(u64, u32)>,
+    /// Time until which requests of restored queue pairs wait for adapters that are not restored yet.
+    pub(crate) peers_until_ns: u64,
     /// Shared receive queues that report when they have fewer entries than this limit.
     pub(crate) shared_limits: HashMap<u32, u32, foldhash::fast::RandomState>,
     /// Queue pairs that may have a message which their peers receive in part.
@@ -172,6 +174,7 @@ impl<Q: Queues> Adapter<Q> {
             waiting: 0,
             waiting_max: config.waiting_requests,
             deadlines: BTreeSet::new(),
+            peers_until_ns: 0,
             shared_limits: HashMap::default(),
             unfinished: BTreeSet::new(),
             retired: VecDeque::new(),
@@ -230,6 +233,13 @@ impl<Q: Queues> Adapter<Q> {
     /// Returns the earliest time at which a waiting queue pair is due, in nanoseconds.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Makes requests of queue pairs that [`crate::Subnet::resume`] restored wait until `until_ns`
+    /// for peers whose adapters are missing or have no queue pairs. Their retries begin then, or when
+    /// the peer's adapter has queue pairs.
+    pub fn await_peers(&mut self, until_ns: u64) {
+        self.peers_until_ns = until_ns;
     }
 
     /// Returns the identity.

@@ -16,4 +16,5 @@ mod renewal;
 mod resets;
 mod restart;
 mod restart_adapter;
+mod restart_pairs;
 mod vnet;

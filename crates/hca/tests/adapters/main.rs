@@ -5,6 +5,7 @@ mod capture;
 mod doorbell;
 mod idle;
 mod record;
+mod restart;
 mod rig;
 mod share;
 mod trace;

@@ -17,14 +17,14 @@ const INSIDE: &str = "CAUSEWAY_TMPFS";
 const TMPFS_BYTES: u64 = 3 << 20;
 
 /// Runs `act` with the folder of a tmpfs of [`TMPFS_BYTES`], as test `test` of another process.
-fn on_tmpfs(test: &str, act: impl FnOnce(&Path)) {
+pub fn on_tmpfs(test: &str, act: impl FnOnce(&Path)) {
     if let Some(dir) = std::env::var_os(INSIDE) {
         return act(Path::new(&dir));
     }
     let dir = causeway_testing::folder::Folder::new("tmpfs");
     let script = format!(
         "mount -t tmpfs -o size={TMPFS_BYTES} none {} && echo mounted && \
-         exec \"$0\" --exact record::{test} --nocapture",
+         exec \"$0\" --exact {test} --nocapture",
         dir.path().display()
     );
     let mut process = std::process::Command::new("unshare");
@@ -84,7 +84,7 @@ fn write_once(rig: &mut Rig, stream: &mut Stream, guest: &Guest) {
 
 #[test]
 fn record_continues_its_guest_and_never_another() {
-    on_tmpfs("record_continues_its_guest_and_never_another", |dir| {
+    on_tmpfs("record::record_continues_its_guest_and_never_another", |dir| {
         let mut rig = Rig::held(dir);
         let (mut a, mut b) = (rig.start(1, options(1)), rig.start(2, options(2)));
         let mut stream = Stream::new(&mut rig, &mut a, &mut b);
@@ -118,7 +118,7 @@ fn has_pair(rig: &mut Rig, guest: &mut Guest, pair: u32) -> bool {
 
 #[test]
 fn record_does_not_continue_for_a_frontend_that_no_process_served() {
-    on_tmpfs("record_does_not_continue_for_a_frontend_that_no_process_served", |dir| {
+    on_tmpfs("record::record_does_not_continue_for_a_frontend_that_no_process_served", |dir| {
         let mut rig = Rig::held(dir);
         let (mut a, mut b) = (rig.start(1, options(1)), rig.start(2, options(2)));
         let (own, peer) = {
@@ -138,7 +138,7 @@ fn record_does_not_continue_for_a_frontend_that_no_process_served() {
 
 #[test]
 fn record_of_each_port_is_whole_or_invalid_if_the_file_system_is_full() {
-    on_tmpfs("record_of_each_port_is_whole_or_invalid_if_the_file_system_is_full", |dir| {
+    on_tmpfs("record::record_of_each_port_is_whole_or_invalid_if_the_file_system_is_full", |dir| {
         let mut rig = Rig::held(dir);
         let (mut a, mut b) = (rig.start(1, large(1)), rig.start(2, large(2)));
         assert!(fill(&mut rig, 1, &mut a) > 10);
@@ -174,7 +174,7 @@ fn record_of_each_port_is_whole_or_invalid_if_the_file_system_is_full() {
 
 #[test]
 fn record_releases_its_memory_with_its_guest() {
-    on_tmpfs("record_releases_its_memory_with_its_guest", |dir| {
+    on_tmpfs("record::record_releases_its_memory_with_its_guest", |dir| {
         let mut rig = Rig::held(dir);
         let mut a = rig.start(1, large(1));
         let begin = allocated(&rig, 1);
@@ -192,7 +192,7 @@ fn record_releases_its_memory_with_its_guest() {
 
 #[test]
 fn record_whose_mapping_lost_a_page_is_given_up_and_made_anew() {
-    on_tmpfs("record_whose_mapping_lost_a_page_is_given_up_and_made_anew", |dir| {
+    on_tmpfs("record::record_whose_mapping_lost_a_page_is_given_up_and_made_anew", |dir| {
         let mut rig = Rig::held(dir);
         let (mut a, mut b) = (rig.start(1, options(1)), rig.start(2, options(2)));
         let mut stream = Stream::new(&mut rig, &mut a, &mut b);

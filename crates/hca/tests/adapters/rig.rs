@@ -217,8 +217,13 @@ impl Rig {
     /// Adds port `n` and continues its guest, after a kill.
     pub fn resume(&mut self, n: u8, options: HcaSpec, guest: &Guest) {
         self.add(n, options);
-        self.connect(n, guest.driver.memory(), Some(ResumePhase::Begin));
+        self.reconnect(n, guest);
         self.settle();
+    }
+
+    /// Continues the guest of port `n`, as the holder does after a kill.
+    pub fn reconnect(&mut self, n: u8, guest: &Guest) {
+        self.connect(n, guest.driver.memory(), Some(ResumePhase::Begin));
     }
 
     /// Adds port `n` with a guest that connected while no causewayd ran.
@@ -408,6 +413,17 @@ impl Stream {
         }
         self.in_flight -= taken;
         self.done += u64::from(taken);
+        taken
+    }
+
+    /// Takes completions of failed requests. Returns their number.
+    pub fn take_failures(&mut self, guest: &Guest) -> u32 {
+        let mut taken = 0;
+        while let Some(entry) = guest.driver.poll_cq(&mut self.cq).unwrap() {
+            assert!(matches!(entry, Entry::Error(_)), "{entry:?}");
+            taken += 1;
+        }
+        self.in_flight -= taken;
         taken
     }
 

@@ -100,8 +100,9 @@ pub struct HcaQueuePairView<F: ViewForm = Typed> {
     /// Number of requests that found no responder, since the queue pair was reset.
     #[serde(default)]
     pub refusals: u64,
-    /// What the request in progress waits for: `responder` or `receive`, a receive work request of
-    /// the responder.
+    /// What the request in progress waits for: `responder`; `receive`, a receive work request of the
+    /// responder; or `restart`, the restoration of the responder's adapter after a restart of
+    /// causewayd.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
 }

@@ -18,7 +18,6 @@ use causeway_memory::{Cursor, Map, OutOfGrant};
 
 use crate::adapter::AdapterId;
 use crate::engine::responder::Fault;
-use crate::engine::wait::WaitReason;
 use crate::engine::{Origin, Place, Requester, Scratch, Step};
 use crate::limits::STEP_SPANS_MAX;
 use crate::queues::Queues;
@@ -55,7 +54,7 @@ impl<Q: Queues> Subnet<Q> {
         scratch: &mut Scratch,
         there: (AdapterId, u32),
     ) -> Step {
-        self.stop_waiting_for(origin, requester, WaitReason::Unanswered);
+        self.end_unanswered(origin, requester);
         requester.refusal = None;
         let (remote, change) = match requester.work.operation {
             Operation::CompareSwap { remote, compare, swap } => {

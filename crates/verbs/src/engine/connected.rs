@@ -71,7 +71,7 @@ impl<Q: Queues> Subnet<Q> {
             Ok(at) => at,
             Err(refusal) => {
                 requester.note_refusal(refusal);
-                return self.unanswered(origin, requester, now_ns);
+                return self.unanswered(origin, requester, refusal, now_ns);
             }
         };
         if origin.kind == Kind::XrcInitiator
@@ -151,7 +151,13 @@ impl<Q: Queues> Subnet<Q> {
     }
 
     /// Ends or delays a request without a responder.
-    fn unanswered(&mut self, origin: &Origin, requester: &mut Requester, now_ns: u64) -> Step {
+    fn unanswered(
+        &mut self,
+        origin: &Origin,
+        requester: &mut Requester,
+        refusal: Refusal,
+        now_ns: u64,
+    ) -> Step {
         if origin.kind == Kind::Uc {
             // The requester's own errors are found even if the message is lost.
             return match self.check_requester(origin, requester) {
@@ -161,6 +167,10 @@ impl<Q: Queues> Subnet<Q> {
                 }
                 Err(status) => Step::Failed(status),
             };
+        }
+        if let Some(until_ns) = self.restart_wait_ns(origin, requester, refusal, now_ns) {
+            let total = Some(until_ns.saturating_sub(now_ns));
+            return self.wait(origin, requester, (WaitReason::Restart, total), now_ns);
         }
         let attributes = &origin.attributes;
         let total = retry_time(attributes.timeout, attributes.retry_count);
@@ -209,7 +219,7 @@ impl<Q: Queues> Subnet<Q> {
         (there, number): (AdapterId, u32),
         target: Target,
     ) -> Result<(), Step> {
-        self.stop_waiting_for(origin, requester, WaitReason::Unanswered);
+        self.end_unanswered(origin, requester);
         requester.refusal = None;
         let total = self.check_requester(origin, requester).map_err(Step::Failed)?;
         requester.transfer.total = total;

@@ -104,6 +104,8 @@ pub struct Requester {
     /// Messages to receive work requests that ended, modulo 2^16.
     messages: u16,
     first: FirstRequest,
+    /// The queue pair comes from a record of an earlier process.
+    is_restored: bool,
     /// Requests that found no responder; wraps.
     refusals: u64,
     /// Adapters that received the datagram in progress, while a capture runs.

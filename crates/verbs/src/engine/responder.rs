@@ -196,7 +196,7 @@ impl<Q: Queues> Subnet<Q> {
         let is_write = matches!(requester.work.operation, Operation::WriteImmediate(..));
         let pair = adapter.queue_pairs.get(number);
         let room = pair.map_or(0, |pair| capacity(&pair.responder.work.segments));
-        self.stop_waiting_for(origin, requester, WaitReason::NotReady);
+        self.end_not_ready(origin, requester);
         if !is_write && room < requester.transfer.total {
             requester.transfer.has_receive = false;
             return Err(self.refuse(origin, (there, number), Fault::Length));

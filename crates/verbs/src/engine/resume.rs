@@ -15,7 +15,8 @@
 //!
 //! Numbers of messages have 16 bits, and the rule compares a single pair of them: the requester's
 //! present number and the responder's last. A queue pair that is reset continues its numbers. The
-//! time of a waiting request begins again. The module touches no guest memory.
+//! time of a waiting request begins again; it does not pass while the peer's adapter is not restored
+//! yet (`wait.rs`). The module touches no guest memory.
 
 use crate::adapter::AdapterId;
 use crate::engine::connected::Target;
@@ -74,6 +75,7 @@ impl<Q: Queues> Subnet<Q> {
         let pair = adapter.queue_pairs.get_mut(number).ok_or(QueuePairError::NoQueuePair)?;
         pair.resume(resume.state, &resume.change)?;
         if let Some(requester) = &mut pair.requester {
+            requester.is_restored = true;
             requester.messages = resume.sent;
             requester.first = match resume.is_sent {
                 true => FirstRequest::IsSent,

@@ -8,6 +8,11 @@
 //! and without end if the retries are 7. A wait for another reason starts the time again. A request
 //! that would wait beyond the adapter's limit fails at once, with the status of exhausted retries.
 //!
+//! After a restart of the daemon, adapters are restored one after another. A request of a restored
+//! queue pair to an adapter that is not restored yet waits beside these times, until
+//! [`Adapter::await_peers`](crate::Adapter::await_peers) ends: its guest did not end the connection. Such
+//! requests do not count to the adapter's limit; each restored queue pair has one at most.
+//!
 //! A waiting request blocks the later requests of its queue pair, and no other queue pair. A reset
 //! or destruction of the queue pair ends the wait without a completion. The dispatcher polls it in
 //! its turns, and at the latest when [`Subnet::deadline`] is over. Datagrams and unreliable
@@ -17,6 +22,7 @@ use crate::engine::{Origin, Requester, Step};
 use crate::limits::{RETRY_NS_MAX, RNR_RETRY_ENDLESS};
 use crate::queues::Queues;
 use crate::subnet::Subnet;
+use crate::transport::Refusal;
 use crate::work::Status;
 
 /// Waiting times of the 5-bit code of the receiver-not-ready timer, in units of 10 us
@@ -36,6 +42,15 @@ pub enum WaitReason {
     Unanswered,
     /// The responder has no receive work request.
     NotReady,
+    /// The responder's adapter is not restored yet, after a restart of the daemon.
+    Restart,
+}
+
+impl WaitReason {
+    /// Returns whether a wait counts to the adapter's limit.
+    const fn is_limited(self) -> bool {
+        !matches!(self, Self::Restart)
+    }
 }
 
 /// A request that waits.
@@ -83,7 +98,7 @@ impl<Q: Queues> Subnet<Q> {
         now_ns: u64,
     ) -> Step {
         let status = match reason {
-            WaitReason::Unanswered => Status::RetryExceeded,
+            WaitReason::Unanswered | WaitReason::Restart => Status::RetryExceeded,
             WaitReason::NotReady => Status::ReceiverNotReadyExceeded,
         };
         let fail_ns = match requester.wait {
@@ -93,11 +108,13 @@ impl<Q: Queues> Subnet<Q> {
                 let Some(adapter) = self.adapter_mut(origin.id) else {
                     return Step::Failed(status);
                 };
-                if !adapter.begin_wait() {
+                if reason.is_limited() && !adapter.begin_wait() {
                     return Step::Failed(status);
                 }
                 let counter = match reason {
-                    WaitReason::Unanswered => &mut adapter.counters.unanswered,
+                    WaitReason::Unanswered | WaitReason::Restart => {
+                        &mut adapter.counters.unanswered
+                    }
                     WaitReason::NotReady => &mut adapter.counters.not_ready,
                 };
                 *counter = counter.wrapping_add(1);
@@ -119,24 +136,55 @@ impl<Q: Queues> Subnet<Q> {
         if let Some(wait) = requester.wait.take()
             && let Some(adapter) = self.adapter_mut(origin.id)
         {
-            adapter.end_wait();
+            if wait.reason.is_limited() {
+                adapter.end_wait();
+            }
             if let Some(fail_ns) = wait.fail_ns {
                 adapter.deadlines.remove(&(fail_ns, origin.number));
             }
         }
     }
 
-    /// Ends a wait for the given reason.
+    /// Ends a wait for an answer: the responder answers.
     #[inline]
-    pub(super) fn stop_waiting_for(
-        &mut self,
-        origin: &Origin,
-        requester: &mut Requester,
-        reason: WaitReason,
-    ) {
-        if requester.wait.is_some_and(|wait| wait.reason == reason) {
+    pub(super) fn end_unanswered(&mut self, origin: &Origin, requester: &mut Requester) {
+        if requester.wait.is_some_and(|wait| wait.reason != WaitReason::NotReady) {
             self.stop_waiting(origin, requester);
         }
+    }
+
+    /// Ends a wait for a receive work request.
+    #[inline]
+    pub(super) fn end_not_ready(&mut self, origin: &Origin, requester: &mut Requester) {
+        if requester.wait.is_some_and(|wait| wait.reason == WaitReason::NotReady) {
+            self.stop_waiting(origin, requester);
+        }
+    }
+
+    /// Returns the time until which a request that found no responder waits for the restoration of the
+    /// peer's adapter, in nanoseconds; `None` if the refusal has another cause.
+    pub(super) fn restart_wait_ns(
+        &self,
+        origin: &Origin,
+        requester: &Requester,
+        refusal: Refusal,
+        now_ns: u64,
+    ) -> Option<u64> {
+        let until_ns = self.adapter(origin.id)?.peers_until_ns;
+        if !requester.is_restored || now_ns >= until_ns {
+            return None;
+        }
+        let is_absent = match refusal {
+            Refusal::NoPeer => false,
+            // A restored adapter has queue pairs.
+            Refusal::NotConnected => {
+                let there = requester.route.and_then(|route| self.adapter(route.adapter));
+                there.is_none_or(|adapter| adapter.queue_pairs.is_empty())
+            }
+            // The daemon adds the ports and routes of its configuration one after another.
+            Refusal::NotOnThisHost | Refusal::Denied(_) | Refusal::ResponseDenied(_) => true,
+        };
+        is_absent.then_some(until_ns)
     }
 }
 
