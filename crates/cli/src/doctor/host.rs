@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Finding;
 use super::program::output;
-use crate::qemu::QemuTarget;
+use crate::vmm::QemuTarget;
 use crate::table::bytes;
 
 /// Shared memory below which a guest hardly fits: 1 GiB.
@@ -33,7 +33,7 @@ pub fn kvm() -> Finding {
 
 /// Checks the version of QEMU.
 pub fn qemu() -> Finding {
-    let Some(version) = QemuTarget::Installed.version() else {
+    let Some(version) = QemuTarget::Installed.choose().version() else {
         let remedy = "install qemu-system-x86 (Debian, Ubuntu) or qemu-kvm (Fedora), unless another \
                       VMM is used";
         return Finding::warn("qemu", "no QEMU is installed", remedy);
@@ -42,7 +42,7 @@ pub fn qemu() -> Finding {
         return Finding::warn(
             "qemu",
             format!("QEMU {version} without KVM crashes with MSI-X vectors of vhost-user devices"),
-            "use the arguments of causeway port show NAME --qemu, which have vectors=0, or QEMU 10",
+            "use the arguments of causeway port show NAME --for qemu, which have vectors=0, or QEMU 10",
         );
     }
     if !version.has_vfio_user() {
