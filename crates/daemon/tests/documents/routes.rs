@@ -50,6 +50,10 @@ const ROUTES: &[Route] = &[
     ("/v1/traffic/{group}", "get", "Traffic by pairs of addresses", None, 200),
     ("/v1/apply", "post", "Changes the running state to that of a file", Some("Apply"), 200),
     ("/v1/vnet", "post", "Executes commands of the VNET language", Some("Vnet"), 200),
+    ("/v1/config", "get", "The running state as a configuration file", None, 200),
+    ("/v1/config/diff", "post", "Compares the running state with a file", Some("Diff"), 200),
+    ("/v1/connections", "get", "AF_VSOCK connections, the first page", None, 200),
+    ("/v1/connections", "post", "AF_VSOCK connections, by filter and page", Some("Object"), 200),
     ("/v1/kinds", "get", "Kinds of ports and their options", None, 200),
     ("/v1/peers", "get", "NICs of other hosts", None, 200),
     ("/v1/hcas", "get", "Host channel adapters", None, 200),
@@ -68,7 +72,7 @@ pub fn check() {
         std::fs::write(root().join(PAGE), &text).unwrap();
     }
     assert!(read(PAGE) == text, "{PAGE} differs from the code: run {UPDATE}");
-    let control = common::serve(Arc::new(common::model::Model::default()));
+    let (control, _kept) = common::serve_kept(Arc::new(common::model::Model::default()), "");
     let (_, refusal) = common::send(&control.socket, "GET", "/v1/no-such-noun", "");
     let refusal = refusal["error"]["message"].as_str().unwrap().to_owned();
     let nouns = refusal.split_once("one of ").unwrap().1;
@@ -178,6 +182,7 @@ fn schemas() -> Value {
         "Route": table(ROUTE_FIELDS.iter()),
         "Object": { "type": "object" },
         "Apply": object(json!({ "text": text, "file": text, "dry_run": { "type": "boolean" } }), &["text"]),
+        "Diff": object(json!({ "text": text, "file": text }), &["text"]),
         "Vnet": object(
             json!({ "group": text, "text": text, "file": text, "dry_run": { "type": "boolean" } }),
             &["group", "text"],

@@ -122,7 +122,7 @@ impl Site {
             result = result.and(restore(subnet, adapter, self.files[index].clone()).map(drop));
             run_commands(subnet, adapter, 32);
             let function = subnet.adapter_mut(adapter).unwrap().queues_mut();
-            for record in function.record_mut() {
+            if let Some(record) = function.record_mut() {
                 record.confirm();
                 record.set_step(Some(step));
             }
