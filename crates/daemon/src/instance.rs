@@ -2,8 +2,9 @@
 //!
 //! [`ControlSocket::claim`] takes flock(2) on `<control>.lock`, removes a stale socket, binds and
 //! listens. A socket on which a process still answers is not stale, even without a lock; a path
-//! that is no socket is never removed. [`make_dir`] creates directories of sockets and refuses
-//! those whose entries another user could replace.
+//! that is no socket is never removed. [`make_dir`] creates the directory of the control socket and
+//! the run directory, and refuses a directory whose entries another user could replace; directories
+//! of sockets elsewhere must exist.
 //!
 //! The claim does not wait for another daemon to end: it fails with [`ClaimError::Running`], after
 //! up to 200 ms for the pid in a lock file that is being written. Two daemons with different
@@ -11,8 +12,9 @@
 //! umask of the process changes: no other thread may create files. After SIGKILL both files remain,
 //! and the next claim replaces them.
 //!
-//! [`crate::lifecycle`] claims before the dispatchers start and drops the claim last;
-//! [`crate::http::server`] accepts on the listener.
+//! All calls come from the main thread: [`crate::run`] makes the directories before the sandbox is
+//! entered, and [`crate::lifecycle`] claims before the dispatchers and the thread `lifecycle`
+//! start. That thread drops the claim last; [`crate::http::server`] accepts on the listener.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
