@@ -1,9 +1,12 @@
 //! The command line of causewayd, with its help text, manual page and completions.
 //!
-//! [`Args`] only describes and parses: options that exclude each other (`mode`) are refused by
-//! clap, and no file is opened here. Settings of a running daemon are not options but keys of the
-//! configuration file ([`crate::config`]); the only environment variable is `CAUSEWAY_CONFIG`.
-//! `main` parses, [`crate::run`] executes. The tool `causeway` has its own command line, in
+//! [`Args`] only describes and parses: options that exclude each other (`mode`, `--state` and
+//! `--ephemeral`) are refused by clap, and no file is opened here. Options select the files, the
+//! mode of the run and exceptions for it (`--keep`, `--no-sandbox`); all other settings are keys of
+//! the configuration file ([`crate::config`]). The only environment variable is `CAUSEWAY_CONFIG`.
+//!
+//! `main` parses, [`crate::run`] executes; it also calls [`Args::man_page`] and
+//! [`Args::completions`] and prints the result. The tool `causeway` has its own command line, in
 //! `cli::args`.
 
 use std::io::Write as _;
