@@ -1,9 +1,13 @@
 //! Configuration of a daemon: ports of guests, NICs, links, and namespaces.
 //!
-//! Tests fill a [`Setup`], and [`crate::daemon`] turns it into a configuration file and options of
-//! causewayd. Numbers are unique in a setup, because MAC and IPv4 addresses derive from them. The
-//! values are plain data: causewayd checks them, and a refused configuration is an error of the
-//! daemon's start with its log.
+//! Tests and the demo fill a [`Setup`], and [`crate::daemon`] turns it into a configuration file
+//! and options of causewayd. The values are plain data: causewayd checks them, and a refused
+//! configuration is an error of the daemon's start with its log.
+//!
+//! The caller chooses the numbers. They must be unique among the members, among the NICs and among
+//! the adapters of a setup; each of these lists has MAC addresses of its own. causewayd refuses two
+//! equal MAC addresses of a kind of port in one group, but does not see the IPv4 addresses, which
+//! guests use with a prefix of 24 bits: members have numbers from 1 to 254.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,7 +19,7 @@ pub struct Member {
     pub name: String,
     /// Its group.
     pub group: String,
-    /// Unique number: the last byte of its MAC and IPv4 address.
+    /// Number, unique among the members: the last byte of its MAC and IPv4 address.
     pub number: u8,
     /// Its AF_VSOCK address.
     pub cid: u32,
@@ -51,7 +55,7 @@ pub struct MxNic {
     pub name: String,
     /// Its group.
     pub group: String,
-    /// Unique number: the last byte of its MAC.
+    /// Number, unique among the NICs: the last byte of its MAC.
     pub number: u8,
     /// The interface to other hosts; `None`: this host only.
     pub interface: Option<String>,
@@ -64,7 +68,7 @@ pub struct Adapter {
     pub name: String,
     /// Its group.
     pub group: String,
-    /// Unique number: the last byte of its MAC.
+    /// Number, unique among the adapters: the last byte of its MAC.
     pub number: u8,
 }
 
