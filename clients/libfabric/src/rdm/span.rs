@@ -1,15 +1,19 @@
 //! Pieces of the application's memory, accessed by raw pointers.
 //!
-//! The application may poll or write registered memory during an operation, so values of up to 8
-//! bytes are also loaded (acquire) and stored (release) atomically: in a single access if the value
-//! is aligned, else byte by byte.
+//! The application may poll or write registered memory during an operation. [`AppSpan::load`]
+//! (acquire), [`AppSpan::store`] and [`AppSpan::publish`] (release) therefore access it atomically,
+//! as values of any length: in a single access if the value has 1, 2, 4 or 8 bytes and is aligned,
+//! else byte by byte, in the order of the addresses. A longer or unaligned value may be seen half
+//! written.
 //!
 //! The module does not check whether memory is mapped, and does not track its life:
 //! [`AppSpan::new`] states what the caller must guarantee. Offsets beyond the end yield nothing or
 //! `false`; no access leaves the piece. A span does not own memory and frees none.
 //!
 //! `shell` creates spans from the arguments of calls and registrations; [`buffer`](super::buffer)
-//! and [`regions`](super::regions) combine them.
+//! and [`regions`](super::regions) combine them. [`target`](super::target) loads, stores and
+//! publishes, under the lock of the domain, in the thread that makes progress: the application's,
+//! in a call, or the provider's own.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -155,8 +159,9 @@ impl AppSpan {
         true
     }
 
-    /// Writes as many of `bytes` from `at` on as fit, in order, by words where these are aligned:
-    /// the application may poll them. Returns their number.
+    /// Writes as many of `bytes` from `at` on as fit, in order: 8 bytes in a single access where
+    /// these are aligned, the others byte by byte. Each access is a release store, so that an
+    /// application that polls a byte sees all bytes before it. Returns their number.
     pub fn publish(&mut self, at: usize, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.len.saturating_sub(at));
         let bytes = bytes.get(..len).unwrap_or_default();
