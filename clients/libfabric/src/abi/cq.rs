@@ -2,9 +2,10 @@
 //! `fi_cq(3)` and `fi_cntr(3)`.
 //!
 //! The application's threads call the functions through the tables, which `shell::cq` and
-//! `shell::cntr` fill; they also write the entries into the application's buffers. The module has
-//! no behaviour: the length of a queue and its overrun are the part of `rdm`. Which fields of an
-//! entry are written follows from its format.
+//! `shell::cntr` fill. `shell::cq` writes the entries into the application's buffers: the fields of
+//! the queue's format, and of an error entry those for which the caller's version of the interface
+//! has room. The module has no behaviour: `shell::cq` keeps the entries, and `shell::state` holds
+//! back work while a queue is full.
 
 use std::ffi::{c_char, c_int, c_void};
 
