@@ -3,11 +3,14 @@
 //! `work_queues` has checked the length in the first segment against the posted blocks, and passes
 //! a private copy of at most 1,024 bytes, in the dispatcher's thread. An entry with segments beyond
 //! its length, with inline payload behind other payload, or with an operation that its queue pair
-//! does not have, breaks the queue: the entry gets an error completion, the entries behind it none,
-//! and the queue pair moves to the error state. Keys, addresses and lengths of payloads are the
-//! engine's part. Masked atomic operations are not offered by the capabilities and are refused here
-//! in the same way. The fence, the service level and the rate of an entry are ignored. Entries of
-//! Ethernet send queues are decoded in `ethernet::transmit`.
+//! does not have, breaks the queue: the engine (`causeway_verbs::Subnet::progress`) writes an error
+//! completion for the entry and none for the entries behind it, and the queue pair moves to the
+//! error state. Keys, addresses and lengths of payloads are the engine's part. Masked atomic
+//! operations are not offered by the capabilities and are refused here in the same way. The service
+//! level and the rate of an entry are ignored, and so is the fence: the engine ends each request
+//! before it begins the next of its queue. The layouts of segments are in
+//! `causeway_wire::mlx5::work_request`. Entries of Ethernet send queues are decoded in
+//! `ethernet::transmit`.
 
 use causeway_verbs::QueueError;
 use causeway_verbs::region::Rights;
