@@ -1,18 +1,27 @@
 //! The responder's side of messages: receive work requests, completions, and errors.
 //!
-//! An error at a reliable responder ends the connection on both sides: the requester gets an error
-//! completion, the responder an event or an error completion, and both queue pairs move to the
-//! error state. An unreliable connection reports nothing to the requester and, for a request that
-//! the queue pair or the key does not permit, does nothing at the responder (InfiniBand
-//! specification, 9.9.3) unless the message has taken a receive work request: then that fails, and
-//! the responder's queue pair moves to the error state.
+//! [`Subnet::refuse`] applies a [`Fault`] to a connected responder: the receive work request that
+//! the message has taken ends, the responder's queue pair moves to the error state, and the request
+//! of a reliable requester fails, and its queue pair with it.
 //!
-//! A message takes one receive work request, once, from the queue pair's own or the shared receive
-//! queue. Without one, a reliable message waits (`wait.rs`), and an unreliable message or datagram
-//! is dropped and counted. A receive queue that cannot be read fails the responder, and a reliable
-//! requester with [`Status::RemoteOperation`]. `connected.rs`, `atomic.rs` and `datagram.rs` call
-//! the functions in the requester's call of [`Subnet::progress`]; the responder's owner need not be
-//! served for that.
+//! | fault | receive work request | event of the responder | reliable requester |
+//! |---|---|---|---|
+//! | `Request` | flushed | `InvalidRequest` | `RemoteInvalidRequest` |
+//! | `Access` | flushed | `AccessViolation` | `RemoteAccess` |
+//! | `Receive` | `LocalProtection` | | `RemoteOperation` |
+//! | `Length` | `LocalLength` | | `RemoteInvalidRequest` |
+//! | `Queue` | none taken | `QueuePairFatal`, `SharedReceiveError` | `RemoteOperation` |
+//!
+//! A message of an unreliable connection is lost and succeeds; `Request` and `Access` have no
+//! effect at its responder unless a receive work request was taken (InfiniBand specification,
+//! 9.9.3). Datagrams have rules of their own (`datagram.rs`). A message takes one receive work
+//! request, once; without one, a reliable message waits (`wait.rs`), others are dropped and
+//! counted.
+//!
+//! Other modules of the engine call the functions in the requester's [`Subnet::progress`]; the
+//! responder's owner need not be served. [`Subnet::modify`] to the reset state and
+//! [`Subnet::destroy_queue_pair`] call `abandon`; `causeway-mlx5` calls [`Subnet::cut_retired`] in
+//! each poll after a device reset until no message is left. All run in the dispatcher of the group.
 
 use crate::adapter::{Adapter, AdapterId, Retired};
 use crate::engine::segments::capacity;
@@ -97,7 +106,13 @@ impl QueuePair {
 }
 
 impl<Q: Queues> Adapter<Q> {
-    /// Takes a receive work request of a queue pair. Returns false if none is posted.
+    /// Takes a receive work request of a queue pair. Returns false if none is posted. A receive
+    /// work request that an earlier message left is flushed first; one that was taken before a
+    /// restart is used instead of a new one.
+    ///
+    /// # Errors
+    /// [`Fault::Queue`] if the queue cannot be read, which is reported as an event;
+    /// [`Fault::Request`] if the queue pair does not exist or has no receive queue.
     #[inline]
     pub(super) fn take_receive(&mut self, number: u32) -> Result<bool, Fault> {
         let pair = self.queue_pairs.get_mut(number).ok_or(Fault::Request)?;
@@ -128,7 +143,10 @@ impl<Q: Queues> Adapter<Q> {
         Err(Fault::Queue)
     }
 
-    /// Completes the receive work request that a queue pair has taken.
+    /// Completes the receive work request that a queue pair has taken; no effect if it has taken
+    /// none. If the completion queue is full, the completion is lost and the queue pair fails
+    /// ([`Adapter::complete`]); if the shared receive queue of an XRC target was destroyed, there is
+    /// no completion.
     #[inline]
     pub(super) fn complete_receive(&mut self, number: u32, received: &Received) {
         let Some(pair) = self.queue_pairs.get_mut(number) else { return };
@@ -329,7 +347,8 @@ impl<Q: Queues> Subnet<Q> {
         }
     }
 
-    /// Ends the message in progress of a queue pair that resets or disappears.
+    /// Ends the message in progress of a queue pair that resets or is destroyed, before its
+    /// attributes change. No effect without a message in progress.
     pub(crate) fn abandon(&mut self, id: AdapterId, number: u32) {
         let Some(adapter) = self.adapter_mut(id) else { return };
         let mac = adapter.mac;
@@ -348,7 +367,8 @@ impl<Q: Queues> Subnet<Q> {
 
     /// Ends messages of queue pairs that a reset took out of an adapter, at most `most`. Returns the
     /// queue pairs once the messages of all have ended; `None` if the adapter has none, or messages
-    /// are left ([`Adapter::has_unfinished`](crate::Adapter::has_unfinished)).
+    /// are left ([`Adapter::has_unfinished`](crate::Adapter::has_unfinished)). The caller of
+    /// [`Subnet::clear`] calls it until none is left; [`Subnet::remove`] calls it itself.
     pub fn cut_retired(&mut self, id: AdapterId, most: usize) -> Option<Retired> {
         for _ in 0..most {
             let adapter = self.adapter_mut(id)?;
