@@ -4,17 +4,19 @@
 //! [`Library::progress`] handles at most [`ARRIVALS_PER_CALL`] (64) events, then passes waiting
 //! sends, pulls and connects to the transport. It returns without sleeping; the caller repeats it
 //! while it returns [`ProgressStep::Worked`]. A message or offer without a receive and without room
-//! in the unexpected queue is deferred: the event stays in the transport, later messages of its
-//! peer wait behind it, and events of other peers pass, in rings until a limit of their pending
-//! queue (`rings::pending`).
+//! in the unexpected queue (limits: `library::unexpected`) is deferred: the event stays in the
+//! transport, later messages of its peer wait behind it, and events of other peers pass, in rings
+//! until a limit of their pending queue (`rings::pending`).
 //!
 //! A peer that breaks the protocol (bytes beyond the end of a pull, a pull that does not exist) is
 //! disconnected, and its requests end as for a lost peer. A pull of an offer that has ended fails
 //! at the peer ([`Transport::fail`]) without a disconnect, because it may have crossed the end.
 //! Other events with an unknown or outdated token, and messages of a lost peer, are ignored.
 //!
-//! Called by `causeway-endpoint` in its poll loop. Ended requests wait in the list `done` until
-//! `library::complete` collects them.
+//! Called by `causeway-endpoint` (the crate of `clients/endpoint`) in its poll loop, in the thread
+//! that holds the lock of the endpoint: a thread of the application, within a call, or the progress
+//! or connect thread of the libfabric provider. Ended requests wait in the list `done` until
+//! `library::complete` collects them; they count to the limit of requests.
 
 use causeway_wire::mx::{PeerId, Status, Token};
 
@@ -487,7 +489,7 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Continues with the message that was offered to the handler.
+    /// Continues with the message that was offered to the handler. No effect if none is offered.
     pub fn answer<T: Transport<B>>(&mut self, transport: &mut T, action: HandlerAction) {
         match (self.asked.take(), action) {
             (Some(HandlerQuestion::Arrived(arrival)), HandlerAction::Continue) => {
@@ -517,8 +519,9 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Refuses an offer: pulls 0 bytes, which ends the send at the sender. Has no effect if the
-    /// table of requests is full.
+    /// Refuses an offer: pulls 0 bytes, which ends the send at the sender. If the table of requests
+    /// is full, the refusal is neither sent nor repeated: the send then ends with its time limit or
+    /// the loss of this peer.
     pub(super) fn turn_down<T: Transport<B>>(
         &mut self,
         transport: &mut T,
