@@ -4,14 +4,20 @@
 //!
 //! The queue holds copies, so that the ring can go on. Limits: [`PENDING_MAX`] (1,024) messages and
 //! [`PENDING_BYTES_MAX`] (1 MiB) per peer, [`PENDING_ALL_MAX`] (65,536) messages and
-//! [`PENDING_ALL_BYTES_MAX`] (64 MiB) in total. The queue does not refuse a message: at a limit
-//! [`PendingMessages::is_full`] is true, and [`Rings`](super::Rings) takes no more events from the
-//! ring until the application took messages. No message is dropped while the rings are open; offers
-//! are dropped after the NIC side is gone.
+//! [`PENDING_ALL_BYTES_MAX`] (64 MiB) in total; an offer and a loss count as messages of 0 bytes.
+//! The queue does not refuse a message: at a limit [`PendingMessages::is_full`] is true, and
+//! [`Rings`](super::Rings) takes no more events from the ring until the application took messages.
+//! The last message may exceed a limit of bytes by less than its length (32 KiB at most).
+//!
+//! This module drops nothing. After the NIC side is gone or the ring is invalid, `Rings` appends at
+//! most 256 further events whatever the limits, discards each offer when it has its turn, and
+//! delivers the messages as before, and then the loss of their peers.
 //!
 //! Peers are served round robin, one message per turn; the messages of one peer keep their order.
-//! After a round in which every message was deferred again the caller may sleep: only the
-//! application can make progress ([`PendingMessages::nudge`]).
+//! After a round in which every message was deferred again, [`Rings::arm`](super::Rings::arm)
+//! permits the poll loop of `causeway-endpoint` to sleep: only the application can make progress
+//! ([`PendingMessages::nudge`]). All calls come from `Rings`, in the thread that holds the lock of
+//! the endpoint.
 
 use std::collections::{HashMap, VecDeque};
 
