@@ -4,17 +4,20 @@
 //! [`Sockets`] implements stream and seqpacket sockets with credit (virtio 1.3, 5.10) on top of
 //! [`super::VsockPort`]. It has no thread and no file descriptor of its own: packets are received,
 //! answered and acknowledged only during calls, so an application that makes no call stops its
-//! peers.
+//! peers. Not thread-safe.
 //!
 //! There are at most [`NATIVE_CONNECTIONS_MAX`] (4,096) connections, each with a receive buffer of
 //! [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES) (256 KiB); further requests are
-//! answered with a reset. Connections that the peer has ended and those that wait for
-//! [`Sockets::accept`] count until [`Sockets::close`]. Data is not retransmitted and not buffered
-//! for sending. Control packets that find the ring full wait for a later call, at most 16,384;
-//! further ones are dropped. A seqpacket connection is read by [`Sockets::receive_message`] alone:
-//! the other calls ignore the ends of messages. If the daemon reports a reset of the transport, as
-//! after its restart, all connections end with [`SocketError::Reset`]; listeners stay. Not
-//! thread-safe.
+//! answered with a reset. Connections that the peer or a reset of the transport has ended, and
+//! those that wait for [`Sockets::accept`], count until [`Sockets::close`]. Data is not
+//! retransmitted and not buffered for sending. Control packets that find the ring full wait for a
+//! later call, at most 16,384; further ones are dropped without a report: a connect then times out,
+//! and a peer that misses a response, a shutdown or a credit update waits for it.
+//!
+//! If the daemon reports a reset of the transport, as after its restart, all connections end with
+//! [`SocketError::Reset`]; listeners stay. The caller must read a seqpacket connection by
+//! [`Sockets::receive_message`] alone: the other calls ignore the ends of messages, and later
+//! messages then have wrong lengths.
 
 mod connection;
 
@@ -140,7 +143,9 @@ impl Sockets {
     ///
     /// # Errors
     /// Returns [`SocketError::Reset`] if the peer refuses, [`SocketError::TimedOut`] after
-    /// `timeout`, [`SocketError::Many`], or the error of the port. No connection is left then.
+    /// `timeout`, [`SocketError::Many`], or the error of the port. No connection is left then,
+    /// except after an error of the port. Local port numbers ascend from 2^20 + 1 and begin again
+    /// after 2^32 - 1; an old connection that has the same two ends by then is replaced.
     pub fn connect(
         &mut self,
         kind: Type,
@@ -303,7 +308,7 @@ impl Sockets {
         }
     }
 
-    /// Announces that this end sends no more data.
+    /// Announces that this end sends no more data. A second call announces it again.
     ///
     /// # Errors
     /// Returns an error if the connection does not exist, or if the port fails.
@@ -313,7 +318,8 @@ impl Sockets {
     }
 
     /// Closes the connection. Received bytes that were not read are lost, and the peer is informed
-    /// by a shutdown of both directions, or by a reset if the connection is not open.
+    /// by a shutdown of both directions, or by a reset if the connection is not open or does not
+    /// exist: a second call only sends a reset.
     ///
     /// # Errors
     /// Returns an error if the port fails.
