@@ -1,14 +1,17 @@
 //! The state file as text: reads and prints the objects that were added while the daemon ran.
 //!
-//! The file has the tables of the configuration file for groups, ports, rules, links, routes and the
-//! sections of services; a `[[rule]]` has the key `index` in addition. The table `[state]` has the
-//! version of the format, and the last line marks the end ([`END`]): a file without it was cut off.
+//! The file has the tables of the configuration file for groups, ports, rules, links, routes and
+//! the sections of services; a `[[rule]]` has the key `index` in addition. The table `[state]` has
+//! the version of the format, and the last line marks the end ([`END`]): a file without it was cut
+//! off.
 //!
 //! [`read`] refuses a text as a whole if it is not TOML, incomplete, or of another version. A table
-//! with a problem is an entry of its own: the others are used. The objects are compared neither with
-//! each other nor with the configuration; the fabric refuses those that do not fit.
+//! with a problem, or a section that this daemon does not have, is an entry of
+//! [`StateText::problems`]: the other tables are used. The objects are compared neither with each
+//! other nor with the configuration; the fabric refuses those that do not fit.
 //!
-//! [`crate::kept`] reads and writes the file. Nothing here opens a file or resolves a name.
+//! [`crate::kept`] reads the file in the thread `lifecycle` and prints it in the thread `state`.
+//! Nothing here opens a file or resolves a name, or bounds the length of the text.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -12,11 +12,15 @@
 //! | object in both, with other values | as in the configuration file |
 //! | deleted or replaced at run time, and in the configuration file | as in the configuration file |
 //!
-//! A command is executed under a lock, so that the order of changes here is that of the fabric; the
-//! fabric executes one command at a time in any case. Disk writes happen in the thread `state`, and
-//! only the reply of the control API waits for them ([`ChangeScope::finish`]), for a bounded time.
+//! A command that changes an object is executed under a lock, so that the order of changes here is
+//! that of the fabric; a refused command changes nothing here. Disk writes happen in the thread
+//! `state`; only a reply of the control API waits for them ([`ChangeScope::finish`], at most 4 s).
+//! Without a usable state file, commands are executed, and the reply says that they are lost.
 //! Services are known by their sections only: `[[SECTION]]` objects are listed anew after a request
 //! to a noun that a service registered.
+//!
+//! [`crate::lifecycle`] opens, fills and closes it: changes after [`Kept::close`] are not followed.
+//! [`crate::api`] and [`crate::vnet`] send commands in the threads of their connections.
 
 pub mod objects;
 pub mod restore;

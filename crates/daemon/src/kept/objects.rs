@@ -7,7 +7,13 @@
 //! start, or an operator deleted them until the next start only.
 //!
 //! A listed object that is deleted returns at the next start, and one that was replaced returns as
-//! the file has it: neither is kept. The number of objects is bounded by the limits of the services.
+//! the file has it: neither is kept. The number of objects is bounded by the limits of the
+//! services.
+//!
+//! The caller applies a change after the fabric has made it, in the order of the fabric: nothing is
+//! checked here. An addition replaces an object with the same identity, and ends its retention
+//! unless the addition is ephemeral; a deletion of an unknown object has no effect. [`super::Kept`]
+//! calls all functions under its mutex.
 
 use std::collections::{BTreeMap, HashMap};
 

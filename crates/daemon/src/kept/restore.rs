@@ -10,6 +10,10 @@
 //! the state file is kept aside. An object that the host refuses (a missing interface, a directory
 //! that is not there) stays in the state file and is tried again at the next start. No refusal ends
 //! the start.
+//!
+//! [`crate::lifecycle`] calls each function once, in this order, in the thread `lifecycle`, and
+//! [`Kept::begin`] last: before it, no change is written. A start that a signal ends does not call
+//! [`Kept::begin`], so that the state file stays as it is.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};

@@ -2,12 +2,17 @@
 //!
 //! [`replace`] writes a new file beside the old one, flushes it, renames it over the old one and
 //! flushes the directory: after a crash the file has the old or the new text. The file has mode
-//! 0600. [`load`] refuses a file that another user could have written. A file that cannot be used is
-//! moved to `<name>.bad`, then `.bad-2` and so on, up to [`STATE_ASIDE_MAX`] files; a further one
-//! replaces the last.
+//! 0600 and at most [`STATE_BYTES_MAX`] (16 MiB); a longer text is not written, and the old file
+//! stays. [`load`] refuses a file that another user could have written. A file that cannot be used
+//! is moved to `<name>.bad`, then `.bad-2` and so on, up to [`STATE_ASIDE_MAX`] (9) files; a
+//! further one replaces the last.
 //!
-//! [`StateLock`] excludes a second daemon with the same file by flock(2) on `<name>.lock`. Calls
-//! block for as long as the file system does; no dispatcher calls them.
+//! [`StateLock`] excludes a second use of the same file, in this process or another, by flock(2) on
+//! `<name>.lock`: the second is refused at once.
+//!
+//! Calls block for as long as the file system does. [`super::restore`] reads and sets aside in the
+//! thread `lifecycle`, [`super::writer`] replaces in the thread `state`; [`crate::run`] creates the
+//! directory on the main thread. No dispatcher calls them.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};

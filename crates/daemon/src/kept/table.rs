@@ -1,12 +1,16 @@
 //! Objects as the tables by which configuration and state file describe them.
 //!
-//! [`ObjectTable`] is one form for all types of objects, also those of services that the daemon does
-//! not know: a section, an identity and values by key. Objects with a name are identified by it,
-//! others (routes) by their values. Rules have an order instead of an identity and are no
-//! [`ObjectTable`]s.
+//! [`ObjectTable`] is one form for all types of objects, also those of services that the daemon
+//! does not know: a section, an identity and values by key. Objects with a name are identified by
+//! it, others (routes) by their values. Rules have an order instead of an identity and are no
+//! [`ObjectTable`]s. Lists keep their order and are not searched for duplicates.
 //!
-//! The conversions are total and ask no service, except [`of_running`], which lists the objects of a
-//! fabric.
+//! The conversions are total and ask no service; only a link of a configuration that is no valid
+//! specification is left out. [`of_running`] and [`of_sections`] list the objects of a fabric: they
+//! block the calling thread until the dispatchers answer, and end with the first error.
+//!
+//! [`super::Kept`] makes the tables of commands and of the configuration; [`crate::api`] compares
+//! those of a file with those of the fabric (`POST /v1/config/diff`).
 
 use std::fmt;
 use std::path::Path;

@@ -2,11 +2,16 @@
 //!
 //! A change requests a write ([`StateWriter::request`]) and may wait for it
 //! ([`StateWriter::wait`]); requests that arrive during a write share the next. A failed write is
-//! logged and tried again every [`STATE_RETRY`] (10 s) until it succeeds or a further change is
-//! requested. A waiter waits for at most [`STATE_WRITE_TIME_MAX`] (4 s), so that a file system that
-//! hangs delays replies and no traffic.
+//! logged and tried again every [`STATE_RETRY`] (10 s) until it succeeds, or at once if a further
+//! change is requested. A waiter waits for at most [`STATE_WRITE_TIME_MAX`] (4 s), so that a file
+//! system that hangs delays replies and no traffic; it gets the result of the last write, which may
+//! be a later one than its own.
 //!
-//! The writer asks for the text at the start of each write. An equal text is not written again.
+//! The writer asks for the text at the start of each write, without a lock of its own. An equal
+//! text is not written again. Requests that are not waited for are lost if the process ends first.
+//!
+//! [`super::Kept::begin`] starts the thread once, at the end of the start; `super::Kept` requests
+//! and waits in the threads of connections, and at the stop.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
