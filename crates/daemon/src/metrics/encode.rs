@@ -5,9 +5,15 @@
 //! about a family: OpenMetrics names a counter without `_total`, has units, and ends with `# EOF`.
 //! Label values are escaped. A set has no limit; its caller bounds the number of objects.
 //!
+//! The first sample of a name decides the type and the help text of the family. The caller gives
+//! names and labels that the formats permit, counters that end with `_total`, and each combination
+//! of name and labels once: none of these is checked, and a second sample becomes a second line.
+//!
 //! The encoder is our own because names and labels follow from the counters of services, and
 //! because programs without content negotiation (curl, `promtool check metrics`) expect the older
 //! format, which the crate `prometheus-client` does not write.
+//!
+//! [`super::families`] adds samples and [`super::Metrics`] encodes, in the thread of a connection.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};

@@ -1,9 +1,12 @@
 //! Metrics from views: names, labels and help texts.
 //!
 //! A counter of a port becomes `causeway_port_NAME`, that of a link `causeway_link_NAME`. Counters
-//! that differ by their reason become one family with the label `reason`
-//! ([`REASON_PREFIXES`]). Help texts come from the tables of services ([`HelpTexts`]). Nothing here
-//! lists the counters of a service: a new counter has a metric without a change of this module.
+//! that differ by their reason become one family with the label `reason` ([`REASON_PREFIXES`]).
+//! Help texts come from the tables of services ([`HelpTexts`]). Nothing here lists the counters of
+//! a service: a new counter has a metric without a change of this module.
+//!
+//! [`super::Metrics`] calls a function for each object of a sample, once: a second call for the
+//! same object would add its samples again. The functions ask no service and cannot fail.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,10 @@
 //! Help texts of counters, from the tables that services registered.
+//!
+//! [`HelpTexts`] does not change after it was made. A counter without a text gets a sentence that
+//! says so. If services count different things by one name, the text has the part of each, after
+//! the name of its kind of port or service; equal texts appear once.
+//!
+//! [`crate::services`] collects the tables; [`super::families`] asks for the text of a new family.
 
 use causeway_fabric::ServiceRegistration;
 use causeway_model::{CountedObject, CounterTable};

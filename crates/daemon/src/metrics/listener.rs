@@ -1,11 +1,17 @@
 //! Serves `GET /metrics` on a TCP address of this host, for scrapers without access to the control
 //! socket (`[metrics] listen`).
 //!
-//! Only addresses of the loopback interface are configurable: every process of the host may read the
-//! metrics, and nothing else is served. At most [`METRICS_CONNECTIONS_MAX`] (16) connections are
-//! served; a further connection takes the place of the one that has waited longest for its client,
-//! if that is at least [`CONNECTION_GRACE`] (250 ms), and is closed otherwise. Time limits are those
-//! of the control socket, so that a slow client holds a thread, but delays no other client.
+//! Only addresses of the loopback interface are configurable: every process of the host may read
+//! the metrics, and nothing else is served (404; 405 for another method). At most
+//! [`METRICS_CONNECTIONS_MAX`] (16) connections are served; a further connection takes the place of
+//! the one that has waited longest for its client, if that is at least [`CONNECTION_GRACE`] (250
+//! ms), and is closed otherwise. Time limits are those of the control socket, so that a slow client
+//! holds a thread, but delays no other client.
+//!
+//! The acceptor thread (`metrics`) starts a thread (`metrics-request`) for each connection, and
+//! closes the connection if the thread cannot be started. If `accept` fails, it is retried after
+//! 100 ms. [`crate::lifecycle`] starts and stops the server; threads of requests in progress are
+//! not joined.
 
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;

@@ -9,6 +9,11 @@
 //! daemon takes one sample in [`METRICS_AGE_MAX`] (1 s) at most, whatever the number of scrapes:
 //! further requests get the text of the last. One thread samples at a time, and others wait for it.
 //! Samples of different objects are taken one after the other, not at one moment.
+//!
+//! [`Metrics::reply`] runs in the thread of a connection, which blocks until the dispatchers
+//! answer, without a time limit. If the fabric refuses a list, the reply is an error 500, and the
+//! next request samples again; without a service of links or adapters their metrics are missing.
+//! [`crate::api`] and [`listener`] share one [`Metrics`].
 
 pub mod encode;
 pub mod families;
