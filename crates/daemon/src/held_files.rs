@@ -1,13 +1,15 @@
 //! Removes files that earlier causewayds left for held ports.
 //!
-//! In the holder's directory each held port has files by the hash of its name: the inner socket, and
-//! those that its service keeps for the next causewayd (a vsock port's ledger, an adapter's record).
-//! A service removes them with the port. A port that left the configuration while no causewayd ran
-//! has no service that removes them, and a record is memory of the host.
+//! In the holder's directory each held port has files by the hash of its name: the inner socket,
+//! and those that its service keeps for the next causewayd (a vsock port's ledger, an adapter's
+//! record). A service removes them with the port. A port that left the configuration while no
+//! causewayd ran has no service that removes them, and a record is memory of the host.
 //!
-//! [`crate::held_ports`] calls [`remove_stale`] once, after all configured ports were added and the
-//! holder has released the others. Other files of the directory stay; so does a file that cannot be
-//! removed, with a warning.
+//! [`crate::held_ports`] calls [`remove_stale`] once, in the thread `lifecycle`, after all
+//! configured ports were added and the holder has released the others. The caller must name every
+//! held port: the files of any other are removed, also if a process uses them. Other files of the
+//! directory stay; so does a file that cannot be removed, with a warning. A directory that cannot
+//! be read has no files.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -5,6 +5,9 @@
 //! sections that the services registered, so a new key needs no change here. `causewayd
 //! --man=causeway.toml` prints the page; the page of causewayd itself is
 //! [`crate::args::Args::man_page`].
+//!
+//! [`crate::run`] calls [`configuration_page`] on the main thread and prints the text. The function
+//! reads no file and cannot fail.
 
 use causeway_model::draft::link::LINK_FIELDS;
 use causeway_model::port::PORT_FIELDS;

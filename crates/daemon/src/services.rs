@@ -6,6 +6,8 @@
 //! nor by the configuration; tests pass other lists.
 //!
 //! [`Registered`] collects the parts of the operator's interface that the services register.
+//! [`crate::run`] calls [`Registered::of`] once: each call allocates the lists for the life of the
+//! process. The names of kinds, sections and nouns are not compared here.
 
 use causeway_fabric::ServiceRegistration;
 use causeway_model::{KindDefinition, NounDefinition, SectionDefinition};
