@@ -1,4 +1,8 @@
 //! The connections that requests arrive on: Unix sockets, and TCP for metrics.
+//!
+//! [`HttpConnection`] is the part of both that [`super::request`] needs. It adds no behaviour: each
+//! call blocks and fails as that of the socket, and a time limit holds for each read or write, not
+//! for a request as a whole.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
