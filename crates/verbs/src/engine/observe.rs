@@ -5,11 +5,14 @@
 //! refused, with up to a number of bytes of its payload. It names the adapters that received the
 //! message: none, if a datagram or a message of an unreliable connection was denied, lost or not
 //! accepted. The captures of `causeway-hca` choose the adapters, and take the messages in the same
-//! turn of the dispatcher ([`Subnet::take_observations`]); at most [`OBSERVATIONS_MAX`] (1,024) wait,
-//! and further ones are counted only. Messages that are not sent, because the requester's own memory
-//! or work request is invalid, are not observed, nor are retries. The payload is read after the
-//! message, from the requester's memory; bytes that cannot be read appear as zeroes. While no adapter
-//! is observed the engine takes one branch for each message.
+//! turn of the dispatcher ([`Subnet::take_observations`]); at most [`OBSERVATIONS_MAX`] (1,024)
+//! wait, and further ones are counted only. Messages that are not sent, because the requester's own
+//! memory or work request is invalid, are not observed, nor are retries. The payload is read after
+//! the message, from the requester's memory; bytes that cannot be read appear as zeroes. While no
+//! adapter is observed the engine takes one branch for each message. A further call of
+//! [`Subnet::observe`] replaces the adapters and keeps the messages that were not taken; without
+//! adapters it drops them. An adapter that no longer exists has no effect, and an adapter that is
+//! listed twice counts once.
 
 use causeway_memory::Cursor;
 
@@ -56,7 +59,8 @@ pub struct Observation {
     pub requester: Endpoint,
     /// Receiver of the request.
     pub responder: Endpoint,
-    /// Operation, without [`Operation::Nop`], [`Operation::Invalidate`] and [`Operation::Register`].
+    /// Operation, without [`Operation::Nop`], [`Operation::Invalidate`] and
+    /// [`Operation::Register`].
     pub operation: Operation,
     /// Most payload bytes of a packet.
     pub mtu: u32,
@@ -88,9 +92,9 @@ pub(crate) struct Observer {
 }
 
 impl<Q: Queues> Subnet<Q> {
-    /// Observes the messages of these adapters, with up to `payload_max` bytes each, in place of those
-    /// that were observed before. An empty list ends the observation; messages that were not taken
-    /// are lost then.
+    /// Observes the messages of these adapters, with up to `payload_max` bytes each, in place of
+    /// those that were observed before. An empty list ends the observation; messages that were not
+    /// taken are lost then.
     pub fn observe(&mut self, adapters: Vec<AdapterId>, payload_max: usize) {
         let observer = self.observer.take().filter(|_| !adapters.is_empty());
         let observer = observer.map(|observer| *observer).unwrap_or_default();

@@ -15,8 +15,13 @@
 //!
 //! Numbers of messages have 16 bits, and the rule compares a single pair of them: the requester's
 //! present number and the responder's last. A queue pair that is reset continues its numbers. The
-//! time of a waiting request begins again; it does not pass while the peer's adapter is not restored
-//! yet (`wait.rs`). The module touches no guest memory.
+//! time of a waiting request begins again; it does not pass while the peer's adapter is not
+//! restored yet (`wait.rs`). The module touches no guest memory.
+//!
+//! The caller reserves the number ([`Subnet::prepare_queue_pair`]), creates the queue pair, and
+//! calls [`Subnet::resume`] once before it executes work: a later call would begin the numbers
+//! again. After an error the queue pair is as it was created, and the owner does not restore the
+//! adapter.
 
 use crate::adapter::AdapterId;
 use crate::engine::connected::Target;
