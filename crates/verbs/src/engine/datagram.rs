@@ -11,8 +11,9 @@
 //! datagram if it is a member and does not block these. No datagram waits.
 //!
 //! An adapter sends datagrams to general service interfaces at a limited rate
-//! ([`GENERAL_INTERVAL_NS`], [`GENERAL_BURST`]): they have few receive work requests, and any member
-//! of the group may use them up. Datagrams beyond it are dropped ([`crate::Counters::throttled`]).
+//! ([`GENERAL_INTERVAL_NS`], [`GENERAL_BURST`]): they have few receive work requests, and any
+//! member of the group may use them up. Datagrams beyond it are dropped
+//! ([`crate::Counters::throttled`]).
 //!
 //! The receiver gets [`NETWORK_HEADER_BYTES`] of network header before the payload. A receive work
 //! request that is too short ends with [`Status::LocalLength`], and its queue pair continues:
@@ -52,7 +53,9 @@ struct Datagram {
 }
 
 impl<Q: Queues> Subnet<Q> {
-    /// Executes the work request in progress of a datagram queue pair.
+    /// Executes the work request in progress of a datagram queue pair. [`Subnet::progress`] calls
+    /// it once, or, for a multicast datagram after a spent budget, again: it goes on with the next
+    /// member.
     pub(super) fn datagram(
         &mut self,
         origin: &Origin,
