@@ -9,8 +9,10 @@
 //! ([`Library::send_at_once`]), have no request any more: only the last status is kept, and a
 //! second loss before [`Library::take_lost`] replaces the first.
 //!
-//! `wait::report_failures` of `libmyriexpress` takes failed requests, and runs the handlers; the
-//! library runs none. The libfabric provider does not set [`Library::set_raises`].
+//! `wait::report_failures` of `libmyriexpress` takes failed requests, and runs the handlers, in a
+//! thread of the application; the library runs none. The libfabric provider does not set
+//! [`Library::set_raises`]. [`Library::next_failed`] returns each request once. A second
+//! [`Library::set_failure_code`], or one for a request that has not failed, has no effect.
 
 use causeway_wire::mx::Status;
 
