@@ -10,8 +10,11 @@
 //! a request that has ended, have no limit. A tick with a due request is linear in the requests of
 //! the endpoint.
 //!
-//! Called by `causeway-endpoint` while a request has a limit: in the endpoint's rare checks (about
-//! every 200 us of polling) and before and after a sleep.
+//! [`Library::tick`] is called by `causeway-endpoint` while a request has a limit: in the
+//! endpoint's rare checks (about every 200 us of polling) and before and after a sleep.
+//! `libmyriexpress` calls [`Library::set_timeout`], and `tick` before a send that has a limit by
+//! default: a limit counts from the last tick. A further call of [`Library::set_timeout`] replaces
+//! the limit; for an ended request it has no effect.
 
 use causeway_wire::mx::Status;
 
@@ -52,8 +55,8 @@ impl<B: Buffer> Library<B> {
         self.send_timeout.is_some()
     }
 
-    /// Returns the time, in ns, at which [`Self::tick`] must be called next, or `None` if no request
-    /// has a limit. The time may be too early, after a limit was removed.
+    /// Returns the time, in ns, at which [`Self::tick`] must be called next, or `None` if no
+    /// request has a limit. The time may be too early, after a limit was removed.
     pub fn deadline(&self) -> Option<u64> {
         (self.deadline != u64::MAX).then_some(self.deadline)
     }
