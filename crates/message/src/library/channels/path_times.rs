@@ -9,8 +9,10 @@
 //!
 //! The choice is made per peer and for all lengths together. It does not apply while other large
 //! messages are in flight: then `channels::read_schedule` reads directly. A wrong choice costs time
-//! only. [`PathTimes`] is part of a channel; `Channels` measures with the clock of
-//! [`RemoteMemory`](super::RemoteMemory).
+//! only. [`PathTimes`] is part of a channel; `channels::read_schedule` calls [`PathTimes::reads`]
+//! once for each message that it measures, because the call counts messages, and
+//! [`PathTimes::took`] after its last byte, with the clock of
+//! [`RemoteMemory`](super::RemoteMemory). A message that does not end is not recorded.
 
 use causeway_wire::mx::{PeerId, Token};
 

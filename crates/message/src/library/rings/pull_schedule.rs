@@ -7,7 +7,9 @@
 //! A pull of 0 bytes declines an offer and bypasses the schedule. Peers are independent of each
 //! other; the waiting pulls of a lost peer are dropped. The schedule allocates no staging and sends
 //! no request: [`Rings`](super::Rings) asks it before each pull and after each end of a pull, in
-//! the thread of the application that holds the endpoint.
+//! the thread of the application that holds the endpoint. `Rings` reports each pull that the NIC
+//! side has accepted ([`PullSchedule::started`]), also after [`PullSchedule::next`], and its end
+//! once; an end for a lost peer has no effect.
 
 use std::collections::{HashMap, VecDeque};
 
