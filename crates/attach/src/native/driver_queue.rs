@@ -8,8 +8,9 @@
 //! The module knows no packet format and waits for nothing: a full ring returns `false`, an empty
 //! ring `None`. Sent data is visible to the backend only after [`DriverQueue::flush`]. A chain is
 //! cut into at most [`PIECES_MAX`] (64) descriptors, which are longer than requested if the data
-//! needs more. Data longer than a buffer is not sent: the call returns [`NativeError::Long`]. One
-//! thread at a time uses a queue; after a [`DriverError`] its port must be dropped.
+//! needs more. Data longer than a buffer is not sent: the call returns [`NativeError::Long`]. The
+//! port gives a received buffer back before it takes the next. One thread at a time uses a queue;
+//! after a [`DriverError`] its port must be dropped.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 

@@ -3,9 +3,9 @@
 //!
 //! [`super::Sockets`] passes each received packet to [`NativeConnection::handle_packet`] and sends
 //! the returned reply. The module sends nothing itself and has no time-outs. If the peer sends more
-//! than its credit of [`NATIVE_BUFFER_BYTES`] (256 KiB), or a packet that the state does not allow,
-//! this end resets the connection; bytes received before can still be read. Packets for an ended
-//! connection are ignored. Counts are modulo 2^32.
+//! than its credit of [`NATIVE_BUFFER_BYTES`] (256 KiB), or a packet that the state does not allow
+//! (also a second request or response), this end resets the connection; bytes received before can
+//! still be read. Packets for an ended connection are ignored. Counts are modulo 2^32.
 
 use std::collections::VecDeque;
 
