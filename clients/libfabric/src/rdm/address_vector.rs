@@ -9,8 +9,9 @@
 //! first of several is linear in the size of the vector.
 //!
 //! # Place
-//! `shell::av` inserts and removes for the application; all operations look up their peer here, and
-//! completions report the index of a sender, or [`NOT_IN_VECTOR`].
+//! `shell::av` inserts and removes in the application's threads; all operations look up their peer
+//! here, and completions report the first index of a sender, or [`NOT_IN_VECTOR`]. The lock of the
+//! domain protects the vector. If an endpoint is inserted with several services, the last applies.
 
 use std::collections::HashMap;
 

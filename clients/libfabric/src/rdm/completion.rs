@@ -4,7 +4,8 @@
 //! This module only defines the values: `shell::state` routes them to queues and counters, and
 //! `shell::cq` writes them in libfabric's formats. Order and loss are not decided here
 //! (`shell::state` loses none); [`Rdm::completions`](super::Rdm::completions) is unbounded and
-//! emptied after each call.
+//! emptied after each call, under the lock of the domain, in the thread that made the call or
+//! progress.
 
 use causeway_message::status::Status;
 

@@ -8,9 +8,11 @@
 //!
 //! # Limits
 //! A domain has at most [`REGIONS_MAX`] (65,536) regions (`FI_ENOMEM` beyond); a key is unique in
-//! its domain. Any peer that can connect and knows a key has the access of the region: keys are no
-//! secret. The table pins no memory and does not check that it is mapped. Removal does not stop
-//! operations in progress: `Rdm::release` does.
+//! its domain (`FI_ENOKEY` for a second region), and free for another region after its removal.
+//! Removal of an unknown key has no effect. A request with an unknown key or without the access
+//! gets `FI_EKEYREJECTED`, one beyond the bounds `FI_EINVAL`. Any peer that can connect and knows a
+//! key has the access of the region: keys are no secret. The table pins no memory and does not
+//! check that it is mapped. Removal does not stop operations in progress: `Rdm::release` does.
 //!
 //! # Place
 //! `shell::mr` registers and removes regions; every endpoint of the domain finds them by
