@@ -7,7 +7,8 @@
 //! The state can change after the check.
 //!
 //! [`crate::instance::make_dir`] calls it after the directory was created and before a socket is
-//! bound; a refusal ends the start of the daemon.
+//! bound; a refusal ends the start of the daemon. [`crate::kept::store::make_dir`] calls it for the
+//! directory of the state file; a refusal there means that changes are not kept.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;

@@ -2,8 +2,9 @@
 //!
 //! Clients reach the daemon at the control socket ([`crate::http`]) and at the port of the VNET
 //! language ([`crate::vnet`]). Each interface has its own counters; both are part of `GET
-//! /v1/stats`, and `causeway stats` prints them. [`RefusalLog`] admits 10 lines in 5 s
-//! ([`causeway_fabric::LogLimit`]) and is shared by both.
+//! /v1/stats`, which `causeway stats` prints, and of `GET /metrics`. [`RefusalLog`] admits 10 lines
+//! in 5 s ([`causeway_fabric::LogLimit`]) and is shared by both. A reason that is not listed counts
+//! as [`RefusalReason::Host`].
 //!
 //! The module refuses no client: the servers, sessions and the API decide, send their reply and
 //! then count. Log lines are written for users without access and for wrong passwords; all other

@@ -5,7 +5,9 @@
 //! [`TomlTable::report`] translates each problem back to a byte range of the file. The module knows
 //! no key itself. Nested tables have dotted paths, as in [`Problem::path`].
 //!
-//! `config::read` reads every table of a file by this module.
+//! `config::read` reads every table of a configuration file by this module, `config::state` those
+//! of the state file. The functions add to the caller's `Problems` and go on: a table with a
+//! problem yields `None`, or, by [`TomlTable::parse_valid`], the values of its other keys.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

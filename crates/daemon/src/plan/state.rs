@@ -6,7 +6,9 @@
 //! error, as is a missing service of links or routes. Held ports (kept by the holder) have their
 //! public paths, because [`FabricControl`] includes that wrapper.
 //!
-//! `POST /v1/apply` calls [`read_running`] on the thread of a connection, before `plan()`.
+//! `POST /v1/apply` calls [`read_running`] on the thread of a connection, before `plan()`; so do
+//! `GET /v1/config` and `POST /v1/config/diff`. A call blocks until the dispatchers answer, and
+//! ends with the first error.
 
 use causeway_model::GroupSpec;
 use causeway_model::commands::{links, routes};
