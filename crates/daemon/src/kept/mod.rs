@@ -15,9 +15,9 @@
 //! A command that changes an object is executed under a lock, so that the order of changes here is
 //! that of the fabric; a refused command changes nothing here. Disk writes happen in the thread
 //! `state`; only a reply of the control API waits for them ([`ChangeScope::finish`], at most 4 s).
-//! Without a usable state file, commands are executed, and the reply says that they are lost.
-//! Services are known by their sections only: `[[SECTION]]` objects are listed anew after a request
-//! to a noun that a service registered.
+//! Without a usable state file, commands are executed, and the reply says that the change is lost
+//! when causewayd ends. Services are known by their sections only: `[[SECTION]]` objects are listed
+//! anew after a request to a noun that a service registered.
 //!
 //! [`crate::lifecycle`] opens, fills and closes it: changes after [`Kept::close`] are not followed.
 //! [`crate::api`] and [`crate::vnet`] send commands in the threads of their connections.

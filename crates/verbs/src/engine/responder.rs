@@ -145,8 +145,8 @@ impl<Q: Queues> Adapter<Q> {
 
     /// Completes the receive work request that a queue pair has taken; no effect if it has taken
     /// none. If the completion queue is full, the completion is lost and the queue pair fails
-    /// ([`Adapter::complete`]); if the shared receive queue of an XRC target was destroyed, there is
-    /// no completion.
+    /// ([`Adapter::complete`]); if the shared receive queue of an XRC target was destroyed, there
+    /// is no completion.
     #[inline]
     pub(super) fn complete_receive(&mut self, number: u32, received: &Received) {
         let Some(pair) = self.queue_pairs.get_mut(number) else { return };
