@@ -79,7 +79,7 @@ handle() {
     local found=("$source")
     # The source of a link is relative to the link.
     [ "$mode" = link ] || mapfile -t found < <(compgen -G "$source" || true)
-    [ ${#found[@]} -gt 0 ] || [ "$action" = remove ] || die "$source is missing: build it first"
+    [ ${#found[@]} -gt 0 ] || [ "$action" = remove ] || die "$source is missing: run cargo build --release, and scripts/make-pages.sh for pages"
     for from in "${found[@]}"; do
         to=$destdir$destination
         [[ $to != */ ]] || to+=${from##*/}

@@ -27,7 +27,7 @@ impl Account {
         let uid = output("id", &["-u", name])?.trim().parse().ok()?;
         let groups = output("id", &["-G", name])?;
         let groups = groups.split_whitespace().filter_map(|gid| gid.parse().ok()).collect();
-        Some(Self { name: name.to_owned(), uid, groups })
+        Some(Self { name: format!("user {name}"), uid, groups })
     }
 
     /// Returns the account of this process.
@@ -36,7 +36,7 @@ impl Account {
         let own = rustix::process::getegid();
         let groups = groups.into_iter().chain([own]).map(|gid| gid.as_raw()).collect();
         let uid = rustix::process::geteuid().as_raw();
-        Self { name: "the caller".into(), uid, groups }
+        Self { name: "this user".into(), uid, groups }
     }
 
     /// Returns whether the account has a permission (a bit of the lowest octal digit).
@@ -100,7 +100,7 @@ pub fn sockets(state: &DaemonState, user: Option<&str>) -> Vec<Finding> {
         }
         if let Some(at) = account.obstacle(path) {
             let (user, at) = (&account.name, at.display());
-            let text = format!("port {name}: user {user} has no access to {at}");
+            let text = format!("port {name}: {user} has no access to {at}");
             let remedy = "give the group of QEMU's user in socket_group of [daemon] or of the port \
                           (socket_mode is then 0660), and let others search the directories";
             findings.push(Finding::fail("sockets", text, remedy));
@@ -108,7 +108,7 @@ pub fn sockets(state: &DaemonState, user: Option<&str>) -> Vec<Finding> {
     }
     if findings.is_empty() {
         let (number, user) = (state.ports.len(), &account.name);
-        let text = format!("{number} sockets are there, and user {user} reaches them");
+        let text = format!("{number} sockets are there, and {user} reaches them");
         findings.push(Finding::ok("sockets", text));
     }
     findings

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::Finding;
 use super::program::output;
-use crate::vmm::QemuTarget;
 use crate::table::bytes;
+use crate::vmm::QemuTarget;
 
 /// Shared memory below which a guest hardly fits: 1 GiB.
 const SHARED_MEMORY_MIN: u64 = 1 << 30;

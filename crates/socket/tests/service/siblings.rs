@@ -65,6 +65,24 @@ fn messages_keep_their_boundaries() {
 }
 
 #[test]
+fn messages_read_in_part_by_bytes_are_shorter_afterwards() {
+    let rig = Rig::new();
+    let (mut a, mut b) = (rig.sockets("red", 3), rig.sockets("red", 4));
+    let (ca, cb) = join(&mut a, &mut b, Type::Seqpacket, 77);
+    for message in [&b"abcdef"[..], b"xyz", b"123", b"last"] {
+        a.send(ca, message, PATIENCE).unwrap();
+    }
+    let mut part = [0; 4];
+    b.receive(cb, &mut part, PATIENCE).unwrap();
+    assert_eq!(&part, b"abcd");
+    assert_eq!(b.receive_message(cb, PATIENCE).unwrap(), b"ef");
+    b.receive(cb, &mut part, PATIENCE).unwrap();
+    assert_eq!(&part, b"xyz1");
+    assert_eq!(b.receive_message(cb, PATIENCE).unwrap(), b"23");
+    assert_eq!(b.receive_message(cb, PATIENCE).unwrap(), b"last");
+}
+
+#[test]
 fn small_packets_of_a_batch_share_a_receive_buffer() {
     let rig = Rig::new();
     let (mut a, mut b) = (rig.port("red", 3), rig.port("red", 4));

@@ -183,8 +183,20 @@ impl NativeConnection {
         open && self.consumed.wrapping_sub(self.announced) >= NATIVE_BUFFER_BYTES / 2
     }
 
-    /// Moves received bytes into `into`; returns their number.
+    /// Moves received bytes into `into`, and drops the ends of messages among them; returns the
+    /// number of bytes.
     pub(super) fn take(&mut self, into: &mut [u8]) -> usize {
+        let before = self.consumed;
+        let count = self.take_bytes(into);
+        let is_passed = |end: &u32| (1..=count).contains(&(end.wrapping_sub(before) as usize));
+        while self.ends.front().is_some_and(is_passed) {
+            self.ends.pop_front();
+        }
+        count
+    }
+
+    /// Moves received bytes into `into`; returns their number.
+    fn take_bytes(&mut self, into: &mut [u8]) -> usize {
         let count = into.len().min(self.inbox.len());
         let (front, back) = self.inbox.as_slices();
         let split = count.min(front.len());
@@ -203,7 +215,7 @@ impl NativeConnection {
     pub(super) fn take_message(&mut self) -> Option<Vec<u8>> {
         let end = self.ends.pop_front()?;
         let mut message = vec![0; end.wrapping_sub(self.consumed) as usize];
-        self.take(&mut message);
+        self.take_bytes(&mut message);
         Some(message)
     }
 }

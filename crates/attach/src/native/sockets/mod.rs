@@ -15,9 +15,9 @@
 //! and a peer that misses a response, a shutdown or a credit update waits for it.
 //!
 //! If the daemon reports a reset of the transport, as after its restart, all connections end with
-//! [`SocketError::Reset`]; listeners stay. The caller must read a seqpacket connection by
-//! [`Sockets::receive_message`] alone: the other calls ignore the ends of messages, and later
-//! messages then have wrong lengths.
+//! [`SocketError::Reset`]; listeners stay. A seqpacket connection is read by
+//! [`Sockets::receive_message`]: the other calls return bytes without the ends of messages, and a
+//! message of which they took a part is shorter afterwards.
 
 mod connection;
 
