@@ -44,7 +44,7 @@ pub struct Args {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = CONFIG_DEFAULT, env = "CAUSEWAY_CONFIG")]
     pub config: PathBuf,
-    /// The state file, instead of state_file in [daemon]: objects that are added while causewayd runs
+    /// The state file, instead of the key state_file: objects that are added while causewayd runs
     /// are kept there, and added again at the next start
     #[arg(long, value_name = "FILE", conflicts_with = "ephemeral")]
     pub state: Option<PathBuf>,

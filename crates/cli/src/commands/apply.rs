@@ -8,7 +8,7 @@
 //! change, with exit status 1.
 //!
 //! The daemon keeps objects that its own file does not have in the state file, unless `--ephemeral`
-//! is given. `commands::run` is the caller; `config diff` prints its lines by [`line`].
+//! is given. `commands::run` is the caller; `config diff` prints its lines by [`line()`].
 
 use serde_json::{Map, Value, json};
 

@@ -2,7 +2,7 @@
 //!
 //! The file has the tables of the configuration file for groups, ports, rules, links, routes and
 //! the sections of services; a `[[rule]]` has the key `index` in addition. The table `[state]` has
-//! the version of the format, and the last line marks the end ([`END`]): a file without it was cut
+//! the version of the format, and the last line marks the end (`END`): a file without it was cut
 //! off.
 //!
 //! [`read`] refuses a text as a whole if it is not TOML, incomplete, or of another version. A table

@@ -62,7 +62,7 @@ pub struct Model {
     /// The configuration space; empty if the frontend implements it.
     pub config: Vec<u8>,
     /// Whether the queues are pairs of a network device. Frontends differ for such devices: QEMU
-    /// counts pairs and implements the configuration space itself ([`FrontendOrder`]).
+    /// counts pairs and implements the configuration space itself (`FrontendOrder`).
     pub has_pairs: bool,
     /// Largest accepted ring, in descriptors; by default
     /// [`RING_SIZE_MAX`] (32,768). A larger ring ends the attachment.
