@@ -15,7 +15,8 @@ container_usable() {
     [ "$(id -u)" -eq 0 ] || { report "skipped: a container needs root" && return 1; }
 }
 
-# Unpacks a fresh Debian into a folder, and boots it in namespaces of its own.
+# Unpacks a fresh Debian into a folder, and boots it in namespaces of its own. Fails with a report
+# where the machine has no access to Debian, or does not permit a container.
 container_start() {
     local root=$1 base=$target/packages-base/$container_suite.tar
     if [ ! -e "$base" ]; then
@@ -23,7 +24,7 @@ container_start() {
         report "downloading Debian $container_suite into $base"
         mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,udev,procps \
             --dpkgopt=path-exclude=/usr/share/locale/* "$container_suite" "$base.new" ||
-            fail "Debian $container_suite cannot be downloaded"
+            { report "Debian $container_suite cannot be downloaded" && return 1; }
         mv "$base.new" "$base"
     fi
     mkdir -p "$root"
@@ -42,7 +43,8 @@ container_start() {
         kill -0 "$container_pid" 2>/dev/null || break
         sleep 0.2
     done
-    fail "the container does not boot: $(tail -n 20 "$work/boot.log")"
+    report "the container does not boot: $(tail -n 20 "$work/boot.log")"
+    return 1
 }
 
 # Runs a command in the container.
