@@ -102,8 +102,14 @@ fn mpi_env_errors_name_the_remedy() {
     fails(&mpi_env(&bare.0, &[&board], &[]), &["libcauseway-fi.so", &bare.0.to_string_lossy()]);
     let nowhere = dir.0.join("mx7.sock");
     fails(&mpi_env(&dir.0, &[&board, &nowhere], &[]), &["mx7.sock", "does causewayd run"]);
-    // A socket left by a daemon.
+    // A socket left by a daemon. A child that another test forked has the listener until it executes
+    // its program.
     drop(listener);
+    let since = std::time::Instant::now();
+    while std::os::unix::net::UnixStream::connect(&board).is_ok() {
+        assert!(since.elapsed().as_secs() < 60, "the listener stays");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     fails(&mpi_env(&dir.0, &[&board], &[]), &["mx0.sock", "does causewayd run"]);
 }
 
