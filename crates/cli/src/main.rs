@@ -13,6 +13,7 @@
 //! newer daemon's kinds of ports are requested before the command line is parsed (`load_kinds`);
 //! without an answer within 10 s, only the kinds of this release are known.
 
+mod account;
 mod args;
 mod client;
 mod commands;

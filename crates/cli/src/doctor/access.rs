@@ -1,80 +1,25 @@
 //! Checks of access: the sockets of ports for QEMU's user, AppArmor, and the keys of links.
 
-use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::program::output;
 use super::{DaemonState, Finding};
-
-/// Users of QEMU in distributions.
-const QEMU_USERS: [&str; 2] = ["libvirt-qemu", "qemu"];
-/// Permission to write, which connect(2) needs, and to search a directory.
-const WRITE: u32 = 2;
-const SEARCH: u32 = 1;
-
-/// A user with its groups.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Account {
-    name: String,
-    uid: u32,
-    groups: Vec<u32>,
-}
-
-impl Account {
-    /// Looks an account up.
-    fn of(name: &str) -> Option<Self> {
-        let uid = output("id", &["-u", name])?.trim().parse().ok()?;
-        let groups = output("id", &["-G", name])?;
-        let groups = groups.split_whitespace().filter_map(|gid| gid.parse().ok()).collect();
-        Some(Self { name: format!("user {name}"), uid, groups })
-    }
-
-    /// Returns the account of this process.
-    fn own() -> Self {
-        let groups = rustix::process::getgroups().unwrap_or_default();
-        let own = rustix::process::getegid();
-        let groups = groups.into_iter().chain([own]).map(|gid| gid.as_raw()).collect();
-        let uid = rustix::process::geteuid().as_raw();
-        Self { name: "this user".into(), uid, groups }
-    }
-
-    /// Returns whether the account has a permission (a bit of the lowest octal digit).
-    fn may(&self, file: &Metadata, permission: u32) -> bool {
-        let shift = if self.uid == file.uid() {
-            6
-        } else if self.groups.contains(&file.gid()) {
-            3
-        } else {
-            0
-        };
-        self.uid == 0 || file.mode() >> shift & permission != 0
-    }
-
-    /// Returns the first part of a socket's path that the account cannot use.
-    fn obstacle(&self, socket: &Path) -> Option<PathBuf> {
-        let blocked =
-            |dir: &&Path| std::fs::metadata(dir).is_ok_and(|file| !self.may(&file, SEARCH));
-        if let Some(dir) = socket.ancestors().skip(1).filter(blocked).last() {
-            return Some(dir.to_owned());
-        }
-        let file = std::fs::symlink_metadata(socket).ok()?;
-        (!self.may(&file, WRITE)).then(|| socket.to_owned())
-    }
-}
+use crate::account::Account;
 
 /// Checks whether the sockets of ports exist, and whether QEMU's user reaches them.
 pub fn sockets(state: &DaemonState, user: Option<&str>) -> Vec<Finding> {
-    let account = match user {
+    let found = match user {
         Some(name) => match Account::of(name) {
-            Some(account) => account,
+            Some(account) => Some(account),
             None => {
                 let text = format!("user {name} does not exist: access to sockets is not checked");
                 return vec![Finding::fail("sockets", text, "name the user of QEMU with --user")];
             }
         },
-        None => QEMU_USERS.iter().find_map(|name| Account::of(name)).unwrap_or_else(Account::own),
+        None => Account::of_libvirt(),
     };
+    let user = found.as_ref().map_or_else(|| "this user".into(), |a| format!("user {}", a.name));
+    let account = found.unwrap_or_else(Account::current);
     let mut findings = Vec::new();
     for port in &state.ports {
         let (Some(name), Some(socket)) = (port.spec.text("name"), port.spec.text("socket")) else {
@@ -98,8 +43,8 @@ pub fn sockets(state: &DaemonState, user: Option<&str>) -> Vec<Finding> {
                 continue;
             }
         }
-        if let Some(at) = account.obstacle(path) {
-            let (user, at) = (&account.name, at.display());
+        if let Some((at, _)) = account.obstacle(path) {
+            let at = at.display();
             let text = format!("port {name}: {user} has no access to {at}");
             let remedy = "give the group of QEMU's user in socket_group of [daemon] or of the port \
                           (socket_mode is then 0660), and let others search the directories";
@@ -107,7 +52,7 @@ pub fn sockets(state: &DaemonState, user: Option<&str>) -> Vec<Finding> {
         }
     }
     if findings.is_empty() {
-        let (number, user) = (state.ports.len(), &account.name);
+        let number = state.ports.len();
         let text = format!("{number} sockets are there, and {user} reaches them");
         findings.push(Finding::ok("sockets", text));
     }
@@ -176,6 +121,7 @@ fn key(file: &str, daemon: Option<u32>) -> Finding {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
 
     use super::*;
     use crate::doctor::Severity;
@@ -197,19 +143,14 @@ mod tests {
         let socket = dir.join("port.sock");
         let _listener = UnixListener::bind(&socket).unwrap();
         let group = std::fs::metadata(&socket).unwrap().gid();
-        let stranger = Account { name: "x".into(), uid: 4_000_000, groups: vec![4_000_000] };
+        let stranger = Account { name: "x".into(), user: 4_000_000, groups: vec![4_000_000] };
         let member = Account { groups: vec![group], ..stranger.clone() };
+        let obstacle = |of: &Account| of.obstacle(&socket).map(|(path, _)| path.to_owned());
         set_mode(&dir, 0o755);
         set_mode(&socket, 0o660);
-        assert_eq!(
-            (stranger.obstacle(&socket), member.obstacle(&socket)),
-            (Some(socket.clone()), None)
-        );
+        assert_eq!((obstacle(&stranger), obstacle(&member)), (Some(socket.clone()), None));
         set_mode(&dir, 0o750);
-        assert_eq!(
-            (stranger.obstacle(&socket), member.obstacle(&socket)),
-            (Some(dir.clone()), None)
-        );
+        assert_eq!((obstacle(&stranger), obstacle(&member)), (Some(dir.clone()), None));
         std::fs::remove_dir_all(dir).unwrap();
     }
 

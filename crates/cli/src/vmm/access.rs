@@ -6,86 +6,15 @@
 //! namespaces, AppArmor and SELinux are not considered, and a socket that does not exist or cannot
 //! be examined gives no warning: the port may belong to a daemon of another mount namespace.
 
-use std::ffi::CString;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use nix::unistd::{Group, Uid, User, getegid, geteuid, getgrouplist, getgroups};
+use nix::unistd::{Group, Uid, User};
 
-/// Users as which distributions let libvirt run guests: Debian and Ubuntu; Fedora and others.
-const LIBVIRT_USERS: [&str; 2] = ["libvirt-qemu", "qemu"];
-
-/// A user with its groups.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
-    name: String,
-    user: u32,
-    /// All groups, the primary group first.
-    groups: Vec<u32>,
-}
-
-impl Account {
-    /// Returns the user of this process.
-    pub fn current() -> Self {
-        let user = geteuid();
-        let name = User::from_uid(user).ok().flatten();
-        let further = getgroups().unwrap_or_default();
-        let groups = std::iter::once(getegid()).chain(further).map(|group| group.as_raw());
-        Self {
-            name: name.map_or_else(|| user.to_string(), |user| user.name),
-            user: user.as_raw(),
-            groups: groups.collect(),
-        }
-    }
-
-    /// Returns the user as which libvirt runs guests on this host, or `None` if none of the usual
-    /// names exists.
-    pub fn of_libvirt() -> Option<Self> {
-        let user = LIBVIRT_USERS.iter().find_map(|name| User::from_name(name).ok().flatten())?;
-        let name = CString::new(user.name.as_str()).ok()?;
-        let groups = getgrouplist(&name, user.gid).unwrap_or_else(|_| vec![user.gid]);
-        let groups = std::iter::once(user.gid).chain(groups).map(|group| group.as_raw());
-        Some(Self { name: user.name, user: user.uid.as_raw(), groups: groups.collect() })
-    }
-
-    /// Returns whether the mode of a file with this owner and group grants one of the permissions
-    /// `rwx`, given as the bits of the class of others.
-    fn has(&self, file: &FileAccess, bits: u32) -> bool {
-        if Uid::from_raw(self.user).is_root() {
-            return true;
-        }
-        let shift = match (file.user == self.user, self.groups.contains(&file.group)) {
-            (true, _) => 6,
-            (false, true) => 3,
-            (false, false) => 0,
-        };
-        (file.mode >> shift) & bits == bits
-    }
-}
-
-/// Owner, group and permissions of a file.
-#[derive(Debug, Clone, Copy)]
-struct FileAccess {
-    user: u32,
-    group: u32,
-    mode: u32,
-}
-
-/// Permission to write, and to search a directory.
-const WRITE: u32 = 0o2;
-const SEARCH: u32 = 0o1;
+use crate::account::Account;
 
 /// Returns a warning if an account cannot connect to a socket, with the remedy.
 pub fn warning(socket: &Path, account: &Account) -> Option<String> {
-    let denied = |path: &Path, bits: u32| {
-        let of = std::fs::metadata(path).ok()?;
-        let access = FileAccess { user: of.uid(), group: of.gid(), mode: of.mode() & 0o777 };
-        (!account.has(&access, bits)).then_some(access)
-    };
-    let mut directories: Vec<&Path> = socket.ancestors().skip(1).collect();
-    directories.reverse();
-    let directory = directories.into_iter().find_map(|path| Some((path, denied(path, SEARCH)?)));
-    let (path, access) = directory.or_else(|| Some((socket, denied(socket, WRITE)?)))?;
+    let (path, access) = account.obstacle(socket)?;
     let (name, shown) = (&account.name, path.display());
     let group = account.groups.first().copied().unwrap_or_default();
     let remedy = if path == socket {
@@ -120,7 +49,7 @@ fn group_name(group: u32) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     use std::os::unix::net::UnixListener;
 
     use super::*;

@@ -33,7 +33,7 @@ pub use memory::MemorySize;
 pub use output::Attachment;
 pub use version::QemuTarget;
 
-use access::Account;
+use crate::account::Account;
 use device::{DeviceKind, NetDevice};
 use version::QemuVersion;
 
