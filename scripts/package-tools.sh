@@ -13,7 +13,7 @@ for tool in "${wanted[@]}"; do
     name=${tool%@*} version=${tool#*@}
     ! grep -qs "^\"$name $version " "$tools/.crates.toml" || continue
     echo "package-tools: building $name $version into $tools (minutes, once)"
-    CARGO_TARGET_DIR="$tools/build" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
-        nice cargo install --quiet --locked --root "$tools" --version "$version" "$name"
+    CARGO_TARGET_DIR="$tools/build" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 \
+        CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 nice cargo install --quiet --locked --root "$tools" --version "$version" "$name"
     rm -rf "$tools/build"
 done
