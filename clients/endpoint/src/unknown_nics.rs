@@ -7,7 +7,8 @@
 //!
 //! The queue sends nothing and stores no answers. The NIC side in the process (`bypass`) records
 //! the sender of a dropped frame; `Paths` takes one NIC per poll and asks the daemon; a positive
-//! answer goes to `Bypass::add_known_nic`.
+//! answer goes to `Bypass::add_known_nic`. After a negative answer, or none, the next frame of the
+//! NIC asks again. All run in the thread that holds the lock of the endpoint.
 
 use std::collections::VecDeque;
 

@@ -7,7 +7,8 @@
 //!
 //! A short event carries the first word of an event and its bytes, not the other two words. The
 //! module checks no content: more bytes than [`INLINE_BYTES`] give `None`, and bytes without room
-//! in the slices of [`ShortEvent::copy_to`] are left out.
+//! in the slices of [`ShortEvent::copy_to`] are left out. An event that is not short stays in the
+//! ring for [`crate::Receiver::poll`]. The thread is that of the sender or receiver.
 
 use crate::INLINE_BYTES;
 
