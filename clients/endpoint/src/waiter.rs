@@ -14,8 +14,10 @@
 //! clears it.
 //!
 //! # Place
-//! An [`Endpoint`](crate::Endpoint) owns the waiter; threads of the API libraries hold references
-//! and sleep without the endpoint's lock.
+//! An [`Endpoint`](crate::Endpoint) owns the waiter, and sleeps in it while it waits for a request
+//! or closes. Threads of `libmyriexpress.so` hold references and sleep without the endpoint's lock.
+//! The libfabric provider does not sleep here otherwise: its wait objects watch the same doorbells
+//! and the same socket in a set of their own (`shell::wait_fd`).
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;

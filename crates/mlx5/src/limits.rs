@@ -10,7 +10,7 @@
 //!
 //! | constants | read by | at the limit |
 //! |---|---|---|
-//! | registers, vectors | `registers`, `config_space`, `function` | an access beyond has no effect |
+//! | registers, vectors | `registers`, `config_space`, `function` | the numbers of a port are clamped |
 //! | commands | `command::queue`, `poll` | a longer command gets a delivery error; further commands stay rung |
 //! | numbers of objects | `function`, modules of `command` | *limit exceeded* |
 //! | sizes of queues, alignments | modules of `command` | *bad parameter* |
