@@ -139,20 +139,17 @@ pub const PROBE_BURSTS: u32 = 3;
 pub const SEARCH_NS: u64 = 60_000_000_000;
 
 pub use causeway_directory::limits::ADDRESSES_MAX;
-/// Most virtual networks of one tunnel. For a further network [`Tunnel::carry`] returns false: the
+/// Most virtual networks of one tunnel. For a further network `Tunnel::carry` returns false: the
 /// service logs an error, and received frames of this network are dropped, counted as `Vni`. The
 /// limit of links of a daemon (1,024) is reached first.
-///
-/// [`Tunnel::carry`]: crate::tunnel::Tunnel::carry
 pub const VNIS_MAX: usize = 4_096;
 /// Intervals at which an announcement is repeated: 100 ms, then 300 ms later.
 pub const REPEAT_ANNOUNCEMENT_NS: [u64; 2] = [100_000_000, 300_000_000];
 /// Shortest time between two requests for all addresses, or between two replies; 1 s.
 pub const SYNC_NS: u64 = 1_000_000_000;
 
-/// Most tunnels of one underlay socket. [`TunnelSet::add`](crate::TunnelSet::add) fails for a
-/// further tunnel, so that the link cannot be opened; the limit of links of a daemon (1,024) is
-/// reached first.
+/// Most tunnels of one underlay socket. `TunnelSet::add` fails for a further tunnel, so that the
+/// link cannot be opened; the limit of links of a daemon (1,024) is reached first.
 pub const TUNNELS_MAX: usize = 4_096;
 /// Smallest frame buffer of a [`crate::Sink`], in bytes.
 pub const SINK_BYTES_MIN: usize = 128 << 10;
@@ -160,9 +157,9 @@ pub const SINK_BYTES_MIN: usize = 128 << 10;
 /// Receive buffer of a stream, in bytes: the longest frame and as much again.
 pub const STREAM_BYTES: usize = 128 << 10;
 /// Most bytes queued for a stream; further frames are dropped. The queue of a stream may have the
-/// bytes that its connection delivers in [`BACKLOG_MS_MAX`](crate::io::limits::BACKLOG_MS_MAX) (100
-/// ms), but at least [`BACKLOG_BYTES_MIN`] and at most this value; before the first measurement it
-/// may have this value.
+/// bytes that its connection delivers in 100 ms (`io::limits::BACKLOG_MS_MAX`), but at least
+/// [`BACKLOG_BYTES_MIN`] and at most this value; before the first measurement it may have this
+/// value.
 pub const BACKLOG_BYTES_MAX: usize = 1 << 20;
 /// Lower bound of the queue limit of a stream, in bytes: the longest frame and as much again. So
 /// even the slowest stream takes the longest frame.
