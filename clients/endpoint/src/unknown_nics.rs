@@ -19,7 +19,7 @@ use crate::limits::{UNKNOWN_NICS_MAX, UNKNOWN_NICS_NS};
 /// Queue of unknown NICs.
 #[derive(Debug, Default)]
 pub struct UnknownNics {
-    /// To be asked about; at most [`UNKNOWN_NICS_MAX`].
+    /// To be asked about; at most [`UNKNOWN_NICS_MAX`] (16).
     waiting: VecDeque<NicId>,
     /// NICs that were queued since `since_ns`.
     asked: Vec<NicId>,

@@ -29,7 +29,8 @@ impl ShortEvent {
         Self { word, len, bytes }
     }
 
-    /// Returns the event with the bytes of two slices, or `None` if they exceed [`INLINE_BYTES`].
+    /// Returns the event with the bytes of two slices, or `None` if they exceed [`INLINE_BYTES`]
+    /// (32).
     #[inline(always)]
     pub fn of(word: u64, first: &[u8], second: &[u8]) -> Option<Self> {
         // Fast path for the most common cases: a word, and a head of two words before a word.
@@ -61,7 +62,7 @@ impl ShortEvent {
         Some(Self { word, len, bytes })
     }
 
-    /// Returns the number of bytes, at most [`INLINE_BYTES`].
+    /// Returns the number of bytes, at most [`INLINE_BYTES`] (32).
     #[inline]
     pub fn len(&self) -> usize {
         self.len

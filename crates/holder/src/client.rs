@@ -78,8 +78,8 @@ pub enum HolderError {
     /// The holder was started and does not listen.
     #[error("the holder does not listen on {0}: see holder.log in that directory")]
     Silent(PathBuf),
-    /// The control connection failed, or no answer arrived within [`CONTROL_TIMEOUT`]: the client
-    /// is unusable.
+    /// The control connection failed, or no answer arrived within [`CONTROL_TIMEOUT`] (5 s): the
+    /// client is unusable.
     #[error("the holder: {0}")]
     Conversation(#[from] ProtocolError),
     /// The holder refused the request.

@@ -139,7 +139,7 @@ pub enum ProtocolError {
     /// No packet is there (non-blocking), or none arrived before the socket's timeout.
     #[error("no answer in time")]
     Nothing,
-    /// The packet is longer than [`CONTROL_BYTES_MAX`].
+    /// The packet is longer than [`CONTROL_BYTES_MAX`] (8,192 bytes).
     #[error("a packet of more than {CONTROL_BYTES_MAX} bytes")]
     Long,
     /// The packet is no value of this protocol.
