@@ -3,6 +3,11 @@
 //! The modules of the crate read these constants; a limit that ends is an error of the test
 //! ([`crate::Error`]). `CAUSEWAY_PATIENCE` (1 to 100) multiplies the time limits of guests and their
 //! commands ([`patient`]), for a busy machine or slow emulation; nothing else can be configured.
+//!
+//! `guest` and `accel` read the times of a boot, `daemon` and `namespace` those of their
+//! processes, `rdma` and `monitor` their own, `console` the lines that it keeps (older lines, and
+//! the rest of a longer line, are dropped), in the thread of the test, which blocks meanwhile. A
+//! KVM trial that fails is no error: emulation is used.
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -321,7 +321,7 @@ impl Bypass {
         }
     }
 
-    /// Sets the timer for a time in ns of the monotonic clock, at most [`SLEEP_MAX`] ahead.
+    /// Sets the timer for a time in ns of the monotonic clock, at most [`SLEEP_MAX`] (60 s) ahead.
     fn wake_at(&self, at_ns: u64) -> io::Result<()> {
         // A time of 0 would disarm the timer.
         let time = Duration::from_nanos(at_ns.saturating_sub(now()).max(1)).min(SLEEP_MAX);

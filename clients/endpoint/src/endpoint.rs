@@ -60,8 +60,8 @@ pub struct Endpoint<B> {
     pub paths: Paths,
     /// Waiter; each sleeping thread holds a reference.
     pub waiter: Arc<Waiter>,
-    /// Poll counter: 1 for each poll with work, [`EMPTY_POLL_WEIGHT`] for each empty poll; set to 0
-    /// at [`RARE_CHECK_WEIGHT`].
+    /// Poll counter: 1 for each poll with work, [`EMPTY_POLL_WEIGHT`] (8) for each empty poll; set
+    /// to 0 at [`RARE_CHECK_WEIGHT`] (64).
     poll_weight: u32,
     /// Time of the last rare checks, in TSC ticks.
     checked_at: u64,
@@ -339,7 +339,7 @@ impl<B: Buffer> Endpoint<B> {
     }
 
     /// Closes the endpoint: waits until the messages that were reported as sent are confirmed, at
-    /// most [`CLOSE_MAX`].
+    /// most [`CLOSE_MAX`] (30 s).
     pub fn finish(&mut self) {
         let since = Instant::now();
         self.library.set_handler(false);

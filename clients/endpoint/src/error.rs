@@ -3,8 +3,9 @@
 //!
 //! The text of an error contains the remedy, if the user has one; an errno of the kernel is not
 //! kept. A failure of a request after its start is no [`Error`] but the status of its completion.
-//! [`crate::Endpoint`] and [`crate::nic`] return these errors; the API libraries map them to their
-//! own numbers.
+//! [`crate::Endpoint`] and [`crate::nic`] return these errors, in the calling thread; the API
+//! libraries map them to their own numbers. Nothing is logged here, and no error is repeated: after
+//! an error of opening nothing stays open.
 
 use causeway_message::library;
 

@@ -2,6 +2,11 @@
 //!
 //! All are constants: neither the operator nor the application can change one. The bounds of
 //! messages and requests are in [`causeway_message::limits`].
+//!
+//! The modules of this crate read them, in the process of the application: `nic` and `paths` those
+//! of NICs, connects and restarts, `staging` those of staging, `bypass` those of direct mode,
+//! `endpoint` those of polls, [`crate::waiter`] those of sleeps. The reader runs in the thread that
+//! calls the endpoint and holds its lock; sleeps are without the lock.
 
 use std::time::Duration;
 
@@ -10,9 +15,10 @@ pub const NICS_MAX: usize = 64;
 /// Endpoint number that requests any free endpoint. Valid numbers are 0 to 254.
 pub const ENDPOINT_ANY: u8 = 255;
 /// Maximum connects without an answer of the daemon. The daemon stops reading from a process that
-/// does not read its answers.
+/// does not read its answers. A further connect waits in the matching engine.
 pub const CONNECTS_PENDING_MAX: usize = 256;
-/// Maximum time for an answer of the daemon.
+/// Maximum time for an answer of the daemon. An open or a query then fails; an attempt to resume is
+/// repeated.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Time for which a closing endpoint waits for the receivers of messages that were reported as
 /// sent: as long as a process computes between two calls, but a stopped process must not block
@@ -22,7 +28,7 @@ pub const CLOSE_MAX: Duration = Duration::from_secs(30);
 /// service manager.
 pub const RESUME_WAIT: Duration = Duration::from_secs(5);
 /// Time for which a connect is repeated while the next daemon does not know the endpoint: its
-/// process resumes with its next call.
+/// process resumes with its next call. Afterwards the connect fails with `EndpointClosed`.
 pub const RESUME_PEERS: Duration = Duration::from_secs(60);
 /// Shortest and longest pause between two attempts to reach the next daemon. The pause doubles
 /// after each failed attempt.
@@ -37,7 +43,8 @@ pub const CHEAP_CHECK_WEIGHT: u32 = 48;
 /// Pause of a receiver in a stream of short messages, in TSC ticks: about 200 ns, or a few
 /// messages.
 pub const STREAM_TICKS: u64 = 500;
-/// Longest sleep while the host's limit of descriptors in flight blocks a send.
+/// Longest sleep while the host's limit of descriptors in flight blocks a send. The send is then
+/// tried again.
 pub const STUCK_MAX: Duration = Duration::from_millis(10);
 /// Shortest interval between checks of daemon and clock, in TSC ticks: about 20 us during a
 /// connect, about 200 us otherwise.
@@ -46,7 +53,8 @@ pub const RARE_CHECK_TICKS: (u64, u64) = (50_000, 500_000);
 pub const EMPTY_POLL_WEIGHT: u32 = 8;
 /// Value of the poll counter at which the TSC is read.
 pub const RARE_CHECK_WEIGHT: u32 = 64;
-/// Largest channel that is mapped, in bytes; a larger one is refused.
+/// Largest channel that is mapped, in bytes. A larger one is reported to the daemon as closed, and
+/// its connect fails with `NoResources`.
 pub const CHANNEL_BYTES_MAX: u64 = 64 << 20;
 /// Staging that is lent to the daemon at a time is a multiple of this, in bytes; 4 MiB.
 pub const SLAB_BYTES: u64 = 4 << 20;
@@ -56,26 +64,30 @@ pub const STAGING_BYTES_MAX: u64 = 512 << 20;
 /// Total of an endpoint's slabs for one purpose up to which a further slab may have any length,
 /// also beyond [`STAGING_BYTES_MAX`]; in bytes; 320 MiB.
 pub const STAGING_ROOM_BYTES: u64 = 320 << 20;
-/// Maximum idle staging that is kept, in bytes; 64 MiB.
+/// Maximum idle staging that is kept, in bytes; 64 MiB. Idle slabs beyond it are returned to the
+/// daemon and unmapped.
 pub const STAGING_IDLE_MAX: u64 = 64 << 20;
-/// Requests that a NIC side in the process handles before it polls for their results.
+/// Requests that a NIC side in the process handles before it polls for their results. Further
+/// requests wait for the next turn.
 pub const REQUESTS_PER_TURN: usize = 256;
-/// Frames that a NIC side in the process handles in one turn.
+/// Frames that a NIC side in the process handles in one turn. Further frames wait in the socket.
 pub const FRAMES_PER_TURN: usize = 64;
-/// Maximum unknown NICs about which the daemon is asked in [`UNKNOWN_NICS_NS`].
+/// Maximum unknown NICs about which the daemon is asked in [`UNKNOWN_NICS_NS`]. A further NIC is
+/// not asked about until one of its frames arrives in a later period.
 pub const UNKNOWN_NICS_MAX: usize = 16;
 /// Period of [`UNKNOWN_NICS_MAX`], in ns; 1 ms.
 pub const UNKNOWN_NICS_NS: u64 = 1_000_000;
 /// Longest sleep of a process with a NIC side; it must check its interface.
 pub const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// Short messages, local and remote, that are taken in a row before other events.
+/// Short messages, local and remote, that are taken in a row before other events have their turn.
 pub const SHORTS_IN_ROW_MAX: u32 = 8;
 /// Interval of full polls of an idle NIC side in the process, in TSC ticks; about 20 us.
 pub const FULL_POLL_TICKS: u64 = 50_000;
 /// Time after which a silent peer counts as lost, in ns: a day. A process acknowledges only within
 /// calls, and no daemon answers for it.
 pub const GIVE_UP_NS: u64 = 86_400_000_000_000;
-/// Attempts to send the last frames of a closing endpoint while the host has no room.
+/// Attempts to send the last frames of a closing endpoint while the host has no room. Frames that
+/// have not left by then are lost.
 pub const LAST_SEND_TRIES: u32 = 10;
 /// Pause between these attempts.
 pub const LAST_SEND_PAUSE: Duration = Duration::from_millis(1);

@@ -250,7 +250,7 @@ impl Conversation {
         }
     }
 
-    /// Waits for the next message of the daemon, at most [`ANSWER_MAX`].
+    /// Waits for the next message of the daemon, at most [`ANSWER_MAX`] (10 s).
     ///
     /// # Errors
     /// [`Error::NoDaemon`] after that time, [`Error::DaemonGone`] if the connection is closed.

@@ -215,7 +215,8 @@ impl StagingSlabs {
     }
 
     /// Returns whether a new slab of `size` bytes is within the limits of its purpose: any size if
-    /// the present slabs total at most [`STAGING_ROOM_BYTES`], else up to [`STAGING_BYTES_MAX`].
+    /// the present slabs total at most [`STAGING_ROOM_BYTES`] (320 MiB), else up to
+    /// [`STAGING_BYTES_MAX`] (512 MiB).
     fn fits(&self, purpose: Purpose, size: u64) -> bool {
         let bytes = self.bytes(purpose);
         bytes <= STAGING_ROOM_BYTES || bytes.saturating_add(size) <= STAGING_BYTES_MAX

@@ -7,7 +7,8 @@
 //!
 //! The queue sends nothing and stores no answers. The NIC side in the process (`bypass`) records
 //! the sender of a dropped frame; `Paths` takes one NIC per poll and asks the daemon; a positive
-//! answer goes to `Bypass::add_known_nic`.
+//! answer goes to `Bypass::add_known_nic`. After a negative answer, or none, the next frame of the
+//! NIC asks again. All run in the thread that holds the lock of the endpoint.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,7 @@ use crate::limits::{UNKNOWN_NICS_MAX, UNKNOWN_NICS_NS};
 /// Queue of unknown NICs.
 #[derive(Debug, Default)]
 pub struct UnknownNics {
-    /// To be asked about; at most [`UNKNOWN_NICS_MAX`].
+    /// To be asked about; at most [`UNKNOWN_NICS_MAX`] (16).
     waiting: VecDeque<NicId>,
     /// NICs that were queued since `since_ns`.
     asked: Vec<NicId>,

@@ -14,8 +14,10 @@
 //! clears it.
 //!
 //! # Place
-//! An [`Endpoint`](crate::Endpoint) owns the waiter; threads of the API libraries hold references
-//! and sleep without the endpoint's lock.
+//! An [`Endpoint`](crate::Endpoint) owns the waiter, and sleeps in it while it waits for a request
+//! or closes. Threads of `libmyriexpress.so` hold references and sleep without the endpoint's lock.
+//! The libfabric provider does not sleep here otherwise: its wait objects watch the same doorbells
+//! and the same socket in a set of their own (`shell::wait_fd`).
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -46,14 +48,14 @@ impl WakeReasons {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {
     /// The daemon is gone: its socket is not polled, and the sleep lasts at most the longest
-    /// [`RESUME_PAUSE`].
+    /// [`RESUME_PAUSE`] (200 ms).
     Nothing,
     /// A message of the daemon; the socket is polled for input only.
     Words,
     /// A message, or room for queued commands.
     Room,
     /// A message, or the end of the host's limit of descriptors in flight. No event announces that
-    /// end, so the sleep lasts at most [`STUCK_MAX`].
+    /// end, so the sleep lasts at most [`STUCK_MAX`] (10 ms).
     Descriptors,
 }
 
@@ -76,7 +78,7 @@ struct Descriptor(OwnedFd);
 
 impl Descriptor {
     /// Makes the descriptor refer to the open file of `by`. A thread that polls the descriptor
-    /// meanwhile keeps polling the old file.
+    /// meanwhile keeps polling the old file until its sleep ends.
     fn exchange(&self, by: BorrowedFd<'_>) -> std::io::Result<()> {
         let (from, to) = (by.as_raw_fd(), self.0.as_raw_fd());
         loop {
@@ -119,7 +121,11 @@ impl Waiter {
         })
     }
 
-    /// Replaces the daemon's socket.
+    /// Replaces the daemon's socket. No thread sleeps on the old socket without end: the end of the
+    /// daemon makes the old socket readable, which wakes every thread that polls it, and a sleep
+    /// that begins while no daemon is connected ([`Awaited::Nothing`]) does not poll it and lasts
+    /// at most 200 ms. [`Endpoint::hear`](crate::Endpoint::hear) is the caller, under the lock of
+    /// the endpoint.
     ///
     /// # Errors
     /// The kernel's error; the old socket stays in use.
@@ -128,7 +134,7 @@ impl Waiter {
     }
 
     /// Sleeps until a descriptor is readable, at most `time`. Returns the readable descriptors, to
-    /// be passed to [`Self::hush`].
+    /// be passed to [`Self::hush`]; none after the time, a signal, or an error of the kernel.
     pub fn listen(&self, awaited: Awaited, time: Duration) -> WakeReasons {
         let (of_daemon, time) = awaited.poll(time);
         let (rung, daemon) = (PollFlags::IN, PollFd::new(&self.daemon.0, of_daemon));

@@ -121,7 +121,7 @@ impl EventQueue {
     /// Appends an event and wakes a reader.
     ///
     /// # Errors
-    /// `FI_EINVAL` above [`EVENT_BYTES_MAX`], `FI_EAGAIN` if the queue is full.
+    /// `FI_EINVAL` above [`EVENT_BYTES_MAX`] (4,096), `FI_EAGAIN` if the queue is full.
     pub fn push(&self, event: u32, bytes: &[u8]) -> Result<(), i32> {
         if bytes.len() > EVENT_BYTES_MAX {
             return Err(FI_EINVAL);

@@ -2,8 +2,12 @@
 //!
 //! The limits are not configurable. Limits of messages and requests are in
 //! `causeway_message::limits`, and those that both sides of an endpoint share in
-//! `causeway_wire::mx::limits`. With [`ENDPOINTS_MAX`] endpoints, `mx_open_endpoint` fails; the
-//! other constants affect speed only.
+//! `causeway_wire::mx::limits`. With [`ENDPOINTS_MAX`] endpoints, `mx_open_endpoint` fails with
+//! `MX_NO_RESOURCES`; the other constants affect speed only.
+//!
+//! `table` reads the number of endpoints, `wait` and `endpoint` the times and numbers of polls,
+//! `memory` the sizes of the cache, all in the calling thread of the application. Every endpoint
+//! has a cache of its own, and an entry that does not fit replaces another.
 
 use std::time::Duration;
 

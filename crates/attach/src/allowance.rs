@@ -82,8 +82,8 @@ impl Bucket {
         self.refilled = now;
     }
 
-    /// Returns the time until the bucket is no longer empty, at most [`CONTROL_PAUSE_MS`], or
-    /// `None` if the bucket is not empty.
+    /// Returns the time until the bucket is no longer empty, at most [`CONTROL_PAUSE_MS`] (100 ms),
+    /// or `None` if the bucket is not empty.
     fn pause(&self) -> Option<Duration> {
         let missing = self.left_ns.checked_neg().filter(|missing| *missing > 0)?.unsigned_abs();
         let pause_ns = missing.saturating_mul(self.rate.1).checked_div(self.rate.0).unwrap_or(0);

@@ -6,6 +6,13 @@
 //! turn or a read only postpones the rest. Bounds of guest memory are in `causeway_memory::limits`,
 //! those of file descriptors in `causeway_host::limits`. In the comments of this module,
 //! "descriptors" are file descriptors unless a ring is named.
+//!
+//! | constants | read by | thread |
+//! |---|---|---|
+//! | messages, costs, queues of vhost-user | `vhost_user`, `stream` | a dispatcher, or the frontend's thread in the holder |
+//! | local attachment, doorbells | [`crate::local`], [`crate::doorbell`] | a dispatcher; doorbells also in applications |
+//! | vfio-user | `vfio_user`, [`crate::allowance`] | the control thread of the frontend |
+//! | native frontends | [`crate::native`] | the caller's thread, which blocks |
 
 /// Guest addresses that each byte of a dirty log counts as, against the addresses that one frontend
 /// may grant. It is a quarter of the addresses that a byte stands for, because guest memory has
@@ -44,7 +51,8 @@ pub const QUEUES_MAX: usize = 64;
 pub const RING_SIZE_MAX: u16 = 32768;
 /// Largest device configuration space, in bytes: the most that QEMU requests.
 pub const CONFIG_BYTES_MAX: usize = 256;
-/// Time for which the native frontend waits for a backend's reply, in milliseconds.
+/// Time for which the native frontend waits for a backend's reply, in milliseconds. The request
+/// then fails with an error.
 pub const REPLY_TIMEOUT_MS: u64 = 5000;
 /// Pause of the native frontend between two attempts to connect, in milliseconds.
 pub const CONNECT_PAUSE_MS: u64 = 10;
@@ -61,7 +69,8 @@ pub const LOCAL_DESCRIPTORS_MAX: usize = 4;
 pub const RINGS_BYTES: usize = 4096;
 /// Most reads that drain a doorbell before it is closed.
 pub const RINGS_LEFT_MAX: usize = 256;
-/// Most messages of the local attachment that wait for the peer to read.
+/// Most messages of the local attachment that wait for the peer to read. The next send fails, and
+/// the daemon disconnects the process.
 pub const LOCAL_UNSENT_MAX: usize = 1024;
 
 /// Largest read or write of a region in one vfio-user message, in bytes (64 KiB). Guests access
@@ -72,7 +81,8 @@ pub const REGION_ACCESS_BYTES_MAX: usize = 64 << 10;
 pub const VFIO_PAYLOAD_BYTES_MAX: usize = REGION_ACCESS_BYTES_MAX + 16;
 /// Most file descriptors with one vfio-user message.
 pub const VFIO_DESCRIPTORS_MAX: usize = STREAM_DESCRIPTORS_MAX;
-/// Longest text of capabilities in a VERSION message of vfio-user, in bytes.
+/// Longest text of capabilities in a VERSION message of vfio-user, in bytes. A longer text is
+/// refused with EINVAL.
 pub const VERSION_BYTES_MAX: usize = 4096;
 /// Alignment of DMA mappings, in bytes: the smallest page of guests and IOMMUs.
 pub const DMA_ALIGN: u64 = 4096;

@@ -50,7 +50,7 @@ pub enum LocalError {
     #[error("the peer closed the connection")]
     Closed,
     /// The peer sent descriptors that it may not send: of another kind, more than
-    /// [`LOCAL_DESCRIPTORS_MAX`], or while its account is behind
+    /// [`LOCAL_DESCRIPTORS_MAX`] (4), or while its account is behind
     /// ([`causeway_host::Account::is_behind`]). Also returned if this process is at its limit of
     /// descriptors, and for more than [`LOCAL_DESCRIPTORS_MAX`] in a message to send.
     #[error("the peer sent descriptors that it may not send")]
@@ -211,7 +211,7 @@ impl LocalAttachment {
     ///
     /// # Errors
     /// Returns an error if the attachment has ended, or if the peer leaves [`LOCAL_UNSENT_MAX`]
-    /// messages unread.
+    /// (1,024) messages unread.
     pub fn send(
         &mut self,
         bytes: [u8; MESSAGE_BYTES],
@@ -224,7 +224,7 @@ impl LocalAttachment {
     /// Queues a message with descriptors for the next [`Self::flush`].
     ///
     /// # Errors
-    /// Returns an error if the peer leaves [`LOCAL_UNSENT_MAX`] messages unread.
+    /// Returns an error if the peer leaves [`LOCAL_UNSENT_MAX`] (1,024) messages unread.
     pub fn queue(
         &mut self,
         bytes: [u8; MESSAGE_BYTES],

@@ -36,7 +36,7 @@ use crate::limits::{REPLY_STALL_MS, STREAM_DESCRIPTORS_MAX, STREAM_HEADER_BYTES_
 /// The reason of the transport for the end of a connection, independent of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFault {
-    /// More than [`STREAM_DESCRIPTORS_MAX`] descriptors arrived with one message.
+    /// More than [`STREAM_DESCRIPTORS_MAX`] (8) descriptors arrived with one message.
     DescriptorsCut,
     /// This process is at its descriptor limit, so the kernel discarded those of a message.
     DescriptorsScarce,
@@ -56,7 +56,7 @@ pub trait Framing {
     type Header: Copy + Debug;
     /// The reason why a connection ends.
     type Reason: From<StreamFault>;
-    /// Length of a header, at most [`STREAM_HEADER_BYTES_MAX`].
+    /// Length of a header, at most [`STREAM_HEADER_BYTES_MAX`] (16 bytes).
     const HEADER_BYTES: usize;
 
     /// Parses a header of [`Self::HEADER_BYTES`] bytes, and checks the length of its payload.
@@ -290,7 +290,7 @@ impl<F: Framing> MessageStream<F> {
     }
 
     /// Sends whole messages, of which the first has `fds` as descriptors. Waits for room in the
-    /// socket, at most [`REPLY_STALL_MS`] and until `stop` is readable.
+    /// socket, at most [`REPLY_STALL_MS`] (2 s) and until `stop` is readable.
     ///
     /// # Errors
     /// Returns [`StreamFault::Unread`] if the peer leaves no room, or the error of the socket.

@@ -9,7 +9,14 @@
 //! The module knows no layout and checks no value; the meaning of the words is defined in the other
 //! modules. Words are atomic with the ordering that the caller gives; byte copies are not atomic
 //! and may contain bytes from several writes of the peer. A lost page (the file was truncated)
-//! reads as zeroes, and [`Area::is_poisoned`] is true from then on.
+//! reads as zeroes, writes to it are lost, and [`Area::is_poisoned`] is true from then on: the
+//! owner of the channel checks it through [`crate::Receiver::is_poisoned`] and drops the channel.
+//!
+//! [`far_fence`] and [`allow_fences`] concern the process, not a channel. A process calls
+//! [`allow_fences`] once before its senders omit their fences, and again in the child after a fork;
+//! a thread that is about to sleep calls [`far_fence`] if a sender of a peer omits its fences. Both
+//! run in the calling thread, in the process of an application (`clients/endpoint` and `message`);
+//! causewayd calls neither.
 #![allow(
     unsafe_code,
     reason = "memory shared with the peer: atomics and copies at checked offsets"
@@ -189,14 +196,18 @@ impl ChannelWords for Area {
     }
 }
 
-/// Executes a fence here and in all processes that called [`allow_fences`]. Returns false if the
-/// kernel does not support it (`membarrier`).
+/// Executes a fence here and in all processes that called [`allow_fences`] (`membarrier`). A
+/// receiver calls it before its thread sleeps, once for all channels, if
+/// [`crate::Receiver::request_wake`] returned true; the lock of `causeway_endpoint` uses it too.
+/// Returns false if the kernel does not support it: then the caller must not sleep.
 pub fn far_fence() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
-/// Registers this process for the fences of others ([`far_fence`]); see
-/// [`crate::Sender::omit_fences`]. Returns false if the kernel does not support it.
+/// Registers this process for the fences of others ([`far_fence`]). A process calls it before
+/// [`crate::Sender::omit_fences`], and again in a forked child, because the kernel does not pass
+/// the registration on; a further call has no effect. Returns false if the kernel does not support
+/// it: then senders must keep their fences.
 pub fn allow_fences() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
 }

@@ -5,7 +5,8 @@
 //! the message's bytes; this module only distributes *parts*, pieces of the message with a size
 //! that both sides agreed on, at most [`PARTS_MAX`] (2^20). It copies no bytes, does not block, and
 //! each direction has one cooperative copy at a time: [`ReceiverShare::begin`] ends an earlier one,
-//! whose sender then finds [`SenderStep::Over`].
+//! whose sender then finds [`SenderStep::Over`]. Each share is used in the thread of its process
+//! that polls the endpoint. `message` copies a message of more parts in another way.
 //!
 //! A single word holds the progress of both sides. Each side takes its next parts by
 //! compare-and-exchange of the word, so no part is taken twice, and a side that finds no part left
@@ -204,8 +205,8 @@ pub struct ReceiverShare {
 }
 
 impl ReceiverShare {
-    /// Starts the copy of a message of `parts` parts, at most [`PARTS_MAX`]. The receiver takes
-    /// from `end`; `last` is the number of the previous message. The caller must pass the new
+    /// Starts the copy of a message of `parts` parts, at most [`PARTS_MAX`] (2^20). The receiver
+    /// takes from `end`; `last` is the number of the previous message. The caller must pass the new
     /// number to the sender afterwards.
     pub fn begin<C: Cell>(cell: &C, end: CopyEnd, last: u32, parts: u32) -> Self {
         let number = if last >= NUMBER_MAX { 1 } else { last.saturating_add(1) };

@@ -8,8 +8,9 @@
 //! generic over [`ChannelWords`], so that the model checker in `tests/loom_handshake.rs` runs the
 //! production code.
 //!
-//! The functions ring no doorbell, wait for nothing and check no value. A wake-up may be
-//! superfluous. A peer that does not follow the order loses its own wake-ups only.
+//! The functions ring no doorbell, wait for nothing and check no value: the thread that owns the
+//! sender or receiver calls them, rings if a result requires it, and sleeps elsewhere. A wake-up
+//! may be superfluous. A peer that does not follow the order loses its own wake-ups only.
 //!
 //! A fence for each event would cost more than the event, and mostly the other side is awake. So a
 //! side may omit its fence after declaring this ([`omit_fences`]): a side that is about to sleep

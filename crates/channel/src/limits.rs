@@ -4,6 +4,9 @@
 //! and fails with [`ChannelError::Layout`](crate::ChannelError::Layout) outside them. Both
 //! directions have the same size, which cannot change afterwards. The maximum length of an event is
 //! half of the data ring ([`Layout::event_bytes_max`](crate::Layout::event_bytes_max)).
+//!
+//! The creator of a channel (causewayd, or a process in direct mode) chooses the size; the process
+//! that opens the channel checks the size in its header, and refuses a channel outside the limits.
 
 /// Minimum number of slots of a direction. The number of slots is a power of two.
 pub const SLOTS_MIN: u32 = 16;

@@ -7,7 +7,8 @@
 //!
 //! A short event carries the first word of an event and its bytes, not the other two words. The
 //! module checks no content: more bytes than [`INLINE_BYTES`] give `None`, and bytes without room
-//! in the slices of [`ShortEvent::copy_to`] are left out.
+//! in the slices of [`ShortEvent::copy_to`] are left out. An event that is not short stays in the
+//! ring for [`crate::Receiver::poll`]. The thread is that of the sender or receiver.
 
 use crate::INLINE_BYTES;
 
@@ -28,7 +29,8 @@ impl ShortEvent {
         Self { word, len, bytes }
     }
 
-    /// Returns the event with the bytes of two slices, or `None` if they exceed [`INLINE_BYTES`].
+    /// Returns the event with the bytes of two slices, or `None` if they exceed [`INLINE_BYTES`]
+    /// (32).
     #[inline(always)]
     pub fn of(word: u64, first: &[u8], second: &[u8]) -> Option<Self> {
         // Fast path for the most common cases: a word, and a head of two words before a word.
@@ -60,7 +62,7 @@ impl ShortEvent {
         Some(Self { word, len, bytes })
     }
 
-    /// Returns the number of bytes, at most [`INLINE_BYTES`].
+    /// Returns the number of bytes, at most [`INLINE_BYTES`] (32).
     #[inline]
     pub fn len(&self) -> usize {
         self.len

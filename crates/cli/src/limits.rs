@@ -3,6 +3,9 @@
 //! The module that uses a limit enforces it: a longer reply or file is an error of the command, and
 //! nothing is truncated. Only the timeout can be changed, by `--timeout`. The daemon has its own
 //! limits for requests (`daemon::limits`).
+//!
+//! `client` reads the limits of replies and the timeout, `args` the ranges of options, `commands`
+//! those of files, `doctor` and `vmm` those of programs that they run, all in the main thread.
 
 use std::time::Duration;
 

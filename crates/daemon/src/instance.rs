@@ -277,8 +277,8 @@ fn write_pid(file: &mut File) -> io::Result<()> {
     file.set_len(PID_LINE_BYTES)
 }
 
-/// Returns the pid in the lock file. Retries [`LOCK_PID_TRIES`] times while the process that holds
-/// the lock has not written its pid; `None` after that.
+/// Returns the pid in the lock file. Retries [`LOCK_PID_TRIES`] (20) times while the process that
+/// holds the lock has not written its pid; `None` after that.
 fn lock_owner(file: &mut File) -> Option<i32> {
     for _ in 0..LOCK_PID_TRIES {
         let mut text = String::new();

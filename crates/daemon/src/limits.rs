@@ -2,12 +2,26 @@
 //!
 //! The module has no code: each user enforces its limit. None of the limits can be configured, and
 //! none applies to traffic of guests; limits of ports, groups, links and routes are in
-//! [`causeway_model::limits`]. A reader finds here the effect of each limit, and the action at the
-//! limit (refuse, truncate, evict) at its user.
+//! [`causeway_model::limits`].
+//!
+//! | constants | read by | at the limit |
+//! |---|---|---|
+//! | requests | `http::request` | an error reply: 408 (time), 413 or 431 (bytes, headers) |
+//! | control connections | `http::server` | the connection that has waited longest is closed without a reply; if none has waited 250 ms, the new one gets 503 |
+//! | metrics | `metrics` | the last sample is served again; a further connection is closed |
+//! | configuration and state files | `config`, `kept` | the file is refused, or not written, and the old file stays |
+//! | problems and notes of a reply | `config::problem`, `http::reply` | the others are counted, or left out |
+//! | VNET | `vnet` | the session ends, or the attempt is refused for a time |
+//! | log | `logger` | a text or line is cut with `…`; a further line is dropped and counted |
+//! | lock, sandbox | `instance`, `sandbox` | the pid is unknown; further links are not followed |
+//!
+//! All run in threads of the control plane, one for each connection; a dispatcher only formats log
+//! lines.
 
 use std::time::Duration;
 
-/// Most bytes of a control request, head and body together.
+/// Most bytes of a control request, head and body together. A longer request gets an error reply
+/// and has no effect.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of a control request that carries a file: [`CONFIG_BYTES_MAX`], and as much again for
 /// the JSON encoding.
@@ -20,9 +34,11 @@ pub const CONNECTIONS_MAX: usize = 64;
 pub const CONNECTIONS_WAITING_PER_USER_MAX: usize = 48;
 /// Time for which a waiting connection keeps its slot when slots run out.
 pub const CONNECTION_GRACE: Duration = Duration::from_millis(250);
-/// Time from accepting a control connection to the last byte of its request.
+/// Time from accepting a control connection to the last byte of its request. A later request gets
+/// 408 and has no effect.
 pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time in which each write of a reply must make progress.
+/// Time in which each write of a reply must make progress. Then the connection is closed; the
+/// command has its effect.
 pub const REPLY_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time for which the rest of a refused request is read, so that the client can read the reply.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
@@ -43,11 +59,12 @@ pub const CONFIG_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Most problems reported of one configuration file.
 pub const PROBLEMS_MAX: usize = 20;
 
-/// Most bytes of the state file.
+/// Most bytes of the state file. A longer text is not written, and the old file stays.
 pub const STATE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Most files that are kept aside because they could not be used as the state file.
 pub const STATE_ASIDE_MAX: u32 = 9;
-/// Longest time that the reply to a command waits for the state file to be written.
+/// Longest time that the reply to a command waits for the state file to be written. The reply then
+/// has a note that the change is not saved yet.
 pub const STATE_WRITE_TIME_MAX: Duration = Duration::from_secs(4);
 /// Time after which a failed write of the state file is tried again.
 pub const STATE_RETRY: Duration = Duration::from_secs(10);
@@ -65,7 +82,7 @@ pub const VNET_STRANGERS_PER_SOURCE_MAX: usize = 4;
 pub const VNET_GRACE: Duration = Duration::from_secs(1);
 /// Most bytes of the host's table of TCP sockets that are searched for the user of a connection.
 pub const TCP_TABLE_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Longest time from the connect of a VNET client to its valid HELLO.
+/// Longest time from the connect of a VNET client to its valid HELLO. The session then ends.
 pub const VNET_HELLO_TIME_MAX: Duration = Duration::from_secs(10);
 /// Longest time between two lines of a VNET session; the session then ends.
 pub const VNET_IDLE_TIME_MAX: Duration = Duration::from_secs(300);
@@ -89,7 +106,8 @@ pub const LOG_VALUE_BYTES_MAX: usize = 2048;
 pub const LOG_LINE_BYTES_MAX: usize = 8192;
 /// Most queued log lines; further lines are dropped.
 pub const LOG_LINES_QUEUED_MAX: usize = 1024;
-/// Time that a process which ends waits for the reader of its log.
+/// Time that a process which ends waits for the reader of its log. Lines that are not written by
+/// then are lost.
 pub const LOG_FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
 /// Pause between two checks whether the log is written, at the end of the process.
 pub const LOG_FLUSH_PAUSE: Duration = Duration::from_millis(1);

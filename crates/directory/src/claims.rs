@@ -65,9 +65,9 @@ impl Claims {
         self.0.iter().find(|claim| claim.place == place).map(|claim| claim.epoch)
     }
 
-    /// Adds a claim; one of the same place is replaced if the new one ranks better. If there are more than
-    /// [`CLAIMS_MAX`], drops the worst claim of an unreachable place, else the worst claim of a
-    /// peer, and returns true. The claim of an own port is never dropped.
+    /// Adds a claim; one of the same place is replaced if the new one ranks better. If there are
+    /// more than [`CLAIMS_MAX`] (8), drops the worst claim of an unreachable place, else the worst
+    /// claim of a peer, and returns true. The claim of an own port is never dropped.
     pub fn put(
         &mut self,
         epoch: u64,

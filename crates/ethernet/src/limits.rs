@@ -4,6 +4,21 @@
 //! only names the values: each module that uses a constant enforces it and documents the behaviour
 //! at the bound. Bounds of rings are in `causeway_ring::limits`, bounds of turns, hops and
 //! mailboxes in `causeway_fabric::limits`.
+//!
+//! | constants | read by | at the bound |
+//! |---|---|---|
+//! | frames, headers | `headers`, `deliver` | the frame is dropped and counted by a reason |
+//! | learnt addresses | `table` | the address is not learnt, and frames to it are flooded |
+//! | waiting frames | `pending_queue`, `pending` | the frame is dropped and counted as `NoBuffer` |
+//! | penalty | `forward` | the port's transmit queues are skipped for a number of calls |
+//! | route cache | `route` | the cache is emptied and filled again |
+//! | links | `uplink` | the link is refused with an error to the operator |
+//! | arrivals, batches | `link_rx`, `forward` | the rest waits for the next turn |
+//! | captures | `mirror`, `control::captures` | the capture is refused; without fetches it ends |
+//! | floods, duplicates | `flood_sequence`, `duplicates` | the oldest entry is displaced: a late copy passes |
+//! | hellos, attachments | `standby` | hellos of further attachments are ignored |
+//!
+//! All run in the dispatcher's thread of the group, except `control`: in the thread of the request.
 
 /// Longest frame, in bytes: a payload of 65,535 behind a header with two VLAN tags.
 pub const FRAME_BYTES_MAX: usize = 65_557;

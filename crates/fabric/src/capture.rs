@@ -169,8 +169,8 @@ impl Recording {
     }
 
     /// Adds a frame of `len` bytes, of which `kept` are recorded. No effect after the end of the
-    /// recording. A copy beyond [`CAPTURE_BYTES_MAX`] is counted as dropped, and does not count
-    /// towards the limit of [`Self::new`].
+    /// recording. A copy beyond [`CAPTURE_BYTES_MAX`] (8 MiB) is counted as dropped, and does not
+    /// count towards the limit of [`Self::new`].
     pub fn add(&self, wall_ns: u64, direction: Direction, kept: &[u8], len: usize) {
         let mut state = self.state();
         if state.closed {
@@ -196,7 +196,7 @@ impl Recording {
         }
     }
 
-    /// Takes the recorded bytes, at most [`CAPTURE_FETCH_BYTES`] a call, possibly none.
+    /// Takes the recorded bytes, at most [`CAPTURE_FETCH_BYTES`] (1 MiB) a call, possibly none.
     pub fn fetch(&self) -> CaptureChunk {
         let mut state = self.state();
         let chunks = state.recorded.take(CAPTURE_FETCH_BYTES);

@@ -72,7 +72,7 @@ pub trait Controller: Send + fmt::Debug {
     /// Adds objects of the service to the view of a group.
     fn extend_group(&self, _view: &mut GroupView) {}
 
-    /// Returns whether [`Self::tick`] is to be called every [`CONTROL_TICK`] from now on.
+    /// Returns whether [`Self::tick`] is to be called every [`CONTROL_TICK`] (1 s) from now on.
     ///
     /// [`CONTROL_TICK`]: crate::limits::CONTROL_TICK
     fn needs_tick(&self) -> bool {

@@ -4,6 +4,22 @@
 //! the description or the name: `_NS` nanoseconds, `_MS` milliseconds, `_BYTES` bytes. The values
 //! are fixed at compile time; `causeway_model::limits` has the bounds of the values that an
 //! operator gives.
+//!
+//! | constants | read by | at the limit |
+//! |---|---|---|
+//! | turns, yields, spins | `dispatcher`, `schedule`, `slice`, `spin_budget` | the dispatcher serves the next queue or group, or yields |
+//! | orders, loads, balance | `dispatcher`, `load`, `balance` | a caller of an order blocks; a shard moves |
+//! | frontends, messages | `shard::frontend`, `shard::pauses` | connections wait in the backlog, messages in the socket |
+//! | memory files, stalls | `footprint`, `memory_charge`, `port` | the frontend is closed and the port refuses frontends for a time |
+//! | wake-ups | `wakes`, `host` | the owner is not woken for a time, and closed after repeated strikes |
+//! | connects to frontends | `connector`, `shard::connect` | the port closes the connection and connects again |
+//! | log lines | `log_limit` | lines are dropped and counted |
+//! | frames of links, notices | `link::io`, `ethernet` | frames are dropped and counted; a notice is logged and lost |
+//! | datagrams | `udp` | the rest waits for the next call |
+//! | captures, traffic matrix | `capture`, `traffic` | frames and pairs beyond are counted only |
+//!
+//! Most run in a dispatcher's thread; `balance` runs in a thread of the fabric, `memory_charge` in
+//! a sampling thread, and `capture` and `traffic` also in the threads of control requests.
 
 /// Chains served from one queue before the next queue is served.
 pub const SERVE_CHAINS_MAX: usize = 64;
@@ -119,11 +135,13 @@ pub const BALANCE_BUSY_MIN: u32 = 70;
 /// Percentage points by which the busier of the two dispatchers must be less busy after a move, so
 /// that shards do not oscillate.
 pub const BALANCE_GAIN_MIN: u32 = 20;
-/// Batches of frames from links that may be queued for a group; further batches are dropped.
+/// Batches of frames from links that may be queued for a group; the frames of further batches are
+/// dropped and counted.
 pub const ARRIVALS_WAITING_MAX: usize = 256;
-/// Notices from groups that may be queued for the links.
+/// Notices from groups that may be queued for the links. A further notice is logged and lost.
 pub const NOTICES_WAITING_MAX: usize = 65_536;
-/// Links that a frame may cross.
+/// Links that a frame may cross. `ethernet` does not send a frame that crossed so many into a
+/// further link.
 pub const HOPS_MAX: u8 = 8;
 /// Time between ticks of the controllers while at least one needs them; 1 s.
 pub const CONTROL_TICK: std::time::Duration = std::time::Duration::from_secs(1);
@@ -140,10 +158,11 @@ pub const UDP_REST_TURNS: u8 = 2;
 pub const UDP_SOCKET_BYTES: usize = 4 << 20;
 /// Waiting connections that a listener closes one by one when it is dropped.
 pub const BACKLOG_MAX: usize = 4096;
-/// Doorbells of a queue that never had a chain after which its memory counts as private. A frontend
-/// rings once or twice when it starts a queue.
+/// Doorbells of a queue that never had a chain after which its memory counts as private: a warning
+/// in the log and a notice at the port follow, nothing else. A frontend rings once or twice when it
+/// starts a queue.
 pub const EMPTY_DOORBELLS_MAX: u8 = 8;
-/// Most bytes of a capture that one fetch returns: 1 MiB.
+/// Most bytes of a capture that one fetch returns: 1 MiB. The rest stays for the next fetch.
 pub const CAPTURE_FETCH_BYTES: usize = 1 << 20;
 /// Capacity of a chunk of a capture, in bytes; a longer frame has a chunk of its own.
 pub const CAPTURE_CHUNK_BYTES: usize = 64 << 10;

@@ -9,7 +9,7 @@
 
 use crate::limits::{LOG_LINES_MAX, LOG_WINDOW_NS};
 
-/// Admits [`LOG_LINES_MAX`] lines per window and counts the rest.
+/// Admits [`LOG_LINES_MAX`] (10) lines per window and counts the rest.
 #[derive(Debug, Default)]
 pub struct LogLimit {
     /// Start of the window.

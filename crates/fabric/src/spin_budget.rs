@@ -99,7 +99,7 @@ impl SchedStats {
         now_ns.saturating_sub(self.at_ns).saturating_sub(known)
     }
 
-    /// Samples the statistics, at most every [`SHARE_PERIOD_NS`].
+    /// Samples the statistics, at most every [`SHARE_PERIOD_NS`] (10 ms).
     pub(crate) fn sample(&mut self, now_ns: u64, budget: &mut SpinBudget) {
         let elapsed = now_ns.saturating_sub(self.at_ns);
         if elapsed < SHARE_PERIOD_NS {

@@ -92,8 +92,8 @@ impl WakeAccount {
         (result, self.settle(now_ns, took_ns.saturating_sub(usual_ns)))
     }
 
-    /// Returns whether the owner was to be closed within the last [`BARRED_NS`], and is still to be
-    /// refused.
+    /// Returns whether the owner was to be closed within the last [`BARRED_NS`] (30 s), and is
+    /// still to be refused.
     pub fn is_barred(&self) -> bool {
         let since = read(ClockId::Monotonic).saturating_sub(self.struck_ns);
         self.strikes >= WAKE_STRIKES_MAX && since < BARRED_NS

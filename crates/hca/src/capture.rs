@@ -59,7 +59,7 @@ impl PortCaptures {
     /// Adds a capture at an adapter.
     ///
     /// # Errors
-    /// The group has [`CAPTURES_MAX`] captures.
+    /// The group has [`CAPTURES_MAX`] (16) captures.
     pub(crate) fn join(
         &mut self,
         subnet: &mut Subnet<Function>,

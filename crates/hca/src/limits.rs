@@ -7,6 +7,18 @@
 //! limits of an adapter (queue pairs, regions, registered memory) are options of the port
 //! (`model::port`), within those of `causeway-mlx5` and `causeway-verbs`. Times with *estimated*
 //! are charged to a turn, and need not be exact: the dispatcher reads its clock now and then.
+//!
+//! | constants | read by | at the limit |
+//! |---|---|---|
+//! | inbox, uplink | `uplink`, `uplink_sender`, `switch` | frames to the adapter are refused and counted; its own wait in the send queue |
+//! | work of a call | `call`, `share`, `rate_limit` | the rest waits for the next call, or for the end of a pause |
+//! | idle polls | `idle`, `idle_watches` | pauses double, up to `idle_poll_us` of the port |
+//! | restart | `service` | retries of the waiting requests begin |
+//! | samples, traces, captures | `recent`, `trace`, `capture`, `packets` | the oldest sample is dropped; the others are counted only, or refused |
+//! | record files | `record_memory` | the record is given up: the adapter goes on, and is not restored after a restart |
+//!
+//! All run in the dispatcher's thread of the group; captures are read in threads of control
+//! requests.
 
 /// Interrupt vectors of an adapter: one for events, the others for completions.
 pub const VECTORS: u16 = 8;

@@ -11,6 +11,17 @@
 //! frontends wait for the next. The module sees no frontend and no vhost-user message, does not
 //! restart a holder that ends (`daemon::held_ports` does, at the next addition of a port), and
 //! trusts the run directory only if no other user can write to it ([`make_dir`]).
+//!
+//! The holder refuses ([`HolderError::Refused`], with its reason as text)
+//!
+//! - the connection: another causewayd is connected, this process belongs to another user than the
+//!   holder's and not to root, the holder cannot open a pidfd of this process, or the releases of
+//!   the two use different versions of the protocol,
+//! - a port: 1,024 ports are held, or its public socket cannot be bound,
+//! - a query for a port that is not held.
+//!
+//! Calls may come from any thread of causewayd that may block; `daemon::held_ports` serialises them
+//! by a mutex. Only [`start`] runs in a thread of its own there, outside of the sandbox.
 
 use std::fs::File;
 use std::io;
@@ -67,8 +78,8 @@ pub enum HolderError {
     /// The holder was started and does not listen.
     #[error("the holder does not listen on {0}: see holder.log in that directory")]
     Silent(PathBuf),
-    /// The control connection failed, or no answer arrived within [`CONTROL_TIMEOUT`]: the client
-    /// is unusable.
+    /// The control connection failed, or no answer arrived within [`CONTROL_TIMEOUT`] (5 s): the
+    /// client is unusable.
     #[error("the holder: {0}")]
     Conversation(#[from] ProtocolError),
     /// The holder refused the request.
@@ -97,7 +108,8 @@ impl Client {
     ///
     /// # Errors
     /// The directory is unusable, or the holder cannot be started, does not listen within
-    /// [`START_TIMEOUT`] (10 s), or refuses this process.
+    /// [`START_TIMEOUT`] (10 s), or refuses this process: another causewayd is connected, the
+    /// holder belongs to another user, or has another protocol version.
     pub fn reach(
         dir: &Path,
         begin: impl FnOnce(&Path) -> Result<(), HolderError>,
@@ -123,7 +135,8 @@ impl Client {
     /// Connects to the holder of `dir`.
     ///
     /// # Errors
-    /// No holder listens, or it refuses this process.
+    /// No holder listens (`NOENT`, `CONNREFUSED`), or it refuses this process
+    /// ([`HolderError::Refused`]), for example because another causewayd is connected.
     pub fn connect(dir: &Path) -> Result<Self, HolderError> {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -133,11 +146,13 @@ impl Client {
         Self::over(socket)
     }
 
-    /// Begins the conversation over a socket that is connected to a holder. The holder watches the
-    /// process that connected the socket.
+    /// Begins the conversation over a socket that is connected to a holder. The holder keeps a
+    /// pidfd of the process that connected the socket: after the connection closed, frontends pass
+    /// to another causewayd only when that process has ended, because guest memory is in use until
+    /// then ([`crate::process`]).
     ///
     /// # Errors
-    /// The holder refuses it, or does not answer.
+    /// The holder refuses it ([`HolderError::Refused`]), or does not answer.
     pub fn over(socket: OwnedFd) -> Result<Self, HolderError> {
         let mut client = Self { socket, pid: 0 };
         let hello = Request::Hello { version: VERSION, pid: std::process::id() };
@@ -194,7 +209,8 @@ impl Client {
     /// otherwise the frontend is disconnected.
     ///
     /// # Errors
-    /// The connection failed, or the holder refused.
+    /// The connection failed, or the holder refused: it holds 1,024 ports, or cannot bind the
+    /// public socket. After a refusal a held port of the same name that it should replace is gone.
     pub fn add(&mut self, port: HeldPort) -> Result<(), HolderError> {
         self.request(&Request::Add(port))
     }
@@ -275,7 +291,8 @@ pub fn start(dir: &Path, program: &Path) -> Result<(), HolderError> {
     Ok(())
 }
 
-/// Locks the file at `path`.
+/// Locks the file at `path` until the returned descriptor is closed. The holder calls it at its
+/// start for its directory; causewayd does not.
 ///
 /// # Errors
 /// `AddrInUse` if another process has the lock; a system call's error.

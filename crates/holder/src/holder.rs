@@ -153,7 +153,7 @@ impl Holder {
         StopHandle { flag: self.flag.clone(), wakeup: self.wakeup.clone() }
     }
 
-    /// Runs until stopped, released by causewayd, or idle for [`IDLE_LEAVE`].
+    /// Runs until stopped, released by causewayd, or idle for [`IDLE_LEAVE`] (60 s).
     ///
     /// # Errors
     /// Waiting for descriptors failed.
@@ -356,7 +356,7 @@ impl Holder {
         }
     }
 
-    /// Exits after [`IDLE_LEAVE`] without peers, or when the control socket was removed.
+    /// Exits after [`IDLE_LEAVE`] (60 s) without peers, or when the control socket was removed.
     fn check_idle(&mut self) {
         let busy = self.daemon.is_some() || self.ports.values().any(HeldPortState::is_busy);
         if busy {

@@ -99,12 +99,13 @@ impl DaemonStream {
             .map_err(|_| ExchangeError::Gone)
     }
 
-    /// Negotiates the features that the holder needs for a frontend that has sent no message yet.
-    /// causewayd distinguishes frontends by the order of their first messages, so the holder asks
-    /// nothing before them.
+    /// Negotiates the features that the holder needs for a frontend that has sent no message yet:
+    /// sends SET_PROTOCOL_FEATURES with [`NEEDED`], and no query. causewayd distinguishes VMMs by
+    /// the order of their first queries (`causeway_attach::vhost_user`), so the holder must not
+    /// send a query before the frontend does. A causewayd that lacks a feature refuses the message.
     ///
     /// # Errors
-    /// The exchange failed, or causewayd lacks a feature.
+    /// The exchange failed, or causewayd lacks a feature ([`ExchangeError::Refused`]).
     pub fn begin_new(&mut self, frontend: BorrowedFd<'_>) -> Result<(), ExchangeError> {
         let needed = NEEDED.bits().to_ne_bytes();
         self.send_checked(R::SET_PROTOCOL_FEATURES, &needed, &[], frontend)
@@ -116,7 +117,8 @@ impl DaemonStream {
     /// accepted. `frontend` is watched meanwhile.
     ///
     /// # Errors
-    /// The exchange failed, or causewayd lacks a feature.
+    /// The exchange failed, or causewayd lacks a feature: [`ExchangeError::Refused`] for one of
+    /// [`NEEDED`], [`ExchangeError::Lacking`] for one of `protocol`.
     pub fn begin(&mut self, protocol: u64, frontend: BorrowedFd<'_>) -> Result<u64, ExchangeError> {
         self.begin_new(frontend)?;
         self.send_checked(R::SET_OWNER, &[], &[], frontend)?;

@@ -7,22 +7,32 @@
 //! of a vfio-user frontend wait unread; connected frontends stay, except at [`TRIES_MAX`],
 //! [`DEATHS_MAX`], [`SHARED_DEATHS_MAX`] and [`ENDING_MAX`]. The time for which frontends wait for
 //! the next causewayd is not limited.
+//!
+//! | constants | read by | process and thread |
+//! |---|---|---|
+//! | [`CONTROL_TIMEOUT`], [`START_TIMEOUT`], [`START_PAUSE`] | [`crate::client`] | causewayd, the calling thread |
+//! | ports, accepts, refusals, idle time | [`crate::holder`], [`crate::port`] | the holder's main thread |
+//! | retries, deaths, `ENDING_MAX` | [`crate::route`], [`crate::relay`], `deaths` | a frontend's thread |
+//! | commands, answers, registers | modules of [`crate::vfio`] | a frontend's thread |
 
 use std::time::Duration;
 
 pub use causeway_attach::limits::RING_SIZE_MAX;
 
-/// Longest control message in either direction, in bytes.
+/// Longest control message in either direction, in bytes. A longer one ends the control connection.
 pub const CONTROL_BYTES_MAX: usize = 8192;
-/// Most ports held; as many as the fabric serves.
+/// Most ports held; as many as the fabric serves. A further port is refused with a reason.
 pub const PORTS_MAX: usize = 1024;
-/// Backlog of each listening socket.
+/// Backlog of each listening socket. A further frontend waits in connect(2), or gets EAGAIN if its
+/// socket does not block.
 pub const BACKLOG: i32 = 16;
-/// How long the holder waits for the hello of a causewayd that it answers with a refusal.
+/// How long the holder's main thread waits for the hello of a causewayd that it answers with a
+/// refusal; 100 ms. The refusal is sent in any case.
 pub const REFUSAL_WAIT: Duration = Duration::from_millis(100);
-/// Timeout of causewayd for an answer of the holder.
+/// Timeout of causewayd for an answer of the holder. The request then fails, and the connection is
+/// unusable.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a started holder may take until it listens.
+/// How long a started holder may take until it listens. The addition of the port then fails.
 pub const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which causewayd tries to connect to a started holder.
 pub const START_PAUSE: Duration = Duration::from_millis(5);
@@ -59,11 +69,12 @@ pub const RELAYS_END_MAX: Duration = Duration::from_millis(500);
 pub const RELAY_END_CHECK: Duration = Duration::from_millis(1);
 /// Stack size of a frontend's thread, in bytes.
 pub const STACK_BYTES: usize = 256 * 1024;
-/// Most log lines about one port per [`LOG_WINDOW`]; further lines are suppressed.
+/// Most log lines about one port per [`LOG_WINDOW`]; further lines are dropped and not counted.
 pub const LOG_LINES_MAX: u32 = 10;
 /// Period of [`LOG_LINES_MAX`].
 pub const LOG_WINDOW: Duration = Duration::from_secs(60);
-/// Most vfio-user commands of a frontend that causewayd has not answered.
+/// Most vfio-user commands of a frontend that causewayd has not answered. The frontend is not read
+/// while there are so many.
 pub const IN_FLIGHT_MAX: usize = 64;
 /// Bytes of unanswered vfio-user commands from which on no further command is read; with one more
 /// message they fit a socket's buffer.
@@ -76,15 +87,18 @@ pub const DEFERRED_MAX: usize = 64;
 /// Bytes of such commands from which on a further register write waits unanswered.
 pub const DEFERRED_BYTES_MAX: usize = 64 << 10;
 /// Longest time for which a vfio-user query waits for the next causewayd: QEMU declares a device
-/// dead that is silent for 5 s.
+/// dead that is silent for 5 s. The query is then refused with EIO.
 pub const WAIT_MAX: Duration = Duration::from_secs(4);
-/// Most vfio-user commands that are answered without causewayd in one turn.
+/// Most vfio-user commands that are answered without causewayd in one turn. Further commands wait
+/// for [`AWAY_TURN`].
 pub const ANSWERS_PER_TURN: usize = 64;
 /// Pause after a turn of [`ANSWERS_PER_TURN`] answers.
 pub const AWAY_TURN: Duration = Duration::from_millis(1);
 /// Longest time during a replay until the frontend's queries are answered.
 pub const REPLAY_CHECK: Duration = Duration::from_millis(10);
-/// Most replies that are remembered for a vfio-user frontend.
+/// Most replies that are remembered for a vfio-user frontend. A further reply is not remembered, at
+/// this limit and at the following three: without causewayd its query waits, and is refused with
+/// EIO after [`WAIT_MAX`].
 pub const ANSWERS_MAX: usize = 1024;
 /// Most replies with a file that are remembered for a vfio-user frontend: descriptors of the holder.
 pub const ANSWER_FILES_MAX: usize = 16;
@@ -92,12 +106,13 @@ pub const ANSWER_FILES_MAX: usize = 16;
 pub const ANSWER_BYTES_MAX: usize = 2048;
 /// Most bytes of all remembered commands and replies.
 pub const ANSWERS_BYTES_MAX: usize = 256 << 10;
-/// Most places of registers of which the last write is recorded.
+/// Most places of registers of which the last write is recorded. A write to a further place reaches
+/// causewayd, and the next causewayd does not receive it.
 pub const REGISTERS_MAX: usize = 1024;
 /// Region of a PCI function (BAR 0) in which writes at [`REGISTER_SPACE_BYTES`] and beyond are
 /// doorbells.
 pub const DOORBELL_REGION: u32 = 0;
 /// Length of the registers in [`DOORBELL_REGION`], in bytes (64 KiB). Behind them lie doorbell pages.
 pub const REGISTER_SPACE_BYTES: u64 = 64 << 10;
-/// Longest register write that is recorded, in bytes.
+/// Longest register write that is recorded, in bytes. A longer write reaches causewayd only.
 pub const REGISTER_BYTES_MAX: usize = 64;

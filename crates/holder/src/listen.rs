@@ -2,8 +2,9 @@
 //!
 //! [`crate::holder`] listens for causewayd (SOCK_SEQPACKET), [`crate::port`] for frontends
 //! (SOCK_STREAM), both in the holder's main thread. A left-over socket file without a listener is
-//! replaced; a file of another type, or a socket with a listener, is an error. Two processes that
-//! bind the same path at the same time may race: the holder's lock file prevents that.
+//! replaced; a file of another type, or a socket with a listener, is an error (`AddrInUse`): at its
+//! start the holder then exits, later it refuses the port with the text. Two processes that bind
+//! the same path at the same time may race: the holder's lock file prevents that.
 //!
 //! On drop the file is removed, unless another file has replaced it. No call blocks. The kernel
 //! queues up to [`BACKLOG`] (16) connections; a further frontend waits in connect(2), or gets

@@ -64,7 +64,7 @@ struct FrontendConnection {
     ended: Arc<AtomicBool>,
 }
 
-/// Limits log lines to [`LOG_LINES_MAX`] per [`LOG_WINDOW`].
+/// Limits log lines to [`LOG_LINES_MAX`] (10) per [`LOG_WINDOW`] (60 s).
 #[derive(Debug)]
 struct LogBudget {
     /// Begin of the current period.
@@ -338,7 +338,7 @@ impl Drop for HeldPortState {
     }
 }
 
-/// Drops ports, whose frontends are disconnected, within [`RELAYS_END_MAX`] in all.
+/// Drops ports, whose frontends are disconnected, within [`RELAYS_END_MAX`] (0.5 s) in all.
 pub fn disconnect_all(ports: impl IntoIterator<Item = HeldPortState>) {
     let end_by = Instant::now().checked_add(RELAYS_END_MAX);
     let mut ports: Vec<HeldPortState> = ports.into_iter().collect();

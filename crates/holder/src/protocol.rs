@@ -12,7 +12,11 @@
 //! and have no effect. Requests that are repeated have the same effect once more: `hello` begins a
 //! new generation, `add` of the same device keeps its frontend, `delete` of an unknown name
 //! succeeds. No descriptors are passed. The module does not authenticate: the holder checks the
-//! peer's user when it accepts the connection.
+//! peer's user when it accepts the connection. The reasons of a refusal are listed in
+//! [`crate::client`]. A send or receive of causewayd fails after [`CONTROL_TIMEOUT`] (5 s); those
+//! of the holder do not wait.
+//!
+//! [`CONTROL_TIMEOUT`]: crate::limits::CONTROL_TIMEOUT
 
 use std::io::IoSlice;
 use std::os::fd::AsFd;
@@ -135,7 +139,7 @@ pub enum ProtocolError {
     /// No packet is there (non-blocking), or none arrived before the socket's timeout.
     #[error("no answer in time")]
     Nothing,
-    /// The packet is longer than [`CONTROL_BYTES_MAX`].
+    /// The packet is longer than [`CONTROL_BYTES_MAX`] (8,192 bytes).
     #[error("a packet of more than {CONTROL_BYTES_MAX} bytes")]
     Long,
     /// The packet is no value of this protocol.

@@ -4,6 +4,17 @@
 //! limit returns an error or defers its work. Limits of threads and queues hold for the whole
 //! process unless the constant names a port, an account or a call. Times are in the unit that the
 //! name ends in.
+//!
+//! | constants | read by | at the limit |
+//! |---|---|---|
+//! | lent ranges | `net::app_memory` | the loan is refused, and the caller copies |
+//! | frames and pieces of a call | `net::send`, `net::socket`, `net::guest_io` | the call does fewer, and the caller repeats it |
+//! | queries and replacements of a ring | `net::receiver` | the next query or replacement waits |
+//! | descriptors of a message | `fd::receive` | none: the kernel passes no more |
+//! | inspection before a close | `fd::deferred_close` | the rest is closed without inspection, and may block its thread for 100 ms each |
+//! | threads that close | `fd::deferred_close`, `fd::reaper` | descriptors wait for a free thread |
+//! | unclosed descriptors | `fd::account` | the caller refuses the peer's connections and descriptors |
+//! | notifications | `watchdog` | the blocked write is interrupted |
 
 /// Most ranges of its own memory that a process lends at a time. Further ranges are copied.
 pub const OWN_LOANS_MAX: usize = 4096;

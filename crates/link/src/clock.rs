@@ -9,7 +9,8 @@
 //! initiation. Only after a restart with a clock that went back are they older than before; the
 //! peer then refuses them until it has no session left, 5 min at most
 //! ([`crate::limits::SESSION_NS_MAX`]). Session keys depend on the random source: outside of tests
-//! it must be the kernel's generator.
+//! it must be the kernel's generator, and must fill the buffer: no error can be returned here. In
+//! causewayd the shard of links makes a clock for each call, on its dispatcher's thread.
 
 use std::fmt;
 

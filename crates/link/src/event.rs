@@ -9,7 +9,8 @@
 //! most once in [`HANDSHAKE_FAULT_NS`](crate::limits::HANDSHAKE_FAULT_NS) (1 min), and so is a
 //! clock of the peer that went back; if it went back by less than 1 min, no event reports it.
 //! [`crate::tunnel::Tunnel::repeat_claims`] repeats address claims on request. Events name tunnels,
-//! not links: [`crate::io::tunnels`] finds the links of a tunnel.
+//! not links: [`crate::io::tunnels`] finds the links of a tunnel. The list has no limit: the driver
+//! bounds it by the number of datagrams between two of its passes.
 
 use std::net::SocketAddr;
 

@@ -23,7 +23,7 @@ use crate::pack::{Batch, Packer, PushError};
 use crate::unpack::{Sink, UnpackedFrame};
 
 /// Packs a frame of network `vni` with its flood sequence number, if the frame has one and both fit
-/// [`FRAME_BYTES_MAX`]; otherwise without a number.
+/// [`FRAME_BYTES_MAX`] (65,557 bytes); otherwise without a number.
 ///
 /// # Errors
 /// As [`Packer::push`].

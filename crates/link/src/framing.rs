@@ -21,7 +21,7 @@ use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, FRAME_BYTES_MAX, STREA
 /// Splits a byte stream into frames.
 #[derive(Debug)]
 pub struct Deframer {
-    /// Receive buffer of [`STREAM_BYTES`].
+    /// Receive buffer of [`STREAM_BYTES`] (128 KiB).
     bytes: Vec<u8>,
     /// Range of bytes that were received and not returned yet.
     unread: Range<usize>,

@@ -116,7 +116,7 @@ impl HandshakeGuard {
         Admission::Ask(cookie_of(secret, from))
     }
 
-    /// Replaces the older secret if the current secret is older than [`COOKIE_NS`].
+    /// Replaces the older secret if the current secret is older than [`COOKIE_NS`] (2 min).
     fn rotate(&mut self, clock: &mut Clock<'_>) {
         if clock.now.saturating_sub(self.rotated) >= COOKIE_NS {
             self.rotated = clock.now;

@@ -79,7 +79,7 @@ impl Batch {
         self.segment
     }
 
-    /// Returns the number of datagrams: 1 to [`BATCH_DATAGRAMS_MAX`] when the batch is sent.
+    /// Returns the number of datagrams: 1 to [`BATCH_DATAGRAMS_MAX`] (64) when the batch is sent.
     pub const fn datagrams(&self) -> usize {
         self.datagrams
     }

@@ -115,7 +115,7 @@ impl Reassembler {
         }
     }
 
-    /// Drops frames that are incomplete for [`FRAGMENTED_NS_MAX`], and counts them.
+    /// Drops frames that are incomplete for [`FRAGMENTED_NS_MAX`] (1 s), and counts them.
     pub fn expire(&mut self, now: u64, refusals: &mut RefusalCounters) {
         while self.deadline().is_some_and(|deadline| deadline <= now) {
             self.close(0);

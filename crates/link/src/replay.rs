@@ -15,7 +15,7 @@ use crate::limits::REPLAY_WINDOW;
 /// Words of the bit map.
 const WORDS: usize = (REPLAY_WINDOW / 64) as usize;
 
-/// The received counters among the newest [`REPLAY_WINDOW`]. Call it only with counters of
+/// The received counters among the newest [`REPLAY_WINDOW`] (2,048). Call it only with counters of
 /// authenticated datagrams: a forged counter would move the window.
 #[derive(Debug, Clone)]
 pub struct Replay {

@@ -92,8 +92,8 @@ impl TunnelSession {
         self.counter.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the session should be replaced: [`SESSION_DATAGRAMS_REKEY`] datagrams were
-    /// sealed.
+    /// Returns whether the session should be replaced: [`SESSION_DATAGRAMS_REKEY`] (2^48) datagrams
+    /// were sealed.
     pub fn needs_rekey(&self) -> bool {
         self.sealed() >= SESSION_DATAGRAMS_REKEY
     }

@@ -32,7 +32,7 @@ use causeway_model::keys::{PrivateKey, PublicKey};
 /// Why a tunnel was not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
-    /// The socket has [`TUNNELS_MAX`] tunnels.
+    /// The socket has [`TUNNELS_MAX`] (4,096) tunnels.
     #[error(
         "an underlay socket has at most {TUNNELS_MAX} tunnels: remove links, or use another port"
     )]

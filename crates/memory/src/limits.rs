@@ -4,6 +4,18 @@
 //! by an error of the call that would exceed them: a grant beyond a limit is not added, and grants
 //! of other peers stay. [`UNMAPPING_BYTES_MAX`] postpones calls instead. Limits of addresses and
 //! mappings hold for the whole process.
+//!
+//! | constants | read by | at the limit |
+//! |---|---|---|
+//! | regions of a map | `map` | `MapError` |
+//! | grants, files | `grants` | `GrantError` |
+//! | keys | `regions` | `RegionError::Full` |
+//! | addresses | `addresses` | `MappingError` |
+//! | mappings | `mapping`, `fault` | `MappingError::Many` |
+//! | bytes to unmap | `addresses`, which `attach` asks | the peer's messages are not read |
+//! | unmapping threads | `unmap` | mappings wait in the queue of these threads |
+//!
+//! The caller's thread runs all but the unmapping: dispatchers and control threads of frontends.
 
 /// Most regions in one map. QEMU with hot-plugged memory stays below (vhost-user allows 509).
 pub const REGIONS_MAX: usize = 64;

@@ -86,7 +86,7 @@ impl Region {
 pub struct Map {
     /// The largest window, where most accesses lie. A map without windows has an empty one.
     first: GrantWindow,
-    /// The next largest windows: [`WINDOWS_MAX`] with the first. All of them permit reading and
+    /// The next largest windows: [`WINDOWS_MAX`] (8) with the first. All of them permit reading and
     /// writing, so that an access that lies there needs no check of rights.
     others: Vec<GrantWindow>,
     /// All regions or grants, unless the windows are all of them.

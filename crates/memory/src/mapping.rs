@@ -49,7 +49,7 @@ pub enum MappingError {
         /// Where the region ends in it.
         needed: u64,
     },
-    /// The process has [`MAPPINGS_MAX`] mappings.
+    /// The process has [`MAPPINGS_MAX`] (60,000) mappings.
     #[error("more than {MAPPINGS_MAX} mappings at a time")]
     Many,
     /// The grant exceeds the share of any peer, regardless of free addresses.

@@ -143,7 +143,8 @@ pub struct Regions<M> {
 }
 
 impl<M> Regions<M> {
-    /// Returns a table of at most `max` regions, and never more than [`REGION_KEYS_MAX`].
+    /// Returns a table of at most `max` regions, and never more than [`REGION_KEYS_MAX`]
+    /// (16,777,216).
     pub fn new(max: usize) -> Self {
         let max = max.min(REGION_KEYS_MAX);
         Self { slots: Vec::new(), free: Vec::new(), count: 0, max, epoch: 0 }

@@ -5,6 +5,18 @@
 //! both sides of an endpoint rely are re-exported from `causeway_wire::mx::limits`; limits of the
 //! NIC side are in `causeway_mxoe::limits`. Each constant's module enforces it and defines the
 //! behaviour at the limit: in general a request waits, and nothing is dropped.
+//!
+//! | constants | read by (in `library`) | at the limit |
+//! |---|---|---|
+//! | requests, contexts | `request`, `contexts` | the call fails (`NoResources` for requests), and starts nothing |
+//! | unexpected messages | `unexpected` | the message and all later ones of its sender stay in the transport |
+//! | pending messages of the rings | `rings::pending` | no event is taken from the ring until the application takes messages |
+//! | pulls, turns, steps | `rings::pull_schedule`, `send`, `progress`, `channels::transport` | the rest waits for its turn |
+//! | channels | `channels` | the channel is refused, and its connect fails |
+//! | refusals of pulls | `channels::read_schedule` | the peer loses its channel |
+//! | direct reads, cooperative copies | `channels::direct_read`, `channels::cooperative_copy` | the message goes through the channel, or the receiver copies alone |
+//!
+//! All run in the process of the application, in the thread that holds the lock of the endpoint.
 
 use causeway_channel::cooperative_copy::ShareSize;
 

@@ -26,7 +26,7 @@ pub enum DriverError {
     /// The function could not read or write a command.
     #[error("the function did not execute a command: delivery status {0}")]
     Undelivered(u8),
-    /// The function did not finish a command within [`crate::limits::COMMAND_TIMEOUT`].
+    /// The function did not finish a command within [`crate::limits::COMMAND_TIMEOUT`] (10 s).
     #[error("the function did not finish a command in time")]
     Late,
     /// A command is longer than the driver's mailboxes.

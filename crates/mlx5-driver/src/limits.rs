@@ -5,6 +5,10 @@
 //! [`crate::DriverError::MemoryFull`], a longer command is [`crate::DriverError::CommandLen`], a
 //! larger ring [`crate::DriverError::Size`], and a command that takes longer
 //! [`crate::DriverError::Late`].
+//!
+//! `memory` reads the limits of the layout, `command` those of commands and waits, `driver`,
+//! `event_ring` and `ethernet` those of queues, in the thread of the program that owns the driver
+//! (a test, a benchmark or a tool).
 
 use std::time::Duration;
 

@@ -33,7 +33,7 @@ pub struct DriverMemory {
 }
 
 impl DriverMemory {
-    /// Creates memory of `len` bytes: at least [`MEMORY_MIN`], in whole pages.
+    /// Creates memory of `len` bytes: at least [`MEMORY_MIN`] (8 MiB), in whole pages.
     ///
     /// # Errors
     /// Returns an error if `len` is too short or the host has no memory.

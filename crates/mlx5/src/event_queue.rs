@@ -93,7 +93,7 @@ impl EventQueue {
     }
 }
 
-/// The event queues of the function, by their numbers of 8 bits: 1 to [`EVENT_QUEUES_MAX`].
+/// The event queues of the function, by their numbers of 8 bits: 1 to [`EVENT_QUEUES_MAX`] (16).
 #[derive(Debug, Default)]
 pub(crate) struct EventQueues {
     queues: Vec<Option<EventQueue>>,

@@ -46,7 +46,7 @@ pub struct FunctionConfig {
     pub mac: [u8; 6],
     /// Largest payload of an Ethernet frame, in bytes.
     pub mtu: u16,
-    /// MSI-X vectors: 2 to [`limits::VECTORS_MAX`].
+    /// MSI-X vectors: 2 to [`limits::VECTORS_MAX`] (64).
     pub vectors: u16,
     /// Maximum number of queue pairs.
     pub queue_pairs_max: usize,
@@ -56,8 +56,8 @@ pub struct FunctionConfig {
     pub regions_max: usize,
     /// Maximum number of registered bytes.
     pub registered_bytes_max: u64,
-    /// Length of BAR 0, in bytes: a power of two. Pages from [`limits::UAR_FIRST`] on are doorbell
-    /// pages.
+    /// Length of BAR 0, in bytes: a power of two. Pages from [`limits::UAR_FIRST`] (16) on are
+    /// doorbell pages.
     pub uar_bytes: u64,
 }
 
@@ -473,7 +473,7 @@ impl Function {
     }
 
     /// Evaluates the event rule of completion queues with completions that the driver may not know
-    /// of: at most [`limits::PASS_QUEUES_MAX`], in turn.
+    /// of: at most [`limits::PASS_QUEUES_MAX`] (256), in turn.
     pub(crate) fn evaluate_listed(&mut self, now_ns: u64) {
         for _ in 0..self.objects.listed.len().min(limits::PASS_QUEUES_MAX) {
             let Some(number) = self.objects.listed.pop_front() else { return };

@@ -7,6 +7,17 @@
 //! waits for the next pass. The options of a port may lower the numbers of queue pairs, completion
 //! queues and memory keys ([`crate::FunctionConfig`]). The modules of this crate read the constants
 //! in the dispatcher's thread; none changes at run time.
+//!
+//! | constants | read by | at the limit |
+//! |---|---|---|
+//! | registers, vectors | `registers`, `config_space`, `function` | the numbers of a port are clamped |
+//! | commands | `command::queue`, `poll` | a longer command gets a delivery error; further commands stay rung |
+//! | numbers of objects | `function`, modules of `command` | *limit exceeded* |
+//! | sizes of queues, alignments | modules of `command` | *bad parameter* |
+//! | pages of queues | `page_list` | *limit exceeded* |
+//! | events | `event_queue`, `event_pacing` | events of queue pairs wait; beyond the waiting ones they are lost and counted |
+//! | passes, slices | `poll`, `open_work`, `reset` | the rest waits for the next pass |
+//! | record | modules of `record` | the record is given up, or not restored again |
 
 /// Length of a page of the function's memory, in bytes.
 pub const PAGE_BYTES: u64 = 4096;

@@ -68,8 +68,8 @@ impl Function {
     /// Returns the words of guest memory of which one changes before the driver has posted work,
     /// armed a completion queue with completions, or taken the last completion; until then, a poll
     /// without a deadline, a command or a message of another function finds nothing. Returns `None`
-    /// if a poll may find something now, or must look at more than
-    /// [`limits::WATCHED_QUEUES_MAX`] queues.
+    /// if a poll may find something now, or must look at more than [`limits::WATCHED_QUEUES_MAX`]
+    /// (256) queues.
     pub fn watch(&self) -> Option<WordWatch> {
         let objects = &self.objects;
         let queues = objects.active.len().saturating_add(objects.listed.len());

@@ -50,8 +50,8 @@ pub struct CommandCost {
 }
 
 /// Executes at most `max` commands with rung doorbells, and none after
-/// [`limits::COMMAND_BYTES_PER_CALL`] bytes of input and output. Other commands stay rung, unless the
-/// registers are reset meanwhile.
+/// [`limits::COMMAND_BYTES_PER_CALL`] (65,536) bytes of input and output. Other commands stay rung,
+/// unless the registers are reset meanwhile.
 pub fn run_commands(subnet: &mut Subnet<Function>, adapter: AdapterId, max: u32) -> CommandCost {
     let mut cost = CommandCost::default();
     let Ok(function) = command::function(subnet, adapter) else { return cost };

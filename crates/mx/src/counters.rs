@@ -1,7 +1,10 @@
 //! Names and meanings of the counters of a NIC, for the registration of the service.
 //!
 //! The values come from `crate::network` and `crate::service`; those of the NIC side and their
-//! meanings from `causeway_mxoe`.
+//! meanings from `causeway_mxoe`. A name that ends in `_total` is a counter since the NIC was
+//! created, which wraps at 2^64; any other name is a present number. [`SERVICE`](crate::SERVICE)
+//! registers the tables; the daemon prints them in views of ports and as metrics. A value that has
+//! no entry here is not shown with a meaning.
 
 use causeway_model::{CounterDefinition, CounterTable};
 use causeway_mxoe::{EndpointCounters, NicCounters, PeerCounters};

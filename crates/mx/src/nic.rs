@@ -1,8 +1,9 @@
 //! A NIC: its name, and the owners of its endpoints.
 //!
 //! A NIC is an MX address with up to 255 endpoints. A [`LocalNic`] exists as long as its port.
-//! Endpoint numbers are 0 to 254, each open at most once; a request to open a number in use is
-//! answered with an error. Numbers of endpoints that survived a daemon are not assigned by a
+//! Endpoint numbers are 0 to 254, each open at most once; a request to open a number in use, or any
+//! number while none is free, is answered with `MX_BUSY`. Numbers of endpoints that survived a
+//! daemon are not assigned by a
 //! request to open. A request to resume gets any number that no process of this daemon has: it is
 //! not checked that the process had the endpoint before. This module assigns numbers and creates
 //! the memory of channels (a sealed memfd); it passes no messages, and its quotas are in

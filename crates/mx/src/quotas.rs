@@ -13,7 +13,8 @@
 //!
 //! The accounts are a global table with a lock, because dispatchers of different groups share
 //! [`REGIONS_MAX`]; the lock is held for a sum over the users. A [`ProcessQuota`] returns its
-//! charges when it is dropped. Called by `mx::requests` and `mx::service`.
+//! charges when it is dropped. Called by `mx::requests` and `mx::service`, on the dispatchers'
+//! threads; the answer beyond a quota is `MX_NO_RESOURCES`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

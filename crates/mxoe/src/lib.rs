@@ -109,7 +109,8 @@ pub trait Outside {
     fn frame(&mut self, head: &[u8], data: &[u8]);
 
     /// Sends a frame whose second part is `len` bytes of a region of an endpoint, at most
-    /// [`JUMBO_LEN`](causeway_wire::mxoe::JUMBO_LEN). An implementation can read them in place.
+    /// [`JUMBO_LEN`](causeway_wire::mxoe::JUMBO_LEN) (8,192 bytes). An implementation can read them
+    /// in place.
     ///
     /// # Errors
     /// [`RegionFault`]: the frame is not sent, and the engine ends the offered message with

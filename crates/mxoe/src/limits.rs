@@ -6,6 +6,20 @@
 //! [`GIVE_UP_NS`]. At a limit of the host side's requests, a request is deferred; at a limit of
 //! received packets, a packet is dropped, not acknowledged, and retransmitted by the peer. Times
 //! are in ns.
+//!
+//! | constants | read by | at the limit |
+//! |---|---|---|
+//! | sends, connects, waiting events of an endpoint | `request`, `connect`, `endpoint` | the request is deferred and stays in the ring |
+//! | messages in flight, window | `transmit` | messages wait in the queue of the peer |
+//! | kept messages of a peer | `receive_order`, `reorder_quota` | the packet is dropped and retransmitted |
+//! | offers, pulls, blocks | `offers`, `pull`, `request_window` | an offer is not acknowledged; pulls wait in order |
+//! | pulled bytes | `send_windows`, `pull_reply` | blocks are sent at intervals |
+//! | NICs, discovery | `nic_table`, `discovery` | a further NIC is not added, and its frames are dropped |
+//! | removed peers | `peer` | the oldest is forgotten |
+//! | timeouts | `transmit`, `peer`, `pull`, `connect` | the packet is repeated, at [`GIVE_UP_NS`] the operation fails |
+//!
+//! All run in the thread that owns the engine: the dispatcher of causewayd, or in direct mode the
+//! thread of the application that holds the endpoint.
 
 pub use causeway_wire::mx::limits::*;
 

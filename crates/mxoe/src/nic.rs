@@ -51,8 +51,9 @@ pub struct NicConfig {
     /// the library. A peer that was reported gone by a refusal then ends only if the liveness query
     /// is refused as well; [`Self::give_up_ns`] applies in any case.
     pub silent: bool,
-    /// The network carries frames of [`FRAME_LEN_MAX`](mxoe::FRAME_LEN_MAX), so that pulls use
-    /// jumbo frames. If a part of the network drops them, pulls fall back after a few attempts.
+    /// The network carries frames of [`FRAME_LEN_MAX`](mxoe::FRAME_LEN_MAX) (8,240 bytes), so that
+    /// pulls use jumbo frames. If a part of the network drops them, pulls fall back after a few
+    /// attempts.
     pub wide: bool,
     /// Time in ns until which a connect to an unknown NIC waits for discovery. Later, such a
     /// connect fails at once.

@@ -372,7 +372,8 @@ impl RemoteEndpoint {
     }
 
     /// Records a connect request that indicates a restart. Returns whether an earlier request did
-    /// so more than [`QUIET_NS`] ago without any packet since. A single request may be late.
+    /// so more than [`QUIET_NS`] (60 ms) ago without any packet since. A single request may be
+    /// late.
     pub(crate) fn confirms_restart(&mut self, now: u64) -> bool {
         let before = self.asked_at.filter(|at| *at > self.heard_at);
         if before.is_none() {

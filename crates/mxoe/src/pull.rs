@@ -168,7 +168,7 @@ impl NicEndpoint {
         }
     }
 
-    /// Starts waiting pulls, up to [`PULLS_OF_PEER_MAX`] for a peer.
+    /// Starts waiting pulls, up to [`PULLS_OF_PEER_MAX`] (8) for a peer.
     pub(crate) fn begin_pulls(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
         while let Some(remote) = self.peers.get_mut(peer) {
             if remote.pulling.active.len() >= PULLS_OF_PEER_MAX || remote.session.is_none() {

@@ -191,7 +191,7 @@ impl NicEndpoint {
         Ok(())
     }
 
-    /// Accepts the next message, or a message up to [`EARLY_MAX`] ahead.
+    /// Accepts the next message, or a message up to [`EARLY_MAX`] (255) ahead.
     fn accept(
         &mut self,
         ctx: &mut EngineContext<'_>,

@@ -86,8 +86,7 @@ impl NicEndpoint {
         }
     }
 
-    /// Queues a message that is sent whole, at most
-    /// [`MEDIUM_BYTES_MAX`].
+    /// Queues a message that is sent whole, at most [`MEDIUM_BYTES_MAX`] (32 KiB).
     fn send_eager(
         &mut self,
         ctx: &mut EngineContext<'_>,

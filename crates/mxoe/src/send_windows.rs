@@ -95,8 +95,8 @@ impl SendWindows {
     }
 
     /// Charges `bytes` to a window, and returns whether to send them. The quota is twice the length
-    /// plus [`PULLED_AGAIN_BYTES`] for losses; beyond it a block is sent at intervals of
-    /// [`PULLED_AGAIN_NS`].
+    /// plus [`PULLED_AGAIN_BYTES`] (256 KiB) for losses; beyond it a block is sent at intervals of
+    /// [`PULLED_AGAIN_NS`] (4 ms).
     pub(crate) fn charge(&mut self, now: u64, number: u8, bytes: u64) -> bool {
         let at = usize::from(number);
         let (Some(Some(open)), Some(usage)) = (self.list.get(at), self.usage.get_mut(at)) else {

@@ -4,6 +4,9 @@
 //! A queue or chain beyond a limit is a [`RingError`](crate::RingError) and ends the queue; a
 //! longer batch is served by several calls. The operator cannot change the values. Limits of queues
 //! that services set up (their number, and the ring size that a device accepts) are in `attach`.
+//!
+//! `split` and `packed` read the limits of queues and batches, `chain` that of bytes, in the thread
+//! that serves the queue (in causewayd, a dispatcher).
 
 /// Largest queue, in entries (virtio 1.3, 2.7).
 pub const QUEUE_SIZE_MAX: u16 = 32768;

@@ -199,9 +199,9 @@ impl Queue {
         each!(self, q => q.pop(map, chain))
     }
 
-    /// Pops up to `most` chains, at most [`BATCH_CHAINS`], as long as each consists of a single
-    /// descriptor in the ring, which is the common case. Prefetches as [`Self::prefetch`] does.
-    /// Any other chain, and any violation, is left to [`Self::pop`].
+    /// Pops up to `most` chains, at most [`BATCH_CHAINS`] (32), as long as each consists of a
+    /// single descriptor in the ring, which is the common case. Prefetches as [`Self::prefetch`]
+    /// does. Any other chain, and any violation, is left to [`Self::pop`].
     ///
     /// # Errors
     /// [`RingError`] if the ring is broken or became unreachable.

@@ -4,6 +4,18 @@
 //! general a packet or connect is answered with a reset, or waits. Units are in the description or
 //! the name: `_NS` nanoseconds, `_BYTES` bytes. The values are fixed at compile time. A limit *of a
 //! port* counts one guest, *of a shard* the guests of a group.
+//!
+//! | constants | read by | at the limit |
+//! |---|---|---|
+//! | connections | `transmit`, `table`, `host` | the connect is answered with a reset |
+//! | ended connections | `table` | the oldest is forgotten |
+//! | resets that wait | `transmit`, `deliver` | the port's transmit ring stops until half of them were read |
+//! | length of a packet, of a ring | `transmit`, `service` | the port of the guest is closed |
+//! | staged and held data | `stall`, `pack` | the sender's ring stops; in a stopped queue, connections are reset |
+//! | progress of receivers | `stall_tracker` | the connections to the receiver that stands still are reset |
+//! | connects, lingering, data left | `service` | the connection is reset |
+//! | handshakes of host processes | `host::listeners` | the process's stream is closed, or connections wait in the backlog |
+//! | buffers of a turn, lists | `deliver`, `control` | the rest waits for the next turn |
 
 /// Connections of a port.
 pub const CONNECTIONS_PER_PORT_MAX: usize = 16_384;
@@ -14,7 +26,8 @@ pub const CONNECTIONS_MAX: usize = 262_144;
 pub const ENDED_MAX: usize = 4096;
 /// Resets queued for a port's receive buffers; then its transmit ring stops.
 pub const RESETS_WAITING_MAX: usize = 256;
-/// Data of a packet, in bytes; Linux sends at most as much, and vhost-vsock takes it.
+/// Data of a packet, in bytes; Linux sends at most as much, and vhost-vsock takes it. A longer
+/// packet breaks the protocol: the sender's port is closed.
 pub const PACKET_BYTES_MAX: u32 = 64 << 10;
 /// Share of [`STAGED_BYTES_MAX`] that a pack of staged data uses besides its data, in bytes.
 pub const STAGED_PACK_BYTES: usize = 256;

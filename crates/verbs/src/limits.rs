@@ -4,6 +4,20 @@
 //! A creation or registration beyond a limit fails with an error of its module and changes nothing;
 //! a message beyond [`MESSAGE_BYTES_MAX`] fails with a length error. `STEP_` limits delay work and
 //! refuse none. The configuration of a port (`causeway-hca`) may lower the limits of adapters.
+//!
+//! | constants | read by | at the limit |
+//! |---|---|---|
+//! | objects, numbers | `adapter`, `number`, `subnet` | the creation fails; a table is full |
+//! | regions, pages, bytes | `region`, `engine::registration` | the registration fails, or its work request with a length error |
+//! | steps, costs | `engine` | the message continues in a later step or pass |
+//! | datagrams to service interfaces | `engine::datagram` | the datagram is dropped and counted, as on a lossy network |
+//! | retries | `engine::wait` | the request fails |
+//! | policy results | `policy` | the table is emptied; checks cost budget again |
+//! | multicast | `multicast` | the attachment fails |
+//! | resets | `subnet` | messages of the oldest reset end at once |
+//! | observed messages | `engine::observe` | further messages are counted only |
+//!
+//! All run in the dispatcher's thread that serves the group. Numbers have no unit, times are in ns.
 
 /// Queue pair number of multicast datagrams (InfiniBand specification, 9.6.2).
 pub const MULTICAST_QPN: u32 = 0xff_ffff;

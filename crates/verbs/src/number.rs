@@ -65,7 +65,7 @@ pub struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// Returns a table of at most `capacity` objects, and never more than [`TABLE_MAX`].
+    /// Returns a table of at most `capacity` objects, and never more than [`TABLE_MAX`] (2^20).
     pub fn new(capacity: usize) -> Self {
         Self::with_number_bits(capacity, NUMBER_BITS)
     }

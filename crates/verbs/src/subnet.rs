@@ -29,7 +29,7 @@ pub enum AddError {
     /// Another adapter of the subnet has the Ethernet address.
     #[error("another adapter of the group has the Ethernet address")]
     AddressInUse,
-    /// The subnet has [`ADAPTERS_MAX`] adapters.
+    /// The subnet has [`ADAPTERS_MAX`] (4,096) adapters.
     #[error("the group has {ADAPTERS_MAX} adapters already")]
     Full,
 }

@@ -128,7 +128,7 @@ pub enum PageEntries {
 pub struct AddressVector {
     /// Ethernet address of the destination's adapter.
     pub mac: [u8; 6],
-    /// Queue pair number; [`crate::limits::MULTICAST_QPN`] for a multicast group.
+    /// Queue pair number; [`crate::limits::MULTICAST_QPN`] (0xffffff) for a multicast group.
     pub queue_pair: u32,
     /// Queue key.
     pub queue_key: u32,

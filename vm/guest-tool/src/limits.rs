@@ -1,4 +1,8 @@
 //! Every limit of the tool, in one place.
+//!
+//! Constants only, read in the guest by `client`, `serve`, `flood` and `transport` (traffic) and by
+//! `agent` (commands), each in the thread of its connection or command. A value beyond a limit of
+//! sizes is an error of the command; a time limit that ends is a failed read, write or connect.
 
 use std::time::Duration;
 
@@ -10,7 +14,8 @@ pub const MAX_ROUND_BYTES: usize = 16 << 20;
 pub const STALL: Duration = Duration::from_secs(30);
 /// Longest wait for a connection to be accepted.
 pub const CONNECT: Duration = Duration::from_secs(10);
-/// Output kept of a command that the agent ran, in bytes for each stream.
+/// Output kept of a command that the agent ran, in bytes for each stream: the last bytes; earlier
+/// ones are dropped.
 pub const MAX_OUTPUT_BYTES: usize = 32 << 10;
 /// Time limit of a command without a limit of its own.
 pub const DEFAULT_COMMAND: Duration = Duration::from_secs(60);

@@ -9,7 +9,8 @@
 //!
 //! `transport` adds connects, `control` ends them with the daemon's answers and moves connects to
 //! other hosts into the rings, and `resume` repeats or fails them after a restart of the daemon.
-//! The engine takes the results as events of the transport.
+//! The engine takes the results as events of the transport. All run in the thread that holds the
+//! lock of the endpoint.
 
 use std::collections::{BTreeMap, VecDeque};
 

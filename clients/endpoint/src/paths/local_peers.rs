@@ -2,14 +2,17 @@
 //!
 //! A peer has an even number below [`PEER_NUMBERS_MAX`] (65,536), so there are 32,768 numbers;
 //! `Channels` accepts at most 4,096 peers at a time, of which the daemon grants 1,024. Odd numbers
-//! belong to peers of other hosts. Numbers are reused after [`LocalPeers::remove`]. The doorbell is
-//! a socket: its shutdown reports the end of an endpoint to the peer.
+//! belong to peers of other hosts. Numbers are reused after [`LocalPeers::remove`]. Without a free
+//! number, or if a doorbell cannot be watched, the peer is not added, its channel is reported to
+//! the daemon as closed, and the connect fails with `NoResources`. The doorbell is a socket: its
+//! shutdown reports the end of an endpoint to the peer.
 //!
 //! The table moves no messages and does not talk to the daemon: callers report a removed path
 //! (`Paths::drop_peer`). An address can belong to two peers for a while, an ended one and its
 //! successor; [`LocalPeers::at`] returns the current one.
 //!
-//! `control` adds peers, `transport` removes them, `Paths::arm` clears doorbells before a sleep.
+//! `control` adds peers, `transport` removes them, `Paths::arm` clears doorbells before a sleep:
+//! all in the thread that holds the lock of the endpoint.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

@@ -101,7 +101,8 @@ impl Paths {
         self.resume.count
     }
 
-    /// Handles the end of the daemon. Requests to the next daemon wait for it for [`RESUME_WAIT`].
+    /// Handles the end of the daemon. Requests to the next daemon wait for it for [`RESUME_WAIT`]
+    /// (5 s).
     pub(super) fn part(&mut self) {
         let now = Instant::now();
         if !self.has_no_daemon {

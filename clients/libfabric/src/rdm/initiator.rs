@@ -147,7 +147,7 @@ impl Rdm {
     /// Returns the length of a payload.
     ///
     /// # Errors
-    /// `FI_EMSGSIZE` above [`MESSAGE_MAX`].
+    /// `FI_EMSGSIZE` above [`MESSAGE_MAX`] (4,294,967,231 bytes).
     fn length(&self, payload: &Payload) -> Result<u64, Errno> {
         let len = Some(payload.len()).filter(|&len| len <= MESSAGE_MAX);
         len.and_then(|len| u64::try_from(len).ok()).ok_or(Errno(FI_EMSGSIZE))

@@ -366,8 +366,8 @@ impl Rdm {
         owned.saturating_add(waiting).saturating_add(self.interrupted_count())
     }
 
-    /// Closes the endpoint: waits at most [`CLOSE_MAX`](causeway_endpoint::limits::CLOSE_MAX) for
-    /// messages that were reported as sent.
+    /// Closes the endpoint: waits at most [`CLOSE_MAX`](causeway_endpoint::limits::CLOSE_MAX) (30
+    /// s) for messages that were reported as sent.
     pub fn finish(&mut self) {
         self.endpoint.finish();
         self.count_lost();

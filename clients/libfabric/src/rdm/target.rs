@@ -76,8 +76,9 @@ impl Rdm {
     }
 
     /// Returns whether a peer may have a further operation in progress: below
-    /// [`SERVED_PER_PEER_MIN`] always; below [`SERVED_PER_PEER_MAX`] while it has fewer than are
-    /// left of [`SERVED_ALL_MAX`]. A correct initiator never exceeds the limit.
+    /// [`SERVED_PER_PEER_MIN`] (512) always; below [`SERVED_PER_PEER_MAX`] (4,096) while it has
+    /// fewer than are left of [`SERVED_ALL_MAX`] (65,536). A correct initiator never exceeds the
+    /// limit.
     fn may_serve(&self, partner: Partner) -> bool {
         let in_progress = self.served.get(partner.peer.0 as usize).copied().unwrap_or(0);
         let left = SERVED_ALL_MAX.saturating_sub(self.served_all);

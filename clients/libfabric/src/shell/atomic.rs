@@ -12,7 +12,9 @@
 //! `rdm::initiator`.
 //!
 //! # Place
-//! The application calls the functions in [`ATOMIC_OPS`]; `rdm::initiator` sends the request.
+//! The application calls the functions in [`ATOMIC_OPS`]; `rdm::initiator` sends the request, in
+//! the calling thread under the domain's lock. The thread that makes progress at the target
+//! executes the operation.
 
 use std::ffi::{c_int, c_void};
 

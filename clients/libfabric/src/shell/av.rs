@@ -14,7 +14,8 @@
 //!
 //! # Place
 //! The application exchanges addresses (`fi_getname`) and inserts them here; `rdm::address_vector`
-//! stores them.
+//! stores them, at most 1,048,576 in the life of a vector. The functions run in the calling thread,
+//! under the domain's lock.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Arc;

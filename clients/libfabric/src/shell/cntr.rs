@@ -14,7 +14,8 @@
 //! may wait at the close. Any number of endpoints may share a counter of their domain.
 //!
 //! # Place
-//! `state` adds completions; `wait` sleeps for `fi_cntr_wait`.
+//! `state` adds completions; `wait` sleeps for `fi_cntr_wait`, without the domain's lock. The
+//! functions run in the calling thread of the application.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -15,8 +15,8 @@
 //! endpoint is bound to cannot be closed (`-FI_EBUSY`); closing drops unread entries.
 //!
 //! # Place
-//! `state` appends the completions of `rdm`; the application reads here. `wait` sleeps for blocking
-//! reads.
+//! `state` appends the completions of `rdm`; the application reads here, in its own threads, under
+//! the domain's lock. `wait` sleeps for blocking reads, without the lock.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};

@@ -3,9 +3,12 @@
 //!
 //! Opening chooses the first NIC that matches the `fi_info`, and fixes lock and progress: with
 //! `FI_THREAD_DOMAIN` and manual progress the lock is serial, and the application must not overlap
-//! its calls; otherwise any thread may call at any time. With automatic progress a thread runs as
-//! long as the domain (`progress_thread`); with manual progress a thread runs while a slow connect
-//! is in progress (`connect_thread`), and claims the serial lock.
+//! its calls: overlapping calls may change the domain's state at the same time, which nothing
+//! detects. Otherwise any thread may call at any time, and waits for the lock. With automatic
+//! progress a thread runs as long as the domain (`progress_thread`); with manual progress a thread
+//! runs while a slow connect is in progress (`connect_thread`). This thread claims the serial lock
+//! for each poll: a call of the application meanwhile does not fail, but looks every 20 us until
+//! the claim ends ([`causeway_endpoint::lock`]).
 //!
 //! # Limits
 //! Opening queries the daemons of the NICs (`FI_ENODEV` if no NIC matches, `FI_EINVAL` if the
@@ -13,10 +16,13 @@
 //! keeps no connection; the NIC does not change after that. A domain does not notice the end of its
 //! daemon; its endpoints do, and register with the next daemon (`causeway_endpoint::paths`). A
 //! domain refuses to close with `FI_EBUSY` while it has objects. A bound event queue gets no
-//! events. Flags of `fi_domain2` have no effect.
+//! events, and a bind to another object fails with `FI_EINVAL`. Flags of `fi_domain2` have no
+//! effect. Functions of the table that the provider lacks (shared contexts, triggered operations,
+//! collectives) return `-FI_ENOSYS`.
 //!
 //! # Place
-//! `fabric` opens domains; [`DOMAIN_OPS`] opens the objects.
+//! `fabric` opens domains; [`DOMAIN_OPS`] opens the objects, and `mr::MR_OPS` registers memory.
+//! `nics` queries the daemons. All functions run in the calling thread of the application.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,7 +52,7 @@ pub struct Domain {
 }
 
 static OPS: Ops = Ops { close, bind, ..Ops::NONE };
-/// The functions in the table of this class of objects; the others are not supported.
+/// The functions in the table of this class of objects; the others return `-FI_ENOSYS`.
 static DOMAIN_OPS: OpsDomain = OpsDomain {
     av_open: av::open,
     cq_open: cq::open,

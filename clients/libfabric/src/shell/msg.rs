@@ -2,9 +2,10 @@
 //! only; limits and errors are those of [`tagged`](super::tagged), which has the common part.
 //!
 //! More than [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX) (8) segments give `-FI_EINVAL`. Memory
-//! descriptors are ignored. `-FI_EAGAIN` means that a queue is full and nothing was started; an injected
-//! message has at most `INJECT_MAX` (4,096) bytes (`-FI_EMSGSIZE`). A message without a tag never matches a receive with a tag. The
-//! application calls the functions in [`MSG_OPS`].
+//! descriptors are ignored. `-FI_EAGAIN` means that a queue is full and nothing was started; an
+//! injected message has at most `INJECT_MAX` (4,096) bytes (`-FI_EMSGSIZE`). A message without a
+//! tag never matches a receive with a tag. The application calls the functions in [`MSG_OPS`]; they
+//! run in its thread, under the domain's lock.
 
 use std::ffi::c_void;
 

@@ -12,7 +12,9 @@
 //! level is requested. Memory descriptors are ignored.
 //!
 //! # Place
-//! The application calls the functions in [`RMA_OPS`]; `rdm::initiator` performs the operations.
+//! The application calls the functions in [`RMA_OPS`]; `rdm::initiator` performs the operations, in
+//! the calling thread under the domain's lock. At the target, the thread that makes progress there
+//! copies. `-FI_EAGAIN` (too many operations in progress) means that nothing was started.
 
 use std::ffi::c_void;
 

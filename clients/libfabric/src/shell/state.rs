@@ -290,7 +290,7 @@ impl DomainState {
     }
 
     /// Lets peers' operations continue once a queue that was full has at most half of
-    /// [`COMPLETIONS_MAX`] entries.
+    /// [`COMPLETIONS_MAX`] (65,536) entries.
     #[cold]
     pub fn resume_held(&mut self, at: usize) {
         let Self { eps, cqs, .. } = self;
@@ -351,8 +351,8 @@ fn route(ep: &mut EpState, cqs: &mut [Option<CqState>], cntrs: &mut [Option<Cntr
     rdm.completions.clear();
 }
 
-/// Returns the count of empty polls from which counting starts after progress: [`MISSES_FAR`] if
-/// the last message came through the daemon, else 0.
+/// Returns the count of empty polls from which counting starts after progress: [`MISSES_FAR`] (60)
+/// if the last message came through the daemon, else 0.
 #[inline]
 fn initial_misses(ep: &EpState) -> u32 {
     if ep.rdm.endpoint.paths.is_through_daemon { MISSES_FAR } else { 0 }

@@ -13,7 +13,8 @@
 //!
 //! # Place
 //! The application calls the functions in [`TAGGED_OPS`]; `msg` uses the common part;
-//! [`Endpoint::begin`] runs `Rdm::send`, `receive` and `peek`.
+//! [`Endpoint::begin`] runs `Rdm::send`, `receive` and `peek`, in the calling thread under the
+//! domain's lock.
 
 use std::ffi::c_void;
 

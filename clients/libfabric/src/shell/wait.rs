@@ -197,8 +197,8 @@ fn wake_others(state: &DomainState, of: &impl WaitTarget) {
     }
 }
 
-/// Polls until `poll` returns a value or the time-out is over: awake for [`SPIN`], then asleep.
-/// `None` means the time-out.
+/// Polls until `poll` returns a value or the time-out is over: awake for [`SPIN`] (50 us), then
+/// asleep. `None` means the time-out.
 pub fn until<T>(
     shared: &DomainShared,
     of: &impl WaitTarget,

@@ -57,7 +57,7 @@ pub enum VfioUserError {
     /// The reply belongs to another command, or has a wrong format.
     #[error("the reply to vfio-user command {0} is malformed or belongs to another command")]
     Reply(u16),
-    /// No reply arrived within [`REPLY_TIMEOUT_MS`].
+    /// No reply arrived within [`REPLY_TIMEOUT_MS`] (5 s).
     #[error("the vfio-user server did not answer command {0} in time")]
     Late(u16),
     /// An area cannot be mapped.

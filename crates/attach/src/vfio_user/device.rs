@@ -47,7 +47,7 @@ pub trait Registers: Send + Sync {
 
     /// Writes `bytes` to a region. The range lies in the region. Returns the doorbell that the
     /// dispatcher receives as [`Event::Doorbell`](crate::Event::Doorbell), if the write rings one;
-    /// a number of [`REGION_DOORBELLS_MAX`](crate::limits::REGION_DOORBELLS_MAX) or more is
+    /// a number of [`REGION_DOORBELLS_MAX`](crate::limits::REGION_DOORBELLS_MAX) (64) or more is
     /// ignored.
     fn write(&self, region: u32, offset: u64, bytes: &[u8]) -> Option<usize>;
 

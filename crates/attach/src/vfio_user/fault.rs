@@ -38,7 +38,7 @@ pub enum Reason {
         /// The flags.
         flags: u32,
     },
-    /// More than [`VFIO_DESCRIPTORS_MAX`] descriptors arrived with one message.
+    /// More than [`VFIO_DESCRIPTORS_MAX`] (8) descriptors arrived with one message.
     #[error("more than {VFIO_DESCRIPTORS_MAX} descriptors arrived with one vfio-user message")]
     DescriptorsCut,
     /// This process is at its descriptor limit, so the kernel discarded those of a message.

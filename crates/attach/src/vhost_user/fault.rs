@@ -76,7 +76,7 @@ pub enum Reason {
     /// The request is unknown, or this backend does not offer it.
     #[error("request {0} is unknown or was not offered")]
     Unknown(u32),
-    /// The payload exceeds [`PAYLOAD_BYTES_MAX`].
+    /// The payload exceeds [`PAYLOAD_BYTES_MAX`] (4,096 bytes).
     #[error(
         "{request:?} announces {size} bytes of payload, at most {PAYLOAD_BYTES_MAX} are accepted"
     )]
@@ -106,7 +106,7 @@ pub enum Reason {
         /// Expected descriptors.
         want: usize,
     },
-    /// More than [`DESCRIPTORS_MAX`] descriptors arrived with one message.
+    /// More than [`DESCRIPTORS_MAX`] (8) descriptors arrived with one message.
     #[error("more than {DESCRIPTORS_MAX} descriptors arrived with one message")]
     DescriptorsCut,
     /// This process is at its descriptor limit, so the kernel discarded those of a message.
@@ -280,7 +280,7 @@ pub enum Reason {
     /// The number of regions in a memory table is invalid.
     #[error("SET_MEM_TABLE with {0} regions, 1 to {TABLE_REGIONS_MAX} are allowed")]
     TableRegions(u32),
-    /// More than [`MEMORY_SLOTS_MAX`] regions.
+    /// More than [`MEMORY_SLOTS_MAX`] (64) regions.
     #[error("ADD_MEM_REG would make more than {MEMORY_SLOTS_MAX} regions")]
     Slots,
     /// The file of a region cannot be mapped.

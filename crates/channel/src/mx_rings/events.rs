@@ -5,6 +5,10 @@
 //! before [`read_event`] checks them. A message has at most [`MEDIUM_BYTES_MAX`] (32 KiB). If the
 //! ring is full, [`write_event`] returns false and the NIC side keeps the event; the values are not
 //! checked. After an [`InvalidEntry`] the host side takes no more events, and its requests fail.
+//!
+//! The NIC side calls [`write_event`] in the thread that owns the engine (a dispatcher of
+//! causewayd, or in direct mode the thread that holds the endpoint), the host side [`read_event`]
+//! in the thread that holds the endpoint. Neither blocks.
 
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{Event, Handle, PeerId, Status, Token};

@@ -11,6 +11,10 @@
 //! side reads it, so a few messages may still arrive. The module rings no doorbell, and the NIC
 //! side must bound the messages that it keeps. If the memory is lost (the file was truncated), no
 //! peer is held.
+//!
+//! Each side has one [`Holds`] and uses it in one thread at a time: the host side in the thread
+//! that holds the lock of the endpoint, the NIC side in the dispatcher's thread of causewayd, or in
+//! direct mode in the same thread as the host side.
 
 use std::sync::atomic::Ordering;
 
@@ -34,7 +38,8 @@ pub struct Holds {
     memory: View,
     /// Bits that this side wrote. It never reads its own bits from shared memory.
     bits: Vec<u16>,
-    /// Number of releases: written (host side), or last seen (NIC side); wraps.
+    /// Number of releases: written (host side), or last seen (NIC side); wraps. Exactly 65,536
+    /// releases between two reads of the NIC side look like none; a later release reports them.
     releases: u16,
 }
 
@@ -50,7 +55,8 @@ fn address(word: usize) -> usize {
 }
 
 impl Holds {
-    /// Creates the access to the bits in the memory of the rings. The bits are zero at first.
+    /// Creates the access to the bits in the memory of the rings. The memory must be new (zeroes):
+    /// the host side assumes that no bit is set, and this function clears none.
     pub fn new(memory: View) -> Self {
         Self { memory, bits: vec![0; WORDS], releases: 0 }
     }

@@ -6,6 +6,8 @@
 //! longer messages are offered from a region. [`write_request`] does not check the values that it
 //! encodes. If the ring is full, it returns false and the host side keeps the request. After an
 //! [`InvalidEntry`] the NIC side closes the endpoint.
+//!
+//! The threads are those of [`super::events`], with the sides exchanged. Neither call blocks.
 
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{Handle, PeerId, RegionId, Request, Token, Window};

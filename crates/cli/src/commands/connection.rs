@@ -1,8 +1,10 @@
 //! `causeway connection list`: AF_VSOCK connections between guests, and with host processes.
 //!
-//! The daemon sends the list in pages, which the verb requests one after the other until the list
-//! ends or has `--limit` connections. The pages are samples of different times. JSON output is one
-//! list of all pages.
+//! The daemon sends the list in pages of at most [`PAGE`] (1,000) connections, which the verb
+//! requests one after the other until the list ends or has `--limit` connections. Text output then
+//! states that there are more; JSON output, one list of all pages, does not. The pages are samples
+//! of different times. If a request fails, nothing is printed; a port or group that does not exist
+//! is an error of exit status 3.
 //!
 //! `commands::run` is the caller; the requests go to `/v1/connections`.
 

@@ -5,7 +5,8 @@
 //! the list after the request. Of several shards, a failed move leaves those moved before on their
 //! new dispatcher. The daemon balances load by itself and may move the shards again later. The
 //! number of dispatchers and their CPUs are configuration (`[dispatch]`) and cannot be changed
-//! here. Loads are percentages that the daemon measured, not sampled by the tool.
+//! here. Loads are percentages that the daemon measured, not sampled by the tool. A group that does
+//! not exist is an error of exit status 3.
 //!
 //! `commands::run` is the caller.
 

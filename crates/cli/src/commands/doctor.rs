@@ -1,7 +1,11 @@
 //! `causeway doctor`: prints the findings of [`crate::doctor`], failures first.
 //!
-//! JSON output is `{"findings": […], "failed": N, "warnings": N}`. The command fails if a check
-//! failed; the findings are printed before.
+//! JSON output is `{"findings": […], "failed": N, "warnings": N}`. The command fails with exit
+//! status 1 if a check failed; the findings are printed before. Warnings and skipped checks are no
+//! failure. A daemon that does not answer is a finding, not an error of the command. The verb
+//! changes nothing.
+//!
+//! `commands::run` is the caller; a check that runs a program blocks for at most 5 s.
 
 use serde_json::json;
 

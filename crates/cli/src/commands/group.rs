@@ -1,8 +1,9 @@
 //! `causeway group`: lists, shows, adds and deletes groups.
 //!
 //! `add --may-exist` succeeds if the group exists with the same forwarding, weight and kind, and is
-//! refused otherwise: a group cannot be changed in place. A group with ports or links is not
-//! deleted by the daemon.
+//! refused otherwise (exit status 1): a group cannot be changed in place. A group with ports or
+//! links is not deleted by the daemon (exit status 1). `show` and `del` of a group that does not
+//! exist are errors of exit status 3; `del --if-exists` then succeeds.
 //!
 //! `commands::run` is the caller; the requests go to `/v1/groups`.
 

@@ -2,9 +2,10 @@
 //!
 //! `list` prints a line for each adapter: the numbers of its objects and its sums. `show` adds the
 //! limits, the queue pairs and all counters. The daemon bounds the number of queue pairs, and the
-//! output has the number of the others. Counters of 0 are omitted in text output. The verb only
-//! reads: adapters are ports of kind `hca`, which `causeway port` adds and deletes, and their
-//! objects belong to the guest's driver.
+//! output has the number of the others. Counters of 0 are omitted in text output. A port that does
+//! not exist, or is of another kind, is an error of exit status 3. The verb only reads: adapters
+//! are ports of kind `hca`, which `causeway port` adds and deletes, and their objects belong to the
+//! guest's driver.
 //!
 //! `commands::run` is the caller; the requests go to `/v1/hcas`.
 

@@ -2,8 +2,9 @@
 //! daemon.
 //!
 //! `generate` reads random bytes from /dev/urandom and prints the private key, or writes it to a
-//! new file of mode 0600 and prints the public key; an existing file is refused, not overwritten.
-//! `public` reads a file of at most [`KEY_FILE_BYTES_MAX`] (256) bytes, and `-` is stdin.
+//! new file of mode 0600 and prints the public key; an existing file is not overwritten, but an
+//! error of exit status 1. `public` reads a file of at most [`KEY_FILE_BYTES_MAX`] (256) bytes, and
+//! `-` is stdin; a file that is longer, or no key, is an error of exit status 2.
 //! Certificates of TLS links are not made here, and no key is sent to the daemon: the operator
 //! names the file in the configuration and gives the public key to the peer's operator.
 //!

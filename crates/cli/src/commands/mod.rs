@@ -9,6 +9,12 @@
 //! `--may-exist` and `--if-exists` make additions and deletions repeatable, and report `changed:
 //! false`; `port add` and `link add` print the existing object instead. The modules check no value
 //! that the daemon checks, and undo nothing.
+//!
+//! All run in the main thread of the tool, which a request blocks for at most `--timeout` (10 s
+//! unless given). Every verb that sends requests fails alike: without a daemon or access with exit
+//! status 4, without an answer in time with 5, for an object that does not exist with 3, for a
+//! request that the daemon refuses, or a reply that is not understood, with 1; the text names the
+//! remedy ([`crate::error`]).
 
 mod apply;
 mod capture;

@@ -2,7 +2,8 @@
 //!
 //! A peer that several NICs of this host know has a line for each. `show` selects by MAC address or
 //! hostname and prints the connections between endpoints with their counters; counters of 0 are
-//! omitted in text output. The verb only reads: peers are discovered or configured, and cannot be
+//! omitted in text output. A NIC that no NIC of this host knows is an error of exit status 3. The
+//! verb only reads: peers are discovered or configured, and cannot be
 //! added, deleted or probed here. Peers of links are in `causeway link`.
 //!
 //! `commands::run` is the caller; the request goes to `/v1/peers`.

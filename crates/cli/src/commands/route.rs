@@ -3,7 +3,8 @@
 //! Routes are deleted by the number that `list` prints; the daemon gives numbers and does not reuse
 //! them. `add --may-exist` succeeds if an equal route exists. The daemon refuses a route whose
 //! group, port or link does not exist; `list --group` refuses a missing group as well. The priority
-//! in the list is computed by the daemon and cannot be set. A route is not changed in place.
+//! in the list is computed by the daemon and cannot be set. A route is not changed in place. `del`
+//! of a number that no route has is an error of exit status 3, or a success with `--if-exists`.
 //!
 //! `commands::run` is the caller; the requests go to `/v1/routes`.
 

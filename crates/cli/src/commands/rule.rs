@@ -3,7 +3,8 @@
 //! Rules are numbered by their position, from 0: numbers of later rules change with each addition
 //! and deletion, so that a number is valid only until the list changes. `add` without `--index`
 //! appends. `add --may-exist` succeeds if an equal rule exists at any position, and then the index
-//! is ignored. The verb does not check whether a rule can match.
+//! is ignored. The verb does not check whether a rule can match. `del` of a number that no rule has
+//! is an error of exit status 3, or a success with `--if-exists`.
 //!
 //! `commands::run` is the caller; the requests go to `/v1/rules`.
 

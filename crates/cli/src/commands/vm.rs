@@ -5,7 +5,10 @@
 //! `port show --for` print the options of a VMM ([`crate::vmm`]) for people, as lines or as JSON;
 //! notes go to stderr where the output has no comments.
 //!
-//! `commands::run` is the caller.
+//! A daemon that cannot be reached, and a port view that cannot be read, end the command with an
+//! error (exit status and remedy in [`crate::error`]); nothing is printed then. `commands::run`
+//! calls [`run`]; `commands::port` calls [`load_kinds`], [`vm_of`] and [`print_attachment`] for a
+//! single port. All run in the main thread of the tool.
 
 use std::collections::BTreeMap;
 
@@ -53,8 +56,10 @@ fn vms(cx: &CommandContext) -> Result<Vms> {
     Ok(vms)
 }
 
-/// Requests the daemon's kinds if a port is of a kind that this release does not have. If the
-/// request fails, ports of such kinds belong to no VM, and their options are omitted.
+/// Requests the daemon's kinds if a port is of a kind that this release does not have, and adds
+/// them to the kinds of the process ([`kinds`]). The first reply is kept for the process: a further
+/// call repeats the request and changes nothing. If the request fails, ports of such kinds belong
+/// to no VM, and their options are omitted.
 pub fn load_kinds(cx: &CommandContext, ports: &[Value]) {
     let is_newer = |port: &Value| port["kind"].as_str().is_some_and(|kind| !is_known(kind));
     if ports.iter().any(is_newer)

@@ -119,7 +119,7 @@ pub enum ConfigError {
         /// Error of the system call.
         error: std::io::Error,
     },
-    /// The file exceeds [`CONFIG_BYTES_MAX`].
+    /// The file exceeds [`CONFIG_BYTES_MAX`] (4 MiB).
     #[error("{0}: expected a configuration of at most {CONFIG_BYTES_MAX} bytes")]
     TooLarge(PathBuf),
     /// The file has problems; the text gives line, key and expected value of each.
@@ -191,7 +191,7 @@ impl Config {
     /// Checks the text of a configuration. `path` is used in messages only.
     ///
     /// # Errors
-    /// The text exceeds [`CONFIG_BYTES_MAX`], or has problems.
+    /// The text exceeds [`CONFIG_BYTES_MAX`] (4 MiB), or has problems.
     pub fn parse(path: &Path, source: &str, around: &ConfigContext) -> Result<Self, ConfigError> {
         if source.len() as u64 > CONFIG_BYTES_MAX {
             return Err(ConfigError::TooLarge(path.to_owned()));

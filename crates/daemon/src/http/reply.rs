@@ -30,7 +30,7 @@ pub struct HttpReply {
     /// The kind of an error, as in the body; empty for success. [`crate::refusals`] counts by it.
     pub kind: &'static str,
     /// Sentences for the operator about the effect of a successful command, sent as headers
-    /// `Causeway-Note`; at most [`NOTES_MAX`] are sent.
+    /// `Causeway-Note`; at most [`NOTES_MAX`] (8) are sent.
     pub notes: Vec<String>,
 }
 

@@ -56,8 +56,8 @@ pub fn start(level: LevelFilter) -> Result<(), Box<dyn std::error::Error + Send 
     Ok(())
 }
 
-/// Waits until the lines that are queued now are written, at most [`LOG_FLUSH_TIME_MAX`]. Must be
-/// called before the process ends. Does nothing before [`start`].
+/// Waits until the lines that are queued now are written, at most [`LOG_FLUSH_TIME_MAX`] (1 s).
+/// Must be called before the process ends. Does nothing before [`start`].
 pub fn flush() {
     if let Some(queue) = QUEUE.get() {
         queue.flush(LOG_FLUSH_TIME_MAX);
@@ -65,7 +65,7 @@ pub fn flush() {
 }
 
 /// Writes the last line of a failing process. Waits for the reader of the log at most
-/// [`LOG_FLUSH_TIME_MAX`]; before the log is started, the write may block.
+/// [`LOG_FLUSH_TIME_MAX`] (1 s); before the log is started, the write may block.
 pub fn write_last(text: &str) {
     let line = format!("{text}\n");
     match QUEUE.get() {
@@ -101,7 +101,7 @@ impl Log for Logger {
 }
 
 /// The panic hook: as that of the standard library, but a reader that does not read delays the
-/// thread by at most [`LOG_FLUSH_TIME_MAX`].
+/// thread by at most [`LOG_FLUSH_TIME_MAX`] (1 s).
 fn report_panic(info: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let mut text = format!("thread {:?} {info}", thread.name().unwrap_or("without a name"));

@@ -42,7 +42,7 @@ fn write_record(line: &mut String, record: &Record<'_>) {
     line.push('\n');
 }
 
-/// Truncates a line to [`LOG_LINE_BYTES_MAX`].
+/// Truncates a line to [`LOG_LINE_BYTES_MAX`] (8,192 bytes).
 fn cut(line: &mut String) {
     if line.len() > LOG_LINE_BYTES_MAX {
         let end = (0..=LOG_LINE_BYTES_MAX).rev().find(|end| line.is_char_boundary(*end));

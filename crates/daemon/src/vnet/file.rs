@@ -61,7 +61,7 @@ pub enum FileError {
 /// Checks a file's text against the current state of the group.
 ///
 /// # Errors
-/// The first [`PROBLEMS_MAX`] wrong lines with their numbers, or the error of the fabric.
+/// The first [`PROBLEMS_MAX`] (20) wrong lines with their numbers, or the error of the fabric.
 pub fn check(
     fabric: &dyn FabricControl,
     group: &Name,
@@ -77,7 +77,7 @@ pub fn check(
 /// Checks a file's text against a state of the group.
 ///
 /// # Errors
-/// The first [`PROBLEMS_MAX`] wrong lines with their numbers.
+/// The first [`PROBLEMS_MAX`] (20) wrong lines with their numbers.
 pub fn check_lines(
     mut world: GroupState,
     file: &str,

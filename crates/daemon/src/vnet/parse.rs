@@ -19,7 +19,7 @@ use causeway_model::draft::host::is_host;
 /// The reason why a line is no command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
-    /// The line has this many bytes, more than [`VNET_LINE_BYTES_MAX`].
+    /// The line has this many bytes, more than [`VNET_LINE_BYTES_MAX`] (256).
     #[error("a line of {0} bytes: expected at most {VNET_LINE_BYTES_MAX}")]
     TooLong(usize),
     /// The byte at this position of the line, from 1, is no printable ASCII character.

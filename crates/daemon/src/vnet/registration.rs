@@ -25,7 +25,7 @@ use crate::limits::{VNET_LINE_BYTES_MAX, VNET_TELL_TIME_MAX};
 /// server's answer, or the reason why there is none.
 pub type RegisterFn = fn(SocketAddr, &Secret, VnetCommand) -> Result<(), String>;
 
-/// The [`RegisterFn`] over TCP. Takes at most [`VNET_TELL_TIME_MAX`].
+/// The [`RegisterFn`] over TCP. Takes at most [`VNET_TELL_TIME_MAX`] (3 s).
 ///
 /// # Errors
 /// The connection fails or times out, or the server's answer is no `OK`.

@@ -230,7 +230,7 @@ enum ReceivedLine {
     End { half: bool },
     /// No complete line arrived in time.
     Late,
-    /// The line exceeds [`VNET_LINE_BYTES_MAX`].
+    /// The line exceeds [`VNET_LINE_BYTES_MAX`] (256).
     TooLong,
 }
 

@@ -143,8 +143,8 @@ impl Core {
 
     /// Returns the views of all ports, in order of their names.
     ///
-    /// A dispatcher makes [`PORTS_VIEWED_AT_ONCE`] views between two turns, so that a list of many
-    /// ports delays traffic by no more than a slice does.
+    /// A dispatcher makes [`PORTS_VIEWED_AT_ONCE`] (4) views between two turns, so that a list of
+    /// many ports delays traffic by no more than a slice does.
     pub(super) fn port_views(&self) -> Result<Vec<PortView>, CommandError> {
         let mut by_shard: BTreeMap<&ShardKey, Vec<&Name>> = BTreeMap::new();
         for (name, (_, key)) in &self.ports {

@@ -153,9 +153,9 @@ impl Registry {
     }
 
     /// Checks a port, opens the shard of its group and service if needed, and adds the port there.
-    /// Refuses a name or path in use, a missing group, and a port beyond [`PORTS_MAX`]. If the
-    /// shard refuses the port, a shard that was opened for it is closed again; if the controller of
-    /// the service refuses the port, the port is deleted.
+    /// Refuses a name or path in use, a missing group, and a port beyond [`PORTS_MAX`] (1,024). If
+    /// the shard refuses the port, a shard that was opened for it is closed again; if the
+    /// controller of the service refuses the port, the port is deleted.
     fn port_add(&mut self, spec: PortSpec) -> Reply {
         spec.check().map_err(|e| CommandError::Invalid(e.to_string()))?;
         let ports = &self.core.ports;

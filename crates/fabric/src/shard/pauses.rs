@@ -69,7 +69,7 @@ impl Shard {
     }
 
     /// Charges `cost` for messages of a port's frontend, and pauses the frontend if the sum exceeds
-    /// [`MESSAGES_PER_SECOND`].
+    /// [`MESSAGES_PER_SECOND`] (4,096).
     pub(super) fn charge(&mut self, id: PortId, cost: u64) {
         let Some(port) = self.ports.get_mut(id) else { return };
         let wait = port.messages.charge(self.now_ns, MESSAGES_PER_SECOND, cost);

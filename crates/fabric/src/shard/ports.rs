@@ -226,7 +226,7 @@ impl Shard {
     }
 }
 
-/// Returns the error of a port beyond [`PORTS_MAX`].
+/// Returns the error of a port beyond [`PORTS_MAX`] (1,024).
 pub(crate) fn too_many_ports() -> CommandError {
     CommandError::Full(format!("there are {PORTS_MAX} ports already"))
 }

@@ -32,7 +32,7 @@ struct Source {
     queue_mode: QueueMode,
     /// Frames that it yielded; wraps.
     taken: u32,
-    /// Consecutive quick results, up to [`QUICK_RESULTS`].
+    /// Consecutive quick results, up to [`QUICK_RESULTS`] (4).
     quick_results: u8,
 }
 

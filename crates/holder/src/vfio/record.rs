@@ -7,8 +7,9 @@
 //!
 //! Bounds are those of causewayd's tables: mappings and files ([`super::dma`]), one eventfd for
 //! each of [`VECTORS_MAX`] (64) vectors of the [`INTERRUPT_TYPES`] (5) types, and register writes
-//! ([`super::registers`]). Beyond them [`Record::accept`] refuses the command, and [`Record::note`]
-//! records less than causewayd accepted. The record is lost with the frontend's connection.
+//! ([`super::registers`]). Beyond them [`Record::accept`] refuses the command (ENOSPC for a
+//! mapping, EINVAL for a vector or type that does not exist), and [`Record::note`] records less
+//! than causewayd accepted. The record is lost with the frontend's connection.
 
 use std::collections::BTreeMap;
 

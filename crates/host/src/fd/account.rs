@@ -59,8 +59,9 @@ impl Account {
         Self(Owner::now())
     }
 
-    /// Returns whether more than [`UNCLOSED_MAX`] descriptors of the account wait for their close.
-    /// No further descriptors should be accepted from its peer then. `false` for the default.
+    /// Returns whether more than [`UNCLOSED_MAX`] (128) descriptors of the account wait for their
+    /// close. No further descriptors should be accepted from its peer then. `false` for the
+    /// default.
     pub fn is_behind(self) -> bool {
         self != Self::default() && unclosed().get(&self).is_some_and(|count| *count > UNCLOSED_MAX)
     }

@@ -88,7 +88,8 @@ struct UnreadScan {
 }
 
 impl UnreadScan {
-    /// Returns a scan of at most [`SCAN_MESSAGES_MAX`] messages, which has found nothing yet.
+    /// Returns a scan of at most [`SCAN_MESSAGES_MAX`] (4,096) messages, which has found nothing
+    /// yet.
     fn new(account: Account) -> Self {
         let (found, pending, scanned, files) = Default::default();
         Self { account, messages: SCAN_MESSAGES_MAX, found, pending, scanned, files }

@@ -146,7 +146,7 @@ impl Reapers {
     }
 }
 
-/// Interrupts the calling thread every [`CLOSE_PATIENCE_NS`] until it is dropped.
+/// Interrupts the calling thread every [`CLOSE_PATIENCE_NS`] (100 ms) until it is dropped.
 struct Interrupted(Option<libc::timer_t>);
 
 impl Interrupted {

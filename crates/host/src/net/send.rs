@@ -126,8 +126,8 @@ where
     usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sends frames, each as a message of its own, at most [`FRAMES_PER_CALL_MAX`]. Returns the number
-/// that was sent. Never blocks.
+/// Sends frames, each as a message of its own, at most [`FRAMES_PER_CALL_MAX`] (64). Returns the
+/// number that was sent. Never blocks.
 ///
 /// # Errors
 /// The first frame was not sent; the error is the kernel's.
@@ -188,7 +188,7 @@ struct SegmentSize {
 ///
 /// # Errors
 /// No frame was sent: the kernel has no room or refuses the address or the length, or there are
-/// more than [`FRAMES_PER_CALL_MAX`] frames.
+/// more than [`FRAMES_PER_CALL_MAX`] (64) frames.
 pub fn send_segmented<'a>(
     fd: BorrowedFd<'_>,
     to: &SocketAddr,

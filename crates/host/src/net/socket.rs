@@ -300,8 +300,8 @@ impl PacketSocket {
     }
 
     /// Sends frames, each with its header, at most
-    /// [`FRAMES_PER_CALL_MAX`](crate::limits::FRAMES_PER_CALL_MAX). Returns the number that was
-    /// sent. Never blocks.
+    /// [`FRAMES_PER_CALL_MAX`](crate::limits::FRAMES_PER_CALL_MAX) (64). Returns the number that
+    /// was sent. Never blocks.
     ///
     /// # Errors
     /// The first frame was not sent: the kernel has no room, the frame is too long, or the

@@ -91,7 +91,7 @@ fn no_link(name: &Name) -> CommandError {
 
 impl LinkController {
     /// Adds a link and returns its view. An invalid specification, an unknown group, a name in use
-    /// and a link beyond [`LINKS_MAX`] are refused.
+    /// and a link beyond [`LINKS_MAX`] (1,024) are refused.
     fn add(
         &mut self,
         control: &mut Control<'_>,

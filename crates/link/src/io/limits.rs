@@ -2,8 +2,17 @@
 //!
 //! Constants only, fixed at compile time; none can be configured. Times are in ns unless the name
 //! or the type names another unit, lengths in bytes. Limits of the core are in [`crate::limits`].
-//! The modules of `io` apply them in the dispatcher's thread; at a limit of a queue frames are
-//! dropped and counted, at a time limit a connection ends and is tried again.
+//! At a limit of a queue frames are dropped and counted, at a time limit a connection ends and is
+//! tried again.
+//!
+//! | constants | read by | thread |
+//! |---|---|---|
+//! | sockets, batches | `bare`, `udp_batch`, `raw::carrier`, `stream::connection` | the dispatcher of the sending group |
+//! | notices and claims of addresses | `service`, `addresses` | the dispatcher of the shard of links |
+//! | connects, keepalive, accepts | `stream::link`, `stream::attempt`, `stream::listener` | the same |
+//! | keys, certificates | `open`, `tls` | the same |
+//! | interfaces | `raw::batch`, `raw::link` | the same; `raw::carrier` in the sending group's |
+//! | reopening, names | `pending`; `names` | the shard of links; the resolver threads |
 
 use std::time::Duration;
 
@@ -16,13 +25,14 @@ pub const SEND_BYTES: usize = 65_000;
 pub const VXLAN_SENDERS: usize = 4;
 /// Batches that are sent datagram by datagram after GSO failed, before it is tried again.
 pub const GSO_RETRY_BATCHES: u32 = 1_024;
-/// Longest frame in a UDP datagram of its own, with 8 bytes before it.
+/// Longest frame in a UDP datagram of its own, with 8 bytes before it, in bytes. A longer frame is
+/// refused with `TooBig` and counted.
 pub const BARE_FRAME_MAX: usize = 65_499;
-/// Shortest frame: an Ethernet header.
+/// Shortest frame, in bytes: an Ethernet header. A shorter received frame is dropped and counted.
 pub const FRAME_MIN: usize = 14;
-/// Longest key file, in bytes.
+/// Longest key file, in bytes. The link does not open with a longer file.
 pub const KEY_FILE_BYTES_MAX: u64 = 4096;
-/// Notices of groups processed in one turn.
+/// Notices of groups processed in one turn. The rest waits for the next turn.
 pub const NOTICES_PER_TURN_MAX: usize = 64;
 /// Shortest time between two requests for claims that found a directory full; 1 s.
 pub const REPEAT_CLAIMS_NS: u64 = 1_000_000_000;
@@ -36,7 +46,7 @@ pub const CONNECT_AGAIN_NS_MAX: u64 = 5_000_000_000;
 /// Timeout of a connection attempt, and of its TLS handshake; 5 s.
 pub const CONNECT_NS_MAX: u64 = 5_000_000_000;
 /// Concurrent connection attempts of one link, so that a stalled attempt does not block others;
-/// with [`ACCEPTS_PER_SECOND_MAX`] each has at least 400 ms.
+/// with [`ACCEPTS_PER_SECOND_MAX`] each has at least 400 ms. A further attempt closes the oldest.
 pub const ATTEMPTS_MAX: usize = 8;
 /// How long a TLS client waits after the handshake for data or a refusal of the peer; 1 s.
 pub const FIRST_WORD_NS_MAX: u64 = 1_000_000_000;
@@ -52,10 +62,10 @@ pub const UNTAKEN_MS_MAX: u32 = 8_000;
 pub const UNSENT_BYTES_MAX: u32 = 128 << 10;
 /// Queueing delay for a connection, by its delivery rate; 100 ms, as for a ring.
 pub const BACKLOG_MS_MAX: u64 = 100;
-/// Connections accepted from a listener in one turn.
+/// Connections accepted from a listener in one turn. The rest waits in the kernel's queue.
 pub const ACCEPTS_PER_TURN_MAX: usize = 16;
 /// Connections per second accepted from one peer, and the burst: more than a peer that reconnects
-/// after [`CONNECT_AGAIN_NS_MIN`] makes.
+/// after [`CONNECT_AGAIN_NS_MIN`] makes. A further connection is closed at once and counted.
 pub const ACCEPTS_PER_SECOND_MAX: u64 = 20;
 /// Sealed bytes that TLS buffers for a socket.
 pub const SEALED_BYTES_MAX: usize = 128 << 10;
@@ -69,14 +79,17 @@ pub const RENEW_NS: u64 = 3_600_000_000_000;
 pub const EXPIRY_DAYS: i64 = 14;
 /// Time between two log lines about an expiring certificate; 1 day.
 pub const EXPIRY_LOG_NS: u64 = 86_400_000_000_000;
-/// Longest certificate file, in bytes; 1 MiB.
+/// Longest certificate file, in bytes; 1 MiB. A longer file is faulty: a link does not open with
+/// it, and an open link keeps the certificates that it has.
 pub const CERTIFICATE_BYTES_MAX: u64 = 1 << 20;
 
-/// Room for one frame from an interface, with its header, in bytes: the longest segment.
+/// Room for one frame from an interface, with its header, in bytes: the longest segment. A longer
+/// frame is dropped and counted.
 pub const RAW_FRAME_ROOM: usize = 66 << 10;
 /// Buffer for one receive turn of an interface, in bytes.
 pub const RAW_BYTES: usize = 132 << 10;
-/// Most addresses learnt from frames that left by an interface.
+/// Most addresses learnt from frames that left by an interface, in one period of
+/// [`RAW_ADDRESS_NS`]. Frames from further addresses leave, and the answers to them are filtered.
 pub const RAW_ADDRESSES_MAX: usize = 4_096;
 /// Ageing time of a learnt address (between once and twice this time); 300 s, as in bridges.
 pub const RAW_ADDRESS_NS: u64 = 300_000_000_000;
@@ -93,13 +106,15 @@ pub const REOPEN_NS: u64 = 10_000_000;
 pub const OPEN_AGAIN_NS_MIN: u64 = 1_000_000_000;
 /// Longest such pause; 30 s.
 pub const OPEN_AGAIN_NS_MAX: u64 = 30_000_000_000;
-/// Links opened again in one tick: each takes system calls, on the dispatcher.
+/// Links opened again in one tick: each takes system calls, on the dispatcher. Further links are
+/// due in the next tick.
 pub const OPENS_PER_TICK_MAX: usize = 8;
 /// First pause before the name of a silent peer is resolved again, in ns; 5 s. Doubled each time.
 pub const LOOKUP_NS_MIN: u64 = 5_000_000_000;
 /// Longest such pause; 5 min. Kinds without liveness detection keep to it.
 pub const LOOKUP_NS_MAX: u64 = 300_000_000_000;
-/// Most queued lookups of the process: one per link.
+/// Most queued lookups of the process: one per link. A further lookup fails at once, and is tried
+/// again after the pause.
 pub const LOOKUPS_WAITING_MAX: usize = causeway_model::limits::LINKS_MAX;
 /// Threads that resolve names: as many slow names do not delay others.
 pub const RESOLVER_THREADS: usize = 4;

@@ -2,10 +2,11 @@
 //!
 //! [`RESOLVER_THREADS`] (4) threads serve the whole process; at most [`LOOKUPS_WAITING_MAX`]
 //! (1,024) lookups wait, and a further lookup fails at once. The daemon's resolver is
-//! [`causeway_model::draft::host::resolve`], with at most 16 addresses in the order of the host.
-//! Answers arrive in any order, in a thread of the resolver: `super::pending` sends them to the shard
-//! of links by a mailbox. A lookup cannot be
-//! cancelled and has no timeout of its own. If no thread could be started, lookups get no answer.
+//! [`causeway_model::draft::host::resolve`], with at most 16 addresses in the order of the host;
+//! further addresses are ignored. Answers arrive in any order, in a thread of the resolver:
+//! `super::pending` sends them to the shard of links by a mailbox. A lookup cannot be cancelled and
+//! has no timeout of its own. If no thread could be started, lookups get no answer and are not
+//! repeated: links keep the addresses that they have.
 //!
 //! The daemon calls [`start`] before it creates dispatchers, because threads inherit the sandbox of
 //! the thread that creates them. The module does not cache or retry; `super::pending` does.

@@ -210,7 +210,7 @@ pub fn is_accepted(connection: &rustls::Connection, late: bool) -> bool {
     }
 }
 
-/// Reads a file of at most [`CERTIFICATE_BYTES_MAX`] bytes; `what` names it in errors.
+/// Reads a file of at most [`CERTIFICATE_BYTES_MAX`] (1,048,576) bytes; `what` names it in errors.
 fn read(path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, String> {
     let wrong = |text: String| format!("{what} {}: {text}", path.display());
     let file = std::fs::metadata(path).map_err(|e| wrong(e.to_string()))?;

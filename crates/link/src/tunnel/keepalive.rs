@@ -52,8 +52,9 @@ impl Tunnel {
         }
     }
 
-    /// Schedules an announcement for the time `due`. If twice [`ADDRESSES_MAX`] announcements wait,
-    /// the earliest is dropped: the digest shows the peer that it lacks the change.
+    /// Schedules an announcement for the time `due`. If twice [`ADDRESSES_MAX`] (4,096)
+    /// announcements wait, the earliest is dropped: the digest shows the peer that it lacks the
+    /// change.
     fn schedule(&mut self, due: u64, key: MacKey, announcement: Announcement) {
         // The digest repairs the loss of a repetition.
         if self.announcements.len() >= ADDRESSES_MAX.saturating_mul(2) {

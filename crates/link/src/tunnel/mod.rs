@@ -287,7 +287,7 @@ impl Tunnel {
     }
 
     /// Accepts frames of a virtual network from now on, and repeats the peer's claims there as
-    /// events. Returns false if the tunnel carries [`VNIS_MAX`] networks.
+    /// events. Returns false if the tunnel carries [`VNIS_MAX`] (4,096) networks.
     pub fn carry(&mut self, vni: u32, sink: &mut Sink) -> bool {
         if self.vnis.len() >= VNIS_MAX && !self.vnis.contains(&vni) {
             return false;

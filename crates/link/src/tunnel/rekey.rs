@@ -106,7 +106,7 @@ impl Tunnel {
     }
 
     /// Records a fault of initiations with the peer's key. Reports it at most once per
-    /// [`HANDSHAKE_FAULT_NS`].
+    /// [`HANDSHAKE_FAULT_NS`] (1 min).
     fn report_fault(&mut self, now: u64, fault: HandshakeFault, sink: &mut Sink) {
         let same = |(known, at): &(HandshakeFault, u64)| {
             std::mem::discriminant(known) == std::mem::discriminant(&fault)

@@ -40,7 +40,7 @@ impl Contexts {
     /// `shift` on.
     ///
     /// # Errors
-    /// [`Error::BadParameterValue`] if the bits exceed 64 or [`CONTEXT_BITS_MAX`].
+    /// [`Error::BadParameterValue`] if the bits exceed 64 or [`CONTEXT_BITS_MAX`] (16).
     pub(super) fn new(bits: u8, shift: u8) -> Result<Self, Error> {
         if bits > CONTEXT_BITS_MAX || u16::from(bits).saturating_add(u16::from(shift)) > 64 {
             return Err(Error::BadParameterValue);

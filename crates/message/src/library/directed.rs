@@ -135,8 +135,8 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Changes the memory of a request that has not ended. The content must stay; so must the
-    /// address if the length exceeds [`MEDIUM_BYTES_MAX`](crate::limits::MEDIUM_BYTES_MAX), since
-    /// the transport may send from there.
+    /// address if the length exceeds [`MEDIUM_BYTES_MAX`](crate::limits::MEDIUM_BYTES_MAX) (32
+    /// KiB), since the transport may send from there.
     pub fn with_buffer(&mut self, id: RequestId, change: impl FnOnce(&mut B)) {
         if let Ok(at) = self.find(id)
             && let Some(buffer) = self.requests.get_mut(at).and_then(|r| r.buffer.as_mut())

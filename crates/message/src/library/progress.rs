@@ -83,7 +83,7 @@ enum EventOutcome {
 }
 
 impl<B: Buffer> Library<B> {
-    /// Handles at most [`ARRIVALS_PER_CALL`] events, and hands over waiting requests.
+    /// Handles at most [`ARRIVALS_PER_CALL`] (64) events, and hands over waiting requests.
     #[inline]
     pub fn progress<T: Transport<B>>(&mut self, transport: &mut T) -> ProgressStep {
         if self.asked.is_some() {

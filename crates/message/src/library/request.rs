@@ -61,8 +61,8 @@ pub(super) enum RequestState {
     Offered,
     /// Fed to the peer: in the peer's list `streams`.
     Streaming,
-    /// Copied, but [`EARLY_SENDS_MAX`](crate::limits::EARLY_SENDS_MAX) forbids early completion; in
-    /// no list.
+    /// Copied, but [`EARLY_SENDS_MAX`](crate::limits::EARLY_SENDS_MAX) (512) forbids early
+    /// completion; in no list.
     Unacked,
     /// A send to this endpoint, before its handler was called: in `own`.
     OwnFresh,

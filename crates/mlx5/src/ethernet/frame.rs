@@ -14,8 +14,8 @@ use causeway_wire::virtio_net::Offload;
 /// A frame that was taken from a send queue.
 #[derive(Debug, Clone, Default)]
 pub struct Frame {
-    /// First bytes, with all headers: [`super::limits::HEAD_BYTES`], or the whole frame if that is
-    /// shorter. Longer if the send queue entry held more bytes.
+    /// First bytes, with all headers: [`super::limits::HEAD_BYTES`] (256 bytes), or the whole frame
+    /// if that is shorter. Longer if the send queue entry held more bytes.
     pub head: Vec<u8>,
     /// The other bytes, in the sender's memory. They may lie in memory that is not granted.
     pub body: Vec<Span>,

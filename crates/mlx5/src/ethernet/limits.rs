@@ -5,6 +5,9 @@
 //! beyond a length or number of deliveries is dropped and counted; a search beyond its limit ends.
 //! The modules of `ethernet` read the constants in the dispatcher's turn; those of all queues are
 //! in `crate::limits`.
+//!
+//! `transmit` and `send_queue` read the limits of frames and entries of a call, `receive` and
+//! `frame` those of deliveries, `flow` and `command` those of flow tables and their searches.
 
 /// Bytes of a frame that are copied to private memory before the frame is forwarded: all headers,
 /// with tags, options and IPv6 extension headers.
@@ -47,5 +50,6 @@ pub const FLOW_GROUPS_PER_FRAME_MAX: usize = 256;
 pub const FLOW_TABLES_PER_FRAME_MAX: usize = 64;
 /// Transport interfaces that receive a copy of a frame at most.
 pub const INTERFACES_PER_FRAME_MAX: usize = 8;
-/// Results of searches that are kept for later frames with equal headers.
+/// Results of searches that are kept for later frames with equal headers. A further result empties
+/// the cache.
 pub const FLOW_CACHE_MAX: usize = 256;

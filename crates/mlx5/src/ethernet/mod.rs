@@ -87,7 +87,7 @@ pub enum Received {
     Down,
     /// The sender's memory was revoked.
     Lost,
-    /// The frame had [`limits::DELIVERIES_PER_FRAME_MAX`] deliveries already.
+    /// The frame had [`limits::DELIVERIES_PER_FRAME_MAX`] (4,096) deliveries already.
     OverLimit,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct ReceiveQueue {
 
 impl ReceiveQueue {
     /// Returns the queue of a context that the command checked: the stride is at most
-    /// [`RECEIVE_ENTRY_BYTES_MAX`].
+    /// [`RECEIVE_ENTRY_BYTES_MAX`] (2,048 bytes).
     pub fn new(pages: PageList, context: ReceiveQueueContext) -> Self {
         Self { pages, context, positions: Positions::default() }
     }

@@ -233,7 +233,7 @@ impl Rotation {
         self.taken = 0;
     }
 
-    /// Counts an entry of the present queue, and ends its turn after [`BURST`] entries.
+    /// Counts an entry of the present queue, and ends its turn after [`BURST`] (16) entries.
     pub fn count(&mut self) {
         self.taken = self.taken.saturating_add(1);
         if self.taken >= BURST {

@@ -103,7 +103,7 @@ impl AddressTable {
         self.single.insert(to, SINGLE_BATCHES);
     }
 
-    /// Returns whether an address has fewer than [`NICS_PER_ADDRESS_MAX`] NICs.
+    /// Returns whether an address has fewer than [`NICS_PER_ADDRESS_MAX`] (256) NICs.
     fn has_room(&self, at: SocketAddr) -> bool {
         self.nics.values().filter(|place| place.at == at).count() < NICS_PER_ADDRESS_MAX
     }

@@ -10,6 +10,10 @@
 //! fields are dropped by the kernel's rule for loads out of range.
 //!
 //! [`DirectEndpoints`] is a bit set over endpoint numbers 0 to 255, of which 255 is never open.
+//!
+//! The module does no system call and cannot fail. If the kernel refuses a filter,
+//! `network::interface` does not open the endpoint in direct mode, and the daemon serves it. All
+//! calls come from `network::interface`, on the dispatcher's thread.
 
 use causeway_host::net::bpf::{
     BpfCondition, BpfInstruction, BpfLoad, BpfOperation, GROUPS, from_interface, to_address,

@@ -291,7 +291,8 @@ impl Discovery {
         Some(NicChange::Added(nic(header.source)))
     }
 
-    /// Starts a burst of announcements, at least [`ANNOUNCE_GAP_NS`] after the previous one.
+    /// Starts a burst of announcements, at least [`ANNOUNCE_GAP_NS`] (100 ms) after the previous
+    /// one.
     fn restart_announcements(&mut self, now: u64) {
         self.burst = ANNOUNCE_BURST;
         let soon = self.announced_at.map_or(now, |at| at.saturating_add(ANNOUNCE_GAP_NS));

@@ -121,7 +121,7 @@ impl<E: Output> TxBatch<E> {
         }
     }
 
-    /// Queues a frame of two parts. Drops it if [`FRAMES_WAITING_MAX`] frames wait.
+    /// Queues a frame of two parts. Drops it if [`FRAMES_WAITING_MAX`] (1,024) frames wait.
     pub fn push(&mut self, head: &[u8], data: &[u8]) {
         if self.has_room() {
             self.put(head, data, None);

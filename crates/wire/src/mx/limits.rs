@@ -4,6 +4,10 @@
 //! or in the application in direct mode) each enforce them on the other: a value beyond a limit is
 //! a violation of the protocol, which closes the endpoint. The limits of one implementation
 //! (queues, timers) are in its crate. Constants only; a change needs both sides.
+//!
+//! A correct host side stays below a number of objects by waiting: its request is deferred at
+//! [`SENDS_MAX`], a connect waits at [`PARTNERS_MAX`] until a number is free or the connect times
+//! out, and a further region at [`REGIONS_MAX`] is refused with an error.
 
 use crate::mxoe;
 

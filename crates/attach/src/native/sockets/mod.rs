@@ -61,7 +61,7 @@ pub enum SocketError {
     /// The time-out expired.
     #[error("timed out")]
     TimedOut,
-    /// [`NATIVE_CONNECTIONS_MAX`] connections exist already.
+    /// [`NATIVE_CONNECTIONS_MAX`] (4,096) connections exist already.
     #[error("more than {NATIVE_CONNECTIONS_MAX} connections")]
     Many,
     /// The port itself failed.
@@ -176,7 +176,7 @@ impl Sockets {
         }
     }
 
-    /// Adds a connection, if there are fewer than [`NATIVE_CONNECTIONS_MAX`].
+    /// Adds a connection, if there are fewer than [`NATIVE_CONNECTIONS_MAX`] (4,096).
     fn insert(&mut self, id: ConnectionId, state: ConnectionState) -> Result<(), SocketError> {
         if self.connections.len() >= NATIVE_CONNECTIONS_MAX {
             return Err(SocketError::Many);
@@ -286,7 +286,7 @@ impl Sockets {
     }
 
     /// Returns the next whole seqpacket message, waiting for it. A message longer than
-    /// [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES) never arrives.
+    /// [`NATIVE_BUFFER_BYTES`](crate::limits::NATIVE_BUFFER_BYTES) (256 KiB) never arrives.
     ///
     /// # Errors
     /// As [`Self::receive`].

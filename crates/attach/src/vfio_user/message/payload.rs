@@ -155,7 +155,7 @@ pub struct RegionInfo {
 }
 
 impl RegionInfo {
-    /// Parses the payload. Areas beyond [`AREAS_MAX`] are ignored.
+    /// Parses the payload. Areas beyond [`AREAS_MAX`] (64) are ignored.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let mut reader = PayloadReader(payload);
         let (room, flags, index) = (reader.u32()?, reader.u32()?, reader.u32()?);

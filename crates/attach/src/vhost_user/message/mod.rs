@@ -220,7 +220,7 @@ impl<'a> PayloadDecoder<'a> {
         Ok(RingEvent { index, fd: self.fds.pop() })
     }
 
-    /// Decodes a memory table: 1 to [`TABLE_REGIONS_MAX`] regions, a descriptor for each.
+    /// Decodes a memory table: 1 to [`TABLE_REGIONS_MAX`] (8) regions, a descriptor for each.
     fn table(&mut self) -> Result<Vec<(RegionSpec, ReceivedFd)>, Reason> {
         let mut reader = FieldReader(self.payload);
         let regions = reader.u32();

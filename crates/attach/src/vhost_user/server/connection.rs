@@ -83,9 +83,9 @@ impl Server {
     }
 
     /// Returns the total cost of all messages, in units of about 5 us: 1 for each message,
-    /// [`MAPPING_COST`] if memory is mapped, unmapped or put into a new epoch, [`QUEUE_COST`] for
-    /// each queue that starts or stops, and the thread time of a message that takes longer than
-    /// [`MESSAGE_SLOW_NS`].
+    /// [`MAPPING_COST`] (16) if memory is mapped, unmapped or put into a new epoch, [`QUEUE_COST`]
+    /// (4) for each queue that starts or stops, and the thread time of a message that takes longer
+    /// than [`MESSAGE_SLOW_NS`] (500 us).
     pub fn cost(&self) -> u64 {
         self.cost
     }
@@ -100,8 +100,8 @@ impl Server {
         self.backend.device_mut()
     }
 
-    /// Handles waiting messages without blocking, at most [`MESSAGES_PER_TURN`]. More may be left:
-    /// watch the descriptor level-triggered, or call again.
+    /// Handles waiting messages without blocking, at most [`MESSAGES_PER_TURN`] (64). More may be
+    /// left: watch the descriptor level-triggered, or call again.
     ///
     /// # Errors
     /// Returns the fault if the frontend broke a rule or the connection broke. All grants have been
@@ -113,7 +113,7 @@ impl Server {
         turn.map_err(Fault::from)
     }
 
-    /// Handles waiting messages, at most [`MESSAGES_PER_TURN`].
+    /// Handles waiting messages, at most [`MESSAGES_PER_TURN`] (64).
     fn turn(&mut self, events: &mut Vec<Event>) -> Result<(), Reason> {
         self.must_wait = false;
         for _ in 0..MESSAGES_PER_TURN {

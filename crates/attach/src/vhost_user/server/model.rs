@@ -71,7 +71,7 @@ pub struct Model {
 
 impl Model {
     /// Returns a device of `queues` queues that offers `features` and those of both ring formats,
-    /// with rings of up to [`RING_SIZE_MAX`] descriptors.
+    /// with rings of up to [`RING_SIZE_MAX`] (32,768) descriptors.
     pub fn new(queues: usize, features: u64, config: Vec<u8>) -> Self {
         Self {
             queues,

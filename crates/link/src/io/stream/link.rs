@@ -218,7 +218,7 @@ impl StreamLink {
     }
 
     /// Begins a connection attempt beside those in progress, so that another program on the peer's
-    /// host cannot block the peer. Above [`ATTEMPTS_MAX`], the oldest is closed.
+    /// host cannot block the peer. Above [`ATTEMPTS_MAX`] (8), the oldest is closed.
     fn attempt(
         &mut self,
         cx: &mut Context<'_>,

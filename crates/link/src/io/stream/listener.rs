@@ -95,8 +95,8 @@ impl StreamListener {
         self.peers.values().any(|peer| peer.source == source)
     }
 
-    /// Accepts up to [`ACCEPTS_PER_TURN_MAX`] waiting connections and returns each with its source.
-    /// A peer above its rate limit affects its own link only.
+    /// Accepts up to [`ACCEPTS_PER_TURN_MAX`] (16) waiting connections and returns each with its
+    /// source. A peer above its rate limit affects its own link only.
     pub fn accept(&mut self, now_ns: u64) -> Vec<(u32, TcpStream, SocketAddr)> {
         let mut all = Vec::new();
         for _ in 0..ACCEPTS_PER_TURN_MAX {

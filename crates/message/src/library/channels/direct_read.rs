@@ -100,8 +100,8 @@ pub(super) struct EncodedPlaces {
 
 impl EncodedPlaces {
     /// Encodes the number `word` and the addresses of the first `len` bytes of `data`, or returns
-    /// `None` if the bytes lie in more than [`DIRECT_PLACES_MAX`] segments. The number is the sender's
-    /// count of withdrawals (offer), or the number of the cooperative copy (help).
+    /// `None` if the bytes lie in more than [`DIRECT_PLACES_MAX`] (8) segments. The number is the
+    /// sender's count of withdrawals (offer), or the number of the cooperative copy (help).
     pub(super) fn of<B: Buffer>(data: &B, len: usize, word: u64) -> Option<Self> {
         let mut encoded = Self { bytes: [0; ENCODED_BYTES_MAX], len: 0 };
         let mut fits = encoded.put(word).is_some();

@@ -113,8 +113,8 @@ struct PeerChannel<D> {
     deferred: bool,
     /// Bytes of the event that found no room last.
     refused_bytes: Option<usize>,
-    /// Rounds in which fed chunks stayed unread; from [`CHANNEL_PACED_ROUNDS`] on, chunks are fed
-    /// anyway.
+    /// Rounds in which fed chunks stayed unread; from [`CHANNEL_PACED_ROUNDS`] (32) on, chunks are
+    /// fed anyway.
     paced_rounds: u32,
     /// A message reached the limit of bytes fed in a row, and has more.
     has_more: bool,

@@ -81,7 +81,8 @@ impl TransferLoad {
 }
 
 impl<D: PeerDoorbell> Channels<D> {
-    /// Returns whether the next chunk of a pull is there, after at most [`CHANNEL_POLLS_IN_ROW`] polls.
+    /// Returns whether the next chunk of a pull is there, after at most [`CHANNEL_POLLS_IN_ROW`]
+    /// (32) polls.
     #[inline]
     pub(super) fn chunk_comes(&self) -> bool {
         let coming = self.load.coming > 0 && self.reads.is_empty();
