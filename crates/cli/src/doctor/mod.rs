@@ -100,6 +100,12 @@ impl DaemonState {
     }
 }
 
+/// Returns the problems of a state that the checks find without further requests, files and
+/// programs.
+pub fn problems(info: &InfoView, ports: &[PortView], links: &[LinkView]) -> Vec<Finding> {
+    daemon::problems(info, ports, links)
+}
+
 /// Runs all checks. `user` is the user of QEMU.
 pub fn examine(client: &ControlClient, user: Option<&str>) -> Vec<Finding> {
     let mut findings = vec![host::kvm(), host::qemu(), host::shared_memory(), host::huge_pages()];
