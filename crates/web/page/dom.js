@@ -33,6 +33,23 @@ export function text(node, value) {
   if (node.textContent !== value) node.textContent = value;
 }
 
+const canvas = document.createElement("canvas").getContext("2d");
+
+// Returns a text of at most this width in pixels, with its end cut off if it is longer. The font is that
+// of the page, of this weight and size.
+export function fit(value, width, weight, size) {
+  canvas.font = `${weight} ${size}px ${getComputedStyle(document.body).fontFamily}`;
+  if (canvas.measureText(value).width <= width) return value;
+  const all = [...value];
+  let [low, high] = [0, all.length];
+  while (low + 1 < high) {
+    const middle = Math.floor((low + high) / 2);
+    if (canvas.measureText(`${all.slice(0, middle).join("").trimEnd()}…`).width <= width) low = middle;
+    else high = middle;
+  }
+  return `${all.slice(0, low).join("").trimEnd()}…`;
+}
+
 // Children of a parent by key, which keep their elements, and thereby focus and listeners, from one
 // update to the next.
 export class Keyed {

@@ -75,12 +75,6 @@ export function endName(end) {
   return end.type === "host" ? "this host" : end.name;
 }
 
-// Returns a text of at most `most` characters.
-export function cut(value, most) {
-  const all = [...value];
-  return all.length <= most ? value : `${all.slice(0, Math.max(1, most - 1)).join("")}…`;
-}
-
 // Returns a number with its noun: 1 port, 2 ports.
 export function many(number, noun) {
   return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;

@@ -1,7 +1,7 @@
 // Draws the layout as SVG, and keeps the elements from one state to the next.
 
-import { Keyed, el, set, svg, text } from "./dom.js";
-import { bitRate, cut, many } from "./format.js";
+import { Keyed, el, fit, set, svg, text } from "./dom.js";
+import { bitRate, many } from "./format.js";
 import { layout } from "./layout.js";
 
 // The picture of the daemon, in an element. `onSelect` gets the key of a chosen object.
@@ -13,8 +13,8 @@ export class Graph {
     this.frame = svg("rect", { class: "frame", x: 0.5, y: 0.5, rx: 12 });
     this.frameName = svg("text", { class: "frame-name", x: 14, y: 19 });
     this.hostsName = svg("text", { class: "frame-name" });
-    const layers = ["wires", "cards", "hosts"].map((name) => svg("g", { class: name }));
-    [this.wires, this.cards, this.hosts] = layers.map((layer) => new Keyed(layer));
+    const layers = ["cards", "wires", "hosts"].map((name) => svg("g", { class: name }));
+    [this.cards, this.wires, this.hosts] = layers.map((layer) => new Keyed(layer));
     this.svg = svg("svg", { role: "group", "aria-label": "Groups with their ports and links, and the hosts at the far ends of links" },
       this.frame, this.frameName, this.hostsName, ...layers);
     this.empty = el("p", { class: "empty", hidden: true });
@@ -70,7 +70,7 @@ export class Graph {
     set(node, "transform", `translate(${card.x},${card.y})`);
     set(node.back, "width", card.width);
     set(node.back, "height", card.height);
-    text(node.title, cut(card.name, Math.floor(card.width / 18)));
+    text(node.title, fit(card.name, card.width - 190, 650, 13.5));
     const bytes = card.ports.some((port) => port.rates)
       ? card.ports.reduce((sum, port) => sum + (port.rates?.received_bytes ?? 0), 0) : null;
     text(node.summary, `${many(card.ports.length, "port")} · ${bitRate(bytes)}`);
@@ -101,7 +101,7 @@ export class Graph {
   }
 
   updateBox(node, box) {
-    const { name, line, kind, state, label } = describe(box);
+    const { name, line, narrow = line, kind, state, label } = describe(box);
     set(node, "class", `box ${box.type} ${state}${this.selected === box.key ? " selected" : ""}`);
     set(node, "transform", `translate(${box.x},${box.y})`);
     set(node, "aria-label", label);
@@ -112,11 +112,13 @@ export class Graph {
     for (const part of [node.name, node.line]) set(part, "x", isMiddle ? box.width / 2 : 24);
     text(node.hint, label);
     set(node.state, "d", SHAPES[state] ?? "");
-    const room = box.width - 34;
-    text(node.kind, kind);
-    set(node.kind, "x", box.width - 8);
-    text(node.name, cut(name, Math.floor((room - kind.length * 6) / 6.9)));
-    text(node.line, cut(line, Math.floor((room + 6) / 5.6)));
+    const room = box.width - 32;
+    // On a narrow page the name needs the room of the kind, which the table has too.
+    const shown = box.width > 150 ? kind : "";
+    text(node.kind, shown);
+    set(node.kind, "x", box.width - 9);
+    text(node.name, fit(name, room - (shown ? 10 + shown.length * 5.8 : 0), 600, 12.5));
+    text(node.line, fit(box.width > 150 ? line : narrow, room, 400, 11));
   }
 
   updateEdge(node, edge) {
@@ -150,11 +152,11 @@ export class Graph {
     set(node.back, "height", host.height);
     set(node.state, "d", SHAPES[state]);
     set(node.state, "transform", "translate(0,7)");
-    text(node.name, cut(host.name, Math.floor((host.width - 32) / 7)));
+    text(node.name, fit(host.name, host.width - 34, 600, 12.5));
     const known = host.links.some((link) => link.rates);
     const bytes = host.links.reduce((sum, link) => sum + (link.rates?.sent_bytes ?? 0) + (link.rates?.received_bytes ?? 0), 0);
-    const line = down ? `${down} of ${many(host.links.length, "link")} down` : `${many(host.links.length, "link")} · ${bitRate(known ? bytes : null)}`;
-    text(node.line, cut(line, Math.floor((host.width - 30) / 5.6)));
+    const line = down ? (host.links.length === 1 ? "link down" : `${down} of ${host.links.length} links down`) : `${many(host.links.length, "link")} · ${bitRate(known ? bytes : null)}`;
+    text(node.line, fit(line, host.width - 34, 400, 11));
     text(node.hint, `host ${host.name}: ${line}`);
     set(node, "aria-label", `host ${host.name}: ${line}`);
   }
@@ -195,7 +197,8 @@ function describe(box) {
     const line = port.state === "running" && !port.cut_off
       ? `↑ ${bitRate(port.rates?.sent_bytes)}  ↓ ${bitRate(port.rates?.received_bytes)}`
       : port.cut_off ? "cut off: needs a reboot" : port.state;
-    return { name: port.name, line, kind: port.kind, state, label: `port ${port.name}, ${port.kind}, ${state.replace("-", " ")}, sends ${bitRate(port.rates?.sent_bytes)}, receives ${bitRate(port.rates?.received_bytes)}` };
+    const narrow = port.state === "running" && !port.cut_off ? bitRate(port.rates && port.rates.sent_bytes + port.rates.received_bytes) : line;
+    return { name: port.name, line, narrow, kind: port.kind, state, label: `port ${port.name}, ${port.kind}, ${state.replace("-", " ")}, sends ${bitRate(port.rates?.sent_bytes)}, receives ${bitRate(port.rates?.received_bytes)}` };
   }
   if (box.type === "link") {
     const { link } = box, state = linkState(link);

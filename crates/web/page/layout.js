@@ -46,7 +46,9 @@ export function layout(daemon, width, open) {
   }
   const frameHeight = y - GAP + PAD;
   const hosts = placeHosts(daemon, names, { isNarrow, frame, frameHeight, width, gutter });
-  const wires = cards.flatMap((one) => wiresOf(one, hosts, { isNarrow, frame }));
+  const wires = cards.flatMap((one) => wiresOf(one, hosts));
+  // Wires side by side in the gutter; the lane of the last group is the nearest, so that few cross.
+  wires.forEach((wire, at) => route(wire, frame + (isNarrow ? 4 : 12) + ((wires.length - 1 - at) % (isNarrow ? 4 : 6)) * 4.5));
   const last = hosts.at(-1);
   const height = Math.max(frameHeight, last ? last.y + last.height : 0) + 2;
   return { width, height, frame, frameHeight, cards, hosts, wires, omitted: groups.length - shown.length, isNarrow };
@@ -159,29 +161,28 @@ function placeHosts(daemon, names, { isNarrow, frame, frameHeight, gutter, width
     const place = isNarrow
       ? { x: 0, y: frameHeight + 30 + at * step, width: wide }
       : { x: frame + gutter, y: FRAME_HEAD + at * step, width: HOST };
-    return { key: name, name, links, height: HOST_BOX, ...place };
+    return { key: name, name, links, height: HOST_BOX, isBelow: isNarrow, ...place };
   });
 }
 
-// Returns the wires from a card's links to their hosts, in the gutter right of the frame.
-function wiresOf(one, hosts, { isNarrow, frame }) {
+// Returns the wires from a card's links to their hosts, with their ends.
+function wiresOf(one, hosts) {
   return one.boxes.filter((box) => box.type === "link").map((box, at) => {
     const host = hosts.find((each) => each.name === box.link.peer);
     const row = host.links.findIndex((link) => link.name === box.link.name);
+    const part = (row + 1) / (host.links.length + 1);
     const start = { x: one.x + box.x + box.width, y: one.y + box.y + box.height / 2 };
-    const lane = frame + (isNarrow ? 8 : 14) + (row % 4) * 4;
-    const spread = (HOST_BOX - 20) / Math.max(1, host.links.length - 1 || 1);
-    const end = { x: isNarrow ? host.x + host.width : host.x, y: host.y + (host.links.length === 1 ? HOST_BOX / 2 : 10 + row * spread) };
-    const points = [start];
-    if (!one.isLast) {
-      const side = one.x + one.width + GAP / 2;
-      points.push({ x: side, y: start.y }, { x: side, y: one.below - (at % 3) * 3 }, { x: lane, y: one.below - (at % 3) * 3 });
-    } else {
-      points.push({ x: lane, y: start.y });
-    }
-    points.push({ x: lane, y: end.y }, end);
-    return { key: box.link.name, link: box.link, path: rounded(points) };
+    const end = { x: host.isBelow ? host.x + host.width : host.x, y: host.y + HOST_BOX * part };
+    const side = one.isLast ? null : { x: one.x + one.width + GAP / 2, y: one.below - (at % 3) * 3 };
+    return { key: box.link.name, link: box.link, start, end, side };
   });
+}
+
+// Gives a wire its path: out of the card, and along a lane in the gutter right of the frame.
+function route(wire, lane) {
+  const { start, end, side } = wire;
+  const out = side ? [{ x: side.x, y: start.y }, side, { x: lane, y: side.y }] : [{ x: lane, y: start.y }];
+  wire.path = rounded([start, ...out, { x: lane, y: end.y }, end]);
 }
 
 // Returns a path of straight lines with rounded corners.

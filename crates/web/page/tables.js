@@ -16,7 +16,7 @@ const TABLES = [
   {
     id: "ports", title: "Ports", rows: (daemon) => daemon.ports, key: (port) => `port ${port.name}`, sort: 0,
     columns: [
-      word("Port", (port) => port.name), word("Group", (port) => port.group), word("Kind", (port) => port.kind),
+      word("Port", (port) => port.name), word("Group", (port) => port.group),
       { ...word("State", (port) => portState(port), (port) => portState(port).replace("-", " ")), isState: true },
       sent, received, number("Drops/s", (port) => port.rates?.drops ?? null, rate),
     ],
@@ -24,7 +24,7 @@ const TABLES = [
   {
     id: "links", title: "Links", rows: (daemon) => daemon.links, key: (link) => `link ${link.name}`, sort: 0,
     columns: [
-      word("Link", (link) => link.name), word("Host", (link) => link.peer), word("Kind", (link) => link.kind),
+      word("Link", (link) => link.name), word("Host", (link) => link.peer),
       { ...word("State", (link) => linkState(link)), isState: true },
       number("RTT", (link) => link.rtt_us ?? null, (value) => value === null ? "–" : microseconds(value)),
       number("Loss", (link) => link.loss_percent ?? null, (value) => value === null ? "–" : `${value} %`), sent, received,
@@ -134,7 +134,7 @@ export class Tables {
   makeRow() {
     const { columns } = this.current;
     const row = el("tr", {}, columns.map((column, at) => el(at ? "td" : "th", { scope: at ? null : "row", class: column.isNumber ? "number" : null },
-      at ? [] : el("button", { type: "button", class: "link", click: () => this.pick(row.key) }))));
+      at ? [] : el("button", { type: "button", class: "row-button", click: () => this.pick(row.key) }))));
     row.addEventListener("click", (event) => event.target.closest("button") || this.pick(row.key));
     return row;
   }
