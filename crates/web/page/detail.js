@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 import { bitRate, count, endName, many, microseconds, rate, reason, size } from "./format.js";
-import { linkState, portState } from "./graph.js";
+import { linkState, portState, portWord } from "./graph.js";
 
 // Shows the object of this key in an element; hides the element if there is none.
 export function showDetail(parent, daemon, selected, close) {
@@ -46,8 +46,8 @@ function port(daemon, name) {
   const one = daemon.ports.find((each) => each.name === name);
   if (!one) return null;
   return {
-    title: one.name, state: portState(one), stateText: portState(one).replace("-", " "),
-    notes: [one.cut_off, one.state === "faulted" ? one.fault : null, ...(one.warnings ?? [])].filter(Boolean),
+    title: one.name, state: portState(one), stateText: portWord(one),
+    notes: [one.cut_off ?? one.problem, one.state === "faulted" ? one.fault : null, ...(one.warnings ?? [])].filter((note, at, all) => note && all.indexOf(note) === at),
     facts: [
       ["Group", one.group], ["Kind", one.kind], ["VM", one.vm], ["Address", one.address],
       ["Sends", traffic(one.rates?.sent_bytes, one.rates?.sent_packets)], ["Receives", traffic(one.rates?.received_bytes, one.rates?.received_packets)],

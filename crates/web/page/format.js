@@ -21,6 +21,11 @@ export function bitRate(bytes) {
   return `${number} ${unit}bit/s`;
 }
 
+// Returns a rate of bytes in a short form, for boxes and tables.
+export function shortRate(bytes) {
+  return bitRate(bytes).replace("bit/s", "b/s");
+}
+
 // Returns a rate of events.
 export function rate(value) {
   if (value === null || value === undefined) return "–";

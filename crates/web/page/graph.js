@@ -1,7 +1,7 @@
 // Draws the layout as SVG, and keeps the elements from one state to the next.
 
 import { Keyed, el, fit, set, svg, text } from "./dom.js";
-import { bitRate, many } from "./format.js";
+import { bitRate, many, shortRate } from "./format.js";
 import { layout } from "./layout.js";
 
 // The picture of the daemon, in an element. `onSelect` gets the key of a chosen object.
@@ -167,7 +167,7 @@ const CIRCLE = "M13,13a4.5,4.5 0 1 0 .01,0z";
 const SHAPES = {
   running: CIRCLE, up: CIRCLE, open: CIRCLE, connected: "M13,13a4.5,4.5 0 1 0 .01,0zM13,13v9a4.5,4.5 0 0 0 0,-9z",
   listening: CIRCLE, connecting: CIRCLE, standby: CIRCLE,
-  faulted: "M9,13.5h8v8h-8z", down: "M9,13.5h8v8h-8z", "cut-off": "M13,12.5l5.2,9.5h-10.4z", part: "M13,12.5l5.2,9.5h-10.4z",
+  faulted: "M9,13.5h8v8h-8z", down: "M9,13.5h8v8h-8z", "cut-off": "M13,12.5l5.2,9.5h-10.4z", problem: "M13,12.5l5.2,9.5h-10.4z", part: "M13,12.5l5.2,9.5h-10.4z",
 };
 
 // Returns a focusable group that acts as a button.
@@ -182,7 +182,13 @@ function button(act) {
 
 // Returns the state of a port as a class.
 export function portState(port) {
-  return port.cut_off ? "cut-off" : port.state;
+  if (port.cut_off) return "cut-off";
+  return port.problem && port.state !== "faulted" ? "problem" : port.state;
+}
+
+// Returns the state of a port in words.
+export function portWord(port) {
+  return port.cut_off ? "cut off" : port.state;
 }
 
 // Returns the state of a link as a class.
@@ -192,18 +198,12 @@ export function linkState(link) {
 
 // Returns the texts of a box.
 function describe(box) {
-  if (box.type === "port") {
-    const { port } = box, state = portState(port);
-    const line = port.state === "running" && !port.cut_off
-      ? `↑ ${bitRate(port.rates?.sent_bytes)}  ↓ ${bitRate(port.rates?.received_bytes)}`
-      : port.cut_off ? "cut off: needs a reboot" : port.state;
-    const narrow = port.state === "running" && !port.cut_off ? bitRate(port.rates && port.rates.sent_bytes + port.rates.received_bytes) : line;
-    return { name: port.name, line, narrow, kind: port.kind, state, label: `port ${port.name}, ${port.kind}, ${state.replace("-", " ")}, sends ${bitRate(port.rates?.sent_bytes)}, receives ${bitRate(port.rates?.received_bytes)}` };
-  }
+  if (box.type === "port") return describePort(box);
   if (box.type === "link") {
     const { link } = box, state = linkState(link);
-    const line = link.state === "down" ? `down: ${link.reason || "no answer"}` : `→ ${bitRate(link.rates?.sent_bytes)}  ← ${bitRate(link.rates?.received_bytes)}`;
-    return { name: link.name, line, kind: "link", state, label: `link ${link.name} to ${link.peer}, ${state}, ${line}` };
+    const line = link.state === "down" ? `down: ${link.reason || "no answer"}` : `→ ${shortRate(link.rates?.sent_bytes)}  ← ${shortRate(link.rates?.received_bytes)}`;
+    const narrow = link.state === "down" ? "down" : shortRate(link.rates && link.rates.sent_bytes + link.rates.received_bytes);
+    return { name: link.name, line, narrow, kind: "link", state, label: `link ${link.name} to ${link.peer}, ${state}, ${line}` };
   }
   if (box.type === "processes") return { name: "this host", line: "processes", kind: "", state: "", label: "processes of this host" };
   if (box.type === "fold") return { name: "show fewer", line: "", kind: "", state: "", label: `show fewer ports of group ${box.group}` };
@@ -211,6 +211,20 @@ function describe(box) {
   const bytes = box.hidden.reduce((sum, port) => sum + (port.rates?.received_bytes ?? 0), 0);
   const line = `${running} running · ${bitRate(bytes)} received`;
   return { name: `show ${many(box.hidden.length, "more port")}`, line, kind: "", state: "", label: `show ${many(box.hidden.length, "more port")} of group ${box.group}: ${line}` };
+}
+
+function describePort({ port, connections }) {
+  const state = portState(port), word = portWord(port);
+  const sent = port.rates?.sent_bytes, received = port.rates?.received_bytes;
+  const rates = `↑ ${shortRate(sent)}  ↓ ${shortRate(received)}`;
+  const isRunning = port.state === "running" && !port.cut_off;
+  const label = `port ${port.name}, ${port.kind}, ${word}, sends ${bitRate(sent)}, receives ${bitRate(received)}${port.problem ? `; ${port.problem}` : ""}`;
+  const problem = port.problem ? `${word}: see Health` : word;
+  if (!isRunning) return { name: port.name, line: problem, kind: port.kind, state, label };
+  const open = many(connections, "connection"), isQuiet = !sent && !received;
+  const line = port.kind !== "vsock" || !connections ? rates : isQuiet ? open : `${connections} conn. ${rates}`;
+  const narrow = port.kind === "vsock" && isQuiet ? `${connections} conn.` : shortRate(port.rates && sent + received);
+  return { name: port.name, line, narrow, kind: port.kind, state, label };
 }
 
 function endOf(box) {

@@ -11,7 +11,6 @@ const SHOWN = 12;
 const CARDS_MAX = 60;
 const EDGES_MAX = 80;
 const GAP = 16;
-const PAD = 12;
 const HEAD = 38;
 const ROW = 44;
 const BOX = 36;
@@ -24,27 +23,28 @@ const FRAME_HEAD = 28;
 // all ports.
 export function layout(daemon, width, open) {
   const groups = daemon.groups.map((group) => collect(daemon, group, open));
-  groups.sort((a, b) => b.urgent - a.urgent || a.name.localeCompare(b.name, "en", { numeric: true }));
+  groups.sort((a, b) => b.urgent - a.urgent || byName(a.name, b.name));
   const shown = groups.slice(0, CARDS_MAX);
-  shown.sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
-  const names = [...new Set(daemon.links.map((link) => link.peer))].sort();
+  shown.sort((a, b) => byName(a.name, b.name));
+  const names = [...new Set(daemon.links.map((link) => link.peer))].sort(byName);
   const isNarrow = width < 640;
   const gutter = names.length ? (isNarrow ? 22 : GUTTER) : 0;
   const frame = width - (names.length ? gutter + (isNarrow ? 0 : HOST) : 0);
-  const area = frame - 2 * PAD;
+  const pad = isNarrow ? 8 : 12;
+  const area = frame - 2 * pad;
   const columns = Math.max(1, Math.min(shown.length, Math.floor((area + GAP) / (360 + GAP))));
   const cardWidth = (area - GAP * (columns - 1)) / columns;
-  const cards = shown.map((group) => card(group, cardWidth));
+  const cards = shown.map((group) => card(group, cardWidth, pad));
   let y = FRAME_HEAD;
   for (let at = 0; at < cards.length; at += columns) {
     const row = cards.slice(at, at + columns);
     const height = Math.max(...row.map((one) => one.height));
     row.forEach((one, column) => {
-      Object.assign(one, { x: PAD + column * (cardWidth + GAP), y, height, isLast: column === columns - 1, below: y + height + GAP / 2 });
+      Object.assign(one, { x: pad + column * (cardWidth + GAP), y, height, isLast: column === columns - 1, below: y + height + GAP / 2 });
     });
     y += height + GAP;
   }
-  const frameHeight = y - GAP + PAD;
+  const frameHeight = y - GAP + pad;
   const hosts = placeHosts(daemon, names, { isNarrow, frame, frameHeight, width, gutter });
   const wires = cards.flatMap((one) => wiresOf(one, hosts));
   // Wires side by side in the gutter; the lane of the last group is the nearest, so that few cross.
@@ -60,7 +60,7 @@ function collect(daemon, group, open) {
   const links = daemon.links.filter((link) => link.group === group.name);
   const talks = daemon.talks.filter((talk) => talk.group === group.name);
   const isFolded = ports.length > OPEN_MAX && !open.has(group.name);
-  const byWeight = isFolded ? [...ports].sort((a, b) => weight(b) - weight(a)) : ports;
+  const byWeight = isFolded ? [...ports].sort((a, b) => weight(b) - weight(a) || byName(a.name, b.name)) : ports;
   const visible = isFolded ? byWeight.slice(0, SHOWN) : byWeight;
   const hidden = isFolded ? byWeight.slice(SHOWN) : [];
   const urgent = ports.filter(isUrgent).length + links.filter((link) => link.state === "down").length;
@@ -69,7 +69,7 @@ function collect(daemon, group, open) {
 
 // Returns whether a port needs an operator.
 export function isUrgent(port) {
-  return port.state === "faulted" || Boolean(port.cut_off);
+  return port.state === "faulted" || Boolean(port.cut_off) || Boolean(port.problem);
 }
 
 // Returns the importance of a port: problems first, then traffic, then connected guests.
@@ -79,12 +79,16 @@ function weight(port) {
 }
 
 // Returns a card with its boxes and edges, relative to its corner.
-function card(group, width) {
-  const boxWidth = Math.min(196, Math.max(96, (width - 2 * PAD - 72) / 2));
-  const left = [], right = [];
+function card(group, width, pad) {
+  const middle = width < 400 ? 44 : 72;
+  const boxWidth = Math.min(200, Math.max(96, (width - 2 * pad - middle) / 2));
+  const left = [], right = [], connections = new Map();
+  for (const talk of group.talks) {
+    for (const end of [talk.from, talk.to]) connections.set(end.name, (connections.get(end.name) ?? 0) + talk.connections);
+  }
   for (const ports of byVm(group.visible)) {
     const side = left.length <= right.length ? left : right;
-    for (const port of ports) side.push({ type: "port", key: `port ${port.name}`, port });
+    for (const port of ports) side.push({ type: "port", key: `port ${port.name}`, port, connections: connections.get(port.name) ?? 0 });
   }
   const hasHost = group.talks.some((talk) => talk.from.type === "host" || talk.to.type === "host");
   if (hasHost) left.push({ type: "processes", key: `host ${group.name}` });
@@ -94,24 +98,28 @@ function card(group, width) {
     Object.assign(box, { x, y: HEAD + row * ROW, width: boxWidth, height: BOX, inner, isLeft: inner > x });
     boxes.set(box.key, box);
   });
-  place(left, PAD, PAD + boxWidth);
-  place(right, width - PAD - boxWidth, width - PAD - boxWidth);
+  place(left, pad, pad + boxWidth);
+  place(right, width - pad - boxWidth, width - pad - boxWidth);
   let rows = Math.max(left.length, right.length);
   if (group.hidden.length) {
     const more = { type: "more", key: `more ${group.name}`, hidden: group.hidden, group: group.name };
-    Object.assign(more, { x: PAD, y: HEAD + rows * ROW, width: width - 2 * PAD, height: BOX });
+    Object.assign(more, { x: pad, y: HEAD + rows * ROW, width: width - 2 * pad, height: BOX });
     boxes.set(more.key, more);
     rows += 1;
   }
-  const height = HEAD + Math.max(1, rows) * ROW + PAD - (ROW - BOX);
+  const height = HEAD + Math.max(1, rows) * ROW + pad - (ROW - BOX);
   return { key: group.name, ...group, width, height, boxes: [...boxes.values()], edges: edges(group, boxes) };
+}
+
+// Compares names as people do: vm2 before vm10.
+function byName(a, b) {
+  return a.localeCompare(b, "en", { numeric: true });
 }
 
 // Returns ports by VM, in the order of names.
 function byVm(ports) {
   const vms = new Map();
   for (const port of ports) vms.set(port.vm, [...(vms.get(port.vm) ?? []), port]);
-  const byName = (a, b) => a.localeCompare(b, "en", { numeric: true });
   return [...vms.entries()].sort((a, b) => byName(a[0], b[0])).map(([, all]) => all.sort((a, b) => byName(a.name, b.name)));
 }
 
@@ -159,8 +167,8 @@ function placeHosts(daemon, names, { isNarrow, frame, frameHeight, gutter, width
   return names.map((name, at) => {
     const links = daemon.links.filter((link) => link.peer === name);
     const place = isNarrow
-      ? { x: 0, y: frameHeight + 30 + at * step, width: wide }
-      : { x: frame + gutter, y: FRAME_HEAD + at * step, width: HOST };
+      ? { x: 0.5, y: frameHeight + 30 + at * step, width: wide }
+      : { x: frame + gutter, y: FRAME_HEAD + at * step, width: HOST - 1 };
     return { key: name, name, links, height: HOST_BOX, isBelow: isNarrow, ...place };
   });
 }

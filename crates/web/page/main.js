@@ -33,7 +33,7 @@ function show(isNew) {
   tiles.show(daemon, isNew);
   graph.show(daemon, state.host, selected);
   tables.show(daemon, selected);
-  showHealth(part("health"), daemon);
+  showHealth(part("health"), daemon, select);
   showDetail(part("detail"), daemon, selected, () => select(null));
 }
 
@@ -55,6 +55,9 @@ async function poll() {
     const reply = await fetch("/api/state", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
     if (reply.status === 200) {
       state = await reply.json();
+      // A port with a problem is marked wherever it is shown.
+      const problems = new Map(state.daemon?.findings.map((finding) => [finding.object, finding.text]));
+      for (const port of state.daemon?.ports ?? []) port.problem = problems.get(`port ${port.name}`);
       tag = reply.headers.get("ETag");
       changed = performance.now();
       banner(state.error ? `${state.error}\n${state.daemon ? "The last known state is shown." : ""}` : "");

@@ -4,7 +4,7 @@ import { Keyed, el, set, svg, text } from "./dom.js";
 import { bitRate, count, duration, many, rate } from "./format.js";
 import { isUrgent } from "./layout.js";
 
-const COURSE = 90;
+const COURSE = 60;
 
 // Tiles of totals.
 export class Tiles {
@@ -75,13 +75,14 @@ export function showHeader({ host, live, about }, state, age) {
 }
 
 // Shows the problems, or that there are none.
-export function showHealth(parent, daemon) {
+export function showHealth(parent, daemon, onSelect) {
   const { findings } = daemon;
   const word = findings.length ? many(findings.length, "problem") : "No problems found";
   const shown = JSON.stringify(findings);
   if (parent.shown === shown) return;
   parent.shown = shown;
-  const item = (finding) => el("li", { class: finding.weight }, el("p", {}, finding.text), finding.remedy ? el("p", { class: "remedy" }, finding.remedy) : "");
+  const subject = ({ text: words, object }) => object ? el("button", { type: "button", click: () => onSelect(object) }, words) : el("p", {}, words);
+  const item = (finding) => el("li", { class: finding.weight }, subject(finding), finding.remedy ? el("p", { class: "remedy" }, finding.remedy) : "");
   set(parent, "class", `panel health ${findings.length ? "has-problems" : "is-well"}`);
   parent.replaceChildren(
     el("div", { class: "panel-head" }, el("h2", { id: "health-title" }, "Health"), el("span", { class: `chip ${findings.length ? "cut-off" : "running"}` }, word)),

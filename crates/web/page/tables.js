@@ -1,23 +1,23 @@
 // Tables beside the graph, with the same objects: sortable, filtered, and limited in length.
 
 import { Keyed, el, set, text } from "./dom.js";
-import { bitRate, count, endName, many, microseconds, rate, reason } from "./format.js";
-import { linkState, portState } from "./graph.js";
+import { count, endName, many, microseconds, rate, reason, shortRate } from "./format.js";
+import { linkState, portState, portWord } from "./graph.js";
 
 const ROWS_MAX = 300;
 
 // A column: title, text of a row, value to sort by, whether it is a number.
 const number = (title, value, show) => ({ title, value, show: (row) => show(value(row)), isNumber: true });
 const word = (title, value, show = value) => ({ title, value, show });
-const sent = number("Sent", (row) => row.rates?.sent_bytes ?? null, bitRate);
-const received = number("Received", (row) => row.rates?.received_bytes ?? null, bitRate);
+const sent = number("Sent", (row) => row.rates?.sent_bytes ?? null, shortRate);
+const received = number("Received", (row) => row.rates?.received_bytes ?? null, shortRate);
 
 const TABLES = [
   {
     id: "ports", title: "Ports", rows: (daemon) => daemon.ports, key: (port) => `port ${port.name}`, sort: 0,
     columns: [
       word("Port", (port) => port.name), word("Group", (port) => port.group),
-      { ...word("State", (port) => portState(port), (port) => portState(port).replace("-", " ")), isState: true },
+      { ...word("State", portState, portWord), isState: true },
       sent, received, number("Drops/s", (port) => port.rates?.drops ?? null, rate),
     ],
   },
@@ -37,9 +37,9 @@ const TABLES = [
     columns: [
       word("Between", (talk) => endName(talk.from)), word("And", (talk) => endName(talk.to)),
       word("Kind", (talk) => talk.kind, (talk) => ({ ethernet: "Ethernet", rdma: "RDMA", vsock: "AF_VSOCK" })[talk.kind]),
-      number("Forth", (talk) => talk.kind === "vsock" ? null : talk.forth, bitRate),
-      number("Back", (talk) => talk.kind === "vsock" ? null : talk.back, bitRate),
-      number("Connections", (talk) => talk.kind === "vsock" ? talk.connections : null, (value) => value === null ? "–" : count(value)),
+      number("Forth", (talk) => talk.kind === "vsock" ? null : talk.forth, shortRate),
+      number("Back", (talk) => talk.kind === "vsock" ? null : talk.back, shortRate),
+      number("Open", (talk) => talk.kind === "vsock" ? talk.connections : null, (value) => value === null ? "–" : count(value)),
     ],
   },
   {

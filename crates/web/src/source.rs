@@ -42,6 +42,9 @@ pub struct Finding {
     /// What the operator can do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// The port or link with the problem: `port NAME` or `link NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
 }
 
 /// The source of the page: a daemon. Called on the thread of the poller alone.

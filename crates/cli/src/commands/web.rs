@@ -98,6 +98,7 @@ impl ControlSource for Daemon {
             weight: if finding.severity == Severity::Fail { Weight::Fail } else { Weight::Warn },
             text: finding.text,
             remedy: finding.remedy,
+            object: finding.object,
         };
         let found = doctor::problems(info, ports, links);
         // The order of the page: failures first.

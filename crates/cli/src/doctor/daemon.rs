@@ -150,7 +150,7 @@ fn port(port: &PortView) -> Vec<Finding> {
         let remedy = format!("causeway port show {name} has the details");
         findings.push(Finding::warn("ports", format!("port {name}: {warning}"), remedy));
     }
-    findings
+    findings.into_iter().map(|finding| finding.of("port", name)).collect()
 }
 
 /// Checks whether a link works.
@@ -162,11 +162,12 @@ fn link(link: &LinkView) -> Option<Finding> {
             "check that the peer has a link to this host with our key, and that no firewall drops \
              its datagrams; causeway link show {name} has the counters"
         );
-        return Some(Finding::warn("links", text, remedy));
+        return Some(Finding::warn("links", text, remedy).of("link", name));
     }
     let lossy = link.loss_percent.filter(|percent| *percent >= 5)?;
     let text = format!("link {name} loses {lossy} % of its heartbeats");
-    Some(Finding::warn("links", text, "check the path to the peer with ping and mtr"))
+    let remedy = "check the path to the peer with ping and mtr";
+    Some(Finding::warn("links", text, remedy).of("link", name))
 }
 
 /// Compares the MTU of a group's ports with the largest frame that a link carries.
@@ -183,7 +184,7 @@ fn mtu(link: &LinkView, ports: &[PortView]) -> Vec<Finding> {
         let remedy = format!(
             "set mtu = {carried} for the port, or raise the MTU of the interfaces between the hosts"
         );
-        Some(Finding::warn("mtu", text, remedy))
+        Some(Finding::warn("mtu", text, remedy).of("port", name))
     };
     ports.iter().filter(wider).filter_map(of).collect()
 }

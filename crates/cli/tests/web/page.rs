@@ -75,7 +75,7 @@ const IS_TOO_WIDE: &str = "document.documentElement.scrollWidth > innerWidth";
 fn page_shows_groups_ports_links_hosts_traffic_and_problems() {
     let Some(mut browser) = Chromium::start() else { return };
     let world = TwoGroups::start();
-    let web = Web::start(&world.here.control.socket, "--interval 1");
+    let web = Web::start(&world.here.control, "--interval 1");
     browser.prefer("light");
     browser.resize(1280, 800, 1);
     browser.open(&format!("http://{}/", web.address));
@@ -134,7 +134,7 @@ fn page_is_used_by_keyboard() {
     let host = Host::start();
     host.run("group add blue");
     (1..=2).for_each(|number| host.add_vm(number, "blue"));
-    let web = Web::start(&host.control.socket, "--interval 1");
+    let web = Web::start(&host.control, "--interval 1");
     browser.resize(1280, 800, 1);
     browser.open(&format!("http://{}/", web.address));
     browser.wait("document.querySelectorAll('#graph .box.port').length === 4");
@@ -188,7 +188,7 @@ fn page_folds_a_group_of_many_ports() {
     }
     let guests = vec![host.net(42), host.net(77)];
     let _traffic = Traffic::start(guests, vec![Flow { from: 42, to: 77, frames: 5, bytes: 1000 }]);
-    let web = Web::start(&host.control.socket, "--interval 1");
+    let web = Web::start(&host.control, "--interval 1");
     browser.resize(1280, 800, 1);
     browser.open(&format!("http://{}/", web.address));
     browser.wait("document.querySelectorAll('.edge.ethernet:not(.idle)').length === 1");
@@ -221,21 +221,21 @@ fn page_names_a_daemon_that_is_gone_and_shows_it_when_it_is_back() {
     let host = Host::start();
     host.run("group add blue");
     host.add_vm(1, "blue");
-    let mut web = Web::start(&host.control.socket, "--interval 1");
+    let mut web = Web::start(&host.control, "--interval 1");
     browser.open(&format!("http://{}/", web.address));
     browser.wait("document.querySelectorAll('#graph .box.port').length === 2");
     let banner = |browser: &mut Chromium| -> Value {
         browser.value("document.getElementById('banner').innerText")
     };
-    let aside = host.control.dir.file("aside");
-    std::fs::rename(&host.control.socket, &aside).unwrap();
+    let aside = host.dir.join("aside");
+    std::fs::rename(&host.control, &aside).unwrap();
     browser.wait("!document.getElementById('banner').hidden");
     assert!(banner(&mut browser).to_string().contains("systemctl start causewayd"));
     assert_eq!(browser.value("document.querySelectorAll('#graph .box.port').length"), 2);
     assert_eq!(browser.value("document.getElementById('live').innerText"), "no answer");
     browser.resize(1280, 800, 1);
     browser.picture("gone.png");
-    std::fs::rename(&aside, &host.control.socket).unwrap();
+    std::fs::rename(&aside, &host.control).unwrap();
     browser.wait("document.getElementById('banner').hidden");
     browser.wait("document.getElementById('live').innerText === 'live'");
     web.stop();

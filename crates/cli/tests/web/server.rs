@@ -48,7 +48,7 @@ fn web_state_has_traffic_links_connections_and_problems() {
     );
     let _sockets = connect(a.vsock(1), a.vsock(2), 4, 3);
     drop(a.vsock(3));
-    let web = Web::start(&a.control.socket, "--interval 1");
+    let web = Web::start(&a.control, "--interval 1");
     let talk = |state: &Value, kind: &str, to: Value| {
         let talks = state["daemon"]["talks"].as_array().cloned().unwrap_or_default();
         let from = |talk: &&Value| talk["kind"] == kind && talk["to"] == to || talk["from"] == to;
@@ -88,28 +88,28 @@ fn web_state_has_no_paths_keys_and_users() {
     host.run("port add s --kind vsock --group blue --cid 77 --allowed-users root");
     let key = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
     // Without the key's file the link is refused or down; either leaves its configuration.
-    let file = host.control.dir.file("secret.key");
+    let file = host.dir.join("secret.key");
     let generate = format!("key generate --out {}", file.display());
     host.run(&generate);
     let [local] = free_datagram_addresses();
     let ends = format!("--local {local} --remote 127.0.0.1:9");
     let private = format!("--private-key {}", file.display());
     host.run(&format!("link add l --group blue {ends} --key {key} {private}"));
-    let web = Web::start(&host.control.socket, "--interval 1");
+    let web = Web::start(&host.control, "--interval 1");
     let state = web.wait("a sample", |state| find(state, "links", "l")["state"].is_string());
     let text = state.to_string();
-    let dir = host.control.dir.0.display().to_string();
+    let dir = host.dir.display().to_string();
     for secret in [key, "secret.key", dir.as_str(), "allowed_users", ".sock", "private_key"] {
         assert!(!text.contains(secret), "{secret}: {text}");
     }
-    let ports = causeway(&host.control.socket, "port list -j").output().unwrap();
+    let ports = causeway(&host.control, "port list -j").output().unwrap();
     assert!(String::from_utf8_lossy(&ports.stdout).contains(&dir), "the daemon's views have them");
 }
 
 #[test]
 fn web_serves_its_files_with_headers_that_forbid_others() {
     let host = small();
-    let mut web = Web::start(&host.control.socket, "");
+    let mut web = Web::start(&host.control, "");
     let page = web.get("/", "");
     assert_eq!((page.status, page.header("Content-Type")), (200, Some("text/html; charset=utf-8")));
     let files = page.body.split('"').filter(|part| part.starts_with('/') && part.contains('.'));
@@ -133,7 +133,7 @@ fn web_serves_its_files_with_headers_that_forbid_others() {
 #[test]
 fn web_state_has_a_tag_and_is_not_sent_twice() {
     let host = small();
-    let web = Web::start(&host.control.socket, "--interval 60");
+    let web = Web::start(&host.control, "--interval 60");
     // The second sample follows the first after 1 s; then there is none for a minute.
     web.wait("rates", |state| state["daemon"]["seconds"].is_number());
     let first = web.get("/api/state", "");
@@ -146,7 +146,7 @@ fn web_state_has_a_tag_and_is_not_sent_twice() {
 #[test]
 fn web_refuses_unknown_hosts_and_other_methods() {
     let host = small();
-    let web = Web::start(&host.control.socket, "--host-name node-a.example");
+    let web = Web::start(&host.control, "--host-name node-a.example");
     let status = |head: &str| web.raw(format!("{head}\r\n\r\n").as_bytes()).status;
     for known in ["localhost", "127.0.0.1:9000", "[::1]:80", "node-a.example"] {
         assert_eq!(status(&format!("GET / HTTP/1.1\r\nHost: {known}")), 200, "{known}");
@@ -177,7 +177,7 @@ fn web_refuses_unknown_hosts_and_other_methods() {
 #[test]
 fn hostile_web_requests_are_refused() {
     let host = small();
-    let web = Web::start(&host.control.socket, "");
+    let web = Web::start(&host.control, "");
     for (bytes, status) in [
         ("GARBAGE\r\n\r\n".to_owned(), 400),
         ("\x16\x03\x01\x02\r\n\r\n".to_owned(), 400),
@@ -196,7 +196,7 @@ fn hostile_web_requests_are_refused() {
 #[test]
 fn hostile_web_clients_that_are_slow_delay_no_other() {
     let host = small();
-    let web = Web::start(&host.control.socket, "--interval 1");
+    let web = Web::start(&host.control, "--interval 1");
     web.wait("a sample", |state| state["daemon"].is_object());
     let silent: Vec<_> = (0..2 * WEB_CONNECTIONS_MAX)
         .map(|number| {
@@ -230,31 +230,31 @@ fn hostile_web_clients_that_are_slow_delay_no_other() {
 #[test]
 fn web_survives_the_daemon_and_finds_it_again() {
     let host = small();
-    let web = Web::start(&host.control.socket, "--interval 1 --timeout 1");
+    let web = Web::start(&host.control, "--interval 1 --timeout 1");
     web.wait("a sample", |state| state["daemon"].is_object());
-    let aside = host.control.dir.file("aside");
-    std::fs::rename(&host.control.socket, &aside).unwrap();
+    let aside = host.dir.join("aside");
+    std::fs::rename(&host.control, &aside).unwrap();
     let gone = web.wait("the daemon is gone", |state| state["error"].is_string());
     assert!(gone["error"].as_str().unwrap().contains("systemctl start causewayd"), "{gone}");
     assert_eq!(find(&gone, "ports", "vm1-net")["name"], "vm1-net", "the last state is kept");
     assert!(gone["daemon"]["seconds"].is_null(), "without rates");
     // A daemon that accepts and does not answer.
-    let silent = UnixListener::bind(&host.control.socket).unwrap();
+    let silent = UnixListener::bind(&host.control).unwrap();
     let late = |state: &Value| state["error"].to_string().contains("did not answer within 1 s");
     web.wait("the daemon hangs", late);
     let since = Instant::now();
     assert_eq!(web.get("/", "").status, 200);
     assert!(since.elapsed() < Duration::from_secs(2), "the page does not wait for the daemon");
     drop(silent);
-    std::fs::rename(&aside, &host.control.socket).unwrap();
+    std::fs::rename(&aside, &host.control).unwrap();
     let back = web.wait("the daemon is back", |state| state["error"].is_null());
-    assert_eq!(back["daemon"]["pid"], std::process::id());
+    assert_eq!(back["daemon"]["pid"], gone["daemon"]["pid"]);
 }
 
 #[test]
 fn web_starts_without_a_daemon() {
     let host = small();
-    let none = host.control.dir.file("none.sock");
+    let none = host.dir.join("none.sock");
     let web = Web::start(&none, "--interval 1");
     let state = web.wait("an answer", |state| state["error"].is_string());
     assert!(state["daemon"].is_null(), "{state}");
@@ -263,8 +263,8 @@ fn web_starts_without_a_daemon() {
 #[test]
 fn web_asks_the_daemon_only_for_browsers_and_once_for_all() {
     let host = Host::start();
-    let listener = UnixListener::bind(host.control.dir.file("counted.sock")).unwrap();
-    let target = host.control.socket.clone();
+    let listener = UnixListener::bind(host.dir.join("counted.sock")).unwrap();
+    let target = host.control.clone();
     let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counter = asked.clone();
     // Passes each request on, and counts those that begin a sample.
@@ -280,7 +280,7 @@ fn web_asks_the_daemon_only_for_browsers_and_once_for_all() {
             let _ = std::io::copy(&mut daemon, &mut client);
         }
     });
-    let web = Web::start(&host.control.dir.file("counted.sock"), "--interval 2");
+    let web = Web::start(&host.dir.join("counted.sock"), "--interval 2");
     std::thread::sleep(Duration::from_millis(500));
     let samples = || asked.load(std::sync::atomic::Ordering::Relaxed);
     assert_eq!(samples(), 0, "no browser has asked");
@@ -297,13 +297,13 @@ fn web_asks_the_daemon_only_for_browsers_and_once_for_all() {
 fn web_refuses_an_address_that_other_hosts_reach() {
     let host = small();
     let run = |words: &str| {
-        let output = causeway(&host.control.socket, words).output().unwrap();
+        let output = causeway(&host.control, words).output().unwrap();
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     };
     let (status, text) = run("web --listen 0.0.0.0:0");
     assert_eq!(status, 2, "{text}");
     assert!(text.contains("--allow-remote"), "{text}");
-    let web = Web::start(&host.control.socket, "");
+    let web = Web::start(&host.control, "");
     let (status, text) = run(&format!("web --listen {}", web.address));
     assert_eq!(status, 1, "{text}");
     assert!(text.contains("cannot listen at"), "{text}");
@@ -312,7 +312,7 @@ fn web_refuses_an_address_that_other_hosts_reach() {
 #[test]
 fn web_restricts_its_process() {
     let host = small();
-    let web = Web::start(&host.control.socket, "");
+    let web = Web::start(&host.control, "");
     web.wait("a sample", |state| state["daemon"].is_object());
     let status = std::fs::read_to_string(format!("/proc/{}/status", web.pid())).unwrap();
     let field = |name: &str| {

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,28 +16,62 @@ use causeway_fabric::{Fabric, Options};
 use causeway_wire::vsock::Type;
 use serde_json::Value;
 
-use crate::common::{ControlSocket, serve};
+use crate::common::daemon_process::{self, DaemonProcess};
+use crate::common::{ControlSocket, Dir, serve};
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A host: dispatchers and their control socket.
+/// A host: causewayd, as a process if `CAUSEWAY_BIN_DIR` has it, else its dispatchers and its control
+/// socket in this process.
 #[derive(Debug)]
 pub struct Host {
-    pub control: ControlSocket,
-    _fabric: Fabric,
+    pub dir: PathBuf,
+    pub control: PathBuf,
+    _daemon: Daemon,
+}
+
+#[derive(Debug)]
+#[allow(dead_code)] // Kept for their drop.
+enum Daemon {
+    Threads(ControlSocket, Fabric),
+    Process(DaemonProcess, Dir),
 }
 
 impl Host {
     pub fn start() -> Self {
+        if let Some(programs) = std::env::var_os("CAUSEWAY_BIN_DIR") {
+            return Self::start_process(&Path::new(&programs).join("causewayd"));
+        }
         let options = Options { dispatchers: 2, ..Options::default() };
         let fabric = Fabric::start(SERVICES, options).unwrap();
-        Self { control: serve(Arc::new(fabric.handle())), _fabric: fabric }
+        let control = serve(Arc::new(fabric.handle()));
+        let (dir, socket) = (control.dir.0.clone(), control.socket.clone());
+        Self { dir, control: socket, _daemon: Daemon::Threads(control, fabric) }
+    }
+
+    fn start_process(causewayd: &Path) -> Self {
+        let dir = Dir::new();
+        let file = daemon_process::config(&dir, "needed", "");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let keys = format!(
+            "[daemon]\nrun_dir = \"{}\"\nstate_file = \"{}\"\n",
+            dir.0.display(),
+            dir.file("state.toml").display()
+        );
+        let text = text.replace("[daemon]\n", &keys).replace("[[group]]\nname = \"blue\"\n", "");
+        std::fs::write(&file, text).unwrap();
+        let process = DaemonProcess::start(causewayd.to_str().unwrap(), &file).ready(&dir);
+        Self {
+            dir: dir.0.clone(),
+            control: dir.file("control.sock"),
+            _daemon: Daemon::Process(process, dir),
+        }
     }
 
     /// Runs the tool; it must succeed.
     #[track_caller]
     pub fn run(&self, words: &str) {
-        let output = causeway(&self.control.socket, words).output().unwrap();
+        let output = causeway(&self.control, words).output().unwrap();
         assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
@@ -49,8 +83,8 @@ impl Host {
         self.run(&format!("port add vm{number}-vsock --kind vsock --group {group} --cid {cid}"));
     }
 
-    fn socket(&self, port: &str) -> std::path::PathBuf {
-        self.control.socket.with_file_name(format!("{port}.sock"))
+    fn socket(&self, port: &str) -> PathBuf {
+        self.dir.join(format!("{port}.sock"))
     }
 
     /// Attaches the network card of a VM.
