@@ -220,7 +220,7 @@ function describePort({ port, connections }) {
   const isRunning = port.state === "running" && !port.cut_off;
   const label = `port ${port.name}, ${port.kind}, ${word}, sends ${bitRate(sent)}, receives ${bitRate(received)}${port.problem ? `; ${port.problem}` : ""}`;
   const problem = port.problem ? `${word}: see Health` : word;
-  if (!isRunning) return { name: port.name, line: problem, kind: port.kind, state, label };
+  if (!isRunning) return { name: port.name, line: problem, narrow: port.problem ? "see Health" : word, kind: port.kind, state, label };
   const open = many(connections, "connection"), isQuiet = !sent && !received;
   const line = port.kind !== "vsock" || !connections ? rates : isQuiet ? open : `${connections} conn. ${rates}`;
   const narrow = port.kind === "vsock" && isQuiet ? `${connections} conn.` : shortRate(port.rates && sent + received);

@@ -22,6 +22,8 @@ const tables = new Tables({ tabs: part("tabs"), filter: part("filter"), table: p
 function select(key) {
   selected = key === selected ? null : key;
   show(false);
+  // On a narrow page the details are below the graph.
+  if (selected && !part("detail").hidden) part("detail").scrollIntoView({ block: "nearest" });
 }
 
 function show(isNew) {
@@ -33,7 +35,7 @@ function show(isNew) {
   tiles.show(daemon, isNew);
   graph.show(daemon, state.host, selected);
   tables.show(daemon, selected);
-  showHealth(part("health"), daemon, select);
+  showHealth(part("health"), state, select);
   showDetail(part("detail"), daemon, selected, () => select(null));
 }
 

@@ -74,18 +74,17 @@ export function showHeader({ host, live, about }, state, age) {
   text(about, daemon && !state.error ? `causewayd ${daemon.version} · up ${duration(daemon.uptime_seconds)}` : "");
 }
 
-// Shows the problems, or that there are none.
-export function showHealth(parent, daemon, onSelect) {
+// Shows the problems, or that there are none. Without an answer of the daemon they are unknown.
+export function showHealth(parent, { daemon, error }, onSelect) {
   const { findings } = daemon;
-  const word = findings.length ? many(findings.length, "problem") : "No problems found";
-  const shown = JSON.stringify(findings);
+  const word = error ? "unknown: no answer" : findings.length ? many(findings.length, "problem") : "No problems found";
+  const shown = JSON.stringify([findings, Boolean(error)]);
   if (parent.shown === shown) return;
   parent.shown = shown;
   const subject = ({ text: words, object }) => object ? el("button", { type: "button", click: () => onSelect(object) }, words) : el("p", {}, words);
   const item = (finding) => el("li", { class: finding.weight }, subject(finding), finding.remedy ? el("p", { class: "remedy" }, finding.remedy) : "");
-  set(parent, "class", `panel health ${findings.length ? "has-problems" : "is-well"}`);
   parent.replaceChildren(
-    el("div", { class: "panel-head" }, el("h2", { id: "health-title" }, "Health"), el("span", { class: `chip ${findings.length ? "cut-off" : "running"}` }, word)),
+    el("div", { class: "panel-head" }, el("h2", { id: "health-title" }, "Health"), el("span", { class: `chip ${error ? "down" : findings.length ? "cut-off" : "running"}` }, word)),
     findings.length ? el("ul", { tabindex: 0, "aria-label": "Problems" }, findings.map(item)) : "",
   );
 }

@@ -121,6 +121,15 @@ fn page_shows_groups_ports_links_hosts_traffic_and_problems() {
         assert_eq!(browser.value(IS_TOO_WIDE), false, "{name}");
         browser.picture(name);
     }
+    browser.resize(1280, 800, 1);
+    browser.value("document.querySelector('[aria-label^=\"port vm2-net\"]').dispatchEvent(new MouseEvent('click'))");
+    let detail = browser.value("document.getElementById('detail').innerText");
+    for part in
+        ["52:54:00:00:00:02", "Traffic with", "vm1-net", "to-b", "causeway port show vm2-net"]
+    {
+        assert!(detail.as_str().unwrap().contains(part), "{part} not in {detail}");
+    }
+    browser.picture("detail.png");
     let own = format!("http://{}/", web.address);
     let requests = browser.requests();
     assert!(requests.len() > 8, "{requests:?}");

@@ -27,11 +27,11 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Host {
     pub dir: PathBuf,
     pub control: PathBuf,
-    _daemon: Daemon,
+    daemon: Daemon,
 }
 
 #[derive(Debug)]
-#[allow(dead_code)] // Kept for their drop.
+#[allow(dead_code)] // Threads are kept for their drop.
 enum Daemon {
     Threads(ControlSocket, Fabric),
     Process(DaemonProcess, Dir),
@@ -46,7 +46,7 @@ impl Host {
         let fabric = Fabric::start(SERVICES, options).unwrap();
         let control = serve(Arc::new(fabric.handle()));
         let (dir, socket) = (control.dir.0.clone(), control.socket.clone());
-        Self { dir, control: socket, _daemon: Daemon::Threads(control, fabric) }
+        Self { dir, control: socket, daemon: Daemon::Threads(control, fabric) }
     }
 
     fn start_process(causewayd: &Path) -> Self {
@@ -64,7 +64,7 @@ impl Host {
         Self {
             dir: dir.0.clone(),
             control: dir.file("control.sock"),
-            _daemon: Daemon::Process(process, dir),
+            daemon: Daemon::Process(process, dir),
         }
     }
 
@@ -97,6 +97,17 @@ impl Host {
     pub fn vsock(&self, number: u8) -> Sockets {
         let path = self.socket(&format!("vm{number}-vsock"));
         Sockets::new(VsockPort::attach(&path, VsockOptions::default()).unwrap())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Daemon::Process(process, dir) = &mut self.daemon
+            && !std::thread::panicking()
+        {
+            // Ends the holder too.
+            process.release(dir);
+        }
     }
 }
 
