@@ -1,7 +1,7 @@
 // The details of the chosen port, link or host.
 
 import { el } from "./dom.js";
-import { bitRate, count, endName, many, microseconds, rate, reason, size } from "./format.js";
+import { bitRate, count, endName, many, microseconds, rate, reason, shortRate, size } from "./format.js";
 import { linkState, portState, portWord } from "./graph.js";
 
 // Shows the object of this key in an element; hides the element if there is none.
@@ -16,7 +16,7 @@ export function showDetail(parent, daemon, selected, close) {
   parent.replaceChildren(
     el("div", { class: "panel-head" }, el("h2", {}, found.title), el("span", { class: `chip ${found.state}` }, found.stateText ?? found.state), button),
     ...found.notes.map((note) => el("p", { class: "detail-note" }, note)),
-    el("dl", {}, found.facts.filter(([, value]) => value).map(([label, value]) => el("div", {}, el("dt", {}, label), el("dd", {}, value)))),
+    el("dl", {}, found.facts.filter(([, value]) => value).map(([label, value]) => el("div", {}, el("dt", {}, label), el("dd", { title: value }, value)))),
     ...lists(found),
     found.command ? el("p", { class: "command" }, el("code", {}, found.command)) : "",
   );
@@ -93,5 +93,5 @@ function processes(daemon, group) {
 }
 
 function traffic(bytes, packets) {
-  return bytes === undefined ? "–" : `${bitRate(bytes)} · ${rate(packets)}/s`;
+  return bytes === undefined ? "–" : `${shortRate(bytes)} · ${rate(packets)}/s`;
 }

@@ -35,19 +35,25 @@ export function text(node, value) {
 
 const canvas = document.createElement("canvas").getContext("2d");
 
-// Returns a text of at most this width in pixels, with its end cut off if it is longer. The font is that
-// of the page, of this weight and size.
-export function fit(value, width, weight, size) {
+// Returns the width of a text in pixels, in the font of the page with this weight and size.
+export function measure(value, weight, size) {
   canvas.font = `${weight} ${size}px ${getComputedStyle(document.body).fontFamily}`;
-  if (canvas.measureText(value).width <= width) return value;
-  const all = [...value];
-  let [low, high] = [0, all.length];
+  return canvas.measureText(value).width;
+}
+
+// Returns a text of at most this width: a longer one loses characters at its end, or before its last
+// `tail` characters, by which names of many objects differ.
+export function fit(value, width, weight, size, tail = 0) {
+  if (measure(value, weight, size) <= width) return value;
+  const all = [...value], end = tail ? all.slice(-tail).join("") : "";
+  const shown = (count) => `${all.slice(0, count).join("").trimEnd()}…${end}`;
+  let [low, high] = [1, all.length];
   while (low + 1 < high) {
     const middle = Math.floor((low + high) / 2);
-    if (canvas.measureText(`${all.slice(0, middle).join("").trimEnd()}…`).width <= width) low = middle;
+    if (measure(shown(middle), weight, size) <= width) low = middle;
     else high = middle;
   }
-  return `${all.slice(0, low).join("").trimEnd()}…`;
+  return shown(low);
 }
 
 // Children of a parent by key, which keep their elements, and thereby focus and listeners, from one

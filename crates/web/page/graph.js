@@ -1,6 +1,6 @@
 // Draws the layout as SVG, and keeps the elements from one state to the next.
 
-import { Keyed, el, fit, set, svg, text } from "./dom.js";
+import { Keyed, el, fit, measure, set, svg, text } from "./dom.js";
 import { bitRate, many, shortRate } from "./format.js";
 import { layout } from "./layout.js";
 
@@ -113,11 +113,11 @@ export class Graph {
     text(node.hint, label);
     set(node.state, "d", SHAPES[state] ?? "");
     const room = box.width - 32;
-    // On a narrow page the name needs the room of the kind, which the table has too.
-    const shown = box.width > 150 ? kind : "";
+    // A long name needs the room of the kind, which the label has too.
+    const shown = measure(name, 600, 12.5) + measure(kind, 400, 10.5) + 12 < room ? kind : "";
     text(node.kind, shown);
     set(node.kind, "x", box.width - 9);
-    text(node.name, fit(name, room - (shown ? 10 + shown.length * 5.8 : 0), 600, 12.5));
+    text(node.name, fit(name, room, 600, 12.5, 8));
     text(node.line, fit(box.width > 150 ? line : narrow, room, 400, 11));
   }
 

@@ -151,7 +151,7 @@ export class Tables {
     columns.forEach((column, at) => {
       const cell = node.children[at], shown = String(column.show(row));
       text(at ? cell : cell.firstChild, shown);
-      set(cell, "title", at || shown.length < 14 ? null : shown);
+      set(cell, "title", shown.length < 14 ? null : shown);
       if (column.isState) set(cell, "class", `state-cell ${column.value(row)}`);
       if (column.isBar) cell.style.setProperty("--part", `${column.value(row)}%`);
       if (column.isBar) set(cell, "class", "number bar-cell");

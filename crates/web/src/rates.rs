@@ -88,7 +88,7 @@ pub fn drops(before: Option<(&Counters, f64)>, now: &Counters) -> Vec<Drops> {
             rate: before.map(|(before, seconds)| growth(before, now, name) as f64 / seconds),
         })
         .collect();
-    all.sort_by(|a, b| b.total.cmp(&a.total));
+    all.sort_by_key(|drops| std::cmp::Reverse(drops.total));
     all
 }
 

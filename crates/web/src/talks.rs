@@ -65,7 +65,8 @@ pub fn talks(sample: &Sample) -> (Vec<Talk>, usize) {
     }
     for connection in &sample.connections {
         let (caller, callee) = (end(&connection.caller), end(&connection.callee));
-        all.entry(&connection.group, TalkKind::Vsock, caller, callee).0.connections += 1;
+        let (talk, _) = all.entry(&connection.group, TalkKind::Vsock, caller, callee);
+        talk.connections = talk.connections.saturating_add(1);
     }
     let mut all: Vec<Talk> = all.0.into_values().collect();
     let weight = |talk: &Talk| talk.forth + talk.back;

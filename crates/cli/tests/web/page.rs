@@ -104,7 +104,7 @@ fn page_shows_groups_ports_links_hosts_traffic_and_problems() {
     }
     // The picture has a course of the rates.
     if std::env::var_os("CAUSEWAY_SCREENSHOTS").is_some() {
-        std::thread::sleep(std::time::Duration::from_secs(12));
+        std::thread::sleep(std::time::Duration::from_secs(30));
     }
     for (name, scheme, width, height) in [
         ("light.png", "light", 1280, 800),
