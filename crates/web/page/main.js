@@ -67,6 +67,8 @@ async function poll() {
       pause = state.daemon?.seconds === undefined ? 1000 : state.interval_ms;
     } else if (reply.status === 304) {
       pause = Math.min(1000, state.interval_ms);
+    } else if (reply.status === 503) {
+      banner("Waiting for the first answer of causewayd.");
     } else {
       banner(`causeway web answered with status ${reply.status}.`);
     }

@@ -10,7 +10,7 @@
 pub mod server;
 
 use causeway_http::RequestLimits;
-pub use causeway_http::{HttpReply, HttpRequest, ReplyBody};
+pub use causeway_http::{HttpReply, HttpRequest, ReplyBody, request};
 
 use crate::limits::{FILE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX};
 

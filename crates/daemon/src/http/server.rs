@@ -26,9 +26,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use causeway_http::{ConnectionSlot, ConnectionSlots, SlotLimits, request};
+use causeway_http::{ConnectionSlot, ConnectionSlots, SlotLimits};
 
-use super::{HttpReply, HttpRequest, REQUEST_LIMITS};
+use super::{HttpReply, HttpRequest, REQUEST_LIMITS, request};
 use crate::limits::{
     ACCEPT_RETRY, CONNECTION_GRACE, CONNECTIONS_MAX, CONNECTIONS_WAITING_PER_USER_MAX,
     DRAIN_TIME_MAX, REPLY_TIME_MAX, REQUEST_TIME_MAX,
