@@ -38,7 +38,7 @@ function talksOf(daemon, type, name) {
   const is = (end) => end.type === type && (type === "host" || end.name === name);
   return daemon.talks.filter((talk) => is(talk.from) || is(talk.to)).map((talk) => ({
     name: endName(is(talk.from) ? talk.to : talk.from),
-    load: talk.kind === "vsock" ? many(talk.connections, "connection") : bitRate(talk.forth + talk.back),
+    load: talk.kind === "vsock" ? many(talk.connections, "connection") : talk.kind === "mx" ? many(talk.connections, "pair") : bitRate(talk.forth + talk.back),
   }));
 }
 
@@ -60,8 +60,9 @@ function port(daemon, name) {
 }
 
 function link(daemon, name) {
-  const one = daemon.links.find((each) => each.name === name);
+  const one = daemon.ways.find((each) => each.name === name);
   if (!one) return null;
+  if (one.nics) return nics(daemon, one);
   return {
     title: one.name, state: linkState(one), notes: [one.reason].filter(Boolean),
     facts: [
@@ -74,13 +75,21 @@ function link(daemon, name) {
   };
 }
 
+function nics(daemon, way) {
+  const load = (nic) => `${nic.state}, ${many(nic.pairs, "pair")}${nic.rtt_us === undefined ? "" : `, ${microseconds(nic.rtt_us)}`}`;
+  return {
+    title: way.name, state: way.state, stateText: way.state === "up" ? "answers" : "silent", notes: [],
+    facts: way.nics.map((nic) => [nic.name, load(nic)]), talks: talksOf(daemon, "link", way.name), command: "causeway peer list",
+  };
+}
+
 function peer(daemon, name) {
-  const links = daemon.links.filter((each) => each.peer === name);
+  const links = daemon.ways.filter((each) => each.peer === name);
   if (!links.length) return null;
   const down = links.filter((each) => each.state === "down").length;
   return {
     title: name, state: down ? "down" : "up", stateText: down ? `${down} of ${many(links.length, "link")} down` : `${many(links.length, "link")} up`, notes: [],
-    facts: links.map((each) => [each.name, `${each.group}, ${linkState(each)}, → ${bitRate(each.rates?.sent_bytes)} ← ${bitRate(each.rates?.received_bytes)}`]),
+    facts: links.map((each) => [each.name, each.nics ? `${each.group}, ${many(each.nics.length, "NIC")}` : `${each.group}, ${linkState(each)}, → ${bitRate(each.rates?.sent_bytes)} ← ${bitRate(each.rates?.received_bytes)}`]),
     command: "causeway link list",
   };
 }

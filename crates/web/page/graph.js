@@ -124,12 +124,12 @@ export class Graph {
   updateEdge(node, edge) {
     set(node, "d", edge.path);
     const bits = edge.bytes * 8;
-    const isBusy = bits >= 1 || edge.kind === "vsock";
+    const isBusy = bits >= 1 || edge.connections > 0;
     const isChosen = this.selected && (edge.a.key === this.selected || edge.b.key === this.selected);
     set(node, "class", `edge ${edge.kind}${isBusy ? "" : " idle"}${isChosen ? " chosen" : ""}`);
     set(node, "stroke-width", (1.4 + Math.max(0, Math.log10(bits + 1) - 3) * 0.8).toFixed(2));
-    const load = edge.connections ? many(edge.connections, "connection") : bitRate(edge.bytes);
-    text(node.firstChild, `${endOf(edge.a)} and ${endOf(edge.b)}: ${edge.kind === "vsock" ? "AF_VSOCK" : edge.kind}, ${load}`);
+    const load = edge.connections ? many(edge.connections, edge.kind === "mx" ? "pair of endpoints" : "connection") : bitRate(edge.bytes);
+    text(node.firstChild, `${endOf(edge.a)} and ${endOf(edge.b)}: ${KINDS[edge.kind]}, ${load}`);
   }
 
   makeHost(host) {
@@ -153,9 +153,9 @@ export class Graph {
     set(node.state, "d", SHAPES[state]);
     set(node.state, "transform", "translate(0,7)");
     text(node.name, fit(host.name, host.width - 34, 600, 12.5));
-    const known = host.links.some((link) => link.rates);
+    const known = host.links.some((link) => link.rates), isNic = host.links.every((link) => link.nics);
     const bytes = host.links.reduce((sum, link) => sum + (link.rates?.sent_bytes ?? 0) + (link.rates?.received_bytes ?? 0), 0);
-    const line = down ? (host.links.length === 1 ? "link down" : `${down} of ${host.links.length} links down`) : `${many(host.links.length, "link")} · ${bitRate(known ? bytes : null)}`;
+    const line = down ? (host.links.length === 1 ? (host.links[0].nics ? "silent" : "link down") : `${down} of ${host.links.length} links down`) : isNic ? "MX NICs" : `${many(host.links.length, "link")} · ${bitRate(known ? bytes : null)}`;
     text(node.line, fit(line, host.width - 34, 400, 11));
     text(node.hint, `host ${host.name}: ${line}`);
     set(node, "aria-label", `host ${host.name}: ${line}`);
@@ -180,6 +180,9 @@ function button(act) {
   return svg("g", { tabindex: 0, role: "button", click: act, keydown: onKey });
 }
 
+// Names of kinds of traffic.
+export const KINDS = { ethernet: "Ethernet", rdma: "RDMA", vsock: "AF_VSOCK", mx: "MX" };
+
 // Returns the state of a port as a class.
 export function portState(port) {
   if (port.cut_off) return "cut-off";
@@ -201,6 +204,11 @@ function describe(box) {
   if (box.type === "port") return describePort(box);
   if (box.type === "link") {
     const { link } = box, state = linkState(link);
+    if (link.nics) {
+      const pairs = link.nics.reduce((sum, nic) => sum + nic.pairs, 0);
+      const line = link.state === "down" ? "silent" : `${many(link.nics.length, "NIC")} · ${many(pairs, "pair")}`;
+      return { name: link.name, line, kind: "mx", state, label: `${link.name}: ${line}` };
+    }
     const line = link.state === "down" ? `down: ${link.reason || "no answer"}` : `→ ${shortRate(link.rates?.sent_bytes)}  ← ${shortRate(link.rates?.received_bytes)}`;
     const narrow = link.state === "down" ? "down" : shortRate(link.rates && link.rates.sent_bytes + link.rates.received_bytes);
     return { name: link.name, line, narrow, kind: "link", state, label: `link ${link.name} to ${link.peer}, ${state}, ${line}` };

@@ -26,7 +26,7 @@ export function layout(daemon, width, open) {
   groups.sort((a, b) => b.urgent - a.urgent || byName(a.name, b.name));
   const shown = groups.slice(0, CARDS_MAX);
   shown.sort((a, b) => byName(a.name, b.name));
-  const names = [...new Set(daemon.links.map((link) => link.peer))].sort(byName);
+  const names = [...new Set(daemon.ways.map((link) => link.peer))].sort(byName);
   const isNarrow = width < 640;
   const gutter = names.length ? (isNarrow ? 22 : GUTTER) : 0;
   const frame = width - (names.length ? gutter + (isNarrow ? 0 : HOST) : 0);
@@ -57,7 +57,7 @@ export function layout(daemon, width, open) {
 // Returns the members of a group and their traffic.
 function collect(daemon, group, open) {
   const ports = daemon.ports.filter((port) => port.group === group.name);
-  const links = daemon.links.filter((link) => link.group === group.name);
+  const links = daemon.ways.filter((link) => link.group === group.name);
   const talks = daemon.talks.filter((talk) => talk.group === group.name);
   const isFolded = ports.length > OPEN_MAX && !open.has(group.name);
   const byWeight = isFolded ? [...ports].sort((a, b) => weight(b) - weight(a) || byName(a.name, b.name)) : ports;
@@ -140,7 +140,7 @@ function edges(group, boxes) {
   }
   const all = [...sums.values()].sort((a, b) => b.bytes - a.bytes).slice(0, EDGES_MAX);
   // Edges of one box that meet at one point would hide each other: the kinds are set apart.
-  const offset = { ethernet: -5, rdma: 0, vsock: 5 };
+  const offset = { ethernet: -5, rdma: 0, vsock: 5, mx: 0 };
   for (const edge of all) edge.path = curve(edge.a, edge.b, offset[edge.kind]);
   return all;
 }
@@ -165,7 +165,7 @@ function placeHosts(daemon, names, { isNarrow, frame, frameHeight, gutter, width
   const step = HOST_BOX + 14;
   const wide = Math.min(frame, width - gutter);
   return names.map((name, at) => {
-    const links = daemon.links.filter((link) => link.peer === name);
+    const links = daemon.ways.filter((link) => link.peer === name);
     const place = isNarrow
       ? { x: 0.5, y: frameHeight + 30 + at * step, width: wide }
       : { x: frame + gutter, y: FRAME_HEAD + at * step, width: HOST - 1 };
@@ -177,12 +177,12 @@ function placeHosts(daemon, names, { isNarrow, frame, frameHeight, gutter, width
 function wiresOf(one, hosts) {
   return one.boxes.filter((box) => box.type === "link").map((box, at) => {
     const host = hosts.find((each) => each.name === box.link.peer);
-    const row = host.links.findIndex((link) => link.name === box.link.name);
+    const row = host.links.indexOf(box.link);
     const part = (row + 1) / (host.links.length + 1);
     const start = { x: one.x + box.x + box.width, y: one.y + box.y + box.height / 2 };
     const end = { x: host.isBelow ? host.x + host.width : host.x, y: host.y + HOST_BOX * part };
     const side = one.isLast ? null : { x: one.x + one.width + GAP / 2, y: one.below - (at % 3) * 3 };
-    return { key: box.link.name, link: box.link, start, end, side };
+    return { key: `${one.name} ${box.link.name}`, link: box.link, start, end, side };
   });
 }
 

@@ -3,6 +3,7 @@
 import { Graph } from "./graph.js";
 import { Tables } from "./tables.js";
 import { Tiles, showHeader, showHealth } from "./summary.js";
+import { complete } from "./model.js";
 import { showDetail } from "./detail.js";
 
 const RETRY_MS = 3000;
@@ -57,9 +58,7 @@ async function poll() {
     const reply = await fetch("/api/state", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
     if (reply.status === 200) {
       state = await reply.json();
-      // A port with a problem is marked wherever it is shown.
-      const problems = new Map(state.daemon?.findings.map((finding) => [finding.object, finding.text]));
-      for (const port of state.daemon?.ports ?? []) port.problem = problems.get(`port ${port.name}`);
+      if (state.daemon) complete(state.daemon);
       tag = reply.headers.get("ETag");
       changed = performance.now();
       banner(state.error ? `${state.error}\n${state.daemon ? "The last known state is shown." : ""}` : "");

@@ -2,7 +2,7 @@
 
 import { Keyed, el, set, text } from "./dom.js";
 import { count, endName, many, microseconds, rate, reason, shortRate } from "./format.js";
-import { linkState, portState, portWord } from "./graph.js";
+import { KINDS, linkState, portState, portWord } from "./graph.js";
 
 const ROWS_MAX = 300;
 
@@ -11,6 +11,9 @@ const number = (title, value, show) => ({ title, value, show: (row) => show(valu
 const word = (title, value, show = value) => ({ title, value, show });
 const sent = number("Sent", (row) => row.rates?.sent_bytes ?? null, shortRate);
 const received = number("Received", (row) => row.rates?.received_bytes ?? null, shortRate);
+
+// Of AF_VSOCK and MX the connections are known, and not the rates of each.
+const isCounted = (talk) => talk.kind === "vsock" || talk.kind === "mx";
 
 const TABLES = [
   {
@@ -36,10 +39,10 @@ const TABLES = [
     select: (talk) => talk.from.type === "host" ? `port ${talk.to.name}` : `${talk.from.type} ${talk.from.name}`,
     columns: [
       word("Between", (talk) => endName(talk.from)), word("And", (talk) => endName(talk.to)),
-      word("Kind", (talk) => talk.kind, (talk) => ({ ethernet: "Ethernet", rdma: "RDMA", vsock: "AF_VSOCK" })[talk.kind]),
-      number("Forth", (talk) => talk.kind === "vsock" ? null : talk.forth, shortRate),
-      number("Back", (talk) => talk.kind === "vsock" ? null : talk.back, shortRate),
-      number("Open", (talk) => talk.kind === "vsock" ? talk.connections : null, (value) => value === null ? "–" : count(value)),
+      word("Kind", (talk) => talk.kind, (talk) => KINDS[talk.kind]),
+      number("Forth", (talk) => isCounted(talk) ? null : talk.forth, shortRate),
+      number("Back", (talk) => isCounted(talk) ? null : talk.back, shortRate),
+      number("Open", (talk) => isCounted(talk) ? talk.connections : null, (value) => value === null ? "–" : count(value)),
     ],
   },
   {

@@ -42,7 +42,7 @@
 //!
 //! impl ControlSource for Absent {
 //!     fn get(&self, _path: &str) -> Result<serde_json::Value, SourceError> {
-//!         Err(SourceError { is_missing: false, text: "no daemon".into() })
+//!         Err(SourceError { is_refused: false, text: "no daemon".into() })
 //!     }
 //!     fn connections(&self, _filter: &serde_json::Value) -> Result<serde_json::Value, SourceError> {
 //!         self.get("")

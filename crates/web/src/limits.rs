@@ -24,5 +24,7 @@ pub const TRAFFIC_GROUPS_MAX: usize = 64;
 pub const CONNECTION_PAGES_MAX: usize = 8;
 /// Most pairs of talkers that the page gets; the busiest come first.
 pub const TALKS_MAX: usize = 2000;
+/// Most NICs of other hosts that the page gets.
+pub const NICS_MAX: usize = 2000;
 /// Most names by which browsers may address the server, besides IP addresses and localhost.
 pub const HOST_NAMES_MAX: usize = 64;

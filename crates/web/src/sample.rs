@@ -1,12 +1,13 @@
 //! A sample of the daemon: all views that the page shows, read one after the other.
 //!
 //! A sample is a fixed number of requests, one for each of at most [`TRAFFIC_GROUPS_MAX`] (64)
-//! groups, and at most [`CONNECTION_PAGES_MAX`] (8) pages of connections. Views that a daemon does
-//! not have, because a service or a group is missing, are empty; any other failed request fails the
-//! sample.
+//! groups, and at most [`CONNECTION_PAGES_MAX`] (8) pages of connections. Views that a daemon
+//! refuses, because a service or a group is missing or has no ports, are empty; any other failed
+//! request fails the sample.
 
 use causeway_model::{
-    ConnectionPage, ConnectionView, DispatcherView, GroupView, InfoView, Textual, TrafficView,
+    ConnectionPage, ConnectionView, DispatcherView, GroupView, InfoView, PeerView, Textual,
+    TrafficView,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -29,6 +30,8 @@ pub struct Sample {
     pub dispatchers: Vec<DispatcherView<Textual>>,
     /// The traffic of the first groups.
     pub traffic: Vec<TrafficView<Textual>>,
+    /// NICs of other hosts, as NICs of MX endpoints know them.
+    pub peers: Vec<PeerView<Textual>>,
     /// AF_VSOCK connections.
     pub connections: Vec<ConnectionView<Textual>>,
     /// Whether there are more connections than these.
@@ -48,9 +51,10 @@ impl Sample {
         let groups: Vec<GroupView<Textual>> = required(source, "/v1/groups")?;
         let links: Vec<LinkView> = optional(source, "/v1/links")?.unwrap_or_default();
         let dispatchers = optional(source, "/v1/dispatchers")?.unwrap_or_default();
+        let peers = optional(source, "/v1/peers")?.unwrap_or_default();
         let mut traffic = Vec::new();
         for group in groups.iter().take(TRAFFIC_GROUPS_MAX) {
-            // A group that was deleted meanwhile has no traffic.
+            // A group without ports, or one that was deleted meanwhile, has no traffic.
             traffic.extend(optional(source, &format!("/v1/traffic/{}", group.name))?);
         }
         let (connections, has_more_connections) = connections(source)?;
@@ -62,6 +66,7 @@ impl Sample {
             links,
             dispatchers,
             traffic,
+            peers,
             connections,
             has_more_connections,
             findings,
@@ -74,21 +79,21 @@ fn required<T: DeserializeOwned>(source: &dyn ControlSource, path: &str) -> Resu
     parsed(path, source.get(path)?)
 }
 
-/// Reads a view; `None` if the daemon does not have it.
+/// Reads a view; `None` if the daemon refuses it.
 fn optional<T: DeserializeOwned>(
     source: &dyn ControlSource,
     path: &str,
 ) -> Result<Option<T>, SourceError> {
     match source.get(path) {
         Ok(value) => parsed(path, value).map(Some),
-        Err(error) if error.is_missing => Ok(None),
+        Err(error) if error.is_refused => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 fn parsed<T: DeserializeOwned>(path: &str, value: serde_json::Value) -> Result<T, SourceError> {
     serde_json::from_value(value).map_err(|error| SourceError {
-        is_missing: false,
+        is_refused: false,
         text: format!("{path}: unexpected reply of the daemon: {error}"),
     })
 }
@@ -102,7 +107,7 @@ fn connections(
     for _ in 0..CONNECTION_PAGES_MAX {
         let value = match source.connections(&filter) {
             Ok(value) => value,
-            Err(error) if error.is_missing => return Ok((all, false)),
+            Err(error) if error.is_refused => return Ok((all, false)),
             Err(error) => return Err(error),
         };
         let page: ConnectionPage<Textual> = parsed("/v1/connections", value)?;

@@ -20,6 +20,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/main.js", JAVASCRIPT, include_str!("../page/main.js")),
     ("/dom.js", JAVASCRIPT, include_str!("../page/dom.js")),
     ("/format.js", JAVASCRIPT, include_str!("../page/format.js")),
+    ("/model.js", JAVASCRIPT, include_str!("../page/model.js")),
     ("/layout.js", JAVASCRIPT, include_str!("../page/layout.js")),
     ("/graph.js", JAVASCRIPT, include_str!("../page/graph.js")),
     ("/tables.js", JAVASCRIPT, include_str!("../page/tables.js")),

@@ -16,8 +16,9 @@ pub type LinkView = causeway_model::LinkView<Textual>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{text}")]
 pub struct SourceError {
-    /// Whether the daemon answered that it has no such path or object.
-    pub is_missing: bool,
+    /// Whether the daemon refused the request itself: it has no such path or object, or nothing to
+    /// answer about the object. Otherwise the same request may succeed later.
+    pub is_refused: bool,
     /// The reason, with the remedy in a line of its own if there is one.
     pub text: String,
 }

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 
 use causeway_model::port::vm_name;
-use causeway_model::{DispatcherView, GroupView, ShardView, Textual};
+use causeway_model::{DispatcherView, GroupView, PeerView, ShardView, Textual};
 use serde::Serialize;
 
+use crate::limits::NICS_MAX;
 use crate::rates::{self, Counters, Drops, Rates};
 use crate::sample::Sample;
 use crate::source::{Finding, LinkView, PortView};
@@ -54,6 +55,8 @@ pub struct Daemon {
     pub talks: Vec<Talk>,
     /// Pairs that are left out.
     pub talks_omitted: usize,
+    /// NICs of other hosts.
+    pub nics: Vec<Nic>,
     /// Number of AF_VSOCK connections in the sample.
     pub connections: usize,
     /// Whether there are more connections.
@@ -121,6 +124,25 @@ pub struct Link {
     traffic: Traffic,
 }
 
+/// A NIC of another host, as a port of kind `mx` knows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Nic {
+    port: String,
+    group: String,
+    /// Name of the NIC, or its address.
+    name: String,
+    /// Its host: the name up to the last colon.
+    host: String,
+    /// `answers` or `silent`.
+    state: String,
+    /// Connected pairs of endpoints.
+    pairs: usize,
+    /// Messages that are not acknowledged.
+    sending: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rtt_us: Option<f64>,
+}
+
 /// The traffic of a port or a link.
 #[derive(Debug, Clone, Serialize)]
 struct Traffic {
@@ -167,6 +189,7 @@ impl Daemon {
             links: sample.links.iter().map(|view| link(view, &period)).collect(),
             talks,
             talks_omitted,
+            nics: sample.peers.iter().take(NICS_MAX).map(nic).collect(),
             connections: sample.connections.len(),
             has_more_connections: sample.has_more_connections,
             groups_unmeasured: sample.groups.len().saturating_sub(sample.traffic.len()),
@@ -272,6 +295,22 @@ fn peer(view: &LinkView) -> String {
     let known = view.endpoint.as_deref().or(view.spec.text("remote")).map(address);
     let interface = view.spec.text("interface").map(|name| format!("network at {name}"));
     named.or(host).or(known).or(interface).unwrap_or_else(|| "unknown host".to_owned())
+}
+
+fn nic(view: &PeerView<Textual>) -> Nic {
+    let name = view.hostname.clone().unwrap_or_else(|| view.mac.clone());
+    // An address has colons of its own.
+    let host = view.hostname.as_deref().and_then(|name| name.rsplit_once(':'));
+    Nic {
+        port: view.port.clone(),
+        group: view.group.clone(),
+        host: host.map_or(name.as_str(), |(host, _)| host).to_owned(),
+        state: view.state.clone(),
+        pairs: view.partners,
+        sending: view.sending,
+        rtt_us: view.rtt_us,
+        name,
+    }
 }
 
 fn dispatcher(view: &DispatcherView<Textual>) -> Dispatcher {

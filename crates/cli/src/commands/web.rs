@@ -108,12 +108,15 @@ impl ControlSource for Daemon {
     }
 }
 
-/// Returns the error of a failed request: an older daemon lacks some paths.
+/// Returns the error of a failed request: an older daemon lacks some paths, and a group without
+/// ports has no traffic.
 fn source_error(error: Error) -> SourceError {
-    let is_missing = match &error {
+    let is_refused = match &error {
         Error::NotFound(_) => true,
-        Error::Refused { kind, .. } => kind == "no_such_path",
+        Error::Refused { kind, .. } => {
+            matches!(kind.as_str(), "no_such_path" | "invalid" | "conflict")
+        }
         _ => false,
     };
-    SourceError { is_missing, text: error.to_string() }
+    SourceError { is_refused, text: error.to_string() }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::chromium::Chromium;
+use crate::common::send;
 use crate::world::{Flow, Host, Traffic, Web, connect, free_datagram_addresses};
 
 /// Two groups of eight ports and their guests, two peers of which one does not answer, a port whose
@@ -134,6 +135,39 @@ fn page_shows_groups_ports_links_hosts_traffic_and_problems() {
     let requests = browser.requests();
     assert!(requests.len() > 8, "{requests:?}");
     assert!(requests.iter().all(|address| address.starts_with(&own)), "{requests:?}");
+    assert_eq!(browser.problems(), Vec::<String>::new());
+}
+
+#[test]
+fn page_shows_mx_nics_of_other_hosts() {
+    let Some(mut browser) = Chromium::start() else { return };
+    let hosts = [Host::start(), Host::start()];
+    let [a, b] = free_datagram_addresses();
+    for (host, name, ours, theirs) in
+        [(&hosts[0], "here:mx0", a, b), (&hosts[1], "there:mx0", b, a)]
+    {
+        host.run("group add mpi");
+        let port = json!({
+            "name": "mx0", "group": "mpi", "kind": "mx", "hostname": name,
+            "udp": {"listen": ours, "peers": [theirs]},
+        });
+        let (status, reply) = send(&host.control, "POST", "/v1/ports", &port.to_string());
+        assert_eq!(status, 201, "{reply}");
+    }
+    let web = Web::start(&hosts[0].control, "--interval 1");
+    browser.resize(1280, 800, 1);
+    browser.open(&format!("http://{}/", web.address));
+    browser.wait("document.querySelectorAll('#graph .box.host.up').length === 1");
+    let host =
+        browser.value("document.querySelector('#graph .box.host').getAttribute('aria-label')");
+    assert_eq!(host, "host there: MX NICs");
+    assert_eq!(browser.value("document.querySelectorAll('#graph .edge.mx').length"), 1);
+    browser
+        .value("document.querySelector('#graph .box.link').dispatchEvent(new MouseEvent('click'))");
+    let detail = browser.value("document.getElementById('detail').innerText");
+    assert!(detail.as_str().unwrap().contains("there:mx0"), "{detail}");
+    assert_eq!(browser.value(MISPLACED), json!([]));
+    browser.picture("nics.png");
     assert_eq!(browser.problems(), Vec::<String>::new());
 }
 

@@ -28,6 +28,7 @@ fn find<'a>(state: &'a Value, list: &str, name: &str) -> &'a Value {
 #[test]
 fn web_state_has_traffic_links_connections_and_problems() {
     let (a, b) = (Host::start(), Host::start());
+    a.run("group add empty");
     let [here, there, unused] = free_datagram_addresses();
     for (host, vms, local, remote) in [(&a, 1..=3, here, there), (&b, 9..=9, there, here)] {
         host.run("group add blue");
