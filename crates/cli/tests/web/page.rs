@@ -143,12 +143,12 @@ fn page_shows_mx_nics_of_other_hosts() {
     let Some(mut browser) = Chromium::start() else { return };
     let hosts = [Host::start(), Host::start()];
     let [a, b] = free_datagram_addresses();
-    for (host, name, ours, theirs) in
-        [(&hosts[0], "here:mx0", a, b), (&hosts[1], "there:mx0", b, a)]
-    {
+    let mac = |number: u8| format!("02:00:00:00:00:0{number}");
+    for (host, number, ours, other, theirs) in [(&hosts[0], 1, a, 2, b), (&hosts[1], 2, b, 1, a)] {
         host.run("group add mpi");
         let port = json!({
-            "name": "mx0", "group": "mpi", "kind": "mx", "hostname": name,
+            "name": "mx0", "group": "mpi", "kind": "mx", "mac": mac(number),
+            "hostname": format!("node-{number}:mx0"), "peers": [{"mac": mac(other)}],
             "udp": {"listen": ours, "peers": [theirs]},
         });
         let (status, reply) = send(&host.control, "POST", "/v1/ports", &port.to_string());
@@ -157,15 +157,15 @@ fn page_shows_mx_nics_of_other_hosts() {
     let web = Web::start(&hosts[0].control, "--interval 1");
     browser.resize(1280, 800, 1);
     browser.open(&format!("http://{}/", web.address));
-    browser.wait("document.querySelectorAll('#graph .box.host.up').length === 1");
-    let host =
-        browser.value("document.querySelector('#graph .box.host').getAttribute('aria-label')");
-    assert_eq!(host, "host there: MX NICs");
+    browser.wait("document.querySelectorAll('#graph .box.host').length === 1");
+    // The daemon asks the NIC for its name.
+    let label = "document.querySelector('#graph .box.host').getAttribute('aria-label')";
+    browser.wait(&format!("{label} === 'host node-2: MX NICs'"));
     assert_eq!(browser.value("document.querySelectorAll('#graph .edge.mx').length"), 1);
     browser
         .value("document.querySelector('#graph .box.link').dispatchEvent(new MouseEvent('click'))");
     let detail = browser.value("document.getElementById('detail').innerText");
-    assert!(detail.as_str().unwrap().contains("there:mx0"), "{detail}");
+    assert!(detail.as_str().unwrap().contains("node-2:mx0"), "{detail}");
     assert_eq!(browser.value(MISPLACED), json!([]));
     browser.picture("nics.png");
     assert_eq!(browser.problems(), Vec::<String>::new());
