@@ -23,9 +23,10 @@ export function showDetail(parent, daemon, selected, close) {
   if (hadFocus) button.focus();
 }
 
-function lists({ drops = [], talks = [] }) {
+function lists({ drops = [], talks = [], rows = [] }) {
   const item = (label, value) => el("li", {}, el("span", {}, label), el("span", { class: "number" }, value));
   return [
+    el("ul", {}, rows.map(([label, value]) => item(label, value))),
     talks.length ? el("h3", {}, "Traffic with") : "",
     el("ul", {}, talks.slice(0, 6).map((talk) => item(talk.name, talk.load))),
     drops.length ? el("h3", {}, "Drops by reason") : "",
@@ -79,7 +80,7 @@ function nics(daemon, way) {
   const load = (nic) => `${nic.state}, ${many(nic.pairs, "pair")}${nic.rtt_us === undefined ? "" : `, ${microseconds(nic.rtt_us)}`}`;
   return {
     title: way.name, state: way.state, stateText: way.state === "up" ? "answers" : "silent", notes: [],
-    facts: way.nics.map((nic) => [nic.name, load(nic)]), talks: talksOf(daemon, "link", way.name), command: "causeway peer list",
+    facts: [], rows: way.nics.slice(0, 30).map((nic) => [nic.name, load(nic)]), talks: talksOf(daemon, "link", way.name), command: "causeway peer list",
   };
 }
 
@@ -89,7 +90,7 @@ function peer(daemon, name) {
   const down = links.filter((each) => each.state === "down").length;
   return {
     title: name, state: down ? "down" : "up", stateText: down ? `${down} of ${many(links.length, "link")} down` : `${many(links.length, "link")} up`, notes: [],
-    facts: links.map((each) => [each.name, each.nics ? `${each.group}, ${many(each.nics.length, "NIC")}` : `${each.group}, ${linkState(each)}, → ${bitRate(each.rates?.sent_bytes)} ← ${bitRate(each.rates?.received_bytes)}`]),
+    facts: [], rows: links.slice(0, 30).map((each) => [each.name, each.nics ? `${each.group}, ${many(each.nics.length, "NIC")}` : `${each.group}, ${linkState(each)}, → ${bitRate(each.rates?.sent_bytes)} ← ${bitRate(each.rates?.received_bytes)}`]),
     command: "causeway link list",
   };
 }

@@ -27,7 +27,7 @@ export class Tiles {
       { key: "Frames and messages", value: packets === null ? "–" : `${rate(packets)}/s`, course: packets },
       { key: "Dropped or rejected", value: drops === null ? "–" : `${rate(drops)}/s`, course: drops, isWarning: drops > 0 },
       { key: "Ports running", value: `${count(running)} of ${count(daemon.ports.length)}`, note: many(daemon.groups.length, "group"), isWarning: daemon.ports.some(isUrgent) },
-      { key: "Links up", value: `${count(daemon.links.length - down)} of ${count(daemon.links.length)}`, note: many(new Set(daemon.links.map((link) => link.peer)).size, "host"), isWarning: down > 0 },
+      { key: "Links up", value: `${count(daemon.links.length - down)} of ${count(daemon.links.length)}`, note: many(new Set(daemon.ways.map((way) => way.peer)).size, "host"), isWarning: down > 0 },
       { key: "AF_VSOCK connections", value: `${count(daemon.connections)}${daemon.has_more_connections ? "+" : ""}`, course: daemon.connections },
     ];
     for (const tile of tiles) if (isNew && typeof tile.course === "number") this.remember(tile);
