@@ -1,6 +1,6 @@
 //! The state that browsers get as JSON: `GET /api/state`.
 //!
-//! [`State::of`] selects from a [`Sample`] and computes rates from the sample before. Every field is
+//! [`Daemon::of`] selects from a [`Sample`] and computes rates from the sample before. Every field is
 //! named here: paths, keys, users and passwords of configurations are left out, whatever keys a newer
 //! daemon adds. The page is the only reader; the form may change with each release.
 
