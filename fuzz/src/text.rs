@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use causeway_daemon::api::{ApiContext, answer};
 use causeway_daemon::config::{Config, ConfigContext, ConfigError};
-use causeway_daemon::http::{ReplyBody, request};
+use causeway_daemon::http::{REQUEST_LIMITS, ReplyBody, request};
 use causeway_daemon::peer::ControlPeer;
 use causeway_daemon::services::{Registered, SERVICES};
 use causeway_model::draft::host::assume_resolved;
@@ -127,7 +127,8 @@ pub fn control(data: &[u8]) {
         // The client sends and closes at once, so that the server never waits for input.
         ours.write_all(bytes).expect("room in the socket");
         ours.shutdown(Shutdown::Write).expect("an open socket");
-        let reply = match request::read(&mut theirs, Instant::now() + Duration::from_secs(60)) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let reply = match request::read(&mut theirs, &REQUEST_LIMITS, deadline) {
             Ok(None) => {
                 assert!(bytes.is_empty());
                 continue;

@@ -2,7 +2,7 @@
 //!
 //! The tool translates a command line into requests to the control socket of causewayd, and prints
 //! the replies. It keeps no state and imports only `causeway-model`, and
-//! `causeway-forward` for `causeway forward`. [`args`] defines the command
+//! `causeway-forward` for `causeway forward` and `causeway-web` for `causeway web`. [`args`] defines the command
 //! line, [`client`] transports requests, [`commands`] implements the verbs, [`view`] gives replies
 //! their types, [`table`] formats text output, [`vmm`] prints how guests attach.
 //!

@@ -6,7 +6,7 @@
 //! and restricts its own threads ([`sandbox`]). It forwards no frame and touches no guest memory:
 //! dispatchers of `causeway-fabric` do. A stalled client or a slow request delays no traffic.
 //!
-//! A request of an operator passes [`http`] (bytes to [`http::HttpRequest`]), [`api`] (to a
+//! A request of an operator passes [`http`] (bytes to [`causeway_http::HttpRequest`]), [`api`] (to a
 //! [`causeway_model::Command`]), and [`fabric::FabricControl`], the interface to the dispatchers.
 //! Tests replace that interface by a model and drive each part alone; the binary only calls
 //! [`run::run`].
@@ -22,7 +22,6 @@ pub mod accounts;
 pub mod api;
 pub mod args;
 pub mod config;
-pub mod connection_slots;
 pub mod directory;
 pub mod fabric;
 pub mod held_files;

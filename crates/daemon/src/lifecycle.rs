@@ -30,6 +30,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
+use causeway_http::HttpServer;
 use causeway_model::commands::links;
 use causeway_model::draft::LinkDraft;
 use causeway_model::{LinkSpec, Name, RouteSpec};
@@ -47,7 +48,7 @@ use crate::kept::{Kept, store};
 use crate::limits::{CONFIG_BYTES_MAX, STOP_REPLY_GRACE};
 use crate::logger;
 use crate::metrics::Metrics;
-use crate::metrics::listener::MetricsServer;
+use crate::metrics::listener;
 use crate::peer::ControlAccess;
 use crate::refusals::ControlRefusals;
 use crate::service_manager::{ServiceManager, watchdog_period};
@@ -367,10 +368,10 @@ impl Daemon {
         &self,
         fabric: Arc<dyn FabricControl>,
         about: Arc<ApiContext>,
-    ) -> Result<Option<MetricsServer>, StartError> {
+    ) -> Result<Option<HttpServer>, StartError> {
         let MetricsSettings { listen: Some(listen) } = self.config.metrics else { return Ok(None) };
         let source = move |accept: &str| about.metrics.reply(&*fabric, &about, accept);
-        let server = MetricsServer::start(listen, Arc::new(source));
+        let server = listener::start(listen, Arc::new(source));
         let server = server.map_err(|error| format!("[metrics]: listen {listen}: {error}"))?;
         log::info!(listen:% = server.address()?; "metrics are served");
         Ok(Some(server))

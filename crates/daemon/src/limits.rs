@@ -20,30 +20,21 @@
 
 use std::time::Duration;
 
+pub use causeway_http::limits::{
+    ACCEPT_RETRY, CONNECTION_GRACE, DRAIN_TIME_MAX, NOTES_MAX, REPLY_TIME_MAX, REQUEST_HEADERS_MAX,
+    REQUEST_TIME_MAX,
+};
+
 /// Most bytes of a control request, head and body together. A longer request gets an error reply
 /// and has no effect.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of a control request that carries a file: [`CONFIG_BYTES_MAX`], and as much again for
 /// the JSON encoding.
 pub const FILE_REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Most headers of a control request.
-pub const REQUEST_HEADERS_MAX: usize = 64;
 /// Most control connections served at the same time.
 pub const CONNECTIONS_MAX: usize = 64;
 /// Most control connections of one user that wait: for a request, or for the reply to be read.
 pub const CONNECTIONS_WAITING_PER_USER_MAX: usize = 48;
-/// Time for which a waiting connection keeps its slot when slots run out.
-pub const CONNECTION_GRACE: Duration = Duration::from_millis(250);
-/// Time from accepting a control connection to the last byte of its request. A later request gets
-/// 408 and has no effect.
-pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time in which each write of a reply must make progress. Then the connection is closed; the
-/// command has its effect.
-pub const REPLY_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time for which the rest of a refused request is read, so that the client can read the reply.
-pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
-/// Pause after `accept` failed for lack of descriptors or memory.
-pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Longest age of a sample of metrics that is served again: the daemon samples once in this time at
 /// most.
@@ -68,8 +59,6 @@ pub const STATE_ASIDE_MAX: u32 = 9;
 pub const STATE_WRITE_TIME_MAX: Duration = Duration::from_secs(4);
 /// Time after which a failed write of the state file is tried again.
 pub const STATE_RETRY: Duration = Duration::from_secs(10);
-/// Most notes of a reply; the number of the others is sent.
-pub const NOTES_MAX: usize = 8;
 
 /// Most bytes of a line of the VNET language, without its end.
 pub const VNET_LINE_BYTES_MAX: usize = 256;

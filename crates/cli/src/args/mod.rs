@@ -18,6 +18,7 @@ mod links;
 mod mpi;
 pub mod options;
 mod vm;
+mod web;
 
 use std::path::PathBuf;
 
@@ -36,6 +37,7 @@ pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiArgs};
 pub use options::{PortOptionValues, TableArguments};
 pub use vm::{AttachOptions, VmVerb};
+pub use web::WebArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -210,6 +212,9 @@ Examples:
     /// Forward connections between TCP, Unix sockets and AF_VSOCK ports of guests
     #[command(after_help = forward::EXAMPLES)]
     Forward(ForwardArgs),
+    /// Serve a read-only web page with groups, ports, links and their traffic, live
+    #[command(after_help = web::EXAMPLES)]
+    Web(WebArgs),
     /// Peers: NICs of other hosts that this host's NICs (kind mx) know
     #[command(subcommand)]
     Peer(PeerVerb),

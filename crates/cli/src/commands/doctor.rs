@@ -37,7 +37,7 @@ pub fn run(cx: &CommandContext, args: &DoctorArgs) -> Result<()> {
 /// Returns a line for each finding, its remedy below it, and the sums.
 fn text(findings: &[Finding], failed: usize, warnings: usize) -> String {
     let mut out = String::new();
-    for Finding { check, severity, text, remedy } in findings {
+    for Finding { check, severity, text, remedy, .. } in findings {
         out.push_str(&format!("{:<7}  {check:<10}  {text}\n", severity.name()));
         for line in remedy.iter().flat_map(|remedy| remedy.lines()) {
             out.push_str(&format!("{:<7}  {:<10}  -> {line}\n", "", ""));

@@ -161,7 +161,7 @@ fn host_socket(cx: &CommandContext, name: &str) -> Result<PathBuf> {
 }
 
 /// Returns a socket that becomes readable on SIGINT and SIGTERM.
-fn stop_signal() -> Result<UnixStream> {
+pub(super) fn stop_signal() -> Result<UnixStream> {
     let wrong = |error| Error::Output { what: "signals".into(), error };
     let (reader, writer) = UnixStream::pair().map_err(wrong)?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -171,7 +171,11 @@ fn stop_signal() -> Result<UnixStream> {
     Ok(reader)
 }
 
-fn restrict(forwards: &[Forward]) -> Result<bool> {
+/// Restricts the process to what `forwards` need. Returns false if the kernel has no Landlock.
+///
+/// # Errors
+/// The kernel refuses a part of the sandbox.
+pub(super) fn restrict(forwards: &[Forward]) -> Result<bool> {
     let wrong = |error: sandbox::SandboxError| {
         let error = std::io::Error::other(format!("{error}; try --no-sandbox"));
         Error::Output { what: "the sandbox".into(), error }

@@ -38,6 +38,7 @@ mod trace;
 mod traffic;
 mod vm;
 mod vnet;
+mod web;
 
 pub use mpi_env::EVALUATED_FAILURE;
 
@@ -93,6 +94,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Capture(args) => capture::run(&cx, &args),
         Noun::MpiEnv(args) => mpi_env::run(&cx, &args),
         Noun::Forward(args) => forward::run(&cx, &args),
+        Noun::Web(args) => web::run(&cx, &args),
         Noun::Key(verb) => key::run(&cx, verb),
         Noun::Apply(args) => apply::run(&cx, &args),
         Noun::Config(verb) => config::run(&cx, verb),

@@ -1,6 +1,8 @@
 //! Checks of the daemon: version, limits, the holder, and ports and links that do not work.
 
-use super::{DaemonState, Finding};
+use causeway_model::InfoView;
+
+use super::{DaemonState, Finding, Severity};
 use crate::error::{Error, Result};
 use crate::view::{LinkView, PortView};
 
@@ -41,7 +43,7 @@ pub fn reachable(state: &Result<DaemonState>) -> Vec<Finding> {
 
 /// Checks the state of the daemon.
 pub fn state(state: &DaemonState) -> Vec<Finding> {
-    let mut findings = vec![descriptors(state), holder(state)];
+    let mut findings = vec![descriptors(state), holder(&state.info, &state.ports)];
     let before = findings.len();
     findings.extend(state.ports.iter().flat_map(port));
     if findings.len() == before {
@@ -55,6 +57,16 @@ pub fn state(state: &DaemonState) -> Vec<Finding> {
         findings
             .push(Finding::ok("links", format!("{} links without problems", state.links.len())));
     }
+    findings
+}
+
+/// Returns the problems of the holder, ports and links, for which nothing else is read.
+pub fn problems(info: &InfoView, ports: &[PortView], links: &[LinkView]) -> Vec<Finding> {
+    let mut findings = vec![holder(info, ports)];
+    findings.extend(ports.iter().flat_map(port));
+    findings.extend(links.iter().filter_map(link));
+    findings.extend(links.iter().flat_map(|link| mtu(link, ports)));
+    findings.retain(|finding| finding.severity >= Severity::Warn);
     findings
 }
 
@@ -96,17 +108,17 @@ fn never_reconnects(port: &PortView) -> bool {
 }
 
 /// Checks whether the guests that cannot reconnect are held.
-fn holder(state: &DaemonState) -> Finding {
+fn holder(info: &InfoView, ports: &[PortView]) -> Finding {
     let lost = |port: &&PortView| has_guest(port) && never_reconnects(port) && !port.held;
     let names: Vec<&str> =
-        state.ports.iter().filter(lost).filter_map(|port| port.spec.text("name")).collect();
+        ports.iter().filter(lost).filter_map(|port| port.spec.text("name")).collect();
     if !names.is_empty() {
         let text =
             format!("guests of {} lose their device if causewayd restarts", names.join(", "));
         let remedy = "set hold = \"needed\" in [daemon], the default, and reboot these guests once";
         return Finding::warn("holder", text, remedy);
     }
-    match state.info.holder_pid {
+    match info.holder_pid {
         Some(pid) => Finding::ok("holder", format!("causeway-holder runs (pid {pid})")),
         None => Finding::ok("holder", "not running: no guest needs it"),
     }
@@ -122,7 +134,10 @@ fn port(port: &PortView) -> Vec<Finding> {
         let remedy = format!("restart the guest's VMM; causeway port show {name} has the details");
         findings.push(Finding::warn("ports", text, remedy));
     }
-    if port.state == "listening" && port.connects_total > 0 && never_reconnects(port) {
+    if let Some(reason) = &port.cut_off {
+        let remedy = format!("causeway port show {name} has the details");
+        findings.push(Finding::warn("ports", format!("port {name}: {reason}"), remedy));
+    } else if port.state == "listening" && port.connects_total > 0 && never_reconnects(port) {
         let text = format!("port {name}: its guest was cut off, and its VMM does not reconnect");
         findings.push(Finding::warn("ports", text, "reboot the guest if it still runs"));
     }
@@ -135,7 +150,7 @@ fn port(port: &PortView) -> Vec<Finding> {
         let remedy = format!("causeway port show {name} has the details");
         findings.push(Finding::warn("ports", format!("port {name}: {warning}"), remedy));
     }
-    findings
+    findings.into_iter().map(|finding| finding.of("port", name)).collect()
 }
 
 /// Checks whether a link works.
@@ -147,11 +162,12 @@ fn link(link: &LinkView) -> Option<Finding> {
             "check that the peer has a link to this host with our key, and that no firewall drops \
              its datagrams; causeway link show {name} has the counters"
         );
-        return Some(Finding::warn("links", text, remedy));
+        return Some(Finding::warn("links", text, remedy).of("link", name));
     }
     let lossy = link.loss_percent.filter(|percent| *percent >= 5)?;
     let text = format!("link {name} loses {lossy} % of its heartbeats");
-    Some(Finding::warn("links", text, "check the path to the peer with ping and mtr"))
+    let remedy = "check the path to the peer with ping and mtr";
+    Some(Finding::warn("links", text, remedy).of("link", name))
 }
 
 /// Compares the MTU of a group's ports with the largest frame that a link carries.
@@ -168,7 +184,7 @@ fn mtu(link: &LinkView, ports: &[PortView]) -> Vec<Finding> {
         let remedy = format!(
             "set mtu = {carried} for the port, or raise the MTU of the interfaces between the hosts"
         );
-        Some(Finding::warn("mtu", text, remedy))
+        Some(Finding::warn("mtu", text, remedy).of("port", name))
     };
     ports.iter().filter(wider).filter_map(of).collect()
 }

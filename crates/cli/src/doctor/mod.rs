@@ -56,28 +56,36 @@ pub struct Finding {
     /// What the operator can do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// The port or link with the problem: `port NAME` or `link NAME`.
+    #[serde(skip)]
+    pub object: Option<String>,
 }
 
 impl Finding {
     /// Reports that all is well.
     fn ok(check: &'static str, text: impl Into<String>) -> Self {
-        Self { check, severity: Severity::Ok, text: text.into(), remedy: None }
+        Self { check, severity: Severity::Ok, text: text.into(), remedy: None, object: None }
     }
 
     /// Reports that a check could not be made.
     fn skipped(check: &'static str, text: impl Into<String>) -> Self {
-        Self { check, severity: Severity::Skipped, text: text.into(), remedy: None }
+        Self { check, severity: Severity::Skipped, text: text.into(), remedy: None, object: None }
     }
 
     /// Reports a problem with its remedy.
     fn warn(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
         let remedy = Some(remedy.into());
-        Self { check, severity: Severity::Warn, text: text.into(), remedy }
+        Self { check, severity: Severity::Warn, text: text.into(), remedy, object: None }
     }
 
     /// Reports a failure with its remedy.
     fn fail(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { severity: Severity::Fail, ..Self::warn(check, text, remedy) }
+    }
+
+    /// Names the port or link with the problem.
+    fn of(self, kind: &str, name: &str) -> Self {
+        Self { object: Some(format!("{kind} {name}")), ..self }
     }
 }
 
@@ -98,6 +106,12 @@ impl DaemonState {
             links: view(&client.get("/v1/links")?)?,
         })
     }
+}
+
+/// Returns the problems of a state that the checks find without further requests, files and
+/// programs.
+pub fn problems(info: &InfoView, ports: &[PortView], links: &[LinkView]) -> Vec<Finding> {
+    daemon::problems(info, ports, links)
 }
 
 /// Runs all checks. `user` is the user of QEMU.

@@ -2,7 +2,7 @@
 //!
 //! At most [`CONNECTIONS_MAX`] (64) connections are served, of which
 //! [`CONNECTIONS_WAITING_PER_USER_MAX`] (48) of one user may wait. A connection beyond either limit
-//! takes the slot of one that has waited for 250 ms ([`crate::connection_slots`]), which is closed
+//! takes the slot of one that has waited for 250 ms (`causeway_http::slots`), which is closed
 //! without a reply; if none has, the new connection gets 503. A request must be complete within
 //! [`REQUEST_TIME_MAX`] (5 s), and each write of a reply must progress within [`REPLY_TIME_MAX`] (5
 //! s). The execution of a request has no time limit, and a command whose reply cannot be sent
@@ -26,8 +26,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use super::{HttpReply, HttpRequest, request};
-use crate::connection_slots::{ConnectionSlot, ConnectionSlots, SlotLimits};
+use causeway_http::{ConnectionSlot, ConnectionSlots, SlotLimits};
+
+use super::{HttpReply, HttpRequest, REQUEST_LIMITS, request};
 use crate::limits::{
     ACCEPT_RETRY, CONNECTION_GRACE, CONNECTIONS_MAX, CONNECTIONS_WAITING_PER_USER_MAX,
     DRAIN_TIME_MAX, REPLY_TIME_MAX, REQUEST_TIME_MAX,
@@ -165,14 +166,15 @@ fn serve(
     handler: &RequestHandler,
     refusals: &ControlRefusals,
 ) {
-    let (reply, whole) = match request::read(stream, Instant::now() + REQUEST_TIME_MAX) {
-        Ok(None) => return,
-        Ok(Some(request)) => {
-            slot.waits(None);
-            (handler(peer, &request), true)
-        }
-        Err(reply) => (reply, false),
-    };
+    let (reply, whole) =
+        match request::read(stream, &REQUEST_LIMITS, Instant::now() + REQUEST_TIME_MAX) {
+            Ok(None) => return,
+            Ok(Some(request)) => {
+                slot.waits(None);
+                (handler(peer, &request), true)
+            }
+            Err(reply) => (reply, false),
+        };
     slot.waits(Some(Instant::now()));
     if !reply.kind.is_empty() {
         refusals.control.count(RefusalReason::of_kind(reply.kind));

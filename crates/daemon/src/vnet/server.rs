@@ -1,6 +1,6 @@
 //! The TCP server of the VNET language: one thread per connection, within bounds.
 //!
-//! The acceptor thread (`vnet`) takes a slot for each connection ([`crate::connection_slots`]): at
+//! The acceptor thread (`vnet`) takes a slot for each connection (`causeway_http::slots`): at
 //! most [`VNET_CONNECTIONS_MAX`] (16), and [`VNET_STRANGERS_PER_SOURCE_MAX`] (4) of one source
 //! without a valid HELLO. A connection beyond either limit takes the slot of one that has been
 //! without a valid HELLO for 1 s, which is closed; if there is none, the new connection gets an
@@ -26,12 +26,12 @@ use std::time::{Duration, Instant};
 
 use super::session::{Session, SessionContext, SessionReply};
 use super::source::ClientSource;
-use crate::connection_slots::{ConnectionSlot, ConnectionSlots, SlotLimits};
 use crate::limits::{
     ACCEPT_RETRY, REPLY_TIME_MAX, VNET_CONNECTIONS_MAX, VNET_GRACE, VNET_HELLO_TIME_MAX,
     VNET_IDLE_TIME_MAX, VNET_LINE_BYTES_MAX, VNET_STRANGERS_PER_SOURCE_MAX,
 };
 use crate::refusals::{RefusalCounters, RefusalReason};
+use causeway_http::{ConnectionSlot, ConnectionSlots, SlotLimits};
 
 /// Time limits of a connection; tests shorten them.
 #[derive(Debug, Clone, Copy)]

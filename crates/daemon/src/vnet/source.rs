@@ -8,7 +8,7 @@
 //!
 //! A source is no identity: it grants nothing, and hosts behind a NAT share a source.
 //! [`super::server`] determines the source on the acceptor thread after `accept`;
-//! [`crate::connection_slots`] and [`super::password`] count by it.
+//! `causeway_http::slots` and [`super::password`] count by it.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};

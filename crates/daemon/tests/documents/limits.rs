@@ -8,6 +8,8 @@ use super::read;
 const FILES: &[(&str, &str)] = &[
     ("Configuration", "crates/model/src/limits.rs"),
     ("Control socket, VNET language and log", "crates/daemon/src/limits.rs"),
+    ("HTTP: control socket, metrics and web page", "crates/http/src/limits.rs"),
+    ("Web page", "crates/web/src/limits.rs"),
     ("Ethernet", "crates/ethernet/src/limits.rs"),
     ("Sockets", "crates/socket/src/limits.rs"),
     ("RDMA adapters", "crates/hca/src/limits.rs"),

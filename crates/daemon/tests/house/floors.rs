@@ -7,8 +7,10 @@ const FLOORS: &[(&str, u8)] = &[
     ("causeway-wire", 1),
     ("causeway-memory", 1),
     ("causeway-model", 1),
-    // The tool's forwarder: no crate of the data path.
+    ("causeway-http", 1),
+    // The forwarder and the web page of the tool: no crate of the data path.
     ("causeway-forward", 1),
+    ("causeway-web", 1),
     ("causeway-host", 2),
     ("causeway-ring", 3),
     ("causeway-channel", 3),
@@ -34,6 +36,8 @@ const FLOORS: &[(&str, u8)] = &[
 /// The permitted imports within a floor: importer and imported.
 const WITHIN: &[(&str, &str)] = &[
     ("causeway-model", "causeway-wire"),
+    ("causeway-web", "causeway-http"),
+    ("causeway-web", "causeway-model"),
     ("causeway-fabric", "causeway-attach"),
     ("causeway-daemon", "causeway-holder"),
 ];

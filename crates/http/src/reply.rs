@@ -1,5 +1,4 @@
-//! Replies of the control socket: a status, a body (JSON, or text for metrics), and its encoding as
-//! HTTP/1.1.
+//! Replies: a status, a body (JSON or text), and its encoding as HTTP/1.1.
 //!
 //! An error has the body `{"error":{"kind":…,"message":…}}`; `kind` is stable and meant for
 //! programs, the message for operators. Every reply closes the connection.
@@ -8,9 +7,9 @@
 //! limit. An error of the write may leave a part of the reply sent; the connection is then closed.
 //! A value that cannot be serialised becomes an error 500.
 //!
-//! [`crate::api`] builds the replies, also [`super::request`] and [`crate::peer`] for refusals;
-//! [`super::server`] writes them.
+//! Handlers build the replies, and [`crate::request`] those of refusals; servers write them.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -27,11 +26,14 @@ pub struct HttpReply {
     pub body: ReplyBody,
     /// For status 405: the methods that the path supports.
     pub allow: &'static str,
-    /// The kind of an error, as in the body; empty for success. [`crate::refusals`] counts by it.
+    /// The kind of an error, as in the body; empty for success.
     pub kind: &'static str,
     /// Sentences for the operator about the effect of a successful command, sent as headers
     /// `Causeway-Note`; at most [`NOTES_MAX`] (8) are sent.
     pub notes: Vec<String>,
+    /// Further headers, each a name and a value of visible characters; a server's own text only,
+    /// as the module does not check them.
+    pub headers: Vec<(&'static str, Cow<'static, str>)>,
 }
 
 /// The body of a reply.
@@ -52,9 +54,7 @@ impl HttpReply {
     /// Returns a reply with a value as JSON.
     pub fn json(status: u16, value: &impl Serialize) -> Self {
         match serde_json::to_string(value) {
-            Ok(body) => {
-                Self { status, body: ReplyBody::Json(body), allow: "", kind: "", notes: Vec::new() }
-            }
+            Ok(body) => Self { status, body: ReplyBody::Json(body), ..Self::done() },
             Err(error) => Self::error(500, "internal", error.to_string()),
         }
     }
@@ -67,30 +67,24 @@ impl HttpReply {
             allow: "",
             kind: "",
             notes: Vec::new(),
+            headers: Vec::new(),
         }
     }
 
     /// Returns a reply (200) with a text.
     pub fn text(text: Arc<str>, content_type: &'static str) -> Self {
-        Self {
-            status: 200,
-            body: ReplyBody::Text { text, content_type },
-            allow: "",
-            kind: "",
-            notes: Vec::new(),
-        }
+        Self { status: 200, body: ReplyBody::Text { text, content_type }, ..Self::done() }
+    }
+
+    /// Returns the reply that the client's copy is current: 304, with the tag of the copy.
+    pub fn not_modified(tag: String) -> Self {
+        Self { status: 304, headers: vec![("ETag", tag.into())], ..Self::done() }
     }
 
     /// Returns an error reply: `{"error":{"kind":…,"message":…}}`.
     pub fn error(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
         let error = serde_json::json!({"error": {"kind": kind, "message": message.into()}});
-        Self {
-            status,
-            body: ReplyBody::Json(error.to_string()),
-            allow: "",
-            kind,
-            notes: Vec::new(),
-        }
+        Self { status, body: ReplyBody::Json(error.to_string()), kind, ..Self::done() }
     }
 
     /// Returns the reply for a path that exists but does not support the method.
@@ -109,6 +103,9 @@ impl HttpReply {
         if !self.allow.is_empty() {
             head.push_str(&format!("Allow: {}\r\n", self.allow));
         }
+        for (name, value) in &self.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
         for note in self.notes.iter().take(NOTES_MAX) {
             let note: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             head.push_str(&format!("Causeway-Note: {note}\r\n"));
@@ -116,7 +113,7 @@ impl HttpReply {
         if let Some(more @ 1..) = self.notes.len().checked_sub(NOTES_MAX) {
             head.push_str(&format!("Causeway-Note: {more} more notes are omitted\r\n"));
         }
-        if status == 204 {
+        if matches!(status, 204 | 304) {
             return out.write_all((head + "\r\n").as_bytes());
         }
         let content = |content_type: &str, length: usize| {
@@ -142,6 +139,7 @@ fn reason(status: u16) -> &'static str {
         200 => "OK",
         201 => "Created",
         204 => "No Content",
+        304 => "Not Modified",
         400 => "Bad Request",
         403 => "Forbidden",
         404 => "Not Found",
@@ -150,6 +148,7 @@ fn reason(status: u16) -> &'static str {
         409 => "Conflict",
         411 => "Length Required",
         413 => "Content Too Large",
+        421 => "Misdirected Request",
         422 => "Unprocessable Content",
         431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",

@@ -1,27 +1,33 @@
 //! Reads one HTTP request within bounds of size and time, independent of how the client splits it.
 //!
-//! Limits: [`REQUEST_BYTES_MAX`] (64 KiB) for head and body together, [`FILE_REQUEST_BYTES_MAX`] (8
-//! MiB) for the paths that carry files, [`REQUEST_HEADERS_MAX`] (64) headers, and a deadline
-//! for the last byte. A request over a limit becomes an error reply: 408 (late), 411 (chunked
+//! Limits: [`RequestLimits`] for head and body together, [`REQUEST_HEADERS_MAX`] (64) headers, and a
+//! deadline for the last byte. A request over a limit becomes an error reply: 408 (late), 411 (chunked
 //! body), 413 (too large) or 431 (head too large); one that is malformed or ends early becomes 400.
-//! Its remaining bytes stay unread: [`super::server`] drains them. A connection that the client
+//! Its remaining bytes stay unread: the server drains them. A connection that the client
 //! closes without a byte is no error; a request without Content-Length has an empty body.
 //!
-//! Only the method, the path, the query, Accept and the body are kept. Headers other than
-//! Accept, Content-Length, Transfer-Encoding and Expect are ignored, also Host and Content-Type; bytes
-//! after the body are dropped. Path and body are not interpreted.
+//! The method, the path, the query, Accept, Host, If-None-Match and the body are kept. Further
+//! headers than these, Content-Length, Transfer-Encoding and Expect are ignored, also Content-Type;
+//! bytes after the body are dropped. Path, host and body are not interpreted.
 //!
-//! [`read`] blocks the thread of its connection, which [`super::server`] starts; the request then
-//! goes to [`crate::api`].
+//! [`read`] blocks the thread of its connection, which a server starts.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use super::{HttpConnection, HttpReply};
-use crate::limits::{FILE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_HEADERS_MAX};
+use crate::limits::REQUEST_HEADERS_MAX;
+use crate::{HttpConnection, HttpReply};
 
-/// The paths whose requests carry whole files.
-const FILE_PATHS: [&str; 3] = ["/v1/apply", "/v1/config/diff", "/v1/vnet"];
+/// The sizes of a server's requests, head and body together.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestLimits {
+    /// Most bytes of a request; the head alone has fewer.
+    pub bytes: usize,
+    /// Most bytes of a request for a path of `file_paths`.
+    pub file_bytes: usize,
+    /// The paths that receive whole files.
+    pub file_paths: &'static [&'static str],
+}
 
 /// A complete request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +40,10 @@ pub struct HttpRequest {
     pub query: String,
     /// Value of the header Accept; empty if there is none.
     pub accept: String,
+    /// Value of the header Host.
+    pub host: Option<String>,
+    /// Value of the header If-None-Match.
+    pub if_none_match: Option<String>,
     /// The body; its length is that of Content-Length.
     pub body: Vec<u8>,
 }
@@ -41,11 +51,8 @@ pub struct HttpRequest {
 /// The request line and the headers, parsed.
 #[derive(Debug)]
 struct RequestHead {
-    method: String,
-    path: String,
-    query: String,
-    /// Value of the header Accept.
-    accept: String,
+    /// The request without its body.
+    request: HttpRequest,
     /// Bytes of the head.
     bytes: usize,
     /// Bytes of the body, by Content-Length.
@@ -54,12 +61,13 @@ struct RequestHead {
     waits: bool,
 }
 
-/// Reads a request until `deadline`. Returns `None` if the client closed without sending a byte.
+/// Reads a request of at most `limits` until `deadline`. Returns `None` if the client closed without sending a byte.
 ///
 /// # Errors
 /// The request is malformed, too large or late; the error is the reply to send.
 pub fn read(
     stream: &mut impl HttpConnection,
+    limits: &RequestLimits,
     deadline: Instant,
 ) -> Result<Option<HttpRequest>, HttpReply> {
     let mut bytes = Vec::new();
@@ -67,12 +75,9 @@ pub fn read(
         if let Some(head) = parse_head(&bytes)? {
             break head;
         }
-        if bytes.len() >= REQUEST_BYTES_MAX {
-            return Err(HttpReply::error(
-                431,
-                "too_large",
-                "request head: expected less than 64 KiB",
-            ));
+        if bytes.len() >= limits.bytes {
+            let text = format!("request head: expected less than {} KiB", limits.bytes / 1024);
+            return Err(HttpReply::error(431, "too_large", text));
         }
         if read_more(stream, &mut bytes, deadline)? == 0 {
             if bytes.is_empty() {
@@ -82,11 +87,8 @@ pub fn read(
         }
     };
     let total = head.bytes.saturating_add(head.body);
-    let most = if FILE_PATHS.contains(&head.path.as_str()) {
-        FILE_REQUEST_BYTES_MAX
-    } else {
-        REQUEST_BYTES_MAX
-    };
+    let is_file = limits.file_paths.contains(&head.request.path.as_str());
+    let most = if is_file { limits.file_bytes } else { limits.bytes };
     if total > most {
         let text = format!("a request of {total} bytes: expected at most {most}");
         return Err(HttpReply::error(413, "too_large", text));
@@ -101,8 +103,7 @@ pub fn read(
         }
     }
     let body = bytes.get(head.bytes..total).unwrap_or_default().to_vec();
-    let RequestHead { method, path, query, accept, .. } = head;
-    Ok(Some(HttpRequest { method, path, query, accept, body }))
+    Ok(Some(HttpRequest { body, ..head.request }))
 }
 
 /// Appends at most 4 KiB to `bytes` and returns their number: 0 at the end of the stream.
@@ -148,6 +149,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<RequestHead>, HttpReply> {
         Err(error) => return Err(wrong(format!("not an HTTP/1.1 request: {error}"))),
     };
     let (mut body, mut waits, mut accept) = (None, false, String::new());
+    let (mut host, mut if_none_match) = (None, None);
     for header in parsed.headers.iter() {
         if header.name.eq_ignore_ascii_case("transfer-encoding") {
             let text = "Transfer-Encoding is not served: expected Content-Length";
@@ -158,6 +160,16 @@ fn parse_head(bytes: &[u8]) -> Result<Option<RequestHead>, HttpReply> {
         }
         if header.name.eq_ignore_ascii_case("accept") {
             accept = String::from_utf8_lossy(header.value).into_owned();
+        }
+        if header.name.eq_ignore_ascii_case("if-none-match") {
+            if_none_match = Some(String::from_utf8_lossy(header.value).into_owned());
+        }
+        if header.name.eq_ignore_ascii_case("host") {
+            let value = String::from_utf8_lossy(header.value).into_owned();
+            // RFC 9112, section 3.2: a request with two hosts is refused.
+            if host.replace(value).is_some() {
+                return Err(wrong("Host: expected one header".into()));
+            }
         }
         if header.name.eq_ignore_ascii_case("content-length") {
             let length = content_length(header.value)
@@ -171,7 +183,9 @@ fn parse_head(bytes: &[u8]) -> Result<Option<RequestHead>, HttpReply> {
     let (path, query) = (path.to_owned(), query.to_owned());
     let method = parsed.method.unwrap_or("").to_owned();
     let body = body.unwrap_or(0);
-    Ok(Some(RequestHead { method, path, query, accept, bytes: size, body, waits }))
+    let request =
+        HttpRequest { method, path, query, accept, host, if_none_match, body: Vec::new() };
+    Ok(Some(RequestHead { request, bytes: size, body, waits }))
 }
 
 /// Parses the value of Content-Length: decimal digits only, without a sign.

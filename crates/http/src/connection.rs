@@ -1,6 +1,6 @@
-//! The connections that requests arrive on: Unix sockets, and TCP for metrics.
+//! The connections that requests arrive on: Unix sockets and TCP.
 //!
-//! [`HttpConnection`] is the part of both that [`super::request`] needs. It adds no behaviour: each
+//! [`HttpConnection`] is the part of both that [`crate::request`] needs. It adds no behaviour: each
 //! call blocks and fails as that of the socket, and a time limit holds for each read or write, not
 //! for a request as a whole.
 

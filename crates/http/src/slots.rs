@@ -14,9 +14,9 @@
 //! function that disconnects, and the time. All methods may be called from any thread; a mutex
 //! serialises them.
 //!
-//! The acceptors of [`crate::http::server`] (client: a user id) and [`crate::vnet::server`]
-//! (client: a [`crate::vnet::source::ClientSource`]) take a slot after `accept`; the connection's
-//! thread reports when it waits and drops the slot at its end.
+//! The acceptors of [`crate::tcp`] (client: an IP address) and, in causewayd, of the control socket
+//! (a user id) and of the VNET language (an address and a user) take a slot after `accept`; the
+//! connection's thread reports when it waits and drops the slot at its end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,0 +1,23 @@
+//! Limits of every HTTP server of Causeway: counts and times, each a constant.
+//!
+//! The sizes of requests and the number of connections are those of each server
+//! ([`crate::RequestLimits`], [`crate::ServerOptions`]). None can be configured.
+
+use std::time::Duration;
+
+/// Most headers of a request.
+pub const REQUEST_HEADERS_MAX: usize = 64;
+/// Time for which a waiting connection keeps its slot when slots run out.
+pub const CONNECTION_GRACE: Duration = Duration::from_millis(250);
+/// Time from accepting a connection to the last byte of its request. A later request gets 408 and
+/// has no effect.
+pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time in which each write of a reply must make progress. Then the connection is closed; the
+/// command has its effect.
+pub const REPLY_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time for which the rest of a refused request is read, so that the client can read the reply.
+pub const DRAIN_TIME_MAX: Duration = Duration::from_millis(500);
+/// Pause after `accept` failed for lack of descriptors or memory.
+pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Most notes of a reply; the number of the others is sent.
+pub const NOTES_MAX: usize = 8;

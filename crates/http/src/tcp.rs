@@ -1,0 +1,205 @@
+//! Serves a TCP address with one handler, within bounds.
+//!
+//! At most [`ServerOptions::connections`] connections are served; a further connection takes the
+//! place of the one that has waited longest for its client, if that is at least
+//! [`CONNECTION_GRACE`] (250 ms), and is closed otherwise. A request must be complete within
+//! [`REQUEST_TIME_MAX`] (5 s), and each write of a reply must progress within [`REPLY_TIME_MAX`]
+//! (5 s): a slow client holds a thread, but delays no other client. An address of a client has at
+//! most [`ServerOptions::connections_each`] waiting connections.
+//!
+//! The acceptor thread, of the server's name, starts a thread for each connection, and closes the
+//! connection if the thread cannot be started. If `accept` fails, it is retried after 100 ms. After
+//! [`HttpServer::stop`] no connection is accepted, and threads of requests in progress are not
+//! joined. The handler may block its connection's thread; a connection that is being handled is
+//! not closed for another.
+
+use std::io::Read as _;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use crate::limits::{
+    ACCEPT_RETRY, CONNECTION_GRACE, DRAIN_TIME_MAX, REPLY_TIME_MAX, REQUEST_TIME_MAX,
+};
+use crate::slots::{ConnectionSlot, ConnectionSlots, SlotLimits};
+use crate::{HttpReply, HttpRequest, RequestLimits, request};
+
+/// Answers a complete request; called on the thread of the connection.
+pub type TcpHandler = dyn Fn(&HttpRequest) -> HttpReply + Send + Sync;
+
+/// The name and the bounds of a server.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerOptions {
+    /// Name of the threads and in log lines; the kernel shows 15 bytes.
+    pub name: &'static str,
+    /// Most connections served at the same time.
+    pub connections: usize,
+    /// Most of these that wait for one address: for its request, or for the reply to be read.
+    pub connections_each: usize,
+    /// Sizes of requests.
+    pub requests: RequestLimits,
+}
+
+/// A running server. [`HttpServer::stop`] stops it; dropping it does not.
+#[derive(Debug)]
+pub struct HttpServer {
+    /// Shut down to wake the acceptor.
+    listener: TcpListener,
+    /// Ends the acceptor.
+    stopping: Arc<AtomicBool>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl HttpServer {
+    /// Listens at `address` and starts to serve.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or the thread cannot be started.
+    pub fn start(
+        address: SocketAddr,
+        options: ServerOptions,
+        handler: Arc<TcpHandler>,
+    ) -> std::io::Result<Self> {
+        Self::serve(TcpListener::bind(address)?, options, handler)
+    }
+
+    /// Starts to serve connections to a listener.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn serve(
+        listener: TcpListener,
+        options: ServerOptions,
+        handler: Arc<TcpHandler>,
+    ) -> std::io::Result<Self> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let acceptor = {
+            let (listener, stopping) = (listener.try_clone()?, stopping.clone());
+            thread::Builder::new()
+                .name(options.name.into())
+                .spawn(move || accept(&listener, &stopping, options, &handler))?
+        };
+        Ok(Self { listener, stopping, acceptor: Some(acceptor) })
+    }
+
+    /// Returns the listening address.
+    ///
+    /// # Errors
+    /// The socket is not bound.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Stops accepting connections; requests in progress are finished by their own threads.
+    pub fn stop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+/// The loop of the acceptor thread. Ends when `stopping` is set and `accept` returns.
+fn accept(
+    listener: &TcpListener,
+    stopping: &AtomicBool,
+    options: ServerOptions,
+    handler: &Arc<TcpHandler>,
+) {
+    let served = ConnectionSlots::new(SlotLimits {
+        all: options.connections,
+        waiting_each: options.connections_each,
+        grace: CONNECTION_GRACE,
+    });
+    loop {
+        let accepted = listener.accept();
+        if stopping.load(Ordering::Acquire) {
+            return;
+        }
+        match accepted {
+            Ok((stream, client)) => {
+                start_connection(stream, client.ip(), &served, options, handler);
+            }
+            Err(error) => {
+                let server = options.name;
+                log::warn!(error:% = error, server; "cannot accept a connection: clients wait");
+                thread::sleep(ACCEPT_RETRY);
+            }
+        }
+    }
+}
+
+/// Takes a slot for an accepted connection and starts its thread; closes it without a slot.
+fn start_connection(
+    mut stream: TcpStream,
+    client: IpAddr,
+    served: &Arc<ConnectionSlots<IpAddr>>,
+    options: ServerOptions,
+    handler: &Arc<TcpHandler>,
+) {
+    let Ok(other) = stream.try_clone() else { return };
+    let disconnect = move || drop(other.shutdown(Shutdown::Both));
+    let Some(slot) = served.take(Instant::now(), client, disconnect) else { return };
+    let (handler, server) = (handler.clone(), options.name);
+    let spawned = thread::Builder::new().name(format!("{server}-request")).spawn(move || {
+        serve(&mut stream, &slot, options, &*handler);
+        drop(slot);
+    });
+    if let Err(error) = spawned {
+        log::warn!(
+            error:% = error, server;
+            "cannot start a thread: a connection is closed without an answer"
+        );
+    }
+}
+
+/// Serves the single request of a connection.
+fn serve(
+    stream: &mut TcpStream,
+    slot: &ConnectionSlot<IpAddr>,
+    options: ServerOptions,
+    handler: &TcpHandler,
+) {
+    let deadline = Instant::now() + REQUEST_TIME_MAX;
+    let (reply, is_whole) = match request::read(stream, &options.requests, deadline) {
+        Ok(None) => return,
+        Ok(Some(request)) => {
+            slot.waits(None);
+            (handler(&request), true)
+        }
+        Err(reply) => (reply, false),
+    };
+    slot.waits(Some(Instant::now()));
+    let sent = stream.set_write_timeout(Some(REPLY_TIME_MAX)).and_then(|()| reply.write(stream));
+    if let Err(error) = sent {
+        let server = options.name;
+        log::debug!(
+            error:% = error, server;
+            "cannot send a reply: the client has closed or does not read"
+        );
+        return;
+    }
+    if !is_whole {
+        drain(stream);
+    }
+}
+
+/// Reads the rest of a refused request for a moment: an immediate close would reset the connection
+/// before the client reads the reply.
+fn drain(stream: &mut TcpStream) {
+    let _ = stream.shutdown(Shutdown::Write);
+    let until = Instant::now() + DRAIN_TIME_MAX;
+    let mut chunk = [0_u8; 4096];
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) {
+        if stream.set_read_timeout(Some(left)).is_err() {
+            return;
+        }
+        match stream.read(&mut chunk) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
