@@ -17,6 +17,7 @@ mod forward;
 mod links;
 mod mpi;
 pub mod options;
+mod top;
 mod vm;
 
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ pub use forward::ForwardArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiArgs};
 pub use options::{PortOptionValues, TableArguments};
+pub use top::{TopArgs, TopView};
 pub use vm::{AttachOptions, VmVerb};
 
 const EXAMPLES: &str = "\
@@ -50,6 +52,7 @@ Examples:
   causeway apply -f /etc/causeway/causeway.toml --dry-run
   causeway config diff
   causeway stats --interval 1
+  causeway top
 
 Nouns and verbs may be abbreviated to a unique prefix: `causeway po l`.
 
@@ -227,6 +230,9 @@ Examples:
   causeway stats --interval 5 --count 1 rates over five seconds, once
   causeway stats -o openmetrics         all metrics, as Prometheus scrapes them")]
     Stats(StatsArgs),
+    /// Show ports, links, dispatchers and connections live, with their rates
+    #[command(after_help = top::EXAMPLES)]
+    Top(TopArgs),
     /// Explain the destination of a frame or a connect, or the connections of adapters
     #[command(subcommand)]
     Trace(TraceVerb),

@@ -28,6 +28,7 @@ mod port;
 mod route;
 mod rule;
 mod stats;
+mod top;
 mod trace;
 mod traffic;
 mod vm;
@@ -92,6 +93,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Config(verb) => config::run(&cx, verb),
         Noun::Vnet(args) => vnet::run(&cx, &args),
         Noun::Stats(args) => stats::run(&cx, &args),
+        Noun::Top(args) => top::run(&cx, &args),
         Noun::Trace(verb) => trace::run(&cx, verb),
         Noun::Info => info(&cx),
         Noun::Shutdown { release } => shutdown(&cx, release),
