@@ -34,6 +34,8 @@ pub const QEMU_VERSION_BYTES_MAX: u64 = 4096;
 pub const TOP_INTERVAL_S_MIN: f64 = 0.1;
 /// Longest time between two samples of `top`, in seconds: an hour.
 pub const TOP_INTERVAL_S_MAX: f64 = 3600.0;
+/// Most interfaces that `extcap` prints: Wireshark asks for the options of each.
+pub const EXTCAP_INTERFACES_MAX: usize = 1024;
 /// Most connections that `top` requests and shows: a page of the daemon.
 pub const TOP_CONNECTIONS_MAX: usize = causeway_model::limits::CONNECTIONS_PAGE_MAX;
 /// Most characters of the filter of `top`.

@@ -238,7 +238,7 @@ fn top_terminal_shows_rates_and_obeys_keys() {
     terminal.keys("3");
     terminal.await_text(at, "MEAN-US");
     terminal.keys("?");
-    terminal.await_text(at, "Any key closes this help");
+    terminal.await_text(at, "┌ causeway top ─");
     terminal.keys("x");
     terminal.keys("q");
     terminal.ends_restored("0");

@@ -13,6 +13,7 @@ mod connections;
 mod doctor;
 #[cfg(test)]
 mod document_tests;
+mod extcap;
 mod forward;
 mod links;
 mod mpi;
@@ -29,9 +30,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::limits::{SECONDS_MAX, TIMEOUT_S_DEFAULT};
 
-pub use capture::CaptureArgs;
+pub use capture::{CaptureArgs, CaptureConditions};
 pub use connections::{ConnectionList, ConnectionVerb};
 pub use doctor::DoctorArgs;
+pub use extcap::ExtcapArgs;
 pub use forward::ForwardArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiArgs};
@@ -166,18 +168,23 @@ pub enum Noun {
         /// Name of the group
         group: Name,
     },
-    /// Write frames that pass a port or a link to a file for tcpdump, tshark and Wireshark
+    /// Write frames that pass a port or a link, or packets of a vsock port, to a file for Wireshark
     #[command(after_help = "\
 A frame is written if it passes all given filters. At an adapter (kind hca) the messages of its
-queue pairs are written, as packets of RoCE version 2. The capture ends with Ctrl-C, after --count
-or --seconds, or when the port or link is deleted.
+queue pairs are written, as packets of RoCE version 2; at a vsock port the socket packets of its
+guest (link type VSOCK), which are selected by --port alone. The capture ends with Ctrl-C, after
+--count or --seconds, or when the port or link is deleted.
 
 Examples:
   causeway capture vm1 --write vm1.pcapng --count 100
   causeway capture --link to-b --protocol tcp --port 80 --write - | tshark -r -
   causeway capture vm1 --ethertype arp --seconds 10 --write arp.pcapng
-  causeway capture vm1-rdma --snap 128 --write verbs.pcapng")]
+  causeway capture vm1-rdma --snap 128 --write verbs.pcapng
+  causeway capture vm1-vsock --port 22 --write ssh.pcapng")]
     Capture(Box<CaptureArgs>),
+    /// Serve Wireshark as an extcap program: ports and links in its list of interfaces
+    #[command(after_help = extcap::EXAMPLES)]
+    Extcap(Box<ExtcapArgs>),
     /// Keys: the identity of this host towards its peers
     #[command(subcommand)]
     Key(KeyVerb),

@@ -16,6 +16,7 @@ mod config;
 mod connection;
 mod dispatcher;
 mod doctor;
+mod extcap;
 mod forward;
 mod group;
 mod hca;
@@ -86,6 +87,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Doctor(args) => doctor::run(&cx, &args),
         Noun::Traffic { group } => traffic::run(&cx, &group),
         Noun::Capture(args) => capture::run(&cx, &args),
+        Noun::Extcap(args) => extcap::run(&cx, &args),
         Noun::MpiEnv(args) => mpi_env::run(&cx, &args),
         Noun::Forward(args) => forward::run(&cx, &args),
         Noun::Key(verb) => key::run(&cx, verb),
