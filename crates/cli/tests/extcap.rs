@@ -270,18 +270,34 @@ fn extcap_prints_interfaces_link_types_and_options() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("no daemon serves"), "{output:?}");
 }
 
-/// Runs tshark with the extcap program of the packages as its only extcap program.
+/// Returns tshark with the extcap program of the packages as its only extcap program. tshark of root
+/// ignores `WIRESHARK_EXTCAP_DIR`, so that its folder is replaced in a mount namespace.
 fn tshark(host: &Host, dir: &Dir, arguments: &[&str]) -> Command {
     let folder = dir.file("extcap");
     std::fs::create_dir_all(&folder).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/wireshark-extcap");
     std::fs::copy(script, folder.join("causeway")).unwrap();
+    let mut command = if rustix::process::geteuid().is_root() {
+        let folders = Command::new("tshark").args(["-G", "folders"]).output().unwrap().stdout;
+        let folders = String::from_utf8(folders).unwrap();
+        let system = folders.lines().find_map(|line| line.strip_prefix("Extcap path:"));
+        let mut command = Command::new("unshare");
+        command.args([
+            "-m",
+            "sh",
+            "-c",
+            "mount --bind \"$1\" \"$2\" && shift 2 && exec tshark \"$@\"",
+        ]);
+        command.args(["sh", folder.to_str().unwrap(), system.unwrap().trim()]);
+        command
+    } else {
+        Command::new("tshark")
+    };
     let tool = Path::new(env!("CARGO_BIN_EXE_causeway")).parent().unwrap().display().to_string();
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new("tshark");
-    command.args(arguments);
-    command.env("WIRESHARK_EXTCAP_DIR", folder).env("PATH", format!("{tool}:{path}"));
-    command.env("HOME", &dir.0).env("CAUSEWAY_CONTROL", &host.control.socket);
+    command.args(arguments).env("WIRESHARK_EXTCAP_DIR", folder);
+    command.env("PATH", format!("{tool}:{path}")).env("HOME", &dir.0);
+    command.env("CAUSEWAY_CONTROL", &host.control.socket);
     command
 }
 
