@@ -328,17 +328,19 @@ Examples:
     Add(Box<PortAdd>),
     /// Delete a port, and close its connections and its socket
     #[command(after_help = "\
-On a terminal, a port with a connected guest is deleted only after a confirmation. Scripts are not
-asked.
+On a terminal, a port with a connected guest is deleted only after a confirmation, which states the
+guest's loss. Without a terminal at standard input and standard error, and with JSON output, there
+is no question: scripts go on as before.
 
 Examples:
-  causeway port del vm3-net --if-exists
-  causeway port del vm3-net --force")]
+  causeway port del vm3-net
+  causeway port del vm3-net --force
+  causeway port del vm3-net --if-exists -j")]
     Del {
         /// Name of the port
         name: Name,
         /// Delete the port without a confirmation
-        #[arg(long)]
+        #[arg(short, long)]
         force: bool,
         /// Succeed if the port does not exist
         #[arg(long)]
