@@ -65,6 +65,7 @@ fn batch(
             }
             Err(error) => {
                 let text = error.to_string();
+                let text = text.lines().next().unwrap_or_default();
                 match cx.format {
                     Format::Json => print(&format!("{}\n", json!({ "error": text })))?,
                     Format::Table => print(&format!("no data, trying again: {text}\n\n"))?,
