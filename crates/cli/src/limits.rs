@@ -33,3 +33,15 @@ pub const QEMU_VERSION_TIME_MAX: Duration = Duration::from_secs(5);
 pub const QEMU_VERSION_CHECK: Duration = Duration::from_millis(5);
 /// Most bytes of that program's output that are read: the version is in the first line.
 pub const QEMU_VERSION_BYTES_MAX: u64 = 4096;
+/// Shortest time between two samples of `top`, in seconds.
+pub const TOP_INTERVAL_S_MIN: f64 = 0.1;
+/// Longest time between two samples of `top`, in seconds: an hour.
+pub const TOP_INTERVAL_S_MAX: f64 = 3600.0;
+/// Most interfaces that `extcap` prints: Wireshark asks for the options of each.
+pub const EXTCAP_INTERFACES_MAX: usize = 1024;
+/// Most connections that `top` requests and shows: a page of the daemon.
+pub const TOP_CONNECTIONS_MAX: usize = causeway_model::limits::CONNECTIONS_PAGE_MAX;
+/// Most characters of the filter of `top`.
+pub const TOP_FILTER_CHARS_MAX: usize = 64;
+/// Longest time after which `top` handles a signal, a key or a new sample.
+pub const TOP_TICK: Duration = Duration::from_millis(100);

@@ -4,9 +4,10 @@
 //! the replies. It keeps no state and imports only `causeway-model`, and
 //! `causeway-forward` for `causeway forward` and `causeway-web` for `causeway web`. [`args`] defines the command
 //! line, [`client`] transports requests, [`commands`] implements the verbs, [`view`] gives replies
-//! their types, [`table`] formats text output, [`vmm`] prints how guests attach.
+//! their types, [`table`] formats text output, [`rates`] computes rates from two samples, [`top`] is the
+//! live view, [`vmm`] prints how guests attach.
 //!
-//! A process executes a command on a single thread and ends with the exit status of
+//! A process executes a command on a single thread (`top` has another for requests) and ends with the exit status of
 //! [`error::Error::status`]; a closed pipe at stdout is a success. It retries no request, reads no
 //! configuration of its own, and changes nothing except through the daemon: the files that `key`,
 //! `man` and `capture` write are the exceptions. The daemon checks values and access rights; a
@@ -20,7 +21,9 @@ mod commands;
 mod doctor;
 mod error;
 mod limits;
+mod rates;
 mod table;
+mod top;
 mod view;
 mod vmm;
 

@@ -22,6 +22,8 @@ pub type RouteView = causeway_model::RouteView<Textual>;
 pub type RuleView = causeway_model::RuleView<Textual>;
 /// The state of a dispatcher.
 pub type DispatcherView = causeway_model::DispatcherView<Textual>;
+/// The ports of one group and service that a dispatcher serves.
+pub type ShardView = causeway_model::ShardView<Textual>;
 /// A NIC of another host.
 pub type PeerView = causeway_model::PeerView<Textual>;
 /// A host channel adapter.

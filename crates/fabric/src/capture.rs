@@ -2,7 +2,7 @@
 //!
 //! The service that forwards frames adds copies to a [`Recording`] in the thread of the shard; its
 //! controller fetches from it on another thread. Ports of other services add traffic of their own
-//! ([`JoinCapture`]): adapters, the messages of queue pairs. A mutex protects the buffer. Copies lie
+//! ([`JoinCapture`]): adapters, the messages of queue pairs; vsock ports, socket packets. A mutex protects the buffer. Copies lie
 //! in chunks of [`CAPTURE_CHUNK_BYTES`] (64 KiB), and a fetch takes whole chunks out, so that no
 //! thread holds the mutex for longer than the copy of a frame.
 //!
@@ -17,10 +17,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_wire::frame::{Frame, Version};
-use causeway_wire::pcapng::{self, Direction};
+use causeway_wire::pcapng::{self, Direction, LinkType};
 
 use crate::limits::{CAPTURE_BYTES_MAX, CAPTURE_CHUNK_BYTES, CAPTURE_FETCH_BYTES};
-use causeway_model::{CaptureChunk, CaptureSpec, Filter, Mac, TypedRequest};
+use causeway_model::{CaptureChunk, CaptureFormat, CaptureSpec, Filter, Mac, TypedRequest};
 
 /// Asks the shard of a port to add the port's traffic to a recording. The shard stops when the
 /// recording is over ([`Recording::is_over`]), and closes it when the port is deleted.
@@ -146,14 +146,23 @@ struct RecordingState {
 pub struct Recording(Arc<Mutex<RecordingState>>);
 
 impl Recording {
-    /// Returns a recording of interface `name` that ends after `count` recorded frames; 0 means no
-    /// limit.
+    /// Returns a recording of the frames of interface `name` that ends after `count` recorded
+    /// frames; 0 means no limit.
     pub fn new(name: &str, snap: u32, count: u64) -> Self {
+        Self::of(CaptureFormat::Ethernet, name, snap, count)
+    }
+
+    /// Returns a recording of packets of a format, as [`Self::new`] does for frames.
+    pub fn of(format: CaptureFormat, name: &str, snap: u32, count: u64) -> Self {
+        let link_type = match format {
+            CaptureFormat::Ethernet => LinkType::Ethernet,
+            CaptureFormat::Vsock => LinkType::Vsock,
+        };
         let mut state =
             RecordingState { left: Some(count).filter(|n| *n > 0), ..RecordingState::default() };
         state.recorded.append(CAPTURE_CHUNK_BYTES, |out| {
             pcapng::section(out, concat!("causeway ", env!("CARGO_PKG_VERSION")));
-            pcapng::interface(out, name, snap);
+            pcapng::interface(out, link_type, name, snap);
         });
         Self(Arc::new(Mutex::new(state)))
     }

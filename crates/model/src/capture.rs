@@ -11,7 +11,8 @@
 //! filter combines its conditions by *and*; *or* and *not* do not exist. Frames that the service
 //! drops after the copy are in the capture too. Captures are not in the configuration file and do
 //! not survive the daemon. At an adapter the messages of its queue pairs are captured, as packets
-//! of RoCE version 2. Socket packets and MX messages cannot be captured.
+//! of RoCE version 2, at a vsock port its socket packets ([`CaptureFormat`]). MX messages cannot be
+//! captured.
 
 use std::net::IpAddr;
 
@@ -21,6 +22,26 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Mac, RouteEnd};
+
+/// The packets that a capture at a port has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CaptureFormat {
+    /// Ethernet frames (link type 1).
+    Ethernet,
+    /// Socket packets (link type 271), of which a filter selects by port number only.
+    Vsock,
+}
+
+impl CaptureFormat {
+    /// Returns the name of the format, as the control API has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ethernet => "ethernet",
+            Self::Vsock => "vsock",
+        }
+    }
+}
 
 /// A capture: the port or link, the filter, and limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +76,8 @@ pub struct Filter {
     /// IP protocol number: 6 for TCP, 17 for UDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<u8>,
-    /// Source or destination TCP or UDP port.
+    /// Source or destination TCP or UDP port; of a socket packet, source or destination port
+    /// number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }

@@ -59,7 +59,7 @@ mod view;
 
 pub use access::{FileMode, SocketAccess, SocketPermissions, UserIds};
 pub use ask::{RequestDispatch, ServiceRequest, ServiceResponse, TypedRequest};
-pub use capture::{CaptureChunk, CaptureSpec, Filter};
+pub use capture::{CaptureChunk, CaptureFormat, CaptureSpec, Filter};
 pub use command::{Command, CommandError, SocketKind};
 pub use counter::{CountedObject, CounterDefinition, CounterTable};
 pub use date::date;

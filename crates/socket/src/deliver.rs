@@ -22,8 +22,10 @@
 use causeway_fabric::{Context, Port, PortId, Progress, cost};
 use causeway_memory::{Cursor, Map, OutOfGrant, copy};
 use causeway_ring::RingError;
+use causeway_wire::pcapng::Direction;
 use causeway_wire::vsock::{HEADER_LEN, Header, Op, Type};
 
+use crate::capture;
 use crate::conn::{Party, PendingData, Phase, Role, Signals};
 use crate::counters::bump;
 use crate::limits::{RESETS_WAITING_MAX, TURN_BUFFERS};
@@ -99,8 +101,12 @@ pub(crate) fn close_buffer(
         return Ok(());
     };
     let written = socket_port.filling.written;
-    let header = conn.header(role, Op::Data, written, flags).emit();
-    socket_port.filling.chain.writer().write(map, &header)?;
+    let header = conn.header(role, Op::Data, written, flags);
+    socket_port.filling.chain.writer().write(map, &header.emit())?;
+    if !socket_port.captures.is_empty() {
+        let data = capture::data_of(socket_port.filling.chain.writable());
+        socket_port.captures.add(Direction::Out, &header, (map, data), written);
+    }
     ring.push(head, written.saturating_add(HEADER_LEN as u32))?;
     conn.side_mut(role).unread.add(written);
     socket_port.count_data(written);
@@ -120,6 +126,9 @@ pub(crate) fn put_control(
     }
     let Some((map, ring)) = port.queue(RX) else { return Ok(false) };
     socket_port.filling.chain.writer().write(map, &header.emit())?;
+    if !socket_port.captures.is_empty() {
+        socket_port.captures.add_control(Direction::Out, header, map);
+    }
     ring.push(socket_port.filling.chain.head(), HEADER_LEN as u32)?;
     bump(&mut socket_port.counters.receive_packets);
     Ok(true)

@@ -35,8 +35,10 @@ use causeway_fabric::rate::Bucket;
 use causeway_fabric::{Context, PortId, ServiceWatch, cost};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
+use causeway_wire::pcapng::Direction;
 use causeway_wire::vsock::{HEADER_LEN, Op, SHUTDOWN_BOTH, SHUTDOWN_RECEIVE, SHUTDOWN_SEND, Type};
 
+use crate::capture;
 use crate::conn::{Conn, Party, Phase, Role, Side, Signals};
 use crate::counters::bump;
 use crate::deliver::{CopyFault, RxFault, close_buffer, pop_buffer};
@@ -591,8 +593,12 @@ impl Socket {
             side.credit.deliver(got);
             side.unread.add(got);
             side.signals.remove(Signals::CREDIT_UPDATE);
-            let header = conn.header(role, Op::Data, got, 0).emit();
-            chain.writer().write(map, &header).map_err(RxFault::Memory)?;
+            let header = conn.header(role, Op::Data, got, 0);
+            chain.writer().write(map, &header.emit()).map_err(RxFault::Memory)?;
+            if !socket_port.captures.is_empty() {
+                let data = (map, capture::data_of(chain.writable()));
+                socket_port.captures.add(Direction::Out, &header, data, got);
+            }
             ring.push(chain.head(), got.saturating_add(HEADER_LEN as u32))
                 .map_err(RxFault::Ring)?;
             socket_port.count_data(got);

@@ -30,6 +30,7 @@
 //! | `deliver` | a guest's receive buffers |
 //! | `host`, `host_messages`, `connect_line` | connections with host processes |
 //! | `stall` | receivers without room: limits of queued data, stopped senders |
+//! | [`capture`] | copies of packets for captures |
 //! | [`conn`] | state machine of a connection, free of I/O |
 //! | [`credit`] | flow-control arithmetic and violations |
 //! | [`table`] | connections, found by the addresses of a packet |
@@ -59,6 +60,7 @@
     )
 )]
 
+pub mod capture;
 pub mod conn;
 mod connect_line;
 mod control;

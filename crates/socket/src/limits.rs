@@ -117,6 +117,8 @@ pub const HOST_PORT_FIRST: u32 = 1024;
 pub const HOST_PORT_LAST: u32 = 65_535;
 /// Receive buffers filled for a connection before the next connection is served.
 pub const TURN_BUFFERS: usize = 16;
+/// Most captures of one group at a time.
+pub const CAPTURES_MAX: usize = 16;
 /// Most connections that a list views between two turns.
 pub const CONNECTIONS_VIEWED_AT_ONCE: usize = 16;
 /// Most slots of the table that a list visits between two turns.

@@ -18,6 +18,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use causeway_attach::Model;
+use causeway_fabric::capture::JoinCapture;
 use causeway_fabric::{Context, GroupId, Port, PortId, Ports, Progress, Rules, Service};
 use causeway_model::{CommandError, RequestDispatch, ServiceRequest, TraceQuery, TraceView};
 use causeway_model::{PortSpec, VsockSpec};
@@ -80,7 +81,7 @@ impl SocketPorts {
         self.0.iter().flatten()
     }
 
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut SocketPort> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut SocketPort> {
         self.0.iter_mut().flatten()
     }
 
@@ -359,6 +360,7 @@ impl Service for Socket {
 
     fn removed(&mut self, _cx: &mut Context<'_>, port: PortId) {
         if let Some(mut socket_port) = self.socket_ports.remove(port) {
+            socket_port.captures.close();
             self.directory.remove(&(socket_port.group, socket_port.cid));
             if let Some(host_listeners) = socket_port.host_listeners.take() {
                 self.close_listeners(host_listeners);
@@ -453,6 +455,7 @@ impl Service for Socket {
     fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
             .on(|request| Ok(control::piece(&self.table, cx.ports, cx.now_ns, &request)))
+            .on(|join: JoinCapture| self.join_capture(cx.ports, join))
     }
 
     fn counters(&self, port: PortId) -> BTreeMap<String, u64> {

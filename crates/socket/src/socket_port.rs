@@ -15,6 +15,7 @@ use causeway_fabric::{GroupId, PortId};
 use causeway_ring::Chain;
 use causeway_wire::vsock::Header;
 
+use crate::capture::PortCaptures;
 use crate::conn::Role;
 use crate::counters::{Counters, add, bump};
 use crate::host::HostListeners;
@@ -94,6 +95,8 @@ pub struct SocketPort {
     pub resume: ResumeState,
     /// Counters.
     pub counters: Counters,
+    /// Captures of its packets.
+    pub captures: PortCaptures,
 }
 
 impl SocketPort {
@@ -122,6 +125,7 @@ impl SocketPort {
             ledger: None,
             resume: ResumeState::default(),
             counters: Counters::default(),
+            captures: PortCaptures::default(),
         }
     }
 

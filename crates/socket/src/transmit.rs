@@ -19,10 +19,12 @@
 use causeway_fabric::{Context, PortId, Progress, RuleEnd, cost};
 use causeway_memory::Cursor;
 use causeway_ring::Chain;
+use causeway_wire::pcapng::Direction;
 use causeway_wire::vsock::{
     HEADER_LEN, Header, Op, SEQ_EOM, SEQ_EOR, SHUTDOWN_BOTH, SHUTDOWN_SEND, Type,
 };
 
+use crate::capture;
 use crate::conn::{Conn, PacketEffect, Party, PendingData, Role, Side, Signals};
 use crate::counters::{add, bump};
 use crate::deliver::{CopyFault, DataSource, end_message, fill};
@@ -152,6 +154,11 @@ impl Socket {
         }
         bump(&mut socket_port.counters.transmit_packets);
         add(&mut socket_port.counters.transmit_bytes, u64::from(len));
+        if !socket_port.captures.is_empty() {
+            let data = (map, capture::data_of(chain.readable()));
+            socket_port.captures.add(Direction::In, &header, data, len);
+            cx.charge(cost::bytes(len as usize));
+        }
         let key = u32::try_from(header.dst_cid).ok().map(|peer_cid| ConnKey {
             port: from,
             peer_cid,

@@ -58,6 +58,7 @@ pub mod virtio;
 pub mod virtio_net;
 pub mod vnet_stream;
 pub mod vsock;
+pub mod vsock_monitor;
 pub mod vxlan;
 
 pub use field::Truncated;

@@ -8,14 +8,22 @@
 //! blocks are not written. The file must start with [`section`], then its interfaces, then frames:
 //! the order is not checked.
 
-/// Link type of Ethernet.
-const LINKTYPE_ETHERNET: u16 = 1;
 /// Options: `opt_endofopt`, `if_name`, `if_tsresol`, `epb_flags`, `shb_userappl`.
 const OPT_END: u16 = 0;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 const SHB_USERAPPL: u16 = 4;
+
+/// Format of the packets of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum LinkType {
+    /// Ethernet frames.
+    Ethernet = 1,
+    /// Socket packets ([`crate::vsock_monitor`]).
+    Vsock = 271,
+}
 
 /// Direction of a frame, relative to the captured interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,11 +78,11 @@ pub fn section(out: &mut Vec<u8>, application: &str) {
     });
 }
 
-/// Appends an interface; interfaces are numbered from 0 in their order. `snap` is the capture
+/// Appends an interface with packets of a format; interfaces are numbered from 0 in their order. `snap` is the capture
 /// length of each frame in bytes, 0 for unlimited. Times are in nanoseconds.
-pub fn interface(out: &mut Vec<u8>, name: &str, snap: u32) {
+pub fn interface(out: &mut Vec<u8>, link_type: LinkType, name: &str, snap: u32) {
     block(out, 1, |out| {
-        out.extend_from_slice(&LINKTYPE_ETHERNET.to_ne_bytes());
+        out.extend_from_slice(&(link_type as u16).to_ne_bytes());
         out.extend_from_slice(&[0; 2]);
         out.extend_from_slice(&snap.to_ne_bytes());
         option(out, IF_NAME, name.as_bytes());
@@ -129,13 +137,14 @@ mod tests {
     fn pcapng_blocks_are_complete_and_in_order() {
         let mut out = Vec::new();
         section(&mut out, "causeway 0.1");
-        interface(&mut out, "vm1", 0);
+        interface(&mut out, LinkType::Vsock, "vm1", 0);
         for len in [0, 1, 59, 60, 1514] {
             frame(&mut out, 0, 0x0102_0304_0506_0708, Direction::Out, &vec![7; len], 9000);
         }
         let all = blocks(&out);
         let kinds: Vec<u32> = all.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, [0x0a0d_0d0a, 1, 6, 6, 6, 6, 6]);
+        assert_eq!(all[1].1[..2], 271_u16.to_ne_bytes());
         let (_, last) = all[6];
         let word = |at: usize| u32::from_ne_bytes(last[at..at + 4].try_into().unwrap());
         assert_eq!((word(4), word(8)), (0x0102_0304, 0x0506_0708));

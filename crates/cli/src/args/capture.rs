@@ -25,6 +25,20 @@ pub struct CaptureArgs {
     /// The pcapng file, or - for standard output
     #[arg(long, short, value_name = "FILE")]
     pub write: PathBuf,
+    /// Frames and packets to capture.
+    #[command(flatten)]
+    pub conditions: CaptureConditions,
+    /// Stop after this many frames
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Stop after this many seconds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
+    pub seconds: Option<u64>,
+}
+
+/// Conditions on captured frames and packets.
+#[derive(Debug, Args)]
+pub struct CaptureConditions {
     /// Only frames from or to this Ethernet address
     #[arg(long, value_name = "MAC")]
     pub mac: Option<Mac>,
@@ -37,18 +51,12 @@ pub struct CaptureArgs {
     /// Only frames of this IP protocol: a number, or icmp, tcp, udp, icmpv6
     #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
     pub protocol: Option<u8>,
-    /// Only frames from or to this TCP or UDP port
+    /// Only frames from or to this TCP or UDP port, or socket packets from or to this port number
     #[arg(long, value_name = "N")]
     pub port: Option<u16>,
     /// Bytes to keep of each frame [default: all]
     #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
     pub snap: u32,
-    /// Stop after this many frames
-    #[arg(long, value_name = "N")]
-    pub count: Option<u64>,
-    /// Stop after this many seconds
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
-    pub seconds: Option<u64>,
 }
 
 /// Reads an EtherType: a decimal number, a hexadecimal number after `0x`, or a name.

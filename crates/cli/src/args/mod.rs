@@ -13,10 +13,12 @@ mod connections;
 mod doctor;
 #[cfg(test)]
 mod document_tests;
+mod extcap;
 mod forward;
 mod links;
 mod mpi;
 pub mod options;
+mod top;
 mod vm;
 mod web;
 
@@ -29,13 +31,15 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::limits::{SECONDS_MAX, TIMEOUT_S_DEFAULT};
 
-pub use capture::CaptureArgs;
+pub use capture::{CaptureArgs, CaptureConditions};
 pub use connections::{ConnectionList, ConnectionVerb};
 pub use doctor::DoctorArgs;
+pub use extcap::ExtcapArgs;
 pub use forward::ForwardArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiArgs};
 pub use options::{PortOptionValues, TableArguments};
+pub use top::{TopArgs, TopView};
 pub use vm::{AttachOptions, VmVerb};
 pub use web::WebArgs;
 
@@ -52,6 +56,7 @@ Examples:
   causeway apply -f /etc/causeway/causeway.toml --dry-run
   causeway config diff
   causeway stats --interval 1
+  causeway top
 
 Nouns and verbs may be abbreviated to a unique prefix: `causeway po l`.
 
@@ -165,18 +170,23 @@ pub enum Noun {
         /// Name of the group
         group: Name,
     },
-    /// Write frames that pass a port or a link to a file for tcpdump, tshark and Wireshark
+    /// Write frames that pass a port or a link, or packets of a vsock port, to a file for Wireshark
     #[command(after_help = "\
 A frame is written if it passes all given filters. At an adapter (kind hca) the messages of its
-queue pairs are written, as packets of RoCE version 2. The capture ends with Ctrl-C, after --count
-or --seconds, or when the port or link is deleted.
+queue pairs are written, as packets of RoCE version 2; at a vsock port the socket packets of its
+guest (link type VSOCK), which are selected by --port alone. The capture ends with Ctrl-C, after
+--count or --seconds, or when the port or link is deleted.
 
 Examples:
   causeway capture vm1 --write vm1.pcapng --count 100
   causeway capture --link to-b --protocol tcp --port 80 --write - | tshark -r -
   causeway capture vm1 --ethertype arp --seconds 10 --write arp.pcapng
-  causeway capture vm1-rdma --snap 128 --write verbs.pcapng")]
+  causeway capture vm1-rdma --snap 128 --write verbs.pcapng
+  causeway capture vm1-vsock --port 22 --write ssh.pcapng")]
     Capture(Box<CaptureArgs>),
+    /// Serve Wireshark as an extcap program: ports and links in its list of interfaces
+    #[command(after_help = extcap::EXAMPLES)]
+    Extcap(Box<ExtcapArgs>),
     /// Keys: the identity of this host towards its peers
     #[command(subcommand)]
     Key(KeyVerb),
@@ -232,6 +242,9 @@ Examples:
   causeway stats --interval 5 --count 1 rates over five seconds, once
   causeway stats -o openmetrics         all metrics, as Prometheus scrapes them")]
     Stats(StatsArgs),
+    /// Show ports, links, dispatchers and connections live, with their rates
+    #[command(after_help = top::EXAMPLES)]
+    Top(TopArgs),
     /// Explain the destination of a frame or a connect, or the connections of adapters
     #[command(subcommand)]
     Trace(TraceVerb),
@@ -320,17 +333,19 @@ Examples:
     Add(Box<PortAdd>),
     /// Delete a port, and close its connections and its socket
     #[command(after_help = "\
-On a terminal, a port with a connected guest is deleted only after a confirmation. Scripts are not
-asked.
+On a terminal, a port with a connected guest is deleted only after a confirmation, which states the
+guest's loss. Without a terminal at standard input and standard error, and with JSON output, there
+is no question: scripts go on as before.
 
 Examples:
-  causeway port del vm3-net --if-exists
-  causeway port del vm3-net --force")]
+  causeway port del vm3-net
+  causeway port del vm3-net --force
+  causeway port del vm3-net --if-exists -j")]
     Del {
         /// Name of the port
         name: Name,
         /// Delete the port without a confirmation
-        #[arg(long)]
+        #[arg(short, long)]
         force: bool,
         /// Succeed if the port does not exist
         #[arg(long)]

@@ -22,6 +22,7 @@ mod config;
 mod connection;
 mod dispatcher;
 mod doctor;
+mod extcap;
 mod forward;
 mod group;
 mod hca;
@@ -34,6 +35,7 @@ mod port;
 mod route;
 mod rule;
 mod stats;
+mod top;
 mod trace;
 mod traffic;
 mod vm;
@@ -92,6 +94,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Doctor(args) => doctor::run(&cx, &args),
         Noun::Traffic { group } => traffic::run(&cx, &group),
         Noun::Capture(args) => capture::run(&cx, &args),
+        Noun::Extcap(args) => extcap::run(&cx, &args),
         Noun::MpiEnv(args) => mpi_env::run(&cx, &args),
         Noun::Forward(args) => forward::run(&cx, &args),
         Noun::Web(args) => web::run(&cx, &args),
@@ -100,6 +103,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Config(verb) => config::run(&cx, verb),
         Noun::Vnet(args) => vnet::run(&cx, &args),
         Noun::Stats(args) => stats::run(&cx, &args),
+        Noun::Top(args) => top::run(&cx, &args),
         Noun::Trace(verb) => trace::run(&cx, verb),
         Noun::Info => info(&cx),
         Noun::Shutdown { release } => shutdown(&cx, release),

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 
 use causeway_model::Name;
-use causeway_model::port::{PORT_FIELDS, VM_KEY};
+use causeway_model::port::{KINDS, PORT_FIELDS, VM_KEY};
 use causeway_model::schema::FieldInfo;
 use serde_json::{Map, Value, json};
 
@@ -282,8 +282,28 @@ fn question(port: &PortView) -> Option<String> {
         "connected" => "a connected guest",
         _ => return None,
     };
-    let name = cell(&port.spec, "name");
-    Some(format!("port {name} serves {guest}, which loses this device. Delete it? [y/N] "))
+    let (name, kind) = (cell(&port.spec, "name"), cell(&port.spec, "kind"));
+    let vm = vm_of(port).map(|vm| format!(" of VM {vm}")).unwrap_or_default();
+    let known = KINDS.iter().find(|known| known.name == kind);
+    let connections = port.counters.get("connections").copied().unwrap_or(0);
+    let loss = match kind.as_str() {
+        "net" => "its network device: its traffic stops".to_owned(),
+        "vsock" => format!("its socket device: {connections} open connections are reset"),
+        "hca" => "its RDMA adapter: its queue pairs fail".to_owned(),
+        "mx" => "its NIC: its endpoints and their messages are lost".to_owned(),
+        _ => "this device".to_owned(),
+    };
+    let remedy = if known.is_some_and(|known| !known.has_guest) {
+        "Its processes must open endpoints again, after the port is added again."
+    } else if known.is_some_and(|known| known.loses_frontend) {
+        "Its VMM does not reconnect this device: the guest has none until it is restarted, even if the \
+         port is added again."
+    } else {
+        "A VMM that reconnects gets the device back if the port is added again."
+    };
+    Some(format!(
+        "port {name} serves {guest}{vm}, which loses {loss}.\n{remedy}\nDelete port {name}? [y/N] "
+    ))
 }
 
 /// Asks a question on the terminal, and returns whether the answer is yes.
@@ -311,14 +331,21 @@ mod tests {
 
     #[test]
     fn port_deletion_asks_only_while_a_guest_is_connected() {
-        let port = |state: &str| {
+        let of = |kind: &str, state: &str| {
             let value = serde_json::json!({
-                "name": "vm1", "group": "g", "kind": "net", "socket": "/s", "state": state,
+                "name": "vm1", "group": "g", "kind": kind, "socket": "/s", "state": state,
+                "counters": {"connections": 3},
             });
             view(&value).unwrap()
         };
+        let port = |state: &str| of("net", state);
         assert!(question(&port("running")).unwrap().contains("port vm1 serves a running guest"));
         assert!(question(&port("connected")).is_some());
+        let text = question(&port("running")).unwrap();
+        assert!(text.contains("network device") && text.contains("VMM that reconnects"), "{text}");
+        let text = question(&of("vsock", "running")).unwrap();
+        assert!(text.contains("3 open connections are reset"), "{text}");
+        assert!(text.contains("none until it is restarted"), "{text}");
         assert_eq!([question(&port("listening")), question(&port("faulted"))], [None, None]);
     }
 }

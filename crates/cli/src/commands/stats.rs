@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_model::RefusalStats;
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ use super::{CommandContext, print};
 use crate::args::{Format, StatsArgs};
 use crate::client::view;
 use crate::error::{Error, Result};
+use crate::rates::Period;
 use crate::table::{Align, TextTable};
 use crate::view::{ObjectStats, StatsView};
 
@@ -36,11 +37,13 @@ pub fn run(cx: &CommandContext, args: &StatsArgs) -> Result<()> {
         return cx.show(&value, |value| Ok(totals(&view(value)?)));
     };
     let mut before: StatsView = view(&sample(cx, args)?)?;
+    let mut taken = Instant::now();
     let mut left = args.count;
     while left != Some(0) {
         sleep(Duration::from_secs(interval));
         let now: StatsView = view(&sample(cx, args)?)?;
-        let [ports, links] = rates(&before, &now);
+        let elapsed = std::mem::replace(&mut taken, Instant::now()).elapsed();
+        let [ports, links] = rates(&before, &now, elapsed);
         match cx.format {
             Format::Json => print(&format!("{}\n", rates_json(&now, &ports, &links)))?,
             Format::Table => {
@@ -181,26 +184,23 @@ struct Rates {
     per_second: BTreeMap<String, f64>,
 }
 
-/// Returns the rates of the present ports and links.
-fn rates(before: &StatsView, now: &StatsView) -> [Vec<Rates>; 2] {
-    let passed = now.uptime_seconds - before.uptime_seconds;
-    // After a restart of the daemon, all counters have begun at 0.
-    let anew = passed < 0.0;
-    let seconds = if anew { now.uptime_seconds } else { passed }.max(0.001);
-    let of = |before: Vec<CountedObject<'_>>, now: Vec<CountedObject<'_>>| {
-        rates_of(if anew { &[] } else { &before }, &now, seconds)
-    };
-    [of(ports_of(before), ports_of(now)), of(links_of(before), links_of(now))]
+/// Returns the rates of the present ports and links. `elapsed` is the time between the samples by the
+/// clock of this process.
+fn rates(before: &StatsView, now: &StatsView, elapsed: Duration) -> [Vec<Rates>; 2] {
+    let period = Period::between(before.uptime_seconds, now.uptime_seconds, elapsed);
+    [
+        rates_of(&ports_of(before), &ports_of(now), period),
+        rates_of(&links_of(before), &links_of(now), period),
+    ]
 }
 
-/// Counters of a new or re-created port begin at 0.
-fn rates_of(before: &[CountedObject<'_>], now: &[CountedObject<'_>], seconds: f64) -> Vec<Rates> {
+/// Returns the rates of objects; counters of a new or re-created object begin at 0.
+fn rates_of(before: &[CountedObject<'_>], now: &[CountedObject<'_>], period: Period) -> Vec<Rates> {
     let rate = |port: &CountedObject<'_>| {
         let old = before.iter().find(|p| p.object.name == port.object.name);
         let per_second = port.object.counters.iter().map(|(name, n)| {
-            let old = old.and_then(|p| p.object.counters.get(name)).copied().unwrap_or(0);
-            let grown = n.checked_sub(old).unwrap_or(*n);
-            (name.clone(), grown as f64 / seconds)
+            let old = old.and_then(|p| p.object.counters.get(name)).copied();
+            (name.clone(), period.rate(old, *n))
         });
         Rates {
             name: port.object.name.clone(),
@@ -294,7 +294,7 @@ mod tests {
     fn stats_rates_are_per_second_of_the_daemons_clock() {
         let before = stats(10.0, &[("a", 1_000_000), ("gone", 1), ("again", 500)]);
         let now = stats(12.0, &[("a", 3_000_000), ("new", 400), ("again", 100)]);
-        let [rates, links] = rates(&before, &now);
+        let [rates, links] = rates(&before, &now, Duration::from_secs(2));
         assert!(links.is_empty());
         let received = |n: usize| rates[n].per_second["receive_bytes_total"];
         assert_eq!((received(0), received(1), received(2)), (1e6, 200.0, 50.0));
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn stats_rates_after_a_restart_count_from_zero() {
         let (before, now) = (stats(5000.0, &[("a", 10)]), stats(2.0, &[("a", 400)]));
-        let [rates, _] = rates(&before, &now);
+        let [rates, _] = rates(&before, &now, Duration::from_secs(1));
         assert_eq!(rates[0].per_second["receive_bytes_total"], 200.0);
     }
 }

@@ -1,7 +1,8 @@
 //! The captures of all groups, which clients fetch in parts.
 //!
-//! A shard writes each [`Recording`], and for a port of another service that service's shard too
-//! (the queue pairs of an adapter); this module, on the threads of the control socket, numbers,
+//! A shard writes each [`Recording`], and for a port of another service that service's shard: beside
+//! the frames of the port (the queue pairs of an adapter), or alone for a port without frames (the
+//! packets of a vsock port); this module, on the threads of the control socket, numbers,
 //! serves and ends them. At most [`RECORDINGS_MAX`] (64) captures exist; a further capture is
 //! refused, as is a capture in a group with [`CAPTURES_MAX`](crate::limits::CAPTURES_MAX) (16). A
 //! capture that is not fetched from for [`CAPTURE_IDLE`] (30 s) is removed with its copies. The
@@ -13,7 +14,9 @@ use std::time::Instant;
 
 use causeway_fabric::capture::{JoinCapture, Recording};
 use causeway_fabric::{Control, ShardKey};
-use causeway_model::{CaptureChunk, CaptureSpec, CaptureView, CommandError, RouteEnd};
+use causeway_model::{
+    CaptureChunk, CaptureFormat, CaptureSpec, CaptureView, CommandError, RouteEnd,
+};
 
 use super::group_of;
 use crate::limits::{CAPTURE_IDLE, RECORDINGS_MAX};
@@ -34,6 +37,17 @@ fn service_of(control: &Control<'_>, end: &RouteEnd) -> Result<Option<ShardKey>,
     let RouteEnd::Interface(name) = end else { return Ok(None) };
     let (_, shard) = control.port(name)?;
     Ok((shard.service != NAME).then(|| shard.clone()))
+}
+
+/// Returns the format of a capture at a port or link.
+fn format_of(control: &Control<'_>, end: &RouteEnd) -> Result<CaptureFormat, CommandError> {
+    let RouteEnd::Interface(name) = end else { return Ok(CaptureFormat::Ethernet) };
+    let (port, _) = control.port(name)?;
+    let kind = port.kind.kind();
+    kind.captures.ok_or_else(|| {
+        let text = format!("port {name}: ports of kind {} cannot be captured", kind.name);
+        CommandError::Invalid(text)
+    })
 }
 
 /// Returns the error for a number without a capture.
@@ -70,9 +84,14 @@ impl Captures {
             let text = format!("there are {RECORDINGS_MAX} captures already: end one");
             return Err(CommandError::Full(text));
         }
-        let group = group_of(control, &spec.at)?;
-        let begin = BeginCapture(spec.clone());
-        let recording = control.ask(&ShardKey::new(&group, NAME), begin)?;
+        let recording = match format_of(control, &spec.at)? {
+            CaptureFormat::Ethernet => {
+                let group = group_of(control, &spec.at)?;
+                let begin = BeginCapture(spec.clone());
+                control.ask(&ShardKey::new(&group, NAME), begin)?
+            }
+            format => Recording::of(format, &spec.at.to_string(), spec.snap, spec.count),
+        };
         if let Some(shard) = other {
             let join = JoinCapture { spec, recording: recording.clone() };
             control.ask(&shard, join).inspect_err(|_| recording.close())?;

@@ -68,6 +68,16 @@ impl LinkKindName {
         }
     }
 
+    /// Returns the protocol that encrypts and authenticates the frames; `None` if the frames cross
+    /// in the clear.
+    pub fn encryption(self) -> Option<&'static str> {
+        match self {
+            Self::Causeway => Some("noise"),
+            Self::Tls => Some("tls"),
+            Self::CausewayPlain | Self::Vnet | Self::Vxlan | Self::Tcp | Self::Raw => None,
+        }
+    }
+
     /// Returns the default port of both ends; 0 for kinds without ports.
     pub fn port(self) -> u16 {
         match self {

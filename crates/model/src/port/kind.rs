@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 use super::vm::VM_KEY;
 use crate::draft::{derived_mac, derived_nic_name};
 use crate::schema::{Field, FieldInfo, ValueType, check};
-use crate::{Mac, Name};
+use crate::{CaptureFormat, Mac, Name};
 
 /// A kind of ports, as everything outside its service sees it.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub struct KindDefinition {
     /// Whether frontends do not reconnect after the daemon was away. The holder keeps such
     /// frontends by default.
     pub loses_frontend: bool,
+    /// The packets that a capture at the port has; `None` if the port cannot be captured.
+    pub captures: Option<CaptureFormat>,
     hooks: Hooks,
 }
 
@@ -170,7 +172,8 @@ impl KindDefinition {
             device: |values| typed::<T>(values).ok()?.device(),
         };
         let (has_guest, is_network, loses_frontend) = (true, false, false);
-        Self { name, help, fields, has_guest, is_network, loses_frontend, hooks }
+        let captures = None;
+        Self { name, help, fields, has_guest, is_network, loses_frontend, captures, hooks }
     }
 
     /// Returns the kind for processes: its ports have no guest.
@@ -179,10 +182,17 @@ impl KindDefinition {
         Self { has_guest: false, ..self }
     }
 
-    /// Returns the kind with ports that send and receive Ethernet frames.
+    /// Returns the kind with ports that send and receive Ethernet frames, which captures have.
     #[must_use]
     pub const fn on_network(self) -> Self {
-        Self { is_network: true, ..self }
+        Self { is_network: true, captures: Some(CaptureFormat::Ethernet), ..self }
+    }
+
+    /// Returns the kind with captures of this format. Its service answers the fabric's request
+    /// `JoinCapture`.
+    #[must_use]
+    pub const fn captured_as(self, format: CaptureFormat) -> Self {
+        Self { captures: Some(format), ..self }
     }
 
     /// Returns the kind with frontends that do not reconnect.
@@ -332,6 +342,10 @@ pub struct KindInfo {
     /// Whether the port has a guest, whose memory the daemon maps.
     #[serde(default)]
     pub has_guest: bool,
+    /// The packets that a capture at the port has: `ethernet` or `vsock`; absent if the port cannot
+    /// be captured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captures: Option<String>,
     /// The keys of the kind, beside the keys of every port.
     pub options: Vec<FieldInfo>,
 }
@@ -342,6 +356,7 @@ impl From<&'static KindDefinition> for KindInfo {
             name: kind.name.to_owned(),
             help: kind.help.to_owned(),
             has_guest: kind.has_guest,
+            captures: kind.captures.map(|format| format.as_str().to_owned()),
             options: kind.fields().map(FieldInfo::from).collect(),
         }
     }

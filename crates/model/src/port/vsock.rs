@@ -12,6 +12,7 @@ use super::{
     DeviceInfo, FrontendProtocol, GUEST_FIELDS, HOST_SOCKET_FIELDS, KindDefinition, PortOptions,
     VHOST_USER_FIELDS,
 };
+use crate::CaptureFormat;
 use crate::limits::{HOST_SUFFIX_BYTES, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, ValueType, table};
 
@@ -28,7 +29,8 @@ pub static VSOCK: KindDefinition = KindDefinition::new::<VsockSpec>(
     "A socket device (virtio-vsock)",
     &[VSOCK_FIELDS, HOST_SOCKET_FIELDS, GUEST_FIELDS, VHOST_USER_FIELDS],
 )
-.losing_frontend();
+.losing_frontend()
+.captured_as(CaptureFormat::Vsock);
 
 table! {
     /// A virtio-vsock port.
