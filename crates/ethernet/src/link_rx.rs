@@ -45,10 +45,10 @@ pub(crate) const INBOX: u32 = 0;
 
 impl Switch {
     /// Learns a source address behind a link. Returns whether the link may bring frames from it; a
-    /// station may bring frames from its own address only.
+    /// station that does not learn may bring frames from its own address only.
     fn learn_from_link(&mut self, place: SwitchIndex, source: u64, now_ns: u64) -> bool {
-        if let Some(station) = self.uplinks.station(place) {
-            return ethernet::number(station.address.0) == source;
+        if self.uplinks.is_station(place) {
+            return self.admit_from_station(place, source, now_ns);
         }
         let address = ethernet::address(source);
         if is_group(address) || address == [0; 6] {

@@ -86,7 +86,7 @@ impl Group {
     /// Adds a station.
     fn join(&mut self, number: u32, address: Mac) -> Result<(), CommandError> {
         let policy = self.cell.clone();
-        self.add(number, Some(Station { address, policy }))
+        self.add(number, Some(Station { address, learns: false, policy }))
     }
 
     fn add(&mut self, number: u32, station: Option<Station>) -> Result<(), CommandError> {
