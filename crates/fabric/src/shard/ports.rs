@@ -106,8 +106,14 @@ impl Shard {
         }
         self.connect_out(id);
         let port = self.ports.get(id).ok_or_else(too_many_ports)?;
-        let socket = port.spec.socket.display();
-        log::info!(port = port.spec.name.as_str(), socket:% = socket; "port added");
+        let (name, kind) = (port.spec.name.as_str(), port.spec.kind.name());
+        match port.spec.kind.kind().has_frontend {
+            true => {
+                let socket = port.spec.socket.display();
+                log::info!(port = name, socket:% = socket; "port added");
+            }
+            false => log::info!(port = name, kind; "port added"),
+        }
         Ok(self.view(port))
     }
 
