@@ -198,8 +198,6 @@ impl FrameReader {
 mod tests {
     use super::*;
 
-    const RULES: FrameRules = FrameRules { source: Some(0x5254_0000_0001), mtu: 1500 };
-
     fn frame(source: [u8; 6], len: usize) -> Vec<u8> {
         let mut frame = vec![0; len];
         frame[6..12].copy_from_slice(&source);
@@ -209,14 +207,15 @@ mod tests {
     #[test]
     fn tap_frames_are_checked_for_length_and_source() {
         let (own, other) = ([0x52, 0x54, 0, 0, 0, 1], [0x52, 0x54, 0, 0, 0, 2]);
+        let rules = FrameRules { source: Some(ethernet::number(own)), mtu: 1500 };
         let plain = Header::default().to_host();
-        assert_eq!(RULES.check(&plain, &frame(own, 1518)), Ok([0; OFFLOAD_BYTES]));
-        assert_eq!(RULES.check(&plain, &frame(own, 1519)), Err(Counter::TooBig));
-        assert_eq!(RULES.check(&plain, &frame(other, 60)), Err(Counter::SpoofedSource));
-        let learning = FrameRules { source: None, ..RULES };
+        assert_eq!(rules.check(&plain, &frame(own, 1518)), Ok([0; OFFLOAD_BYTES]));
+        assert_eq!(rules.check(&plain, &frame(own, 1519)), Err(Counter::TooBig));
+        assert_eq!(rules.check(&plain, &frame(other, 60)), Err(Counter::SpoofedSource));
+        let learning = FrameRules { source: None, ..rules };
         assert!(learning.check(&plain, &frame(other, 60)).is_ok());
         let segment = Header { flags: 3, gso_type: 1, gso_size: 1448, ..Header::default() };
-        let offload = RULES.check(&segment.to_host(), &frame(own, 40_000)).unwrap();
+        let offload = rules.check(&segment.to_host(), &frame(own, 40_000)).unwrap();
         let kept = Header { flags: 1, ..segment }.emit();
         assert_eq!(offload[..], kept[..OFFLOAD_BYTES], "flags that request no work are cleared");
     }
