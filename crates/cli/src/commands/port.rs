@@ -223,6 +223,11 @@ fn add(cx: &CommandContext, args: PortAdd) -> Result<()> {
     cx.show(&value, |value| {
         let port: PortView = view(value)?;
         let (name, socket) = (cell(&port.spec, "name"), cell(&port.spec, "socket"));
+        if port.spec.text("socket").is_none() {
+            let error = port.connect_error.as_ref();
+            let error = error.map(|error| format!(": {error}; the port tries again"));
+            return Ok(format!("port {name} is {}{}\n", port.state, error.unwrap_or_default()));
+        }
         let connects = port.spec.0.get("connect") == Some(&Value::Bool(true));
         let verb = if connects { "connects to" } else { "listens on" };
         Ok(format!("port {name} {verb} {socket}\n"))

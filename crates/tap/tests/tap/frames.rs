@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use causeway_host::net::socket::PacketSocket;
+use causeway_host::net::tap::{TAP_HEADER_BYTES, TapInterface, TapOptions};
 use causeway_model::port::{TapOffloads, TapSpec};
+use causeway_testing::wait::wait;
 use causeway_wire::virtio_net::{GSO_TCPV4, HDR_F_NEEDS_CSUM, Header};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -213,4 +215,53 @@ fn tap_with_learn_stands_for_the_addresses_of_a_bridge() {
         host_send(&host, &none, &all);
         assert_eq!(receive(&mut guest).1, all);
     });
+}
+
+#[test]
+fn tap_reaches_a_vmm_with_an_interface_of_its_own() {
+    in_namespace("frames::tap_reaches_a_vmm_with_an_interface_of_its_own", || {
+        let rig = Rig::new();
+        rig.tap(tap("ct0", 1));
+        let mut guest = rig.guest("vm", 2, ALL);
+        // The test is the VMM: its guest has the address of the port.
+        ip("tuntap add fc0 mode tap vnet_hdr");
+        ip("link set fc0 up");
+        let options = TapOptions { address: None, mtu: 1500, offloads: true, persistent: false };
+        let vmm = TapInterface::open("fc0", &options).unwrap();
+        for (from, to) in [("fc0", "ct0"), ("ct0", "fc0")] {
+            tc(&format!("qdisc add dev {from} clsact"));
+            let redirect = "ingress matchall action mirred egress redirect dev";
+            tc(&format!("filter add dev {from} {redirect} {to}"));
+        }
+        let (header, frame) = tcp(1, 2, &pattern(40_000), 1448);
+        vmm.write(&header.to_host(), [&frame, &[]]).unwrap();
+        let (got, bytes) = receive(&mut guest);
+        assert_eq!((got.gso_type, got.gso_size), (GSO_TCPV4, 1448));
+        assert!(bytes == frame);
+        let (header, frame) = tcp(2, 1, &pattern(40_000), 1448);
+        send(&mut guest, &header, &frame);
+        let (got, bytes) = read_uncut(&vmm);
+        assert_eq!((got.gso_type, got.gso_size), (GSO_TCPV4, 1448));
+        assert!(bytes == frame);
+    });
+}
+
+fn tc(words: &str) {
+    let done = Command::new("tc").args(words.split_whitespace()).status();
+    assert!(done.is_ok_and(|status| status.success()), "tc {words}");
+}
+
+/// Returns the next frame that a program reads from its interface, with its header.
+fn read_uncut(interface: &TapInterface) -> (Header, Vec<u8>) {
+    let mut room = vec![0; 70_000];
+    let mut len = None;
+    wait(
+        || {
+            len = interface.read(&mut room).ok();
+            len.is_some()
+        },
+        || "no frame".to_owned(),
+    );
+    let header = Header::from_host(room.first_chunk().unwrap());
+    (header, room[TAP_HEADER_BYTES..len.unwrap()].to_vec())
 }
