@@ -75,7 +75,7 @@ pub enum AttachError {
     /// The port is an interface of the host.
     #[error(
         "port {port} is a TAP interface of the host, to which no VMM attaches by a socket: Firecracker \
-         reaches it by a bridge or by tc(8), see docs/guide/other-vmms.md"
+         reaches it by a bridge, see docs/guide/other-vmms.md"
     )]
     Interface {
         /// Name of the port.
