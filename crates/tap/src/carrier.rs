@@ -19,7 +19,7 @@ use causeway_fabric::carrier::{Body, Carrier, Outgoing, Refusal};
 use causeway_host::net::tap::TapInterface;
 use causeway_wire::frame::Frame;
 use causeway_wire::virtio_net::segment::Segmenter;
-use causeway_wire::virtio_net::{GsoKind, Header, Offload};
+use causeway_wire::virtio_net::{GsoKind, HOST_HEADER_LEN, Header, Offload};
 use rustix::io::Errno;
 
 use crate::limits::{FRAME_BYTES_MAX, HEADERS_BYTES_MAX, WRITE_NS};
@@ -109,17 +109,9 @@ impl TapCarrier {
 
     /// Cuts a frame of UDP into datagrams and writes each, with checksums that the kernel completes.
     fn write_cut(&mut self, interface: &TapInterface, frame: &Outgoing<'_>) -> Result<(), Errno> {
-        let Offload::Segment(place, gso) = *frame.offload else { return Err(Errno::INVAL) };
         let bytes = room(&mut self.scratch, frame.len);
         frame.reader().read(bytes).map_err(|_| Errno::FAULT)?;
-        let parsed = Frame::parse(bytes).map_err(|_| Errno::INVAL)?;
-        let segmenter = Segmenter::new(bytes, &parsed, place, gso, frame.len);
-        let mut segmenter = segmenter.ok_or(Errno::INVAL)?;
-        while let Some(segment) = segmenter.next_segment() {
-            let payload = bytes.get(segment.payload.clone()).unwrap_or(&[]);
-            let header = segment.offload().to_header(0).to_host();
-            interface.write(&header, [segment.headers, payload])?;
-        }
+        cut(bytes, frame.offload, |header, parts| interface.write(header, parts))?;
         self.shared.stats.add(Counter::ReceiveCut, 1);
         Ok(())
     }
@@ -129,6 +121,24 @@ impl TapCarrier {
         self.shared.stats.add(counter, 1);
         Err(refusal)
     }
+}
+
+/// Cuts a frame, and passes each segment with its header to `write`, until that fails.
+fn cut(
+    bytes: &[u8],
+    offload: &Offload,
+    mut write: impl FnMut(&[u8; HOST_HEADER_LEN], [&[u8]; 2]) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let Offload::Segment(place, gso) = *offload else { return Err(Errno::INVAL) };
+    let parsed = Frame::parse(bytes).map_err(|_| Errno::INVAL)?;
+    let mut segmenter =
+        Segmenter::new(bytes, &parsed, place, gso, bytes.len()).ok_or(Errno::INVAL)?;
+    while let Some(segment) = segmenter.next_segment() {
+        let payload = bytes.get(segment.payload.clone()).unwrap_or(&[]);
+        let header = segment.offload().to_header(0).to_host();
+        write(&header, [segment.headers, payload])?;
+    }
+    Ok(())
 }
 
 /// Returns the first `len` bytes of a vector, which grows if it is shorter.
@@ -182,5 +192,52 @@ impl Carrier for TapCarrier {
 
     fn longest(&self) -> usize {
         FRAME_BYTES_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_wire::virtio_net::{ChecksumPlace, Gso};
+    use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
+
+    use super::*;
+
+    #[test]
+    fn tap_udp_segments_are_cut_for_kernels_that_take_none() {
+        let payload: Vec<u8> = (0..3000_u32).map(|n| n as u8).collect();
+        let mut bytes = Vec::new();
+        PacketBuilder::ethernet2([2; 6], [4; 6])
+            .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+            .udp(1000, 2000)
+            .write(&mut bytes, &payload)
+            .unwrap();
+        let place = ChecksumPlace { start: 34, offset: 6 };
+        let gso = Gso { kind: GsoKind::Udp4, size: 1400, header_len: 42 };
+        let mut datagrams = Vec::new();
+        let cut_all = cut(&bytes, &Offload::Segment(place, gso), |header, [head, body]| {
+            assert_eq!(Header::from_host(header).gso_type, 0);
+            let frame = [head, body].concat();
+            let packet = SlicedPacket::from_ethernet(&frame).unwrap();
+            let Some(TransportSlice::Udp(udp)) = packet.transport else { panic!("{packet:?}") };
+            datagrams.push(udp.payload().to_vec());
+            Ok(())
+        });
+        assert_eq!(cut_all, Ok(()));
+        let lengths: Vec<usize> = datagrams.iter().map(Vec::len).collect();
+        assert_eq!((lengths, datagrams.concat()), (vec![1400, 1400, 200], payload));
+        assert_eq!(cut(&bytes, &Offload::None, |_, _| Ok(())), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn tap_refusals_of_the_kernel_have_a_counter_each() {
+        for (error, refusal) in [
+            (Errno::IO, Refusal::Down),
+            (Errno::BADFD, Refusal::Down),
+            (Errno::AGAIN, Refusal::NoRoom),
+            (Errno::FAULT, Refusal::Lost),
+            (Errno::INVAL, Refusal::NoRoom),
+        ] {
+            assert_eq!(refusal_of(error).0, refusal, "{error}");
+        }
     }
 }

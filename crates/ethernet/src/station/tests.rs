@@ -204,6 +204,21 @@ fn station_frame_that_reached_the_stations_goes_to_the_others_only() {
 }
 
 #[test]
+fn station_of_another_service_learns_and_misses_no_broadcast() {
+    let mut group = Group::new(2);
+    let other = Station { address: mac(9), learns: true, policy: PolicyCell::default() };
+    group.add(9, Some(other)).unwrap();
+    group.reached = true;
+    assert_eq!(group.send(1, mac(1), ALL), [3, 9], "only a2 has the frame");
+    group.reached = false;
+    assert_eq!(group.send(1, mac(1), mac(50)), [3, 9], "unknown");
+    assert_eq!(group.send(9, mac(50), mac(1)), [1]);
+    assert_eq!(group.send(1, mac(1), mac(50)), [9], "learnt");
+    assert!(group.send(9, mac(2), mac(1)).is_empty(), "the address of a2");
+    assert_eq!(group.drops(9, "drop_spoofed_source_total"), 1);
+}
+
+#[test]
 fn station_sends_from_its_own_address_only() {
     let mut group = Group::new(2);
     for source in [mac(2), mac(9), ALL, Mac([0; 6])] {
