@@ -52,7 +52,7 @@ fn outlives() {
     assert_eq!((&shown["interface"], &shown["socket"]), (&json!("box"), &json!(null)), "{shown}");
     let with_socket = json!({"name": "ct2", "group": "blue", "kind": "tap", "socket": "/run/x"});
     let (status, refused) = send(&socket, "POST", "/v1/ports", &with_socket.to_string());
-    assert!(status == 400 && refused.to_string().contains("has no socket"), "{refused}");
+    assert!(status == 422 && refused.to_string().contains("has no socket"), "{refused}");
     let (_, exported) = send(&socket, "GET", "/v1/config", "");
     assert!(exported.to_string().contains("kind = \\\"tap\\\""), "{exported}");
     daemon.kill();
