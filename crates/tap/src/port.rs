@@ -14,8 +14,8 @@ use causeway_fabric::mailbox::Sender;
 use causeway_fabric::station::{PolicyCell, Station};
 use causeway_fabric::{Context, ServiceWatch};
 use causeway_host::net::tap::{TapError, TapInterface, TapOptions, TapState};
-use causeway_model::Name;
 use causeway_model::port::{TapOffloads, TapSpec};
+use causeway_model::{Mac, Name};
 use causeway_wire::ethernet;
 
 use crate::carrier::{TapCarrier, TapShared};
@@ -154,10 +154,17 @@ impl TapPort {
                 ));
                 name
             }
-            TapState::Here { name, is_up, mtu } => {
+            TapState::Here { name, is_up, mtu, address } => {
                 if !is_up {
                     warnings.push(format!(
                         "interface {name} is down: its frames are dropped until `ip link set {name} up`"
+                    ));
+                }
+                if !self.spec.learn && address != self.spec.mac.0 {
+                    let (mac, address) = (self.spec.mac, Mac(address));
+                    warnings.push(format!(
+                        "interface {name} has address {address}, the port {mac}: frames from \
+                         {address} are dropped; run `ip link set {name} address {mac}`"
                     ));
                 }
                 if mtu > own_mtu {

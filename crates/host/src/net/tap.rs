@@ -96,6 +96,8 @@ pub enum TapState {
         is_up: bool,
         /// Largest payload of a frame, in bytes.
         mtu: usize,
+        /// Its Ethernet address.
+        address: [u8; 6],
     },
     /// The interface is in another network namespace, or its state cannot be read.
     Elsewhere {
@@ -266,19 +268,27 @@ impl TapInterface {
         ioctl(self.requests.as_fd(), code, &mut request).map(|()| request)
     }
 
-    /// Reads the state of the interface: three system calls.
+    /// Reads the state of the interface: four system calls.
     pub fn state(&self) -> TapState {
         let mut request = request_for("");
         if ioctl(self.fd.as_fd(), libc::TUNGETIFF, &mut request).is_err() {
             return TapState::Gone;
         }
         let name = name_in(&request);
-        let asked = (self.ask(libc::SIOCGIFFLAGS, &name), self.ask(libc::SIOCGIFMTU, &name));
-        let (Ok(flags), Ok(mtu)) = asked else { return TapState::Elsewhere { name } };
-        // SAFETY: the answers to these requests are the flags and the MTU.
-        let (flags, mtu) = unsafe { (flags.ifr_ifru.ifru_flags, mtu.ifr_ifru.ifru_mtu) };
+        let codes = [libc::SIOCGIFFLAGS, libc::SIOCGIFMTU, libc::SIOCGIFHWADDR];
+        let [Ok(flags), Ok(mtu), Ok(owner)] = codes.map(|code| self.ask(code, &name)) else {
+            return TapState::Elsewhere { name };
+        };
+        // SAFETY: the answers to these requests are the flags, the MTU and the address.
+        let (flags, mtu, owner) = unsafe {
+            (flags.ifr_ifru.ifru_flags, mtu.ifr_ifru.ifru_mtu, owner.ifr_ifru.ifru_hwaddr)
+        };
         let is_up = libc::c_int::from(flags) & libc::IFF_UP != 0;
-        TapState::Here { name, is_up, mtu: usize::try_from(mtu).unwrap_or(0) }
+        let mut address = [0; 6];
+        for (to, from) in address.iter_mut().zip(owner.sa_data) {
+            *to = from as u8;
+        }
+        TapState::Here { name, is_up, mtu: usize::try_from(mtu).unwrap_or(0), address }
     }
 
     /// Reads the next frame behind its header into `room`, and returns the length of both in bytes. A

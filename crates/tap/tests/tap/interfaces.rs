@@ -47,6 +47,10 @@ fn tap_interface_that_is_down_drops_and_returns() {
         send(&mut guest, &none, &frame);
         assert_eq!(host_receive(&host).1, frame);
         assert_eq!(rig.view("ct0").warnings, Vec::<String>::new());
+        ip("link set ct0 address 52:54:00:00:00:07");
+        let view = rig.view("ct0");
+        assert!(view.warnings[0].contains("ct0 address 52:54:00:00:00:01`"), "{view:?}");
+        ip("link set ct0 address 52:54:00:00:00:01");
         ip("link set ct0 down");
         ip("link set ct0 name other");
         ip("link set other up");
