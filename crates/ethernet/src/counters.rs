@@ -78,6 +78,11 @@ drop_reasons! {
 }
 
 impl DropReason {
+    /// Returns the name of the reason's counter.
+    pub fn counter(self) -> &'static str {
+        Self::COUNTERS.get(self as usize).map_or("drop_total", |(name, _)| *name)
+    }
+
     /// Returns whether the sender broke a rule; the frame would be invalid for any receiver.
     pub const fn is_senders_fault(self) -> bool {
         matches!(self, Self::BadHeader | Self::Runt | Self::SpoofedSource | Self::SenderFault)

@@ -45,10 +45,10 @@ pub(crate) const INBOX: u32 = 0;
 
 impl Switch {
     /// Learns a source address behind a link. Returns whether the link may bring frames from it; a
-    /// station may bring frames from its own address only.
+    /// station that does not learn may bring frames from its own address only.
     fn learn_from_link(&mut self, place: SwitchIndex, source: u64, now_ns: u64) -> bool {
-        if let Some(station) = self.uplinks.station(place) {
-            return ethernet::number(station.address.0) == source;
+        if self.uplinks.is_station(place) {
+            return self.admit_from_station(place, source, now_ns);
         }
         let address = ethernet::address(source);
         if is_group(address) || address == [0; 6] {
@@ -113,7 +113,7 @@ pub(crate) struct Arrivals {
     received: ReceivedFrames,
     /// The first frame that is left.
     at: usize,
-    /// The other stations have received the frames.
+    /// The other stations of the sender's service have received the frames.
     has_reached_stations: bool,
 }
 
@@ -479,8 +479,8 @@ impl Ethernet {
         self.targets = targets;
     }
 
-    /// Delivers a batch to its receivers; flooded frames only to ports and links if the stations have
-    /// received them.
+    /// Delivers a batch to its receivers; flooded frames not to the stations of the sender's service
+    /// if these have received them.
     fn deliver_batch(
         &mut self,
         cx: &mut Context<'_>,
@@ -492,14 +492,17 @@ impl Ethernet {
         match egress {
             Egress::Done => {}
             Egress::To(to, queue) => self.deliver_link_frames(cx, from, batch, (to, queue), 0),
-            Egress::Link(to) if has_reached_stations && self.switch.uplinks.is_station(to) => {}
+            Egress::Link(to)
+                if has_reached_stations
+                    && self.switch.uplinks.are_stations_of_one_service(from.0, to) => {}
             Egress::Link(to) => self.forward_to_link(cx, from, batch, to, 0),
             Egress::All | Egress::Learners | Egress::Set(_) => {
                 let mut targets = std::mem::take(&mut self.targets);
                 self.switch.list_targets(from.0, egress, &mut targets);
                 let leads_nowhere = targets.is_empty() && matches!(egress, Egress::Set(_));
                 if has_reached_stations {
-                    targets.retain(|to| !self.switch.uplinks.is_station(*to));
+                    let uplinks = &self.switch.uplinks;
+                    targets.retain(|to| !uplinks.are_stations_of_one_service(from.0, *to));
                 }
                 for rx in batch {
                     if leads_nowhere {

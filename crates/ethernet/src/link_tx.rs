@@ -52,7 +52,8 @@ fn push_frame(
     let (head, body) = (headers.head(), from.rest());
     push(carrier, &Outgoing { offload: &offload, head, body, len: headers.len, hops, flood })?;
     // Two copies: the carrier's, and the kernel's or the cipher's.
-    slice.charge(cost::CHAIN_NS.saturating_add(cost::bytes(headers.len).saturating_mul(2)));
+    let frame_ns = cost::CHAIN_NS.saturating_add(carrier.frame_ns());
+    slice.charge(frame_ns.saturating_add(cost::bytes(headers.len).saturating_mul(2)));
     Ok(true)
 }
 
@@ -83,7 +84,8 @@ fn push_segments(
             break;
         }
         *done = done.saturating_add(1);
-        slice.charge(cost::PIECE_NS.saturating_add(cost::bytes(len).saturating_mul(2)));
+        let piece_ns = cost::PIECE_NS.saturating_add(carrier.frame_ns());
+        slice.charge(piece_ns.saturating_add(cost::bytes(len).saturating_mul(2)));
         if slice.is_over() && segmenter.has_more() {
             return Ok(false);
         }

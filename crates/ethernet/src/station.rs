@@ -2,7 +2,8 @@
 //!
 //! A station joins like a link, with a carrier, and is a member like a port: its address stands in
 //! the address table as configured, so that no other member sends from it; broadcasts go to it, and
-//! frames to unknown addresses do not; routes and captures find it by the name of its port. Peers
+//! frames to unknown addresses only if it learns, as a port with `learn`; routes and captures find it
+//! by the name of its port. Peers
 //! of links learn its address when it joins, and again when their link opens. `crate::service` calls
 //! the module for requests of the service of the stations; `crate::link_rx` and `crate::link_tx`
 //! move the frames.
@@ -25,6 +26,7 @@ use causeway_wire::ethernet;
 
 use crate::port::Switch;
 use crate::route::SwitchIndex;
+use crate::table::Learnt;
 use crate::uplink::is_link;
 
 impl Switch {
@@ -33,7 +35,7 @@ impl Switch {
     /// # Errors
     /// [`CommandError::Conflict`] if a port or station of the group has its address.
     pub(crate) fn join_station(&mut self, member: Membership) -> Result<(), CommandError> {
-        let Some(mac) = member.station.as_ref().map(|station| station.address) else {
+        let Some((mac, learns)) = member.station.as_ref().map(|s| (s.address, s.learns)) else {
             return Ok(());
         };
         let name = member.name.clone();
@@ -46,6 +48,9 @@ impl Switch {
         // The address is free, as the table was just asked.
         let _ = self.table.add(mac.0, place);
         self.members.push(place);
+        if learns {
+            self.learners.push(place);
+        }
         self.uplinks.announce(mac, true);
         Ok(())
     }
@@ -56,9 +61,24 @@ impl Switch {
         self.uplinks.leave(id);
         self.table.remove(place);
         self.members.retain(|&member| member != place);
+        self.learners.retain(|&member| member != place);
         if let Some(mac) = mac {
             self.uplinks.announce(mac, false);
         }
+    }
+
+    /// Returns whether a station may send from an address. Learns the address if the station learns.
+    pub(crate) fn admit_from_station(
+        &mut self,
+        place: SwitchIndex,
+        source: u64,
+        now_ns: u64,
+    ) -> bool {
+        let Some(station) = self.uplinks.station(place) else { return false };
+        let (own, learns) = (ethernet::number(station.address.0) == source, station.learns);
+        let address = ethernet::address(source);
+        let is_unicast = !ethernet::is_group(address) && address != [0; 6];
+        own || (learns && is_unicast && self.table.learn(address, place, now_ns) != Learnt::Forged)
     }
 
     /// Returns the switch index of the station of a port.

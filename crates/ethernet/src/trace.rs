@@ -40,8 +40,8 @@ impl Switch {
             return Some(Sender { place: self.place(port.id)?, mac, learn });
         }
         let place = self.station_named(name)?;
-        let mac = self.uplinks.station(place)?.address;
-        Some(Sender { place, mac, learn: false })
+        let station = self.uplinks.station(place)?;
+        Some(Sender { place, mac: station.address, learn: station.learns })
     }
 }
 

@@ -364,6 +364,12 @@ impl Uplinks {
         bundle.active().or(bundle.links.first()).map(|link| &link.member.name)
     }
 
+    /// Returns whether both switch indices belong to stations of one service.
+    pub fn are_stations_of_one_service(&self, a: SwitchIndex, b: SwitchIndex) -> bool {
+        let stations = self.station(a).zip(self.station(b));
+        stations.is_some_and(|(a, b)| a.policy.is(&b.policy))
+    }
+
     /// Returns whether frames that arrived by one link or station may leave by another.
     pub fn may_pass(&self, from: SwitchIndex, to: SwitchIndex) -> bool {
         let may = |place| self.is_transit(place) || self.is_station(place);
@@ -382,8 +388,10 @@ impl Uplinks {
 
     /// Counts a frame from a bundle that was dropped.
     pub fn count_drop(&mut self, place: SwitchIndex, why: DropReason) {
-        if let Some(bundle) = self.get_mut(place) {
-            bundle.counters.count_drop(why);
+        let Some(bundle) = self.get_mut(place) else { return };
+        bundle.counters.count_drop(why);
+        if let Some(link) = bundle.active_mut() {
+            link.member.carrier.count_drop(why.counter());
         }
     }
 

@@ -161,6 +161,16 @@ pub trait Carrier: Send + std::fmt::Debug {
     /// segments frames before, and the carrier completes checksums in its only copy.
     fn takes_offloads(&self) -> bool;
 
+    /// Returns the estimated time of a frame beside the copy of its bytes, in nanoseconds, for a
+    /// carrier that makes a system call for each frame. The service charges it to its turn.
+    fn frame_ns(&self) -> u64 {
+        0
+    }
+
+    /// Notes that the service dropped a frame that arrived by this member, for the reason of which
+    /// `counter` is the name. Carriers of links ignore the call: [`ReadDrops`] has the drops of links.
+    fn count_drop(&mut self, _counter: &'static str) {}
+
     /// Returns the length of the longest frame that crosses, in bytes.
     fn longest(&self) -> usize;
 }
@@ -205,7 +215,8 @@ pub struct LinkStatus {
 pub enum Message {
     /// Received frames.
     ReceivedFrames(ReceivedFrames),
-    /// Frames of a station to group addresses, which the other stations have received already.
+    /// Frames of a station to group addresses, which the other stations of its service have received
+    /// already.
     StationFrames(ReceivedFrames),
     /// The link came up, went down or changed in quality.
     LinkStatus(LinkId, LinkStatus),

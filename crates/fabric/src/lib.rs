@@ -24,6 +24,7 @@
 //! | [`Shard`] | the ports of one group and service; tests and the simulator drive it by hand |
 //! | [`carrier`] | the interface between links and services that forward frames |
 //! | [`station`] | members of a group that another service serves, and the group's policy for them |
+//! | [`station_control`] | joins the ports of a service to the service that forwards frames |
 //! | [`traffic`] | the traffic matrix of a service |
 //! | [`mailbox`], [`udp`], [`host`] | messages between shards, UDP sockets, Unix sockets |
 //!
@@ -104,6 +105,7 @@ pub mod socket_buffers;
 mod source_doorbell;
 mod spin_budget;
 pub mod station;
+pub mod station_control;
 pub mod traffic;
 mod turn_times;
 pub mod udp;
@@ -118,7 +120,7 @@ pub use port::{GroupId, Port, PortId, Ports};
 pub use registration::{Capability, Maker, ServiceRegistration};
 pub use registry::Control;
 pub use rules::{RuleEnd, Rules};
-pub use service::{Context, Progress, Service, ServiceWatch, SourceProgress};
+pub use service::{AttachmentStatus, Context, Progress, Service, ServiceWatch, SourceProgress};
 pub use shard::{Shard, ShardKey};
 pub use slice::{Slice, cost};
 pub use wakes::WakeAccount;

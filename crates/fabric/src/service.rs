@@ -32,7 +32,9 @@ use crate::slice::Slice;
 use crate::source_doorbell::SourceDoorbell;
 use crate::watch::{Poller, Trigger, Watch, WatchToken};
 use causeway_model::PortSpec;
-use causeway_model::{CommandError, RequestDispatch, ServiceRequest, TraceQuery, TraceView};
+use causeway_model::{
+    CommandError, PortState, RequestDispatch, ServiceRequest, TraceQuery, TraceView,
+};
 
 /// Result of serving a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +59,17 @@ pub struct SourceProgress {
     pub count: u32,
 }
 
+/// State of the attachments of a port that its service keeps itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachmentStatus {
+    /// State of the port.
+    pub state: PortState,
+    /// Number of connections so far.
+    pub connects_total: u64,
+    /// Why the last attempt to connect failed; `None` if the port does not connect, or is connected.
+    pub connect_error: Option<String>,
+}
+
 /// The data-path part of a service: Ethernet, sockets, links, MX.
 ///
 /// Each shard has its own instance, which a single thread at a time calls. No method may block.
@@ -79,6 +92,19 @@ pub trait Service: Send + std::fmt::Debug {
     /// connection, in place of [`Self::connect`]; the answer must not change while the port exists.
     fn attaches(&self, _spec: &PortSpec) -> bool {
         false
+    }
+
+    /// Returns whether the service itself listens or connects for a port with `spec`: at another
+    /// socket than a Unix stream socket. If true, the shard opens no socket of the port; the answer
+    /// must not change while the port exists.
+    fn opens_socket(&self, _spec: &PortSpec) -> bool {
+        false
+    }
+
+    /// Returns the state of the attachments of a port that the service keeps itself, for the
+    /// operator; `None` if the shard knows it.
+    fn attachment(&self, _port: PortId) -> Option<AttachmentStatus> {
+        None
     }
 
     /// Takes the connection of a process to a port for which [`Self::attaches`] is true. The

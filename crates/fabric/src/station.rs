@@ -4,7 +4,7 @@
 //! forwards the group's frames with a [`Membership`](crate::carrier::Membership) of its own. Like a
 //! port, and unlike a link, it has one address and the name of its port: routes and captures name
 //! the port, no other member may send from the address, and frames to unknown addresses do not go
-//! there.
+//! there, unless the station stands for several addresses ([`Station::learns`]).
 //!
 //! The two services may run in different threads. The forwarding service publishes the group's
 //! policy in a [`PolicyCell`], which the service of the stations reads: which stations may reach each
@@ -16,10 +16,22 @@
 //! reader that found a state finds its values, or later ones.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_model::Mac;
+
+use crate::carrier::LinkId;
+
+/// First identifier of stations; the link service counts from 1.
+const FIRST_STATION: u32 = 1 << 31;
+
+/// Returns an identifier for a new station, different from those of all other stations and links of
+/// the process.
+pub fn next_id() -> LinkId {
+    static JOINED: AtomicU32 = AtomicU32::new(0);
+    LinkId(FIRST_STATION | JOINED.fetch_add(1, Ordering::Relaxed))
+}
 
 /// Why traffic between two stations is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,8 +55,11 @@ pub trait StationPolicy: Send + Sync + fmt::Debug {
 /// The values with which a station is a member.
 #[derive(Debug, Clone)]
 pub struct Station {
-    /// The only address from which the station sends.
+    /// The address of the station; the only address from which it sends unless it `learns`.
     pub address: Mac,
+    /// Whether further addresses are behind the station, which are learnt from its frames: frames to
+    /// unknown addresses go there too.
+    pub learns: bool,
     /// Cell in which the forwarding service publishes the group's policy.
     pub policy: PolicyCell,
 }

@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 
 use causeway_fabric::carrier::{FORWARDS_FRAMES, Join, Leave, LinkId, OpenInbox, ReadDrops};
+use causeway_fabric::station;
 use causeway_fabric::traffic::ReadDirectTraffic;
 use causeway_fabric::{Control, Controller, ShardKey};
 use causeway_model::commands::hca;
@@ -27,9 +28,6 @@ use crate::request::{JoinGroup, OpenUplink};
 use crate::service::NAME;
 use crate::traffic::ReadTraffic;
 use crate::view;
-
-/// First identifier of stations; the link service counts from 1.
-const FIRST_STATION: u32 = 1 << 31;
 
 /// The adapters of a group in the forwarding service.
 #[derive(Debug)]
@@ -45,8 +43,6 @@ struct GroupUplink {
 pub(crate) struct HcaController {
     /// By group.
     uplinks: BTreeMap<Name, GroupUplink>,
-    /// Stations that joined so far.
-    joined: u32,
 }
 
 impl HcaController {
@@ -71,8 +67,7 @@ impl HcaController {
     /// Joins a port to the forwarding service.
     fn join(&mut self, control: &Control<'_>, port: &PortSpec) -> Result<(), CommandError> {
         let Some(uplink) = self.uplinks.get_mut(&port.group) else { return Ok(()) };
-        self.joined = self.joined.wrapping_add(1);
-        let id = LinkId(FIRST_STATION | self.joined);
+        let id = station::next_id();
         let request = JoinGroup { port: port.name.clone(), id };
         let membership = control.ask(&ShardKey::new(&port.group, NAME), request)?;
         control.ask(&uplink.frames, Join(membership))?;

@@ -151,7 +151,11 @@ impl Uplink {
             transit: false,
             segment: false,
             notices: None,
-            station: Some(station::Station { address: Mac(port.mac), policy: self.policy.cell() }),
+            station: Some(station::Station {
+                address: Mac(port.mac),
+                learns: false,
+                policy: self.policy.cell(),
+            }),
             carrier: Box::new(carrier),
         };
         let sender = UplinkSender::new(port.id, self.to.clone());

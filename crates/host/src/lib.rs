@@ -3,7 +3,7 @@
 //!
 //! - [`fd`]: receives descriptors from other processes, accounts them to their senders and closes
 //!   them where a slow close blocks no other peer.
-//! - [`net`]: packet sockets with their rings and filters, batched sends, socket options of UDP and
+//! - [`net`]: packet sockets with their rings and filters, TAP interfaces, batched sends, socket options of UDP and
 //!   TCP, and I/O between sockets and guest memory.
 //! - [`watchdog`]: interrupts a thread that a peer blocks in a write.
 //!

@@ -118,7 +118,11 @@ fn text(port: &PortView) -> String {
         list.push(("refused users", format!("user {user} ({total} in all)")));
     }
     list.extend(port.warnings.iter().map(|warning| ("warning", warning.clone())));
-    list.push(of("socket"));
+    let kind = kinds().into_iter().find(|kind| port.spec.text("kind") == Some(&kind.name));
+    let has_frontend = kind.as_ref().is_none_or(|kind| kind.has_frontend);
+    if has_frontend {
+        list.push(of("socket"));
+    }
     if let Some(vm) = vm_of(port) {
         list.push(("vm", vm));
         if port.state == "listening" {
@@ -130,7 +134,6 @@ fn text(port: &PortView) -> String {
         list.push(("held", "yes: its guest stays connected while causewayd is replaced".into()));
     }
     list.push(("dispatcher", port.dispatcher.to_string()));
-    let kind = kinds().into_iter().find(|kind| port.spec.text("kind") == Some(&kind.name));
     let common = PORT_FIELDS.iter().filter(|field| !HEAD.contains(&field.key));
     let common: Vec<FieldInfo> = common.map(FieldInfo::from).collect();
     let own = kind.as_ref().map(|kind| &kind.options[..]).unwrap_or_default();
@@ -143,7 +146,9 @@ fn text(port: &PortView) -> String {
         }
         list.push(("memory", bytes(port.memory_bytes)));
     }
-    list.push(("connects", port.connects_total.to_string()));
+    if has_frontend {
+        list.push(("connects", port.connects_total.to_string()));
+    }
     let mut out = pairs(&list);
     if is_virtio(port) && !port.queues.is_empty() {
         let heads = [("QUEUE", Align::Right), ("SIZE", Align::Right), ("FORMAT", Align::Left)];
@@ -218,6 +223,11 @@ fn add(cx: &CommandContext, args: PortAdd) -> Result<()> {
     cx.show(&value, |value| {
         let port: PortView = view(value)?;
         let (name, socket) = (cell(&port.spec, "name"), cell(&port.spec, "socket"));
+        if port.spec.text("socket").is_none() {
+            let error = port.connect_error.as_ref();
+            let error = error.map(|error| format!(": {error}; the port tries again"));
+            return Ok(format!("port {name} is {}{}\n", port.state, error.unwrap_or_default()));
+        }
         let connects = port.spec.0.get("connect") == Some(&Value::Bool(true));
         let verb = if connects { "connects to" } else { "listens on" };
         Ok(format!("port {name} {verb} {socket}\n"))

@@ -146,6 +146,12 @@ fn port(port: &PortView) -> Vec<Finding> {
         let remedy = format!("causeway port show {name} has the details");
         findings.push(Finding::warn("ports", text, remedy));
     }
+    // A VMM at a socket may be away for good reasons, an interface not.
+    if let (Some(error), None) = (&port.connect_error, port.spec.text("socket")) {
+        let text = format!("port {name}: {error}");
+        let remedy = format!("correct that; causeway port show {name} shows whether it works");
+        findings.push(Finding::warn("ports", text, remedy));
+    }
     for warning in &port.warnings {
         let remedy = format!("causeway port show {name} has the details");
         findings.push(Finding::warn("ports", format!("port {name}: {warning}"), remedy));

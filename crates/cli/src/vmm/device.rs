@@ -77,6 +77,7 @@ impl Device {
             }),
             "vsock" => DeviceKind::Vsock,
             "hca" => DeviceKind::Adapter,
+            "tap" => return Err(AttachError::Interface { port: name }),
             "mx" => return Err(AttachError::Processes { port: name }),
             other => return Err(AttachError::UnknownKind { port: name, kind: other.to_owned() }),
         };
@@ -172,6 +173,8 @@ mod tests {
         let error = Device::of(&samples::port(json!({"kind": "mx"}))).unwrap_err().to_string();
         assert!(error.contains("processes attach") && error.contains("mpi-env"), "{error}");
         let error = Device::of(&samples::port(json!({"kind": "tap"}))).unwrap_err().to_string();
-        assert!(error.contains("kind tap") && error.contains("daemon's release"), "{error}");
+        assert!(error.contains("TAP interface") && error.contains("other-vmms.md"), "{error}");
+        let error = Device::of(&samples::port(json!({"kind": "gpu"}))).unwrap_err().to_string();
+        assert!(error.contains("kind gpu") && error.contains("daemon's release"), "{error}");
     }
 }

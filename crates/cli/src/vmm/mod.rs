@@ -72,6 +72,15 @@ pub enum AttachError {
         /// Name of the port.
         port: String,
     },
+    /// The port is an interface of the host.
+    #[error(
+        "port {port} is a TAP interface of the host, to which no VMM attaches by a socket: Firecracker \
+         reaches it by a bridge, see docs/guide/other-vmms.md"
+    )]
+    Interface {
+        /// Name of the port.
+        port: String,
+    },
     /// This release has no options for the kind.
     #[error(
         "port {port} is of kind {kind}, for which this causeway has no options of a VMM; use the \

@@ -206,7 +206,9 @@ fn duplicates(
             let shown = |p: &std::path::PathBuf| format!("socket {}", p.display());
             paths.insert(key, &path.to_owned(), port.span(key), problems, shown);
         };
-        path("socket", &spec.socket);
+        if spec.kind.kind().has_frontend {
+            path("socket", &spec.socket);
+        }
         for (key, socket) in spec.kind.sockets() {
             path(key, socket);
         }

@@ -35,6 +35,8 @@ const READ: [&str; 12] = [
 ];
 /// Files of the C library's resolver, which hosts replace by symbolic links to other directories.
 const RESOLVER: [&str; 3] = ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"];
+/// The driver of TAP interfaces, for ports of kind `tap`, which may be added while the daemon runs.
+const TAP_DRIVER: &str = "/dev/net/tun";
 /// Directories for sockets of ports that are added while the daemon runs.
 const SOCKETS: [&str; 2] = ["/run", "/var/lib"];
 
@@ -47,7 +49,13 @@ pub fn restrict(config: &Config, file: &Path) -> Result<bool, RulesetError> {
     let sockets = read | AccessFs::MakeSock | AccessFs::MakeReg | AccessFs::RemoveFile;
     let write = sockets | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeDir;
     let mut rules = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?.create()?;
-    let all = [(read, readable(config, file)), (sockets, of_sockets()), (write, writable(config))];
+    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+    let all = [
+        (read, readable(config, file)),
+        (sockets, of_sockets()),
+        (write, writable(config)),
+        (device, vec![PathBuf::from(TAP_DRIVER)]),
+    ];
     for (access, paths) in all {
         for path in paths {
             // A path that does not exist gets no rule; access is refused if it is created later.

@@ -17,4 +17,5 @@ mod resets;
 mod restart;
 mod restart_adapter;
 mod restart_pairs;
+mod tap;
 mod vnet;

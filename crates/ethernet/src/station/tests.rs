@@ -86,7 +86,7 @@ impl Group {
     /// Adds a station.
     fn join(&mut self, number: u32, address: Mac) -> Result<(), CommandError> {
         let policy = self.cell.clone();
-        self.add(number, Some(Station { address, policy }))
+        self.add(number, Some(Station { address, learns: false, policy }))
     }
 
     fn add(&mut self, number: u32, station: Option<Station>) -> Result<(), CommandError> {
@@ -201,6 +201,21 @@ fn station_frame_that_reached_the_stations_goes_to_the_others_only() {
     assert_eq!(group.drops(1, "drop_no_route_total"), 0);
     group.reached = false;
     assert_eq!(group.send(1, mac(1), ALL), [2]);
+}
+
+#[test]
+fn station_of_another_service_learns_and_misses_no_broadcast() {
+    let mut group = Group::new(2);
+    let other = Station { address: mac(9), learns: true, policy: PolicyCell::default() };
+    group.add(9, Some(other)).unwrap();
+    group.reached = true;
+    assert_eq!(group.send(1, mac(1), ALL), [3, 9], "only a2 has the frame");
+    group.reached = false;
+    assert_eq!(group.send(1, mac(1), mac(50)), [3, 9], "unknown");
+    assert_eq!(group.send(9, mac(50), mac(1)), [1]);
+    assert_eq!(group.send(1, mac(1), mac(50)), [9], "learnt");
+    assert!(group.send(9, mac(2), mac(1)).is_empty(), "the address of a2");
+    assert_eq!(group.drops(9, "drop_spoofed_source_total"), 1);
 }
 
 #[test]

@@ -63,6 +63,7 @@ impl Shard {
         let queues = self.service.model(&spec).queues;
         let group = self.ports.group(&spec.group).ok_or_else(|| no_group(&spec.group))?;
         let id = self.ports.free_slot(PORTS_MAX).ok_or_else(too_many_ports)?;
+        let listening = listening && !self.service.opens_socket(&spec);
         let connects = listening && spec.access.connect;
         let listener = if listening && !connects { Some(self.listen(id, &spec)?) } else { None };
         // The peer at a held port's inner socket is the holder, which checks its frontends.
@@ -105,8 +106,14 @@ impl Shard {
         }
         self.connect_out(id);
         let port = self.ports.get(id).ok_or_else(too_many_ports)?;
-        let socket = port.spec.socket.display();
-        log::info!(port = port.spec.name.as_str(), socket:% = socket; "port added");
+        let (name, kind) = (port.spec.name.as_str(), port.spec.kind.name());
+        match port.spec.kind.kind().has_frontend {
+            true => {
+                let socket = port.spec.socket.display();
+                log::info!(port = name, socket:% = socket; "port added");
+            }
+            false => log::info!(port = name, kind; "port added"),
+        }
         Ok(self.view(port))
     }
 
@@ -198,9 +205,11 @@ impl Shard {
             true => EventFrontend::Present,
             false => EventFrontend::Former,
         };
+        let kept = self.service.attachment(port.id);
+        let connect_error = port.connector.as_ref().and_then(|c| c.error().map(str::to_owned));
         PortView {
             spec: port.spec.clone(),
-            state: port.state,
+            state: kept.as_ref().map_or(port.state, |kept| kept.state),
             dispatcher: 0,
             fault: port.fault.as_ref().map(|fault| fault.text.clone()),
             fault_age_seconds: port.fault.as_ref().map(age),
@@ -211,8 +220,8 @@ impl Shard {
             faults_total: port.faults_total,
             host_fault: port.host_fault.clone(),
             host_faults_total: port.host_faults_total,
-            connects_total: port.connects_total,
-            connect_error: port.connector.as_ref().and_then(|c| c.error().map(str::to_owned)),
+            connects_total: kept.as_ref().map_or(port.connects_total, |kept| kept.connects_total),
+            connect_error: kept.map_or(connect_error, |kept| kept.connect_error),
             refused_users_total: port.refused_users.total(),
             refused_user: port.refused_users.last(),
             warnings: self.service.warnings(port.id),

@@ -1,6 +1,8 @@
 //! Sends guest memory to a socket and receives into it, without a private copy: the kernel reads
 //! and writes the guest's pages itself, and reports a lost page as an error.
 //!
+//! [`write_frame`] does the same for a frame with headers in private memory (TAP interfaces).
+//!
 //! Sockets of guests towards this host (virtio-vsock, `fabric::host`) use it: the popped chain
 //! gives the cursor, and `ring` returns the chain afterwards. A call passes at most [`IOVECS_MAX`]
 //! (64) contiguous pieces to one system call. It keeps no buffer and does not block; the caller
@@ -67,6 +69,40 @@ fn finish(map: &Map, cursor: &mut Cursor<'_>, done: isize) -> Result<usize, Errn
             Err(error)
         }
     }
+}
+
+/// Writes a frame to `fd` by one call: `heads` of private memory, then the `len` bytes at the cursor.
+/// Returns false without writing if the bytes lie in more pieces than a call takes, or are not
+/// granted. Never blocks if `fd` does not.
+///
+/// # Errors
+/// The kernel's; the frame was not written. After `EFAULT` the page is marked as lost.
+pub fn write_frame(
+    fd: BorrowedFd<'_>,
+    heads: [&[u8]; 2],
+    map: &Map,
+    mut cursor: Cursor<'_>,
+    len: u64,
+) -> Result<bool, Errno> {
+    let mut pieces = [EMPTY; IOVECS_MAX];
+    let count = usize::try_from(iovecs((map, Rights::READ), cursor, len, &mut pieces)).unwrap_or(0);
+    let pieces = pieces.get(..count).unwrap_or(&[]);
+    let found = pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.iov_len as u64));
+    if found != len {
+        return Ok(false);
+    }
+    let mut vectors = [EMPTY; IOVECS_MAX.saturating_add(2)];
+    let heads = heads
+        .map(|head| libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() });
+    for (slot, vector) in vectors.iter_mut().zip(heads.iter().chain(pieces)) {
+        *slot = *vector;
+    }
+    let count = libc::c_int::try_from(count.saturating_add(2)).unwrap_or(0);
+    // SAFETY: the vectors name private memory that `heads` borrow, and mapped memory that `map`
+    // keeps alive over the call; the kernel only reads them.
+    let done = unsafe { libc::writev(fd.as_raw_fd(), vectors.as_ptr(), count) };
+    // Only an error needs the cursor: its first page is taken as lost.
+    if done >= 0 { Ok(true) } else { finish(map, &mut cursor, done).map(|_| true) }
 }
 
 /// Returns a message header for the next at most `limit` bytes; it points into `vectors`.

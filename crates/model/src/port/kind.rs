@@ -40,6 +40,8 @@ pub struct KindDefinition {
     /// Whether the port sends and receives Ethernet frames: routes may name it, and links carry its
     /// frames.
     pub is_network: bool,
+    /// Whether frontends attach to the port, by a socket. Ports without frontends have no socket.
+    pub has_frontend: bool,
     /// Whether frontends do not reconnect after the daemon was away. The holder keeps such
     /// frontends by default.
     pub loses_frontend: bool,
@@ -171,15 +173,21 @@ impl KindDefinition {
             interface: |values| typed::<T>(values).ok()?.interface().map(str::to_owned),
             device: |values| typed::<T>(values).ok()?.device(),
         };
-        let (has_guest, is_network, loses_frontend) = (true, false, false);
+        let (has_guest, is_network, has_frontend, loses_frontend) = (true, false, true, false);
         let captures = None;
-        Self { name, help, fields, has_guest, is_network, loses_frontend, captures, hooks }
+        Self { name, help, fields, has_guest, is_network, has_frontend, loses_frontend, captures, hooks }
     }
 
     /// Returns the kind for processes: its ports have no guest.
     #[must_use]
     pub const fn without_guest(self) -> Self {
         Self { has_guest: false, ..self }
+    }
+
+    /// Returns the kind of ports to which nothing attaches: they have neither guest nor socket.
+    #[must_use]
+    pub const fn without_frontend(self) -> Self {
+        Self { has_guest: false, has_frontend: false, ..self }
     }
 
     /// Returns the kind with ports that send and receive Ethernet frames, which captures have.
@@ -346,8 +354,16 @@ pub struct KindInfo {
     /// be captured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub captures: Option<String>,
+    /// Whether frontends attach to the port, by a socket.
+    #[serde(default = "yes")]
+    pub has_frontend: bool,
     /// The keys of the kind, beside the keys of every port.
     pub options: Vec<FieldInfo>,
+}
+
+/// Returns the value of an older daemon, whose kinds all have frontends.
+const fn yes() -> bool {
+    true
 }
 
 impl From<&'static KindDefinition> for KindInfo {
@@ -357,6 +373,7 @@ impl From<&'static KindDefinition> for KindInfo {
             help: kind.help.to_owned(),
             has_guest: kind.has_guest,
             captures: kind.captures.map(|format| format.as_str().to_owned()),
+            has_frontend: kind.has_frontend,
             options: kind.fields().map(FieldInfo::from).collect(),
         }
     }

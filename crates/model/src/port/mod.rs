@@ -16,6 +16,7 @@ mod kind;
 mod mx;
 mod net;
 mod read;
+mod tap;
 mod vm;
 mod vsock;
 
@@ -36,15 +37,16 @@ pub use kind::{
 pub use mx::{MX, MX_FIELDS, MxPeer, MxSpec, MxUdp};
 pub use net::{MTU_DEFAULT, NET, NET_FIELDS, NetSpec, Offloads};
 pub use read::{ReadContext, default_socket, read};
+pub use tap::{TAP, TAP_FIELDS, TapOffloads, TapSpec};
 pub use vm::{VM_KEY, vm_name};
 pub use vsock::{
     CID_GUEST_MIN, CID_HOST, VSOCK, VSOCK_FIELDS, VSOCK_RING_SIZE_MAX, VsockSpec, message_socket,
 };
 
 /// The kinds of ports of this release. A daemon with further services has more.
-pub static KINDS: [&KindDefinition; 4] = [&NET, &VSOCK, &MX, &HCA];
+pub static KINDS: [&KindDefinition; 5] = [&NET, &VSOCK, &MX, &HCA, &TAP];
 
-/// The keys of every port.
+/// The keys of every port. Of these, a port without frontends has name and group only.
 pub const PORT_FIELDS: &[Field] = &[
     Field::new(
         "name",
@@ -168,6 +170,10 @@ fn check_unicast(text: &str) -> Result<(), String> {
     }
 }
 
+fn is_empty(path: &Path) -> bool {
+    path.as_os_str().is_empty()
+}
+
 /// The configuration of a port, with every default filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PortSpec {
@@ -175,7 +181,8 @@ pub struct PortSpec {
     pub name: Name,
     /// The group (tenant) of the port.
     pub group: Name,
-    /// Socket at which the daemon listens for the frontend.
+    /// Socket at which the daemon listens for the frontend; empty for a port without frontends.
+    #[serde(default, skip_serializing_if = "is_empty")]
     pub socket: PathBuf,
     /// Limit of guest memory that the daemon touches before the guest does, and is therefore
     /// charged for, in MiB; `None` is the default of the fabric.
@@ -193,7 +200,8 @@ impl PortSpec {
     /// Returns the paths of this port: at all of them the daemon listens, but at the first it
     /// connects if [`SocketAccess::connect`] is set.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        std::iter::once(self.socket.as_path()).chain(self.kind.sockets().map(|(_, path)| path))
+        let own = Some(self.socket.as_path()).filter(|path| !is_empty(path));
+        own.into_iter().chain(self.kind.sockets().map(|(_, path)| path))
     }
 
     /// Checks ranges, and conditions between options.

@@ -100,6 +100,12 @@ fn refuse_foreign_keys(
         PORT_FIELDS.iter().any(|field| field.key == key) || kind.fields().any(|f| f.key == key)
     };
     values.retain(|key, _| {
+        let is_common = PORT_FIELDS.iter().any(|field| field.key == key);
+        if is_common && !kind.has_frontend && !["name", "group"].contains(&key.as_str()) {
+            let text = format!("a port of kind {:?} has no socket", kind.name);
+            problems.push(Problem { path: key.clone(), kind: ProblemKind::Foreign, text });
+            return false;
+        }
         let owners: Vec<String> = kinds
             .iter()
             .filter(|kind| kind.fields().any(|field| field.key == key))
@@ -149,7 +155,11 @@ fn build(
     let context = PortContext { name: &name, group: &group, links_mtu };
     let kind = kind.options(values, &context)?;
     let is_default = socket.is_none();
-    let socket = socket.unwrap_or_else(|| default_socket(cx.run_dir, &name));
+    let default = || default_socket(cx.run_dir, &name);
+    let socket = match kind.kind().has_frontend {
+        true => socket.unwrap_or_else(default),
+        false => PathBuf::new(),
+    };
     let bytes = socket.as_os_str().len();
     if bytes > SOCKET_PATH_BYTES_MAX {
         let remedy = if is_default { "; give \"socket\" or a shorter run_dir" } else { "" };

@@ -77,11 +77,12 @@ impl Answer {
 pub enum PortState {
     /// Waiting for a frontend to connect.
     Listening,
-    /// Connecting to the socket of the VMM, again and again until it accepts.
+    /// Connecting to the socket of the VMM, again and again until it accepts; or waiting for the
+    /// interface (kind `tap`).
     Connecting,
     /// A frontend is connected; its driver has not started the device.
     Connected,
-    /// The guest's driver runs the device.
+    /// The guest's driver runs the device; or the interface is open (kind `tap`).
     Running,
     /// The guest or frontend violated the protocol, and its connection was closed; `fault` has the
     /// reason. A new frontend may connect, but only after 30 s or more if the last stalled the

@@ -17,6 +17,9 @@ use crate::field::{Reader, Truncated};
 
 /// Length of [`Header`] with VERSION_1 or MRG_RXBUF, in bytes.
 pub const HEADER_LEN: usize = 12;
+/// Length of the header of the kernel's interfaces (packet sockets, TAP), in bytes: without
+/// `num_buffers`.
+pub const HOST_HEADER_LEN: usize = 10;
 /// Offset of `num_buffers` in the header, in bytes.
 pub const NUM_BUFFERS_OFFSET: usize = 10;
 
@@ -116,6 +119,31 @@ impl Header {
             csum_offset: high as u16,
             num_buffers: (high >> 16) as u16,
         })
+    }
+
+    /// Parses the header that the kernel writes before a frame (`PACKET_VNET_HDR`, `IFF_VNET_HDR`):
+    /// host byte order, without `num_buffers`. Of the flags only [`HDR_F_NEEDS_CSUM`] is kept: the
+    /// others request no work.
+    pub const fn from_host(bytes: &[u8; HOST_HEADER_LEN]) -> Self {
+        let [flags, gso_type, a, b, c, d, e, f, g, h] = *bytes;
+        Self {
+            flags: flags & HDR_F_NEEDS_CSUM,
+            gso_type,
+            hdr_len: u16::from_ne_bytes([a, b]),
+            gso_size: u16::from_ne_bytes([c, d]),
+            csum_start: u16::from_ne_bytes([e, f]),
+            csum_offset: u16::from_ne_bytes([g, h]),
+            num_buffers: 0,
+        }
+    }
+
+    /// Encodes the header for the kernel, as [`Self::from_host`] parses it.
+    pub const fn to_host(&self) -> [u8; HOST_HEADER_LEN] {
+        let [a, b] = self.hdr_len.to_ne_bytes();
+        let [c, d] = self.gso_size.to_ne_bytes();
+        let [e, f] = self.csum_start.to_ne_bytes();
+        let [g, h] = self.csum_offset.to_ne_bytes();
+        [self.flags, self.gso_type, a, b, c, d, e, f, g, h]
     }
 
     /// Encodes the header.

@@ -11,7 +11,7 @@
 
 use causeway_fabric::carrier::{OFFLOAD_BYTES, PooledBuffer, ReceivedFrame, ReceivedFrames};
 use causeway_host::net::socket::{ReceivedPacket, VNET_HEADER_BYTES};
-use causeway_wire::virtio_net::{HDR_F_NEEDS_CSUM, Header};
+use causeway_wire::virtio_net::Header;
 
 use super::super::inbox::LinkInbox;
 use super::super::limits::{FRAME_MIN, RAW_BYTES, RAW_FRAME_ROOM, TAG_BYTES, TAGGED_HEADER};
@@ -49,7 +49,7 @@ impl FrameBatch {
             return None;
         }
         let before: [u8; VNET_HEADER_BYTES] = *self.bytes.get(self.used..)?.first_chunk()?;
-        let mut header = native(&before);
+        let mut header = Header::from_host(&before);
         let Some((kind, value)) = packet.tag else { return Some((frame, emit(&header))) };
         // The kernel strips the VLAN tag: insert it behind the addresses; the rest stays in place.
         let tagged = start.saturating_sub(TAG_BYTES)..frame.end;
@@ -90,21 +90,6 @@ impl FrameBatch {
     }
 }
 
-/// Decodes the kernel's virtio-net header, in host byte order. Of its flags only NEEDS_CSUM
-/// requests work.
-fn native(bytes: &[u8; VNET_HEADER_BYTES]) -> Header {
-    let [flags, gso_type, a, b, c, d, e, f, g, h] = *bytes;
-    Header {
-        flags: flags & HDR_F_NEEDS_CSUM,
-        gso_type,
-        hdr_len: u16::from_ne_bytes([a, b]),
-        gso_size: u16::from_ne_bytes([c, d]),
-        csum_start: u16::from_ne_bytes([e, f]),
-        csum_offset: u16::from_ne_bytes([g, h]),
-        num_buffers: 0,
-    }
-}
-
 /// Encodes offloads as the group expects them.
 fn emit(header: &Header) -> [u8; OFFLOAD_BYTES] {
     let full = header.emit();
@@ -113,10 +98,10 @@ fn emit(header: &Header) -> [u8; OFFLOAD_BYTES] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::carrier::to_native;
     use super::*;
     use causeway_fabric::carrier::LinkId;
     use causeway_fabric::mailbox::mailbox;
+    use causeway_wire::virtio_net::HDR_F_NEEDS_CSUM;
 
     fn inbox() -> LinkInbox {
         let (to, _) = mailbox(1).unwrap();
@@ -137,7 +122,7 @@ mod tests {
             num_buffers: 0,
         };
         let frame: Vec<u8> = (0..60).collect();
-        let bytes = [&to_native(&offload)[..], &frame].concat();
+        let bytes = [&offload.to_host()[..], &frame].concat();
         batch.room()[..bytes.len()].copy_from_slice(&bytes);
         let packet = ReceivedPacket { len: bytes.len(), tag: Some((0x8100, 0x2005)) };
         let (at, offloads) = batch.frame(packet).unwrap();

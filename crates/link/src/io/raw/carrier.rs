@@ -20,7 +20,6 @@ use causeway_host::limits::FRAMES_PER_CALL_MAX;
 use causeway_host::net::send::contiguous_frames;
 use causeway_host::net::socket::{PacketSocket, VNET_HEADER_BYTES};
 use causeway_wire::ethernet;
-use causeway_wire::virtio_net::Header;
 
 use super::super::limits::{RAW_ADDRESSES_MAX, RAW_FRAME_ROOM, SEND_BYTES, TAGGED_HEADER};
 use super::super::stats::{LinkStats, Loss};
@@ -111,7 +110,7 @@ impl Carrier for RawCarrier {
             return self.refuse(Loss::TooBig, Refusal::TooBig);
         };
         let (before, behind) = room.split_at_mut_checked(VNET_HEADER_BYTES).unwrap_or_default();
-        before.copy_from_slice(&to_native(&frame.offload.to_header(0)));
+        before.copy_from_slice(&frame.offload.to_header(0).to_host());
         let read = frame.reader().read(behind);
         let from = ethernet::numbers(behind).map(|(_, from, _)| from);
         if read.is_err() {
@@ -158,13 +157,4 @@ impl Carrier for RawCarrier {
     fn longest(&self) -> usize {
         FRAME_BYTES_MAX
     }
-}
-
-/// Encodes the kernel's virtio-net header, in host byte order.
-pub(super) fn to_native(header: &Header) -> [u8; VNET_HEADER_BYTES] {
-    let [a, b] = header.hdr_len.to_ne_bytes();
-    let [c, d] = header.gso_size.to_ne_bytes();
-    let [e, f] = header.csum_start.to_ne_bytes();
-    let [g, h] = header.csum_offset.to_ne_bytes();
-    [header.flags, header.gso_type, a, b, c, d, e, f, g, h]
 }

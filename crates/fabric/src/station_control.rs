@@ -1,0 +1,134 @@
+//! The control plane of stations: joins ports of a service to the service that forwards the group's
+//! frames.
+//!
+//! A service with stations has a [`StationControl`] in its controller, and answers [`OpenUplink`] and
+//! [`JoinGroup`] in its shards. The first port of a group opens the uplink: the forwarding service's
+//! inbox goes to the shard of the stations, and the forwarding shard stays while the group has
+//! stations. Each port then joins with the name and the address of the port; a refused port (another
+//! member has the address) is deleted again by the registry. A deleted port leaves. In a daemon
+//! without a forwarding service the ports carry no frames.
+//!
+//! Runs in the thread of the operator's command, under the registry's lock; a call waits for the two
+//! dispatchers. A shard that does not answer fails the command: a port is then not added, a deletion
+//! is reported as failed although the port is gone.
+
+use std::collections::BTreeMap;
+
+use causeway_model::{CommandError, Name, PortSpec, TypedRequest};
+
+use crate::carrier::{FORWARDS_FRAMES, Join, Leave, LinkId, Membership, Message, OpenInbox};
+use crate::mailbox::Sender;
+use crate::registry::Control;
+use crate::shard::ShardKey;
+use crate::station;
+
+/// Opens the uplink to the service that forwards the group's frames, of which this is the inbox. Sent
+/// to the shard of the stations once for a group, before its first [`JoinGroup`].
+#[derive(Debug)]
+pub struct OpenUplink(pub Sender<Message>);
+
+impl TypedRequest for OpenUplink {
+    type Answer = ();
+}
+
+/// Asks the shard of the stations for the membership of a port, which sends and receives frames by it
+/// from now on.
+#[derive(Debug)]
+pub struct JoinGroup {
+    /// Name of the port.
+    pub port: Name,
+    /// Identifier of the port in the forwarding service.
+    pub id: LinkId,
+}
+
+impl TypedRequest for JoinGroup {
+    type Answer = Membership;
+}
+
+/// The stations of a group in the forwarding service.
+#[derive(Debug)]
+struct GroupStations {
+    /// Shard of the forwarding service.
+    frames: ShardKey,
+    /// Identifiers of the stations, by port.
+    stations: BTreeMap<Name, LinkId>,
+}
+
+/// The stations of one service, in all groups.
+#[derive(Debug)]
+pub struct StationControl {
+    /// Name of the service.
+    service: &'static str,
+    /// By group.
+    groups: BTreeMap<Name, GroupStations>,
+}
+
+impl StationControl {
+    /// Returns the control of a service without ports.
+    pub const fn new(service: &'static str) -> Self {
+        Self { service, groups: BTreeMap::new() }
+    }
+
+    /// Joins a new port to the forwarding service of its group.
+    ///
+    /// # Errors
+    /// The group has another member with the address of the port, or a shard does not answer.
+    pub fn port_added(
+        &mut self,
+        control: &mut Control<'_>,
+        port: &PortSpec,
+    ) -> Result<(), CommandError> {
+        self.open(control, &port.group)?;
+        let Some(group) = self.groups.get_mut(&port.group) else { return Ok(()) };
+        let id = station::next_id();
+        let request = JoinGroup { port: port.name.clone(), id };
+        let joined = control
+            .ask(&ShardKey::new(&port.group, self.service), request)
+            .and_then(|membership| control.ask(&group.frames, Join(membership)));
+        if joined.is_ok() {
+            group.stations.insert(port.name.clone(), id);
+        }
+        joined
+    }
+
+    /// Removes a deleted port from the forwarding service. No effect on ports of other services.
+    ///
+    /// # Errors
+    /// The shard of the forwarding service does not answer.
+    pub fn port_deleted(
+        &mut self,
+        control: &mut Control<'_>,
+        port: &PortSpec,
+    ) -> Result<(), CommandError> {
+        let Some(group) = self.groups.get_mut(&port.group) else { return Ok(()) };
+        let left = match group.stations.remove(&port.name) {
+            Some(id) => control.ask(&group.frames, Leave(id)),
+            None => Ok(()),
+        };
+        if group.stations.is_empty()
+            && let Some(group) = self.groups.remove(&port.group)
+        {
+            control.release(&group.frames);
+        }
+        left
+    }
+
+    /// Opens the uplink of a group, if it is not open and the daemon has a forwarding service.
+    fn open(&mut self, control: &mut Control<'_>, group: &Name) -> Result<(), CommandError> {
+        if self.groups.contains_key(group) {
+            return Ok(());
+        }
+        let Ok(service) = control.provider(FORWARDS_FRAMES) else { return Ok(()) };
+        let frames = ShardKey::new(group, service);
+        control.hold(&frames)?;
+        let opened = control
+            .ask(&frames, OpenInbox)
+            .and_then(|to| control.ask(&ShardKey::new(group, self.service), OpenUplink(to)));
+        if let Err(error) = opened {
+            control.release(&frames);
+            return Err(error);
+        }
+        self.groups.insert(group.clone(), GroupStations { frames, stations: BTreeMap::new() });
+        Ok(())
+    }
+}
