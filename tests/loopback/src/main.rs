@@ -8,9 +8,9 @@ use causeway_fabric::ServiceRegistration;
 use clap::Parser as _;
 
 const ALL: &[ServiceRegistration] = &{
-    let [a, b, c, d, e] = *SERVICES else { panic!("expected the services of the daemon") };
+    let [a, b, c, d, e, f] = *SERVICES else { panic!("expected the services of the daemon") };
     // The only line that adds the service.
-    [a, b, c, d, e, causeway_loopback::SERVICE]
+    [a, b, c, d, e, f, causeway_loopback::SERVICE]
 };
 
 fn main() -> ExitCode {

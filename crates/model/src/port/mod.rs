@@ -11,11 +11,13 @@
 //! conditions between them, and neither other ports nor the host's files. At most
 //! [`PORTS_MAX`](crate::limits::PORTS_MAX) (1,024) ports of all kinds.
 
+mod dgram;
 mod hca;
 mod kind;
 mod mx;
 mod net;
 mod read;
+mod stream;
 mod vm;
 mod vsock;
 
@@ -28,6 +30,7 @@ use crate::limits::{MEMORY_MAX_MIB, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, Field, Form, ValueType, parses, text};
 use crate::{FileMode, Mac, Name, SocketAccess, SpecError};
 
+pub use dgram::{DGRAM, DGRAM_FIELDS, DgramSpec};
 pub use hca::{HCA, HCA_FIELDS, HcaDoorbell, HcaSpec};
 pub use kind::{
     DeviceInfo, FrontendProtocol, HELD_EXTENSION, KindDefinition, KindInfo, PortContext, PortKind,
@@ -36,13 +39,14 @@ pub use kind::{
 pub use mx::{MX, MX_FIELDS, MxPeer, MxSpec, MxUdp};
 pub use net::{MTU_DEFAULT, NET, NET_FIELDS, NetSpec, Offloads};
 pub use read::{ReadContext, default_socket, read};
+pub use stream::{STREAM, STREAM_FIELDS, StreamSpec};
 pub use vm::{VM_KEY, vm_name};
 pub use vsock::{
     CID_GUEST_MIN, CID_HOST, VSOCK, VSOCK_FIELDS, VSOCK_RING_SIZE_MAX, VsockSpec, message_socket,
 };
 
 /// The kinds of ports of this release. A daemon with further services has more.
-pub static KINDS: [&KindDefinition; 4] = [&NET, &VSOCK, &MX, &HCA];
+pub static KINDS: [&KindDefinition; 6] = [&NET, &VSOCK, &MX, &HCA, &STREAM, &DGRAM];
 
 /// The keys of every port.
 pub const PORT_FIELDS: &[Field] = &[
@@ -194,6 +198,12 @@ impl PortSpec {
     /// connects if [`SocketAccess::connect`] is set.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(self.socket.as_path()).chain(self.kind.sockets().map(|(_, path)| path))
+    }
+
+    /// Returns whether the daemon listens at [`Self::socket`]: neither is the port the client, nor does
+    /// it have a network address instead.
+    pub fn listens_at_socket(&self) -> bool {
+        !self.access.connect && self.kind.address().is_none()
     }
 
     /// Checks ranges, and conditions between options.
