@@ -24,7 +24,7 @@ use crate::args::{AttachOptions, Format, PortAdd, PortVerb};
 use crate::client::{changing, view};
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, bytes, pairs};
-use crate::view::{PortView, address, cell};
+use crate::view::{PortView, address, cell, endpoint};
 
 const SEE_PORTS: &str = "see `causeway port list`";
 /// Keys that `port show` prints before the options.
@@ -64,7 +64,8 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
         for port in ports {
             let of = |key| cell(&port.spec, key);
             let (address, faults) = (address(&port.spec), port.faults_total.to_string());
-            let (name, group, kind, socket) = (of("name"), of("group"), of("kind"), of("socket"));
+            let (name, group, kind) = (of("name"), of("group"), of("kind"));
+            let socket = endpoint(&port.spec);
             let vm = vm_of(&port).unwrap_or_else(|| "-".into());
             if let Some(reason) = &port.cut_off {
                 cut_off.push_str(&format!("\n{name}: {reason}"));
@@ -118,7 +119,10 @@ fn text(port: &PortView) -> String {
         list.push(("refused users", format!("user {user} ({total} in all)")));
     }
     list.extend(port.warnings.iter().map(|warning| ("warning", warning.clone())));
-    list.push(of("socket"));
+    let (socket, place) = (cell(&port.spec, "socket"), endpoint(&port.spec));
+    if socket == place {
+        list.push(("socket", socket));
+    }
     if let Some(vm) = vm_of(port) {
         list.push(("vm", vm));
         if port.state == "listening" {
@@ -217,7 +221,7 @@ fn add(cx: &CommandContext, args: PortAdd) -> Result<()> {
     };
     cx.show(&value, |value| {
         let port: PortView = view(value)?;
-        let (name, socket) = (cell(&port.spec, "name"), cell(&port.spec, "socket"));
+        let (name, socket) = (cell(&port.spec, "name"), endpoint(&port.spec));
         let connects = port.spec.0.get("connect") == Some(&Value::Bool(true));
         let verb = if connects { "connects to" } else { "listens on" };
         Ok(format!("port {name} {verb} {socket}\n"))

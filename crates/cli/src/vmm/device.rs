@@ -77,6 +77,7 @@ impl Device {
             }),
             "vsock" => DeviceKind::Vsock,
             "hca" => DeviceKind::Adapter,
+            "stream" | "dgram" => return Err(AttachError::Alone { port: name }),
             "mx" => return Err(AttachError::Processes { port: name }),
             other => return Err(AttachError::UnknownKind { port: name, kind: other.to_owned() }),
         };
