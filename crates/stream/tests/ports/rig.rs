@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
@@ -62,11 +62,22 @@ impl Host {
     }
 
     pub fn try_add(&self, name: &str, kind: PortKind, connect: bool) -> Result<(), CommandError> {
+        self.try_add_at(name, &self.path(name), kind, connect)
+    }
+
+    /// As [`Self::try_add`], with another socket than that of the name.
+    pub fn try_add_at(
+        &self,
+        name: &str,
+        socket: &Path,
+        kind: PortKind,
+        connect: bool,
+    ) -> Result<(), CommandError> {
         let access = SocketAccess { connect, ..SocketAccess::default() };
         let spec = PortSpec {
             name: name.parse().unwrap(),
             group: "red".parse().unwrap(),
-            socket: self.path(name),
+            socket: socket.to_owned(),
             access,
             memory_max: None,
             kind,

@@ -198,3 +198,82 @@ fn stream_port_that_learns_stands_for_several_addresses() {
     b.send(&frame(2, mac(78), b"to the other"));
     assert_eq!(stack.receive(), frame(2, mac(78), b"to the other"));
 }
+
+/// A process that is killed at the end.
+struct Program(std::process::Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns a DHCP request for an offer, as a broadcast frame of `from`.
+fn discover(from: u8) -> Vec<u8> {
+    let mut request = vec![1, 1, 6, 0, 0, 0, 0x12, 0x34];
+    request.resize(28, 0);
+    request.extend(mac(from));
+    request.resize(236, 0);
+    // The magic number, and the message type "discover".
+    request.extend([0x63, 0x82, 0x53, 0x63, 53, 1, 1, 255]);
+    request.resize(300, 0);
+    let mut frame = Vec::new();
+    etherparse::PacketBuilder::ethernet2(mac(from), ALL)
+        .ipv4([0; 4], [255; 4], 64)
+        .udp(68, 67)
+        .write(&mut frame, &request)
+        .unwrap();
+    frame
+}
+
+#[test]
+fn stream_port_to_passt_gets_an_address_by_dhcp() {
+    use std::process::{Command, Stdio};
+    let host = Host::new();
+    // passt changes to another user before it binds its socket.
+    let folder = host.path("passt");
+    std::fs::create_dir(&folder).unwrap();
+    for dir in [folder.parent().unwrap(), &folder] {
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(dir, open).unwrap();
+    }
+    let path = folder.join("socket");
+    let passt = Command::new("passt")
+        .args(["--foreground", "--socket"])
+        .arg(&path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(passt) = passt.map(Program) else {
+        eprintln!("skipped: passt is not installed (apt-get install passt)");
+        return;
+    };
+    let mut guest = host.peer("g", stream(1));
+    let spec = causeway_model::port::StreamSpec { learn: true, ..stream(9) };
+    host.try_add_at("s", &path, PortKind::of(spec), true).unwrap();
+    let mut passt = passt;
+    let start = std::time::Instant::now();
+    while host.view("s").state != PortState::Running {
+        if passt.0.try_wait().unwrap().is_some() {
+            eprintln!("skipped: passt ended at once, as on a host without a default route");
+            return;
+        }
+        assert!(start.elapsed() < causeway_testing::wait::PATIENCE, "{:?}", host.view("s"));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    guest.send(&discover(1));
+    loop {
+        let frame = guest.receive();
+        let packet = etherparse::PacketHeaders::from_ethernet_slice(&frame).unwrap();
+        if let Some(etherparse::TransportHeader::Udp(udp)) = packet.transport
+            && (udp.source_port, udp.destination_port) == (67, 68)
+        {
+            let reply = packet.payload.slice();
+            assert_eq!((reply[0], &reply[4..8]), (2, &[0, 0, 0x12, 0x34][..]));
+            assert_ne!(reply[16..20], [0; 4], "an address is offered");
+            break;
+        }
+    }
+}
