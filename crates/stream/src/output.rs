@@ -62,6 +62,8 @@ pub(crate) struct OutputState {
     wakes: WakeAccount,
     /// Longest frame, in bytes.
     frame_max: usize,
+    /// The kernel denies sending to the peer's socket.
+    denied: Option<Errno>,
     /// Wakes the shard when a datagram socket has no room, of which the kernel does not report the end.
     stalled: Option<Sender<()>>,
     counters: ReceiveCounters,
@@ -82,6 +84,7 @@ impl Output {
             failure: None,
             wakes: WakeAccount::default(),
             frame_max,
+            denied: None,
             stalled,
             counters: ReceiveCounters::default(),
         }))
@@ -120,6 +123,11 @@ impl Output {
         state.is_blocked = false;
         state.send();
         !state.queue.is_empty()
+    }
+
+    /// Returns why the kernel denies sending to the peer's socket.
+    pub fn denied(&self) -> Option<Errno> {
+        self.lock().denied
     }
 
     /// Returns the counters.
@@ -206,7 +214,10 @@ impl OutputState {
     /// Applies the result of sending datagrams.
     fn sent_datagrams(&mut self, sent: io::Result<usize>) {
         let error = match sent.map_err(|error| Errno::from_io_error(&error)) {
-            Ok(count) => return self.queue.sent_frames(count),
+            Ok(count) => {
+                self.denied = None;
+                return self.queue.sent_frames(count);
+            }
             Err(error) => error.unwrap_or(Errno::IO),
         };
         let is_unix = matches!(self.peer, Some(Peer::Unix(..)));
@@ -221,6 +232,7 @@ impl OutputState {
             Errno::INTR => {}
             Errno::CONNREFUSED | Errno::NOENT | Errno::CONNRESET if is_unix => self.drop_peer(),
             _ => {
+                self.denied = Some(error).filter(|e| [Errno::ACCESS, Errno::PERM].contains(e));
                 // Also an ICMP error, which the kernel reports instead of sending.
                 self.queue.sent_frames(1);
                 add(&mut self.counters.down, 1);

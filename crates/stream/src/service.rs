@@ -160,6 +160,18 @@ impl Service for StreamService {
         self.update_deadline();
     }
 
+    fn warnings(&self, id: PortId) -> Vec<String> {
+        let denied = self.ports.get(&id).and_then(|port| port.core.output.denied());
+        let text = |errno| {
+            format!(
+                "frames to the peer are dropped, because its socket refuses them ({}): let causewayd's \
+                 user write to the peer's socket, by its group or permissions",
+                std::io::Error::from(errno)
+            )
+        };
+        denied.map(text).into_iter().collect()
+    }
+
     fn counters(&self, id: PortId) -> BTreeMap<String, u64> {
         let Some(port) = self.ports.get(&id) else { return BTreeMap::new() };
         let receive = port.core.output.counters();
