@@ -3,12 +3,14 @@
 mod common;
 
 use causeway_vm::daemon::Member;
-use causeway_vm::{Daemon, Guest, GuestSpec, Machine, Nic, NicBackend, traffic};
+use causeway_vm::{Daemon, Guest, GuestSpec, Machine, Nic, NicBackend, Qemu, traffic};
 use common::{BRIEF, Testbed};
 
 /// Returns a guest whose frames take the backend of QEMU that `causeway port show --for qemu` prints.
 fn guest(daemon: &Daemon, member: &Member, port: &str) -> GuestSpec {
-    let shown = daemon.cli(&["port", "show", port, "--for", "qemu", "--lines"]).unwrap();
+    let version = Qemu::find().unwrap().version_text;
+    let words = ["port", "show", port, "--for", "qemu", "--qemu-version", &version, "--lines"];
+    let shown = daemon.cli(&words).unwrap();
     let mut lines = shown.lines().skip_while(|line| *line != "-netdev").skip(1);
     let printed = lines.next().expect("a network backend");
     // The machine chooses the identifiers.
