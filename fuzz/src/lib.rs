@@ -34,6 +34,7 @@ mod text;
 mod tunnel;
 mod unfinished;
 mod vfio_user;
+mod vmm_socket;
 mod vnet;
 
 pub use input::Input;
@@ -75,6 +76,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "entry", bytes_max: 96, run: entries::entry, seeds: entries::entry_seeds },
     Target { name: "word", bytes_max: 256, run: entries::word, seeds: entries::word_seeds },
     Target { name: "stream", bytes_max: 512, run: tunnel::stream, seeds: tunnel::stream_seeds },
+    Target {
+        name: "vmm_socket",
+        bytes_max: 512,
+        run: vmm_socket::vmm_socket,
+        seeds: vmm_socket::vmm_socket_seeds,
+    },
     Target {
         name: "channel",
         bytes_max: 512,

@@ -153,6 +153,7 @@ impl Qemu {
                     device.push_str(",vectors=0");
                 }
             }
+            NicBackend::Qemu(backend) => line.add("-netdev", &format!("{backend},id=net{i}")),
             NicBackend::Tap(name) => {
                 let options = "script=no,downscript=no,vhost=off";
                 line.add("-netdev", &format!("tap,id=net{i},ifname={name},{options}"));

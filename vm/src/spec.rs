@@ -101,4 +101,6 @@ pub enum NicBackend {
     VhostUser(PathBuf),
     /// A tap interface that exists in the guest's namespace.
     Tap(String),
+    /// A backend of QEMU, as `-netdev` has it, without `id`.
+    Qemu(String),
 }

@@ -59,6 +59,13 @@ pub fn address(spec: &SpecValues) -> String {
     }
 }
 
+/// Returns where the peer of a port attaches: its network address, if it has one, or its socket.
+pub fn endpoint(spec: &SpecValues) -> String {
+    let udp = || Some(format!("{} from {}", spec.text("udp")?, spec.text("remote")?));
+    let address = spec.text("tcp").map(str::to_owned).or_else(udp);
+    address.unwrap_or_else(|| cell(spec, "socket"))
+}
+
 /// Returns an end of a route as `interface:NAME` or `edge:NAME`; `None` if the route has no such
 /// end.
 pub fn route_end(spec: &SpecValues, key: &str) -> Option<String> {

@@ -228,7 +228,7 @@ impl SocketOwner {
     fn set_port_access(&self, spec: &PortSpec) -> Result<(), String> {
         let mut sockets = spec.paths();
         // The VMM decides who reaches a socket at which it listens.
-        if let Some(socket) = sockets.next().filter(|_| !spec.access.connect) {
+        if let Some(socket) = sockets.next().filter(|_| spec.listens_at_socket()) {
             self.set_access(socket, spec.access.of_socket())?;
         }
         sockets.try_for_each(|host| {

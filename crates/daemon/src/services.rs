@@ -21,6 +21,7 @@ pub const SERVICES: &[ServiceRegistration] = &[
     causeway_link::SERVICE,
     causeway_mx::SERVICE,
     causeway_hca::SERVICE,
+    causeway_stream::SERVICE,
     causeway_tap::SERVICE,
 ];
 

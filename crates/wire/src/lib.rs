@@ -56,6 +56,7 @@ pub mod tunnel;
 pub mod udp;
 pub mod virtio;
 pub mod virtio_net;
+pub mod vmm_socket;
 pub mod vnet_stream;
 pub mod vsock;
 pub mod vsock_monitor;

@@ -7,10 +7,16 @@ use causeway_daemon::{args::Args, run::run};
 use causeway_fabric::ServiceRegistration;
 use clap::Parser as _;
 
+const OTHERS: usize = SERVICES.len();
 const ALL: &[ServiceRegistration] = &{
-    let [a, b, c, d, e] = *SERVICES else { panic!("expected the services of the daemon") };
     // The only line that adds the service.
-    [a, b, c, d, e, causeway_loopback::SERVICE]
+    let mut all = [causeway_loopback::SERVICE; OTHERS + 1];
+    let mut index = 0;
+    while index < OTHERS {
+        all[index] = SERVICES[index];
+        index += 1;
+    }
+    all
 };
 
 fn main() -> ExitCode {

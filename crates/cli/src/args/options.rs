@@ -134,7 +134,13 @@ fn port_options() -> Vec<TableOption> {
             }
             let of = (kind.name.clone(), info.help.clone());
             match all.iter_mut().find(|opt| opt.info.key == info.key) {
-                Some(opt) => opt.of.push(of),
+                Some(opt) => {
+                    opt.of.push(of);
+                    // The daemon checks what only some kinds require.
+                    if opt.info.requires != info.requires {
+                        opt.info.requires = None;
+                    }
+                }
                 None => all.push(TableOption { info, of: vec![of] }),
             }
         }

@@ -24,7 +24,7 @@ use crate::args::{AttachOptions, Format, PortAdd, PortVerb};
 use crate::client::{changing, view};
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, bytes, pairs};
-use crate::view::{PortView, address, cell};
+use crate::view::{PortView, address, cell, endpoint};
 
 const SEE_PORTS: &str = "see `causeway port list`";
 /// Keys that `port show` prints before the options.
@@ -64,7 +64,8 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
         for port in ports {
             let of = |key| cell(&port.spec, key);
             let (address, faults) = (address(&port.spec), port.faults_total.to_string());
-            let (name, group, kind, socket) = (of("name"), of("group"), of("kind"), of("socket"));
+            let (name, group, kind) = (of("name"), of("group"), of("kind"));
+            let socket = endpoint(&port.spec);
             let vm = vm_of(&port).unwrap_or_else(|| "-".into());
             if let Some(reason) = &port.cut_off {
                 cut_off.push_str(&format!("\n{name}: {reason}"));
@@ -120,8 +121,9 @@ fn text(port: &PortView) -> String {
     list.extend(port.warnings.iter().map(|warning| ("warning", warning.clone())));
     let kind = kinds().into_iter().find(|kind| port.spec.text("kind") == Some(&kind.name));
     let has_frontend = kind.as_ref().is_none_or(|kind| kind.has_frontend);
-    if has_frontend {
-        list.push(of("socket"));
+    let (socket, place) = (cell(&port.spec, "socket"), endpoint(&port.spec));
+    if has_frontend && socket == place {
+        list.push(("socket", socket));
     }
     if let Some(vm) = vm_of(port) {
         list.push(("vm", vm));
@@ -222,8 +224,8 @@ fn add(cx: &CommandContext, args: PortAdd) -> Result<()> {
     };
     cx.show(&value, |value| {
         let port: PortView = view(value)?;
-        let (name, socket) = (cell(&port.spec, "name"), cell(&port.spec, "socket"));
-        if port.spec.text("socket").is_none() {
+        let (name, socket) = (cell(&port.spec, "name"), endpoint(&port.spec));
+        if port.spec.text("socket").is_none() && socket == cell(&port.spec, "socket") {
             let error = port.connect_error.as_ref();
             let error = error.map(|error| format!(": {error}; the port tries again"));
             return Ok(format!("port {name} is {}{}\n", port.state, error.unwrap_or_default()));

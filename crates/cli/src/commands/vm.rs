@@ -23,7 +23,7 @@ use crate::client::view;
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, bytes};
 use crate::view::{PortView, address, cell};
-use crate::vmm::{Device, Machine, Vmm, attach};
+use crate::vmm::{Device, FramePort, Machine, Vmm, attach, attach_frames};
 
 /// Runs `causeway vm` and prints the result.
 pub fn run(cx: &CommandContext, verb: &VmVerb) -> Result<()> {
@@ -156,9 +156,14 @@ pub fn print_attachment(
     options: &AttachOptions,
 ) -> Result<()> {
     let refused = |message: String| Error::Refused { kind: "unsupported".into(), message };
-    let devices = ports.iter().map(Device::of).collect::<std::result::Result<Vec<_>, _>>();
-    let machine = devices.map(|devices| Machine::new(devices, options.memory));
-    let attachment = machine.and_then(|machine| attach(vmm, &machine, options.qemu_target()));
+    let frames = if let [port] = ports { FramePort::of(port) } else { None };
+    let attachment = if let Some(port) = frames {
+        attach_frames(vmm, &port, options.qemu_target())
+    } else {
+        let devices = ports.iter().map(Device::of).collect::<std::result::Result<Vec<_>, _>>();
+        let machine = devices.map(|devices| Machine::new(devices, options.memory));
+        machine.and_then(|machine| attach(vmm, &machine, options.qemu_target()))
+    };
     let attachment = attachment.map_err(|error| refused(error.to_string()))?;
     if cx.format == Format::Json {
         if options.lines {

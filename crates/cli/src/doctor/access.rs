@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::{DaemonState, Finding};
 use crate::account::Account;
+use crate::view::endpoint;
 
 /// Checks whether the sockets of ports exist, and whether QEMU's user reaches them.
 pub fn sockets(state: &DaemonState, user: Option<&str>) -> Vec<Finding> {
@@ -25,6 +26,10 @@ pub fn sockets(state: &DaemonState, user: Option<&str>) -> Vec<Finding> {
         let (Some(name), Some(socket)) = (port.spec.text("name"), port.spec.text("socket")) else {
             continue;
         };
+        // The peer makes the socket of a port that connects; other ports have an address instead.
+        if port.spec.0.get("connect") == Some(&true.into()) || endpoint(&port.spec) != socket {
+            continue;
+        }
         let path = Path::new(socket);
         match std::fs::symlink_metadata(path) {
             Ok(file) if file.file_type().is_socket() => {}

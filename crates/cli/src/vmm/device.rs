@@ -78,6 +78,7 @@ impl Device {
             "vsock" => DeviceKind::Vsock,
             "hca" => DeviceKind::Adapter,
             "tap" => return Err(AttachError::Interface { port: name }),
+            "stream" | "dgram" => return Err(AttachError::Alone { port: name }),
             "mx" => return Err(AttachError::Processes { port: name }),
             other => return Err(AttachError::UnknownKind { port: name, kind: other.to_owned() }),
         };

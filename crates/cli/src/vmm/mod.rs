@@ -16,6 +16,7 @@ mod access;
 mod cloud_hypervisor;
 mod crosvm;
 mod device;
+mod frames;
 mod libkrun;
 mod libvirt;
 mod memory;
@@ -29,6 +30,7 @@ use std::path::Path;
 use clap::ValueEnum;
 
 pub use device::Device;
+pub use frames::FramePort;
 pub use memory::MemorySize;
 pub use output::Attachment;
 pub use version::QemuTarget;
@@ -51,6 +53,12 @@ pub enum Vmm {
     Crosvm,
     /// libkrun with vhost-user: calls in C (by its documentation, not tried)
     Libkrun,
+    /// vfkit and krunkit, for ports of kind stream and dgram: argument (by their documentation, not
+    /// tried)
+    #[value(alias = "krunkit")]
+    Vfkit,
+    /// passt, for ports of kind stream: arguments
+    Passt,
 }
 
 /// The devices and the memory of a guest.
@@ -114,6 +122,32 @@ pub enum AttachError {
         /// The VMM or its device.
         vmm: &'static str,
     },
+    /// The peer has no such socket.
+    #[error("port {port} cannot have {vmm} as its peer: {reason}")]
+    WrongSocket {
+        /// Name of the port.
+        port: String,
+        /// The peer.
+        vmm: &'static str,
+        /// The reason, with the remedy.
+        reason: &'static str,
+    },
+    /// The program attaches by frames on a socket only.
+    #[error(
+        "port {port} is a device of virtio or PCI, and {vmm} attaches to ports of kind stream or dgram"
+    )]
+    FramesOnly {
+        /// Name of the port.
+        port: String,
+        /// The program.
+        vmm: &'static str,
+    },
+    /// Several ports, of which one has frames on a socket.
+    #[error("port {port} has a peer of its own: print its options by `causeway port show`")]
+    Alone {
+        /// Name of the port.
+        port: String,
+    },
     /// The VMM has no vfio-user.
     #[error(
         "port {port} is an RDMA adapter, which {vmm} cannot attach: it has no vfio-user. Use QEMU \
@@ -136,6 +170,12 @@ impl Machine {
     /// Returns the size of the memory, or the example.
     fn memory(&self) -> MemorySize {
         self.memory.unwrap_or(MemorySize::EXAMPLE)
+    }
+
+    /// Returns the error of a program that attaches by frames on a socket only.
+    fn frames_only(&self, vmm: &'static str) -> AttachError {
+        let port = self.devices.first().map(|device| device.port.clone());
+        AttachError::FramesOnly { port: port.unwrap_or_default(), vmm }
     }
 
     /// Returns the network devices.
@@ -183,9 +223,28 @@ pub fn attach(vmm: Vmm, machine: &Machine, target: QemuTarget) -> Result<Attachm
         Vmm::CloudHypervisor => cloud_hypervisor::attachment(machine)?,
         Vmm::Crosvm => crosvm::attachment(machine)?,
         Vmm::Libkrun => libkrun::attachment(machine)?,
+        Vmm::Vfkit => return Err(machine.frames_only("vfkit")),
+        Vmm::Passt => return Err(machine.frames_only("passt")),
     };
     attachment.notes.extend(warnings(vmm, machine));
     Ok(attachment)
+}
+
+/// Returns the options that attach the peer of a port of kind `stream` or `dgram`. `target` is the
+/// version of QEMU, which only QEMU and libvirt use.
+///
+/// # Errors
+/// [`AttachError`]: the peer has no such socket.
+pub fn attach_frames(
+    vmm: Vmm,
+    port: &FramePort,
+    target: QemuTarget,
+) -> Result<Attachment, AttachError> {
+    let choice = match vmm {
+        Vmm::Qemu | Vmm::Libvirt => target.choose(),
+        _ => version::QemuChoice::Unknown,
+    };
+    frames::attachment(vmm, port, &choice)
 }
 
 /// Returns warnings about devices that the guest or the VMM's user cannot use.

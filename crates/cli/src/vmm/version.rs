@@ -22,6 +22,8 @@ use crate::limits::{QEMU_VERSION_BYTES_MAX, QEMU_VERSION_CHECK, QEMU_VERSION_TIM
 /// The first version whose `-chardev socket` accepts `reconnect-ms`; version 11 refuses
 /// `reconnect`.
 const RECONNECT_MS: QemuVersion = QemuVersion { major: 9, minor: 2 };
+/// The first version whose `-netdev stream` accepts `reconnect`.
+const STREAM_RECONNECT: QemuVersion = QemuVersion { major: 8, minor: 0 };
 /// The first version in which a vhost-user network device with MSI-X vectors starts without KVM;
 /// older versions crash with a segmentation fault.
 const VECTORS_WITHOUT_KVM: QemuVersion = QemuVersion { major: 10, minor: 0 };
@@ -39,6 +41,12 @@ impl QemuVersion {
     /// Returns the option that makes a socket reconnect once a second.
     pub fn reconnect(self) -> &'static str {
         if self >= RECONNECT_MS { "reconnect-ms=1000" } else { "reconnect=1" }
+    }
+
+    /// Returns the option that makes `-netdev stream` reconnect once a second; `None` if the version has
+    /// none.
+    pub fn stream_reconnect(self) -> Option<&'static str> {
+        (self >= STREAM_RECONNECT).then(|| self.reconnect())
     }
 
     /// Returns whether a vhost-user network device with vectors crashes without KVM.

@@ -26,6 +26,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("causeway-link", 5),
     ("causeway-mx", 5),
     ("causeway-hca", 5),
+    ("causeway-stream", 5),
     ("causeway-tap", 5),
     ("causeway-mlx5-driver", 5),
     ("causeway-daemon", 6),

@@ -19,7 +19,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown, shutdown, sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown, SocketAddrAny,
+    SocketAddrUnix, shutdown, sockopt,
 };
 
 use crate::fd::account::Account;
@@ -77,6 +78,23 @@ pub(crate) fn receive_with(
     part: &mut [u8],
     each: impl FnMut(ReceivedFd),
 ) -> Result<ReceivedBytes, Errno> {
+    let (got, _) = receive_message(socket, flags, part, each)?;
+    Ok(ReceivedBytes { bytes: got.bytes, cut: got.flags.contains(ReturnFlags::CTRUNC) })
+}
+
+/// Length and flags of a message.
+struct Message {
+    bytes: usize,
+    flags: ReturnFlags,
+}
+
+/// As [`receive_with`], with the address of the sender.
+fn receive_message(
+    socket: impl AsFd,
+    flags: RecvFlags,
+    part: &mut [u8],
+    each: impl FnMut(ReceivedFd),
+) -> Result<(Message, Option<SocketAddrAny>), Errno> {
     let mut space =
         [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_RECEIVED_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -89,7 +107,7 @@ pub(crate) fn receive_with(
         _ => None,
     });
     rights.flatten().map(ReceivedFd::new).for_each(each);
-    Ok(ReceivedBytes { bytes: got.bytes, cut: got.flags.contains(ReturnFlags::CTRUNC) })
+    Ok((Message { bytes: got.bytes, flags: got.flags }, got.address))
 }
 
 /// Reads as [`receive`] does, from a peer that must not send descriptors.
@@ -101,6 +119,30 @@ pub fn receive_bytes(socket: impl AsFd, part: &mut [u8]) -> Result<usize, Errno>
     let mut any = false;
     let got = receive_with(socket.as_fd(), RecvFlags::empty(), part, |_| any = true)?;
     if any || got.cut { Err(Errno::BADMSG) } else { Ok(got.bytes) }
+}
+
+/// A datagram that was received.
+#[derive(Debug, Clone)]
+pub struct ReceivedDatagram {
+    /// Bytes that were written to the buffer.
+    pub bytes: usize,
+    /// Whether the datagram was longer than the buffer, or descriptors arrived with it: they are
+    /// closed, and the caller drops the datagram.
+    pub is_odd: bool,
+    /// Address of the sender; `None` if it has none, or is no Unix socket.
+    pub from: Option<SocketAddrUnix>,
+}
+
+/// Receives a datagram without blocking, from a peer that must not send descriptors.
+///
+/// # Errors
+/// The kernel's; `EAGAIN` if nothing arrived.
+pub fn receive_datagram(socket: impl AsFd, part: &mut [u8]) -> Result<ReceivedDatagram, Errno> {
+    let mut any = false;
+    let (got, address) = receive_message(socket.as_fd(), RecvFlags::empty(), part, |_| any = true)?;
+    let from = address.and_then(|address| SocketAddrUnix::try_from(address).ok());
+    let is_odd = any || got.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC);
+    Ok(ReceivedDatagram { bytes: got.bytes, is_odd, from: from.filter(|at| !at.is_unnamed()) })
 }
 
 /// Makes the kernel refuse descriptors that are sent to `socket`, or to the sockets it accepts. Has

@@ -17,6 +17,7 @@ use std::mem::size_of;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
+use rustix::net::SocketAddrUnix;
 use rustix::net::addr::SocketAddrArg as _;
 
 use crate::limits::FRAMES_PER_CALL_MAX;
@@ -156,6 +157,41 @@ pub fn send_each<'a>(
     // the frames borrow: mapped, or private, until the call returns. The kernel detects missing
     // pages of lent bytes.
     sent(unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, flags as _) })
+}
+
+/// As [`send_each`], to the socket at `to`, which is looked up for each frame.
+///
+/// # Errors
+/// As for [`send_each`]; ECONNREFUSED or ENOENT: no socket is at `to`.
+pub fn send_each_to<'a>(
+    fd: BorrowedFd<'_>,
+    to: &SocketAddrUnix,
+    frames: impl Iterator<Item = OutgoingFrame<'a>>,
+) -> io::Result<usize> {
+    let (mut vectors, counts) = pieces(frames);
+    if counts.is_empty() {
+        return Ok(0);
+    }
+    let mut at = vectors.as_mut_ptr();
+    // SAFETY: the kernel reads `len` bytes at `address`, which are valid during the call. Each message
+    // names its own consecutive vectors in `vectors`, and these the bytes that the frames borrow:
+    // mapped, or private, until the call returns. The kernel detects missing pages of lent bytes.
+    sent(unsafe {
+        to.with_sockaddr(|address, len| {
+            let message = |count: &usize| {
+                let mut one: libc::mmsghdr = std::mem::zeroed();
+                one.msg_hdr.msg_name = address.cast_mut().cast();
+                one.msg_hdr.msg_namelen = len;
+                (one.msg_hdr.msg_iov, one.msg_hdr.msg_iovlen) = (at, *count as _);
+                at = at.wrapping_add(*count);
+                one
+            };
+            let mut messages: Vec<libc::mmsghdr> = counts.iter().map(message).collect();
+            let count = libc::c_uint::try_from(messages.len()).unwrap_or(0);
+            let flags = libc::MSG_DONTWAIT;
+            libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, flags as _)
+        })
+    })
 }
 
 /// Sends a frame as [`send_each`] does, at less cost, and least without a body.

@@ -64,6 +64,8 @@ struct Hooks {
     check: fn(&Map<String, Value>) -> Result<(), String>,
     /// [`PortOptions::interface`].
     interface: fn(&Map<String, Value>) -> Option<String>,
+    /// [`PortOptions::address`].
+    address: fn(&Map<String, Value>) -> Option<String>,
     /// [`PortOptions::device`].
     device: fn(&Map<String, Value>) -> Option<DeviceInfo>,
 }
@@ -138,6 +140,11 @@ pub trait PortOptions: Serialize + DeserializeOwned {
         None
     }
 
+    /// Returns the network address that the port has instead of its Unix socket.
+    fn address(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the device that a frontend sees. `None` for ports to which processes attach:
     /// they can attach again by themselves.
     fn device(&self) -> Option<DeviceInfo> {
@@ -171,6 +178,7 @@ impl KindDefinition {
             normalise: |values| typed::<T>(values).map(|options| map_of(&options)),
             check: |values| typed::<T>(values).and_then(|options| options.check()),
             interface: |values| typed::<T>(values).ok()?.interface().map(str::to_owned),
+            address: |values| typed::<T>(values).ok()?.address(),
             device: |values| typed::<T>(values).ok()?.device(),
         };
         let (has_guest, is_network, has_frontend, loses_frontend) = (true, false, true, false);
@@ -309,6 +317,11 @@ impl PortKind {
     /// Returns the interface of this host on which the port opens a raw socket.
     pub fn interface(&self) -> Option<String> {
         (self.kind.hooks.interface)(&self.options)
+    }
+
+    /// Returns the network address that the port has instead of its Unix socket.
+    pub fn address(&self) -> Option<String> {
+        (self.kind.hooks.address)(&self.options)
     }
 
     /// Returns the device that a frontend of the port sees; `None` if processes attach to the port.

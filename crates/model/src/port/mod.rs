@@ -11,11 +11,13 @@
 //! conditions between them, and neither other ports nor the host's files. At most
 //! [`PORTS_MAX`](crate::limits::PORTS_MAX) (1,024) ports of all kinds.
 
+mod dgram;
 mod hca;
 mod kind;
 mod mx;
 mod net;
 mod read;
+mod stream;
 mod tap;
 mod vm;
 mod vsock;
@@ -29,6 +31,7 @@ use crate::limits::{MEMORY_MAX_MIB, SOCKET_PATH_BYTES_MAX};
 use crate::schema::{DefaultValue, Field, Form, ValueType, parses, text};
 use crate::{FileMode, Mac, Name, SocketAccess, SpecError};
 
+pub use dgram::{DGRAM, DGRAM_FIELDS, DgramSpec};
 pub use hca::{HCA, HCA_FIELDS, HcaDoorbell, HcaSpec};
 pub use kind::{
     DeviceInfo, FrontendProtocol, HELD_EXTENSION, KindDefinition, KindInfo, PortContext, PortKind,
@@ -37,6 +40,7 @@ pub use kind::{
 pub use mx::{MX, MX_FIELDS, MxPeer, MxSpec, MxUdp};
 pub use net::{MTU_DEFAULT, NET, NET_FIELDS, NetSpec, Offloads};
 pub use read::{ReadContext, default_socket, read};
+pub use stream::{STREAM, STREAM_FIELDS, StreamSpec};
 pub use tap::{TAP, TAP_FIELDS, TapOffloads, TapSpec};
 pub use vm::{VM_KEY, vm_name};
 pub use vsock::{
@@ -44,7 +48,7 @@ pub use vsock::{
 };
 
 /// The kinds of ports of this release. A daemon with further services has more.
-pub static KINDS: [&KindDefinition; 5] = [&NET, &VSOCK, &MX, &HCA, &TAP];
+pub static KINDS: [&KindDefinition; 7] = [&NET, &VSOCK, &MX, &HCA, &STREAM, &DGRAM, &TAP];
 
 /// The keys of every port. Of these, a port without frontends has name and group only.
 pub const PORT_FIELDS: &[Field] = &[
@@ -202,6 +206,12 @@ impl PortSpec {
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         let own = Some(self.socket.as_path()).filter(|path| !is_empty(path));
         own.into_iter().chain(self.kind.sockets().map(|(_, path)| path))
+    }
+
+    /// Returns whether the daemon listens at [`Self::socket`]: the port is not the client, has no
+    /// network address instead, and is no port without frontends.
+    pub fn listens_at_socket(&self) -> bool {
+        !self.access.connect && self.kind.address().is_none() && !is_empty(&self.socket)
     }
 
     /// Checks ranges, and conditions between options.
