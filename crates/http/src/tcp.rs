@@ -13,18 +13,15 @@
 //! joined. The handler may block its connection's thread; a connection that is being handled is
 //! not closed for another.
 
-use std::io::Read as _;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use crate::limits::{
-    ACCEPT_RETRY, CONNECTION_GRACE, DRAIN_TIME_MAX, REPLY_TIME_MAX, REQUEST_TIME_MAX,
-};
+use crate::limits::{ACCEPT_RETRY, CONNECTION_GRACE, REPLY_TIME_MAX, REQUEST_TIME_MAX};
 use crate::slots::{ConnectionSlot, ConnectionSlots, SlotLimits};
-use crate::{HttpReply, HttpRequest, RequestLimits, request};
+use crate::{HttpReply, HttpRequest, RequestLimits, connection, request};
 
 /// Answers a complete request; called on the thread of the connection.
 pub type TcpHandler = dyn Fn(&HttpRequest) -> HttpReply + Send + Sync;
@@ -183,23 +180,6 @@ fn serve(
         return;
     }
     if !is_whole {
-        drain(stream);
-    }
-}
-
-/// Reads the rest of a refused request for a moment: an immediate close would reset the connection
-/// before the client reads the reply.
-fn drain(stream: &mut TcpStream) {
-    let _ = stream.shutdown(Shutdown::Write);
-    let until = Instant::now() + DRAIN_TIME_MAX;
-    let mut chunk = [0_u8; 4096];
-    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) {
-        if stream.set_read_timeout(Some(left)).is_err() {
-            return;
-        }
-        match stream.read(&mut chunk) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
+        connection::drain(stream);
     }
 }

@@ -18,7 +18,6 @@
 //! [`ControlServer::stop`] no connection is accepted, and threads of requests in progress are not
 //! joined.
 
-use std::io::Read as _;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -26,12 +25,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use causeway_http::connection::drain;
 use causeway_http::{ConnectionSlot, ConnectionSlots, SlotLimits};
 
 use super::{HttpReply, HttpRequest, REQUEST_LIMITS, request};
 use crate::limits::{
     ACCEPT_RETRY, CONNECTION_GRACE, CONNECTIONS_MAX, CONNECTIONS_WAITING_PER_USER_MAX,
-    DRAIN_TIME_MAX, REPLY_TIME_MAX, REQUEST_TIME_MAX,
+    REPLY_TIME_MAX, REQUEST_TIME_MAX,
 };
 use crate::peer::{ControlAccess, ControlPeer};
 use crate::refusals::{ControlRefusals, RefusalReason};
@@ -189,22 +189,5 @@ fn serve(
     }
     if !whole {
         drain(stream);
-    }
-}
-
-/// Reads the rest of a refused request for a moment: an immediate close would break the client's
-/// write before it reads the reply.
-fn drain(stream: &mut UnixStream) {
-    let _ = stream.shutdown(Shutdown::Write);
-    let until = Instant::now() + DRAIN_TIME_MAX;
-    let mut chunk = [0_u8; 4096];
-    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) {
-        if stream.set_read_timeout(Some(left)).is_err() {
-            return;
-        }
-        match stream.read(&mut chunk) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
     }
 }
