@@ -57,8 +57,8 @@ pub fn sockets(state: &DaemonState, user: Option<&str>) -> Vec<Finding> {
         }
     }
     if findings.is_empty() {
-        let has_socket = |port: &&PortView| port.spec.text("socket").is_some();
-        let number = state.ports.iter().filter(has_socket).count();
+        let sockets = state.ports.iter().filter_map(|port| port.spec.text("socket"));
+        let number = sockets.count();
         let text = format!("{number} sockets are there, and {user} reaches them");
         findings.push(Finding::ok("sockets", text));
     }

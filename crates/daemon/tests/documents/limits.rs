@@ -13,6 +13,7 @@ const FILES: &[(&str, &str)] = &[
     ("Ethernet", "crates/ethernet/src/limits.rs"),
     ("Sockets", "crates/socket/src/limits.rs"),
     ("RDMA adapters", "crates/hca/src/limits.rs"),
+    ("TAP interfaces", "crates/tap/src/limits.rs"),
     ("Links", "crates/link/src/limits.rs"),
     ("NICs", "crates/mx/src/limits.rs"),
     ("Frontends", "crates/attach/src/limits.rs"),
