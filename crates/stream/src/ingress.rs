@@ -157,7 +157,7 @@ mod tests {
         let (to, inbox) = mailbox(2).unwrap();
         let (mut counters, send) = (TransmitCounters::default(), |sender: &mut UplinkSender| {
             let buffer = sender.buffer(60);
-            sender.send(buffer, vec![0..60]);
+            sender.send(buffer, std::iter::once(0..60).collect());
         });
         let mut first = UplinkSender::new(LinkId(1), to.clone());
         let mut second = UplinkSender::new(LinkId(2), to);

@@ -40,7 +40,7 @@ pub struct StreamService {
 
 /// Returns the first value of a port.
 fn value_of(port: PortId) -> u32 {
-    u32::try_from(port.slot().saturating_mul(2)).unwrap_or(u32::MAX & !1)
+    u32::try_from(port.slot().saturating_mul(2)).unwrap_or(!1)
 }
 
 impl StreamService {
@@ -52,8 +52,12 @@ impl StreamService {
     /// Calls `call` with the port that has a value, and whether it is the first of the port's values.
     fn with_port<R>(&mut self, value: u32, call: impl FnOnce(&mut Port, bool) -> R) -> Option<R> {
         let id = self.values.get(&(value & !1))?;
-        let result = call(self.ports.get_mut(id)?, value & 1 == 0);
-        self.update_deadline();
+        let port = self.ports.get_mut(id)?;
+        let before = port.deadline_ns();
+        let result = call(port, value & 1 == 0);
+        if port.deadline_ns() != before {
+            self.update_deadline();
+        }
         Some(result)
     }
 
