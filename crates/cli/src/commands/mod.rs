@@ -21,7 +21,7 @@ mod group;
 mod hca;
 mod key;
 mod link;
-mod mpi_env;
+mod mpi;
 mod pages;
 mod peer;
 mod port;
@@ -33,7 +33,7 @@ mod traffic;
 mod vm;
 mod vnet;
 
-pub use mpi_env::EVALUATED_FAILURE;
+pub use mpi::EVALUATED_FAILURE;
 
 use std::io::{Read, Write as _};
 use std::path::Path;
@@ -85,7 +85,8 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Doctor(args) => doctor::run(&cx, &args),
         Noun::Traffic { group } => traffic::run(&cx, &group),
         Noun::Capture(args) => capture::run(&cx, &args),
-        Noun::MpiEnv(args) => mpi_env::run(&cx, &args),
+        Noun::MpiEnv(args) => mpi::env(&cx, &args),
+        Noun::MpiRun(args) => mpi::run(&cx, &args),
         Noun::Forward(args) => forward::run(&cx, &args),
         Noun::Key(verb) => key::run(&cx, verb),
         Noun::Apply(args) => apply::run(&cx, &args),
