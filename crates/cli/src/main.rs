@@ -1,8 +1,8 @@
 //! `causeway`, the operator's command-line tool.
 //!
 //! The tool translates a command line into requests to the control socket of causewayd, and prints
-//! the replies. It keeps no state and imports only `causeway-model`, and
-//! `causeway-forward` for `causeway forward`. [`args`] defines the command
+//! the replies. It keeps no state and imports only `causeway-model`, `causeway-wire` for the test
+//! attach of `causeway mpi-run`, and `causeway-forward` for `causeway forward`. [`args`] defines the command
 //! line, [`client`] transports requests, [`commands`] implements the verbs, [`view`] gives replies
 //! their types, [`table`] formats text output, [`vmm`] prints how guests attach.
 //!
