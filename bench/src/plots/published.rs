@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::plot::{Plot, Point, Series};
 
-const MACHINE: &str = "November 2026; medians of three rounds, in a virtual machine with 2 cores that \
+const MACHINE: &str = "November 2026; three rounds, in a virtual machine with 2 cores that \
                        share a cache";
 
 /// Returns a series of medians, or of ranges with their middle.
@@ -29,7 +29,7 @@ fn burst() -> Plot {
         more_is_better: true,
         conditions: vec![
             MACHINE.into(),
-            "split rings; DPDK's generator on one core, the switch on the other".into(),
+            "medians; split rings; DPDK's generator on one core, the switch on the other".into(),
         ],
         series: vec![
             of("Causeway", [1.0; 4]),
@@ -55,7 +55,7 @@ fn messages() -> Plot {
         more_is_better: false,
         conditions: vec![
             MACHINE.into(),
-            "whiskers are the range over the rounds; both ends poll".into(),
+            "whiskers are the range over the rounds, markers its middle; both ends poll".into(),
         ],
         series: vec![
             of("Causeway (1)", [(1.0, 1.0); 4]),

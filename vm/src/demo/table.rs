@@ -6,7 +6,7 @@
 //! nothing; the only error is that of the file.
 
 use crate::rdma::Rdma;
-use crate::scene::Scene;
+use crate::scene::{self, Scene};
 use causeway_vm::machine::Engine;
 use causeway_vm::{Error, Result};
 use serde::Serialize;
@@ -121,6 +121,8 @@ pub struct Report {
     pub host_cores: usize,
     /// Reason for the absence of a bridge, if any.
     pub no_bridge: Option<String>,
+    /// Processes that wanted a processor in the minute before the run, on average.
+    pub load: f64,
     /// Whether every row passed.
     pub ok: bool,
     /// Rows of the guests.
@@ -158,6 +160,7 @@ impl Report {
             guest_kernel: kernel.clone(),
             host_cores: cores,
             no_bridge: scene.bridge.as_ref().err().cloned(),
+            load: scene.load,
             ok: rows.iter().all(|r| r.verified),
             rows,
             messages: Vec::new(),
@@ -178,6 +181,7 @@ impl Report {
             guest_kernel: String::new(),
             host_cores: cores,
             no_bridge: None,
+            load: scene::load(),
             ok: true,
             rows: Vec::new(),
             messages: Vec::new(),
@@ -206,8 +210,10 @@ impl Report {
 
     /// Formats the tables as text.
     pub fn text(&self) -> String {
-        let mut text = format!("{}\n\n", self.title);
+        let mut text = format!("{}\n", self.title);
+        text.push_str(&busy(self.load, self.host_cores));
         if !self.rows.is_empty() {
+            text.push('\n');
             self.guests(&mut text);
         }
         if !self.messages.is_empty() {
@@ -309,6 +315,17 @@ fn cells(row: &Row, peer: Option<&str>) -> Vec<String> {
     cells
 }
 
+/// Returns a warning if other programs used the processors before the run.
+fn busy(load: f64, cores: usize) -> String {
+    if load < 0.5 * cores as f64 {
+        return String::new();
+    }
+    format!(
+        "Other programs use the processors (load {load:.1} on {cores} cores): an end that polls \
+         loses its\nprocessor, and the figures are not representative.\n"
+    )
+}
+
 /// Largest ratio that counts as equal: the figures of a demo differ by more between two runs.
 const EQUAL: f64 = 1.03;
 
@@ -317,6 +334,7 @@ fn compared(ratio: f64) -> String {
     let (factor, word) = if ratio >= 1.0 { (ratio, "as fast") } else { (1.0 / ratio, "slower") };
     match factor {
         factor if factor <= EQUAL => "equal".into(),
+        factor if factor < 2.0 => format!("{factor:.2}x {word}"),
         factor if factor < 10.0 => format!("{factor:.1}x {word}"),
         factor => format!("{factor:.0}x {word}"),
     }
@@ -354,6 +372,7 @@ mod tests {
             guest_kernel: "6.1".into(),
             host_cores: 2,
             no_bridge: None,
+            load: 0.0,
             ok: rows.iter().all(|r| r.verified),
             rows,
             messages: Vec::new(),
@@ -372,9 +391,15 @@ mod tests {
     }
 
     #[test]
+    fn table_warns_of_a_machine_that_is_busy() {
+        assert_eq!(busy(0.2, 2), "");
+        assert!(busy(7.0, 2).contains("load 7.0 on 2 cores"));
+    }
+
+    #[test]
     fn table_ratios_are_words_above_one() {
         let words = [(2.94, "2.9x as fast"), (0.34, "2.9x slower"), (25.3, "25x as fast")];
-        for (ratio, want) in words.into_iter().chain([(1.02, "equal"), (0.98, "equal")]) {
+        for (ratio, want) in words.into_iter().chain([(1.02, "equal"), (0.98, "equal"), (1.042, "1.04x as fast")]) {
             assert_eq!(compared(ratio), want);
         }
     }
