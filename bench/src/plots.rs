@@ -91,13 +91,20 @@ fn plot(family: &str, rows: &[&Row], conditions: &[String]) -> Plot {
     Plot { unit, series, ..empty(family, rows, conditions) }
 }
 
+/// Largest factor between Causeway and a peer in a relative plot: others would flatten the lines.
+const FACTOR_MAX: f64 = 20.0;
+
 /// Returns the plot of a family's peers relative to Causeway, of each round.
 fn relative(family: &str, rows: &[&Row], conditions: &[String]) -> Plot {
     let more = rows.first().is_some_and(|row| row.more_is_better);
     let one = |row: &&Row| point(row, &Spread { min: 1.0, median: 1.0, max: 1.0 });
     let ours = rows.iter().map(one).collect();
     let mut series = vec![Series { name: "Causeway (1)".into(), points: ours }];
-    for name in peers(rows) {
+    let is_near = |name: &&String| {
+        let mut ratios = rows.iter().filter_map(|row| row.ratio_spreads.get(*name));
+        ratios.all(|of| of.max <= FACTOR_MAX && of.min >= 1.0 / FACTOR_MAX)
+    };
+    for name in peers(rows).into_iter().filter(is_near) {
         let of = |row: &&Row| {
             let Spread { min, median, max } = *row.ratio_spreads.get(name)?;
             // A ratio is above 1 where Causeway is better.
