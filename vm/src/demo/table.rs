@@ -309,7 +309,7 @@ fn cells(row: &Row, peer: Option<&str>) -> Vec<String> {
     let mut cells = vec![row.name.clone(), value("causeway", row.causeway)];
     if let Some(peer) = peer {
         cells.push(value(peer, row.bridge_tap.or(row.sockets)));
-        cells.push(row.ratio.map_or("-".into(), |r| compared(r)));
+        cells.push(row.ratio.map_or("-".into(), compared));
     }
     cells.push(if row.verified { "yes".into() } else { "NO".into() });
     cells
@@ -399,7 +399,9 @@ mod tests {
     #[test]
     fn table_ratios_are_words_above_one() {
         let words = [(2.94, "2.9x as fast"), (0.34, "2.9x slower"), (25.3, "25x as fast")];
-        for (ratio, want) in words.into_iter().chain([(1.02, "equal"), (0.98, "equal"), (1.042, "1.04x as fast")]) {
+        for (ratio, want) in
+            words.into_iter().chain([(1.02, "equal"), (0.98, "equal"), (1.042, "1.04x as fast")])
+        {
             assert_eq!(compared(ratio), want);
         }
     }
