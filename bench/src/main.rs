@@ -12,12 +12,15 @@ mod bare;
 mod effort;
 mod floor;
 mod hosts;
+mod index;
 mod inner;
+mod machine;
 mod options;
 mod peers;
 mod pin;
 mod plot;
 mod plots;
+mod progress;
 mod report;
 mod rig;
 mod rounds;
@@ -25,6 +28,7 @@ mod row;
 mod rows;
 mod stats;
 mod sweep;
+mod words;
 
 use std::process::ExitCode;
 
@@ -46,7 +50,7 @@ fn main() -> ExitCode {
         }
     };
     match report::run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(why) => {
             eprintln!("causeway-bench: {why}");
             ExitCode::FAILURE

@@ -16,6 +16,10 @@ Usage: causeway-bench [--out DIR] [--runs N] [--only WORDS] [--quick] [--list]
   --quick      each row once, with short runs: checks that all rows work
   --list       prints the rows' names
 
+Each row is printed and written when it has ended, with an estimate of the remaining time. An
+interrupt (Ctrl-C) ends the run after the current figure, with exit status 130; a second one ends it
+at once. DIR/index.html shows the table and the plots.
+
 Example: causeway-bench --only stream --runs 3
 ";
 

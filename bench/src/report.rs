@@ -1,62 +1,139 @@
 //! Runs the rows and writes their results.
 //!
-//! `main` calls [`run`], which measures the selected rows one after another in the main thread,
-//! writes a JSON file for each row as soon as it is measured, then prints the table with the aims,
-//! and writes the plots. A row that cannot be measured is left out with its reason, and so is a
-//! peer; the run goes on and succeeds. An aim that is missed is shown and fails nothing. Errors are
-//! those of the output folder. Leftovers of killed runs are removed first (`sweep`).
+//! `main` calls [`run`], which measures the selected rows one after another in the main thread.
+//! After each row it prints the row and an estimate of the remaining time, and writes the row's
+//! JSON file, the plots and `index.html`: a run that is interrupted, or killed, has all rows that
+//! ended. At the end the table and the aims are printed. A row that cannot be measured is left out
+//! with its reason, and so is a peer; the run goes on and succeeds. An aim that is missed is shown
+//! and fails nothing. Errors are those of the output folder. Leftovers of killed runs are removed
+//! first (`sweep`).
 
 use std::fmt::Write;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
 
 use crate::effort::Effort;
 use crate::options::Options;
+use crate::progress::{self, Progress, is_stopped};
 use crate::row::{Plan, Row};
 use crate::stats::Spread;
-use crate::{plots, rows, sweep};
+use crate::{index, machine, plots, rows, sweep, words};
 
-/// Runs the rows selected by `options`, prints a table, and writes JSON and plots.
-pub fn run(options: &Options) -> Result<(), String> {
+/// The results so far.
+#[derive(Debug)]
+pub struct Results {
+    /// Machine, date and effort, a line each.
+    pub conditions: Vec<String>,
+    /// Number of rows to measure.
+    pub wanted: usize,
+    /// The rows that were measured.
+    pub rows: Vec<Row>,
+    /// The rows that were left out, with the reason.
+    pub missing: Vec<(String, String)>,
+}
+
+impl Results {
+    /// Returns whether all rows have ended.
+    pub fn is_complete(&self) -> bool {
+        self.rows.len() + self.missing.len() == self.wanted
+    }
+
+    /// Writes plots and page.
+    fn write(&self, out: &Path) -> std::io::Result<()> {
+        let plots = plots::write(&self.rows, &self.conditions, out)?;
+        index::write(self, &plots, out)
+    }
+}
+
+/// Runs the rows selected by `options`, prints a table, and writes JSON, plots and page. The status
+/// tells an interrupted run from a whole one.
+///
+/// # Errors
+/// The output folder cannot be written, or signals cannot be handled.
+pub fn run(options: &Options) -> Result<ExitCode, String> {
     let wanted = |plan: &Plan| plan.name.to_lowercase().contains(&options.only.to_lowercase());
     let plans: Vec<Plan> = rows::all().into_iter().filter(wanted).collect();
     if options.list {
         let names: String = plans.iter().map(|plan| format!("{}\n", plan.name)).collect();
         // The reader may have closed the pipe.
         let _ = std::io::stdout().write_all(names.as_bytes());
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     sweep::sweep();
-    let effort = Effort { runs: options.runs, quick: options.quick };
+    progress::stop_on_signals()?;
     let failed = |e: std::io::Error| format!("{}: {e}", options.out.display());
     std::fs::create_dir_all(&options.out).map_err(failed)?;
-    let (mut rows, mut missing) = (Vec::new(), Vec::new());
-    for (index, plan) in plans.iter().enumerate() {
-        eprintln!("- {}/{} {}", index + 1, plans.len(), plan.name);
-        match plan.measure(&effort) {
-            Ok(row) => {
-                for (peer, why) in &row.left_out {
-                    eprintln!("  without {peer}: {why}");
-                }
-                write_row(&row, &options.out).map_err(failed)?;
-                rows.push(row);
-            }
-            Err(why) => {
-                eprintln!("  left out: {why}");
-                missing.push((plan.name.as_str(), why));
-            }
-        }
-    }
-    print!("{}{}", table(&rows), aims(&rows));
-    for (name, why) in missing {
+    let results = measure(options, &plans).map_err(failed)?;
+    print!("{}{}", table(&results.rows), aims(&results.rows));
+    for (name, why) in &results.missing {
         println!("Left out: {name}: {why}");
     }
-    plots::write(&rows, &options.out).map_err(failed)?;
-    println!("\nResults are in {}: a JSON file for each row, and plots.", options.out.display());
+    let page = options.out.join("index.html");
+    println!("\nTable and plots: {}; a JSON file for each row is beside it.", page.display());
     if options.quick {
         println!("Short runs only check that all rows work: the figures are not representative.");
     }
-    Ok(())
+    if results.is_complete() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let done = results.rows.len() + results.missing.len();
+    println!("Interrupted: {done} of {} rows have ended.", results.wanted);
+    Ok(ExitCode::from(progress::INTERRUPTED))
+}
+
+/// Measures the rows, and writes the results after each.
+fn measure(options: &Options, plans: &[Plan]) -> std::io::Result<Results> {
+    let effort = Effort { runs: options.runs, quick: options.quick };
+    let mut results = Results {
+        conditions: conditions(options),
+        wanted: plans.len(),
+        rows: Vec::new(),
+        missing: Vec::new(),
+    };
+    let known = |plan: &Plan| {
+        progress::last_seconds(&file(&options.out, &plan.name), options.quick, options.runs)
+    };
+    let mut progress = Progress::new(plans.iter().map(known).collect());
+    for (index, plan) in plans.iter().enumerate() {
+        eprintln!("- {}/{} {} ({})", index + 1, plans.len(), plan.name, progress.text());
+        let since = Instant::now();
+        let measured = plan.measure(&effort);
+        let seconds = since.elapsed().as_secs_f64();
+        if is_stopped() {
+            break;
+        }
+        progress.ended(seconds);
+        match measured {
+            Ok(row) => {
+                let row = Row { seconds, runs: options.runs, quick: options.quick, ..row };
+                for (peer, why) in &row.left_out {
+                    eprintln!("  without {peer}: {why}");
+                }
+                print!("{}", line(&row, 0));
+                write_row(&row, &options.out)?;
+                results.rows.push(row);
+            }
+            Err(why) => {
+                eprintln!("  left out: {why}");
+                results.missing.push((plan.name.clone(), why));
+            }
+        }
+        results.write(&options.out)?;
+    }
+    results.write(&options.out)?;
+    Ok(results)
+}
+
+/// Returns the machine, the date and the effort.
+fn conditions(options: &Options) -> Vec<String> {
+    let effort = if options.quick {
+        "one short run: the figures are not representative".to_owned()
+    } else {
+        format!("median of {} rounds; whiskers from the smallest to the largest", options.runs)
+    };
+    vec![format!("{}; {effort}", machine::date()), machine::describe()]
 }
 
 /// Returns a file name of letters, digits and dashes.
@@ -65,10 +142,15 @@ fn slug(name: &str) -> String {
     words.collect::<Vec<_>>().join("-").to_lowercase()
 }
 
+/// Returns the JSON file of a row.
+fn file(out: &Path, name: &str) -> PathBuf {
+    out.join(format!("{}.json", slug(name)))
+}
+
 /// Writes the JSON file of a row.
 fn write_row(row: &Row, out: &Path) -> std::io::Result<()> {
     let json = serde_json::to_string_pretty(row)?;
-    std::fs::write(out.join(format!("{}.json", slug(&row.name))), json + "\n")
+    std::fs::write(file(out, &row.name), json + "\n")
 }
 
 /// Formats the figures, grouped by kind of guest.
@@ -80,7 +162,7 @@ fn table(rows: &[Row]) -> String {
     for kind in kinds {
         let _ = writeln!(
             out,
-            "\n{:<wide$} {:>9} {:>19}  {:<5} {:>8}  ratio to peers (above 1: Causeway is better)",
+            "\n{:<wide$} {:>9} {:>19}  {:<5} {:>8}  Causeway is",
             format!("Guest: {kind}"),
             "median",
             "min..max",
@@ -88,21 +170,7 @@ fn table(rows: &[Row]) -> String {
             "floor us"
         );
         for row in rows.iter().filter(|row| row.guest.name() == kind) {
-            let spread = format!("{:.2}..{:.2}", row.ours.min, row.ours.max);
-            let ratio = |(peer, of): (&String, &Spread)| {
-                format!("{peer} {:.2} ({:.2}..{:.2})", of.median, of.min, of.max)
-            };
-            let ratios: Vec<String> = row.ratio_spreads.iter().map(ratio).collect();
-            let _ = writeln!(
-                out,
-                "{:<wide$} {:>9.2} {spread:>19}  {:<5} {:>8.3}{} {}",
-                row.name,
-                row.ours.median,
-                row.unit,
-                row.floor.spread.median,
-                if row.rounds_unsteady > 0 { '~' } else { ' ' },
-                ratios.join(", ")
-            );
+            out.push_str(&line(row, wide));
         }
     }
     if rows.iter().any(|row| row.rounds_unsteady > 0) {
@@ -111,6 +179,25 @@ fn table(rows: &[Row]) -> String {
         );
     }
     out
+}
+
+/// Formats the line of a row, its name at least `wide` characters.
+fn line(row: &Row, wide: usize) -> String {
+    let spread = format!("{:.2}..{:.2}", row.ours.min, row.ours.max);
+    let ratio = |(peer, of): (&String, &Spread)| {
+        let range = words::range(row.unit, of.min, of.max);
+        format!("{} {peer}{range}", words::compared(row.unit, of.median))
+    };
+    let ratios: Vec<String> = row.ratio_spreads.iter().map(ratio).collect();
+    format!(
+        "{:<wide$} {:>9.2} {spread:>19}  {:<5} {:>8.3}{} {}\n",
+        row.name,
+        row.ours.median,
+        row.unit,
+        row.floor.spread.median,
+        if row.rounds_unsteady > 0 { '~' } else { ' ' },
+        ratios.join(", ")
+    )
 }
 
 /// Lists every aim, missed aims last.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crate::effort::Effort;
 use crate::floor;
+use crate::progress::is_stopped;
 use crate::row::Measure;
 use crate::stats::Spread;
 
@@ -80,6 +81,9 @@ fn figure(
     let once = Effort { runs: 1, ..*effort };
     let mut tries = if effort.quick || !required.steady { 1 } else { TRIES };
     loop {
+        if is_stopped() {
+            return Err("the run was interrupted".into());
+        }
         tries -= 1;
         if required.near && !effort.quick {
             detector.await_near();
@@ -161,6 +165,9 @@ impl Rounds {
         let ours = figure(effort, required, ours, detector, &mut floors)?;
         let mut figures = Vec::new();
         for (name, measure) in peers {
+            if is_stopped() {
+                break;
+            }
             if self.left_out.contains_key(*name) {
                 continue;
             }

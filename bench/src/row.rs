@@ -117,6 +117,12 @@ pub struct Row {
     /// Note for the reader of the row.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub note: &'static str,
+    /// Time of the measurement, in seconds.
+    pub seconds: f64,
+    /// Runs per figure.
+    pub runs: usize,
+    /// Whether the runs were short, so that the figures are not representative.
+    pub quick: bool,
     /// The row's plot, and its horizontal coordinate.
     #[serde(skip)]
     pub at: Option<(&'static str, f64)>,
@@ -246,6 +252,9 @@ impl Plan {
             left_out: rounds.left_out,
             aims,
             note: self.note,
+            seconds: 0.0,
+            runs: 0,
+            quick: false,
             at: self.at,
         }
     }

@@ -173,6 +173,12 @@ impl Daemon {
         GuestSpec::new(&member.name).nic(nic).vsock(self.vsock_socket(member))
     }
 
+    /// Returns the operator's tool.
+    #[must_use]
+    pub fn tool(&self) -> &Path {
+        &self.cli
+    }
+
     /// Runs the operator's tool against this daemon.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::limits::{BOOT, CHECK, REPLY_SLACK, patient};
 use crate::machine::{Channel, Machine};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::rundir::RunDir;
 use crate::spec::{GuestSpec, Nic};
 use causeway_guest_tool::protocol::{CommandResult, Hello, Operation};
@@ -142,7 +142,7 @@ impl Guest {
              done; echo no such device >&2; exit 1",
             nic.mac, nic.mtu, nic.address
         );
-        let ran = self.run(&["sh", "-c", &script], Duration::from_secs(20))?;
+        let ran = self.run_unshown(&["sh", "-c", &script], Duration::from_secs(20))?;
         if ran.code == Some(0) {
             return Ok(());
         }
@@ -159,6 +159,12 @@ impl Guest {
     /// # Errors
     /// When the guest ends, panics or does not answer; not when the command fails.
     pub fn run(&self, argv: &[&str], limit: Duration) -> Result<CommandResult> {
+        process::show(&format!("{}#", self.spec.name), &process::quoted(argv));
+        self.run_unshown(argv, limit)
+    }
+
+    /// As [`Guest::run`], for commands of this module, which are not printed.
+    fn run_unshown(&self, argv: &[&str], limit: Duration) -> Result<CommandResult> {
         let control =
             self.control.as_ref().ok_or_else(|| self.error("not connected yet".to_string()))?;
         let limit = patient(limit);

@@ -7,16 +7,27 @@
 //!
 //! Every other module starts its children here. A [`Process`] is killed and reaped on drop, with
 //! its group; [`Process::stop`] asks first. A program that is missing is an error with its name.
+//!
+//! After [`show_commands`] each command is printed before it runs ([`show`]), as a line for a shell
+//! without the part that ties it to this process; a command that is repeated is printed once.
 
 use crate::error::{Error, Result};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// The words that let a process die with this process.
+const TIE: [&str; 4] = ["setpriv", "--pdeathsig", "KILL", "--"];
+/// Whether commands are printed.
+static SHOWS: AtomicBool = AtomicBool::new(false);
+/// The command that was printed last.
+static SHOWN: Mutex<String> = Mutex::new(String::new());
 
 type Order = (Command, Sender<io::Result<Child>>);
 
@@ -42,7 +53,7 @@ pub fn tied(program: impl AsRef<OsStr>) -> Command {
 /// As [`tied`], behind a `prefix` that changes namespaces or users and then executes the rest. Such
 /// a change clears the parent-death signal, which is therefore set after it.
 pub fn tied_within(prefix: &[String], program: impl AsRef<OsStr>) -> Command {
-    let tie = ["setpriv", "--pdeathsig", "KILL", "--"].map(String::from);
+    let tie = TIE.map(String::from);
     let mut words = prefix.iter().chain(&tie);
     let mut command = Command::new(words.next().map_or("setpriv", String::as_str));
     command.args(words).arg(program).stdin(Stdio::null()).process_group(0);
@@ -62,6 +73,7 @@ impl Process {
     /// # Errors
     /// The system's reason, with the command's name.
     pub fn start(name: &str, command: Command) -> Result<Self> {
+        show("$", &line(&command));
         let (answer, started) = channel();
         let gone = || io::Error::other("the thread that starts processes has ended");
         let child = spawner()
@@ -132,6 +144,7 @@ impl Drop for Process {
 /// When it cannot start or fails, with the end of its output.
 pub fn output(command: &mut Command) -> Result<String> {
     let line = describe(command);
+    show("$", &self::line(command));
     let done = command.stdin(Stdio::null()).output().map_err(Error::io(format!("run `{line}`")))?;
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
@@ -140,6 +153,50 @@ pub fn output(command: &mut Command) -> Result<String> {
     let end: Vec<&str> = said.lines().rev().take(30).collect();
     let said = end.into_iter().rev().collect::<Vec<_>>().join("\n");
     Err(Error::Command { command: line, said: format!("{} {said}", done.status) })
+}
+
+/// Lets commands be printed to standard error from now on.
+pub fn show_commands() {
+    SHOWS.store(true, Ordering::Relaxed);
+}
+
+/// Prints a command behind a prompt, if commands are printed and it is not the last one again.
+pub fn show(prompt: &str, line: &str) {
+    if !SHOWS.load(Ordering::Relaxed) {
+        return;
+    }
+    let text = format!("    {prompt} {line}");
+    let mut last = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if *last != text {
+        eprintln!("{text}");
+        *last = text;
+    }
+}
+
+/// Returns words as a line for a shell.
+pub fn quoted<T: AsRef<str>>(words: impl IntoIterator<Item = T>) -> String {
+    let word = |word: T| {
+        let text = word.as_ref();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._:-+,=@%".contains(c);
+        if !text.is_empty() && text.chars().all(is_plain) {
+            return text.to_owned();
+        }
+        format!("'{}'", text.replace('\'', r"'\''"))
+    };
+    words.into_iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns a command with its variables as a line for a shell, without the tie to this process.
+fn line(command: &Command) -> String {
+    let text = |word: &OsStr| word.to_string_lossy().into_owned();
+    let mut words: Vec<String> =
+        std::iter::once(command.get_program()).chain(command.get_args()).map(text).collect();
+    if let Some(at) = words.windows(TIE.len()).position(|part| part == TIE) {
+        words.drain(at..at + TIE.len());
+    }
+    let set = command.get_envs().filter_map(|(name, value)| Some((text(name), text(value?))));
+    let set = set.map(|(name, value)| format!("{name}={} ", quoted([value])));
+    format!("{}{}", set.collect::<String>(), quoted(words))
 }
 
 fn describe(command: &Command) -> String {
@@ -166,6 +223,14 @@ mod tests {
         assert!(alive(pid), "the child died with a thread that did not start it");
         drop(process);
         assert!(!alive(pid));
+    }
+
+    #[test]
+    fn process_commands_are_shown_as_lines_for_a_shell() {
+        let mut command = tied_within(&["nsenter".into(), "-t1".into()], "mx");
+        command.arg("it's").arg("--sizes=8").env("CAUSEWAY_MX", "/a b");
+        assert_eq!(line(&command), r"CAUSEWAY_MX='/a b' nsenter -t1 mx 'it'\''s' --sizes=8");
+        assert_eq!(line(&tied("sleep")), "sleep");
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub struct MxNic {
     pub number: u8,
     /// The interface to other hosts; `None`: this host only.
     pub interface: Option<String>,
+    /// Processes use the interface themselves (direct mode).
+    pub bypass: bool,
 }
 
 /// A host channel adapter of a guest, as configured.
@@ -129,7 +131,7 @@ impl Setup {
                 path(format!("{name}.vsock")),
             );
         }
-        for MxNic { name, group, number, interface } in &self.nics {
+        for MxNic { name, group, number, interface, bypass } in &self.nics {
             let _ = write!(
                 text,
                 "\n[[port]]\nname = {name:?}\ngroup = {group:?}\nkind = \"mx\"\nsocket = {}\n\
@@ -137,7 +139,7 @@ impl Setup {
                 path(format!("{name}.sock")),
             );
             if let Some(interface) = interface {
-                let _ = writeln!(text, "interface = {interface:?}");
+                let _ = writeln!(text, "interface = {interface:?}\nbypass = {bypass}");
             }
         }
         for Adapter { name, group, number } in &self.adapters {
@@ -163,7 +165,8 @@ mod tests {
         let mut setup = Setup::new(&members);
         setup.links = "\n[[link]]\nname = \"to-b\"\n".into();
         let interface = Some("eth0".into());
-        setup.nics = vec![MxNic { name: "mx0".into(), group: "blue".into(), number: 3, interface }];
+        let (name, group) = ("mx0".into(), "blue".into());
+        setup.nics = vec![MxNic { name, group, number: 3, interface, bypass: true }];
         setup.adapters = vec![Adapter { name: "hca0".into(), group: "blue".into(), number: 4 }];
         let text = setup.configuration(Path::new("/run/x"));
         assert_eq!(text.matches("[[group]]").count(), 1);

@@ -60,6 +60,11 @@ impl ControlClient {
         &self.path
     }
 
+    /// Returns the longest time of a request.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Sends `GET path`.
     ///
     /// # Errors
@@ -134,21 +139,10 @@ impl ControlClient {
 
     /// Connects within the timeout.
     fn connect(&self) -> Result<UnixStream> {
-        let lost = |error: rustix::io::Errno| self.lost(error.into());
-        let address = SocketAddrUnix::new(&self.path).map_err(|_| {
+        SocketAddrUnix::new(&self.path).map_err(|_| {
             Error::Usage(format!("--control {}: too long for a Unix socket", self.path.display()))
         })?;
-        let socket = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(lost)?;
-        // Bounds the connect too: it blocks while the daemon's accept queue is full.
-        set_socket_timeout(&socket, Timeout::Send, Some(self.timeout)).map_err(lost)?;
-        rustix::net::connect(&socket, &address).map_err(lost)?;
-        Ok(UnixStream::from(socket))
+        connect_within(&self.path, self.timeout).map_err(|error| self.lost(error))
     }
 
     /// Reads until the daemon closes the connection, at the latest at `deadline`.
@@ -185,6 +179,20 @@ impl ControlClient {
             _ => Error::Unreachable { path, error },
         }
     }
+}
+
+/// Connects to a Unix stream socket within `limit`, which also bounds later writes.
+///
+/// # Errors
+/// Those of socket(2) and connect(2); `WouldBlock` after `limit`.
+pub fn connect_within(path: &Path, limit: Duration) -> std::io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    // Bounds the connect too: it blocks while the accept queue of the listener is full.
+    set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(UnixStream::from(socket))
 }
 
 /// Returns the path of a change that lasts until the next start of the daemon, if it is to.

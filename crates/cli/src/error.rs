@@ -3,7 +3,8 @@
 //! [`crate::client`] maps a refused request to an error by the `kind` of the reply, the verbs add
 //! remedies, and `main` prints the text to stderr and exits with [`Error::status`]: 1 refused, an
 //! unexpected reply, a failed output, a difference or a failed check, 2 usage or an unusable file, 3 not found,
-//! 4 no daemon or no access, 5 timeout, 65 partial (`apply` alone). The statuses are a contract with scripts; the
+//! 4 no daemon or no access, 5 timeout, 65 partial (`apply` alone), 126 and 127 a command that cannot
+//! be executed or does not exist (`mpi-run` alone). The statuses are a contract with scripts; the
 //! texts are not. Usage errors that clap finds exit with 2 before. No error is retried or logged,
 //! and with JSON output errors are still text.
 
@@ -66,6 +67,19 @@ pub enum Error {
     /// A check of `doctor` failed.
     #[error("{0}")]
     Unhealthy(String),
+    /// This user may not use a NIC or a file that the command needs.
+    #[error("{0}")]
+    NoAccess(String),
+    /// The command of `mpi-run` could not be executed.
+    #[error("cannot execute {}: {error}; nothing was started", .program.display())]
+    Execute {
+        /// The program.
+        program: PathBuf,
+        /// The program, or the interpreter of the script, does not exist.
+        is_missing: bool,
+        /// Error of the system call.
+        error: io::Error,
+    },
     /// Output could not be written.
     #[error("{what}: {error}")]
     Output {
@@ -88,9 +102,21 @@ impl Error {
             | Self::Unhealthy(_) => 1,
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
-            Self::Unreachable { .. } => 4,
+            Self::Unreachable { .. } | Self::NoAccess(_) => 4,
             Self::Timeout { .. } => 5,
             Self::Partial { .. } => 65,
+            // As shells and env(1) report it.
+            Self::Execute { is_missing: false, .. } => 126,
+            Self::Execute { is_missing: true, .. } => 127,
+        }
+    }
+
+    /// Returns whether the daemon may run, and this user has no access to its control socket.
+    pub fn is_no_access(&self) -> bool {
+        match self {
+            Self::Unreachable { error, .. } => error.kind() == io::ErrorKind::PermissionDenied,
+            Self::Refused { kind, .. } => kind == "forbidden",
+            _ => false,
         }
     }
 

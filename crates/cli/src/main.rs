@@ -1,8 +1,9 @@
 //! `causeway`, the operator's command-line tool.
 //!
 //! The tool translates a command line into requests to the control socket of causewayd, and prints
-//! the replies. It keeps no state and imports only `causeway-model`, and
-//! `causeway-forward` for `causeway forward` and `causeway-web` for `causeway web`. [`args`] defines the command
+//! the replies. It keeps no state and imports only `causeway-model`, `causeway-wire` for the test
+//! attach of `causeway mpi-run`, `causeway-forward` for `causeway forward` and `causeway-web` for
+//! `causeway web`. [`args`] defines the command
 //! line, [`client`] transports requests, [`commands`] implements the verbs, [`view`] gives replies
 //! their types, [`table`] formats text output, [`rates`] computes rates from two samples, [`top`] is the
 //! live view, [`vmm`] prints how guests attach.

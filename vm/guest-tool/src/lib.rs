@@ -13,4 +13,5 @@ pub mod pattern;
 pub mod protocol;
 pub mod report;
 pub mod serve;
+pub mod shell;
 pub mod transport;

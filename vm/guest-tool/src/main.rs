@@ -1,7 +1,7 @@
 //! `/init` of a test guest; on any other machine, a command that generates the same traffic.
 
 use causeway_guest_tool::transport::Target;
-use causeway_guest_tool::{client, flood, hostile, init, serve};
+use causeway_guest_tool::{client, flood, hostile, init, serve, shell};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,6 +14,7 @@ const USAGE: &str = "usage:
   causeway-guest flood TARGET BYTES COUNT
   causeway-guest sink TARGET PAUSE_US            (accepts one connection and reads it to its end)
   causeway-guest serve TARGET...
+  causeway-guest shell TARGET                    (a shell for each connection; for test guests only)
   causeway-guest hostile net|vsock CASE PEER     (in a guest, as root: PEER is a MAC or a CID)
   causeway-guest hostile last CASE PEER
   causeway-guest hostile rebind net|vsock
@@ -70,6 +71,11 @@ fn command(arguments: &[String]) -> Result<String, String> {
             loop {
                 std::thread::park();
             }
+        }
+        ["shell", target] => {
+            let target: Target = target.parse()?;
+            shell::serve(&target).map_err(|e| format!("serve shells on {target}: {e}"))?;
+            Ok(String::new())
         }
         _ => Err(USAGE.into()),
     }

@@ -7,6 +7,7 @@
 //! missing on this machine (KVM is not needed) is omitted with the reason. Signals clean up
 //! ([`causeway_vm::rundir`]).
 
+mod keep;
 mod measure;
 mod messages;
 mod mpi;
@@ -45,10 +46,17 @@ fn main() -> ExitCode {
 /// Runs the demo. Returns whether every row passed.
 fn run(options: &Options) -> causeway_vm::Result<bool> {
     causeway_vm::rundir::clean_on_signals()?;
-    let (mut report, shut) = match options.part {
+    if options.shows {
+        causeway_vm::process::show_commands();
+    }
+    let (mut report, mut scene) = match options.part {
         Part::All | Part::Guests => guests(options)?,
-        Part::Messages | Part::Rdma => (Report::without_guests(), Ok(())),
+        Part::Messages | Part::Rdma => (Report::without_guests(), None),
     };
+    let mut shut = Ok(());
+    if !options.keep {
+        shut = scene.take().map_or(Ok(()), Scene::tear_down);
+    }
     if matches!(options.part, Part::All | Part::Messages) {
         let mut messages = messages::all(options.limit);
         messages.extend(mpi::all());
@@ -60,18 +68,22 @@ fn run(options: &Options) -> causeway_vm::Result<bool> {
     print!("\n{}", report.text());
     report.write_json(&options.json)?;
     println!("\nThe tables as JSON: {}", options.json.display());
+    if let Some(scene) = scene {
+        keep::hold(&scene)?;
+        shut = scene.tear_down();
+    }
     if let Err(why) = &shut {
         eprintln!("causeway-demo: {why}");
     }
     Ok(report.ok && shut.is_ok())
 }
 
-/// Runs the guests' rows. Returns their report, and whether all programs exited cleanly.
-fn guests(options: &Options) -> causeway_vm::Result<(Report, causeway_vm::Result<()>)> {
+/// Runs the guests' rows. Returns their report, and the guests.
+fn guests(options: &Options) -> causeway_vm::Result<(Report, Option<Scene>)> {
     let mut scene = Scene::set_up(options)?;
     let rows = measure::all(&mut scene, options.limit);
     let report = Report::new(&scene, rows);
-    Ok((report, scene.tear_down()))
+    Ok((report, Some(scene)))
 }
 
 /// Prints a line of progress.

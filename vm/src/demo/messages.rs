@@ -53,13 +53,17 @@ struct Place {
     _dir: RunDir,
 }
 
+/// Starts the processes of a place.
+type SetUp = fn(&Programs) -> Result<Place>;
+
 /// Measures every row.
 pub fn all(limit: Duration) -> Vec<Row> {
     let limit = limit.min(LIMIT);
     let programs = programs();
-    let both = [("one host", one_host as fn(&Programs) -> Result<Place>), ("two hosts", two_hosts)];
+    let places: [(&str, SetUp); 3] =
+        [("one host", one_host), ("two hosts", two_hosts), ("two hosts, bypass", two_hosts_direct)];
     let mut rows = Vec::new();
-    for (name, set_up) in both {
+    for (name, set_up) in places {
         let place = match &programs {
             Ok(programs) => set_up(programs).map(|place| (programs, place)),
             Err(why) => Err(Error::Traffic { what: why.to_string() }),
@@ -67,7 +71,7 @@ pub fn all(limit: Duration) -> Vec<Row> {
         match place {
             Ok((programs, place)) => rows.extend(measured(programs, &place, limit)),
             // As for the bridge: a missing privilege of this machine is not a failure.
-            Err(why @ Error::Missing { .. }) if name == "two hosts" => {
+            Err(why @ Error::Missing { .. }) if name != "one host" => {
                 step(&format!("messages between hosts are not measured: {why}"));
             }
             Err(why) => {
@@ -83,15 +87,15 @@ fn programs() -> Result<Programs> {
     Ok(Programs { messages: build::message_tool()?, sockets: build::guest_tool()? })
 }
 
-fn nic(number: u8, interface: Option<&str>) -> Setup {
+fn nic(number: u8, interface: Option<&str>, bypass: bool) -> Setup {
     let (name, group) = (format!("mx{number}"), "blue".into());
     let interface = interface.map(str::to_owned);
-    Setup { nics: vec![MxNic { name, group, number, interface }], ..Setup::default() }
+    Setup { nics: vec![MxNic { name, group, number, interface, bypass }], ..Setup::default() }
 }
 
 fn one_host(programs: &Programs) -> Result<Place> {
     step("messages between two processes of this host");
-    let (daemon, dir) = (Daemon::with(nic(1, None))?, RunDir::new()?);
+    let (daemon, dir) = (Daemon::with(nic(1, None, false))?, RunDir::new()?);
     let target = format!("unix:{}", dir.join("sockets").display());
     let serving = serve(
         programs,
@@ -115,6 +119,15 @@ fn one_host(programs: &Programs) -> Result<Place> {
 
 fn two_hosts(programs: &Programs) -> Result<Place> {
     step("messages between two hosts: network namespaces, connected by a veth pair");
+    hosts(programs, "two hosts", false)
+}
+
+fn two_hosts_direct(programs: &Programs) -> Result<Place> {
+    step("the same in direct mode: the processes use the interface themselves (bypass = true)");
+    hosts(programs, "two hosts, bypass", true)
+}
+
+fn hosts(programs: &Programs, name: &'static str, bypass: bool) -> Result<Place> {
     let one = Namespace::new()?;
     let two = one.beside()?;
     one.cable(&two, "eth0", MTU)?;
@@ -122,16 +135,20 @@ fn two_hosts(programs: &Programs) -> Result<Place> {
         space.ip(&format!("addr add {address} dev eth0"))?;
     }
     let daemon = |number: u8, space: &Namespace| {
-        Daemon::with(Setup { namespace_of: Some(space.holder()), ..nic(number, Some("eth0")) })
+        Daemon::with(Setup {
+            namespace_of: Some(space.holder()),
+            ..nic(number, Some("eth0"), bypass)
+        })
     };
     let (asks, answers) = (daemon(1, &one)?, daemon(2, &two)?);
-    // A client that polls would keep its daemon from the shared processor.
-    let (target, also) = ("tcp:10.79.0.2:7001".to_owned(), &["--blocking"][..]);
+    // Without bypass, a client that polls would keep its daemon from the shared processor.
+    let also: &[&str] = if bypass { &[] } else { &["--blocking"] };
+    let target = "tcp:10.79.0.2:7001".to_owned();
     let socket = answers.nic_socket("mx2");
     let serving = serve(programs, |program: &Path| two.command(program), &socket, &target, also)?;
     let (dir, spaces) = (RunDir::new()?, vec![one, two]);
     Ok(Place {
-        name: "two hosts",
+        name,
         _serving: serving,
         asks,
         _answers: Some(answers),

@@ -1,5 +1,5 @@
 //! MPI rows of the second table: a program without any knowledge of Causeway, started by Open MPI's
-//! `mpirun` over the libfabric provider, compared with sockets.
+//! `mpirun` over the libfabric provider (`causeway mpi-run`), compared with sockets.
 //!
 //! `super` adds the rows to the second table. The program `mpi.c` is compiled on the machine and
 //! runs as two ranks on this host, as child processes, for at most 60 s; it checks the content.
@@ -39,7 +39,7 @@ pub fn all() -> Vec<Row> {
         return Vec::new();
     };
     let ours = ours(&program);
-    let sockets = run(&mut mpirun(&program, &["ob1", "--mca", "btl", "self,tcp"]));
+    let sockets = over_tcp(&program);
     for error in [&ours, &sockets].into_iter().filter_map(|done| done.as_ref().err()) {
         step(&format!("  FAILED: {error}"));
     }
@@ -69,24 +69,31 @@ fn compiled(dir: &RunDir) -> Option<PathBuf> {
     Some(program)
 }
 
+/// Runs the program by `causeway mpi-run`, which chooses transport and NIC.
 fn ours(program: &Path) -> Result<Figures> {
-    let nic = MxNic { name: "mx1".into(), group: "blue".into(), number: 1, interface: None };
+    let (name, group) = ("mx1".into(), "blue".into());
+    let nic = MxNic { name, group, number: 1, interface: None, bypass: false };
     let daemon = Daemon::with(Setup { nics: vec![nic], ..Setup::default() })?;
     let provider = build::provider()?;
-    let also = ["cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "causeway"];
-    let mut command = mpirun(program, &also);
-    command.env("FI_PROVIDER_PATH", provider.parent().unwrap_or(&provider));
-    run(command.env("CAUSEWAY_MX", daemon.nic_socket("mx1")))
+    let mut command = process::tied(daemon.tool());
+    command.arg("--control").arg(daemon.control_socket()).arg("mpi-run").arg("--provider");
+    command.arg(provider.parent().unwrap_or(&provider)).args(["--", "mpirun"]);
+    command.env_remove("CAUSEWAY_MX");
+    run(two_ranks(&mut command).arg(program))
 }
 
-/// Returns a command for two ranks of a program, with additional options `also`.
-fn mpirun(program: &Path, also: &[&str]) -> Command {
+/// Runs the program over Open MPI's own TCP.
+fn over_tcp(program: &Path) -> Result<Figures> {
     let mut command = process::tied("mpirun");
+    two_ranks(&mut command).args(["--mca", "pml", "ob1", "--mca", "btl", "self,tcp"]);
+    run(command.arg(program))
+}
+
+/// Adds the options of `mpirun` for two ranks.
+fn two_ranks(command: &mut Command) -> &mut Command {
     // Root needs two confirmations from Open MPI.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.args(["--oversubscribe", "--timeout", PATIENCE, "-n", "2", "--mca", "pml"]);
-    command.args(also).arg(program);
-    command
+    command.args(["--oversubscribe", "--timeout", PATIENCE, "-n", "2"])
 }
 
 fn run(command: &mut Command) -> Result<Figures> {

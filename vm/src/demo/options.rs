@@ -9,13 +9,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub const USAGE: &str = "usage: causeway-demo [--json FILE] [--seconds N] [--no-bridge]
-                      [--guests | --messages | --rdma]
+                      [--guests | --messages | --rdma] [--keep] [--quiet]
   --json FILE   path of the table as JSON (default: demo.json in the target directory)
   --seconds N   time limit of each measurement (default: 2)
   --no-bridge   omits the comparison with a Linux bridge and taps
   --guests      measures only Ethernet and AF_VSOCK between guests
   --messages    measures only messages between processes, without guests
   --rdma        shows only RDMA between guests
+  --keep        leaves both guests up after the tables, and prints how to reach and to stop them
+  --quiet       does not print the commands
 Environment: CAUSEWAY_QEMU (program), CAUSEWAY_ACCEL (kvm or tcg), CAUSEWAY_BIN_DIR (causewayd's folder)";
 
 /// Parsed options.
@@ -29,6 +31,10 @@ pub struct Options {
     pub bridge: bool,
     /// Tables to fill.
     pub part: Part,
+    /// Whether the guests stay up after the tables.
+    pub keep: bool,
+    /// Whether the commands are printed.
+    pub shows: bool,
 }
 
 /// Part of the demo.
@@ -52,6 +58,8 @@ impl Options {
             limit: Duration::from_secs(2),
             bridge: true,
             part: Part::All,
+            keep: false,
+            shows: true,
         };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -67,9 +75,16 @@ impl Options {
                 "--guests" => options.part = Part::Guests,
                 "--messages" => options.part = Part::Messages,
                 "--rdma" => options.part = Part::Rdma,
+                "--keep" => options.keep = true,
+                "--quiet" => options.shows = false,
                 "--help" | "-h" => return Ok(None),
                 _ => return Err(format!("unknown argument {argument}")),
             }
+        }
+        if options.keep && matches!(options.part, Part::Messages | Part::Rdma) {
+            return Err(
+                "--keep leaves the guests of --guests up; omit --messages and --rdma".into()
+            );
         }
         Ok(Some(options))
     }
@@ -91,10 +106,14 @@ mod tests {
             limit: Duration::from_millis(500),
             bridge: false,
             part: Part::Messages,
+            keep: false,
+            shows: true,
         };
         assert_eq!(options, want);
         assert_eq!(parse("--guests").unwrap().unwrap().part, Part::Guests);
         assert_eq!(parse("--rdma").unwrap().unwrap().part, Part::Rdma);
+        let keep = parse("--keep --quiet").unwrap().unwrap();
+        assert!(keep.keep && !keep.shows && parse("--keep --rdma").is_err());
         assert_eq!(parse("--help"), Ok(None));
         assert!(parse("--seconds -1").is_err() && parse("--seconds").is_err());
         assert!(parse("--wrong").unwrap_err().contains("--wrong"));

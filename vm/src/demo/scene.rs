@@ -28,11 +28,14 @@ pub struct Scene {
     pub bridge: std::result::Result<Bridge, String>,
     /// Engine and image of the guests.
     pub machine: Machine,
+    /// Load of the host before the guests started.
+    pub load: f64,
 }
 
 impl Scene {
     /// Builds and starts all parts.
     pub fn set_up(options: &Options) -> Result<Self> {
+        let load = load();
         step("guest kernel and initramfs (the first run downloads a Debian kernel package)");
         let machine = Machine::qemu()?;
         step(&format!("guests: Linux {}, {}", machine.image.kernel.release, machine.describe()));
@@ -55,7 +58,7 @@ impl Scene {
         let guests = Guest::boot_all(&machine, specs)?;
         step(&format!("both guests are up after {:.1} s", start.elapsed().as_secs_f64()));
         answer_for_host(&daemon, &members[0])?;
-        Ok(Self { guests, members, daemon, bridge, machine })
+        Ok(Self { guests, members, daemon, bridge, machine, load })
     }
 
     /// Returns the second guest's service over Causeway's Ethernet.
@@ -95,6 +98,12 @@ impl Scene {
             }),
         }
     }
+}
+
+/// Returns the load average of the last minute; 0 if the kernel does not report it.
+pub fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
 /// Returns the bridge address of guest `index`.

@@ -6,7 +6,7 @@
 //! nothing; the only error is that of the file.
 
 use crate::rdma::Rdma;
-use crate::scene::Scene;
+use crate::scene::{self, Scene};
 use causeway_vm::machine::Engine;
 use causeway_vm::{Error, Result};
 use serde::Serialize;
@@ -30,6 +30,13 @@ pub enum Unit {
     Accesses,
 }
 
+/// Note on guests without KVM.
+const EMULATED: &str = "\
+The guests' processors are emulated by software, which makes the guests themselves the limit: most of
+each time above passes in their kernels, over either path, so that both columns resemble each other
+whatever lies between the guests. The table shows function, not speed. Where /dev/kvm exists, the same
+command measures guests at speed.
+";
 /// Name of the reference path in the table of guests.
 const BRIDGE: &str = "bridge+tap";
 /// Name of the reference path in the table of messages.
@@ -114,6 +121,8 @@ pub struct Report {
     pub host_cores: usize,
     /// Reason for the absence of a bridge, if any.
     pub no_bridge: Option<String>,
+    /// Processes that wanted a processor in the minute before the run, on average.
+    pub load: f64,
     /// Whether every row passed.
     pub ok: bool,
     /// Rows of the guests.
@@ -151,6 +160,7 @@ impl Report {
             guest_kernel: kernel.clone(),
             host_cores: cores,
             no_bridge: scene.bridge.as_ref().err().cloned(),
+            load: scene.load,
             ok: rows.iter().all(|r| r.verified),
             rows,
             messages: Vec::new(),
@@ -171,6 +181,7 @@ impl Report {
             guest_kernel: String::new(),
             host_cores: cores,
             no_bridge: None,
+            load: scene::load(),
             ok: true,
             rows: Vec::new(),
             messages: Vec::new(),
@@ -199,16 +210,22 @@ impl Report {
 
     /// Formats the tables as text.
     pub fn text(&self) -> String {
-        let mut text = format!("{}\n\n", self.title);
+        let mut text = format!("{}\n", self.title);
+        text.push_str(&busy(self.load, self.host_cores));
         if !self.rows.is_empty() {
+            text.push('\n');
             self.guests(&mut text);
         }
         if !self.messages.is_empty() {
             text.push_str("\nMX messages between two processes\n\n");
             table(&mut text, Some(SOCKETS), &self.messages);
             text.push_str(
-                "\nsockets are AF_UNIX on one host, TCP over the same cable between two \
-                 (network namespaces); for MPI, Open MPI's own TCP.\n",
+                "\nNo guest takes part: processors run at full speed, and the figures are \
+                 those of this machine.\nTimes are median round trips. sockets are AF_UNIX on one \
+                 host, TCP over the same cable between two\n(network namespaces); for MPI, Open \
+                 MPI's own TCP. On one host both ends poll. Between hosts the\nends sleep, and \
+                 Causeway's messages pass both daemons; with bypass the processes use the\n\
+                 interface themselves and poll, while TCP's ends sleep.\n",
             );
         }
         self.rdma(&mut text);
@@ -223,6 +240,9 @@ impl Report {
     fn guests(&self, text: &mut String) {
         table(text, Some(BRIDGE), &self.rows);
         text.push_str("\nTimes are round trips (ping: mean, ping-pong: median).\n");
+        if self.accelerator == "tcg" {
+            text.push_str(EMULATED);
+        }
         match &self.no_bridge {
             None => text.push_str(
                 "In AF_VSOCK rows, bridge+tap is TCP with the same writes: \
@@ -245,8 +265,9 @@ impl Report {
         let _ = writeln!(text, "\n{}\n", self.rdma_title);
         table(text, None, &self.rdma);
         text.push_str(
-            "\nTimes are median round trips. Under emulation, the figures show the function, not the \
-             speed.\nKernel, driver and programs are Debian's, unchanged.\n",
+            "\nTimes are median round trips. Kernel, driver and programs are Debian's, unchanged.\n\
+             The guests are emulated: the table shows function, not speed. A trapped register write \
+             would\ncost an exit to the hypervisor; 0 means that the data path has none.\n",
         );
     }
 
@@ -261,7 +282,7 @@ impl Report {
 /// Appends a table that compares Causeway with `peer`, if there is one.
 fn table(text: &mut String, peer: Option<&str>, rows: &[Row]) {
     let mut header = vec!["", "causeway"];
-    header.extend(peer.into_iter().flat_map(|peer| [peer, "better by"]));
+    header.extend(peer.into_iter().flat_map(|peer| [peer, "Causeway is"]));
     header.push("verified");
     let header = header.into_iter().map(String::from).collect();
     let cells = rows.iter().map(|row| cells(row, peer));
@@ -288,10 +309,35 @@ fn cells(row: &Row, peer: Option<&str>) -> Vec<String> {
     let mut cells = vec![row.name.clone(), value("causeway", row.causeway)];
     if let Some(peer) = peer {
         cells.push(value(peer, row.bridge_tap.or(row.sockets)));
-        cells.push(row.ratio.map_or("-".into(), |r| format!("{r:.2}x")));
+        cells.push(row.ratio.map_or("-".into(), compared));
     }
     cells.push(if row.verified { "yes".into() } else { "NO".into() });
     cells
+}
+
+/// Returns a warning if other programs used the processors before the run.
+fn busy(load: f64, cores: usize) -> String {
+    if load < 0.5 * cores as f64 {
+        return String::new();
+    }
+    format!(
+        "Other programs use the processors (load {load:.1} on {cores} cores): an end that polls \
+         loses its\nprocessor, and the figures are not representative.\n"
+    )
+}
+
+/// Largest ratio that counts as equal: the figures of a demo differ by more between two runs.
+const EQUAL: f64 = 1.03;
+
+/// Returns a ratio above 1 where Causeway is better in words that cannot be misread.
+fn compared(ratio: f64) -> String {
+    let (factor, word) = if ratio >= 1.0 { (ratio, "as fast") } else { (1.0 / ratio, "slower") };
+    match factor {
+        factor if factor <= EQUAL => "equal".into(),
+        factor if factor < 2.0 => format!("{factor:.2}x {word}"),
+        factor if factor < 10.0 => format!("{factor:.1}x {word}"),
+        factor => format!("{factor:.0}x {word}"),
+    }
 }
 
 fn number(unit: Unit, value: f64) -> String {
@@ -326,6 +372,7 @@ mod tests {
             guest_kernel: "6.1".into(),
             host_cores: 2,
             no_bridge: None,
+            load: 0.0,
             ok: rows.iter().all(|r| r.verified),
             rows,
             messages: Vec::new(),
@@ -341,6 +388,33 @@ mod tests {
         let time = Row::new("a", Unit::Micros, Ok(50.0), Some(Ok(100.0)));
         let rate = Row::new("b", Unit::MegabytesPerSecond, Ok(50.0), Some(Ok(100.0)));
         assert_eq!((time.ratio, rate.ratio), (Some(2.0), Some(0.5)));
+    }
+
+    #[test]
+    fn table_warns_of_a_machine_that_is_busy() {
+        assert_eq!(busy(0.2, 2), "");
+        assert!(busy(7.0, 2).contains("load 7.0 on 2 cores"));
+    }
+
+    #[test]
+    fn table_ratios_are_words_above_one() {
+        let words = [(2.94, "2.9x as fast"), (0.34, "2.9x slower"), (25.3, "25x as fast")];
+        for (ratio, want) in
+            words.into_iter().chain([(1.02, "equal"), (0.98, "equal"), (1.042, "1.04x as fast")])
+        {
+            assert_eq!(compared(ratio), want);
+        }
+    }
+
+    #[test]
+    fn table_explains_emulation_only_where_the_guests_are_emulated() {
+        let text = |accelerator| {
+            let mut report = report(vec![Row::new("a", Unit::Count, Ok(1.0), None)]);
+            report.accelerator = accelerator;
+            report.text()
+        };
+        assert!(text("tcg").contains("function, not speed"), "{}", text("tcg"));
+        assert!(!text("kvm").contains("function, not speed"));
     }
 
     #[test]
@@ -368,7 +442,7 @@ mod tests {
         ]);
         assert!(!report.ok);
         let text = report.text();
-        for want in ["better by", "4.00x", "FAILED sockets: no answer"] {
+        for want in ["Causeway is", "4.0x as fast", "FAILED sockets: no answer"] {
             assert!(text.contains(want), "{want} not in:\n{text}");
         }
     }

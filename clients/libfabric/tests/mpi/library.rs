@@ -58,7 +58,8 @@ impl Library {
         Some(Self { kind, folder })
     }
 
-    fn program(&self, name: &str) -> PathBuf {
+    /// Returns the path of a program of the library.
+    pub fn program(&self, name: &str) -> PathBuf {
         self.folder.as_deref().map_or(name.into(), |folder| folder.join(name))
     }
 
@@ -172,6 +173,23 @@ impl Library {
         self.finish(mpirun, name, boards)
     }
 
+    /// Lets the launchers of Open MPI run as root.
+    pub fn allow_root(command: &mut Command) {
+        for name in ["OMPI", "PRTE"] {
+            for more in ["", "_CONFIRM"] {
+                command.env(format!("{name}_ALLOW_RUN_AS_ROOT{more}"), "1");
+            }
+        }
+    }
+
+    /// Returns the options of `mpirun` for more ranks than processors, with a time limit.
+    pub fn crowded(&self) -> &'static [&'static str] {
+        match self.kind {
+            Kind::Mpich => &[],
+            Kind::OpenMpi4 | Kind::OpenMpi5 => &["--oversubscribe", "--timeout", "60"],
+        }
+    }
+
     fn mpirun(&self, ranks: usize, boards: &[String], provider: &Folder) -> Command {
         let program = self.program("mpirun");
         let boards = boards.first().map_or("", String::as_str);
@@ -183,13 +201,9 @@ impl Library {
                 mpirun.env("MPIR_CVAR_CH4_NETMOD", "ofi").env("MPIR_CVAR_NOLOCAL", "1");
             }
             Kind::OpenMpi4 | Kind::OpenMpi5 => {
-                for name in ["OMPI", "PRTE"] {
-                    for more in ["", "_CONFIRM"] {
-                        mpirun.env(format!("{name}_ALLOW_RUN_AS_ROOT{more}"), "1");
-                    }
-                }
+                Self::allow_root(&mut mpirun);
                 // The RMA component of Debian's version crashes with any provider.
-                mpirun.args(["--oversubscribe", "--timeout", "60"]);
+                mpirun.args(self.crowded());
                 if self.kind == Kind::OpenMpi4 {
                     mpirun.args(["--mca", "osc", "pt2pt"]);
                 }

@@ -5,6 +5,7 @@
 #[path = "../provider/common.rs"]
 #[allow(dead_code, reason = "the other tests of this crate use the rest")]
 mod common;
+mod front;
 mod hpcc;
 mod library;
 mod netpipe;

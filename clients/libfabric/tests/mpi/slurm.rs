@@ -147,6 +147,28 @@ fn causeway() -> Option<PathBuf> {
     test.ancestors().skip(1).take(2).map(|at| at.join("causeway")).find(|path| path.exists())
 }
 
+/// Runs a program by `causeway mpi-run` of each rank.
+fn ranks_of_mpi_run(
+    cluster: &Cluster,
+    mpi: &Library,
+    program: &str,
+    count: usize,
+    boards: &[String],
+) -> Output {
+    let compiled = mpi.compile(program);
+    let provider = provider();
+    let mut shell = command("sh", &provider, None, &boards[0]);
+    let (name, kind) = (mpi.name(), if mpi.name() == "mpich" { "pmi2" } else { "pmix" });
+    let script = format!(
+        r#"exec srun -K --mpi={kind} -N 2 -n {count} sh -c '
+            if [ "$SLURMD_NODENAME" = far ]; then CAUSEWAY_MX=$other; fi
+            exec "$causeway" mpi-run --mpi {name} --provider "$FI_PROVIDER_PATH" -- "$program"'"#
+    );
+    shell.args(["-c", &script]).current_dir(&compiled.0);
+    shell.env("causeway", causeway().unwrap()).env("other", &boards[1]);
+    cluster.run(shell.env("program", compiled.0.join("program")))
+}
+
 /// Runs a program as a user would: evaluates the output of `mpi-env`, and then the start line that
 /// it names.
 fn ranks(
@@ -190,6 +212,14 @@ fn by_slurm() {
             let well = output.good && output.out.lines().any(|line| line == "ok");
             assert!(well, "{mpi:?} {program} {output:?} {}", cluster.logs());
         }
+        let output = ranks_of_mpi_run(&cluster, &mpi, "messages.c", count, &boards);
+        let well = output.good && output.out.lines().any(|line| line == "ok");
+        assert!(well, "{mpi:?} mpi-run {output:?} {}", cluster.logs());
+        // A node without a NIC.
+        let boards = [boards[0].clone(), "/nonexistent".to_owned()];
+        let output = ranks_of_mpi_run(&cluster, &mpi, "messages.c", count, &boards);
+        let why = "is it the socket of a port of kind mx";
+        assert!(!output.good && output.err.contains(why), "{mpi:?} {output:?}");
     }
 }
 

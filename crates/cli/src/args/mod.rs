@@ -37,7 +37,7 @@ pub use doctor::DoctorArgs;
 pub use extcap::ExtcapArgs;
 pub use forward::ForwardArgs;
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
-pub use mpi::{Mpi, MpiArgs};
+pub use mpi::{Mpi, MpiChoice, MpiEnvArgs, MpiRunArgs};
 pub use options::{PortOptionValues, TableArguments};
 pub use top::{TopArgs, TopView};
 pub use vm::{AttachOptions, VmVerb};
@@ -211,14 +211,11 @@ Examples:
   echo 'ADD LINK 10.0.0.2 9000 UDP' | causeway vnet - --group blue")]
     Vnet(VnetArgs),
     /// Print the environment with which an MPI program uses this host's NICs (kind mx)
-    #[command(after_help = "\
-The program is not rebuilt: its MPI library finds the libfabric provider by these variables.
-
-Examples:
-  eval \"$(causeway mpi-env)\" && mpirun -n 4 ./program
-  causeway mpi-env --mpi mpich
-  causeway mpi-env --slurm --board /run/causeway/mx0.sock --json")]
-    MpiEnv(MpiArgs),
+    #[command(after_help = mpi::ENV_EXAMPLES)]
+    MpiEnv(MpiEnvArgs),
+    /// Run an MPI program over this host's NICs (kind mx), or nothing if they cannot be used
+    #[command(after_help = mpi::RUN_EXAMPLES)]
+    MpiRun(MpiRunArgs),
     /// Forward connections between TCP, Unix sockets and AF_VSOCK ports of guests
     #[command(after_help = forward::EXAMPLES)]
     Forward(ForwardArgs),

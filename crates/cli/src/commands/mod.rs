@@ -28,7 +28,7 @@ mod group;
 mod hca;
 mod key;
 mod link;
-mod mpi_env;
+mod mpi;
 mod pages;
 mod peer;
 mod port;
@@ -42,7 +42,7 @@ mod vm;
 mod vnet;
 mod web;
 
-pub use mpi_env::EVALUATED_FAILURE;
+pub use mpi::EVALUATED_FAILURE;
 
 use std::io::{Read, Write as _};
 use std::path::Path;
@@ -95,7 +95,8 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Traffic { group } => traffic::run(&cx, &group),
         Noun::Capture(args) => capture::run(&cx, &args),
         Noun::Extcap(args) => extcap::run(&cx, &args),
-        Noun::MpiEnv(args) => mpi_env::run(&cx, &args),
+        Noun::MpiEnv(args) => mpi::env(&cx, &args),
+        Noun::MpiRun(args) => mpi::run(&cx, &args),
         Noun::Forward(args) => forward::run(&cx, &args),
         Noun::Web(args) => web::run(&cx, &args),
         Noun::Key(verb) => key::run(&cx, verb),

@@ -9,7 +9,7 @@ mod access;
 mod daemon;
 mod firewall;
 mod host;
-mod program;
+pub mod program;
 
 use causeway_model::InfoView;
 use serde::Serialize;

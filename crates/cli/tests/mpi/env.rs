@@ -1,58 +1,12 @@
-//! `causeway mpi-env` as a process: output for a shell, and errors.
+//! `causeway mpi-env`: output for a shell, and errors.
 
-#[path = "../../daemon/tests/common/mod.rs"]
-mod common;
-
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::Arc;
 
-use common::{model::Model, serve};
+use super::{Dir, Host, output, text, tool};
 
-/// A directory for each test.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Self {
-        // With a blank, which must be quoted for the shell.
-        let name = format!("causeway mpi-env {name} {}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    /// Returns a directory that contains a file with the provider's name.
-    fn with_provider(name: &str) -> Self {
-        let dir = Self::new(name);
-        std::fs::write(dir.0.join("libcauseway-fi.so"), "").unwrap();
-        dir
-    }
-
-    /// Returns a NIC's socket and its listener.
-    fn board(&self, name: &str) -> (PathBuf, UnixListener) {
-        let path = self.0.join(name);
-        (path.clone(), UnixListener::bind(&path).unwrap())
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn mpi_env(provider: &Path, boards: &[&Path], words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_causeway"));
-    command.args(words).arg("mpi-env").env_remove("CAUSEWAY_MX").arg("--provider").arg(provider);
-    for board in boards {
-        command.arg("--board").arg(board);
-    }
-    command.output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
+fn mpi_env(control: &Path, provider: &Path, words: &[&str]) -> Output {
+    output(tool(control).args(words).arg("mpi-env").arg("--provider").arg(provider))
 }
 
 /// Asserts the status of a missing object, and parts of the error.
@@ -69,8 +23,12 @@ fn fails(output: &Output, says: &[&str]) {
 #[test]
 fn mpi_env_is_evaluated_by_a_shell_unchanged() {
     let dir = Dir::with_provider("shell");
-    let ((one, _a), (two, _b)) = (dir.board("mx0.sock"), dir.board("it's.sock"));
-    let output = mpi_env(&dir.0, &[&one, &two], &[]);
+    let host = Host::start(&["mx0 --kind mx --group blue", "mx1 --kind mx --group blue"]);
+    let linked = dir.0.join("it's.sock");
+    std::os::unix::fs::symlink(host.socket("mx1"), &linked).unwrap();
+    let mut tool = tool(&host.control.socket);
+    tool.arg("mpi-env").arg("--provider").arg(&dir.0);
+    let output = output(tool.arg("--board").arg(host.socket("mx0")).arg("--board").arg(&linked));
     assert!(output.status.success(), "{output:?}");
     let shell = Command::new("sh")
         .env_clear()
@@ -78,39 +36,44 @@ fn mpi_env_is_evaluated_by_a_shell_unchanged() {
         .args(["-c", "eval \"$said\"; printf '%s\\n' \"$CAUSEWAY_MX\" \"$FI_PROVIDER_PATH\""])
         .output()
         .unwrap();
-    let folder = dir.0.canonicalize().unwrap();
-    let expected = format!("{0}/mx0.sock:{0}/it's.sock\n{0}\n", folder.display());
+    let (one, two) = (host.socket("mx0"), host.socket("mx1"));
+    let expected = format!("{}:{}\n{}\n", one.display(), two.display(), dir.0.display());
     assert_eq!(text(&shell.stdout), expected, "{}", text(&output.stdout));
 }
 
 #[test]
 fn mpi_env_has_a_json_form() {
     let dir = Dir::with_provider("json");
-    let (board, _listener) = dir.board("mx0.sock");
-    let output = mpi_env(&dir.0, &[&board], &["--json"]);
+    let host = Host::start(&["mx0 --kind mx --group blue --hostname here:0"]);
+    let output = mpi_env(&host.control.socket, &dir.0, &["--json"]);
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let environment = &value["environment"];
     assert_eq!(environment["OMPI_MCA_mtl_ofi_provider_include"], "causeway", "{value}");
     assert!(environment["CAUSEWAY_MX"].as_str().unwrap().ends_with("/mx0.sock"), "{value}");
     assert!(value["start"].as_str().unwrap().starts_with("mpirun "), "{value}");
+    let nic = &value["nics"][0];
+    assert_eq!([&nic["port"], &nic["group"], &nic["name"]], ["mx0", "blue", "here:0"], "{value}");
 }
 
 #[test]
 fn mpi_env_errors_name_the_remedy() {
     let (dir, bare) = (Dir::with_provider("missing"), Dir::new("bare"));
-    let (board, listener) = dir.board("mx0.sock");
-    fails(&mpi_env(&bare.0, &[&board], &[]), &["libcauseway-fi.so", &bare.0.to_string_lossy()]);
-    let nowhere = dir.0.join("mx7.sock");
-    fails(&mpi_env(&dir.0, &[&board, &nowhere], &[]), &["mx7.sock", "does causewayd run"]);
-    // A socket left by a daemon. A child that another test forked has the listener until it executes
-    // its program.
-    drop(listener);
+    let host = Host::start(&["mx0 --kind mx --group blue"]);
+    let control = host.control.socket.clone();
+    fails(&mpi_env(&control, &bare.0, &[]), &["libcauseway-fi.so", &bare.0.to_string_lossy()]);
+    let board = |path: &Path| {
+        output(tool(&control).arg("mpi-env").arg("--board").arg(path).arg("--provider").arg(&dir.0))
+    };
+    fails(&board(&dir.0.join("mx7.sock")), &["mx7.sock", "does causewayd run"]);
+    // A socket that a killed daemon left.
+    let left = dir.0.join("left.sock");
+    drop(std::os::unix::net::UnixListener::bind(&left).unwrap());
     let since = std::time::Instant::now();
-    while std::os::unix::net::UnixStream::connect(&board).is_ok() {
+    while std::os::unix::net::UnixStream::connect(&left).is_ok() {
         assert!(since.elapsed().as_secs() < 60, "the listener stays");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    fails(&mpi_env(&dir.0, &[&board], &[]), &["mx0.sock", "does causewayd run"]);
+    fails(&board(&left), &["left.sock", "does causewayd run"]);
 }
 
 /// Returns exit status and output of a shell line in which `causeway` is the tool.
@@ -142,18 +105,11 @@ fn mpi_env_failure_ends_the_line_that_evaluates_it() {
 #[test]
 fn mpi_env_finds_the_nics_of_the_daemon_at_the_control_socket() {
     let dir = Dir::with_provider("control");
-    let host = serve(Arc::new(Model::default()));
-    let (board, _listener) = dir.board("b.sock");
-    let add = format!(
-        "causeway group add g && causeway port add b --kind mx --group g --socket '{}'",
-        board.display()
-    );
-    assert_eq!(shell(&add, &host.socket).0, Some(0));
+    let host = Host::start(&["b --kind mx --group blue"]);
     let line = format!(
         "eval \"$(causeway mpi-env --provider '{}')\" && echo \"$CAUSEWAY_MX\"",
         dir.0.display()
     );
-    let (status, out) = shell(&line, &host.socket);
-    let expected = format!("{}\n", board.canonicalize().unwrap().display());
-    assert_eq!((status, out), (Some(0), expected));
+    let (status, out) = shell(&line, &host.control.socket);
+    assert_eq!((status, out), (Some(0), format!("{}\n", host.socket("b").display())));
 }

@@ -1,0 +1,35 @@
+//! A shell for each connection, without any authentication: for guests of the demo, in which an
+//! operator looks around.
+//!
+//! The shell's standard streams are the connection. There is no terminal, so that programs with a
+//! full screen do not run.
+
+use crate::transport::Target;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::thread;
+
+/// Serves shells on `target` until listening fails.
+///
+/// # Errors
+/// When listening or accepting fails; a shell that cannot be started only ends its connection.
+pub fn serve(target: &Target) -> io::Result<()> {
+    let listener = target.listen()?;
+    loop {
+        let (socket, _) = listener.accept()?;
+        if let Err(error) = start(OwnedFd::from(socket)) {
+            eprintln!("causeway-guest: cannot start a shell: {error}");
+        }
+    }
+}
+
+/// Starts a shell on a connection, and a thread that waits for its end.
+fn start(connection: OwnedFd) -> io::Result<()> {
+    let (input, output) = (connection.try_clone()?, connection.try_clone()?);
+    let mut shell = Command::new("sh");
+    shell.arg("-i").stdin(Stdio::from(input)).stdout(Stdio::from(output));
+    let mut shell = shell.stderr(Stdio::from(connection)).spawn()?;
+    thread::Builder::new().spawn(move || shell.wait())?;
+    Ok(())
+}
