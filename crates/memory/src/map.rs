@@ -9,7 +9,10 @@
 //! `crate::access` and `crate::copy`. A look-up takes no lock and no system call. A pointer covers
 //! one region or grant; longer ranges may continue in the next. Addresses that are not granted, or
 //! not for the access, are an error; a lost page is not: callers check [`Map::is_poisoned`] once
-//! per batch. The map limits nothing but its regions: budgets are in `crate::addresses`.
+//! per batch, and `fabric` before it serves a queue, and end the attachment of the port as a fault.
+//! During a live migration vhost-user replaces the map by one with a log ([`Map::logged`]); the
+//! copies of this crate and of `host` call [`Map::wrote`]. The map limits nothing but its regions:
+//! budgets are in `crate::addresses`.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
