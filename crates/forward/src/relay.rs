@@ -1,13 +1,15 @@
 //! The thread that serves all forwards of a process.
 //!
 //! [`Relay::open`] opens the listeners, [`Relay::run`] serves until a time or a stop. One epoll
-//! instance reports sockets that became ready (edge-triggered); connections that can move bytes
-//! are served in turn, at most [`TURN_BYTES`](crate::limits::TURN_BYTES) (256 KiB) a direction
-//! each, so that no connection delays another by more. With [`CONNECTIONS_MAX`] (1,024)
-//! connections no further ones are accepted until one ends. A failed connection is reported, at
-//! most one in [`REPORT_TIME`] (1 s) for each forward with the number of the others, and counted;
-//! it affects no other connection and ends no forward. Dropping the relay closes all connections
-//! and removes the files of its Unix sockets.
+//! instance reports sockets that became ready (edge-triggered); connections that can move bytes are
+//! served in turn, at most [`TURN_BYTES`](crate::limits::TURN_BYTES) (256 KiB) a direction each, so
+//! that no connection delays another by more. With [`CONNECTIONS_MAX`] (1,024) connections no
+//! further ones are accepted until one ends, and without a free descriptor none for [`RETRY_TIME`]
+//! (50 ms). A second forward with the same source is an error of [`Relay::open`], which then opens
+//! none. All of it runs in the thread that calls [`Relay::run`], which can be called again. A
+//! failed connection is reported, at most one in [`REPORT_TIME`] (1 s) for each forward with the
+//! number of the others, and counted; it affects no other connection and ends no forward. Dropping
+//! the relay closes all connections and removes the files of its Unix sockets.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
