@@ -37,8 +37,8 @@
 //! its port refuses frontends for 30 s ([`limits`]).
 //!
 //! # Further modules
-//! [`mod@fabric`] starts and stops the dispatchers, [`shard`] is their unit of work, [`slice`] its
-//! time, [`port`] its ports, [`dispatch_mode`] the choice between polling and doorbells.
+//! [`mod@fabric`] starts and stops the dispatchers, [`shard`] is their unit of work, [`mod@slice`]
+//! its time, [`port`] its ports, [`dispatch_mode`] the choice between polling and doorbells.
 //! [`service`], [`controller`] and [`registration`] are the interfaces that services implement.
 //! [`rules`] has the connect rules, [`capture`] the buffers of captures. [`wakes`] charges wake-ups
 //! to the owners of descriptors, [`rate`] has leaky buckets, [`keyed`] hash tables with secret

@@ -14,6 +14,7 @@
 //!
 //! The adapter's queue pairs and regions, and all objects of `causeway-mlx5`, have such numbers. A
 //! number is no secret and protects from stale use only; rights are checked by [`crate::region`].
+//! All of it runs in the dispatcher's thread that serves the subnet.
 
 use std::collections::VecDeque;
 

@@ -9,7 +9,8 @@
 //! A value that cannot be serialised becomes an error 500.
 //!
 //! [`crate::api`] builds the replies, also [`super::request`] and [`crate::peer`] for refusals;
-//! [`super::server`] writes them.
+//! [`super::server`] writes them. Replies are built and written in the thread of the connection;
+//! the acceptor thread writes those of refused connections.
 
 use std::io::{self, Write};
 use std::sync::Arc;
