@@ -147,8 +147,8 @@ impl HostStream {
     /// Sends at most `limit` bytes of guest memory, and advances `from`. `Ok(None)`: no room now.
     ///
     /// # Errors
-    /// The kernel's; [`Errno::TIME`]: waking the process repeatedly took too long, and the caller
-    /// closes the stream.
+    /// The kernel's; [`Errno::TIME`]: wake-ups of the process exceeded its share 4 times, and the
+    /// caller closes the stream.
     pub fn send(
         &mut self,
         map: &Map,

@@ -1,5 +1,5 @@
-//! Connections to targets: without blocking, with a time limit, and for a guest's AF_VSOCK port
-//! with the handshake of its host socket.
+//! Connections to targets: without blocking, within 10 s, and for a guest's AF_VSOCK port with the
+//! handshake of its host socket.
 //!
 //! [`crate::connection`] starts a [`Dial`] for each accepted connection, and calls
 //! [`Dial::advance`] when the socket is ready or the time is due, until it is open or failed.

@@ -55,7 +55,7 @@ pub enum ForwardError {
         /// Error of the system call.
         error: io::Error,
     },
-    /// The target did not answer in time.
+    /// The target did not answer within 10 s ([`DIAL_TIME`](crate::limits::DIAL_TIME)).
     #[error("{address} did not answer within {seconds} s")]
     Timeout {
         /// The target.

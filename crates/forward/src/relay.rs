@@ -41,7 +41,7 @@ pub struct Counters {
     pub accepted_total: u64,
     /// Connections that are open or being opened.
     pub open: u64,
-    /// Connections whose target refused, or did not answer in time.
+    /// Connections whose target refused, or did not answer within 10 s.
     pub refused_total: u64,
     /// Connections that failed after they were open.
     pub lost_total: u64,
@@ -113,8 +113,8 @@ impl Relay {
     /// Listens at the sources of all forwards.
     ///
     /// # Errors
-    /// A source cannot be listened at, or there are too many forwards. Sources opened before are
-    /// closed.
+    /// A source cannot be listened at, or there are more than 256 forwards. Sources opened before
+    /// are closed.
     pub fn open(forwards: Vec<Forward>) -> Result<Self, ForwardError> {
         if forwards.len() > FORWARDS_MAX {
             return Err(ForwardError::TooMany(FORWARDS_MAX));

@@ -41,10 +41,10 @@ pub struct OutOfGrant {
 /// Why a list of regions is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// The list is too long.
+    /// The list has more than 64 regions.
     #[error("{0} memory regions, at most {REGIONS_MAX} are allowed")]
     Many(usize),
-    /// A region's guest or frontend addresses wrap, or it is too large.
+    /// A region's guest or frontend addresses wrap, or it has more than 16 TiB.
     #[error("the memory region at guest address {0:#x} wraps or exceeds 16 TiB")]
     Range(u64),
     /// Two regions share guest or frontend addresses.

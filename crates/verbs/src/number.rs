@@ -1,4 +1,5 @@
-//! Objects by number: a table in which a stale number names no object for a while.
+//! Objects by number: a table in which a stale number names no object until its slot has been used
+//! 16 times or more.
 //!
 //! A number has 24 bits: the index of a slot in the lower bits and the generation of the slot in
 //! the upper bits. A slot that is freed advances its generation and goes to the end of the list of

@@ -190,8 +190,8 @@ fn serve(
     }
 }
 
-/// Reads the rest of a refused request for a moment: an immediate close would break the client's
-/// write before it reads the reply.
+/// Reads the rest of a refused request, for at most 500 ms: an immediate close would break the
+/// client's write before it reads the reply.
 fn drain(stream: &mut UnixStream) {
     let _ = stream.shutdown(Shutdown::Write);
     let until = Instant::now() + DRAIN_TIME_MAX;

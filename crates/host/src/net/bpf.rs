@@ -196,7 +196,8 @@ pub const GROUPS: [BpfInstruction; 3] = [
 /// accepts.
 ///
 /// # Errors
-/// The kernel refuses the program, because a path does not end or it is too long.
+/// The kernel refuses the program, because a path does not end or it has more than 4,096
+/// instructions.
 pub fn attach(fd: BorrowedFd<'_>, program: &[BpfInstruction]) -> io::Result<()> {
     let encode = |BpfInstruction { code, k, jumps: (jt, jf) }: &BpfInstruction| {
         let code = u16::try_from(*code).unwrap_or(u16::MAX);
