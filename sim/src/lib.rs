@@ -5,6 +5,18 @@
 //! [`tape::Tape`]; the [`check`]ers read only the tape and compare it with the invariants. The same
 //! seed gives the same tape.
 //!
+//! | module | content |
+//! |---|---|
+//! | [`mod@world`], [`stage`] | a world of one or two stages; a shard and its frontends in one thread |
+//! | [`play`](mod@play), [`doorbells`] | guests of a stage and their common actions; doorbells that come late or never |
+//! | [`ether`], [`sock`] | stages of virtio-net and vsock devices |
+//! | [`lan`], [`boards`] | worlds of hosts that links join; hosts with one MX NIC each |
+//! | [`event`], [`tape`], [`check`] | observations, their record, the invariants |
+//! | [`rng`], [`bytes`] | random numbers and payload of a seed |
+//!
+//! A world runs in the caller's thread, one after another; the first violation ends it and is
+//! returned. Its lengths are bounded by constants (80 to 500 steps, then 5,000 rounds).
+//!
 //! Limits: the kernel, guest drivers, VMM processes and timing of real hosts are not simulated.
 #![forbid(unsafe_code)]
 

@@ -6,6 +6,21 @@
 //! and the boot image of guests, [`Daemon`] runs `causewayd` for them, and [`Bridge`] is the
 //! reference path of comparisons.
 //!
+//! | module | content |
+//! |---|---|
+//! | [`guest`], [`spec`], [`control`], [`console`] | a running guest, its configuration, its commands, its last output |
+//! | [`machine`], [`accel`], [`mod@qemu`], [`uml`], [`monitor`] | engines of guests: accelerators, QEMU, user-mode Linux, QMP |
+//! | [`image`], [`kernel`], [`modules`], [`cpio`] | the boot image: kernel, modules, initramfs |
+//! | [`daemon`], [`setup`], [`key`] | causewayd for guests, its configuration and keys |
+//! | [`namespace`], [`bridge`] | network namespaces as hosts; the reference path |
+//! | [`rundir`], [`process`], [`place`], [`build`] | directories, children, paths, programs built on demand |
+//! | [`rdma`], [`traffic`] | guests with RDMA; exchanges of the demo and the tests |
+//! | [`error`], [`limits`] | errors with the output of the failed component; every time limit |
+//!
+//! Calls block the calling thread, a test's, for at most the time limit of [`limits`], and then
+//! return an error. Several guests and daemons of one process or of several do not disturb each
+//! other, because each has a directory of its own.
+//!
 //! The crate serves tests and the demo; no production program depends on it.
 
 pub mod accel;

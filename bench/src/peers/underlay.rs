@@ -3,7 +3,7 @@
 //! Rows of links run Causeway's two daemons on an [`Underlay`], and compare with TCP and UDP over
 //! the bare veth pair and over the kernel's VXLAN. Both sides are threads of the benchmark that
 //! enter the namespaces. Root is needed; otherwise the row or peer is left out with the reason.
-//! Removed on drop.
+//! Removed on drop; several may exist at a time, with namespaces of their own.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

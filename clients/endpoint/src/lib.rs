@@ -7,6 +7,9 @@
 //! does). An endpoint has no lock of its own: the API library serialises its calls. [`limits`] has
 //! every bound.
 //!
+//! A number that another process has open is refused by the daemon (`MX_BUSY`). At a limit a call
+//! fails with [`Error`], or the message waits until there is room.
+//!
 //! # Place
 //! Above `message` (matching) and `mxoe` (packets), below the API libraries. A message of the
 //! application passes [`Endpoint`], then the matching engine, then [`paths`]: a channel to a peer

@@ -20,6 +20,13 @@
 //! the objects in it. `eq` is the event queue, `abi` the layout of libfabric's C structures,
 //! `errno` maps errors, `log` writes diagnostics.
 //!
+//! # Threads and limits
+//! Calls run in the application's threads. The crate starts a progress thread for a domain with
+//! `FI_PROGRESS_AUTO`, and in other domains a thread while connects are pending; both are named
+//! `causeway-fi`. Each object may be opened several times; at a limit of the provider (`limits`) or
+//! the NIC a call returns a negative libfabric error and changes nothing. `scenario` is for fuzz
+//! targets, with the feature `scenario` only.
+//!
 //! # Example
 //! The core calls the entry point as follows:
 //! ```no_run

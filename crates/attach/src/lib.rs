@@ -13,9 +13,15 @@
 //! # Limits
 //!
 //! The crate knows no device type and no service. Both sides of each protocol treat received bytes
-//! and descriptors as hostile; a broken rule ends one attachment and affects no other. No call of
-//! the dispatcher blocks; the control threads of [`vfio_user`] do, and so do the vfio-user client
-//! and the calls of [`native`] named `wait…`, `connect…` and `attach`.
+//! and descriptors as hostile; a broken rule ends one attachment and affects no other, and the port
+//! accepts the next frontend. A [`Connection`] serves one frontend: `fabric` closes the connection
+//! of a second frontend of the port at once. [`limits`] has the bounds. More descriptors, regions
+//! or bytes of a message than permitted end the attachment; messages beyond those of a turn (64)
+//! wait for the next turn; a process that does not read 1,024 messages is disconnected; a control
+//! thread that used its processor time up pauses for at most 100 ms ([`allowance`]). Only a native
+//! port that was attached by path with a `reconnect` time connects again by itself. No call of the
+//! dispatcher blocks; the control threads of [`vfio_user`] do, and so do the vfio-user client and
+//! the calls of [`native`] named `wait…`, `connect…` and `attach`.
 //!
 //! # Main types
 //!
@@ -25,6 +31,11 @@
 //! - [`vfio_user`]: PCI devices over vfio-user, each frontend served by a thread of its own.
 //! - [`local`]: messages and descriptors between a process and the daemon.
 //! - [`native`]: the frontend and driver side, for processes without a VM.
+//! - [`stream`]: framed messages with descriptors over a Unix stream socket, for vhost-user and
+//!   vfio-user.
+//! - [`doorbell`]: doorbells between two processes, for paths between processes of the host.
+//! - [`allowance`]: processor time of the threads that answer frontends.
+//! - [`limits`]: bounds of messages, descriptors, queues, costs and times.
 //!
 //! # Example
 //!

@@ -103,7 +103,7 @@ enum LocalSocket {
 }
 
 impl LocalSocket {
-    /// Returns whether the peer has too many descriptors whose close is pending.
+    /// Returns whether more than 128 descriptors of the peer wait for their close.
     fn is_behind(&self) -> bool {
         matches!(self, Self::Accepted(socket) if socket.giver().is_behind())
     }

@@ -53,6 +53,9 @@
 //! whole units of 64. With flag 1 they start at the beginning of the data ring, and the rest of the
 //! ring before it counts as consumed.
 //!
+//! [`handshake`] orders the accesses of a side that sleeps and of the side that wakes it;
+//! [`limits`] has the sizes.
+//!
 //! # Limits
 //! A channel has exactly one sender and one receiver in each direction; neither may be used by two
 //! threads at once. Events arrive in order and once. A full direction refuses an event

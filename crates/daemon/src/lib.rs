@@ -11,6 +11,31 @@
 //! Tests replace that interface by a model and drive each part alone; the binary only calls
 //! [`run::run`].
 //!
+//! # Clients, threads, limits
+//! Each connection to the control socket carries one request and has a thread of its own. At most
+//! 64 are served at a time; then the one that has waited longest is closed, or, if none has waited
+//! 250 ms, the new one is answered with 503 ([`limits`]). Commands of several clients are executed
+//! one after another, under the lock of the fabric's registry; a request that repeats an addition
+//! is refused with a conflict, and one that repeats a deletion with *not found*. A second causewayd
+//! with the same control socket does not start ([`instance`]). The main thread waits for the
+//! dispatchers, the thread `lifecycle` opens and closes everything else; no thread of this crate is
+//! a dispatcher.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`run`], [`args`], [`manual`] | modes of the program, its command line, the manual page of the configuration |
+//! | [`lifecycle`], [`stop`], [`service_manager`] | start and end, a stop by a client, reports to the service manager |
+//! | [`config`], [`plan`] | the configuration file; the changes from the running state to it |
+//! | [`kept`] | the state file: objects that were added while the daemon ran |
+//! | [`instance`], [`directory`] | one daemon per control socket; safety of the directories of sockets |
+//! | [`http`], [`api`], [`metrics`] | requests and replies, their meaning, Prometheus metrics |
+//! | [`peer`], [`accounts`] | users that may use the control socket; their numbers by name |
+//! | [`connection_slots`], [`refusals`] | shares of clients in a listener's connections; counted refusals |
+//! | [`vnet`] | the VNET/P language: sessions over TCP, files |
+//! | [`fabric`], [`services`] | the interface to the dispatchers; the list of services |
+//! | [`held_ports`], [`held_files`] | ports with a frontend that outlives the daemon; files that they leave |
+//! | [`sandbox`], [`logger`], [`limits`] | restrictions of threads, log lines, every bound |
+//!
 //! ```no_run
 //! use causeway_daemon::{args::Args, run::run, services::SERVICES};
 //! use clap::Parser as _;

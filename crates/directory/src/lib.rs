@@ -12,6 +12,11 @@
 //!   Source ───── Report ───────▶ └───────────┘
 //! ```
 //!
+//! Several places may claim one address: the best claim is followed, and the others are kept, at
+//! most 8. A newer claim of a place replaces its older one, and a repeated claim has no effect. At
+//! a limit a claim of a peer is dropped and requested again later; own ports always find room
+//! ([`limits`]). The crate runs in the thread of its caller: the dispatcher of the shard of links.
+//!
 //! Each kind of address implements [`Key`]. Ethernet addresses ([`MacKey`]) are the first kind.
 //!
 //! ```

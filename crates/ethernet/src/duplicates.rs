@@ -12,7 +12,7 @@
 //! drops nothing by itself. It remembers [`DUPLICATE_SLOTS`] (4,096) frames; a newer frame with the
 //! same slot displaces an older frame; copies of the older frame then pass. Only the first
 //! [`FLOOD_BYTES`] bytes (2 KiB) and the length are compared, so a copy with a changed header (TTL,
-//! NAT) is not detected.
+//! NAT) is not detected. All of it runs in the dispatcher's thread of the group.
 //!
 //! # Budget
 //! Only in groups with transit links, and for flooded frames: one hash of the frame and one table

@@ -8,7 +8,7 @@
 //! The module handles no offload, no mergeable buffer chain and no error of a frame. A frame that
 //! does not qualify, or lies in unreachable memory, takes the general path (`crate::deliver`),
 //! which reports the reason; its buffer is put back. Frames are delivered in order, and used
-//! entries are not published.
+//! entries are not published. All of it runs in the dispatcher's thread of the group.
 //!
 //! # Budget
 //! The receive buffers of a batch are popped together and pushed as used together. Each frame costs

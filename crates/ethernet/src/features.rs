@@ -5,7 +5,8 @@
 //! only and do not change while the port exists. The module negotiates nothing and checks no
 //! driver: the attachment does. The control queue (VIRTIO_NET_F_CTRL_VQ), UFO, RSC, RSS and
 //! VIRTIO_F_IN_ORDER are not offered. The link status is always up. Offloads towards the guest are
-//! left out with the port's option `offloads = "xdp"`.
+//! left out with the port's option `offloads = "xdp"`. The functions run in the dispatcher's
+//! thread, at the addition of a port and at the start of a device, and cannot fail.
 
 use causeway_model::{NetSpec, Offloads};
 use causeway_wire::virtio::*;

@@ -10,7 +10,7 @@
 //! flood by one ingress displaces no entry of another. A copy that arrives after its fingerprint
 //! was displaced passes, and is bounded by its hop count only. The module forwards and drops
 //! nothing, gives no order to frames, and does not see frames of links that carry no numbers
-//! (`crate::duplicates` does).
+//! (`crate::duplicates` does). All of it runs in the dispatcher's thread of the group.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};

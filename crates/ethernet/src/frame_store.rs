@@ -7,7 +7,7 @@
 //!
 //! The module checks no header and copies only on request ([`put`]). A range beyond the buffer of a
 //! link yields an empty body. Bytes of a guest may change between two reads, and a read fails if
-//! the guest's memory is gone.
+//! the guest's memory is gone. All of it runs in the dispatcher's thread of the group.
 
 use causeway_fabric::carrier::Body;
 use causeway_memory::copy::{CopyError, copy};

@@ -11,7 +11,7 @@
 //! module checks neither the source address nor the MTU by itself, and decides nothing about
 //! forwarding. Frames longer than [`FRAME_BYTES_MAX`] (65,557), frames shorter than an Ethernet
 //! header and invalid offload requests are refused with a [`DropReason`], under which the caller
-//! drops and counts the frame.
+//! drops and counts the frame. All of it runs in the dispatcher's thread of the group.
 
 use causeway_fabric::carrier::{Body, OFFLOAD_BYTES};
 use causeway_memory::{Cursor, Map, Span};

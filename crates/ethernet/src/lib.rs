@@ -19,7 +19,10 @@
 //!
 //! The crate opens no sockets and maps no memory, and no frame crosses groups. It encrypts and
 //! encapsulates nothing: that is the work of a link's carrier. Every table and queue has a named
-//! bound in [`limits`].
+//! bound in [`limits`]: a frame beyond it is dropped and counted by its reason, an address is not
+//! learnt, a route, link or capture of the operator is refused. A second port with the same MAC
+//! address, and a route that exists, are refused. [`features`] has the feature bits that a guest is
+//! offered.
 //!
 //! # Main types
 //!

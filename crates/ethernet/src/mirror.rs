@@ -11,7 +11,8 @@
 //! The module never changes or delays a frame, although the copies cost time of the shard. Frames
 //! are copied as the sender wrote them, before segmentation, with incomplete checksums; payload
 //! that a guest changes or unmaps meanwhile appears changed, or as zeroes. A capture ends if its
-//! port or link is removed; its recorded copies can still be fetched.
+//! port or link is removed; its recorded copies can still be fetched. The copies are made in the
+//! dispatcher's thread of the group, and fetched in threads of control requests.
 //!
 //! # Budget
 //! Without a capture: one comparison a batch.

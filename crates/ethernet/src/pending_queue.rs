@@ -9,7 +9,8 @@
 //! bundle and [`PENDING_BYTES_MAX`] bytes (4 MiB) of all in one queue.
 //!
 //! The module delivers nothing, returns no chain and enforces no bound by itself: callers must ask
-//! [`PendingQueue::has_room`] before [`PendingQueue::push`].
+//! [`PendingQueue::has_room`] before [`PendingQueue::push`]. All of it runs in the dispatcher's
+//! thread of the group.
 
 use std::collections::{HashMap, VecDeque};
 

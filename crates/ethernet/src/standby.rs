@@ -22,7 +22,7 @@
 //! [`HELLO_HOLD_NS`] (1.2 s). Loops outside the links of daemons are not detected. Hellos are not
 //! authenticated on a network segment. At most [`ATTACHMENTS_MAX`] (256) attachments are tracked;
 //! hellos of further attachments are ignored, so a loop through them stays ([`crate::duplicates`]
-//! then filters its frames).
+//! then filters its frames). All of it runs in the dispatcher's thread of the group.
 //!
 //! # Budget
 //! A hello by each link for each attachment every [`HELLO_NS`] (300 ms), only in groups that have

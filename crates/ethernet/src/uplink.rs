@@ -21,7 +21,7 @@
 //! without an active link has no carrier; the caller drops the frame. A link is down until its
 //! first status arrives; an unknown link changes nothing. A notice of an address that the full
 //! queue to the link service refuses is logged and lost: the peer then floods frames to that
-//! address.
+//! address. All of it runs in the dispatcher's thread of the group.
 
 use std::collections::{BTreeMap, HashMap};
 

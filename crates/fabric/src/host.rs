@@ -4,7 +4,9 @@
 //! or connects with [`HostStream::connect`], watches the socket by
 //! [`Context::watch`](crate::Context::watch), and owns the stream until it drops it. The sockets of
 //! *ports*, to which frontends connect, are `crate::listen`; [`HostListener`] is the same listener
-//! with the type of the socket chosen, and without file descriptors in messages.
+//! with the type of the socket chosen, and without file descriptors in messages. A path on which a
+//! process listens is refused; a socket file without a listener is replaced. If the process has no
+//! descriptor left, a waiting connection is accepted and closed.
 //!
 //! All calls are non-blocking: `Ok(None)` means that the socket has no data or no room now. Streams
 //! move bytes directly between a socket and guest memory; the kernel makes the only copy. Sending
@@ -145,8 +147,8 @@ impl HostStream {
     /// Sends at most `limit` bytes of guest memory, and advances `from`. `Ok(None)`: no room now.
     ///
     /// # Errors
-    /// The kernel's; [`Errno::TIME`]: waking the process repeatedly took too long, and the caller
-    /// closes the stream.
+    /// The kernel's; [`Errno::TIME`]: wake-ups of the process exceeded its share 4 times, and the
+    /// caller closes the stream.
     pub fn send(
         &mut self,
         map: &Map,

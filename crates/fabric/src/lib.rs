@@ -28,6 +28,23 @@
 //! | [`traffic`] | the traffic matrix of a service |
 //! | [`mailbox`], [`udp`], [`host`] | messages between shards, UDP sockets, Unix sockets |
 //!
+//! # Frontends and limits
+//! A port has one frontend at a time: the connection of a second one is closed at once, and the
+//! next is accepted after the first left or broke a rule. A port whose service keeps the
+//! attachments (a NIC) has any number of processes. A name that exists is refused as a conflict, by
+//! `Handle::call` and without any change. At most 1,024 ports and 1,024 groups exist
+//! (`causeway_model::limits`); a further one is refused. At a rate limit, connections wait in the
+//! backlog and messages in their socket; a frontend that stalls its dispatcher is disconnected, and
+//! its port refuses frontends for 30 s ([`limits`]).
+//!
+//! # Further modules
+//! [`mod@fabric`] starts and stops the dispatchers, [`shard`] is their unit of work, [`mod@slice`]
+//! its time, [`port`] its ports, [`dispatch_mode`] the choice between polling and doorbells.
+//! [`service`], [`controller`] and [`registration`] are the interfaces that services implement.
+//! [`rules`] has the connect rules, [`capture`] the buffers of captures. [`wakes`] charges wake-ups
+//! to the owners of descriptors, [`rate`] has leaky buckets, [`keyed`] hash tables with secret
+//! seeds, and [`socket_buffers`] the kernel's buffer sizes.
+//!
 //! ```
 //! use std::collections::BTreeMap;
 //!

@@ -10,8 +10,8 @@
 //! | turns, yields, spins | `dispatcher`, `schedule`, `slice`, `spin_budget` | the dispatcher serves the next queue or group, or yields |
 //! | orders, loads, balance | `dispatcher`, `load`, `balance` | a caller of an order blocks; a shard moves |
 //! | frontends, messages | `shard::frontend`, `shard::pauses` | connections wait in the backlog, messages in the socket |
-//! | memory files, stalls | `footprint`, `memory_charge`, `port` | the frontend is closed and the port refuses frontends for a time |
-//! | wake-ups | `wakes`, `host` | the owner is not woken for a time, and closed after repeated strikes |
+//! | memory files, stalls | `footprint`, `memory_charge`, `port` | the frontend is closed and the port refuses frontends for 30 s or more |
+//! | wake-ups | `wakes`, `host` | the owner is not woken for 100 ms, twice as long each time, and closed after 4 strikes |
 //! | connects to frontends | `connector`, `shard::connect` | the port closes the connection and connects again |
 //! | log lines | `log_limit` | lines are dropped and counted |
 //! | frames of links, notices | `link::io`, `ethernet` | frames are dropped and counted; a notice is logged and lost |

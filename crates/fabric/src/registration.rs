@@ -6,7 +6,9 @@
 //!
 //! Services cannot be added or removed later. Names and kinds must be unique; this is not checked:
 //! of two registrations with one name or kind, the shards and ports go to the first. The order of
-//! registrations is the order in which controllers are asked.
+//! registrations is the order in which controllers are asked. The functions of a registration are
+//! called under the lock of the registry, in the thread of the command, and a service then runs in
+//! the thread of its dispatcher.
 
 use std::fmt;
 

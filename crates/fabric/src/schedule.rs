@@ -13,8 +13,9 @@
 //! the time that they used.
 //!
 //! The schedule cannot cut a turn short. A debt is at most [`DEBT_QUANTA_MAX`] (4) quanta, and
-//! unused time is not saved beyond one quantum. Groups on other dispatchers have no part in it:
-//! weights compare the groups of one dispatcher.
+//! unused time is not saved beyond one quantum. Each dispatcher has one schedule, in its thread.
+//! The number of groups is not bounded here, and no call fails. Groups on other dispatchers have no
+//! part in it: weights compare the groups of one dispatcher.
 
 use std::collections::VecDeque;
 
@@ -133,7 +134,7 @@ impl Schedule {
         }
     }
 
-    /// Marks an idle shard busy.
+    /// Marks an idle shard busy. The caller must not mark a busy shard: it would be served twice.
     pub(crate) fn wake(&mut self, index: usize, shard: usize) {
         let cycle = self.cycle;
         let Some(group) = self.groups.get_mut(index).and_then(Option::as_mut) else { return };

@@ -14,7 +14,8 @@
 //! A service never blocks, never reaches another shard except through mailboxes and
 //! [`crate::carrier::Carrier`]s, and never publishes or notifies by itself. Calls are not
 //! reentrant: wakes and faults that a service requests through its context take effect after the
-//! call.
+//! call. All calls of a service come in the thread of the dispatcher that owns its shard, one at a
+//! time.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd};

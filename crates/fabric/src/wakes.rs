@@ -35,7 +35,7 @@ pub enum Verdict {
     /// The owner is not to be woken for this many nanoseconds. Streams of host processes ignore the
     /// pause ([`crate::host`]).
     Pause(u64),
-    /// The owner exceeded its share repeatedly: it is to be closed, and barred for a while.
+    /// The owner exceeded its share 4 times: it is to be closed, and barred for 30 s.
     Excess,
 }
 

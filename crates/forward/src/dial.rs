@@ -1,11 +1,20 @@
-//! Connections to targets: without blocking, with a time limit, and for a guest's AF_VSOCK port
-//! with the handshake of its host socket.
+//! Connections to targets: without blocking, within 10 s, and for a guest's AF_VSOCK port with the
+//! handshake of its host socket.
 //!
 //! [`crate::connection`] starts a [`Dial`] for each accepted connection, and calls
-//! [`Dial::advance`] when the socket is ready or the time is due, until it is open or failed. A
-//! host with several addresses is tried at each in turn. The handshake is one line in each
-//! direction: `CONNECT <port>`, and `OK <number>`, or the end of the stream for a refusal; the
-//! guest's data may follow the answer in the same packet, and is kept.
+//! [`Dial::advance`] when the socket is ready or the time is due, until it is open or failed.
+//! [`crate::stdio`] does the same for its only connection. All of them run in the process of
+//! `causeway forward`, on the one thread of [`crate::Relay`] or `stdio`; causewayd runs none of it.
+//!
+//! A host with several addresses is tried at each in turn, each once. [`DIAL_TIME`] (10 s) is the
+//! limit of the whole attempt: an address that does not answer uses up the rest of it, and the next
+//! is tried only after an error. While the queue of a Unix socket is full, the attempt connects
+//! again every [`RETRY_TIME`] (50 ms).
+//!
+//! The handshake is one line in each direction: `CONNECT <port>`, and `OK <number>`. Another line,
+//! [`ANSWER_BYTES_MAX`] (32) bytes without an end of line, the end of the stream and a reset are a
+//! refusal. The guest's data may follow the answer in the same packet, and is kept. The module
+//! moves no data after the connection is open.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -25,18 +34,20 @@ pub(crate) struct Dial {
     tried: usize,
     /// Why the last address failed.
     error: io::Error,
-    /// The attempt fails at this time.
+    /// The attempt fails at this time: [`DIAL_TIME`] (10 s) after its start.
     pub deadline: Instant,
 }
 
 /// State of the attempt.
 #[derive(Debug)]
 enum DialState {
-    /// No socket is open; the next is opened at this time.
+    /// No socket is open; the next is opened at this time: at the start, or [`RETRY_TIME`] (50 ms)
+    /// after the queue of the Unix socket was full.
     Next(Instant),
     /// The kernel connects.
     Connecting(OwnedFd),
-    /// The host socket must answer.
+    /// The host socket must answer; `answer` has the bytes so far, fewer than [`ANSWER_BYTES_MAX`]
+    /// (32).
     Answering { fd: OwnedFd, answer: Vec<u8> },
     /// The connection was passed to the caller.
     Done,
@@ -77,10 +88,12 @@ impl Dial {
         matches!(self.state, DialState::Answering { .. })
     }
 
-    /// Continues the attempt.
+    /// Continues the attempt. After the connection was returned, the result is `Wait(None)` until
+    /// the deadline; the caller drops the attempt instead.
     ///
     /// # Errors
-    /// The target refuses, or did not answer in time.
+    /// The last address failed, the host socket refused, or the deadline passed. The socket is
+    /// closed.
     pub fn advance(
         &mut self,
         to: &SocketAddress,

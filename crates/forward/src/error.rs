@@ -1,4 +1,10 @@
 //! Errors: malformed addresses, listeners and connections that fail.
+//!
+//! [`crate::Address`] returns those of texts and names, [`crate::Relay::open`] those of sources:
+//! then nothing is forwarded. [`crate::Relay::run`] passes those of single connections (`Connect`,
+//! `Timeout`, `Refused`, `Lost`) to its caller as events, and goes on; it returns `Wait` alone,
+//! which ends it. [`crate::stdio`] returns all of them. Nothing is retried except a connect to a
+//! Unix socket with a full queue. `causeway forward` prints the text, which names the address.
 
 use std::io;
 
@@ -49,7 +55,7 @@ pub enum ForwardError {
         /// Error of the system call.
         error: io::Error,
     },
-    /// The target did not answer in time.
+    /// The target did not answer within 10 s ([`DIAL_TIME`](crate::limits::DIAL_TIME)).
     #[error("{address} did not answer within {seconds} s")]
     Timeout {
         /// The target.

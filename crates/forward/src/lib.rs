@@ -17,6 +17,11 @@
 //! Cloud Hypervisor; the crate opens no AF_VSOCK socket and no connection to causewayd's control
 //! socket. SEQPACKET and datagrams are not forwarded.
 //!
+//! A source that another process serves is refused, and a forward is opened once; any number of
+//! clients connect to a source. A process has at most 256 forwards, more of which are an error, and
+//! 1,024 connections: further clients wait in the kernel's queue of 128. A target that does not
+//! answer within 10 s fails its connection alone. [`limits`] has every bound.
+//!
 //! | module | content |
 //! |---|---|
 //! | `address` | addresses: text form, host sockets |

@@ -1,13 +1,15 @@
 //! The thread that serves all forwards of a process.
 //!
 //! [`Relay::open`] opens the listeners, [`Relay::run`] serves until a time or a stop. One epoll
-//! instance reports sockets that became ready (edge-triggered); connections that can move bytes
-//! are served in turn, at most [`TURN_BYTES`](crate::limits::TURN_BYTES) (256 KiB) a direction
-//! each, so that no connection delays another by more. With [`CONNECTIONS_MAX`] (1,024)
-//! connections no further ones are accepted until one ends. A failed connection is reported, at
-//! most one in [`REPORT_TIME`] (1 s) for each forward with the number of the others, and counted;
-//! it affects no other connection and ends no forward. Dropping the relay closes all connections
-//! and removes the files of its Unix sockets.
+//! instance reports sockets that became ready (edge-triggered); connections that can move bytes are
+//! served in turn, at most [`TURN_BYTES`](crate::limits::TURN_BYTES) (256 KiB) a direction each, so
+//! that no connection delays another by more. With [`CONNECTIONS_MAX`] (1,024) connections no
+//! further ones are accepted until one ends, and without a free descriptor none for [`RETRY_TIME`]
+//! (50 ms). A second forward with the same source is an error of [`Relay::open`], which then opens
+//! none. All of it runs in the thread that calls [`Relay::run`], which can be called again. A
+//! failed connection is reported, at most one in [`REPORT_TIME`] (1 s) for each forward with the
+//! number of the others, and counted; it affects no other connection and ends no forward. Dropping
+//! the relay closes all connections and removes the files of its Unix sockets.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,7 +41,7 @@ pub struct Counters {
     pub accepted_total: u64,
     /// Connections that are open or being opened.
     pub open: u64,
-    /// Connections whose target refused, or did not answer in time.
+    /// Connections whose target refused, or did not answer within 10 s.
     pub refused_total: u64,
     /// Connections that failed after they were open.
     pub lost_total: u64,
@@ -111,8 +113,8 @@ impl Relay {
     /// Listens at the sources of all forwards.
     ///
     /// # Errors
-    /// A source cannot be listened at, or there are too many forwards. Sources opened before are
-    /// closed.
+    /// A source cannot be listened at, or there are more than 256 forwards. Sources opened before
+    /// are closed.
     pub fn open(forwards: Vec<Forward>) -> Result<Self, ForwardError> {
         if forwards.len() > FORWARDS_MAX {
             return Err(ForwardError::TooMany(FORWARDS_MAX));

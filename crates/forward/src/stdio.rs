@@ -17,7 +17,7 @@ use crate::{ForwardError, SocketAddress};
 /// Connects to `to`, and copies until the target ends its data.
 ///
 /// # Errors
-/// The target refuses or does not answer in time, or the connection or standard output fails.
+/// The target refuses or does not answer within 10 s, or the connection or standard output fails.
 pub fn run(to: &SocketAddress) -> Result<(), ForwardError> {
     let (socket, first) = connect(to)?;
     let lost = |error| ForwardError::Lost { address: to.to_string(), error };

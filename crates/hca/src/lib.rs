@@ -17,6 +17,12 @@
 //! driver sets it up again. Live migration is not supported. A guest that breaks a rule loses the
 //! queue pair, the object or the function concerned; other guests are not affected.
 //!
+//! A port has one frontend; `fabric` refuses a second one. A second adapter of the group with the
+//! same Ethernet address is refused. The service runs in the turns of the group's dispatcher; the
+//! registers of each adapter are answered by the control thread of its attachment. Work beyond the
+//! limits of a call waits for the next call, frames to an adapter without room are dropped and
+//! counted, captures and records beyond a limit are refused ([`limits`]).
+//!
 //! # Main types
 //! [`HcaService`] is the service for one group; [`SERVICE`] registers it with a fabric.
 //!

@@ -15,10 +15,23 @@
 //! ([`vfio::away`]).
 //!
 //! # Limits
-//! 1,024 ports with one frontend each; other numbers are in [`limits`]. A frontend that violates
-//! the protocol, and a causewayd that sends invalid replies, lose the connection in question and no
-//! other. The holder does not interpret rings, does not move traffic, and does not restart
-//! causewayd. Its own end disconnects all frontends.
+//! 1,024 ports with one frontend each; other numbers are in [`limits`]. A second frontend of a port
+//! waits up to 500 ms for the first to leave, and is disconnected then. One causewayd is served at
+//! a time: a second one is refused, and the first keeps its ports. Without causewayd and frontends
+//! for 60 s the holder ends. A frontend that violates the protocol, and a causewayd that sends
+//! invalid replies, lose the connection in question and no other. The holder does not interpret
+//! rings, does not move traffic, and does not restart causewayd. Its own end disconnects all
+//! frontends.
+//!
+//! # Threads
+//! The holder's main thread serves the control connection and accepts frontends ([`holder`],
+//! [`port`], [`listen`]); each connected frontend has a thread, which runs [`relay`] or [`vfio`].
+//! [`client`] runs in causewayd, in the thread that calls it, and blocks for at most 5 s for an
+//! answer, and 10 s for the start of a holder.
+//!
+//! [`inner`] is the relay's connection to causewayd, [`route`] decides which causewayd it reaches
+//! and when, [`process`] is the process of a causewayd, and [`deaths`] counts its ends during a
+//! frontend's message, so that a frontend that crashes causewayd is disconnected.
 //!
 //! # Example
 //!

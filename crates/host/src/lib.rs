@@ -12,6 +12,13 @@
 //! process by a socket. It parses no protocol, chooses no destination and holds no configuration.
 //! It needs `unsafe` inside; its interfaces are safe.
 //!
+//! # Threads and limits
+//! Calls run in the caller's thread, and none is meant to wait for a peer: a write that a peer
+//! blocks is interrupted ([`watchdog`]). The crate starts threads for closes that may block
+//! (`causeway-closer`, `causeway-reaper`), and one for the watchdog. A peer with more than 128
+//! pending closes is *behind*: [`Account::is_behind`] reports it, and the callers refuse its
+//! connections and descriptors. [`limits`] has every bound and its effect.
+//!
 //! # Main types
 //! [`ReceivedFd`] is a descriptor that another process sent, [`Account`] the peer that it is
 //! charged to. [`net::socket::PacketSocket`] is a packet socket, [`net::receiver::PacketReceiver`]

@@ -2,7 +2,8 @@
 //!
 //! [`HttpConnection`] is the part of both that [`crate::request`] needs. It adds no behaviour: each
 //! call blocks and fails as that of the socket, and a time limit holds for each read or write, not
-//! for a request as a whole. [`drain`] ends the connection of a refused request.
+//! for a request as a whole. [`drain`] ends the connection of a refused request. Each connection is
+//! used by one thread, that of its request.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -7,7 +7,9 @@
 //! limit. An error of the write may leave a part of the reply sent; the connection is then closed.
 //! A value that cannot be serialised becomes an error 500.
 //!
-//! Handlers build the replies, and [`crate::request`] those of refusals; servers write them.
+//! Handlers build the replies, and [`crate::request`] those of refusals; servers write them. Replies
+//! are built and written in the thread of the connection; the acceptor thread writes those of refused
+//! connections.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

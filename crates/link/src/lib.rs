@@ -11,6 +11,16 @@
 //! [`TunnelSet`] accepts the datagrams, [`unpack`] returns the frames, and [`io`] passes them to
 //! the group's shard through a mailbox.
 //!
+//! The core runs in the thread of its caller: frames are packed and sealed in the dispatcher of the
+//! sending group; handshakes, timers and received datagrams are served in that of the shard of
+//! links. Only names of hosts are resolved in threads of the crate.
+//!
+//! A link with a name that exists is refused as a conflict, and so is a second link that would
+//! receive the same datagrams. At most 1,024 links exist. At a limit of a queue or of reassembly,
+//! frames are dropped and counted by their reason; at a limit of handshakes, the initiation is
+//! answered with a cookie or dropped; a connection that is too slow ends and is tried again
+//! ([`limits`], [`io::limits`]). A datagram that arrives twice is dropped ([`replay`]).
+//!
 //! This crate does not: decide where a frame goes (`ethernet`), own addresses (`directory`),
 //! retransmit lost frames, or restore their order.
 //!

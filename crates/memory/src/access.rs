@@ -12,7 +12,8 @@
 //! nothing: callers that publish an index need [`crate::View`].
 //!
 //! `ring` and the services call these functions for headers, descriptors and short payloads;
-//! payloads from guest to guest go through `crate::copy::copy`.
+//! payloads from guest to guest go through `crate::copy::copy`. The copies run in the caller's
+//! thread, on the data path a dispatcher's.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -8,11 +8,12 @@
 //! previous handler, and ends the process if there is none.
 //!
 //! The handler runs in the thread that faulted, takes no lock, allocates nothing, and searches at
-//! most [`MAPPINGS_MAX`] (60,000) entries. It is installed with the first mapping and never
-//! removed. If a mapping cannot be replaced, single pages are; if that fails too, the signal passes
-//! to the previous handler. The data read from a lost page is wrong (zeros), and writes to it are
-//! lost: the module does not report a fault to the access itself. Faults inside system calls raise
-//! no signal (EFAULT): callers mark them by [`crate::Map::poison`], which replaces nothing.
+//! most [`MAPPINGS_MAX`] (60,000) entries; a mapping beyond them is refused with
+//! `MappingError::Many`. It is installed with the first mapping and never removed. If a mapping
+//! cannot be replaced, single pages are; if that fails too, the signal passes to the previous
+//! handler. The data read from a lost page is wrong (zeros), and writes to it are lost: the module
+//! does not report a fault to the access itself. Faults inside system calls raise no signal
+//! (EFAULT): callers mark them by [`crate::Map::poison`], which replaces nothing.
 //!
 //! [`crate::Mapping`] registers and frees its entry in the table (`crate::slot`). Wayland
 //! compositors use the same technique for client buffers (`wl_shm`).

@@ -57,7 +57,7 @@ pub enum GrantError {
     /// The table is full.
     #[error("more than {GRANTS_MAX} grants at a time")]
     Many,
-    /// Grants lie in too many files.
+    /// The grants lie in 64 files, and the new grant in another.
     #[error("grants lie in more than {GRANT_FILES_MAX} files")]
     Files,
     /// The interval is empty or wraps.

@@ -16,6 +16,16 @@
 //! `ring` reads descriptors through a [`View`], and services copy payloads. It waits for no file
 //! system: only memory files are mapped ([`is_memory`]).
 //!
+//! # Threads and limits
+//! A [`Map`] is used from any thread without a lock. Calls run in the caller's thread; in the
+//! daemon, up to 4 threads of the crate unmap, except small sealed files. [`limits`] has the
+//! bounds: a region, grant or mapping beyond one is refused with an error of the call, and what was
+//! granted before stays. Two regions that overlap are refused ([`MapError`]). The addresses of the
+//! process are shared: a peer may map at most a sixteenth of those that remain.
+//!
+//! [`slot`] is an entry of the table by which the SIGBUS handler finds a mapping; [`trace`] records
+//! accesses for tests, with the feature `trace` only.
+//!
 //! # Example
 //!
 //! ```

@@ -9,7 +9,10 @@
 //! `crate::access` and `crate::copy`. A look-up takes no lock and no system call. A pointer covers
 //! one region or grant; longer ranges may continue in the next. Addresses that are not granted, or
 //! not for the access, are an error; a lost page is not: callers check [`Map::is_poisoned`] once
-//! per batch. The map limits nothing but its regions: budgets are in `crate::addresses`.
+//! per batch, and `fabric` before it serves a queue, and end the attachment of the port as a fault.
+//! During a live migration vhost-user replaces the map by one with a log ([`Map::logged`]); the
+//! copies of this crate and of `host` call [`Map::wrote`]. The map limits nothing but its regions:
+//! budgets are in `crate::addresses`.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -38,10 +41,10 @@ pub struct OutOfGrant {
 /// Why a list of regions is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// The list is too long.
+    /// The list has more than 64 regions.
     #[error("{0} memory regions, at most {REGIONS_MAX} are allowed")]
     Many(usize),
-    /// A region's guest or frontend addresses wrap, or it is too large.
+    /// A region's guest or frontend addresses wrap, or it has more than 16 TiB.
     #[error("the memory region at guest address {0:#x} wraps or exceeds 16 TiB")]
     Range(u64),
     /// Two regions share guest or frontend addresses.

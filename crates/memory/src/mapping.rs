@@ -3,9 +3,9 @@
 //! A mapping registers with the fault handler, counts against the budget of address space, and is
 //! unmapped with its last user, large mappings in a background thread (`crate::unmap`). It is
 //! readable, writable and shared; rights of grants are checked above it. Only memory files are
-//! mapped (memfd, tmpfs, hugetlbfs; see [`is_memory`]), at most [`REGION_BYTES_MAX`] (16 TiB)
-//! each and [`MAPPINGS_MAX`] (60,000) per process. Memory is not reserved: pages are allocated when
-//! touched.
+//! mapped (memfd, tmpfs, hugetlbfs; see [`is_memory`]), at most [`REGION_BYTES_MAX`] (16 TiB) each
+//! and [`MAPPINGS_MAX`] (60,000) per process; more is a [`MappingError`]. Memory is not reserved:
+//! pages are allocated when touched.
 //!
 //! [`crate::Map`], [`crate::Grants`], [`crate::View`] and [`crate::DirtyLog`] hold mappings by
 //! `Arc`. A mapping does not prevent the file from shrinking: it is then poisoned, stays mapped as
@@ -33,7 +33,7 @@ pub enum MappingError {
     /// The file's file system could block accesses, or the descriptor is no file.
     #[error("not a memory file: a memfd, or a file on tmpfs or hugetlbfs, is needed")]
     NotMemory,
-    /// The range is empty, too large, or wraps.
+    /// The range is empty, has more than 16 TiB, or wraps.
     #[error("a region of {len} bytes at file offset {offset} is empty, wraps or exceeds 16 TiB")]
     Range {
         /// File offset asked for.

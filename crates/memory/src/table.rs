@@ -10,7 +10,8 @@
 //!
 //! [`crate::Grants`] changes the table, [`crate::Map`] searches its copy, by two binary searches.
 //! The table does not limit the number of grants, checks neither files nor rights, and keeps no
-//! mapping alive: its owner holds the mappings to which the windows point.
+//! mapping alive: its owner holds the mappings to which the windows point. A table is changed by
+//! one thread, that which answers the frontend; its copies are read by any.
 
 use std::ops::Range;
 use std::ptr::NonNull;

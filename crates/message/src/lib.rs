@@ -13,6 +13,10 @@
 //! then either [`Channels`](library::Channels) (shared memory to an endpoint of this host) or
 //! [`Rings`](library::Rings) (shared memory to the NIC side, which sends packets to other hosts).
 //!
+//! A [`Library`](library::Library) runs in the thread that calls it, which must hold the lock of
+//! the endpoint. At a limit a request fails with `NoResources` and starts nothing, or waits; a
+//! message without room stays in the transport, and nothing is dropped ([`limits`]).
+//!
 //! # Main types
 //! | type | content |
 //! |---|---|

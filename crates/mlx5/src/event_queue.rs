@@ -102,7 +102,7 @@ pub(crate) struct EventQueues {
 }
 
 impl EventQueues {
-    /// Adds a queue. Returns its number, or `None` if there are too many.
+    /// Adds a queue. Returns its number, or `None` if there are 16.
     pub fn insert(&mut self, queue: EventQueue) -> Option<u8> {
         let free = || self.queues.iter().position(Option::is_none);
         let index = self.prepared.take().or_else(free).unwrap_or(self.queues.len());

@@ -4,8 +4,9 @@
 //! the dispatcher that serves the group's shard; only [`Registers`] are shared with the control
 //! thread. The queue pairs' states and the memory regions are the engine's; the function holds
 //! their rings, the completion and event queues, and the rest of the driver's objects. Every table
-//! has a capacity ([`FunctionConfig`], [`limits`]); a full table refuses the command. A reset
-//! empties all of them, drops work and interrupts that wait, and keeps counters, memory and
+//! has a capacity ([`FunctionConfig`], [`limits`]); a full table refuses the command. Numbers of
+//! vectors, queue pairs and completion queues outside of the limits are set to the nearest limit. A
+//! reset empties all of them, drops work and interrupts that wait, and keeps counters, memory and
 //! registers.
 //!
 //! The service `causeway-hca` makes the function, replaces its memory ([`Function::set_map`]) when
@@ -48,9 +49,9 @@ pub struct FunctionConfig {
     pub mtu: u16,
     /// MSI-X vectors: 2 to [`limits::VECTORS_MAX`] (64).
     pub vectors: u16,
-    /// Maximum number of queue pairs.
+    /// Maximum number of queue pairs: 1 to [`limits::QUEUE_PAIRS_MAX`] (16,384).
     pub queue_pairs_max: usize,
-    /// Maximum number of completion queues.
+    /// Maximum number of completion queues: 1 to [`limits::COMPLETION_QUEUES_MAX`] (65,536).
     pub completion_queues_max: usize,
     /// Maximum number of memory keys.
     pub regions_max: usize,

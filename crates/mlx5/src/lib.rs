@@ -23,6 +23,14 @@
 //! memory of its own guest only, where that memory is granted. The function has no firmware
 //! commands of physical functions, no on-demand paging and no InfiniBand link.
 //!
+//! At a limit a command fails with *limit exceeded* or *bad parameter*, objects that exist stay,
+//! and work beyond the limits of a pass waits for the next pass. A driver that starts anew, as
+//! after a reboot of the guest, finds a function without objects: a reset by the VMM or by a
+//! command ends them ([`reset()`]).
+//!
+//! [`registers`] and [`config_space`] are the part that the VMM traps; [`ethernet`] has the queues
+//! of frames and their steering rules.
+//!
 //! `causeway-hca` owns the functions, calls [`poll()`] and [`run_commands`] in the dispatcher's
 //! turns, and raises the interrupts; the control thread of the attachment serves the registers.
 //!

@@ -181,8 +181,8 @@ impl SocketAccess {
     /// Checks the names of users and groups, and the lists of users.
     ///
     /// # Errors
-    /// A name is empty, too long, or contains a character that is invalid in account names; a list
-    /// is empty or has more than [`ALLOWED_USERS_MAX`] (64) users.
+    /// A name is empty, has more than 64 bytes, or contains a character that is invalid in account
+    /// names; a list is empty or has more than [`ALLOWED_USERS_MAX`] (64) users.
     pub fn check(&self) -> Result<(), SpecError> {
         let names = [
             ("socket_owner", &self.socket_owner),

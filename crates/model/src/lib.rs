@@ -11,6 +11,21 @@
 //! Its only I/O is name resolution ([`draft::host::resolve`]) and the identity of the machine
 //! ([`draft::derived_mac`]).
 //!
+//! The crate has no thread: its functions run in the caller's (`causeway`, a control thread of
+//! causewayd, or a dispatcher that answers a request). A value beyond a bound of [`limits`] is
+//! refused with the expected range; nothing is clamped. Two objects of one name are accepted here,
+//! and refused by the owner of the objects.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`port`], [`draft`] | specifications of ports and links, as an operator writes them and as they are executed |
+//! | [`schema`] | keys of tables: types, ranges, defaults, help |
+//! | [`settings`] | settings that the daemon reads at its start |
+//! | [`commands`], [`noun`] | commands of single services; paths `/v1/NOUN` |
+//! | [`counter`] | names and meanings of counters |
+//! | [`keys`] | X25519 keys of daemons, in text form |
+//! | [`limits`] | bounds of values and of numbers of objects |
+//!
 //! A command passes through this crate's types: `causeway` or `curl` sends JSON, the daemon reads
 //! it into a draft or a specification ([`draft`], [`port::read`]), hands a [`Command`] to the
 //! fabric, which answers it or passes it to a service ([`TypedRequest`], [`ServiceRequest`]), and

@@ -14,6 +14,12 @@
 //! guests: a process that breaks a rule of the protocol is disconnected and loses its own
 //! endpoints; a request beyond a quota is answered with an error.
 //!
+//! Many processes attach to one NIC, each with endpoints of its own; an endpoint number that is
+//! open is refused to a second process with `MX_BUSY`. [`limits`] has the quotas of processes and
+//! users: at a quota a request fails, at a rate the process waits, and a process that does not read
+//! its messages is disconnected. The service runs in the turns of the group's dispatcher, and
+//! starts no thread.
+//!
 //! # Main types
 //! [`MxService`] is the service for one group; [`SERVICE`] registers it with a fabric.
 //!

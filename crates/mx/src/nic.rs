@@ -3,11 +3,11 @@
 //! A NIC is an MX address with up to 255 endpoints. A [`LocalNic`] exists as long as its port.
 //! Endpoint numbers are 0 to 254, each open at most once; a request to open a number in use, or any
 //! number while none is free, is answered with `MX_BUSY`. Numbers of endpoints that survived a
-//! daemon are not assigned by a
-//! request to open. A request to resume gets any number that no process of this daemon has: it is
-//! not checked that the process had the endpoint before. This module assigns numbers and creates
-//! the memory of channels (a sealed memfd); it passes no messages, and its quotas are in
-//! `mx::requests`. Used by `mx::service` and the modules beside it, on the dispatcher's thread.
+//! daemon are not assigned by a request to open. A request to resume gets any number that no
+//! process of this daemon has: it is not checked that the process had the endpoint before. This
+//! module assigns numbers and creates the memory of channels (a sealed memfd); it passes no
+//! messages, and its quotas are in `mx::requests`. Used by `mx::service` and the modules beside it,
+//! on the dispatcher's thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -101,7 +101,9 @@ impl LocalNic {
         number != ENDPOINT_ANY && !self.endpoints.contains_key(&number)
     }
 
-    /// Returns the wanted number if it is free, or any free number.
+    /// Returns a number for a request to open: `wanted` if it is free, and `None` if it is in use;
+    /// for [`ENDPOINT_ANY`] (255) the lowest free number. A number of an endpoint that survived the
+    /// previous daemon is not free.
     pub fn free_endpoint(&self, wanted: u8) -> Option<u8> {
         let outlived = |number: u8| {
             self.network.as_ref().is_some_and(|n| n.is_survivor(number) || n.is_awaited(number))

@@ -6,16 +6,20 @@
 //!
 //! Limits: [`PULLS_OF_PEER_MAX`] (8) pulls of a peer run at a time, others wait in order; the
 //! [request window](crate::request_window) bounds the requested blocks, and [`BLOCKS_SPAN_MAX`]
-//! (64) bounds how far a pull runs ahead of its first incomplete block. An incomplete block is
+//! (64) bounds how far a pull runs ahead of its first incomplete block. A block that completes
+//! requests the incomplete blocks before it again at once, each once. Else an incomplete block is
 //! requested again after the smoothed round trip and four deviations, at least 4 ms and at most 1 s
 //! ([`REREQUEST_NS`](crate::limits::REREQUEST_NS)), doubled each time. A pull without data for
 //! [`NicConfig::give_up_ns`](crate::NicConfig) ends with a timeout.
 //!
 //! A region that was unmapped or removed, a cancel, or a refusal that a repeated request confirms
 //! ends the pull with an error; the bytes written so far stay, and the sender is notified of 0
-//! bytes. A pull shorter than the message gets its first bytes. Data for no active pull is dropped.
-//! Called by requests of the host side, [`Nic::receive`](crate::Nic::receive) and the peer's timer.
-//! The arithmetic of frames and blocks is in [`offers`](crate::offers), the sender's side in
+//! bytes. A pull shorter than the message gets its first bytes, and a pull of 0 bytes ends at once.
+//! Data for no active pull is dropped. At most [`OFFERS_OF_PEER_MAX`] (256) offers of a peer and
+//! 4,096 of an endpoint are open; an offer without room stays in the order of received messages and
+//! is delivered when the host side has room (`crate::receive_order`). Called by requests of the
+//! host side, [`Nic::receive`](crate::Nic::receive) and the peer's timer. The arithmetic of frames
+//! and blocks is in [`offers`](crate::offers), the sender's side in
 //! [`pull_reply`](crate::pull_reply). The number `host` names the sending or receiving NIC in the
 //! [`NicTable`](crate::nic_table::NicTable).
 
@@ -110,7 +114,8 @@ fn complete_block(
 }
 
 impl NicEndpoint {
-    /// Reports an offer to the host side, if there is room.
+    /// Reports an offer to the host side. Returns false if the peer, the endpoint or the host side
+    /// has no room for it: the caller keeps the offer or lets the peer send it again.
     pub(crate) fn give_offer(
         &mut self,
         ctx: &mut EngineContext<'_>,

@@ -13,6 +13,7 @@
 //! - [`handshake`]: the ordered memory accesses of both formats and sides.
 //! - [`Inflight`]: the record of chains in flight, which outlives the process.
 //! - [`Doorbell`], [`Notifier`]: the eventfds of a queue.
+//! - [`position`]: a slot of a packed ring with its wrap counter.
 //!
 //! # Parking
 //! A dispatcher that found every ring empty calls [`Queue::arm`] on each ring. This requests a
@@ -23,7 +24,9 @@
 //! A queue is not thread-safe: one thread owns it at a time, and only the other side of the ring
 //! accesses the memory concurrently. It neither waits nor rings: [`Queue::publish`] returns whether
 //! the driver wants a notification, and the caller must send it ([`Notifier`]). A full or empty
-//! ring is no error. The bounds are in [`limits`].
+//! ring is no error. A ring, chain or index that breaks a rule is a [`RingError`], after which the
+//! owner stops the queue; a used entry of a chain that is not in flight is ignored. The bounds are
+//! in [`limits`].
 //!
 //! # Example
 //! ```no_run

@@ -1,9 +1,12 @@
 //! The list of connections for the operator: `causeway connection list` and `/v1/connections`.
 //!
 //! The controller asks the shard of each group for pieces ([`ReadConnections`]) until the page is
-//! full. A shard views at most [`CONNECTIONS_VIEWED_AT_ONCE`] (16) connections and visits
-//! [`SLOTS_VISITED_AT_ONCE`] (1,024) slots of its table between two turns, so that a list of many
-//! connections delays no traffic.
+//! full, in the thread of the request, which blocks; the shard answers in its dispatcher's thread.
+//! A page beyond its limit, an unknown group and an unknown port are errors. The next page begins
+//! at the slot where this one ended: connections that begin or end meanwhile may be absent or
+//! appear twice. Nothing is changed. A shard views at most [`CONNECTIONS_VIEWED_AT_ONCE`] (16)
+//! connections and visits [`SLOTS_VISITED_AT_ONCE`] (1,024) slots of its table between two turns,
+//! so that a list of many connections delays no traffic.
 
 use causeway_fabric::{Control, Controller, Ports};
 use causeway_model::commands::connections::{List, PagePosition};

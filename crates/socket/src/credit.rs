@@ -9,7 +9,8 @@
 //! Counters are modulo 2^32. An error is a breach, for which the caller resets the connection. A
 //! receiver may reduce `buf_alloc`; data within an earlier advertisement stays allowed, because the
 //! sender may not know. Credit counts bytes and not packets: [`crate::unread`] counts those. The
-//! module requests no credit and sends nothing.
+//! module requests no credit and sends nothing. It runs in the dispatcher's thread that owns the
+//! connection.
 
 /// The credit that a receiver advertised, and the bytes sent to it.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,11 +1,15 @@
 //! Lists of deadlines in the order in which they were set. Free of I/O.
 //!
-//! The service keeps a list for each fixed period (expiry of connects, credit requests): as all
-//! entries of a list have the same period, the order in which they are set is the order in which
-//! they are due. A cancelled entry stays until it is due or swept, and the list has at most twice
-//! as many entries as are valid. The list does not sort: entries with different periods belong in
-//! different lists. It has no timer: the owner reports [`Deadlines::first_ns`] to the shard and
-//! calls [`Deadlines::take_due`].
+//! The service keeps five lists, one for each fixed period: connects without an answer, lingering
+//! and draining connections, frequent and rare credit requests. As all entries of a list have the
+//! same period, the order in which they are set is the order in which they are due.
+//!
+//! A cancelled entry stays until it is due or swept. [`Deadlines::set`] sweeps a list that has
+//! reached twice the number of entries that were valid at the last sweep, and at least 64: the
+//! length is bounded by twice the most entries that are valid at a time. The list does not sort: an
+//! entry that is set too early for its place is taken late, after those before it. It has no timer
+//! and no limit of valid entries: the service reports [`Deadlines::first_ns`] to its shard as the
+//! time of the next wake-up, and calls [`Deadlines::take_due`] then, in the dispatcher's thread.
 
 use std::collections::VecDeque;
 
@@ -13,8 +17,8 @@ use std::collections::VecDeque;
 const SWEEP_MIN: usize = 64;
 
 /// A list of deadlines in order of time. A cancelled entry stays until its time or a sweep; the
-/// list has at most twice as many entries as are valid, regardless of the rate at which a guest
-/// sets and cancels.
+/// list has at most twice as many entries as were valid at the last sweep, or 64, regardless of the
+/// rate at which a guest sets and cancels.
 #[derive(Debug)]
 pub struct Deadlines<T> {
     /// Time and subject of each entry.

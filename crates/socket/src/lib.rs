@@ -35,11 +35,20 @@
 //! | [`credit`] | flow-control arithmetic and violations |
 //! | [`table`] | connections, found by the addresses of a packet |
 //! | [`socket_port`] | state of a port: queued deliveries, held chains, quotas |
-//! | [`deadline`] | connections that expire |
+//! | [`deadline`] | times of connections and credit requests |
 //! | [`stall_tracker`] | time for which senders stand still |
 //! | [`unread`] | packets that a receiver's kernel still queues |
 //! | [`pack`] | copies of data outside of descriptors, for receivers without room |
 //! | [`ledger`], `resume` | open connections across a restart of the daemon |
+//! | [`counters`] | counters of a port |
+//! | [`limits`] | every bound, with the effect at the limit |
+//!
+//! # Threads, limits, repeats
+//! All modules run in the dispatcher's thread that serves the group; `control` answers requests
+//! there, too. At a limit a connect is answered with a reset, data waits in the sender's ring, or
+//! connections that make no progress are reset ([`limits`]). A connect from the addresses of an
+//! open connection ends that connection and begins a new one; a repeated connect is passed on
+//! again. A CID belongs to one port of the group; a second port with it is refused.
 //!
 //! # When a receiver has no room
 //! Data waits in the sender's own descriptors, up to a part of its ring; then in a bounded staging

@@ -10,7 +10,7 @@
 //! an upper bound: packets that the kernel merged, and packets of a run that was consumed in part,
 //! count as unread. At most [`UNREAD_RUNS_MAX`] (64) runs are kept; the count itself has no limit.
 //! The module does not know kernels with another accounting: their guests are held back by the same
-//! count.
+//! count. It runs in the dispatcher's thread that owns the connection.
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,10 @@
 //! Counts of failed work requests by the status of their completion.
 //!
 //! The engine counts a status where it makes the error completion of a send or receive work
-//! request; flushed work requests have a counter of their own
-//! ([`crate::Counters::flushed`]). The counts belong to the adapter of the completion, wrap, and
-//! outlive a reset by the guest. `causeway-hca` prints them by name.
+//! request; flushed work requests have a counter of their own ([`crate::Counters::flushed`]). The
+//! counts belong to the adapter of the completion, wrap, and outlive a reset by the guest.
+//! `causeway-hca` prints them by name. All of it runs in the dispatcher's thread that serves the
+//! subnet.
 
 use crate::work::Status;
 

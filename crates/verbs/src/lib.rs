@@ -21,9 +21,11 @@
 //! and acknowledgements do not exist; a message is visible at the responder exactly as if they did.
 //!
 //! # Limits
-//! Every number of objects has a bound in [`limits`]. Work per call has a [`Budget`]. The owners of
-//! adapters are hostile: keys, addresses, lengths and numbers are checked where they are used. Not
-//! supported are memory windows, path migration, masked atomic operations and congestion control.
+//! Every number of objects has a bound in [`limits`]: beyond it a creation fails and changes
+//! nothing. Work per call has a [`Budget`], and the rest waits for the next call. A second adapter
+//! with the same Ethernet address is refused. The owners of adapters are hostile: keys, addresses,
+//! lengths and numbers are checked where they are used. Not supported are memory windows, path
+//! migration, masked atomic operations and congestion control.
 //!
 //! # Example
 //! ```
@@ -39,8 +41,10 @@
 //! ```
 //!
 //! # Modules
-//! [`number`] gives objects their numbers. [`transport`] finds the adapter of a destination; other
-//! hosts, and adapters that the group's [`policy`] denies, are refused with a
+//! [`subnet`] owns the [`adapter`]s, [`mod@queues`] is the interface to their work queues, and
+//! [`work`] has the decoded requests and completions. [`multicast`] has the groups of datagram
+//! queue pairs. [`number`] gives objects their numbers. [`transport`] finds the adapter of a
+//! destination; other hosts, and adapters that the group's [`policy`] denies, are refused with a
 //! [`transport::Refusal`].
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -21,7 +21,7 @@ pub enum MulticastError {
     /// The adapter or queue pair does not exist, or receives no datagrams.
     #[error("no datagram queue pair has this number")]
     NoQueuePair,
-    /// The group or the adapter has too many members.
+    /// The adapter has 16 queue pairs in the group, or 1,024 memberships in all groups.
     #[error("the multicast group or the adapter has too many members")]
     Limit,
     /// The queue pair is not attached to the group.

@@ -1,4 +1,5 @@
-//! Objects by number: a table in which a stale number names no object for a while.
+//! Objects by number: a table in which a stale number names no object until its slot has been used
+//! 16 times or more.
 //!
 //! A number has 24 bits: the index of a slot in the lower bits and the generation of the slot in
 //! the upper bits. A slot that is freed advances its generation and goes to the end of the list of
@@ -14,6 +15,7 @@
 //!
 //! The adapter's queue pairs and regions, and all objects of `causeway-mlx5`, have such numbers. A
 //! number is no secret and protects from stale use only; rights are checked by [`crate::region`].
+//! All of it runs in the dispatcher's thread that serves the subnet.
 
 use std::collections::VecDeque;
 

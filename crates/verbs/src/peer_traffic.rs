@@ -1,10 +1,12 @@
 //! The messages between an adapter and each of its peers, for the group's traffic matrix.
 //!
 //! The engine counts each message that its receiver got, in an entry of the requester's adapter: an
-//! array access by the slot of the peer's adapter, without a look-up. A read is traffic of the peer.
-//! The owner of the subnet takes the sums from time to time ([`crate::Adapter::take_traffic`]), and
-//! must do so before it removes an adapter: a new adapter in the slot of another begins from zero.
-//! An adapter has at most as many entries as the subnet has slots (4,096), of 48 bytes.
+//! array access by the slot of the peer's adapter, without a look-up. A read is traffic of the
+//! peer. The owner of the subnet takes the sums from time to time
+//! ([`crate::Adapter::take_traffic`]), and must do so before it removes an adapter: a new adapter
+//! in the slot of another begins from zero. An adapter has at most as many entries as the subnet
+//! has slots (4,096), of 48 bytes. All of it runs in the dispatcher's thread that serves the
+//! subnet.
 
 use crate::adapter::AdapterId;
 

@@ -13,7 +13,8 @@
 //! Without effect, because no packets exist on the way, are the sequence numbers and the numbers of
 //! outstanding reads: they are stored for queries. The MTU bounds datagrams only. An adapter has at
 //! most 16,384 queue pairs ([`crate::limits::QUEUE_PAIRS_MAX`]), or fewer by its configuration. The
-//! module executes no work request; [`crate::engine`] does.
+//! module executes no work request; [`crate::engine`] does. All of it runs in the dispatcher's
+//! thread that serves the subnet.
 
 use crate::engine::{Requester, Responder, WaitReason};
 use crate::region::Rights;

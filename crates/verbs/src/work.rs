@@ -6,7 +6,7 @@
 //! reads these types; they check nothing by themselves. Lists are reused from one work request to
 //! the next, so that the data path does not allocate. Each queue pair has one [`SendWork`] and one
 //! [`ReceiveWork`], for the work requests in progress. A reset or destroyed queue pair drops both
-//! without a completion.
+//! without a completion. All of it runs in the dispatcher's thread that serves the subnet.
 
 /// A range of registered memory that a work request names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -273,7 +273,7 @@ impl Client {
     /// negotiated.
     ///
     /// # Errors
-    /// Returns an error if the backend refuses the request or does not reply in time.
+    /// Returns an error if the backend refuses the request or does not reply within 5 s.
     pub fn tell(
         &mut self,
         request: R,

@@ -8,6 +8,7 @@
 //! time ([`NativeError::Connect`], [`NativeError::Gone`] or [`NativeError::Conversation`]), or that
 //! it is unsuitable ([`NativeError::Lacking`]). Without `reconnect` a lost backend is
 //! [`NativeError::Gone`]. Errors of connections over a vsock port are in [`super::SocketError`].
+//! Errors are values for any thread; nothing is retried or logged here.
 
 use std::path::PathBuf;
 

@@ -11,8 +11,11 @@
 //! serves the chains that the old one had not used: frames that the old one had forwarded may be
 //! forwarded twice, and the caller gets each buffer back once.
 //!
-//! The size of the memory is fixed at the attach. The module calls no callback and has no thread:
-//! the caller polls or waits. It interprets no features but those of the ring. Not thread-safe.
+//! The size of the memory is fixed at the attach, by the ring sizes and buffers of the plan; a plan
+//! that the backend or the kernel refuses is a [`NativeError`] and leaves nothing attached. Tests,
+//! benchmarks and examples call it through the two ports. The module calls no callback and has no
+//! thread: the caller polls or waits. It interprets no features but those of the ring. Not
+//! thread-safe.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -9,8 +9,8 @@
 //! [`FRAME_BYTES_MAX`] (65,553) bytes, or [`NativeError::Long`] is returned. A full ring returns
 //! `false`, an empty ring `None`, a queue pair that does not exist [`NativeError::Options`]. Frames
 //! of different queue pairs have no order. A received buffer that is shorter than a header is an
-//! empty frame with a zeroed header. The port uses no control queue and ignores link status. After
-//! a reconnection frames in flight may be sent twice.
+//! empty frame with a zeroed header. A port is owned by one thread at a time. The port uses no
+//! control queue and ignores link status. After a reconnection frames in flight may be sent twice.
 
 use std::path::Path;
 use std::time::Duration;
@@ -137,7 +137,7 @@ impl NetPort {
     /// ring is full. `header` is the frame's virtio_net_hdr.
     ///
     /// # Errors
-    /// Returns an error if the frame is too long or the ring is broken.
+    /// Returns an error if the frame has more than 65,553 bytes or the ring is broken.
     #[inline]
     pub fn queue(
         &mut self,
@@ -236,7 +236,7 @@ impl NetPort {
     /// full.
     ///
     /// # Errors
-    /// Returns an error if the frame is too long or the ring is broken.
+    /// Returns an error if the frame has more than 65,553 bytes or the ring is broken.
     pub fn send(&mut self, frame: &[u8]) -> Result<bool, NativeError> {
         let sent = self.queue(0, &[0; NET_HEADER_BYTES], frame)?;
         self.flush(0)?;

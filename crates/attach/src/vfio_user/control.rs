@@ -267,7 +267,7 @@ impl Control {
     /// register reads meanwhile. Returns `false` if one of the two ends is gone.
     ///
     /// # Errors
-    /// Returns [`Reason::DispatcherLate`] if an unmap, a reset or a resumption takes too long.
+    /// Returns [`Reason::DispatcherLate`] if an unmap or a reset takes 4 s, or a resumption 60 s.
     fn wait_adopted(&mut self, number: u64, change: Change) -> Result<bool, Reason> {
         let began = Instant::now();
         let most = match change {

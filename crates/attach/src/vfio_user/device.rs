@@ -12,7 +12,8 @@
 //!
 //! `causeway-hca` describes its PCI function here and passes it to
 //! [`VfioUserAttachment`](super::VfioUserAttachment). An area that a frontend has mapped is read
-//! and written without a message, so that [`Registers`] does not see these accesses.
+//! and written without a message, so that [`Registers`] does not see these accesses. The control
+//! thread of each frontend reads the description and calls [`Registers`].
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;

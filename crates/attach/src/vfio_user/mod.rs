@@ -21,7 +21,9 @@
 //! logs, `REGION_WRITE_MULTI` and the I/O descriptors of regions are refused with `EOPNOTSUPP`.
 //! Guest memory must be in memory files (memfd, tmpfs, hugetlbfs); a mapping of another file is
 //! refused with `EINVAL`, and QEMU's mappings without a file grant nothing. Commands that break a
-//! rule get an errno; broken framing ends the conversation ([`fault`]). `causeway-hca` uses the
+//! rule get an errno; broken framing ends the conversation ([`fault`]). A port has one frontend:
+//! `fabric` closes the connection of a second one, and accepts the next after the end of the first.
+//! A frontend that floods the control thread waits ([`crate::allowance`]). `causeway-hca` uses the
 //! module for its ports; the frontend's end for tests is [`crate::native::VfioUserClient`].
 //!
 //! # Restart

@@ -1,14 +1,16 @@
 //! Versions of QEMU: the printed arguments differ between versions.
 //!
 //! [`QemuTarget::choose`] returns the version that the operator gives, or that of the first
-//! installed program of three names, which is run with `--version` for at most
-//! [`QEMU_VERSION_TIME_MAX`] (5 s). [`QemuVersion`] knows three differences: the option to
-//! reconnect, a crash without KVM, and devices that attach by vfio-user.
-//! Micro versions and distributors' patches are ignored; QEMU of another architecture or outside of
-//! `PATH` and /usr/libexec is not found. Nothing is cached: each call runs the program again.
+//! installed program of three names, each of which is run with `--version` for at most
+//! [`QEMU_VERSION_TIME_MAX`] (5 s) and killed then. Only the printed version counts: the exit
+//! status is not read. [`QemuVersion`] knows three differences: the option to reconnect, a crash
+//! without KVM, and devices that attach by vfio-user. Micro versions and distributors' patches are
+//! ignored; QEMU of another architecture or outside of `PATH` and /usr/libexec is not found.
+//! Nothing is cached: each call runs the program again.
 //!
-//! `crate::args` parses `--qemu-version` and `--qemu[=VERSION]`; [`super::qemu`] and
-//! [`super::libvirt`] print for the result.
+//! `crate::args` parses `--qemu-version` and `--qemu[=VERSION]`; [`super::attach`] chooses the
+//! version, and [`super::qemu`] and [`super::libvirt`] print for it. `causeway doctor`
+//! (`crate::doctor`) chooses it for its report. All run in the tool's main thread.
 
 use std::fmt;
 use std::io::Read as _;
@@ -63,7 +65,8 @@ impl QemuVersion {
 impl FromStr for QemuVersion {
     type Err = String;
 
-    /// Parses `MAJOR`, `MAJOR.MINOR` or `MAJOR.MINOR.MICRO`, with an optional suffix.
+    /// Parses `MAJOR`, `MAJOR.MINOR` or `MAJOR.MINOR` with any text behind a second dot, which is
+    /// ignored. A suffix of `MINOR`, as in `10.0-rc1`, is an error.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?}: expected a version of QEMU, as 7.2");
         let mut parts = text.split('.');
@@ -91,6 +94,7 @@ pub enum QemuTarget {
 impl FromStr for QemuTarget {
     type Err = String;
 
+    /// Parses `installed`, or a version as [`QemuVersion`] does.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "installed" { Ok(Self::Installed) } else { text.parse().map(Self::Named) }
     }
@@ -168,8 +172,8 @@ fn programs() -> [PathBuf; 3] {
     [system.into(), "/usr/libexec/qemu-kvm".into(), "qemu-kvm".into()]
 }
 
-/// Returns the version that a program reports, or `None` if it is missing, fails or does not end in
-/// time.
+/// Returns the version that a program prints, or `None` if it is missing, does not end in time or
+/// prints no version. Its exit status is not read.
 fn installed(program: &PathBuf) -> Option<QemuVersion> {
     let mut child = Command::new(program)
         .arg("--version")

@@ -40,7 +40,7 @@ pub enum StateFileError {
         /// Error of the system call.
         error: io::Error,
     },
-    /// The file is no regular file, is too long, or belongs to another user.
+    /// The file is no regular file, has more than 16 MiB, or belongs to another user.
     #[error("{path}: {reason}")]
     Unusable {
         /// The file.
@@ -123,7 +123,8 @@ impl Drop for StateLock {
 /// Reads the file; `None` if there is none.
 ///
 /// # Errors
-/// The file cannot be read, is too long or no UTF-8, or another user could have written it.
+/// The file cannot be read, has more than 16 MiB or is no UTF-8, or another user could have written
+/// it.
 pub fn load(path: &Path) -> Result<Option<String>, StateFileError> {
     let unusable = |reason: String| StateFileError::Unusable { path: path.to_owned(), reason };
     // A FIFO in its place must not block the start.
@@ -156,8 +157,9 @@ pub fn load(path: &Path) -> Result<Option<String>, StateFileError> {
 /// Replaces the text of the file, atomically.
 ///
 /// # Errors
-/// The text is too long, or the new file cannot be written; the old file is unchanged then. If only
-/// the directory cannot be flushed, the new text is there and may be lost with the host.
+/// The text has more than 16 MiB, or the new file cannot be written; the old file is unchanged
+/// then. If only the directory cannot be flushed, the new text is there and may be lost with the
+/// host.
 pub fn replace(path: &Path, text: &str) -> Result<(), StateFileError> {
     if text.len() as u64 > STATE_BYTES_MAX {
         let reason = format!("{} bytes: expected at most {STATE_BYTES_MAX}", text.len());

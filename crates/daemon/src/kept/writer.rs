@@ -81,7 +81,7 @@ impl StateWriter {
     /// Waits until a request was tried.
     ///
     /// # Errors
-    /// The write failed, or takes too long: the reason.
+    /// The write failed, or was not done within 4 s: the reason.
     pub fn wait(&self, request: u64) -> Result<(), String> {
         let until = Instant::now() + STATE_WRITE_TIME_MAX;
         let mut progress = self.shared.progress();

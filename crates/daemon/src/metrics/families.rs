@@ -6,7 +6,8 @@
 //! a service: a new counter has a metric without a change of this module.
 //!
 //! [`super::Metrics`] calls a function for each object of a sample, once: a second call for the
-//! same object would add its samples again. The functions ask no service and cannot fail.
+//! same object would add its samples again. The functions ask no service and cannot fail. They run
+//! in the thread of the request that samples ([`super`]).
 
 use std::collections::BTreeMap;
 

@@ -5,6 +5,7 @@
 //! the name of its kind of port or service; equal texts appear once.
 //!
 //! [`crate::services`] collects the tables; [`super::families`] asks for the text of a new family.
+//! It runs in the thread of the request that samples, and cannot fail.
 
 use causeway_fabric::ServiceRegistration;
 use causeway_model::{CountedObject, CounterTable};

@@ -5,7 +5,7 @@
 //! resolved yet, and a link or route may not exist. A word has at most the 256 bytes of a line
 //! (`vnet::parse` checks it), a port for frames is not 0 (a control port may be). The module has no
 //! functions on commands. Passwords are [`Secret`]s, which `Debug` omits; they are not wiped from
-//! memory when dropped.
+//! memory when dropped. The values belong to the thread of the session, or of the reader of a file.
 
 use std::fmt;
 

@@ -228,7 +228,7 @@ enum ReceivedLine {
     Whole(Vec<u8>),
     /// The client closed the connection, possibly within a line.
     End { half: bool },
-    /// No complete line arrived in time.
+    /// No complete line arrived within 10 s of the connect before HELLO, or 300 s of the last line.
     Late,
     /// The line exceeds [`VNET_LINE_BYTES_MAX`] (256).
     TooLong,

@@ -6,8 +6,9 @@
 //! serves and ends them. At most [`RECORDINGS_MAX`] (64) captures exist; a further capture is
 //! refused, as is a capture in a group with [`CAPTURES_MAX`](crate::limits::CAPTURES_MAX) (16). A
 //! capture that is not fetched from for [`CAPTURE_IDLE`] (30 s) is removed with its copies. The
-//! module reads no frame and does not wait for copies: a fetch may return no bytes. A number
-//! without a capture, also of a removed capture, is [`CommandError::NotFound`].
+//! module reads no frame and does not wait for copies: a fetch may return no bytes. Fetched bytes
+//! are gone: of two clients that fetch one capture, each gets a part. A second stop has no effect.
+//! A number without a capture, also of a removed capture, is [`CommandError::NotFound`].
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -9,8 +9,8 @@
 //! a target is up. A target that does not exist, and the ingress itself, are left out; if no target
 //! is left, the set is empty and the caller drops the frame. A [`SetId`] is valid until the routes
 //! change or [`RouteTable::tidy`] runs. The cache has [`ROUTE_CACHE_MAX`] (8,192) pairs and
-//! [`ROUTE_SETS_MAX`] (1,024) sets, exceeded by a batch at most. The number of routes is bounded by
-//! the controller.
+//! [`ROUTE_SETS_MAX`] (1,024) sets, exceeded by a batch at most. The controller bounds the number
+//! of routes, and refuses a route that exists; two routes to one target send it a frame once.
 //!
 //! # Budget
 //! A frame of a cached pair costs one hash look-up, for any number of routes. A frame of another

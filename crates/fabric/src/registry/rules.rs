@@ -8,7 +8,8 @@
 //!
 //! A trace asks the service that registered the query's type, and sends nothing. If the service has
 //! no shard in the group, an empty shard answers. A query of a type that no service registered, and
-//! a port or group that does not exist, are refused.
+//! a port or group that does not exist, are refused. All of it runs under the lock of the registry,
+//! in the thread of the control request.
 
 use super::Reply;
 use super::core::{Core, inconsistent};

@@ -4,7 +4,7 @@
 //! of a pause ([`super::pauses`]) in the dispatcher's thread: after an attempt that failed, and
 //! after the connection closed, for whatever reason. A frontend is then admitted as one that
 //! connected by itself ([`super::frontend`]), with the same rules. A port that refuses frontends
-//! for a while connects at the end of that time.
+//! for a time (30 s or more) connects at the end of that time.
 //!
 //! A frontend that accepts and sends no message within [`FIRST_MESSAGE_NS`] (5 s) is disconnected:
 //! a VMM that hangs must not occupy the port while another listens at the same path. Each new
@@ -65,7 +65,8 @@ impl Shard {
         }
     }
 
-    /// Disconnects a frontend that accepted the port's connection and has sent no message in time.
+    /// Disconnects a frontend that accepted the port's connection and has sent no message within 5
+    /// s.
     pub(super) fn check_first_message(&mut self, id: PortId) {
         let now = self.now_ns;
         let Some(port) = self.ports.get(id) else { return };

@@ -388,7 +388,8 @@ impl Shard {
         self.apply_and_notify();
     }
 
-    /// Closes a port if too much memory of its guest is charged to this process.
+    /// Closes the frontend of a port if more memory of its guest is charged to this process than
+    /// the limit permits (by default 1 GiB, [`crate::footprint`]).
     pub(super) fn check_memory(&mut self, id: PortId) {
         let now = self.now_ns;
         if let Some(why) = self.ports.get_mut(id).and_then(|port| port.check_memory(now)) {

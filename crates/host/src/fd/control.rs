@@ -6,7 +6,8 @@
 //!
 //! [`crate::fd::receive`] reads received file descriptors by it, [`crate::net::socket`] VLAN tags.
 //! The module owns no descriptor: a caller that takes numbers of descriptors must close them. It
-//! does not build messages to send.
+//! does not build messages to send. It runs in the receiving thread, and its time is bounded by the
+//! length of the buffer.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;

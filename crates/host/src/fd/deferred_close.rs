@@ -4,22 +4,25 @@
 //! of a TCP socket may linger; that of a Unix socket closes the descriptors that lie in it unread;
 //! that of a memory file of more than 1 MiB takes long, but waits for no peer. A peer that sends
 //! such a descriptor must delay neither the dispatcher nor the closes of other peers. So memory
-//! files above 1 MiB are closed by up to [`CLOSERS_MAX`] (4) threads that all peers share, and all
-//! other descriptors by threads that serve one port at a time ([`crate::fd::reaper`]).
+//! files above 1 MiB are closed by up to [`CLOSERS_MAX`] (4) threads that all peers share; Unix
+//! sockets and files of other kinds by threads that serve one port at a time, at most 4 for a port
+//! and 2,048 in the process ([`crate::fd::reaper`]). Eventfds, pidfds and memory files up to 1 MiB
+//! do not reach this module: their drop closes them at once, in the caller's thread.
 //!
-//! A descriptor for these other threads counts against its account from its drop to the end of its
-//! close; above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX) (128) its peer may not send further
-//! ones ([`crate::fd::account`]). The queue of memory files has no limit. Each waiting descriptor
-//! occupies an entry in the process's table of descriptors; if the table is full, the kernel drops
-//! arriving descriptors in the receiving thread, where their close may block.
+//! A descriptor for a reaper counts against its account from its drop to the end of its close;
+//! above [`UNCLOSED_MAX`](crate::limits::UNCLOSED_MAX) (128) its peer may not send further ones,
+//! and its account is *behind* ([`crate::fd::account`]). The queue of memory files has no limit.
+//! Each waiting descriptor occupies an entry in the process's table of descriptors; if the table is
+//! full, the kernel drops arriving descriptors in the receiving thread, where their close may
+//! block.
 //!
-//! The drops of [`ReceivedFd`] and of `UntrustedSocket` call the module; they return at once.
-//! Before a Unix socket is closed, up to [`SCAN_MESSAGES_MAX`] (4,096) unread messages and
-//! [`SCAN_DESCRIPTORS_MAX`] (256) descriptors in it are scanned for sockets that linger; a socket
-//! that the scan did not reach may block its thread for
-//! [`CLOSE_PATIENCE_NS`](crate::limits::CLOSE_PATIENCE_NS) (100 ms) each time. An account that is
-//! behind gets no scan. The end of a close is not reported, and closes that wait when the process
-//! ends are left to the kernel.
+//! The drops of [`ReceivedFd`] and of `UntrustedSocket` call the module, in causewayd and in
+//! `causeway-holder`; they return at once. Before a Unix socket is closed, up to
+//! [`SCAN_MESSAGES_MAX`] (4,096) unread messages and [`SCAN_DESCRIPTORS_MAX`] (256) descriptors in
+//! it are scanned for sockets that linger; a socket that the scan did not reach may block its
+//! thread for [`CLOSE_PATIENCE_NS`](crate::limits::CLOSE_PATIENCE_NS) (100 ms) each time. An
+//! account that is behind gets no scan. The end of a close is not reported, and closes that wait
+//! when the process ends are left to the kernel.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 

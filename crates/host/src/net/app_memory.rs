@@ -96,7 +96,7 @@ impl AppMemory {
     }
 
     /// Lends a range of memory until it is [given back](Self::give). Returns its address in the
-    /// region, or `None` if too many ranges are lent or the range is too long.
+    /// region, or `None` if 4,096 ranges are lent or the range has 4 GiB or more.
     pub fn lend(&self, start: *const u8, len: usize) -> Option<u64> {
         let start = start.expose_provenance();
         if len as u64 >= LOAN_BYTES {

@@ -8,7 +8,8 @@
 //! build the programs of their endpoints with it (`mx::network::endpoint_filter`). This module
 //! neither verifies nor runs programs: the kernel verifies a program when it is attached, refuses
 //! long programs (4096 instructions), and runs it per frame. Jumps are forward only, at most 255
-//! instructions for a branch. Frames that were queued before the attachment stay in the queue.
+//! instructions for a branch. Frames that were queued before the attachment stay in the queue. The
+//! functions are pure and run in the thread that opens the socket.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -195,7 +196,8 @@ pub const GROUPS: [BpfInstruction; 3] = [
 /// accepts.
 ///
 /// # Errors
-/// The kernel refuses the program, because a path does not end or it is too long.
+/// The kernel refuses the program, because a path does not end or it has more than 4,096
+/// instructions.
 pub fn attach(fd: BorrowedFd<'_>, program: &[BpfInstruction]) -> io::Result<()> {
     let encode = |BpfInstruction { code, k, jumps: (jt, jf) }: &BpfInstruction| {
         let code = u16::try_from(*code).unwrap_or(u16::MAX);

@@ -13,7 +13,8 @@
 //! call returns 0 without transferring; a receive then looks like the end of the stream. A lost
 //! page (EFAULT) poisons its mapping (`memory::Map::poison`). Received writes are marked in the
 //! dirty log. Descriptors that arrive with the bytes are closed; the receive then fails with
-//! EBADMSG, its bytes are lost, and the caller ends the stream.
+//! EBADMSG, its bytes are lost, and the caller ends the stream. It runs in the dispatcher's thread
+//! of the shard that owns the socket.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

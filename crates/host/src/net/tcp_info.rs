@@ -5,7 +5,8 @@
 //! of it: each call is a system call that does not block, and its answer may be old when it is
 //! used. On a kernel that does not report the delivery rate, it is 0; on a kernel that reports
 //! fewer fields, the state is `None`. Counters begin with the connection. The state of sockets
-//! other than TCP is `None`.
+//! other than TCP is `None`. The calls run in the caller's thread, the dispatcher's of the shard of
+//! links or of a sending group.
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -3,7 +3,8 @@
 //! VXLAN peers may send IPv6 datagrams without a UDP checksum (RFC 7348, section 5), which Linux
 //! drops by default. `fabric::udp` sets the option for the sockets of VXLAN links before they
 //! receive; IPv4 sockets need no option. The sockets themselves belong to the fabric. The option
-//! concerns receiving only: this host sends checksums.
+//! concerns receiving only: this host sends checksums. The call runs in the caller's thread, a
+//! dispatcher's, does not block, and returns the kernel's error; a repeated call has no effect.
 
 use std::io;
 use std::mem::size_of;

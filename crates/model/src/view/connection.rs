@@ -1,4 +1,10 @@
 //! Views of AF_VSOCK connections ([`crate::commands::connections`]).
+//!
+//! The socket service makes a view of each connection when it answers a request, in the
+//! dispatcher's thread of the group; `causeway connection list` and `/v1/connections` print it. A
+//! view is a copy that does not change. A page has at most 1,000 connections
+//! ([`crate::limits::CONNECTIONS_PAGE_MAX`]); the next page begins at [`ConnectionPage::next`], and
+//! connections that begin or end meanwhile may be absent or appear twice.
 
 use std::borrow::Cow;
 

@@ -151,7 +151,8 @@ impl Socket {
         }
     }
 
-    /// Pauses the listeners of a port, to which processes connect too fast.
+    /// Pauses the listeners of a port, to which more than 512 processes connect in a second, for
+    /// 100 ms.
     fn pause_listeners(&mut self, cx: &mut Context<'_>, port: PortId) {
         let Some(socket_port) = self.socket_ports.get_mut(port) else { return };
         let Some(host_listeners) = socket_port.host_listeners.as_mut() else { return };

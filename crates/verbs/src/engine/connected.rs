@@ -11,7 +11,8 @@
 //! is taken, as far as the first step reaches; a message of more than a step (64 KiB), or of more
 //! than 16 segments, is checked as a whole. A message that fails later leaves the bytes of its
 //! earlier steps in the responder's memory. [`Subnet::progress`] calls this module for each work
-//! request of a connected queue pair, again after a spent budget or a wait.
+//! request of a connected queue pair, again after a spent budget or a wait. All of it runs in the
+//! dispatcher's thread that serves the subnet.
 
 use causeway_memory::Cursor;
 use causeway_memory::copy::{CopyError, copy};

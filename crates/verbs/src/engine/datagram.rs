@@ -19,7 +19,8 @@
 //! request that is too short ends with [`Status::LocalLength`], and its queue pair continues:
 //! otherwise any sender could stop it. A receive work request that names memory without permission
 //! ends with [`Status::LocalProtection`], and its queue pair fails; an error of the sender's own
-//! values or memory is found before, and fails the sender alone.
+//! values or memory is found before, and fails the sender alone. All of it runs in the dispatcher's
+//! thread that serves the subnet.
 
 use causeway_memory::{Cursor, Rights as GrantRights, copy::copy};
 

@@ -8,7 +8,7 @@
 //! and that a copy that failed in the middle is done again. It checks the same keys, domains and
 //! rights. Requests that waited, and the first message to a responder that is only ready to
 //! receive, take the ordinary path. `connected.rs` calls [`Subnet::copy_direct`] once for each new
-//! message.
+//! message. All of it runs in the dispatcher's thread that serves the subnet.
 
 use causeway_memory::copy::copy_range;
 

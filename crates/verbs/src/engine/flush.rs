@@ -10,7 +10,8 @@
 //! [`Subnet::progress`] calls [`Subnet::flush`] right after a failure, and for queue pairs that
 //! [`Subnet::next_due`] returned. Work requests that are posted later are flushed by a later call.
 //! Completions that find their queue full are lost; the flush goes on. A reset ends a flush, and
-//! the remaining work requests get no completions.
+//! the remaining work requests get no completions. All of it runs in the dispatcher's thread that
+//! serves the subnet.
 
 use crate::engine::responder::Received;
 use crate::engine::{Budget, Origin, Progress, Requester};

@@ -7,12 +7,13 @@
 //! accepted. The captures of `causeway-hca` choose the adapters, and take the messages in the same
 //! turn of the dispatcher ([`Subnet::take_observations`]); at most [`OBSERVATIONS_MAX`] (1,024)
 //! wait, and further ones are counted only. Messages that are not sent, because the requester's own
-//! memory or work request is invalid, are not observed, nor are retries. The payload is read after
-//! the message, from the requester's memory; bytes that cannot be read appear as zeroes. While no
-//! adapter is observed the engine takes one branch for each message. A further call of
-//! [`Subnet::observe`] replaces the adapters and keeps the messages that were not taken; without
-//! adapters it drops them. An adapter that no longer exists has no effect, and an adapter that is
-//! listed twice counts once.
+//! memory or work request is invalid, are not observed, nor are retries and messages that ended
+//! without an answer (retries exhausted, flushed). A message of an unknown destination is counted
+//! with those that found no room. The payload is read after the message, from the requester's
+//! memory; bytes that cannot be read appear as zeroes. While no adapter is observed the engine
+//! takes one branch for each message. A further call of [`Subnet::observe`] replaces the adapters
+//! and keeps the messages that were not taken; without adapters it drops them. An adapter that no
+//! longer exists has no effect, and an adapter that is listed twice counts once.
 
 use causeway_memory::Cursor;
 
@@ -87,7 +88,7 @@ pub(crate) struct Observer {
     /// Most payload bytes that are copied of a message.
     payload_max: usize,
     messages: Vec<ObservedMessage>,
-    /// Messages that found no room.
+    /// Messages that found no room, or of unknown destination.
     missed: u64,
 }
 
@@ -103,7 +104,8 @@ impl<Q: Queues> Subnet<Q> {
         self.observer = is_used.then(|| Box::new(observer));
     }
 
-    /// Takes the observed messages, and the number of those that found no room.
+    /// Takes the observed messages, and the number of those that found no room or have an unknown
+    /// destination, since the last call.
     pub fn take_observations(&mut self) -> (Vec<ObservedMessage>, u64) {
         match &mut self.observer {
             Some(observer) => {

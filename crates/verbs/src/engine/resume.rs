@@ -21,7 +21,7 @@
 //! The caller reserves the number ([`Subnet::prepare_queue_pair`]), creates the queue pair, and
 //! calls [`Subnet::resume`] once before it executes work: a later call would begin the numbers
 //! again. After an error the queue pair is as it was created, and the owner does not restore the
-//! adapter.
+//! adapter. All of it runs in the dispatcher's thread that serves the subnet.
 
 use crate::adapter::AdapterId;
 use crate::engine::connected::Target;

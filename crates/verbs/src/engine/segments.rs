@@ -8,7 +8,8 @@
 //! specification, 10.7.2.2).
 //!
 //! The module resolves keys to guest addresses and copies nothing; whether these are granted is
-//! checked by the copy. The other modules of the engine use it on both sides of a message.
+//! checked by the copy. The other modules of the engine use it on both sides of a message. All of
+//! it runs in the dispatcher's thread that serves the subnet.
 
 use causeway_memory::Span;
 

@@ -15,6 +15,7 @@
 //! registration or update beyond a limit is refused and changes nothing. Regions of all memory
 //! count the bytes of their range, none if they have no length. Whether the holder of a key may use
 //! it is decided by the domain and the rights, not by the secrecy of the key: keys can be guessed.
+//! All of it runs in the dispatcher's thread that serves the subnet.
 
 mod table;
 

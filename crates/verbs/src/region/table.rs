@@ -3,10 +3,12 @@
 //! Commands of the driver create and destroy regions (`mlx5::command::memory_key`); the engine
 //! looks them up for each access, changes them by fast registration and frees them by invalidation,
 //! local or remote. An operation either succeeds as a whole or returns a [`RegionError`] and
-//! changes nothing. A destroyed or free region fails the next step of a message in progress; bytes
-//! that were copied stay. Regions of all memory ([`RegionMemory::Whole`]) cannot be updated or
-//! invalidated. The thread that serves the subnet is the only user. Nothing here touches guest
-//! memory or checks grants, or waits for users of a region.
+//! changes nothing: beyond [`RegionLimits`] a creation or a growth fails with
+//! [`RegionError::Limit`], a second destruction with [`RegionError::NoKey`], a second invalidation
+//! with [`RegionError::State`]. A destroyed or free region fails the next step of a message in
+//! progress; bytes that were copied stay. Regions of all memory ([`RegionMemory::Whole`]) cannot be
+//! updated or invalidated. The thread that serves the subnet is the only user. Nothing here touches
+//! guest memory or checks grants, or waits for users of a region.
 
 use causeway_memory::Span;
 

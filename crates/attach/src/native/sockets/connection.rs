@@ -5,7 +5,8 @@
 //! the returned reply. The module sends nothing itself and has no time-outs. If the peer sends more
 //! than its credit of [`NATIVE_BUFFER_BYTES`] (256 KiB), or a packet that the state does not allow
 //! (also a second request or response), this end resets the connection; bytes received before can
-//! still be read. Packets for an ended connection are ignored. Counts are modulo 2^32.
+//! still be read. Packets for an ended connection are ignored. Counts are modulo 2^32. It runs in
+//! the thread that calls [`super::Sockets`].
 
 use std::collections::VecDeque;
 

@@ -104,7 +104,8 @@ impl Header {
     /// Parses a header and checks the length of the payload.
     ///
     /// # Errors
-    /// Returns [`Reason::Size`] if the size is below that of a header, or the payload too long.
+    /// Returns [`Reason::Size`] if the size is below that of a header, or the payload has more than
+    /// 64 KiB and 16 bytes.
     pub fn parse(bytes: [u8; HEADER_BYTES]) -> Result<Self, Reason> {
         let [i0, i1, c0, c1, s0, s1, s2, s3, f0, f1, f2, f3, e0, e1, e2, e3] = bytes;
         let header = Self {

@@ -4,7 +4,8 @@
 //! next daemon between the two phases: DMA mappings, eventfds and register writes. The server
 //! accepts the command on the holder's sockets only
 //! ([`may_resume`](crate::vfio_user::DeviceDescription::may_resume)), and the holder refuses it
-//! from frontends. A payload of another length or value is no phase.
+//! from frontends. A payload of another length or value is no phase. It is parsed in the control
+//! thread of the frontend, and emitted in the relay's thread in the holder.
 
 /// The phase of a resumption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,8 @@
 //! [`super::server`] decodes the messages that [`super::stream`] has read; [`crate::native`]
 //! encodes requests. Requests outside the enum [`Message`] are errors ([`Reason::Unknown`]), and
 //! each error ends the connection. The module does no I/O; decoding closes file descriptors that do
-//! not belong to the request.
+//! not belong to the request. It runs in the caller's thread: a dispatcher, a relay of the holder,
+//! or a native client's.
 
 mod header;
 mod payload;

@@ -8,7 +8,8 @@
 //! other peers leave (7 TiB in an idle daemon; [`causeway_memory::fits`]).
 //!
 //! Running rings are moved by the backend, not here. A removed region stays mapped while a map of
-//! an earlier epoch is in use. The content of the memory is not read.
+//! an earlier epoch is in use. The content of the memory is not read. It runs in the dispatcher's
+//! thread that serves the port; the files are mapped there.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! enforces it for each frontend. It holds no state of a connection and does not change while the
 //! port exists. [`Model::new`] offers [`features::RING`] and [`features::RING_PACKED`] beside the
 //! features of the device. A configuration space is read-only for the driver, and change
-//! notifications are not sent.
+//! notifications are not sent. The dispatcher that serves the port reads it, in its thread.
 
 use super::super::VhostUserProtocolFeatures;
 use crate::limits::RING_SIZE_MAX;

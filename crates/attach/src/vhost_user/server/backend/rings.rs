@@ -6,7 +6,9 @@
 //! if its ring does not lie in granted memory then, the attachment ends. When REM_MEM_REG takes the
 //! memory of a running queue away, the queue stops, and runs again when ADD_MEM_REG returns the
 //! memory; a SET_MEM_TABLE without it ends the attachment. Chains in flight of a stopping queue are
-//! pushed unwritten. The module pops no chains and waits for no service.
+//! pushed unwritten. The module pops no chains and waits for no service. It runs in the
+//! dispatcher's thread that serves the port. A queue that is started twice, or configured while it
+//! runs, follows the rules of `queue`.
 
 use causeway_memory::Map;
 use causeway_ring::{Doorbell, DoorbellError, Notifier};
