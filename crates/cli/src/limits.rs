@@ -30,3 +30,15 @@ pub const QEMU_VERSION_TIME_MAX: Duration = Duration::from_secs(5);
 pub const QEMU_VERSION_CHECK: Duration = Duration::from_millis(5);
 /// Most bytes of that program's output that are read: the version is in the first line.
 pub const QEMU_VERSION_BYTES_MAX: u64 = 4096;
+/// Interval at which the forwarder reports and gets its tasks.
+pub const FORWARDER_INTERVAL: Duration = Duration::from_secs(1);
+/// Time after which the forwarder starts a failed forward again, at first; doubled at each failure.
+pub const FORWARD_RETRY_MIN: Duration = Duration::from_secs(1);
+/// Longest time after which the forwarder starts a failed forward again.
+pub const FORWARD_RETRY_MAX: Duration = Duration::from_secs(15);
+/// Time for which a process of the forwarder may end by itself before it is killed.
+pub const FORWARD_END_TIME: Duration = Duration::from_secs(2);
+/// Most bytes of a report of a process of the forwarder.
+pub const FORWARD_REPORT_BYTES_MAX: u64 = 16 * 1024;
+/// Time for which `forward add` waits for the state of the new forward.
+pub const FORWARD_STATE_TIME: Duration = Duration::from_secs(4);

@@ -1,21 +1,10 @@
-//! Errors: malformed addresses, listeners and connections that fail.
+//! Errors: addresses that cannot be resolved, listeners and connections that fail.
 
 use std::io;
 
 /// A failed forward or connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The text of an address is malformed.
-    #[error(
-        "{text:?}: {why}; expected tcp:HOST:PORT, unix:PATH, vsock:NAME:PORT (a port of causewayd), \
-         or vsock:/PATH:PORT (its host socket)"
-    )]
-    Address {
-        /// The text.
-        text: String,
-        /// What is wrong.
-        why: &'static str,
-    },
     /// A name has no address.
     #[error("cannot resolve {host}: {error}")]
     Resolve {
@@ -80,11 +69,4 @@ pub enum ForwardError {
     /// The process cannot wait for sockets.
     #[error("cannot wait for sockets: {0}")]
     Wait(io::Error),
-}
-
-impl ForwardError {
-    /// Returns the text for a malformed address.
-    pub(crate) fn address(text: &str, why: &'static str) -> Self {
-        Self::Address { text: text.to_owned(), why }
-    }
 }

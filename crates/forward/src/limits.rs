@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Forwards of a process.
-pub const FORWARDS_MAX: usize = 256;
-/// Connections of a process. While it has as many, its listeners accept no further ones: clients
+/// Most forwards of a process, 256.
+pub const FORWARDS_MAX: usize = causeway_model::limits::FORWARDS_MAX;
+/// Most connections of a process, 1,024. While it has as many, its listeners accept no further ones: clients
 /// wait in the kernel's queue.
-pub const CONNECTIONS_MAX: usize = 1024;
+pub const CONNECTIONS_MAX: usize = causeway_model::limits::FORWARD_CONNECTIONS_MAX as usize;
 /// Connections that wait in the kernel's queue of a listener.
 pub const BACKLOG: i32 = 128;
 /// Bytes of one direction of a connection that its receiver has not taken yet; the sender waits.

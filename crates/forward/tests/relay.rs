@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use causeway_forward::{Address, Counters, Event, Forward, Relay};
+use causeway_forward::{Counters, Event, Forward, Relay, SocketAddress};
 use causeway_testing::folder::Folder;
 
 /// A relay in a thread; stopped when dropped.
@@ -19,7 +19,8 @@ struct Running {
 
 impl Running {
     fn start(pairs: &[(&str, &str)]) -> Self {
-        let resolve = |text: &str| text.parse::<Address>().unwrap().resolve(|_| None).unwrap();
+        let resolve =
+            |text: &str| SocketAddress::resolve(&text.parse().unwrap(), |_| None).unwrap();
         let forwards = pairs
             .iter()
             .map(|(from, to)| Forward { from: resolve(from), to: resolve(to) })
@@ -228,8 +229,7 @@ fn forward_source_replaces_a_stale_socket_only() {
     let _served = UnixListener::bind(&served).unwrap();
     std::fs::write(&file, b"x").unwrap();
     let open = |path: &Path| {
-        let address: Address = format!("unix:{}", path.display()).parse().unwrap();
-        let address = address.resolve(|_| None).unwrap();
+        let address = SocketAddress::Unix(path.into());
         Relay::open(vec![Forward { from: address.clone(), to: address }])
     };
     drop(open(&stale).unwrap());

@@ -31,7 +31,7 @@ use crate::limits::{SECONDS_MAX, TIMEOUT_S_DEFAULT};
 pub use capture::CaptureArgs;
 pub use connections::{ConnectionList, ConnectionVerb};
 pub use doctor::DoctorArgs;
-pub use forward::ForwardArgs;
+pub use forward::{ForwardAdd, ForwardArgs, ForwardVerb};
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiArgs};
 pub use options::{PortOptionValues, TableArguments};
@@ -209,7 +209,7 @@ Examples:
     MpiEnv(MpiArgs),
     /// Forward connections between TCP, Unix sockets and AF_VSOCK ports of guests
     #[command(after_help = forward::EXAMPLES)]
-    Forward(ForwardArgs),
+    Forward(Box<ForwardArgs>),
     /// Peers: NICs of other hosts that this host's NICs (kind mx) know
     #[command(subcommand)]
     Peer(PeerVerb),

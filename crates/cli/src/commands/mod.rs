@@ -86,7 +86,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Traffic { group } => traffic::run(&cx, &group),
         Noun::Capture(args) => capture::run(&cx, &args),
         Noun::MpiEnv(args) => mpi_env::run(&cx, &args),
-        Noun::Forward(args) => forward::run(&cx, &args),
+        Noun::Forward(args) => forward::run(&cx, *args),
         Noun::Key(verb) => key::run(&cx, verb),
         Noun::Apply(args) => apply::run(&cx, &args),
         Noun::Config(verb) => config::run(&cx, verb),

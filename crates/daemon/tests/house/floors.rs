@@ -34,6 +34,7 @@ const FLOORS: &[(&str, u8)] = &[
 /// The permitted imports within a floor: importer and imported.
 const WITHIN: &[(&str, &str)] = &[
     ("causeway-model", "causeway-wire"),
+    ("causeway-forward", "causeway-model"),
     ("causeway-fabric", "causeway-attach"),
     ("causeway-daemon", "causeway-holder"),
 ];
