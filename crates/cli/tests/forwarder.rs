@@ -169,8 +169,14 @@ fn forwarder_runs_the_forwards_of_the_daemon_and_follows_changes() {
         guest.wait(Duration::from_millis(50)).unwrap();
         counters = host.forward("b")["counters"].take();
     }
-    assert_eq!((&counters["connections_total"], &counters["open_connections"]), (&1.into(), &1.into()));
-    assert_eq!((&counters["client_bytes_total"], &counters["starts_total"]), (&1.into(), &1.into()));
+    assert_eq!(
+        (&counters["connections_total"], &counters["open_connections"]),
+        (&1.into(), &1.into())
+    );
+    assert_eq!(
+        (&counters["client_bytes_total"], &counters["starts_total"]),
+        (&1.into(), &1.into())
+    );
 
     // The end of the forwarder ends all, and is shown at once.
     let left = workers(&forwarder);
