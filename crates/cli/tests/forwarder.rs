@@ -3,9 +3,9 @@
 #[path = "../../daemon/tests/common/mod.rs"]
 mod common;
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -262,4 +262,47 @@ fn forwarder_is_single_and_its_forwards_end_with_it() {
     host.await_state("a", "no-forwarder");
     let _next = host.forwarder();
     host.await_state("a", "listening");
+}
+
+#[test]
+fn forwarder_continues_while_the_daemon_is_away() {
+    let (first, target) = (Host::new(), Host::new());
+    // The forwarder finds each daemon at the same path.
+    let control = first.control.dir.file("link.sock");
+    std::os::unix::fs::symlink(&first.control.socket, &control).unwrap();
+    let (port, path) = (free_port(), target.path("target.sock"));
+    let listener = UnixListener::bind(&path).unwrap();
+    let add = format!("forward add a --from tcp:127.0.0.1:{port} --to unix:{path}");
+    first.ok(&add);
+    let mut command = first.causeway("forward --all");
+    command.env("CAUSEWAY_CONTROL", &control).stderr(Stdio::piped());
+    let mut forwarder = Forwarder(command.spawn().unwrap());
+    let mut log = BufReader::new(forwarder.0.stderr.take().unwrap()).lines();
+    let mut await_line = |words: &str| {
+        let is_it = |line: &std::io::Result<String>| line.as_ref().unwrap().contains(words);
+        assert!(log.by_ref().any(|line| is_it(&line)), "{words}");
+    };
+    first.await_state("a", "listening");
+    let mut client = connect(port);
+    let (mut end, _) = listener.accept().unwrap();
+    std::fs::remove_file(&control).unwrap();
+    await_line("1 forwards continue");
+    let echo = |client: &mut TcpStream, end: &mut UnixStream| {
+        client.write_all(b"x").unwrap();
+        let mut byte = [0];
+        end.read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"x");
+    };
+    echo(&mut client, &mut end);
+    let mut later = connect(port);
+    let (mut later_end, _) = listener.accept().unwrap();
+    echo(&mut later, &mut later_end);
+    // The next daemon has the same forward, as a restart has: nothing is started anew.
+    target.ok(&add);
+    std::os::unix::fs::symlink(&target.control.socket, &control).unwrap();
+    await_line("causewayd answers again");
+    target.await_state("a", "listening");
+    echo(&mut client, &mut end);
+    let counters = target.forward("a")["counters"].take();
+    assert_eq!((&counters["starts_total"], &counters["connections_total"]), (&1.into(), &2.into()));
 }

@@ -4,8 +4,8 @@
 //! [`crate::connection`] starts a [`Dial`] for each accepted connection, and calls
 //! [`Dial::advance`] when the socket is ready or the time is due, until it is open or failed. A
 //! host with several addresses is tried at each in turn. The handshake is one line in each
-//! direction: `CONNECT <port>`, and `OK <number>`, or the end of the stream for a refusal; the
-//! guest's data may follow the answer in the same packet, and is kept.
+//! direction: `CONNECT <port>`, and `OK <number>`, or for a refusal `ERR <reason>` or the end of the
+//! stream; the guest's data may follow the answer in the same packet, and is kept.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -169,7 +169,7 @@ impl Dial {
         let line = format!("CONNECT {port}\n");
         match rustix::net::send(&fd, line.as_bytes(), SendFlags::NOSIGNAL) {
             Ok(sent) if sent == line.len() => self.read_answer(to, fd, Vec::new()),
-            Ok(_) => Err(ForwardError::Refused { address: to.to_string() }),
+            Ok(_) => Err(refused(to, &[])),
             Err(error) => {
                 Err(ForwardError::Connect { address: to.to_string(), error: error.into() })
             }
@@ -183,22 +183,21 @@ impl Dial {
         fd: OwnedFd,
         mut answer: Vec<u8>,
     ) -> Result<DialOutcome, ForwardError> {
-        let refused = || ForwardError::Refused { address: to.to_string() };
         loop {
             let mut chunk = [0_u8; ANSWER_BYTES_MAX];
             match rustix::net::recv(fd.as_fd(), &mut chunk, RecvFlags::empty()) {
-                Ok((0, _)) => return Err(refused()),
+                Ok((0, _)) => return Err(refused(to, &answer)),
                 Ok((len, _)) => {
                     answer.extend_from_slice(chunk.get(..len).unwrap_or_default());
                     if let Some(end) = answer.iter().position(|byte| *byte == b'\n') {
                         let rest = answer.split_off(end.saturating_add(1));
                         return match answer.starts_with(b"OK ") {
                             true => Ok(DialOutcome::Connected(fd, rest)),
-                            false => Err(refused()),
+                            false => Err(refused(to, &answer)),
                         };
                     }
                     if answer.len() >= ANSWER_BYTES_MAX {
-                        return Err(refused());
+                        return Err(refused(to, &answer));
                     }
                 }
                 Err(Errno::AGAIN) => {
@@ -207,7 +206,7 @@ impl Dial {
                 }
                 Err(Errno::INTR) => {}
                 // causewayd closes with unread bytes where a rule or the guest refuses.
-                Err(Errno::CONNRESET) => return Err(refused()),
+                Err(Errno::CONNRESET) => return Err(refused(to, &answer)),
                 Err(error) => {
                     return Err(ForwardError::Connect {
                         address: to.to_string(),
@@ -217,6 +216,19 @@ impl Dial {
             }
         }
     }
+}
+
+/// Returns the error for an answer that is no `OK`. `ERR <reason>` has the reason; other host
+/// sockets close the stream without one.
+fn refused(to: &SocketAddress, answer: &[u8]) -> ForwardError {
+    let text = answer.strip_prefix(b"ERR ").and_then(|reason| std::str::from_utf8(reason).ok());
+    let reason = text.map(|reason| reason.trim().replace(char::is_control, " "));
+    let reason = reason.unwrap_or_else(|| {
+        "no program listens at this port, the guest is not up, or a rule rejects it (`causeway \
+         trace connect` has the reason)"
+            .into()
+    });
+    ForwardError::Refused { address: to.to_string(), reason }
 }
 
 /// Returns a non-blocking socket that is connected to a path.

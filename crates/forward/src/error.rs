@@ -47,13 +47,12 @@ pub enum ForwardError {
         seconds: u64,
     },
     /// The host socket ended the connection without `OK`.
-    #[error(
-        "the guest behind {address} refused the connection: no program listens at this port, the \
-         guest is not up, or a rule rejects it (`causeway trace connect` has the reason)"
-    )]
+    #[error("the guest behind {address} refused the connection: {reason}")]
     Refused {
         /// The target.
         address: String,
+        /// The answer of the host socket, or the possible reasons.
+        reason: String,
     },
     /// A connection failed after it was open.
     #[error("a connection to {address} failed: {error}")]

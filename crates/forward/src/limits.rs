@@ -18,7 +18,7 @@ pub const DIAL_TIME: Duration = Duration::from_secs(10);
 /// Interval of attempts while the queue of a Unix socket is full, and pause of a listener after
 /// the process has no descriptor left; 50 ms.
 pub const RETRY_TIME: Duration = Duration::from_millis(50);
-/// Longest answer of a host socket, in bytes with its newline: `OK 4294967295`.
-pub const ANSWER_BYTES_MAX: usize = 32;
+/// Longest answer of a host socket, in bytes with its newline: `OK <port>`, or `ERR <reason>`.
+pub const ANSWER_BYTES_MAX: usize = 256;
 /// Interval of reports about failed connections of a forward; failures in between are counted.
 pub const REPORT_TIME: Duration = Duration::from_secs(1);

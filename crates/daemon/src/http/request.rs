@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use super::{HttpConnection, HttpReply};
 use crate::limits::{FILE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_HEADERS_MAX};
 
-/// The paths whose requests carry whole files.
-const FILE_PATHS: [&str; 3] = ["/v1/apply", "/v1/config/diff", "/v1/vnet"];
+/// The paths whose requests carry whole files, or a report about many objects.
+const FILE_PATHS: [&str; 4] = ["/v1/apply", "/v1/config/diff", "/v1/forwarder", "/v1/vnet"];
 
 /// A complete request.
 #[derive(Debug, Clone, PartialEq, Eq)]
