@@ -125,9 +125,10 @@ fn workers(forwarder: &Forwarder) -> Vec<Pid> {
 fn echo_once(guest: &mut Sockets, client: &mut TcpStream) {
     client.write_all(b"x").unwrap();
     let connection = guest.accept(PATIENCE).unwrap();
-    let mut byte = [0];
+    let (mut byte, since) = ([0], Instant::now());
     while guest.try_receive(connection, &mut byte).unwrap() == 0 {
-        guest.wait(PATIENCE).unwrap();
+        assert!(since.elapsed() < PATIENCE, "the client's byte does not arrive");
+        guest.wait(Duration::from_millis(50)).unwrap();
     }
     guest.send(connection, &byte, PATIENCE).unwrap();
     client.read_exact(&mut byte).unwrap();
@@ -147,9 +148,10 @@ fn forwarder_runs_the_forwards_of_the_daemon_and_follows_changes() {
     let mut forwarder = host.forwarder();
     host.await_state("a", "listening");
     assert!(add("b", ports[1]).contains("it listens at tcp:127.0.0.1"));
-    let (mut first, mut second) = (connect(ports[0]), connect(ports[1]));
+    // One after the other: the guest accepts connections in the order of their arrival.
+    let mut first = connect(ports[0]);
     echo_once(&mut guest, &mut first);
-    // The guest's other connections wait until it accepts them.
+    let mut second = connect(ports[1]);
     echo_once(&mut guest, &mut second);
     for pid in workers(&forwarder) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));

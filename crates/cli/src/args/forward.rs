@@ -45,7 +45,7 @@ A file for --file has a table for each forward:
 
 /// `causeway forward`.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(subcommand_negates_reqs = true)]
 pub struct ForwardArgs {
     /// What to do with the daemon's forwards.
     #[command(subcommand)]
@@ -68,16 +68,28 @@ pub struct ForwardArgs {
     /// Print the counters at this interval, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     pub stats: Option<u64>,
-    /// Most connections at a time of all forwards of the process; further clients wait
-    #[arg(long, value_name = "N", default_value_t = FORWARD_CONNECTIONS_MAX,
+    /// Most connections at a time of all forwards of the process; further clients wait [default: 1024]
+    #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=i64::from(FORWARD_CONNECTIONS_MAX)))]
-    pub connections_max: u16,
+    pub connections_max: Option<u16>,
     /// Do not restrict the process
     #[arg(long)]
     pub no_sandbox: bool,
     /// Report to the forwarder at stdout, and end with stdin: for processes of --all
     #[arg(long, hide = true)]
     pub report: bool,
+}
+
+impl ForwardArgs {
+    /// Returns whether an option is given that belongs to no verb. clap would count the common
+    /// options too.
+    pub fn has_own_options(&self) -> bool {
+        let Self { from, to, file, stdio, all, stats, connections_max, no_sandbox, report, .. } =
+            self;
+        let has_address = !from.is_empty() || !to.is_empty() || file.is_some() || stdio.is_some();
+        let has_value = stats.is_some() || connections_max.is_some();
+        has_address || has_value || *all || *no_sandbox || *report
+    }
 }
 
 /// `causeway forward …`

@@ -178,7 +178,7 @@ Examples:
     /// Keys: the identity of this host towards its peers
     #[command(subcommand)]
     Key(KeyVerb),
-    /// Change groups, ports, rules, links and routes to those of a file, and show the changes
+    /// Change groups, ports, rules, links, routes and forwards to those of a file, and show the changes
     #[command(after_help = "\
 Lines begin with + for an added object, - for a deleted one, ~ for one that is deleted and
 added again. The first step that fails ends the command; changes made before it remain.

@@ -53,6 +53,11 @@ struct ForwardTable {
 
 /// Runs `causeway forward`.
 pub fn run(cx: &CommandContext, args: ForwardArgs) -> Result<()> {
+    if args.verb.is_some() && args.has_own_options() {
+        let text = "expected a verb (list, add, del), or options of the form without a verb, such \
+                    as --from and --all: not both; see `causeway forward --help`";
+        return Err(Error::Usage(text.into()));
+    }
     if let Some(verb) = args.verb {
         return list::run(cx, verb);
     }
@@ -80,7 +85,9 @@ fn forward(cx: &CommandContext, args: &ForwardArgs) -> Result<()> {
     // Before the sockets: a signal in between removes their files.
     let (stop, stopper) = stop_signal()?;
     let mut relay = Relay::open(forwards.clone()).map_err(failed)?;
-    relay.set_connections_max(args.connections_max.into());
+    if let Some(connections) = args.connections_max {
+        relay.set_connections_max(connections.into());
+    }
     if args.report {
         std::thread::spawn(move || wait_for_end(stopper));
     }
