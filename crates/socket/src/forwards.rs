@@ -1,7 +1,7 @@
 //! The list of forwards: `[[forward]]`, `/v1/forwards` and `/v1/forwarder`.
 //!
-//! The controller keeps the operator's forwards and what the forwarder, the process `causeway
-//! forward --all`, last reported about them. No socket is opened here: the forwarder asks for its
+//! The controller keeps the operator's forwards and the last report of the process `causeway
+//! forward --all`, the forwarder. No socket is opened here: the forwarder asks for its
 //! tasks every second, listens, and connects to host sockets of ports as any process does. It is
 //! trusted as a client of the control socket is. Names of ports are resolved to host sockets at
 //! each request, so that a port may be added after the forward, and be replaced.

@@ -707,7 +707,7 @@ pub(crate) fn host_end_of(conn: &Conn) -> Option<(Role, &HostEnd)> {
     })
 }
 
-/// Tells a process the reason of a refusal; the caller closes the stream. A process without room
+/// Sends a process the reason of a refusal; the caller closes the stream. A process without room
 /// reads the end of the stream only.
 pub(crate) fn refuse(stream: &mut HostStream, reason: &str) {
     let _ = stream.send_bytes(format!("ERR {reason}\n").as_bytes());
