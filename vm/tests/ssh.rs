@@ -23,7 +23,9 @@ fn stable(text: &str) -> Vec<&str> {
 fn has_image() -> bool {
     let is_there = place::cache().unwrap().join("ssh/complete").exists();
     if !is_there {
-        eprintln!("skipped: the image of the guests is missing; `make ssh` makes it and runs the test");
+        eprintln!(
+            "skipped: the image of the guests is missing; `make ssh` makes it and runs the test"
+        );
     }
     is_there
 }
