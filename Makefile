@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 OUT := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help check doc docs demo test packages install bench matrix sim fuzz sanitize lint setup build clean-guests
+.PHONY: help check doc docs demo test packages install bench matrix ssh sim fuzz sanitize lint setup build clean-guests
 
 help:
 	@echo 'make check   formatting, clippy and unit tests: no root, no QEMU, minutes'
@@ -14,6 +14,7 @@ help:
 	@echo 'make demo    two guests and two processes exchange every kind of traffic; prints tables'
 	@echo 'make bench   throughput and latency, compared with other programs; BENCH="--quick --only stream"'
 	@echo 'make matrix  RDMA programs in guests of each kernel; MATRIX="--only trixie/verbs --kills 200"'
+	@echo 'make ssh     ssh to fresh guests without a network interface, from the host and between them'
 	@echo 'make fuzz    fuzz targets, an hour; FUZZ="--target NAME --seconds N --jobs J"'
 	@echo 'make sanitize  tests under the address and thread sanitizers'
 	@echo 'make sim     random scenarios of guests, each from a seed; SIM="--seeds 100000"'
@@ -56,6 +57,11 @@ demo: setup-demo build
 # Results are stored in target/vm/matrix; a second call runs what is missing.
 matrix: setup-demo build
 	@CAUSEWAY_BIN_DIR='$(abspath $(OUT))/release' '$(OUT)/release/causeway-matrix' $(MATRIX)
+
+# ssh to fresh guests without a network interface, in emulation; the image is made once.
+ssh: setup-demo build
+	@scripts/ssh-guest.sh '$(OUT)/vm/ssh'
+	CAUSEWAY_BIN_DIR='$(abspath $(OUT))/release' cargo test -p causeway-vm --test ssh -- --nocapture
 
 bench: setup-bench build
 	@scripts/bench-peers.sh $(YES)

@@ -16,8 +16,9 @@ compile=(make gcc libc6-dev)
 # libFuzzer is C++.
 fuzzing=(g++)
 # QEMU and busybox run guests; iproute2 and util-linux make namespaces and taps; xz-utils unpacks
-# kernel modules; socat connects sockets in the guests of examples/two-vms.
-guests=(qemu-system-x86 busybox-static iproute2 util-linux xz-utils socat)
+# kernel modules; socat connects sockets in the guests of examples/two-vms; mmdebstrap makes the
+# guests of examples/ssh, which openssh-client reaches.
+guests=(qemu-system-x86 busybox-static iproute2 util-linux xz-utils socat mmdebstrap openssh-client)
 # MPI programs run over the libfabric provider.
 mpi=(openmpi-bin libopenmpi-dev)
 # libfabric's headers and tools, against which the provider is tested; MPI programs; Slurm and

@@ -1,12 +1,12 @@
-//! `examples/two-vms/run` prints what README.md shows, apart from times and paths.
+//! `examples/two-vms/run` prints what docs/guide/qemu.md shows, apart from times and paths.
 
 use causeway_vm::{RunDir, build, place};
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// The line of README.md above the output.
+/// The line of docs/guide/qemu.md above the output.
 const CALL: &str = "$ examples/two-vms/run";
-/// The folder of the sockets in README.md.
+/// The folder of the sockets in docs/guide/qemu.md.
 const FOLDER: &str = "/tmp/causeway";
 
 /// Returns the lines of a session that do not differ between runs: without blank lines and the line
@@ -26,16 +26,16 @@ fn stable_word(word: &str) -> String {
     }
 }
 
-/// Returns the block of README.md that shows the output.
+/// Returns the block of docs/guide/qemu.md that shows the output.
 fn shown() -> String {
-    let readme = fs::read_to_string(place::workspace().join("README.md")).unwrap();
-    let from = readme.find(CALL).expect("README.md shows the call") + CALL.len();
-    let rest = readme.get(from..).unwrap();
+    let guide = fs::read_to_string(place::workspace().join("docs/guide/qemu.md")).unwrap();
+    let from = guide.find(CALL).expect("docs/guide/qemu.md shows the call") + CALL.len();
+    let rest = guide.get(from..).unwrap();
     rest.split("```").next().unwrap().trim_start().to_owned()
 }
 
 #[test]
-fn two_vms_example_prints_the_session_of_the_readme() {
+fn two_vms_example_prints_the_session_of_the_guide() {
     let folder = RunDir::new().unwrap();
     let (daemon, _) = build::daemon().unwrap();
     let run = Command::new(place::workspace().join("examples/two-vms/run"))
@@ -49,7 +49,7 @@ fn two_vms_example_prints_the_session_of_the_readme() {
     assert!(run.status.success(), "{out}\n{error}");
     let path = folder.path().display().to_string();
     let (printed, shown) = (stable(&out.replace(&path, FOLDER)), stable(&shown()));
-    assert!(shown.len() > 15, "README.md shows the session: {shown:?}");
+    assert!(shown.len() > 15, "docs/guide/qemu.md shows the session: {shown:?}");
     assert_eq!(printed, shown);
 }
 

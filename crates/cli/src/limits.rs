@@ -45,3 +45,15 @@ pub const TOP_CONNECTIONS_MAX: usize = causeway_model::limits::CONNECTIONS_PAGE_
 pub const TOP_FILTER_CHARS_MAX: usize = 64;
 /// Longest time after which `top` handles a signal, a key or a new sample.
 pub const TOP_TICK: Duration = Duration::from_millis(100);
+/// Interval at which the forwarder reports and gets its tasks.
+pub const FORWARDER_INTERVAL: Duration = Duration::from_secs(1);
+/// Time after which the forwarder starts a failed forward again, at first; doubled at each failure.
+pub const FORWARD_RETRY_MIN: Duration = Duration::from_secs(1);
+/// Longest time after which the forwarder starts a failed forward again.
+pub const FORWARD_RETRY_MAX: Duration = Duration::from_secs(15);
+/// Time for which a process of the forwarder may end by itself before it is killed.
+pub const FORWARD_END_TIME: Duration = Duration::from_secs(2);
+/// Most bytes of a report of a process of the forwarder.
+pub const FORWARD_REPORT_BYTES_MAX: u64 = 16 * 1024;
+/// Time for which `forward add` waits for the state of the new forward.
+pub const FORWARD_STATE_TIME: Duration = Duration::from_secs(4);

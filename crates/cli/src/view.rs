@@ -18,6 +18,8 @@ pub type GroupView = causeway_model::GroupView<Textual>;
 pub type LinkView = causeway_model::LinkView<Textual>;
 /// The state of a route.
 pub type RouteView = causeway_model::RouteView<Textual>;
+/// The state of a forward.
+pub type ForwardView = causeway_model::ForwardView<Textual>;
 /// A rule, and the number of connects that it decided.
 pub type RuleView = causeway_model::RuleView<Textual>;
 /// The state of a dispatcher.

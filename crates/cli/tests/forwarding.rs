@@ -177,6 +177,8 @@ fn forward_command_lines_are_checked() {
     run(&control, "group add blue");
     run(&control, "port add n --kind net --group blue");
     run(&control, "port add v --kind vsock --group blue --cid 3");
+    run(&control, "forward -j list");
+    run(&control, "forward del gone --if-exists");
     for (words, status, says) in [
         ("forward", 2, "--from"),
         ("forward --from tcp:127.0.0.1:0", 2, "each --from needs a --to"),
@@ -184,6 +186,12 @@ fn forward_command_lines_are_checked() {
         ("forward --from unix:/x --to vsock:gone:1", 3, "gone"),
         ("forward --from unix:/x --to vsock:n:1", 2, "not of kind vsock"),
         ("forward --from unix:/x --to vsock:v:1", 2, "no host_socket"),
+        ("forward --all --from tcp:127.0.0.1:1", 2, "cannot be used with"),
+        ("forward --all list", 2, "without a verb"),
+        ("forward --from unix:/x --to unix:/y list", 2, "without a verb"),
+        ("forward add x --from unix:/x", 2, "--to"),
+        ("forward add x --from unix:/x --to udp:1:2", 2, "the kind is unknown"),
+        ("forward del gone", 3, "see `causeway forward list`"),
         ("forward --file /nonexistent", 2, "No such file"),
         ("forward --from unix:/nonexistent/x --to unix:/y", 1, "cannot listen"),
     ] {

@@ -193,7 +193,7 @@ fn net(name: &str, mtu: u16) -> String {
 /// Returns the part of a configuration that can change.
 fn state(config: Config) -> FabricState {
     let Config { groups, rules, ports, routes, .. } = config;
-    FabricState { groups, rules, ports, routes, links: Vec::new() }
+    FabricState { groups, rules, ports, routes, ..FabricState::default() }
 }
 
 #[test]

@@ -30,9 +30,9 @@ use causeway_model::{NounCall, NounDefinition, NounError, NounResult, RouteSpec,
 
 /// The nouns of the service.
 pub(crate) const NOUNS: &[NounDefinition] = &[
-    NounDefinition { name: "captures", answer: captures },
-    NounDefinition { name: "routes", answer: routes },
-    NounDefinition { name: "traffic", answer: traffic },
+    NounDefinition::new("captures", captures),
+    NounDefinition::new("routes", routes),
+    NounDefinition::new("traffic", traffic),
 ];
 
 /// Reads the number of an object in the path.

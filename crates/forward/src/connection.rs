@@ -99,6 +99,11 @@ impl Connection {
         }
     }
 
+    /// Returns whether the target was reached.
+    pub const fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open(_))
+    }
+
     /// Returns the bytes passed to the target and to the client.
     pub fn bytes(&self) -> (u64, u64) {
         match &self.stage {

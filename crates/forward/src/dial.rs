@@ -11,9 +11,9 @@
 //! is tried only after an error. While the queue of a Unix socket is full, the attempt connects
 //! again every [`RETRY_TIME`] (50 ms).
 //!
-//! The handshake is one line in each direction: `CONNECT <port>`, and `OK <number>`. Another line,
-//! [`ANSWER_BYTES_MAX`] (32) bytes without an end of line, the end of the stream and a reset are a
-//! refusal. The guest's data may follow the answer in the same packet, and is kept. The module
+//! The handshake is one line in each direction: `CONNECT <port>`, and `OK <number>`, or
+//! `ERR <reason>` for a refusal. Another line, [`ANSWER_BYTES_MAX`] (256) bytes without an end of
+//! line, the end of the stream and a reset are refusals too. The guest's data may follow the answer in the same packet, and is kept. The module
 //! moves no data after the connection is open.
 
 use std::io;
@@ -182,7 +182,7 @@ impl Dial {
         let line = format!("CONNECT {port}\n");
         match rustix::net::send(&fd, line.as_bytes(), SendFlags::NOSIGNAL) {
             Ok(sent) if sent == line.len() => self.read_answer(to, fd, Vec::new()),
-            Ok(_) => Err(ForwardError::Refused { address: to.to_string() }),
+            Ok(_) => Err(refused(to, &[])),
             Err(error) => {
                 Err(ForwardError::Connect { address: to.to_string(), error: error.into() })
             }
@@ -196,22 +196,21 @@ impl Dial {
         fd: OwnedFd,
         mut answer: Vec<u8>,
     ) -> Result<DialOutcome, ForwardError> {
-        let refused = || ForwardError::Refused { address: to.to_string() };
         loop {
             let mut chunk = [0_u8; ANSWER_BYTES_MAX];
             match rustix::net::recv(fd.as_fd(), &mut chunk, RecvFlags::empty()) {
-                Ok((0, _)) => return Err(refused()),
+                Ok((0, _)) => return Err(refused(to, &answer)),
                 Ok((len, _)) => {
                     answer.extend_from_slice(chunk.get(..len).unwrap_or_default());
                     if let Some(end) = answer.iter().position(|byte| *byte == b'\n') {
                         let rest = answer.split_off(end.saturating_add(1));
                         return match answer.starts_with(b"OK ") {
                             true => Ok(DialOutcome::Connected(fd, rest)),
-                            false => Err(refused()),
+                            false => Err(refused(to, &answer)),
                         };
                     }
                     if answer.len() >= ANSWER_BYTES_MAX {
-                        return Err(refused());
+                        return Err(refused(to, &answer));
                     }
                 }
                 Err(Errno::AGAIN) => {
@@ -220,7 +219,7 @@ impl Dial {
                 }
                 Err(Errno::INTR) => {}
                 // causewayd closes with unread bytes where a rule or the guest refuses.
-                Err(Errno::CONNRESET) => return Err(refused()),
+                Err(Errno::CONNRESET) => return Err(refused(to, &answer)),
                 Err(error) => {
                     return Err(ForwardError::Connect {
                         address: to.to_string(),
@@ -230,6 +229,19 @@ impl Dial {
             }
         }
     }
+}
+
+/// Returns the error for an answer that is no `OK`. `ERR <reason>` has the reason; other host
+/// sockets close the stream without one.
+fn refused(to: &SocketAddress, answer: &[u8]) -> ForwardError {
+    let text = answer.strip_prefix(b"ERR ").and_then(|reason| std::str::from_utf8(reason).ok());
+    let reason = text.map(|reason| reason.trim().replace(char::is_control, " "));
+    let reason = reason.unwrap_or_else(|| {
+        "no program listens at this port, the guest is not up, or a rule rejects it (`causeway \
+         trace connect` has the reason)"
+            .into()
+    });
+    ForwardError::Refused { address: to.to_string(), reason }
 }
 
 /// Returns a non-blocking socket that is connected to a path.

@@ -1,4 +1,4 @@
-//! Errors: malformed addresses, listeners and connections that fail.
+//! Errors: addresses that cannot be resolved, listeners and connections that fail.
 //!
 //! [`crate::Address`] returns those of texts and names, [`crate::Relay::open`] those of sources:
 //! then nothing is forwarded. [`crate::Relay::run`] passes those of single connections (`Connect`,
@@ -11,17 +11,6 @@ use std::io;
 /// A failed forward or connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The text of an address is malformed.
-    #[error(
-        "{text:?}: {why}; expected tcp:HOST:PORT, unix:PATH, vsock:NAME:PORT (a port of causewayd), \
-         or vsock:/PATH:PORT (its host socket)"
-    )]
-    Address {
-        /// The text.
-        text: String,
-        /// What is wrong.
-        why: &'static str,
-    },
     /// A name has no address.
     #[error("cannot resolve {host}: {error}")]
     Resolve {
@@ -64,13 +53,12 @@ pub enum ForwardError {
         seconds: u64,
     },
     /// The host socket ended the connection without `OK`.
-    #[error(
-        "the guest behind {address} refused the connection: no program listens at this port, the \
-         guest is not up, or a rule rejects it (`causeway trace connect` has the reason)"
-    )]
+    #[error("the guest behind {address} refused the connection: {reason}")]
     Refused {
         /// The target.
         address: String,
+        /// The answer of the host socket, or the possible reasons.
+        reason: String,
     },
     /// A connection failed after it was open.
     #[error("a connection to {address} failed: {error}")]
@@ -86,11 +74,4 @@ pub enum ForwardError {
     /// The process cannot wait for sockets.
     #[error("cannot wait for sockets: {0}")]
     Wait(io::Error),
-}
-
-impl ForwardError {
-    /// Returns the text for a malformed address.
-    pub(crate) fn address(text: &str, why: &'static str) -> Self {
-        Self::Address { text: text.to_owned(), why }
-    }
 }

@@ -24,7 +24,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `address` | addresses: text form, host sockets |
+//! | `address` | resolved addresses: host sockets |
 //! | `listener` | sources |
 //! | `dial` | connections to targets, the handshake with a host socket |
 //! | `pipe` | one direction of a connection |
@@ -36,11 +36,11 @@
 //!
 //! # Example
 //! ```
-//! use causeway_forward::{Address, SocketAddress};
+//! use causeway_forward::SocketAddress;
 //!
-//! let source: SocketAddress = "tcp:127.0.0.1:2222".parse::<Address>()?.resolve(|_| None)?;
+//! let source: SocketAddress = SocketAddress::resolve(&"tcp:127.0.0.1:2222".parse()?, |_| None)?;
 //! assert_eq!(source.to_string(), "tcp:127.0.0.1:2222");
-//! # Ok::<(), causeway_forward::ForwardError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 #![forbid(unsafe_code)]
@@ -66,6 +66,7 @@ mod relay;
 pub mod sandbox;
 pub mod stdio;
 
-pub use address::{Address, SocketAddress};
+pub use address::SocketAddress;
+pub use causeway_model::ForwardAddress as Address;
 pub use error::ForwardError;
-pub use relay::{Counters, Event, Forward, Relay};
+pub use relay::{Counters, Event, Forward, Relay, TargetFailure};

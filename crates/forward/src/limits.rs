@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-/// Forwards of a process. With more, `Relay::open` fails with `ForwardError::TooMany`, and none is
+/// Most forwards of a process, 256. With more, `Relay::open` fails with `ForwardError::TooMany`, and none is
 /// opened.
-pub const FORWARDS_MAX: usize = 256;
-/// Connections of a process. While it has as many, its listeners accept no further ones: clients
+pub const FORWARDS_MAX: usize = causeway_model::limits::FORWARDS_MAX;
+/// Most connections of a process, 1,024. While it has as many, its listeners accept no further ones: clients
 /// wait in the kernel's queue.
-pub const CONNECTIONS_MAX: usize = 1024;
+pub const CONNECTIONS_MAX: usize = causeway_model::limits::FORWARD_CONNECTIONS_MAX as usize;
 /// Connections that wait in the kernel's queue of a listener. A further client waits in connect(2),
 /// or gets EAGAIN from a Unix socket if it does not block.
 pub const BACKLOG: i32 = 128;
@@ -26,8 +26,8 @@ pub const DIAL_TIME: Duration = Duration::from_secs(10);
 /// Interval of attempts while the queue of a Unix socket is full, and pause of a listener after
 /// the process has no descriptor left; 50 ms.
 pub const RETRY_TIME: Duration = Duration::from_millis(50);
-/// Longest answer of a host socket, in bytes with its newline: `OK 4294967295`. A longer answer
-/// fails the connection as refused.
-pub const ANSWER_BYTES_MAX: usize = 32;
+/// Longest answer of a host socket, in bytes with its newline: `OK <port>`, or `ERR <reason>`. A
+/// longer answer fails the connection as refused.
+pub const ANSWER_BYTES_MAX: usize = 256;
 /// Interval of reports about failed connections of a forward; failures in between are counted.
 pub const REPORT_TIME: Duration = Duration::from_secs(1);

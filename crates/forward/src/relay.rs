@@ -9,7 +9,7 @@
 //! none. All of it runs in the thread that calls [`Relay::run`], which can be called again. A
 //! failed connection is reported, at most one in [`REPORT_TIME`] (1 s) for each forward with the
 //! number of the others, and counted; it affects no other connection and ends no forward. Dropping
-//! the relay closes all connections and removes the files of its Unix sockets.
+//! the relay aborts all connections and removes the files of its Unix sockets.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,6 +51,15 @@ pub struct Counters {
     pub to_source_bytes: u64,
 }
 
+/// The failure of the last connection to a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetFailure {
+    /// The guest refused; otherwise the target could not be reached.
+    pub is_refusal: bool,
+    /// The reason.
+    pub reason: String,
+}
+
 /// A report of [`Relay::run`].
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -73,6 +82,8 @@ struct ForwardState {
     /// Connections may wait to be accepted.
     is_ready: bool,
     counters: Counters,
+    /// `None` after a connection that reached the target.
+    failure: Option<TargetFailure>,
     reported_at: Option<Instant>,
     unreported: u64,
 }
@@ -95,6 +106,8 @@ pub struct Relay {
     forwards: Vec<ForwardState>,
     places: Vec<Place>,
     free: Vec<usize>,
+    /// Most connections at a time.
+    connections_max: usize,
     /// Places to serve, in turn.
     queue: VecDeque<usize>,
     /// Nothing is accepted before: the process has no descriptor left.
@@ -131,6 +144,7 @@ impl Relay {
                 listener,
                 is_ready: true,
                 counters: Counters::default(),
+                failure: None,
                 reported_at: None,
                 unreported: 0,
             });
@@ -140,10 +154,23 @@ impl Relay {
             forwards: states,
             places: Vec::new(),
             free: Vec::new(),
+            connections_max: CONNECTIONS_MAX,
             queue: VecDeque::new(),
             paused_until: None,
             scratch: vec![0; BUFFER_BYTES],
         })
+    }
+
+    /// Sets the most connections at a time; at most [`CONNECTIONS_MAX`] (1,024). Must be called
+    /// before [`Self::run`].
+    pub fn set_connections_max(&mut self, connections: usize) {
+        self.connections_max = connections.clamp(1, CONNECTIONS_MAX);
+    }
+
+    /// Returns the failure of the last connection of the forward at `index`, unless it reached its
+    /// target.
+    pub fn failure(&self, index: usize) -> Option<&TargetFailure> {
+        self.forwards.get(index)?.failure.as_ref()
     }
 
     /// Returns the forwards with their counters, in their order.
@@ -263,7 +290,7 @@ impl Relay {
 
     /// Returns whether there is room for a connection.
     fn has_room(&self) -> bool {
-        !self.free.is_empty() || self.places.len() < CONNECTIONS_MAX
+        !self.free.is_empty() || self.places.len() < self.connections_max
     }
 
     /// Accepts connections.
@@ -327,7 +354,11 @@ impl Relay {
         place.is_queued = false;
         let Some(connection) = &mut place.connection else { return };
         let Some(state) = self.forwards.get_mut(connection.forward) else { return };
-        match connection.serve(&state.forward.to, now, &mut self.scratch) {
+        let next = connection.serve(&state.forward.to, now, &mut self.scratch);
+        if next.is_ok() && connection.is_open() {
+            state.failure = None;
+        }
+        match next {
             Ok(Next::Again) => self.enqueue(at),
             Ok(Next::Wait(due)) => place.due = due,
             Ok(Next::Watch) => {
@@ -371,7 +402,11 @@ impl ForwardState {
     ) {
         let total = match error {
             ForwardError::Lost { .. } => &mut self.counters.lost_total,
-            _ => &mut self.counters.refused_total,
+            error => {
+                let is_refusal = matches!(error, ForwardError::Refused { .. });
+                self.failure = Some(TargetFailure { is_refusal, reason: error.to_string() });
+                &mut self.counters.refused_total
+            }
         };
         *total = total.wrapping_add(1);
         let is_recent = |at: Instant| now.saturating_duration_since(at) < REPORT_TIME;
@@ -395,6 +430,15 @@ impl Counters {
     fn close(&mut self, connection: &Connection) {
         self.open = self.open.saturating_sub(1);
         self.add_bytes(connection.bytes());
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        for connection in self.places.iter_mut().filter_map(|place| place.connection.take()) {
+            // An orderly end would make a cut-off stream look whole.
+            connection.abort();
+        }
     }
 }
 

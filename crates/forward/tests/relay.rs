@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use causeway_forward::{Address, Counters, Event, Forward, Relay};
+use causeway_forward::{Counters, Event, Forward, Relay, SocketAddress};
 use causeway_testing::folder::Folder;
 
 /// A relay in a thread; stopped when dropped.
@@ -19,7 +19,8 @@ struct Running {
 
 impl Running {
     fn start(pairs: &[(&str, &str)]) -> Self {
-        let resolve = |text: &str| text.parse::<Address>().unwrap().resolve(|_| None).unwrap();
+        let resolve =
+            |text: &str| SocketAddress::resolve(&text.parse().unwrap(), |_| None).unwrap();
         let forwards = pairs
             .iter()
             .map(|(from, to)| Forward { from: resolve(from), to: resolve(to) })
@@ -150,7 +151,8 @@ fn forward_refusals_reset_the_client_and_are_counted() {
     let (guest, unix) =
         (format!("vsock:{}:9", host_socket.display()), format!("unix:{}", gone.display()));
     let running = Running::start(&[(&from[0], &guest), (&from[1], &unix)]);
-    for answer in [&b""[..], b"NO\n", b"OK without an end, and far longer than an answer"] {
+    let reason = b"ERR the guest is not up\n";
+    for answer in [&b""[..], b"NO\n", b"OK without an end of the line", reason] {
         let mut client = connect(ports[0]);
         drop(accept_handshake(&listener, answer));
         let error = client.read(&mut [0]).unwrap_err();
@@ -159,7 +161,7 @@ fn forward_refusals_reset_the_client_and_are_counted() {
     let error = connect(ports[1]).read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     let (counters, reports) = running.end();
-    assert_eq!((counters[0].refused_total, counters[1].refused_total), (3, 1));
+    assert_eq!((counters[0].refused_total, counters[1].refused_total), (4, 1));
     assert_eq!((counters[0].open, counters[1].open), (0, 0));
     assert!(reports.iter().any(|text| text.contains("no program listens")), "{reports:?}");
     assert!(reports.iter().any(|text| text.contains("No such file")), "{reports:?}");
@@ -228,8 +230,7 @@ fn forward_source_replaces_a_stale_socket_only() {
     let _served = UnixListener::bind(&served).unwrap();
     std::fs::write(&file, b"x").unwrap();
     let open = |path: &Path| {
-        let address: Address = format!("unix:{}", path.display()).parse().unwrap();
-        let address = address.resolve(|_| None).unwrap();
+        let address = SocketAddress::Unix(path.into());
         Relay::open(vec![Forward { from: address.clone(), to: address }])
     };
     drop(open(&stale).unwrap());

@@ -11,7 +11,7 @@ use causeway_model::commands::hca::{List, Show};
 use causeway_model::{NounCall, NounDefinition, NounError, NounResult, noun::name};
 
 /// The noun of adapters.
-pub(crate) const NOUNS: &[NounDefinition] = &[NounDefinition { name: "hcas", answer: hcas }];
+pub(crate) const NOUNS: &[NounDefinition] = &[NounDefinition::new("hcas", hcas)];
 
 /// Answers `/v1/hcas`.
 fn hcas(call: &NounCall<'_>) -> NounResult {

@@ -31,6 +31,8 @@ pub enum CountedObject {
     Port,
     /// Links.
     Link,
+    /// Forwards.
+    Forward,
 }
 
 /// Counters of a service.
@@ -46,6 +48,11 @@ impl CounterTable {
     /// Describes counters of ports.
     pub const fn of_ports(counters: &'static [CounterDefinition]) -> Self {
         Self { of: CountedObject::Port, counters }
+    }
+
+    /// Describes counters of forwards.
+    pub const fn of_forwards(counters: &'static [CounterDefinition]) -> Self {
+        Self { of: CountedObject::Forward, counters }
     }
 
     /// Describes counters of links.

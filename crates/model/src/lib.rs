@@ -54,6 +54,7 @@ pub mod counter;
 mod date;
 pub mod draft;
 mod error;
+mod forward;
 mod group;
 pub mod keys;
 pub mod limits;
@@ -79,6 +80,7 @@ pub use command::{Command, CommandError, SocketKind};
 pub use counter::{CountedObject, CounterDefinition, CounterTable};
 pub use date::date;
 pub use error::SpecError;
+pub use forward::{FORWARD_FIELDS, ForwardAddress, ForwardSpec};
 pub use group::{Forwarding, GROUP_FIELDS, GroupKind, GroupSpec, weight_default};
 pub use link::{
     LinkKind, LinkSpec, PublicKeyText, RawSpec, StreamSpec, TlsSpec, TunnelSpec, UdpSpec,
@@ -99,9 +101,10 @@ pub use trace::{TraceDefinition, TraceQuery, TraceRequest, TraceScope};
 pub use traffic_class::{DSCP_MAX, Dscp, TrafficClass, ecn_default};
 pub use view::{
     Answer, CaptureView, ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView,
-    DispatcherView, EventFrontend, GroupView, HcaActivity, HcaObjects, HcaQueuePairView, HcaRates,
-    HcaState, HcaView, InfoView, LinkState, LinkStats, LinkView, LogStats, ObjectStats, PairView,
-    PeerView, PortState, PortStats, PortView, QueueView, RefusalStats, RouteView, RuleView,
-    ShardView, SpecValues, StatsView, Textual, TraceView, TrafficPair, TrafficView, TurnBucket,
-    TurnTimesView, Typed, ViewForm, ViewText, ViewValue,
+    DispatcherView, EventFrontend, ForwardReport, ForwardState, ForwardTask, ForwardView,
+    ForwarderReport, GroupView, HcaActivity, HcaObjects, HcaQueuePairView, HcaRates, HcaState,
+    HcaView, InfoView, LinkState, LinkStats, LinkView, LogStats, ObjectStats, PairView, PeerView,
+    PortState, PortStats, PortView, QueueView, RefusalStats, RouteView, RuleView, ShardView,
+    SpecValues, StatsView, Textual, TraceView, TrafficPair, TrafficView, TurnBucket, TurnTimesView,
+    Typed, ViewForm, ViewText, ViewValue,
 };

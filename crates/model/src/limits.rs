@@ -20,6 +20,12 @@ pub const HOSTNAME_BYTES_MAX: usize = 79;
 pub const MX_PEERS_MAX: usize = 1024;
 /// Most addresses of other hosts to which one NIC sends datagrams.
 pub const MX_UDP_PEERS_MAX: usize = 64;
+/// Most forwards of one daemon; each is a process of the forwarder.
+pub const FORWARDS_MAX: usize = 256;
+/// Most connections of one forward.
+pub const FORWARD_CONNECTIONS_MAX: u16 = 1024;
+/// Default of the most connections of one forward.
+pub const FORWARD_CONNECTIONS_DEFAULT: u16 = 256;
 /// Most ports one daemon serves.
 pub const PORTS_MAX: usize = 1024;
 /// Most groups of one daemon.

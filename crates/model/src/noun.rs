@@ -28,6 +28,22 @@ pub struct NounDefinition {
     pub name: &'static str,
     /// Answers the requests.
     pub answer: fn(&NounCall<'_>) -> NounResult,
+    /// Whether programs report values to the noun at short intervals. Its requests change no object
+    /// that the daemon keeps, and are logged at the level debug.
+    pub is_report: bool,
+}
+
+impl NounDefinition {
+    /// Defines a noun for requests of operators.
+    pub const fn new(name: &'static str, answer: fn(&NounCall<'_>) -> NounResult) -> Self {
+        Self { name, answer, is_report: false }
+    }
+
+    /// Defines the noun as one for reports.
+    #[must_use]
+    pub const fn for_reports(self) -> Self {
+        Self { is_report: true, ..self }
+    }
 }
 
 /// A request to a noun.

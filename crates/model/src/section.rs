@@ -8,8 +8,9 @@
 //! Objects that a client adds while the daemon runs are kept in the state file if the section lists
 //! them ([`SectionDefinition::list`]); two tables with the same `name` are the same object.
 //!
-//! `POST /v1/apply` checks the tables and otherwise ignores them until the daemon starts again. A
-//! file has at most [`SECTION_TABLES_MAX`](crate::limits::SECTION_TABLES_MAX) (1,024) tables of a
+//! `POST /v1/apply` checks the tables. It changes the objects of sections that can be listed and
+//! deleted ([`SectionDefinition::delete`]); it ignores others until the daemon starts again. A file
+//! has at most [`SECTION_TABLES_MAX`](crate::limits::SECTION_TABLES_MAX) (1,024) tables of a
 //! section. Two definitions of one name are not detected: the first is used.
 
 use serde_json::{Map, Value};
@@ -37,6 +38,9 @@ pub struct SectionDefinition {
     /// Lists the objects that exist, for the state file and `causeway config export`. Objects of a
     /// section without it are neither kept nor exported.
     pub list: Option<TableLister>,
+    /// Returns the request that deletes the object of a table. `causeway apply` changes the objects
+    /// of a section with it, and ignores those of other sections until the next start.
+    pub delete: Option<TableReader>,
 }
 
 impl PartialEq for SectionDefinition {

@@ -10,7 +10,7 @@ use causeway_model::commands::peers::List;
 use causeway_model::{NounCall, NounDefinition, NounError, NounResult};
 
 /// The noun of peers.
-pub(crate) const NOUNS: &[NounDefinition] = &[NounDefinition { name: "peers", answer: peers }];
+pub(crate) const NOUNS: &[NounDefinition] = &[NounDefinition::new("peers", peers)];
 
 /// Answers `/v1/peers`.
 fn peers(call: &NounCall<'_>) -> NounResult {

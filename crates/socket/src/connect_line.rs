@@ -3,7 +3,8 @@
 //! `host/listeners.rs` reads the line, at most
 //! [`HANDSHAKE_BYTES_MAX`](crate::limits::HANDSHAKE_BYTES_MAX) (32) bytes, and passes it here
 //! without its newline. The answer `OK <port>` is written by `crate::host`. Other commands do not
-//! exist: for them the caller closes the stream without an answer.
+//! exist: for them the caller answers `ERR` with a
+//! reason, and closes the stream.
 
 /// Parses `CONNECT <port>`, case-insensitively and with any white space, as Firecracker and Cloud
 /// Hypervisor do. Returns the port number, or `None` for any other text.

@@ -1,4 +1,5 @@
-//! The list of connections for the operator: `causeway connection list` and `/v1/connections`.
+//! The controller, and the list of connections for the operator: `causeway connection list` and
+//! `/v1/connections`.
 //!
 //! The controller asks the shard of each group for pieces ([`ReadConnections`]) until the page is
 //! full, in the thread of the request, which blocks; the shard answers in its dispatcher's thread.
@@ -6,7 +7,7 @@
 //! at the slot where this one ended: connections that begin or end meanwhile may be absent or
 //! appear twice. Nothing is changed. A shard views at most [`CONNECTIONS_VIEWED_AT_ONCE`] (16)
 //! connections and visits [`SLOTS_VISITED_AT_ONCE`] (1,024) slots of its table between two turns,
-//! so that a list of many connections delays no traffic.
+//! so that a list of many connections delays no traffic. Forwards are in [`crate::forwards`].
 
 use causeway_fabric::{Control, Controller, Ports};
 use causeway_model::commands::connections::{List, PagePosition};
@@ -18,13 +19,17 @@ use causeway_model::{
 use causeway_wire::vsock::Type;
 
 use crate::conn::{Conn, Party, Phase, Role};
+use crate::forwards::{self, Forwards};
 use crate::limits::{CONNECTIONS_VIEWED_AT_ONCE, SLOTS_VISITED_AT_ONCE};
 use crate::service::NAME;
 use crate::table::ConnTable;
 
-/// The noun of connections.
-pub(crate) const NOUNS: &[NounDefinition] =
-    &[NounDefinition { name: "connections", answer: connections }];
+/// The nouns of the service.
+pub(crate) const NOUNS: &[NounDefinition] = &[
+    NounDefinition::new("connections", connections),
+    NounDefinition::new("forwards", forwards::forwards),
+    NounDefinition::new("forwarder", forwards::forwarder).for_reports(),
+];
 
 /// Answers `/v1/connections`.
 fn connections(call: &NounCall<'_>) -> NounResult {
@@ -61,11 +66,14 @@ impl TypedRequest for ReadConnections {
 
 /// Controller of the socket service.
 #[derive(Debug, Default)]
-pub(crate) struct SocketController;
+pub(crate) struct SocketController {
+    forwards: Forwards,
+}
 
 impl Controller for SocketController {
     fn ask(&mut self, control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
-        RequestDispatch::new(request).on(|list| page(control, &list))
+        let request = RequestDispatch::new(request).on(|list| page(control, &list));
+        self.forwards.ask(control, request)
     }
 }
 

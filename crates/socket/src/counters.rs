@@ -84,7 +84,9 @@ const GAUGES: &[CounterDefinition] = &[
 
 /// Names and meanings of all values of the view, for the registration of the service.
 pub(crate) const TABLES: &[CounterTable] =
-    &[CounterTable::of_ports(COUNTERS), CounterTable::of_ports(GAUGES)];
+    &[CounterTable::of_ports(COUNTERS), CounterTable::of_ports(GAUGES), FORWARDS];
+
+const FORWARDS: CounterTable = CounterTable::of_forwards(crate::forwards::COUNTERS);
 
 /// Adds 1.
 pub(crate) fn bump(counter: &mut u64) {

@@ -18,8 +18,8 @@
 //! most [`HOST_BUFFER_BYTES`] (256 KiB) or [`HOST_MESSAGE_BYTES`] (128 KiB), which the credit
 //! advertised to the guest bounds. A port has at most [`HOST_CONNECTIONS_PER_PORT_MAX`] (1,024)
 //! such connections, a shard [`HOST_CONNECTIONS_MAX`] (16,384); a further connect of a guest is
-//! answered with a reset, and the stream of a further process closes without an answer, as when the
-//! guest refuses it. A connect to a process does not block: a full backlog counts as refused. If
+//! answered with a reset. A process that is refused, by a limit, a rule or the guest, reads `ERR
+//! <reason>\n` before its stream closes. A connect to a process does not block: a full backlog counts as refused. If
 //! the process shuts its stream down, the guest gets a shutdown; if its socket fails, both sides
 //! lose the connection, and the guest gets a reset. A process cannot send file descriptors, and its
 //! connections end with the daemon.
@@ -253,32 +253,39 @@ impl Socket {
     }
 
     /// Opens a connection of a process after its handshake, to port number `port` of the guest at
-    /// `to`. On refusal the stream closes without an answer.
+    /// `to`. On refusal the process reads `ERR <reason>`, and its stream closes.
     fn connect_from_host(
         &mut self,
         cx: &mut Context<'_>,
         to: PortId,
-        stream: HostStream,
+        mut stream: HostStream,
         port: u32,
         kind: Type,
     ) {
-        let Some(socket_port) = self.socket_ports.get_mut(to) else { return };
+        let Some(socket_port) = self.socket_ports.get(to) else { return };
         let (group, cid) = (socket_port.group, socket_port.cid);
+        if self.host_full(socket_port) {
+            refuse(&mut stream, "the port has its most connections with host processes");
+            if let Some(socket_port) = self.socket_ports.get_mut(to) {
+                bump(&mut socket_port.counters.refused_limit);
+            }
+            return;
+        }
         let Some(own) = self.next_host_port(to, cid, port) else { return };
         let Some(socket_port) = self.socket_ports.get_mut(to) else { return };
         let Some(target) = cx.ports.get(to).filter(|p| p.is_running(0) && p.is_running(1)) else {
             bump(&mut socket_port.counters.refused_unknown);
-            return;
+            return refuse(&mut stream, "the guest is not up");
         };
         if kind == Type::Seqpacket && target.features() & VSOCK_F_SEQPACKET == 0 {
             bump(&mut socket_port.counters.refused_type);
-            return;
+            return refuse(&mut stream, "the guest's driver has no SOCK_SEQPACKET");
         }
         if !self.admits(cx, group, (CID_HOST, own), (cid, port)) {
             if let Some(socket_port) = self.socket_ports.get_mut(to) {
                 bump(&mut socket_port.counters.refused_rule);
             }
-            return;
+            return refuse(&mut stream, "a rule rejects the connection");
         }
         let Some(caller) = self.host_side(cx, stream, own, kind) else { return };
         let token = host_token(&caller);
@@ -660,7 +667,17 @@ impl Socket {
     }
 
     /// Drops the process of a connection that ended: its socket closes.
-    pub(crate) fn drop_host(&mut self, conn: Conn) {
+    pub(crate) fn drop_host(&mut self, mut conn: Conn) {
+        let is_requested = conn.phase == Phase::Requested;
+        let number = conn.side(Role::Callee).port;
+        if let Party::Host(end) = &mut conn.side_mut(Role::Caller).party
+            && is_requested
+        {
+            let reason = format!(
+                "no program listens at port {number} of the guest, or the guest did not answer"
+            );
+            refuse(&mut end.stream, &reason);
+        }
         for role in [Role::Caller, Role::Callee] {
             if let Party::Host(end) = &conn.side(role).party {
                 self.tokens.remove(end.token);
@@ -694,6 +711,12 @@ pub(crate) fn host_end_of(conn: &Conn) -> Option<(Role, &HostEnd)> {
         Party::Host(end) => Some((role, &**end)),
         Party::Guest(_) => None,
     })
+}
+
+/// Sends a process the reason of a refusal; the caller closes the stream. A process without room
+/// reads the end of the stream only.
+pub(crate) fn refuse(stream: &mut HostStream, reason: &str) {
+    let _ = stream.send_bytes(format!("ERR {reason}\n").as_bytes());
 }
 
 /// Returns the token of the process at a side.

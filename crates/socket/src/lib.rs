@@ -28,6 +28,7 @@
 //! |---|---|
 //! | `transmit` | packets of guests: checks, resolution to a connection, delivery |
 //! | `deliver` | a guest's receive buffers |
+//! | `control`, `forwards` | commands of the operator: connections, forwards |
 //! | `host`, `host_messages`, `connect_line` | connections with host processes |
 //! | `stall` | receivers without room: limits of queued data, stopped senders |
 //! | [`capture`] | copies of packets for captures |
@@ -77,6 +78,7 @@ pub mod counters;
 pub mod credit;
 pub mod deadline;
 mod deliver;
+mod forwards;
 mod host;
 mod host_messages;
 pub mod ledger;
@@ -108,7 +110,8 @@ const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<Connect>()];
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(Socket::new()))
         .with_kinds(KINDS)
-        .with_controller(|| Box::new(control::SocketController))
+        .with_controller(|| Box::new(control::SocketController::default()))
+        .with_sections(forwards::SECTIONS)
         .with_nouns(control::NOUNS)
         .with_traces(TRACES)
         .with_counters(counters::TABLES);

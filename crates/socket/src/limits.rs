@@ -123,3 +123,9 @@ pub const CAPTURES_MAX: usize = 16;
 pub const CONNECTIONS_VIEWED_AT_ONCE: usize = 16;
 /// Most slots of the table that a list visits between two turns.
 pub const SLOTS_VISITED_AT_ONCE: usize = 1024;
+/// Time without a report after which the forwarder counts as ended; 5 s.
+pub const FORWARDER_TIME: std::time::Duration = std::time::Duration::from_secs(5);
+/// Most bytes of a forward's reason that a report may have; the rest is cut off.
+pub const FORWARD_REASON_BYTES_MAX: usize = 512;
+/// Most counters of a forward that a report may have; others are dropped.
+pub const FORWARD_COUNTERS_MAX: usize = 16;

@@ -39,10 +39,14 @@ pub(crate) const SECTIONS: &[SectionDefinition] = &[SectionDefinition {
         let labels = ask(ServiceRequest::new(List))?.take::<List>()?;
         Ok(labels.iter().map(values).collect())
     }),
+    delete: Some(|values| {
+        read_filled(LABEL_FIELDS, values)
+            .map(|label: Label| ServiceRequest::new(Delete(label.name)))
+    }),
 }];
 
 /// The noun of labels.
-pub(crate) const NOUNS: &[NounDefinition] = &[NounDefinition { name: "labels", answer: labels }];
+pub(crate) const NOUNS: &[NounDefinition] = &[NounDefinition::new("labels", labels)];
 
 /// The trace of a port.
 pub(crate) const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<PortTrace>()];

@@ -35,7 +35,7 @@ pub use capture::{CaptureArgs, CaptureConditions};
 pub use connections::{ConnectionList, ConnectionVerb};
 pub use doctor::DoctorArgs;
 pub use extcap::ExtcapArgs;
-pub use forward::ForwardArgs;
+pub use forward::{ForwardAdd, ForwardArgs, ForwardVerb};
 pub use links::{ApplyArgs, KeyVerb, LinkAdd, LinkVerb, RouteVerb, VnetArgs};
 pub use mpi::{Mpi, MpiChoice, MpiEnvArgs, MpiRunArgs};
 pub use options::{PortOptionValues, TableArguments};
@@ -190,7 +190,7 @@ Examples:
     /// Keys: the identity of this host towards its peers
     #[command(subcommand)]
     Key(KeyVerb),
-    /// Change groups, ports, rules, links and routes to those of a file, and show the changes
+    /// Change groups, ports, rules, links, routes and forwards to those of a file, and show the changes
     #[command(after_help = "\
 Lines begin with + for an added object, - for a deleted one, ~ for one that is deleted and
 added again. The first step that fails ends the command; changes made before it remain.
@@ -218,7 +218,7 @@ Examples:
     MpiRun(MpiRunArgs),
     /// Forward connections between TCP, Unix sockets and AF_VSOCK ports of guests
     #[command(after_help = forward::EXAMPLES)]
-    Forward(ForwardArgs),
+    Forward(Box<ForwardArgs>),
     /// Serve a read-only web page with groups, ports, links and their traffic, live
     #[command(after_help = web::EXAMPLES)]
     Web(WebArgs),

@@ -19,7 +19,8 @@ use causeway_model::draft::{LinkDraft, LinkKindName};
 use causeway_model::port::{KINDS, PORT_FIELDS};
 use causeway_model::schema::{self, Field, FieldInfo, TypeInfo};
 use causeway_model::{
-    GROUP_FIELDS, GroupSpec, KindInfo, ROUTE_FIELDS, RULE_FIELDS, RULE_INDEX, RouteSpec, RuleSpec,
+    FORWARD_FIELDS, ForwardSpec, GROUP_FIELDS, GroupSpec, KindInfo, ROUTE_FIELDS, RULE_FIELDS,
+    RULE_INDEX, RouteSpec, RuleSpec,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::error::ErrorKind;
@@ -78,6 +79,11 @@ impl ArgumentTable for RuleSpec {
     const FIELDS: &'static [Field] = RULE_FIELDS;
     const POSITIONAL: Option<&'static str> = Some("action");
     const FURTHER: Option<&'static Field> = Some(&RULE_INDEX);
+}
+
+impl ArgumentTable for ForwardSpec {
+    const FIELDS: &'static [Field] = FORWARD_FIELDS;
+    const POSITIONAL: Option<&'static str> = Some("name");
 }
 
 impl ArgumentTable for RouteSpec {

@@ -97,7 +97,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Noun::Extcap(args) => extcap::run(&cx, &args),
         Noun::MpiEnv(args) => mpi::env(&cx, &args),
         Noun::MpiRun(args) => mpi::run(&cx, &args),
-        Noun::Forward(args) => forward::run(&cx, &args),
+        Noun::Forward(args) => forward::run(&cx, *args),
         Noun::Web(args) => web::run(&cx, &args),
         Noun::Key(verb) => key::run(&cx, verb),
         Noun::Apply(args) => apply::run(&cx, &args),

@@ -26,7 +26,7 @@ pub fn run(cx: &CommandContext, args: &WebArgs) -> Result<()> {
     check(args)?;
     let failed = |error| Error::Output { what: format!("cannot listen at {}", args.listen), error };
     let listener = TcpListener::bind(args.listen).map_err(failed)?;
-    let mut stop = stop_signal()?;
+    let (mut stop, _writer) = stop_signal()?;
     let options = WebOptions {
         host_names: args.host_name.clone(),
         interval: Duration::from_secs(args.interval),

@@ -3,9 +3,10 @@
 //!
 //! The request carries the file's text, of at most 4 MiB as a file on disk. [`Config::parse`]
 //! checks the text, [`read_running`] reads the fabric, [`plan()`] compares both, and [`execute`]
-//! makes the changes, one command after the other. Groups, rules, ports, links and routes change;
-//! `[daemon]`, `[dispatch]`, `[control]` and the sections that services registered are checked and
-//! otherwise ignored until the daemon restarts. The daemon's own file is neither read nor written.
+//! makes the changes, one command after the other. Groups, rules, ports, links, routes and
+//! the objects of services' sections change ([`SectionDefinition::delete`]); `[daemon]`,
+//! `[dispatch]`, `[control]` and sections without that request are checked and otherwise ignored
+//! until the daemon restarts. The daemon's own file is neither read nor written.
 //!
 //! Names of peers are resolved on the thread of the connection, which blocks meanwhile, also with
 //! `dry_run`. A file that is too long or invalid, or that names a peer without an address, changes
@@ -24,14 +25,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use causeway_model::CommandError;
-use causeway_model::{Name, PortSpec};
+use causeway_model::{Name, PortSpec, SectionDefinition};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ApiCall, ApiContext, invalid, kind_of, refused};
 use crate::config::underlay::underlay;
-use crate::config::{Config, ConfigContext};
+use crate::config::{Config, ConfigContext, ConfigObject};
+use crate::fabric::FabricControl;
 use crate::http::HttpReply;
+use crate::kept::table::{ObjectTable, of_sections};
 use crate::plan::{
     ChangePlan, ChangeType, FabricState, PlanResult, PlannedChange, execute, plan, read_running,
 };
@@ -65,7 +68,8 @@ pub(super) fn apply(call: &ApiCall<'_>, rest: &[&str]) -> Result<HttpReply, Http
     let config = parse(about, &file, &text)?;
     let mut wanted = wanted_state(config.clone(), about).map_err(invalid)?;
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let running = read_running(fabric).map_err(refused)?;
+    let mut running = read_running(fabric).map_err(refused)?;
+    running.objects = running_objects(fabric, about.sections).map_err(refused)?;
     keep_mtus(&mut wanted.ports, &running.ports, &config.derived_mtus);
     let plan = plan(&running, &wanted);
     if dry_run {
@@ -118,7 +122,26 @@ fn wanted_state(config: Config, about: &ApiContext) -> Result<FabricState, Strin
         ports: config.ports,
         links: links.map_err(|error| error.to_string())?,
         routes: config.routes,
+        objects: config.objects.into_iter().filter(|object| can_change(object.section)).collect(),
     })
+}
+
+/// Returns whether objects of a section can change while the daemon runs.
+fn can_change(section: &SectionDefinition) -> bool {
+    section.list.is_some() && section.delete.is_some()
+}
+
+/// Returns the running objects of sections that can change.
+fn running_objects(
+    fabric: &dyn FabricControl,
+    sections: &'static [SectionDefinition],
+) -> Result<Vec<ConfigObject>, CommandError> {
+    let tables = of_sections(fabric, sections)?;
+    let object = |ObjectTable { key, values }| {
+        let section = sections.iter().find(|section| section.name == key.section)?;
+        can_change(section).then_some(ConfigObject { section, values })
+    };
+    Ok(tables.into_iter().filter_map(object).collect())
 }
 
 /// Returns the changes as JSON, each with whether it is `done`.

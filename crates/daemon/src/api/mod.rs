@@ -28,6 +28,8 @@
 //! GET  /v1/rules    POST /v1/rules                          DELETE /v1/rules/INDEX
 //! GET  /v1/links    POST /v1/links    GET  /v1/links/NAME   DELETE /v1/links/NAME
 //! GET  /v1/routes   POST /v1/routes                         DELETE /v1/routes/INDEX
+//! GET  /v1/forwards POST /v1/forwards GET  /v1/forwards/NAME DELETE /v1/forwards/NAME
+//! POST /v1/forwarder
 //! GET  /v1/traffic/GROUP              POST /v1/apply        POST /v1/vnet
 //! GET  /v1/config                     POST /v1/config/diff
 //! POST /v1/shutdown
@@ -262,8 +264,9 @@ pub fn answer(
     peer: &ControlPeer,
     request: &HttpRequest,
 ) -> HttpReply {
+    let is_report = is_report(about, &request.path);
     let reply = match (&about.kept, is_ephemeral(&request.query)) {
-        (Some(kept), Ok(is_ephemeral)) if request.method != "GET" => {
+        (Some(kept), Ok(is_ephemeral)) if request.method != "GET" && !is_report => {
             let scope = kept.scope(is_ephemeral);
             let call = ApiCall { fabric: &scope, about, request };
             let mut reply = call.route().unwrap_or_else(|refusal| refusal);
@@ -278,12 +281,18 @@ pub fn answer(
     };
     let (method, path) = (request.method.as_str(), request.path.as_str());
     let (pid, uid, status) = (peer.pid, peer.uid, reply.status);
-    if method == "GET" {
+    if method == "GET" || is_report && status < 300 {
         log::debug!(method, path, status, pid, uid; "control request");
     } else {
         log::info!(method, path, status, pid, uid; "control request");
     }
     reply
+}
+
+/// Returns whether a path is that of a noun to which programs report.
+fn is_report(about: &ApiContext, path: &str) -> bool {
+    let noun = path.strip_prefix("/v1/").and_then(|path| path.split('/').next());
+    about.nouns.iter().any(|known| known.is_report && Some(known.name) == noun)
 }
 
 /// Returns the value of `ephemeral` in a query; other keys are ignored.

@@ -18,5 +18,5 @@ use crate::limits::{FILE_REQUEST_BYTES_MAX, REQUEST_BYTES_MAX};
 pub const REQUEST_LIMITS: RequestLimits = RequestLimits {
     bytes: REQUEST_BYTES_MAX,
     file_bytes: FILE_REQUEST_BYTES_MAX,
-    file_paths: &["/v1/apply", "/v1/config/diff", "/v1/vnet"],
+    file_paths: &["/v1/apply", "/v1/config/diff", "/v1/forwarder", "/v1/vnet"],
 };

@@ -352,7 +352,12 @@ impl Kept {
             return;
         }
         let tables = ObjectTables::of_config(config, &self.config.daemon.key_file);
-        lock(&self.objects).adopt(tables, &["group", "port", "link", "route"]);
+        let changed = self.sections.iter().filter(|section| section.delete.is_some());
+        let sections: Vec<_> = ["group", "port", "link", "route"]
+            .into_iter()
+            .chain(changed.map(|section| section.name))
+            .collect();
+        lock(&self.objects).adopt(tables, &sections);
     }
 
     /// Compares the objects of registered sections with those before a request.

@@ -319,7 +319,7 @@ impl RunningObjects {
     }
 
     /// Takes `file` for the contents of the configuration file: the running objects were changed
-    /// to it. Objects of registered sections stay as they were.
+    /// to it. Objects of sections beside `own` stay as they were.
     pub fn adopt(&mut self, file: ObjectTables, own: &[&str]) {
         self.listed.retain(|key, _| !own.contains(&key.section));
         self.listed.extend(file.objects.into_iter().map(|table| (table.key, text(&table.values))));

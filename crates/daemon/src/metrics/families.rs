@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 
 use causeway_model::counter::REASON_PREFIXES;
 use causeway_model::{
-    CountedObject, DispatcherView, HcaView, LinkState, LinkView, PortState, PortView,
+    CountedObject, DispatcherView, ForwardState, ForwardView, HcaView, LinkState, LinkView,
+    PortState, PortView,
 };
 
 use super::encode::{Labels, MetricSet, MetricType};
@@ -53,6 +54,7 @@ fn area(of: CountedObject) -> &'static str {
     match of {
         CountedObject::Port => "causeway_port_",
         CountedObject::Link => "causeway_link_",
+        CountedObject::Forward => "causeway_forward_",
     }
 }
 
@@ -172,6 +174,15 @@ pub fn link(set: &mut MetricSet, helps: &HelpTexts, view: &LinkView) {
         let help = "Expiry of this host's certificate, in seconds since 1970.";
         plain(set, expiry, help, labels, at as f64);
     }
+}
+
+/// Adds the metrics of a forward.
+pub fn forward(set: &mut MetricSet, helps: &HelpTexts, view: &ForwardView) {
+    let labels: Labels<'_> = &[("forward", view.spec.name.as_str())];
+    counters(set, (CountedObject::Forward, helps), labels, &view.counters);
+    let all = ForwardState::ALL.map(|(name, state)| (name, view.state == state));
+    let help = "State of the forward: 1 for the present state, 0 for the others.";
+    states(set, "causeway_forward_state", help, labels, &all);
 }
 
 /// Adds the metrics of a dispatcher and of its shards.

@@ -50,6 +50,7 @@ impl HelpTexts {
         let at = match object {
             CountedObject::Port => "at the port",
             CountedObject::Link => "at the link",
+            CountedObject::Forward => "at the forward",
         };
         let what = match family {
             "drops_total" => "Frames, datagrams and packets that were dropped",

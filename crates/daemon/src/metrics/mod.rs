@@ -23,7 +23,7 @@ pub mod listener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use causeway_model::commands::{hca, links};
+use causeway_model::commands::{forwards, hca, links};
 use causeway_model::{Answer, Command, CommandError, TypedRequest};
 
 use crate::api::{ApiContext, unexpected};
@@ -119,6 +119,9 @@ impl Metrics {
         }
         for adapter in of_service(fabric, hca::List).map_err(refused)? {
             families::adapter(&mut set, &adapter);
+        }
+        for forward in of_service(fabric, forwards::List).map_err(refused)? {
+            families::forward(&mut set, &self.helps, &forward);
         }
         for interface in about.refusals.by_interface() {
             families::refusals(&mut set, &interface);

@@ -13,9 +13,10 @@ use std::collections::HashMap;
 
 use causeway_model::RouteSpec;
 use causeway_model::commands::{links, routes};
-use causeway_model::{Command, CommandError};
+use causeway_model::{Command, CommandError, ServiceRequest, TableReader, schema};
 
 use super::{ChangePlan, StepCommand};
+use crate::config::ConfigObject;
 use crate::fabric::{FabricControl, ask};
 
 /// The result of executing a plan.
@@ -78,8 +79,21 @@ fn execute_step(
             return ask(fabric, routes::Prepare(spec));
         }
         StepCommand::RouteAdd(spec) => return ask(fabric, routes::Add(spec)).map(drop),
+        StepCommand::ObjectDel(object) => {
+            let Some(delete) = object.section.delete else { return Ok(()) };
+            Command::Service(request_of(&object, delete)?)
+        }
+        StepCommand::ObjectAdd(object) => {
+            Command::Service(request_of(&object, object.section.read)?)
+        }
     };
     fabric.call(command).map(drop)
+}
+
+/// Returns the request of an object of a section.
+fn request_of(object: &ConfigObject, read: TableReader) -> Result<ServiceRequest, CommandError> {
+    read(&object.values)
+        .map_err(|all| CommandError::Invalid(schema::joined(object.section.title, &all)))
 }
 
 /// Returns the numbers of the routes before the first is deleted.

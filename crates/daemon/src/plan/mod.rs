@@ -17,10 +17,14 @@
 //! that was read; a concurrent change shows as a refused step. The execution ends at the first refused
 //! step, and executed steps are not undone.
 //!
+//! Objects of services' sections change last, deletions first: they may name ports, and no other
+//! object names them.
+//!
 //! `[daemon]`, `[dispatch]` and `[control]` are not planned. VNET commands have their own planner,
 //! [`crate::vnet::plan`]. [`crate::api`] is the only caller, and executes one plan at a time.
 
 mod execute;
+mod objects;
 mod rules;
 mod state;
 
@@ -33,6 +37,7 @@ use causeway_model::{LinkSpec, PortSpec, RouteEnd, RouteSpec, RuleSpec};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::config::ConfigObject;
 pub use execute::{PlanResult, execute};
 pub use rules::changes as rule_changes;
 pub use state::read_running;
@@ -50,6 +55,8 @@ pub struct FabricState {
     pub links: Vec<LinkSpec>,
     /// The routes; their order has no meaning.
     pub routes: Vec<RouteSpec>,
+    /// The objects of sections that can be listed and deleted.
+    pub objects: Vec<ConfigObject>,
 }
 
 /// A change of one object.
@@ -57,7 +64,7 @@ pub struct FabricState {
 pub struct PlannedChange {
     /// The type of the change.
     pub action: ChangeType,
-    /// `group`, `rule`, `port`, `link` or `route`.
+    /// `group`, `rule`, `port`, `link`, `route`, or the section of a service.
     pub what: &'static str,
     /// Name of the object; rules and routes have a description instead.
     pub name: String,
@@ -117,6 +124,10 @@ pub enum StepCommand {
     RouteAdd(RouteSpec),
     /// Delete the equal route.
     RouteDel(RouteSpec),
+    /// Delete an object of a section that a service registered.
+    ObjectDel(ConfigObject),
+    /// Add an object of a section that a service registered.
+    ObjectAdd(ConfigObject),
 }
 
 impl StepCommand {
@@ -136,6 +147,8 @@ impl StepCommand {
             Self::LinkAdd(_) => 9,
             Self::RouteAdd(_) => 10,
             Self::RouteDel(_) => 11,
+            Self::ObjectDel(_) => 12,
+            Self::ObjectAdd(_) => 13,
         }
     }
 }
@@ -264,6 +277,7 @@ pub fn plan(before: &FabricState, after: &FabricState) -> ChangePlan {
     let has_group =
         |name: &Name| !no_groups.contains(name) && before.groups.iter().any(|g| g.name == *name);
     note_routes(&mut plan, (before, after), &must_replace, &has_group);
+    objects::note(&mut plan, &before.objects, &after.objects);
     // The sort is stable: rules keep the order in which their indices are valid.
     plan.steps.sort_by_key(|step| step.act.rank());
     plan

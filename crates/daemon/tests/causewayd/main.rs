@@ -8,6 +8,7 @@ mod client_mode;
 mod common;
 mod config;
 mod control;
+mod forwards;
 mod kept;
 mod log;
 mod metrics;

@@ -305,6 +305,7 @@ fn counter_tables() -> String {
         let title = match object {
             CountedObject::Port => format!("Ports of kind `{kind}`"),
             CountedObject::Link => "Links".to_owned(),
+            CountedObject::Forward => "Forwards".to_owned(),
         };
         let rows = tables.entry(title).or_default();
         let metric = metric_of(object, name);

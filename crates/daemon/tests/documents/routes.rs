@@ -12,7 +12,7 @@ use causeway_daemon::services::{Registered, SERVICES};
 use causeway_model::draft::link::LINK_FIELDS;
 use causeway_model::port::PORT_FIELDS;
 use causeway_model::schema::{Field, FieldInfo, TypeInfo};
-use causeway_model::{GROUP_FIELDS, ROUTE_FIELDS, RULE_FIELDS};
+use causeway_model::{FORWARD_FIELDS, GROUP_FIELDS, ROUTE_FIELDS, RULE_FIELDS};
 use serde_json::{Map, Value, json};
 
 use super::{UPDATE, read, root};
@@ -47,6 +47,17 @@ const ROUTES: &[Route] = &[
     ("/v1/captures/{number}", "get", "The next bytes of a capture", None, 200),
     ("/v1/captures/{number}", "delete", "Ends a capture", None, 204),
     ("/v1/captures/{number}/stop", "post", "Stops copying; waiting frames stay", None, 204),
+    ("/v1/forwards", "get", "All forwards: state, reason, counters", None, 200),
+    ("/v1/forwards", "post", "Adds a forward", Some("Forward"), 201),
+    ("/v1/forwards/{name}", "get", "A forward", None, 200),
+    ("/v1/forwards/{name}", "delete", "Deletes a forward and closes its connections", None, 204),
+    (
+        "/v1/forwarder",
+        "post",
+        "Takes a forwarder's report, and lists its tasks",
+        Some("Report"),
+        200,
+    ),
     ("/v1/traffic/{group}", "get", "Traffic by pairs of addresses", None, 200),
     ("/v1/apply", "post", "Changes the running state to that of a file", Some("Apply"), 200),
     ("/v1/vnet", "post", "Executes commands of the VNET language", Some("Vnet"), 200),
@@ -180,6 +191,15 @@ fn schemas() -> Value {
         "Rule": table(RULE_FIELDS.iter()),
         "Link": table(LINK_FIELDS.iter()),
         "Route": table(ROUTE_FIELDS.iter()),
+        "Forward": table(FORWARD_FIELDS.iter()),
+        "Report": object(
+            json!({
+                "pid": { "type": "integer" }, "instance": { "type": "integer" },
+                "forwards": { "type": "array", "items": { "type": "object" } },
+                "ends": { "type": "boolean" },
+            }),
+            &["pid", "instance", "forwards"],
+        ),
         "Object": { "type": "object" },
         "Apply": object(json!({ "text": text, "file": text, "dry_run": { "type": "boolean" } }), &["text"]),
         "Diff": object(json!({ "text": text, "file": text }), &["text"]),

@@ -40,6 +40,7 @@ const WITHIN: &[(&str, &str)] = &[
     ("causeway-model", "causeway-wire"),
     ("causeway-web", "causeway-http"),
     ("causeway-web", "causeway-model"),
+    ("causeway-forward", "causeway-model"),
     ("causeway-fabric", "causeway-attach"),
     ("causeway-daemon", "causeway-holder"),
 ];

@@ -11,6 +11,7 @@
 
 pub mod captures;
 pub mod connections;
+pub mod forwards;
 pub mod hca;
 pub mod links;
 pub mod peers;

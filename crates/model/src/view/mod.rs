@@ -12,6 +12,7 @@
 
 mod connection;
 mod form;
+mod forward;
 mod hca;
 mod peer;
 mod stats;
@@ -20,6 +21,7 @@ mod tests;
 
 pub use connection::{ConnectionEnd, ConnectionPage, ConnectionState, ConnectionView};
 pub use form::{SpecValues, Textual, Typed, ViewForm, ViewText, ViewValue};
+pub use forward::{ForwardReport, ForwardState, ForwardTask, ForwardView, ForwarderReport};
 pub use hca::{HcaActivity, HcaObjects, HcaQueuePairView, HcaRates, HcaState, HcaView};
 pub use peer::{PairView, PeerView};
 pub use stats::{InfoView, LinkStats, LogStats, ObjectStats, PortStats, RefusalStats, StatsView};

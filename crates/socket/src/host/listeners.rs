@@ -11,7 +11,7 @@
 //! [`HANDSHAKES_MAX`] (64) processes are in their handshake; the streams of further processes are
 //! closed, and so are those for which the host has no descriptor. A handshake ends with the first
 //! line; if that is not `CONNECT <port>`, or does not end within [`HANDSHAKE_NS_MAX`] (5 s) and
-//! [`HANDSHAKE_BYTES_MAX`] (32) bytes, the stream closes without an answer. Bytes of a stream after
+//! [`HANDSHAKE_BYTES_MAX`] (32) bytes, the process reads `ERR <reason>\n` and the stream closes. Bytes of a stream after
 //! the line are data for the guest and are left in the socket; the rest of a message is dropped.
 //! Every process refused here is counted. Listeners need no running guest: the connection is then
 //! refused after the line.
@@ -25,7 +25,7 @@ use causeway_model::CommandError;
 use causeway_model::message_socket;
 use causeway_wire::vsock::Type;
 
-use super::{Handshake, HostListeners, HostToken, WatchedListener};
+use super::{Handshake, HostListeners, HostToken, WatchedListener, refuse};
 use crate::connect_line::parse_connect;
 use crate::counters::bump;
 use crate::limits::{
@@ -238,13 +238,14 @@ impl Socket {
         let line = end.and_then(|end| seen.get(..end));
         let wanted = line.and_then(parse_connect);
         let taken = line.map_or(0, |l| l.len().saturating_add(1));
-        let Some(handshake) = self.end_handshake(token) else { return };
+        let Some(mut handshake) = self.end_handshake(token) else { return };
         let mut scrap = [0_u8; HANDSHAKE_BYTES_MAX];
         let whole = scrap.get_mut(..taken).map(|room| handshake.stream.receive_bytes(room));
         if let (Some(wanted), Some(Ok(Some(_)))) = (wanted, whole) {
             self.connect_from_host(cx, handshake.port, handshake.stream, wanted, handshake.kind);
         } else {
             cx.remark(handshake.port, "a host process was refused: expected a line CONNECT <port>");
+            refuse(&mut handshake.stream, "expected a line CONNECT <port>");
             self.count_refused_handshake(handshake.port);
         }
     }

@@ -107,6 +107,7 @@ fn vsock_process_messages_reach_a_guest_by_the_second_listener() {
     }
     let other = Process::connect(&rig.path("red-3.host_seqpacket"));
     other.send_bytes(b"HELLO");
+    assert_eq!(other.receive_bytes(), b"ERR expected a line CONNECT <port>\n");
     assert_eq!(other.receive_bytes(), b"", "turned away");
     assert_eq!(rig.counter("red", 3, "reject_handshake_total"), 1);
     rig.wait_for("red", 3, |v| v.counters["connections"] == 0);

@@ -99,7 +99,7 @@ fn vsock_host_line_is_taken_in_any_case_and_answered_in_nine_bytes() {
     assert_eq!(ports.len(), 3, "each connection has a source port of its own");
     assert_eq!(rig.counter("red", 3, "reject_handshake_total"), 0);
     let mut stream = handshake(&rig, 3, b"HELLO\n");
-    assert_eq!(read_line(&mut stream), "");
+    assert_eq!(read_line(&mut stream), "ERR expected a line CONNECT <port>\n");
     assert!(rig.wait_notice("red", 3).contains("CONNECT <port>"));
 }
 
@@ -140,7 +140,8 @@ fn vsock_connects_without_a_listener_are_refused() {
     let mut guest = rig.sockets("red", 3);
     assert!(is_reset(guest.connect(Type::Stream, 2, 4321, PATIENCE)), "no listener");
     let mut refused = handshake(&rig, 3, b"CONNECT 99\n");
-    assert_eq!(read_line(&mut refused), "", "closed by the rule");
+    assert_eq!(read_line(&mut refused), "ERR a rule rejects the connection\n");
+    assert_eq!(refused.read(&mut [0]).unwrap(), 0, "the stream closes");
     // Without a listener in the guest, the guest answers with a reset.
     let mut stream = handshake(&rig, 3, b"CONNECT 7\n");
     let closed = thread::spawn(move || read_line(&mut stream));
@@ -151,7 +152,8 @@ fn vsock_connects_without_a_listener_are_refused() {
         },
         || "not closed".into(),
     );
-    assert_eq!(closed.join().unwrap(), "");
+    let line = closed.join().unwrap();
+    assert!(line.starts_with("ERR no program listens at port 7 of the guest"), "{line}");
 }
 
 #[test]
@@ -168,7 +170,7 @@ fn hostile_host_lines_are_turned_away() {
         b"\xff\xff\xff\n",
     ] {
         let mut stream = handshake(&rig, 3, line);
-        assert_eq!(read_line(&mut stream), "", "{line:?}");
+        assert_eq!(read_line(&mut stream), "ERR expected a line CONNECT <port>\n", "{line:?}");
     }
     assert_eq!(rig.counter("red", 3, "reject_handshake_total"), 7);
     // Half a line and then a close, and many processes without a line.
@@ -337,7 +339,8 @@ fn allowed_users_of_a_host_socket_refuse_other_processes() {
         let mut stream = UnixStream::connect(rig.path(&format!("red-{cid}.host"))).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let _ = stream.write_all(b"CONNECT 7\n");
-        assert_eq!(read_line(&mut stream), "", "{cid}");
+        let answer = if is_admitted { "ERR the guest is not up\n" } else { "" };
+        assert_eq!(read_line(&mut stream), answer, "{cid}");
         let counters = || {
             ["reject_user_total", "reject_unknown_peer_total"]
                 .map(|name| rig.counter("red", cid, name))

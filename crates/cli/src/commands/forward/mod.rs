@@ -1,26 +1,40 @@
 //! `causeway forward`: forwards connections between TCP, Unix sockets and guests' AF_VSOCK ports.
 //!
-//! The verb looks the host sockets of named ports up at the daemon, opens the listeners, restricts
-//! the process, and serves with [`causeway_forward::Relay`] until SIGINT or SIGTERM. The daemon is
-//! not needed afterwards: while it restarts, connections to guests are refused, and later ones
-//! succeed again. Failed connections are reported on stderr, at most one in a second for each
+//! | form | module |
+//! |---|---|
+//! | `--from`, `--to`, `--file`, `--stdio`: forwards by hand | this one |
+//! | `list`, `add`, `del`: the daemon's forwards | [`list`] |
+//! | `--all`: runs the daemon's forwards | [`forwarder`], a [`worker`] process each |
+//!
+//! By hand, the verb looks the host sockets of named ports up at the daemon, opens the listeners,
+//! restricts the process, and serves with [`causeway_forward::Relay`] until SIGINT or SIGTERM. The
+//! daemon is not needed afterwards: while it restarts, connections to guests are refused, and later
+//! ones succeed again. Failed connections are reported on stderr, at most one in a second for each
 //! forward; counters go to stdout with `--stats`, and at the end with `-o json`.
 //!
 //! `commands::run` is the caller. The end of the process ends all connections.
 
+mod forwarder;
+mod list;
+mod worker;
+
+use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use causeway_forward::{Address, Counters, Event, Forward, ForwardError, Relay, sandbox, stdio};
+use causeway_forward::{Address, Counters, Event, Forward, ForwardError, Relay, SocketAddress};
+use causeway_forward::{sandbox, stdio};
+use causeway_model::ForwardState;
 use serde::Deserialize;
 use serde_json::json;
 
+use self::worker::WorkerStatus;
 use super::{CommandContext, print, read_file};
 use crate::args::{Format, ForwardArgs};
 use crate::error::{Error, Result};
-use crate::limits::FILE_BYTES_MAX;
+use crate::limits::{FILE_BYTES_MAX, FORWARDER_INTERVAL};
 
 /// A file of forwards.
 #[derive(Debug, Deserialize)]
@@ -38,23 +52,53 @@ struct ForwardTable {
 }
 
 /// Runs `causeway forward`.
-pub fn run(cx: &CommandContext, args: &ForwardArgs) -> Result<()> {
+pub fn run(cx: &CommandContext, args: ForwardArgs) -> Result<()> {
+    if args.verb.is_some() && args.has_own_options() {
+        let text = "expected a verb (list, add, del), or options of the form without a verb, such \
+                    as --from and --all: not both; see `causeway forward --help`";
+        return Err(Error::Usage(text.into()));
+    }
+    if let Some(verb) = args.verb {
+        return list::run(cx, verb);
+    }
+    if args.all {
+        return forwarder::run(cx, args.no_sandbox);
+    }
     if let Some(to) = &args.stdio {
         return stdio::run(&resolve(cx, to)?).map_err(failed);
     }
+    let result = forward(cx, &args);
+    if let (Err(error), true) = (&result, args.report) {
+        // The forwarder reports it on its stderr, once.
+        return WorkerStatus::failed(error.to_string()).print();
+    }
+    result
+}
+
+/// Forwards until a signal.
+fn forward(cx: &CommandContext, args: &ForwardArgs) -> Result<()> {
     let pairs = pairs(args)?;
     let mut forwards = Vec::new();
     for (from, to) in &pairs {
         forwards.push(Forward { from: resolve(cx, from)?, to: resolve(cx, to)? });
     }
     // Before the sockets: a signal in between removes their files.
-    let stop = stop_signal()?;
+    let (stop, stopper) = stop_signal()?;
     let mut relay = Relay::open(forwards.clone()).map_err(failed)?;
-    if !args.no_sandbox && !restrict(&forwards)? {
+    if let Some(connections) = args.connections_max {
+        relay.set_connections_max(connections.into());
+    }
+    if args.report {
+        std::thread::spawn(move || wait_for_end(stopper));
+    }
+    if !args.no_sandbox && !restrict(&forwards)? && !args.report {
         eprintln!(
             "causeway: the kernel does not support Landlock: files are not restricted (forwards={})",
             forwards.len()
         );
+    }
+    if args.report {
+        return serve_reporting(&mut relay, &stop);
     }
     for forward in &forwards {
         eprintln!("causeway: forwarding {} to {}", forward.from, forward.to);
@@ -80,6 +124,37 @@ fn serve(
             return Ok(());
         }
     }
+}
+
+/// Serves a single forward until stdin or a signal ends it, and prints its status after changes.
+fn serve_reporting(relay: &mut Relay, stop: &UnixStream) -> Result<()> {
+    let mut last = None;
+    loop {
+        let counters = relay.counters().first().map(|(_, counters)| *counters).unwrap_or_default();
+        let failure = relay.failure(0);
+        let state = match failure {
+            None => ForwardState::Listening,
+            Some(failure) if failure.is_refusal => ForwardState::Refused,
+            Some(_) => ForwardState::TargetDown,
+        };
+        let reason = failure.map(|failure| failure.reason.clone()).unwrap_or_default();
+        let status = WorkerStatus { state, reason, counters: worker::counters_of(&counters) };
+        if last.as_ref() != Some(&status) {
+            status.print()?;
+            last = Some(status);
+        }
+        let until = Instant::now() + FORWARDER_INTERVAL / 2;
+        if relay.run(Some(stop.as_fd()), Some(until), &mut report).map_err(failed)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits for the end of stdin, and requests the stop: the forwarder has ended, or ends the forward.
+fn wait_for_end(mut stopper: UnixStream) {
+    // The forwarder sends nothing; an error is an end too.
+    let _ = std::io::stdin().lock().read(&mut [0]);
+    let _ = std::io::Write::write(&mut stopper, &[0]);
 }
 
 /// Reports a failed connection on stderr.
@@ -137,14 +212,16 @@ fn read_pairs(file: &Path) -> Result<Vec<(Address, Address)>> {
     let wrong = |text: String| Error::Usage(format!("{}: {text}", file.display()));
     let text = read_file(file, FILE_BYTES_MAX)?;
     let found: ForwardFile = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    let parse = |text: &str| text.parse::<Address>().map_err(|error| wrong(error.to_string()));
+    let parse = |text: &str| {
+        text.parse::<Address>().map_err(|error: causeway_model::SpecError| wrong(error.to_string()))
+    };
     found.forward.iter().map(|table| Ok((parse(&table.from)?, parse(&table.to)?))).collect()
 }
 
 /// Resolves an address; the daemon is asked for the host socket of a named port.
-fn resolve(cx: &CommandContext, address: &Address) -> Result<causeway_forward::SocketAddress> {
+fn resolve(cx: &CommandContext, address: &Address) -> Result<SocketAddress> {
     let path = address.port_name().map(|name| host_socket(cx, name)).transpose()?;
-    address.resolve(|_| path.clone()).map_err(failed)
+    SocketAddress::resolve(address, |_| path.clone()).map_err(failed)
 }
 
 /// Returns the host socket of a port.
@@ -160,15 +237,16 @@ fn host_socket(cx: &CommandContext, name: &str) -> Result<PathBuf> {
     }
 }
 
-/// Returns a socket that becomes readable on SIGINT and SIGTERM.
-pub(super) fn stop_signal() -> Result<UnixStream> {
+/// Returns a socket that becomes readable on SIGINT and SIGTERM, and its other end, a byte of which
+/// has the same effect.
+pub fn stop_signal() -> Result<(UnixStream, UnixStream)> {
     let wrong = |error| Error::Output { what: "signals".into(), error };
     let (reader, writer) = UnixStream::pair().map_err(wrong)?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         let writer = writer.try_clone().map_err(wrong)?;
         signal_hook::low_level::pipe::register(signal, writer).map_err(wrong)?;
     }
-    Ok(reader)
+    Ok((reader, writer))
 }
 
 /// Restricts the process to what `forwards` need. Returns false if the kernel has no Landlock.
@@ -186,9 +264,7 @@ pub(super) fn restrict(forwards: &[Forward]) -> Result<bool> {
 /// Returns the tool's error: wrong usage, or a failed socket.
 fn failed(error: ForwardError) -> Error {
     match error {
-        ForwardError::Address { .. } | ForwardError::HostSocket(_) | ForwardError::TooMany(_) => {
-            Error::Usage(error.to_string())
-        }
+        ForwardError::HostSocket(_) | ForwardError::TooMany(_) => Error::Usage(error.to_string()),
         error => Error::Forward(error),
     }
 }
