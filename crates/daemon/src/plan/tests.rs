@@ -61,6 +61,7 @@ fn whole() -> FabricState {
         memory_max: None,
         kind: PortKind::of(NetSpec {
             mac: "02:00:00:00:00:01".parse().unwrap(),
+            guest_mac: None,
             mtu: 1500,
             queue_pairs: 1,
             learn: false,

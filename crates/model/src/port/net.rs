@@ -36,6 +36,10 @@ table! {
         /// set.
         mac: Mac => unicast(),
             DefaultValue::Derived("derived from the machine, the group and the name"), .unique();
+        /// Address that the guest has, if it differs from mac: for the clones of one snapshot. The
+        /// daemon replaces it by mac in frames of the guest, and mac by it in frames for the guest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        guest_mac: Option<Mac> => unicast(), DefaultValue::NoneMeans("mac");
         /// Largest payload of a frame, in bytes.
         mtu: u16 => ValueType::Integer { min: MTU_MIN as u64, max: u16::MAX as u64, unit: "BYTES" },
             DefaultValue::Derived("1500, or less if the links of the group carry less");
@@ -51,6 +55,13 @@ table! {
     }
 }
 
+impl NetSpec {
+    /// Returns the address in the guest's configuration space.
+    pub fn shown_mac(&self) -> Mac {
+        self.guest_mac.unwrap_or(self.mac)
+    }
+}
+
 impl PortOptions for NetSpec {
     fn kind() -> &'static KindDefinition {
         &NET
@@ -61,7 +72,7 @@ impl PortOptions for NetSpec {
             protocol: FrontendProtocol::VhostUser,
             queues: self.queue_pairs.saturating_mul(2),
             ring_size_max: RING_SIZE_MAX,
-            identity: format!("net {} {} {}", self.mac, self.mtu, self.queue_pairs),
+            identity: format!("net {} {} {}", self.shown_mac(), self.mtu, self.queue_pairs),
         })
     }
 

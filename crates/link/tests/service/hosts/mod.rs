@@ -79,6 +79,7 @@ impl Host {
             group,
             NetSpec {
                 mac: Mac(mac(n)),
+                guest_mac: None,
                 mtu,
                 queue_pairs: 1,
                 learn: false,
@@ -95,6 +96,7 @@ impl Host {
             group,
             NetSpec {
                 mac: Mac(mac(n)),
+                guest_mac: None,
                 mtu: 1500,
                 queue_pairs: 1,
                 learn: true,
