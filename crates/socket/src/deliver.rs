@@ -99,8 +99,8 @@ pub(crate) fn close_buffer(
         return Ok(());
     };
     let written = socket_port.filling.written;
-    let header = conn.header(role, Op::Data, written, flags).emit();
-    socket_port.filling.chain.writer().write(map, &header)?;
+    let header = socket_port.guest_cid.translate(conn.header(role, Op::Data, written, flags));
+    socket_port.filling.chain.writer().write(map, &header.emit())?;
     ring.push(head, written.saturating_add(HEADER_LEN as u32))?;
     conn.side_mut(role).unread.add(written);
     socket_port.count_data(written);
@@ -119,7 +119,8 @@ pub(crate) fn put_control(
         return Ok(false);
     }
     let Some((map, ring)) = port.queue(RX) else { return Ok(false) };
-    socket_port.filling.chain.writer().write(map, &header.emit())?;
+    let header = socket_port.guest_cid.translate(*header).emit();
+    socket_port.filling.chain.writer().write(map, &header)?;
     ring.push(socket_port.filling.chain.head(), HEADER_LEN as u32)?;
     bump(&mut socket_port.counters.receive_packets);
     Ok(true)

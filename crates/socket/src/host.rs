@@ -591,8 +591,8 @@ impl Socket {
             side.credit.deliver(got);
             side.unread.add(got);
             side.signals.remove(Signals::CREDIT_UPDATE);
-            let header = conn.header(role, Op::Data, got, 0).emit();
-            chain.writer().write(map, &header).map_err(RxFault::Memory)?;
+            let header = socket_port.guest_cid.translate(conn.header(role, Op::Data, got, 0));
+            chain.writer().write(map, &header.emit()).map_err(RxFault::Memory)?;
             ring.push(chain.head(), got.saturating_add(HEADER_LEN as u32))
                 .map_err(RxFault::Ring)?;
             socket_port.count_data(got);
