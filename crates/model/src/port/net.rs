@@ -4,7 +4,7 @@
 //! with defaults from the group's links ([`PortContext::links_mtu`]). The MTU (68 to 65,535) is
 //! offered to the guest, and 1 to [`QUEUE_PAIRS_MAX`] (8) queue pairs; a guest may use fewer. A
 //! value out of range is refused when the table is read; the service refuses a MAC address that
-//! another port of the group has. Options of a port do not change while the port exists. Routes,
+//! another port of the group has; `guest_mac` may be the same for many ports. Options of a port do not change while the port exists. Routes,
 //! groups and captures are not options of a port.
 
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ table! {
         mac: Mac => unicast(),
             DefaultValue::Derived("derived from the machine, the group and the name"), .unique();
         /// Address that the guest has, if it differs from mac: for the clones of one snapshot. The
-        /// daemon replaces it by mac in frames of the guest, and mac by it in frames for the guest.
+        /// daemon exchanges the two in each frame of the guest and for the guest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         guest_mac: Option<Mac> => unicast(), DefaultValue::NoneMeans("mac");
         /// Largest payload of a frame, in bytes.
