@@ -161,6 +161,11 @@ fn clone_sends_from_its_own_address_only() {
     }
     rig.wait_counter("c1", "drop_spoofed_source_total", 5);
     assert!(is_silent(&mut b));
+    // A trace uses the group's addresses, and names the guest's.
+    let trace = rig.trace("c1", None, mac(2));
+    assert_eq!((&*trace.verdict, &trace.to[..]), ("forward", &["c2".to_owned()][..]));
+    let exchanged = format!("its guest has the address {}, exchanged with", Mac(GUEST));
+    assert!(trace.steps[1].starts_with(&exchanged), "{:?}", trace.steps);
     let notice = rig.view("c1").notice.unwrap();
     let shown = Mac(GUEST).to_string();
     assert!(notice.contains(&format!("the guest's address is {shown}")), "{notice}");
