@@ -106,6 +106,23 @@ impl Host {
         self.attach(n, 0)
     }
 
+    /// As [`Self::port`], for a clone, whose guest has the address `guest`.
+    pub fn clone_port(&self, n: u8, group: &str, guest: [u8; 6]) -> NetPort {
+        self.add(
+            n,
+            group,
+            NetSpec {
+                mac: Mac(mac(n)),
+                guest_mac: Some(Mac(guest)),
+                mtu: 1500,
+                queue_pairs: 1,
+                learn: false,
+                offloads: Default::default(),
+            },
+        );
+        self.attach(n, 0)
+    }
+
     fn add(&self, n: u8, group: &str, net: NetSpec) {
         let port = format!("p{n}");
         self.call(Command::PortAdd(PortSpec {
