@@ -13,8 +13,8 @@
 //! The exchange writes to the private headers, which the delivery writes into the receive buffer in
 //! any case: no byte is copied in addition, and payload is not touched. A frame that may be IPv6
 //! neighbour discovery or DHCP has up to 192 bytes of headers copied instead of 64. Ports without
-//! the option pay one comparison for each flow or frame without a flow, and one for each batch that
-//! they receive. Frames of a port with the option are classified one by one, and their batches are
+//! the option pay one comparison for each frame that begins a flow or has none, and two for each
+//! batch that they receive; frames that continue a flow, the fast path, pay nothing. Frames of a port with the option are classified one by one, and their batches are
 //! delivered together as before.
 
 use causeway_model::NetSpec;

@@ -1,7 +1,7 @@
 //! Clones of one snapshot: guests with equal MAC addresses, whose group sees different ones.
 
 use crate::common::*;
-use causeway_attach::native::NetPort;
+use causeway_attach::native::{NetOptions, NetPort};
 use causeway_model::{Mac, NetSpec};
 use causeway_wire::virtio_net::Header;
 use etherparse::{ArpHardwareId, ArpOperation, ArpPacket, EtherType, PacketBuilder};
@@ -210,6 +210,23 @@ fn hostile_frames_of_clones_stay_bounded_and_change_nothing_else() {
         assert_eq!(got[6..12], mac(1));
         let differing: Vec<usize> = (14..got.len()).filter(|at| got[*at] != frame[*at]).collect();
         assert!(differing.len() <= 8, "{frame:02x?} became {got:02x?}");
+    }
+}
+
+#[test]
+fn clone_without_buffers_receives_pending_frames_with_its_guests_address() {
+    let rig = Rig::new();
+    let [mut a] = clones::<1>(&rig, ALL);
+    rig.try_add("c2", "red", clone_spec(2)).unwrap();
+    let options = NetOptions { features: ALL, ring_size: 4, ..NetOptions::default() };
+    let mut b = rig.attach("c2", options);
+    rig.wait_running(&["c2"]);
+    let frame = |number: u8| addressed(plain(1, mac(2), &[number; 100]), mac(2), GUEST);
+    (0..12).for_each(|number| send(&mut a, &PLAIN, &frame(number)));
+    // Eight frames wait; each was tried, and is tried again when buffers come.
+    rig.wait_counter("c2", "receive_held_total", 8);
+    for number in 0..12 {
+        assert_eq!(receive(&mut b).1, addressed(frame(number), GUEST, mac(1)), "frame {number}");
     }
 }
 
