@@ -161,7 +161,7 @@ impl Rig {
 
     /// Adds a vsock port that remains unattached.
     pub fn idle_vsock(&self, cid: u32) {
-        let kind = PortKind::of(VsockSpec { cid, host_socket: None });
+        let kind = PortKind::of(VsockSpec { cid, guest_cid: None, host_socket: None });
         self.add(GROUP, &format!("v{cid}"), kind);
     }
 
@@ -193,6 +193,7 @@ impl Rig {
         let name = format!("n{number}");
         let spec = NetSpec {
             mac: Mac(mac(number)),
+            guest_mac: None,
             mtu: 65535,
             queue_pairs: 1,
             learn,

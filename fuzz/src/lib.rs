@@ -14,6 +14,7 @@
 mod driver;
 mod endpoint;
 mod entries;
+mod exchange;
 mod fi;
 mod frontend;
 mod guest_memory;
@@ -58,6 +59,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "packed", bytes_max: 1024, run: ring::packed, seeds: ring::packed_seeds },
     Target { name: "indirect", bytes_max: 1024, run: ring::indirect, seeds: ring::indirect_seeds },
     Target { name: "offload", bytes_max: 512, run: offload::run, seeds: offload::seeds },
+    Target { name: "exchange", bytes_max: 320, run: exchange::run, seeds: exchange::seeds },
     Target { name: "frontend", bytes_max: 1024, run: frontend::run, seeds: frontend::seeds },
     Target { name: "vfio_user", bytes_max: 1024, run: vfio_user::run, seeds: vfio_user::seeds },
     Target { name: "frames", bytes_max: 1024, run: stage::frames, seeds: stage::frames_seeds },

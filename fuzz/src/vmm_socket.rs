@@ -50,12 +50,7 @@ pub fn vmm_socket(data: &[u8]) {
     queue(&frames, &cuts, false);
 }
 
-fn deframe(
-    whole: &[u8],
-    (cuts, exchanges): (&[usize], u8),
-    frames: &[&[u8]],
-    is_broken: bool,
-) {
+fn deframe(whole: &[u8], (cuts, exchanges): (&[usize], u8), frames: &[&[u8]], is_broken: bool) {
     let (mut deframer, mut at, mut found, mut failed) = (Deframer::new(MOST), 0, 0, false);
     for (turn, cut) in cuts.iter().cycle().enumerate() {
         let room = deframer.room();

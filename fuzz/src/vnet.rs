@@ -27,6 +27,7 @@ fn model() -> Arc<Model> {
     let port = |name: &str, group: &str, mac: &str| {
         let net = NetSpec {
             mac: mac.parse().expect("an address"),
+            guest_mac: None,
             mtu: 1500,
             queue_pairs: 1,
             learn: false,

@@ -86,7 +86,7 @@ pub fn net_spec(group: &Name, name: &Name, net: NetSpec) -> PortSpec {
 
 /// Returns the specification of a vsock port of `group`, as an operator requests it.
 pub fn vsock_spec(group: &Name, name: &Name, cid: u32) -> PortSpec {
-    spec(group, name, PortKind::of(VsockSpec { cid, host_socket: None }))
+    spec(group, name, PortKind::of(VsockSpec { cid, guest_cid: None, host_socket: None }))
 }
 
 fn spec(group: &Name, name: &Name, kind: PortKind) -> PortSpec {
@@ -103,7 +103,14 @@ fn spec(group: &Name, name: &Name, kind: PortKind) -> PortSpec {
 
 /// Returns a net port with one queue pair and without address learning.
 pub fn plain_net(mac: [u8; 6], mtu: u16) -> NetSpec {
-    NetSpec { mac: Mac(mac), mtu, queue_pairs: 1, learn: false, offloads: Default::default() }
+    NetSpec {
+        mac: Mac(mac),
+        guest_mac: None,
+        mtu,
+        queue_pairs: 1,
+        learn: false,
+        offloads: Default::default(),
+    }
 }
 
 impl Stage {

@@ -20,7 +20,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Instant;
 
-pub use crate::setup::{Adapter, Member, MxNic, Setup};
+pub use crate::setup::{Adapter, Member, MxNic, SNAPSHOT_CID, SNAPSHOT_MAC, Setup};
 
 /// User and group `nobody`, used for the daemon when this process is root.
 pub(crate) const NOBODY: u32 = 65534;
@@ -166,7 +166,7 @@ impl Daemon {
     pub fn guest(&self, member: &Member) -> GuestSpec {
         let nic = Nic {
             backend: NicBackend::VhostUser(self.net_socket(member)),
-            mac: member.mac(),
+            mac: member.guest_mac(),
             address: format!("{}/24", member.ip()),
             mtu: member.mtu,
         };

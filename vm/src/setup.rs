@@ -25,14 +25,34 @@ pub struct Member {
     pub cid: u32,
     /// Largest packet of its network port, in bytes.
     pub mtu: u16,
+    /// Whether the guest has the addresses of a snapshot, [`SNAPSHOT_MAC`] and [`SNAPSHOT_CID`], as
+    /// all its clones; its ports have the addresses of the member.
+    pub is_clone: bool,
 }
+
+/// MAC address of the guests of all clones.
+pub const SNAPSHOT_MAC: &str = "52:54:00:77:ff:ff";
+/// AF_VSOCK address of the guests of all clones.
+pub const SNAPSHOT_CID: u32 = 3;
 
 impl Member {
     /// Creates a guest of `group`: its CID is 100 + `number`.
     #[must_use]
     pub fn new(name: &str, group: &str, number: u8) -> Self {
         let cid = 100 + u32::from(number);
-        Self { name: name.into(), group: group.into(), number, cid, mtu: 1500 }
+        Self { name: name.into(), group: group.into(), number, cid, mtu: 1500, is_clone: false }
+    }
+
+    /// Returns the member as a clone.
+    #[must_use]
+    pub fn clone_of_snapshot(self) -> Self {
+        Self { is_clone: true, ..self }
+    }
+
+    /// Returns the MAC that the guest has.
+    #[must_use]
+    pub fn guest_mac(&self) -> String {
+        if self.is_clone { SNAPSHOT_MAC.into() } else { self.mac() }
     }
 
     /// Returns the MAC of its network port.
@@ -118,12 +138,19 @@ impl Setup {
         }
         for m in &self.members {
             let (name, group, mac) = (&m.name, &m.group, m.mac());
+            let (guest_mac, guest_cid) = match m.is_clone {
+                true => (
+                    format!("guest_mac = {SNAPSHOT_MAC:?}\n"),
+                    format!("guest_cid = {SNAPSHOT_CID}\n"),
+                ),
+                false => Default::default(),
+            };
             let _ = write!(
                 text,
                 "\n[[port]]\nname = \"{name}-net\"\ngroup = {group:?}\nkind = \"net\"\n\
-                 socket = {}\nmac = \"{mac}\"\nmtu = {}\n\
+                 socket = {}\nmac = \"{mac}\"\n{guest_mac}mtu = {}\n\
                  \n[[port]]\nname = \"{name}-vsock\"\ngroup = {group:?}\nkind = \"vsock\"\n\
-                 cid = {}\nsocket = {}\nhost_socket = {}\n",
+                 {guest_cid}cid = {}\nsocket = {}\nhost_socket = {}\n",
                 path(format!("{name}-net.sock")),
                 m.mtu,
                 m.cid,

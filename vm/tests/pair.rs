@@ -5,7 +5,7 @@ mod common;
 use causeway_guest_tool::limits::STREAM_PORT;
 use causeway_guest_tool::transport::Target;
 use causeway_guest_tool::{client, serve};
-use causeway_vm::daemon::{HOST_CID, Member};
+use causeway_vm::daemon::{HOST_CID, Member, SNAPSHOT_CID, SNAPSHOT_MAC};
 use causeway_vm::{Daemon, Guest, Machine, traffic};
 use common::{BRIEF, LIMIT, Testbed};
 
@@ -71,6 +71,23 @@ fn with_the_host(testbed: &Testbed) {
     }
     // Only the first guest can reach the listener.
     assert!(traffic::ping_pong(&testbed.guests[1], &host, 64, 1, BRIEF).is_err());
+}
+
+#[test]
+fn clones_of_one_snapshot_exchange_traffic() {
+    let clone = |name, number| Member::new(name, "blue", number).clone_of_snapshot();
+    let mut testbed = Testbed::new(vec![clone("one", 1), clone("two", 2)]);
+    ethernet(&testbed);
+    vsock(&testbed);
+    with_the_host(&testbed);
+    // Both guests have the same address, and the group has that of each port.
+    let ports = testbed.daemon.cli(&["port", "list"]).unwrap();
+    for member in &testbed.members {
+        let addresses = format!("{} (guest {SNAPSHOT_MAC})", member.mac());
+        assert!(ports.contains(&addresses), "{addresses} not in {ports}");
+        assert!(ports.contains(&format!("cid {} (guest {SNAPSHOT_CID})", member.cid)), "{ports}");
+    }
+    testbed.daemon.check().unwrap();
 }
 
 #[test]

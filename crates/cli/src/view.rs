@@ -68,10 +68,45 @@ pub fn endpoint(spec: &SpecValues) -> String {
     address.unwrap_or_else(|| cell(spec, "socket"))
 }
 
+/// Returns a port's address with that of its guest, if the guest has another: `cid 10 (guest 3)`.
+pub fn address_and_guest(spec: &SpecValues) -> String {
+    let own = address(spec);
+    let guest = spec.text("guest_mac").map(str::to_owned);
+    let guest = guest.or_else(|| spec.number("guest_cid").map(|cid| cid.to_string()));
+    match guest {
+        Some(guest) => format!("{own} (guest {guest})"),
+        None => own,
+    }
+}
+
 /// Returns an end of a route as `interface:NAME` or `edge:NAME`; `None` if the route has no such
 /// end.
 pub fn route_end(spec: &SpecValues, key: &str) -> Option<String> {
     let end = spec.0.get(key)?.as_object()?;
     let word = |key: &str| end.get(key).and_then(Value::as_str).unwrap_or("-");
     Some(format!("{}:{}", word("type"), word("name")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn address_of_a_clone_shows_that_of_its_guest() {
+        for (spec, shown) in [
+            (json!({"mac": "02:00:00:00:00:01"}), "02:00:00:00:00:01"),
+            (
+                json!({"mac": "02:00:00:00:00:01", "guest_mac": "52:54:00:00:00:09"}),
+                "02:00:00:00:00:01 (guest 52:54:00:00:00:09)",
+            ),
+            (json!({"cid": 10}), "cid 10"),
+            (json!({"cid": 10, "guest_cid": 3}), "cid 10 (guest 3)"),
+            (json!({}), "-"),
+        ] {
+            let spec: SpecValues = serde_json::from_value(spec).unwrap();
+            assert_eq!(address_and_guest(&spec), shown);
+        }
+    }
 }

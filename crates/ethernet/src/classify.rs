@@ -201,7 +201,7 @@ impl Ethernet {
         let found = me.and_then(|me| Some((me, cx.ports.get(me.id).and_then(Port::map)?)));
         self.batches.0.clear();
         let Some((me, map)) = found else { return popped.len() };
-        let (features, mac, mtu) = (me.features, me.mac, me.spec.mtu);
+        let (features, mac, mtu, exchange) = (me.features, me.mac, me.spec.mtu, me.exchange);
         self.switch.routes.tidy();
         let most = usize::from(mtu).saturating_add(ethernet::HEADER_LEN);
         let mut work = Work::new(cx.left_ns(), left);
@@ -231,6 +231,9 @@ impl Ethernet {
                 }
             };
             rx.is_pending = false;
+            if let (Some(exchange), true) = (&exchange, read.is_ok()) {
+                rx.exchange(exchange, FrameStore::Guest(map));
+            }
             let len = rx.headers.len;
             let fits = if plain { len <= most } else { rx.headers.fits_mtu(mtu) };
             let own = read.is_ok() && rx.headers.source == mac && fits;
@@ -243,7 +246,9 @@ impl Ethernet {
             work.add_frame(len, &totals, totals_ns);
             self.count_flow(place, flow, (&mut totals, &mut batch), cx.now_ns);
             let (egress, all) = self.admit(place, map, rx, read, cx.now_ns);
-            flow = (all && own).then_some(PlainFlow { features, source: mac, destination, most });
+            // Each frame of a clone needs its addresses exchanged.
+            let continues = all && own && exchange.is_none();
+            flow = continues.then_some(PlainFlow { features, source: mac, destination, most });
             let new = EgressBatch { egress, count: 1, longest };
             self.batches.push(std::mem::replace(&mut batch, new));
             if !work.add_egress(&self.switch, egress, &rx.headers) {

@@ -55,9 +55,10 @@ pub fn offered(spec: &NetSpec) -> u64 {
     all(&ALWAYS) | guest | several
 }
 
-/// Returns the first bytes of `struct virtio_net_config` (virtio 1.3, 5.1.4).
+/// Returns the first bytes of `struct virtio_net_config` (virtio 1.3, 5.1.4), with the address that
+/// the guest has.
 pub fn config(spec: &NetSpec) -> [u8; CONFIG_LEN] {
-    let [m0, m1, m2, m3, m4, m5] = spec.mac.0;
+    let [m0, m1, m2, m3, m4, m5] = spec.shown_mac().0;
     let [s0, s1] = STATUS_LINK_UP.to_le_bytes();
     let [q0, q1] = spec.queue_pairs.to_le_bytes();
     let [u0, u1] = spec.mtu.to_le_bytes();
@@ -74,6 +75,7 @@ mod tests {
     fn config_and_features_follow_the_spec() {
         let mut spec = NetSpec {
             mac: Mac([2, 1, 2, 3, 4, 5]),
+            guest_mac: None,
             mtu: 1500,
             queue_pairs: 1,
             learn: false,
@@ -85,6 +87,8 @@ mod tests {
         let every = ALWAYS.len() + GUEST_OFFLOADS.len();
         assert_eq!(offered(&spec).count_ones() as usize, every);
         assert_eq!(config(&spec), [2, 1, 2, 3, 4, 5, 1, 0, 1, 0, 0xdc, 5]);
+        spec.guest_mac = Some(Mac([2, 9, 9, 9, 9, 9]));
+        assert_eq!(config(&spec)[..6], [2, 9, 9, 9, 9, 9], "the guest's own address");
         spec.queue_pairs = 4;
         assert!(has(offered(&spec), VIRTIO_NET_F_MQ));
         assert_eq!(config(&spec)[8..10], [4, 0]);

@@ -34,6 +34,7 @@ use crate::classify::FlowTotals;
 use crate::counters::DropReason;
 use crate::deliver::{Scratch, TargetQueue};
 use crate::frame_store::FrameStore;
+use crate::guest_mac::exchange_all;
 use crate::headers::{FrameHeaders, RxFrame};
 use crate::limits::{BATCH_FRAMES, FLOOD_BYTES, PENALTY_TURNS};
 use crate::offload::{OffloadPlan, plan};
@@ -539,6 +540,7 @@ pub(crate) fn deliver_to_queue(
     };
     let Some(receiver) = switch.get_mut(place) else { return outcome };
     let (id, mtu, features) = (receiver.id, receiver.spec.mtu, receiver.features);
+    let exchange = receiver.exchange;
     let pair = match (sender, from) {
         (Some(sender), _) => cx
             .ports
@@ -555,8 +557,15 @@ pub(crate) fn deliver_to_queue(
         return outcome;
     };
     let mut to = TargetQueue { map, ring, features, mtu, counters: &mut receiver.counters };
+    if let Some(exchange) = &exchange {
+        exchange_all(exchange, source, delivery.frames);
+    }
     let CopyOutcome { committed, shortage, out_of_time, mut fault, sender_faults } =
         scratch.deliver_all(source, &mut to, delivery, cx.slice);
+    if let Some(exchange) = &exchange {
+        // Further receivers, captures and later attempts use the group's addresses.
+        exchange_all(exchange, source, delivery.frames);
+    }
     (outcome.committed, outcome.shortage, outcome.out_of_time) = (committed, shortage, out_of_time);
     if map.is_poisoned() {
         fault = Some(TRUNCATED.into());

@@ -17,6 +17,7 @@ use causeway_fabric::carrier::{Body, OFFLOAD_BYTES};
 use causeway_memory::{Cursor, Map, Span};
 use causeway_ring::Chain;
 use causeway_wire::ethernet;
+use causeway_wire::exchange::MacExchange;
 use causeway_wire::frame::{Frame, HEADERS_MAX};
 use causeway_wire::virtio::{VIRTIO_F_VERSION_1, has, mask};
 use causeway_wire::virtio_net::{
@@ -244,6 +245,23 @@ impl FrameHeaders {
         }
         self.frame = Frame::parse(self.head()).map_err(|_| DropReason::Runt)?;
         Ok(())
+    }
+
+    /// Exchanges two addresses in the copied headers.
+    pub fn exchange(&mut self, exchange: &MacExchange) {
+        let end = HEADER_LEN.saturating_add(self.head_len);
+        let incomplete = match self.offload {
+            Offload::None => None,
+            Offload::Checksum(place) | Offload::Segment(place, _) => Some(place.field()),
+        };
+        if let Some(head) = self.bytes.get_mut(HEADER_LEN..end) {
+            exchange.apply(head, incomplete);
+        }
+        if let Some((destination, source, _)) = ethernet::numbers(self.head()) {
+            (self.destination, self.source) = (destination, source);
+            self.frame.destination = ethernet::address(destination);
+            self.frame.source = ethernet::address(source);
+        }
     }
 
     /// Returns the frame's first bytes.

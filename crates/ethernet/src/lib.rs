@@ -68,6 +68,7 @@ pub mod features;
 mod flood_sequence;
 mod forward;
 mod frame_store;
+mod guest_mac;
 mod headers;
 pub mod limits;
 mod link_rx;

@@ -19,11 +19,13 @@ use causeway_model::GroupKind;
 use causeway_model::{Mac, Name};
 use causeway_model::{NetSpec, RouteEnd};
 use causeway_wire::ethernet;
+use causeway_wire::exchange::MacExchange;
 use causeway_wire::frame::FlowKey;
 
 use crate::counters::PortCounters;
 use crate::duplicates::DuplicateFilter;
 use crate::flood_sequence::FloodSequences;
+use crate::guest_mac;
 use crate::mirror::Mirrors;
 use crate::pending_queue::PendingQueue;
 use crate::resume::UnfinishedFrame;
@@ -40,6 +42,8 @@ pub(crate) struct NetPortState {
     pub spec: NetSpec,
     /// The configured address, as [`ethernet::number`].
     pub mac: u64,
+    /// Exchange of the configured address and that of the guest, if they differ.
+    pub exchange: Option<MacExchange>,
     /// Features that the driver negotiated; 0 while the device does not run.
     pub features: u64,
     /// Queue numbers of the running receive queues; empty while the device does not run.
@@ -102,6 +106,7 @@ impl NetPortState {
             id,
             name,
             mac: ethernet::number(spec.mac.0),
+            exchange: guest_mac::of(&spec),
             spec,
             features: 0,
             receive: Vec::new(),

@@ -20,10 +20,13 @@ impl Ethernet {
         let Some(me) = self.switch.get_mut(place) else { return };
         if let Some((source, shown @ false)) = &mut me.refused_source {
             *shown = true;
-            let (source, own, id) = (Mac(ethernet::address(*source)), me.spec.mac, me.id);
+            // In the guest's own addresses, which the operator finds in the guest.
+            let source = ethernet::address(*source);
+            let source = Mac(me.exchange.map_or(source, |exchange| exchange.address(source)));
+            let (own, id) = (me.spec.shown_mac(), me.id);
             let text = match me.spec.learn {
                 false => format!(
-                    "frames from {source} are dropped: the port's address is {own}; give the \
+                    "frames from {source} are dropped: the guest's address is {own}; give the \
                      guest's device that address, or set learn = true for a bridge in the guest"
                 ),
                 true => format!("frames from {source} are dropped: another port has that address"),

@@ -11,7 +11,7 @@
 
 use causeway_model::Forwarding;
 use causeway_model::{CommandError, TraceView};
-use causeway_model::{Mac, Name};
+use causeway_model::{Mac, Name, NetSpec};
 use causeway_wire::ethernet;
 
 use crate::counters::DropReason;
@@ -27,6 +27,8 @@ struct Sender {
     place: SwitchIndex,
     /// The configured address.
     mac: Mac,
+    /// The address of the guest, if it has another.
+    guest_mac: Option<Mac>,
     /// Whether the port may send from other addresses.
     learn: bool,
 }
@@ -36,12 +38,12 @@ impl Switch {
     fn sender(&self, name: &Name) -> Option<Sender> {
         let port = self.iter().find(|port| port.name == *name);
         if let Some(port) = port {
-            let (mac, learn) = (port.spec.mac, port.spec.learn);
-            return Some(Sender { place: self.place(port.id)?, mac, learn });
+            let NetSpec { mac, guest_mac, learn, .. } = port.spec;
+            return Some(Sender { place: self.place(port.id)?, mac, guest_mac, learn });
         }
         let place = self.station_named(name)?;
         let station = self.uplinks.station(place)?;
-        Some(Sender { place, mac: station.address, learn: station.learns })
+        Some(Sender { place, mac: station.address, guest_mac: None, learn: station.learns })
     }
 }
 
@@ -60,6 +62,10 @@ impl Ethernet {
         let sender = self.switch.sender(from).ok_or_else(absent)?;
         let (place, source) = (sender.place, source.unwrap_or(sender.mac));
         let mut steps = vec![format!("port {from} sends from {source}")];
+        if let Some(guest) = sender.guest_mac {
+            let mac = sender.mac;
+            steps.push(format!("its guest has the address {guest}, exchanged with {mac}"));
+        }
         if let Err(why) = self.trace_source(sender, source, &mut steps) {
             steps.push(format!("dropped: {}", why.name()));
             return Ok(TraceView { verdict: "drop".into(), to: Vec::new(), steps });

@@ -479,6 +479,7 @@ fn hca_port_is_refused_if_its_address_is_in_use() {
     let net = |number| {
         PortKind::of(NetSpec {
             mac: mac(number),
+            guest_mac: None,
             mtu: 1500,
             queue_pairs: 1,
             learn: false,

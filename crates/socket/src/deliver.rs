@@ -102,7 +102,8 @@ pub(crate) fn close_buffer(
     };
     let written = socket_port.filling.written;
     let header = conn.header(role, Op::Data, written, flags);
-    socket_port.filling.chain.writer().write(map, &header.emit())?;
+    let shown = socket_port.guest_cid.translate(header).emit();
+    socket_port.filling.chain.writer().write(map, &shown)?;
     if !socket_port.captures.is_empty() {
         let data = capture::data_of(socket_port.filling.chain.writable());
         socket_port.captures.add(Direction::Out, &header, (map, data), written);
@@ -125,7 +126,8 @@ pub(crate) fn put_control(
         return Ok(false);
     }
     let Some((map, ring)) = port.queue(RX) else { return Ok(false) };
-    socket_port.filling.chain.writer().write(map, &header.emit())?;
+    let shown = socket_port.guest_cid.translate(*header).emit();
+    socket_port.filling.chain.writer().write(map, &shown)?;
     if !socket_port.captures.is_empty() {
         socket_port.captures.add_control(Direction::Out, header, map);
     }

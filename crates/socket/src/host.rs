@@ -601,7 +601,8 @@ impl Socket {
             side.unread.add(got);
             side.signals.remove(Signals::CREDIT_UPDATE);
             let header = conn.header(role, Op::Data, got, 0);
-            chain.writer().write(map, &header.emit()).map_err(RxFault::Memory)?;
+            let shown = socket_port.guest_cid.translate(header).emit();
+            chain.writer().write(map, &shown).map_err(RxFault::Memory)?;
             if !socket_port.captures.is_empty() {
                 let data = (map, capture::data_of(chain.writable()));
                 socket_port.captures.add(Direction::Out, &header, data, got);

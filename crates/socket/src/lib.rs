@@ -36,6 +36,7 @@
 //! | [`credit`] | flow-control arithmetic and violations |
 //! | [`table`] | connections, found by the addresses of a packet |
 //! | [`socket_port`] | state of a port: queued deliveries, held chains, quotas |
+//! | [`guest_cid`] | clones of one snapshot: the CID of the guest and that of the port |
 //! | [`deadline`] | times of connections and credit requests |
 //! | [`stall_tracker`] | time for which senders stand still |
 //! | [`unread`] | packets that a receiver's kernel still queues |
@@ -79,6 +80,7 @@ pub mod credit;
 pub mod deadline;
 mod deliver;
 mod forwards;
+pub mod guest_cid;
 mod host;
 mod host_messages;
 pub mod ledger;

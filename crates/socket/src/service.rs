@@ -327,7 +327,7 @@ impl Socket {
 
 impl Service for Socket {
     fn model(&self, spec: &PortSpec) -> Model {
-        let cid = spec.kind.get::<VsockSpec>().map_or(0, |vsock| u64::from(vsock.cid));
+        let cid = spec.kind.get::<VsockSpec>().map_or(0, |vsock| u64::from(vsock.shown_cid()));
         let features = 1 << VIRTIO_VSOCK_F_STREAM | VSOCK_F_SEQPACKET;
         let model = Model::new(QUEUES, features, cid.to_le_bytes().to_vec());
         Model { ring_size_max: RING_SIZE_MAX, ..model }
@@ -346,7 +346,7 @@ impl Service for Socket {
             )));
         }
         let socket = added.spec.socket.clone();
-        let mut socket_port = SocketPort::new(port, group, vsock.cid);
+        let mut socket_port = SocketPort::new(port, group, &vsock);
         socket_port.ledger = Ledger::of(&socket).map_err(|error| {
             CommandError::Host(format!("cannot open the ledger of {}: {error}", socket.display()))
         })?;

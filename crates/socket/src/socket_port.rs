@@ -12,12 +12,14 @@
 use std::collections::VecDeque;
 
 use causeway_fabric::{GroupId, PortId};
+use causeway_model::VsockSpec;
 use causeway_ring::Chain;
 use causeway_wire::vsock::Header;
 
 use crate::capture::PortCaptures;
 use crate::conn::Role;
 use crate::counters::{Counters, add, bump};
+use crate::guest_cid::GuestCid;
 use crate::host::HostListeners;
 use crate::ledger::{Ledger, LedgerSlot};
 use crate::limits::RESETS_WAITING_MAX;
@@ -52,8 +54,10 @@ pub struct SocketPort {
     pub id: PortId,
     /// Group of the port.
     pub group: GroupId,
-    /// CID of the guest.
+    /// CID of the port in its group.
     pub cid: u32,
+    /// The same, and the CID that the guest has.
+    pub guest_cid: GuestCid,
     /// Connections with deliveries for this port; some may have ended since.
     pub ready: VecDeque<(ConnId, Role)>,
     /// Upper bound of ended connections in `ready`.
@@ -101,11 +105,12 @@ pub struct SocketPort {
 
 impl SocketPort {
     /// Makes the state of a port without traffic.
-    pub fn new(id: PortId, group: GroupId, cid: u32) -> Self {
+    pub fn new(id: PortId, group: GroupId, spec: &VsockSpec) -> Self {
         Self {
             id,
             group,
-            cid,
+            cid: spec.cid,
+            guest_cid: GuestCid::of(spec),
             ready: VecDeque::new(),
             ended: 0,
             resets: VecDeque::new(),

@@ -44,7 +44,10 @@ fn caller(
         let Some(vsock) = port.spec.kind.get::<VsockSpec>() else {
             return Err(CommandError::Invalid(format!("port {name} is not a vsock port")));
         };
-        let text = format!("port {name} of group {} has CID {}", port.spec.group, vsock.cid);
+        let mut text = format!("port {name} of group {} has CID {}", port.spec.group, vsock.cid);
+        if let Some(guest) = vsock.guest_cid {
+            text.push_str(&format!("; its guest has CID {guest}, exchanged with it"));
+        }
         return Ok(TraceCaller { group: port.group, cid: vsock.cid, text });
     }
     let wanted = || CommandError::Invalid("a connect from the host needs a group".into());

@@ -137,7 +137,8 @@ impl Socket {
             TxFault(format!("a packet of {} bytes has no complete header", chain.readable_bytes()))
         };
         chain.reader().read(map, &mut bytes).map_err(short)?;
-        let header = Header::parse(&bytes).map_err(|e| TxFault(e.to_string()))?;
+        let sent = Header::parse(&bytes).map_err(|e| TxFault(e.to_string()))?;
+        let header = socket_port.guest_cid.translate(sent);
         let data = chain.readable_bytes().saturating_sub(HEADER_LEN as u64);
         let len = if header.operation() == Some(Op::Data) { header.len } else { 0 };
         if u64::from(len) > data {
@@ -149,8 +150,8 @@ impl Socket {
             )));
         }
         if header.src_cid != u64::from(socket_port.cid) {
-            let (forged, own) = (header.src_cid, socket_port.cid);
-            return Err(TxFault(format!("source CID {forged} is forged, this port's is {own}")));
+            let (forged, own) = (sent.src_cid, socket_port.guest_cid.shown());
+            return Err(TxFault(format!("source CID {forged} is forged, this guest's is {own}")));
         }
         bump(&mut socket_port.counters.transmit_packets);
         add(&mut socket_port.counters.transmit_bytes, u64::from(len));

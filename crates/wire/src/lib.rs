@@ -47,6 +47,7 @@
 pub mod checksum;
 pub mod ecn;
 pub mod ethernet;
+pub mod exchange;
 mod field;
 pub mod frame;
 pub mod hello;

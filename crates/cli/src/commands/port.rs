@@ -24,7 +24,7 @@ use crate::args::{AttachOptions, Format, PortAdd, PortVerb};
 use crate::client::{changing, view};
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, bytes, pairs};
-use crate::view::{PortView, address, cell, endpoint};
+use crate::view::{PortView, address_and_guest, cell, endpoint};
 
 const SEE_PORTS: &str = "see `causeway port list`";
 /// Keys that `port show` prints before the options.
@@ -63,7 +63,7 @@ fn list(cx: &CommandContext, group: Option<&Name>) -> Result<()> {
         let mut cut_off = String::new();
         for port in ports {
             let of = |key| cell(&port.spec, key);
-            let (address, faults) = (address(&port.spec), port.faults_total.to_string());
+            let (address, faults) = (address_and_guest(&port.spec), port.faults_total.to_string());
             let (name, group, kind) = (of("name"), of("group"), of("kind"));
             let socket = endpoint(&port.spec);
             let vm = vm_of(&port).unwrap_or_else(|| "-".into());

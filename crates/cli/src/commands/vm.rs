@@ -22,7 +22,7 @@ use crate::args::{AttachOptions, Format, VmVerb};
 use crate::client::view;
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, bytes};
-use crate::view::{PortView, address, cell};
+use crate::view::{PortView, address, address_and_guest, cell};
 use crate::vmm::{Device, FramePort, Machine, Vmm, attach, attach_frames};
 
 /// Runs `causeway vm` and prints the result.
@@ -115,7 +115,8 @@ fn list(cx: &CommandContext, vms: &Vms) -> Result<()> {
             groups.sort();
             groups.dedup();
             let running = ports.iter().filter(|port| port.state == "running").count();
-            let addresses = ports.iter().map(|port| address(&port.spec)).collect::<Vec<_>>();
+            let addresses =
+                ports.iter().map(|port| address_and_guest(&port.spec)).collect::<Vec<_>>();
             table.row(vec![
                 (*vm).clone(),
                 groups.join(" "),
@@ -137,7 +138,7 @@ fn show(cx: &CommandContext, vm: &Name, ports: &[Value]) -> Result<()> {
         for port in views(ports)? {
             let of = |key| cell(&port.spec, key);
             let (name, group, kind, socket) = (of("name"), of("group"), of("kind"), of("socket"));
-            let (address, memory) = (address(&port.spec), bytes(port.memory_bytes));
+            let (address, memory) = (address_and_guest(&port.spec), bytes(port.memory_bytes));
             table.row(vec![name, group, kind, address, port.state.clone(), memory, socket]);
         }
         let hint = format!("\nattach its guest: causeway vm show {vm} --for VMM\n");

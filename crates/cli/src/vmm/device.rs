@@ -39,7 +39,7 @@ pub enum DeviceKind {
 /// The properties of a network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetDevice {
-    /// Address of the guest.
+    /// Address that the guest has.
     pub mac: String,
     /// Largest payload of a frame, in bytes; `None` if the daemon did not report any.
     pub mtu: Option<u32>,
@@ -70,7 +70,7 @@ impl Device {
         let name = cell(&port.spec, "name");
         let kind = match cell(&port.spec, "kind").as_str() {
             "net" => DeviceKind::Net(NetDevice {
-                mac: port.spec.text("mac").unwrap_or_default().to_owned(),
+                mac: guest_mac(port).to_owned(),
                 mtu: port.spec.number("mtu"),
                 queue_pairs: port.spec.number("queue_pairs").unwrap_or(1).max(1),
                 has_offloads: port.spec.text("offloads") != Some("xdp"),
@@ -91,6 +91,11 @@ impl Device {
     pub fn id(&self) -> String {
         format!("cw-{}", self.port)
     }
+}
+
+/// Returns the address that the guest has.
+fn guest_mac(port: &PortView) -> &str {
+    port.spec.text("guest_mac").or_else(|| port.spec.text("mac")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -167,6 +172,16 @@ mod tests {
         let device = Device::of(&samples::port(json!({"kind": "net", "connect": true})));
         assert!(device.unwrap().is_listener);
         assert!(!samples::net(1).is_listener);
+    }
+
+    #[test]
+    fn attach_gives_a_clone_the_address_of_its_snapshot() {
+        let values = json!({"kind": "net", "mac": "02:00:00:00:00:01",
+                            "guest_mac": "52:54:00:00:00:09"});
+        let DeviceKind::Net(net) = Device::of(&samples::port(values)).unwrap().kind else {
+            panic!("a net device");
+        };
+        assert_eq!(net.mac, "52:54:00:00:00:09");
     }
 
     #[test]

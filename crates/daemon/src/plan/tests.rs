@@ -1,7 +1,7 @@
 //! Plans checked on a plain list model.
 
 use super::*;
-use causeway_model::{NetSpec, Offloads, PortKind};
+use causeway_model::{NetSpec, Offloads, PortKind, SectionDefinition};
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
@@ -61,6 +61,7 @@ fn whole() -> FabricState {
         memory_max: None,
         kind: PortKind::of(NetSpec {
             mac: "02:00:00:00:00:01".parse().unwrap(),
+            guest_mac: None,
             mtu: 1500,
             queue_pairs: 1,
             learn: false,
@@ -88,6 +89,7 @@ fn whole() -> FabricState {
             route(json!({"type": "interface", "name": "p"})),
             route(json!({"type": "edge", "name": "l"})),
         ],
+        objects: Vec::new(),
     }
 }
 
@@ -178,4 +180,38 @@ fn plan_puts_routes_in_force_before_ports_and_deletes_them_last() {
         steps,
         ["RoutePrepare", "RoutePrepare", "PortDel", "PortAdd", "RouteAdd", "RouteAdd", "RouteDel"]
     );
+}
+
+/// A section without requests of its own: plans only compare the tables.
+static NOTE: SectionDefinition = SectionDefinition {
+    name: "note",
+    title: "[[note]]",
+    fields: &[],
+    read: |_| Err(Vec::new()),
+    list: None,
+    delete: None,
+};
+
+fn note(name: &str, text: &str) -> ConfigObject {
+    let Value::Object(values) = json!({ "name": name, "text": text }) else { unreachable!() };
+    ConfigObject { section: &NOTE, values }
+}
+
+#[test]
+fn plan_compares_objects_of_sections_by_name_and_values() {
+    let state = |objects: &[ConfigObject]| FabricState { objects: objects.to_vec(), ..whole() };
+    let before = state(&[note("a", "1"), note("b", "1"), note("c", "1")]);
+    let after = state(&[note("c", "1"), note("b", "2"), note("d", "1")]);
+    let plan = plan(&before, &after);
+    let changes: Vec<_> =
+        plan.changes.iter().map(|change| (change.action, change.what, &change.name[..])).collect();
+    assert_eq!(
+        changes,
+        [
+            (ChangeType::Delete, "note", "a"),
+            (ChangeType::Replace, "note", "b"),
+            (ChangeType::Add, "note", "d")
+        ]
+    );
+    assert_eq!(kinds(&plan), ["ObjectDel", "ObjectDel", "ObjectAdd", "ObjectAdd"]);
 }

@@ -119,6 +119,42 @@ fn resets_reach_a_guest_without_buffers_after_any_number_of_kills() {
     }
 }
 
+/// Clones with the same CID: reset packets after a kill have the CIDs of the guest's view, and the
+/// transport reset event is sent, by which Linux reads its CID again.
+#[test]
+fn resets_of_clones_have_the_cid_of_the_snapshot() {
+    let dir = Dir::new();
+    let port = |(name, cid)| {
+        let kind = "kind = \"vsock\"\nguest_cid = 3\n";
+        format!("[[port]]\nname = \"{name}\"\ngroup = \"blue\"\ncid = {cid}\n{kind}")
+    };
+    let ports = [("a", 10), ("b", 11)].map(port).concat();
+    let file = daemon_process::config(&dir, "vsock", &ports);
+    let mut life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
+    let [mut a, mut b] = ["a", "b"].map(|name| attach(&dir, name, VsockOptions::default()));
+    assert_eq!((a.cid(), b.cid()), (3, 3));
+    give(&mut a, &packet((3, 100), (11, PORT), Op::Request, 0), &[]);
+    assert_eq!(next(&mut b), (Op::Request, PORT));
+    give(&mut b, &packet((3, PORT), (10, 100), Op::Response, 0), &[]);
+    assert_eq!(next(&mut a), (Op::Response, 100));
+    life.kill();
+    life = DaemonProcess::start(CAUSEWAYD, &file).ready(&dir);
+    for (port, peer) in [(&mut a, 11), (&mut b, 10)] {
+        let since = Instant::now();
+        let (mut reset, mut event) = (None, None);
+        while reset.is_none() || event.is_none() {
+            reset = reset.or(port.receive(&mut Vec::new()).unwrap());
+            event = event.or(port.receive_event().unwrap());
+            assert!(since.elapsed() < LIMIT, "{reset:?} {event:?}");
+            thread::sleep(Duration::from_millis(2));
+        }
+        let reset = reset.unwrap();
+        assert_eq!((reset.src_cid, reset.dst_cid), (peer, 3));
+        assert_eq!((reset.operation(), event), (Some(Op::Reset), Some(0)));
+    }
+    life.stop();
+}
+
 /// Returns both ends of a new stream.
 fn join(a: &mut Sockets, b: &mut Sockets) -> Result<(ConnectionId, ConnectionId), SocketError> {
     let cid = b.cid();

@@ -55,6 +55,7 @@ pub fn mac(n: u8) -> [u8; 6] {
 pub fn net(n: u8) -> NetSpec {
     NetSpec {
         mac: Mac(mac(n)),
+        guest_mac: None,
         mtu: 1500,
         queue_pairs: 1,
         learn: false,

@@ -1,6 +1,7 @@
 //! Tests of the service through its ports: one program, because linking is most of the build.
 
 mod client_mode;
+mod clones;
 #[path = "../common/mod.rs"]
 mod common;
 mod departures;

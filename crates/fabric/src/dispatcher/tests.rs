@@ -278,6 +278,7 @@ fn descriptor_accounts_of_ports_in_two_groups_are_distinct() {
         let mac = causeway_model::Mac([2, 0, 0, 0, 0, 1]);
         let net = causeway_model::NetSpec {
             mac,
+            guest_mac: None,
             mtu: 1500,
             queue_pairs: 1,
             learn: false,

@@ -57,6 +57,26 @@ fn frames_cross_by_vxlan() {
 }
 
 #[test]
+fn frames_of_clones_cross_with_the_addresses_of_their_ports() {
+    const GUEST: [u8; 6] = [0x52, 0x54, 0, 0x77, 0, 1];
+    // A clone on each host.
+    let (a, b) = (Host::new(), Host::new());
+    let (mut one, mut two) = (a.clone_port(1, "red", GUEST), b.clone_port(2, "red", GUEST));
+    join(&a, &b, LinkKind::Vxlan, 23110);
+    for len in [60, 300, 1514] {
+        send(&mut one, &frame([0xff; 6], GUEST, len));
+        let got = receive(&mut two).1;
+        assert!(got == frame([0xff; 6], mac(1), len), "{len} bytes to all");
+        send(&mut two, &frame(mac(1), GUEST, len));
+        let got = receive(&mut one).1;
+        assert!(got == frame(GUEST, mac(2), len), "{len} bytes back");
+        send(&mut one, &frame(mac(2), GUEST, len));
+        let got = receive(&mut two).1;
+        assert!(got == frame(GUEST, mac(1), len), "{len} bytes there");
+    }
+}
+
+#[test]
 fn flows_of_vxlan_have_source_ports_of_their_own() {
     let a = Host::new();
     let mut one = a.port(1, "red");

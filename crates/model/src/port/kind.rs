@@ -183,7 +183,17 @@ impl KindDefinition {
         };
         let (has_guest, is_network, has_frontend, loses_frontend) = (true, false, true, false);
         let captures = None;
-        Self { name, help, fields, has_guest, is_network, has_frontend, loses_frontend, captures, hooks }
+        Self {
+            name,
+            help,
+            fields,
+            has_guest,
+            is_network,
+            has_frontend,
+            loses_frontend,
+            captures,
+            hooks,
+        }
     }
 
     /// Returns the kind for processes: its ports have no guest.

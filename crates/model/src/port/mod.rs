@@ -252,6 +252,7 @@ mod tests {
             access: SocketAccess::default(),
             kind: PortKind::of(VsockSpec {
                 cid: 3,
+                guest_cid: None,
                 host_socket: Some(format!("/{}", "h".repeat(host - 1)).into()),
             }),
         };

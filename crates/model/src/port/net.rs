@@ -4,7 +4,7 @@
 //! with defaults from the group's links ([`PortContext::links_mtu`]). The MTU (68 to 65,535) is
 //! offered to the guest, and 1 to [`QUEUE_PAIRS_MAX`] (8) queue pairs; a guest may use fewer. A
 //! value out of range is refused when the table is read; the service refuses a MAC address that
-//! another port of the group has. Options of a port do not change while the port exists. Routes,
+//! another port of the group has; `guest_mac` may be the same for many ports. Options of a port do not change while the port exists. Routes,
 //! groups and captures are not options of a port.
 
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,10 @@ table! {
         /// set.
         mac: Mac => unicast(),
             DefaultValue::Derived("derived from the machine, the group and the name"), .unique();
+        /// Address that the guest has, if it differs from mac: for the clones of one snapshot. The
+        /// daemon exchanges the two in each frame of the guest and for the guest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        guest_mac: Option<Mac> => unicast(), DefaultValue::NoneMeans("mac");
         /// Largest payload of a frame, in bytes.
         mtu: u16 => ValueType::Integer { min: MTU_MIN as u64, max: u16::MAX as u64, unit: "BYTES" },
             DefaultValue::Derived("1500, or less if the links of the group carry less");
@@ -51,6 +55,13 @@ table! {
     }
 }
 
+impl NetSpec {
+    /// Returns the address in the guest's configuration space.
+    pub fn shown_mac(&self) -> Mac {
+        self.guest_mac.unwrap_or(self.mac)
+    }
+}
+
 impl PortOptions for NetSpec {
     fn kind() -> &'static KindDefinition {
         &NET
@@ -61,7 +72,7 @@ impl PortOptions for NetSpec {
             protocol: FrontendProtocol::VhostUser,
             queues: self.queue_pairs.saturating_mul(2),
             ring_size_max: RING_SIZE_MAX,
-            identity: format!("net {} {} {}", self.mac, self.mtu, self.queue_pairs),
+            identity: format!("net {} {} {}", self.shown_mac(), self.mtu, self.queue_pairs),
         })
     }
 

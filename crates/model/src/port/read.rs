@@ -180,7 +180,7 @@ pub fn default_socket(run_dir: &Path, name: &Name) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{KINDS, MxSpec, NetSpec};
+    use super::super::{KINDS, MxSpec, NetSpec, VsockSpec};
     use super::*;
     use crate::draft::{derived_mac, derived_nic_name};
 
@@ -228,6 +228,35 @@ mod tests {
             assert!(of(kind, "a b").unwrap_err().contains("vm: name"), "{kind}");
         }
         assert!(of(r#""kind":"mx""#, "web-1").unwrap_err().contains("vm: only a port of kind"));
+    }
+
+    #[test]
+    fn port_of_a_clone_has_the_address_of_its_guest_beside_its_own() {
+        let net = r#"{"name":"a","group":"b","kind":"net","guest_mac":"52:54:00:00:00:09"}"#;
+        let spec = port(net).unwrap();
+        let options: NetSpec = spec.kind.get().unwrap();
+        assert_eq!(options.mac, derived_mac(&spec.group, &spec.name));
+        assert_eq!(options.shown_mac().to_string(), "52:54:00:00:00:09");
+        let vsock = r#"{"name":"a","group":"b","kind":"vsock","cid":10,"guest_cid":3}"#;
+        let options: VsockSpec = port(vsock).unwrap().kind.get().unwrap();
+        assert_eq!((options.cid, options.shown_cid()), (10, 3));
+        for text in [net, vsock] {
+            let spec = port(text).unwrap();
+            assert_eq!(port(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
+            // The address of the guest may occur several times in a group.
+            assert!(spec.kind.unique().all(|(key, _)| matches!(key, "mac" | "cid")));
+            // The device that the guest sees does not depend on the group's address.
+            let identity = spec.kind.device().unwrap().identity;
+            assert!(identity.contains("52:54:00:00:00:09") || identity == "vsock 3", "{identity}");
+        }
+        for (text, expected) in [
+            (r#""kind":"net","guest_mac":"01:00:00:00:00:01""#, "guest_mac: expected a unicast"),
+            (r#""kind":"net","guest_cid":3"#, "only a port of kind \"vsock\""),
+            (r#""kind":"vsock","cid":3,"guest_cid":2"#, "guest_cid: expected an integer from 3"),
+        ] {
+            let error = port(&format!(r#"{{"name":"a","group":"b",{text}}}"#)).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The socket service reads the options when the port is added. A CID from [`CID_GUEST_MIN`] (3)
 //! identifies the guest in its group; the socket service refuses a CID in use, and equal CIDs in
-//! two groups do not meet. Without `host_socket` the guest has no connections with processes of
+//! two groups do not meet; `guest_cid` may be the same for many ports. Without `host_socket` the guest has no connections with processes of
 //! this host in either direction. The path leaves room for the suffixes `_<port>` and `_seqpacket`;
 //! the checks do not touch the file. Rings have at most [`VSOCK_RING_SIZE_MAX`] (1,024) entries.
 
@@ -38,11 +38,23 @@ table! {
         /// Context ID (CID) of the guest, unique in its group.
         cid: u32 => ValueType::Integer { min: CID_GUEST_MIN as u64, max: u32::MAX as u64 - 1, unit: "CID" },
             DefaultValue::Required("a port of kind \"vsock\" needs one, 3 or more"), .unique();
+        /// CID that the guest has, if it differs from cid: for the clones of one snapshot. The daemon
+        /// exchanges the two in each packet of the guest and for the guest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        guest_cid: Option<u32> => ValueType::Integer { min: CID_GUEST_MIN as u64, max: u32::MAX as u64 - 1, unit: "CID" },
+            DefaultValue::NoneMeans("cid");
         /// Unix socket through which host processes connect to the guest (`CONNECT PORT`). Connects
         /// of the guest to the host go to PATH_PORT.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host_socket: Option<PathBuf> =>
             ValueType::SocketPath(SOCKET_PATH_BYTES_MAX - HOST_SUFFIX_BYTES), DefaultValue::None;
+    }
+}
+
+impl VsockSpec {
+    /// Returns the CID in the guest's configuration space.
+    pub fn shown_cid(&self) -> u32 {
+        self.guest_cid.unwrap_or(self.cid)
     }
 }
 
@@ -52,7 +64,7 @@ impl PortOptions for VsockSpec {
     }
 
     fn device(&self) -> Option<DeviceInfo> {
-        let identity = format!("vsock {}", self.cid);
+        let identity = format!("vsock {}", self.shown_cid());
         let (protocol, queues) = (FrontendProtocol::VhostUser, 3);
         Some(DeviceInfo { protocol, queues, ring_size_max: VSOCK_RING_SIZE_MAX, identity })
     }

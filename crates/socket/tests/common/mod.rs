@@ -60,6 +60,7 @@ impl Rig {
             memory_max: None,
             kind: PortKind::of(VsockSpec {
                 cid,
+                guest_cid: None,
                 host_socket: Some(self.path(&format!("{name}.host"))),
             }),
             name: name.parse().unwrap(),

@@ -1,5 +1,6 @@
 //! Tests of the service through its ports: one program, because linking is most of the build.
 
+mod clones;
 #[path = "../common/mod.rs"]
 mod common;
 mod connections;

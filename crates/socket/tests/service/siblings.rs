@@ -169,7 +169,11 @@ fn the_same_cid_lives_in_two_groups_and_only_once_in_one() {
         socket: rig.path(socket),
         access: Default::default(),
         memory_max: None,
-        kind: PortKind::of(VsockSpec { cid: 3, host_socket: Some(rig.path(host)) }),
+        kind: PortKind::of(VsockSpec {
+            cid: 3,
+            guest_cid: None,
+            host_socket: Some(rig.path(host)),
+        }),
     };
     for (socket, host, word) in [
         ("new", "new.host", "cid 3: port red-3"),

@@ -106,7 +106,8 @@ impl Host {
     /// Adds a virtio-net port and attaches to it.
     pub fn guest(&self, name: &str, number: u8, features: u64) -> NetPort {
         let (mac, offloads) = (Mac(mac(number)), Default::default());
-        let spec = NetSpec { mac, mtu: 1500, queue_pairs: 1, learn: false, offloads };
+        let spec =
+            NetSpec { mac, guest_mac: None, mtu: 1500, queue_pairs: 1, learn: false, offloads };
         self.add(name, PortKind::of(spec));
         let options = NetOptions { features, ..NetOptions::default() };
         let port = NetPort::attach(&self.path(name), options).unwrap();

@@ -121,6 +121,7 @@ impl Rig {
     /// Adds a net port and attaches a guest with these features.
     pub fn guest(&self, name: &str, n: u8, features: u64) -> NetPort {
         let net = NetSpec {
+            guest_mac: None,
             mac: Mac(mac(n)),
             mtu: 1500,
             queue_pairs: 1,

@@ -79,6 +79,7 @@ impl Host {
             group,
             NetSpec {
                 mac: Mac(mac(n)),
+                guest_mac: None,
                 mtu,
                 queue_pairs: 1,
                 learn: false,
@@ -95,9 +96,27 @@ impl Host {
             group,
             NetSpec {
                 mac: Mac(mac(n)),
+                guest_mac: None,
                 mtu: 1500,
                 queue_pairs: 1,
                 learn: true,
+                offloads: Default::default(),
+            },
+        );
+        self.attach(n, 0)
+    }
+
+    /// As [`Self::port`], for a clone, whose guest has the address `guest`.
+    pub fn clone_port(&self, n: u8, group: &str, guest: [u8; 6]) -> NetPort {
+        self.add(
+            n,
+            group,
+            NetSpec {
+                mac: Mac(mac(n)),
+                guest_mac: Some(Mac(guest)),
+                mtu: 1500,
+                queue_pairs: 1,
+                learn: false,
                 offloads: Default::default(),
             },
         );
