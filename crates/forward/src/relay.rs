@@ -435,6 +435,8 @@ impl Counters {
 
 impl Drop for Relay {
     fn drop(&mut self) {
+        // First the listeners: a client that sees the end of its connection finds none.
+        self.forwards.clear();
         for connection in self.places.iter_mut().filter_map(|place| place.connection.take()) {
             // An orderly end would make a cut-off stream look whole.
             connection.abort();

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use causeway_daemon::fabric::FabricControl;
 use causeway_model::GroupSpec;
 use causeway_model::Name;
-use causeway_model::commands::{hca, links, peers, routes, traffic};
+use causeway_model::commands::{forwards, hca, links, peers, routes, traffic};
 use causeway_model::limits::{LINKS_MAX, ROUTES_MAX};
 use causeway_model::port::HcaSpec;
 use causeway_model::{
@@ -141,6 +141,7 @@ impl State {
     /// Answers requests that change nothing.
     fn look(&self, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
+            .on(|forwards::List| Ok(Vec::new()))
             .on(|links::List| Ok(self.links.values().map(link).collect()))
             .on(|links::Show(name)| self.links.get(&name).map(link).ok_or(missing("link", name)))
             .on(|routes::List| Ok(self.routes.iter().rev().map(route).collect()))

@@ -90,7 +90,7 @@ impl Forwarder<'_> {
         let names: BTreeSet<&Name> = tasks.iter().map(|task| &task.name).collect();
         // First: a new forward may have the source of one that ends.
         self.workers.retain(|name, worker| {
-            let is_same = tasks.iter().any(|task| *task == worker.task);
+            let is_same = tasks.contains(&worker.task);
             if !is_same {
                 let what = if names.contains(name) { "changed" } else { "ended" };
                 eprintln!("causeway: forward {name} {what}: its connections are closed");
