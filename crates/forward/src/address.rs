@@ -1,7 +1,18 @@
 //! Resolved addresses of sources and targets, and the sockets behind AF_VSOCK ports.
 //!
-//! [`Address`] is the text form, by the model. [`SocketAddress::resolve`] turns an address into a [`SocketAddress`], once, before the
-//! process enters its sandbox: names of hosts are resolved then, and not again.
+//! [`Address`] is the text form, by the model. [`SocketAddress::resolve`] turns an address into a
+//! [`SocketAddress`], once, before the process enters its sandbox: names of hosts are resolved
+//! then, and not again. A later change of the name has no effect on a forward that runs. A further
+//! call resolves the name anew. Nothing here opens a socket or checks that a path exists.
+//!
+//! `causeway forward` (`commands::forward` of the crate `cli`) calls [`SocketAddress::resolve`] for
+//! the source and the target of each forward, and for the target of `--stdio`, in the main thread.
+//! It requests the host socket of a named port from causewayd before the call
+//! (`GET /v1/ports/NAME`), and passes the path in by `host_socket`.
+//!
+//! `SocketAddress::listening_path` is used by `listener`, and by [`crate::sandbox`], which permits
+//! the removal of that file; `SocketAddress::connecting_path` is used by `dial`, for each
+//! connection. For TCP both are `None`, and the caller uses the addresses.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -29,7 +40,9 @@ pub enum SocketAddress {
 
 impl SocketAddress {
     /// Resolves the names of an address. `host_socket` returns the host socket of a port of
-    /// causewayd. Blocks while the C library resolves the name of a host.
+    /// causewayd by the name of the port. It is called only for an AF_VSOCK address that names a
+    /// port: an address with a path (`vsock:/path:5000`) has its host socket itself. Blocks while
+    /// the C library resolves the name of a host.
     ///
     /// # Errors
     /// [`ForwardError::Resolve`], or [`ForwardError::HostSocket`] if `host_socket` returned none.

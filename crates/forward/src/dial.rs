@@ -13,8 +13,8 @@
 //!
 //! The handshake is one line in each direction: `CONNECT <port>`, and `OK <number>`, or
 //! `ERR <reason>` for a refusal. Another line, [`ANSWER_BYTES_MAX`] (256) bytes without an end of
-//! line, the end of the stream and a reset are refusals too. The guest's data may follow the answer in the same packet, and is kept. The module
-//! moves no data after the connection is open.
+//! line, the end of the stream and a reset are refusals too. The guest's data may follow the answer
+//! in the same packet, and is kept. The module moves no data after the connection is open.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -47,7 +47,7 @@ enum DialState {
     /// The kernel connects.
     Connecting(OwnedFd),
     /// The host socket must answer; `answer` has the bytes so far, fewer than [`ANSWER_BYTES_MAX`]
-    /// (32).
+    /// (256).
     Answering { fd: OwnedFd, answer: Vec<u8> },
     /// The connection was passed to the caller.
     Done,

@@ -1,10 +1,12 @@
 //! Errors: addresses that cannot be resolved, listeners and connections that fail.
 //!
-//! [`crate::Address`] returns those of texts and names, [`crate::Relay::open`] those of sources:
-//! then nothing is forwarded. [`crate::Relay::run`] passes those of single connections (`Connect`,
-//! `Timeout`, `Refused`, `Lost`) to its caller as events, and goes on; it returns `Wait` alone,
-//! which ends it. [`crate::stdio`] returns all of them. Nothing is retried except a connect to a
-//! Unix socket with a full queue. `causeway forward` prints the text, which names the address.
+//! [`crate::SocketAddress::resolve`] returns `Resolve` and `HostSocket`; a wrong text of an address
+//! is an error of the model. [`crate::Relay::open`] returns `TooMany`, `Listen`, `InUse` and
+//! `Wait`: then nothing is forwarded. [`crate::Relay::run`] passes the errors of single connections
+//! (`Connect`, `Timeout`, `Refused`, `Lost`) to its caller as events, and goes on; it returns
+//! `Wait` alone, which ends it. [`crate::stdio::run`] returns the errors of its connection and
+//! `Wait`. Nothing is retried except a connect to a Unix socket with a full queue.
+//! `causeway forward` prints the text, which names the address.
 
 use std::io;
 

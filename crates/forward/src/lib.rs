@@ -32,6 +32,7 @@
 //! | `relay` | the thread that serves them |
 //! | [`stdio`] | a single connection over standard input and output |
 //! | [`sandbox`] | restrictions of the process |
+//! | `error` | errors of addresses, sources and connections |
 //! | [`limits`] | limits |
 //!
 //! # Example

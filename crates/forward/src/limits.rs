@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
-/// Most forwards of a process, 256. With more, `Relay::open` fails with `ForwardError::TooMany`, and none is
-/// opened.
+/// Most forwards of a process, 256. With more, `Relay::open` fails with `ForwardError::TooMany`,
+/// and none is opened.
 pub const FORWARDS_MAX: usize = causeway_model::limits::FORWARDS_MAX;
-/// Most connections of a process, 1,024. While it has as many, its listeners accept no further ones: clients
-/// wait in the kernel's queue.
+/// Most connections of a process, 1,024. While it has as many, its listeners accept no further
+/// ones: clients wait in the kernel's queue.
 pub const CONNECTIONS_MAX: usize = causeway_model::limits::FORWARD_CONNECTIONS_MAX as usize;
 /// Connections that wait in the kernel's queue of a listener. A further client waits in connect(2),
 /// or gets EAGAIN from a Unix socket if it does not block.

@@ -1,9 +1,11 @@
 //! Sources: the sockets at which a forward listens.
 //!
-//! [`Listener::open`] is called before the process enters its sandbox; [`crate::Relay`] then
-//! accepts without blocking. A Unix socket that no process listens at any more is replaced; one
-//! that a process serves, and a file of another type, are left alone and refused. The file of a
-//! Unix socket is removed when the listener is dropped.
+//! [`crate::Relay::open`] calls [`Listener::open`], before the process enters its sandbox;
+//! [`crate::Relay::run`] then accepts without blocking. A name with several TCP addresses is
+//! listened at the first address that the kernel accepts, and at no other. A Unix socket that no
+//! process listens at any more is replaced; a socket that a process serves, this process included,
+//! and a file of another type are left alone and refused. The file of a Unix socket is removed when
+//! the listener is dropped.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

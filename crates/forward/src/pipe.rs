@@ -5,7 +5,10 @@
 //! buffer ([`BUFFER_BYTES`]) stops the reader, which the sender's socket turns into back-pressure.
 //! The buffer has memory only while bytes wait. The end of the sender's data is passed on by
 //! shutdown(2) once the buffer is empty; the other direction goes on. The caller knows whether the
-//! sockets are ready and passes it in.
+//! sockets are ready and passes it in. A call after the end moves nothing.
+//!
+//! `connection` owns two pipes, and calls them in the thread of [`crate::Relay::run`]. A pipe does
+//! not wait, and has no time limit; after an error the caller closes both sockets.
 
 use std::os::fd::AsFd;
 

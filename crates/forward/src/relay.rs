@@ -10,6 +10,9 @@
 //! failed connection is reported, at most one in [`REPORT_TIME`] (1 s) for each forward with the
 //! number of the others, and counted; it affects no other connection and ends no forward. Dropping
 //! the relay aborts all connections and removes the files of its Unix sockets.
+//!
+//! `commands::forward` of the crate `cli` is the caller, in the main thread of a process of
+//! `causeway forward`; the process has one relay.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -41,7 +44,7 @@ pub struct Counters {
     pub accepted_total: u64,
     /// Connections that are open or being opened.
     pub open: u64,
-    /// Connections whose target refused, or did not answer within 10 s.
+    /// Connections whose target refused, could not be reached, or did not answer within 10 s.
     pub refused_total: u64,
     /// Connections that failed after they were open.
     pub lost_total: u64,
@@ -161,14 +164,14 @@ impl Relay {
         })
     }
 
-    /// Sets the most connections at a time; at most [`CONNECTIONS_MAX`] (1,024). Must be called
-    /// before [`Self::run`].
+    /// Sets the most connections at a time; at most [`CONNECTIONS_MAX`] (1,024), and 0 counts as 1.
+    /// Must be called before [`Self::run`].
     pub fn set_connections_max(&mut self, connections: usize) {
         self.connections_max = connections.clamp(1, CONNECTIONS_MAX);
     }
 
     /// Returns the failure of the last connection of the forward at `index`, unless it reached its
-    /// target.
+    /// target. A connection that fails after it reached its target is no such failure.
     pub fn failure(&self, index: usize) -> Option<&TargetFailure> {
         self.forwards.get(index)?.failure.as_ref()
     }

@@ -1,11 +1,16 @@
 //! Restrictions of the process, after its listeners are open.
 //!
 //! [`enter`] forbids a gain of privileges and core dumps, drops all capabilities except access to
-//! sockets of other users, and permits no access to the file system except the removal of the process's own Unix sockets (Landlock;
-//! connecting to a Unix socket is not an access that Landlock restricts). Where the kernel restricts
-//! TCP too (ABI 4, Linux 6.7), the process connects only to the ports of its targets and listens at
-//! no further port. A kernel without Landlock leaves this part out. The calling thread and threads
-//! that it starts later are restricted; there is no way back.
+//! sockets of other users, and permits no access to the file system except the removal of files in
+//! the directories of the process's own Unix sockets (Landlock; connecting to a Unix socket is not
+//! an access that Landlock restricts). Where the kernel restricts TCP too (ABI 4, Linux 6.7), the
+//! process connects only to the ports of its targets and listens at no further port. A kernel
+//! without Landlock leaves this part out. The calling thread and threads that it starts later are
+//! restricted; there is no way back. A second call adds restrictions and lifts none.
+//!
+//! `causeway forward` calls [`enter`] after [`crate::Relay::open`] and before
+//! [`crate::Relay::run`], in the main thread, unless `--no-sandbox` is given.
+//! `causeway forward --stdio` runs without a sandbox.
 
 use std::path::PathBuf;
 

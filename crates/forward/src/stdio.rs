@@ -1,9 +1,13 @@
 //! A single connection over standard input and output, for `ssh -o ProxyCommand=…`.
 //!
 //! [`run`] connects to the target, then copies in two threads, because a file or terminal at
-//! standard input cannot be waited for with epoll. The end of standard input is passed on; the
-//! call returns when the target has ended its data, as `ssh` and `socat` expect. Data of standard
-//! input that the target does not read any more is lost then.
+//! standard input cannot be waited for with epoll. The end of standard input is passed on; the call
+//! returns when the target has ended its data, as `ssh` and `socat` expect. Data of standard input
+//! that the target does not read any more is lost then.
+//!
+//! `causeway forward --stdio` calls [`run`] once, in its main thread, and ends afterwards: the
+//! thread that reads standard input ends with the process. There is no sandbox, no counter, and no
+//! limit of time after the connect.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd as _, OwnedFd};

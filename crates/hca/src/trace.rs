@@ -10,9 +10,13 @@
 //!
 //! | verdict | meaning |
 //! |---|---|
-//! | `connected` | a queue pair of each names the other, and both receive |
-//! | `possible` | both adapters have a driver, and no two queue pairs are connected |
-//! | `refused` | the destination is no adapter of the group, a driver is missing, or the rules of the group deny the traffic |
+//! | `connected` | a queue pair of the source that sends and one of the destination that receives name each other, and the rules permit their traffic |
+//! | `possible` | both adapters have a driver, the rules permit traffic to the destination, and no two queue pairs are connected |
+//! | `refused` | the destination is no adapter of the group, a driver is missing, or the rules of the group deny traffic to the destination |
+//!
+//! Rules that deny only the traffic back, which has the responses, disconnect reliable queue pairs
+//! alone: a step states it, and the verdict is `possible` unless queue pairs of another kind are
+//! connected.
 
 use causeway_fabric::Ports;
 use causeway_mlx5::Function;

@@ -2,9 +2,15 @@
 //!
 //! A connect needs write permission of the socket, and search permission of each directory above
 //! it. [`warning`] compares owner, group and mode with an [`Account`]: that of this process, or
-//! libvirt's user for guests. It reads metadata only and connects to nothing. Access lists,
-//! namespaces, AppArmor and SELinux are not considered, and a socket that does not exist or cannot
-//! be examined gives no warning: the port may belong to a daemon of another mount namespace.
+//! libvirt's user for guests. It reads metadata and the databases of users and groups, and connects
+//! to nothing. Access lists, namespaces, AppArmor and SELinux are not considered, and a socket that
+//! does not exist or cannot be examined gives no warning: the port may belong to a daemon of
+//! another mount namespace.
+//!
+//! [`super::attach`] calls [`warning`] for each socket at which the daemon listens; a warning
+//! becomes a note of the output and refuses nothing. Without a user of libvirt on this host,
+//! `--for libvirt` has no such warnings. Sockets of ports of kind `stream` and `dgram` are not
+//! examined. Nothing is cached.
 
 use std::path::Path;
 

@@ -1,9 +1,10 @@
 //! Arguments of Cloud Hypervisor that attach the devices of a guest.
 //!
 //! Network devices are `--net vhost_user=on`, socket devices `--generic-vhost-user` (release 53 and
-//! later), adapters `--user-device`, which Cloud Hypervisor calls experimental. The arguments follow
-//! the documentation of release 54 and no test runs the program: the order of its vhost-user
-//! messages is a script in the tests of `attach`.
+//! later), adapters `--user-device`, which Cloud Hypervisor calls experimental. Only network
+//! devices can listen: another port that connects to its VMM is refused. The arguments follow the
+//! documentation of release 54 and no test runs the program: the order of its vhost-user messages
+//! is a script in the tests of `attach`. [`super::attach`] is the caller.
 
 use super::device::{Device, DeviceKind, NetDevice};
 use super::output::{Argument, Attachment, Parts};

@@ -1,9 +1,10 @@
 //! Arguments of crosvm that attach the devices of a guest.
 //!
-//! All devices are `--vhost-user`; crosvm's memory is always a shared file. crosvm has no option for
-//! the address and the MTU of a network device and reads both from the port, and it takes as many
-//! queues as the port has. It has no vfio-user: adapters are refused. The arguments follow crosvm's
-//! documentation of August 2026 and no test runs the program.
+//! All devices are `--vhost-user`; crosvm's memory is always a shared file. crosvm has no option
+//! for the address and the MTU of a network device and reads both from the port, and it takes as
+//! many queues as the port has. It has no vfio-user: adapters are refused, and so is a port that
+//! connects to its VMM. The arguments follow crosvm's documentation of August 2026 and no test runs
+//! the program. [`super::attach`] is the caller.
 
 use super::device::{Device, DeviceKind};
 use super::output::{Argument, Attachment, Parts};

@@ -1,11 +1,17 @@
 //! How the peer of a port of kind `stream` or `dgram` attaches: frames on a socket, without shared
 //! memory.
 //!
-//! The peer is a VMM (QEMU, libvirt, libkrun, vfkit and krunkit) or a user-mode network stack (passt). A
-//! port has one peer, so that the options have one network device and no memory. The side that listens
-//! follows from `connect`: a peer that cannot take that side is refused with the remedy. Offloads must be
-//! off, because a frame on a socket has no header that describes them; QEMU and passt have none there.
-//! The arguments of QEMU are tried by tests of guests; the others follow the documentation.
+//! The peer is a VMM (QEMU, libvirt, libkrun, vfkit and krunkit) or a user-mode network stack
+//! (passt). A port has one peer, so that the options have one network device and no memory. The
+//! side that listens follows from `connect`: a peer that cannot take that side is refused with the
+//! remedy; so are Cloud Hypervisor and crosvm, which have no such device. Offloads must be off,
+//! because a frame on a socket has no header that describes them; QEMU and passt have none there.
+//! The arguments of QEMU are tried by tests of guests; the others follow the documentation. The
+//! path in the options of vfkit is not quoted, and must have no comma.
+//!
+//! `commands::vm` makes a [`FramePort`] if its command has a single port, and calls
+//! [`super::attach_frames`], which calls [`attachment`]. It runs in the main thread of the tool; a
+//! repeated call returns the same.
 
 use serde_json::Value;
 
@@ -186,7 +192,8 @@ fn qemu_notes(port: &FramePort, version: Option<QemuVersion>) -> Vec<String> {
     notes
 }
 
-/// Returns the element of libvirt: an interface for TCP and UDP, arguments of QEMU for Unix sockets.
+/// Returns the element of libvirt: an interface for TCP and UDP, arguments of QEMU for Unix
+/// sockets.
 fn libvirt(port: &FramePort, version: Option<QemuVersion>) -> Element {
     let Some(address) = &port.address else {
         let words = [

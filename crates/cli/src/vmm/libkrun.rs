@@ -2,8 +2,10 @@
 //!
 //! All devices are `krun_add_vhost_user_device` with the number of the virtio device; a library
 //! without vhost-user answers -ENOTSUP. libkrun makes the memory a shared file by itself, and reads
-//! the address of a network device from the port. It has no vfio-user: adapters are refused. The
-//! calls follow the header of June 2026 and no test runs the library.
+//! the address of a network device from the port. It has no vfio-user: adapters are refused, and so
+//! is a port that connects to its VMM. The calls follow the header of June 2026 and no test runs
+//! the library. The application must have the variable `ctx`, its context of libkrun.
+//! [`super::attach`] is the caller.
 
 use super::device::{Device, DeviceKind};
 use super::output::{Attachment, Parts};

@@ -3,10 +3,12 @@
 //! Network devices are `<interface type='vhostuser'>`; libvirt has no element for the others, which
 //! become arguments of QEMU in one `<qemu:commandline>`. Properties that libvirt has no element for
 //! stand in one `<qemu:override>` (libvirt 8.2 and later). The memory must be a shared file:
-//! `<memoryBacking>` is printed once. The test `crates/cli/tests/libvirt.rs` checks the elements with
-//! the schema of the installed libvirt.
+//! `<memoryBacking>` is printed once. The test `crates/cli/tests/libvirt.rs` checks the elements
+//! with the schema of the installed libvirt.
 //!
 //! The version of the installed QEMU decides whether network devices need a property without KVM.
+//! An adapter is refused only for a version that the operator gave, because libvirt may start
+//! another QEMU than the installed one. [`super::attach`] is the caller.
 
 use super::device::{Device, DeviceKind, NetDevice};
 use super::output::{Attachment, Element, Parts};

@@ -1,16 +1,26 @@
 //! How a guest of each supported VMM attaches to ports.
 //!
 //! A [`Machine`] has the devices of a guest in a form that no VMM shares ([`device`]), and the size
-//! of its memory. [`attach`] turns it into an [`Attachment`]: arguments of QEMU, Cloud Hypervisor or
-//! crosvm, XML of libvirt, or calls of libkrun, each from a module of its own. The memory options
-//! appear once for all devices. A device that a VMM lacks is refused, with the alternative.
+//! of its memory. [`attach`] turns it into an [`Attachment`]: arguments of QEMU, Cloud Hypervisor
+//! or crosvm, XML of libvirt, or calls of libkrun in C, each from a module of its own. The memory
+//! options appear once for all devices. A device that a VMM lacks is refused, with the alternative;
+//! then there is no output for the other devices either.
+//!
+//! A port of kind `stream` or `dgram` has no shared memory, and one peer: [`attach_frames`] makes
+//! its options ([`frames`]), also for vfkit, krunkit and passt.
 //!
 //! The functions of the VMMs are pure: nothing is started, edited or connected, and an attached
-//! guest does not change the output. [`attach`] adds warnings about sockets that the VMM's user
-//! cannot reach ([`access`]). The arguments of QEMU and the XML of libvirt are tried by tests; the
-//! others follow the documentation of their VMM, and a note of the output states it.
+//! guest does not change the output, so a repeated call returns the same. For QEMU and libvirt,
+//! [`attach`] and [`attach_frames`] run an installed QEMU with `--version`, at each call, unless
+//! the operator gave a version ([`version`]). [`attach`] adds warnings about sockets that the VMM's
+//! user cannot reach ([`access`]); [`attach_frames`] does not. The arguments of QEMU and the XML of
+//! libvirt are tried by tests; the others follow the documentation of their VMM, and a note of the
+//! output states it.
 //!
-//! `commands::port` and `commands::vm` are the callers.
+//! `commands::vm::print_attachment` is the caller, for `causeway vm show --for` and, through
+//! `commands::port`, for `causeway port show --for`. It runs in the main thread of the tool, and
+//! prints the [`Attachment`] in one of its forms ([`output`]). `crate::args` parses [`Vmm`],
+//! [`MemorySize`] and [`QemuTarget`].
 
 mod access;
 mod cloud_hypervisor;

@@ -5,6 +5,12 @@
 //! are comments in the syntax of the rest. [`Attachment::lines`] is an argument or a call a line
 //! without quotes, for `mapfile` and the like. The JSON form has all parts in lists, and is a
 //! contract with scripts; texts of notes are not.
+//!
+//! The modules of the VMMs make attachments; `commands::vm` prints one form of each, in the main
+//! thread of the tool. With `--lines` it prints the notes on stderr, because the lines have no
+//! comments, and XML and arguments with line feeds are an error. The forms do not change an
+//! attachment. This module quotes for a shell and for XML comments only: values are already quoted
+//! for the parser of their VMM (`vmm::quote`).
 
 use serde_json::{Value, json};
 

@@ -1,8 +1,11 @@
 //! Arguments of QEMU that attach the devices of a guest.
 //!
 //! Shared memory is printed once for all devices. Without a version, only options that every
-//! version accepts are printed. An adapter needs QEMU 10.1; an older version is refused. The
-//! installed QEMU reads the arguments in the tests of `crates/cli/tests/fabric.rs`.
+//! version accepts are printed. An adapter needs QEMU 10.1; an older version, given or installed,
+//! is refused. The installed QEMU reads the arguments in the tests of `crates/cli/tests/fabric.rs`.
+//!
+//! [`super::attach`] is the caller of [`attachment`]; [`super::libvirt`] uses [`check`],
+//! [`adapter`] and [`chardev`], because libvirt passes some devices on to QEMU.
 
 use super::device::{Device, DeviceKind, NetDevice};
 use super::output::{Argument, Attachment, Parts};
@@ -134,8 +137,8 @@ fn net_device(id: &str, net: &NetDevice, version: Option<QemuVersion>) -> String
     device
 }
 
-/// Returns the device of an adapter. A socket address can be given as JSON only. The function has no
-/// ROM: without `rombar` the firmware would search for one.
+/// Returns the device of an adapter. A socket address can be given as JSON only. The function has
+/// no ROM: without `rombar` the firmware would search for one.
 pub fn adapter(device: &Device) -> serde_json::Value {
     serde_json::json!({
         "driver": "vfio-user-pci", "id": format!("{}-dev", device.id()), "rombar": 0,

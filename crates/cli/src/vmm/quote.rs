@@ -1,7 +1,25 @@
-//! Quotes texts for a POSIX shell, XML, C, and the option parsers of VMMs.
+//! Quotes values for the outputs of `crate::vmm`: a POSIX shell, XML, C, and the option parsers of
+//! VMMs.
+//!
+//! | function | output | caller |
+//! |---|---|---|
+//! | [`shell`] | arguments as text for people | `vmm::output` |
+//! | [`xml`] | elements of a libvirt domain | `vmm::libvirt`, `vmm::frames` |
+//! | [`xml_comment`] | notes and conditional elements in XML | `vmm::output` |
+//! | [`qemu`] | options of QEMU, also inside XML | `vmm::qemu`, `vmm::frames` |
+//! | [`cloud_hypervisor`], [`crosvm`] | options of these VMMs | their modules |
+//! | [`c`] | statements in C that call libkrun | `vmm::libkrun`, `vmm::frames` |
 //!
 //! Socket paths are the operator's text and can contain any character that a path accepts. Each
-//! function returns a text that its reader takes as one value; none truncates or refuses.
+//! function returns a text that its reader takes as one value; none truncates, refuses or checks.
+//! Exceptions: XML has no form for control characters other than tab, line feed and carriage
+//! return, and [`xml`] leaves them; options of vfkit (`vmm::frames`) are not quoted for vfkit,
+//! where a path must have no comma.
+//!
+//! A value must be quoted once for each reader: a second call quotes the quotes. An option of QEMU
+//! that stands in XML or in a shell command has two readers, and is passed to two functions, first
+//! [`qemu`]. The output as lines and the JSON form are not quoted for a shell. The functions run in
+//! the main thread of `causeway port show --for` and `causeway vm show --for`.
 
 /// Quotes a word for a POSIX shell.
 pub fn shell(word: &str) -> String {

@@ -45,8 +45,8 @@ impl QemuVersion {
         if self >= RECONNECT_MS { "reconnect-ms=1000" } else { "reconnect=1" }
     }
 
-    /// Returns the option that makes `-netdev stream` reconnect once a second; `None` if the version has
-    /// none.
+    /// Returns the option that makes `-netdev stream` reconnect once a second; `None` if the
+    /// version has none.
     pub fn stream_reconnect(self) -> Option<&'static str> {
         (self >= STREAM_RECONNECT).then(|| self.reconnect())
     }

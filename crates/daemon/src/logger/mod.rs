@@ -15,7 +15,9 @@
 //! in the queue are lost if the process ends without [`flush`]. The level cannot change at run
 //! time.
 //!
-//! [`crate::run`] starts the log inside the sandbox; every crate logs through the `log` crate.
+//! [`crate::run`] starts the log inside the sandbox, and `causeway-holder` in its own process at
+//! level info; every crate logs through the `log` crate. A second [`start`] of a process is an
+//! error, also after a start that could not create the thread.
 
 mod queue;
 mod record;

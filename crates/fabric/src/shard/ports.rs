@@ -5,9 +5,10 @@
 //! that its name and paths are unique; this module does not check them again. Frontends of an added
 //! port are handled by [`super::frontend`].
 //!
-//! A shard takes at most [`PORTS_MAX`] (1,024) ports. Deleting a port closes its frontend at once:
-//! data in flight is lost. A view does not know the number of its dispatcher; the registry fills it
-//! in.
+//! A shard takes at most [`PORTS_MAX`] (1,024) ports. No socket is opened here for a port whose
+//! service opens its own (`Service::opens_socket`). A failed addition leaves no port. Deleting a
+//! port closes its frontend at once: data in flight is lost. A view does not know the number of its
+//! dispatcher; the registry fills it in.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -87,7 +87,7 @@ impl<B: Buffer> Library<B> {
         self.done.first().map(|at| self.id(at))
     }
 
-    /// Returns the context value of a request.
+    /// Returns the context value of a request, also of an ended request until it is collected.
     ///
     /// # Errors
     /// [`Error::BadRequest`] if there is no such request.
@@ -111,7 +111,9 @@ impl<B: Buffer> Library<B> {
         Some(completion)
     }
 
-    /// Drops the interest in a completion: the request goes on, and its name is invalid.
+    /// Drops the interest in a completion: the request goes on, and its name is invalid. An ended
+    /// request is collected. A failed request that waits for the error handler is removed by
+    /// [`Self::set_failure_code`].
     ///
     /// # Errors
     /// [`Error::BadRequest`] if there is no such request.

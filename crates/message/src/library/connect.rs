@@ -263,7 +263,8 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Sets whether a request waits for this peer without sending to it: the transport checks it
-    /// from time to time, and [`Self::is_reached`] turns false when it is lost.
+    /// from time to time, and [`Self::is_reached`] turns false when it is lost. No effect for a
+    /// lost peer and for the own endpoint.
     pub fn watch<T: Transport<B>>(&mut self, transport: &mut T, partner: Partner, on: bool) {
         if partner != Partner::SELF && self.is_reached(partner) {
             transport.watch(partner.peer, on);

@@ -3,17 +3,23 @@
 //!
 //! A *directed* receive matches messages of one [`EndpointIdentity`], which need not be connected.
 //! The receive ends with the status of the loss when that peer is lost; it waits without a limit
-//! for a peer that never connects. With [`Library::keep_directed`] a receive from a peer of another
-//! host stays posted instead, and the caller cancels it or connects again. Directed receives and
-//! others share the posted queue and its order.
+//! for a peer that never connects, or that was lost before the call. With
+//! [`Library::keep_directed`] a receive from a peer of another host stays posted instead, and the
+//! caller cancels it or connects again. Directed receives and others share the posted queue and its
+//! order.
 //!
 //! [`Library::take_kept`] takes only messages whose bytes are here. An offered message has no bytes
 //! here: it is refused by a pull of 0 bytes, and its send ends with `Truncated`; with a full table
 //! of requests the refusal is not sent, and the send waits for its time limit or the loss of the
 //! peer.
 //!
-//! `rdm` of the libfabric provider calls these functions, under the lock of its domain; matching is
-//! in `library::receive`.
+//! A request that has ended has no buffer any more: [`Library::with_buffer`] and
+//! [`Library::lose_buffer`] then do not call their closure, nor for a request that was collected,
+//! cancelled or forgotten. [`Library::set_context`] changes the context value until the request is
+//! collected or forgotten. Names are not reused, so that a late call reaches no other request.
+//!
+//! `rdm` of the libfabric provider calls these functions, under the lock of its domain, in a thread
+//! of the application or the provider's progress thread; matching is in `library::receive`.
 
 use causeway_wire::mx::{Address, NicId, PeerId, Status, Token};
 
@@ -43,7 +49,8 @@ pub struct KeptMessage {
 
 impl<B: Buffer> Library<B> {
     /// Receives a message as [`Self::irecv`] does, only from `from` if it is given. The endpoint
-    /// need not be connected. The receive also ends when that peer is lost.
+    /// need not be connected. The receive also ends when that peer is lost; a receive that is
+    /// posted after the loss takes unexpected messages of the lost peer, and waits otherwise.
     ///
     /// # Errors
     /// Those of [`Self::irecv`].
@@ -59,7 +66,8 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Probes as [`Self::iprobe`] does, for messages of one endpoint if `from` names it. Copies the
-    /// first bytes as far as they have arrived, and returns their number.
+    /// first bytes as far as they have arrived, and returns their number; 0 for an offered message.
+    /// A repeated call returns the same message.
     ///
     /// # Errors
     /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover.
@@ -88,8 +96,10 @@ impl<B: Buffer> Library<B> {
         Ok(Some((ProbedMessage { partner, match_info, len: message.len }, copied)))
     }
 
-    /// Takes the oldest matching unexpected message. Matching messages that are only offered are
-    /// refused; their sends end with [`Status::Truncated`].
+    /// Takes the oldest matching unexpected message, or returns `None` if no message with bytes
+    /// matches. Matching messages that are only offered are refused, also if none is returned;
+    /// their sends end with [`Status::Truncated`]. A message is returned once; its send from the
+    /// own endpoint ends.
     ///
     /// # Errors
     /// [`Error::BadMatchMask`] if `info` has bits that `mask` does not cover.
@@ -129,14 +139,17 @@ impl<B: Buffer> Library<B> {
         Ok(None)
     }
 
-    /// Returns the bytes of a taken message to the pool.
+    /// Returns the bytes of a taken message to the pool. Bytes that are dropped instead cost an
+    /// allocation for a later message.
     pub fn give_back(&mut self, bytes: Vec<u8>) {
         self.unexpected.give_back(bytes);
     }
 
     /// Changes the memory of a request that has not ended. The content must stay; so must the
     /// address if the length exceeds [`MEDIUM_BYTES_MAX`](crate::limits::MEDIUM_BYTES_MAX) (32
-    /// KiB), since the transport may send from there.
+    /// KiB), since the transport may send from there. `change` is not called if the request has
+    /// ended, needs its memory no more (a send whose bytes were copied), or was collected,
+    /// cancelled or forgotten.
     pub fn with_buffer(&mut self, id: RequestId, change: impl FnOnce(&mut B)) {
         if let Ok(at) = self.find(id)
             && let Some(buffer) = self.requests.get_mut(at).and_then(|r| r.buffer.as_mut())
@@ -145,8 +158,21 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Returns the memory of a running request to the application. `change` must leave the buffer
-    /// without bytes, as in [`Self::with_buffer`]. No process writes to the memory afterwards.
+    /// Returns the memory of a running request to the application: no process writes to it
+    /// afterwards. The request goes on and must be collected. `change` replaces the memory in the
+    /// buffer by none: the buffer keeps its length, gives no bytes to write, and other bytes to
+    /// read (`MessageBuffer::release` of the libfabric provider: zeros). No effect for a request
+    /// that has ended. Not for a request that was forgotten before: the transport gives its memory
+    /// up, but `change` is not called.
+    ///
+    /// A pull in progress continues, drops its bytes, and ends with the status that it would have
+    /// had. A posted receive still matches: it drops the bytes of an eager message and ends with
+    /// [`Status::Truncated`] if there are any. A send sends the other bytes.
+    ///
+    /// Waits up to 2 s for a peer of this host that copies into the memory at that moment
+    /// (`channels::cooperative_copy`). For a send, the caller invalidates the addresses of its
+    /// offers to peers of this host before ([`Channels::withdraw`](super::Channels::withdraw)):
+    /// this call does not.
     pub fn lose_buffer<T: Transport<B>>(
         &mut self,
         transport: &mut T,
@@ -158,7 +184,8 @@ impl<B: Buffer> Library<B> {
         self.with_buffer(id, change);
     }
 
-    /// Replaces the context value of a request.
+    /// Replaces the context value of a request. An ended request that was not collected has the new
+    /// value in its completion. No effect after the request was collected, cancelled or forgotten.
     pub fn set_context(&mut self, id: RequestId, context: u64) {
         if let Ok(at) = self.find(id)
             && let Some(request) = self.requests.get_mut(at)
@@ -193,7 +220,9 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Ends posted receives from `from` whose match information under `mask` equals `info`. Returns
-    /// their number.
+    /// their number; a second call returns 0. Receives that have matched a message, that take
+    /// messages of any sender, or that have ended are not affected. Linear in the requests of the
+    /// endpoint.
     pub fn end_receives(
         &mut self,
         from: EndpointIdentity,

@@ -39,7 +39,8 @@ impl<B: Buffer> Library<B> {
         Some((self.id(at), self.requests.get(at)?.status))
     }
 
-    /// Sets the completion code of a failed request, and makes it collectable.
+    /// Sets the completion code of a failed request, and makes it collectable. A request that was
+    /// forgotten meanwhile is removed. No effect for another request.
     pub fn set_failure_code(&mut self, id: RequestId, code: u32) {
         let Some(at) = self.requests.find(id.0) else { return };
         let Some(request) = self.requests.get_mut(at) else { return };
@@ -56,7 +57,10 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Hides a request: it is neither reported when it fails nor found by [`Self::test_any`] or
-    /// [`Self::ipeek`]. Call it right after the request was made.
+    /// [`Self::ipeek`]. Call it right after the request was made, and not between
+    /// [`Self::next_failed`] and [`Self::set_failure_code`] for this request. A request that has
+    /// ended by then is hidden too; a second call has no effect. A hidden request is collected by
+    /// [`Self::test`] alone.
     ///
     /// # Errors
     /// [`Error::BadRequest`] if there is no such request.

@@ -12,6 +12,12 @@
 //! message costs no allocation after that. With [`REQUESTS_MAX`] (2^20) requests, calls that add a
 //! request fail with [`Error::NoResources`]; the caller collects requests and repeats the call.
 //!
+//! A request that has ended releases its buffer, and keeps its name and its place until the
+//! application collects or forgets it. Until then [`Library::set_timeout`],
+//! [`Library::with_buffer`] and [`Library::lose_buffer`] have no effect on it, and
+//! [`Library::cancel`] returns false. A call with the name of a collected, cancelled or forgotten
+//! request fails with [`Error::BadRequest`], or has no effect where it returns no error.
+//!
 //! # Place
 //! `causeway-endpoint` owns the [`Library`] and its transports, and calls [`Library::progress`].
 //! The API libraries (`libmyriexpress`, the libfabric provider) hold a lock, make the other calls,

@@ -157,8 +157,8 @@ impl<B: Buffer> Library<B> {
         worked
     }
 
-    /// Returns a value that changes when a request is handed over to a peer: the first waiting send,
-    /// the first fed pull, and the fed bytes of that pull.
+    /// Returns a value that changes when a request is handed over to a peer: the first waiting
+    /// send, the first fed pull, and the fed bytes of that pull.
     fn handover_mark(&self, peer: PeerId) -> Option<(Option<u32>, Option<u32>, u32)> {
         let known = self.partners.get(peer)?;
         let stream = known.streams.first();
@@ -325,8 +325,8 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Handles a pull of `len` bytes by a peer, and feeds its first bytes. The offer may have ended,
-    /// or the peer may have invented it; then the pull fails.
+    /// Handles a pull of `len` bytes by a peer, and feeds its first bytes. The offer may have
+    /// ended, or the peer may have invented it; then the pull fails.
     fn begin_stream<T: Transport<B>>(
         &mut self,
         transport: &mut T,
@@ -370,8 +370,8 @@ impl<B: Buffer> Library<B> {
         })
     }
 
-    /// Handles `len` bytes of a pull, from byte `at` of the message on; without `at`, the next bytes
-    /// in order. A short copy starts the pull again from its first byte.
+    /// Handles `len` bytes of a pull, from byte `at` of the message on; without `at`, the next
+    /// bytes in order. A short copy starts the pull again from its first byte.
     fn bytes_of<T: Transport<B>>(
         &mut self,
         transport: &mut T,
@@ -489,7 +489,8 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Continues with the message that was offered to the handler. No effect if none is offered.
+    /// Continues with the message that was offered to the handler. No effect if none is offered, as
+    /// in a second call. The message of a peer that was lost meanwhile is dropped.
     pub fn answer<T: Transport<B>>(&mut self, transport: &mut T, action: HandlerAction) {
         match (self.asked.take(), action) {
             (Some(HandlerQuestion::Arrived(arrival)), HandlerAction::Continue) => {

@@ -14,7 +14,9 @@ use causeway_wire::mx::{PeerId, Status};
 
 use super::Partner;
 
-/// Name of a request until it is collected, cancelled or forgotten. Never 0, never reused.
+/// Name of a request until it is collected, cancelled or forgotten. Never 0, never reused. Calls
+/// with a name that is invalid fail with [`Error::BadRequest`](super::Error), or have no effect
+/// where they return no error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(pub u64);
 
@@ -23,8 +25,8 @@ pub struct RequestId(pub u64);
 pub struct Completion {
     /// Status.
     pub status: Status,
-    /// Status as a number, unless [`Library::set_failure_code`](super::Library::set_failure_code) replaced
-    /// it.
+    /// Status as a number, unless [`Library::set_failure_code`](super::Library::set_failure_code)
+    /// replaced it.
     pub code: u32,
     /// Sender of a receive, destination of a send, peer of a connect. `None` for a receive that
     /// ended without a message.

@@ -409,10 +409,11 @@ impl<B: Buffer> Library<B> {
         }
     }
 
-    /// Returns whether the application may reuse the bytes of a send before it ends.
+    /// Returns whether the application may reuse the bytes of a send before it ends. True for a
+    /// send that has ended, until it is collected.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] if the request is no send.
+    /// [`Error::BadRequest`] if there is no such request, or it is no send.
     pub fn ibuffered(&self, id: RequestId) -> Result<bool, Error> {
         let request = self.requests.get(self.find(id)?).ok_or(Error::BadRequest)?;
         if !request.is_send() {

@@ -88,8 +88,8 @@ pub trait Transport<B: Buffer> {
     /// offered.
     fn eager_max(&self, peer: PeerId) -> usize;
 
-    /// Sends an eager message and returns true, or returns false without effect. No event follows on
-    /// success; a later failure is reported by [`TransportEvent::Sent`] with
+    /// Sends an eager message and returns true, or returns false without effect. No event follows
+    /// on success; a later failure is reported by [`TransportEvent::Sent`] with
     /// [`Token::UNREPORTED`]. The default implementation always returns false.
     #[inline]
     fn try_eager(&mut self, _peer: PeerId, _match_info: u64, _data: &B) -> bool {
@@ -136,8 +136,8 @@ pub trait Transport<B: Buffer> {
         len: u32,
     ) -> Result<Handover, TransportError>;
 
-    /// Feeds the bytes `at..end` of `data`, or the first of them, to the pull `to` of the peer, after
-    /// [`TransportEvent::Wanted`]. Returns the number of fed bytes, which may be 0.
+    /// Feeds the bytes `at..end` of `data`, or the first of them, to the pull `to` of the peer,
+    /// after [`TransportEvent::Wanted`]. Returns the number of fed bytes, which may be 0.
     ///
     /// # Errors
     /// [`TransportError`]: no room now, or never.
@@ -150,8 +150,8 @@ pub trait Transport<B: Buffer> {
         end: usize,
     ) -> Result<usize, TransportError>;
 
-    /// Copies some bytes of the offer that [`TransportEvent::Push`] named into the peer's memory. The
-    /// transport chooses the bytes. The default implementation copies nothing.
+    /// Copies some bytes of the offer that [`TransportEvent::Push`] named into the peer's memory.
+    /// The transport chooses the bytes. The default implementation copies nothing.
     fn push(&mut self, _data: &B) {}
 
     /// Reports to the peer that its pull `to` fails.
@@ -171,17 +171,22 @@ pub trait Transport<B: Buffer> {
     ) -> Result<(), TransportError>;
 
     /// Disconnects from a peer. The library ignores its messages and offers that still come, and
-    /// answers a [`TransportEvent::PeerGone`] as usual.
+    /// answers a [`TransportEvent::PeerGone`] as usual. Channels remove the peer at once and report
+    /// nothing.
     fn disconnect(&mut self, peer: PeerId);
 
     /// Frees the number of a peer after [`TransportEvent::PeerGone`].
     fn forget(&mut self, peer: PeerId);
 
     /// Withdraws a send or connect. Events with its token may still come; the library ignores them.
+    /// The token of an ended request is permitted.
     fn cancel(&mut self, token: Token);
 
     /// Withdraws the memory of a send or a pull: nothing more of the send is read from it, and the
-    /// bytes of a pull are dropped. No process writes to the memory after the call.
+    /// bytes of a pull are dropped. No process writes to the memory after the call. Channels
+    /// withdraw only the memory of a pull here; before that of a send, the caller calls
+    /// [`Channels::withdraw`](super::Channels::withdraw). No effect for the token of an ended
+    /// request. The default implementation has no effect.
     fn withdraw_memory(&mut self, _token: Token) {}
 
     /// Sets whether a request waits for this peer without sending to it, so that a lost peer is

@@ -123,8 +123,8 @@ impl<D> PeerChannel<D> {
         share.last.into()
     }
 
-    /// Assigns the next step of a direct read. [`ReceiverStep::Wait`]: all parts are claimed, and the
-    /// sender still copies; [`ReceiverStep::Done`]: all bytes are there.
+    /// Assigns the next step of a direct read. [`ReceiverStep::Wait`]: all parts are claimed, and
+    /// the sender still copies; [`ReceiverStep::Done`]: all bytes are there.
     fn assign_step(&mut self, read: &mut DirectRead) -> Result<ReceiverStep, BrokenChannel> {
         let share = &mut self.incoming;
         let Some(claims) = share.claims.as_mut().filter(|_| share.token == Some(read.token)) else {

@@ -19,6 +19,15 @@
 //! report: their sends are complete. An end of the process that the caller does not report is not
 //! detected here. Channels have no lock: one thread at a time calls them.
 //!
+//! A closed channel keeps its place and the number of its peer, and counts to the 4,096, until the
+//! library removes it: by [`Transport::forget`](super::Transport::forget), with which it answers
+//! [`TransportEvent::PeerGone`], or by [`Transport::disconnect`](super::Transport::disconnect).
+//! Until then [`Channels::add`] refuses the number, [`Channels::has`] is true, and sends to the
+//! peer fail with `EndpointUnreachable`. Afterwards the same endpoint can get a new channel, with
+//! any free number: `causeway-endpoint` frees the number in the same call, and assigns the numbers
+//! of new channels. The removal of an open channel closes it, and gives no
+//! [`TransportEvent::PeerGone`].
+//!
 //! Messages up to [`CHANNEL_EAGER_BYTES_MAX`](crate::limits::CHANNEL_EAGER_BYTES_MAX) (8 KiB) go
 //! through the channel as a whole; longer messages are pulled through it, or read directly
 //! (`channels::read_schedule`).
@@ -221,8 +230,9 @@ impl<D> Default for Channels<D> {
 }
 
 impl<D: PeerDoorbell> Channels<D> {
-    /// Adds a channel and reports its peer with the next event. Returns false if the number is in
-    /// use or too high, or the table is full.
+    /// Adds a channel and reports its peer with the next event. Returns false, and drops the
+    /// channel, if the number is in use or too high, or the table is full. The number of a closed
+    /// channel is in use until the library has handled [`TransportEvent::PeerGone`].
     pub fn add(&mut self, channel: Channel<D>) -> bool {
         let Channel { peer, address, session, sender, receiver, doorbell, direct } = channel;
         let at = peer.0 as usize;
@@ -268,7 +278,8 @@ impl<D: PeerDoorbell> Channels<D> {
         true
     }
 
-    /// Reports that the process of a peer is gone. Events that it sent before are handled first.
+    /// Reports that the process of a peer is gone. Events that it sent before are handled first. No
+    /// effect without a channel to the peer, or after the channel was closed.
     pub fn report_lost(&mut self, peer: PeerId, status: Status) {
         let Some(at) = self.of(peer) else { return };
         match self.channels.get_mut(at) {
@@ -280,7 +291,7 @@ impl<D: PeerDoorbell> Channels<D> {
         }
     }
 
-    /// Returns whether a channel leads to a peer.
+    /// Returns whether a channel leads to a peer. A closed channel counts until it is removed.
     pub fn has(&self, peer: PeerId) -> bool {
         self.of(peer).is_some()
     }
@@ -436,7 +447,9 @@ impl<D: PeerDoorbell> Channels<D> {
         self.notes.retain(|note| of(note) != Some(peer));
     }
 
-    /// Closes and removes the channel to a peer, without a report.
+    /// Closes and removes the channel to a peer, without a report. Called by `disconnect` and
+    /// `forget` of the transport; no effect without a channel. May wait 2 s for a peer that copies
+    /// into this process.
     fn remove(&mut self, peer: PeerId) {
         self.stop_reading(peer);
         self.drop_notes(peer);
@@ -622,8 +635,8 @@ impl<D: PeerDoorbell> Channels<D> {
         (self.has_deferred, self.retry_due) = (false, false);
     }
 
-    /// Sends queued replies, and closes channels that ended. `rare`: all channels are checked, not only
-    /// those of processes that were reported as gone.
+    /// Sends queued replies, and closes channels that ended. `rare`: all channels are checked, not
+    /// only those of processes that were reported as gone.
     fn run_rare_checks(&mut self, rare: bool) {
         self.needs_check = false;
         for at in 0..self.channels.len() {

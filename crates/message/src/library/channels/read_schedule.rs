@@ -109,8 +109,9 @@ impl<D: PeerDoorbell> Channels<D> {
         }
     }
 
-    /// Begins a direct read of the first `len` bytes of the offer `offer`. Returns false if the message
-    /// must be pulled through the channel. `into`: the receive's segments, if the sender may help.
+    /// Begins a direct read of the first `len` bytes of the offer `offer`. Returns false if the
+    /// message must be pulled through the channel. `into`: the receive's segments, if the sender
+    /// may help.
     pub(super) fn begin_read(
         &mut self,
         (peer, token): (PeerId, Token),

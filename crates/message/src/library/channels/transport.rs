@@ -12,10 +12,16 @@
 //! [`Transport::cancel`] invalidates the addresses of all open offers, since one of them may be the
 //! cancelled send; peers that read the others pull them through the channel instead.
 //!
-//! A channel without room takes nothing: `eager`, `offer` and `pull` return [`TransportError::Full`]
-//! and the matching engine tries again later, `try_eager` returns false, and `feed` returns the bytes
-//! that fitted, perhaps 0. Without a channel to the peer, all but `try_eager`
-//! end with [`TransportError::Never`].
+//! A channel without room takes nothing: `eager`, `offer` and `pull` return
+//! [`TransportError::Full`] and the matching engine tries again later, `try_eager` returns false,
+//! and `feed` returns the bytes that fitted, perhaps 0. Without a channel to the peer, all but
+//! `try_eager` end with [`TransportError::Never`].
+//!
+//! [`Transport::disconnect`] and [`Transport::forget`] remove the channel and have no effect for an
+//! unknown peer. [`Transport::cancel`] does not check its token: a token of an ended request
+//! invalidates addresses, too, which costs time only. [`Transport::withdraw_memory`] concerns
+//! receives, and ignores other tokens: the addresses of an offer are invalidated by
+//! [`Channels::withdraw`].
 //!
 //! Callers: [`Library`](crate::library::Library), directly or through `causeway-endpoint`'s union
 //! of transports, in the thread of the application that holds the endpoint.

@@ -57,7 +57,8 @@ pub trait Staging {
     /// offer to each other would wait forever.
     ///
     /// # Errors
-    /// [`TransportError::Full`] while there is none, [`TransportError::Never`] if there will be none.
+    /// [`TransportError::Full`] while there is none, [`TransportError::Never`] if there will be
+    /// none.
     fn take(&mut self, len: u32, purpose: Purpose) -> Result<Window, TransportError>;
 
     /// Returns a window onto the application's bytes, which stay unchanged until [`Self::give`] or
@@ -200,7 +201,9 @@ impl<D: PeerDoorbell, S: Staging> Rings<D, S> {
         }
     }
 
-    /// Ends the rings: the NIC side is gone, and all peers are lost.
+    /// Ends the rings: the NIC side is gone, and all peers are lost. The events that remain, and
+    /// then the failures, come by [`Transport::next`](crate::library::Transport::next). A second
+    /// call has no effect.
     pub fn end(&mut self) {
         if self.state == RingState::Open {
             self.state = RingState::Gone;

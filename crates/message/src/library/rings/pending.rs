@@ -122,8 +122,8 @@ impl PendingMessages {
         self.front().map(|(arrival, _)| *arrival)
     }
 
-    /// Copies bytes of the message that [`Self::next`] returned, from byte `at` on, and returns their
-    /// number.
+    /// Copies bytes of the message that [`Self::next`] returned, from byte `at` on, and returns
+    /// their number.
     pub(super) fn copy(&self, at: usize, into: &mut [u8]) -> usize {
         let bytes = self.front().and_then(|(_, bytes)| bytes.get(at..)).unwrap_or_default();
         let len = bytes.len().min(into.len());
@@ -142,8 +142,8 @@ impl PendingMessages {
         }
     }
 
-    /// Removes the message that [`Self::next`] returned. Returns its sender if the sender has no more
-    /// pending messages.
+    /// Removes the message that [`Self::next`] returned. Returns its sender if the sender has no
+    /// more pending messages.
     pub(super) fn done(&mut self) -> Option<PeerId> {
         self.fruitless = 0;
         let peer = *self.turns.front()?;

@@ -11,7 +11,12 @@
 //! library. [`Transport::fail_peer`] disconnects the peer only; the rings stay.
 //!
 //! Callers: [`Library`](crate::library::Library), directly or through `causeway-endpoint`'s union
-//! of transports.
+//! of transports, in the thread of the application that holds the endpoint.
+//!
+//! A second disconnect or forget of a peer, and a cancel of an ended request, are passed to the NIC
+//! side again and change nothing here. [`Transport::withdraw_memory`] concerns offers: the NIC side
+//! reads nothing more from memory that was lent to it. For other tokens, and ended requests, the
+//! call has no effect.
 
 use causeway_channel::ShortEvent;
 use causeway_channel::mx_rings::{eager, short_event};
