@@ -7,7 +7,7 @@
 //! remedy; so are Cloud Hypervisor and crosvm, which have no such device. Offloads must be off,
 //! because a frame on a socket has no header that describes them; QEMU and passt have none there.
 //! The arguments of QEMU are tried by tests of guests; the others follow the documentation. The
-//! path in the options of vfkit is not quoted, and must have no comma.
+//! options of vfkit cannot quote a path with a comma: such a port is refused.
 //!
 //! `commands::vm` makes a [`FramePort`] if its command has a single port, and calls
 //! [`super::attach_frames`], which calls [`attachment`]. It runs in the main thread of the tool; a
@@ -264,6 +264,10 @@ fn vfkit(port: &FramePort) -> Result<String, AttachError> {
         return Err(port.refused("vfkit", reason));
     }
     let (path, mac) = (&port.socket, &port.mac);
+    if path.contains(',') {
+        let reason = "its options are separated by commas; give the port a socket without one";
+        return Err(port.refused("vfkit", reason));
+    }
     Ok(match port.is_dgram {
         true => {
             format!("virtio-net,type=unixgram,path={path},mac={mac},offloading=off,vfkitMagic=on")
@@ -376,6 +380,7 @@ mod tests {
             (Vmm::Passt, json!({"kind": "stream", "connect": true}), "with learn"),
             (Vmm::Libkrun, udp, "without tcp or udp"),
             (Vmm::Vfkit, json!({"kind": "stream", "connect": true}), "without connect"),
+            (Vmm::Vfkit, json!({"kind": "dgram", "socket": "/run/a,b"}), "socket without one"),
             (Vmm::Crosvm, stream, "kind net"),
             (Vmm::CloudHypervisor, dgram, "kind net"),
         ] {
