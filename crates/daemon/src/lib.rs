@@ -30,7 +30,7 @@
 //! | [`instance`], [`directory`] | one daemon per control socket; safety of the directories of sockets |
 //! | [`http`], [`api`], [`metrics`] | requests and replies, their meaning, Prometheus metrics |
 //! | [`peer`], [`accounts`] | users that may use the control socket; their numbers by name |
-//! | [`connection_slots`], [`refusals`] | shares of clients in a listener's connections; counted refusals |
+//! | [`refusals`] | counted refusals; shares of clients in connections are in crate `http` |
 //! | [`vnet`] | the VNET/P language: sessions over TCP, files |
 //! | [`fabric`], [`services`] | the interface to the dispatchers; the list of services |
 //! | [`held_ports`], [`held_files`] | ports with a frontend that outlives the daemon; files that they leave |

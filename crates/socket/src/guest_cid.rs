@@ -2,8 +2,8 @@
 //! while the group sees the port's own CID (`cid`).
 //!
 //! Everything in the service uses the group's CIDs: the directory, connections, rules, the ledger,
-//! traces and lists. [`crate::transmit`] exchanges the two CIDs in the header of each packet of such
-//! a guest before its source is checked; [`crate::deliver`] and [`crate::host`] exchange them in the
+//! traces and lists. `transmit` exchanges the two CIDs in the header of each packet of such
+//! a guest before its source is checked; `deliver` and `host` exchange them in the
 //! header of each packet for it. Source and destination are exchanged alike:
 //!
 //! - The guest's packets come from `guest_cid`; another source is forged and closes the port.

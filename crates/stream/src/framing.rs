@@ -2,8 +2,8 @@
 //!
 //! [`Deframer`] splits the bytes of a stream into frames, by `causeway_wire::vmm_socket`, in a buffer of
 //! [`STREAM_BYTES`] (128 KiB). [`FrameQueue`] queues frames for a stream, each behind its length, or for a
-//! datagram socket; at most [`OUTPUT_BYTES_MAX`] (1 MiB). [`crate::stream_end`] and
-//! [`crate::datagram_end`] move the bytes; fuzz targets drive the module directly.
+//! datagram socket; at most [`OUTPUT_BYTES_MAX`] (1 MiB). `stream_end` and
+//! `datagram_end` move the bytes; fuzz targets drive the module directly.
 //!
 //! A stream that lost its framing stays broken: its owner closes it. The queue keeps order; a refused
 //! frame leaves it as it was. Neither looks at the headers of frames. The caller provides the locking.
