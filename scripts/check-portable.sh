@@ -28,7 +28,7 @@ rm -rf "$copy"
 # copy exists.
 trap 'rm -rf "$copy"' EXIT
 mkdir -p "$copy"
-git ls-files -z --cached --others --exclude-standard -- '*.rs' '*.toml' '*.c' '*.map' Cargo.lock |
+git ls-files -z --cached --others --exclude-standard -- '*.rs' '*.toml' '*.c' '*.map' 'crates/web/page/*' Cargo.lock |
     { grep -zv '^target/' || true; } | xargs -0 cp --parents -t "$copy" --
 mapfile -t files < <(grep -rlE 'target_arch = "x86_64"' "$copy" --include='*.rs')
 sed -i 's/target_arch = "x86_64"/target_arch = "s390x"/g' "${files[@]}"
