@@ -1,7 +1,7 @@
 //! The control plane of stations: joins ports of a service to the service that forwards the group's
 //! frames.
 //!
-//! A service with stations has a [`StationControl`] in its controller, and answers [`OpenUplink`] and
+//! A service with stations has a [`StationControl`] as its controller, and answers [`OpenUplink`] and
 //! [`JoinGroup`] in its shards. The first port of a group opens the uplink: the forwarding service's
 //! inbox goes to the shard of the stations, and the forwarding shard stays while the group has
 //! stations. Each port then joins with the name and the address of the port; a refused port (another
@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use causeway_model::{CommandError, Name, PortSpec, TypedRequest};
 
 use crate::carrier::{FORWARDS_FRAMES, Join, Leave, LinkId, Membership, Message, OpenInbox};
+use crate::controller::Controller;
 use crate::mailbox::Sender;
 use crate::registry::Control;
 use crate::shard::ShardKey;
@@ -54,7 +55,8 @@ struct GroupStations {
     stations: BTreeMap<Name, LinkId>,
 }
 
-/// The stations of one service, in all groups.
+/// The stations of one service, in all groups. A port is refused if its group has another member with
+/// its address, or if a shard does not answer.
 #[derive(Debug)]
 pub struct StationControl {
     /// Name of the service.
@@ -67,50 +69,6 @@ impl StationControl {
     /// Returns the control of a service without ports.
     pub const fn new(service: &'static str) -> Self {
         Self { service, groups: BTreeMap::new() }
-    }
-
-    /// Joins a new port to the forwarding service of its group.
-    ///
-    /// # Errors
-    /// The group has another member with the address of the port, or a shard does not answer.
-    pub fn port_added(
-        &mut self,
-        control: &mut Control<'_>,
-        port: &PortSpec,
-    ) -> Result<(), CommandError> {
-        self.open(control, &port.group)?;
-        let Some(group) = self.groups.get_mut(&port.group) else { return Ok(()) };
-        let id = station::next_id();
-        let request = JoinGroup { port: port.name.clone(), id };
-        let joined = control
-            .ask(&ShardKey::new(&port.group, self.service), request)
-            .and_then(|membership| control.ask(&group.frames, Join(membership)));
-        if joined.is_ok() {
-            group.stations.insert(port.name.clone(), id);
-        }
-        joined
-    }
-
-    /// Removes a deleted port from the forwarding service. No effect on ports of other services.
-    ///
-    /// # Errors
-    /// The shard of the forwarding service does not answer.
-    pub fn port_deleted(
-        &mut self,
-        control: &mut Control<'_>,
-        port: &PortSpec,
-    ) -> Result<(), CommandError> {
-        let Some(group) = self.groups.get_mut(&port.group) else { return Ok(()) };
-        let left = match group.stations.remove(&port.name) {
-            Some(id) => control.ask(&group.frames, Leave(id)),
-            None => Ok(()),
-        };
-        if group.stations.is_empty()
-            && let Some(group) = self.groups.remove(&port.group)
-        {
-            control.release(&group.frames);
-        }
-        left
     }
 
     /// Opens the uplink of a group, if it is not open and the daemon has a forwarding service.
@@ -130,5 +88,45 @@ impl StationControl {
         }
         self.groups.insert(group.clone(), GroupStations { frames, stations: BTreeMap::new() });
         Ok(())
+    }
+}
+
+impl Controller for StationControl {
+    /// Joins a new port to the forwarding service of its group.
+    fn port_added(
+        &mut self,
+        control: &mut Control<'_>,
+        port: &PortSpec,
+    ) -> Result<(), CommandError> {
+        self.open(control, &port.group)?;
+        let Some(group) = self.groups.get_mut(&port.group) else { return Ok(()) };
+        let id = station::next_id();
+        let request = JoinGroup { port: port.name.clone(), id };
+        let joined = control
+            .ask(&ShardKey::new(&port.group, self.service), request)
+            .and_then(|membership| control.ask(&group.frames, Join(membership)));
+        if joined.is_ok() {
+            group.stations.insert(port.name.clone(), id);
+        }
+        joined
+    }
+
+    /// Removes a deleted port from the forwarding service. No effect on ports of other services.
+    fn port_deleted(
+        &mut self,
+        control: &mut Control<'_>,
+        port: &PortSpec,
+    ) -> Result<(), CommandError> {
+        let Some(group) = self.groups.get_mut(&port.group) else { return Ok(()) };
+        let left = match group.stations.remove(&port.name) {
+            Some(id) => control.ask(&group.frames, Leave(id)),
+            None => Ok(()),
+        };
+        if group.stations.is_empty()
+            && let Some(group) = self.groups.remove(&port.group)
+        {
+            control.release(&group.frames);
+        }
+        left
     }
 }

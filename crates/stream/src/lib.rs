@@ -50,7 +50,6 @@
 
 mod bound_path;
 mod connector;
-mod control;
 mod counters;
 mod datagram_end;
 pub mod framing;
@@ -65,6 +64,7 @@ mod stream_end;
 pub use service::StreamService;
 
 use causeway_fabric::ServiceRegistration;
+use causeway_fabric::station_control::StationControl;
 
 /// The kinds of ports of the service.
 const KINDS: &[&causeway_model::KindDefinition] =
@@ -74,5 +74,5 @@ const KINDS: &[&causeway_model::KindDefinition] =
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(StreamService::new()))
         .with_kinds(KINDS)
-        .with_controller(|| Box::new(control::StreamController::default()))
+        .with_controller(|| Box::new(StationControl::new(service::NAME)))
         .with_counters(counters::TABLES);

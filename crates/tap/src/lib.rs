@@ -58,7 +58,6 @@
 )]
 
 mod carrier;
-mod control;
 pub mod limits;
 mod port;
 mod receive;
@@ -68,6 +67,7 @@ mod stats;
 pub use service::TapService;
 
 use causeway_fabric::ServiceRegistration;
+use causeway_fabric::station_control::StationControl;
 
 /// The kinds of ports of the service.
 const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::TAP];
@@ -76,5 +76,5 @@ const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::TAP];
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(TapService::new()))
         .with_kinds(KINDS)
-        .with_controller(|| Box::<control::TapController>::default())
+        .with_controller(|| Box::new(StationControl::new(service::NAME)))
         .with_counters(stats::TABLES);
