@@ -5,7 +5,7 @@
 //! limits for requests (`daemon::limits`).
 //!
 //! `client` reads the limits of replies and the timeout, `args` the ranges of options, `commands`
-//! those of files, `doctor` and `vmm` those of programs that they run, all in the main thread.
+//! those of files, `program` those of programs that the tool runs, all in the main thread.
 
 use std::time::Duration;
 
@@ -21,18 +21,12 @@ pub const SECONDS_MAX: u64 = 86_400;
 pub const CONNECTIONS_SHOWN_DEFAULT: usize = 1000;
 /// Most bytes of a file that is sent to the daemon.
 pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// Longest run time of a program that `doctor` asks.
+/// Longest run time of a program of the host that the tool asks; a later one is killed.
 pub const PROGRAM_TIME_MAX: Duration = Duration::from_secs(5);
 /// Most bytes of the output of such a program.
 pub const PROGRAM_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Most bytes of a key file: a key, a line end and blanks.
 pub const KEY_FILE_BYTES_MAX: u64 = 256;
-/// Longest run time of `qemu-system-… --version`, which loads libraries but no guest.
-pub const QEMU_VERSION_TIME_MAX: Duration = Duration::from_secs(5);
-/// Interval at which the end of that program is checked.
-pub const QEMU_VERSION_CHECK: Duration = Duration::from_millis(5);
-/// Most bytes of that program's output that are read: the version is in the first line.
-pub const QEMU_VERSION_BYTES_MAX: u64 = 4096;
 /// Shortest time between two samples of `top`, in seconds.
 pub const TOP_INTERVAL_S_MIN: f64 = 0.1;
 /// Longest time between two samples of `top`, in seconds: an hour.

@@ -22,6 +22,7 @@ mod commands;
 mod doctor;
 mod error;
 mod limits;
+mod program;
 mod rates;
 mod table;
 mod top;

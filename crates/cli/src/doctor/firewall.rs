@@ -5,7 +5,7 @@
 //! neither sets nor jumps: a port range is found, a named set is not. It needs root.
 
 use super::Finding;
-use super::program::output;
+use crate::program::output;
 use crate::view::LinkView;
 
 /// Checks the local ports of links.

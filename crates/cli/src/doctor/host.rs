@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::Finding;
-use super::program::output;
+use crate::program::output;
 use crate::table::bytes;
 use crate::vmm::QemuTarget;
 

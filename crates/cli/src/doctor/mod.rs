@@ -9,7 +9,6 @@ mod access;
 mod daemon;
 mod firewall;
 mod host;
-pub mod program;
 
 use causeway_model::InfoView;
 use serde::Serialize;

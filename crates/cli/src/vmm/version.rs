@@ -1,9 +1,8 @@
 //! Versions of QEMU: the printed arguments differ between versions.
 //!
 //! [`QemuTarget::choose`] returns the version that the operator gives, or that of the first
-//! installed program of three names, each of which is run with `--version` for at most
-//! [`QEMU_VERSION_TIME_MAX`] (5 s) and killed then. Only the printed version counts: the exit
-//! status is not read. [`QemuVersion`] knows three differences: the option to reconnect, a crash
+//! installed program of three names, each of which is run with `--version` by [`crate::program`] for
+//! at most 5 s and killed then. [`QemuVersion`] knows three differences: the option to reconnect, a crash
 //! without KVM, and devices that attach by vfio-user. Micro versions and distributors' patches are
 //! ignored; QEMU of another architecture or outside of `PATH` and /usr/libexec is not found.
 //! Nothing is cached: each call runs the program again.
@@ -13,13 +12,10 @@
 //! (`crate::doctor`) chooses it for its report. All run in the tool's main thread.
 
 use std::fmt;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::str::FromStr;
-use std::time::Instant;
 
-use crate::limits::{QEMU_VERSION_BYTES_MAX, QEMU_VERSION_CHECK, QEMU_VERSION_TIME_MAX};
+use crate::program::output;
 
 /// The first version whose `-chardev socket` accepts `reconnect-ms`; version 11 refuses
 /// `reconnect`.
@@ -172,34 +168,10 @@ fn programs() -> [PathBuf; 3] {
     [system.into(), "/usr/libexec/qemu-kvm".into(), "qemu-kvm".into()]
 }
 
-/// Returns the version that a program prints, or `None` if it is missing, does not end in time or
-/// prints no version. Its exit status is not read.
-fn installed(program: &PathBuf) -> Option<QemuVersion> {
-    let mut child = Command::new(program)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let since = Instant::now();
-    let ended = loop {
-        match child.try_wait() {
-            Ok(None) if since.elapsed() < QEMU_VERSION_TIME_MAX => {
-                std::thread::sleep(QEMU_VERSION_CHECK);
-            }
-            Ok(status) => break status.is_some(),
-            Err(_) => break false,
-        }
-    };
-    if !ended {
-        let _ = child.kill();
-        let _ = child.wait();
-        return None;
-    }
-    let mut text = Vec::new();
-    child.stdout.take()?.take(QEMU_VERSION_BYTES_MAX).read_to_end(&mut text).ok()?;
-    reported(&String::from_utf8_lossy(&text))
+/// Returns the version that a program prints, or `None` if it is missing, fails, does not end in time
+/// or prints no version.
+fn installed(program: &Path) -> Option<QemuVersion> {
+    reported(&output(program, &["--version"])?)
 }
 
 /// Parses a line such as "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)".

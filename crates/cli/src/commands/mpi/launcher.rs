@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::args::Mpi;
-use crate::doctor::program;
 use crate::error::{Error, Result};
+use crate::program::output;
 
 /// Beginnings of the names of launchers that report their MPI library.
 const LAUNCHERS: [&str; 4] = ["mpirun", "mpiexec", "orterun", "prterun"];
@@ -26,7 +26,7 @@ pub fn library(program: &OsStr) -> Result<Mpi> {
     if !LAUNCHERS.iter().any(|launcher| name.starts_with(launcher)) {
         return Err(unknown("the command does not show which MPI library it uses"));
     }
-    let output = program.to_str().and_then(|program| program::output(program, &["--version"]));
+    let output = output(program, &["--version"]);
     match output {
         Some(text) => reported(&text).ok_or_else(|| {
             let line = text.lines().next().unwrap_or_default();

@@ -1,5 +1,9 @@
-//! Runs a program of the host with a time limit, and returns its output.
+//! Runs a program of the host for at most [`PROGRAM_TIME_MAX`] (5 s), and returns its output.
+//!
+//! `doctor` asks programs of the host for its state, `vmm::version` asks QEMU for its version, and
+//! `commands::mpi` a launcher for its MPI library, in the main thread of the tool.
 
+use std::ffi::OsStr;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::sync_channel;
@@ -9,7 +13,7 @@ use crate::limits::{PROGRAM_BYTES_MAX, PROGRAM_TIME_MAX};
 
 /// Returns the output of a program that succeeds in time; `None` if it is missing, fails, or writes
 /// too long. A program that is late is killed.
-pub fn output(name: &str, arguments: &[&str]) -> Option<String> {
+pub fn output(name: impl AsRef<OsStr>, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(name);
     command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null()).stderr(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
