@@ -2,8 +2,9 @@
 //! for each connection, and a reply that closes it.
 //!
 //! [`request`] reads, [`reply`] writes, [`slots`] shares a bounded number of connections among
-//! clients, and [`tcp`] serves a TCP address with them. causewayd serves its control socket with the
-//! first three, and its metrics with [`tcp`]; `causeway web` serves its page with [`tcp`]. A request
+//! clients, [`acceptor`] accepts them, and [`tcp`] serves a TCP address with them. causewayd serves its control socket with the
+//! first four, and its metrics with [`tcp`]; `causeway web` serves its page with [`tcp`]. The
+//! VNET language has its slots and its acceptor from here too. A request
 //! then goes to a handler of the caller, which interprets path and body.
 //!
 //! A malformed request is answered with 400, one that is late (5 s) with 408, one that is too large
@@ -33,6 +34,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acceptor;
 pub mod connection;
 pub mod limits;
 pub mod reply;
@@ -40,6 +42,7 @@ pub mod request;
 pub mod slots;
 pub mod tcp;
 
+pub use acceptor::Acceptor;
 pub use connection::HttpConnection;
 pub use reply::{HttpReply, ReplyBody};
 pub use request::{HttpRequest, RequestLimits};

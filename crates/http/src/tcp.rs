@@ -15,11 +15,11 @@
 
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Instant;
 
-use crate::limits::{ACCEPT_RETRY, CONNECTION_GRACE, REPLY_TIME_MAX, REQUEST_TIME_MAX};
+use crate::acceptor::Acceptor;
+use crate::limits::{CONNECTION_GRACE, REPLY_TIME_MAX, REQUEST_TIME_MAX};
 use crate::slots::{ConnectionSlot, ConnectionSlots, SlotLimits};
 use crate::{HttpReply, HttpRequest, RequestLimits, connection, request};
 
@@ -42,11 +42,9 @@ pub struct ServerOptions {
 /// A running server. [`HttpServer::stop`] stops it; dropping it does not.
 #[derive(Debug)]
 pub struct HttpServer {
-    /// Shut down to wake the acceptor.
+    /// For the address.
     listener: TcpListener,
-    /// Ends the acceptor.
-    stopping: Arc<AtomicBool>,
-    acceptor: Option<JoinHandle<()>>,
+    acceptor: Acceptor,
 }
 
 impl HttpServer {
@@ -71,14 +69,16 @@ impl HttpServer {
         options: ServerOptions,
         handler: Arc<TcpHandler>,
     ) -> std::io::Result<Self> {
-        let stopping = Arc::new(AtomicBool::new(false));
-        let acceptor = {
-            let (listener, stopping) = (listener.try_clone()?, stopping.clone());
-            thread::Builder::new()
-                .name(options.name.into())
-                .spawn(move || accept(&listener, &stopping, options, &handler))?
-        };
-        Ok(Self { listener, stopping, acceptor: Some(acceptor) })
+        let served = ConnectionSlots::new(SlotLimits {
+            all: options.connections,
+            waiting_each: options.connections_each,
+            grace: CONNECTION_GRACE,
+        });
+        let acceptor =
+            Acceptor::start(listener.try_clone()?, options.name, move |stream, from| {
+                start_connection(stream, from.ip(), &served, options, &handler);
+            })?;
+        Ok(Self { listener, acceptor })
     }
 
     /// Returns the listening address.
@@ -91,41 +91,7 @@ impl HttpServer {
 
     /// Stops accepting connections; requests in progress are finished by their own threads.
     pub fn stop(&mut self) {
-        self.stopping.store(true, Ordering::Release);
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        if let Some(acceptor) = self.acceptor.take() {
-            let _ = acceptor.join();
-        }
-    }
-}
-
-/// The loop of the acceptor thread. Ends when `stopping` is set and `accept` returns.
-fn accept(
-    listener: &TcpListener,
-    stopping: &AtomicBool,
-    options: ServerOptions,
-    handler: &Arc<TcpHandler>,
-) {
-    let served = ConnectionSlots::new(SlotLimits {
-        all: options.connections,
-        waiting_each: options.connections_each,
-        grace: CONNECTION_GRACE,
-    });
-    loop {
-        let accepted = listener.accept();
-        if stopping.load(Ordering::Acquire) {
-            return;
-        }
-        match accepted {
-            Ok((stream, client)) => {
-                start_connection(stream, client.ip(), &served, options, handler);
-            }
-            Err(error) => {
-                let server = options.name;
-                log::warn!(error:% = error, server; "cannot accept a connection: clients wait");
-                thread::sleep(ACCEPT_RETRY);
-            }
-        }
+        self.acceptor.stop();
     }
 }
 

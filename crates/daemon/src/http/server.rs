@@ -21,17 +21,16 @@
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Instant;
 
 use causeway_http::connection::drain;
-use causeway_http::{ConnectionSlot, ConnectionSlots, SlotLimits};
+use causeway_http::{Acceptor, ConnectionSlot, ConnectionSlots, SlotLimits};
 
 use super::{HttpReply, HttpRequest, REQUEST_LIMITS, request};
 use crate::limits::{
-    ACCEPT_RETRY, CONNECTION_GRACE, CONNECTIONS_MAX, CONNECTIONS_WAITING_PER_USER_MAX,
-    REPLY_TIME_MAX, REQUEST_TIME_MAX,
+    CONNECTION_GRACE, CONNECTIONS_MAX, CONNECTIONS_WAITING_PER_USER_MAX, REPLY_TIME_MAX,
+    REQUEST_TIME_MAX,
 };
 use crate::peer::{ControlAccess, ControlPeer};
 use crate::refusals::{ControlRefusals, RefusalReason};
@@ -41,13 +40,7 @@ pub type RequestHandler = dyn Fn(&ControlPeer, &HttpRequest) -> HttpReply + Send
 
 /// A running server. [`ControlServer::stop`] stops it; dropping it does not.
 #[derive(Debug)]
-pub struct ControlServer {
-    /// Shut down to wake the acceptor.
-    listener: UnixListener,
-    /// Ends the acceptor.
-    stopping: Arc<AtomicBool>,
-    acceptor: Option<JoinHandle<()>>,
-}
+pub struct ControlServer(Acceptor);
 
 impl ControlServer {
     /// Starts to serve connections to `listener` from clients that `access` admits; refusals are
@@ -61,24 +54,19 @@ impl ControlServer {
         handler: Arc<RequestHandler>,
         refusals: Arc<ControlRefusals>,
     ) -> std::io::Result<Self> {
-        let stopping = Arc::new(AtomicBool::new(false));
-        let acceptor = {
-            let (listener, stopping) = (listener.try_clone()?, stopping.clone());
-            thread::Builder::new().name("control".into()).spawn(move || {
-                accept(&listener, &stopping, &ServerContext { access, handler, refusals })
-            })?
-        };
-        Ok(Self { listener, stopping, acceptor: Some(acceptor) })
+        let context = ServerContext { access, handler, refusals };
+        let served = ConnectionSlots::new(SlotLimits {
+            all: CONNECTIONS_MAX,
+            waiting_each: CONNECTIONS_WAITING_PER_USER_MAX,
+            grace: CONNECTION_GRACE,
+        });
+        let serve = move |stream, _| start_connection(stream, &served, &context);
+        Acceptor::start(listener, "control", serve).map(Self)
     }
 
     /// Stops accepting connections; requests in progress are finished by their own threads.
     pub fn stop(&mut self) {
-        self.stopping.store(true, Ordering::Release);
-        // Wakes the acceptor, unless it has ended already.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        if let Some(acceptor) = self.acceptor.take() {
-            let _ = acceptor.join();
-        }
+        self.0.stop();
     }
 }
 
@@ -87,28 +75,6 @@ struct ServerContext {
     access: ControlAccess,
     handler: Arc<RequestHandler>,
     refusals: Arc<ControlRefusals>,
-}
-
-/// The loop of the acceptor thread. Ends when `stopping` is set and `accept` returns.
-fn accept(listener: &UnixListener, stopping: &AtomicBool, context: &ServerContext) {
-    let served = ConnectionSlots::new(SlotLimits {
-        all: CONNECTIONS_MAX,
-        waiting_each: CONNECTIONS_WAITING_PER_USER_MAX,
-        grace: CONNECTION_GRACE,
-    });
-    loop {
-        let accepted = listener.accept();
-        if stopping.load(Ordering::Acquire) {
-            return;
-        }
-        match accepted {
-            Ok((stream, _)) => start_connection(stream, &served, context),
-            Err(error) => {
-                log::warn!(error:% = error; "cannot accept a control connection: clients wait");
-                thread::sleep(ACCEPT_RETRY);
-            }
-        }
-    }
 }
 
 /// Admits or refuses an accepted connection, and starts its thread.

@@ -20,18 +20,17 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::session::{Session, SessionContext, SessionReply};
 use super::source::ClientSource;
 use crate::limits::{
-    ACCEPT_RETRY, REPLY_TIME_MAX, VNET_CONNECTIONS_MAX, VNET_GRACE, VNET_HELLO_TIME_MAX,
-    VNET_IDLE_TIME_MAX, VNET_LINE_BYTES_MAX, VNET_STRANGERS_PER_SOURCE_MAX,
+    REPLY_TIME_MAX, VNET_CONNECTIONS_MAX, VNET_GRACE, VNET_HELLO_TIME_MAX, VNET_IDLE_TIME_MAX,
+    VNET_LINE_BYTES_MAX, VNET_STRANGERS_PER_SOURCE_MAX,
 };
 use crate::refusals::{RefusalCounters, RefusalReason};
-use causeway_http::{ConnectionSlot, ConnectionSlots, SlotLimits};
+use causeway_http::{Acceptor, ConnectionSlot, ConnectionSlots, SlotLimits};
 
 /// Time limits of a connection; tests shorten them.
 #[derive(Debug, Clone, Copy)]
@@ -51,11 +50,9 @@ impl Default for SessionTimeouts {
 /// A running server. [`VnetServer::stop`] stops it; dropping it does not.
 #[derive(Debug)]
 pub struct VnetServer {
-    /// Shut down to wake the acceptor.
+    /// For the address.
     listener: TcpListener,
-    /// Ends the acceptor.
-    stopping: Arc<AtomicBool>,
-    acceptor: Option<JoinHandle<()>>,
+    acceptor: Acceptor,
 }
 
 impl VnetServer {
@@ -69,15 +66,16 @@ impl VnetServer {
         timeouts: SessionTimeouts,
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address)?;
-        let stopping = Arc::new(AtomicBool::new(false));
-        let acceptor = {
-            let (listener, stopping) = (listener.try_clone()?, stopping.clone());
-            let context = Arc::new(context);
-            thread::Builder::new()
-                .name("vnet".into())
-                .spawn(move || accept(&listener, &stopping, &context, timeouts))?
-        };
-        Ok(Self { listener, stopping, acceptor: Some(acceptor) })
+        let served = ConnectionSlots::new(SlotLimits {
+            all: VNET_CONNECTIONS_MAX,
+            waiting_each: VNET_STRANGERS_PER_SOURCE_MAX,
+            grace: VNET_GRACE,
+        });
+        let context = Arc::new(context);
+        let acceptor = Acceptor::start(listener.try_clone()?, "vnet", move |stream, from| {
+            start_connection(stream, from, &served, &context, timeouts);
+        })?;
+        Ok(Self { listener, acceptor })
     }
 
     /// Returns the listening address.
@@ -90,38 +88,7 @@ impl VnetServer {
 
     /// Stops accepting connections; sessions in progress continue until they end.
     pub fn stop(&mut self) {
-        self.stopping.store(true, Ordering::Release);
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        if let Some(acceptor) = self.acceptor.take() {
-            let _ = acceptor.join();
-        }
-    }
-}
-
-/// The loop of the acceptor thread. Ends when `stopping` is set and `accept` returns.
-fn accept(
-    listener: &TcpListener,
-    stopping: &AtomicBool,
-    context: &Arc<SessionContext>,
-    timeouts: SessionTimeouts,
-) {
-    let served = ConnectionSlots::new(SlotLimits {
-        all: VNET_CONNECTIONS_MAX,
-        waiting_each: VNET_STRANGERS_PER_SOURCE_MAX,
-        grace: VNET_GRACE,
-    });
-    loop {
-        let accepted = listener.accept();
-        if stopping.load(Ordering::Acquire) {
-            return;
-        }
-        match accepted {
-            Ok((stream, from)) => start_connection(stream, from, &served, context, timeouts),
-            Err(error) => {
-                log::warn!(error:% = error; "cannot accept a VNET control connection: clients wait");
-                thread::sleep(ACCEPT_RETRY);
-            }
-        }
+        self.acceptor.stop();
     }
 }
 
