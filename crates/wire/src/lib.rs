@@ -16,7 +16,8 @@
 //! daemon), [`mx`] (requests and events of an MX endpoint), [`mlx5`] (ConnectX function).
 //!
 //! Further formats: [`ipv4`], [`ipv6`], [`tcp`], [`udp`] and [`checksum`] for offloads of frames,
-//! [`ecn`] for congestion marks, [`virtio`] for common feature bits, [`roce`] for captures of RDMA,
+//! [`session`] for processes in guests, [`ecn`] for congestion marks, [`virtio`] for common
+//! feature bits, [`roce`] for captures of RDMA,
 //! [`hello`] for the search of loops, [`vxlan`] and [`vnet_stream`] for links of those kinds.
 //!
 //! The functions keep no state, so that any thread may call them, and a repeated call returns the
@@ -59,6 +60,7 @@ pub mod mx;
 pub mod mxoe;
 pub mod pcapng;
 pub mod roce;
+pub mod session;
 pub mod tcp;
 pub mod tunnel;
 pub mod udp;
