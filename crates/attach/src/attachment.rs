@@ -6,9 +6,9 @@
 //! the descriptor, calls [`Attachment::poll`], passes the events to the port's service, and drops
 //! the attachment when it ends. vhost-user ([`Server`]), vfio-user ([`crate::vfio_user`]) and the
 //! local attachment ([`LocalAttachment`](crate::local::LocalAttachment)) implement the interface.
-//! vhost-user raises all events but [`Event::Doorbell`] and [`Event::Message`]; vfio-user
-//! [`Event::MemoryChanged`], [`Event::Doorbell`], [`Event::Reset`], [`Event::Resumed`] and
-//! [`Event::Closed`]; the local attachment [`Event::Message`] and [`Event::Closed`].
+//! vhost-user raises all events but [`Event::Doorbell`], [`Event::Message`] and [`Event::Resumed`];
+//! vfio-user [`Event::MemoryChanged`], [`Event::Doorbell`], [`Event::Reset`], [`Event::Resumed`]
+//! and [`Event::Closed`]; the local attachment [`Event::Message`] and [`Event::Closed`].
 //!
 //! [`Connection`] is the attachment of one port. It reaches a vhost-user device without a virtual
 //! call, because services look a queue up several times for each batch.

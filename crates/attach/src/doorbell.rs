@@ -3,8 +3,9 @@
 //!
 //! An eventfd would be one open file shared by both processes: either could set it to blocking,
 //! fill it, and so block the other. Each end of a socket pair is a file of its own, and whether a
-//! send blocks is a flag of each send. The paths between processes of one host (`clients/endpoint`)
-//! ring a [`SocketDoorbell`] when a channel requests a wake-up, and the receiver polls the file
+//! send blocks is a flag of each send. The daemon (`mx`) makes the [`pair`] and sends an end to
+//! each of two processes that it connects; their paths (`clients/endpoint`) ring a
+//! [`SocketDoorbell`] when a channel requests a wake-up, and the receiver polls the file
 //! descriptor.
 //!
 //! The doorbell carries no data and no count: several rings between two clears are one, and a ring

@@ -5,9 +5,11 @@
 //!
 //! The daemon's end is an [`Attachment`] that raises [`Event::Message`] and [`Event::Closed`]; the
 //! service (`mx`) reads the message with [`LocalAttachment::take_message`], and the next message is
-//! read only after that. A process uses the other end directly ([`LocalAttachment::receive`],
-//! [`LocalAttachment::send`]). Memory grants of a process arrive in messages and belong to the
-//! process, not to a port, so the attachment has no map and no queues.
+//! read only after that. The daemon's end runs in the dispatcher's thread. A process
+//! (`clients/endpoint`, in the thread of the application that makes the call) uses the other end
+//! directly ([`LocalAttachment::receive`], [`LocalAttachment::send`]). Memory grants of a process
+//! arrive in messages and belong to the process, not to a port, so the attachment has no map and no
+//! queues.
 //!
 //! The module does not interpret messages. It never blocks, keeps their order, and never drops a
 //! message of a living attachment: messages for which the socket has no room are queued, and the

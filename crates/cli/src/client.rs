@@ -13,7 +13,9 @@
 //! names of objects have no characters that a path would not accept. There is no TCP and no chunked
 //! transfer. [`view`] turns the JSON of a reply into a type of [`crate::view`].
 //!
-//! [`crate::commands`] is the caller; `daemon::http` is the server.
+//! [`crate::commands`], [`crate::doctor`] and `main` are the callers, in the main thread; `top`
+//! sends its requests in a thread of its own, and `commands::web` in a thread of its server.
+//! `daemon::http` is the server.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;

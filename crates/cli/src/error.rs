@@ -2,11 +2,12 @@
 //!
 //! [`crate::client`] maps a refused request to an error by the `kind` of the reply, the verbs add
 //! remedies, and `main` prints the text to stderr and exits with [`Error::status`]: 1 refused, an
-//! unexpected reply, a failed output, a difference or a failed check, 2 usage or an unusable file, 3 not found,
-//! 4 no daemon or no access, 5 timeout, 65 partial (`apply` alone), 126 and 127 a command that cannot
-//! be executed or does not exist (`mpi-run` alone). The statuses are a contract with scripts; the
-//! texts are not. Usage errors that clap finds exit with 2 before. No error is retried or logged,
-//! and with JSON output errors are still text.
+//! unexpected reply, a failed output, a failed socket of `forward`, a difference or a failed check,
+//! 2 usage or an unusable file, 3 not found, 4 no daemon or no access, 5 timeout, 65 partial
+//! (`apply` alone), 126 and 127 a command that cannot be executed or does not exist (`mpi-run`
+//! alone). The statuses are a contract with scripts; the texts are not. Usage errors that clap
+//! finds exit with 2 before. No error is retried or logged, and with JSON output errors are still
+//! text.
 
 use std::io;
 use std::path::PathBuf;

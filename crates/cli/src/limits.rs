@@ -1,11 +1,14 @@
 //! Limits of the tool: sizes of replies and files, and times, each a constant.
 //!
-//! The module that uses a limit enforces it: a longer reply or file is an error of the command, and
-//! nothing is truncated. Only the timeout can be changed, by `--timeout`. The daemon has its own
-//! limits for requests (`daemon::limits`).
+//! The module that uses a limit enforces it: a longer reply or file is an error of the command.
+//! Only lists are cut, with a note: the interfaces of `extcap`, the connections of `top` and of
+//! `connection list`. The timeout, the connections of a list and the intervals can be chosen by
+//! options; the other values are fixed. The daemon has its own limits for requests
+//! (`daemon::limits`).
 //!
 //! `client` reads the limits of replies and the timeout, `args` the ranges of options, `commands`
-//! those of files, `program` those of programs that the tool runs, all in the main thread.
+//! those of files, `program` those of programs that the tool runs, and `top` its own. All run in
+//! the main thread but the requests of `top` and the readers of the forwarder's reports.
 
 use std::time::Duration;
 

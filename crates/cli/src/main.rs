@@ -3,17 +3,20 @@
 //! The tool translates a command line into requests to the control socket of causewayd, and prints
 //! the replies. It keeps no state and imports only `causeway-model`, `causeway-wire` for the test
 //! attach of `causeway mpi-run`, `causeway-forward` for `causeway forward` and `causeway-web` for
-//! `causeway web`. [`args`] defines the command
-//! line, [`client`] transports requests, [`commands`] implements the verbs, [`view`] gives replies
-//! their types, [`table`] formats text output, [`rates`] computes rates from two samples, [`top`] is the
-//! live view, [`vmm`] prints how guests attach.
+//! `causeway web`. [`args`] defines the command line, [`client`] transports requests, [`commands`]
+//! implements the verbs, [`view`] gives replies their types, [`table`] formats text output,
+//! [`rates`] computes rates from two samples, [`top`] is the live view, [`vmm`] prints how guests
+//! attach, [`doctor`] checks host and daemon with [`account`] and [`program`].
 //!
-//! A process executes a command on a single thread (`top` has another for requests) and ends with the exit status of
-//! [`error::Error::status`]; a closed pipe at stdout is a success. It retries no request, reads no
-//! configuration of its own, and changes nothing except through the daemon: the files that `key`,
-//! `man` and `capture` write are the exceptions. The daemon checks values and access rights; a
-//! newer daemon's kinds of ports are requested before the command line is parsed (`load_kinds`);
-//! without an answer within 10 s, only the kinds of this release are known.
+//! A process executes a command in its main thread (`top` has another for requests, `web` those of
+//! its server, a forwarder and its processes one for reports) and ends with the exit status of
+//! [`error::Error::status`]; a closed pipe at stdout is a success. No request is sent again after a
+//! failure, except by `top`, `web` and the forwarder. The tool reads no configuration of its own,
+//! and changes nothing except through the daemon: the files that `key`, `man`, `capture` and
+//! `extcap` write, and the sockets of `forward` and `web`, are the exceptions. The daemon checks
+//! values and access rights; a newer daemon's kinds of ports are requested before the command line
+//! is parsed (`load_kinds`); without an answer within 10 s, only the kinds of this release are
+//! known.
 
 mod account;
 mod args;

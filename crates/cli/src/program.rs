@@ -1,7 +1,13 @@
 //! Runs a program of the host for at most [`PROGRAM_TIME_MAX`] (5 s), and returns its output.
 //!
 //! `doctor` asks programs of the host for its state, `vmm::version` asks QEMU for its version, and
-//! `commands::mpi` a launcher for its MPI library, in the main thread of the tool.
+//! `commands::mpi` a launcher for its MPI library. The main thread of the tool waits; a thread of
+//! the call reads the output.
+//!
+//! The limit is that of the output: a program that closes its output and does not end, or leaves it
+//! to a child that does not end, is waited for without limit. Output beyond 4 MiB is not read. The
+//! program has no standard input, its messages at stderr are dropped, and its language is C. Each
+//! call runs it again.
 
 use std::ffi::OsStr;
 use std::io::Read as _;

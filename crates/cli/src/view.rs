@@ -3,9 +3,10 @@
 //! `causeway_model` has the types.
 //!
 //! The verbs of [`crate::commands`] read replies into the aliases below by `client::view`, and
-//! print configurations by the three functions. Kinds, states and keys of a newer daemon are read
-//! as text; a missing or malformed field of a view is an error of the reader. Nothing here sends a
-//! request, and a value without the key is shown as `-`.
+//! print configurations by the functions; `top`, `doctor`, `vmm` and `web` read the same types.
+//! Kinds, states and keys of a newer daemon are read as text; a missing or malformed field of a
+//! view is an error of the reader. Nothing here sends a request, and a missing value is shown as
+//! `-`.
 
 use causeway_model::{SpecValues, Textual};
 use serde_json::Value;

@@ -1,7 +1,8 @@
 //! The frontend side of a vhost-user conversation: sends requests and waits for replies.
 //!
-//! [`super::Frontend`] and `reconnect` use it to attach; tests use it alone. It encodes requests
-//! and checks replies; it owns no memory and no ring, and handles no requests of the backend.
+//! [`super::NetPort`] and [`super::VsockPort`] connect it, [`super::Frontend`] and `reconnect`
+//! attach by it; tests and benchmarks use it alone. It encodes requests and checks replies; it owns
+//! no memory and no ring, and handles no requests of the backend.
 //!
 //! Each request blocks until its reply arrives, at most [`REPLY_TIMEOUT_MS`] (5 s); a call may make
 //! several requests. With a [`Pump`] the backend runs in the caller's thread instead, at most

@@ -22,8 +22,8 @@ use super::reconnect::Reconnect;
 
 /// Length of `virtio_net_hdr_v1`, in bytes.
 pub const NET_HEADER_BYTES: usize = 12;
-/// Longest frame that a native port sends or receives, in bytes: the largest segment with its
-/// Ethernet header and VLAN tag.
+/// Longest frame that a native port sends, in bytes: the largest segment with its Ethernet header
+/// and VLAN tag.
 const FRAME_BYTES_MAX: u32 = 65_553;
 /// Position of `num_buffers` in the header.
 const NUM_BUFFERS: std::ops::Range<usize> = 10..12;

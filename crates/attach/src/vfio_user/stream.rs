@@ -1,7 +1,8 @@
 //! The framing of vfio-user connections ([`crate::stream`]).
 //!
-//! The control thread uses [`MessageStream`] for the server's end, and the native client for the
-//! frontend's end. A message with descriptors of other types is received and marked
+//! The control thread uses [`MessageStream`] for the server's end, the native client for the
+//! frontend's end, and the relays of `causeway-holder` for either end. A message with descriptors
+//! of other types is received and marked
 //! ([`RawMessage::is_odd`](crate::stream::RawMessage::is_odd)): the server refuses the message with
 //! EINVAL and goes on, because a VMM may try to map the file of another device. Of the content only
 //! the header's size is checked; commands, message types and payloads are the server's part. A send

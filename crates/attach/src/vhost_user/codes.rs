@@ -2,10 +2,10 @@
 //! header.
 //!
 //! The names and values are those of QEMU's `docs/interop/vhost-user.rst`. [`super::message`] reads
-//! requests into these types, [`super::server`] and [`crate::native`] negotiate by them. A number
-//! that the specification does not name is no [`FrontendReq`]; the module does not decide which
-//! requests are served. A test compares all values with the `vhost` crate. The types are plain
-//! values for any thread.
+//! requests into these types, [`super::server`] and [`crate::native`] negotiate by them, and
+//! `causeway-holder` recognises the requests that it relays. A number that the specification does
+//! not name is no [`FrontendReq`]; the module does not decide which requests are served. A test
+//! compares all values with the `vhost` crate. The types are plain values for any thread.
 
 use bitflags::bitflags;
 

@@ -5,7 +5,9 @@
 //! show`; they name the message, the value and, where the operator can act, the remedy. Every
 //! reason ends the attachment: there are no warnings here. The port stays and accepts the next
 //! frontend, after [`Reason::Notification`] only 30 s later. The native frontend returns the same
-//! reasons for replies of a backend.
+//! reasons for replies of a backend, in its caller's thread, and so do the relays of
+//! `causeway-holder`. A frontend that closes between two messages is no reason
+//! ([`Event::Closed`](crate::Event::Closed)).
 
 use causeway_host::limits::UNCLOSED_MAX;
 use causeway_memory::{MapError, MappingError};

@@ -1,10 +1,10 @@
 //! The framing of vhost-user connections ([`crate::stream`]).
 //!
-//! `server` uses [`MessageStream`] for the daemon's end of a connection, and [`crate::native`] for
-//! the frontend's end. The module does not decode payloads; [`super::message`] does. A message with
-//! descriptors of other types than eventfds, pidfds, Unix sockets and memory files ends the
-//! connection. A send does not wait: if the socket's buffer is full, it fails with
-//! [`Reason::RepliesUnread`].
+//! `server` uses [`MessageStream`] for the daemon's end of a connection, [`crate::native`] for the
+//! frontend's end, and the relays of `causeway-holder` for either end. The module does not decode
+//! payloads; [`super::message`] does. A message with descriptors of other types than eventfds,
+//! pidfds, Unix sockets and memory files ends the connection. A send does not wait: if the socket's
+//! buffer is full, it fails with [`Reason::RepliesUnread`].
 
 use std::os::fd::BorrowedFd;
 

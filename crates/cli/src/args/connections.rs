@@ -1,4 +1,8 @@
 //! Command line of `causeway connection`.
+//!
+//! A state that does not exist, or a limit of 0, is refused with exit status 2; whether the group
+//! or the port exists is checked by the daemon. A limit beyond a page of the daemon (1,000) becomes
+//! several requests. `commands::connection` uses the values, in the main thread.
 
 use causeway_model::Name;
 use clap::{Args, Subcommand, ValueEnum};

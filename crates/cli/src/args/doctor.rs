@@ -1,4 +1,7 @@
 //! Command line of `causeway doctor`.
+//!
+//! The name of the user is not checked here: a user that does not exist is a failed check of
+//! `crate::doctor`. `commands::doctor` uses the value.
 
 use clap::Args;
 

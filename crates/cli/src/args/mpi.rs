@@ -2,7 +2,7 @@
 //! the MPI library.
 //!
 //! Paths are not checked here, and libraries that [`Mpi`] does not list are not supported: another
-//! name is refused with exit status 2. `commands::mpi` uses the arguments.
+//! name is refused with exit status 2. `commands::mpi` uses the arguments, in the main thread.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,8 @@
 //! Command line of `causeway top`.
+//!
+//! An interval outside of 0.1 to 3600 s, and a filter of more than 64 characters, are refused with
+//! exit status 2; so is a column that the view does not have, by `commands::top`, which uses the
+//! values in the main thread.
 
 use clap::{Args, ValueEnum};
 

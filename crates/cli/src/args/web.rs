@@ -1,7 +1,8 @@
 //! Arguments of `causeway web`: the address, the names of the server, and the interval.
 //!
 //! An address that is not of the loopback interface is refused without `--allow-remote`, by
-//! `commands::web`.
+//! `commands::web`, which uses the values; so are more names than the server has room for. An
+//! interval outside of its range is refused here. Both are exit status 2.
 
 use std::net::SocketAddr;
 

@@ -5,7 +5,7 @@
 //! as text to `POST /v1/apply`; the daemon checks, plans and executes it. With `--dry-run` it only
 //! plans. If the daemon stops at a refusal, the changes are printed with the marks of those not
 //! made, and the exit status is 65; nothing is undone. A file with an error is refused before any
-//! change, with exit status 1.
+//! change, with exit status 1; a file that cannot be read, or is longer, with 2.
 //!
 //! The daemon keeps objects that its own file does not have in the state file, unless `--ephemeral`
 //! is given. `commands::run` is the caller; `config diff` prints its lines by [`line()`].

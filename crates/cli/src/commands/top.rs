@@ -4,7 +4,8 @@
 //! output, and without a terminal at standard output, it prints a report after each interval. A
 //! first failed request ends the verb with the exit status of other verbs; a later failure is
 //! reported (as JSON, an object with the key `error`), and the verb tries again. The verb changes
-//! nothing. `commands::run` is the caller.
+//! nothing. `commands::run` is the caller; a batch sends its requests in the main thread, the
+//! full-screen view in another.
 
 use std::io::IsTerminal as _;
 use std::thread::sleep;

@@ -2,7 +2,10 @@
 //!
 //! The verb binds its address, restricts the process as `causeway forward` does, and serves with
 //! [`causeway_web::WebServer`] until SIGINT or SIGTERM. The daemon need not run: the page shows why
-//! it does not answer, and shows its state once it does. `commands::run` is the caller.
+//! it does not answer, and shows its state once it does. `commands::run` is the caller. The main
+//! thread waits for the signal; browsers and the daemon are served by threads of the server. An
+//! address that cannot be bound is an error of exit status 1; an address of another interface
+//! without `--allow-remote`, or too many names, one of 2.
 
 use std::io::Read as _;
 use std::net::TcpListener;

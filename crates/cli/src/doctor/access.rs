@@ -1,4 +1,9 @@
 //! Checks of access: the sockets of ports for QEMU's user, AppArmor, and the keys of links.
+//!
+//! [`super::examine`] calls the three checks, once in a run. They read metadata and files, connect
+//! to nothing and change nothing; permissions are judged by mode, owner and group alone. A key file
+//! that this user may not examine is skipped, and a socket of which nothing can be read is no
+//! obstacle. The check of AppArmor searches the path as text in libvirt's profile.
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;

@@ -1,4 +1,9 @@
 //! Checks of the daemon: version, limits, the holder, and ports and links that do not work.
+//!
+//! [`super::examine`] calls [`reachable`] and [`state`] in the main thread of the tool;
+//! `commands::web` has [`problems`] called in a thread of its server. [`problems`] judges the given
+//! views alone; [`state`] also reads /proc/PID/limits. Nothing is requested or changed here: the
+//! state was requested before, and a port or link that came since is not examined.
 
 use causeway_model::InfoView;
 

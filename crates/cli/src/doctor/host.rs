@@ -1,4 +1,9 @@
 //! Checks of the host: KVM, QEMU, shared memory and the clock.
+//!
+//! [`super::examine`] calls each check once, in the main thread. They open /dev/kvm and close it
+//! again, read files, and run QEMU and `timedatectl` for at most 5 s each; a program that is
+//! missing or fails is a warning (QEMU) or skips the check (the clock). All findings here are good,
+//! warnings or skipped: no check of the host fails.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;

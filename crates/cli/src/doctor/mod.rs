@@ -4,6 +4,11 @@
 //! at most [`PROGRAM_TIME_MAX`](crate::limits::PROGRAM_TIME_MAX) (5 s); none changes anything. A
 //! check that lacks a privilege, a program or the daemon reports that it was skipped. The checks of
 //! the firewall and AppArmor are heuristics: they find usual mistakes, not all.
+//!
+//! `commands::doctor` calls [`examine`], in the main thread; `commands::web` calls [`problems`] in
+//! a thread of its server, for a page. If one of the three requests to the daemon fails, its error
+//! is a finding, and the checks that need the daemon become one skipped finding. Nothing is cached:
+//! each call checks anew.
 
 mod access;
 mod daemon;

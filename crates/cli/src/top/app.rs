@@ -1,4 +1,10 @@
 //! The state of the full-screen view, which keys and samples change.
+//!
+//! `commands::top` makes the [`App`], `session` passes keys and outcomes of requests to it, and
+//! `screen` draws it, all in the main thread. Nothing here reads the terminal or sends a request. A
+//! failed request keeps the last report, with a [`Loss`] until the next sample. An object that is
+//! gone leaves the selection at the first line; a key without a meaning changes nothing. A filter
+//! takes at most 64 characters, and the interval stays within 0.1 to 3600 s.
 
 use std::time::Instant;
 

@@ -1,7 +1,13 @@
 //! A table that can be sorted, filtered and fitted to a width.
 //!
 //! Texts come from the daemon; control characters in them are replaced, so that no text moves the
-//! cursor of a terminal. Widths count characters.
+//! cursor of a terminal. Widths count characters. A table that is too wide loses columns by their
+//! rank and then characters of the widest column; if the columns that always stay need more, it is
+//! wider than asked for.
+//!
+//! `tables` fills a [`Listing`] of a report, `commands::top` prints it as text, and `app` and
+//! `screen` sort, filter and draw it, all in the main thread. A column that does not exist leaves
+//! the lines in their order.
 
 use std::cmp::Ordering;
 

@@ -5,7 +5,7 @@
 //! tables. The full-screen view adds [`app`], the state that keys change, [`screen`], which draws
 //! the state, and [`session`], which owns the terminal and the thread that sends the requests.
 //!
-//! All but [`sample`] and [`session`] is pure. A refresh sends five requests, bounded as all
+//! All but [`sample`] and [`session`] do no I/O. A refresh sends five requests, bounded as all
 //! replies are; connections are limited to [`TOP_CONNECTIONS_MAX`]. A failed refresh keeps the last
 //! report on the screen, marked as old. `commands::top` is the caller.
 //!

@@ -3,6 +3,13 @@
 //! Kinds of ports count their traffic under different names. Each of the rates of [`TrafficRates`]
 //! sums the counters that a kind has of a list. Directions of ports are the guest's: transmitted is
 //! sent by the guest. Directions of links are this host's.
+//!
+//! `app` and `commands::top` call [`Report::new`] for each sample, in the main thread; it has no
+//! I/O. A counter that a kind does not have counts 0, and one that began anew counts from 0. The
+//! state of the first sample, or of a port that was added since, has no rates or those since 0. A
+//! restarted daemon is recognised by its process or its uptime; rates are then those since its
+//! start. A new counter that no list here names, and whose name has no prefix of a reason, is in no
+//! rate.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,10 @@
 //! One sample of the daemon's state.
+//!
+//! [`Sample::take`] sends five requests one after the other, each bounded by `--timeout`; the first
+//! failure ends the sample, and nothing is kept of it. Only the list of connections may be missing,
+//! with an older daemon or one without the socket service. At most 1,000 connections are requested.
+//! `commands::top` takes the first sample and those of a batch in the main thread, `session` the
+//! others in the thread of the requests.
 
 use std::time::Instant;
 

@@ -1,6 +1,10 @@
 //! Draws the full-screen view: a head of two lines, the table, the details of the selected line,
 //! and the keys. The view fits into 80 columns and 24 lines; in less room, columns and details are
 //! left out.
+//!
+//! `session` calls [`draw`] in the main thread, after each sample or key. It reads the [`App`] and
+//! writes cells to the frame, and changes nothing else; text that does not fit is cut and ends with
+//! `…`. An older daemon's missing rates are shown as `-`.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -3,6 +3,10 @@
 //! The thread of the command draws and reads keys; a second thread takes a sample for each request
 //! of the first, so that a slow daemon does not delay keys. The terminal is restored at the end,
 //! also after an error, a panic (by the hook of ratatui), SIGTERM, SIGHUP and SIGINT.
+//!
+//! `commands::top` calls [`run`], once. At most one request is on its way: while it is not
+//! answered, no further one is sent, and keys work. The view ends without waiting for the thread,
+//! which ends with the process or after its request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

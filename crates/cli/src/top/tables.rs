@@ -1,4 +1,8 @@
 //! The columns of the four views, and their lines of a report.
+//!
+//! `app` and `commands::top` call [`listing`], `commands::top` also [`column_names`] for `--sort`.
+//! The functions are pure and neither sort nor filter; `top::listing` does. Text of the daemon is
+//! cleaned of control characters. The heads are the names of `--sort`, in any case.
 
 use super::listing::{Cell, Column, Line, Listing, Tone, clean, short};
 use super::report::{DispatcherReport, LinkReport, PortReport, Reason, Report, TrafficRates};

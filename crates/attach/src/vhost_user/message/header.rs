@@ -1,10 +1,10 @@
 //! The header of a vhost-user message: 12 bytes, in host byte order.
 //!
 //! [`super::super::stream`] parses a header before it reads the payload: in the daemon in the
-//! thread of the dispatcher that owns the port, in the native frontend in the caller's thread.
-//! Version 1 only; reserved flags, unknown requests and payloads above [`PAYLOAD_BYTES_MAX`]
-//! (4,096) are errors, each of which ends the connection. Whether the length fits the request is
-//! checked by [`super::Message::decode`].
+//! thread of the dispatcher that owns the port, in the native frontend in the caller's thread, in
+//! `causeway-holder` in the relay's thread of the frontend. Version 1 only; reserved flags, unknown
+//! requests and payloads above [`PAYLOAD_BYTES_MAX`] (4,096) are errors, each of which ends the
+//! connection. Whether the length fits the request is checked by [`super::Message::decode`].
 
 use super::payload::FieldReader;
 use crate::limits::PAYLOAD_BYTES_MAX;

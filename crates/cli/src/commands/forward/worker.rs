@@ -3,11 +3,14 @@
 //! The process is this program with `forward --report`: it listens, restricts itself to the two
 //! addresses of its forward, and prints a [`WorkerStatus`] in a line of JSON after each change. It
 //! ends when its stdin ends, and so never outlives the forwarder; messages about failed connections
-//! go to the forwarder's stderr. A thread of the forwarder reads the lines.
+//! go to the forwarder's stderr. A thread of the forwarder reads the lines, and ignores a line that
+//! is no status or has more than 16 KiB.
 //!
 //! A process that ends by itself is started again, after a pause that grows from 1 s to 15 s. Its
-//! counters continue: [`Worker::report`] adds those of earlier processes. The words are those of
-//! `causeway_model::ForwardReport`.
+//! counters continue: [`Worker::report`] adds those of earlier processes. A process that cannot be
+//! started counts as one that failed. The forwarder calls [`Worker::supervise`] and
+//! [`Worker::report`] each second; the drop of a worker waits at most 2 s for the end of its
+//! process, and then kills it. The words are those of `causeway_model::ForwardReport`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -1,4 +1,8 @@
 //! The MPI library of a launcher, by the output of its `--version`.
+//!
+//! [`library`] is called by `run` without `--mpi`, in the main thread, and runs the launcher at
+//! each call. It knows Open MPI 4 and 5 and MPICH; everything else is an error of exit status 2,
+//! whose text names `--mpi`.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -10,6 +10,10 @@
 //! found before a rank starts. A NIC that was named must admit this user; of NICs that were not
 //! named, those that do not are left out with a note. NICs of several groups are refused, because
 //! no message passes between groups.
+//!
+//! `MpiEnvironment::find` calls [`choose`] for both verbs, in the main thread. Each attach is made
+//! one after the other, waits for at most `--timeout`, and is given up at once: the NIC has no
+//! endpoint of this process afterwards.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,8 @@
 //! The provider of libfabric: its place on this host.
+//!
+//! `MpiEnvironment::find` calls [`find`], in the main thread. A missing file is an error of exit
+//! status 3, a file that this user cannot read one of 4. The file is opened, but neither loaded nor
+//! checked: whether libfabric accepts it shows in the program.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
