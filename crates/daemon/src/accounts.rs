@@ -13,8 +13,9 @@
 //! and no negative cache. [`resolve_ahead`] keeps the numbers of its first call; a second call has
 //! no effect. A static build with musl has no modules and reads /etc/passwd and /etc/group only.
 //!
-//! [`crate::run`] resolves ahead; [`crate::lifecycle`] and [`crate::fabric::SocketOwner`] ask for
-//! numbers before they set owners of sockets.
+//! [`crate::run`] resolves ahead, on the main thread; [`crate::lifecycle`] and
+//! [`crate::fabric::SocketOwner`] ask for numbers before they set owners of sockets, and `causewayd
+//! --check-config` for those of `[daemon]`.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;

@@ -1,10 +1,10 @@
 //! The interface between the control plane and the dispatchers.
 //!
-//! [`FabricControl`] executes commands of [`causeway_model`]. The daemon stacks two wrappers on the
-//! real fabric ([`causeway_fabric::Handle`]): [`crate::held_ports::HeldPortsFabric`] moves held
-//! ports behind the holder, and outside of it [`SocketOwner`] sets owners and permissions of new
-//! sockets. The module also fills a fabric from a configuration ([`apply`]) and empties it
-//! ([`close_all`]).
+//! [`FabricControl`] executes commands of [`causeway_model`]. The daemon stacks three wrappers on
+//! the real fabric ([`causeway_fabric::Handle`]): [`crate::held_ports::HeldPortsFabric`] moves held
+//! ports behind the holder, outside of it [`SocketOwner`] sets owners and permissions of new
+//! sockets, and outermost [`crate::kept::Kept`] follows changes for the state file. The module also
+//! fills a fabric from a configuration ([`apply`]) and empties it ([`close_all`]).
 //!
 //! A call blocks its thread until the dispatcher answers, without a time limit, and may come from
 //! any thread. The fabric executes one command at a time, those of several threads in no defined
@@ -14,8 +14,8 @@
 //! the addition of a port is undone if the access to its socket cannot be set. Differences between
 //! a running fabric and a file are the subject of [`crate::plan`].
 //!
-//! Callers are [`crate::lifecycle`] at the start and end, and [`crate::api`], [`crate::plan`] and
-//! [`crate::vnet`] in between.
+//! Callers are [`crate::lifecycle`] and [`crate::kept`] at the start and end, and [`crate::api`],
+//! [`crate::plan`], [`crate::vnet`] and [`crate::metrics`] in between.
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;

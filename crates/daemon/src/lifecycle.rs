@@ -2,16 +2,16 @@
 //!
 //! [`crate::run`] calls [`Daemon::claim`] before the dispatchers start, and [`Daemon::serve`] on
 //! the thread `lifecycle` beside them. `serve` fills the fabric, starts the servers of the VNET
-//! language and of the control socket and the watchdog thread, waits for a signal, stops the
-//! servers and closes links and ports. A stop by `causeway shutdown` arrives as SIGTERM
+//! language, of metrics and of the control socket and the watchdog thread, waits for a signal,
+//! stops the servers and closes links and ports. A stop by `causeway shutdown` arrives as SIGTERM
 //! ([`crate::stop`]).
 //!
 //! At the end the module decides whether frontends of held ports stay connected: then it closes
 //! links and the other ports, the process exits at once and leaves the rings of held ports as they
 //! are, and `serve` does not return. If the filling fails and an earlier daemon left a holder, the
-//! process exits in the same way with status 1. If the control server, the watchdog thread or the
-//! confirmation to the holder fails after the filling, `serve` returns the error without closing
-//! the links, so that peers are not notified.
+//! process exits in the same way with status 1. If the server of metrics, the control server, the
+//! watchdog thread or the confirmation to the holder fails after the filling, `serve` returns the
+//! error without closing the links, so that peers are not notified.
 //!
 //! SIGHUP only makes links read keys and certificates again; during the start it takes effect when
 //! the filling is done. The configuration file is read once, by [`crate::run`]; later changes come

@@ -4,6 +4,9 @@
 //! The exit status is 0 after a stop or a successful check, 1 after an error, and 2 for a wrong
 //! command line, which clap reports. All other code is in the library, so that tests can drive it
 //! without a process.
+//!
+//! The main thread runs it; a panic of this thread is logged and ends the process with the status
+//! of a panic (101).
 
 use std::process::ExitCode;
 

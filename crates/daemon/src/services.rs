@@ -7,7 +7,8 @@
 //!
 //! [`Registered`] collects the parts of the operator's interface that the services register.
 //! [`crate::run`] calls [`Registered::of`] once: each call allocates the lists for the life of the
-//! process. The names of kinds, sections and nouns are not compared here.
+//! process. The names of kinds, sections and nouns are not compared here: of two nouns of one name
+//! the first answers.
 
 use causeway_fabric::ServiceRegistration;
 use causeway_model::{KindDefinition, NounDefinition, SectionDefinition};

@@ -1,12 +1,18 @@
 //! Names and meanings of counters.
 //!
-//! A service registers a [`CounterTable`] for the objects that it counts, ports or links. The daemon
-//! derives the help texts of `GET /metrics` from the tables. The values are maps by the same names
-//! (`counters` of [`PortView`](crate::PortView) and [`LinkView`](crate::LinkView)).
+//! A service registers a [`CounterTable`] for the objects that it counts: ports, links or forwards.
+//! The daemon derives the help texts of `GET /metrics` from the tables. The values are maps by the
+//! same names (`counters` of [`PortView`](crate::PortView) and [`LinkView`](crate::LinkView)).
 //!
 //! A counter ends with `_total`; a name without the ending is a value that also falls (a gauge). The
 //! second last word is the unit if it is one (`receive_bytes_total`). Counters of one cause that
 //! differ by the reason begin with a word of [`REASON_PREFIXES`].
+//!
+//! The tables are constants. Nothing here compares them with the counters that a service reports,
+//! or checks that names differ: a counter that no table has is reported all the same, with a text
+//! that says so, and of several meanings of a name the daemon prints each. `daemon::metrics` reads
+//! the tables in the thread of the request that samples; `causeway top` and the web page use
+//! [`REASON_PREFIXES`] to find drops and refusals.
 
 /// Name and meaning of a counter. The meaning is a sentence, as a documentation comment has it.
 pub type CounterDefinition = (&'static str, &'static str);

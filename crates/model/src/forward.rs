@@ -5,7 +5,10 @@
 //! the socket service keeps the list and the last report of the process, and forwards nothing
 //! itself. [`ForwardAddress`] checks the form of an address alone: whether the port of causewayd
 //! exists, and whether the process can listen, is the state of the forward
-//! ([`ForwardView`](crate::ForwardView)).
+//! ([`ForwardView`](crate::ForwardView)). Paths of `[[forward]]` must be absolute; `causeway
+//! forward --from` and `--to` accept relative ones, which its process resolves. A forward is not
+//! changed in place; names and sources in use are refused by the service
+//! ([`crate::commands::forwards`]).
 
 use std::fmt;
 use std::path::PathBuf;

@@ -8,8 +8,8 @@
 //! The crate stands on the lowest floor: it imports only `causeway-wire`, and knows no service and
 //! no operating-system object. It executes no command, keeps no state and never touches the data
 //! path; whether an object exists or a name is in use is checked by the fabric and the services.
-//! Its only I/O is name resolution ([`draft::host::resolve`]) and the identity of the machine
-//! ([`draft::derived_mac`]).
+//! Its only I/O is name resolution ([`draft::host::resolve`]) and the identity and the host name of
+//! the machine ([`draft::derived_mac`], [`draft::derived_nic_name`]).
 //!
 //! The crate has no thread: its functions run in the caller's (`causeway`, a control thread of
 //! causewayd, or a dispatcher that answers a request). A value beyond a bound of [`limits`] is

@@ -4,7 +4,8 @@
 //! The text form is six pairs of hexadecimal digits separated by colons; `-`, `.` and missing zeros
 //! are refused. Every 48-bit value is accepted: keys that need a station's address check
 //! [`Mac::is_unicast`] themselves. Addresses for ports without one come from
-//! [`crate::draft::derived_mac`].
+//! [`crate::draft::derived_mac`]. Nothing here compares addresses: a service refuses a second port
+//! of its group with the same one.
 
 use std::fmt;
 use std::str::FromStr;

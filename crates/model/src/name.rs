@@ -1,9 +1,10 @@
 //! Names of ports, groups and links.
 //!
-//! Every parser of a specification makes a [`Name`]; its text is valid as a part of a file name, a
-//! log value and a URL without quoting. A name has 1 to [`NAME_BYTES_MAX`] (63) bytes of ASCII and
-//! is compared byte by byte, with case. The type does not make a name unique: the registry and the
-//! services refuse a name in use. The group name `host` is reserved; the registry refuses it.
+//! Every parser of a specification makes a [`Name`], in the thread that reads it, and refuses
+//! another text as a whole; its text is valid as a part of a file name, a log value and a URL
+//! without quoting. A name has 1 to [`NAME_BYTES_MAX`] (63) bytes of ASCII and is compared byte by
+//! byte, with case. The type does not make a name unique: the registry and the services refuse a
+//! name in use. The group name `host` is reserved; the registry refuses it.
 
 use std::fmt;
 use std::str::FromStr;

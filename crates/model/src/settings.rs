@@ -1,14 +1,15 @@
-//! Settings of the daemon that it reads when it starts: the tables `[daemon]`, `[dispatch]` and
-//! `[control]` of the configuration file.
+//! Settings of the daemon that it reads when it starts: the tables `[daemon]`, `[dispatch]`,
+//! `[control]` and `[metrics]` of the configuration file.
 //!
 //! The daemon (`daemon::config`) calls the `read` functions with the tables of the file, and makes
-//! the options of the fabric, the sandbox and the VNET language from the result. All problems of a
-//! table are reported together, and the daemon then does not start. Keys that are not given get
-//! their defaults; derived defaults (`Option` members) are filled in by the daemon.
+//! the options of the fabric, the sandbox, the VNET language and the server of metrics from the
+//! result. All problems of a table are reported together, and the daemon then does not start. Keys
+//! that are not given get their defaults; derived defaults (`Option` members) are filled in by the
+//! daemon.
 //!
-//! The settings cannot be changed at run time: `causeway apply` ignores the three tables. The
-//! module checks forms, ranges and conditions between keys. It does not check that a path, group of
-//! users or CPU exists on this host, and opens no file.
+//! The settings cannot be changed at run time: `causeway apply` checks the four tables and ignores
+//! them otherwise. The module checks forms, ranges and conditions between keys. It does not check
+//! that a path, group of users or CPU exists on this host, and opens no file.
 
 use std::fmt;
 use std::net::SocketAddr;

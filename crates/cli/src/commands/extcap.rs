@@ -2,9 +2,9 @@
 //!
 //! Wireshark calls programs of its extcap folder to list interfaces, their link types and options,
 //! and to capture to a pipe; the lines are those of its extcap interface. Interfaces are the links
-//! and the ports that can be captured: frames of ports of kind `net` and `hca`, socket packets
-//! (link type VSOCK) of vsock ports, each of which has all connections of its guest. A capture is
-//! that of [`super::capture`].
+//! and the ports that can be captured: frames of ports of kind `net`, `hca`, `stream`, `dgram` and
+//! `tap`, socket packets (link type VSOCK) of vsock ports, each of which has all connections of its
+//! guest. A capture is that of [`super::capture`].
 //!
 //! Without a daemon the list is empty, with the reason at stderr and exit status 0, because
 //! Wireshark starts without access too. Wireshark's capture filters are refused: the options of an

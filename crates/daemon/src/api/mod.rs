@@ -29,7 +29,7 @@
 //! GET  /v1/links    POST /v1/links    GET  /v1/links/NAME   DELETE /v1/links/NAME
 //! GET  /v1/routes   POST /v1/routes                         DELETE /v1/routes/INDEX
 //! GET  /v1/forwards POST /v1/forwards GET  /v1/forwards/NAME DELETE /v1/forwards/NAME
-//! POST /v1/forwarder
+//! GET  /v1/connections                POST /v1/connections  POST /v1/forwarder
 //! GET  /v1/traffic/GROUP              POST /v1/apply        POST /v1/vnet
 //! GET  /v1/config                     POST /v1/config/diff
 //! POST /v1/shutdown

@@ -6,9 +6,10 @@
 //! problem. Values are checked by the tables of [`causeway_model::schema`].
 //!
 //! [`crate::run`] reads the file once, before the dispatchers start, and [`crate::api`] the text of
-//! `POST /v1/apply`. The module changes nothing on the host and watches no file;
-//! [`Config::check_host`] only checks for the presence of files, CPUs and accounts. Names of peers
-//! are not resolved here. The values go on to [`crate::fabric::apply`], or to [`crate::plan`].
+//! `POST /v1/apply` and `POST /v1/config/diff`. The module changes nothing on the host and watches
+//! no file; [`Config::check_host`] only checks for the presence of files, CPUs and accounts. Names
+//! of peers are not resolved here. The values go on to [`crate::fabric::apply`], or to
+//! [`crate::plan`].
 //!
 //! The private parts: `read` reads the tables, `table` keeps the positions of keys, `check` and
 //! `sockets` compare tables, `problem` collects and prints problems, `dispatch` converts

@@ -1,12 +1,16 @@
-//! Prints a [`Config`] as TOML, with every default written out, for `causewayd --print-config`.
+//! Prints a [`Config`] as TOML, with every default written out, for `causewayd --print-config` and
+//! `causeway config export`.
 //!
 //! Reading the text again gives an equal configuration, except for paths that are not UTF-8.
 //! Comments and the order of tables of the original file are lost: tables appear by type, objects
 //! of a type in the file's order. An MTU that follows from the links is printed as a comment,
-//! because writing it would fix it. The module prints the configuration of a file, not the running
-//! state, and it contains paths of secrets but no secrets.
+//! because writing it would fix it. The module prints the values that it is given, of a file or of
+//! the running state, and reads neither; the text has paths of secrets but no secrets. It cannot
+//! fail, and the length of the text is not bounded.
 //!
-//! [`crate::run`] is the caller, through `Config::to_toml`. `config::read` reads the same keys.
+//! The callers use `Config::to_toml`: [`crate::run`] on the main thread, and
+//! [`crate::kept::Kept::export`], which puts the running objects in place of those of the file, in
+//! the thread of a connection. `config::read` reads the same keys.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -21,7 +21,9 @@
 //! object names them.
 //!
 //! `[daemon]`, `[dispatch]` and `[control]` are not planned. VNET commands have their own planner,
-//! [`crate::vnet::plan`]. [`crate::api`] is the only caller, and executes one plan at a time.
+//! [`crate::vnet::plan`]. [`crate::api`] plans and executes, one plan at a time, in the thread of a
+//! connection; [`crate::kept`] uses [`read_running`] alone, and `POST /v1/config/diff`
+//! [`read_running`] and [`rule_changes`].
 
 mod execute;
 mod objects;

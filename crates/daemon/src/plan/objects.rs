@@ -3,6 +3,10 @@
 //! Objects of a section are compared by their identity ([`ObjectTable`]) and their values. A
 //! changed object is deleted and added again. `plan()` calls [`note`] once per plan; both lists
 //! have only objects of sections that can be listed and deleted.
+//!
+//! The function asks no service and cannot fail. Of two objects of one identity in a list, the last
+//! counts; the configuration has refused such a file before. Order has no meaning: a moved object
+//! is no change.
 
 use std::collections::HashMap;
 

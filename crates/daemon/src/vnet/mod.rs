@@ -31,8 +31,10 @@
 //! 0, in files, and for TCP links only this end is created or deleted.
 //!
 //! The language has no ports, groups or rules, no links of other kinds than VNET's UDP and TCP, and
-//! no encryption: the password passes the network in plain text. Its changes last until the daemon
-//! ends.
+//! no encryption: the password passes the network in plain text. Changes of a session or of `POST
+//! /v1/vnet` are kept in the state file as those of the control API are ([`crate::kept`]), the
+//! latter unless they are ephemeral; the links and routes of `vnet_file` come from that file at
+//! each start.
 //!
 //! A line from TCP passes [`server`] (bytes to lines), [`session`] (password),
 //! [`parse`](mod@parse), [`plan`] (names to specifications), and [`crate::fabric::FabricControl`];

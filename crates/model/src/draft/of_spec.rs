@@ -5,7 +5,9 @@
 //! may have omitted it: an unspecified address is `:PORT`, because its family follows the peer's.
 //! A peer by name keeps its name, and not the address that the name had.
 //!
-//! The module resolves nothing. Two drafts of the same link become equal by way of the specification.
+//! `daemon::kept` is the caller, in threads of the control socket and of the start. The module
+//! resolves nothing and cannot fail. Two drafts of the same link become equal by way of the
+//! specification.
 
 use std::net::SocketAddr;
 

@@ -1,10 +1,11 @@
 //! Prints values as TOML.
 //!
-//! `causewayd --print-config` prints its configuration with these functions; `causeway` prints the
-//! lines of a configuration file that keep an object which it has added. Tables within tables
-//! become inline tables, each value a single line; comments and the order of the operator's file
-//! are not kept. Keys are printed as they are: they must be bare TOML keys. Values of JSON's `null`
-//! are omitted. Nothing is checked: the values were, when they were read.
+//! `daemon::config::print` and `daemon::config::state` print the configuration and the state file
+//! with these functions, in the daemon's main thread, in threads of the control socket and in the
+//! thread `state`. Tables within tables become inline tables, each value a single line; comments
+//! and the order of the operator's file are not kept. Keys are printed as they are: they must be
+//! bare TOML keys. Values of JSON's `null` are omitted. Nothing is checked: the values were, when
+//! they were read.
 
 use std::fmt::Write as _;
 

@@ -4,7 +4,8 @@
 //! as [`Typed`], and `causeway` deserializes the same JSON as [`Textual`]. A textual view accepts
 //! unknown kinds, states and keys, and keeps the keys in [`SpecValues`] without checks. A field
 //! that the daemon does not send is a default if its type declares one, and otherwise an error of
-//! the reader. The module converts no form into the other.
+//! the reader. The module converts no form into the other. It runs in the thread that writes or
+//! reads a reply: that of a connection in the daemon, and of the command or page in a tool.
 
 use std::fmt::Debug;
 
