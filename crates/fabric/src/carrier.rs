@@ -11,9 +11,10 @@
 //! mailbox drops a whole batch of received frames. The mailbox returns a message that it has no
 //! room for to its sender: links send states and carriers by
 //! [`Sender::push_critical`](crate::mailbox::Sender::push_critical), which has four times the room.
-//! They send refused carriers and addresses again later; a refused state is logged, and the group
-//! learns only the next. [`Leave`] for an unknown link is no error. A
-//! carrier does not check [`Outgoing::hops`]; the service refuses a frame that crossed
+//! Addresses go by [`Sender::push_urgent`](crate::mailbox::Sender::push_urgent), which has twice
+//! the room. A refused state or carrier is logged, and the group learns only the next; refused
+//! addresses are sent again later. [`Leave`] for an unknown link is no error. A carrier does not
+//! check [`Outgoing::hops`]; the service refuses a frame that crossed
 //! [`HOPS_MAX`](crate::limits::HOPS_MAX) (8) links.
 
 use std::collections::BTreeMap;

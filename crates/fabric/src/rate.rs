@@ -1,10 +1,10 @@
 //! Rate limits: leaky buckets without fractions.
 //!
 //! An owner (a port; in `socket` the host socket of a port; in `link` the handshake guard of a
-//! tunnel socket, and a listener) keeps a [`Bucket`] and asks it at each event, with the rate and
-//! its own clock in nanoseconds. The burst equals the events of one second and cannot be chosen. A
-//! bucket decides only: the owner delays or refuses. It is not shared between threads. A clock that
-//! goes back drains nothing.
+//! tunnel socket, and a listener; in `stream` an end of a stream port) keeps a [`Bucket`] and asks
+//! it at each event, with the rate and its own clock in nanoseconds. The burst equals the events of
+//! one second and cannot be chosen. A bucket decides only: the owner delays or refuses. It is not
+//! shared between threads. A clock that goes back drains nothing.
 
 /// Units of an event, so that rates need no fractions.
 const TOKEN: u64 = 1_000_000_000;

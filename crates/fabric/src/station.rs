@@ -1,19 +1,20 @@
 //! Stations: members of a group that another service serves, and the group's policy for them.
 //!
-//! A station is a port of another service (an adapter of a guest) that joins the service that
-//! forwards the group's frames with a [`Membership`](crate::carrier::Membership) of its own. Like a
-//! port, and unlike a link, it has one address and the name of its port: routes and captures name
-//! the port, no other member may send from the address, and frames to unknown addresses do not go
-//! there, unless the station stands for several addresses ([`Station::learns`]).
+//! A station is a port of another service (an adapter of a guest in `hca`, a port of `stream` or
+//! `tap`) that joins the service that forwards the group's frames with a
+//! [`Membership`](crate::carrier::Membership) of its own. Like a port, and unlike a link, it has
+//! one address and the name of its port: routes and captures name the port, no other member may
+//! send from the address, and frames to unknown addresses do not go there, unless the station
+//! stands for several addresses ([`Station::learns`]).
 //!
 //! The two services may run in different threads. The forwarding service publishes the group's
-//! policy in a [`PolicyCell`], which the service of the stations reads: which stations may reach each
-//! other at all ([`StationPolicy`]), and which frames between two stations may skip the forwarding
-//! service ([`FramePath`]): with a policy none; else all but those of stations that are observed by
-//! a capture. Before the first publication none may.
-//! The state is one atomic word, which costs a reader one load; only a reader that found a changed
-//! state takes the lock of the values. A writer stores the values before the state, so that a
-//! reader that found a state finds its values, or later ones.
+//! policy in a [`PolicyCell`], which `hca` reads: which stations may reach each other at all
+//! ([`StationPolicy`]), and which frames between two stations may skip the forwarding service
+//! ([`FramePath`]): with a policy none; else all but those of stations that are observed by a
+//! capture. Before the first publication none may. All frames of `stream` and `tap` pass the
+//! forwarding service. The state of the cell is one atomic word, which costs a reader one load;
+//! only a reader that found a changed state takes the lock of the values. A writer stores the
+//! values before the state, so that a reader that found a state finds its values, or later ones.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,12 +1,13 @@
 //! The control plane of stations: joins ports of a service to the service that forwards the group's
 //! frames.
 //!
-//! A service with stations has a [`StationControl`] as its controller, and answers [`OpenUplink`] and
-//! [`JoinGroup`] in its shards. The first port of a group opens the uplink: the forwarding service's
-//! inbox goes to the shard of the stations, and the forwarding shard stays while the group has
-//! stations. Each port then joins with the name and the address of the port; a refused port (another
-//! member has the address) is deleted again by the registry. A deleted port leaves. In a daemon
-//! without a forwarding service the ports carry no frames.
+//! A service with stations has a [`StationControl`] as its controller, and answers [`OpenUplink`]
+//! and [`JoinGroup`] in its shards. The first port of a group opens the uplink: the forwarding
+//! service's inbox goes to the shard of the stations, and the forwarding shard stays while the
+//! group has stations. Each port then joins with the name and the address of the port; a refused
+//! port (another member has the address) is deleted again by the registry. A deleted port leaves.
+//! In a daemon without a forwarding service the ports carry no frames. The services `stream` and
+//! `tap` use the module; `hca` has a controller of its own.
 //!
 //! Runs in the thread of the operator's command, under the registry's lock; a call waits for the two
 //! dispatchers. A shard that does not answer fails the command: a port is then not added, a deletion

@@ -19,8 +19,9 @@
 //!
 //! A source that another process serves is refused, and a forward is opened once; any number of
 //! clients connect to a source. A process has at most 256 forwards, more of which are an error, and
-//! 1,024 connections: further clients wait in the kernel's queue of 128. A target that does not
-//! answer within 10 s fails its connection alone. [`limits`] has every bound.
+//! 1,024 connections ([`Relay::set_connections_max`] sets fewer): further clients wait in the
+//! kernel's queue of 128. A target that does not answer within 10 s fails its connection alone.
+//! [`limits`] has every bound.
 //!
 //! | module | content |
 //! |---|---|

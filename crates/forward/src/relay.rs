@@ -3,13 +3,14 @@
 //! [`Relay::open`] opens the listeners, [`Relay::run`] serves until a time or a stop. One epoll
 //! instance reports sockets that became ready (edge-triggered); connections that can move bytes are
 //! served in turn, at most [`TURN_BYTES`](crate::limits::TURN_BYTES) (256 KiB) a direction each, so
-//! that no connection delays another by more. With [`CONNECTIONS_MAX`] (1,024) connections no
-//! further ones are accepted until one ends, and without a free descriptor none for [`RETRY_TIME`]
-//! (50 ms). A second forward with the same source is an error of [`Relay::open`], which then opens
-//! none. All of it runs in the thread that calls [`Relay::run`], which can be called again. A
-//! failed connection is reported, at most one in [`REPORT_TIME`] (1 s) for each forward with the
-//! number of the others, and counted; it affects no other connection and ends no forward. Dropping
-//! the relay aborts all connections and removes the files of its Unix sockets.
+//! that no connection delays another by more. With [`CONNECTIONS_MAX`] (1,024) connections, or as
+//! many as [`Relay::set_connections_max`] permits, no further ones are accepted until one ends, and
+//! without a free descriptor none for [`RETRY_TIME`] (50 ms). A second forward with the same source
+//! is an error of [`Relay::open`], which then opens none. All of it runs in the thread that calls
+//! [`Relay::run`], which can be called again. A failed connection is reported, at most one in
+//! [`REPORT_TIME`] (1 s) for each forward with the number of the others, and counted; it affects no
+//! other connection and ends no forward. Dropping the relay aborts all connections and removes the
+//! files of its Unix sockets.
 //!
 //! `commands::forward` of the crate `cli` is the caller, in the main thread of a process of
 //! `causeway forward`; the process has one relay.

@@ -64,8 +64,7 @@ struct RequestHead {
 /// Reads a request of at most `limits` until `deadline`. Returns `None` if the client closed without sending a byte.
 ///
 /// # Errors
-/// The request is malformed, larger than 64 KiB (8 MiB with a file) or late; the error is the reply
-/// to send.
+/// The request is malformed, larger than `limits` permit, or late; the error is the reply to send.
 pub fn read(
     stream: &mut impl HttpConnection,
     limits: &RequestLimits,

@@ -10,8 +10,9 @@
 //! The acceptor thread, of the server's name, starts a thread for each connection, and closes the
 //! connection if the thread cannot be started. If `accept` fails, it is retried after 100 ms. After
 //! [`HttpServer::stop`] no connection is accepted, and threads of requests in progress are not
-//! joined. The handler may block its connection's thread; a connection that is being handled is
-//! not closed for another.
+//! joined. The handler may block its connection's thread; a connection that is being handled is not
+//! closed for another. causewayd serves its metrics with the module (`daemon::metrics`), and
+//! `causeway web` its page (`causeway_web`).
 
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;

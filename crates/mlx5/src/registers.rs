@@ -4,9 +4,10 @@
 //! `causeway-hca` passes the registers to the attachment ([`REGION_BAR`], [`REGION_MSIX`] and
 //! [`REGION_CONFIG`] are VFIO's regions). The control thread of the attachment reads and writes
 //! them while the dispatcher runs commands, so the values that both use are atomics: the address of
-//! the command queue and the bitmap of its rung doorbells, which `poll` takes in the dispatcher's
-//! thread. The control thread alone uses the rest, under a lock that no other thread waits for. No
-//! access blocks: a driver that waits longer than 5 s for a register declares the function dead.
+//! the command queue, the bitmap of its rung doorbells, which `poll` takes in the dispatcher's
+//! thread, the state of the function (failed, resuming), and the counters. The control thread alone
+//! uses the rest, under a lock that no other thread waits for. No access blocks: a driver that
+//! waits longer than 5 s for a register declares the function dead.
 //!
 //! The initialisation segment is the start of BAR 0: 32-bit registers, big-endian. Accesses must be
 //! aligned to their length; others read zeros and write nothing, and so do unknown registers. No

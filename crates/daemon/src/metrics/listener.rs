@@ -4,9 +4,9 @@
 //! Only addresses of the loopback interface are configurable: every process of the host may read
 //! the metrics, and nothing else is served (404; 405 for another method). At most
 //! [`METRICS_CONNECTIONS_MAX`] (16) connections are served; `causeway_http::tcp` has the time
-//! limits, those of the control socket. A further connection waits no longer than one of the others
-//! permits: `causeway_http::tcp` closes it, or one that waits. [`crate::lifecycle`] calls [`start`]
-//! once, at the end of the start: an address that is in use ends the start. The reply comes from
+//! limits, those of the control socket. A further connection takes the place of one that has waited
+//! for 250 ms, or is closed (`causeway_http::tcp`). [`crate::lifecycle`] calls [`start`] once, at
+//! the end of the start: an address that is in use ends the start. The reply comes from
 //! [`super::Metrics`], in the thread of the connection.
 
 use std::net::SocketAddr;

@@ -5,8 +5,7 @@
 //! have only objects of sections that can be listed and deleted.
 //!
 //! The function asks no service and cannot fail. Of two objects of one identity in a list, the last
-//! counts; the configuration has refused such a file before. Order has no meaning: a moved object
-//! is no change.
+//! counts. Order has no meaning: a moved object is no change.
 
 use std::collections::HashMap;
 

@@ -21,9 +21,10 @@
 //! messages is a fault. A ring that stays empty although its doorbell rang 8 times gets a notice:
 //! the guest's memory is probably not shared.
 //!
-//! Three functions close a connection: `fault` (the guest or frontend broke a rule), `host_fault`
-//! (this host cannot serve it) and `connection_lost` (its socket failed). The port and its
-//! listening socket stay in all three; the service drops the state of the device
+//! Three functions close a connection after an error: `fault` (the guest or frontend broke a rule),
+//! `host_fault` (this host cannot serve it) and `connection_lost` (its socket failed). A connection
+//! that the frontend ends is closed by `close_frontend`. The port and its listening socket stay in
+//! all cases; the service drops the state of the device
 //! ([`Service::stopped`](crate::Service::stopped)).
 
 use causeway_attach::{AttachmentError, Connection, DoorbellSource, Event, FaultKind};

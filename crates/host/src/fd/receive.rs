@@ -9,9 +9,10 @@
 //!
 //! The module parses no message and keeps no bytes: the caller joins the parts of a message, and
 //! decides about unexpected descriptors and about [`ReceivedBytes::cut`]; attachments end the
-//! connection for either. It does not check the peer's credentials. Attachments, the MX service and
-//! the holder read their sockets through it. [`UntrustedSocket::receive`] charges descriptors to
-//! the socket's account, the functions to the account that the thread serves ([`Account::serve`]).
+//! connection for either. It does not check the peer's credentials. Attachments, the MX service,
+//! the holder, the host end of virtio-vsock (`fabric::host`) and the ports of `causeway-stream`
+//! read their sockets through it. [`UntrustedSocket::receive`] charges descriptors to the socket's
+//! account, the functions to the account that the thread serves ([`Account::serve`]).
 
 use std::io::IoSliceMut;
 use std::mem::{ManuallyDrop, MaybeUninit};

@@ -3,14 +3,15 @@
 //!
 //! A header of [`TAP_HEADER_BYTES`] (10) bytes in host byte order precedes each frame
 //! (`IFF_VNET_HDR`): it describes a checksum or segmentation that is left to the receiver. A read
-//! takes one frame that the kernel sent by the interface, a write gives it one. No call but
-//! [`TapInterface::open`] blocks: opening, naming and addressing take the kernel's lock of network
-//! interfaces, which other programs hold for milliseconds.
+//! takes one frame that the kernel sent by the interface, a write gives it one. Reads and writes do
+//! not block. [`TapInterface::open`] and [`TapInterface::state`] take the kernel's lock of network
+//! interfaces, which other programs may hold for milliseconds.
 //!
 //! The descriptor stays valid if the interface is renamed or moves to another network namespace;
-//! after the interface was deleted, each call fails with EBADFD. The kernel gives an interface to one
-//! process at a time, and deletes it when the descriptor closes, unless it is persistent. The module
-//! parses no frame and keeps none. [`TapInterface`] may be shared between threads.
+//! after the interface was deleted, each call fails with EBADFD. The kernel gives an interface to
+//! one process at a time, and deletes it when the descriptor closes, unless it is persistent. The
+//! module parses no frame and keeps none; `causeway-tap` calls it in the dispatcher's thread.
+//! [`TapInterface`] may be shared between threads.
 
 use std::fs::File;
 use std::io;
