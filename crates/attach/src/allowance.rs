@@ -1,5 +1,5 @@
-//! The processor time that threads which answer frontends may use, so that floods of messages do not
-//! keep processors from other ports.
+//! The processor time that threads which answer frontends may use, so that floods of messages do
+//! not keep processors from other ports.
 //!
 //! Each thread has a bucket of [`CONTROL_BURST_NS`] (1 s) that fills by one nanosecond in each
 //! [`CONTROL_NS_PER_CPU_NS`] (2) of wall time. All threads of the process share another bucket of

@@ -101,8 +101,8 @@ pub const DMA_ACK_MS: u64 = 4000;
 /// Time for which the reply to the end of a resumption waits, in milliseconds (60 s). The holder
 /// answers the frontend meanwhile; the dispatcher may restore several devices one after another.
 pub const RESUME_ACK_MS: u64 = 60_000;
-/// Longest time for which a register read waits while the reply to a DMA or RESET message is due, in
-/// milliseconds.
+/// Longest time for which a register read waits while the reply to a DMA or RESET message is due,
+/// in milliseconds.
 pub const READ_CHECK_MS: u64 = 10;
 /// Most register reads that are answered before the control thread checks again whether the
 /// dispatcher uses the new state.

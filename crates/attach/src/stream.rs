@@ -5,15 +5,15 @@
 //! ([`Framing`]): a header of fixed length that states the length of its payload. The servers, the
 //! native clients and the relays of `causeway-holder` use [`MessageStream`] for either end of a
 //! connection. A message is read in two steps, its header and then exactly its payload, so that a
-//! file descriptor always belongs to the message that it arrived with. Every descriptor is owned from
-//! the moment it is received.
+//! file descriptor always belongs to the message that it arrived with. Every descriptor is owned
+//! from the moment it is received.
 //!
 //! A receive never blocks and keeps one incomplete message. A send either needs room for all of its
 //! bytes ([`MessageStream::send_now`]), or waits for room, at most [`REPLY_STALL_MS`] (2 s;
 //! [`MessageStream::send_all`]); nothing is queued. A message with more than
-//! [`STREAM_DESCRIPTORS_MAX`] (8) descriptors, or with any while more than 128 earlier ones wait for
-//! their close, ends the connection. Descriptors of other types than eventfds, pidfds, Unix sockets
-//! and memory files are closed; the framing then refuses the message, or the receiver does
+//! [`STREAM_DESCRIPTORS_MAX`] (8) descriptors, or with any while more than 128 earlier ones wait
+//! for their close, ends the connection. Descriptors of other types than eventfds, pidfds, Unix
+//! sockets and memory files are closed; the framing then refuses the message, or the receiver does
 //! ([`RawMessage::is_odd`]).
 //!
 //! After an error of any call the stream is unusable and must be dropped. Of the content only the
@@ -68,8 +68,8 @@ pub trait Framing {
     /// Returns the length of the payload, in bytes.
     fn payload_bytes(header: &Self::Header) -> usize;
 
-    /// Admits or refuses a message with descriptors of other types. `header` is `None` while the header
-    /// is incomplete.
+    /// Admits or refuses a message with descriptors of other types. `header` is `None` while the
+    /// header is incomplete.
     ///
     /// # Errors
     /// The reason, if such a message ends the connection.
@@ -276,8 +276,8 @@ impl<F: Framing> MessageStream<F> {
     /// Sends one message without waiting.
     ///
     /// # Errors
-    /// Returns [`StreamFault::Unread`] if the peer leaves no room for all of its bytes, or the error
-    /// of the socket.
+    /// Returns [`StreamFault::Unread`] if the peer leaves no room for all of its bytes, or the
+    /// error of the socket.
     pub fn send_now(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), F::Reason> {
         loop {
             return match self.send_part(bytes, fds)? {

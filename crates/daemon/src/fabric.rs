@@ -64,17 +64,17 @@ pub fn ask<T: TypedRequest>(
     fabric.call(Command::service(command))?.to_service::<T>()
 }
 
-/// Adds the objects of a configuration to an empty fabric: groups, rules, routes, ports, links, and the
-/// tables of sections that services registered.
+/// Adds the objects of a configuration to an empty fabric: groups, rules, routes, ports, links, and
+/// the tables of sections that services registered.
 ///
 /// Rules and routes are in force before the first port is opened: `further` are routes that follow
 /// later, such as those of a file of VNET commands. Routes are completed at the end, when their
 /// ports and links exist.
 ///
-/// `before_ports` is called when groups and rules are there and routes are in force, before the first
-/// port is opened. `stops` is called before each port and link; if it returns true, the remaining objects are left
-/// out and the function returns `Ok`. Links that cannot be opened yet stay down and are retried;
-/// names of peers are resolved in the background.
+/// `before_ports` is called when groups and rules are there and routes are in force, before the
+/// first port is opened. `stops` is called before each port and link; if it returns true, the
+/// remaining objects are left out and the function returns `Ok`. Links that cannot be opened yet
+/// stay down and are retried; names of peers are resolved in the background.
 ///
 /// # Errors
 /// The first refusal; objects added before it remain.

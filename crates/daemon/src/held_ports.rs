@@ -300,8 +300,8 @@ impl FabricControl for HeldPortsFabric {
     }
 }
 
-/// Checks the socket of a port that is not held: services take the extension of inner sockets as the
-/// mark of a port behind the holder.
+/// Checks the socket of a port that is not held: services take the extension of inner sockets as
+/// the mark of a port behind the holder.
 fn check_unheld(socket: &Path) -> Result<(), CommandError> {
     if socket.extension().is_some_and(|extension| extension == HELD_EXTENSION) {
         return Err(CommandError::Invalid(format!(

@@ -6,8 +6,8 @@
 //! and restricts its own threads ([`sandbox`]). It forwards no frame and touches no guest memory:
 //! dispatchers of `causeway-fabric` do. A stalled client or a slow request delays no traffic.
 //!
-//! A request of an operator passes [`http`] (bytes to [`causeway_http::HttpRequest`]), [`api`] (to a
-//! [`causeway_model::Command`]), and [`fabric::FabricControl`], the interface to the dispatchers.
+//! A request of an operator passes [`http`] (bytes to [`causeway_http::HttpRequest`]), [`api`] (to
+//! a [`causeway_model::Command`]), and [`fabric::FabricControl`], the interface to the dispatchers.
 //! Tests replace that interface by a model and drive each part alone; the binary only calls
 //! [`run::run`].
 //!

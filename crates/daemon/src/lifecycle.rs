@@ -309,8 +309,8 @@ impl Daemon {
         Ok(Some(VnetFile { group, shown, text }))
     }
 
-    /// Returns the routes that a VNET file adds to those of the configuration; none of a wrong file,
-    /// which ends the start later.
+    /// Returns the routes that a VNET file adds to those of the configuration; none of a wrong
+    /// file, which ends the start later.
     fn routes_of(&self, file: &VnetFile<'_>) -> Vec<RouteSpec> {
         let Config { daemon, ports, links, routes, .. } = &self.config;
         let spec = |link: &LinkDraft| link.clone().into_spec(&daemon.key_file, resolve_later).ok();

@@ -32,9 +32,9 @@ use crate::services::Registered;
 
 /// Runs causewayd as the command line requests, until it is stopped.
 ///
-/// `services` are the services of the daemon and define kinds of ports, sections and nouns. The calling thread
-/// enters the sandbox, and the threads that it starts inherit it. It should therefore be the first
-/// thread of the process; other threads stay outside the sandbox.
+/// `services` are the services of the daemon and define kinds of ports, sections and nouns. The
+/// calling thread enters the sandbox, and the threads that it starts inherit it. It should
+/// therefore be the first thread of the process; other threads stay outside the sandbox.
 ///
 /// # Errors
 /// The daemon cannot start, or fails while it serves: a sentence for the operator.

@@ -2,9 +2,9 @@
 //!
 //! The service that forwards frames adds copies to a [`Recording`] in the thread of the shard; its
 //! controller fetches from it on another thread. Ports of other services add traffic of their own
-//! ([`JoinCapture`]): adapters, the messages of queue pairs; vsock ports, socket packets. A mutex protects the buffer. Copies lie
-//! in chunks of [`CAPTURE_CHUNK_BYTES`] (64 KiB), and a fetch takes whole chunks out, so that no
-//! thread holds the mutex for longer than the copy of a frame.
+//! ([`JoinCapture`]): adapters, the messages of queue pairs; vsock ports, socket packets. A mutex
+//! protects the buffer. Copies lie in chunks of [`CAPTURE_CHUNK_BYTES`] (64 KiB), and a fetch takes
+//! whole chunks out, so that no thread holds the mutex for longer than the copy of a frame.
 //!
 //! A recording holds at most [`CAPTURE_BYTES_MAX`] bytes (8 MiB) of unfetched copies, in at most
 //! twice as much memory. A full buffer

@@ -169,7 +169,8 @@ pub trait Carrier: Send + std::fmt::Debug {
     }
 
     /// Notes that the service dropped a frame that arrived by this member, for the reason of which
-    /// `counter` is the name. Carriers of links ignore the call: [`ReadDrops`] has the drops of links.
+    /// `counter` is the name. Carriers of links ignore the call: [`ReadDrops`] has the drops of
+    /// links.
     fn count_drop(&mut self, _counter: &'static str) {}
 
     /// Returns the length of the longest frame that crosses, in bytes.
@@ -216,8 +217,8 @@ pub struct LinkStatus {
 pub enum Message {
     /// Received frames.
     ReceivedFrames(ReceivedFrames),
-    /// Frames of a station to group addresses, which the other stations of its service have received
-    /// already.
+    /// Frames of a station to group addresses, which the other stations of its service have
+    /// received already.
     StationFrames(ReceivedFrames),
     /// The link came up, went down or changed in quality.
     LinkStatus(LinkId, LinkStatus),
@@ -280,8 +281,9 @@ impl TypedRequest for OpenInbox {
 
 /// Adds a link or a station to a shard that forwards frames; the answer confirms the membership.
 /// Refused as [`CommandError::Full`](causeway_model::CommandError::Full) if the group has as many
-/// links as the service takes, and as [`CommandError::Conflict`](causeway_model::CommandError::Conflict)
-/// if a port or station of the group has the address of the station.
+/// links as the service takes, and as
+/// [`CommandError::Conflict`](causeway_model::CommandError::Conflict) if a port or station of the
+/// group has the address of the station.
 #[derive(Debug)]
 pub struct Join(pub Membership);
 

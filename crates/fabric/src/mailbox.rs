@@ -102,8 +102,8 @@ impl<T> Sender<T> {
         self.put(message, self.0.room)
     }
 
-    /// As [`Self::push`], for frequent messages of a sender that can wait: the limit is half the room,
-    /// so that the other half is left to senders that cannot.
+    /// As [`Self::push`], for frequent messages of a sender that can wait: the limit is half the
+    /// room, so that the other half is left to senders that cannot.
     ///
     /// # Errors
     /// As for [`Self::push`].
@@ -126,8 +126,8 @@ impl<T> Sender<T> {
         self.put(message, self.0.room.saturating_mul(2))
     }
 
-    /// As [`Self::push_urgent`], for even rarer messages whose content is not repeated: the limit is
-    /// four times the room.
+    /// As [`Self::push_urgent`], for even rarer messages whose content is not repeated: the limit
+    /// is four times the room.
     ///
     /// # Errors
     /// As for [`Self::push`].

@@ -67,7 +67,8 @@ pub struct AttachmentStatus {
     pub state: PortState,
     /// Number of connections so far.
     pub connects_total: u64,
-    /// Why the last attempt to connect failed; `None` if the port does not connect, or is connected.
+    /// Why the last attempt to connect failed; `None` if the port does not connect, or is
+    /// connected.
     pub connect_error: Option<String>,
 }
 

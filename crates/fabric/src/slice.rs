@@ -113,8 +113,8 @@ impl Slice {
         (self.now_ns, self.read_ns) = (now_ns, now_ns);
     }
 
-    /// Returns a slice with the same clock that ends at `end_ns`. A service bounds a part of its turn
-    /// by it, and reports the time with [`Self::take_time`].
+    /// Returns a slice with the same clock that ends at `end_ns`. A service bounds a part of its
+    /// turn by it, and reports the time with [`Self::take_time`].
     #[must_use]
     pub fn until(self, end_ns: u64) -> Self {
         Self { end_ns, ..self }

@@ -58,8 +58,8 @@ pub trait StationPolicy: Send + Sync + fmt::Debug {
 pub struct Station {
     /// The address of the station; the only address from which it sends unless it `learns`.
     pub address: Mac,
-    /// Whether further addresses are behind the station, which are learnt from its frames: frames to
-    /// unknown addresses go there too.
+    /// Whether further addresses are behind the station, which are learnt from its frames: frames
+    /// to unknown addresses go there too.
     pub learns: bool,
     /// Cell in which the forwarding service publishes the group's policy.
     pub policy: PolicyCell,
@@ -120,8 +120,8 @@ struct Values {
 }
 
 impl PolicyCell {
-    /// Publishes a policy (`None` denies nothing) and the addresses of observed stations. One thread
-    /// at a time publishes.
+    /// Publishes a policy (`None` denies nothing) and the addresses of observed stations. One
+    /// thread at a time publishes.
     pub fn publish(&self, policy: Option<Arc<dyn StationPolicy>>, observed: Arc<[Mac]>) {
         let path = match (policy.is_none(), observed.is_empty()) {
             (true, true) => DIRECT,

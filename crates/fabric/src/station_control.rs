@@ -9,9 +9,9 @@
 //! In a daemon without a forwarding service the ports carry no frames. The services `stream` and
 //! `tap` use the module; `hca` has a controller of its own.
 //!
-//! Runs in the thread of the operator's command, under the registry's lock; a call waits for the two
-//! dispatchers. A shard that does not answer fails the command: a port is then not added, a deletion
-//! is reported as failed although the port is gone.
+//! Runs in the thread of the operator's command, under the registry's lock; a call waits for the
+//! two dispatchers. A shard that does not answer fails the command: a port is then not added, a
+//! deletion is reported as failed although the port is gone.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ use crate::registry::Control;
 use crate::shard::ShardKey;
 use crate::station;
 
-/// Opens the uplink to the service that forwards the group's frames, of which this is the inbox. Sent
-/// to the shard of the stations once for a group, before its first [`JoinGroup`].
+/// Opens the uplink to the service that forwards the group's frames, of which this is the inbox.
+/// Sent to the shard of the stations once for a group, before its first [`JoinGroup`].
 #[derive(Debug)]
 pub struct OpenUplink(pub Sender<Message>);
 
@@ -33,8 +33,8 @@ impl TypedRequest for OpenUplink {
     type Answer = ();
 }
 
-/// Asks the shard of the stations for the membership of a port, which sends and receives frames by it
-/// from now on.
+/// Asks the shard of the stations for the membership of a port, which sends and receives frames by
+/// it from now on.
 #[derive(Debug)]
 pub struct JoinGroup {
     /// Name of the port.
@@ -56,8 +56,8 @@ struct GroupStations {
     stations: BTreeMap<Name, LinkId>,
 }
 
-/// The stations of one service, in all groups. A port is refused if its group has another member with
-/// its address, or if a shard does not answer.
+/// The stations of one service, in all groups. A port is refused if its group has another member
+/// with its address, or if a shard does not answer.
 #[derive(Debug)]
 pub struct StationControl {
     /// Name of the service.

@@ -1,12 +1,12 @@
-//! The traffic matrix: frames, messages, bytes and rates of each address pair, as VNET's VTTIF infers
-//! them.
+//! The traffic matrix: frames, messages, bytes and rates of each address pair, as VNET's VTTIF
+//! infers them.
 //!
-//! A service counts the accepted frames of its group ([`TrafficMatrix::count`]), and the messages that
-//! it sums up elsewhere ([`TrafficMatrix::collect`]); the control plane reads the matrix
+//! A service counts the accepted frames of its group ([`TrafficMatrix::count`]), and the messages
+//! that it sums up elsewhere ([`TrafficMatrix::collect`]); the control plane reads the matrix
 //! ([`TrafficMatrix::view`]). A rate is bytes per second over the last complete window of
-//! [`TRAFFIC_WINDOW_NS`] (1 s) or longer; bytes are those of frames, without virtio-net headers, and
-//! the payload of messages. The forwarding service adds the traffic that services exchange past it
-//! ([`ReadDirectTraffic`], [`add_direct`]).
+//! [`TRAFFIC_WINDOW_NS`] (1 s) or longer; bytes are those of frames, without virtio-net headers,
+//! and the payload of messages. The forwarding service adds the traffic that services exchange past
+//! it ([`ReadDirectTraffic`], [`add_direct`]).
 //!
 //! The matrix influences no forwarding decision, keeps no history and is lost when the daemon ends.
 //! It holds [`TRAFFIC_PAIRS_MAX`] (4,096) pairs: when it is full, pairs without traffic for
@@ -128,8 +128,8 @@ impl Default for TrafficMatrix {
 }
 
 impl TrafficMatrix {
-    /// Counts frames and bytes of the pair `(source, destination)`, which arrived by ingress `from` of
-    /// the service. Addresses are numbers ([`ethernet::number`]).
+    /// Counts frames and bytes of the pair `(source, destination)`, which arrived by ingress `from`
+    /// of the service. Addresses are numbers ([`ethernet::number`]).
     #[inline]
     pub fn count(
         &mut self,
@@ -174,8 +174,8 @@ impl TrafficMatrix {
         }
     }
 
-    /// Returns the counters of a pair, which are entered if there is room, with a window that begins at
-    /// `since_ns`.
+    /// Returns the counters of a pair, which are entered if there is room, with a window that
+    /// begins at `since_ns`.
     fn cell(&mut self, pair: (u64, u64), since_ns: u64, now_ns: u64) -> Option<&mut PairCounters> {
         if self.cells.len() >= TRAFFIC_PAIRS_MAX && !self.cells.contains_key(&pair) {
             self.sweep(now_ns);

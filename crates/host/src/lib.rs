@@ -3,8 +3,8 @@
 //!
 //! - [`fd`]: receives descriptors from other processes, accounts them to their senders and closes
 //!   them where a slow close blocks no other peer.
-//! - [`net`]: packet sockets with their rings and filters, TAP interfaces, batched sends, socket options of UDP and
-//!   TCP, and I/O between sockets and guest memory.
+//! - [`net`]: packet sockets with their rings and filters, TAP interfaces, batched sends, socket
+//!   options of UDP and TCP, and I/O between sockets and guest memory.
 //! - [`watchdog`]: interrupts a thread that a peer blocks in a write.
 //!
 //! The crate is on floor 2: it imports `causeway-memory` and nothing else of the workspace.

@@ -79,8 +79,8 @@ impl Acceptor {
         Ok(Self { listener: own, stopping, thread: Some(thread) })
     }
 
-    /// Stops accepting connections, and waits for the thread. Accepted connections are not closed. A
-    /// second call has no effect.
+    /// Stops accepting connections, and waits for the thread. Accepted connections are not closed.
+    /// A second call has no effect.
     pub fn stop(&mut self) {
         self.stopping.store(true, Ordering::Release);
         // Wakes the thread, unless it has ended already.

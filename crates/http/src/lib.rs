@@ -2,9 +2,9 @@
 //! for each connection, and a reply that closes it.
 //!
 //! [`request`] reads, [`reply`] writes, [`slots`] shares a bounded number of connections among
-//! clients, [`acceptor`] accepts them, and [`tcp`] serves a TCP address with them. causewayd serves its control socket with the
-//! first four, and its metrics with [`tcp`]; `causeway web` serves its page with [`tcp`]. The
-//! VNET language has its slots and its acceptor from here too. A request
+//! clients, [`acceptor`] accepts them, and [`tcp`] serves a TCP address with them. causewayd serves
+//! its control socket with the first four, and its metrics with [`tcp`]; `causeway web` serves its
+//! page with [`tcp`]. The VNET language has its slots and its acceptor from here too. A request
 //! then goes to a handler of the caller, which interprets path and body.
 //!
 //! A malformed request is answered with 400, one that is late (5 s) with 408, one that is too large

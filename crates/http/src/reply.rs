@@ -3,13 +3,14 @@
 //! An error has the body `{"error":{"kind":…,"message":…}}`; `kind` is stable and meant for
 //! programs, the message for operators. Every reply closes the connection.
 //!
-//! The module sets no timeout and retries nothing: [`HttpReply::write`] writes all bytes, and the caller sets the write timeout of the socket or makes it non-blocking. A body has no size
-//! limit. An error of the write may leave a part of the reply sent; the connection is then closed.
-//! A value that cannot be serialised becomes an error 500.
+//! The module sets no timeout and retries nothing: [`HttpReply::write`] writes all bytes, and the
+//! caller sets the write timeout of the socket or makes it non-blocking. A body has no size limit.
+//! An error of the write may leave a part of the reply sent; the connection is then closed. A value
+//! that cannot be serialised becomes an error 500.
 //!
-//! Handlers build the replies, and [`crate::request`] those of refusals; servers write them. Replies
-//! are built and written in the thread of the connection; the acceptor thread writes those of refused
-//! connections.
+//! Handlers build the replies, and [`crate::request`] those of refusals; servers write them.
+//! Replies are built and written in the thread of the connection; the acceptor thread writes those
+//! of refused connections.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

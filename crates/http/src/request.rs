@@ -1,10 +1,10 @@
 //! Reads one HTTP request within bounds of size and time, independent of how the client splits it.
 //!
-//! Limits: [`RequestLimits`] for head and body together, [`REQUEST_HEADERS_MAX`] (64) headers, and a
-//! deadline for the last byte. A request over a limit becomes an error reply: 408 (late), 411 (chunked
-//! body), 413 (too large) or 431 (head too large); one that is malformed or ends early becomes 400.
-//! Its remaining bytes stay unread: the server drains them. A connection that the client
-//! closes without a byte is no error; a request without Content-Length has an empty body.
+//! Limits: [`RequestLimits`] for head and body together, [`REQUEST_HEADERS_MAX`] (64) headers, and
+//! a deadline for the last byte. A request over a limit becomes an error reply: 408 (late), 411
+//! (chunked body), 413 (too large) or 431 (head too large); one that is malformed or ends early
+//! becomes 400. Its remaining bytes stay unread: the server drains them. A connection that the
+//! client closes without a byte is no error; a request without Content-Length has an empty body.
 //!
 //! The method, the path, the query, Accept, Host, If-None-Match and the body are kept. Further
 //! headers than these, Content-Length, Transfer-Encoding and Expect are ignored, also Content-Type;
@@ -61,7 +61,8 @@ struct RequestHead {
     waits: bool,
 }
 
-/// Reads a request of at most `limits` until `deadline`. Returns `None` if the client closed without sending a byte.
+/// Reads a request of at most `limits` until `deadline`. Returns `None` if the client closed
+/// without sending a byte.
 ///
 /// # Errors
 /// The request is malformed, larger than `limits` permit, or late; the error is the reply to send.

@@ -145,7 +145,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Sets the period of moderation, in microseconds, and the count; `None` leaves a value as it is.
+    /// Sets the period of moderation, in microseconds, and the count; `None` leaves a value as it
+    /// is.
     pub fn set_moderation(&mut self, period: Option<u16>, max_count: Option<u16>) {
         let context = &mut self.context;
         context.period = period.unwrap_or(context.period);
@@ -166,8 +167,8 @@ impl CompletionQueue {
     /// `pages`.
     ///
     /// # Errors
-    /// [`Status::BadOutstandingSize`] if either ring has no room; [`Status::BadResourceState`] if the
-    /// queue is broken, or its memory is not granted. The ring is not replaced.
+    /// [`Status::BadOutstandingSize`] if either ring has no room; [`Status::BadResourceState`] if
+    /// the queue is broken, or its memory is not granted. The ring is not replaced.
     pub fn resize(
         &mut self,
         map: &Map,
@@ -204,8 +205,8 @@ impl CompletionQueue {
         self.producer & POSITION
     }
 
-    /// Takes the place of an entry. Returns its offset in the ring and its bytes, with the owner bit
-    /// of its position, for [`Self::place`]; `None` if the queue has no room: the queue is then
+    /// Takes the place of an entry. Returns its offset in the ring and its bytes, with the owner
+    /// bit of its position, for [`Self::place`]; `None` if the queue has no room: the queue is then
     /// unusable.
     #[inline]
     pub fn take_place(&mut self, map: &Map, entry: Entry) -> Option<(u64, [u8; ENTRY_LEN])> {
@@ -240,8 +241,8 @@ impl CompletionQueue {
         (at, entry.to_bytes())
     }
 
-    /// Writes an entry at an offset of the ring. Returns false if the queue's memory is not granted:
-    /// the queue is then unusable.
+    /// Writes an entry at an offset of the ring. Returns false if the queue's memory is not
+    /// granted: the queue is then unusable.
     #[inline]
     pub fn place(&mut self, map: &Map, at: u64, bytes: &[u8; ENTRY_LEN]) -> bool {
         let is_written = self.pages.publish(map, at, bytes).is_ok();
@@ -317,8 +318,8 @@ impl CompletionQueue {
     }
 
     /// Adds the words of which one changes before [`Self::evaluate`] has another result than
-    /// [`Signal::Waiting`], unless a completion comes. Returns `None` if the result differs already,
-    /// or the doorbell record is not granted.
+    /// [`Signal::Waiting`], unless a completion comes. Returns `None` if the result differs
+    /// already, or the doorbell record is not granted.
     pub fn watch(&self, watch: &mut WordWatch) -> Option<()> {
         let record = self.context.doorbell_record;
         let consumer = u32::from_be(watch.add(record).ok()?);

@@ -86,8 +86,8 @@ impl EventQueue {
         (at, bytes)
     }
 
-    /// Writes an event at an offset of the ring. Returns false if the queue's memory is not granted;
-    /// the event is then lost.
+    /// Writes an event at an offset of the ring. Returns false if the queue's memory is not
+    /// granted; the event is then lost.
     pub fn place(&self, map: &Map, at: u64, bytes: &[u8; ENTRY_LEN]) -> bool {
         self.pages.publish(map, at, bytes).is_ok()
     }

@@ -344,8 +344,8 @@ impl Function {
         }
     }
 
-    /// Logs the commands that the driver sent, each once, and forgets them. With the log of a guest's
-    /// test, the list makes the table in `docs/design/mlx5-commands.md`.
+    /// Logs the commands that the driver sent, each once, and forgets them. With the log of a
+    /// guest's test, the list makes the table in `docs/design/mlx5-commands.md`.
     pub(crate) fn log_commands(&mut self) {
         if self.commands.is_empty() {
             return;

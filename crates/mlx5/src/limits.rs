@@ -85,7 +85,8 @@ pub const COMPLETION_QUEUES_MAX: usize = 1 << 16;
 pub const RECEIVE_POOLS_MAX: usize = 1 << 14;
 /// Shared receive queues beyond the number of queue pairs: those that drivers make at their start.
 pub const RECEIVE_POOLS_SPARE: usize = 16;
-/// Returns the number of shared receive queues of a function with at most `queue_pairs` queue pairs.
+/// Returns the number of shared receive queues of a function with at most `queue_pairs` queue
+/// pairs.
 pub(crate) fn receive_pools_max(queue_pairs: usize) -> usize {
     queue_pairs.saturating_add(RECEIVE_POOLS_SPARE).min(RECEIVE_POOLS_MAX)
 }
@@ -113,8 +114,8 @@ pub const RECEIVE_ENTRY_BYTES_MAX: usize = 2048;
 pub const DOORBELL_RECORD_ALIGNMENT: u64 = 8;
 /// Queue pairs that a pass polls, and completion queues that a pass evaluates.
 pub const PASS_QUEUES_MAX: usize = 256;
-/// Most queues of an idle function that are watched by their doorbell records; a function with more is
-/// polled.
+/// Most queues of an idle function that are watched by their doorbell records; a function with more
+/// is polled.
 pub const WATCHED_QUEUES_MAX: usize = 256;
 /// Messages of queue pairs which a reset removed that end at their peers in a pass.
 pub const ENDED_PER_PASS: usize = 64;

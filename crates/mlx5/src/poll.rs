@@ -106,8 +106,8 @@ fn run_command(subnet: &mut Subnet<Function>, adapter: AdapterId, index: u32) ->
 }
 
 /// Executes posted work of all queue pairs of a function, within the budget, and reports completion
-/// events. Returns the number of messages that began or went on; the budget shrinks by more, because
-/// it pays for looks too.
+/// events. Returns the number of messages that began or went on; the budget shrinks by more,
+/// because it pays for looks too.
 pub fn poll(
     subnet: &mut Subnet<Function>,
     adapter: AdapterId,

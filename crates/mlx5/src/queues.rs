@@ -198,8 +198,8 @@ impl Queues for Function {
 }
 
 impl Function {
-    /// Returns the number that completions of a shared receive queue of an XRC domain carry: a driver
-    /// finds the queue by this number, and not by the target queue pair.
+    /// Returns the number that completions of a shared receive queue of an XRC domain carry: a
+    /// driver finds the queue by this number, and not by the target queue pair.
     fn xrc_user_index(&self, number: u32) -> u32 {
         let xrc = self.objects.receive_pools.get(number).and_then(|pool| pool.xrc);
         xrc.and_then(|xrc| xrc.user_index).unwrap_or(number)

@@ -201,9 +201,9 @@ impl Registers {
         self.is_resuming.load(Ordering::Acquire)
     }
 
-    /// Makes the function report an internal error, until its driver sets the command queue up again
-    /// or a reset. Doorbells that were rung before, and those rung meanwhile, are void: the driver
-    /// gives up its outstanding commands.
+    /// Makes the function report an internal error, until its driver sets the command queue up
+    /// again or a reset. Doorbells that were rung before, and those rung meanwhile, are void: the
+    /// driver gives up its outstanding commands.
     pub fn fail(&self) {
         self.has_failed.store(true, Ordering::Release);
         self.take_doorbells();

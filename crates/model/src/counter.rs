@@ -4,9 +4,9 @@
 //! The daemon derives the help texts of `GET /metrics` from the tables. The values are maps by the
 //! same names (`counters` of [`PortView`](crate::PortView) and [`LinkView`](crate::LinkView)).
 //!
-//! A counter ends with `_total`; a name without the ending is a value that also falls (a gauge). The
-//! second last word is the unit if it is one (`receive_bytes_total`). Counters of one cause that
-//! differ by the reason begin with a word of [`REASON_PREFIXES`].
+//! A counter ends with `_total`; a name without the ending is a value that also falls (a gauge).
+//! The second last word is the unit if it is one (`receive_bytes_total`). Counters of one cause
+//! that differ by the reason begin with a word of [`REASON_PREFIXES`].
 //!
 //! The tables are constants. Nothing here compares them with the counters that a service reports,
 //! or checks that names differ: a counter that no table has is reported all the same, with a text

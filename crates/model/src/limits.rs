@@ -36,8 +36,8 @@ pub const RULES_MAX: usize = 4096;
 pub const QUEUE_PAIRS_MAX: u16 = 8;
 /// Smallest MTU, in bytes (RFC 791: every IPv4 hop carries 68).
 pub const MTU_MIN: u16 = 68;
-/// Largest MTU of an HCA port, in bytes. Receive buffers of the mlx5 driver without striding receive
-/// queues hold no longer frames.
+/// Largest MTU of an HCA port, in bytes. Receive buffers of the mlx5 driver without striding
+/// receive queues hold no longer frames.
 pub const HCA_MTU_MAX: u16 = 9000;
 /// Most queue pairs, completion queues or memory regions that an HCA port may be configured with.
 pub const HCA_OBJECTS_MAX: u32 = 1 << 20;

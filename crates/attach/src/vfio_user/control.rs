@@ -5,16 +5,16 @@
 //! all earlier epochs; the reply to a reset waits until the dispatcher has reset its state. If an
 //! unmap or a reset is not adopted within [`DMA_ACK_MS`] (4 s), or a resumption within 60 s, the
 //! conversation ends without the reply ([`Reason::DispatcherLate`]), after the thread has withdrawn
-//! all memory of the guest from the dispatcher ([`DmaTable::withdraw`](super::dma::DmaTable)); a map
-//! is answered then, because the dispatcher uses less than was granted.
+//! all memory of the guest from the dispatcher ([`DmaTable::withdraw`](super::dma::DmaTable)); a
+//! map is answered then, because the dispatcher uses less than was granted.
 //!
 //! All other messages are answered at once, in order. While the reply to a DMA or RESET message is
 //! due, the thread answers register reads, within [`READ_CHECK_MS`] (10 ms), up to the first
 //! message of another kind: replies are matched by their identifiers, and a read changes no state.
 //!
 //! A flood of messages uses half a processor in the long run, and floods of many frontends two
-//! processors together ([`crate::allowance`]). While more than 7 TiB of the frontend's earlier grants
-//! wait for `munmap` ([`has_unmap_backlog`]), messages stay unread. The thread waits for the
+//! processors together ([`crate::allowance`]). While more than 7 TiB of the frontend's earlier
+//! grants wait for `munmap` ([`has_unmap_backlog`]), messages stay unread. The thread waits for the
 //! frontend, for the dispatcher and for the mapping of files, and never writes to a descriptor of
 //! the frontend other than the socket. A drop of the dispatcher's end ends the thread after the
 //! message in progress. `super::attachment` starts the thread, one for each frontend; its end, also

@@ -52,8 +52,8 @@ pub trait Registers: Send + Sync {
     /// ignored.
     fn write(&self, region: u32, offset: u64, bytes: &[u8]) -> Option<usize>;
 
-    /// Informs the registers that the holder repeats the set-up of a frontend that an earlier daemon
-    /// served; called before the first grant of memory.
+    /// Informs the registers that the holder repeats the set-up of a frontend that an earlier
+    /// daemon served; called before the first grant of memory.
     fn begin_resume(&self) {}
 
     /// Resets all registers. The dispatcher receives [`Event::Reset`](crate::Event::Reset)

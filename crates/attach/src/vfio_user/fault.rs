@@ -75,7 +75,8 @@ pub enum Reason {
          frontend is disconnected and its memory withdrawn: another port or a service keeps the dispatcher's thread busy"
     )]
     DispatcherLate,
-    /// As [`Self::DispatcherLate`], and the host refused to withdraw the memory from the dispatcher.
+    /// As [`Self::DispatcherLate`], and the host refused to withdraw the memory from the
+    /// dispatcher.
     #[error(
         "the dispatcher did not adopt a DMA unmap or a reset within {DMA_ACK_MS} ms, and the host \
          refuses to withdraw the guest's memory from it: work in progress may still write to the \

@@ -94,8 +94,8 @@ fn text(hca: &HcaView) -> String {
         + &counters(&hca.counters)
 }
 
-/// Returns the states of the queue pairs and the limits of the port's work; nothing of a daemon that
-/// does not report them.
+/// Returns the states of the queue pairs and the limits of the port's work; nothing of a daemon
+/// that does not report them.
 fn limits(activity: &HcaActivity) -> Vec<(&'static str, String)> {
     if activity.doorbell.is_empty() {
         return Vec::new();

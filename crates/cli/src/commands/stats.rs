@@ -6,8 +6,8 @@
 //! request ends it. Rates use the daemon's uptime as the clock; after a restart of the daemon, or
 //! for a re-created port, counters count from 0.
 //!
-//! `-o openmetrics` and `-o prometheus` print the text that the daemon serves at `/metrics`. Rates have
-//! no refusals. Deleted ports are left out, and nothing is averaged over more than two
+//! `-o openmetrics` and `-o prometheus` print the text that the daemon serves at `/metrics`. Rates
+//! have no refusals. Deleted ports are left out, and nothing is averaged over more than two
 //! samples. `--port` selects a port and omits links; a missing port is an error of exit status 3.
 //! `commands::run` is the caller; the request goes to `/v1/stats`.
 
@@ -184,8 +184,8 @@ struct Rates {
     per_second: BTreeMap<String, f64>,
 }
 
-/// Returns the rates of the present ports and links. `elapsed` is the time between the samples by the
-/// clock of this process.
+/// Returns the rates of the present ports and links. `elapsed` is the time between the samples by
+/// the clock of this process.
 fn rates(before: &StatsView, now: &StatsView, elapsed: Duration) -> [Vec<Rates>; 2] {
     let period = Period::between(before.uptime_seconds, now.uptime_seconds, elapsed);
     [

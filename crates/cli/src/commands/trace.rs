@@ -1,14 +1,14 @@
-//! `causeway trace`: explains the decision about a described frame or connect, or the connections of
-//! two adapters' queue pairs, in numbered steps.
+//! `causeway trace`: explains the decision about a described frame or connect, or the connections
+//! of two adapters' queue pairs, in numbered steps.
 //!
 //! The daemon decides with its current tables and sends nothing: no counter changes and no address
 //! is learned. The verdict holds for the moment of the request; addresses behind links are those
 //! that the daemon knows. The verb interprets nothing: verdict, receivers and reasons are the
 //! daemon's text.
 //!
-//! `commands::run` is the caller, in the only thread of `causeway`; the request goes to `/v1/trace`. A
-//! verdict of any kind is a success; a port or group that does not exist, and a daemon that does not
-//! answer, are errors.
+//! `commands::run` is the caller, in the only thread of `causeway`; the request goes to
+//! `/v1/trace`. A verdict of any kind is a success; a port or group that does not exist, and a
+//! daemon that does not answer, are errors.
 
 use causeway_model::commands::trace::{Connect, Frame, Verbs};
 use causeway_model::{TraceQuery, TraceView};

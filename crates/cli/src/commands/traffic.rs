@@ -1,11 +1,11 @@
 //! `causeway traffic`: prints the traffic matrix of a group, the pair of addresses with the highest
 //! rate first.
 //!
-//! Rates are in Mbit/s over the daemon's last window (about 1 s), frames, RDMA messages and the bytes of
-//! both since the pair entered the matrix. The verb takes a single sample; it neither repeats nor resets. Pairs that
-//! did not fit into the daemon's bounded matrix are only counted together, in the last line. JSON
-//! output has the daemon's order and units. A group that does not exist is an error of exit status
-//! 3.
+//! Rates are in Mbit/s over the daemon's last window (about 1 s), frames, RDMA messages and the
+//! bytes of both since the pair entered the matrix. The verb takes a single sample; it neither
+//! repeats nor resets. Pairs that did not fit into the daemon's bounded matrix are only counted
+//! together, in the last line. JSON output has the daemon's order and units. A group that does not
+//! exist is an error of exit status 3.
 //!
 //! `commands::run` is the caller; the request goes to `/v1/traffic/GROUP`.
 

@@ -3,8 +3,8 @@
 //! The file (at most [`FILE_BYTES_MAX`] bytes (4 MiB), `-` is stdin) is sent as text to `POST
 //! /v1/vnet`. The daemon checks all lines first and executes none of a wrong file; a refusal during
 //! the execution leaves the earlier changes in effect, and the verb then prints the error alone and
-//! exits with the status of the refusal, not with 65. With `--dry-run` nothing is changed. The verb does not connect
-//! to VNET servers over TCP.
+//! exits with the status of the refusal, not with 65. With `--dry-run` nothing is changed. The verb
+//! does not connect to VNET servers over TCP.
 //!
 //! `commands::run` is the caller.
 

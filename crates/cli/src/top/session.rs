@@ -99,8 +99,8 @@ pub fn run(client: &ControlClient, app: &mut App, count: Option<u64>) -> Result<
     }
 }
 
-/// Executes the keys that are pressed within a time, and returns the number of the terminal's events;
-/// `None` if the user ends the view.
+/// Executes the keys that are pressed within a time, and returns the number of the terminal's
+/// events; `None` if the user ends the view.
 fn keys(app: &mut App, within: Duration) -> Result<Option<u32>> {
     let (mut wait, mut events) = (within, 0_u32);
     loop {

@@ -1,11 +1,11 @@
 //! Versions of QEMU: the printed arguments differ between versions.
 //!
 //! [`QemuTarget::choose`] returns the version that the operator gives, or that of the first
-//! installed program of three names, each of which is run with `--version` by [`crate::program`] for
-//! at most 5 s and killed then. [`QemuVersion`] knows three differences: the option to reconnect, a crash
-//! without KVM, and devices that attach by vfio-user. Micro versions and distributors' patches are
-//! ignored; QEMU of another architecture or outside of `PATH` and /usr/libexec is not found.
-//! Nothing is cached: each call runs the program again.
+//! installed program of three names, each of which is run with `--version` by [`crate::program`]
+//! for at most 5 s and killed then. [`QemuVersion`] knows three differences: the option to
+//! reconnect, a crash without KVM, and devices that attach by vfio-user. Micro versions and
+//! distributors' patches are ignored; QEMU of another architecture or outside of `PATH` and
+//! /usr/libexec is not found. Nothing is cached: each call runs the program again.
 //!
 //! `crate::args` parses `--qemu-version` and `--qemu[=VERSION]`; [`super::attach`] chooses the
 //! version, and [`super::qemu`] and [`super::libvirt`] print for it. `causeway doctor`
@@ -168,8 +168,8 @@ fn programs() -> [PathBuf; 3] {
     [system.into(), "/usr/libexec/qemu-kvm".into(), "qemu-kvm".into()]
 }
 
-/// Returns the version that a program prints, or `None` if it is missing, fails, does not end in time
-/// or prints no version.
+/// Returns the version that a program prints, or `None` if it is missing, fails, does not end in
+/// time or prints no version.
 fn installed(program: &Path) -> Option<QemuVersion> {
     reported(&output(program, &["--version"])?)
 }

@@ -6,8 +6,8 @@
 //! configuration from the request, as `/v1/apply` does, and lists each object that differs: an
 //! `add` runs and is not in the file, a `delete` is in the file and does not run, a `replace` has
 //! other values. `kept` is whether the state file has the object, so that the next start adds it; a
-//! `delete` with it does not run now because the host refused it, or until the next start only. Objects of
-//! sections that their service does not list are left out of both.
+//! `delete` with it does not run now because the host refused it, or until the next start only.
+//! Objects of sections that their service does not list are left out of both.
 //!
 //! The lists of the running state are read one after the other; nothing is changed. Rules are
 //! compared by their longest common subsequence. `super::answer` dispatches here; without a state

@@ -1,8 +1,8 @@
 //! The `[dispatch]` table as options of the fabric.
 //!
 //! Without `dispatchers` there is one for each CPU in `cpus`, however many these are. Without both
-//! there is one for each two CPUs of the process: at least 1, at most [`DISPATCHERS_DEFAULT_MAX`] (8).
-//! Times are us in the file and ns in the options.
+//! there is one for each two CPUs of the process: at least 1, at most [`DISPATCHERS_DEFAULT_MAX`]
+//! (8). Times are us in the file and ns in the options.
 //!
 //! The values were checked by the table of the model; this module checks nothing, reads no file and
 //! starts no thread. `config::read` calls [`options()`], `config::print` the inverse [`settings`].

@@ -355,7 +355,8 @@ impl RunningObjects {
         all
     }
 
-    /// Returns the kept rules, each with its position among the rules of the file and the kept rules.
+    /// Returns the kept rules, each with its position among the rules of the file and the kept
+    /// rules.
     fn kept_rules(&self) -> Vec<ObjectTable> {
         let lasting = self.rules.iter().filter(|(_, of)| *of != RuleOrigin::Ephemeral);
         let kept = lasting.enumerate().filter(|(_, (_, of))| *of == RuleOrigin::Kept);

@@ -1,8 +1,8 @@
 //! The start: reads the state file, and adds its objects after those of the configuration file.
 //!
-//! [`Kept::open`] reads the file. A file that cannot be used is moved aside and named in the log, and
-//! the daemon starts with the configuration file alone. [`Kept::restore_before_ports`] adds groups,
-//! rules and routes before any port is opened, as for the configuration file;
+//! [`Kept::open`] reads the file. A file that cannot be used is moved aside and named in the log,
+//! and the daemon starts with the configuration file alone. [`Kept::restore_before_ports`] adds
+//! groups, rules and routes before any port is opened, as for the configuration file;
 //! [`Kept::restore_rest`] adds ports, links and objects of services, and completes the routes.
 //!
 //! An object that the configuration file has with the same values is that of the file. An object

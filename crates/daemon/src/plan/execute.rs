@@ -3,8 +3,8 @@
 //! [`execute`] sends one command after the other to [`FabricControl`] and blocks the calling thread
 //! until each is answered. Steps before a refused step are not undone, steps after it are not
 //! tried; [`PlanResult::done`] reports which changes are complete. A replacement whose deletion
-//! succeeded and whose addition was refused is not done, and its object is missing. Routes that were
-//! prepared stay in force then. The numbers of routes are read once, before the first route is
+//! succeeded and whose addition was refused is not done, and its object is missing. Routes that
+//! were prepared stay in force then. The numbers of routes are read once, before the first route is
 //! deleted; a route that is gone already, with its port or link, counts as deleted.
 //!
 //! `POST /v1/apply` calls it after `plan()`.

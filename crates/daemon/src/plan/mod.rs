@@ -6,16 +6,16 @@
 //! fail; equal states have an empty plan. Objects are deleted after the objects that name them and
 //! added before them, in the order of [`StepCommand`].
 //!
-//! Routes are the exception, as they deny traffic too: a new route, and a route that stays while its
-//! port or link is replaced, is prepared before any port changes, and a route is deleted last. In
-//! between both sets apply together. Together they permit nothing that both deny, because the
+//! Routes are the exception, as they deny traffic too: a new route, and a route that stays while
+//! its port or link is replaced, is prepared before any port changes, and a route is deleted last.
+//! In between both sets apply together. Together they permit nothing that both deny, because the
 //! routes of the highest priority decide.
 //!
 //! A changed object is deleted and added again: there is no change in place, and its frontend or
 //! peer is disconnected in between. Objects that name a replaced object are replaced too. Names are
 //! compared exactly: a renamed object is a deletion and an addition. The plan holds for the state
-//! that was read; a concurrent change shows as a refused step. The execution ends at the first refused
-//! step, and executed steps are not undone.
+//! that was read; a concurrent change shows as a refused step. The execution ends at the first
+//! refused step, and executed steps are not undone.
 //!
 //! Objects of services' sections change last, deletions first: they may name ports, and no other
 //! object names them.

@@ -101,8 +101,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Puts the calling thread, and the threads that it starts, into the sandbox. `file` is the file
-    /// of the configuration.
+    /// Puts the calling thread, and the threads that it starts, into the sandbox. `file` is the
+    /// file of the configuration.
     ///
     /// # Errors
     /// The kernel refuses a part that it supports.

@@ -72,9 +72,9 @@ fn finish(map: &Map, cursor: &mut Cursor<'_>, done: isize) -> Result<usize, Errn
     }
 }
 
-/// Writes a frame to `fd` by one call: `heads` of private memory, then the `len` bytes at the cursor.
-/// Returns false without writing if the bytes lie in more pieces than a call takes, or are not
-/// granted. Never blocks if `fd` does not.
+/// Writes a frame to `fd` by one call: `heads` of private memory, then the `len` bytes at the
+/// cursor. Returns false without writing if the bytes lie in more pieces than a call takes, or are
+/// not granted. Never blocks if `fd` does not.
 ///
 /// # Errors
 /// The kernel's; the frame was not written. After `EFAULT` the page is marked as lost.

@@ -1,5 +1,5 @@
-//! Packet sockets, their filters and receive rings, TAP interfaces, batched sends, and options of UDP
-//! and TCP sockets.
+//! Packet sockets, their filters and receive rings, TAP interfaces, batched sends, and options of
+//! UDP and TCP sockets.
 //!
 //! The modules move bytes between sockets and memory; they read no header beyond the link layer,
 //! choose no destination, and retry nothing. No call blocks. Links (`link::io`), the network side

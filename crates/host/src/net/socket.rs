@@ -256,8 +256,8 @@ impl PacketSocket {
         set(self.fd.as_fd(), libc::PACKET_QDISC_BYPASS, &1_i32)
     }
 
-    /// Returns the length of the header before each frame, in both directions: [`VNET_HEADER_BYTES`] or
-    /// 0.
+    /// Returns the length of the header before each frame, in both directions:
+    /// [`VNET_HEADER_BYTES`] or 0.
     pub fn before(&self) -> usize {
         self.header_bytes
     }

@@ -1,5 +1,5 @@
-//! TAP interfaces (Linux Documentation/networking/tuntap.rst): network interfaces of the kernel with
-//! a program, this process, on the other side.
+//! TAP interfaces (Linux Documentation/networking/tuntap.rst): network interfaces of the kernel
+//! with a program, this process, on the other side.
 //!
 //! A header of [`TAP_HEADER_BYTES`] (10) bytes in host byte order precedes each frame
 //! (`IFF_VNET_HDR`): it describes a checksum or segmentation that is left to the receiver. A read
@@ -164,8 +164,8 @@ fn errno(error: &io::Error) -> Option<Errno> {
 }
 
 impl TapInterface {
-    /// Opens an interface, or creates it if it is missing. A created interface belongs to the user of
-    /// this process and is up.
+    /// Opens an interface, or creates it if it is missing. A created interface belongs to the user
+    /// of this process and is up.
     ///
     /// # Errors
     /// The interface cannot be opened, created or configured.
@@ -292,8 +292,8 @@ impl TapInterface {
         TapState::Here { name, is_up, mtu: usize::try_from(mtu).unwrap_or(0), address }
     }
 
-    /// Reads the next frame behind its header into `room`, and returns the length of both in bytes. A
-    /// frame that is longer than `room` is cut.
+    /// Reads the next frame behind its header into `room`, and returns the length of both in bytes.
+    /// A frame that is longer than `room` is cut.
     ///
     /// # Errors
     /// `EAGAIN` without a frame; `EBADFD` if the interface is gone; or the kernel's.
@@ -310,9 +310,9 @@ impl TapInterface {
         rustix::io::writev(&self.fd, &[io::IoSlice::new(header), head, body]).map(drop)
     }
 
-    /// Writes a frame with `head` in private memory and `len` bytes of guest memory, which the kernel
-    /// reads by itself. Returns false without writing if they lie in too many pieces or are not
-    /// granted.
+    /// Writes a frame with `head` in private memory and `len` bytes of guest memory, which the
+    /// kernel reads by itself. Returns false without writing if they lie in too many pieces or are
+    /// not granted.
     ///
     /// # Errors
     /// As for [`Self::write`]; `EFAULT` if the guest's memory was withdrawn.

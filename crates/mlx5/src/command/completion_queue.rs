@@ -7,10 +7,10 @@
 //! queues complete to cannot be destroyed (*bad resource state*).
 //!
 //! A change sets the moderation, or replaces the ring by one of another size and the same length of
-//! entries. A resize has the limits of the creation; while it runs, the pages of both rings count. It
-//! is refused with *too many outstanding completions* if the old ring is full or the driver has not
-//! taken more entries than the new ring holds, and with *bad resource state* if the queue is broken.
-//! Other changes are *bad operation*.
+//! entries. A resize has the limits of the creation; while it runs, the pages of both rings count.
+//! It is refused with *too many outstanding completions* if the old ring is full or the driver has
+//! not taken more entries than the new ring holds, and with *bad resource state* if the queue is
+//! broken. Other changes are *bad operation*.
 //!
 //! [`super::dispatch`] calls the handlers, in the dispatcher's turn. The rule and the entries are
 //! in `crate::completion_queue`; entries that a destroyed queue holds stay in the driver's memory.

@@ -92,8 +92,8 @@ impl Command {
         self.input.len().saturating_add(self.output.len()) as u64
     }
 
-    /// Writes the output and the delivery status, and returns the entry to the driver. Returns false
-    /// if the queue's memory is not granted.
+    /// Writes the output and the delivery status, and returns the entry to the driver. Returns
+    /// false if the queue's memory is not granted.
     pub fn finish(&self, map: &Map, delivery: DeliveryStatus) -> bool {
         let mut delivery = delivery;
         let (head, rest) = self.output.split_at(self.output.len().min(INLINE_LEN));

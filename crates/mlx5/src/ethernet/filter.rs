@@ -5,8 +5,8 @@
 //! of the kind. A driver with more multicast addresses than the list holds truncates the list, so a
 //! full list passes all multicast frames: the driver's flow tables then decide. A full list of
 //! unicast addresses passes its own addresses only. The limits are those of `crate::vport`. VLANs
-//! are filtered by flow tables alone. `super::receive` asks, in the dispatcher's turn, for each frame
-//! that is offered to the adapter, and drops the others and counts them as filtered.
+//! are filtered by flow tables alone. `super::receive` asks, in the dispatcher's turn, for each
+//! frame that is offered to the adapter, and drops the others and counts them as filtered.
 
 use causeway_wire::ethernet::{BROADCAST, is_group};
 

@@ -101,8 +101,8 @@ impl Input {
     }
 }
 
-/// The last hash of an adapter, with all that the hash depends on: most frames are of the flow of the
-/// frame before.
+/// The last hash of an adapter, with all that the hash depends on: most frames are of the flow of
+/// the frame before.
 #[derive(Debug, Clone)]
 pub(crate) struct HashMemo {
     function: u8,
@@ -148,7 +148,8 @@ fn hash(function: u8, key: &[u8; HASH_KEY_LEN], input: &Input) -> Hash {
     Hash { value, covered: input.covered }
 }
 
-/// Returns the Toeplitz hash: for each set bit of the input, the 32 bits of the key at its position.
+/// Returns the Toeplitz hash: for each set bit of the input, the 32 bits of the key at its
+/// position.
 fn toeplitz(key: &[u8; HASH_KEY_LEN], input: &[u8]) -> u32 {
     let (first, rest) = key.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
     let mut window = u64::from_be_bytes(*first);

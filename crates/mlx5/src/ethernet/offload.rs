@@ -43,8 +43,8 @@ pub(crate) struct Request {
     pub segment_size: Option<u16>,
 }
 
-/// Completes the headers of a frame of `len` bytes as far as the request asks. Returns the work that
-/// is left, or `None` if the request does not agree with the headers.
+/// Completes the headers of a frame of `len` bytes as far as the request asks. Returns the work
+/// that is left, or `None` if the request does not agree with the headers.
 ///
 /// A checksum request for a frame without TCP or UDP header is ignored, as hardware does.
 pub(crate) fn prepare(head: &mut [u8], len: usize, request: &Request) -> Option<Offload> {

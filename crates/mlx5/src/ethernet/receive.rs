@@ -159,8 +159,8 @@ impl Function {
         received
     }
 
-    /// Delivers a frame, in pieces if it must be cut. Returns the number of delivered pieces, and why
-    /// the others were dropped.
+    /// Delivers a frame, in pieces if it must be cut. Returns the number of delivered pieces, and
+    /// why the others were dropped.
     fn deliver(
         &mut self,
         regions: &Regions,

@@ -103,8 +103,8 @@ impl SendQueue {
         is_empty.then_some(())
     }
 
-    /// Copies the first block of the next entry to `into`. [`Self::has_next`] must have returned true.
-    /// The caller takes the entry by [`Self::advance`].
+    /// Copies the first block of the next entry to `into`. [`Self::has_next`] must have returned
+    /// true. The caller takes the entry by [`Self::advance`].
     ///
     /// # Errors
     /// [`QueueError`]; the queue cannot be read any further.

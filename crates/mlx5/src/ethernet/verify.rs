@@ -41,7 +41,8 @@ impl Verifier {
         self.end.saturating_sub(head)
     }
 
-    /// Completes the checksum at `place`. `payload` is the sum over the covered bytes behind `head`.
+    /// Completes the checksum at `place`. `payload` is the sum over the covered bytes behind
+    /// `head`.
     pub fn complete(&self, head: &mut [u8], place: ChecksumPlace, payload: &Sum) {
         let sum = self.sum(head, usize::from(place.start), payload);
         let field = head.get_mut(place.field()..).and_then(|rest| rest.first_chunk_mut());

@@ -219,7 +219,8 @@ impl Record {
         (!self.view.is_poisoned()).then_some(())
     }
 
-    /// Ends the record: the function cannot be continued. A file without its magic number is refused.
+    /// Ends the record: the function cannot be continued. A file without its magic number is
+    /// refused.
     #[cold]
     fn give_up(&mut self) {
         if self.is_complete {

@@ -145,8 +145,8 @@ pub(super) fn clear(view: &View) -> Option<()> {
     view.store_word(REDO, 0).ok()
 }
 
-/// Applies the words of a valid entry again. Returns its guest entry, which the caller writes before
-/// it clears the entry. The outer value is `None` if the entry is malformed.
+/// Applies the words of a valid entry again. Returns its guest entry, which the caller writes
+/// before it clears the entry. The outer value is `None` if the entry is malformed.
 pub(super) fn repeat(view: &View) -> Option<Option<StoredEntry>> {
     let valid = view.load_word(REDO).ok()?;
     if valid == 0 {

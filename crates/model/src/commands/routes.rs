@@ -21,8 +21,8 @@ impl TypedRequest for List {
 }
 
 /// Puts a route in force whose ports and links may be missing. While the target is missing, frames
-/// that the route matches are dropped; a route from a missing ingress matches none. Until [`Add`] of
-/// the same route, a deleted port or link does not delete the route. A route that exists already
+/// that the route matches are dropped; a route from a missing ingress matches none. Until [`Add`]
+/// of the same route, a deleted port or link does not delete the route. A route that exists already
 /// becomes such a route; the group of another must exist.
 #[derive(Debug)]
 pub struct Prepare(pub RouteSpec);

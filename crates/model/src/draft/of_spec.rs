@@ -1,9 +1,9 @@
 //! The draft of a link that exists: the inverse of [`LinkDraft::into_spec`].
 //!
-//! The state file, `causeway config export` and `causeway config diff` need the operator's form of a
-//! running link. Every value is given, except this host's address where the draft that made the link
-//! may have omitted it: an unspecified address is `:PORT`, because its family follows the peer's.
-//! A peer by name keeps its name, and not the address that the name had.
+//! The state file, `causeway config export` and `causeway config diff` need the operator's form of
+//! a running link. Every value is given, except this host's address where the draft that made the
+//! link may have omitted it: an unspecified address is `:PORT`, because its family follows the
+//! peer's. A peer by name keeps its name, and not the address that the name had.
 //!
 //! `daemon::kept` is the caller, in threads of the control socket and of the start. The module
 //! resolves nothing and cannot fail. Two drafts of the same link become equal by way of the

@@ -1,10 +1,10 @@
 //! Ports of kind `dgram`: Ethernet frames as datagrams, on a Unix datagram socket or by UDP.
 //!
 //! The peer is a VMM (vfkit, krunkit, libkrun, QEMU's `-netdev dgram`) or a UDP tunnel of a network
-//! emulator (GNS3, dynamips, ubridge). A Unix port receives at its socket, and sends to the path given
-//! as `peer`, else to the socket from which frames come. A UDP port has a local and a remote address;
-//! datagrams from elsewhere are dropped by the kernel. UDP carries the frames without encryption, and
-//! source addresses of UDP can be forged on most networks.
+//! emulator (GNS3, dynamips, ubridge). A Unix port receives at its socket, and sends to the path
+//! given as `peer`, else to the socket from which frames come. A UDP port has a local and a remote
+//! address; datagrams from elsewhere are dropped by the kernel. UDP carries the frames without
+//! encryption, and source addresses of UDP can be forged on most networks.
 //!
 //! The stream service reads the options when the port is added. The checks touch no file and no
 //! socket. The kernel does not report the user who sends to a datagram socket: the service refuses

@@ -1,7 +1,7 @@
 //! The VM to which a port belongs.
 //!
-//! Tools group ports by VM: one machine has a network device, a socket device and an adapter, each a
-//! port. The key `vm` names the machine. Without the key, [`vm_name`] derives the name from the
+//! Tools group ports by VM: one machine has a network device, a socket device and an adapter, each
+//! a port. The key `vm` names the machine. Without the key, [`vm_name`] derives the name from the
 //! port's: `vm1-net`, `vm1-net2` and `vm1-vsock` belong to `vm1`. The daemon does not read the key,
 //! and ports of several groups may belong to a VM.
 
@@ -22,8 +22,8 @@ pub(super) const VM_FIELD: Field = Field::new(
 /// Ends of port names that name a device and not a VM.
 const DEVICES: [&str; 5] = ["net", "eth", "vsock", "hca", "rdma"];
 
-/// Returns the VM of a port: the value of its key `vm`, or else its name without a device, which may
-/// have a number, at its end.
+/// Returns the VM of a port: the value of its key `vm`, or else its name without a device, which
+/// may have a number, at its end.
 pub fn vm_name<'a>(port: &'a str, vm: Option<&'a str>) -> &'a str {
     let derived = port.rsplit_once('-').filter(|(_, end)| {
         let device = end.trim_end_matches(|c: char| c.is_ascii_digit());

@@ -1,4 +1,5 @@
-//! Views of host channel adapters: objects of the guest's driver with their limits, and queue pairs.
+//! Views of host channel adapters: objects of the guest's driver with their limits, and queue
+//! pairs.
 //!
 //! The HCA service fills them in for `GET /v1/hcas` and `GET /v1/hcas/PORT`
 //! ([`crate::commands::hca`]); `causeway hca` prints them. The values are samples; counters count
@@ -100,8 +101,8 @@ pub struct HcaQueuePairView<F: ViewForm = Typed> {
     /// Number of requests that found no responder, since the queue pair was reset.
     #[serde(default)]
     pub refusals: u64,
-    /// What the request in progress waits for: `responder`; `receive`, a receive work request of the
-    /// responder; or `restart`, the restoration of the responder's adapter after a restart of
+    /// What the request in progress waits for: `responder`; `receive`, a receive work request of
+    /// the responder; or `restart`, the restoration of the responder's adapter after a restart of
     /// causewayd.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,

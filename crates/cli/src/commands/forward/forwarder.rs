@@ -7,8 +7,8 @@
 //! While the daemon does not answer, all forwards continue as they are; connections to guests are
 //! refused as long as the daemon is away. A daemon that runs another forwarder refuses this one,
 //! which then ends with exit status 1. SIGINT and SIGTERM end the process and all forwards. The
-//! process itself opens no listener and keeps the rights that its workers need, such as to listen at
-//! ports below 1024; each worker drops them.
+//! process itself opens no listener and keeps the rights that its workers need, such as to listen
+//! at ports below 1024; each worker drops them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, Hasher as _};

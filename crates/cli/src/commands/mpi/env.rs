@@ -1,8 +1,9 @@
 //! `causeway mpi-env`: prints the environment as shell text, or as JSON.
 //!
 //! The output is shell text to evaluate: `export` lines, and a comment with the start command. If
-//! the verb fails, it prints [`EVALUATED_FAILURE`], so that the evaluating shell fails too; not with
-//! JSON output. `commands::run` is the caller; `main` prints the failure for a wrong command line.
+//! the verb fails, it prints [`EVALUATED_FAILURE`], so that the evaluating shell fails too; not
+//! with JSON output. `commands::run` is the caller; `main` prints the failure for a wrong command
+//! line.
 
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! `causeway mpi-run`: executes a command with the environment, or executes nothing.
 //!
 //! The command replaces this process (execve(2)), so that it keeps the process id and the open
-//! files, receives signals itself, and its exit status is that of `causeway`. `commands::run` is the
-//! caller.
+//! files, receives signals itself, and its exit status is that of `causeway`. `commands::run` is
+//! the caller.
 //!
 //! A launcher may start `mpi-run` itself, for each rank. Open MPI 5, MPICH and others then wait
 //! forever for a rank that ends with an exit status before it has initialised MPI, but end the job
@@ -27,7 +27,8 @@ const RANKS: [&str; 3] = ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK"];
 /// launcher, a failure ends this process.
 ///
 /// # Errors
-/// Those of [`MpiEnvironment::find`]; the MPI library is unknown, or the command cannot be executed.
+/// Those of [`MpiEnvironment::find`]; the MPI library is unknown, or the command cannot be
+/// executed.
 pub fn run(cx: &CommandContext, args: &MpiRunArgs) -> Result<()> {
     let done = execute(cx, args);
     let is_rank = RANKS.iter().any(|name| std::env::var_os(name).is_some());
