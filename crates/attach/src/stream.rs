@@ -16,8 +16,9 @@
 //! sockets and memory files are closed; the framing then refuses the message, or the receiver does
 //! ([`RawMessage::is_odd`]).
 //!
-//! After an error of any call the stream is unusable and must be dropped. Of the content only the
-//! header is checked.
+//! Calls run in the caller's thread: a dispatcher's, the control thread of a vfio-user frontend, a
+//! thread of the holder, or the application's. After an error of any call the stream is unusable
+//! and must be dropped. Of the content only the header is checked.
 
 use std::fmt::Debug;
 use std::io::IoSlice;

@@ -5,9 +5,9 @@
 //! mode of the run and exceptions for it (`--keep`, `--no-sandbox`); all other settings are keys of
 //! the configuration file ([`crate::config`]). The only environment variable is `CAUSEWAY_CONFIG`.
 //!
-//! `main` parses, [`crate::run`] executes; it also calls [`Args::man_page`] and
-//! [`Args::completions`] and prints the result. The tool `causeway` has its own command line, in
-//! `cli::args`.
+//! `main` parses, in the main thread, and [`crate::run`] executes; it also calls [`Args::man_page`]
+//! and [`Args::completions`] and prints the result. The tool `causeway` has its own command line,
+//! in `cli::args`.
 
 use std::io::Write as _;
 use std::path::PathBuf;

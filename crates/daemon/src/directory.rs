@@ -8,7 +8,8 @@
 //!
 //! [`crate::instance::make_dir`] calls it after the directory was created and before a socket is
 //! bound; a refusal ends the start of the daemon. [`crate::kept::store::make_dir`] calls it for the
-//! directory of the state file; a refusal there means that changes are not kept.
+//! directory of the state file; a refusal there means that changes are not kept. Both run in the
+//! main thread, before connections are accepted.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;

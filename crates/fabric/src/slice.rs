@@ -8,7 +8,7 @@
 //! The shard table starts a slice for a shard's turn; the shard and its service charge it
 //! ([`Context::charge`](crate::Context::charge)) and stop when [`Slice::is_over`]. A slice does not
 //! interrupt: work that is not charged, or not checked, goes on. Times are nanoseconds of the
-//! fabric's clock.
+//! fabric's clock. A slice is used in its dispatcher's thread alone.
 //!
 //! A service that accounts a part of its turn to an owner reads the clock at both ends of the part
 //! ([`Slice::read`]); otherwise time that was not charged would count for the next owner.

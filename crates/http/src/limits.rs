@@ -2,6 +2,9 @@
 //!
 //! The sizes of requests and the number of connections are those of each server
 //! ([`crate::RequestLimits`], [`crate::ServerOptions`]). None can be configured.
+//!
+//! The modules of this crate apply them; [`crate::tcp`] and the server of the control socket in
+//! causewayd set the time limits of requests and replies.
 
 use std::time::Duration;
 

@@ -6,11 +6,12 @@
 //! backend finds the chains that the last backend had popped. Rings continue at the used index that
 //! the last backend left.
 //!
-//! A call tries every [`CONNECT_PAUSE_MS`] (10 ms) until the time of [`Reconnect`] is over, and
-//! blocks meanwhile; then it returns the error of the last try. A successor that lacks a negotiated
-//! feature, or refuses a request, ends the tries at once with an error. Packed rings cannot be
-//! continued, so the port uses split rings. Chains in flight stay with the backend: the new one
-//! serves them from the record, those that the old one had half served for the second time.
+//! A call, in the thread of the application, tries every [`CONNECT_PAUSE_MS`] (10 ms) until the
+//! time of [`Reconnect`] is over, and blocks meanwhile; then it returns the error of the last try.
+//! A successor that lacks a negotiated feature, or refuses a request, ends the tries at once with
+//! an error. Packed rings cannot be continued, so the port uses split rings. Chains in flight stay
+//! with the backend: the new one serves them from the record, those that the old one had half
+//! served for the second time.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -10,8 +10,8 @@
 //! Objects of sections that their service does not list are left out of both.
 //!
 //! The lists of the running state are read one after the other; nothing is changed. Rules are
-//! compared by their longest common subsequence. `super::answer` dispatches here; without a state
-//! file wrapper ([`crate::kept`]) the paths are unknown (404).
+//! compared by their longest common subsequence. `super::answer` dispatches here, in the thread of
+//! the connection; without a state file wrapper ([`crate::kept`]) the paths are unknown (404).
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -10,7 +10,7 @@
 //! ([`causeway_model::limits`]). Names, socket paths and the addresses of a group must be unique; a
 //! rule must not name two groups.
 //!
-//! `config::read` calls it last; without problems the values become the `Config`.
+//! `config::read` calls it last, in its thread; without problems the values become the `Config`.
 
 use std::collections::HashMap;
 use std::hash::Hash;

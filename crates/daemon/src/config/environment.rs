@@ -8,8 +8,8 @@
 //! Directories of sockets, addresses in use, privileges and memory are not checked, and the host
 //! can change afterwards.
 //!
-//! `causewayd --check-config` calls [`Config::check_host`]; a normal start does not, and reports
-//! the same errors where they occur.
+//! `causewayd --check-config` calls [`Config::check_host`], in the main thread; a normal start does
+//! not, and reports the same errors where they occur.
 
 use std::fs::File;
 use std::path::Path;

@@ -7,7 +7,9 @@
 //!
 //! Defaults are filled in here: the control socket and the run directory each from the other, and
 //! the MTU of a port from the links of its group. The module opens no file and resolves no name; it
-//! asks the host only for the MTU of links, by [`ConfigContext`]. `Config::parse` is the caller.
+//! asks the host only for the MTU of links, by [`ConfigContext`]. `Config::parse` is the caller, in
+//! the main thread at the start, and in the thread of a connection for `/v1/apply` and
+//! `/v1/config/diff`.
 
 use std::path::{Path, PathBuf};
 

@@ -20,10 +20,10 @@
 //! Objects of services' sections change last, deletions first: they may name ports, and no other
 //! object names them.
 //!
-//! `[daemon]`, `[dispatch]` and `[control]` are not planned. VNET commands have their own planner,
-//! [`crate::vnet::plan`]. [`crate::api`] plans and executes, one plan at a time, in the thread of a
-//! connection; [`crate::kept`] uses [`read_running`] alone, and `POST /v1/config/diff`
-//! [`read_running`] and [`rule_changes`].
+//! `[daemon]`, `[dispatch]`, `[control]` and `[metrics]` are not planned. VNET commands have their
+//! own planner, [`crate::vnet::plan`]. [`crate::api`] plans and executes, one plan at a time, in
+//! the thread of a connection; [`crate::kept`] uses [`read_running`] alone, and `POST
+//! /v1/config/diff` [`read_running`] and [`rule_changes`].
 
 mod execute;
 mod objects;

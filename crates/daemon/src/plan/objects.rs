@@ -5,7 +5,8 @@
 //! have only objects of sections that can be listed and deleted.
 //!
 //! The function asks no service and cannot fail. Of two objects of one identity in a list, the last
-//! counts. Order has no meaning: a moved object is no change.
+//! counts. Order has no meaning: a moved object is no change. The function runs in the thread of
+//! the connection.
 
 use std::collections::HashMap;
 

@@ -7,7 +7,7 @@
 //! fewer rules.
 //!
 //! `plan()` calls [`note`] once per plan; `plan::execute` executes the steps in their order.
-//! `causeway config diff` prints [`changes`].
+//! `causeway config diff` prints [`changes`]. Both run in the thread of the connection.
 
 use causeway_model::RuleSpec;
 use serde_json::json;

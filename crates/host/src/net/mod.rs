@@ -1,9 +1,11 @@
-//! Packet sockets, their filters and receive rings, TAP interfaces, batched sends, and options of
-//! UDP and TCP sockets.
+//! Packet sockets, their filters and receive rings, TAP interfaces, batched sends, I/O between
+//! sockets and guest memory, and options of UDP and TCP sockets.
 //!
 //! The modules move bytes between sockets and memory; they read no header beyond the link layer,
-//! choose no destination, and retry nothing. No call blocks. Links (`link::io`), the network side
-//! of MX NICs (`mx::network`) and the fabric's UDP sockets stand above them, the kernel below.
+//! choose no destination, and retry nothing. No call waits for a peer; opening a TAP interface and
+//! reading its state wait for a lock of the kernel ([`tap`]). Links (`link::io`), the network side
+//! of MX NICs (`mx::network`), TAP and stream ports, and the fabric's UDP and Unix sockets stand
+//! above them, the kernel below. Calls run in the caller's thread, usually a dispatcher's.
 
 pub mod app_memory;
 pub mod bpf;
