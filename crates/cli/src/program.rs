@@ -2,41 +2,61 @@
 //!
 //! `doctor` asks programs of the host for its state, `vmm::version` asks QEMU for its version, and
 //! `commands::mpi` a launcher for its MPI library. The main thread of the tool waits; a thread of
-//! the call reads the output.
+//! the call reads the output, and ends with the last process that holds the output open.
 //!
-//! The limit is that of the output: a program that closes its output and does not end, or leaves it
-//! to a child that does not end, is waited for without limit. Output beyond 4 MiB is not read. The
-//! program has no standard input, its messages at stderr are dropped, and its language is C. Each
-//! call runs it again.
+//! A program that has not ended in time is killed, and its output is lost; a child of it that holds
+//! the output open is not waited for. Output beyond 4 MiB is not read. The program has no standard
+//! input, its messages at stderr are dropped, and its language is C. Each call runs it again.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::limits::{PROGRAM_BYTES_MAX, PROGRAM_TIME_MAX};
 
+/// Time between two looks at a program that closed its output and has not ended.
+const END_INTERVAL: Duration = Duration::from_millis(2);
+
 /// Returns the output of a program that succeeds in time; `None` if it is missing, fails, or writes
-/// too long. A program that is late is killed.
+/// or runs too long. A program that is late is killed.
 pub fn output(name: impl AsRef<OsStr>, arguments: &[&str]) -> Option<String> {
+    output_within(PROGRAM_TIME_MAX, name, arguments)
+}
+
+/// As [`output`], with another limit of time.
+fn output_within(limit: Duration, name: impl AsRef<OsStr>, arguments: &[&str]) -> Option<String> {
+    let late = Instant::now().checked_add(limit)?;
     let mut command = Command::new(name);
     command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null()).stderr(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
     let stdout = child.stdout.take()?;
     let (sender, receiver) = sync_channel(1);
-    let reader = thread::spawn(move || {
+    thread::spawn(move || {
         let mut text = String::new();
         let read = stdout.take(PROGRAM_BYTES_MAX).read_to_string(&mut text);
         let _ = sender.send(read.map(|_| text));
     });
-    let text = receiver.recv_timeout(PROGRAM_TIME_MAX);
-    if text.is_err() {
+    let text = receiver.recv_timeout(limit).ok();
+    let status = status_before(late, &mut child);
+    if status.is_none() {
         let _ = child.kill();
+        let _ = child.wait();
     }
-    let status = child.wait().ok()?;
-    let _ = reader.join();
-    text.ok()?.ok().filter(|_| status.success())
+    text?.ok().filter(|_| status.is_some_and(|status| status.success()))
+}
+
+/// Returns the status of a program that ends before `late`.
+fn status_before(late: Instant, child: &mut Child) -> Option<ExitStatus> {
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < late => thread::sleep(END_INTERVAL),
+            Ok(status) => return status,
+            Err(_) => return None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -48,5 +68,15 @@ mod tests {
         assert_eq!(output("echo", &["a"]).as_deref(), Some("a\n"));
         assert_eq!(output("false", &[]), None);
         assert_eq!(output("/nonexistent/program", &[]), None);
+    }
+
+    #[test]
+    fn programs_that_do_not_end_are_killed_although_their_output_ended() {
+        let limit = Duration::from_millis(300);
+        for script in ["exec sleep 30", "exec >&-; exec sleep 30", "sleep 12 & exit 0"] {
+            let started = Instant::now();
+            assert_eq!(output_within(limit, "sh", &["-c", script]), None, "{script}");
+            assert!(started.elapsed() < Duration::from_secs(10), "{script}");
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! causeway.toml(5), the manual page of the configuration file.
 //!
-//! The page lists the tables of the file, except `[metrics]`, with their keys: types, ranges,
-//! defaults and meaning. All of them are read from the fields of [`causeway_model::schema`] and
+//! The page lists the tables of the file with their keys: types, ranges, defaults and meaning. All of them are read from the fields of [`causeway_model::schema`] and
 //! from the kinds of ports and sections that the services registered, so a new key needs no change
 //! here. `causewayd --man=causeway.toml` prints the page; the page of causewayd itself is
 //! [`crate::args::Args::man_page`].
@@ -12,7 +11,7 @@
 use causeway_model::draft::link::LINK_FIELDS;
 use causeway_model::port::PORT_FIELDS;
 use causeway_model::schema::{Field, FieldInfo, TypeInfo, ValueType};
-use causeway_model::settings::{CONTROL_FIELDS, DAEMON_FIELDS, DISPATCH_FIELDS};
+use causeway_model::settings::{CONTROL_FIELDS, DAEMON_FIELDS, DISPATCH_FIELDS, METRICS_FIELDS};
 use causeway_model::{GROUP_FIELDS, ROUTE_FIELDS, RULE_FIELDS};
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
@@ -25,8 +24,8 @@ const NESTING_MAX: usize = 3;
 const DESCRIPTION: &str = "\
 The file is TOML. causewayd reads it when it starts, and refuses it as a whole, with the line of each \
 problem, if a key is unknown or a value is wrong. causeway-apply(1) changes the running daemon to the \
-groups, ports, rules, links and routes of a file; the tables [daemon], [dispatch] and [control] apply \
-from the next start on.";
+groups, ports, rules, links and routes of a file; the tables [daemon], [dispatch], [control] and [metrics] \
+apply from the next start on.";
 
 const EXAMPLE: &str = r#"[[group]]
 name = "blue"
@@ -55,6 +54,8 @@ pub fn configuration_page(registered: Registered) -> String {
     table(&mut page, "[daemon]", "Sockets, log and sandbox of the daemon.", DAEMON_FIELDS);
     table(&mut page, "[dispatch]", "The threads that serve ports and links.", DISPATCH_FIELDS);
     table(&mut page, "[control]", "Commands in the VNET language.", CONTROL_FIELDS);
+    let about = "The address at which the daemon serves its metrics.";
+    table(&mut page, "[metrics]", about, METRICS_FIELDS);
     let about = "A tenant: its ports exchange traffic with each other, and with no other group.";
     table(&mut page, "[[group]]", about, GROUP_FIELDS);
     let about = "A device of a guest, or of a host process. The keys of its kind follow below.";

@@ -596,9 +596,11 @@ Examples:
     },
     /// Explain whether queue pairs of an adapter reach those of another (kind hca)
     #[command(after_help = "\
-The verdict is `connected` if a queue pair of each names the other and both receive, `possible`
-if both guests have a driver, else `refused`. Each queue pair that names the other adapter is
-explained: its state, that of its peer, and the reason of its last refused request.
+The verdict is `connected` if a queue pair of the first adapter sends to one of the second that
+names it in return and receives, and the rules of the group permit it. It is `possible` if no
+queue pair does, both guests have a driver, and the rules permit traffic to the second adapter;
+else `refused`. Each queue pair that names the other adapter is explained: its state, that of its
+peer, and the reason of its last refused request.
 
 Examples:
   causeway trace verbs vm1-rdma vm2-rdma
