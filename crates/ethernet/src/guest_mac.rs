@@ -14,8 +14,9 @@
 //! any case: no byte is copied in addition, and payload is not touched. A frame that may be IPv6
 //! neighbour discovery or DHCP has up to 192 bytes of headers copied instead of 64. Ports without
 //! the option pay one comparison for each frame that begins a flow or has none, and two for each
-//! batch that they receive; frames that continue a flow, the fast path, pay nothing. Frames of a port with the option are classified one by one, and their batches are
-//! delivered together as before.
+//! batch that they receive; frames that continue a flow, the fast path, pay nothing. Frames of a
+//! port with the option are classified one by one, and their batches are delivered together as
+//! before.
 
 use causeway_model::NetSpec;
 use causeway_wire::exchange::{MacExchange, needs_headers};
