@@ -15,7 +15,8 @@
 //! `MX_BAD_SEG_MEM`; too many buffers give `MX_BAD_SEG_CNT`, and a missing list or more than 2^32 -
 //! 1 bytes `MX_BAD_SEG_LIST`. A failed call makes no request. A validated buffer can be unmapped
 //! later, or be stale in the cache: then an access raises SIGSEGV or SIGBUS, as with MX. Called by
-//! `call::transfer` for each send and receive, with the lock of the endpoint.
+//! `call::transfer` for each send and receive, in the application's thread, with the lock of the
+//! endpoint.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;

@@ -6,8 +6,9 @@
 //! in a frame that such a guest sends, before its source is checked, so that the rule about sources
 //! applies to the exchanged address: a frame from the group's address is a frame from a foreign
 //! source. `deliver_to_queue` in `crate::forward` exchanges them in the frames for such a guest, and
-//! exchanges them back after the delivery, because other receivers may follow. The rules of the
-//! exchange and its limits are those of [`causeway_wire::exchange`].
+//! exchanges them back after the delivery, because other receivers may follow. All of it runs in
+//! the thread of the group's dispatcher. The rules of the exchange and its limits are those of
+//! [`causeway_wire::exchange`].
 //!
 //! # Budget
 //! The exchange writes to the private headers, which the delivery writes into the receive buffer in

@@ -2,7 +2,7 @@
 //!
 //! The service opens the listeners when a port with `host_socket` is added, and closes them with
 //! the port; [`Socket::host_ready`] calls this module for their events, and the service's deadlines
-//! for expiry. After a proper line, [`super`] opens the connection.
+//! for expiry, in the thread of the shard. After a proper line, [`super`] opens the connection.
 //!
 //! The streams of processes whose user the port's list lacks are closed, logged and counted.
 //!
