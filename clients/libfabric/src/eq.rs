@@ -7,11 +7,12 @@
 //! (`-FI_EINVAL` without). A read into a buffer that is too short gives `-FI_ETOOSMALL` and leaves
 //! the event. There are no error events: `fi_eq_readerr` always gives `-FI_EAGAIN`. The requested
 //! size has no effect. Wait objects are `FI_WAIT_NONE`, `FI_WAIT_UNSPEC`, `FI_WAIT_YIELD` and
-//! `FI_WAIT_FD`; opening with another gives `-FI_ENOSYS`, as does a blocking read with
-//! `FI_WAIT_NONE`. A read of an empty queue gives `-FI_EAGAIN`, a blocking read the same at its
-//! time-out. Only `FI_WAIT_FD` has a descriptor (`FI_GETWAIT` otherwise gives `-FI_ENOSYS`).
-//! Several threads may use a queue, which has its own lock; events are read in the order of
-//! writing, each by one thread. Closing drops unread events; no thread may wait then.
+//! `FI_WAIT_FD` (`-FI_EMFILE` if the process has no descriptor left); opening with another gives
+//! `-FI_ENOSYS`, as does a blocking read with `FI_WAIT_NONE`. A read of an empty queue gives
+//! `-FI_EAGAIN`, a blocking read the same at its time-out. Only `FI_WAIT_FD` has a descriptor
+//! (`FI_GETWAIT` otherwise gives `-FI_ENOSYS`). Several threads may use a queue, which has its own
+//! lock; events are read in the order of writing, each by one thread. Closing drops unread events;
+//! no thread may wait then.
 //!
 //! # Place
 //! `fabric` opens event queues; they belong to no domain. A domain, endpoint or address vector may

@@ -3,7 +3,8 @@
 //! The layouts are those of `myriexpress.h`. Accesses check for NULL and nothing else: a wild
 //! pointer is an error of the application and ends its process. Buffers of messages do not pass
 //! here (`memory` validates them). A text is copied; a text of its declared maximum or longer, or
-//! not in UTF-8, is invalid, and the call fails. Used by all functions of `call`.
+//! not in UTF-8, is invalid, and the call fails. Used by all functions of `call`, in threads of the
+//! application; nothing is kept.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -50,8 +51,8 @@ pub type UnexpHandler =
 
 /// A pointer argument of an API call: NULL, or memory that is valid during the call, contains the
 /// type that the API specifies, and is writable where the API requires it. In C it is a plain
-/// pointer. In this crate only `new` creates it from a pointer, so that it carries the caller's
-/// guarantee. Alignment is not assumed.
+/// pointer. In this crate only this module creates it from a pointer, so that it carries the
+/// caller's guarantee. Alignment is not assumed.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct CallerPtr<T>(*mut T);

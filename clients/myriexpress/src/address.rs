@@ -16,7 +16,7 @@
 //! `MX_BAD_ENDPOINT` (`endpoint`). The address of a lost peer decodes, and the engine ends requests
 //! to it with `MX_STATUS_ENDPOINT_UNREACHABLE`. The counts wrap (19 bits for endpoints, 32 bits for
 //! peers). An address is valid in this process only; applications exchange NIC and endpoint
-//! instead. Pure arithmetic, without locks; `endpoint` and `table` use it.
+//! instead. Pure arithmetic, without locks; `call`, `endpoint` and `table` use it.
 
 use std::ffi::c_void;
 
@@ -33,7 +33,7 @@ const TURN_MASK: u32 = 0x7_ffff;
 pub struct LocalEndpoint {
     /// Number of the endpoint: the index of its slot.
     pub slot: u16,
-    /// Number of earlier uses of the slot.
+    /// Number of uses of the slot, this one and openings that failed included.
     pub turn: u32,
 }
 

@@ -9,7 +9,8 @@
 //! Each slot has one lock, which every call on the endpoint takes; calls on different endpoints run
 //! in parallel. Handlers run without it ([`LockedEndpoint::unlocked`]). Opening endpoints has
 //! another lock, which is held while the daemon answers: threads that open endpoints take turns.
-//! The table is never freed. Used by all functions of `call`, and by `fork`.
+//! The lock of the new slot is held as well, so that counters of all endpoints and a fork wait too.
+//! The table is never freed. Used by all functions of `call`, by `wait`, and by `fork`.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;

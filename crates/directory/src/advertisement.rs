@@ -2,10 +2,11 @@
 //!
 //! Each tunnel (`link::tunnel`) has one list per direction: its own addresses, and the peer's
 //! claims. A list has at most [`ADDRESSES_MAX`] (4,096) addresses over all virtual networks; a
-//! further address is not added ([`Full`]), and the caller advertises it again when there is room.
-//! The digest is a sum over the entries: equal lists have equal digests, different lists almost
-//! always have different digests. It protects against loss, not against a hostile peer. Withdrawals
-//! always succeed; an address that is not listed is ignored.
+//! further address is not added ([`Full`]): the tunnel advertises an own one again when there is
+//! room, and drops and counts a peer's. The digest is a sum over the entries: equal lists have
+//! equal digests, different lists almost always have different digests. It protects against loss,
+//! not against a hostile peer. A withdrawal needs no room; it has no effect on an address that is
+//! not listed, or that is listed with a newer epoch.
 //!
 //! The module encodes no messages, sends none and keeps no time: the tunnel repeats advertisements
 //! and requests lists. It does not decide ownership; [`Directory`](crate::Directory) does. An epoch

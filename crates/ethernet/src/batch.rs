@@ -8,7 +8,7 @@
 //! The module resolves no egress, returns no chain to its sender and keeps no frame. It stops at
 //! the first frame without receive buffers ([`CopyOutcome::shortage`]) or time
 //! ([`CopyOutcome::out_of_time`]); the caller must enqueue or postpone the frames from
-//! [`CopyOutcome::committed`] on.
+//! [`CopyOutcome::committed`] on. All of it runs in the dispatcher's thread of the group.
 
 use causeway_fabric::Slice;
 

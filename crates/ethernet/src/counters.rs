@@ -4,8 +4,9 @@
 //! The modules of the data path count; `causeway port show` and `causeway stats` print the counters
 //! by name, and the names are part of the interface. The dispatcher of the group owns the counters,
 //! so they are plain integers without atomics. They start at 0 with the port or bundle, survive a
-//! reconnect of the guest, and end with the daemon. A flooded frame counts once as transmitted and
-//! once at each receiver; a dropped frame counts under one [`DropReason`] only.
+//! reconnect of the guest, and end with the port or bundle. A flooded frame counts once as
+//! transmitted and once at each receiver, as delivered or as dropped; a drop counts under one
+//! [`DropReason`] only.
 
 use std::collections::BTreeMap;
 

@@ -6,10 +6,11 @@
 //! used entries without publishing them.
 //!
 //! The module chooses no receiver, and it does not keep a frame that finds no buffers:
-//! [`DeliveryError::Short`] leaves the receive ring unchanged, and the caller enqueues the frame
+//! [`DeliveryError::Short`] puts the popped buffers back, and the caller enqueues the frame
 //! (`crate::pending`). It does not check a frame against the receiver's MTU; `crate::batch` does. A
-//! frame that is cut ends with [`DeliveryError::Yield`] when the turn is over; the caller continues
-//! at segment `done`.
+//! frame that is cut ends with [`DeliveryError::Yield`] when the turn is over; after this error and
+//! after `Short` the segments before `done` are delivered, and the caller continues at `done`. All
+//! of it runs in the dispatcher's thread of the group.
 //!
 //! # Budget
 //! A frame that passes uncut costs one copy of its bytes. The first 64 bytes (all headers of a
@@ -242,7 +243,7 @@ impl Scratch {
     }
 
     /// Pops receive buffers for `len` bytes and a header; returns their number. On an error all of
-    /// them are put back.
+    /// them are put back, except on [`DeliveryError::Fault`], after which the port closes.
     fn pop_buffers(
         &mut self,
         to: &mut TargetQueue<'_>,

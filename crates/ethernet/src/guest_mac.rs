@@ -6,16 +6,18 @@
 //! in a frame that such a guest sends, before its source is checked, so that the rule about sources
 //! applies to the exchanged address: a frame from the group's address is a frame from a foreign
 //! source. `deliver_to_queue` in `crate::forward` exchanges them in the frames for such a guest, and
-//! exchanges them back after the delivery, because other receivers may follow. The rules of the
-//! exchange and its limits are those of [`causeway_wire::exchange`].
+//! exchanges them back after the delivery, because other receivers may follow. All of it runs in
+//! the thread of the group's dispatcher. The rules of the exchange and its limits are those of
+//! [`causeway_wire::exchange`].
 //!
 //! # Budget
 //! The exchange writes to the private headers, which the delivery writes into the receive buffer in
 //! any case: no byte is copied in addition, and payload is not touched. A frame that may be IPv6
 //! neighbour discovery or DHCP has up to 192 bytes of headers copied instead of 64. Ports without
 //! the option pay one comparison for each frame that begins a flow or has none, and two for each
-//! batch that they receive; frames that continue a flow, the fast path, pay nothing. Frames of a port with the option are classified one by one, and their batches are
-//! delivered together as before.
+//! batch that they receive; frames that continue a flow, the fast path, pay nothing. Frames of a
+//! port with the option are classified one by one, and their batches are delivered together as
+//! before.
 
 use causeway_model::NetSpec;
 use causeway_wire::exchange::{MacExchange, needs_headers};

@@ -3,8 +3,9 @@
 //!
 //! The service pops frames from transmit queues (virtio 1.3, 5.1), copies and checks their headers
 //! once in private memory (`headers`), resolves the egress from the address table and the routes
-//! (`classify`, `forward`), and copies the payload straight from the sender's descriptors into the receivers'
-//! buffers (`deliver`). A frame whose receiver has no buffer waits in a bounded queue (`pending`).
+//! (`classify`, `forward`), and copies the payload straight from the sender's descriptors into the
+//! receivers' buffers (`deliver`). A frame whose receiver has no buffer waits in a bounded queue
+//! (`pending`), for 100 ms at most; a copy for one of several receivers does not wait.
 //! Links to other hosts are further egresses (`uplink`).
 //!
 //! # Place

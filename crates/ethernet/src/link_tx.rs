@@ -3,7 +3,8 @@
 //! `crate::receivers` calls [`send_from_port`] for frames of guests, `crate::link_rx` calls
 //! [`send_to_link`] for frames of links. The module hands each frame to the carrier of the bundle's
 //! active link with a reference to its bytes, cut into segments if the carrier takes no offloads.
-//! `crate::service` flushes the carriers at the end of the turn.
+//! `crate::service` flushes the carriers at the end of the turn. All of it runs in the thread of
+//! the group's dispatcher.
 //!
 //! The module does not choose the link, and it neither encapsulates nor sends: the carrier does. It
 //! does not wait: a frame that the carrier refuses, a frame for a bundle without an active link and

@@ -1,7 +1,8 @@
 //! Delivery of guest frames to their receivers: a port, a link, or several of both.
 //!
 //! `send_batch` in `crate::forward` calls this module with resolved egresses; `crate::resume` calls
-//! it for frames of earlier turns. Copies are made by `crate::deliver` and `crate::link_tx`.
+//! it for frames of earlier turns, both in the thread of the group's dispatcher. Copies are made by
+//! `crate::deliver` and `crate::link_tx`.
 //!
 //! Frames for a single receive queue without buffers become pending (`crate::pending`). A receiver
 //! whose guest does not run the device drops them as `ReceiverDown`. A frame for several receivers

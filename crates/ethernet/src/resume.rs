@@ -3,8 +3,9 @@
 //! One frame can be thousands of segments (TSO with a small MSS) for a thousand receivers
 //! (broadcast). The sender's turn still ends by time. `crate::receivers` then leaves the frame
 //! here, in the sender's ring, and the sender's next turn begins with its remainder
-//! ([`Ethernet::resume`], called by `crate::forward`). Later frames of the same transmit queue wait
-//! behind it, so the order of frames is kept; other transmit queues are not affected.
+//! ([`Ethernet::resume`], called by `crate::forward`, in the thread of the group's dispatcher).
+//! Later frames of the same transmit queue wait behind it, so the order of frames is kept; other
+//! transmit queues are not affected.
 //!
 //! At most the frames of one batch (32) wait for each transmit queue. They have no deadline: the
 //! chain is held until the remainder is delivered or the sender's device stops

@@ -2,7 +2,7 @@
 //!
 //! The counterpart of `crate::resume` for links: the frames are kept as copies, since their buffer
 //! is reused. `crate::link_rx` postpones frames here when the time of a turn is used up, and
-//! resumes them at the beginning of the next turn.
+//! resumes them at the beginning of the next turn, in the thread of the group's dispatcher.
 //!
 //! While a frame waits here, all later frames of links wait behind it and the mailbox is not read,
 //! so the order of frames is kept and the bound of the mailbox applies to the frames that follow.

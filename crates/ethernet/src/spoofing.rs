@@ -1,7 +1,8 @@
 //! Reports of refused source addresses to the operator.
 //!
-//! `crate::forward` checks the source of each frame, drops frames with a foreign source and counts
-//! them as `SpoofedSource`; after a batch it calls [`Ethernet::report_refused_source`]. The report
+//! `crate::forward` checks the source of each frame, and `crate::classify` drops frames with a
+//! foreign source and counts them as `SpoofedSource`; after a batch `crate::forward` calls
+//! [`Ethernet::report_refused_source`]. The report
 //! is a remark on the port (`Context::remark`: a notice in `causeway port show`, no fault) with the
 //! remedy. It is not repeated until another address is refused, and it covers only the last refused
 //! address of a batch. `place` is the switch index of the sending port (`crate::port`). All of it

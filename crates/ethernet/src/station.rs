@@ -12,7 +12,9 @@
 //! only without routes, in a group that forwards by addresses, and those of stations without a
 //! capture. It publishes before the operator's command returns. A capture that ends by itself ends
 //! with the next frame that passes it; the change is published to the stations at the end of that
-//! turn.
+//! turn. A station with the address of a port or station is refused; the number of stations is
+//! bounded by that of ports alone. All of it runs in the dispatcher's thread of the group; the
+//! service of the stations reads the published policy in its own.
 //!
 //! # Budget
 //! The path of frames between ports has one comparison of a flag a turn.

@@ -205,8 +205,9 @@ impl Client {
     }
 
     /// Holds a port whose inner socket is served from now on. A port that is held already keeps its
-    /// frontend if it is the same device ([`HeldPort::device`], sockets, queues and ring size);
-    /// otherwise the frontend is disconnected.
+    /// frontend if the public socket, [`HeldPort::device`], the protocol, the queues and the ring
+    /// size are the same, and nobody replaced the socket's file; otherwise the frontend is
+    /// disconnected. The inner socket may be another one.
     ///
     /// # Errors
     /// The connection failed, or the holder refused: it holds 1,024 ports, or cannot bind the

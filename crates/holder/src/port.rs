@@ -141,7 +141,7 @@ impl HeldPortState {
     }
 
     /// Returns whether a frontend of this port can continue as a frontend of `new`: public socket,
-    /// device, queues and ring size are the same, and the socket file was not replaced.
+    /// device, protocol, queues and ring size are the same, and the socket file was not replaced.
     pub fn is_compatible(&self, new: &HeldPort) -> bool {
         let same =
             |a: &HeldPort| (a.public.clone(), a.device.clone(), a.protocol, a.queues, a.ring_size);

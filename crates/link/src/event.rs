@@ -7,7 +7,8 @@
 //! Events keep the order in which they arose, and are not repeated: the driver processes all of
 //! them before it clears the sink, else it misses the change. A clone of the peer is reported at
 //! most once in [`HANDSHAKE_FAULT_NS`](crate::limits::HANDSHAKE_FAULT_NS) (1 min), and so is a
-//! clock of the peer that went back; if it went back by less than 1 min, no event reports it.
+//! clock of the peer that went back, unless the other of these two faults came between; if the
+//! clock went back by less than 1 min, no event reports it.
 //! [`crate::tunnel::Tunnel::repeat_claims`] repeats address claims on request. Events name tunnels,
 //! not links: [`crate::io::tunnels`] finds the links of a tunnel. The list has no limit: the driver
 //! bounds it by the number of datagrams between two of its passes.

@@ -11,9 +11,9 @@
 //! This module encodes and decodes the number ([`NUMBER_LEN`] (8) bytes behind the frame); it does
 //! not detect duplicates. A frame that would exceed [`FRAME_BYTES_MAX`] (65,557) with its number
 //! leaves without it, so a loop can deliver the frame more than once. `TunnelCarrier` of
-//! [`crate::io::tunnels`] calls [`pack`]; its receive side calls [`arrival`], which also counts
-//! this hop; `ethernet` does not send a frame that crossed `HOPS_MAX` (8) links into a further
-//! link.
+//! [`crate::io::tunnels`] calls [`pack`] in the thread of the sending group; its receive side calls
+//! [`arrival`], which also counts this hop, in the shard of links; `ethernet` does not send a frame
+//! that crossed `HOPS_MAX` (8) links into a further link.
 
 use causeway_fabric::carrier::{MemoryLost, Outgoing, ReceivedFrame};
 use causeway_wire::tunnel::record::{FLOODED, NUMBER_LEN, emit_metadata};

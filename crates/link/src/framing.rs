@@ -3,7 +3,8 @@
 //! [`Deframer`] splits received bytes into frames of at most [`FRAME_BYTES_MAX`] (65,557) bytes, in
 //! a buffer of [`STREAM_BYTES`] (128 KiB); [`Framer`] queues frames to send, [`BACKLOG_BYTES_MAX`]
 //! (1 MiB) at most, or fewer for a slow path ([`Framer::bound`]). Both are sans-I/O:
-//! [`crate::io::stream`] moves the bytes, and puts TLS below.
+//! [`crate::io::stream`] moves the bytes, and puts TLS below. In the daemon the carrier queues
+//! frames in the thread of the group, and the shard of links splits received bytes.
 //!
 //! A stream that lost its framing is unusable: the error stays, and the driver closes the
 //! connection. When the peer reads too slowly, [`Framer::push`] refuses new frames with

@@ -16,8 +16,9 @@
 //! are shorter than the initiation. A dropped initiation is counted ([`Refusal::Rate`]). A cookie
 //! proves that the sender receives at its source address. It is a keyed hash of address and port,
 //! so the guard keeps no state for senders that were asked; it stays valid for [`COOKIE_NS`] (2
-//! min) to twice that time. Since budgets with and without a cookie are separate, a sender cannot
-//! exhaust the budget of another by forging its address.
+//! min) to twice that time, and longer while no initiation arrives, because secrets are replaced
+//! on arrival. Since budgets with and without a cookie are separate, a sender cannot exhaust the
+//! budget of another by forging its address.
 //!
 //! Budgets of sources are kept in [`SOURCES`] (1,024) entries by hash: sources that share an entry
 //! share its budget. IPv6 sources count by their first 64 bits. [`crate::tunnel_set::TunnelSet`],
@@ -116,7 +117,8 @@ impl HandshakeGuard {
         Admission::Ask(cookie_of(secret, from))
     }
 
-    /// Replaces the older secret if the current secret is older than [`COOKIE_NS`] (2 min).
+    /// Replaces the older secret if the current secret is older than [`COOKIE_NS`] (2 min): one
+    /// secret per call, however long ago the last call was.
     fn rotate(&mut self, clock: &mut Clock<'_>) {
         if clock.now.saturating_sub(self.rotated) >= COOKIE_NS {
             self.rotated = clock.now;

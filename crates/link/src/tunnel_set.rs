@@ -130,8 +130,8 @@ impl TunnelSet {
         self.tunnels.get(usize::from(number))?.as_deref()
     }
 
-    /// Returns a tunnel for changes: carried networks, announced addresses. They take effect with
-    /// the next [`TunnelSet::tick`].
+    /// Returns a tunnel for changes: carried networks, announced addresses. Announcements leave
+    /// with the next [`TunnelSet::tick`], which then looks at every tunnel.
     pub fn tunnel_mut(&mut self, number: u16) -> Option<&mut Tunnel> {
         self.due = 0;
         self.tunnels.get_mut(usize::from(number))?.as_deref_mut()

@@ -9,7 +9,8 @@
 //! in before it empties the sink. The frame buffer starts at [`SINK_BYTES_MIN`] (128 KiB), grows as
 //! needed and never shrinks; [`Sink::take_bytes`] exchanges it. The bytes of frames are the peer's:
 //! this module does not check them. The driver must process all three lists before it clears the
-//! sink: the core does not repeat them. A sink has no lock and belongs to its driver.
+//! sink: the core does not repeat them. A sink has no lock and belongs to its driver, in causewayd
+//! to the shard of links on its dispatcher's thread.
 
 use std::net::SocketAddr;
 use std::ops::Range;

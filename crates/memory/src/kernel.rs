@@ -5,11 +5,11 @@
 //! a single read, nor keep a shared byte in place of the private copy that was checked.
 //!
 //! Callers (`crate::access`, `crate::copy`, `crate::view`, and `channel::area`, which copies
-//! between processes by [`copy_shared`]) have translated and checked the addresses; here nothing is
-//! checked. The moves are neither atomic as a whole nor ordered beyond the processor's rules:
-//! another process may see a part of a copy, and a reader may get a mixture of old and new bytes. A
-//! lost page is replaced by [`crate::fault`]. On processors other than x86-64, bytes are moved one
-//! at a time by volatile accesses.
+//! between processes by [`copy_shared`]) have translated and checked the addresses, in any thread;
+//! here nothing is checked. The moves are neither atomic as a whole nor ordered beyond the
+//! processor's rules: another process may see a part of a copy, and a reader may get a mixture of
+//! old and new bytes. A lost page is replaced by [`crate::fault`]. On processors other than x86-64,
+//! bytes are moved one at a time by volatile accesses.
 //!
 //! Budget: below 16 bytes two overlapping moves; below 2 KiB (a few KiB in [`copy_shared`] with a
 //! late `STRING`, for ranges that are in a near cache) 16-byte moves, to 128 bytes without a loop,

@@ -9,9 +9,10 @@
 //!
 //! [`crate::Map`], [`crate::Grants`], [`crate::View`] and [`crate::DirtyLog`] hold mappings by
 //! `Arc`. A mapping does not prevent the file from shrinking: it is then poisoned, stays mapped as
-//! zeroed memory, and never recovers. [`Mapping::withdraw`] has the same effect at the caller's wish,
-//! for memory that a stalled user must not touch any more. The caller checks the peer's share first ([`crate::fits`]).
-//! Any thread may use and drop a mapping.
+//! zeroed memory, and never recovers. [`Mapping::withdraw`] puts zeroed memory in the file's place
+//! at the caller's wish, without poison: `attach` calls it for the memory of a vfio-user port whose
+//! dispatcher is late. The caller checks the peer's share first ([`crate::fits`]). Any thread may
+//! use and drop a mapping.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;

@@ -12,9 +12,10 @@
 //! lost, or seen by other peers whose pages are gone too.
 //!
 //! The SIGBUS handler (`crate::fault`) calls [`replace`] and [`replace_page`], which are
-//! async-signal-safe; `crate::unmap` calls [`release`]. Each range of the file is used once: after
-//! [`SUBSTITUTE_BYTES_MAX`] (2^62) bytes only single pages are replaced. [`prepare`] creates the
-//! file before the first mapping; if that fails, the mapping is refused with the error.
+//! async-signal-safe, in the thread whose access found the page missing; `crate::unmap` calls
+//! [`release`]. Each range of the file is used once: after [`SUBSTITUTE_BYTES_MAX`] (2^62) bytes
+//! only single pages are replaced. [`prepare`] creates the file before the first mapping; if that
+//! fails, the mapping is refused with the error.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

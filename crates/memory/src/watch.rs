@@ -6,8 +6,10 @@
 //! that replaces the map drops the watch first. A page lost from its file reads as zeros, as in
 //! `crate::access`.
 //!
-//! `causeway-mlx5` watches the doorbell records of idle functions. The caller bounds the number of
-//! words.
+//! `causeway-mlx5` fills a watch with the doorbell records of an idle function, and bounds their
+//! number. `causeway-hca` compares the watches in the turn of its shard, in the dispatcher's
+//! thread. A word that is not granted is refused ([`OutOfGrant`]) when it is added; a comparison
+//! does not fail.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -6,9 +6,10 @@
 //! owns the [`Driver`] polls; only [`Driver::create_cq`] executes a command, and no poll or arm
 //! makes a system call.
 //!
-//! A ring has at most 2^20 entries. The caller keeps the number of outstanding work requests below
-//! that: the function loses completions for a full ring, and the queue is then broken, which polls
-//! do not notice. An arm with the sequence of the last arm asks for nothing.
+//! A ring has at most 2^20 entries; more is [`DriverError::Size`]. The caller keeps the number of
+//! outstanding work requests below that: the function loses completions for a full ring, and the
+//! queue is then broken, which polls do not notice. An arm with the sequence of the last arm asks
+//! for nothing.
 
 use causeway_wire::mlx5::command::Opcode;
 use causeway_wire::mlx5::completion_queue::{
@@ -51,7 +52,7 @@ impl Driver {
     /// Allocates a completion queue of 2^`log` entries. Returns its context and its pages.
     ///
     /// # Errors
-    /// [`DriverError::MemoryFull`].
+    /// [`DriverError::MemoryFull`], or [`DriverError::Size`] beyond 2^20 entries.
     pub fn cq_context(
         &mut self,
         log: u8,
@@ -70,7 +71,7 @@ impl Driver {
     /// Creates a completion queue of 2^`log` entries.
     ///
     /// # Errors
-    /// As [`Driver::execute`], and [`DriverError::MemoryFull`].
+    /// As [`Driver::execute`] and [`Driver::cq_context`].
     pub fn create_cq(&mut self, bar: &mut dyn Bar, log: u8) -> Result<CompletionRing, DriverError> {
         let (context, pages) = self.cq_context(log)?;
         let bytes = context.to_bytes();
@@ -107,7 +108,7 @@ impl Driver {
     /// once. Returns their number.
     ///
     /// # Errors
-    /// [`DriverError::Malformed`] at a completion with an error; it is taken.
+    /// [`DriverError::Malformed`] at a completion with an error; it is taken, with those before it.
     pub fn drain_cq(&self, cq: &mut CompletionRing, max: u32) -> Result<u32, DriverError> {
         let before = cq.taken;
         let mut result = Ok(());

@@ -1,10 +1,11 @@
 //! The reasons why a call of the driver fails.
 //!
 //! Every module of the crate returns [`DriverError`]. An error of a command leaves the driver
-//! usable, except [`DriverError::Late`]: the function may still write the answer, so the caller
-//! gives the driver up. A completion with an error is returned as an entry by
-//! [`crate::Driver::poll_cq`], and as [`DriverError::Malformed`] by calls that take several
-//! completions. No call is repeated. Callers (the benchmark, tests) print the error and end.
+//! usable, with two exceptions. After [`DriverError::Late`] the function may still write the
+//! answer, so the caller gives the driver up; after [`DriverError::Vfio`] the connection may be
+//! gone. A completion with an error is returned as an entry by [`crate::Driver::poll_cq`], and as
+//! [`DriverError::Malformed`] by calls that take several completions. No call is repeated. Callers
+//! (the benchmark, tests) print the error and end.
 
 use causeway_attach::native::VfioUserError;
 use causeway_memory::{MapError, MappingError, OutOfGrant};

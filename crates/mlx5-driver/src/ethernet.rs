@@ -55,7 +55,8 @@ const SEND_INTERFACE_LEN: usize = 0xc0;
 pub struct EthernetOptions {
     /// Largest IP packet, in bytes.
     pub mtu: u16,
-    /// Binary logarithm of the number of entries of all rings.
+    /// Binary logarithm of the number of entries of all rings; at most 15, because the driver
+    /// counts entries in 16 bits. A larger ring has no room to send.
     pub log_entries: u8,
     /// Length of a receive buffer, in bytes.
     pub buffer_len: u32,
@@ -198,7 +199,7 @@ impl EthernetInterface {
     /// Brings an interface up, with a buffer in each receive entry.
     ///
     /// # Errors
-    /// As [`Driver::execute`], and [`DriverError::MemoryFull`].
+    /// As [`Driver::create_cq`].
     pub fn up(
         driver: &mut Driver,
         bar: &mut dyn Bar,

@@ -65,7 +65,8 @@ impl Driver {
     /// Creates an event queue of 2^`log` entries for the event types in `mask`.
     ///
     /// # Errors
-    /// As [`Driver::execute`], and [`DriverError::MemoryFull`].
+    /// As [`Driver::execute`], [`DriverError::MemoryFull`], and [`DriverError::Size`] beyond 2^20
+    /// entries.
     pub fn create_events(
         &mut self,
         bar: &mut dyn Bar,

@@ -21,8 +21,8 @@
 //! function: numbers and lengths in replies are checked, and an unexpected one is a
 //! [`DriverError`]. No function panics. Not thread-safe: one thread owns a driver.
 //!
-//! `bench`, and the tests of `causeway-mlx5` and `causeway-hca`, call this crate; the daemon does
-//! not.
+//! `bench`, and the tests of `causeway-mlx5`, `causeway-hca` and `causeway-daemon`, call this
+//! crate; the daemon itself does not.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,10 +1,10 @@
 //! Memory keys: registration of the driver's memory with the function.
 //!
-//! A key of [`Driver::register`] covers whole pages of [`DriverMemory`](crate::DriverMemory), has
-//! all rights, and lives until the function is reset: the driver destroys no key. The page list
-//! travels in the command, so a registration has as many pages as a command has room for
-//! ([`DriverError::CommandLen`] beyond); a key beyond the limits of the port is
-//! [`DriverError::Refused`]. Each call is a command of the thread that owns the [`Driver`], and
+//! A key of [`Driver::register`] has all rights, and lives until the function is reset: the driver
+//! destroys no key. Its page list names the pages of [`DriverMemory`](crate::DriverMemory) that
+//! hold the bytes. The page list travels in the command, so a registration has as many pages as a
+//! command has room for ([`DriverError::CommandLen`] beyond); a key beyond the limits of the port
+//! is [`DriverError::Refused`]. Each call is a command of the thread that owns the [`Driver`], and
 //! makes a further key. Programs register before they post; posts name the bytes by key and
 //! address, which causewayd checks for each work request.
 
@@ -26,7 +26,7 @@ const LOG_PAGE: u8 = PAGE.trailing_zeros() as u8;
 
 impl Driver {
     /// Registers `len` bytes at `at` with all rights. Work requests name the bytes by addresses from
-    /// `start` on. Returns the key.
+    /// `start` on, which has the same offset in its page as `at`. Returns the key.
     ///
     /// # Errors
     /// As [`Driver::execute`].

@@ -3,7 +3,7 @@
 //! A resize gives the function a ring of another size. The function writes its next completions to
 //! the new ring, and an entry with the opcode *resize* as the last one to the old ring. The driver
 //! copies the entries that it has not taken to the new ring, one position later, and then polls the
-//! new ring. [`Driver::resize_cq`] looks at no more entries than the old ring has. The function
+//! new ring. [`Driver::resize_cq`] ends after one round over the old ring. The function
 //! refuses a resize if either ring has no room ([`DriverError::Refused`]); the old ring then goes
 //! on. The memory of the old ring is not reused. The thread that owns the [`Driver`] calls the
 //! module; tests are the only callers.
@@ -47,7 +47,7 @@ impl Driver {
     /// Gives a completion queue a ring of 2^`log` entries.
     ///
     /// # Errors
-    /// As [`Driver::execute`], and [`DriverError::Malformed`] if the old ring has no entry of the
+    /// As [`Driver::create_cq`], and [`DriverError::Malformed`] if the old ring has no entry of the
     /// resize.
     pub fn resize_cq(
         &mut self,

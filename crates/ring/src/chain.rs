@@ -2,8 +2,9 @@
 //!
 //! The pops of both formats fill a [`Chain`]; the services read and write its buffers through
 //! `memory`'s cursors, and give its head back by [`Queue::push`](crate::Queue::push) or
-//! [`Queue::put_back`](crate::Queue::put_back). A chain has at most 2^32 bytes in both directions
-//! together ([`CHAIN_BYTES_MAX`]) and as many spans as the queue has entries.
+//! [`Queue::put_back`](crate::Queue::put_back), in the thread that owns the queue: the
+//! dispatcher's. A chain has at most 2^32 bytes in both directions together ([`CHAIN_BYTES_MAX`])
+//! and as many spans as the queue has entries; a longer one breaks the queue.
 //!
 //! The chain holds guest addresses, never references: every access is checked against a memory map
 //! again, and the buffers' content may change at any time. Dropping or copying a chain does not

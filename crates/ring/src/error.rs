@@ -3,9 +3,9 @@
 //! Each error is a violation by the guest's driver or frontend, except [`RingError::PositionLost`],
 //! which the end of the previous backend causes. An error of the set-up leaves no queue; any later
 //! error is final for the queue ([`crate::Queue`] returns it from all later calls). `fabric`
-//! reports it as a fault and ends the attachment; the port accepts the next frontend. An empty or
-//! full ring is no error. Errors of the driver side are in [`crate::driver`], errors of doorbells
-//! in [`DoorbellError`](crate::DoorbellError).
+//! reports it as a fault in the dispatcher's thread and ends the attachment; the port accepts the
+//! next frontend. An empty or full ring is no error. Errors of the driver side are in
+//! [`crate::driver`], errors of doorbells in [`DoorbellError`](crate::DoorbellError).
 
 use causeway_memory::OutOfGrant;
 

@@ -8,7 +8,8 @@
 //! half that contains the flags first, with acquire ordering like [`load_flags`]
 //! (`View::load_entry`).
 //!
-//! [`crate::split`], [`crate::packed`] and [`crate::driver`] call the functions. The module sends
+//! [`crate::split`] and [`crate::packed`] call the functions in the dispatcher's thread,
+//! [`crate::driver`] in the process on the other side. The module sends
 //! no signal, checks no index against the size of a queue, and reads no descriptor but its flags;
 //! the callers do. A signal may be superfluous, but a needed signal is never left out, provided
 //! that the other side follows the same order.

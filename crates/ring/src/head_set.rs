@@ -2,8 +2,9 @@
 //!
 //! A split queue adds a head at its pop, which detects a head that is made available twice, and
 //! removes the head at its push, which detects a head that is not in flight. The set keeps no order
-//! and no descriptors. A number outside the set is no member and cannot be added; the queue checks
-//! it before. A packed queue has states by buffer id instead.
+//! and no descriptors. The queue passes only numbers below its size, which it has checked. A
+//! repeated addition or removal changes nothing and is reported to the queue, in whose thread all
+//! calls run. A packed queue has states by buffer id instead.
 
 /// A set of heads or buffer ids below a queue's size.
 #[derive(Debug)]

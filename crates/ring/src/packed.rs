@@ -1,9 +1,9 @@
 //! The device side of a packed ring (virtio 1.3, 2.8).
 //!
 //! Pops available chains (in the child module `pop`) and publishes used entries; backends and
-//! services reach it through [`crate::Queue`]. Rings have 1 to [`QUEUE_SIZE_MAX`] (32,768) slots,
-//! any number. The child module `locate` recovers a lost position when a backend takes over a ring
-//! without a record.
+//! services reach it through [`crate::Queue`], in the dispatcher's thread. Rings have 1 to
+//! [`QUEUE_SIZE_MAX`] (32,768) slots, any number. The child module `locate` recovers a lost
+//! position when a backend takes over a ring without a record.
 //!
 //! It never accesses buffers, never waits, and trusts no value of the driver. A used entry is
 //! visible to the driver only after [`PackedQueue::publish`]. Chains that were put back, and chains

@@ -1,8 +1,9 @@
 //! The device side of a split ring (virtio 1.3, 2.7).
 //!
 //! Pops available chains (in the child module `pop`) and publishes used entries; backends and
-//! services reach it through [`crate::Queue`]. It accesses the ring through [`crate::handshake`]
-//! where order matters, and records chains in flight in [`crate::Inflight`] if a record is set.
+//! services reach it through [`crate::Queue`], in the dispatcher's thread. It accesses the ring
+//! through [`crate::handshake`] where order matters, and records chains in flight in
+//! [`crate::Inflight`] if a record is set.
 //!
 //! It never accesses buffers, never waits, and trusts no value of the driver. Rings have 1 to
 //! [`QUEUE_SIZE_MAX`] (32,768) entries, a power of two. A used entry is written at the push but

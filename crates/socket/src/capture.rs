@@ -7,9 +7,10 @@
 //! ([`causeway_fabric::capture`]); its link type is VSOCK. Resets that a guest has no buffer for are
 //! not shown until they are delivered, and data that a guest changes meanwhile appears changed.
 //!
-//! A group has at most [`CAPTURES_MAX`] captures; a further capture is refused, as is a filter by
-//! properties of frames. A packet without a capture costs one comparison. All is done in the thread
-//! of the shard.
+//! The controller of captures (in `causeway-ethernet`) begins a capture by [`JoinCapture`]; it ends
+//! when its recording is over or its port is deleted. A group has at most [`CAPTURES_MAX`] (16)
+//! captures at vsock ports; a further capture is refused, as is a filter by properties of frames. A
+//! packet without a capture costs one comparison. All is done in the thread of the shard.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,10 +1,10 @@
 //! The handshake line by which a host process chooses a port of a guest. Free of I/O.
 //!
 //! `host/listeners.rs` reads the line, at most
-//! [`HANDSHAKE_BYTES_MAX`](crate::limits::HANDSHAKE_BYTES_MAX) (32) bytes, and passes it here
-//! without its newline. The answer `OK <port>` is written by `crate::host`. Other commands do not
-//! exist: for them the caller answers `ERR` with a
-//! reason, and closes the stream.
+//! [`HANDSHAKE_BYTES_MAX`](crate::limits::HANDSHAKE_BYTES_MAX) (32) bytes, in the thread of the
+//! shard, and passes it here without its newline. The answer `OK <port>` is written by
+//! `crate::host`. Other commands do not exist: for them the caller answers `ERR` with a reason, and
+//! closes the stream.
 
 /// Parses `CONNECT <port>`, case-insensitively and with any white space, as Firecracker and Cloud
 /// Hypervisor do. Returns the port number, or `None` for any other text.

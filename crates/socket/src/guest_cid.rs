@@ -3,8 +3,8 @@
 //!
 //! Everything in the service uses the group's CIDs: the directory, connections, rules, the ledger,
 //! traces and lists. `transmit` exchanges the two CIDs in the header of each packet of such
-//! a guest before its source is checked; `deliver` and `host` exchange them in the
-//! header of each packet for it. Source and destination are exchanged alike:
+//! a guest before its source is checked; `deliver` and `host` exchange them in the header of each
+//! packet for it, all in the thread of the shard. Source and destination are exchanged alike:
 //!
 //! - The guest's packets come from `guest_cid`; another source is forged and closes the port.
 //! - A packet of the guest to its own `guest_cid` is one to itself, and refused like every packet to

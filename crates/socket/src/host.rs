@@ -18,8 +18,10 @@
 //! most [`HOST_BUFFER_BYTES`] (256 KiB) or [`HOST_MESSAGE_BYTES`] (128 KiB), which the credit
 //! advertised to the guest bounds. A port has at most [`HOST_CONNECTIONS_PER_PORT_MAX`] (1,024)
 //! such connections, a shard [`HOST_CONNECTIONS_MAX`] (16,384); a further connect of a guest is
-//! answered with a reset. A process that is refused, by a limit, a rule or the guest, reads `ERR
-//! <reason>\n` before its stream closes. A connect to a process does not block: a full backlog counts as refused. If
+//! answered with a reset. A process that is refused, by these limits, a rule or the guest, reads
+//! `ERR <reason>\n` before its stream closes; if the guest has its most connections of all kinds,
+//! or no source port is free, the stream closes without a line. A connect to a process does not
+//! block: a full backlog counts as refused. If
 //! the process shuts its stream down, the guest gets a shutdown; if its socket fails, both sides
 //! lose the connection, and the guest gets a reset. A process cannot send file descriptors, and its
 //! connections end with the daemon.
@@ -691,7 +693,7 @@ impl Socket {
         self.tokens.handshake_deadlines.front().map(|(at, _)| *at)
     }
 
-    /// Refuses the processes with an expired handshake.
+    /// Closes the streams of processes with an expired handshake, without a line, and counts them.
     pub(crate) fn expire_handshakes(&mut self, now_ns: u64) {
         while let Some((at, token)) = self.tokens.handshake_deadlines.front().copied() {
             if at > now_ns {

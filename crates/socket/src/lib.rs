@@ -46,8 +46,9 @@
 //! | [`limits`] | every bound, with the effect at the limit |
 //!
 //! # Threads, limits, repeats
-//! All modules run in the dispatcher's thread that serves the group; `control` answers requests
-//! there, too. At a limit a connect is answered with a reset, data waits in the sender's ring, or
+//! All modules run in the dispatcher's thread that serves the group, except the controller
+//! (`control`, `forwards`): it runs in the threads of the control socket and asks the shards. At a
+//! limit a connect is answered with a reset, data waits in the sender's ring, or
 //! connections that make no progress are reset ([`limits`]). A connect from the addresses of an
 //! open connection ends that connection and begins a new one; a repeated connect is passed on
 //! again. A CID belongs to one port of the group; a second port with it is refused.

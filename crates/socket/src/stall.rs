@@ -13,12 +13,12 @@
 //! updates by itself.
 //!
 //! `transmit` asks where data may wait ([`Socket::placement_of`]), delivery returns it
-//! ([`Socket::release`]), and deadlines of the service call the checks. For one receiver at most
-//! 1/[`HELD_PART_ONE`] (a quarter) of the ring's entries are held, for all 1/[`HELD_PART_ALL`]
-//! (half), and [`STAGED_BYTES_MAX`] (4 MiB) are staged per sender; when the frontend stops the
-//! queue, held data is staged too, until [`SAVED_BYTES_MAX`] (16 MiB) are staged for the sender,
-//! and connections with data beyond, or in memory that is not granted, are reset. Delays are
-//! bounded and not prevented: a stopped sender waits for a running receiver up to
+//! ([`Socket::release`]), and deadlines of the service call the checks, in the thread of the shard.
+//! For one receiver at most 1/[`HELD_PART_ONE`] (a quarter) of the ring's entries are held, for all
+//! 1/[`HELD_PART_ALL`] (half), and [`STAGED_BYTES_MAX`] (4 MiB) are staged per sender; when the
+//! frontend stops the queue, held data is staged too, until [`SAVED_BYTES_MAX`] (16 MiB) are staged
+//! for the sender, and connections with data beyond, or in memory that is not granted, are reset.
+//! Delays are bounded and not prevented: a stopped sender waits for a running receiver up to
 //! [`STALL_WINDOW_NS`](crate::limits::STALL_WINDOW_NS) (1 s) without progress, and longer with
 //! progress. The application learns of the loss only by the reset. Host processes as receivers are
 //! not tracked: credit bounds their data.

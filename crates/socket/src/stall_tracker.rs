@@ -6,12 +6,12 @@
 //! moves no index of any queue counts separately: its vCPUs may be paused, or wait for a processor.
 //!
 //! Each port has a [`StallTracker`] as a sender; `crate::stall` reports stops and resumes, calls
-//! [`StallTracker::check`] every [`STALL_CHECK_NS`] (100 ms), and carries out the [`StallVerdict`]:
-//! the tracker resets nothing. A running receiver must make progress within [`STALL_WINDOW_NS`] (1
-//! s) of standing still: [`STALL_BYTES_MIN`] (1 MiB), [`STALL_PACKETS_MIN`] (64) packets or
-//! [`STALL_RETURNED_MIN`] (8) consumed packets. A sender stands still for one receiver at a time; a
-//! receiver that is a host process is not tracked. A check counts at most two intervals, so a pause
-//! of the daemon is not held against a receiver.
+//! [`StallTracker::check`] every [`STALL_CHECK_NS`] (100 ms), and carries out the [`StallVerdict`],
+//! in the thread of the shard: the tracker resets nothing. A running receiver must make progress
+//! within [`STALL_WINDOW_NS`] (1 s) of standing still: [`STALL_BYTES_MIN`] (1 MiB),
+//! [`STALL_PACKETS_MIN`] (64) packets or [`STALL_RETURNED_MIN`] (8) consumed packets. A sender
+//! stands still for one receiver at a time; a receiver that is a host process is not tracked. A
+//! check counts at most two intervals, so a pause of the daemon is not held against a receiver.
 
 use crate::limits::{
     SILENT_NS_MAX, STALL_BYTES_MIN, STALL_CHECK_NS, STALL_PACKETS_MIN, STALL_RETURNED_MIN,

@@ -3,19 +3,23 @@
 //! A Unix port sends to one socket: the configured `peer`, else the socket that sent first. The datagram
 //! `VFKT` (vfkit, krunkit, libkrun) announces a socket and replaces the last, as its VMM was started
 //! again; a frame from another socket replaces a peer only if its socket is gone, and is dropped and
-//! counted otherwise. A sender without an address cannot be answered and is dropped too. UDP is
-//! connected to its remote address, so that the kernel drops all other datagrams; nothing proves that the
-//! source address is genuine.
+//! counted otherwise. The port looks for the peer's socket at most once in [`PROBE_NS`] (100 ms),
+//! and drops such frames in between. A configured `peer` is never replaced. A sender without an
+//! address cannot be answered and is dropped too. UDP is connected to its remote address, so that
+//! the kernel drops all other datagrams; nothing proves that the source address is genuine.
 //!
 //! Datagrams wait in the socket while the forwarding service has no room for them; the kernel lets a
 //! Unix sender wait, and drops UDP. A datagram longer than the MTU permits is dropped. A peer that does not
 //! read is offered its frames again after [`RETRY_NS`] (1 ms), because the kernel does not report room in
 //! the queue of another process (net.unix.max_dgram_qlen).
 //!
+//! [`crate::service`] calls the module in the thread of the dispatcher that owns the port's shard.
+//!
 //! # Budget
-//! One `recvmsg` per frame (its control buffer keeps descriptors from closing in this thread), straight
-//! into the buffer that goes to the forwarding service, at most 64 frames a batch, and one call without
-//! result when the socket is drained; one `sendmmsg` per 64 frames to the peer.
+//! One `recvmsg` per frame, for UDP `recv` (its control buffer keeps descriptors from closing in
+//! this thread), straight into the buffer that goes to the forwarding service, at most 64 frames a
+//! batch, and one call without result when the socket is drained; one `sendmmsg` per 64 frames to
+//! the peer.
 
 use std::ops::Range;
 use std::os::fd::AsFd as _;

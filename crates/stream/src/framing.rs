@@ -2,8 +2,10 @@
 //!
 //! [`Deframer`] splits the bytes of a stream into frames, by `causeway_wire::vmm_socket`, in a buffer of
 //! [`STREAM_BYTES`] (128 KiB). [`FrameQueue`] queues frames for a stream, each behind its length, or for a
-//! datagram socket; at most [`OUTPUT_BYTES_MAX`] (1 MiB). `stream_end` and
-//! `datagram_end` move the bytes; fuzz targets drive the module directly.
+//! datagram socket. At most [`OUTPUT_BYTES_MAX`] (1 MiB) wait; a further frame is refused
+//! ([`PushError::Full`]). Its buffer has at most 2 MiB, as sent bytes are removed late.
+//! `stream_end` receives in the dispatcher's thread, and `output` sends, under its lock, in the
+//! thread of the forwarding service too; fuzz targets drive the module directly.
 //!
 //! A stream that lost its framing stays broken: its owner closes it. The queue keeps order; a refused
 //! frame leaves it as it was. Neither looks at the headers of frames. The caller provides the locking.

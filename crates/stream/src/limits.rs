@@ -1,7 +1,10 @@
 //! Every limit of this crate.
 //!
 //! Units are in the description or the name: `_NS` nanoseconds, `_BYTES` bytes. The values are fixed at
-//! compile time. The module that uses a limit enforces it and documents the behaviour there.
+//! compile time. At the limits of frames a slow peer loses frames and a slow group makes the peer
+//! wait; at the limit of connections a connection is refused. `framing` and `output` read those of
+//! frames to the peer, `ingress`, `port`, `datagram_end` and `stream_end` those of frames from it,
+//! `connector` and `socket` those of connections, all without a wait.
 
 use std::time::Duration;
 
@@ -37,7 +40,8 @@ pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Unanswered questions after which a TCP connection is closed.
 pub const KEEPALIVE_TRIES: u32 = 3;
-/// Time in milliseconds for which a TCP peer may leave sent bytes unacknowledged.
+/// Time in milliseconds for which a TCP peer may leave sent bytes unacknowledged; the kernel then
+/// ends the connection.
 pub const UNTAKEN_MS_MAX: u32 = 30_000;
 
 const _: () = assert!(STREAM_BYTES > 65_535 + LINK_HEADER_BYTES_MAX + 4);

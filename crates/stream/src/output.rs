@@ -8,8 +8,10 @@
 //! Offloads: none. The forwarding service cuts segments before, and the copy into the queue completes a
 //! checksum. Frames for a port without a peer, frames beyond [`OUTPUT_BYTES_MAX`] (1 MiB) and frames
 //! longer than the MTU permits are dropped and counted at this port, as at a `net` port. An error of a
-//! stream ends the connection: the socket is shut down, and its reader reports the error. A datagram
-//! that the kernel refuses is dropped; a learnt peer whose socket is gone is forgotten.
+//! stream ends the connection, and so does a peer whose wake-ups cost more than its share
+//! (`fabric::wakes`): the socket is shut down, and its reader reports the error. A datagram that
+//! the kernel refuses is dropped. A Unix peer whose socket is gone, a configured one too, is
+//! forgotten until it sends a frame; frames for it are dropped until then.
 //!
 //! # Budget
 //! One copy per frame into the queue, besides the kernel's, and one uncontended lock per frame. One

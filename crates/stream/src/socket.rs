@@ -91,7 +91,7 @@ impl StreamSocket {
         let _ = rustix::net::shutdown(self, Shutdown::Both);
     }
 
-    /// Enlarges the buffers of the kernel, as far as the host allows.
+    /// Enlarges the send buffer of a Unix socket, as far as the host allows. TCP adapts its own.
     pub fn enlarge(&self) {
         if let Self::Unix(socket) = self {
             set_send_buffer(socket, OUTPUT_BYTES_MAX);

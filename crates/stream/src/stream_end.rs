@@ -2,9 +2,11 @@
 //!
 //! A port has one peer at a time. A second connection is closed at once, counted and logged; a QEMU with
 //! `reconnect-ms` tries again. A Unix listener is the shard's (`fabric`), which checks users and the
-//! rate; a TCP listener is this module's. The connection ends when the peer closes it, when a length
-//! breaks a rule (a fault of the port, with the reason), or when writing fails ([`crate::output`]); a
-//! port that connects then connects again.
+//! rate; a TCP listener is this module's, and refuses connections beyond [`ACCEPTS_PER_SECOND`]
+//! (32). The connection ends when the peer closes it, when a length breaks a rule or descriptors
+//! arrive (a fault of the port, with the reason), or when reading or writing fails
+//! ([`crate::output`]); a port that connects then connects again. [`crate::service`] calls the
+//! module in the thread of the dispatcher that owns the port's shard.
 //!
 //! # Budget
 //! One `recv` for up to 128 KiB of frames, straight into the buffer that goes to the forwarding service,

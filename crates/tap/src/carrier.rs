@@ -9,9 +9,11 @@
 //! segments of UDP: the carrier cuts these frames.
 //!
 //! # Budget
-//! One system call (`writev`) a frame, also for a segment of 64 KiB, and one copy, by the kernel: from
-//! guest memory straight into its own buffer. A frame in more than 64 pieces of guest memory is copied
-//! to private memory first.
+//! One system call (`writev`) a frame, also for a segment of 64 KiB, and one copy, by the kernel:
+//! from guest memory straight into its own buffer. A frame in more than 64 pieces of guest
+//! memory, or whose checksum the carrier completes for a port without offloads, is copied to
+//! private memory first; so is a frame of UDP that is cut, which costs a system call for each
+//! segment.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

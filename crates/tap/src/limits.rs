@@ -1,6 +1,10 @@
-//! Bounds of the TAP service. None can be configured. Frames of an interface beyond a limit wait in
-//! the kernel's transmit queue of the interface (`txqueuelen`, 1,000 frames by default), and the kernel
-//! drops what the queue has no room for. Times with *estimated* are charged to a turn.
+//! Bounds of the TAP service. None can be configured. Frames of an interface beyond the limits of
+//! batches wait in the kernel's transmit queue of the interface (`txqueuelen`, 1,000 frames by
+//! default), and the kernel drops what the queue has no room for. Longer and shorter frames are
+//! dropped and counted. Times with *estimated* are charged to a turn.
+//!
+//! `receive`, `port` and `service` read the constants in the thread of the TAP shard, `carrier` in
+//! that of the forwarding service.
 
 use causeway_host::net::tap::TAP_HEADER_BYTES;
 

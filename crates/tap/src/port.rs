@@ -1,10 +1,11 @@
 //! A TAP port: its interface, which may disappear and return.
 //!
 //! [`crate::service`] makes a [`TapPort`] when the operator adds a port. [`TapPort::open`] opens the
-//! interface, at first and then once a second while it is missing, in the dispatcher's thread. An
-//! interface that is down stays open: the kernel refuses its frames until it is up again, and
-//! [`TapPort::warnings`] names the remedy. A renamed interface, or an interface that moved to another
-//! network namespace, goes on.
+//! interface, at first and then once a second while it is missing, in the dispatcher's thread,
+//! which waits for the kernel's lock of network interfaces. A reason for a failure is logged once
+//! until it changes. An interface that is down stays open: the kernel refuses its frames until it
+//! is up again, and [`TapPort::warnings`] names the remedy. A renamed interface, or an interface
+//! that moved to another network namespace, goes on.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;

@@ -2,9 +2,10 @@
 //!
 //! [`FrameReader::read`] reads frames into a batch of at most [`BATCH_FRAMES_MAX`] (64) frames and
 //! [`BATCH_BYTES`] (about 200 KiB), which goes to the mailbox of the forwarding service when it is
-//! full and at the end of a call. Without room for a batch no frame is read: frames wait in the
-//! kernel's queue of the interface, and a flood delays or loses frames of its own interface only.
-//! A call ends after its budget of frames, and when the turn has used its time.
+//! full and at the end of a call. Without room for a batch, or while [`BATCHES_MAX`] (3) are under
+//! way, no frame is read: frames wait in the kernel's queue of the interface, and a flood delays or
+//! loses frames of its own interface only. `service` calls it in the thread of the TAP shard. A
+//! call ends after its budget of frames, and when the turn has used its time.
 //!
 //! The kernel writes the header before each frame from its own socket buffer, and the frame from
 //! whatever a program of the host sent. Lengths and the source address are checked here; the

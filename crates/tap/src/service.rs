@@ -1,12 +1,12 @@
 //! The service for the TAP ports of one group.
 //!
-//! The fabric makes one [`TapService`] for each group, a shard, and calls all methods in the thread of
-//! the dispatcher that owns the shard. Each port is a source: the shard's epoll reports an interface
-//! with frames, or a deleted interface, and [`Service::serve_source`] reads. A busy interface is
-//! polled for the idle spin, as the socket of a link. A port without interface, and a port whose
-//! frames wait for room in the forwarding service, is served again by a deadline. An idle interface
-//! costs nothing. Deletion of a port with an interface that is not persistent waits for the kernel, which deletes
-//! the interface: milliseconds, once.
+//! The fabric makes one [`TapService`] for each group, a shard, and calls all methods in the thread
+//! of the dispatcher that owns the shard. Each port is a source: the shard's epoll reports an
+//! interface with frames, or a deleted interface, and [`Service::serve_source`] reads. A busy
+//! interface is polled for the idle spin, as the socket of a link. A port without interface, and a
+//! port whose frames wait for room in the forwarding service, is served again by a deadline. An
+//! idle interface costs nothing. Deletion of a port with an interface that is not persistent waits
+//! for the kernel, which deletes the interface: milliseconds, once.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,10 @@
 //! Limits of the web page's server: counts, sizes and times, each a constant.
+//!
+//! At the limit of connections a slow browser loses its connection to others that wait, and a
+//! longer request is refused (`causeway_http`, with the values that `WebServer` passes). Further
+//! groups, pages of connections, talks and NICs are left out of the state; the page shows how many
+//! groups and talks. `causeway web` refuses a longer interval and further names. `sample`, `talks`
+//! and `state` read the limits of the state in the poller's thread, `poller` those of time.
 
 use std::time::Duration;
 

@@ -1,12 +1,16 @@
 //! One thread that samples the daemon for all browsers.
 //!
 //! The thread (`web-poller`) takes a sample each interval while browsers ask, and until
-//! [`IDLE_TIME`] (15 s) after the last request; without browsers the daemon is not asked. The load of
-//! the daemon is thus independent of the number of browsers. A request gets the last state at once,
-//! or waits for a new one for at most [`WAIT_TIME_MAX`] (1 s) if the thread was idle.
+//! [`IDLE_TIME`] (15 s) after the last request; without browsers the daemon is not asked. The load
+//! of the daemon is thus independent of the number of browsers. A request gets the last state at
+//! once, or waits for a new one for at most [`WAIT_TIME_MAX`] (1 s) if the thread was idle. If
+//! there is no state by then, it gets none, and `site` answers with 503.
 //!
 //! While the daemon does not answer, the state has the error and the objects of the last sample, and
 //! each interval tries again. Rates begin anew after a pause or an error.
+//!
+//! `WebServer` starts and stops the poller; `site` asks it in the threads of connections, which
+//! share a lock with the thread, which does not hold it during a sample.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -101,7 +105,8 @@ impl Poller {
         state.text.clone().map(|text| StateText { tag, text })
     }
 
-    /// Stops the thread; waits for a request that it has sent to the daemon.
+    /// Stops the thread; waits for the end of a sample that it has begun. Requests get the last
+    /// state from then on. A second call has no effect.
     pub fn stop(&self) {
         self.shared.lock().is_stopped = true;
         self.shared.wanted.notify_all();

@@ -2,6 +2,9 @@
 //!
 //! The daemon's uptime is the clock. A counter that became smaller belongs to an object that was
 //! added again, and counts from 0. Between samples of two processes of the daemon there is no rate.
+//!
+//! [`crate::state`] calls the functions for each port and link of a sample, in the poller's thread.
+//! They keep nothing: the poller keeps the sample before.
 
 use std::collections::BTreeMap;
 

@@ -4,6 +4,9 @@
 //! groups, and at most [`CONNECTION_PAGES_MAX`] (8) pages of connections. Views that a daemon
 //! refuses, because a service or a group is missing or has no ports, are empty; any other failed
 //! request fails the sample.
+//!
+//! [`crate::poller`] takes a sample each interval, in its thread, and waits for each reply as long
+//! as the [`ControlSource`] does. The views are not of one moment: the daemon goes on in between.
 
 use causeway_model::{
     ConnectionPage, ConnectionView, DispatcherView, GroupView, InfoView, PeerView, Textual,

@@ -3,6 +3,10 @@
 //! Everything is embedded in the program; the page fetches nothing from elsewhere, and the headers
 //! forbid it. A request whose Host is unknown is refused (421), as is any method but GET (405), and
 //! any other path (404).
+//!
+//! `HttpServer` calls [`Site::answer`] in the thread of a connection. A request for the state may
+//! wait for 1 s, and is answered with 503 without a state, and with 304 if the browser names the
+//! tag of the last one. The site keeps nothing about browsers.
 
 use std::sync::Arc;
 

@@ -4,6 +4,9 @@
 //! A frame's destination address belongs to the port with this address, or to the port or link that
 //! sends from it. Frames to several receivers and to unknown addresses have no pair. Both directions
 //! of a pair, and all of its addresses and connections, are one [`Talk`].
+//!
+//! [`crate::state`] calls [`talks`] once for a sample, in the poller's thread. At most
+//! [`TALKS_MAX`] (2,000) pairs are returned, the busiest first, with the number of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,7 +13,8 @@
 //! and the node has one NIC; otherwise each NIC is searched once. Nothing is cached.
 //!
 //! # Place
-//! `info` calls [`find`]; `rdm::service` looks up services, and [`nic::find`] asks the daemons.
+//! `info` calls [`find`] in the application's thread; `rdm::service` looks up services, and
+//! [`nic::find`] asks the daemons.
 
 use std::net::{IpAddr, ToSocketAddrs as _, UdpSocket};
 use std::time::Duration;

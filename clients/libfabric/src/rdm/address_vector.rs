@@ -5,13 +5,14 @@
 //! A vector takes at most [`ADDRESSES_MAX`] (2^20) names in its life (`FI_ENOMEM` beyond), because
 //! an index is not reused after its removal; removal of an unknown index gives `FI_EINVAL`. A name
 //! may have several indices; [`connect`](super::connect) keeps the connection of its endpoint at
-//! the first. Insertion does not check that the endpoint exists. Removal of an index that is the
-//! first of several is linear in the size of the vector.
+//! the first. Insertion does not check that the endpoint exists. Removal of the first or only index
+//! of an endpoint is linear in the size of the vector.
 //!
 //! # Place
 //! `shell::av` inserts and removes in the application's threads; all operations look up their peer
 //! here, and completions report the first index of a sender, or [`NOT_IN_VECTOR`]. The lock of the
-//! domain protects the vector. If an endpoint is inserted with several services, the last applies.
+//! domain protects the vector. If an endpoint is inserted with several services, the last applies
+//! to all of its indices; a later insertion without a service does not change it.
 
 use std::collections::HashMap;
 
@@ -124,7 +125,7 @@ impl AddressVector {
         self.names.get(usize::try_from(number).ok()?).copied().flatten()
     }
 
-    /// Returns the name of an index as it was inserted.
+    /// Returns the name of an index, with the last service that was inserted for its endpoint.
     pub fn name(&self, number: u64) -> Option<EndpointName> {
         let source = self.get(number)?;
         let service = self.services.get(&source).copied().unwrap_or(0);

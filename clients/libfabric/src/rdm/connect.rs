@@ -110,7 +110,7 @@ impl Rdm {
     /// Returns the peer of an index if it is connected; otherwise starts a connect.
     ///
     /// # Errors
-    /// The address is not in the vector.
+    /// The address is not in the vector; `FI_EAGAIN` without room for the request of a connect.
     #[inline]
     pub(super) fn reach(
         &mut self,

@@ -37,8 +37,9 @@
 //!
 //! # Addresses
 //! The name of an endpoint contains its address and its session, so an endpoint that is opened
-//! again at the same address is a different endpoint. The first send to an endpoint, or the first
-//! receive from it alone, starts the connect ([`connect`]).
+//! again at the same address is a different endpoint. The first send, read, write or atomic
+//! operation to an endpoint, or the first receive or peek from it alone, starts the connect
+//! ([`connect`]).
 //!
 //! # Limits
 //! A message has at most [`MESSAGE_MAX`](crate::limits::MESSAGE_MAX) (4,294,967,231) bytes

@@ -16,7 +16,8 @@
 //!
 //! # Place
 //! Every module of `rdm` adds operations; [`Rdm::complete`](super::Rdm) ends them when their
-//! request ends.
+//! request ends. All run under the lock of the domain, in a thread of the application or of the
+//! provider.
 
 use std::cell::UnsafeCell;
 use std::collections::HashSet;

@@ -10,9 +10,10 @@
 //! [`Rdm::receive`] fails with `FI_EAGAIN` without a free operation, `FI_EINVAL` if the sender is
 //! not in the address vector, and `FI_ECONNRESET` if the peer is broken
 //! ([`connect`](super::connect)). A later failure is an error completion. A receive has no time
-//! limit; one from a single sender fails when that sender is gone. [`Rdm::cancel`] cancels the
-//! first receive or multi-receive buffer with the context; a receive that has its message, a send
-//! or any other operation cannot be cancelled (`FI_ENOENT`). The order of matching is the engine's.
+//! limit; one from a single sender fails when that sender is gone. [`Rdm::cancel`] cancels one
+//! receive or multi-receive buffer with the context, not always the oldest; a receive that has its
+//! message, a send or any other operation cannot be cancelled (`FI_ENOENT`). The order of matching
+//! is the engine's.
 //!
 //! # Place
 //! `shell::tagged` posts receives, and `shell::endpoint` cancels them. [`Rdm::progress`] calls

@@ -15,8 +15,8 @@
 //! check that it is mapped. Removal does not stop operations in progress: `Rdm::release` does.
 //!
 //! # Place
-//! `shell::mr` registers and removes regions; every endpoint of the domain finds them by
-//! [`DomainEnv`](super::DomainEnv). The lock of the domain protects the table.
+//! `shell::mr` registers and removes regions in the application's threads; every endpoint of the
+//! domain finds them by [`DomainEnv`](super::DomainEnv). The lock of the domain protects the table.
 
 use std::collections::BTreeMap;
 

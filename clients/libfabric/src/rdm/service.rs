@@ -20,7 +20,7 @@
 //!
 //! # Place
 //! [`Rdm::open`] opens the endpoint of a service; `info::node` calls [`find`] for `fi_getinfo` with
-//! a service.
+//! a service. Both run in the application's thread, without a domain's lock.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! The limit of unexpected messages (messages without a posted receive), and the warning when it is
 //! reached.
 //!
-//! The limit is [`UNEXPECTED_MIB`] (1,024 MiB), or `FI_CAUSEWAY_UNEXPECTED_MIB` (a lower number
-//! than 1 counts as 1; text that is no number gives a warning and the default). The number of
+//! The limit is [`UNEXPECTED_MIB`] (1,024 MiB), or `FI_CAUSEWAY_UNEXPECTED_MIB` (0 counts as 1; a
+//! negative number, and text that is no number, give a warning and the default). The number of
 //! messages is limited as well, to the bytes divided by
 //! [`UNEXPECTED_GRAIN`](crate::limits::UNEXPECTED_GRAIN) (256). A single sender gets at most as
 //! many bytes and messages as are left free, and always 16 messages with 64 KiB together. A long

@@ -12,8 +12,8 @@
 //! endpoint; binding to counters is not supported (`-FI_ENOSYS`).
 //!
 //! # Place
-//! The application calls the functions in [`MR_OPS`] on a domain; `rdm::regions` stores the
-//! regions, and `rdm::target` accesses them for peers.
+//! The application calls the functions in [`MR_OPS`] on a domain, in its threads; `rdm::regions`
+//! stores the regions, and `rdm::target` accesses them for peers.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -4,9 +4,10 @@
 //! sends each change to the shard concerned as a request (`crate::request`). An answer waits for
 //! the shard's dispatcher. The controller touches no frame and writes no configuration file. Links
 //! are configured by the link service, which reports deleted links here. Routes are deleted with
-//! the port or link that they name, and idle captures end at a tick, once a second. A route,
-//! capture or traffic matrix of a group without ports with frames and without links is refused: no
-//! shard exists that could answer.
+//! the port or link that they name, unless they are prepared (`routes`), and idle captures end at a
+//! tick, once a second. In a group without ports with frames and without links a route that is not
+//! prepared, a capture of frames and the traffic matrix are refused: no shard exists that could
+//! answer.
 
 mod captures;
 mod routes;

@@ -1,9 +1,10 @@
 //! The decision which offload of a frame is done in software for a receiver.
 //!
 //! `deliver` asks for the receiver's negotiated features, `link_tx` with no features for a carrier
-//! that takes no offloads. The decision is a pure function: it changes no frame and checks no
-//! header. A receiver that did not negotiate incomplete checksums (VIRTIO_NET_F_GUEST_CSUM) gets
-//! segments with complete checksums.
+//! that takes no offloads, and `forward` before it counts the segments of a frame, all in the
+//! thread of the group's dispatcher. The decision is a pure function: it changes no frame, checks
+//! no header and cannot fail. A receiver that did not negotiate incomplete checksums
+//! (VIRTIO_NET_F_GUEST_CSUM) gets segments with complete checksums.
 
 use causeway_wire::virtio::has;
 use causeway_wire::virtio_net::{

@@ -10,7 +10,8 @@
 //! is left, the set is empty and the caller drops the frame. A [`SetId`] is valid until the routes
 //! change or [`RouteTable::tidy`] runs. The cache has [`ROUTE_CACHE_MAX`] (8,192) pairs and
 //! [`ROUTE_SETS_MAX`] (1,024) sets, exceeded by a batch at most. The controller bounds the number
-//! of routes, and refuses a route that exists; two routes to one target send it a frame once.
+//! of routes, and refuses a route that exists; two routes to one target send it a frame once. All
+//! of it runs in the dispatcher's thread of the group; only a [`RoutePolicy`] leaves the thread.
 //!
 //! # Budget
 //! A frame of a cached pair costs one hash look-up, for any number of routes. A frame of another

@@ -11,6 +11,8 @@
 //! | [`service`] | opens, closes, shows and serves links |
 //! | `control` | configured links, and their commands |
 //! | `request` | requests of `control` to [`service`] |
+//! | `open` | opens links by their kind: sockets, keys, conflicts |
+//! | `view` | views of links for the operator |
 //! | `addresses` | exchanges address claims between groups and peers |
 //! | [`bare`] | `vnet` and `vxlan`: one frame per datagram |
 //! | [`tunnels`] | `causeway` and `causeway-plain`: the tunnels of a socket |
@@ -24,6 +26,7 @@
 //! | [`path`] | MTUs of routes and interfaces |
 //! | [`inbox`] | a link's access to its group's mailbox |
 //! | [`stats`] | counters of links |
+//! | [`limits`] | limits and timing constants of the I/O |
 
 mod addresses;
 pub mod bare;

@@ -1,8 +1,9 @@
 //! Opening of links, by kind: on a source that similar links share, or on a new source.
 //!
 //! [`super::service`] and `super::pending` call [`Links::open_kind`] in the shard of links; the
-//! returned carrier goes to the group. Links of one kind share a UDP or listening socket with the
-//! same local address (tunnels: and the same private key). The module binds sockets, reads key and
+//! returned carrier goes to the group. Links of one kind share a UDP socket with the same local
+//! address (tunnels: and the same private key); `tcp` and `tls` links together share the listening
+//! socket of an address. The module binds sockets, reads key and
 //! certificate files (at most [`KEY_FILE_BYTES_MAX`] (4,096) bytes for a key), and does not wait
 //! for peers; the file system may block it.
 //!

@@ -2,8 +2,9 @@
 //!
 //! Counters are relaxed atomics: a view may be a few frames old, its counters may not add up, and
 //! it never blocks a sender. The carriers count sent and refused frames in the threads of the
-//! groups (except the carrier of a link that is not open, `ClosedCarrier`), `LinkInbox` received
-//! frames and drops at a full mailbox in the shard of links; `super::view` reads there. Datagrams
+//! groups (except the carrier of a link that is not open, `ClosedCarrier`); in the shard of links
+//! `LinkInbox` counts received frames and drops at a full mailbox, the sources count the received
+//! frames that they refuse (runts, congestion, lost framing), and `super::view` reads. Datagrams
 //! that the core drops are counted by [`crate::refusal`], drops inside the group by `ethernet`,
 //! which also counts each frame that a carrier refused, at its sender. Counters wrap at 2^64, begin
 //! at 0 when the link is added, and are kept while it is reopened.

@@ -3,7 +3,8 @@
 //! The owner of the memory (`attach::native`, and tests) places the ring and its buffers, and
 //! passes the layout to [`super::Driver`]. Parts are aligned to [`ALIGN`] bytes. The module
 //! accesses no memory and does not check that the layout lies in a map; the driver does. Results
-//! beyond 2^64 saturate, and then lie in no map.
+//! beyond 2^64 saturate, and then lie in no map. It runs once for each queue, in the process that
+//! attaches itself.
 
 use super::{DESCRIPTOR_BYTES, RING};
 

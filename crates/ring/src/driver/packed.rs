@@ -1,10 +1,11 @@
 //! The driver side of a packed ring (virtio 1.3, 2.8).
 //!
-//! Implements [`super::Driver`]. Chains are identified by buffer ids below the ring's size, which
-//! come from a private free list, never from values in shared memory. A chain of several spans uses
-//! an indirect table if that was negotiated and the table has room, and else several slots. Used
-//! chains are taken in the device's order. The driver does not continue a ring that another driver
-//! began: it clears the memory and starts at [`Position::START`].
+//! Implements [`super::Driver`], which `attach::native` calls in the thread that owns the port;
+//! limits and errors are those of [`super`]. Chains are identified by buffer ids below the ring's
+//! size, which come from a private free list, never from values in shared memory. A chain of
+//! several spans uses an indirect table if that was negotiated and the table has room, and else
+//! several slots. Used chains are taken in the device's order. The driver does not continue a ring
+//! that another driver began: it clears the memory and starts at [`Position::START`].
 
 use causeway_memory::{Map, Span, View};
 

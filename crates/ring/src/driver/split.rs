@@ -1,10 +1,11 @@
 //! The driver side of a split ring (virtio 1.3, 2.7).
 //!
 //! Implements [`super::Driver`] for rings of a power of two, at most [`QUEUE_SIZE_MAX`] (32,768)
-//! entries. Descriptors are allocated from a private free list, never from values in shared memory.
-//! A chain of several spans uses an indirect table if that was negotiated and the table has room,
-//! and else several descriptors. Used chains are taken in the device's order, which may differ from
-//! the order of additions. A new driver clears both rings and starts at index 0.
+//! entries. `attach::native` calls it in the thread that owns the port; errors are those of
+//! [`super`]. Descriptors are allocated from a private free list, never from values in shared
+//! memory. A chain of several spans uses an indirect table if that was negotiated and the table has
+//! room, and else several descriptors. Used chains are taken in the device's order, which may
+//! differ from the order of additions. A new driver clears both rings and starts at index 0.
 
 use std::sync::atomic::Ordering;
 

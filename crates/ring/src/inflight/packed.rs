@@ -1,10 +1,11 @@
 //! The in-flight record of a packed queue.
 //!
-//! [`crate::packed`] calls it at each pop, push and publication. Used entries overwrite descriptors
-//! in the ring, so the record has copies of the descriptors in flight, in entries that come from a
-//! linked free list. The `old` fields hold the committed state. A batch is prepared in the other
-//! fields, published in the ring by the flags of its first entry, and then committed. A successor
-//! that finds a prepared batch sees by these flags whether it was published.
+//! [`crate::packed`] calls it at each pop, push and publication, in the dispatcher's thread. Used
+//! entries overwrite descriptors in the ring, so the record has copies of the descriptors in
+//! flight, in entries that come from a linked free list. The `old` fields hold the committed state.
+//! A batch is prepared in the other fields, published in the ring by the flags of its first entry,
+//! and then committed. A successor that finds a prepared batch sees by these flags whether it was
+//! published.
 //!
 //! Every value that a successor reads is checked; an inconsistent record is
 //! [`RingError::Inflight`]. The record has 32 bytes, and 32 for each slot of the ring. The number

@@ -1,13 +1,13 @@
 //! The in-flight record of a split queue, written at each pop, push and publication.
 //!
-//! [`crate::split`] calls it. A pop marks the head with a counter, which gives the order; a push
-//! links the head into the current batch; a publication stores the used index and clears the marks
-//! of the batch. The format is that of the vhost-user protocol. A successor recovers from the record:
-//! heads whose used index was published are cleared, also if the clearing was interrupted, and the
-//! other marked heads are returned for processing again, oldest first. Every value that it reads is checked. The
-//! record has no copies of descriptors: a split ring keeps them. It has 16 bytes, and 16 for each
-//! entry of the queue; a record that is shorter, of another queue size or inconsistent is
-//! [`RingError::Inflight`].
+//! [`crate::split`] calls it, in the dispatcher's thread. A pop marks the head with a counter,
+//! which gives the order; a push links the head into the current batch; a publication stores the
+//! used index and clears the marks of the batch. The format is that of the vhost-user protocol. A
+//! successor recovers from the record: heads whose used index was published are cleared, also if
+//! the clearing was interrupted, and the other marked heads are returned for processing again,
+//! oldest first. Every value that it reads is checked. The record has no copies of descriptors: a
+//! split ring keeps them. It has 16 bytes, and 16 for each entry of the queue; a record that is
+//! shorter, of another queue size or inconsistent is [`RingError::Inflight`].
 
 use causeway_memory::View;
 

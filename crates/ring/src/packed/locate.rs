@@ -1,9 +1,10 @@
 //! Recovery of a packed ring's position from its descriptors.
 //!
 //! `attach` calls [`crate::Queue::locate`] once when a packed queue starts without an in-flight
-//! record. The module only reads the ring's slots; the queue corrects its position and publishes.
-//! If chains may take several slots, or are out of order, the flags do not determine the position,
-//! and the result is [`RingError::PositionLost`] unless the given position is consistent.
+//! record, in the dispatcher's thread. The module reads each slot of the ring, and writes none; the
+//! queue corrects its position and publishes. If chains may take several slots, or are out of
+//! order, the flags do not determine the position, and the result is [`RingError::PositionLost`]
+//! unless the given position is consistent.
 //!
 //! A split ring has its indices in memory; the positions of a packed ring are known only to driver
 //! and device (virtio 1.3, 2.8). A backend that replaces a killed backend gets the position from

@@ -2,10 +2,10 @@
 //! as in flight.
 //!
 //! Services call [`crate::Queue::pop_batch`] for chains of a single descriptor, and
-//! [`crate::Queue::pop`] for any chain. A chain is available when the flags of its first descriptor
-//! match the wrap counter. Each descriptor is copied once and checked in its private copy, by the
-//! rules of a split ring; the buffer id must be below the ring's size and not in flight. Buffers
-//! are prefetched, not read.
+//! [`crate::Queue::pop`] for any chain, in the dispatcher's thread. A chain is available when the
+//! flags of its first descriptor match the wrap counter. Each descriptor is copied once and checked
+//! in its private copy, by the rules of a split ring; the buffer id must be below the ring's size
+//! and not in flight. Buffers are prefetched, not read.
 //!
 //! A batch ends before the first chain that is not a single valid descriptor, and reports it in
 //! [`PoppedBatch::needs_pop`]. Used entries may already overwrite the slots of a popped chain, so

@@ -2,9 +2,10 @@
 //! as in flight.
 //!
 //! Services call [`crate::Queue::pop_batch`] for chains of a single descriptor, and
-//! [`crate::Queue::pop`] for any chain. Each descriptor is copied once and checked in its private
-//! copy: index, length, rights, order, at most as many descriptors as the queue has entries, no
-//! nested indirect table, at most 2^32 bytes. Buffers are prefetched, not read.
+//! [`crate::Queue::pop`] for any chain, in the dispatcher's thread. Each descriptor is copied once
+//! and checked in its private copy: index, length, rights, order, at most as many descriptors as
+//! the queue has entries, no nested indirect table, at most 2^32 bytes. Buffers are prefetched, not
+//! read.
 //!
 //! A batch ends before the first chain that is not a single valid descriptor, and reports it in
 //! [`PoppedBatch::needs_pop`]; `pop` then returns the chain or its error. Chains that were put

@@ -2,7 +2,7 @@
 //!
 //! The service opens the listeners when a port with `host_socket` is added, and closes them with
 //! the port; [`Socket::host_ready`] calls this module for their events, and the service's deadlines
-//! for expiry. After a proper line, [`super`] opens the connection.
+//! for expiry, in the thread of the shard. After a proper line, [`super`] opens the connection.
 //!
 //! The streams of processes whose user the port's list lacks are closed, logged and counted.
 //!
@@ -10,8 +10,9 @@
 //! for [`HOST_LISTENER_PAUSE_NS`] (100 ms) and connections wait in the backlog. At most
 //! [`HANDSHAKES_MAX`] (64) processes are in their handshake; the streams of further processes are
 //! closed, and so are those for which the host has no descriptor. A handshake ends with the first
-//! line; if that is not `CONNECT <port>`, or does not end within [`HANDSHAKE_NS_MAX`] (5 s) and
-//! [`HANDSHAKE_BYTES_MAX`] (32) bytes, the process reads `ERR <reason>\n` and the stream closes. Bytes of a stream after
+//! line; if that is not `CONNECT <port>`, or does not end within [`HANDSHAKE_BYTES_MAX`] (32)
+//! bytes, the process reads `ERR <reason>\n` and the stream closes; after [`HANDSHAKE_NS_MAX`]
+//! (5 s) without a line the stream closes without an answer. Bytes of a stream after
 //! the line are data for the guest and are left in the socket; the rest of a message is dropped.
 //! Every process refused here is counted. Listeners need no running guest: the connection is then
 //! refused after the line.

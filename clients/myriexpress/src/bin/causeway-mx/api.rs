@@ -4,8 +4,9 @@
 //! endpoints. [`Api::load`] fails if the library cannot be loaded, lacks one of the functions, or
 //! cannot be initialised (without a NIC). Its error handler is set to `MX_ERRORS_RETURN`, so that
 //! failed calls return. Calls are not serialised: the tool uses one thread. `main` loads the
-//! library at the start of every command; `endpoint` makes the calls on messages, `info` and
-//! `measure` those on NICs. The module measures nothing and interprets only return codes and names.
+//! library at the start of every command but `man`; `endpoint` makes the calls on messages, `info`
+//! and `measure` those on NICs. The module measures nothing and interprets only return codes and
+//! names.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};

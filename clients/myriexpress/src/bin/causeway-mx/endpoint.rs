@@ -3,8 +3,9 @@
 //! Each send or receive is one request; the caller keeps its memory until the request has ended
 //! (`unsafe`). [`BenchEndpoint::wait`] fails after the patience of the command line
 //! ([`Error::Silent`]); it polls meanwhile, or sleeps in the library with `--blocking`.
-//! [`BenchEndpoint::connect`] repeats a connect after any error, every 10 ms for the same time, and
-//! fails with the last error. One thread uses an endpoint. `traffic` and `measure` are the callers.
+//! [`BenchEndpoint::connect`] repeats a connect after any error, for the same time, and fails with
+//! the last error; an attempt takes at most 1 s, and 10 ms lie between two. One thread uses an
+//! endpoint. `measure` and `serve` open it, and `traffic` exchanges messages.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,8 @@ impl<'a> BenchEndpoint<'a> {
         Ok(Self { api, handle, blocking: own.blocking, patience_s: own.patience })
     }
 
-    /// Connects to an endpoint of a NIC. Repeats the attempt until the endpoint is open.
+    /// Connects to an endpoint of a NIC. Repeats the attempt until the endpoint is open, at most
+    /// for the patience of this endpoint.
     pub fn connect(&self, nic: u64, number: u32) -> Result<MxAddress, Error> {
         let mut address = MxAddress::default();
         let until = Instant::now() + Duration::from_secs(self.patience_s.into());

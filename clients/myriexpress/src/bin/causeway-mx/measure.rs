@@ -1,9 +1,10 @@
 //! Measurements with a peer: the commands `pingpong` and `stream`.
 //!
 //! For each length the tool sends a request to a peer that runs `serve`, exchanges the messages
-//! (`traffic`), and prints a row (`report`). Without `--count` a trial of 200 messages estimates a
-//! number that takes about one second, at most 2 million. A ping-pong is timed in [`PARTS`] (21)
-//! parts, a stream as a whole. Warm-up is not excluded beyond the trial, and other load of the host
+//! (`traffic`), and prints a row (`report`). A trial of at most 200 messages comes first; without
+//! `--count` it estimates a number that takes about one second, at least 200 and at most 2 million.
+//! A ping-pong is timed in [`PARTS`] (21) to 41 parts, or one for each of fewer messages, a stream
+//! as a whole. Warm-up is not excluded beyond the trial, and other load of the host
 //! is not detected. The first error ends the command, with the rows printed before (none in JSON);
 //! the peer gives up this side after its own patience. `main` calls [`run`], in the only thread.
 
@@ -17,7 +18,7 @@ use crate::error::Error;
 use crate::report::{MeasureReport, Row};
 use crate::traffic::{BenchSide, keep};
 
-/// Number of parts of a measurement, whose times are compared.
+/// Least number of parts of a measurement, whose times are compared.
 pub const PARTS: u32 = 21;
 /// Number of messages of the trial that estimates the rate.
 const TRIAL: u32 = 200;

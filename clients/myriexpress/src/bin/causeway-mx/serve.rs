@@ -1,11 +1,12 @@
 //! The `serve` command: answers peers that measure.
 //!
-//! One peer is served at a time, in the order of their requests; others wait, each at most for its
-//! own patience. A request that is invalid is reported and ignored, and a peer without a message
-//! for the patience of the command line is given up, after which the next is served. The command
-//! ends when it is stopped, or with `--once` after the first peer, whose error is then the
-//! command's error. It authenticates no peer: the key of the tool is public. `main` calls [`run`],
-//! in the only thread.
+//! One measurement is served at a time, in the order of the requests; other peers wait, each at
+//! most for its own patience. A request that is invalid is reported and ignored; one of more than
+//! 24 bytes fails in the library as truncated, and ends the command. A peer without a message for
+//! the patience of the command line is given up, after which the next is served. The command ends
+//! when it is stopped, or with `--once` after the first peer that has finished or failed, whose
+//! error is then the command's error. It authenticates no peer: the key of the tool is public.
+//! `main` calls [`run`], in the only thread.
 
 use crate::api::Api;
 use crate::args::ServeArgs;

@@ -3,9 +3,10 @@
 //! At most one connection is live and carries frames; up to [`ATTEMPTS_MAX`] (8) attempts run
 //! beside it (a further attempt closes the oldest). An attempt that completes becomes live and
 //! replaces the live connection, whose queued frames are lost; but on the listening side without
-//! TLS the live connection stays while it answers. After a failure the connecting side tries the
-//! peer's next address, after [`CONNECT_AGAIN_NS_MIN`] (0.5 s), doubled up to
-//! [`CONNECT_AGAIN_NS_MAX`] (5 s); it never gives up. The listening side waits for the peer.
+//! TLS the live connection stays while it answers. The connecting side tries again after
+//! [`CONNECT_AGAIN_NS_MIN`] (0.5 s), doubled up to [`CONNECT_AGAIN_NS_MAX`] (5 s), and never gives
+//! up: the peer's next address after a failed attempt, the same address after a live connection
+//! ended. The listening side waits for the peer.
 //!
 //! The shard of links calls [`StreamLink`] for readiness, timers and receiving: bytes are read from
 //! the socket, split by [`Deframer`], and passed to the group's mailbox. Up to [`COPIED_BYTES_MAX`]
