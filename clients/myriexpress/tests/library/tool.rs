@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use crate::common::{Host, library, nic};
+use crate::common::{Host, compile, library, nic};
 
 const TOOL: &str = env!("CARGO_BIN_EXE_causeway-mx");
 
@@ -34,6 +34,17 @@ fn messages_of_all_lengths_are_measured_and_verified() {
     let words = ["stream", &mac, "--sizes=8,100K", "--count", "90", "--blocking", "--sync"];
     let said = measured(&[&words[..], &["--verify"]].concat());
     assert_eq!(said.lines().count(), 2 + 2, "{said}");
+}
+
+#[test]
+fn service_of_measurements_survives_requests_that_are_too_long() {
+    let (program, host, library) = (compile("oversized.c"), Host::new(), library_file());
+    let always = ["--library", &library];
+    let _serves = host.start(TOOL, &["b"], &[&always[..], &["serve"]].concat());
+    let peer = nic("b").to_string();
+    host.start(&program, &["a"], &[&peer]).end();
+    let words = ["pingpong", "b:0", "--sizes=8", "--count", "5"];
+    host.start(TOOL, &["a"], &[&always[..], &words].concat()).end();
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The `serve` command: answers peers that measure.
 //!
 //! One measurement is served at a time, in the order of the requests; other peers wait, each at
-//! most for its own patience. A request that is invalid is reported and ignored; one of more than
-//! 24 bytes fails in the library as truncated, and ends the command. A peer without a message for
-//! the patience of the command line is given up, after which the next is served. The command ends
-//! when it is stopped, or with `--once` after the first peer that has finished or failed, whose
-//! error is then the command's error. It authenticates no peer: the key of the tool is public.
+//! most for its own patience. A request that is invalid or longer than 24 bytes is reported and
+//! ignored, and with `--once` too long a request is the command's error. A peer without a message
+//! for the patience of the command line is given up, after which the next is served. The command
+//! ends when it is stopped, or with `--once` after the first peer that has finished or failed,
+//! whose error is then the command's error. It authenticates no peer: the key of the tool is public.
 //! `main` calls [`run`], in the only thread.
 
 use crate::api::Api;
@@ -24,7 +24,15 @@ pub fn run(api: &Api, how: &ServeArgs) -> Result<(), Error> {
     loop {
         // SAFETY: the buffer is read after the request has ended, and outlives the endpoint.
         let receive = unsafe { endpoint.receive(REQUEST, &mut bytes) }?;
-        let status = endpoint.wait_ever(receive)?;
+        let status = match endpoint.wait_ever(receive) {
+            Ok(status) => status,
+            // A receive from any peer fails by itself only if the message is longer.
+            Err(error @ Error::Status(_)) if !how.once => {
+                eprintln!("causeway-mx: {error}");
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let side = BenchSide { endpoint: &endpoint, peer: status.source, asked: false };
         let order = BenchRequest::parse(bytes.get(..status.len as usize).unwrap_or(&[]));
         match order {
