@@ -29,7 +29,7 @@ const PARAMETERS: [(&str, &str); 7] = [
 ];
 
 /// Titles of families.
-const TITLES: [(&str, &str); 14] = [
+const TITLES: [(&str, &str); 17] = [
     ("mx-latency", "MX messages between two processes: half a round trip"),
     ("socket-stream", "AF_VSOCK stream between two ports"),
     ("socket-latency", "AF_VSOCK between two ports: half a round trip, polling"),
@@ -44,6 +44,9 @@ const TITLES: [(&str, &str); 14] = [
     ("switch-split-burst", "Ethernet frames of 64 B by burst, split rings"),
     ("switch-packed-burst", "Ethernet frames of 64 B by burst, packed rings"),
     ("routes", "A route among others"),
+    ("rdma-write-latency", "RDMA WRITE between two adapters: half a round trip, polling"),
+    ("rdma-send-latency", "RDMA SEND between two adapters: half a round trip, polling"),
+    ("rdma-bandwidth", "RDMA WRITE between two adapters"),
 ];
 
 /// Returns the title of a family.

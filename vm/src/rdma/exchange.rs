@@ -59,7 +59,11 @@ impl Exchange<'_> {
             (Err(served), Err(asked)) => Err(Error::Traffic {
                 what: format!("client: {asked}\n--- its server ---\n{served}"),
             }),
-            (Err(failure), Ok(_)) | (Ok(_), Err(failure)) => Err(failure),
+            // A server that ended too early explains itself, as by its usage.
+            (Ok(served), Err(asked)) => Err(Error::Traffic {
+                what: format!("{asked}\n--- its server printed ---\n{served}"),
+            }),
+            (Err(failure), Ok(_)) => Err(failure),
         }
     }
 

@@ -270,11 +270,16 @@ impl RdmaGuest {
         Err(self.error(&argv.join(" "), format!("{why}\n{stdout}\n{stderr}")))
     }
 
-    /// Adds the end of the guest's console, on which QEMU reports its own end, to an error.
+    /// Adds the end of the guest's console to an error. An assertion of QEMU that failed, which QEMU
+    /// reports there, comes first.
     pub(super) fn explain(&self, what: &str, why: &Error) -> Error {
         let (name, console) = (self.guest.name(), self.guest.console().tail());
+        let cause = assertion(&console).map(|line| format!("QEMU aborts: {line}\n"));
+        let cause = cause.unwrap_or_default();
         Error::Traffic {
-            what: format!("guest {name}: {what}: {why}\n--- console of {name} ---\n{console}"),
+            what: format!(
+                "{cause}guest {name}: {what}: {why}\n--- console of {name} ---\n{console}"
+            ),
         }
     }
 
@@ -329,6 +334,13 @@ impl RdmaGuest {
     }
 }
 
+/// Returns the last assertion that failed in QEMU, without the program's name.
+fn assertion(console: &str) -> Option<&str> {
+    let mut lines =
+        console.lines().rev().filter_map(|line| line.strip_prefix("qemu-system-x86_64: "));
+    lines.find(|line| line.contains(": Assertion `"))
+}
+
 /// Returns bytes as hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
@@ -342,4 +354,17 @@ fn tail(text: &str) -> String {
     const LINES: usize = 20;
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rdma_guest_names_the_assertion_that_ended_qemu() {
+        let console = "qemu-system-x86_64: a warning\n[    0.1] usb: up\n\
+                       qemu-system-x86_64: memory.c:1: del: Assertion `a == b' failed.\n";
+        assert_eq!(assertion(console), Some("memory.c:1: del: Assertion `a == b' failed."));
+        assert_eq!(assertion("[    1.0] kernel: Assertion `x' failed"), None);
+    }
 }

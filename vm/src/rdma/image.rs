@@ -33,6 +33,12 @@ pub(super) const MODULE_SETS: [(&str, &[&str]); 5] = [
     ("nfs-client", &["nfsv4", "rpcrdma"]),
     ("nfs-server", &["nfsd", "rpcrdma"]),
 ];
+/// Links that packages make by `update-alternatives` when they are installed, with their targets, which
+/// only some suites have: libfabric of Debian 12 needs PSM.
+const ALTERNATIVES: [(&str, &str); 1] = [(
+    "usr/lib/x86_64-linux-gnu/libpsm_infinipath.so.1",
+    "usr/lib/libpsm1/libpsm_infinipath.so.1.16",
+)];
 /// Folders that are links into `usr`.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 /// Remedy of a damaged cache.
@@ -150,7 +156,7 @@ fn prepare(dir: &Path, programs: Programs) -> Result<Image> {
     let tool = build::guest_tool()?;
     let busybox = busybox()?;
     let initramfs = dir.join(programs.image()).with_extension("cpio");
-    let recipe = format!("{BOOT_MODULES:?} {MODULE_SETS:?}\n");
+    let recipe = format!("{BOOT_MODULES:?} {MODULE_SETS:?} {ALTERNATIVES:?}\n");
     let recipe_file = initramfs.with_extension("recipe");
     let is_current = fs::read_to_string(&recipe_file).is_ok_and(|known| known == recipe);
     if !is_current || older(&initramfs, &[&tool, &busybox, &dir.join(programs.marker())]) {
@@ -179,6 +185,7 @@ fn assemble(kernel: &Kernel, roots: &[PathBuf], tool: &Path, busybox: &Path) -> 
     for root in roots {
         tree.copy(root, "")?;
     }
+    tree.choose(&ALTERNATIVES);
     tree.archive.link("usr/bin/causeway-guest", "/init");
     tree.archive.file("usr/bin/busybox", &read(busybox)?);
     for applet in process::output(Command::new(busybox).arg("--list"))?.lines() {
@@ -248,6 +255,15 @@ impl Tree {
         Ok(())
     }
 
+    /// Adds the links of `alternatives` that lead to files of the tree, and that the tree lacks.
+    fn choose(&mut self, alternatives: &[(&str, &str)]) {
+        for (link, target) in alternatives {
+            if self.names.contains(*target) && self.names.insert((*link).into()) {
+                self.archive.link(link, &format!("/{target}"));
+            }
+        }
+    }
+
     /// Adds modules with their dependencies, and the file `etc/LIST` with their load order.
     fn modules(&mut self, kernel: &Kernel, list: &str, wanted: &[&str]) -> Result<()> {
         let mut order = String::new();
@@ -287,5 +303,20 @@ mod tests {
         let bytes = tree.archive.finish();
         let entry = b"usr/lib/x86_64\0";
         assert_eq!(bytes.windows(entry.len()).filter(|w| w == entry).count(), 1);
+    }
+
+    #[test]
+    fn rdma_image_links_an_alternative_whose_target_exists() {
+        let dir = RunDir::new().unwrap();
+        fs::create_dir_all(dir.join("usr/lib/psm")).unwrap();
+        fs::write(dir.join("usr/lib/psm/libpsm.so.1.16"), "psm").unwrap();
+        let mut tree = Tree::default();
+        tree.copy(dir.path(), "").unwrap();
+        let psm = ("usr/lib/libpsm.so.1", "usr/lib/psm/libpsm.so.1.16");
+        tree.choose(&[psm, psm, ("usr/lib/libnone.so.1", "usr/lib/none/libnone.so.1")]);
+        assert!(!tree.names.contains("usr/lib/libnone.so.1"));
+        let bytes = tree.archive.finish();
+        let target = b"/usr/lib/psm/libpsm.so.1.16";
+        assert_eq!(bytes.windows(target.len()).filter(|w| w == target).count(), 1);
     }
 }

@@ -17,7 +17,7 @@ use crate::rig::{Rig, hca_mac};
 /// Memory of an adapter's driver, in bytes.
 pub const MEMORY: u64 = 16 << 20;
 /// Length of each registered buffer, in bytes.
-pub const BUFFER: u64 = 64 << 10;
+pub const BUFFER: u64 = 1 << 20;
 /// Address of each buffer for work requests.
 pub const VIRTUAL: u64 = 0x7fff_0000_0000;
 /// Binary logarithm of the entries of both work queues, and of the completion queue.
@@ -91,20 +91,20 @@ impl Side {
         wait(|| driver.drain_cq(cq, 1).map(|count| count > 0))
     }
 
-    /// Waits until the word at offset 56 of the buffer, the end of 64 bytes, has a value.
-    pub fn wait_word(&self, value: u64) -> Result<(), String> {
-        let at = self.buffer + 56;
-        wait(|| Ok(u64::from_ne_bytes(self.driver.memory().read_array(at)?) == value))
+    /// Waits until the last byte of the first `len` bytes of the buffer has a value.
+    pub fn wait_mark(&self, len: u32, value: u8) -> Result<(), String> {
+        let at = self.buffer + u64::from(len) - 1;
+        wait(|| Ok(self.driver.memory().read_array(at)? == [value]))
     }
 
-    /// Writes the word at offset 56 of the buffer.
-    pub fn write_word(&self, value: u64) -> Result<(), DriverError> {
-        self.driver.memory().write(self.buffer + 56, &value.to_ne_bytes())
+    /// Writes the last byte of the first `len` bytes of the buffer.
+    pub fn write_mark(&self, len: u32, value: u8) -> Result<(), DriverError> {
+        self.driver.memory().write(self.buffer + u64::from(len) - 1, &[value])
     }
 
-    /// Posts a receive entry of 64 bytes behind those that are sent.
-    pub fn post_receive(&mut self) -> Result<(), DriverError> {
-        let segment = DataSegment { raw_len: 64, key: self.key, address: VIRTUAL + 64 };
+    /// Posts a receive entry of `len` bytes in the second half of the buffer.
+    pub fn post_receive(&mut self, len: u32) -> Result<(), DriverError> {
+        let segment = DataSegment { raw_len: len, key: self.key, address: VIRTUAL + BUFFER / 2 };
         self.driver.post_receive(&mut self.pair, &[segment])
     }
 }

@@ -48,11 +48,11 @@ fn longest_wait_us(effort: &Effort) -> Result<Vec<f64>, String> {
             // Different pauses, so that messages come at all phases of the poll schedule.
             std::thread::sleep(Duration::from_micros(20_000 + number * 377 % 5_000));
             number += 1;
-            link.a.write_word(number).map_err(failed)?;
+            link.a.write_mark(64, number as u8).map_err(failed)?;
             let since = Instant::now();
             link.a.stage_write(64, link.b.key, true).map_err(failed)?;
             link.a.driver.publish_sends(&link.a.pair).map_err(failed)?;
-            link.b.wait_word(number)?;
+            link.b.wait_mark(64, number as u8)?;
             longest = longest.max(since.elapsed());
             link.a.wait_completion()?;
         }

@@ -2,8 +2,9 @@
 //!
 //! One thread posts and polls on the client's core, and the rig's dispatcher executes on the other.
 //! Small messages go in batches of 16 with one doorbell, 8 batches in flight; 8 long messages are
-//! in flight. A completion with an error, or none for 5 s, fails the row, and so does a register
-//! message on the data path. One row counts register messages with events.
+//! in flight; the curve of bandwidth has both kinds. A completion with an error, or none for 5 s,
+//! fails the row, and so does a register message on the data path. One row counts register messages
+//! with events.
 
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,13 @@ use crate::row::{Against, Guest, Plan};
 const BATCH: u64 = 16;
 /// Batches in flight of small messages.
 const BATCHES: u64 = 8;
+/// Bytes of a run at full effort, and most messages.
+const BYTES: u64 = 200_000 << 16;
+const MESSAGES_MAX: u64 = 5_000_000;
+/// Least length of a long message.
+const LONG: u64 = 64 << 10;
+/// Lengths of the curve of bandwidth beside 64 KiB. Shorter messages have rows of their rate.
+const LENGTHS: [(u32, &str); 3] = [(1024, "1 KiB"), (8192, "8 KiB"), (1 << 20, "1 MiB")];
 /// Long messages in flight.
 const LONG_IN_FLIGHT: u64 = 8;
 /// Rounds of the count of register messages.
@@ -55,25 +63,26 @@ fn rate(
     Ok(batches as f64 * batch as f64 / since.elapsed().as_secs_f64())
 }
 
-/// Messages of 64 bytes: millions per second.
-fn small(effort: &Effort) -> Result<Vec<f64>, String> {
-    let total = effort.rounds(5_000_000);
+/// Messages of `len` bytes: millions per second.
+fn small(effort: &Effort, len: u32) -> Result<Vec<f64>, String> {
+    let total = effort.rounds(MESSAGES_MAX);
     effort.each(|| {
         let rig = Rig::new(Duration::from_millis(100));
         let mut link = Link::new(&rig)?;
-        rate(&mut link, 64, (BATCH, BATCHES), total / 10)?;
-        Ok(rate(&mut link, 64, (BATCH, BATCHES), total)? / 1e6)
+        rate(&mut link, len, (BATCH, BATCHES), total / 10)?;
+        Ok(rate(&mut link, len, (BATCH, BATCHES), total)? / 1e6)
     })
 }
 
 /// Messages of `len` bytes: GB/s.
 fn gbps(effort: &Effort, len: u32) -> Result<Vec<f64>, String> {
-    let total = effort.rounds(200_000);
+    let total = effort.rounds((BYTES / u64::from(len)).min(MESSAGES_MAX));
+    let window = if u64::from(len) < LONG { (BATCH, BATCHES) } else { (1, LONG_IN_FLIGHT) };
     effort.each(|| {
         let rig = Rig::new(Duration::from_millis(100));
         let mut link = Link::new(&rig)?;
-        rate(&mut link, len, (1, LONG_IN_FLIGHT), total / 10)?;
-        Ok(rate(&mut link, len, (1, LONG_IN_FLIGHT), total)? * f64::from(len) / 1e9)
+        rate(&mut link, len, window, total / 10)?;
+        Ok(rate(&mut link, len, window, total)? * f64::from(len) / 1e9)
     })
 }
 
@@ -102,14 +111,22 @@ fn trapped(effort: &Effort) -> Result<Vec<f64>, String> {
 /// The rows of this module.
 pub fn plans() -> Vec<Plan> {
     let memcpy = |e: &Effort| e.each(|| Ok(floor::memcpy_gbps(65_536)));
-    vec![
-        Plan::new("RDMA WRITE rate, 64 B", "M/s", Guest::Native, small)
+    let mut plans = vec![
+        Plan::new("RDMA WRITE rate, 64 B", "M/s", Guest::Native, |e| small(e, 64))
             .aim(Against::Figure, 5.0)
             .note("One queue pair and one dispatcher; batches of 16 with one doorbell and completion."),
+        Plan::new("RDMA WRITE rate, 1 B", "M/s", Guest::Native, |e| small(e, 1)),
         Plan::new("RDMA WRITE bandwidth, 64 KiB", "GB/s", Guest::Native, |e| gbps(e, 65_536))
             .beside("memcpy", memcpy)
-            .aim(Against::Peer("memcpy"), 0.85),
+            .aim(Against::Peer("memcpy"), 0.85)
+            .at("rdma-bandwidth", 65_536),
         Plan::new("RDMA register messages of post, arm and poll", "messages", Guest::Native, trapped)
             .aim(Against::Figure, 0.0),
-    ]
+    ];
+    plans.extend(LENGTHS.map(|(len, text)| {
+        let name = format!("RDMA WRITE bandwidth, {text}");
+        Plan::new(name, "GB/s", Guest::Native, move |e| gbps(e, len))
+            .at("rdma-bandwidth", len as usize)
+    }));
+    plans
 }

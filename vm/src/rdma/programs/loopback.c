@@ -1,7 +1,8 @@
 /* Two reliable queue pairs of one adapter, connected with each other: tests of operations that no
  * program of the distribution has. Prints "passed"; a failed check ends the program with status 1.
- *   usage: loopback GID-INDEX registrations | resize */
+ *   usage: loopback GID-INDEX registrations | resize | windows */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <sched.h>
@@ -298,12 +299,32 @@ static void resize(void)
     printf("%d resizes\n", resizes);
 }
 
+/* The adapter has no memory windows: each kind is refused as not supported, and other work goes on. */
+static void windows(void)
+{
+    static const enum ibv_mw_type types[] = {IBV_MW_TYPE_1, IBV_MW_TYPE_2};
+    char *area = map(NULL, SHORT), *sent = map(NULL, SHORT);
+    struct ibv_mr *source = enroll(sent, SHORT), *mr = enroll(area, SHORT);
+
+    for (int i = 0; i < 2; i++) {
+        errno = 0;
+        check(ibv_alloc_mw(domain, types[i]) == NULL, "a memory window was allocated");
+        if (errno != EOPNOTSUPP)
+            printf("errno %d: %s\n", errno, strerror(errno));
+        check(errno == EOPNOTSUPP, "a memory window is not supported");
+    }
+    check(write_by(source, area, mr->rkey, SHORT, 1) == IBV_WC_SUCCESS, "write after refused windows");
+    check(is_filled(area, SHORT, 1), "a write after refused windows");
+}
+
 int main(int count, char **words)
 {
-    check(count == 3, "usage: loopback GID-INDEX registrations | resize");
+    check(count == 3, "usage: loopback GID-INDEX registrations | resize | windows");
     open_device(words[1]);
     if (!strcmp(words[2], "resize"))
         resize();
+    else if (!strcmp(words[2], "windows"))
+        windows();
     else
         registrations();
     printf("passed\n");

@@ -1,5 +1,5 @@
-//! Registrations, and the resizing of completion queues, by a program with two queue pairs of an
-//! adapter. The program runs in both guests at once. Needs a C compiler and the headers of
+//! Registrations, the resizing of completion queues, and the refusal of memory windows, by a program
+//! with two queue pairs of an adapter. The program runs in both guests at once. Needs a C compiler and the headers of
 //! libibverbs on the host, without which the steps fail with the reason. The matrix and tests call
 //! [`all`]; each part of the program is a step with a time limit of 40 s.
 
@@ -20,6 +20,7 @@ pub fn all(steps: &mut Steps) {
     for (part, name) in [
         ("registrations", "registrations of replaced pages"),
         ("resize", "ibv_resize_cq under traffic"),
+        ("windows", "memory windows are refused"),
     ] {
         steps.step(name, |pair| run(pair, part));
     }

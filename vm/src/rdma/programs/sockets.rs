@@ -13,14 +13,17 @@ use crate::traffic;
 use causeway_guest_tool::limits::STREAM_PORT;
 use causeway_guest_tool::transport::Target;
 
-/// Bytes that each program of rsockets sends at least.
+/// Bytes that NetPIPE and each program of rsockets send at least.
 const PIPED_BYTES: u64 = 256 << 10;
+/// TCP port of NetPIPE.
+const NET_PIPE_PORT: u16 = 5002;
 /// The library that replaces socket calls of a program by those of rsockets.
 const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
 
 /// Runs streams over TCP and over SMC-R.
 pub fn streams(steps: &mut Steps) {
     steps.step("TCP", tcp);
+    steps.step("NPtcp", round_trips);
     match steps.rig.suite {
         Suite::Backports => steps.omit("SMC-R", "Debian's cloud kernel 7.3 has no module of SMC"),
         _ => steps.step("SMC-R", smc),
@@ -50,21 +53,31 @@ pub fn rsockets(steps: &mut Steps) {
 
 /// Runs NetPIPE, a TCP program that knows nothing of RDMA, with its check of the content.
 fn preloaded(pair: &mut Pair) -> Result<()> {
+    let library = format!("LD_PRELOAD={PRELOAD}");
+    net_pipe(pair, &["env", &library, "NPtcp", "-i", "-u", "16384"], Listener::ConnectionManager)
+}
+
+/// Runs NetPIPE over the Ethernet interface, and checks that its frames carried the round trips.
+fn round_trips(pair: &mut Pair) -> Result<()> {
+    let server = ["NPtcp", "-i", "-u", "16384"];
+    let ((), carried) =
+        pair.carried(|pair| net_pipe(pair, &server, Listener::Tcp(NET_PIPE_PORT)))?;
+    match pair.daemon.is_none() || carried.frame_bytes >= PIPED_BYTES {
+        true => Ok(()),
+        false => Err(Error::Traffic { what: format!("expected {PIPED_BYTES} bytes: {carried:?}") }),
+    }
+}
+
+/// Runs NetPIPE: round trips of messages of growing length, which it compares with `-i`.
+fn net_pipe(pair: &Pair, server: &[&str], listener: Listener) -> Result<()> {
     let [at, from] = &pair.guests;
     for guest in [at, from] {
         // The program asks for the number of TCP by name.
         guest.run(&["sh", "-c", "echo tcp 6 TCP >/etc/protocols"], LIMIT)?;
     }
-    let (library, ip) = (format!("LD_PRELOAD={PRELOAD}"), at.ip());
-    let server = ["env", &library, "NPtcp", "-i", "-u", "16384"];
-    let client = [&server[..], &["-h", &ip]].concat();
-    let exchange = Exchange {
-        server: &server,
-        client: &client,
-        listener: Listener::ConnectionManager,
-        limit: LIMIT,
-    };
-    exchange.run(at, from).map(|_| ())
+    let ip = at.ip();
+    let client = [server, &["-h", &ip]].concat();
+    Exchange { server, client: &client, listener, limit: LIMIT }.run(at, from).map(|_| ())
 }
 
 /// Compares a file of a guest with a file of another guest.

@@ -15,8 +15,9 @@ use crate::rdma::steps::{LIMIT, Steps};
 const DISK_BYTES: u32 = 4 << 20;
 /// Port of NFS over RDMA.
 const NFS_PORT: u16 = 20049;
-/// Flags of the export: it has a number (`fsid=0`), and clients use ports above 1024.
-const EXPORT_FLAGS: u32 = 0x2002;
+/// Flags of the export: it has a number (`fsid=0`), clients use ports above 1024, and files are found
+/// without their folder (`no_subtree_check`): Linux 7.3 finds no file of tmpfs otherwise.
+const EXPORT_FLAGS: u32 = 0x2402;
 /// Shortest grace period that a server permits, for a kernel without legacy tracking of clients.
 const GRACE_SECONDS: u32 = 10;
 
