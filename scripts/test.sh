@@ -31,10 +31,11 @@ case ${1:-} in
 esac
 [[ $jobs =~ ^[1-9][0-9]*$ ]] || { echo "test: expected nothing, or --jobs J" >&2 && exit 2; }
 
-# Prints "package-folder executable" for each test program. Tests in documentation are run by
+# Prints "package-folder executable" for each test program. Libraries and programs with `test = false`
+# have none, which `--lib` and `--bins` would ignore. Tests in documentation are run by
 # `cargo test --doc`.
 test_programs() {
-    cargo test --workspace --locked --lib --bins --tests --no-run --message-format=json |
+    cargo test --workspace --locked --tests --no-run --message-format=json |
         sed -n 's|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*|\1 \2|p'
 }
 

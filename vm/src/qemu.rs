@@ -16,6 +16,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Kernel options for emulated processors, by which a boot takes a fourth less time. Emulation does not
+/// speculate, hides no address from the host that runs it, and takes a second for self-tests of
+/// ciphers; a clear on each allocation of the kernel doubles its writes.
+const EMULATED_WORDS: &str = " mitigations=off nokaslr init_on_alloc=0 cryptomgr.notests \
+                              initcall_blacklist=crypto_kdf108_init,jent_mod_init";
+
 /// An installed QEMU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qemu {
@@ -97,8 +103,7 @@ impl Qemu {
         // On a busy host, an emulated timer is late, and the kernel's check of it would panic.
         let mut words = String::from("console=ttyS0 loglevel=5 random.trust_cpu=on no_timer_check");
         if accel == Accelerator::Tcg {
-            // Emulated processors do not speculate. A boot takes 15 % less time.
-            words.push_str(" mitigations=off");
+            words.push_str(EMULATED_WORDS);
         }
         line.add("-append", &words);
         if !spec.may_restart {
