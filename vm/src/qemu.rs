@@ -16,9 +16,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Kernel options for emulated processors, by which a boot takes a fourth less time. Emulation does not
-/// speculate, hides no address from the host that runs it, and takes a second for self-tests of
-/// ciphers; a clear on each allocation of the kernel doubles its writes.
+/// Kernel options for emulated processors: a boot of Debian 12 takes an eighth less processor time, of
+/// Debian 13 a fourth. Emulation does not speculate, self-tests of ciphers take a second, and a clear
+/// on each allocation of the kernel doubles its writes.
 const EMULATED_WORDS: &str = " mitigations=off nokaslr init_on_alloc=0 cryptomgr.notests \
                               initcall_blacklist=crypto_kdf108_init,jent_mod_init";
 
