@@ -13,15 +13,17 @@ cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 
 # Programs as "package/program". Those that run alone: `isolation` compares round trips,
-# `hostile_containment` fails if a bystander's port stands still, `small_writes` pauses a machine for
-# shorter than a connection lasts, `rdma_restart` kills causewayd during an exchange of limited
-# length.
-alone='^(vm/small_writes|vm/rdma_restart|daemon/isolation|daemon/hostile_containment)$'
+# `hostile_containment` fails if a bystander's port stands still, and `rdma_restart` kills causewayd
+# during an exchange of limited length.
+alone='^(vm/rdma_restart|daemon/isolation|daemon/hostile_containment)$'
 # Programs with guests or ranks of MPI.
 heavy='^(vm/.*|libfabric/mpi|libfabric/provider)$'
 # Programs that start before others, so that none of them is the last to end.
 long='^(sim/worlds|myriexpress/library|link/service|libfabric/mpi|vm/rdma|vm/hostile|vm/rdma_.*)$'
 slowest=12
+
+# Guests share the processors with other programs.
+export CAUSEWAY_PATIENCE=${CAUSEWAY_PATIENCE:-2}
 
 jobs=2
 case ${1:-} in
