@@ -10,6 +10,7 @@
 # New inputs are stored in $CARGO_TARGET_DIR/fuzz-corpus, beside the committed corpus; crashing
 # inputs in $CARGO_TARGET_DIR/fuzz-found. The output has the command that replays such an input.
 set -euo pipefail
+shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 
@@ -65,6 +66,7 @@ build_full() {
 build_quick() {
     local build=$out/fuzz-quick from=$out/debug
     if [ ! -e "$build" ] && [ -d "$from/deps" ]; then
+        rm -rf "$build.new"
         mkdir -p "$build.new/debug/deps"
         cp -al "$from/.fingerprint" "$from/build" "$build.new/debug/"
         find "$from/deps" \( -name '*.rlib' -o -name '*.rmeta' -o -name '*.so' -o -name '*.d' \) \
