@@ -5,9 +5,12 @@
 #   --jobs J        targets at a time (default: number of processors)
 #   --asan          with the address sanitizer
 #   --build         builds the targets and runs none
+#   --quick         in the profile of the tests, whose compiled dependencies are used: coverage of the
+#                   crates of this workspace only
 # New inputs are stored in $CARGO_TARGET_DIR/fuzz-corpus, beside the committed corpus; crashing
 # inputs in $CARGO_TARGET_DIR/fuzz-found. The output has the command that replays such an input.
 set -euo pipefail
+shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 
@@ -17,7 +20,7 @@ die() {
 }
 
 out=${CARGO_TARGET_DIR:-target}
-chosen=() seconds='' jobs=$(nproc) asan='' build_only=''
+chosen=() seconds='' jobs=$(nproc) asan='' build_only='' quick=''
 while [ $# -gt 0 ]; do
     case $1 in
     --target | --seconds | --jobs)
@@ -31,7 +34,8 @@ while [ $# -gt 0 ]; do
         ;;
     --asan) asan=yes && shift ;;
     --build) build_only=yes && shift ;;
-    *) die "unknown option $1; expected --target NAME, --seconds N, --jobs J, --asan or --build" ;;
+    --quick) quick=yes && shift ;;
+    *) die "unknown option $1; expected --target NAME, --seconds N, --jobs J, --asan, --build or --quick" ;;
     esac
 done
 [[ $seconds =~ ^[0-9]*$ && $jobs =~ ^[1-9][0-9]*$ ]] || die "--seconds and --jobs take whole numbers"
@@ -42,19 +46,43 @@ flags='-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4'
 flags+=' -Cllvm-args=-sanitizer-coverage-inline-8bit-counters'
 flags+=' -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares'
 flags+=' -Cllvm-args=-simplifycfg-branch-fold-threshold=0 -Coverflow-checks -Cdebug-assertions'
-build="$out/fuzz-build"
-if [ -n "$asan" ]; then
-    export RUSTC_BOOTSTRAP=1
-    flags+=' -Zsanitizer=address'
-    build="$out/fuzz-build-asan"
-fi
-# A fast build without LTO: the fuzzer needs coverage, not speed.
-export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+
+# Prints the path of the fuzzer after a build without LTO: the fuzzer needs coverage, not speed.
+build_full() {
+    local build=$out/fuzz-build
+    if [ -n "$asan" ]; then
+        export RUSTC_BOOTSTRAP=1
+        flags+=' -Zsanitizer=address'
+        build=$out/fuzz-build-asan
+    fi
+    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS="$flags" \
+        CARGO_TARGET_DIR="$build" cargo build --quiet --locked --release \
+        --target "$host" -p causeway-fuzz --features libfuzzer --bin causeway-fuzzer
+    echo "$build/$host/release/causeway-fuzzer"
+}
+
+# As `build_full`, in a folder of its own that begins with links to the compiled dependencies of the
+# tests: libraries of the C interface have the same file names in both builds.
+build_quick() {
+    local build=$out/fuzz-quick from=$out/debug
+    if [ ! -e "$build" ] && [ -d "$from/deps" ]; then
+        rm -rf "$build.new"
+        mkdir -p "$build.new/debug/deps"
+        cp -al "$from/.fingerprint" "$from/build" "$build.new/debug/"
+        find "$from/deps" \( -name '*.rlib' -o -name '*.rmeta' -o -name '*.so' -o -name '*.d' \) \
+            -exec cp -al -t "$build.new/debug/deps" {} +
+        mv "$build.new" "$build"
+    fi
+    CAUSEWAY_FUZZ_FLAGS=$flags RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/fuzz-rustc.sh \
+        CARGO_TARGET_DIR="$build" cargo build --quiet --locked --workspace \
+        --features causeway-fuzz/libfuzzer --bin causeway-fuzzer
+    echo "$build/debug/causeway-fuzzer"
+}
+
+[ -z "$quick" ] || [ -z "$asan" ] || die "--quick has no address sanitizer"
 echo "fuzz: building"
-RUSTFLAGS="$flags" CARGO_TARGET_DIR="$build" cargo build --quiet --locked --release \
-    --target "$host" -p causeway-fuzz --features libfuzzer --bin causeway-fuzzer
+if [ -n "$quick" ]; then fuzzer=$(build_quick); else fuzzer=$(build_full); fi
 [ -z "$build_only" ] || exit 0
-fuzzer="$build/$host/release/causeway-fuzzer"
 
 list=$(CAUSEWAY_FUZZ_TARGET=list "$fuzzer")
 all=$(cut -d ' ' -f 1 <<<"$list")

@@ -12,7 +12,7 @@ use causeway_model::Mac;
 use causeway_model::{Answer, Command as Control, CommandError};
 use causeway_model::{MxSpec, MxUdp, PortKind, PortSpec};
 
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the directory of the library.
 pub fn library() -> PathBuf {

@@ -131,7 +131,9 @@ fn hostile_ports_and_outsiders_are_contained() {
     let victims = Victims::start(&daemon);
     // The first round fills caches and pools of the daemon.
     for (name, attack) in ATTACKS {
+        let start = Instant::now();
         attack(&daemon);
+        println!("{name}: {} ms", start.elapsed().as_millis());
         victims.assert_well(name);
     }
     let before = daemon.holds();

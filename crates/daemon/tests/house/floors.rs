@@ -141,17 +141,22 @@ pub fn lints(path: &str, text: &str) -> Option<String> {
     (taken != Some(true)).then(|| format!("{path}: no `lints.workspace = true`"))
 }
 
-/// Returns the files of binaries for which cargo builds no test program.
+/// Returns the sources for which cargo builds no test program: the files of binaries, and the folder of
+/// a library, with a slash at its end.
 pub fn untested(path: &str, text: &str) -> Vec<String> {
     let manifest = parse(text);
     let folder = path.trim_end_matches("Cargo.toml");
-    let binaries = manifest.get("bin").and_then(|list| list.get_ref().as_array());
-    let is_untested = |binary: &&DeTable<'_>| {
-        binary.get("test").and_then(|value| value.get_ref().as_bool()) == Some(false)
+    let is_untested = |target: &&DeTable<'_>| {
+        target.get("test").and_then(|value| value.get_ref().as_bool()) == Some(false)
     };
+    let binaries = manifest.get("bin").and_then(|list| list.get_ref().as_array());
     let tables = binaries.into_iter().flatten().filter_map(|binary| binary.get_ref().as_table());
     let files = tables.filter(is_untested).filter_map(|binary| string(binary, "path"));
-    files.map(|file| format!("{folder}{file}")).collect()
+    let library = table(&manifest, "lib").filter(is_untested).map(|_| "src/");
+    files
+        .map(|file| format!("{folder}{file}"))
+        .chain(library.map(|l| format!("{folder}{l}")))
+        .collect()
 }
 
 /// Returns a manifest of `crate_name` with `rest`.
@@ -235,9 +240,11 @@ fn floors_crate_without_a_floor_is_found() {
 }
 
 #[test]
-fn floors_untested_binaries_are_found() {
+fn floors_untested_sources_are_found() {
     let text = "[[bin]]\npath = \"src/a.rs\"\ntest = false\n[[bin]]\npath = \"src/b.rs\"\n";
     assert_eq!(untested("crates/x/Cargo.toml", text), ["crates/x/src/a.rs"]);
+    assert_eq!(untested("x/Cargo.toml", "[lib]\ntest = false\n"), ["x/src/"]);
+    assert_eq!(untested("x/Cargo.toml", "[lib]\nname = \"x\"\n"), [""; 0]);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use crate::victim::{RoundTrip, Victim};
 
 /// Phases of each kind.
 const PHASES: usize = 2;
-/// Length of a phase; some 400 round trips.
-const PHASE: Duration = Duration::from_millis(500);
+/// Length of a phase; some 250 round trips, so that five of a kind exceed the 99th percentile.
+const PHASE: Duration = Duration::from_millis(300);
 /// Time after a change during which round trips do not count.
 const SETTLE: Duration = Duration::from_millis(50);
 
