@@ -232,12 +232,12 @@ fn tap_reaches_a_vmm_with_an_interface_of_its_own_by_a_bridge() {
         ip("link set br0 up");
         ip("link set fc0 master br0");
         ip("link set ct0 master br0");
-        let (header, frame) = tcp(44, 2, &pattern(40_000), 1448);
+        let (header, frame) = tcp(44, 2, false, &pattern(40_000), 1448);
         vmm.write(&header.to_host(), [&frame, &[]]).unwrap();
         let (got, bytes) = receive(&mut guest);
         assert_eq!((got.gso_type, got.gso_size), (GSO_TCPV4, 1448));
         assert!(bytes == frame);
-        let (header, frame) = tcp(2, 44, &pattern(40_000), 1448);
+        let (header, frame) = tcp(2, 44, false, &pattern(40_000), 1448);
         send(&mut guest, &header, &frame);
         let (got, bytes) = read_frame(&vmm);
         assert_eq!((got.gso_type, got.gso_size), (GSO_TCPV4, 1448));
