@@ -55,6 +55,7 @@ mod deadlines;
 mod device;
 mod idle;
 mod idle_watches;
+mod inbound;
 pub mod limits;
 mod noun;
 mod packets;
