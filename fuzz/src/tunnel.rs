@@ -11,7 +11,7 @@ use causeway_link::{Clock, EventKind, Sink, TunnelConfig, TunnelSet};
 use causeway_model::keys::{PrivateKey, PublicKey};
 use causeway_wire::deframer::Deframer;
 use causeway_wire::tunnel::record::{self, Fragment};
-use causeway_wire::tunnel::{Inner, Kind, Outer};
+use causeway_wire::tunnel::{DatagramKind, Inner, Outer};
 use causeway_wire::vnet_stream::VnetHeader;
 use causeway_wire::{roce, vnet_stream, vxlan};
 
@@ -267,11 +267,11 @@ pub fn run(data: &[u8]) {
             }
             2 => {
                 let kind = input.one_of(&[
-                    Kind::Init,
-                    Kind::Response,
-                    Kind::Data,
-                    Kind::Plain,
-                    Kind::Cookie,
+                    DatagramKind::Init,
+                    DatagramKind::Response,
+                    DatagramKind::Data,
+                    DatagramKind::Plain,
+                    DatagramKind::Cookie,
                 ]);
                 let header = Outer { kind, receiver: input.u32(), counter: u64::from(input.u8()) };
                 let len = input.one_of(&[0, 16, 32, 52, 124, 200]);
