@@ -39,6 +39,7 @@ impl Clock {
     }
 
     /// Returns the deadline of a request with this limit from now on; `u64::MAX` for `None`.
+    #[inline]
     pub(super) fn restart(&mut self, timeout_ns: Option<u64>) -> u64 {
         let deadline = timeout_ns.map_or(u64::MAX, |timeout| self.now.saturating_add(timeout));
         self.next = self.next.min(deadline);
@@ -46,16 +47,19 @@ impl Clock {
     }
 
     /// Returns the time that is left until a deadline; `None` for `u64::MAX` and a time that has passed.
+    #[inline]
     pub(super) fn left(&self, deadline: u64) -> Option<u64> {
         deadline.checked_sub(self.now).filter(|_| deadline != u64::MAX)
     }
 
     /// Returns the earliest deadline of a request, or an earlier time; `None` without any.
+    #[inline]
     pub(super) fn next(&self) -> Option<u64> {
         (self.next != u64::MAX).then_some(self.next)
     }
 
     /// Advances the clock. Returns whether a deadline may have passed.
+    #[inline]
     pub(super) fn advance(&mut self, now: u64) -> bool {
         self.now = self.now.max(now);
         now >= self.next

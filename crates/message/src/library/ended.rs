@@ -71,6 +71,7 @@ impl EndedRequests {
     }
 
     /// Adds a failed request that stands in no list.
+    #[inline]
     pub(super) fn push_failed<B>(&mut self, requests: &mut Slab<RequestEntry<B>>, at: u32) {
         if let Some(request) = requests.get_mut(at) {
             request.state = RequestState::Failed;
@@ -84,6 +85,7 @@ impl EndedRequests {
     }
 
     /// Removes the oldest failed request, which is being reported from now on.
+    #[inline]
     pub(super) fn next_failed<B>(&mut self, requests: &mut Slab<RequestEntry<B>>) -> Option<u32> {
         let at = self.failed.first()?;
         requests.unlink(&mut self.failed, at);

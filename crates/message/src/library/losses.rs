@@ -39,6 +39,7 @@ impl PeerLosses {
     }
 
     /// Returns the number of early completed sends that are not confirmed.
+    #[inline]
     pub(super) fn early(&self) -> usize {
         self.early
     }
@@ -52,6 +53,7 @@ impl PeerLosses {
     }
 
     /// Records that an early completed send has ended.
+    #[inline]
     pub(super) fn end_early(&mut self) {
         self.early = self.early.saturating_sub(1);
     }
@@ -76,6 +78,7 @@ impl PeerLosses {
     }
 
     /// Returns whether lost remote peers are recorded.
+    #[inline]
     pub(super) fn keeps_directed(&self) -> bool {
         self.departed.is_some()
     }
@@ -94,6 +97,7 @@ impl PeerLosses {
     }
 
     /// Removes the status of the last such send.
+    #[inline]
     pub(super) fn take_lost(&mut self) -> Option<Status> {
         self.lost.take()
     }

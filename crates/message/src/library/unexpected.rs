@@ -138,21 +138,25 @@ impl Unexpected {
     }
 
     /// Returns whether a message did not fit since the last call.
+    #[inline]
     pub(super) fn take_full(&mut self) -> bool {
         std::mem::take(&mut self.was_full)
     }
 
     /// Returns the number of messages.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.messages.len()
     }
 
     /// Returns whether no further message can be kept at all.
+    #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.messages.is_full()
     }
 
     /// Returns a bound of the indices of messages.
+    #[inline]
     pub(super) fn places(&self) -> u32 {
         self.messages.places()
     }
