@@ -1,5 +1,5 @@
 //! A dispatcher with the Ethernet service, and native ports attached to it.
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 
 pub mod bursts;
 pub mod links;
