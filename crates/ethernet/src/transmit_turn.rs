@@ -44,7 +44,7 @@ impl TransmitTurn {
         self.ahead = self.ahead.saturating_sub(1);
     }
 
-    /// Counts a frame that broke a rule, if it did.
+    /// Counts a frame as a violation if `is_violation`.
     #[inline]
     pub(crate) fn count_violation(&mut self, is_violation: bool) {
         self.violations = self.violations.saturating_add(usize::from(is_violation));

@@ -1,5 +1,5 @@
 //! Schedule of the credit requests to receivers that are held back: at short intervals first, then
-//! less often. `crate::stall` decides who is held back, and sends the requests.
+//! less often. `crate::stall` decides which sides are held back, and sends the requests.
 
 use crate::conn::Role;
 use crate::deadline::Deadlines;
