@@ -161,7 +161,7 @@ impl Ethernet {
             any = true;
             self.process_arrivals(cx, arrivals);
         }
-        while !self.links.is_turn_full() && !self.links.has_left_frames() && !(any && cx.is_over())
+        while !(self.links.is_turn_full() || self.links.has_left_frames() || (any && cx.is_over()))
         {
             let Some(message) = self.links.next_message() else { break };
             any = true;
