@@ -47,7 +47,8 @@ if [ -z "$only" ] || [ "$only" = address ]; then
         # Threads that outlive a test keep their memory, which the leak check would report.
         # The daemon's own handler recovers from SIGBUS, which is therefore no crash.
         export ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0:allow_user_segv_handler=1
-        run address '' '--lib --tests' memory host ring attach fabric ethernet socket link message mx holder
+        run address '' '--lib --tests' memory host ring channel attach fabric ethernet socket link message mx \
+            verbs mlx5 hca stream tap holder
         run address '' --lib endpoint myriexpress fi
     else
         echo "sanitize: address: skipped: this toolchain has no runtime for the sanitizer"

@@ -4,14 +4,15 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
-use causeway_link::framing::Deframer;
 use causeway_link::limits::{
-    ADDRESSES_MAX, FRAGMENTED_BYTES_MAX, FRAGMENTED_FRAMES_MAX, FRAME_BYTES_MAX,
+    ADDRESSES_MAX, FRAGMENTED_BYTES_MAX, FRAGMENTED_FRAMES_MAX, FRAME_BYTES_MAX, STREAM_BYTES,
 };
 use causeway_link::{Clock, EventKind, Sink, TunnelConfig, TunnelSet};
 use causeway_model::keys::{PrivateKey, PublicKey};
+use causeway_wire::deframer::Deframer;
 use causeway_wire::tunnel::record::{self, Fragment};
-use causeway_wire::tunnel::{Inner, Kind, Outer};
+use causeway_wire::tunnel::{DatagramKind, Inner, Outer};
+use causeway_wire::vnet_stream::VnetHeader;
 use causeway_wire::{roce, vnet_stream, vxlan};
 
 use crate::Input;
@@ -266,11 +267,11 @@ pub fn run(data: &[u8]) {
             }
             2 => {
                 let kind = input.one_of(&[
-                    Kind::Init,
-                    Kind::Response,
-                    Kind::Data,
-                    Kind::Plain,
-                    Kind::Cookie,
+                    DatagramKind::Init,
+                    DatagramKind::Response,
+                    DatagramKind::Data,
+                    DatagramKind::Plain,
+                    DatagramKind::Cookie,
                 ]);
                 let header = Outer { kind, receiver: input.u32(), counter: u64::from(input.u8()) };
                 let len = input.one_of(&[0, 16, 32, 52, 124, 200]);
@@ -381,7 +382,8 @@ pub fn stream(data: &[u8]) {
         expected.push(frame);
         rest = behind;
     };
-    let (mut deframer, mut found, mut at, mut failed) = (Deframer::default(), 0, 0, false);
+    let mut deframer = Deframer::<VnetHeader>::new(STREAM_BYTES, FRAME_BYTES_MAX);
+    let (mut found, mut at, mut failed) = (0, 0, false);
     for cut in cuts.iter().cycle() {
         let room = deframer.room();
         assert!(!room.is_empty());
@@ -392,7 +394,7 @@ pub fn stream(data: &[u8]) {
         loop {
             match deframer.take() {
                 Ok(Some(frame)) => {
-                    assert_eq!(frame, expected[found]);
+                    assert_eq!(&deframer.bytes()[frame], expected[found]);
                     found += 1;
                 }
                 Ok(None) => break,

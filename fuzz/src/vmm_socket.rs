@@ -4,8 +4,10 @@
 //! simple parser finds in the whole stream, and the stream must break where that parser finds an invalid
 //! length. Frames that went through the queue, in any portions, must be the bytes that were pushed.
 
-use causeway_stream::framing::{Deframer, FrameQueue, PushError};
-use causeway_stream::limits::OUTPUT_BYTES_MAX;
+use causeway_stream::framing::{FrameQueue, PushError};
+use causeway_stream::limits::{OUTPUT_BYTES_MAX, STREAM_BYTES};
+use causeway_wire::deframer::Deframer;
+use causeway_wire::vmm_socket::LengthHeader;
 
 use crate::input::Input;
 
@@ -51,7 +53,8 @@ pub fn vmm_socket(data: &[u8]) {
 }
 
 fn deframe(whole: &[u8], (cuts, exchanges): (&[usize], u8), frames: &[&[u8]], is_broken: bool) {
-    let (mut deframer, mut at, mut found, mut failed) = (Deframer::new(MOST), 0, 0, false);
+    let mut deframer = Deframer::<LengthHeader>::new(STREAM_BYTES, MOST);
+    let (mut at, mut found, mut failed) = (0, 0, false);
     for (turn, cut) in cuts.iter().cycle().enumerate() {
         let room = deframer.room();
         assert!(!room.is_empty());

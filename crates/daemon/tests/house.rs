@@ -1,8 +1,11 @@
 //! Rules of the source tree, checked by reading it: imports between floors, places and reasons of
-//! `unsafe`, sizes of files, and lints of crates. Each rule is first shown a sample that breaks it.
+//! `unsafe`, sizes of files, names of types, and lints of crates. Each rule is first shown a sample
+//! that breaks it.
 
 #[path = "house/floors.rs"]
 mod floors;
+#[path = "house/names.rs"]
+mod names;
 #[path = "house/open.rs"]
 mod open;
 #[path = "house/source.rs"]
@@ -74,6 +77,11 @@ fn house_crates_import_from_floors_below_only() {
 fn house_crates_have_the_lints_of_the_workspace() {
     let all = manifests();
     assert_none(all.iter().filter_map(|(name, text)| floors::lints(name, text)).collect());
+}
+
+#[test]
+fn house_names_of_public_types_mean_one_thing() {
+    assert_none(names::faults(&sources()));
 }
 
 #[test]

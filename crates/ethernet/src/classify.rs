@@ -291,7 +291,7 @@ impl Ethernet {
             {
                 me.refused_source = Some((source, false));
             }
-            self.violations = self.violations.saturating_add(usize::from(why.is_senders_fault()));
+            self.turn.count_violation(why.is_senders_fault());
             (Egress::Done, false)
         })
     }

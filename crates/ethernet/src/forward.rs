@@ -158,10 +158,9 @@ impl Ethernet {
         if !self.resume(cx, (place, queue)) {
             return Progress::Worked;
         }
-        self.violations = 0;
         let mut left = budget;
         let mut progress = Progress::Idle;
-        let mut popped = std::mem::take(&mut self.popped);
+        let mut popped = self.turn.begin();
         while left > 0 && !(popped_count > 0 && cx.is_over()) {
             match pop_batch(cx, id, queue, &mut popped, left.min(BATCH_FRAMES)) {
                 Ok(0) => break,
@@ -178,10 +177,9 @@ impl Ethernet {
                 }
             }
         }
-        self.popped = popped;
-        self.popped_ahead = 0;
+        let violations = self.turn.end(popped);
         if popped_count > 0
-            && self.violations >= popped_count
+            && violations >= popped_count
             && let Some(port) = self.switch.get_mut(place)
         {
             port.penalty_turns = PENALTY_TURNS;
@@ -205,8 +203,7 @@ impl Ethernet {
         let classified = self.classify(cx, sender.0, popped, *left);
         let Some((popped, beyond)) = popped.split_at_mut_checked(classified) else { return };
         return_to_ring(cx, self.switch.get(sender.0).map(|me| me.id), sender.1, beyond);
-        // All of them except the frame being delivered, as long as none is pending.
-        self.popped_ahead = u16::try_from(popped.len()).unwrap_or(u16::MAX).saturating_sub(1);
+        self.turn.begin_batch(popped.len());
         let mut batches = std::mem::take(&mut self.batches);
         let mut rest = &mut *popped;
         for EgressBatch { egress, count, longest } in batches.0.drain(..) {

@@ -7,7 +7,7 @@
 //! frames are filtered (`crate::flood_sequence`, `crate::duplicates`). Consecutive frames to one
 //! receive queue are delivered together.
 //!
-//! A turn makes about [`ARRIVALS_PER_TURN_MAX`] (256) deliveries, in batches of
+//! A turn makes about `ARRIVALS_PER_TURN_MAX` (256) deliveries, in batches of
 //! [`ARRIVALS_AT_ONCE`] (64) frames; the remaining frames wait for the next turn
 //! (`crate::resume_link`), in order. A frame for a single receiver without buffers waits as a copy,
 //! within the bounds for guest frames; one of several receivers without buffers misses the frame. A
@@ -30,7 +30,8 @@ use crate::flood_sequence::CopyState;
 use crate::forward::{Ingress, NextHop, deliver_to_queue};
 use crate::frame_store::FrameStore;
 use crate::headers::RxFrame;
-use crate::limits::{ARRIVALS_AT_ONCE, ARRIVALS_PER_TURN_MAX};
+use crate::limits::ARRIVALS_AT_ONCE;
+use crate::link_inbox::{Arrivals, INBOX};
 use crate::link_tx::send_to_link;
 use crate::port::{NetPortState, Switch};
 use crate::resume::Remainder;
@@ -39,9 +40,6 @@ use crate::service::Ethernet;
 use crate::standby::StandbyChanges;
 use crate::table::Learnt;
 use crate::uplink::is_link;
-
-/// Source value of the mailbox that links write to.
-pub(crate) const INBOX: u32 = 0;
 
 impl Switch {
     /// Learns a source address behind a link. Returns whether the link may bring frames from it; a
@@ -107,22 +105,6 @@ impl Switch {
     }
 }
 
-/// Received frames of a link or station that are being processed.
-#[derive(Debug)]
-pub(crate) struct Arrivals {
-    received: ReceivedFrames,
-    /// The first frame that is left.
-    at: usize,
-    /// The other stations of the sender's service have received the frames.
-    has_reached_stations: bool,
-}
-
-impl Arrivals {
-    fn new(received: ReceivedFrames, has_reached_stations: bool) -> Self {
-        Self { received, at: 0, has_reached_stations }
-    }
-}
-
 /// Estimated time of a frame of `len` bytes, in nanoseconds.
 fn estimated_ns(len: usize) -> u64 {
     cost::CHAIN_NS.saturating_add(cost::bytes(len))
@@ -171,23 +153,19 @@ impl Ethernet {
     pub(crate) fn serve_links(&mut self, cx: &mut Context<'_>) -> SourceProgress {
         self.now_ns = cx.now_ns;
         let (mut count, mut any) = (0_usize, false);
-        self.deliveries = 0;
+        self.links.begin_turn();
         if !self.resume_link_frames(cx) {
             return SourceProgress { progress: Progress::Worked, count: 0 };
         }
-        if let Some(arrivals) = self.unfinished_arrivals.take() {
+        if let Some(arrivals) = self.links.take_unfinished() {
             any = true;
             self.process_arrivals(cx, arrivals);
         }
-        while self.deliveries < ARRIVALS_PER_TURN_MAX
-            && self.unfinished_arrivals.is_none()
-            && self.late.is_empty()
-            && !(any && cx.is_over())
+        while !(self.links.is_turn_full() || self.links.has_left_frames() || (any && cx.is_over()))
         {
-            let message = self.inbox.as_ref().and_then(|inbox| inbox.mailbox.next());
-            let Some(message) = message else { break };
+            let Some(message) = self.links.next_message() else { break };
             any = true;
-            self.deliveries = self.deliveries.saturating_add(1);
+            self.links.count_deliveries(1);
             match message {
                 Message::ReceivedFrames(received) => {
                     count = count.saturating_add(received.frames.len());
@@ -208,11 +186,10 @@ impl Ethernet {
             }
         }
         self.switch.traffic.commit_run(cx.now_ns);
-        let armed = || self.inbox.as_ref().is_some_and(|inbox| inbox.mailbox.arm());
         let progress = match any {
             true => Progress::Worked,
             false if cx.polls_source(INBOX) => Progress::Idle,
-            false if armed() => Progress::Parked,
+            false if self.links.arm() => Progress::Parked,
             false => Progress::Worked,
         };
         SourceProgress { progress, count: u32::try_from(count).unwrap_or(u32::MAX) }
@@ -302,9 +279,8 @@ impl Ethernet {
         while let Some(some) =
             arrivals.received.frames.get(arrivals.at..).filter(|frames| !frames.is_empty())
         {
-            let over = !self.late.is_empty() || (self.deliveries > 1 && cx.is_over());
-            if over || self.deliveries >= ARRIVALS_PER_TURN_MAX {
-                self.unfinished_arrivals = Some(arrivals);
+            if self.links.ends_turn(|| cx.is_over()) {
+                self.links.leave_unfinished(arrivals);
                 return;
             }
             let some = some.get(..ARRIVALS_AT_ONCE).unwrap_or(some);
@@ -317,7 +293,7 @@ impl Ethernet {
     /// Processes the frames of a standby link: hellos are received, all others are dropped.
     fn receive_on_standby(&mut self, now_ns: u64, place: SwitchIndex, arrivals: &ReceivedFrames) {
         for arrival in &arrivals.frames {
-            self.deliveries = self.deliveries.saturating_add(1);
+            self.links.count_deliveries(1);
             let frame = arrivals.bytes.get(arrival.at.clone()).unwrap_or(&[]);
             let to_all = ethernet::numbers(frame);
             if to_all.is_some_and(|(destination, ..)| is_hello(destination)) {
@@ -340,10 +316,7 @@ impl Ethernet {
     ) {
         let Arrivals { received, has_reached_stations, .. } = arrivals;
         self.switch.routes.tidy();
-        let mut arrived = std::mem::take(&mut self.arrived);
-        if arrived.len() < frames.len() {
-            arrived.resize_with(frames.len(), RxFrame::default);
-        }
+        let mut arrived = self.links.take_frames(frames.len());
         let mut batches = std::mem::take(&mut self.batches);
         batches.0.clear();
         for (rx, arrival) in arrived.iter_mut().zip(frames) {
@@ -371,7 +344,8 @@ impl Ethernet {
                 (egress, *has_reached_stations),
             );
         }
-        (self.arrived, self.batches) = (arrived, batches);
+        self.links.put_frames(arrived);
+        self.batches = batches;
     }
 
     /// Copies and checks the first bytes of a frame, filters copies, and resolves the egress.
@@ -472,7 +446,7 @@ impl Ethernet {
         // The first copy reached the stations, as it reached the ports.
         let is_left = |to: SwitchIndex| !uplinks.is_transit(to) && !uplinks.is_station(to);
         targets.retain(|to| is_link(*to) && *to != first && is_left(*to));
-        self.deliveries = self.deliveries.saturating_add(targets.len());
+        self.links.count_deliveries(targets.len());
         for to in &targets {
             self.forward_to_link(cx, from, std::slice::from_mut(rx), *to, 0);
         }
@@ -488,7 +462,7 @@ impl Ethernet {
         batch: &mut [RxFrame],
         (egress, has_reached_stations): (Egress, bool),
     ) {
-        self.deliveries = self.deliveries.saturating_add(batch.len());
+        self.links.count_deliveries(batch.len());
         match egress {
             Egress::Done => {}
             Egress::To(to, queue) => self.deliver_link_frames(cx, from, batch, (to, queue), 0),
@@ -508,7 +482,7 @@ impl Ethernet {
                     if leads_nowhere {
                         self.switch.count_drop(from.0, DropReason::NoRoute);
                     }
-                    self.deliveries = self.deliveries.saturating_add(targets.len());
+                    self.links.count_deliveries(targets.len());
                     self.switch.assign_flood_number(rx, egress, &targets);
                     let rx = std::slice::from_mut(rx);
                     self.deliver_link_frame_to_each(cx, from, rx, &targets, 0);
@@ -538,7 +512,7 @@ impl Ethernet {
         }
         let mut left = targets;
         while let Some((&to, others)) = left.split_first() {
-            let late = !self.late.is_empty() || (left.len() < targets.len() && cx.is_over());
+            let late = self.links.has_late() || (left.len() < targets.len() && cx.is_over());
             if late || !self.copy_link_frame(cx, from, rx, to, &mut done) {
                 return self.postpone_link_frames(from, rx, done, &Remainder::Many(left.to_vec()));
             }
@@ -579,7 +553,7 @@ impl Ethernet {
         to: (u32, usize),
         mut done: usize,
     ) {
-        if !self.late.is_empty() {
+        if self.links.has_late() {
             return self.postpone_link_frames((place, bytes), batch, done, &Remainder::One(to));
         }
         let (mut committed, mut shortage) = (0, None);
@@ -612,9 +586,9 @@ impl Ethernet {
         to: SwitchIndex,
         mut done: usize,
     ) {
-        let committed = match self.late.is_empty() {
-            true => self.send_from_link(cx, from, batch, to, &mut done),
-            false => 0,
+        let committed = match self.links.has_late() {
+            false => self.send_from_link(cx, from, batch, to, &mut done),
+            true => 0,
         };
         self.postpone_link_frames(
             from,

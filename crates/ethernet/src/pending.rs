@@ -17,10 +17,32 @@ use crate::batch::Delivery;
 use crate::counters::DropReason;
 use crate::forward::{Ingress, close_port, deliver_to_queue, return_chains};
 use crate::headers::RxFrame;
-use crate::limits::{PENDING_PER_QUEUE_MAX, PENDING_SPANS_MAX};
+use crate::limits::PENDING_SPANS_MAX;
 use crate::pending_queue::{PendingFrame, TransmitQueue};
 use crate::port::{pair, receive_queue};
 use crate::service::Ethernet;
+
+/// State of the pending frames of all ports, beside their queues.
+#[derive(Debug, Default)]
+pub(crate) struct PendingFrames {
+    /// Earliest deadline of a pending frame, or earlier.
+    deadline_ns: Option<u64>,
+    /// Frames that are released together, kept for the capacity of the list.
+    released: Vec<PendingFrame>,
+}
+
+impl PendingFrames {
+    /// Returns the time of the next call of [`Ethernet::expire_pending`].
+    pub(crate) const fn deadline_ns(&self) -> Option<u64> {
+        self.deadline_ns
+    }
+
+    /// Notes the deadline of a new pending frame.
+    fn note_deadline(&mut self, deadline_ns: u64) {
+        let earliest = self.deadline_ns.map_or(deadline_ns, |at| at.min(deadline_ns));
+        self.deadline_ns = Some(earliest);
+    }
+}
 
 impl Ethernet {
     /// Enqueues a guest's frame for a receiver without buffers. Returns `false` if the frame was
@@ -43,15 +65,13 @@ impl Ethernet {
         let Some(port) = self.switch.get_mut(place) else { return false };
         let Some(pending) = port.pending_queues.get_mut(pair(queue)) else { return false };
         // Frames that were only popped ahead are not pending.
-        let in_flight = in_flight.saturating_sub(self.popped_ahead);
+        let in_flight = self.turn.waiting(in_flight);
         let long = rx.chain.readable().len() > PENDING_SPANS_MAX;
         if long || !pending.has_room(sender, size, in_flight) {
             port.counters.count_drop(DropReason::NoBuffer);
             return false;
         }
-        // Copied: the popped chain may own room for the longest chain ever seen.
-        let mut chain = self.spare_chains.pop().unwrap_or_default();
-        chain.copy_from(&rx.chain);
+        let chain = self.spare_chains.copy_of(&rx.chain);
         let RxFrame { at, hops, flood, .. } = *rx;
         let frame =
             RxFrame { chain, headers: rx.headers.clone(), at, hops, flood, is_pending: true };
@@ -101,7 +121,7 @@ impl Ethernet {
         let deadline = entry.deadline_ns();
         pending.push(entry);
         port.counters.held = port.counters.held.wrapping_add(1);
-        self.deadline_ns = Some(self.deadline_ns.map_or(deadline, |at| at.min(deadline)));
+        self.pending.note_deadline(deadline);
         let id = port.id;
         if let Some(had) = had
             && self.await_buffers(cx, place, queue, had) != Progress::Parked
@@ -196,15 +216,15 @@ impl Ethernet {
             return_chains(cx, id, entry.sender.1, std::iter::once(entry.frame.chain.head()));
             cx.touch(id, entry.sender.1);
         }
-        if entry.bytes.is_none() && self.spare_chains.len() < PENDING_PER_QUEUE_MAX {
-            self.spare_chains.push(entry.frame.chain);
+        if entry.bytes.is_none() {
+            self.spare_chains.put(entry.frame.chain);
         }
     }
 
     /// Drops frames after their deadline, counted at the receiver as `NoBuffer`, and sets the next
     /// deadline.
     pub(crate) fn expire_pending(&mut self, cx: &mut Context<'_>) {
-        let mut released = std::mem::take(&mut self.released);
+        let mut released = std::mem::take(&mut self.pending.released);
         let mut next: Option<u64> = None;
         for port in self.switch.iter_mut() {
             for (pair, pending) in port.pending_queues.iter_mut().enumerate() {
@@ -220,18 +240,18 @@ impl Ethernet {
                 next = [next, pending.deadline_ns()].into_iter().flatten().min();
             }
         }
-        self.deadline_ns = next;
+        self.pending.deadline_ns = next;
         for entry in released.drain(..) {
             self.release_frame(cx, entry);
         }
-        self.released = released;
+        self.pending.released = released;
     }
 
     /// Releases every frame that is pending for a port or was sent by it, because its device stops.
     /// The frames are counted there as `ReceiverDown` or `SenderDown`; their chains return to their
     /// senders' rings as used.
     pub(crate) fn purge_port(&mut self, cx: &mut Context<'_>, place: u32) {
-        let mut released = std::mem::take(&mut self.released);
+        let mut released = std::mem::take(&mut self.pending.released);
         if let Some(port) = self.switch.get_mut(place) {
             for pending in &mut port.pending_queues {
                 while let Some(entry) = pending.pop() {
@@ -258,6 +278,6 @@ impl Ethernet {
         for entry in released.drain(..) {
             self.release_frame(cx, entry);
         }
-        self.released = released;
+        self.pending.released = released;
     }
 }

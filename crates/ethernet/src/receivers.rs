@@ -54,7 +54,7 @@ impl Ethernet {
             if self.enqueue_pending(cx, sender, rx, std::mem::take(&mut done), to, shortage) {
                 // One wake-up of the receiver serves all of them.
                 shortage = None;
-                self.popped_ahead = self.popped_ahead.saturating_sub(1);
+                self.turn.keep_frame();
             }
         }
     }

@@ -20,7 +20,6 @@ use causeway_fabric::Context;
 use crate::batch::Delivery;
 use crate::forward::return_chains;
 use crate::headers::RxFrame;
-use crate::limits::PENDING_PER_QUEUE_MAX;
 use crate::pending_queue::TransmitQueue;
 use crate::port::pair;
 use crate::route::SwitchIndex;
@@ -65,8 +64,7 @@ impl Ethernet {
         rest: &Remainder,
     ) {
         for rx in frames {
-            let mut chain = self.spare_chains.pop().unwrap_or_default();
-            chain.copy_from(&rx.chain);
+            let chain = self.spare_chains.copy_of(&rx.chain);
             let RxFrame { at, hops, flood, .. } = *rx;
             let frame =
                 RxFrame { chain, headers: rx.headers.clone(), at, hops, flood, is_pending: true };
@@ -74,7 +72,7 @@ impl Ethernet {
             if let Some(list) = self.unfinished_of(sender) {
                 list.push_back(UnfinishedFrame { frame, rest: rest.clone(), done });
                 rx.is_pending = true;
-                self.popped_ahead = self.popped_ahead.saturating_sub(1);
+                self.turn.keep_frame();
             }
         }
     }
@@ -124,9 +122,7 @@ impl Ethernet {
             return_chains(cx, id, sender.1, std::iter::once(frame.chain.head()));
             cx.touch(id, sender.1);
         }
-        if self.spare_chains.len() < PENDING_PER_QUEUE_MAX {
-            self.spare_chains.push(frame.chain);
-        }
+        self.spare_chains.put(frame.chain);
     }
 
     /// Gives the chains of a port's unfinished frames back to the port as used, because its device

@@ -46,13 +46,13 @@ impl Ethernet {
             let RxFrame { hops, flood, .. } = *rx;
             let frame = RxFrame { headers: rx.headers.clone(), hops, flood, ..RxFrame::default() };
             let done = std::mem::take(&mut done);
-            self.late.push_back(LateFrame { from, bytes, frame, rest: rest.clone(), done });
+            self.links.push_late(LateFrame { from, bytes, frame, rest: rest.clone(), done });
         }
     }
 
     /// Continues with the frames that the last turn left. Returns whether none is left.
     pub(crate) fn resume_link_frames(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut list = std::mem::take(&mut self.late);
+        let mut list = self.links.take_late();
         while let Some(LateFrame { from, bytes, mut frame, rest, done }) = list.pop_front() {
             let (of, frame) = ((from, &*bytes), std::slice::from_mut(&mut frame));
             match rest {
@@ -62,11 +62,11 @@ impl Ethernet {
                     self.deliver_link_frame_to_each(cx, of, frame, &targets, done)
                 }
             }
-            if !self.late.is_empty() || cx.is_over() {
+            if self.links.has_late() || cx.is_over() {
                 break;
             }
         }
-        self.late.append(&mut list);
-        self.late.is_empty()
+        self.links.append_late(list);
+        !self.links.has_late()
     }
 }

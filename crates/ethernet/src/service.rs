@@ -12,35 +12,32 @@
 //! frames (those that it sent, and those for it) and the unfinished frames that it sent
 //! (`crate::resume`); all lost frames are counted.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use causeway_attach::Model;
 use causeway_fabric::capture::Recording;
-use causeway_fabric::carrier::{Carrier, LinkId, Membership, Message};
+use causeway_fabric::carrier::{Carrier, LinkId, Membership};
 use causeway_fabric::carrier::{Join, Leave, OpenInbox, ReadDrops};
-use causeway_fabric::limits::ARRIVALS_WAITING_MAX;
-use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service, SourceProgress};
 use causeway_model::commands::trace;
 use causeway_model::{CaptureSpec, Name, RouteSpec, RouteView, TrafficView};
 use causeway_model::{CommandError, RequestDispatch, ServiceRequest, TraceQuery, TraceView};
 use causeway_model::{NetSpec, PortSpec};
-use causeway_ring::Chain;
 
 use crate::batch::EgressBatches;
 use crate::deliver::Scratch;
 use crate::features;
-use crate::headers::RxFrame;
 use crate::limits::CAPTURES_MAX;
-use crate::link_rx::{Arrivals, INBOX};
-use crate::pending_queue::PendingFrame;
+use crate::link_inbox::LinkInbox;
+use crate::pending::PendingFrames;
 use crate::port::{NetPortState, Switch, receive_queue, transmits};
 use crate::request::{
     AddRoute, BeginCapture, DeleteRoute, ListRoutes, ReadTraffic, SetRoutes, ShowRoute,
 };
-use crate::resume_link::LateFrame;
+use crate::spare_chains::SpareChains;
+use crate::transmit_turn::TransmitTurn;
 
 /// Name of the service in shards and in the registry.
 pub(crate) const NAME: &str = "net";
@@ -52,41 +49,20 @@ pub struct Ethernet {
     pub(crate) switch: Switch,
     /// Private buffers of delivery.
     pub(crate) scratch: Scratch,
-    /// Frames popped together, their batches, and the number of popped frames that are neither
-    /// being delivered nor pending.
-    pub(crate) popped: Vec<RxFrame>,
+    /// Batches of frames by egress, kept for their capacity.
     pub(crate) batches: EgressBatches,
-    pub(crate) popped_ahead: u16,
-    /// Frames of the current turn that broke a rule.
-    pub(crate) violations: usize,
-    /// Chains that are reused for pending frames.
-    pub(crate) spare_chains: Vec<Chain>,
-    /// Lists that are filled and emptied again, kept for their capacity.
+    /// Receivers of a frame, kept for the capacity of the list.
     pub(crate) targets: Vec<u32>,
-    pub(crate) released: Vec<PendingFrame>,
-    /// Earliest deadline of a pending frame, or earlier.
-    pub(crate) deadline_ns: Option<u64>,
+    /// The frames that the present call took from a transmit queue.
+    pub(crate) turn: TransmitTurn,
+    /// Chains that are reused for waiting frames.
+    pub(crate) spare_chains: SpareChains,
+    /// Frames that wait for receive buffers.
+    pub(crate) pending: PendingFrames,
+    /// Frames and messages of links.
+    pub(crate) links: LinkInbox,
     /// Time of the last served queue, for traces.
     pub(crate) now_ns: u64,
-    /// The mailbox of the links; created with the first link.
-    pub(crate) inbox: Option<LinkInbox>,
-    /// Frames of links that are being processed.
-    pub(crate) arrived: Vec<RxFrame>,
-    /// Arrivals that did not fit in a turn.
-    pub(crate) unfinished_arrivals: Option<Arrivals>,
-    /// Deliveries of link frames in the current turn.
-    pub(crate) deliveries: usize,
-    /// Frames of links that were not completely delivered in their turn.
-    pub(crate) late: VecDeque<LateFrame>,
-}
-
-/// The mailbox that links write to.
-#[derive(Debug)]
-pub(crate) struct LinkInbox {
-    /// Cloned for each link that joins.
-    sender: Sender<Message>,
-    /// The receiving end.
-    pub mailbox: Mailbox<Message>,
 }
 
 impl Ethernet {
@@ -114,17 +90,6 @@ impl Ethernet {
             self.switch.uplinks.announce(mac, running);
         }
         Some(place)
-    }
-
-    /// Returns a sender of the links' mailbox, which is created on first use.
-    fn inbox(&mut self, cx: &mut Context<'_>) -> Result<Sender<Message>, CommandError> {
-        if let Some(inbox) = &self.inbox {
-            return Ok(inbox.sender.clone());
-        }
-        let host = |e: std::io::Error| CommandError::Host(format!("mailbox: {e}"));
-        let (sender, mailbox) = cx.mailbox(ARRIVALS_WAITING_MAX, INBOX).map_err(host)?;
-        self.inbox = Some(LinkInbox { sender: sender.clone(), mailbox });
-        Ok(sender)
     }
 
     /// Adds a station, or adds a link and announces the addresses of running guests to its peer.
@@ -310,7 +275,10 @@ impl Service for Ethernet {
 
     fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
         RequestDispatch::new(request)
-            .on(|OpenInbox| self.inbox(cx))
+            .on(|OpenInbox| {
+                let host = |e: std::io::Error| CommandError::Host(format!("mailbox: {e}"));
+                self.links.sender(cx).map_err(host)
+            })
             .on(|Join(member)| self.join(member))
             .on(|Leave(id)| {
                 self.leave(cx.now_ns, id);
@@ -335,7 +303,7 @@ impl Service for Ethernet {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        [self.deadline_ns, self.switch.election.deadline_ns()].into_iter().flatten().min()
+        [self.pending.deadline_ns(), self.switch.election.deadline_ns()].into_iter().flatten().min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {

@@ -29,9 +29,7 @@ use crate::registration::Capability;
 use crate::station::Station;
 use causeway_model::{Mac, Name, TypedRequest};
 
-/// Identifies a link for as long as it exists; never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LinkId(pub u32);
+pub use crate::link_id::LinkId;
 
 /// Length of an encoded offload request, in bytes: a virtio-net header without the number of
 /// buffers (virtio 1.3, 5.1.6).

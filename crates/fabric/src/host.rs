@@ -25,10 +25,10 @@ use causeway_host::net::guest_io;
 use causeway_memory::{Cursor, Map};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::SocketType;
 
 use crate::limits::{WAKE_BYTE_NS, WAKE_USUAL_NS};
-use crate::listen::Listener;
+use crate::listen::{Listener, connect_to};
 use crate::peer_user::refused_user;
 use crate::wakes::{Verdict, WakeAccount};
 use causeway_model::CommandError;
@@ -118,11 +118,7 @@ impl HostStream {
 
     /// As [`Self::connect`], to a listener of type `kind`.
     pub(crate) fn connect_as(path: &Path, kind: SocketType) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
-        receive::refuse_descriptors(&fd);
-        rustix::net::connect(&fd, &rustix::net::SocketAddrUnix::new(path)?)?;
-        Ok(UntrustedSocket::from(fd).into())
+        Ok(UntrustedSocket::from(connect_to(path, kind)?).into())
     }
 
     /// Returns the user of the process at the other end, if `users` lacks it; `None` admits all.

@@ -17,14 +17,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use causeway_host::Account;
-use causeway_host::fd::receive::UntrustedSocket;
+use causeway_host::fd::receive::{self, UntrustedSocket};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, listen, shutdown,
-    socket_with,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen,
+    shutdown, socket_with,
 };
 
-use crate::host::HostStream;
 use crate::limits::BACKLOG_MAX;
 use causeway_model::CommandError;
 
@@ -49,9 +48,22 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
+/// Connects a socket of type `kind`, which accepts no descriptors, to the listener at `path`. Never
+/// blocks.
+///
+/// # Errors
+/// Those of socket(2) and connect(2); `EAGAIN` for a full backlog.
+pub(crate) fn connect_to(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    receive::refuse_descriptors(&socket);
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
 /// Returns whether a process listens at `path`. Never blocks: a full backlog counts as listening.
 fn is_served(path: &Path, kind: SocketType) -> bool {
-    match HostStream::connect_as(path, kind) {
+    match connect_to(path, kind) {
         Ok(_) => true,
         Err(error) => error.kind() != io::ErrorKind::ConnectionRefused,
     }

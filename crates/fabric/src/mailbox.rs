@@ -24,8 +24,8 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::service::ServiceWatch;
 use crate::source_doorbell::SourceDoorbell;
+use crate::watch::ServiceWatch;
 
 /// State under the lock.
 #[derive(Debug)]

@@ -31,34 +31,14 @@ use crate::rules::Rules;
 use crate::shard::sources::Sources;
 use crate::slice::Slice;
 use crate::source_doorbell::SourceDoorbell;
-use crate::watch::{Poller, Trigger, Watch, WatchToken};
+use crate::watch::{Poller, Trigger, WatchToken};
 use causeway_model::PortSpec;
 use causeway_model::{
     CommandError, PortState, RequestDispatch, ServiceRequest, TraceQuery, TraceView,
 };
 
-/// Result of serving a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    /// The queue had work, and may have more: it is served again soon.
-    Worked,
-    /// The queue was empty: the shard polls it while [`Context::polls`] returns true, then arms its
-    /// doorbell and parks it. A source is armed by its service ([`Service::serve_source`]).
-    Idle,
-    /// The queue is not served again until the service calls [`Context::wake`] or the guest rings.
-    /// The fabric does not arm the doorbell: a service that expects the guest to ring has armed it.
-    Parked,
-}
-
-/// Result of serving a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceProgress {
-    /// As for a queue; a [`Progress::Parked`] source is served again when its file descriptor
-    /// becomes ready, or after [`Context::wake_source`].
-    pub progress: Progress,
-    /// Frames that the source yielded; their rate decides whether the source is polled or parked.
-    pub count: u32,
-}
+pub use crate::progress::{Progress, SourceProgress};
+pub use crate::watch::ServiceWatch;
 
 /// State of the attachments of a port that its service keeps itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -256,24 +236,6 @@ pub struct Context<'a> {
     pub slice: &'a mut Slice,
 }
 
-/// A watched file descriptor of a service; unwatched when dropped.
-#[derive(Debug)]
-pub struct ServiceWatch(Watch);
-
-impl ServiceWatch {
-    /// Disables events other than errors while the service polls the descriptor, so that its writer
-    /// pays no wake-up. Returns false if the host fails; the events then stay enabled.
-    pub fn mute(&self) -> bool {
-        self.0.mute().is_ok()
-    }
-
-    /// Enables events again, and reports a descriptor that is ready already. Returns false if the
-    /// host fails.
-    pub fn unmute(&self) -> bool {
-        self.0.unmute().is_ok()
-    }
-}
-
 impl Context<'_> {
     /// Charges work of about `ns` nanoseconds to the turn ([`crate::slice::cost`] has the
     /// estimates).
@@ -389,7 +351,7 @@ impl Context<'_> {
     /// The host has no descriptor or no memory for the watch.
     pub fn watch(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
         let token = WatchToken::Service { value };
-        self.poller.watch(fd, token, Trigger::AnyEdge).map(ServiceWatch)
+        self.poller.watch(fd, token, Trigger::AnyEdge).map(ServiceWatch::new)
     }
 
     /// As [`Self::watch`], for reading alone: a socket that is rarely written is then not reported
@@ -399,7 +361,7 @@ impl Context<'_> {
     /// As for [`Self::watch`].
     pub fn watch_heard(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
         let token = WatchToken::Service { value };
-        self.poller.watch(fd, token, Trigger::NewData).map(ServiceWatch)
+        self.poller.watch(fd, token, Trigger::NewData).map(ServiceWatch::new)
     }
 
     /// Watches a source: [`Service::serve_source`] is called with `value` from when `fd` becomes
@@ -408,7 +370,9 @@ impl Context<'_> {
     /// # Errors
     /// As for [`Self::watch`].
     pub fn watch_source(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
-        self.poller.watch(fd, WatchToken::Source { value }, Trigger::Doorbell).map(ServiceWatch)
+        self.poller
+            .watch(fd, WatchToken::Source { value }, Trigger::Doorbell)
+            .map(ServiceWatch::new)
     }
 
     /// Returns a mailbox for `room` messages, at least 1: [`Service::serve_source`] is called with
@@ -458,6 +422,6 @@ impl Context<'_> {
     /// As for [`Self::watch`].
     pub fn watch_listener(&self, fd: BorrowedFd<'_>, value: u32) -> std::io::Result<ServiceWatch> {
         let token = WatchToken::Service { value };
-        self.poller.watch(fd, token, Trigger::Readable).map(ServiceWatch)
+        self.poller.watch(fd, token, Trigger::Readable).map(ServiceWatch::new)
     }
 }

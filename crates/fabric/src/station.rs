@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_model::Mac;
 
-use crate::carrier::LinkId;
+use crate::link_id::LinkId;
 
 /// First identifier of stations; the link service counts from 1.
 const FIRST_STATION: u32 = 1 << 31;

@@ -17,7 +17,9 @@ use std::collections::BTreeMap;
 
 use causeway_model::{CommandError, Name, PortSpec, TypedRequest};
 
-use crate::carrier::{FORWARDS_FRAMES, Join, Leave, LinkId, Membership, Message, OpenInbox};
+use crate::carrier::{
+    FORWARDS_FRAMES, Join, Leave, LinkId, Membership, Message, OpenInbox, ReadDrops,
+};
 use crate::controller::Controller;
 use crate::mailbox::Sender;
 use crate::registry::Control;
@@ -70,6 +72,23 @@ impl StationControl {
     /// Returns the control of a service without ports.
     pub const fn new(service: &'static str) -> Self {
         Self { service, groups: BTreeMap::new() }
+    }
+
+    /// Returns the counters of frames that the forwarding service dropped at the stations of a group,
+    /// by port; none if the group has no stations.
+    ///
+    /// # Errors
+    /// The forwarding shard does not answer.
+    pub fn drops(
+        &self,
+        control: &Control<'_>,
+        group: &Name,
+    ) -> Result<BTreeMap<Name, BTreeMap<String, u64>>, CommandError> {
+        let Some(group) = self.groups.get(group) else { return Ok(BTreeMap::new()) };
+        let mut drops: BTreeMap<_, _> =
+            control.ask(&group.frames, ReadDrops(None))?.into_iter().collect();
+        let of = |(port, id): (&Name, &LinkId)| Some((port.clone(), drops.remove(id)?));
+        Ok(group.stations.iter().filter_map(of).collect())
     }
 
     /// Opens the uplink of a group, if it is not open and the daemon has a forwarding service.

@@ -225,6 +225,29 @@ impl Drop for Watch {
     }
 }
 
+/// A watched file descriptor of a service; unwatched when dropped.
+#[derive(Debug)]
+pub struct ServiceWatch(Watch);
+
+impl ServiceWatch {
+    /// Wraps a watch of a service's descriptor.
+    pub(crate) const fn new(watch: Watch) -> Self {
+        Self(watch)
+    }
+
+    /// Disables events other than errors while the service polls the descriptor, so that its writer
+    /// pays no wake-up. Returns false if the host fails; the events then stay enabled.
+    pub fn mute(&self) -> bool {
+        self.0.mute().is_ok()
+    }
+
+    /// Enables events again, and reports a descriptor that is ready already. Returns false if the
+    /// host fails.
+    pub fn unmute(&self) -> bool {
+        self.0.unmute().is_ok()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,22 +1,18 @@
 //! The control plane of adapters: joins each adapter to the service that forwards the group's
-//! frames.
+//! frames, and answers the operator's commands.
 //!
-//! When the first adapter of a group is added, the controller opens an uplink between the adapters'
-//! shard and the shard of the forwarding service (`ethernet`), which it keeps open. Each adapter
-//! then joins that service as a station, with the name and the address of its port; if it is
-//! refused, for example because another port of the group has the address, the port is deleted
-//! again. A deleted port leaves, and the last takes the uplink with it. In a daemon without a
-//! forwarding service, adapters exchange frames with each other only.
+//! [`StationControl`] of `fabric` joins the adapters, each as a station with the name and the address
+//! of its port. In a daemon without a forwarding service, adapters exchange frames with each other
+//! only.
 //!
-//! The fabric's registry calls it under its lock, in the thread of the operator's command: after it
-//! added or deleted a port, and for the operator's requests (`causeway hca`, answered by [`view`]).
-//! The controller touches no frame. A shard that does not answer fails the operator's command: a
-//! port is then not added, a deletion is reported as failed although the port is gone.
+//! The fabric's registry calls the controller under its lock, in the thread of the operator's command:
+//! after it added or deleted a port, and for the operator's requests (`causeway hca`, answered by
+//! [`view`]). The controller touches no frame. A shard that does not answer fails the operator's
+//! command: a port is then not added, a deletion is reported as failed although the port is gone.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use causeway_fabric::carrier::{FORWARDS_FRAMES, Join, Leave, LinkId, OpenInbox, ReadDrops};
-use causeway_fabric::station;
+use causeway_fabric::station_control::StationControl;
 use causeway_fabric::traffic::ReadDirectTraffic;
 use causeway_fabric::{Control, Controller, ShardKey};
 use causeway_model::commands::hca;
@@ -24,70 +20,20 @@ use causeway_model::{
     CommandError, HcaView, Name, PortSpec, RequestDispatch, ServiceRequest, TrafficView,
 };
 
-use crate::request::{JoinGroup, OpenUplink};
 use crate::service::NAME;
 use crate::traffic::ReadTraffic;
 use crate::view;
 
-/// The adapters of a group in the forwarding service.
-#[derive(Debug)]
-struct GroupUplink {
-    /// Shard of the forwarding service.
-    frames: ShardKey,
-    /// Identifiers of the stations, by port.
-    stations: BTreeMap<Name, LinkId>,
-}
-
 /// Controller of the adapters of all groups.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HcaController {
-    /// By group.
-    uplinks: BTreeMap<Name, GroupUplink>,
+    stations: StationControl,
 }
 
 impl HcaController {
-    /// Opens the uplink of a group, if it is not open and the daemon has a forwarding service.
-    fn open(&mut self, control: &mut Control<'_>, group: &Name) -> Result<(), CommandError> {
-        if self.uplinks.contains_key(group) {
-            return Ok(());
-        }
-        let Ok(service) = control.provider(FORWARDS_FRAMES) else { return Ok(()) };
-        let frames = ShardKey::new(group, service);
-        control.hold(&frames)?;
-        let to = control.ask(&frames, OpenInbox);
-        let opened = to.and_then(|to| control.ask(&ShardKey::new(group, NAME), OpenUplink(to)));
-        if let Err(error) = opened {
-            control.release(&frames);
-            return Err(error);
-        }
-        self.uplinks.insert(group.clone(), GroupUplink { frames, stations: BTreeMap::new() });
-        Ok(())
-    }
-
-    /// Joins a port to the forwarding service.
-    fn join(&mut self, control: &Control<'_>, port: &PortSpec) -> Result<(), CommandError> {
-        let Some(uplink) = self.uplinks.get_mut(&port.group) else { return Ok(()) };
-        let id = station::next_id();
-        let request = JoinGroup { port: port.name.clone(), id };
-        let membership = control.ask(&ShardKey::new(&port.group, NAME), request)?;
-        control.ask(&uplink.frames, Join(membership))?;
-        uplink.stations.insert(port.name.clone(), id);
-        Ok(())
-    }
-
-    /// Removes a port from the forwarding service, and closes an uplink without ports.
-    fn leave(&mut self, control: &mut Control<'_>, port: &PortSpec) -> Result<(), CommandError> {
-        let Some(uplink) = self.uplinks.get_mut(&port.group) else { return Ok(()) };
-        let left = match uplink.stations.remove(&port.name) {
-            Some(id) => control.ask(&uplink.frames, Leave(id)),
-            None => Ok(()),
-        };
-        if uplink.stations.is_empty()
-            && let Some(uplink) = self.uplinks.remove(&port.group)
-        {
-            control.release(&uplink.frames);
-        }
-        left
+    /// Returns the controller of a service without ports.
+    pub(crate) const fn new() -> Self {
+        Self { stations: StationControl::new(NAME) }
     }
 
     /// Adds the frames that the forwarding service dropped to the counters of adapters.
@@ -96,15 +42,12 @@ impl HcaController {
         control: &Control<'_>,
         mut views: Vec<HcaView>,
     ) -> Result<Vec<HcaView>, CommandError> {
-        for (group, uplink) in &self.uplinks {
-            if !views.iter().any(|view| view.group == *group) {
-                continue;
-            }
-            let drops: BTreeMap<_, _> =
-                control.ask(&uplink.frames, ReadDrops(None))?.into_iter().collect();
+        let groups: BTreeSet<_> = views.iter().map(|view| view.group.clone()).collect();
+        for group in &groups {
+            let drops = self.stations.drops(control, group)?;
             for view in views.iter_mut().filter(|view| view.group == *group) {
-                let of = uplink.stations.get(&view.port).and_then(|id| drops.get(id));
-                let dropped = of.into_iter().flatten().filter(|(_, count)| **count > 0);
+                let dropped = drops.get(&view.port).into_iter().flatten();
+                let dropped = dropped.filter(|(_, count)| **count > 0);
                 view.counters.extend(dropped.map(|(name, count)| (name.clone(), *count)));
             }
         }
@@ -142,8 +85,7 @@ impl Controller for HcaController {
         control: &mut Control<'_>,
         port: &PortSpec,
     ) -> Result<(), CommandError> {
-        self.open(control, &port.group)?;
-        self.join(control, port)
+        self.stations.port_added(control, port)
     }
 
     fn port_deleted(
@@ -151,6 +93,6 @@ impl Controller for HcaController {
         control: &mut Control<'_>,
         port: &PortSpec,
     ) -> Result<(), CommandError> {
-        self.leave(control, port)
+        self.stations.port_deleted(control, port)
     }
 }

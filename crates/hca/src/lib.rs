@@ -55,6 +55,7 @@ mod deadlines;
 mod device;
 mod idle;
 mod idle_watches;
+mod inbound;
 pub mod limits;
 mod noun;
 mod packets;
@@ -63,7 +64,6 @@ mod rate_limit;
 mod recent;
 mod record_file;
 mod record_memory;
-mod request;
 mod resume;
 mod service;
 mod share;
@@ -90,7 +90,7 @@ const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<Verbs>()];
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(HcaService::new()))
         .with_kinds(KINDS)
-        .with_controller(|| Box::new(control::HcaController::default()))
+        .with_controller(|| Box::new(control::HcaController::new()))
         .with_nouns(noun::NOUNS)
         .with_traces(TRACES)
         .with_counters(counters::TABLES);

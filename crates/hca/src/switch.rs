@@ -35,11 +35,12 @@ use causeway_wire::ethernet::{self, is_group, is_link_local};
 use causeway_wire::hello;
 
 use crate::adapter_port::AdapterPort;
+use crate::inbound::InboundFrame;
 use crate::limits::{
     CROWDED_FRAMES, DIRECT_MULTICAST_ADAPTERS_MAX, FRAMES_PER_CALL_MAX, LOOK_NS, PIECE_NS,
 };
 use crate::traffic::DirectTraffic;
-use crate::uplink::{InboundFrame, Uplink};
+use crate::uplink::Uplink;
 
 /// Returns the destination and source address of a frame.
 fn addresses(head: &[u8]) -> Option<([u8; 6], [u8; 6])> {

@@ -18,37 +18,16 @@
 
 use causeway_fabric::Context;
 use causeway_fabric::carrier::{
-    BufferPool, Carrier, LinkId, Membership, Message, Outgoing, PooledBuffer, Refusal,
+    BufferPool, Carrier, LinkId, Membership, Message, Outgoing, Refusal,
 };
 use causeway_fabric::mailbox::{Mailbox, Sender};
 use causeway_fabric::station;
 use causeway_model::{CommandError, Mac, Name};
-use causeway_wire::virtio_net::Offload;
 
+use crate::inbound::InboundFrame;
 use crate::limits::{FRAME_BYTES_MAX, INBOX_FRAMES_MAX};
 use crate::policy::GroupPolicy;
 use crate::uplink_sender::UplinkSender;
-
-/// A frame for an adapter.
-#[derive(Debug)]
-pub(crate) struct InboundFrame {
-    bytes: PooledBuffer,
-    len: usize,
-    /// Offloads that the receiver has to complete.
-    pub offload: Offload,
-}
-
-impl InboundFrame {
-    /// Returns the frame of the first `len` bytes of a buffer.
-    pub(crate) fn new(bytes: PooledBuffer, len: usize, offload: Offload) -> Self {
-        Self { bytes, len, offload }
-    }
-
-    /// Returns the bytes of the frame.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-}
 
 /// Takes frames of the forwarding service to an adapter, in the thread of that service.
 #[derive(Debug)]

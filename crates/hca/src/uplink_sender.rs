@@ -22,11 +22,11 @@ use causeway_fabric::carrier::{
 use causeway_fabric::mailbox::Sender;
 use causeway_mlx5::ethernet::FrameRef;
 
+use crate::inbound::InboundFrame;
 use crate::limits::{
     CROWDED_FRAMES, FRAME_BYTES_MAX, UPLINK_BATCH_BYTES_MAX, UPLINK_BATCH_FRAMES_MAX,
     UPLINK_BATCHES_MAX,
 };
-use crate::uplink::InboundFrame;
 
 /// Sends the frames of an adapter.
 #[derive(Debug)]

@@ -1,122 +1,19 @@
-//! Frames on a byte stream (TCP, TLS): VNET/U's framing, in bounded memory.
+//! Frames to send on a byte stream (TCP, TLS): VNET/U's framing, in bounded memory.
 //!
-//! [`Deframer`] splits received bytes into frames of at most [`FRAME_BYTES_MAX`] (65,557) bytes, in
-//! a buffer of [`STREAM_BYTES`] (128 KiB); [`Framer`] queues frames to send, [`BACKLOG_BYTES_MAX`]
-//! (1 MiB) at most, or fewer for a slow path ([`Framer::bound`]). Both are sans-I/O:
-//! [`crate::io::stream`] moves the bytes, and puts TLS below. In the daemon the carrier queues
-//! frames in the thread of the group, and the shard of links splits received bytes.
+//! [`Framer`] queues frames of at most [`FRAME_BYTES_MAX`] (65,557) bytes, [`BACKLOG_BYTES_MAX`]
+//! (1 MiB) at most, or fewer for a slow path ([`Framer::bound`]). It is sans-I/O:
+//! [`crate::io::stream`] moves the bytes, puts TLS below, and splits received bytes by
+//! [`causeway_wire::deframer`]. In the daemon the carrier queues frames in the thread of the group.
 //!
-//! A stream that lost its framing is unusable: the error stays, and the driver closes the
-//! connection. When the peer reads too slowly, [`Framer::push`] refuses new frames with
+//! When the peer reads too slowly, [`Framer::push`] refuses new frames with
 //! [`FrameError::Backlog`] and its caller drops them; queued frames are kept. A frame that is too
 //! long, too short or unreadable is refused alone. Frames keep their order. The framing carries
 //! neither offloads nor flood numbers, and the module does not check the frames' headers. The
 //! caller provides the locking.
 
-use std::ops::Range;
+use causeway_wire::vnet_stream::{HEADER_LEN, emit, parse};
 
-use causeway_wire::vnet_stream::{Error, HEADER_LEN, emit, parse};
-
-use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, FRAME_BYTES_MAX, STREAM_BYTES};
-
-/// Splits a byte stream into frames.
-#[derive(Debug)]
-pub struct Deframer {
-    /// Receive buffer of [`STREAM_BYTES`] (128 KiB).
-    bytes: Vec<u8>,
-    /// Range of bytes that were received and not returned yet.
-    unread: Range<usize>,
-    /// The error by which the stream lost its framing.
-    broken: Option<Error>,
-}
-
-impl Default for Deframer {
-    fn default() -> Self {
-        Self { bytes: vec![0; STREAM_BYTES], unread: 0..0, broken: None }
-    }
-}
-
-impl Deframer {
-    /// Returns the buffer for the next bytes. It is never empty once [`Deframer::take`] returned
-    /// `None`. Report the number of bytes written with [`Deframer::filled`].
-    pub fn room(&mut self) -> &mut [u8] {
-        let longest = HEADER_LEN.saturating_add(FRAME_BYTES_MAX);
-        if self.unread.is_empty() {
-            self.unread = 0..0;
-        } else if self.bytes.len().saturating_sub(self.unread.start) < longest {
-            // Otherwise the rest of a frame might not fit behind its beginning.
-            let len = self.unread.len();
-            self.bytes.copy_within(self.unread.clone(), 0);
-            self.unread = 0..len;
-        }
-        self.bytes.get_mut(self.unread.end..).unwrap_or(&mut [])
-    }
-
-    /// Reports that `len` bytes were written to [`Deframer::room`].
-    pub fn filled(&mut self, len: usize) {
-        self.unread.end = self.unread.end.saturating_add(len).min(self.bytes.len());
-    }
-
-    /// Returns the next frame if it is complete.
-    ///
-    /// # Errors
-    /// The stream lost its framing; all later calls fail as well.
-    pub fn take(&mut self) -> Result<Option<&[u8]>, Error> {
-        Ok(self.take_at()?.and_then(|at| self.bytes.get(at)))
-    }
-
-    /// As [`Deframer::take`], but returns the range of the frame in the buffer that
-    /// [`Deframer::exchange`] returns next. Do not call [`Deframer::room`] before, which moves the
-    /// bytes.
-    ///
-    /// # Errors
-    /// As [`Deframer::take`].
-    pub fn take_at(&mut self) -> Result<Option<Range<usize>>, Error> {
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
-        let held = self.bytes.get(self.unread.clone()).unwrap_or(&[]);
-        let len = match parse(held, FRAME_BYTES_MAX) {
-            Ok(Some(len)) => len,
-            Ok(None) => return Ok(None),
-            Err(error) => {
-                self.broken = Some(error);
-                return Err(error);
-            }
-        };
-        let start = self.unread.start.saturating_add(HEADER_LEN);
-        let end = start.saturating_add(len);
-        if end > self.unread.end {
-            return Ok(None);
-        }
-        self.unread.start = end;
-        Ok(Some(start..end))
-    }
-
-    /// Returns the buffer with the frames returned so far.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Returns the buffer with the frames returned so far and continues with `fresh`, to which it
-    /// copies the bytes of the incomplete frame.
-    pub fn exchange(&mut self, mut fresh: Vec<u8>) -> Vec<u8> {
-        if fresh.len() < STREAM_BYTES {
-            fresh.resize(STREAM_BYTES, 0);
-        }
-        let held = self.bytes.get(self.unread.clone()).unwrap_or(&[]);
-        if let Some(room) = fresh.get_mut(..held.len()) {
-            room.copy_from_slice(held);
-        }
-        self.unread = 0..held.len();
-        std::mem::replace(&mut self.bytes, fresh)
-    }
-
-    /// Returns the number of bytes received and not returned as frames.
-    pub fn held(&self) -> usize {
-        self.unread.len()
-    }
-}
+use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, FRAME_BYTES_MAX};
 
 /// Why a frame was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -236,27 +133,18 @@ impl Framer {
 mod tests {
     use std::convert::Infallible;
 
+    use causeway_wire::deframer::Deframer;
+    use causeway_wire::vnet_stream::VnetHeader;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limits::STREAM_BYTES;
 
     fn push(framer: &mut Framer, frame: &[u8]) -> Result<(), FrameError<Infallible>> {
         framer.push(frame.len(), |into| {
             into.copy_from_slice(frame);
             Ok(())
         })
-    }
-
-    #[test]
-    fn hostile_streams_stay_broken() {
-        let mut deframer = Deframer::default();
-        let bytes = *b"et\x0e\0\0\0fourteen bytesGET / HTTP/1.1";
-        deframer.room()[..bytes.len()].copy_from_slice(&bytes);
-        deframer.filled(bytes.len());
-        assert_eq!(deframer.take(), Ok(Some(&b"fourteen bytes"[..])));
-        for _ in 0..2 {
-            assert_eq!(deframer.take(), Err(Error::Type(*b"GE")));
-        }
     }
 
     #[test]
@@ -294,7 +182,8 @@ mod tests {
             lengths in prop::collection::vec(prop_oneof![14_usize..100, 14_usize..65_557], 1..30),
             steps in prop::collection::vec(1_usize..100_000, 1..20),
         ) {
-            let (mut framer, mut deframer) = (Framer::default(), Deframer::default());
+            let mut framer = Framer::default();
+            let mut deframer = Deframer::<VnetHeader>::new(STREAM_BYTES, FRAME_BYTES_MAX);
             let frames: Vec<_> =
                 lengths.iter().enumerate().map(|(at, len)| vec![at as u8; *len]).collect();
             let (mut next, mut out) = (frames.iter().peekable(), Vec::new());
@@ -317,7 +206,7 @@ mod tests {
                 let ends = pushed.iter().scan(0, |end, len| { *end += len; Some(*end) });
                 prop_assert_eq!(framer.frames(), ends.filter(|end| *end > passed).count() as u64);
                 let mut taken = Vec::new();
-                while let Some(at) = deframer.take_at().unwrap() {
+                while let Some(at) = deframer.take().unwrap() {
                     taken.push(at);
                 }
                 if taken.len() % 2 == 1 {

@@ -15,7 +15,7 @@
 
 use std::fmt;
 
-use causeway_wire::tunnel::{Kind, OUTER_LEN, Outer};
+use causeway_wire::tunnel::{DatagramKind, OUTER_LEN, Outer};
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::{CryptoResolver, DefaultResolver, RingResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
@@ -137,7 +137,7 @@ impl Initiation {
         let mut state = Box::new(builder.build_initiator().ok()?);
         let mut datagram = [0; INIT_LEN];
         let (header, rest) = datagram.split_first_chunk_mut::<OUTER_LEN>()?;
-        *header = Outer { kind: Kind::Init, receiver: 0, counter: u64::from(index) }.emit();
+        *header = Outer { kind: DatagramKind::Init, receiver: 0, counter: u64::from(index) }.emit();
         let mut payload = [0; INIT_PAYLOAD_LEN];
         let (first, last) = payload.split_first_chunk_mut::<8>()?;
         *first = time.to_be_bytes();
@@ -234,7 +234,7 @@ pub fn cookie_reply(init: &Outer, message: &[u8], cookie: &[u8; COOKIE_LEN]) -> 
     let [.., a, b, c, d] = init.counter.to_be_bytes();
     let receiver = u32::from_be_bytes([a, b, c, d]);
     let mut reply = Vec::with_capacity(COOKIE_REPLY_LEN);
-    reply.extend(Outer { kind: Kind::Cookie, receiver, counter: 0 }.emit());
+    reply.extend(Outer { kind: DatagramKind::Cookie, receiver, counter: 0 }.emit());
     reply.extend(cookie);
     reply.extend(message.get(..COOKIE_ECHO_LEN).unwrap_or(&[]));
     reply
@@ -284,7 +284,7 @@ impl ReceivedInitiation {
     /// # Errors
     /// [`Refusal::Forged`] for keys that no honest peer has, [`Refusal::Truncated`].
     pub fn answer(mut self, index: u32) -> Result<(TunnelSession, Vec<u8>), Refusal> {
-        let header = Outer { kind: Kind::Response, receiver: self.remote, counter: 0 };
+        let header = Outer { kind: DatagramKind::Response, receiver: self.remote, counter: 0 };
         let mut datagram = header.emit().to_vec();
         datagram.resize(RESPONSE_LEN, 0);
         let body = datagram.get_mut(OUTER_LEN..).ok_or(Refusal::Truncated)?;

@@ -18,7 +18,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_wire::tunnel::{Kind, OUTER_LEN, Outer, TAG_LEN};
+use causeway_wire::tunnel::{DatagramKind, OUTER_LEN, Outer, TAG_LEN};
 use snow::StatelessTransportState;
 
 use crate::limits::{DATAGRAM_BYTES_MAX, SESSION_DATAGRAMS_MAX, SESSION_DATAGRAMS_REKEY};
@@ -123,11 +123,11 @@ impl TunnelSession {
         let kind = match &self.cipher {
             Cipher::Noise(keys) => {
                 keys.write_message(counter, text, body).map_err(|_| room)?;
-                Kind::Data
+                DatagramKind::Data
             }
             Cipher::Plain => {
                 body.copy_from_slice(text);
-                Kind::Plain
+                DatagramKind::Plain
             }
         };
         *header = Outer { kind, receiver: self.remote, counter }.emit();

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use causeway_wire::tunnel::{Error, Kind, Outer};
+use causeway_wire::tunnel::{DatagramKind, Error, Outer};
 
 use crate::clock::Clock;
 use crate::handshake::{ReceivedInitiation, cookie_reply, split_init};
@@ -165,9 +165,9 @@ impl TunnelSet {
             Err(_) => return Err(self.refuse(Refusal::Foreign)),
         };
         let number = match outer.kind {
-            Kind::Init => return self.accept_initiation(clock, from, &outer, body, sink),
-            Kind::Plain => self.by_address.get(&from).copied().ok_or(Refusal::Peer),
-            Kind::Data | Kind::Response | Kind::Cookie => {
+            DatagramKind::Init => return self.accept_initiation(clock, from, &outer, body, sink),
+            DatagramKind::Plain => self.by_address.get(&from).copied().ok_or(Refusal::Peer),
+            DatagramKind::Data | DatagramKind::Response | DatagramKind::Cookie => {
                 let [high, low, ..] = outer.receiver.to_be_bytes();
                 Ok(u16::from_be_bytes([high, low]))
             }

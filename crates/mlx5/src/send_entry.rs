@@ -21,7 +21,8 @@ use causeway_wire::mlx5::memory_key::mask;
 use causeway_wire::mlx5::page_list;
 use causeway_wire::mlx5::queue_pair::Service;
 use causeway_wire::mlx5::work_request::{
-    ControlSegment, DatagramSegment, Kind, Payload, SendOpcode, SendRequest, Update, UpdateList,
+    ControlSegment, DatagramSegment, Payload, SendOpcode, SendQueueKind, SendRequest, Update,
+    UpdateList,
 };
 
 use crate::receive_entry::decode;
@@ -43,7 +44,7 @@ pub(crate) fn blocks(first: &[u8]) -> Option<u16> {
 /// [`QueueError`]; the opcode in `work.token` is set if the entry has an opcode.
 pub(crate) fn parse(entry: &[u8], service: u8, work: &mut SendWork) -> Result<(), QueueError> {
     work.token.opcode = entry.get(3).copied().unwrap_or(0);
-    let kind = Service::from_raw(service).and_then(Kind::of);
+    let kind = Service::from_raw(service).and_then(SendQueueKind::of);
     let kind = kind.ok_or(QueueError("the service has no send queue"))?;
     let request = SendRequest::parse(entry, kind);
     let request = request.map_err(|_| QueueError("the send entry is malformed"))?;

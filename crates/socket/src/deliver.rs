@@ -263,8 +263,8 @@ impl Socket {
                 socket_port.is_starved = true;
                 return Ok(());
             }
-            if socket_port.pop_pushed_reset() && !self.unpublished_resets.contains(&to) {
-                self.unpublished_resets.push(to);
+            if socket_port.pop_pushed_reset() {
+                self.batch.note_unpublished_reset(to);
             }
         }
         let turns = self.socket_ports.get(to).map_or(0, |s| s.ready.len());
@@ -464,7 +464,7 @@ impl Socket {
 
     /// Closes the buffers that are being filled: the end of a batch.
     pub(crate) fn close_filling(&mut self, cx: &mut Context<'_>) {
-        let mut open = std::mem::take(&mut self.filling_ports);
+        let mut open = self.batch.take_filling();
         for to in open.drain(..) {
             let Some((port, socket_port)) = self.socket_ports.with_port(cx, to) else { continue };
             if let Err(fault) = close_buffer(&mut self.table, port, socket_port, 0) {
@@ -473,14 +473,14 @@ impl Socket {
             cx.touch(to, RX);
         }
         // Keeps its capacity for the next batch.
-        self.filling_ports = open;
+        self.batch.put_filling(open);
     }
 
     /// Clears the ledger entries of resets that are now in a published receive ring, where they
     /// survive this process.
     pub(crate) fn clear_published_resets(&mut self, cx: &mut Context<'_>) {
-        let Self { unpublished_resets, socket_ports, .. } = self;
-        unpublished_resets.retain(|to| {
+        let Self { batch, socket_ports, .. } = self;
+        batch.retain_unpublished_resets(|to| {
             let Some((port, socket_port)) = socket_ports.with_port(cx, *to) else { return false };
             // Stopping a queue has published it.
             let waits = port.queue(RX).is_some_and(|(_, ring)| !ring.is_published());

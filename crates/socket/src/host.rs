@@ -27,6 +27,7 @@
 //! connections end with the daemon.
 
 mod listeners;
+mod tokens;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -44,14 +45,18 @@ use crate::capture;
 use crate::conn::{Conn, Party, Phase, Role, Side, Signals};
 use crate::counters::bump;
 use crate::deliver::{CopyFault, RxFault, close_buffer, pop_buffer};
+use crate::expiry::Expiry;
 use crate::limits::{
     CONNECT_CALLS, HOST_BUFFER_BYTES, HOST_CONNECTIONS_MAX, HOST_CONNECTIONS_PER_PORT_MAX,
     HOST_MESSAGE_BYTES, HOST_PORT_FIRST, HOST_PORT_LAST,
 };
-use crate::service::{CID_HOST, Expiry, RX, Socket, VSOCK_F_SEQPACKET};
+use crate::service::{CID_HOST, RX, Socket, VSOCK_F_SEQPACKET};
 use crate::socket_port::SocketPort;
 use crate::table::{ConnId, ConnKey};
 use crate::transmit::Refusal;
+use tokens::HostToken;
+
+pub(crate) use tokens::HostTokens;
 
 /// The host socket of a port: its listeners and their limits.
 #[derive(Debug)]
@@ -111,92 +116,6 @@ pub struct HostEnd {
     has_finished: bool,
     /// The guest ended the connection: close it after `out`.
     must_close: bool,
-}
-
-/// A process that has connected and not yet sent its `CONNECT` line.
-#[derive(Debug)]
-struct Handshake {
-    /// Port to whose host socket the process connected.
-    port: PortId,
-    /// Stream or messages.
-    kind: Type,
-    /// Socket to the process.
-    stream: HostStream,
-    _watch: ServiceWatch,
-    /// Time at which the process is refused.
-    deadline_ns: u64,
-}
-
-/// The subject of a watched descriptor.
-#[derive(Debug)]
-enum HostToken {
-    /// The listener of a port for one socket type.
-    Listener(PortId, Type),
-    /// A process in its handshake.
-    Handshake(Handshake),
-    /// The process of a connection.
-    Conn(ConnId),
-}
-
-/// Watched descriptors by token: the number by which the shard reports their events
-/// ([`Context::watch`]).
-#[derive(Debug, Default)]
-pub(crate) struct HostTokens {
-    /// Subjects by token.
-    list: Vec<Option<HostToken>>,
-    /// Tokens that are not in use.
-    free: Vec<u32>,
-    /// Deadlines of handshakes in order; some handshakes have ended since.
-    handshake_deadlines: VecDeque<(u64, u32)>,
-    /// Ends of pauses in order, with the port of the host socket.
-    paused: VecDeque<(u64, PortId)>,
-}
-
-impl HostTokens {
-    /// Takes a free token; the caller sets its subject, or returns it to `free`.
-    fn reserve(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.list.push(None);
-            u32::try_from(self.list.len().saturating_sub(1)).unwrap_or(u32::MAX)
-        })
-    }
-
-    /// Returns the number of tokens in use.
-    fn count(&self) -> usize {
-        self.list.len().saturating_sub(self.free.len())
-    }
-
-    /// Sets the subject of a reserved token.
-    fn set(&mut self, token: u32, subject: HostToken) {
-        if let Some(place) = self.list.get_mut(token as usize) {
-            *place = Some(subject);
-        }
-    }
-
-    /// Returns the subject of a token; `None` if it is not in use.
-    fn get(&self, token: u32) -> Option<&HostToken> {
-        self.list.get(token as usize)?.as_ref()
-    }
-
-    /// Returns whether an entry belongs to a handshake in progress: tokens are reused.
-    fn is_handshaking(&self, (deadline_ns, token): (u64, u32)) -> bool {
-        matches!(self.get(token), Some(HostToken::Handshake(own)) if own.deadline_ns == deadline_ns)
-    }
-
-    /// Drops the entries of ended handshakes before the first handshake in progress. The rest is
-    /// bounded by the connects accepted within `HANDSHAKE_NS_MAX` (5 s).
-    fn drop_ended(&mut self) {
-        while self.handshake_deadlines.front().is_some_and(|entry| !self.is_handshaking(*entry)) {
-            self.handshake_deadlines.pop_front();
-        }
-    }
-
-    /// Frees a token, and returns its subject.
-    fn remove(&mut self, token: u32) -> Option<HostToken> {
-        let subject = self.list.get_mut(token as usize)?.take()?;
-        self.free.push(token);
-        Some(subject)
-    }
 }
 
 /// Returns the bytes that a guest may have in flight to a process.
@@ -296,7 +215,7 @@ impl Socket {
         match self.open_connection(cx, conn) {
             Ok(id) => self.tokens.set(token, HostToken::Conn(id)),
             Err(_) => {
-                self.tokens.free.push(token);
+                self.tokens.release(token);
                 if let Some(socket_port) = self.socket_ports.get_mut(to) {
                     bump(&mut socket_port.counters.refused_limit);
                 }
@@ -380,7 +299,7 @@ impl Socket {
                 Ok(())
             }
             Err(refusal) => {
-                self.tokens.free.push(token);
+                self.tokens.release(token);
                 Err(refusal)
             }
         }
@@ -397,7 +316,7 @@ impl Socket {
     ) -> Option<Side> {
         let token = self.tokens.reserve();
         let Ok(watch) = cx.watch(std::os::fd::AsFd::as_fd(&stream), token) else {
-            self.tokens.free.push(token);
+            self.tokens.release(token);
             return None;
         };
         let end = HostEnd {
@@ -690,18 +609,13 @@ impl Socket {
 
     /// Returns the first deadline of a handshake, which may have ended.
     pub(crate) fn handshake_deadline_ns(&self) -> Option<u64> {
-        self.tokens.handshake_deadlines.front().map(|(at, _)| *at)
+        self.tokens.handshake_deadline_ns()
     }
 
     /// Closes the streams of processes with an expired handshake, without a line, and counts them.
     pub(crate) fn expire_handshakes(&mut self, now_ns: u64) {
-        while let Some((at, token)) = self.tokens.handshake_deadlines.front().copied() {
-            if at > now_ns {
-                return;
-            }
-            let is_open = self.tokens.is_handshaking((at, token));
-            self.tokens.handshake_deadlines.pop_front();
-            if is_open && let Some(handshake) = self.end_handshake(token) {
+        while let Some(token) = self.tokens.take_expired_handshake(now_ns) {
+            if let Some(handshake) = self.end_handshake(token) {
                 self.count_refused_handshake(handshake.port);
             }
         }

@@ -8,9 +8,9 @@
 //! A CID is unique in a group; a second port with the same CID cannot be added, nor a port with a
 //! ledger or host socket that cannot be opened. A guest that is paused keeps its connections; a
 //! guest that resets its device, leaves or faults loses all of them: guests at the other side get
-//! resets, and the streams of processes close. A connect expires after [`REQUEST_NS_MAX`] (30 s), a
-//! connection of which both directions are shut down after [`LINGER_NS_MAX`] (10 s), or
-//! [`DRAIN_NS_MAX`] (5 min) while a process has data left to take: then it is reset. Connections do
+//! resets, and the streams of processes close. A connect expires after 30 s, a
+//! connection of which both directions are shut down after 10 s, or
+//! 5 min while a process has data left to take ([`crate::expiry`]): then it is reset. Connections do
 //! not survive the daemon; [`crate::resume`] resets them for the guest, by a transport reset event
 //! and by packets. The event queue is used for that event alone. One thread at a time calls the
 //! service, and nothing here blocks except the ledger's small writes ([`crate::ledger`]).
@@ -27,14 +27,15 @@ use causeway_wire::vsock::{Op, VIRTIO_VSOCK_F_SEQPACKET, VIRTIO_VSOCK_F_STREAM};
 use crate::conn::{Party, Role, Signals};
 use crate::control;
 use crate::counters::bump;
-use crate::deadline::Deadlines;
+use crate::credit_requests::CreditRequests;
+use crate::expiry::{Expiries, Expiry};
 use crate::host::HostTokens;
 use crate::ledger::Ledger;
-use crate::limits::{
-    DRAIN_NS_MAX, LINGER_NS_MAX, REQUEST_NS_MAX, RESETS_WAITING_MAX, RING_SIZE_MAX,
-};
+use crate::limits::{RESETS_WAITING_MAX, RING_SIZE_MAX};
+use crate::port_batch::PortBatch;
 use crate::resume::ResumeState;
 use crate::socket_port::{Reset, SocketPort};
+use crate::stall::StallChecks;
 use crate::table::{ConnId, ConnTable};
 
 /// Name of the service.
@@ -100,17 +101,6 @@ impl SocketPorts {
     }
 }
 
-/// Reason for which a connection expires; each reason has a fixed time.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Expiry {
-    /// The connect is unanswered: [`REQUEST_NS_MAX`].
-    Request,
-    /// No more data may be sent, and the connection is not reset: [`LINGER_NS_MAX`].
-    Linger,
-    /// A process still has data of its guest to take: [`DRAIN_NS_MAX`].
-    Drain,
-}
-
 /// AF_VSOCK for the vsock ports of a shard.
 #[derive(Debug, Default)]
 pub struct Socket {
@@ -120,27 +110,16 @@ pub struct Socket {
     pub(crate) directory: HashMap<(GroupId, u32), PortId>,
     /// Connections of all ports.
     pub(crate) table: ConnTable,
-    /// Ports with an open receive buffer in this batch.
-    pub(crate) filling_ports: Vec<PortId>,
-    /// Ports with new deliveries in this batch.
-    scheduled: Vec<PortId>,
-    /// Ports with resets in their unpublished receive ring, which their ledgers still record.
-    pub(crate) unpublished_resets: Vec<PortId>,
-    /// Connects without an answer.
-    requests: Deadlines<ConnId>,
-    /// Connections that are shut down.
-    lingering: Deadlines<ConnId>,
-    /// Connections that only drain to a process.
-    draining: Deadlines<ConnId>,
-    /// Sides that are held back, with the time of the next credit request.
-    pub(crate) frequent_requests: Deadlines<(ConnId, Role)>,
-    /// The same, for sides that did not answer the first
-    /// [`CREDIT_REQUESTS_SOON`](crate::limits::CREDIT_REQUESTS_SOON) requests.
-    pub(crate) rare_requests: Deadlines<(ConnId, Role)>,
+    /// Ports with work that ends with the present batch.
+    pub(crate) batch: PortBatch,
+    /// Times after which connections end.
+    expiries: Expiries,
+    /// Credit requests to receivers that are held back.
+    pub(crate) credit_requests: CreditRequests,
     /// Watched sockets of host processes.
     pub(crate) tokens: HostTokens,
-    /// Time of the first check of a receiver for which a sender stands still.
-    pub(crate) stall_check_ns: Option<u64>,
+    /// Checks of receivers for which senders stand still.
+    pub(crate) stall_checks: StallChecks,
 }
 
 impl Socket {
@@ -172,9 +151,7 @@ impl Socket {
 
     /// Schedules a delivery to a port at the end of the batch.
     pub(crate) fn schedule_port(&mut self, _cx: &mut Context<'_>, to: PortId) {
-        if !self.scheduled.contains(&to) {
-            self.scheduled.push(to);
-        }
+        self.batch.schedule(to);
     }
 
     /// Delivers to every scheduled port.
@@ -182,7 +159,7 @@ impl Socket {
         // A delivery may schedule further deliveries (a process's answer). Each round delivers, or
         // leaves its port waiting for buffers, so the number of rounds is bounded.
         for _ in 0..4 {
-            let socket_ports = std::mem::take(&mut self.scheduled);
+            let socket_ports = self.batch.take_scheduled();
             if socket_ports.is_empty() {
                 return;
             }
@@ -193,7 +170,7 @@ impl Socket {
                 }
             }
         }
-        for to in std::mem::take(&mut self.scheduled) {
+        for to in self.batch.take_scheduled() {
             cx.wake(to, RX);
         }
     }
@@ -290,26 +267,12 @@ impl Socket {
 
     /// Sets the expiry of a connection, which progress cancels.
     pub(crate) fn expire_for(&mut self, now_ns: u64, id: ConnId, why: Expiry) {
-        let Some(conn) = self.table.get_mut(id) else { return };
-        let (list, after) = match why {
-            Expiry::Request => (&mut self.requests, REQUEST_NS_MAX),
-            Expiry::Linger => (&mut self.lingering, LINGER_NS_MAX),
-            Expiry::Drain => (&mut self.draining, DRAIN_NS_MAX),
-        };
-        let at = now_ns.saturating_add(after);
-        conn.expires_ns = Some(at);
-        let table = &self.table;
-        list.set(at, id, |at, id| table.get(id).is_some_and(|c| c.expires_ns == Some(at)));
+        self.expiries.set(&mut self.table, now_ns, id, why);
     }
 
     /// Ends the connections that have expired.
     fn expire(&mut self, cx: &mut Context<'_>) {
-        let now = cx.now_ns;
-        let mut due = Vec::new();
-        for list in [&mut self.requests, &mut self.lingering, &mut self.draining] {
-            due.extend(std::iter::from_fn(|| list.take_due(now)));
-        }
-        for (at, id) in due {
+        for (at, id) in self.expiries.take_due(cx.now_ns) {
             let Some(conn) = self.table.get(id).filter(|c| c.expires_ns == Some(at)) else {
                 continue;
             };
@@ -433,13 +396,15 @@ impl Service for Socket {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        let ends = [&self.requests, &self.lingering, &self.draining].map(Deadlines::first_ns);
-        let settle = (!self.unpublished_resets.is_empty()).then_some(0);
-        let credit_requests =
-            [&self.frequent_requests, &self.rare_requests].map(Deadlines::first_ns);
-        let other =
-            [self.handshake_deadline_ns(), self.next_resume_ns(), self.stall_check_ns, settle];
-        ends.into_iter().chain(credit_requests).chain(other).flatten().min()
+        let times = [
+            self.expiries.first_ns(),
+            self.credit_requests.first_ns(),
+            self.handshake_deadline_ns(),
+            self.next_resume_ns(),
+            self.stall_checks.first_ns(),
+            self.batch.has_unpublished_resets().then_some(0),
+        ];
+        times.into_iter().flatten().min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {

@@ -28,14 +28,29 @@ use causeway_fabric::{Context, PortId};
 use crate::conn::{PendingData, Role, Signals};
 use crate::counters::bump;
 use crate::limits::{
-    CREDIT_REQUEST_LATER_NS, CREDIT_REQUEST_SOON_NS, CREDIT_REQUESTS_PER_TURN,
-    CREDIT_REQUESTS_SOON, HELD_PART_ALL, HELD_PART_ONE, SAVED_BYTES_MAX, STAGED_BYTES_MAX,
+    CREDIT_REQUESTS_PER_TURN, HELD_PART_ALL, HELD_PART_ONE, SAVED_BYTES_MAX, STAGED_BYTES_MAX,
 };
 use crate::pack::staged_cost;
 use crate::service::{QUEUES, Socket, TX};
 use crate::stall_tracker::{ReceiverProgress, StallVerdict};
 use crate::table::ConnId;
 use crate::transmit::Placement;
+
+/// Time of the first check of a receiver for which a sender stands still.
+#[derive(Debug, Default)]
+pub(crate) struct StallChecks(Option<u64>);
+
+impl StallChecks {
+    /// Notes a check that is due at a time.
+    fn note(&mut self, due_ns: u64) {
+        self.0 = Some(self.0.map_or(due_ns, |at| at.min(due_ns)));
+    }
+
+    /// Returns the time of the first check.
+    pub(crate) const fn first_ns(&self) -> Option<u64> {
+        self.0
+    }
+}
 
 impl Socket {
     /// Returns where `left` bytes from `from` may wait for `to`; records nothing.
@@ -83,7 +98,7 @@ impl Socket {
         let Some(socket_port) = self.socket_ports.get_mut(from) else { return };
         bump(&mut socket_port.counters.waited);
         let due = socket_port.stalls.stop(cx.now_ns, on, progress);
-        self.stall_check_ns = Some(self.stall_check_ns.map_or(due, |at| at.min(due)));
+        self.stall_checks.note(due);
     }
 
     /// Resumes the sender's transmit ring if it is stopped.
@@ -166,7 +181,7 @@ impl Socket {
     /// Checks the receivers for which senders stand still.
     pub(crate) fn check_stalls(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
-        if self.stall_check_ns.is_none_or(|at| at > now) {
+        if self.stall_checks.0.is_none_or(|at| at > now) {
             return;
         }
         let due = self.socket_ports.iter().filter_map(|s| Some((s.id, s.stalls.due(now)?)));
@@ -190,7 +205,7 @@ impl Socket {
                 ),
             }
         }
-        self.stall_check_ns = self.socket_ports.iter().filter_map(|s| s.stalls.due_ns()).min();
+        self.stall_checks.0 = self.socket_ports.iter().filter_map(|s| s.stalls.due_ns()).min();
         self.deliver_scheduled(cx);
     }
 
@@ -225,23 +240,8 @@ impl Socket {
         side.is_queued = false;
         if !std::mem::replace(&mut side.has_scheduled_request, true) {
             side.credit_requests = 0;
-            self.schedule_credit_request(cx.now_ns, id, role);
+            self.credit_requests.schedule(&mut self.table, cx.now_ns, id, role);
         }
-    }
-
-    /// Schedules a credit request: at short intervals first, then less often.
-    fn schedule_credit_request(&mut self, now_ns: u64, id: ConnId, role: Role) {
-        let Some(conn) = self.table.get_mut(id) else { return };
-        let side = conn.side_mut(role);
-        side.credit_requests = side.credit_requests.saturating_add(1);
-        let (list, after) = match side.credit_requests > CREDIT_REQUESTS_SOON {
-            true => (&mut self.rare_requests, CREDIT_REQUEST_LATER_NS),
-            false => (&mut self.frequent_requests, CREDIT_REQUEST_SOON_NS),
-        };
-        let table = &self.table;
-        list.set(now_ns.saturating_add(after), (id, role), |_, (id, role)| {
-            table.get(id).is_some_and(|conn| conn.side(role).has_scheduled_request)
-        });
     }
 
     /// Handles new credit of side `role`, the guest `from`.
@@ -273,9 +273,7 @@ impl Socket {
     pub(crate) fn send_credit_requests(&mut self, cx: &mut Context<'_>) {
         let now = cx.now_ns;
         for _ in 0..CREDIT_REQUESTS_PER_TURN {
-            let due =
-                self.frequent_requests.take_due(now).or_else(|| self.rare_requests.take_due(now));
-            let Some((_, (id, role))) = due else { return };
+            let Some((id, role)) = self.credit_requests.take_due(now) else { return };
             let Some(conn) = self.table.get_mut(id) else { continue };
             let side = conn.side_mut(role);
             side.has_scheduled_request = side.is_held_back;
@@ -284,7 +282,7 @@ impl Socket {
             }
             side.credit_requested = true;
             side.signals |= Signals::CREDIT_REQUEST;
-            self.schedule_credit_request(now, id, role);
+            self.credit_requests.schedule(&mut self.table, now, id, role);
             self.schedule_side(cx, id, role);
         }
     }

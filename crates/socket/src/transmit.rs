@@ -28,9 +28,10 @@ use crate::capture;
 use crate::conn::{Conn, PacketEffect, Party, PendingData, Role, Side, Signals};
 use crate::counters::{add, bump};
 use crate::deliver::{CopyFault, DataSource, end_message, fill};
+use crate::expiry::Expiry;
 use crate::limits::{CONNECTIONS_PER_PORT_MAX, PACKET_BYTES_MAX, RESETS_WAITING_MAX};
 use crate::pack::Pack;
-use crate::service::{CID_HOST, Expiry, Socket, TX, VSOCK_F_SEQPACKET};
+use crate::service::{CID_HOST, Socket, TX, VSOCK_F_SEQPACKET};
 use crate::socket_port::{Reset, SocketPort};
 use crate::table::{ConnId, ConnKey};
 
@@ -310,9 +311,7 @@ impl Socket {
         let done = *moved.as_ref().unwrap_or(&0);
         let all = done == len;
         let end = end_message(table, port, socket_port, target, kind, all, flags, &mut buffers);
-        if !self.filling_ports.contains(&to) {
-            self.filling_ports.push(to);
-        }
+        self.batch.note_filling(to);
         if let Some(conn) = self.table.get_mut(id) {
             let side = conn.side_mut(role);
             side.credit.deliver(done);

@@ -1,112 +1,17 @@
-//! Frames on sockets, sans-I/O: bytes to frames, and a bounded queue of frames to send.
+//! A bounded queue of frames that wait for a socket, sans-I/O.
 //!
-//! [`Deframer`] splits the bytes of a stream into frames, by `causeway_wire::vmm_socket`, in a buffer of
-//! [`STREAM_BYTES`] (128 KiB). [`FrameQueue`] queues frames for a stream, each behind its length, or for a
-//! datagram socket. At most [`OUTPUT_BYTES_MAX`] (1 MiB) wait; a further frame is refused
-//! ([`PushError::Full`]). Its buffer has at most 2 MiB, as sent bytes are removed late.
-//! `stream_end` receives in the dispatcher's thread, and `output` sends, under its lock, in the
-//! thread of the forwarding service too; fuzz targets drive the module directly.
+//! [`FrameQueue`] queues frames for a stream, each behind its length (`causeway_wire::vmm_socket`),
+//! or for a datagram socket. At most [`OUTPUT_BYTES_MAX`] (1 MiB) wait; a further frame is refused
+//! ([`PushError::Full`]). Its buffer has at most 2 MiB, as sent bytes are removed late. `output`
+//! sends, under its lock, in the dispatcher's thread and in that of the forwarding service; fuzz
+//! targets drive the module directly. Received bytes are split by `causeway_wire::deframer`.
 //!
-//! A stream that lost its framing stays broken: its owner closes it. The queue keeps order; a refused
-//! frame leaves it as it was. Neither looks at the headers of frames. The caller provides the locking.
+//! The queue keeps order; a refused frame leaves it as it was. It does not look at the headers of frames.
+//! The caller provides the locking.
 
-use std::ops::Range;
+use causeway_wire::vmm_socket::emit;
 
-use causeway_wire::vmm_socket::{LENGTH_BYTES, LengthError, emit, parse};
-
-use crate::limits::{OUTPUT_BYTES_MAX, STREAM_BYTES};
-
-/// Splits a byte stream into frames.
-#[derive(Debug)]
-pub struct Deframer {
-    /// Receive buffer of [`STREAM_BYTES`].
-    bytes: Vec<u8>,
-    /// Bytes that were received and not returned yet.
-    unread: Range<usize>,
-    /// Longest frame, in bytes.
-    most: usize,
-    /// The error by which the stream lost its framing.
-    broken: Option<LengthError>,
-}
-
-impl Deframer {
-    /// Returns a deframer for frames of at most `most` bytes (and at most [`STREAM_BYTES`] less the
-    /// length).
-    pub fn new(most: usize) -> Self {
-        let most = most.min(STREAM_BYTES.saturating_sub(LENGTH_BYTES));
-        Self { bytes: vec![0; STREAM_BYTES], unread: 0..0, most, broken: None }
-    }
-
-    /// Returns the room for the next bytes; not empty once [`Self::take`] returned `None`. Moves the
-    /// bytes of an incomplete frame, if its rest would not fit behind them.
-    pub fn room(&mut self) -> &mut [u8] {
-        let longest = LENGTH_BYTES.saturating_add(self.most);
-        if self.unread.is_empty() {
-            self.unread = 0..0;
-        } else if self.bytes.len().saturating_sub(self.unread.start) < longest {
-            let len = self.unread.len();
-            self.bytes.copy_within(self.unread.clone(), 0);
-            self.unread = 0..len;
-        }
-        self.bytes.get_mut(self.unread.end..).unwrap_or(&mut [])
-    }
-
-    /// Reports that `len` bytes were written to [`Self::room`].
-    pub fn filled(&mut self, len: usize) {
-        self.unread.end = self.unread.end.saturating_add(len).min(self.bytes.len());
-    }
-
-    /// Returns the place of the next complete frame in [`Self::bytes`], and in the buffer that
-    /// [`Self::exchange`] returns; valid until [`Self::room`] is called.
-    ///
-    /// # Errors
-    /// The stream lost its framing; all later calls fail as well.
-    pub fn take(&mut self) -> Result<Option<Range<usize>>, LengthError> {
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
-        let held = self.bytes.get(self.unread.clone()).unwrap_or(&[]);
-        let len = match parse(held, self.most) {
-            Ok(Some(len)) => len,
-            Ok(None) => return Ok(None),
-            Err(error) => {
-                self.broken = Some(error);
-                return Err(error);
-            }
-        };
-        let start = self.unread.start.saturating_add(LENGTH_BYTES);
-        let end = start.saturating_add(len);
-        if end > self.unread.end {
-            return Ok(None);
-        }
-        self.unread.start = end;
-        Ok(Some(start..end))
-    }
-
-    /// Returns the buffer.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Returns the number of received bytes that are not part of a returned frame.
-    pub fn held(&self) -> usize {
-        self.unread.len()
-    }
-
-    /// Returns the buffer with the frames so far, and continues in `fresh`, to which the bytes of the
-    /// incomplete frame are copied.
-    pub fn exchange(&mut self, mut fresh: Vec<u8>) -> Vec<u8> {
-        if fresh.len() < STREAM_BYTES {
-            fresh.resize(STREAM_BYTES, 0);
-        }
-        let held = self.bytes.get(self.unread.clone()).unwrap_or(&[]);
-        if let Some(room) = fresh.get_mut(..held.len()) {
-            room.copy_from_slice(held);
-        }
-        self.unread = 0..held.len();
-        std::mem::replace(&mut self.bytes, fresh)
-    }
-}
+use crate::limits::OUTPUT_BYTES_MAX;
 
 /// Reason for which a frame was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,32 +144,18 @@ impl FrameQueue {
 mod tests {
     use std::convert::Infallible;
 
+    use causeway_wire::deframer::Deframer;
+    use causeway_wire::vmm_socket::LengthHeader;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limits::STREAM_BYTES;
 
     fn push(queue: &mut FrameQueue, frame: &[u8]) -> Result<(), PushError<Infallible>> {
         queue.push(frame.len(), |into| {
             into.copy_from_slice(frame);
             Ok(())
         })
-    }
-
-    fn feed(deframer: &mut Deframer, bytes: &[u8]) {
-        deframer.room()[..bytes.len()].copy_from_slice(bytes);
-        deframer.filled(bytes.len());
-    }
-
-    #[test]
-    fn hostile_streams_stay_broken() {
-        for length in [[0xff; 4], [0; 4], [0, 0, 5, 0xf3]] {
-            let mut deframer = Deframer::new(1522);
-            feed(&mut deframer, &[&[0, 0, 0, 2, 7, 8][..], &length, &[0, 0, 0, 1, 9]].concat());
-            assert_eq!(deframer.take(), Ok(Some(4..6)));
-            for _ in 0..2 {
-                assert!(deframer.take().is_err(), "{length:?}");
-            }
-        }
     }
 
     #[test]
@@ -294,7 +185,8 @@ mod tests {
             lengths in prop::collection::vec(prop_oneof![1_usize..100, 1_usize..65_557], 1..30),
             steps in prop::collection::vec(1_usize..100_000, 1..20),
         ) {
-            let (mut queue, mut deframer) = (FrameQueue::new(true), Deframer::new(65_557));
+            let mut queue = FrameQueue::new(true);
+            let mut deframer = Deframer::<LengthHeader>::new(STREAM_BYTES, 65_557);
             let frames: Vec<_> =
                 lengths.iter().enumerate().map(|(at, len)| vec![at as u8; *len]).collect();
             let (mut next, mut out) = (frames.iter().peekable(), Vec::new());

@@ -24,16 +24,16 @@
 //!
 //! ```
 //! use causeway_fabric::Service;
-//! use causeway_stream::framing::Deframer;
+//! use causeway_stream::framing::FrameQueue;
 //!
 //! // A fabric creates the service by its registration, one instance for each group.
 //! let service: Box<dyn Service> = Box::new(causeway_stream::StreamService::new());
 //! assert_eq!(service.deadline_ns(), None);
 //! // The framing is sans-I/O.
-//! let mut deframer = Deframer::new(1522);
-//! deframer.room()[..7].copy_from_slice(&[0, 0, 0, 3, 1, 2, 3]);
-//! deframer.filled(7);
-//! assert_eq!(deframer.take(), Ok(Some(4..7)));
+//! let mut queue = FrameQueue::new(true);
+//! let read = |room: &mut [u8]| Ok::<(), ()>(room.copy_from_slice(&[1, 2, 3]));
+//! assert_eq!(queue.push(3, read), Ok(()));
+//! assert_eq!(queue.waiting(), [0, 0, 0, 3, 1, 2, 3]);
 //! ```
 
 #![forbid(unsafe_code)]

@@ -21,10 +21,11 @@ use std::sync::Arc;
 use causeway_fabric::rate::Bucket;
 use causeway_fabric::{Context, Progress, ServiceWatch, SourceProgress, cost};
 use causeway_model::PortState;
+use causeway_wire::deframer::Deframer;
+use causeway_wire::vmm_socket::LengthHeader;
 use rustix::io::Errno;
 
 use crate::connector::{Connector, Remote};
-use crate::framing::Deframer;
 use crate::limits::{ACCEPTS_PER_SECOND, STREAM_BYTES};
 use crate::output::{Output, Peer};
 use crate::port::PortCore;
@@ -34,7 +35,7 @@ use crate::socket::StreamSocket;
 #[derive(Debug)]
 struct Live {
     socket: Arc<StreamSocket>,
-    deframer: Deframer,
+    deframer: Deframer<LengthHeader>,
     since_ns: u64,
     #[expect(dead_code, reason = "held for its drop")]
     watch: ServiceWatch,
@@ -139,7 +140,7 @@ impl StreamEnd {
     ) {
         socket.enlarge();
         core.output.attach(Peer::Stream(socket.clone()));
-        let deframer = Deframer::new(core.frame_max);
+        let deframer = Deframer::new(STREAM_BYTES, core.frame_max);
         self.live = Some(Live { socket, deframer, since_ns: cx.now_ns, watch });
         self.connects_total = self.connects_total.saturating_add(1);
         core.log_state(cx.now_ns, "the peer is connected");

@@ -1,5 +1,5 @@
 //! Test rigs that several crates share: temporary folders, waits, slow descriptors, message
-//! endpoints, a vhost-user frontend. Only tests, fuzz targets and simulations import this crate; it
+//! endpoints, a vhost-user frontend, a fabric with guests. Only tests, fuzz targets and simulations import this crate; it
 //! contains no production code and stands on no path of a frame.
 //!
 //! Unit tests must not use a rig that imports the crate under test: cargo builds that crate twice
@@ -13,6 +13,8 @@
 //! | [`slow`] | descriptors with a slow close or wake-up | |
 //! | `messages` | endpoints of the message library in one process | `messages` |
 //! | `frontend` | a vhost-user frontend that can break every rule | `frontend` |
+//! | `fabric` | a fabric in the test's process, with native guests | `fabric` |
+//! | `segments` | frames between these guests, with offloads | `fabric` |
 //!
 //! # Example
 //! ```
@@ -26,11 +28,15 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "fabric")]
+pub mod fabric;
 pub mod folder;
 #[cfg(feature = "frontend")]
 pub mod frontend;
 #[cfg(feature = "messages")]
 pub mod messages;
 pub mod numbers;
+#[cfg(feature = "fabric")]
+pub mod segments;
 pub mod slow;
 pub mod wait;

@@ -3,7 +3,7 @@
 //! The lowest floor: every crate that reads or writes a packet, a virtio header or a message of a
 //! local socket imports these modules; this crate imports no other crate of the workspace. It must
 //! not perform I/O, read a clock or touch shared memory: a caller copies bytes into private memory
-//! first, once. No module contains `unsafe`, and only [`pcapng`] allocates.
+//! first, once. No module contains `unsafe`, and only [`pcapng`] and [`deframer`] allocate.
 //!
 //! Each format is one module of the same shape: `parse` reads private bytes and returns a checked
 //! value or a typed error, `emit` writes the value, and `parse(emit(x)) == x`. No parser panics on
@@ -20,7 +20,7 @@
 //! feature bits, [`roce`] for captures of RDMA,
 //! [`hello`] for the search of loops, [`vxlan`] and [`vnet_stream`] for links of those kinds.
 //!
-//! The functions keep no state, so that any thread may call them, and a repeated call returns the
+//! The functions keep no state (the buffer of a [`deframer::Deframer`] excepted), so that any thread may call them, and a repeated call returns the
 //! same. Lengths are bounded by the formats: a longer or cut input is an error of its parser.
 //!
 //! ```
@@ -46,6 +46,7 @@
 )]
 
 pub mod checksum;
+pub mod deframer;
 pub mod ecn;
 pub mod ethernet;
 pub mod exchange;

@@ -10,11 +10,27 @@
 //! virtio-net header: checksums and segmentation are completed before. A frame of 1 to 13 bytes is no
 //! Ethernet frame, but leaves the stream in step: the caller drops the frame.
 
+use crate::deframer::FrameHeader;
+
 /// Length of the header before each frame of a stream, in bytes.
 pub const LENGTH_BYTES: usize = 4;
 
 /// The datagram by which a VMM announces its socket.
 pub const VFKT: [u8; 4] = *b"VFKT";
+
+/// The header of a frame, for [`Deframer`](crate::deframer::Deframer).
+#[derive(Debug, Clone, Copy)]
+pub struct LengthHeader;
+
+impl FrameHeader for LengthHeader {
+    type Error = LengthError;
+
+    const LEN: usize = LENGTH_BYTES;
+
+    fn parse(bytes: &[u8], most: usize) -> Result<Option<usize>, LengthError> {
+        parse(bytes, most)
+    }
+}
 
 /// The length of a frame is 0, or longer than permitted. The stream must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -7,6 +7,7 @@
 //! Frames carry no virtio-net metadata, so offloads are completed before. Encryption is TLS's task,
 //! in `link`.
 
+use crate::deframer::FrameHeader;
 use crate::ethernet;
 use crate::field::{Reader, Truncated};
 
@@ -16,6 +17,20 @@ pub const HEADER_LEN: usize = 6;
 pub const FRAME_LEN_MIN: usize = ethernet::HEADER_LEN;
 /// First bytes of the header.
 const TYPE: [u8; 2] = *b"et";
+
+/// The header of a frame, for [`Deframer`](crate::deframer::Deframer).
+#[derive(Debug, Clone, Copy)]
+pub struct VnetHeader;
+
+impl FrameHeader for VnetHeader {
+    type Error = Error;
+
+    const LEN: usize = HEADER_LEN;
+
+    fn parse(bytes: &[u8], most: usize) -> Result<Option<usize>, Error> {
+        parse(bytes, most)
+    }
+}
 
 /// The reason why bytes are not a header. The stream must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -17,8 +17,6 @@ pub const CONNECT: Duration = Duration::from_secs(10);
 /// Output kept of a command that the agent ran, in bytes for each stream: the last bytes; earlier
 /// ones are dropped.
 pub const MAX_OUTPUT_BYTES: usize = 32 << 10;
-/// Time limit of a command without a limit of its own.
-pub const DEFAULT_COMMAND: Duration = Duration::from_secs(60);
 /// Longest line on the control channel, in bytes.
 pub const MAX_LINE_BYTES: usize = 256 << 10;
 /// Port of the stream service, for TCP and AF_VSOCK.

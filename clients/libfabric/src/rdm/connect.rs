@@ -150,7 +150,7 @@ impl Rdm {
         if self.peers.len() < end {
             self.peers.resize_with(end, PeerState::default);
         }
-        if self.broken.contains(&source) {
+        if self.broken.contains(source) {
             if let Some(peer) = self.peers.get_mut(at) {
                 (peer.source, peer.first) = (Some(source), at);
             }
@@ -190,11 +190,11 @@ impl Rdm {
     /// connection. If an endpoint is gone, its receives fail with the connect.
     pub(super) fn find_departed(&mut self, env: DomainEnv<'_>) {
         self.note_broken();
-        if !self.unnotified.is_empty() {
+        if self.broken.has_unnotified() {
             self.notify_broken(env);
         }
         self.note_departed();
-        for source in std::mem::take(&mut self.departed) {
+        for source in self.flows.take_departed() {
             if let Some(partner) = self.endpoint.library.reached(source) {
                 self.attach(partner);
                 continue;
@@ -266,13 +266,12 @@ impl Rdm {
                 peer.reach = ConnectState::Unknown;
             }
         }
-        self.unnotified.push(source);
         self.fail_receives(source, FI_ECONNRESET, Status::EndpointUnreachable);
     }
 
     /// Notifies endpoints of a lost message that further messages from here will not arrive.
     fn notify_broken(&mut self, env: DomainEnv<'_>) {
-        for source in std::mem::take(&mut self.unnotified) {
+        for source in self.broken.take_unnotified() {
             let number = env.vector.find(source);
             let Some(first) = usize::try_from(number).ok().filter(|at| *at < self.peers.len())
             else {
@@ -300,7 +299,7 @@ impl Rdm {
         let way = &self.endpoint.paths;
         let renewed = way.awaits_daemon() || way.resumed() > 0;
         let Some(peer) = self.peers.get_mut(at) else { return false };
-        if peer.source.is_some_and(|source| self.broken.contains(&source)) {
+        if peer.source.is_some_and(|source| self.broken.contains(source)) {
             return false;
         }
         peer.tries = peer.tries.saturating_add(1);
@@ -311,7 +310,7 @@ impl Rdm {
     /// sent there.
     fn disconnect_broken(&mut self, at: usize) {
         if let Some(peer) = self.peers.get_mut(at)
-            && peer.source.is_some_and(|source| self.broken.contains(&source))
+            && peer.source.is_some_and(|source| self.broken.contains(source))
         {
             peer.reach = ConnectState::Unknown;
         }
@@ -371,7 +370,7 @@ impl Rdm {
         let at = usize::try_from(to).map_err(|_| Errno(FI_EINVAL))?;
         let (first, source) =
             self.peers.get(at).map(|peer| (peer.first, peer.source)).ok_or(Errno(FI_EINVAL))?;
-        if source.is_some_and(|source| self.broken.contains(&source)) {
+        if source.is_some_and(|source| self.broken.contains(source)) {
             // An injected message has no completion, so the call itself must fail.
             if self.operations.is_injected(message.operation()) {
                 self.drop_operation(message.operation());

@@ -54,6 +54,7 @@
 
 mod address_vector;
 mod atomic;
+mod broken;
 mod buffer;
 mod completion;
 mod connect;
@@ -67,6 +68,7 @@ mod receive;
 mod regions;
 mod resend;
 mod send;
+mod served;
 pub mod service;
 mod span;
 pub mod stats;
@@ -88,7 +90,6 @@ pub use send::Message;
 pub use span::AppSpan;
 pub use stats::StatsReport;
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use causeway_endpoint::limits::ENDPOINT_ANY;
@@ -142,41 +143,25 @@ pub struct Rdm {
     /// The service that the endpoint was opened for, or 0.
     service: u32,
     /// Peers to which a message was lost that was reported as sent.
-    broken: HashSet<EndpointIdentity>,
-    /// Peers in `broken` that were not notified yet.
-    unnotified: Vec<EndpointIdentity>,
-    /// Whether messages to other hosts are sent again after a daemon restarted: false without a
-    /// network and in direct mode.
-    resends: bool,
-    /// Sequences of messages with endpoints of other hosts.
-    flows: HashMap<EndpointIdentity, resend::Flow>,
-    /// Endpoints of other hosts that are not connected any more, to be checked.
-    departed: Vec<EndpointIdentity>,
-    /// Long messages that were cancelled before a receive took their notice: the sender, and the
-    /// name of its operation.
-    bodies_lost: HashSet<(EndpointIdentity, u32)>,
+    broken: broken::BrokenPeers,
+    /// Messages with endpoints of other hosts, across connections.
+    flows: resend::Flows,
     /// Makes connects progress while the application makes no calls.
     pub helper: Option<Arc<dyn ConnectHelper>>,
     /// State of the peers, by their index in the address vector.
     peers: Vec<PeerState>,
     /// Messages that were peeked at and claimed.
     claimed: Vec<peek::ClaimedMessage>,
-    /// Least room in a multi-receive buffer, in bytes.
-    pub multi_receive_min: usize,
     /// Long messages that are sent on request.
     deferred: deferred::DeferredSends,
     /// Sends in progress.
     sending: usize,
     /// Reads, writes and atomic operations in progress.
     calls: usize,
-    /// Operations of peers that are in progress here, by the peer number of the initiator.
-    served: Vec<u32>,
-    /// The sum of `served`.
-    served_all: usize,
+    /// Operations of peers that are in progress here.
+    served: served::ServedCalls,
     /// Multi-receive buffers.
     multi_buffers: multi::MultiBuffers,
-    /// Multi-receive buffers, by operation, for which no receive is posted until there is room.
-    paused: Vec<u32>,
     /// Whether the warning about unexpected messages was written.
     has_warned_unexpected: bool,
     /// Set when room became free for messages that could not be accepted; cleared by the next
@@ -222,23 +207,16 @@ impl Rdm {
             endpoint,
             operations: Operations::new(),
             service: 0,
-            broken: HashSet::new(),
-            unnotified: Vec::new(),
-            resends,
-            flows: HashMap::new(),
-            departed: Vec::new(),
-            bodies_lost: HashSet::new(),
+            broken: broken::BrokenPeers::default(),
+            flows: resend::Flows::new(resends),
             helper: None,
             peers: Vec::new(),
             claimed: Vec::new(),
-            multi_receive_min: crate::limits::MULTI_RECEIVE_MIN,
             deferred: deferred::DeferredSends::default(),
             sending: 0,
             calls: 0,
-            served: Vec::new(),
-            served_all: 0,
-            multi_buffers: multi::MultiBuffers::default(),
-            paused: Vec::new(),
+            served: served::ServedCalls::default(),
+            multi_buffers: multi::MultiBuffers::new(),
             has_warned_unexpected: false,
             has_new_room: false,
             is_cq_full: false,
@@ -265,7 +243,7 @@ impl Rdm {
             let (step, wakes) = self.endpoint.step();
             worked |= wakes;
             self.collect(env);
-            if !self.paused.is_empty() {
+            if self.multi_buffers.has_paused() {
                 self.resume_paused(env);
             }
             if self.endpoint.library.unexpected() > 0 {
@@ -301,7 +279,7 @@ impl Rdm {
         let library = &self.endpoint.library;
         if self.has_new_room
             || !self.completions.is_empty()
-            || !self.paused.is_empty()
+            || self.multi_buffers.has_paused()
             || library.ipeek().is_some()
             || library.unexpected() > 0
         {
@@ -323,6 +301,16 @@ impl Rdm {
         Ok((done, more))
     }
 
+    /// Returns the least room in a multi-receive buffer, in bytes (`FI_OPT_MIN_MULTI_RECV`).
+    pub fn multi_receive_min(&self) -> usize {
+        self.multi_buffers.min()
+    }
+
+    /// Sets the least room in multi-receive buffers that are posted from now on.
+    pub fn set_multi_receive_min(&mut self, min: usize) {
+        self.multi_buffers.set_min(min);
+    }
+
     /// Returns the number of operations in progress, of all kinds.
     #[cfg(any(test, feature = "scenario"))]
     pub fn operations(&self) -> usize {
@@ -332,7 +320,7 @@ impl Rdm {
     /// Returns the counts of sends, of calls and of peers' operations in progress.
     #[cfg(feature = "scenario")]
     pub fn counted(&self) -> [usize; 3] {
-        [self.sending, self.calls, self.served_all]
+        [self.sending, self.calls, self.served.all()]
     }
 
     /// Returns whether an operation progresses only while some thread polls, or has a completion

@@ -33,16 +33,48 @@ use super::span::AppSpan;
 use super::{DomainEnv, Errno, Rdm};
 use crate::abi::{FI_EAGAIN, FI_EINVAL, FI_ENOMEM, FI_MULTI_RECV, FI_RECV};
 use crate::errno::of_status;
-use crate::limits::{MULTI_BODIES_MAX, MULTI_RECEIVE_GRAIN};
+use crate::limits::{MULTI_BODIES_MAX, MULTI_RECEIVE_GRAIN, MULTI_RECEIVE_MIN};
 
 /// All multi-receive buffers, by their operations.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct MultiBuffers {
+    /// Least room in a buffer that is posted, in bytes.
+    min: usize,
     /// Buffers that take messages.
     active: Vec<u32>,
     /// Buffers that wait until an active buffer for the same messages is full, in order of their
     /// posting.
     queued: VecDeque<u32>,
+    /// Buffers for which no receive is posted until there is room.
+    paused: Vec<u32>,
+}
+
+impl MultiBuffers {
+    /// Returns no buffers.
+    pub(super) const fn new() -> Self {
+        Self {
+            min: MULTI_RECEIVE_MIN,
+            active: Vec::new(),
+            queued: VecDeque::new(),
+            paused: Vec::new(),
+        }
+    }
+
+    /// Returns the least room in a buffer, in bytes.
+    pub(super) const fn min(&self) -> usize {
+        self.min
+    }
+
+    /// Sets the least room in buffers that are posted from now on.
+    pub(super) fn set_min(&mut self, min: usize) {
+        self.min = min;
+    }
+
+    /// Returns whether a buffer waits for room.
+    #[inline]
+    pub(super) fn has_paused(&self) -> bool {
+        !self.paused.is_empty()
+    }
 }
 
 /// A multi-receive buffer.
@@ -135,7 +167,7 @@ impl Rdm {
             report: wanted.report,
             memory,
             used: 0,
-            min: self.multi_receive_min,
+            min: self.multi_buffers.min,
             from,
             number: wanted.from,
             matching: wanted.matching(),
@@ -177,7 +209,7 @@ impl Rdm {
 
     /// Activates the next buffer for the same messages after a buffer ended.
     fn activate_next(&mut self, at: u32) {
-        let Self { multi_buffers, operations, paused, .. } = self;
+        let Self { multi_buffers, operations, .. } = self;
         let Some(index) = multi_buffers.active.iter().position(|first| *first == at) else {
             return;
         };
@@ -193,7 +225,7 @@ impl Rdm {
             (multi.is_queued, multi.is_paused) = (false, true);
         }
         multi_buffers.active.push(next);
-        paused.push(next);
+        multi_buffers.paused.push(next);
         self.has_new_room = true;
     }
 
@@ -202,7 +234,7 @@ impl Rdm {
         let Some(Task::Multi(multi)) = self.operations.task(at) else { return false };
         let waits = std::mem::take(&mut multi.is_paused) | std::mem::take(&mut multi.is_queued);
         if waits {
-            self.paused.retain(|paused| *paused != at);
+            self.multi_buffers.paused.retain(|paused| *paused != at);
             self.multi_buffers.queued.retain(|queued| *queued != at);
         }
         waits
@@ -272,7 +304,7 @@ impl Rdm {
         }
         if self.is_cq_full || multi.bodies >= MULTI_BODIES_MAX {
             if !std::mem::replace(&mut multi.is_paused, true) {
-                self.paused.push(at);
+                self.multi_buffers.paused.push(at);
             }
             return;
         }
@@ -301,7 +333,7 @@ impl Rdm {
     /// Posts the receives of paused buffers, if there is room now.
     #[cold]
     pub(super) fn resume_paused(&mut self, env: DomainEnv<'_>) {
-        for at in std::mem::take(&mut self.paused) {
+        for at in std::mem::take(&mut self.multi_buffers.paused) {
             // The operation may have ended and another may have its slot.
             let Some(Task::Multi(multi)) = self.operations.task(at) else { continue };
             if std::mem::take(&mut multi.is_paused) {

@@ -93,7 +93,7 @@ impl Rdm {
             return Ok(None);
         }
         let source = env.vector.get(from).ok_or(Errno(FI_EINVAL))?;
-        if self.reach(env.vector, from)?.is_none() && self.broken.contains(&source) {
+        if self.reach(env.vector, from)?.is_none() && self.broken.contains(source) {
             return Err(Errno(FI_ECONNRESET));
         }
         Ok(Some(source))
@@ -213,7 +213,7 @@ impl Rdm {
             }
             Some(Task::TargetWrite(served)) => self.complete_long_write(env, &served, ended),
             Some(Task::Reply(peer, _)) => {
-                self.count_ended(peer);
+                self.served.end(peer);
                 self.reply_lost(ended);
             }
             _ => {}

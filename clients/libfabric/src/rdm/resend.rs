@@ -26,7 +26,7 @@
 //! [`connect`](super::connect) calls `attach` for a new connection, and [`target`](super::target)
 //! passes the peer's count to `process_resume`. All run under the lock of the domain.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use causeway_message::library::{
     Buffer, Completion, EndpointIdentity, LostPeer, Partner, RequestId, is_interrupted, is_remote,
@@ -80,9 +80,36 @@ impl UnackedMessage {
     }
 }
 
+/// The messages between this endpoint and all endpoints of other hosts.
+#[derive(Debug, Default)]
+pub(super) struct Flows {
+    /// Whether messages are sent again after a daemon restarted: false without a network and in direct
+    /// mode.
+    resends: bool,
+    /// By the other endpoint.
+    all: HashMap<EndpointIdentity, Flow>,
+    /// Endpoints that are not connected any more, to be checked.
+    departed: Vec<EndpointIdentity>,
+    /// Long messages that were cancelled before a receive took their notice: the sender, and the
+    /// name of its operation.
+    bodies_lost: HashSet<(EndpointIdentity, u32)>,
+}
+
+impl Flows {
+    /// Returns no flows.
+    pub(super) fn new(resends: bool) -> Self {
+        Self { resends, ..Self::default() }
+    }
+
+    /// Removes the endpoints that were lost since the last call.
+    pub(super) fn take_departed(&mut self) -> Vec<EndpointIdentity> {
+        std::mem::take(&mut self.departed)
+    }
+}
+
 /// The messages between this endpoint and an endpoint of another host, across connections.
 #[derive(Debug)]
-pub(super) struct Flow {
+struct Flow {
     /// Whether messages can be sent.
     state: FlowState,
     /// The current or the last connection.
@@ -172,7 +199,7 @@ impl Rdm {
     /// Returns whether messages to a peer are kept until its host has them.
     #[inline]
     pub(super) fn resends_to(&self, partner: Partner) -> bool {
-        self.resends && is_remote(partner.peer)
+        self.flows.resends && is_remote(partner.peer)
     }
 
     /// Passes a message to the engine, and keeps a copy of an eager message to another host.
@@ -189,7 +216,7 @@ impl Rdm {
         let made = endpoint.library.isend(&mut endpoint.paths, partner, info, context, buffer);
         if made.is_ok()
             && let Some((source, kept)) = copy
-            && let Some(flow) = self.flows.get_mut(&source)
+            && let Some(flow) = self.flows.all.get_mut(&source)
         {
             flow.keep(kept);
         }
@@ -207,7 +234,7 @@ impl Rdm {
         let library = &self.endpoint.library;
         let source = library.source_of(partner)?;
         let acked = library.acked(partner);
-        let flow = self.flows.get_mut(&source).filter(|flow| flow.partner == partner)?;
+        let flow = self.flows.all.get_mut(&source).filter(|flow| flow.partner == partner)?;
         flow.drop_acked(acked);
         let mut bytes = Vec::with_capacity(buffer.len());
         causeway_message::library::pieces(buffer, 0, buffer.len(), |piece| {
@@ -225,7 +252,7 @@ impl Rdm {
         let source = self.endpoint.library.source_of(partner);
         is_interrupted(ended.status)
             && ended.match_info & SPACES != BODY
-            && source.is_some_and(|source| self.flows.contains_key(&source))
+            && source.is_some_and(|source| self.flows.all.contains_key(&source))
     }
 
     /// Sends an error in place of a long reply that did not arrive.
@@ -243,12 +270,12 @@ impl Rdm {
 
     /// Returns whether messages to an endpoint wait for a new connection.
     pub(super) fn is_interrupted(&self, source: EndpointIdentity) -> bool {
-        self.flows.get(&source).is_some_and(|flow| flow.state != FlowState::Open)
+        self.flows.all.get(&source).is_some_and(|flow| flow.state != FlowState::Open)
     }
 
     /// Returns the number of messages that were reported as sent and wait for a new connection.
     pub(super) fn interrupted_count(&self) -> usize {
-        let waiting = self.flows.values().filter(|flow| flow.state != FlowState::Open);
+        let waiting = self.flows.all.values().filter(|flow| flow.state != FlowState::Open);
         waiting.map(|flow| flow.old.len()).fold(0, usize::saturating_add)
     }
 
@@ -258,20 +285,20 @@ impl Rdm {
             return true;
         }
         let Some(source) = self.endpoint.library.source_of(partner) else { return true };
-        if self.flows.get(&source).is_none_or(|flow| flow.partner != partner) {
+        if self.flows.all.get(&source).is_none_or(|flow| flow.partner != partner) {
             self.note_departed();
         }
-        let flow = self.flows.entry(source).or_insert_with(|| Flow::new(partner));
+        let flow = self.flows.all.entry(source).or_insert_with(|| Flow::new(partner));
         if flow.partner != partner && self.endpoint.library.is_reached(partner) {
             flow.begin(partner);
             self.send_resume(source);
         }
-        self.flows.get(&source).is_none_or(|flow| flow.state == FlowState::Open)
+        self.flows.all.get(&source).is_none_or(|flow| flow.state == FlowState::Open)
     }
 
     /// Sends the count of messages that were received on earlier connections.
     fn send_resume(&mut self, source: EndpointIdentity) {
-        let Some(flow) = self.flows.get_mut(&source) else { return };
+        let Some(flow) = self.flows.all.get_mut(&source) else { return };
         if std::mem::replace(&mut flow.has_sent_resume, true) {
             return;
         }
@@ -311,7 +338,7 @@ impl Rdm {
             return Some(message);
         }
         let source = self.endpoint.library.source_of(partner)?;
-        let Some(flow) = self.flows.get_mut(&source) else { return Some(message) };
+        let Some(flow) = self.flows.all.get_mut(&source) else { return Some(message) };
         if inject {
             message.copy_payload();
         }
@@ -326,7 +353,8 @@ impl Rdm {
         }
         self.attach(partner);
         let Some(source) = self.endpoint.library.source_of(partner) else { return };
-        let Some(flow) = self.flows.get_mut(&source).filter(|flow| flow.partner == partner) else {
+        let Some(flow) = self.flows.all.get_mut(&source).filter(|flow| flow.partner == partner)
+        else {
             return;
         };
         if std::mem::replace(&mut flow.has_received_resume, true) {
@@ -368,11 +396,11 @@ impl Rdm {
     pub(super) fn note_departed(&mut self) {
         for departed in self.endpoint.library.take_departed() {
             let LostPeer { source, partner, status, .. } = departed;
-            self.departed.push(source);
-            if !self.resends {
+            self.flows.departed.push(source);
+            if !self.flows.resends {
                 continue;
             }
-            let flow = self.flows.entry(source).or_insert_with(|| Flow::new(partner));
+            let flow = self.flows.all.entry(source).or_insert_with(|| Flow::new(partner));
             if flow.partner == partner {
                 flow.depart(&departed);
             }
@@ -388,7 +416,7 @@ impl Rdm {
     /// Gives up a flow: messages that were reported as sent are lost. `known` is true if the engine
     /// reported the loss.
     pub(super) fn give_up(&mut self, source: EndpointIdentity, status: Status, known: bool) {
-        let Some(flow) = self.flows.remove(&source) else { return };
+        let Some(flow) = self.flows.all.remove(&source) else { return };
         self.endpoint.library.end_receives(source, status, (BODY, SPACES));
         let lost = flow.old.len().saturating_add(flow.sent.iter().flatten().count());
         for message in flow.waiting {
@@ -408,20 +436,20 @@ impl Rdm {
         let matching = (BODY | u64::from(name & NAME_MASK), u64::MAX);
         let status = Status::EndpointUnreachable;
         let none = self.endpoint.library.end_receives(source, status, matching) == 0;
-        if none && self.bodies_lost.len() < BODIES_LOST_MAX {
-            self.bodies_lost.insert((source, name & NAME_MASK));
+        if none && self.flows.bodies_lost.len() < BODIES_LOST_MAX {
+            self.flows.bodies_lost.insert((source, name & NAME_MASK));
         }
     }
 
     /// Returns whether the long message with this operation name of the sender was cancelled, and
     /// forgets it.
     pub(super) fn is_body_lost(&mut self, partner: Partner, name: u64) -> bool {
-        if self.bodies_lost.is_empty() {
+        if self.flows.bodies_lost.is_empty() {
             return false;
         }
         let source = self.endpoint.library.source_of(partner);
         let name = u32::try_from(name).ok();
-        source.zip(name).is_some_and(|lost| self.bodies_lost.remove(&lost))
+        source.zip(name).is_some_and(|lost| self.flows.bodies_lost.remove(&lost))
     }
 }
 

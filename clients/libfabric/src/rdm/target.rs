@@ -6,8 +6,8 @@
 //!
 //! # Limits
 //! Requests are served within calls of the target's process, in the order of their arrival. An
-//! initiator may have [`SERVED_PER_PEER_MIN`] (512) operations in progress, and up to
-//! [`SERVED_PER_PEER_MAX`] (4,096) while it has fewer than are left of the [`SERVED_ALL_MAX`]
+//! initiator may have `SERVED_PER_PEER_MIN` (512) operations in progress, and up to
+//! `SERVED_PER_PEER_MAX` (4,096) while it has fewer than are left of the `SERVED_ALL_MAX`
 //! (65,536) of all initiators; requests for memory beyond are dropped without a reply. An initiator
 //! of this provider has at most 256, so none of its requests is dropped. Well-formed requests about
 //! messages and connections are never dropped. Any peer that could connect is served, in the
@@ -22,7 +22,6 @@
 //! and [`super::atomic`] computes.
 
 use causeway_message::library::{Completion, KeptMessage, Partner};
-use causeway_message::limits::PEER_NUMBERS_MAX;
 use causeway_message::status::Status;
 
 use super::address_vector::NOT_IN_VECTOR;
@@ -37,7 +36,7 @@ use super::{CONTROL, DomainEnv, Errno, NAME_MASK, REPLY, Rdm, SPACES};
 use crate::abi::{
     FI_ATOMIC_READ, FI_EINVAL, FI_EIO, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA,
 };
-use crate::limits::{INLINE_BYTES_MAX, SERVED_ALL_MAX, SERVED_PER_PEER_MAX, SERVED_PER_PEER_MIN};
+use crate::limits::INLINE_BYTES_MAX;
 
 impl Rdm {
     /// Serves the pending requests. Returns true if there were any.
@@ -65,7 +64,7 @@ impl Rdm {
                 Some((ControlRequest { kind: ControlKind::NoBody, name, .. }, _)) => {
                     self.cancel_body(probed.partner, name);
                 }
-                Some((control, more)) if self.may_serve(probed.partner) => {
+                Some((control, more)) if self.served.may_start(probed.partner.peer.0) => {
                     self.serve(env, probed.partner, control, more);
                 }
                 _ => {}
@@ -73,37 +72,6 @@ impl Rdm {
             self.give_back(bytes);
         }
         answered
-    }
-
-    /// Returns whether a peer may have a further operation in progress: below
-    /// [`SERVED_PER_PEER_MIN`] (512) always; below [`SERVED_PER_PEER_MAX`] (4,096) while it has
-    /// fewer than are left of [`SERVED_ALL_MAX`] (65,536). A correct initiator never exceeds the
-    /// limit.
-    fn may_serve(&self, partner: Partner) -> bool {
-        let in_progress = self.served.get(partner.peer.0 as usize).copied().unwrap_or(0);
-        let left = SERVED_ALL_MAX.saturating_sub(self.served_all);
-        in_progress < SERVED_PER_PEER_MIN
-            || in_progress < SERVED_PER_PEER_MAX && (in_progress as usize) < left
-    }
-
-    /// Counts an operation of a peer as started.
-    fn count_started(&mut self, peer: u32) {
-        let at = peer as usize;
-        if at < PEER_NUMBERS_MAX && self.served.len() <= at {
-            self.served.resize(at.saturating_add(1), 0);
-        }
-        if let Some(in_progress) = self.served.get_mut(at) {
-            *in_progress = in_progress.saturating_add(1);
-            self.served_all = self.served_all.saturating_add(1);
-        }
-    }
-
-    /// Counts an operation of a peer as ended.
-    pub(super) fn count_ended(&mut self, peer: u32) {
-        if let Some(in_progress) = self.served.get_mut(peer as usize) {
-            *in_progress = in_progress.saturating_sub(1);
-            self.served_all = self.served_all.saturating_sub(1);
-        }
     }
 
     /// Performs an operation on memory and replies.
@@ -160,12 +128,12 @@ impl Rdm {
         };
         let info = REPLY | u64::from(name & NAME_MASK);
         let peer = partner.peer.0;
-        self.count_started(peer);
+        self.served.start(peer);
         let task = Task::Reply(peer, key);
         // Without room for the reply the initiator exceeded its limit; its call ends when this
         // endpoint closes.
         if self.send_headed(partner, info, (err, 0), task, payload).is_err() {
-            self.count_ended(peer);
+            self.served.end(peer);
         }
     }
 
@@ -230,19 +198,19 @@ impl Rdm {
             Ok(payload) => {
                 let peer = partner.peer.0;
                 let served = TargetWrite { source, peer, name, data, key, lost: false };
-                self.count_started(peer);
+                self.served.start(peer);
                 let task = Task::TargetWrite(served);
                 if self.fetch(partner, u64::from(name), task, payload, &meta).is_err() {
-                    self.count_ended(peer);
+                    self.served.end(peer);
                     self.reply(partner, (name, key), Err(Errno(FI_EIO)));
                 }
             }
             Err(errno) => {
                 // The initiator keeps its buffer until the bytes are received or refused.
                 let (task, nowhere) = (Task::Reply(partner.peer.0, key), Payload::EMPTY);
-                self.count_started(partner.peer.0);
+                self.served.start(partner.peer.0);
                 if self.fetch(partner, u64::from(name), task, nowhere, &meta).is_err() {
-                    self.count_ended(partner.peer.0);
+                    self.served.end(partner.peer.0);
                 }
                 self.reply(partner, (name, key), Err(errno));
             }
@@ -257,7 +225,7 @@ impl Rdm {
         ended: &Completion,
     ) {
         let &TargetWrite { source, peer, name, data, key, lost } = served;
-        self.count_ended(peer);
+        self.served.end(peer);
         let Some(partner) = ended.partner else { return };
         if self.endpoint.library.source_of(partner) != Some(source) {
             return;

@@ -553,7 +553,7 @@ unsafe extern "C" fn getopt(
     }
     // SAFETY: the caller passes an endpoint that was opened here.
     let ep = unsafe { &*fid.cast::<Endpoint>() };
-    let found = ep.with(|ep, _| Ok(ep.rdm.multi_receive_min)).unwrap_or(0);
+    let found = ep.with(|ep, _| Ok(ep.rdm.multi_receive_min())).unwrap_or(0);
     // SAFETY: the caller passes `len` bytes of room.
     unsafe {
         if len.replace(size_of::<usize>()) < size_of::<usize>() {
@@ -584,7 +584,7 @@ unsafe extern "C" fn setopt(
             let (min, ep) =
                 unsafe { (value.cast::<usize>().read_unaligned(), &*fid.cast::<Endpoint>()) };
             to_status(ep.with(|ep, _| {
-                ep.rdm.multi_receive_min = min;
+                ep.rdm.set_multi_receive_min(min);
                 Ok(())
             }))
         }

@@ -12,7 +12,7 @@ use causeway_model::limits::FORWARD_CONNECTIONS_MAX;
 use causeway_model::{ForwardSpec, Name};
 use clap::{Args, Subcommand};
 
-use super::TableArguments;
+use super::{DeleteOptions, TableArguments};
 use crate::limits::SECONDS_MAX;
 
 /// Examples of the help text.
@@ -117,12 +117,9 @@ Examples:
     Del {
         /// Name of the forward
         name: Name,
-        /// Succeed if the forward does not exist
-        #[arg(long)]
-        if_exists: bool,
-        /// Only until the next start of causewayd: the object stays in its state file
-        #[arg(long)]
-        ephemeral: bool,
+        /// Missing objects, and the state file.
+        #[command(flatten)]
+        options: DeleteOptions,
     },
 }
 

@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use super::TableArguments;
+use super::{DeleteOptions, TableArguments};
 use causeway_model::draft::LinkDraft;
 use causeway_model::{Name, RouteSpec};
 use clap::{Args, Subcommand};
@@ -46,12 +46,9 @@ Examples:
     Del {
         /// Name of the link
         name: Name,
-        /// Succeed if the link does not exist
-        #[arg(long)]
-        if_exists: bool,
-        /// Only until the next start of causewayd: the object stays in its state file
-        #[arg(long)]
-        ephemeral: bool,
+        /// Missing objects, and the state file.
+        #[command(flatten)]
+        options: DeleteOptions,
     },
 }
 
@@ -105,12 +102,9 @@ Examples:
     Del {
         /// Number of the route in `causeway route list`
         index: u64,
-        /// Succeed if the route does not exist
-        #[arg(long)]
-        if_exists: bool,
-        /// Only until the next start of causewayd: the object stays in its state file
-        #[arg(long)]
-        ephemeral: bool,
+        /// Missing objects, and the state file.
+        #[command(flatten)]
+        options: DeleteOptions,
     },
 }
 

@@ -10,6 +10,7 @@
 
 mod capture;
 mod connections;
+mod delete;
 mod doctor;
 #[cfg(test)]
 mod document_tests;
@@ -33,6 +34,7 @@ use crate::limits::{SECONDS_MAX, TIMEOUT_S_DEFAULT};
 
 pub use capture::{CaptureArgs, CaptureConditions};
 pub use connections::{ConnectionList, ConnectionVerb};
+pub use delete::DeleteOptions;
 pub use doctor::DoctorArgs;
 pub use extcap::ExtcapArgs;
 pub use forward::{ForwardAdd, ForwardArgs, ForwardVerb};
@@ -344,12 +346,9 @@ Examples:
         /// Delete the port without a confirmation
         #[arg(short, long)]
         force: bool,
-        /// Succeed if the port does not exist
-        #[arg(long)]
-        if_exists: bool,
-        /// Only until the next start of causewayd: the object stays in its state file
-        #[arg(long)]
-        ephemeral: bool,
+        /// Missing objects, and the state file.
+        #[command(flatten)]
+        options: DeleteOptions,
     },
 }
 
@@ -399,12 +398,9 @@ pub enum GroupVerb {
     Del {
         /// Name of the group
         name: Name,
-        /// Succeed if the group does not exist
-        #[arg(long)]
-        if_exists: bool,
-        /// Only until the next start of causewayd: the object stays in its state file
-        #[arg(long)]
-        ephemeral: bool,
+        /// Missing objects, and the state file.
+        #[command(flatten)]
+        options: DeleteOptions,
     },
 }
 
@@ -521,12 +517,9 @@ Examples:
     Del {
         /// Number of the rule in `causeway rule list`
         index: usize,
-        /// Succeed if the rule does not exist
-        #[arg(long)]
-        if_exists: bool,
-        /// Only until the next start of causewayd: the object stays in its state file
-        #[arg(long)]
-        ephemeral: bool,
+        /// Missing objects, and the state file.
+        #[command(flatten)]
+        options: DeleteOptions,
     },
 }
 

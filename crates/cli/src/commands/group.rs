@@ -57,13 +57,7 @@ pub fn run(cx: &CommandContext, verb: GroupVerb) -> Result<()> {
                 Err(error) => Err(error),
             }
         }
-        GroupVerb::Del { name, if_exists, ephemeral } => {
-            match cx.client.delete(&changing(&format!("/v1/groups/{name}"), ephemeral)) {
-                Ok(_) => cx.done(true, &format!("group {name} deleted")),
-                Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no group {name}")),
-                Err(error) => Err(hint(error, "group", SEE_GROUPS)),
-            }
-        }
+        GroupVerb::Del { name, options } => cx.delete("group", &name, &options),
     }
 }
 

@@ -40,13 +40,7 @@ pub fn run(cx: &CommandContext, verb: LinkVerb) -> Result<()> {
             cx.show(&value, |value| Ok(text(&view(value)?)))
         }
         LinkVerb::Add(args) => add(cx, &args),
-        LinkVerb::Del { name, if_exists, ephemeral } => {
-            match cx.client.delete(&changing(&format!("/v1/links/{name}"), ephemeral)) {
-                Ok(_) => cx.done(true, &format!("link {name} deleted")),
-                Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no link {name}")),
-                Err(error) => Err(hint(error, "link", SEE_LINKS)),
-            }
-        }
+        LinkVerb::Del { name, options } => cx.delete("link", &name, &options),
     }
 }
 

@@ -44,14 +44,15 @@ mod web;
 
 pub use mpi::EVALUATED_FAILURE;
 
+use std::fmt::Display;
 use std::io::{Read, Write as _};
 use std::path::Path;
 
 use causeway_model::InfoView;
 use serde_json::{Value, json};
 
-use crate::args::{Cli, Format, Noun};
-use crate::client::{ControlClient, default_control, view};
+use crate::args::{Cli, DeleteOptions, Format, Noun};
+use crate::client::{ControlClient, changing, default_control, view};
 use crate::error::{Error, Result};
 use crate::table::{duration, pairs};
 
@@ -150,6 +151,17 @@ impl CommandContext {
     /// Prints that a change was made, or was not necessary.
     fn done(&self, changed: bool, text: &str) -> Result<()> {
         self.show(&json!({ "changed": changed }), |_| Ok(format!("{text}\n")))
+    }
+
+    /// Deletes the object `id` of a noun (`port`) and prints the result.
+    fn delete(&self, noun: &str, id: &dyn Display, options: &DeleteOptions) -> Result<()> {
+        match self.client.delete(&changing(&format!("/v1/{noun}s/{id}"), options.ephemeral)) {
+            Ok(_) => self.done(true, &format!("{noun} {id} deleted")),
+            Err(Error::NotFound(_)) if options.if_exists => {
+                self.done(false, &format!("no {noun} {id}"))
+            }
+            Err(error) => Err(hint(error, noun, &format!("see `causeway {noun} list`"))),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use super::vm::{load_kinds, print_attachment, vm_of};
 use super::{CommandContext, hint, is_conflict};
 use crate::args::options::{kinds, shown};
-use crate::args::{AttachOptions, Format, PortAdd, PortVerb};
+use crate::args::{AttachOptions, DeleteOptions, Format, PortAdd, PortVerb};
 use crate::client::{changing, view};
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, bytes, pairs};
@@ -37,9 +37,7 @@ pub fn run(cx: &CommandContext, verb: PortVerb) -> Result<()> {
         PortVerb::List { group } => list(cx, group.as_ref()),
         PortVerb::Show { name, attach } => show(cx, &name, &attach),
         PortVerb::Add(args) => add(cx, *args),
-        PortVerb::Del { name, force, if_exists, ephemeral } => {
-            del(cx, &name, (force, if_exists), ephemeral)
-        }
+        PortVerb::Del { name, force, options } => del(cx, &name, force, &options),
     }
 }
 
@@ -263,12 +261,7 @@ fn existing(
 }
 
 /// Deletes a port. On a terminal, the deletion of a port with a guest needs a confirmation.
-fn del(
-    cx: &CommandContext,
-    name: &Name,
-    (force, if_exists): (bool, bool),
-    ephemeral: bool,
-) -> Result<()> {
+fn del(cx: &CommandContext, name: &Name, force: bool, options: &DeleteOptions) -> Result<()> {
     let path = format!("/v1/ports/{name}");
     let has_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if has_terminal && !force && cx.format == Format::Table {
@@ -281,11 +274,7 @@ fn del(
             return Err(Error::Refused { kind: "declined".into(), message });
         }
     }
-    match cx.client.delete(&changing(&path, ephemeral)) {
-        Ok(_) => cx.done(true, &format!("port {name} deleted")),
-        Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no port {name}")),
-        Err(error) => Err(hint(error, "port", SEE_PORTS)),
-    }
+    cx.delete("port", name, options)
 }
 
 /// Returns the question before the deletion of a port; `None` if no guest would lose its device.

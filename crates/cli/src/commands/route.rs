@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{CommandContext, hint, is_conflict};
 use crate::args::RouteVerb;
 use crate::client::{changing, view};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::table::{Align, TextTable};
 use crate::view::{RouteView, cell, route_end};
 
@@ -26,15 +26,7 @@ pub fn run(cx: &CommandContext, verb: RouteVerb) -> Result<()> {
         RouteVerb::Add { values, may_exist, ephemeral } => {
             add(cx, &values.read()?, may_exist, ephemeral)
         }
-        RouteVerb::Del { index, if_exists, ephemeral } => {
-            match cx.client.delete(&changing(&format!("/v1/routes/{index}"), ephemeral)) {
-                Ok(_) => cx.done(true, &format!("route {index} deleted")),
-                Err(Error::NotFound(_)) if if_exists => {
-                    cx.done(false, &format!("no route {index}"))
-                }
-                Err(error) => Err(hint(error, "route", "see `causeway route list`")),
-            }
-        }
+        RouteVerb::Del { index, options } => cx.delete("route", &index, &options),
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{CommandContext, hint};
 use crate::args::RuleVerb;
 use crate::client::{changing, view};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::table::{Align, TextTable};
 use crate::view::{RuleView, cell};
 
@@ -29,13 +29,7 @@ pub fn run(cx: &CommandContext, verb: RuleVerb) -> Result<()> {
             }
             add(cx, &rule, values.values.get(RULE_INDEX.key), ephemeral)
         }
-        RuleVerb::Del { index, if_exists, ephemeral } => {
-            match cx.client.delete(&changing(&format!("/v1/rules/{index}"), ephemeral)) {
-                Ok(_) => cx.done(true, &format!("rule {index} deleted")),
-                Err(Error::NotFound(_)) if if_exists => cx.done(false, &format!("no rule {index}")),
-                Err(error) => Err(hint(error, "rule", "see `causeway rule list`")),
-            }
-        }
+        RuleVerb::Del { index, options } => cx.delete("rule", &index, &options),
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use causeway_wire::tunnel::record::{self, Fragment, Header};
-use causeway_wire::tunnel::{Inner, Kind, Outer};
+use causeway_wire::tunnel::{DatagramKind, Inner, Outer};
 use causeway_wire::vxlan;
 
 use crate::common::{Dir, send};
@@ -179,9 +179,9 @@ fn datagram(kind: &str, n: u32) -> Vec<u8> {
     let (counter, receiver) = (u64::from(n), n % 7);
     let outer = |kind| Outer { kind, receiver, counter }.emit().to_vec();
     match n % 5 {
-        1 => [outer(Kind::Init), noise(n % 200).collect()].concat(),
-        2 => [outer(Kind::Response), noise(48).collect()].concat(),
-        3 if kind == "causeway" => [outer(Kind::Data), noise(n % 1400).collect()].concat(),
+        1 => [outer(DatagramKind::Init), noise(n % 200).collect()].concat(),
+        2 => [outer(DatagramKind::Response), noise(48).collect()].concat(),
+        3 if kind == "causeway" => [outer(DatagramKind::Data), noise(n % 1400).collect()].concat(),
         3 => plain(record::FRAME, &frame),
         _ => {
             let place = Fragment { id: n, offset: n % 3 * 1000, total: 60_000 };
@@ -192,7 +192,7 @@ fn datagram(kind: &str, n: u32) -> Vec<u8> {
 
 /// Returns an unencrypted record.
 fn plain(kind: u8, body: &[u8]) -> Vec<u8> {
-    let outer = Outer { kind: Kind::Plain, receiver: 0, counter: 0 }.emit();
+    let outer = Outer { kind: DatagramKind::Plain, receiver: 0, counter: 0 }.emit();
     let header = Header { kind, bare: true, hops: 0, len: body.len() as u16 }.emit();
     [&outer[..], &Inner { vni: 1, flags: 0 }.emit(), &header, body].concat()
 }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::dispatch_mode::{PollConfig, QueueMode};
 use crate::limits::{QUICK_NS, QUICK_RESULTS};
-use crate::service::{Progress, SourceProgress};
+use crate::progress::{Progress, SourceProgress};
 use crate::source_doorbell::SourceDoorbells;
 use causeway_model::{PollMode, PollPolicy};
 

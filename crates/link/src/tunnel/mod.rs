@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use causeway_directory::{Advertisement, MacKey};
-use causeway_wire::tunnel::{Kind, Outer};
+use causeway_wire::tunnel::{DatagramKind, Outer};
 
 use crate::clock::Clock;
 use crate::event::{Event, EventKind};
@@ -364,11 +364,11 @@ impl Tunnel {
     ) -> Result<(), Refusal> {
         let result = match Outer::parse(datagram) {
             Ok((outer, body)) => match outer.kind {
-                Kind::Data => self.data(clock, from, &outer, body, sink),
-                Kind::Plain => self.plain(clock, from, &outer, body, sink),
-                Kind::Response => self.response(clock, from, &outer, body, sink),
-                Kind::Cookie => self.cookie(from, &outer, body, sink),
-                Kind::Init => Err(Refusal::Unasked),
+                DatagramKind::Data => self.data(clock, from, &outer, body, sink),
+                DatagramKind::Plain => self.plain(clock, from, &outer, body, sink),
+                DatagramKind::Response => self.response(clock, from, &outer, body, sink),
+                DatagramKind::Cookie => self.cookie(from, &outer, body, sink),
+                DatagramKind::Init => Err(Refusal::Unasked),
             },
             Err(causeway_wire::tunnel::Error::Truncated(_)) => Err(Refusal::Truncated),
             Err(_) => Err(Refusal::Foreign),

@@ -4,7 +4,7 @@ use crate::common::*;
 use causeway_link::limits::ADDRESSES_MAX;
 use causeway_link::{EventKind, Refusal};
 use causeway_wire::tunnel::record::{self, Entry};
-use causeway_wire::tunnel::{Inner, Kind, Outer};
+use causeway_wire::tunnel::{DatagramKind, Inner, Outer};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000 * MS;
@@ -83,7 +83,8 @@ fn address_quota_bounds_announcements() {
 fn hostile_announcements_are_bounded_and_counted() {
     let mut world = World::pair(4, true, 1_472);
     for first in 0..100 {
-        let mut bytes = Outer { kind: Kind::Plain, receiver: 0, counter: 0 }.emit().to_vec();
+        let mut bytes =
+            Outer { kind: DatagramKind::Plain, receiver: 0, counter: 0 }.emit().to_vec();
         bytes.extend(Inner { vni: VNI, flags: 0 }.emit());
         let len = 80 * record::ENTRY_LEN as u16;
         bytes.extend(record::Header { kind: record::HERE, bare: false, hops: 0, len }.emit());
@@ -108,7 +109,8 @@ fn hostile_sync_requests_are_answered_once_a_second() {
     world.run(SECOND);
     world.tape = Some(Vec::new());
     for _ in 0..1_000 {
-        let mut bytes = Outer { kind: Kind::Plain, receiver: 0, counter: 0 }.emit().to_vec();
+        let mut bytes =
+            Outer { kind: DatagramKind::Plain, receiver: 0, counter: 0 }.emit().to_vec();
         bytes.extend(Inner { vni: 0, flags: 0 }.emit());
         for _ in 0..50 {
             bytes

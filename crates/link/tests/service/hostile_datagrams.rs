@@ -5,7 +5,7 @@ use crate::common::*;
 use causeway_link::limits::DATAGRAM_BYTES_MAX;
 use causeway_link::{Refusal, TunnelSession};
 use causeway_wire::tunnel::record::{self, Fragment};
-use causeway_wire::tunnel::{Inner, Kind, Outer};
+use causeway_wire::tunnel::{DatagramKind, Inner, Outer};
 use proptest::prelude::*;
 
 /// Seals any plaintext as the peer itself would.
@@ -86,7 +86,7 @@ fn records_of_unknown_kinds_are_skipped() {
 fn many_heartbeats_in_one_datagram_get_one_answer() {
     let mut world = World::pair(4, true, 1_472);
     let echo = record(record::ECHO, false, &record::Echo { time: 1, size: 0, digest: 0 }.emit());
-    let mut bytes = Outer { kind: Kind::Plain, receiver: 0, counter: 0 }.emit().to_vec();
+    let mut bytes = Outer { kind: DatagramKind::Plain, receiver: 0, counter: 0 }.emit().to_vec();
     bytes.extend(text(&vec![echo; 50]));
     world.tape = Some(Vec::new());
     world.deliver(1, address(0), &bytes).unwrap();
@@ -98,7 +98,7 @@ fn many_heartbeats_in_one_datagram_get_one_answer() {
 #[test]
 fn plain_datagrams_are_taken_from_the_peers_address_only_and_never_for_sealed_ones() {
     let frame = text(&[record(record::FRAME, true, &[5; 60])]);
-    let mut bytes = Outer { kind: Kind::Plain, receiver: 0, counter: 0 }.emit().to_vec();
+    let mut bytes = Outer { kind: DatagramKind::Plain, receiver: 0, counter: 0 }.emit().to_vec();
     bytes.extend(&frame);
     let mut world = World::pair(5, true, 1_472);
     assert_eq!(world.deliver(1, address(9), &bytes), Err(Refusal::Peer));

@@ -3,7 +3,7 @@
 use crate::common::*;
 use causeway_link::{EventKind, HandshakeFault, Refusal, TunnelConfig};
 use causeway_model::keys::PrivateKey;
-use causeway_wire::tunnel::{Kind, Outer};
+use causeway_wire::tunnel::{DatagramKind, Outer};
 
 const SECOND: u64 = 1_000 * MS;
 
@@ -11,7 +11,7 @@ fn small(byte: u8) -> Got {
     (VNI, 0, Default::default(), vec![byte; 60])
 }
 
-fn kind(bytes: &[u8]) -> Option<Kind> {
+fn kind(bytes: &[u8]) -> Option<DatagramKind> {
     Outer::parse(bytes).ok().map(|(outer, _)| outer.kind)
 }
 
@@ -150,7 +150,10 @@ fn session_unknown_peer_gets_no_answer() {
     world.tape = Some(Vec::new());
     world.run(10 * SECOND);
     let tape = world.tape.take().unwrap();
-    assert!(tape.iter().all(|letter| kind(&letter.bytes) == Some(Kind::Init)), "nothing else");
+    assert!(
+        tape.iter().all(|letter| kind(&letter.bytes) == Some(DatagramKind::Init)),
+        "nothing else"
+    );
     // Retried at growing intervals: after 0, 0.5, 1.5, 3.5 and 7.5 s, plus jitter.
     assert!((4..=6).contains(&tape.len()), "{}", tape.len());
     assert_eq!(world.refusals(1, Refusal::Peer), tape.len() as u64);
@@ -163,7 +166,8 @@ fn hostile_initiations_played_again_are_refused() {
     world.join(0, 1, false, 1_472);
     world.run(SECOND);
     let tape = world.tape.take().unwrap();
-    let inits: Vec<_> = tape.iter().filter(|l| kind(&l.bytes) == Some(Kind::Init)).collect();
+    let inits: Vec<_> =
+        tape.iter().filter(|l| kind(&l.bytes) == Some(DatagramKind::Init)).collect();
     world.run(SECOND);
     for letter in inits {
         let host = usize::from(letter.to == address(1));
@@ -215,7 +219,9 @@ fn hostile_answers_do_not_end_a_handshake() {
     let init = world.tape.take().unwrap().remove(0).bytes;
     let (outer, message) = Outer::parse(&init).unwrap();
     let receiver = outer.counter as u32;
-    for (kind, len) in [(Kind::Response, 52), (Kind::Response, 51), (Kind::Cookie, 32)] {
+    for (kind, len) in
+        [(DatagramKind::Response, 52), (DatagramKind::Response, 51), (DatagramKind::Cookie, 32)]
+    {
         let mut bytes = Outer { kind, receiver, counter: 0 }.emit().to_vec();
         bytes.extend(vec![7; len]);
         assert!(world.deliver(0, address(1), &bytes).is_err());
@@ -224,7 +230,7 @@ fn hostile_answers_do_not_end_a_handshake() {
         assert_eq!(world.deliver(0, address(1), &bytes), Err(Refusal::Unasked));
     }
     // Even a cookie reply that repeats our initiation causes a single retransmission.
-    let mut bytes = Outer { kind: Kind::Cookie, receiver, counter: 0 }.emit().to_vec();
+    let mut bytes = Outer { kind: DatagramKind::Cookie, receiver, counter: 0 }.emit().to_vec();
     bytes.extend([7; 16]);
     bytes.extend(&message[16..32]);
     assert_eq!(world.deliver(0, address(9), &bytes), Err(Refusal::Peer));

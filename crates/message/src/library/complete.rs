@@ -52,7 +52,7 @@ impl<B: Buffer> Library<B> {
         let plain = !request.hidden && !request.unacked && request.buffer.is_none();
         let seen = see(self, request.completion());
         if plain {
-            self.requests.unlink(&mut self.done, at);
+            self.ended.unlink_done(&mut self.requests, at);
             self.requests.discard_spent(at);
         } else {
             self.collect(at);
@@ -78,13 +78,12 @@ impl<B: Buffer> Library<B> {
     /// Returns the index of the oldest ended request that matches.
     #[inline]
     fn first_done(&self, info: u64, mask: u64) -> Option<u32> {
-        let mut done = self.requests.iter(&self.done);
-        done.find(|(_, request)| request.match_info & mask == info).map(|(at, _)| at)
+        self.ended.find_done(&self.requests, |request| request.match_info & mask == info)
     }
 
     /// Returns the oldest ended request without collecting it.
     pub fn ipeek(&self) -> Option<RequestId> {
-        self.done.first().map(|at| self.id(at))
+        self.ended.first_done().map(|at| self.id(at))
     }
 
     /// Returns the context value of a request, also of an ended request until it is collected.
@@ -99,7 +98,7 @@ impl<B: Buffer> Library<B> {
     /// Removes an ended request, or detaches it until its peer confirms it, and returns its result.
     fn collect(&mut self, at: u32) -> Option<Completion> {
         if self.requests.get(at).is_some_and(|request| !request.hidden) {
-            self.requests.unlink(&mut self.done, at);
+            self.ended.unlink_done(&mut self.requests, at);
         }
         let request = self.requests.get_mut(at)?;
         let completion = request.completion();

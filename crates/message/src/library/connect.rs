@@ -70,10 +70,7 @@ impl<B: Buffer> Library<B> {
         );
         request.other = to.nic.0;
         request.more = (key, to.endpoint);
-        if let Some(timeout) = timeout_ns.or(self.send_timeout) {
-            request.deadline = self.now.saturating_add(timeout);
-            self.deadline = self.deadline.min(request.deadline);
-        }
+        request.deadline = self.clock.start(timeout_ns);
         self.counters.connects = self.counters.connects.wrapping_add(1);
         let own = to == self.options.address;
         request.set_partner(own.then_some(Partner::SELF));
@@ -93,8 +90,7 @@ impl<B: Buffer> Library<B> {
         let Some(request) = self.requests.get_mut(at) else { return };
         let (key, endpoint) = request.more;
         let to = Address { nic: NicId(request.other), endpoint };
-        let timeout = request.deadline.checked_sub(self.now);
-        let timeout = timeout.filter(|_| request.deadline != u64::MAX);
+        let timeout = self.clock.left(request.deadline);
         match transport.connect(token, to, key, timeout) {
             Ok(()) => request.state = RequestState::Connecting,
             Err(TransportError::Full) => {
@@ -149,11 +145,11 @@ impl<B: Buffer> Library<B> {
         self.end_requests_to(peer, status);
         let source = self.partners.source(peer);
         let partner = self.partners.current(peer);
-        match (&mut self.departed, source.zip(partner)) {
-            (Some(departed), Some((source, partner))) if is_remote(peer) => {
+        match source.zip(partner) {
+            Some((source, partner)) if self.losses.keeps_directed() && is_remote(peer) => {
                 if was_alive {
                     let acked = self.partners.get(peer).map_or(0, |known| known.acked);
-                    departed.push(LostPeer { source, partner, status, received, acked });
+                    self.losses.depart(LostPeer { source, partner, status, received, acked });
                 }
             }
             _ => self.end_directed(peer, status),
@@ -196,8 +192,8 @@ impl<B: Buffer> Library<B> {
 
     /// Drops the offers of a lost peer; its eager messages stay.
     fn drop_offers(&mut self, gone: Partner) {
-        for at in 0..self.unexpected.messages.places() {
-            let Some(message) = self.unexpected.messages.get(at) else { continue };
+        for at in 0..self.unexpected.places() {
+            let Some(message) = self.unexpected.get(at) else { continue };
             let offered = matches!(message.content, UnexpectedContent::Offered(_));
             if message.partner == gone && offered {
                 self.remove_unexpected(at);
@@ -209,20 +205,15 @@ impl<B: Buffer> Library<B> {
     pub(super) fn confirmed(&mut self, at: u32, status: Status) {
         let Some(request) = self.requests.get_mut(at) else { return };
         request.unacked = false;
-        self.early = self.early.saturating_sub(1);
+        self.losses.end_early();
         let partner = request.partner();
         if status == Status::Success {
             if let Some(partner) = partner {
                 self.partners.acked(partner);
             }
-        } else if !(self.resends && is_interrupted(status)) {
-            self.lost = Some(status);
-            if self.departed.is_some()
-                && let Some(source) = partner.and_then(|partner| self.source_of(partner))
-                && !self.broken.contains(&source)
-            {
-                self.broken.push(source);
-            }
+        } else {
+            let source = partner.and_then(|partner| self.source_of(partner));
+            self.losses.fail_early(status, source);
         }
         let Some(request) = self.requests.get_mut(at) else { return };
         if request.state == RequestState::Detached {
@@ -274,24 +265,11 @@ impl<B: Buffer> Library<B> {
     /// Returns the application's value for a peer; 0 until it is set.
     #[inline]
     pub fn partner_context(&self, partner: Partner) -> Option<u64> {
-        if partner == Partner::SELF {
-            return Some(self.own_context);
-        }
-        self.partners.of(partner).map(|known| known.context)
+        self.partners.context(partner)
     }
 
     /// Sets the application's value for a peer. Returns false if there is no such peer.
     pub fn set_partner_context(&mut self, partner: Partner, context: u64) -> bool {
-        if partner == Partner::SELF {
-            self.own_context = context;
-            return true;
-        }
-        match self.partners.of_mut(partner) {
-            Some(known) => {
-                known.context = context;
-                true
-            }
-            None => false,
-        }
+        self.partners.set_context(partner, context)
     }
 }

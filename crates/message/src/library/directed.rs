@@ -15,8 +15,7 @@
 //!
 //! A request that has ended has no buffer any more: [`Library::with_buffer`] and
 //! [`Library::lose_buffer`] then do not call their closure, nor for a request that was collected,
-//! cancelled or forgotten. [`Library::set_context`] changes the context value until the request is
-//! collected or forgotten. Names are not reused, so that a late call reaches no other request.
+//! cancelled or forgotten. Names are not reused, so that a late call reaches no other request.
 //!
 //! `rdm` of the libfabric provider calls these functions, under the lock of its domain, in a thread
 //! of the application or the provider's progress thread; matching is in `library::receive`.
@@ -79,7 +78,7 @@ impl<B: Buffer> Library<B> {
     ) -> Result<Option<(ProbedMessage, usize)>, Error> {
         check_mask(info, mask)?;
         let found = self.first_unexpected(info, mask, from);
-        let Some(message) = found.and_then(|at| self.unexpected.messages.get(at)) else {
+        let Some(message) = found.and_then(|at| self.unexpected.get(at)) else {
             return Ok(None);
         };
         let copied = match &message.content {
@@ -182,16 +181,6 @@ impl<B: Buffer> Library<B> {
         let RequestId(name) = id;
         transport.withdraw_memory(Token(name));
         self.with_buffer(id, change);
-    }
-
-    /// Replaces the context value of a request. An ended request that was not collected has the new
-    /// value in its completion. No effect after the request was collected, cancelled or forgotten.
-    pub fn set_context(&mut self, id: RequestId, context: u64) {
-        if let Ok(at) = self.find(id)
-            && let Some(request) = self.requests.get_mut(at)
-        {
-            request.context = context;
-        }
     }
 
     /// Returns the identity of a peer; also of a lost peer until its number is reused.

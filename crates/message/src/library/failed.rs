@@ -22,29 +22,28 @@ use super::{Buffer, Error, Library, RequestId};
 impl<B: Buffer> Library<B> {
     /// Sets whether requests that fail from now on wait for [`Self::next_failed`].
     pub fn set_raises(&mut self, raises: bool) {
-        self.raises = raises;
+        self.ended.set_raises(raises);
     }
 
     /// Returns whether a failure is to be reported.
     #[inline]
     pub fn has_failed(&self) -> bool {
-        !self.failed.is_empty() || self.lost.is_some()
+        self.ended.has_failed() || self.losses.has_lost()
     }
 
     /// Returns the oldest unreported failed request and its status. It is collectable after
     /// [`Self::set_failure_code`].
     pub fn next_failed(&mut self) -> Option<(RequestId, Status)> {
-        let at = self.failed.first()?;
-        self.requests.unlink(&mut self.failed, at);
+        let at = self.ended.next_failed(&mut self.requests)?;
         Some((self.id(at), self.requests.get(at)?.status))
     }
 
-    /// Sets the completion code of a failed request, and makes it collectable. A request that was
-    /// forgotten meanwhile is removed. No effect for another request.
+    /// Sets the completion code of a request that [`Self::next_failed`] returned, and makes it
+    /// collectable. A request that was forgotten meanwhile is removed. No effect for another request.
     pub fn set_failure_code(&mut self, id: RequestId, code: u32) {
         let Some(at) = self.requests.find(id.0) else { return };
         let Some(request) = self.requests.get_mut(at) else { return };
-        if request.state == RequestState::Failed {
+        if request.state == RequestState::Reported {
             request.code = code;
             self.make_collectable(at);
         }
@@ -53,14 +52,13 @@ impl<B: Buffer> Library<B> {
     /// Returns the status of a send that failed after its early completion, if there was one since
     /// the last call.
     pub fn take_lost(&mut self) -> Option<Status> {
-        self.lost.take()
+        self.losses.take_lost()
     }
 
     /// Hides a request: it is neither reported when it fails nor found by [`Self::test_any`] or
-    /// [`Self::ipeek`]. Call it right after the request was made, and not between
-    /// [`Self::next_failed`] and [`Self::set_failure_code`] for this request. A request that has
-    /// ended by then is hidden too; a second call has no effect. A hidden request is collected by
-    /// [`Self::test`] alone.
+    /// [`Self::ipeek`]. A request that has ended is hidden too; one between
+    /// [`Self::next_failed`] and [`Self::set_failure_code`] becomes collectable by the latter. A second
+    /// call has no effect. A hidden request is collected by [`Self::test`] alone.
     ///
     /// # Errors
     /// [`Error::BadRequest`] if there is no such request.
@@ -74,9 +72,9 @@ impl<B: Buffer> Library<B> {
         match request.state {
             RequestState::Failed => {
                 request.state = RequestState::Done;
-                self.requests.unlink(&mut self.failed, at);
+                self.ended.unlink_failed(&mut self.requests, at);
             }
-            RequestState::Done => self.requests.unlink(&mut self.done, at),
+            RequestState::Done => self.ended.unlink_done(&mut self.requests, at),
             _ => {}
         }
         Ok(())

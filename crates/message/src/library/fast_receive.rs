@@ -46,7 +46,7 @@ impl<B: Buffer> Library<B> {
         &mut self,
         transport: &mut T,
     ) -> Result<(Completion, bool), FastMiss> {
-        if !self.is_still() || !self.done.is_empty() || self.raises {
+        if !self.is_still() || !self.ended.is_none_done() || self.ended.raises() {
             return Err(FastMiss::Unsure);
         }
         let (peer, short) = transport.short().ok_or(FastMiss::Unsure)?;

@@ -45,14 +45,17 @@
 
 mod buffer;
 mod channels;
+mod clock;
 mod complete;
 mod connect;
 mod contexts;
 mod counters;
 mod directed;
+mod ended;
 mod error;
 mod failed;
 mod fast_receive;
+mod losses;
 mod partners;
 mod progress;
 mod receive;
@@ -85,7 +88,10 @@ use std::collections::VecDeque;
 use causeway_wire::mx::{Address, PeerId, Status, Token};
 
 use crate::limits::REQUESTS_MAX;
+use clock::Clock;
 use contexts::Contexts;
+use ended::EndedRequests;
+use losses::PeerLosses;
 use partners::PartnerTable;
 use request::{RequestEntry, RequestKind, RequestState};
 use slab::{Slab, SlabList};
@@ -113,43 +119,21 @@ pub struct Library<B> {
     contexts: Contexts,
     requests: Slab<RequestEntry<B>>,
     /// Ended requests, in the order of their end.
-    done: SlabList,
-    /// Failed requests that were not reported, in the order of their failure.
-    failed: SlabList,
-    /// Failed requests wait in `failed` for the error handler ([`Self::set_raises`]).
-    raises: bool,
+    ended: EndedRequests,
     /// Pulls and connects that the transport had no room for.
     retry: SlabList,
     /// Sends to the endpoint itself that were not offered to the handler.
     own: SlabList,
     partners: PartnerTable,
-    /// Application's value for [`Partner::SELF`].
-    own_context: u64,
     /// Peers with sends to hand over or pulls to feed.
     busy: VecDeque<PeerId>,
     unexpected: Unexpected,
-    /// A message was deferred because the unexpected queue was full.
-    unexpected_was_full: bool,
     /// The application has an unexpected handler.
     handler: bool,
     /// The message that the handler decides about; no event is handled meanwhile.
     asked: Option<progress::HandlerQuestion>,
-    /// Sends that were completed early and are not confirmed.
-    early: usize,
-    /// Status of the last early completed or unreported send that failed, until it is reported.
-    lost: Option<Status>,
-    /// Lost remote peers, where directed receives stay posted for them.
-    departed: Option<Vec<LostPeer>>,
-    /// Peers to which an early completed message was lost; recorded where `departed` is.
-    broken: Vec<EndpointIdentity>,
-    /// The caller keeps copies of messages and resends them after a daemon restart.
-    resends: bool,
-    /// Time of the last [`Self::tick`], in ns.
-    now: u64,
-    /// Earliest deadline of a request, in ns, or an earlier time; `u64::MAX` without any.
-    deadline: u64,
-    /// Default time limit of sends and connects, in ns.
-    send_timeout: Option<u64>,
+    losses: PeerLosses,
+    clock: Clock,
     counters: Counters,
 }
 
@@ -163,26 +147,16 @@ impl<B: Buffer> Library<B> {
             options,
             contexts: Contexts::new(options.context_bits, options.context_shift)?,
             requests: Slab::new(256, REQUESTS_MAX),
-            done: SlabList::default(),
-            failed: SlabList::default(),
-            raises: false,
+            ended: EndedRequests::default(),
             retry: SlabList::default(),
             own: SlabList::default(),
             partners: PartnerTable::default(),
-            own_context: 0,
             busy: VecDeque::with_capacity(16),
             unexpected: Unexpected::new(),
-            unexpected_was_full: false,
             handler: false,
             asked: None,
-            early: 0,
-            lost: None,
-            departed: None,
-            broken: Vec::new(),
-            resends: false,
-            now: 0,
-            deadline: u64::MAX,
-            send_timeout: None,
+            losses: PeerLosses::default(),
+            clock: Clock::new(),
             counters: Counters::default(),
         })
     }
@@ -197,7 +171,7 @@ impl<B: Buffer> Library<B> {
 
     /// Returns whether a message found the unexpected queue full since the last call.
     pub fn take_unexpected_full(&mut self) -> bool {
-        std::mem::take(&mut self.unexpected_was_full)
+        self.unexpected.take_full()
     }
 
     /// Returns the endpoint's own address.
@@ -223,12 +197,12 @@ impl<B: Buffer> Library<B> {
 
     /// Returns the number of unexpected messages that wait for a receive.
     pub fn unexpected(&self) -> usize {
-        self.unexpected.messages.len()
+        self.unexpected.len()
     }
 
     /// Returns the number of sends that were completed early and are not confirmed.
     pub fn unconfirmed(&self) -> usize {
-        self.early
+        self.losses.early()
     }
 
     /// Sets whether unexpected messages are offered to the application's handler.
@@ -240,24 +214,24 @@ impl<B: Buffer> Library<B> {
     /// daemon in between may have restarted. [`Self::take_departed`] names such endpoints; the
     /// caller reconnects or cancels the receives.
     pub fn keep_directed(&mut self) {
-        self.departed.get_or_insert_default();
+        self.losses.keep_directed();
     }
 
     /// Declares that the caller keeps copies of all eager messages and resends them: messages to
     /// endpoints that are unreachable because a daemon restarted do not count as lost.
     pub fn set_resends(&mut self) {
-        self.resends = true;
+        self.losses.set_resends();
     }
 
     /// Returns the remote endpoints that were lost since the last call.
     pub fn take_departed(&mut self) -> Vec<LostPeer> {
-        self.departed.as_mut().map(std::mem::take).unwrap_or_default()
+        self.losses.take_departed()
     }
 
     /// Returns the endpoints to which early completed messages were lost since the last call: later
     /// messages would arrive behind a gap. Empty without [`Self::keep_directed`].
     pub fn take_broken(&mut self) -> Vec<EndpointIdentity> {
-        std::mem::take(&mut self.broken)
+        self.losses.take_broken()
     }
 
     /// Adds a request, and returns its index in `requests`.
@@ -305,9 +279,8 @@ impl<B: Buffer> Library<B> {
         }
         request.code = status as u32;
         request.deadline = u64::MAX;
-        if status != Status::Success && self.raises && !request.hidden {
-            request.state = RequestState::Failed;
-            self.requests.push(&mut self.failed, at);
+        if status != Status::Success && self.ended.raises() && !request.hidden {
+            self.ended.push_failed(&mut self.requests, at);
         } else {
             self.make_collectable(at);
         }
@@ -320,7 +293,7 @@ impl<B: Buffer> Library<B> {
         if !request.forgotten {
             request.state = RequestState::Done;
             if !request.hidden {
-                self.requests.push(&mut self.done, at);
+                self.ended.push_done(&mut self.requests, at);
             }
         } else if request.unacked {
             request.state = RequestState::Detached;

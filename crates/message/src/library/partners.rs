@@ -68,6 +68,8 @@ pub(super) struct PartnerState {
 #[derive(Debug, Default)]
 pub(super) struct PartnerTable {
     all: Vec<Option<PartnerState>>,
+    /// Value of the application for [`Partner::SELF`].
+    own_context: u64,
 }
 
 impl PartnerTable {
@@ -102,6 +104,25 @@ impl PartnerTable {
             is_busy,
         });
         Some(Partner { peer, epoch })
+    }
+
+    /// Returns the application's value for a peer; 0 until it is set.
+    #[inline]
+    pub(super) fn context(&self, partner: Partner) -> Option<u64> {
+        if partner == Partner::SELF {
+            return Some(self.own_context);
+        }
+        self.of(partner).map(|known| known.context)
+    }
+
+    /// Sets the application's value for a peer. Returns false if there is no such peer.
+    pub(super) fn set_context(&mut self, partner: Partner, context: u64) -> bool {
+        if partner == Partner::SELF {
+            self.own_context = context;
+            return true;
+        }
+        let known = self.of_mut(partner);
+        known.map(|known| known.context = context).is_some()
     }
 
     /// Returns the connected peer with this identity. Linear in the number of peers; only for

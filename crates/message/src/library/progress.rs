@@ -304,7 +304,7 @@ impl<B: Buffer> Library<B> {
     fn has_room(&mut self, peer: PeerId, len: usize) -> bool {
         let kept = self.partners.get(peer).map(|known| known.kept).unwrap_or_default();
         let room = self.unexpected.has_room_for(kept, len);
-        self.unexpected_was_full |= !room;
+        self.unexpected.note_room(room);
         room
     }
 
@@ -318,10 +318,8 @@ impl<B: Buffer> Library<B> {
         let order = self.unexpected.next_order();
         let source = self.source(partner.peer).unwrap_or(self.own_source());
         let message = UnexpectedMessage { partner, source, match_info, len, content, order };
-        if let Some(at) = self.unexpected.messages.insert(message)
-            && let Some(queues) = self.contexts.of_mut(match_info)
-        {
-            self.unexpected.messages.push(&mut queues.unexpected, at);
+        if let Some(queues) = self.contexts.of_mut(match_info) {
+            self.unexpected.insert(&mut queues.unexpected, message);
         }
     }
 
@@ -421,7 +419,7 @@ impl<B: Buffer> Library<B> {
     fn sent(&mut self, token: Token, status: Status, taken: u32) {
         if token == Token::UNREPORTED {
             // Only failures are reported under this token.
-            self.lost = Some(status).filter(|status| *status != Status::Success).or(self.lost);
+            self.losses.end_unreported(status);
             return;
         }
         let Some(at) = self.requests.find(token.0) else { return };

@@ -102,7 +102,7 @@ impl<B: Buffer> Library<B> {
     pub fn iprobe(&self, info: u64, mask: u64) -> Result<Option<ProbedMessage>, Error> {
         check_mask(info, mask)?;
         let found = self.first_unexpected(info, mask, None);
-        let message = found.and_then(|at| self.unexpected.messages.get(at));
+        let message = found.and_then(|at| self.unexpected.get(at));
         Ok(message.map(|message| ProbedMessage {
             partner: message.partner,
             match_info: message.match_info,
@@ -117,7 +117,7 @@ impl<B: Buffer> Library<B> {
         mask: u64,
         from: Option<EndpointIdentity>,
     ) -> Option<u32> {
-        let messages = &self.unexpected.messages;
+        let messages = &self.unexpected;
         let firsts = self.contexts.searched(info, mask).filter_map(|queues| {
             messages.iter(&queues.unexpected).find(|(_, m)| {
                 m.match_info & mask == info && from.is_none_or(|from| from == m.source)
@@ -162,11 +162,9 @@ impl<B: Buffer> Library<B> {
 
     /// Removes an unexpected message from its queue.
     pub(super) fn remove_unexpected(&mut self, at: u32) -> Option<UnexpectedMessage> {
-        let info = self.unexpected.messages.get(at)?.match_info;
-        if let Some(queues) = self.contexts.of_mut(info) {
-            self.unexpected.messages.unlink(&mut queues.unexpected, at);
-        }
-        let message = self.unexpected.messages.remove(at)?;
+        let info = self.unexpected.get(at)?.match_info;
+        let queues = self.contexts.of_mut(info)?;
+        let message = self.unexpected.remove(&mut queues.unexpected, at)?;
         if let Some(known) = self.partners.get_mut(message.partner.peer)
             && message.partner.epoch >= known.kept_since
         {

@@ -81,8 +81,10 @@ pub(super) enum RequestState {
     WantsConnect,
     /// Connecting; in no list.
     Connecting,
-    /// Failed and not reported: in `failed`, or in no list while it is being reported.
+    /// Failed and not reported: in `failed`.
     Failed,
+    /// Failed, and the error handler decides about its completion code; in no list.
+    Reported,
     /// Ended: in `done`, unless it is hidden.
     Done,
     /// Collected, but not confirmed by the peer; in no list.

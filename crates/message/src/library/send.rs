@@ -6,7 +6,7 @@
 //! message is offered, and its bytes must stay unchanged until the request ends.
 //!
 //! A send copied into a channel is complete at once. Of those to other hosts, at most
-//! [`EARLY_SENDS_MAX`] (512) are complete before the peer's host acknowledged them; further sends
+//! [`EARLY_SENDS_MAX`](crate::limits::EARLY_SENDS_MAX) (512) are complete before the peer's host acknowledged them; further sends
 //! end with the acknowledgement. If an early completed send fails later, its completion stays, and
 //! [`Library::take_lost`] reports it. A pull of a peer is *fed*: the next bytes of the send are
 //! copied into its channel while there is room. Waiting sends and fed pulls of one peer alternate:
@@ -29,7 +29,7 @@ use super::unexpected::{UnexpectedContent, UnexpectedMessage};
 use super::{
     Buffer, Error, Handover, Library, Partner, RequestId, Transport, TransportError, fill,
 };
-use crate::limits::{EARLY_SENDS_MAX, SENDS_PER_TURN, STREAM_BYTES_PER_TURN};
+use crate::limits::{SENDS_PER_TURN, STREAM_BYTES_PER_TURN};
 
 impl<B: Buffer> Library<B> {
     /// Sends a message. The request ends when the application may reuse the bytes; for a large
@@ -57,7 +57,7 @@ impl<B: Buffer> Library<B> {
     #[inline]
     fn can_be_eager<T: Transport<B>>(&self, transport: &T, to: Partner, data: &B) -> bool {
         self.partners.of(to).is_some_and(|known| known.is_alive && known.waiting.is_empty())
-            && self.send_timeout.is_none()
+            && !self.clock.has_default()
             && data.len() <= transport.eager_max(to.peer)
     }
 
@@ -105,7 +105,7 @@ impl<B: Buffer> Library<B> {
         });
         let at = at.ok_or(Error::NoResources)?;
         if handed == Ok(Handover::Done) {
-            self.requests.push(&mut self.done, at);
+            self.ended.push_done(&mut self.requests, at);
         } else {
             self.record_eager(at, to.peer, data, handed);
         }
@@ -169,10 +169,7 @@ impl<B: Buffer> Library<B> {
             Some(known) => (known.is_alive, known.waiting.is_empty()),
             None => (false, false),
         };
-        if let Some(timeout) = self.send_timeout {
-            request.deadline = self.now.saturating_add(timeout);
-            self.deadline = self.deadline.min(request.deadline);
-        }
+        request.deadline = self.clock.start(None);
         self.counters.sent.count(request.len);
         let at = self.add(request)?;
         let id = self.id(at);
@@ -219,8 +216,7 @@ impl<B: Buffer> Library<B> {
                 request.at = request.len;
                 self.finish(at, Status::Success);
             }
-            Ok(Handover::Copied) if self.early < EARLY_SENDS_MAX => {
-                self.early = self.early.saturating_add(1);
+            Ok(Handover::Copied) if self.losses.begin_early() => {
                 request.at = request.len;
                 request.unacked = true;
                 self.finish(at, Status::Success);
@@ -304,7 +300,7 @@ impl<B: Buffer> Library<B> {
     /// Keeps a send to this endpoint as an unexpected message, with a copy of its bytes if there is
     /// room.
     pub(super) fn keep_own(&mut self, at: u32) {
-        if self.unexpected.messages.is_full() {
+        if self.unexpected.is_full() {
             self.finish(at, Status::NoResources);
             return;
         }
@@ -325,10 +321,8 @@ impl<B: Buffer> Library<B> {
         let content = UnexpectedContent::Own(at, copy);
         let (partner, source) = (Partner::SELF, self.own_source());
         let message = UnexpectedMessage { partner, source, match_info: info, len, content, order };
-        if let Some(message) = self.unexpected.messages.insert(message)
-            && let Some(queues) = self.contexts.of_mut(info)
-        {
-            self.unexpected.messages.push(&mut queues.unexpected, message);
+        if let Some(queues) = self.contexts.of_mut(info) {
+            self.unexpected.insert(&mut queues.unexpected, message);
         }
     }
 

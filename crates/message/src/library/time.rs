@@ -35,15 +35,13 @@ impl<B: Buffer> Library<B> {
         timeout_ns: Option<u64>,
     ) -> Result<(), Error> {
         let Some(id) = id else {
-            self.send_timeout = timeout_ns;
+            self.clock.set_default(timeout_ns);
             return Ok(());
         };
         let at = self.find(id)?;
-        let deadline = timeout_ns.map_or(u64::MAX, |timeout| self.now.saturating_add(timeout));
         let Some(request) = self.requests.get_mut(at) else { return Err(Error::BadRequest) };
         if request.state != RequestState::Done {
-            request.deadline = deadline;
-            self.deadline = self.deadline.min(deadline);
+            request.deadline = self.clock.restart(timeout_ns);
         }
         Ok(())
     }
@@ -52,20 +50,19 @@ impl<B: Buffer> Library<B> {
     /// before.
     #[inline]
     pub fn limits_sends(&self) -> bool {
-        self.send_timeout.is_some()
+        self.clock.has_default()
     }
 
     /// Returns the time, in ns, at which [`Self::tick`] must be called next, or `None` if no
     /// request has a limit. The time may be too early, after a limit was removed.
     pub fn deadline(&self) -> Option<u64> {
-        (self.deadline != u64::MAX).then_some(self.deadline)
+        self.clock.next()
     }
 
     /// Sets the time, in ns from any origin, and ends late requests with [`Status::Timeout`]:
     /// sends, connects, and receives without a message.
     pub fn tick<T: Transport<B>>(&mut self, transport: &mut T, now: u64) {
-        self.now = self.now.max(now);
-        if now < self.deadline {
+        if !self.clock.advance(now) {
             return;
         }
         let mut next = u64::MAX;
@@ -77,7 +74,7 @@ impl<B: Buffer> Library<B> {
                 self.time_out(transport, at);
             }
         }
-        self.deadline = next;
+        self.clock.set_next(next);
     }
 
     /// Ends the request at an index with [`Status::Timeout`], if its state has a limit.

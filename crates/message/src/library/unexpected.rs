@@ -16,7 +16,7 @@
 //! Filled by `library::progress` and `library::send` (own endpoint); emptied by `library::receive`
 //! and `library::directed`. The lists per context id are in `library::contexts`.
 
-use super::slab::Slab;
+use super::slab::{Slab, SlabList};
 use super::{EndpointIdentity, Partner};
 use crate::limits::{
     PEER_NUMBERS_MAX, UNEXPECTED_BYTES_MAX, UNEXPECTED_BYTES_PER_PEER_MIN, UNEXPECTED_LIMIT_MAX,
@@ -81,7 +81,9 @@ pub(super) struct UnexpectedUsage {
 /// All unexpected messages of an endpoint, over all contexts.
 #[derive(Debug)]
 pub(super) struct Unexpected {
-    pub messages: Slab<UnexpectedMessage>,
+    messages: Slab<UnexpectedMessage>,
+    /// A message did not fit since [`Self::take_full`].
+    was_full: bool,
     /// Bytes in buffers of [`Self::buffer`].
     bytes: usize,
     /// Limits of `messages` and `bytes`.
@@ -97,6 +99,7 @@ impl Unexpected {
     pub(super) fn new() -> Self {
         Self {
             messages: Slab::new(64, SLOTS),
+            was_full: false,
             bytes: 0,
             messages_max: UNEXPECTED_MAX,
             bytes_max: UNEXPECTED_BYTES_MAX,
@@ -126,6 +129,63 @@ impl Unexpected {
         let messages = self.messages_max.saturating_sub(self.messages.len());
         let bytes = self.bytes_max.saturating_sub(self.bytes);
         kept.messages < messages && its <= bytes.saturating_sub(len)
+    }
+
+    /// Records that a message found room or not.
+    #[inline]
+    pub(super) fn note_room(&mut self, room: bool) {
+        self.was_full |= !room;
+    }
+
+    /// Returns whether a message did not fit since the last call.
+    #[inline]
+    pub(super) fn take_full(&mut self) -> bool {
+        std::mem::take(&mut self.was_full)
+    }
+
+    /// Returns the number of messages.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Returns whether no further message can be kept at all.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.messages.is_full()
+    }
+
+    /// Returns a bound of the indices of messages.
+    #[inline]
+    pub(super) fn places(&self) -> u32 {
+        self.messages.places()
+    }
+
+    /// Returns the message at an index.
+    #[inline]
+    pub(super) fn get(&self, at: u32) -> Option<&UnexpectedMessage> {
+        self.messages.get(at)
+    }
+
+    /// Returns the messages of a context, oldest first.
+    #[inline]
+    pub(super) fn iter(&self, list: &SlabList) -> impl Iterator<Item = (u32, &UnexpectedMessage)> {
+        self.messages.iter(list)
+    }
+
+    /// Appends a message to the list of its context; drops the message if none can be kept.
+    #[inline]
+    pub(super) fn insert(&mut self, list: &mut SlabList, message: UnexpectedMessage) {
+        if let Some(at) = self.messages.insert(message) {
+            self.messages.push(list, at);
+        }
+    }
+
+    /// Removes a message from the list of its context.
+    #[inline]
+    pub(super) fn remove(&mut self, list: &mut SlabList, at: u32) -> Option<UnexpectedMessage> {
+        self.messages.unlink(list, at);
+        self.messages.remove(at)
     }
 
     /// Returns the order of the next message.

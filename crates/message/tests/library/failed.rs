@@ -31,6 +31,31 @@ fn failed_request_is_reported_once_before_it_is_collected() {
 }
 
 #[test]
+fn failed_request_hidden_while_it_is_reported_stays_collectable_by_its_name() {
+    let mut pair = EndpointPair::new();
+    pair.b.library.set_raises(true);
+    let (reported, _) = pair.b.receive(1, u64::MAX, 3);
+    let (unreported, _) = pair.b.receive(2, u64::MAX, 3);
+    pair.a.send(B, 1, b"too long");
+    pair.a.send(B, 2, b"too long");
+    pair.run();
+    let library = &mut pair.b.library;
+    assert_eq!(library.next_failed(), Some((reported, Status::Truncated)));
+    library.hide(reported).unwrap();
+    // A request that was not reported yet has no other code.
+    library.set_failure_code(unreported, 6);
+    assert_eq!(library.ipeek(), None);
+    assert_eq!(library.next_failed(), Some((unreported, Status::Truncated)));
+    assert_eq!((library.next_failed(), library.has_failed()), (None, false));
+    library.set_failure_code(reported, 5);
+    assert_eq!(library.ipeek(), None, "a hidden request is found by its name only");
+    library.set_failure_code(unreported, 7);
+    assert_eq!(library.ipeek(), Some(unreported));
+    assert_eq!((pair.b.ended(reported).code, pair.b.ended(unreported).code), (5, 7));
+    assert_eq!(pair.b.library.requests(), 0);
+}
+
+#[test]
 fn failed_forgotten_request_is_reported_and_removed() {
     let mut pair = EndpointPair::new();
     pair.a.library.set_raises(true);

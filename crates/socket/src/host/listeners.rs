@@ -26,7 +26,8 @@ use causeway_model::CommandError;
 use causeway_model::message_socket;
 use causeway_wire::vsock::Type;
 
-use super::{Handshake, HostListeners, HostToken, WatchedListener, refuse};
+use super::tokens::{Handshake, HostToken};
+use super::{HostListeners, WatchedListener, refuse};
 use crate::connect_line::parse_connect;
 use crate::counters::bump;
 use crate::limits::{
@@ -83,7 +84,7 @@ impl Socket {
         let token = self.tokens.reserve();
         let watch = cx.watch_listener(std::os::fd::AsFd::as_fd(&listener), token);
         let watch = watch.map_err(|e| {
-            self.tokens.free.push(token);
+            self.tokens.release(token);
             CommandError::Host(format!("{}: {e}", path.display()))
         })?;
         self.tokens.set(token, HostToken::Listener(port, kind));
@@ -97,19 +98,7 @@ impl Socket {
         else {
             return;
         };
-        for (deadline_ns, token) in std::mem::take(&mut self.tokens.handshake_deadlines) {
-            match self.tokens.get(token) {
-                Some(HostToken::Handshake(handshake)) if handshake.deadline_ns != deadline_ns => {}
-                Some(HostToken::Handshake(handshake)) if handshake.port == port => {
-                    self.tokens.remove(token);
-                }
-                Some(HostToken::Handshake(_)) => {
-                    self.tokens.handshake_deadlines.push_back((deadline_ns, token))
-                }
-                _ => {}
-            }
-        }
-        self.tokens.paused.retain(|(_, paused)| *paused != port);
+        self.tokens.drop_port(port);
     }
 
     /// Accepts waiting processes, at most [`HANDSHAKES_PER_TURN`] (4); the level-triggered watch
@@ -159,13 +148,12 @@ impl Socket {
         let Some(host_listeners) = socket_port.host_listeners.as_mut() else { return };
         (host_listeners.streams.watch, host_listeners.messages.watch) = (None, None);
         bump(&mut socket_port.counters.host_pauses);
-        self.tokens.paused.push_back((cx.now_ns.saturating_add(HOST_LISTENER_PAUSE_NS), port));
+        self.tokens.pause(cx.now_ns.saturating_add(HOST_LISTENER_PAUSE_NS), port);
     }
 
     /// Resumes the listeners after their pauses.
     pub(crate) fn resume_listeners(&mut self, cx: &mut Context<'_>) {
-        while let Some(&(_, port)) = self.tokens.paused.front().filter(|(at, _)| *at <= cx.now_ns) {
-            self.tokens.paused.pop_front();
+        while let Some(port) = self.tokens.take_ended_pause(cx.now_ns) {
             let Some(host_listeners) =
                 self.socket_ports.get_mut(port).and_then(|s| s.host_listeners.as_mut())
             else {
@@ -180,14 +168,14 @@ impl Socket {
             if !watched {
                 // No descriptor is free now: retry later.
                 let at = cx.now_ns.saturating_add(HOST_LISTENER_PAUSE_NS);
-                self.tokens.paused.push_back((at, port));
+                self.tokens.pause(at, port);
             }
         }
     }
 
     /// Returns the end of the first pause.
     pub(crate) fn next_resume_ns(&self) -> Option<u64> {
-        self.tokens.paused.front().map(|(at, _)| *at)
+        self.tokens.first_pause_end_ns()
     }
 
     /// Begins the handshake of an accepted process, and reads its line if it is there already.
@@ -203,7 +191,7 @@ impl Socket {
     ) -> std::io::Result<()> {
         let token = self.tokens.reserve();
         let watch = cx.watch(std::os::fd::AsFd::as_fd(&stream), token);
-        let watch = watch.inspect_err(|_| self.tokens.free.push(token))?;
+        let watch = watch.inspect_err(|_| self.tokens.release(token))?;
         if let Some(host_listeners) =
             self.socket_ports.get_mut(port).and_then(|s| s.host_listeners.as_mut())
         {
@@ -211,8 +199,7 @@ impl Socket {
         }
         let deadline_ns = cx.now_ns.saturating_add(HANDSHAKE_NS_MAX);
         let handshake = Handshake { port, kind, stream, _watch: watch, deadline_ns };
-        self.tokens.set(token, HostToken::Handshake(handshake));
-        self.tokens.handshake_deadlines.push_back((deadline_ns, token));
+        self.tokens.begin_handshake(token, handshake);
         self.read_handshake(cx, token);
         Ok(())
     }
@@ -253,8 +240,7 @@ impl Socket {
 
     /// Ends the handshake with this token, and returns it.
     pub(super) fn end_handshake(&mut self, token: u32) -> Option<Handshake> {
-        let Some(HostToken::Handshake(handshake)) = self.tokens.remove(token) else { return None };
-        self.tokens.drop_ended();
+        let handshake = self.tokens.end_handshake(token)?;
         if let Some(host_listeners) =
             self.socket_ports.get_mut(handshake.port).and_then(|s| s.host_listeners.as_mut())
         {

@@ -32,7 +32,7 @@ fn dgram_port_serves_the_vmm_that_announces_itself() {
     host.add("a", PortKind::of(dgram(1)));
     assert_eq!(host.view("a").state, PortState::Listening);
     b.send(&frame(2, mac(1), b"to nobody"));
-    host.wait_counter("a", "receive_drop_down_total", 1);
+    host.wait_counter_least("a", "receive_drop_down_total", 1);
     let first = vmm(&host, &host.path("vmm-1"), "a");
     first.send(b"VFKT").unwrap();
     host.wait_state("a", PortState::Running);
@@ -48,7 +48,7 @@ fn dgram_port_serves_the_vmm_that_announces_itself() {
     // A socket beside it is not heard while the first is there.
     let other = vmm(&host, &host.path("other"), "a");
     other.send(&frame(1, mac(2), b"not heard")).unwrap();
-    host.wait_counter("a", "transmit_drop_foreign_sender_total", 1);
+    host.wait_counter_least("a", "transmit_drop_foreign_sender_total", 1);
     // The VMM is started again, with another socket.
     let second = vmm(&host, &host.path("vmm-2"), "a");
     second.send(b"VFKT").unwrap();
@@ -92,7 +92,7 @@ fn dgram_port_learns_its_peer_and_the_next_when_the_last_is_gone() {
     drop(second);
     std::fs::remove_file(host.path("vmm-2")).unwrap();
     b.send(&frame(2, mac(1), b"lost"));
-    host.wait_counter("a", "receive_drop_down_total", 1);
+    host.wait_counter_least("a", "receive_drop_down_total", 1);
     host.wait_state("a", PortState::Listening);
     let third = vmm(&host, &host.path("vmm-2"), "a");
     third.send(&frame(1, mac(2), b"three")).unwrap();
@@ -120,7 +120,7 @@ fn dgram_port_with_a_configured_peer_hears_no_other() {
     let other = vmm(&host, &host.path("other"), "a");
     other.send(b"VFKT").unwrap();
     other.send(&frame(1, mac(2), b"not heard")).unwrap();
-    host.wait_counter("a", "transmit_drop_foreign_sender_total", 2);
+    host.wait_counter_least("a", "transmit_drop_foreign_sender_total", 2);
     qemu.send(&frame(1, mac(2), b"heard")).unwrap();
     assert_eq!(b.receive(), frame(1, mac(2), b"heard"));
 }

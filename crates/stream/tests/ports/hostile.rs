@@ -58,7 +58,7 @@ fn hostile_stream_peers_that_do_not_read_lose_frames_alone() {
     for _ in 0..sent {
         a.send(&frame(1, mac(9), &payload));
     }
-    host.wait_counter("s", "receive_drop_no_room_total", 1);
+    host.wait_counter_least("s", "receive_drop_no_room_total", 1);
     expect_traffic(&mut a, &mut b);
     // The peer reads again: all frames that were queued arrive whole.
     let came = |view: &causeway_model::PortView| {
@@ -157,12 +157,12 @@ fn hostile_datagrams_are_dropped_and_a_peer_that_does_not_read_loses_frames_alon
     assert_eq!((count("runt"), count("too_big"), count("spoofed_source")), (2, 1, 1));
     // A socket without a name cannot be answered.
     UnixDatagram::unbound().unwrap().send_to(b"VFKT", host.path("d")).unwrap();
-    host.wait_counter("d", "transmit_drop_foreign_sender_total", 1);
+    host.wait_counter_least("d", "transmit_drop_foreign_sender_total", 1);
     let sent = 3000_u64;
     for _ in 0..sent {
         a.send(&frame(1, mac(9), &[5; 1486]));
     }
-    host.wait_counter("d", "receive_drop_no_room_total", 1);
+    host.wait_counter_least("d", "receive_drop_no_room_total", 1);
     expect_traffic(&mut a, &mut b);
     // The peer reads again: frames that were queued follow without another from the group.
     let mut room = [0; 2000];

@@ -2,19 +2,20 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
-use causeway_attach::native::{NET_HEADER_BYTES, NetOptions, NetPort};
-use causeway_fabric::{Fabric, Handle, Options};
+use causeway_attach::native::{NET_HEADER_BYTES, NetPort};
+use causeway_fabric::Options;
 use causeway_model::port::{DgramSpec, StreamSpec};
 use causeway_model::{
-    Answer, Command, CommandError, Mac, Name, NetSpec, PortKind, PortSpec, PortState, PortView,
-    SocketAccess,
+    Command, CommandError, Mac, NetSpec, PortKind, PortSpec, PortState, SocketAccess,
 };
-use causeway_testing::folder::Folder;
-use causeway_testing::wait::{PATIENCE, wait};
+use causeway_testing::fabric::{self, TestFabric, net, port_spec};
+use causeway_testing::wait::PATIENCE;
+use causeway_wire::virtio_net::Header;
 
 /// Time without a frame after which none is expected.
 const SILENCE: Duration = Duration::from_millis(200);
@@ -39,10 +40,15 @@ pub fn dgram(number: u8) -> DgramSpec {
     DgramSpec { mac: Mac(mac(number)), mtu: 1500, learn: false, peer, udp, remote }
 }
 
-pub struct Host {
-    pub handle: Handle,
-    fabric: Option<Fabric>,
-    dir: Folder,
+/// A [`TestFabric`] with the group `red`.
+pub struct Host(TestFabric);
+
+impl Deref for Host {
+    type Target = TestFabric;
+
+    fn deref(&self) -> &TestFabric {
+        &self.0
+    }
 }
 
 impl Host {
@@ -50,15 +56,7 @@ impl Host {
         // Two dispatchers, so that sockets and frames are served by different threads.
         let options = Options { dispatchers: 2, ..Options::default() };
         let services = [causeway_ethernet::SERVICE, causeway_stream::SERVICE];
-        let fabric = Fabric::start(&services, options).unwrap();
-        let dir = Folder::new("stream");
-        let host = Self { handle: fabric.handle(), fabric: Some(fabric), dir };
-        host.handle.call(Command::GroupAdd("red".parse::<Name>().unwrap().into())).unwrap();
-        host
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
+        Self(TestFabric::start(&services, &["red"], options))
     }
 
     pub fn try_add(&self, name: &str, kind: PortKind, connect: bool) -> Result<(), CommandError> {
@@ -74,24 +72,13 @@ impl Host {
         connect: bool,
     ) -> Result<(), CommandError> {
         let access = SocketAccess { connect, ..SocketAccess::default() };
-        let spec = PortSpec {
-            name: name.parse().unwrap(),
-            group: "red".parse().unwrap(),
-            socket: socket.to_owned(),
-            access,
-            memory_max: None,
-            kind,
-        };
+        let spec = PortSpec { access, ..port_spec(name, "red", socket, kind) };
         self.handle.call(Command::PortAdd(spec)).map(drop)
     }
 
     #[track_caller]
     pub fn add(&self, name: &str, kind: PortKind) {
         self.try_add(name, kind, false).unwrap();
-    }
-
-    pub fn delete(&self, name: &str) {
-        self.handle.call(Command::PortDel(name.parse().unwrap())).unwrap();
     }
 
     /// Adds the stream port `name` and connects to it.
@@ -105,49 +92,10 @@ impl Host {
 
     /// Adds a virtio-net port and attaches to it.
     pub fn guest(&self, name: &str, number: u8, features: u64) -> NetPort {
-        let (mac, offloads) = (Mac(mac(number)), Default::default());
-        let spec =
-            NetSpec { mac, guest_mac: None, mtu: 1500, queue_pairs: 1, learn: false, offloads };
-        self.add(name, PortKind::of(spec));
-        let options = NetOptions { features, ..NetOptions::default() };
-        let port = NetPort::attach(&self.path(name), options).unwrap();
-        let runs = || self.view(name).queues.iter().all(|queue| queue.running);
-        wait(runs, || format!("{:?}", self.view(name)));
+        let spec = NetSpec { mac: Mac(mac(number)), ..net(number) };
+        let port = self.0.guest(name, "red", spec, features);
+        self.wait_running(&[name]);
         port
-    }
-
-    pub fn view(&self, name: &str) -> PortView {
-        match self.handle.call(Command::PortShow(name.parse().unwrap())).unwrap() {
-            Answer::Port(view) => *view,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[track_caller]
-    pub fn wait_state(&self, name: &str, state: PortState) {
-        wait(|| self.view(name).state == state, || format!("{:?}", self.view(name)));
-    }
-
-    pub fn counter(&self, name: &str, counter: &str) -> u64 {
-        self.view(name).counters[counter]
-    }
-
-    #[track_caller]
-    pub fn wait_counter(&self, name: &str, counter: &str, least: u64) {
-        wait(
-            || self.counter(name, counter) >= least,
-            || format!("{name} {counter}: {:?}", self.view(name).counters),
-        );
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        self.handle.stop();
-        let ended = self.fabric.take().map(Fabric::wait);
-        if !std::thread::panicking() {
-            ended.unwrap().expect("no dispatcher failed");
-        }
     }
 }
 
@@ -216,21 +164,11 @@ impl StreamPeer {
 /// Returns the next frame of a virtio-net guest.
 #[track_caller]
 pub fn receive(port: &mut NetPort) -> Vec<u8> {
-    let (start, mut frame) = (Instant::now(), Vec::new());
-    while port.receive(0, &mut frame).unwrap().is_none() {
-        assert!(start.elapsed() < PATIENCE, "no frame");
-        port.wait(Some(Duration::from_millis(100))).unwrap();
-    }
-    frame
+    fabric::receive(port).1
 }
 
 /// Sends a frame of a virtio-net guest with a virtio-net header.
+#[track_caller]
 pub fn send(port: &mut NetPort, header: &[u8; NET_HEADER_BYTES], frame: &[u8]) {
-    let start = Instant::now();
-    while !port.queue(0, header, frame).unwrap() {
-        assert!(start.elapsed() < PATIENCE, "no room");
-        port.flush(0).unwrap();
-        port.wait_room(0, Some(Duration::from_millis(100))).unwrap();
-    }
-    port.flush(0).unwrap();
+    fabric::send(port, &Header::parse(header).unwrap(), frame);
 }

@@ -108,7 +108,7 @@ fn stream_port_serves_the_next_peer_after_the_last() {
     drop(first);
     host.wait_state("a", PortState::Listening);
     b.send(&frame(2, mac(1), b"to nobody"));
-    host.wait_counter("a", "receive_drop_down_total", 1);
+    host.wait_counter_least("a", "receive_drop_down_total", 1);
     let mut third = StreamPeer::unix(UnixStream::connect(host.path("a")).unwrap());
     host.wait_state("a", PortState::Running);
     third.send(&frame(1, mac(2), b"third"));

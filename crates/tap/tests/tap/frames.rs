@@ -96,8 +96,8 @@ fn tap_segments_and_checksums_of_guests_pass_uncut_in_both_directions() {
             let mut guest = rig.guest("vm", 2, ALL);
             let host = PacketSocket::open("ct0").unwrap();
             for (header, frame) in [
-                tcp(2, 1, &pattern(50_000), 1448),
-                tcp(2, 1, &pattern(900), 0),
+                tcp(2, 1, false, &pattern(50_000), 1448),
+                tcp(2, 1, false, &pattern(900), 0),
                 udp(2, 1, &pattern(30_000), 1400),
             ] {
                 send(&mut guest, &header, &frame);
@@ -106,12 +106,12 @@ fn tap_segments_and_checksums_of_guests_pass_uncut_in_both_directions() {
                 assert_eq!(got.flags & HDR_F_NEEDS_CSUM, HDR_F_NEEDS_CSUM);
                 assert!(bytes == frame, "the bytes are the guest's");
             }
-            let (header, frame) = tcp(1, 2, &pattern(50_000), 1448);
+            let (header, frame) = tcp(1, 2, false, &pattern(50_000), 1448);
             host_send(&host, &header, &frame);
             let (got, bytes) = receive(&mut guest);
             assert_eq!((got.gso_type, got.gso_size), (GSO_TCPV4, 1448));
             assert!(bytes == frame);
-            let (header, frame) = tcp(1, 2, &pattern(700), 0);
+            let (header, frame) = tcp(1, 2, false, &pattern(700), 0);
             host_send(&host, &header, &frame);
             let (got, bytes) = receive(&mut guest);
             assert!(got.flags & HDR_F_NEEDS_CSUM != 0 && bytes == frame);
@@ -126,7 +126,7 @@ fn tap_without_offloads_gets_finished_frames() {
         rig.tap(TapSpec { offloads: TapOffloads::None, ..tap("ct0", 1) });
         let mut guest = rig.guest("vm", 2, ALL);
         let host = PacketSocket::open("ct0").unwrap();
-        let (header, frame) = tcp(2, 1, &pattern(10_000), 1448);
+        let (header, frame) = tcp(2, 1, false, &pattern(10_000), 1448);
         send(&mut guest, &header, &frame);
         let mut all = Vec::new();
         while all.len() < 10_000 {
@@ -138,7 +138,7 @@ fn tap_without_offloads_gets_finished_frames() {
         assert!(all == pattern(10_000));
         // A guest without offloads gets finished frames of the host, too.
         let mut simple = rig.guest("simple", 3, 0);
-        let (header, frame) = tcp(1, 3, &pattern(700), 0);
+        let (header, frame) = tcp(1, 3, false, &pattern(700), 0);
         host_send(&host, &header, &frame);
         let (got, bytes) = receive(&mut simple);
         assert!(got.flags == 0 && checksum_is_right(&bytes) && payload_of(&bytes) == pattern(700));
@@ -165,7 +165,7 @@ fn tap_drops_frames_that_break_the_rules_of_the_port() {
         let warnings = rig.view("ct0").warnings;
         assert!(warnings[0].contains("ip link set ct0 mtu 1500"), "{warnings:?}");
         // Hostile frames of a guest: none reaches the interface, and the next good frame does.
-        let (header, segment) = tcp(2, 1, &pattern(5000), 1448);
+        let (header, segment) = tcp(2, 1, false, &pattern(5000), 1448);
         for (bad, frame) in [
             (none, plain(mac(2), mac(1), &[1; 4000])),
             (Header { csum_start: 60_000, ..header }, segment.clone()),
@@ -232,12 +232,12 @@ fn tap_reaches_a_vmm_with_an_interface_of_its_own_by_a_bridge() {
         ip("link set br0 up");
         ip("link set fc0 master br0");
         ip("link set ct0 master br0");
-        let (header, frame) = tcp(44, 2, &pattern(40_000), 1448);
+        let (header, frame) = tcp(44, 2, false, &pattern(40_000), 1448);
         vmm.write(&header.to_host(), [&frame, &[]]).unwrap();
         let (got, bytes) = receive(&mut guest);
         assert_eq!((got.gso_type, got.gso_size), (GSO_TCPV4, 1448));
         assert!(bytes == frame);
-        let (header, frame) = tcp(2, 44, &pattern(40_000), 1448);
+        let (header, frame) = tcp(2, 44, false, &pattern(40_000), 1448);
         send(&mut guest, &header, &frame);
         let (got, bytes) = read_frame(&vmm);
         assert_eq!((got.gso_type, got.gso_size), (GSO_TCPV4, 1448));

@@ -1,7 +1,7 @@
 //! Entries of a send queue: the segments of an operation in their order, read and written.
 //!
 //! An entry begins with a [`ControlSegment`], which has the operation and the length. The segments
-//! that follow depend on the operation and on the queue's kind ([`Kind`]). An entry has at most
+//! that follow depend on the operation and on the queue's kind ([`SendQueueKind`]). An entry has at most
 //! [`ENTRY_MAX`] bytes and fills whole blocks of [`BLOCK`] bytes; it may continue at the ring's
 //! begin. [`SendRequest::parse`] expects one contiguous copy of [`ControlSegment::len`] bytes.
 //!
@@ -27,7 +27,7 @@ pub const ENTRY_MAX: usize = 63 * UNIT;
 
 /// The kind of a send queue, which selects the segments of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum SendQueueKind {
     /// Of a connected queue pair.
     Connected,
     /// Of an extended reliable connection: an [`XrcSegment`] follows the control segment.
@@ -40,7 +40,7 @@ pub enum Kind {
     Ethernet,
 }
 
-impl Kind {
+impl SendQueueKind {
     /// Returns the kind for a queue pair's service, or `None` if the service is not supported.
     pub const fn of(service: Service) -> Option<Self> {
         Some(match service {
@@ -74,7 +74,7 @@ pub enum Error {
         /// Operation.
         opcode: SendOpcode,
         /// Kind of the queue.
-        kind: Kind,
+        kind: SendQueueKind,
     },
 }
 
@@ -107,13 +107,13 @@ pub struct SendRequest<'a> {
     pub control: ControlSegment,
     /// Operation.
     pub opcode: SendOpcode,
-    /// Receive queue at the responder, in queues of [`Kind::ExtendedConnected`].
+    /// Receive queue at the responder, in queues of [`SendQueueKind::ExtendedConnected`].
     pub xrc: Option<XrcSegment>,
-    /// Destination, in queues of [`Kind::Datagram`].
+    /// Destination, in queues of [`SendQueueKind::Datagram`].
     pub datagram: Option<DatagramSegment>,
-    /// Offloads, in queues of [`Kind::Ethernet`].
+    /// Offloads, in queues of [`SendQueueKind::Ethernet`].
     pub ethernet: Option<EthernetSegment>,
-    /// First bytes of the frame, in queues of [`Kind::Ethernet`].
+    /// First bytes of the frame, in queues of [`SendQueueKind::Ethernet`].
     pub headers: &'a [u8],
     /// Memory of the responder.
     pub remote: Option<RemoteAddressSegment>,
@@ -183,7 +183,7 @@ impl<'a> FrameRequest<'a> {
     /// Parses an entry. Returns `None` for an entry without effect ([`SendOpcode::Nop`]).
     ///
     /// # Errors
-    /// As for [`SendRequest::parse`] of [`Kind::Ethernet`]; entries without a frame are refused.
+    /// As for [`SendRequest::parse`] of [`SendQueueKind::Ethernet`]; entries without a frame are refused.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, Error> {
         let control = ControlSegment::parse(bytes)?;
@@ -194,7 +194,7 @@ impl<'a> FrameRequest<'a> {
             SendOpcode::Nop => return Ok(None),
             SendOpcode::Send => false,
             SendOpcode::Segmentation => true,
-            _ => return Err(Error::Kind { opcode, kind: Kind::Ethernet }),
+            _ => return Err(Error::Kind { opcode, kind: SendQueueKind::Ethernet }),
         };
         let mut rest = Rest(entry.get(ControlSegment::LEN..).unwrap_or(&[]));
         let (ethernet, headers) = rest.ethernet()?;
@@ -209,7 +209,7 @@ impl<'a> SendRequest<'a> {
     /// # Errors
     /// [`Error`] if the length or operation is invalid, or a segment is incomplete.
     #[inline]
-    pub fn parse(bytes: &'a [u8], kind: Kind) -> Result<Self, Error> {
+    pub fn parse(bytes: &'a [u8], kind: SendQueueKind) -> Result<Self, Error> {
         let control = ControlSegment::parse(bytes)?;
         let opcode = control.operation().ok_or(Error::Opcode(control.opcode))?;
         let entry = bytes.get(..control.len()).filter(|entry| !entry.is_empty());
@@ -245,19 +245,23 @@ impl<'a> SendRequest<'a> {
     }
 
     #[inline]
-    fn parse_transport(&mut self, kind: Kind, rest: &mut Rest<'a>) -> Result<(), Truncated> {
+    fn parse_transport(
+        &mut self,
+        kind: SendQueueKind,
+        rest: &mut Rest<'a>,
+    ) -> Result<(), Truncated> {
         match kind {
-            Kind::ExtendedConnected => {
+            SendQueueKind::ExtendedConnected => {
                 self.xrc = Some(rest.segment(XrcSegment::LEN, XrcSegment::parse)?);
             }
-            Kind::Datagram => {
+            SendQueueKind::Datagram => {
                 self.datagram = Some(rest.segment(DatagramSegment::LEN, DatagramSegment::parse)?);
             }
-            Kind::Ethernet => {
+            SendQueueKind::Ethernet => {
                 let (ethernet, headers) = rest.ethernet()?;
                 (self.ethernet, self.headers) = (Some(ethernet), headers);
             }
-            Kind::Connected | Kind::Registration => {}
+            SendQueueKind::Connected | SendQueueKind::Registration => {}
         }
         Ok(())
     }
@@ -310,13 +314,17 @@ impl ControlSegment {
 
 impl SendOpcode {
     /// Returns true if a queue of this kind has the operation.
-    pub const fn is_possible(self, kind: Kind) -> bool {
+    pub const fn is_possible(self, kind: SendQueueKind) -> bool {
         use SendOpcode as O;
         match kind {
-            Kind::Connected | Kind::ExtendedConnected => !matches!(self, O::Segmentation),
-            Kind::Datagram => matches!(self, O::Nop | O::Send | O::SendImmediate),
-            Kind::Registration => matches!(self, O::Nop | O::Update),
-            Kind::Ethernet => matches!(self, O::Nop | O::Send | O::Segmentation | O::Update),
+            SendQueueKind::Connected | SendQueueKind::ExtendedConnected => {
+                !matches!(self, O::Segmentation)
+            }
+            SendQueueKind::Datagram => matches!(self, O::Nop | O::Send | O::SendImmediate),
+            SendQueueKind::Registration => matches!(self, O::Nop | O::Update),
+            SendQueueKind::Ethernet => {
+                matches!(self, O::Nop | O::Send | O::Segmentation | O::Update)
+            }
         }
     }
 }

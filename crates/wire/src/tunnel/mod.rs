@@ -2,8 +2,8 @@
 //!
 //! A frame for another host passes here between `ethernet` and the UDP socket of `link`. Every
 //! datagram starts with an [`Outer`] header of 16 bytes. A handshake message follows, or data: the
-//! [`Inner`] word, then consecutive records (see [`record`]). [`Kind::Plain`] carries data in clear
-//! text; [`Kind::Data`] seals the same bytes with the counter as nonce and appends a tag of 16
+//! [`Inner`] word, then consecutive records (see [`record`]). [`DatagramKind::Plain`] carries data in clear
+//! text; [`DatagramKind::Data`] seals the same bytes with the counter as nonce and appends a tag of 16
 //! bytes. All fields are big-endian, except the virtio-net metadata of a frame, which keeps
 //! virtio's byte order. A datagram of another format, version or kind is an [`Error`], and `link`
 //! drops it. A virtual network has a number of 24 bits. Encryption, replay protection and sessions
@@ -27,7 +27,7 @@ pub const VNI_MAX: u32 = 0x00ff_ffff;
 /// Kind of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum DatagramKind {
     /// The first message of a handshake.
     Init = 1,
     /// The second and last message of a handshake.
@@ -40,7 +40,7 @@ pub enum Kind {
     Cookie = 5,
 }
 
-impl Kind {
+impl DatagramKind {
     /// Returns the kind with number `raw`, or `None` if it is unknown.
     pub const fn from_raw(raw: u8) -> Option<Self> {
         match raw {
@@ -75,10 +75,10 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outer {
     /// Kind of the datagram.
-    pub kind: Kind,
-    /// The receiver's index of the session or handshake; 0 in [`Kind::Init`] and [`Kind::Plain`].
+    pub kind: DatagramKind,
+    /// The receiver's index of the session or handshake; 0 in [`DatagramKind::Init`] and [`DatagramKind::Plain`].
     pub receiver: u32,
-    /// In [`Kind::Data`] the nonce; in [`Kind::Plain`] a sequence number; in [`Kind::Init`] the
+    /// In [`DatagramKind::Data`] the nonce; in [`DatagramKind::Plain`] a sequence number; in [`DatagramKind::Init`] the
     /// sender's index, which the response must carry as `receiver`; in other kinds 0.
     pub counter: u64,
 }
@@ -95,7 +95,7 @@ impl Outer {
             other => return Err(Error::Magic(other)),
         }
         let raw = r.u8();
-        let kind = Kind::from_raw(raw).ok_or(Error::Kind(raw))?;
+        let kind = DatagramKind::from_raw(raw).ok_or(Error::Kind(raw))?;
         match r.u16_be() {
             0 => {}
             other => return Err(Error::Reserved(other)),
@@ -150,14 +150,14 @@ mod tests {
 
     #[test]
     fn tunnel_headers_have_the_documented_layout() {
-        let outer = Outer { kind: Kind::Data, receiver: 0x0102_0304, counter: 0x0a0b };
+        let outer = Outer { kind: DatagramKind::Data, receiver: 0x0102_0304, counter: 0x0a0b };
         assert_eq!(outer.emit(), [0xc1, 3, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0x0a, 0x0b]);
         assert_eq!(Inner { vni: 0x0a_0b0c, flags: 1 }.emit(), [0x0a, 0x0b, 0x0c, 1]);
     }
 
     #[test]
     fn hostile_headers_are_refused_with_the_wrong_field() {
-        let good = Outer { kind: Kind::Init, receiver: 0, counter: 0 }.emit();
+        let good = Outer { kind: DatagramKind::Init, receiver: 0, counter: 0 }.emit();
         for (at, value, error) in [
             (0, 0xc2, Error::Magic(0xc2)),
             (1, 0, Error::Kind(0)),

@@ -11,10 +11,10 @@ use std::time::Instant;
 use causeway_model::{FORWARD_FIELDS, ForwardSpec};
 use serde_json::{Value, json};
 
-use super::super::{CommandContext, hint, is_conflict};
+use super::super::{CommandContext, is_conflict};
 use crate::args::{ForwardAdd, ForwardVerb};
 use crate::client::{changing, view};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::limits::{FORWARD_STATE_TIME, FORWARDER_INTERVAL};
 use crate::table::{Align, TextTable};
 use crate::view::{ForwardView, cell};
@@ -27,15 +27,7 @@ pub fn run(cx: &CommandContext, verb: ForwardVerb) -> Result<()> {
             cx.show(&value, |value| Ok(table(&view::<Vec<ForwardView>>(value)?)))
         }
         ForwardVerb::Add(args) => add(cx, &args),
-        ForwardVerb::Del { name, if_exists, ephemeral } => {
-            match cx.client.delete(&changing(&format!("/v1/forwards/{name}"), ephemeral)) {
-                Ok(_) => cx.done(true, &format!("forward {name} deleted")),
-                Err(Error::NotFound(_)) if if_exists => {
-                    cx.done(false, &format!("no forward {name}"))
-                }
-                Err(error) => Err(hint(error, "forward", "see `causeway forward list`")),
-            }
-        }
+        ForwardVerb::Del { name, options } => cx.delete("forward", &name, &options),
     }
 }
 

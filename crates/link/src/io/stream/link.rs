@@ -22,6 +22,8 @@ use std::sync::Arc;
 use causeway_fabric::carrier::{LinkStatus, OFFLOAD_BYTES, ReceivedFrame, ReceivedFrames};
 use causeway_fabric::{Context, LogLimit, Progress, ServiceWatch, SourceProgress, cost};
 use causeway_host::net::tcp_info;
+use causeway_wire::deframer::Deframer;
+use causeway_wire::vnet_stream::VnetHeader;
 
 use super::super::inbox::LinkInbox;
 use super::super::limits::{
@@ -33,8 +35,7 @@ use super::attempt::{ConnectionAttempt, begin, explain};
 use super::connection::{
     ConnectionEnd, SharedConnection, StreamCarrier, StreamConnection, read_bare,
 };
-use crate::framing::Deframer;
-use crate::limits::STREAM_BYTES;
+use crate::limits::{FRAME_BYTES_MAX, STREAM_BYTES};
 
 /// A connection that carries frames.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ struct LiveConnection {
     /// The peer's address and port.
     from: SocketAddr,
     /// Splits the received bytes into frames.
-    deframer: Deframer,
+    deframer: Deframer<VnetHeader>,
     /// When the connection became live.
     since_ns: u64,
     #[expect(dead_code, reason = "held for its drop")]
@@ -310,7 +311,7 @@ impl StreamLink {
         self.live = Some(LiveConnection {
             socket: attempt.connection.socket.clone(),
             from: attempt.from,
-            deframer: Deframer::default(),
+            deframer: Deframer::new(STREAM_BYTES, FRAME_BYTES_MAX),
             since_ns: cx.now_ns,
             watch: attempt.watch,
         });
@@ -451,7 +452,7 @@ impl LiveConnection {
         let mut frames = Vec::new();
         let mut bytes = 0_usize;
         let broken = loop {
-            match self.deframer.take_at() {
+            match self.deframer.take() {
                 Ok(Some(at)) => {
                     bytes = bytes.saturating_add(at.len());
                     let offload = [0; OFFLOAD_BYTES];

@@ -8,7 +8,7 @@ use crate::mlx5::queue_pair::Service;
 use crate::mlx5::work_request::{
     AtomicMaskSegment, AtomicSegment, BLOCK, CHECKSUM_L3, CHECKSUM_L4, COMPLETION_ALWAYS,
     ControlSegment, DataSegment, DatagramSegment, ENTRY_MAX, Error, EthernetSegment, FrameRequest,
-    INSERT_VLAN, Kind, Payload, RemoteAddressSegment, SendOpcode, SendRequest, SendWriter,
+    INSERT_VLAN, Payload, RemoteAddressSegment, SendOpcode, SendQueueKind, SendRequest, SendWriter,
     UpdateList, XrcSegment, ZERO_LENGTH_MEANS, receive_segments,
 };
 
@@ -44,7 +44,7 @@ fn mlx5_write_entry_has_the_bytes_of_drivers() {
     assert_eq!(bytes[..48], expected);
     assert_eq!(bytes[48..], [0xee; 16], "bytes behind the entry are left");
 
-    let request = SendRequest::parse(&bytes, Kind::Connected).unwrap();
+    let request = SendRequest::parse(&bytes, SendQueueKind::Connected).unwrap();
     assert_eq!((request.opcode, request.remote), (SendOpcode::Write, Some(REMOTE)));
     assert_eq!((request.control.index, request.control.queue), (0x0102, 0x41));
     assert!(request.control.is_signaled() && !request.control.is_solicited);
@@ -64,7 +64,7 @@ fn mlx5_inline_data_is_padded_to_16_bytes() {
         assert_eq!(size, 1 + (len + 4).div_ceil(16) + 1);
         assert_eq!(usize::from(blocks), (size * 16).div_ceil(BLOCK));
         assert_eq!(bytes[16..20], (0x8000_0000 | len as u32).to_be_bytes());
-        let request = SendRequest::parse(&bytes, Kind::Connected).unwrap();
+        let request = SendRequest::parse(&bytes, SendQueueKind::Connected).unwrap();
         assert_eq!(parts(&request), [Payload::Inline(&data[..len]), Payload::Memory(DATA)]);
     }
 }
@@ -85,7 +85,7 @@ fn mlx5_atomic_entries_have_operands_and_masks() {
     };
     for opcode in SendOpcode::ALL.iter().copied().filter(|opcode| opcode.is_atomic()) {
         let bytes = write(opcode);
-        let request = SendRequest::parse(&bytes, Kind::Connected).unwrap();
+        let request = SendRequest::parse(&bytes, SendQueueKind::Connected).unwrap();
         assert_eq!((request.remote, request.atomic), (Some(REMOTE), Some(atomic)));
         let expected = (opcode == SendOpcode::MaskedCompareSwap).then_some(masks);
         assert_eq!(request.atomic_mask, expected);
@@ -115,7 +115,7 @@ fn mlx5_datagram_entry_has_its_destination() {
     assert_eq!(bytes[16..28], [0x11, 0x11, 0x11, 0x11, 0, 0, 0, 0, 0x80, 0, 0, 0x42]);
     assert_eq!(bytes[0x1e..0x20], [0xc1, 0x23]);
     assert_eq!(bytes[0x24..0x30], [2, 0x43, 0x57, 0, 0, 2, 1, 64, 0x40, 0x3a, 0xbc, 0xde]);
-    let request = SendRequest::parse(&bytes, Kind::Datagram).unwrap();
+    let request = SendRequest::parse(&bytes, SendQueueKind::Datagram).unwrap();
     assert_eq!(request.datagram, Some(segment));
     assert_eq!(parts(&request), [Payload::Memory(DATA)]);
 }
@@ -137,7 +137,7 @@ fn mlx5_ethernet_entry_has_headers_and_offloads() {
         assert_eq!(bytes[0x14..0x18], [0xc0, 0, 0x05, 0xa8]);
         assert_eq!(bytes[0x1c..0x1e], [0, len as u8]);
         assert_eq!(bytes[0x1e..0x1e + len], headers[..len]);
-        let request = SendRequest::parse(&bytes, Kind::Ethernet).unwrap();
+        let request = SendRequest::parse(&bytes, SendQueueKind::Ethernet).unwrap();
         assert_eq!(request.headers, &headers[..len]);
         assert_eq!(request.ethernet.unwrap().segment_size, 1448);
         assert_eq!(parts(&request), [Payload::Memory(DATA)]);
@@ -146,7 +146,7 @@ fn mlx5_ethernet_entry_has_headers_and_offloads() {
     let mut bytes = [0; 64];
     let writer = SendWriter::new(&mut bytes, control(SendOpcode::Send));
     writer.ethernet(tag, &[]).data(&DATA).finish().unwrap();
-    let request = SendRequest::parse(&bytes, Kind::Ethernet).unwrap();
+    let request = SendRequest::parse(&bytes, SendQueueKind::Ethernet).unwrap();
     assert_eq!(request.ethernet.unwrap().vlan(), Some(0x2064));
     assert_eq!((request.headers, request.payload.count()), (&[][..], 1));
 }
@@ -172,7 +172,7 @@ fn mlx5_registration_entry_selects_fields_by_mask() {
     assert_eq!(writer.update(&update, &context).list(&list).finish(), Ok(3));
     assert_eq!(bytes[0x10..0x18], [0xa0, 0, 0, 0, 0, 4, 0, 0]);
     assert_eq!(bytes[0x18..0x20], [0, 0, 0, 0, 0x20, 0x9e, 0x21, 0x43]);
-    for kind in [Kind::Connected, Kind::Registration, Kind::Ethernet] {
+    for kind in [SendQueueKind::Connected, SendQueueKind::Registration, SendQueueKind::Ethernet] {
         let request = SendRequest::parse(&bytes, kind).unwrap().update.unwrap();
         assert_eq!((request.control, request.context), (update, context));
         assert_eq!(request.list, UpdateList::Inline(&list));
@@ -185,7 +185,7 @@ fn mlx5_registration_entry_selects_fields_by_mask() {
     let mut bytes = [0; 192];
     let writer = SendWriter::new(&mut bytes, control(SendOpcode::Update));
     writer.update(&update, &context).data(&DATA).finish().unwrap();
-    let request = SendRequest::parse(&bytes, Kind::Registration).unwrap().update.unwrap();
+    let request = SendRequest::parse(&bytes, SendQueueKind::Registration).unwrap().update.unwrap();
     assert_eq!(request.list, UpdateList::Memory(DATA));
     assert_eq!(request.control.offset(), 0x3_0102);
     update.has_offset = false;
@@ -200,7 +200,7 @@ fn mlx5_revocation_has_a_list_size_without_a_list() {
         let mut bytes = [0; 128];
         let writer = SendWriter::new(&mut bytes, control(SendOpcode::Update));
         writer.update(&update, &context).finish().unwrap();
-        let request = SendRequest::parse(&bytes, Kind::Registration);
+        let request = SendRequest::parse(&bytes, SendQueueKind::Registration);
         assert_eq!(request.is_ok(), is_free, "only a free key needs no list");
     }
 }
@@ -212,7 +212,7 @@ fn mlx5_xrc_entry_names_the_receive_queue() {
     let writer = SendWriter::new(&mut bytes, control(SendOpcode::Send));
     writer.xrc(&segment).data(&DATA).finish().unwrap();
     assert_eq!(bytes[16..20], [0, 0, 0, 0x61]);
-    let request = SendRequest::parse(&bytes, Kind::ExtendedConnected).unwrap();
+    let request = SendRequest::parse(&bytes, SendQueueKind::ExtendedConnected).unwrap();
     assert_eq!((request.xrc, request.payload.count()), (Some(segment), 1));
 }
 
@@ -222,21 +222,21 @@ fn mlx5_invalid_send_entries_are_refused() {
     let parse = |bytes: &[u8], kind| SendRequest::parse(bytes, kind).map(|_| ()).unwrap_err();
     SendWriter::new(&mut bytes, control(SendOpcode::Read)).remote(&REMOTE).finish().unwrap();
     bytes[7] = 0;
-    assert_eq!(parse(&bytes, Kind::Connected), Error::Size(0));
+    assert_eq!(parse(&bytes, SendQueueKind::Connected), Error::Size(0));
     bytes[7] = 5;
-    assert_eq!(parse(&bytes, Kind::Connected), Error::Size(5));
+    assert_eq!(parse(&bytes, SendQueueKind::Connected), Error::Size(5));
     bytes[7] = 1;
-    assert!(matches!(parse(&bytes, Kind::Connected), Error::Truncated(_)));
+    assert!(matches!(parse(&bytes, SendQueueKind::Connected), Error::Truncated(_)));
     bytes[7] = 2;
-    let kind = Kind::Datagram;
+    let kind = SendQueueKind::Datagram;
     assert_eq!(parse(&bytes, kind), Error::Kind { opcode: SendOpcode::Read, kind });
     bytes[3] = 0x7f;
-    assert_eq!(parse(&bytes, Kind::Connected), Error::Opcode(0x7f));
-    assert!(matches!(parse(&bytes[..15], Kind::Connected), Error::Truncated(_)));
+    assert_eq!(parse(&bytes, SendQueueKind::Connected), Error::Opcode(0x7f));
+    assert!(matches!(parse(&bytes[..15], SendQueueKind::Connected), Error::Truncated(_)));
     // Inline data that is longer than the entry ends the payload.
     SendWriter::new(&mut bytes, control(SendOpcode::Send)).inline(&[1; 12]).finish().unwrap();
     bytes[19] = 13;
-    let request = SendRequest::parse(&bytes, Kind::Connected).unwrap();
+    let request = SendRequest::parse(&bytes, SendQueueKind::Connected).unwrap();
     let parts: Vec<_> = request.payload.collect();
     assert_eq!(parts.len(), 1);
     assert!(parts[0].is_err());
@@ -286,8 +286,8 @@ fn mlx5_send_opcodes_have_their_receive_completions() {
     let invalidate = Some(CompletionOpcode::ReceiveSendInvalidate);
     assert_eq!(receive(SendOpcode::SendInvalidate), invalidate);
     assert_eq!(receive(SendOpcode::Write), None);
-    assert_eq!(Kind::of(Service::GeneralServices), Some(Kind::Datagram));
-    assert_eq!(Kind::of(Service::DynamicTarget), None);
+    assert_eq!(SendQueueKind::of(Service::GeneralServices), Some(SendQueueKind::Datagram));
+    assert_eq!(SendQueueKind::of(Service::DynamicTarget), None);
 }
 
 proptest! {
@@ -296,11 +296,11 @@ proptest! {
         mut bytes in prop::collection::vec(any::<u8>(), 0..1100),
         opcode in prop::sample::select(SendOpcode::ALL),
         kind in prop::sample::select(vec![
-            Kind::Connected,
-            Kind::ExtendedConnected,
-            Kind::Datagram,
-            Kind::Registration,
-            Kind::Ethernet,
+            SendQueueKind::Connected,
+            SendQueueKind::ExtendedConnected,
+            SendQueueKind::Datagram,
+            SendQueueKind::Registration,
+            SendQueueKind::Ethernet,
         ]),
     ) {
         if let Some(byte) = bytes.get_mut(3) {
@@ -348,7 +348,7 @@ proptest! {
             };
         }
         writer.finish().unwrap();
-        let request = SendRequest::parse(&bytes, Kind::Connected).unwrap();
+        let request = SendRequest::parse(&bytes, SendQueueKind::Connected).unwrap();
         prop_assert_eq!(request.remote, Some(REMOTE));
         let parsed = parts(&request);
         prop_assert_eq!(parsed.len(), list.len());
@@ -380,7 +380,7 @@ proptest! {
             }
         }
         let frame = FrameRequest::parse(&bytes);
-        match SendRequest::parse(&bytes, Kind::Ethernet) {
+        match SendRequest::parse(&bytes, SendQueueKind::Ethernet) {
             Ok(request) if request.opcode == SendOpcode::Nop => prop_assert_eq!(frame, Ok(None)),
             Ok(request) if request.opcode == SendOpcode::Update => prop_assert!(frame.is_err()),
             Ok(request) => {

@@ -1,0 +1,24 @@
+//! Results of serving a queue or a source, by which a shard decides when to serve it again.
+
+/// Result of serving a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The queue had work, and may have more: it is served again soon.
+    Worked,
+    /// The queue was empty: the shard polls it while [`Context::polls`](crate::Context::polls) returns true, then arms its
+    /// doorbell and parks it. A source is armed by its service ([`Service::serve_source`](crate::Service::serve_source)).
+    Idle,
+    /// The queue is not served again until the service calls [`Context::wake`](crate::Context::wake) or the guest rings.
+    /// The fabric does not arm the doorbell: a service that expects the guest to ring has armed it.
+    Parked,
+}
+
+/// Result of serving a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceProgress {
+    /// As for a queue; a [`Progress::Parked`] source is served again when its file descriptor
+    /// becomes ready, or after [`Context::wake_source`](crate::Context::wake_source).
+    pub progress: Progress,
+    /// Frames that the source yielded; their rate decides whether the source is polled or parked.
+    pub count: u32,
+}
