@@ -143,7 +143,8 @@ run_block() {
     fi
     : >"$out"
     chmod 644 "$root/home/block"
-    inside timeout "${CAUSEWAY_GUIDE_SECONDS:-400}" runuser -l "$user" -c \
+    # A busy machine boots the emulated guests slowly.
+    inside env CAUSEWAY_BOOT_SECONDS=900 timeout 1200 runuser -l "$user" -w CAUSEWAY_BOOT_SECONDS -c \
         'bash -euo pipefail /home/block' >"$out" 2>&1 </dev/null || status=$?
     [ $status -eq 0 ] || fail "$where: status $status of: $(cat "$work/block"; echo; cat "$out")"
     if [ "$kind" = console ]; then

@@ -31,9 +31,9 @@ container_base() {
     rm -f "${container_archive%/*}/$1"-*.tar
     report "downloading Debian $container_suite with $all into $container_archive"
     mmdebstrap --quiet --variant=minbase --include="$all" \
-        --dpkgopt=path-exclude=/usr/share/locale/* "$container_suite" "$container_archive.new" ||
+        --dpkgopt=path-exclude=/usr/share/locale/* "$container_suite" "${container_archive%.tar}.new.tar" ||
         { report "Debian $container_suite cannot be downloaded" && return 1; }
-    mv "$container_archive.new" "$container_archive"
+    mv "${container_archive%.tar}.new.tar" "$container_archive"
 }
 
 # container_start NAME ROOT [OPTION...]: boots the Debian in a folder, in namespaces of its own, with
@@ -81,7 +81,7 @@ wait_active() {
 
 # Prints the log of the services.
 container_log() {
-    [ -z "${container_leaders[$container]-}" ] ||
+    [ -z "$container" ] || [ -z "${container_leaders[$container]-}" ] ||
         inside journalctl --no-pager -n 40 -u causewayd -u causeway-holder 2>/dev/null || true
 }
 
