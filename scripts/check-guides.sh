@@ -44,7 +44,7 @@ finish() {
     local host
     container_stop
     for host in "${hosts[@]}"; do
-        ! mountpoint -q "$work/$host/root" || umount "$work/$host/root"
+        ! mountpoint -q "$work/$host/root" || umount --lazy "$work/$host/root"
     done
     ip link del "cg-a-$$" 2>/dev/null || true
     rm -rf "$work"

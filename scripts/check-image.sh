@@ -54,7 +54,9 @@ for _ in $(seq 100); do
     kill -0 "$daemon" 2>/dev/null || fail "causewayd ended"
     sleep 0.1
 done
-chroot "$root" /usr/bin/causeway port list >"$work/ports" || fail "causeway port list"
+# The daemon does not answer clients of another process namespace, whose process it cannot identify.
+nsenter --target "$(pgrep -P "$daemon")" --mount --pid --root /usr/bin/causeway port list >"$work/ports" ||
+    fail "causeway port list"
 grep -q '^vm1-vsock' "$work/ports" || fail "the ports of the configuration are missing: $(cat "$work/ports")"
 stdbuf -oL "$examples/vsock-server" "$root/run/causeway/vm1-vsock.sock" 7 >"$work/server" 2>&1 &
 server=$!
