@@ -44,11 +44,9 @@ impl TapPort {
 
     /// Returns the name of an interface beside that of the port.
     fn beside(&self, prefix: &str) -> String {
-        let mut end = self.interface.len().min(NAME_BYTES);
-        while !self.interface.is_char_boundary(end) {
-            end -= 1;
-        }
-        format!("{prefix}-{}", self.interface.get(..end).unwrap_or_default())
+        let lengths = (0..=NAME_BYTES.min(self.interface.len())).rev();
+        let part = lengths.filter_map(|end| self.interface.get(..end)).next();
+        format!("{prefix}-{}", part.unwrap_or_default())
     }
 }
 
@@ -91,7 +89,10 @@ pub fn attachment(port: &TapPort) -> Result<Attachment, AttachError> {
         ),
     ];
     if port.mtu != MTU_USUAL {
-        notes.push(format!("Firecracker sets no MTU: give the guest's interface {} bytes.", port.mtu));
+        notes.push(format!(
+            "Firecracker sets no MTU: give the guest's interface {} bytes.",
+            port.mtu
+        ));
     }
     Ok(Attachment { vmm: "firecracker", version: None, notes, parts: Parts::Commands(commands) })
 }

@@ -127,7 +127,9 @@ pub fn attachment(
         Vmm::CloudHypervisor => return Err(port.refused("Cloud Hypervisor", NO_SOCKETS)),
         Vmm::Crosvm => return Err(port.refused("crosvm", NO_SOCKETS)),
         Vmm::Firecracker => {
-            return Err(port.refused("Firecracker", "it has TAP interfaces only; add a port of kind tap"));
+            return Err(
+                port.refused("Firecracker", "it has TAP interfaces only; add a port of kind tap")
+            );
         }
     })
 }
