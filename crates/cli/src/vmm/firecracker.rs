@@ -44,8 +44,8 @@ impl TapPort {
 
     /// Returns the name of an interface beside that of the port.
     fn beside(&self, prefix: &str) -> String {
-        let lengths = (0..=NAME_BYTES.min(self.interface.len())).rev();
-        let part = lengths.filter_map(|end| self.interface.get(..end)).next();
+        let mut lengths = (0..=NAME_BYTES.min(self.interface.len())).rev();
+        let part = lengths.find_map(|end| self.interface.get(..end));
         format!("{prefix}-{}", part.unwrap_or_default())
     }
 }
