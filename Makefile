@@ -4,12 +4,13 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 OUT := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help check doc docs demo test packages install bench matrix ssh sim fuzz sanitize lint setup build clean-guests
+.PHONY: help check doc docs demo test packages guides install bench matrix ssh sim fuzz sanitize lint setup build clean-guests
 
 help:
 	@echo 'make check   formatting, clippy and unit tests: no root, no QEMU, minutes'
 	@echo 'make test    all lints and all tests, with real guests, MPI and Slurm'
 	@echo 'make packages  Debian and RPM packages, an archive with "make install", and an OCI image'
+	@echo 'make guides    follows README.md and the guides in fresh Debians that have the packages; GUIDES="docs/guide/qemu.md"'
 	@echo 'make install   installs the release build; PREFIX=/usr/local DESTDIR='
 	@echo 'make demo    two guests and two processes exchange every kind of traffic; prints tables'
 	@echo 'make bench   throughput and latency, compared with other programs; BENCH="--quick --only stream"'
@@ -43,6 +44,11 @@ packages: setup-packages build
 	    -p causeway-cli --target $(STATIC_TARGET) --target-dir '$(STATIC)'
 	@scripts/make-packages.sh deb rpm archive
 	@scripts/make-image.sh '$(STATIC)/$(STATIC_TARGET)/release' '$(OUT)/packages'
+
+# Follows README.md and the guides on two fresh Debians with the packages, in containers.
+guides: setup-packages setup-demo build
+	@scripts/package-tools.sh
+	@scripts/check-guides.sh '$(OUT)/release' $(GUIDES)
 
 # Installs what `make build` has built.
 PREFIX ?= /usr/local

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Checks the packages as a user has them: lintian and rpm read them, a fresh Debian installs the
 # package and boots in a container with systemd, the service serves two frontends under its unit,
-# and an upgrade keeps the frontends of held ports.
+# an upgrade under load loses neither frames nor messages, removal leaves nothing, and the scriptlets
+# of the RPM package run.
 #   usage: scripts/check-packages.sh BUILT EXAMPLES
 #   BUILT      folder of the programs and libraries to package
-#   EXAMPLES   folder of the programs vsock-server and vsock-client
+#   EXAMPLES   folder of the programs vsock-server, vsock-client and ethernet-ping
 # Needs root and the Debian packages of `scripts/setup.sh packages`. The Debian of the container is
 # downloaded once, into target/packages-base.
 set -euo pipefail
@@ -101,10 +102,18 @@ check_archive() {
     [ -z "$(find "$at/root/opt" -type f)" ] || fail "files are left: $(find "$at/root/opt" -type f)"
 }
 
+# The container has rpm for the scriptlets of the RPM packages.
+start_container() {
+    container_base packages rpm || return 1
+    mkdir -p "$root"
+    tar -C "$root" -xf "$container_archive"
+    container_start packages "$root"
+}
+
 # A new installation starts the service, as the unprivileged user and under the filter of the unit.
 check_install() {
     local pid status
-    cp "$out"/*.deb "$examples"/vsock-{server,client} "$root/root/"
+    cp "$out"/*.deb "$examples"/vsock-{server,client} "$examples/ethernet-ping" "$root/root/"
     inside sh -c 'cd /root && dpkg -i causeway_*.deb libmyriexpress_*.deb libfabric-causeway_*.deb' \
         >"$work/dpkg.log" 2>&1 || { cat "$work/dpkg.log" >&2 && fail "dpkg -i"; }
     wait_active causewayd causeway-holder
@@ -130,11 +139,16 @@ serve() {
 listen() {
     inside stdbuf -oL /root/vsock-server /run/causeway/vm1-vsock.sock "$1" >"$work/server" 2>&1 &
     server=$!
+    await listening "$work/server"
+}
+
+# await TEXT FILE: waits until a program has printed the text.
+await() {
     for _ in $(seq 100); do
-        ! grep -q 'listening' "$work/server" || return 0
+        ! grep -q "$1" "$2" || return 0
         sleep 0.1
     done
-    fail "the server does not listen: $(cat "$work/server")"
+    fail "no \"$1\" after 10 s: $(cat "$2")"
 }
 
 # CPUs of dispatchers, the group of sockets and a key that root has written, all within the unit.
@@ -142,7 +156,8 @@ check_settings() {
     local public config=$root/etc/causeway/causeway.toml
     public=$(inside causeway key generate --out /etc/causeway/key)
     expect 'root 600' inside stat -c '%U %a' /etc/causeway/key
-    sed -i 's/^#socket_group/socket_group/; s/^\[dispatch\]$/[dispatch]\ncpus = "0"/' "$config"
+    # Network interfaces are held too: the programs of this script do not connect again.
+    sed -i 's/^#socket_group/socket_group/; s/^hold = .*/hold = "all"/; s/^\[dispatch\]$/[dispatch]\ncpus = "0"/' "$config"
     cat >>"$config" <<END
 
 [[link]]
@@ -167,18 +182,65 @@ END
     serve
 }
 
-# A package of a higher version, with the files of this version.
+# The version after this: 0.2.0 after 0.1.7.
+next_version() {
+    awk -F . '{ print $1 "." $2 + 1 ".0" }' <<<"$version"
+}
+
+# Starts an exchange of frames, in which one frame that is lost ends the program with an error, and an
+# exchange of messages of which each byte is verified, for twelve seconds or more.
+begin_load() {
+    inside stdbuf -oL /root/ethernet-ping /run/causeway/vm2-net.sock >"$work/answers" 2>&1 &
+    answers=$!
+    await answering "$work/answers"
+    inside /root/ethernet-ping /run/causeway/vm1-net.sock 52:54:00:00:00:02 4000000000 >"$work/pings" 2>&1 &
+    pings=$!
+    inside env CAUSEWAY_MX=/run/causeway/mx0.sock causeway-mx serve >"$work/echo" 2>&1 &
+    echo=$!
+    sleep 0.5
+    inside env CAUSEWAY_MX=/run/causeway/mx0.sock causeway-mx pingpong mx0 --verify --blocking \
+        --sizes 8,1K,32K,1M,8,1K,32K,1M,8,1K,32K,1M >"$work/messages" 2>&1 &
+    messages=$!
+}
+
+# Prints the number of frames that vm1-net has sent since causewayd started.
+frames_sent() {
+    inside causeway stats -o openmetrics |
+        awk '/^causeway_port_transmit_packets_total\{/ && /"vm1-net"/ { print $2 }'
+}
+
+# Checks that both exchanges went on, and ends them.
+end_load() {
+    local first second
+    wait "$messages" || fail "the exchange of messages ended with an error: $(cat "$work/messages")"
+    first=$(frames_sent) second=0
+    # A busy machine is slow, and a program that misses a frame ends after ten seconds.
+    for _ in $(seq 120); do
+        second=$(frames_sent)
+        [ "$second" -le "$first" ] || break
+        sleep 0.1
+    done
+    [ "$second" -gt "$first" ] || fail "no frames are exchanged after $first: $(cat "$work/pings")"
+    kill -0 "$pings" "$answers" 2>/dev/null || fail "frames were lost: $(cat "$work/pings" "$work/answers")"
+    kill "$pings" "$answers" "$echo"
+    wait "$pings" "$answers" "$echo" 2>/dev/null || true
+}
+
+# A package of the next version, with the files of this version, while frames and messages cross.
 check_upgrade() {
     local before holder after again=$work/again config=$root/etc/causeway/causeway.toml sum
     dpkg-deb -R "$deb" "$again"
-    sed -i "s/^Version: .*/Version: $version-2/" "$again/DEBIAN/control"
+    sed -i "s/^Version: .*/Version: $(next_version)-1/" "$again/DEBIAN/control"
     dpkg-deb -Znone -b "$again" "$root/root/causeway-next.deb" >/dev/null
     before=$(main_pid causewayd) holder=$(main_pid causeway-holder) sum=$(sha256sum <"$config")
     # The server attaches now; the client connects after the upgrade.
     listen 8
+    begin_load
     inside dpkg -i /root/causeway-next.deb >"$work/dpkg.log" 2>&1 ||
         { cat "$work/dpkg.log" >&2 && fail "dpkg -i of the next version"; }
     wait_active causewayd causeway-holder
+    expect "$(next_version)-1" inside dpkg-query -W causeway
+    kill -0 "$messages" 2>/dev/null || fail "the upgrade took longer than the messages: $(cat "$work/messages")"
     after=$(main_pid causewayd)
     [ "$before" != "$after" ] || fail "the upgrade did not restart causewayd"
     [ "$holder" = "$(main_pid causeway-holder)" ] || fail "the upgrade restarted the holder"
@@ -186,6 +248,7 @@ check_upgrade() {
     kill -0 "$server" 2>/dev/null || fail "the upgrade disconnected the held port: $(cat "$work/server")"
     expect '65536 bytes there and back' inside /root/vsock-client /run/causeway/vm2-vsock.sock 3 8 65536
     wait "$server" || fail "the server ended with an error: $(cat "$work/server")"
+    end_load
     # A restart of the holder, by contrast, disconnects the frontend.
     listen 9
     expect_state running
@@ -207,11 +270,54 @@ expect_state() {
 
 check_removal() {
     inside dpkg -r causeway >/dev/null 2>&1 || fail "dpkg -r"
-    [ -z "$(inside sh -c 'pgrep -x causewayd; pgrep causeway-holder; true')" ] || fail "programs run after dpkg -r"
+    [ -z "$(programs)" ] || fail "programs run after dpkg -r: $(programs)"
     [ -e "$root/etc/causeway/causeway.toml" ] || fail "dpkg -r removed the configuration"
-    inside dpkg -P causeway >/dev/null 2>&1 || fail "dpkg -P"
-    [ ! -e "$root/etc/causeway/causeway.toml" ] || fail "dpkg -P left the configuration"
-    expect key ls "$root/etc/causeway"
+    inside dpkg -P causeway libmyriexpress-dev libmyriexpress libfabric-causeway >/dev/null 2>&1 || fail "dpkg -P"
+    # The key belongs to the operator, and the user may own files elsewhere.
+    [ "$(remains)" = /etc/causeway/key ] || fail "dpkg -P left: $(remains)"
+}
+
+# Prints the programs of the packages that run.
+programs() {
+    inside sh -c 'pgrep -x causewayd; pgrep causeway-holder; true'
+}
+
+# Prints the files of the packages, apart from folders.
+remains() {
+    rm -f "$root"/root/*.deb
+    inside find / /run -xdev \( -path /root -o -path /var/log \) -prune -o ! -type d \
+        \( -path '*causeway*' -o -name '*myriexpress*' -o -name '*open-mx*' \) -print
+}
+
+# Installs, upgrades and removes the RPM package by rpm, with its scriptlets, under systemd.
+check_scriptlets() {
+    local before holder
+    cp "$out/causeway-$version-1.x86_64.rpm" "$root/root/causeway.rpm"
+    inside userdel causeway
+    rm -rf "$root/etc/causeway"
+    rpm_of_debian -i --oldpackage
+    expect 'causeway kvm' inside id -nG causeway
+    expect enabled inside systemctl is-enabled causewayd causeway-holder
+    # rpm does not start services; the operator does.
+    inside systemctl start causeway-holder causewayd || fail "the services of the RPM package do not start"
+    expect vm1-vsock inside causeway port list
+    before=$(main_pid causewayd) holder=$(main_pid causeway-holder)
+    # An upgrade runs the scriptlets with the argument 2, and 1 for the version that leaves.
+    rpm_of_debian -U --force
+    wait_active causewayd causeway-holder
+    [ "$before" != "$(main_pid causewayd)" ] || fail "the upgrade by rpm did not restart causewayd"
+    [ "$holder" = "$(main_pid causeway-holder)" ] || fail "the upgrade by rpm restarted the holder"
+    inside rpm -e --nodeps causeway >"$work/rpm.log" 2>&1 || fail "rpm -e: $(cat "$work/rpm.log")"
+    [ -z "$(programs)" ] || fail "programs run after rpm -e: $(programs)"
+    expect '' inside rm -rf /run/causeway /var/lib/causeway
+    [ -z "$(remains)" ] || fail "rpm -e left: $(remains)"
+}
+
+# Runs rpm in the container, whose packages rpm does not know; any complaint of a scriptlet fails.
+rpm_of_debian() {
+    inside rpm "$@" --nodeps --ignorearch --nosignature /root/causeway.rpm >"$work/rpm.log" 2>&1 ||
+        fail "rpm $1: $(cat "$work/rpm.log")"
+    ! grep -E 'scriptlet|failed|command not found' "$work/rpm.log" || fail "rpm $1: $(cat "$work/rpm.log")"
 }
 
 started=$SECONDS
@@ -226,12 +332,13 @@ step check_debs
 step check_rpms
 step check_archive
 # The container has none of our programs yet: without it, the machine is not able to run one.
-if ! container_start "$root"; then
-    report "NOT CHECKED in a fresh Debian: installation, service, upgrade and removal"
+if ! start_container; then
+    report "NOT CHECKED in a fresh Debian: installation, service, upgrade, removal and scriptlets"
     exit 0
 fi
 step check_install
 step check_settings
 step check_upgrade
 step check_removal
+step check_scriptlets
 report "all packages passed"

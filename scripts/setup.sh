@@ -23,9 +23,10 @@ guests=(qemu-system-x86 busybox-static iproute2 util-linux xz-utils socat mmdebs
 mpi=(openmpi-bin libopenmpi-dev)
 # libfabric's headers and tools, against which the provider is tested; MPI programs; Slurm and
 # munge start MPI programs; tshark reads captures; Open vSwitch and ethtool are the far end of a
-# VXLAN link.
+# VXLAN link; passt gives a guest of a stream port an address by DHCP.
 suite=(libfabric-dev libfabric-bin hpcc netpipe-openmpi slurmd slurmctld slurm-client
-    slurm-wlm-basic-plugins munge tshark openvswitch-switch ethtool)
+    slurm-wlm-basic-plugins munge tshark openvswitch-switch ethtool
+    passt)
 # dpkg-dev, binutils and umoci make packages and images; lintian, rpm and pkg-config read them;
 # mmdebstrap and systemd-container install them in a fresh Debian.
 packaging=(dpkg-dev binutils umoci lintian rpm pkg-config mmdebstrap systemd-container)

@@ -3,6 +3,7 @@
 # OpenSSH, as its packages install them. Nothing is configured in it. Installs nothing on this host.
 #   usage: scripts/ssh-guest.sh [DIR]
 #   DIR     cache, relative to the workspace (default target/vm/ssh)
+# The package causeway has it beside the example, which names its own cache.
 # Results in DIR:
 #   vmlinuz      the kernel
 #   guest.cpio   the root file system, for the kernel's -initrd; 200 MB
@@ -13,13 +14,14 @@
 # mmdebstrap, and root or user namespaces (the package uidmap).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-self=ssh-guest
-. scripts/packages.sh
-
 packages=linux-image-cloud-amd64,systemd-sysv,udev,dbus,libpam-systemd,openssh-server,openssh-client
 dir=${1:-${CARGO_TARGET_DIR:-target}/vm/ssh}
 mirror=${CAUSEWAY_MIRROR:-http://deb.debian.org/debian}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+
+report() {
+    printf 'ssh-guest: %s\n' "$@"
+}
 
 die() {
     report "$@" >&2
@@ -55,7 +57,8 @@ flock 9
 recipe="$packages $(make_files | cksum)"
 [ "$(cat "$dir/complete" 2>/dev/null)" != "$recipe" ] || exit 0
 for tool in mmdebstrap busybox; do
-    command -v "$tool" >/dev/null || die "$tool is missing: run scripts/setup.sh demo"
+    command -v "$tool" >/dev/null ||
+        die "$tool is missing; install: mmdebstrap busybox-static uidmap (scripts/setup.sh demo)"
 done
 [ -e "$keyring" ] || die "the keys of the Debian archive are missing; install the package debian-archive-keyring"
 report "making a Debian 13 guest from $mirror; this takes some minutes, once"

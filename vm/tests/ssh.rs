@@ -8,8 +8,8 @@ use causeway_vm::{RunDir, build, place};
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// The line of README.md above the output.
-const CALL: &str = "$ examples/ssh/run";
+/// The line of README.md above the output: the script as its package installs it.
+const CALL: &str = "$ /usr/share/doc/causeway/examples/ssh/run";
 /// The folder of the sockets in README.md.
 const FOLDER: &str = "/tmp/causeway";
 

@@ -173,6 +173,10 @@ fn port_show_prints_state_and_attachment_options() {
     host.fails("port show vm1-net --for libvirt --lines", 2, "use -o json");
     host.ok("port add mx0 --kind mx --group blue");
     host.fails("port show mx0 --for qemu", 1, "to which processes attach");
+    host.ok("port add fc --kind tap --group blue --learn");
+    assert!(host.ok("port show fc --for firecracker").contains("ip link set fc master br-fc\n"));
+    host.fails("port show fc --for qemu", 1, "--for firecracker");
+    host.fails("port show vm1-net --for firecracker", 1, "add a port of kind tap");
     host.fails("port show vm9", 3, "port \"vm9\" does not exist; see `causeway port list`");
 }
 

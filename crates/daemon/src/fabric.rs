@@ -131,16 +131,22 @@ pub fn close_all(fabric: &dyn FabricControl) {
     close(fabric, |_| true);
 }
 
-/// Closes every link, and every port that is not held.
+/// Closes every link, and every port that is neither held nor resumed by its processes.
 pub fn close_all_but_held(fabric: &dyn FabricControl) {
-    close(fabric, |port| !fabric.is_held(port));
+    close(fabric, |port| !is_kept(fabric, port));
 }
 
-/// Returns whether a frontend is connected to a held port; also true if the fabric does not answer.
+/// Returns whether a port is left as it is at a stop: its frontend is held, or its processes resume
+/// their endpoints through the next daemon. Closing the port would close the endpoints.
+fn is_kept(fabric: &dyn FabricControl, port: &PortView) -> bool {
+    port.spec.kind.kind().resumes || fabric.is_held(&port.spec.name)
+}
+
+/// Returns whether a frontend is connected to a held port, or a process to a NIC; also true if the
+/// fabric does not answer.
 pub fn has_held_guests(fabric: &dyn FabricControl) -> bool {
     let is_attached = |port: &PortView| {
-        matches!(port.state, PortState::Connected | PortState::Running)
-            && fabric.is_held(&port.spec.name)
+        matches!(port.state, PortState::Connected | PortState::Running) && is_kept(fabric, port)
     };
     match fabric.call(Command::PortList) {
         Ok(Answer::Ports(ports)) => ports.iter().any(is_attached),
@@ -150,7 +156,7 @@ pub fn has_held_guests(fabric: &dyn FabricControl) -> bool {
 }
 
 /// Closes every link, then the ports that `wanted` selects.
-fn close(fabric: &dyn FabricControl, wanted: impl Fn(&Name) -> bool) {
+fn close(fabric: &dyn FabricControl, wanted: impl Fn(&PortView) -> bool) {
     if let Ok(all) = ask(fabric, links::List) {
         for link in all {
             if let Err(error) = ask(fabric, links::Delete(link.spec.name.clone())) {
@@ -162,7 +168,7 @@ fn close(fabric: &dyn FabricControl, wanted: impl Fn(&Name) -> bool) {
         }
     }
     let Ok(Answer::Ports(ports)) = fabric.call(Command::PortList) else { return };
-    for port in ports.into_iter().filter(|port| wanted(&port.spec.name)) {
+    for port in ports.into_iter().filter(|port| wanted(port)) {
         if let Err(error) = fabric.call(Command::PortDel(port.spec.name.clone())) {
             log::warn!(
                 port:% = port.spec.name, error:% = error;

@@ -49,6 +49,7 @@ fn words(call: &str) -> Vec<String> {
 /// Returns the error of the command line for the words of a call, if it is refused.
 fn refusal(call: &str) -> Option<String> {
     let placeholders = [
+        ("KEY-OF-A", "bm9uIGVzdCBhZCBhc3RyYSBtb2xsaXMgZSB0ZXJyaXM="),
         ("KEY-OF-B", "bm9uIGVzdCBhZCBhc3RyYSBtb2xsaXMgZSB0ZXJyaXM="),
         ("MAC1", "52:54:00:00:00:01"),
         ("MAC2", "52:54:00:00:00:02"),

@@ -23,7 +23,7 @@ use crate::client::view;
 use crate::error::{Error, Result};
 use crate::table::{Align, TextTable, bytes};
 use crate::view::{PortView, address, address_and_guest, cell};
-use crate::vmm::{Device, FramePort, Machine, Vmm, attach, attach_frames};
+use crate::vmm::{Device, FramePort, Machine, TapPort, Vmm, attach, attach_frames, attach_tap};
 
 /// Runs `causeway vm` and prints the result.
 pub fn run(cx: &CommandContext, verb: &VmVerb) -> Result<()> {
@@ -157,9 +157,11 @@ pub fn print_attachment(
     options: &AttachOptions,
 ) -> Result<()> {
     let refused = |message: String| Error::Refused { kind: "unsupported".into(), message };
-    let frames = if let [port] = ports { FramePort::of(port) } else { None };
-    let attachment = if let Some(port) = frames {
+    let only = if let [port] = ports { Some(port) } else { None };
+    let attachment = if let Some(port) = only.and_then(FramePort::of) {
         attach_frames(vmm, &port, options.qemu_target())
+    } else if let Some(port) = only.and_then(TapPort::of) {
+        attach_tap(vmm, &port)
     } else {
         let devices = ports.iter().map(Device::of).collect::<std::result::Result<Vec<_>, _>>();
         let machine = devices.map(|devices| Machine::new(devices, options.memory));

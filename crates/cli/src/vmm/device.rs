@@ -195,7 +195,7 @@ mod tests {
         let error = Device::of(&samples::port(json!({"kind": "mx"}))).unwrap_err().to_string();
         assert!(error.contains("processes attach") && error.contains("mpi-env"), "{error}");
         let error = Device::of(&samples::port(json!({"kind": "tap"}))).unwrap_err().to_string();
-        assert!(error.contains("TAP interface") && error.contains("other-vmms.md"), "{error}");
+        assert!(error.contains("TAP interface") && error.contains("--for firecracker"), "{error}");
         let error = Device::of(&samples::port(json!({"kind": "gpu"}))).unwrap_err().to_string();
         assert!(error.contains("kind gpu") && error.contains("daemon's release"), "{error}");
     }

@@ -126,6 +126,11 @@ pub fn attachment(
         Vmm::Passt => arguments("passt", passt_notes(port), passt(port)?),
         Vmm::CloudHypervisor => return Err(port.refused("Cloud Hypervisor", NO_SOCKETS)),
         Vmm::Crosvm => return Err(port.refused("crosvm", NO_SOCKETS)),
+        Vmm::Firecracker => {
+            return Err(
+                port.refused("Firecracker", "it has TAP interfaces only; add a port of kind tap")
+            );
+        }
     })
 }
 

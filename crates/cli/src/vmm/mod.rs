@@ -26,6 +26,7 @@ mod access;
 mod cloud_hypervisor;
 mod crosvm;
 mod device;
+mod firecracker;
 mod frames;
 mod libkrun;
 mod libvirt;
@@ -40,6 +41,7 @@ use std::path::Path;
 use clap::ValueEnum;
 
 pub use device::Device;
+pub use firecracker::TapPort;
 pub use frames::FramePort;
 pub use memory::MemorySize;
 pub use output::Attachment;
@@ -69,6 +71,8 @@ pub enum Vmm {
     Vfkit,
     /// passt, for ports of kind stream: arguments
     Passt,
+    /// Firecracker, for ports of kind tap: commands (by its documentation, not tried)
+    Firecracker,
 }
 
 /// The devices and the memory of a guest.
@@ -92,8 +96,8 @@ pub enum AttachError {
     },
     /// The port is an interface of the host.
     #[error(
-        "port {port} is a TAP interface of the host, to which no VMM attaches by a socket: Firecracker \
-         reaches it by a bridge, see docs/guide/other-vmms.md"
+        "port {port} is a TAP interface of the host, to which no VMM attaches by a socket: a bridge \
+         connects it with an interface of the VMM, see `causeway port show {port} --for firecracker`"
     )]
     Interface {
         /// Name of the port.
@@ -152,6 +156,15 @@ pub enum AttachError {
         /// The program.
         vmm: &'static str,
     },
+    /// Firecracker shares no memory.
+    #[error(
+        "port {port} is a device in shared memory of the guest, which Firecracker does not have: add a \
+         port of kind tap with learn"
+    )]
+    NoSharedMemory {
+        /// Name of the port.
+        port: String,
+    },
     /// Several ports, of which one has frames on a socket.
     #[error("port {port} has a peer of its own: print its options by `causeway port show`")]
     Alone {
@@ -180,6 +193,12 @@ impl Machine {
     /// Returns the size of the memory, or the example.
     fn memory(&self) -> MemorySize {
         self.memory.unwrap_or(MemorySize::EXAMPLE)
+    }
+
+    /// Returns the error of Firecracker.
+    fn no_shared_memory(&self) -> AttachError {
+        let port = self.devices.first().map(|device| device.port.clone());
+        AttachError::NoSharedMemory { port: port.unwrap_or_default() }
     }
 
     /// Returns the error of a program that attaches by frames on a socket only.
@@ -235,6 +254,7 @@ pub fn attach(vmm: Vmm, machine: &Machine, target: QemuTarget) -> Result<Attachm
         Vmm::Libkrun => libkrun::attachment(machine)?,
         Vmm::Vfkit => return Err(machine.frames_only("vfkit")),
         Vmm::Passt => return Err(machine.frames_only("passt")),
+        Vmm::Firecracker => return Err(machine.no_shared_memory()),
     };
     attachment.notes.extend(warnings(vmm, machine));
     Ok(attachment)
@@ -255,6 +275,17 @@ pub fn attach_frames(
         _ => version::QemuChoice::Unknown,
     };
     frames::attachment(vmm, port, &choice)
+}
+
+/// Returns the commands that connect a port of kind `tap` with a guest.
+///
+/// # Errors
+/// [`AttachError`]: the VMM is not Firecracker, or the port cannot be used by its guest.
+pub fn attach_tap(vmm: Vmm, port: &TapPort) -> Result<Attachment, AttachError> {
+    match vmm {
+        Vmm::Firecracker => firecracker::attachment(port),
+        _ => Err(AttachError::Interface { port: port.name.clone() }),
+    }
 }
 
 /// Returns warnings about devices that the guest or the VMM's user cannot use.

@@ -1,7 +1,7 @@
 //! The forms in which an attachment is printed: for people, for scripts, and as JSON.
 //!
-//! An [`Attachment`] has arguments of a program, elements of libvirt's XML, or calls of a C
-//! library. For people, arguments are quoted for a POSIX shell and continued over lines, and notes
+//! An [`Attachment`] has arguments of a program, elements of libvirt's XML, calls of a C
+//! library, or commands of a shell. For people, arguments are quoted for a POSIX shell and continued over lines, and notes
 //! are comments in the syntax of the rest. [`Attachment::lines`] is an argument or a call a line
 //! without quotes, for `mapfile` and the like. The JSON form has all parts in lists, and is a
 //! contract with scripts; texts of notes are not.
@@ -41,6 +41,8 @@ pub enum Parts {
     Elements(Vec<Element>),
     /// Statements in C.
     Calls(Vec<String>),
+    /// Commands of a shell, already quoted.
+    Commands(Vec<String>),
 }
 
 /// An option of a program with its values.
@@ -88,6 +90,9 @@ impl Attachment {
             Parts::Calls(calls) => {
                 format!("{}{}\n", comments(&self.notes, "// "), calls.join("\n"))
             }
+            Parts::Commands(commands) => {
+                format!("{}{}\n", comments(&self.notes, "# "), commands.join("\n"))
+            }
             Parts::Elements(elements) => {
                 let notes = self.notes.iter().map(|note| {
                     let lines = wrapped(&xml_comment(note), NOTE_WIDTH).join("\n     ");
@@ -102,7 +107,7 @@ impl Attachment {
     pub fn lines(&self) -> Option<String> {
         let words: Vec<&str> = match &self.parts {
             Parts::Arguments(all) => all.iter().flat_map(Argument::words).collect(),
-            Parts::Calls(calls) => calls.iter().map(String::as_str).collect(),
+            Parts::Calls(all) | Parts::Commands(all) => all.iter().map(String::as_str).collect(),
             Parts::Elements(_) => return None,
         };
         let is_one_line = words.iter().all(|word| !word.contains('\n'));
@@ -114,6 +119,7 @@ impl Attachment {
         let (key, parts): (_, Value) = match &self.parts {
             Parts::Arguments(all) => ("arguments", all.iter().flat_map(Argument::words).collect()),
             Parts::Calls(calls) => ("calls", json!(calls)),
+            Parts::Commands(commands) => ("commands", json!(commands)),
             Parts::Elements(elements) => ("elements", elements.iter().map(element_json).collect()),
         };
         let mut value = json!({ "vmm": self.vmm, "notes": self.notes });

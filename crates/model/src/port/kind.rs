@@ -45,6 +45,8 @@ pub struct KindDefinition {
     /// Whether frontends do not reconnect after the daemon was away. The holder keeps such
     /// frontends by default.
     pub loses_frontend: bool,
+    /// Whether processes resume their endpoints through the next daemon: a stop leaves the port to them.
+    pub resumes: bool,
     /// The packets that a capture at the port has; `None` if the port cannot be captured.
     pub captures: Option<CaptureFormat>,
     hooks: Hooks,
@@ -191,6 +193,7 @@ impl KindDefinition {
             is_network,
             has_frontend,
             loses_frontend,
+            resumes: false,
             captures,
             hooks,
         }
@@ -225,6 +228,12 @@ impl KindDefinition {
     #[must_use]
     pub const fn losing_frontend(self) -> Self {
         Self { loses_frontend: true, ..self }
+    }
+
+    /// Returns the kind with processes that resume their endpoints through the next daemon.
+    #[must_use]
+    pub const fn resuming(self) -> Self {
+        Self { resumes: true, ..self }
     }
 
     /// Returns the keys of the kind, beside the keys of every port.

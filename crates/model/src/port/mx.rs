@@ -19,7 +19,8 @@ use crate::{Mac, RawSpec};
 /// NICs of MX endpoints.
 pub static MX: KindDefinition =
     KindDefinition::new::<MxSpec>("mx", "A NIC of MX endpoints, for processes", &[MX_FIELDS])
-        .without_guest();
+        .without_guest()
+        .resuming();
 
 table! {
     /// A NIC of MX endpoints.

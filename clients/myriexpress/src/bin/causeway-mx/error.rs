@@ -9,7 +9,7 @@
 pub enum Error {
     /// The library cannot be loaded.
     #[error(
-        "cannot load a library of the MX API: {0}; name it with --library, or set LD_LIBRARY_PATH"
+        "cannot load a library of the MX API: {0}; install the package libmyriexpress, name the library with --library, or set LD_LIBRARY_PATH"
     )]
     Library(#[from] libloading::Error),
     /// A call failed.
