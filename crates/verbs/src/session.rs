@@ -21,6 +21,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use causeway_memory::Map;
 
@@ -51,7 +52,7 @@ pub struct SessionMemory<'a> {
     /// Regions of the adapter.
     pub regions: &'a mut Regions,
     /// Memory of the adapter's owner in its present epoch.
-    pub map: &'a Map,
+    pub map: Arc<Map>,
     /// Protection domain of the queue pair.
     pub domain: u32,
     /// Ranges of guest addresses that the session looked up, for the budget of the call.

@@ -35,11 +35,18 @@ impl<Q: Queues> Subnet<Q> {
     /// Sets the service behind [`SERVICE_QPN`] of an adapter; `None` removes it. Sessions of the last
     /// service end, and their queue pairs move to the error state.
     pub fn set_session_service(&mut self, id: AdapterId, service: Option<Box<dyn SessionService>>) {
+        self.end_sessions(id);
+        if let Some(adapter) = self.adapter_mut(id) {
+            adapter.sessions.service = service;
+        }
+    }
+
+    /// Ends the sessions of an adapter: their queue pairs move to the error state.
+    pub fn end_sessions(&mut self, id: AdapterId) {
         let Some(adapter) = self.adapter_mut(id) else { return };
         for number in adapter.sessions.queue_pairs().collect::<Vec<_>>() {
             adapter.fail(number);
         }
-        adapter.sessions.service = service;
     }
 
     /// Passes messages of an adapter's sessions to their processes, within the budget. Sessions that
@@ -98,7 +105,7 @@ impl<Q: Queues> Subnet<Q> {
         let Some(session) = sessions.get_or_begin(origin.number) else {
             return Step::Failed(Status::RemoteInvalidRequest);
         };
-        let (map, domain) = (queues.map(), origin.attributes.domain);
+        let (map, domain) = (queues.shared_map(), origin.attributes.domain);
         let mut memory = SessionMemory { regions, map, domain, looked_up: 0 };
         let delivery = session.receive(message, immediate, &mut memory);
         budget.take_bytes(memory.looked_up.saturating_mul(SPAN_BYTES / 8));
