@@ -43,6 +43,8 @@ pub struct ClientProcess {
     room: Option<ServiceWatch>,
     /// The process sent its protocol version.
     pub greeted: bool,
+    /// The process gets channels to other processes.
+    pub has_channels: bool,
     /// User of the process.
     pub uid: Option<u32>,
     /// Pidfd of the process for other processes of its user, if the process uses direct copies.
@@ -79,6 +81,7 @@ impl ClientProcess {
             watch,
             room,
             greeted: false,
+            has_channels: true,
             uid,
             process,
             quota,

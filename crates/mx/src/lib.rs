@@ -48,6 +48,7 @@ mod client;
 mod connects;
 mod control;
 mod counters;
+mod exchange;
 pub mod limits;
 mod network;
 mod nic;

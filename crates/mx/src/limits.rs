@@ -115,3 +115,6 @@ pub const FRAME_NS: u64 = 3_000;
 /// accounts, the next attaching process discards the accounts of all users without a process, whose
 /// debts are then forgotten.
 pub const USERS_MAX: usize = 4096;
+/// Number of packets between the NICs of a group in a turn. Further packets wait for the next turn of
+/// their NIC.
+pub const LOCAL_FRAMES_PER_TURN_MAX: usize = 256;

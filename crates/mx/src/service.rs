@@ -230,8 +230,15 @@ impl MxService {
         self.clients.iter_mut().for_each(|(value, client)| client.watch_room(cx, *value));
     }
 
-    /// Performs the actions that the network of a NIC noted.
+    /// Passes packets of a NIC to its neighbours, and performs the actions that their networks noted.
     fn perform_actions(&mut self, cx: &mut Context<'_>, port: PortId) {
+        let receivers = self.exchange(cx, port);
+        self.perform_noted(cx, port);
+        receivers.into_iter().for_each(|receiver| self.perform_noted(cx, receiver));
+    }
+
+    /// Performs the actions that the network of a NIC noted.
+    fn perform_noted(&mut self, cx: &mut Context<'_>, port: PortId) {
         let Some(network) =
             self.nics.get_mut(&port).and_then(|local_nic| local_nic.network.as_mut())
         else {
@@ -320,8 +327,8 @@ impl MxService {
         }
     }
 
-    /// Returns the network of a NIC, if it has one.
-    fn network(&mut self, port: PortId) -> Option<&mut NicNetwork> {
+    /// Returns the network of a NIC.
+    pub(crate) fn network(&mut self, port: PortId) -> Option<&mut NicNetwork> {
         self.nics.get_mut(&port)?.network.as_mut()
     }
 
@@ -332,11 +339,11 @@ impl MxService {
         port: PortId,
         mx: MxSpec,
         socket: &Path,
-    ) -> Result<Option<NicNetwork>, String> {
+    ) -> Result<NicNetwork, String> {
         let by = match (mx.interface, mx.udp) {
             (Some(interface), _) => CarrierSpec::Interface(interface),
             (None, Some(udp)) => CarrierSpec::Udp(udp.listen, udp.peers),
-            (None, None) => return Ok(None),
+            (None, None) => CarrierSpec::Local,
         };
         let source = self.free_number();
         let peer = |peer: causeway_model::MxPeer| (NicId::of(peer.mac.0), peer.name);
@@ -346,7 +353,7 @@ impl MxService {
         let network = NicNetwork::new(cx, NicId::of(mx.mac.0), &mx.hostname, config)?;
         self.sources.insert(source, SourceOwner::Carrier(port));
         cx.wake_source(source);
-        Ok(Some(network))
+        Ok(network)
     }
 }
 
@@ -455,10 +462,12 @@ impl Service for MxService {
             return Err(CommandError::Conflict(text));
         }
         let mut local_nic = LocalNic::new(nic, mx.hostname.clone(), name.clone());
-        local_nic.network = self
+        let network = self
             .open_network(cx, port, mx, &socket)
             .map_err(|text| CommandError::Host(format!("port {name}: {text}")))?;
+        local_nic.network = Some(network);
         self.nics.insert(port, local_nic);
+        self.add_neighbours(cx.now_ns, port);
         Ok(())
     }
 
@@ -470,7 +479,11 @@ impl Service for MxService {
         for value in its.map(|(value, _)| *value).collect::<Vec<_>>() {
             self.disconnect(cx, value);
         }
-        self.nics.remove(&port);
+        if let Some(local_nic) = self.nics.remove(&port) {
+            self.remove_neighbour(cx.now_ns, local_nic.nic);
+            let ports: Vec<PortId> = self.nics.keys().copied().collect();
+            ports.into_iter().for_each(|other| self.perform_actions(cx, other));
+        }
         self.sources.retain(|_, source| match source {
             SourceOwner::ClientProcess => true,
             SourceOwner::Endpoint(of, _) | SourceOwner::Carrier(of) => *of != port,
