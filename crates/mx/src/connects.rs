@@ -153,7 +153,7 @@ impl MxService {
         let of_user = |end: &Address| self.at(*end).is_some_and(|(_, e)| its(e.client));
         // A process that has read all descriptors is not blocked by others of its user.
         let unread = client.is_some_and(|client| client.unread_descriptors() > 0)
-            && self.unread_of(client.and_then(|client| client.uid))
+            && client.map_or(0, |client| self.unread_of(client.user))
                 >= UNREAD_DESCRIPTORS_OF_USER_MAX;
         self.channels.of(to).filter(of_user).count() < CHANNELS_OF_USER_MAX && !unread
     }
@@ -177,7 +177,7 @@ impl MxService {
         other: Option<&'a ClientProcess>,
     ) -> Option<(&'a OwnedFd, &'a OwnedFd)> {
         let (own, other) = (self.clients.get(&value)?, other?);
-        let same_user = own.uid.is_some() && own.uid == other.uid;
+        let same_user = own.user.is_same_of_host(other.user);
         own.process.as_ref().zip(other.process.as_ref()).filter(|_| same_user)
     }
 }

@@ -21,7 +21,6 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use causeway_attach::local::LocalError;
 use causeway_fabric::{Context, PortId};
-use causeway_host::ReceivedFd;
 use causeway_mxoe::driver::limits::REGION_BYTES_MAX;
 use causeway_mxoe::driver::{RegionRefusal, random};
 use causeway_wire::local::{
@@ -29,14 +28,15 @@ use causeway_wire::local::{
 };
 use causeway_wire::mx::{Address, NicId, RegionId};
 
+use crate::attachment::RequestMemory;
 use crate::connects::ConnectOutcome;
 use crate::limits::{ENDPOINTS_PER_USER_MAX, REGIONS_PER_CLIENT_MAX, REGIONS_PER_NIC_MAX};
 use crate::nic::EndpointEntry;
 use crate::service::{MxService, SourceOwner, host};
 
 /// `mx_return_t` codes of an endpoint in use, and of a reached limit.
-const BUSY: u32 = 20;
-const NO_RESOURCES: u32 = 15;
+pub(crate) const BUSY: u32 = 20;
+pub(crate) const NO_RESOURCES: u32 = 15;
 
 impl MxService {
     /// Answers a request of a process.
@@ -47,7 +47,7 @@ impl MxService {
         &mut self,
         cx: &mut Context<'_>,
         value: u32,
-        (ask, memory): (ClientMessage, Option<ReceivedFd>),
+        (ask, memory): (ClientMessage, RequestMemory),
     ) -> Result<(), LocalError> {
         let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
         let port = client.port;
@@ -59,11 +59,13 @@ impl MxService {
             ClientMessage::Hello { direct, .. } => self.answer_hello(value, port, direct)?,
             ClientMessage::Open { tag, endpoint, key } => {
                 let vacant = local_nic.free_endpoint(endpoint);
-                self.open(cx, (value, port), tag, (endpoint, vacant), (key, random()));
+                let (number, secrets) = ((endpoint, vacant), (key, random()));
+                self.open_any(cx, (value, port), tag, number, secrets, memory)?;
             }
             ClientMessage::Resume { tag, endpoint, key, session } => {
                 let vacant = Some(endpoint).filter(|endpoint| local_nic.is_resumable(*endpoint));
-                self.open(cx, (value, port), tag, (endpoint, vacant), (key, session));
+                let (number, secrets) = ((endpoint, vacant), (key, session));
+                self.open_any(cx, (value, port), tag, number, secrets, memory)?;
             }
             ClientMessage::Close { endpoint } => self.close(cx.now_ns, value, port, endpoint),
             ClientMessage::Connect { endpoint, to, key, token, nic } => {
@@ -84,7 +86,13 @@ impl MxService {
             }
             ClientMessage::Name { tag, nic } => self.answer_name(value, port, tag, NicId(nic)),
             ClientMessage::Region { tag, endpoint, len } => {
-                let memory = memory.ok_or(LocalError::Descriptors)?;
+                let memory = match memory {
+                    RequestMemory::File(file) => file,
+                    RequestMemory::Guest(memory) => {
+                        return self.region_in_guest(value, port, (tag, endpoint, len), memory);
+                    }
+                    RequestMemory::None => return Err(LocalError::Descriptors),
+                };
                 let added = self.add_region((value, port), endpoint, memory.as_fd(), len);
                 let (code, region) = match added {
                     Ok(region) => (0, region.0),
@@ -98,6 +106,7 @@ impl MxService {
                     && let Some(network) = &mut local_nic.network
                 {
                     network.remove_region(cx.now_ns, endpoint, RegionId(region));
+                    self.sessions.forget_region(port, endpoint, RegionId(region));
                     client.quota.set_regions(network.regions_of(|client| client == value));
                 }
             }
@@ -110,7 +119,7 @@ impl MxService {
         let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
         let Some(local_nic) = self.nics.get(&port) else { return Err(LocalError::Closed) };
         client.greeted = true;
-        client.has_channels = direct & HELLO_NO_CHANNELS == 0;
+        client.has_channels &= direct & HELLO_NO_CHANNELS == 0;
         if direct & HELLO_PIDFDS == 0 {
             client.process = None;
         }
@@ -169,6 +178,27 @@ impl MxService {
         let here = self.nics.values().find(|local_nic| local_nic.nic == nic);
         let network = || self.nics.get(&port)?.network.as_ref()?.peer(nic)?.name.as_deref();
         here.map(|local_nic| &*local_nic.name).or_else(network)
+    }
+
+    /// Opens an endpoint of a host process, or of a guest's process in its memory.
+    fn open_any(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: (u32, PortId),
+        tag: u32,
+        number: (u8, Option<u8>),
+        secrets: (u32, u32),
+        memory: RequestMemory,
+    ) -> Result<(), LocalError> {
+        match memory {
+            RequestMemory::Guest(memory) => {
+                self.open_in_guest(cx, client, tag, number, secrets, memory)
+            }
+            _ => {
+                self.open(cx, client, tag, number, secrets);
+                Ok(())
+            }
+        }
     }
 
     /// Opens an endpoint, and answers the process with success or failure. `wanted`: the requested
@@ -270,8 +300,8 @@ impl MxService {
 
     /// Returns a predicate for the processes of the same user.
     pub(crate) fn of_same_user(&self, value: u32) -> impl Fn(u32) -> bool + use<> {
-        let uid = self.clients.get(&value).and_then(|client| client.uid);
-        let its = self.clients.iter().filter(|(_, client)| client.uid == uid);
+        let user = self.clients.get(&value).map(|client| client.user);
+        let its = self.clients.iter().filter(|(_, client)| Some(client.user) == user);
         let its: BTreeSet<u32> = its.map(|(value, _)| *value).collect();
         move |client| its.contains(&client)
     }

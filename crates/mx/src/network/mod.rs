@@ -11,6 +11,7 @@
 //! | `carrier` | the carrier of frames: interface or datagrams |
 //! | `interface` | an interface, which can go down and come back |
 //! | `survivors` | endpoints that survive the daemon |
+//! | `guest` | endpoints in the memory of guests' processes |
 //! | `endpoint_filter` | packet filters of endpoints in direct mode |
 //! | `udp` | datagrams between networks with routers |
 //! | `neighbours` | packets between the NICs of the daemon, in memory |
@@ -28,6 +29,7 @@
 mod address_table;
 mod carrier;
 mod endpoint_filter;
+mod guest;
 mod interface;
 mod neighbours;
 mod survivors;
@@ -75,8 +77,9 @@ struct EndpointOwner {
     client: u32,
     /// Number by which the rings are served.
     source: u32,
+    /// Watches the doorbell of a host process; a guest's process rings by a message.
     #[expect(dead_code, reason = "held for its drop")]
-    watch: ServiceWatch,
+    watch: Option<ServiceWatch>,
 }
 
 /// Configuration of the network of a NIC.
@@ -345,7 +348,8 @@ impl NicNetwork {
     ) -> std::io::Result<Vec<OwnedFd>> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watch = cx.watch_source(bell.as_fd(), source)?;
-        let (endpoint_io, file) = EndpointIo::new(EndpointOwner { client, source, watch })?;
+        let (endpoint_io, file) =
+            EndpointIo::new(EndpointOwner { client, source, watch: Some(watch) })?;
         self.engine.open(endpoint, secrets, endpoint_io)?;
         // A process that resumes the endpoint holds its file already.
         let lock = match self.is_awaited(endpoint) {
