@@ -190,6 +190,10 @@ impl MxService {
 
     /// Attaches a process to the NIC of its adapter, or refuses it.
     fn attach_session(&mut self, cx: &mut Context<'_>, tag: u32, session: GuestSession) {
+        // The revocation came before the notice, and found no process.
+        if session.is_revoked() {
+            return;
+        }
         let attachment = AttachedSession(session);
         let Some(port) = self.sessions.nics.get(&tag).copied() else { return };
         let user = User::Guest(port);

@@ -1,5 +1,6 @@
 //! Sessions of guests' processes with the NIC of their adapter: endpoints in registered memory.
 
+mod hostile;
 mod rig;
 
 use causeway_channel::far_fence;

@@ -51,9 +51,15 @@ pub fn at(number: u8, endpoint: u8) -> Address {
 #[track_caller]
 pub fn soon(mut is: impl FnMut() -> bool, what: &str) {
     let since = Instant::now();
+    let mut polls = 0_u32;
     while !is() {
         assert!(since.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_micros(200));
+        polls += 1;
+        if polls < 200 {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 }
 
@@ -270,6 +276,11 @@ impl Guest {
     /// As [`Self::process`], without receive work requests.
     pub fn silent_process(&mut self) -> Process {
         let cq = self.driver.create_cq(&mut self.bar, 6).unwrap();
+        self.process_on(cq)
+    }
+
+    /// As [`Self::silent_process`], with this completion queue.
+    pub fn process_on(&mut self, cq: CompletionRing) -> Process {
         let context = self.driver.qp_context(Service::ReliableConnection, cq.number).unwrap();
         let pair = self.driver.create_pair(&mut self.bar, context).unwrap();
         let bytes = RECEIVES * STRIDE * 2;
@@ -346,6 +357,12 @@ impl Process {
                 Some(entry.opcode == CompletionOpcode::RequestError.raw())
             }
         }
+    }
+
+    /// Takes a completion, if there is one, and forgets it.
+    pub fn poll_only(&mut self, driver: &Driver) -> bool {
+        self.heard.clear();
+        driver.poll_cq(&mut self.cq).unwrap().is_some()
     }
 
     /// Sends a message, and waits for its completion.
@@ -491,9 +508,15 @@ impl Endpoint {
     pub fn connect(&mut self, side: (&Guest, &mut Process), to: Address) -> PeerId {
         let (token, timeout_ns) = (Token(77), Some(5_000_000_000));
         self.request(side, &Request::Connect { token, to, key: 7, timeout_ns });
-        match self.hear().0 {
-            Event::Connected { token: Token(77), status: Status::Success, peer } => peer,
-            other => panic!("{other:?}"),
+        loop {
+            match self.hear().0 {
+                Event::Connected { token: Token(77), status: Status::Success, peer } => {
+                    return peer;
+                }
+                // Of messages to an endpoint that is gone.
+                Event::Sent { .. } | Event::PeerGone { .. } => {}
+                other => panic!("{other:?}"),
+            }
         }
     }
 
