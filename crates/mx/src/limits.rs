@@ -60,8 +60,8 @@ pub const NOTICES_PER_TURN_MAX: usize = 64;
 /// most two notices under way.
 pub const SESSION_NOTICES_MAX: usize = 16_384;
 /// Number of runs of adjacent pages in which the rings of the endpoints of a guest's processes lie, on
-/// a NIC: each is a mapping in the daemon. Rings have 138 pages; in huge pages they lie in one or two
-/// runs. A further open is answered with `MX_NO_RESOURCES`.
+/// a NIC: each is a mapping in the daemon. Rings have 138 pages; those in adjacent memory of the guest,
+/// such as a huge page, take no mapping. A further open is answered with `MX_NO_RESOURCES`.
 pub const RUNS_PER_PORT_MAX: usize = 1024;
 /// Estimated time of mapping a run of pages in ns.
 pub const MIRROR_RUN_NS: u64 = 2_000;

@@ -4,6 +4,7 @@ mod hostile;
 mod rig;
 
 use causeway_channel::far_fence;
+use causeway_channel::mx_rings::layout;
 use causeway_wire::local::{ClientMessage, DaemonMessage, Name};
 use causeway_wire::mx::{Event, RegionId, Request, Status, Token, Window};
 
@@ -33,6 +34,13 @@ fn guest_processes_exchange_messages_through_rings_in_their_memory() {
         a.send((&guest, &mut one), peer, info, &data);
         assert_eq!(b.receive(), (info, data), "{len} bytes");
     }
+    // Rings in adjacent memory.
+    let memory = guest.adjacent(layout().bytes() as u64);
+    let mut c = two.open_in(&guest, 3, memory);
+    let peer = a.connect((&guest, &mut one), at(1, 3));
+    a.send((&guest, &mut one), peer, 6, b"adjacent");
+    assert_eq!(c.receive(), (6, b"adjacent".to_vec()));
+    two.ask(&guest, ClientMessage::Close { endpoint: 3 }, None);
     let back = b.connect((&guest, &mut two), at(1, 1));
     for info in 0..200 {
         b.send((&guest, &mut two), back, info, &info.to_le_bytes());
@@ -97,6 +105,22 @@ fn guests_on_one_host_pull_large_messages_between_scattered_regions() {
     into.view.read_into(1234, &mut got).unwrap();
     assert!(got == data, "the content differs");
     assert_eq!(into.view.read::<1>(1234 + len).unwrap(), [0]);
+}
+
+#[test]
+fn guest_that_leaves_frees_the_endpoints_of_its_processes_at_once() {
+    let host = Host::new();
+    let mut guest = host.guest(1);
+    let (_one, _a) = guest.endpoint(1);
+    let (_two, _b) = guest.endpoint(2);
+    host.wait("m1", "endpoints", 2);
+    drop(guest);
+    host.wait("m1", "processes", 0);
+    host.wait("m1", "endpoints", 0);
+    let mut next = host.boot(1);
+    let (mut one, mut a) = next.endpoint(1);
+    let peer = a.connect((&next, &mut one), at(1, 1));
+    assert_ne!(peer, causeway_wire::mx::PeerId::NONE);
 }
 
 #[test]
