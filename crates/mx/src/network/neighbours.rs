@@ -89,6 +89,6 @@ impl NicNetwork {
 
     /// Takes the last requests of an endpoint before it closes.
     pub fn drain(&mut self, now: u64, endpoint: u8, neighbours: &mut impl FindNetwork) {
-        self.engine.drain_requests(now, endpoint, &mut Engines(neighbours));
+        self.engine.drain_among(now, endpoint, &mut Engines(neighbours));
     }
 }

@@ -26,8 +26,7 @@ use crate::driver::endpoint_io::{EndpointIo, RegionRefusal};
 use crate::driver::limits::{REGION_BYTES_OF_ENDPOINT_MAX, REQUESTS_AT_CLOSE_MAX};
 use crate::driver::tx_batch::Output;
 use crate::driver::tx_path::TxPath;
-use crate::local::{Delivery, LocalSide};
-use crate::receive_order::PacketContent;
+use crate::local::{self, LocalSide};
 use crate::{Admission, DropReason, Nic, NicConfig};
 
 /// Outcome of serving the rings of an endpoint.
@@ -97,12 +96,13 @@ impl<W: Debug, E: Output> Engine<W, E> {
 
     /// Takes the remaining requests of an endpoint before [`Self::close`], at most
     /// [`REQUESTS_AT_CLOSE_MAX`] (1,024), until one is deferred.
-    pub fn drain_requests(
-        &mut self,
-        now: u64,
-        endpoint: u8,
-        neighbours: &mut dyn Neighbours<W, E>,
-    ) {
+    pub fn drain_requests(&mut self, now: u64, endpoint: u8) {
+        self.drain_among(now, endpoint, &mut NoNeighbours);
+    }
+
+    /// Takes the remaining requests as [`Self::drain_requests`] does, and delivers messages to
+    /// `neighbours` as [`Self::serve_among`] does.
+    pub fn drain_among(&mut self, now: u64, endpoint: u8, neighbours: &mut dyn Neighbours<W, E>) {
         for _ in 0..REQUESTS_AT_CLOSE_MAX {
             if self.take_request(now, endpoint, neighbours).is_none() {
                 break;
@@ -251,7 +251,8 @@ impl<W: Debug, E: Output> Engine<W, E> {
             _ => 0,
         };
         let Self { nic, tx_path, .. } = self;
-        let taken = if deliver((now, endpoint), &request, (nic, tx_path), neighbours) {
+        let own = LocalSide { nic, out: tx_path };
+        let taken = if deliver((now, endpoint), &request, own, neighbours) {
             Admission::Yes
         } else {
             nic.request(now, endpoint, &request, tx_path)
@@ -342,24 +343,16 @@ impl<W: Debug, E: Output> Engine<W, E> {
 fn deliver<W: Debug, E: Output>(
     (now, endpoint): (u64, u8),
     request: &Request<'_>,
-    (nic, tx_path): (&mut Nic, &mut TxPath<W, E>),
+    own: LocalSide<'_>,
     neighbours: &mut dyn Neighbours<W, E>,
 ) -> bool {
-    let Request::Eager { peer, token, match_info, data } = *request else { return false };
-    let Some(route) = nic.local_route(endpoint, peer) else { return false };
-    let content = PacketContent::Whole(match_info, data);
-    let to = route.receiver();
-    let delivery = if to == route.sender() {
-        nic.local_deliver(now, &route, &content, tx_path)
-    } else {
-        let Some(other) = neighbours.engine(to) else { return false };
-        other.nic.local_deliver(now, &route, &content, &mut other.tx_path)
-    };
-    if delivery != Delivery::Done {
-        return false;
+    let Some(route) = local::route(own.nic, endpoint, request) else { return false };
+    if route.to() == own.nic.id() {
+        return local::deliver(now, &route, request, own, None);
     }
-    nic.local_sent(now, (endpoint, peer), token, data.len(), tx_path);
-    true
+    let Some(other) = neighbours.engine(route.to()) else { return false };
+    let LocalSide { nic, out } = own;
+    local::deliver(now, &route, request, LocalSide { nic, out }, Some(other.side()))
 }
 
 #[cfg(test)]

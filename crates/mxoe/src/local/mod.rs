@@ -34,10 +34,9 @@ mod nic;
 mod perform;
 mod queue;
 
-pub use perform::{LocalSide, perform};
-pub use queue::LocalWork;
+pub use perform::{LocalSide, deliver, perform, route};
+pub use queue::{LocalEnds, LocalWork};
 
-pub(crate) use endpoint::Delivery;
 pub(crate) use queue::LocalQueue;
 
 /// Maximum number of messages that a work passes.

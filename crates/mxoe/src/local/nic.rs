@@ -22,6 +22,12 @@ impl Nic {
         added.is_some()
     }
 
+    /// Returns the address of this NIC.
+    #[inline]
+    pub(crate) fn id(&self) -> NicId {
+        NicId::of(self.own)
+    }
+
     /// Returns whether a NIC belongs to the same daemon.
     pub fn is_local(&self, nic: NicId) -> bool {
         let number = mac_of(nic).and_then(|mac| self.hosts.number(mac));

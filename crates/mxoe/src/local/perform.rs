@@ -1,11 +1,12 @@
 //! One step between two NICs of a daemon.
 
-use causeway_wire::mx::{Handle, PeerId, Status};
+use causeway_wire::mx::{Handle, PeerId, Request, Status};
 
 use super::endpoint::{Delivery, PullPiece};
 use super::queue::{LocalEnds, LocalWork, Step};
 use super::{LOCAL_MESSAGES_MAX, LOCAL_PIECE_BYTES};
 use crate::peer::MessageContent;
+use crate::receive_order::PacketContent;
 use crate::{CopyFault, DropReason, Nic, Outside};
 
 /// A NIC with its surroundings.
@@ -39,6 +40,40 @@ impl Pair<'_> {
         let side = self.other.as_mut().unwrap_or(&mut self.own);
         (side.nic, (self.now, side.out))
     }
+}
+
+/// Returns the route of a request that [`deliver`] may perform at once: an eager message to a local
+/// peer for which no earlier message waits.
+#[inline]
+pub fn route(nic: &Nic, endpoint: u8, request: &Request<'_>) -> Option<LocalEnds> {
+    match request {
+        Request::Eager { peer, .. } => nic.local_route(endpoint, *peer),
+        _ => None,
+    }
+}
+
+/// Performs a request with a [`route`]: gives the message to the host side of its receiver, whose NIC
+/// is `other`, or `own` if `other` is `None`. Returns false without an effect on the sender if there
+/// is no room, or the receiver refuses it; the caller must pass the request to [`Nic::request`] then.
+#[inline]
+pub fn deliver<'a>(
+    now: u64,
+    route: &LocalEnds,
+    request: &Request<'_>,
+    own: LocalSide<'a>,
+    other: Option<LocalSide<'a>>,
+) -> bool {
+    let Request::Eager { peer, token, match_info, data } = *request else { return false };
+    let mut pair = Pair { now, own, other };
+    let content = PacketContent::Whole(match_info, data);
+    let (other, (_, out)) = pair.other();
+    let delivery = other.local_deliver(now, route, &content, out);
+    if delivery != Delivery::Done {
+        return false;
+    }
+    let (own, (_, out)) = pair.own();
+    own.local_sent(now, (route.from.0.endpoint, peer), token, data.len(), out);
+    true
 }
 
 /// Performs a work of `own` that concerns `other`, or `own` itself if `other` is `None`. Returns the

@@ -13,7 +13,7 @@ use crate::limits::LOCAL_FRAMES_MAX;
 
 /// The two ends of a local connection, as the sender of a work knows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LocalEnds {
+pub struct LocalEnds {
     /// Endpoint of the sender, and its session.
     pub(crate) from: (Address, u32),
     /// Endpoint of the receiver, and its session.
@@ -21,13 +21,8 @@ pub(crate) struct LocalEnds {
 }
 
 impl LocalEnds {
-    /// Returns the NIC of the sender.
-    pub(crate) fn sender(&self) -> NicId {
-        self.from.0.nic
-    }
-
     /// Returns the NIC of the receiver.
-    pub(crate) fn receiver(&self) -> NicId {
+    pub fn to(&self) -> NicId {
         self.to.0.nic
     }
 }
