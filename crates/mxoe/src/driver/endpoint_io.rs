@@ -37,8 +37,8 @@ use causeway_wire::mx::limits::REGIONS_MAX;
 use causeway_wire::mx::{Event, RegionId};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
-use crate::RegionFault;
 use crate::driver::limits::REGION_BYTES_MAX;
+use crate::{CopyFault, LentBytes, RegionFault};
 
 /// Rings and regions of one endpoint. `W` is its owner.
 #[derive(Debug)]
@@ -342,6 +342,35 @@ impl<W> EndpointIo<W> {
             return Err(RegionFault);
         }
         memory.view(at, len).map(FrameBody::Shared).map_err(|_| RegionFault)
+    }
+
+    /// Returns a part of a region for another NIC of the daemon.
+    pub(crate) fn lend_part(
+        &self,
+        region: RegionId,
+        at: u64,
+        len: usize,
+    ) -> Result<LentBytes, RegionFault> {
+        if self.own(region).is_some() {
+            let mut bytes = vec![0; len];
+            self.read(region, at, &mut bytes)?;
+            return Ok(LentBytes::copied(bytes));
+        }
+        let found = self.regions.find(key(region), (at, len as u64), Access::REMOTE_READ, OWNER);
+        let (region, at) = found.map_err(|_| RegionFault)?;
+        Ok(LentBytes::in_place(region.clone(), at, len))
+    }
+
+    /// Copies bytes of another NIC of the daemon to a region.
+    pub(crate) fn copy_in(
+        &self,
+        region: RegionId,
+        at: u64,
+        from: &LentBytes,
+    ) -> Result<(), CopyFault> {
+        let found = self.regions.find(key(region), (at, from.len()), Access::REMOTE_WRITE, OWNER);
+        let (region, at) = found.map_err(|_| CopyFault::Destination)?;
+        from.copy_to(&region.memory, at)
     }
 
     /// Writes to a region.
