@@ -185,7 +185,6 @@ impl MxService {
         self.drain(now, port, number);
         let Some(local_nic) = self.nics.get_mut(&port) else { return };
         local_nic.endpoints.remove(&number);
-        self.sessions.forget_endpoint(port, number);
         let mut source = None;
         let stays = local_nic.network.as_ref().is_some_and(|network| network.stays(number));
         if let Some(network) = &mut local_nic.network {
@@ -198,6 +197,9 @@ impl MxService {
                 client.quota.set_regions(network.regions_of(|client| client == value));
             }
         }
+        // Not before the last access: the carrying shard does not wait for the turn to revoke memory
+        // that is forgotten.
+        self.sessions.forget_endpoint(port, number);
         if let Some(source) = source {
             self.sources.remove(&source);
         }
