@@ -77,7 +77,7 @@ fn hostile_offers_end_their_session_or_are_refused() {
     let ungranted = {
         // A page of the last 4 KiB of the address space.
         let context = guest.key_context(good.offer.address, good.offer.len);
-        let pages = vec![u64::MAX & !(PAGE - 1); good.pages.len()];
+        let pages = vec![!(PAGE - 1); good.pages.len()];
         let key = guest.driver.create_key(&mut guest.bar, &context, &pages).unwrap();
         Offer { key, ..good.offer }
     };
