@@ -28,7 +28,9 @@ use std::time::{Duration, Instant};
 
 use causeway_attach::local::{LocalAttachment, LocalError, LocalMessage};
 use causeway_host::ReceivedFd;
-use causeway_wire::local::{ClientMessage, DaemonMessage, Name, VERSION};
+use causeway_wire::local::{
+    ClientMessage, DaemonMessage, HELLO_NO_CHANNELS, HELLO_PIDFDS, Name, VERSION,
+};
 use rustix::event::{PollFd, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -119,6 +121,12 @@ fn connect_within(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
     Ok(socket.into())
 }
 
+/// Returns whether the process accepts channels to other processes of this host. Without them its
+/// messages go through the daemon (`CAUSEWAY_MX_CHANNELS=0`).
+fn wants_channels() -> bool {
+    std::env::var_os("CAUSEWAY_MX_CHANNELS").is_none_or(|value| value != "0")
+}
+
 /// A connection to the daemon at the socket of a NIC.
 #[derive(Debug)]
 pub struct Conversation {
@@ -180,10 +188,9 @@ impl Conversation {
 
     /// Sends the first command, with the protocol version and whether direct reads are enabled.
     fn greet(&mut self) -> Result<(), Error> {
-        self.ask(ClientMessage::Hello {
-            version: VERSION,
-            direct: u8::from(process_memory::is_wanted()),
-        })
+        let pidfds = if process_memory::is_wanted() { HELLO_PIDFDS } else { 0 };
+        let channels = if wants_channels() { 0 } else { HELLO_NO_CHANNELS };
+        self.ask(ClientMessage::Hello { version: VERSION, direct: pidfds | channels })
     }
 
     /// Connects to the daemon that listens at the same socket now, without waiting for its

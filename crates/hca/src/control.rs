@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 
+use causeway_fabric::guest_session::CarrierAdded;
 use causeway_fabric::station_control::StationControl;
 use causeway_fabric::traffic::ReadDirectTraffic;
 use causeway_fabric::{Control, Controller, ShardKey};
@@ -85,7 +86,9 @@ impl Controller for HcaController {
         control: &mut Control<'_>,
         port: &PortSpec,
     ) -> Result<(), CommandError> {
-        self.stations.port_added(control, port)
+        self.stations.port_added(control, port)?;
+        let shard = ShardKey::new(&port.group, NAME);
+        control.consult(&CarrierAdded { port: port.name.clone(), shard }).map(drop)
     }
 
     fn port_deleted(

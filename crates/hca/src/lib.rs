@@ -10,6 +10,10 @@
 //! the group's frames: routes, captures and traces name the port, and RDMA obeys the routes as
 //! frames do.
 //!
+//! A process of the guest also reaches a service of the daemon through its adapter: a port carries
+//! sessions of its guest's processes to the service that opened them, here the NIC of MX endpoints
+//! whose option `adapter` names the port ([`causeway_fabric::guest_session`]).
+//!
 //! # Limits
 //! RDMA stays on this host and inside the group. An adapter has [`limits::VECTORS`] (8) interrupt
 //! vectors. The holder keeps its frontend over a restart of the daemon, after which the function
@@ -66,6 +70,7 @@ mod record_file;
 mod record_memory;
 mod resume;
 mod service;
+mod sessions;
 mod share;
 mod switch;
 mod trace;
@@ -77,6 +82,7 @@ mod view;
 pub use service::HcaService;
 
 use causeway_fabric::ServiceRegistration;
+use causeway_fabric::guest_session::CARRIES_GUEST_SESSIONS;
 use causeway_model::TraceDefinition;
 use causeway_model::commands::trace::Verbs;
 
@@ -90,6 +96,7 @@ const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<Verbs>()];
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(HcaService::new()))
         .with_kinds(KINDS)
+        .with_capabilities(&[CARRIES_GUEST_SESSIONS])
         .with_controller(|| Box::new(control::HcaController::new()))
         .with_nouns(noun::NOUNS)
         .with_traces(TRACES)

@@ -137,6 +137,7 @@ impl Paths {
                     bypass.add_known_nic(NicId(nic));
                 }
             }
+            DaemonMessage::Opened { code: 0, .. } if !fds.is_empty() => self.accept_rings(fds),
             DaemonMessage::Welcome { .. }
             | DaemonMessage::Opened { .. }
             | DaemonMessage::Host { .. }

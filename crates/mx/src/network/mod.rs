@@ -11,8 +11,10 @@
 //! | `carrier` | the carrier of frames: interface or datagrams |
 //! | `interface` | an interface, which can go down and come back |
 //! | `survivors` | endpoints that survive the daemon |
+//! | `guest` | endpoints in the memory of guests' processes |
 //! | `endpoint_filter` | packet filters of endpoints in direct mode |
 //! | `udp` | datagrams between networks with routers |
+//! | `neighbours` | packets between the NICs of the daemon, in memory |
 //! | `address_table` | the addresses of NICs in datagram mode |
 //!
 //! A [`NicNetwork`] has one engine, one discovery and one carrier. Its endpoints are those that the
@@ -27,7 +29,9 @@
 mod address_table;
 mod carrier;
 mod endpoint_filter;
+mod guest;
 mod interface;
+mod neighbours;
 mod survivors;
 mod udp;
 
@@ -50,9 +54,11 @@ use causeway_wire::mx::{NicId, RegionId};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::limits::{DISCOVERY_NS, SERVED_AWAITED_NS};
-use carrier::{CarrierOutput, NicCarrier, ReceiveResult};
+use carrier::{NicCarrier, ReceiveResult};
+use neighbours::{Engines, NicEngine};
 use survivors::Survivors;
 
+pub use neighbours::FindNetwork;
 pub use survivors::LockFiles;
 
 /// An action for the service after a turn of the network.
@@ -73,8 +79,9 @@ struct EndpointOwner {
     client: u32,
     /// Number by which the rings are served.
     source: u32,
+    /// Watches the doorbell of a host process; a guest's process rings by a message.
     #[expect(dead_code, reason = "held for its drop")]
-    watch: ServiceWatch,
+    watch: Option<ServiceWatch>,
 }
 
 /// Configuration of the network of a NIC.
@@ -99,12 +106,14 @@ pub enum CarrierSpec {
     Interface(String),
     /// Datagrams: the local address, and the addresses of peers.
     Udp(SocketAddr, Vec<SocketAddr>),
+    /// None: only NICs of the same daemon are reached.
+    Local,
 }
 
 /// The network of a NIC.
 #[derive(Debug)]
 pub struct NicNetwork {
-    engine: Engine<EndpointOwner, CarrierOutput>,
+    engine: NicEngine,
     carrier: NicCarrier,
     discovery: Discovery,
     /// Processes may use direct mode.
@@ -224,9 +233,10 @@ impl NicNetwork {
         let served = Survivors::new(config.locks.served(), cx.now_ns);
         let direct = survivors.iter().flat_map(Survivors::endpoints);
         let carrier = NicCarrier::open(cx, &config, mac, direct)?;
+        let discovers = if carrier.is_external() { DISCOVERY_NS } else { 0 };
         let nic_config = NicConfig {
             wide: carrier.is_wide(),
-            discovery_ends_ns: cx.now_ns.saturating_add(DISCOVERY_NS),
+            discovery_ends_ns: cx.now_ns.saturating_add(discovers),
             ..NicConfig::new(nic, name)
         };
         let mut network = Self {
@@ -245,6 +255,8 @@ impl NicNetwork {
             notes: Vec::new(),
         };
         network.await_served();
+        // Endpoints of one NIC belong to different processes.
+        network.add_neighbour(cx.now_ns, nic);
         for (peer, name) in config.peers {
             let news = network.discovery.add_static(peer, name, cx.now_ns);
             news.into_iter().for_each(|news| network.apply_change(cx.now_ns, news));
@@ -283,6 +295,8 @@ impl NicNetwork {
                 Some(number) => self.discovery.set_number(nic, number),
                 None => self.discovery.remove(nic),
             },
+            // The NIC of this daemon has precedence.
+            NicChange::Removed(nic) if engine_nic.is_local(nic) => {}
             NicChange::Removed(nic) => engine_nic.nic_remove(now, nic, tx_path),
         }
     }
@@ -311,7 +325,9 @@ impl NicNetwork {
 
     /// Returns whether an endpoint stays on the network although its NIC is removed.
     pub fn stays(&self, endpoint: u8) -> bool {
-        self.is_leaving && !self.engine.tx_path.endpoints.contains_key(&endpoint)
+        self.is_leaving
+            && self.survivors.is_some()
+            && !self.engine.tx_path.endpoints.contains_key(&endpoint)
     }
 
     /// Starts the removal of the NIC. Endpoints in direct mode stay on the network.
@@ -334,7 +350,8 @@ impl NicNetwork {
     ) -> std::io::Result<Vec<OwnedFd>> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watch = cx.watch_source(bell.as_fd(), source)?;
-        let (endpoint_io, file) = EndpointIo::new(EndpointOwner { client, source, watch })?;
+        let (endpoint_io, file) =
+            EndpointIo::new(EndpointOwner { client, source, watch: Some(watch) })?;
         self.engine.open(endpoint, secrets, endpoint_io)?;
         // A process that resumes the endpoint holds its file already.
         let lock = match self.is_awaited(endpoint) {
@@ -346,7 +363,7 @@ impl NicNetwork {
         Ok([file, bell].into_iter().chain(lock).collect())
     }
 
-    /// Closes an endpoint after its last requests. Returns the number by which it was served.
+    /// Closes an endpoint, after the caller called [`Self::drain`]. Returns the number by which it was served.
     pub fn close(&mut self, now: u64, endpoint: u8) -> Option<u32> {
         if self.stays(endpoint) {
             return None;
@@ -355,7 +372,9 @@ impl NicNetwork {
             self.survivors.iter_mut().for_each(|survivors| survivors.end(endpoint, now));
             return None;
         }
-        self.engine.drain_requests(now, endpoint);
+        if !self.has_rings(endpoint) {
+            return None;
+        }
         let (counted, of_partners) = self.counted(endpoint);
         self.past.0.add(&counted);
         self.past.1.add(&of_partners);
@@ -406,8 +425,10 @@ impl NicNetwork {
         endpoint: u8,
         budget: usize,
         polled: bool,
+        neighbours: &mut impl FindNetwork,
     ) -> SourceProgress {
-        let (after, count) = self.engine.serve(now, endpoint, budget, polled);
+        let neighbours = &mut Engines(neighbours);
+        let (after, count) = self.engine.serve_among(now, endpoint, budget, polled, neighbours);
         self.commit(now);
         let progress = match after {
             ServeOutcome::Worked => Progress::Worked,
@@ -493,6 +514,11 @@ impl NicNetwork {
         }
     }
 
+    /// Returns the time of the next step of discovery in ns.
+    fn discovery_at_ns(&self) -> u64 {
+        if self.carrier.is_external() { self.discovery.deadline() } else { u64::MAX }
+    }
+
     /// Counts a dropped frame by its reason.
     fn count(&mut self, reason: &'static str) {
         let counter = self.dropped.entry(reason).or_default();
@@ -503,7 +529,7 @@ impl NicNetwork {
     pub fn deadline(&self) -> u64 {
         let again = self.carrier.rebind_at_ns().unwrap_or(u64::MAX);
         let survivors = self.survivors.as_ref().map_or(u64::MAX, Survivors::deadline);
-        let own = self.discovery.deadline().min(self.carrier.poll_at_ns());
+        let own = self.discovery_at_ns().min(self.carrier.poll_at_ns());
         let served = self.served.deadline();
         self.engine.deadline().min(again).min(own).min(survivors).min(served)
     }
@@ -524,7 +550,7 @@ impl NicNetwork {
         if self.carrier.poll_at_ns() <= now {
             self.notes.push(NetworkAction::Serve(self.carrier.source()));
         }
-        if self.discovery.deadline() <= now {
+        if self.discovery_at_ns() <= now {
             if self.discovery.would_end(now) {
                 let heard = self.engine.nic.last_heard();
                 heard.into_iter().for_each(|(nic, at)| self.discovery.record_activity(nic, at));

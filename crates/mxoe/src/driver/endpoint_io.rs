@@ -13,6 +13,10 @@
 //! sending only, and not counted in bytes. An event without room, or a message or offer of a peer
 //! that the host side holds ([`Holds`]), is not written: the engine keeps it.
 //!
+//! The rings and regions of a process in a guest lie in registered memory of the guest: rings in one row
+//! of bytes, regions in ranges of guest addresses. The owner drops both before the guest uses the memory
+//! otherwise ([`Engine::detach_region`](crate::driver::Engine::detach_region)).
+//!
 //! No memory is pinned. An access to memory without pages, that was unmapped, or beyond its region
 //! is a [`RegionFault`]. A region that is given back stays mapped until queued frames with its
 //! bytes were sent or copied. Called by [`Engine`](crate::driver::Engine) and
@@ -33,8 +37,8 @@ use causeway_wire::mx::limits::REGIONS_MAX;
 use causeway_wire::mx::{Event, RegionId};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
-use crate::RegionFault;
 use crate::driver::limits::REGION_BYTES_MAX;
+use crate::{CopyFault, LentBytes, RegionFault};
 
 /// Rings and regions of one endpoint. `W` is its owner.
 #[derive(Debug)]
@@ -100,9 +104,29 @@ impl<W> EndpointIo<W> {
         let file = create("causeway-rings", len as u64)?;
         let mapping = Mapping::new(file.as_fd(), 0, len as u64).map_err(failed)?;
         let view = View::new(Arc::new(mapping), 0, len).map_err(failed)?;
-        format(&view, layout).map_err(failed)?;
+        Ok((Self::over(owner, view)?, file))
+    }
+
+    /// Creates rings in memory of the host side, to whom the first side belongs. The memory is
+    /// zeroed first.
+    ///
+    /// # Errors
+    /// The memory is too short, or does not start on a cache line.
+    pub fn in_memory(owner: W, view: View) -> io::Result<Self> {
+        const ZEROES: [u8; 4096] = [0; 4096];
+        let len = mx_rings::layout().bytes();
+        for at in (0..len).step_by(ZEROES.len()) {
+            let part = ZEROES.get(..len.saturating_sub(at)).unwrap_or(&ZEROES);
+            view.write(at, part).map_err(failed)?;
+        }
+        Self::over(owner, view)
+    }
+
+    /// Formats zeroed memory as rings.
+    fn over(owner: W, view: View) -> io::Result<Self> {
+        format(&view, mx_rings::layout()).map_err(failed)?;
         let (sender, receiver) = open(&view, Side::Second).map_err(failed)?;
-        let endpoint_io = Self {
+        Ok(Self {
             owner,
             sender,
             receiver,
@@ -116,8 +140,7 @@ impl<W> EndpointIo<W> {
             touched: false,
             must_wake: false,
             broken: None,
-        };
-        Ok((endpoint_io, file))
+        })
     }
 
     /// Writes an event. Returns false if there is no room, the host side holds messages of the
@@ -235,6 +258,12 @@ impl<W> EndpointIo<W> {
         GuestSpans::new(Arc::new(map), [(0, len)]).map(CheckedRegion).ok_or(RegionRefusal::Rule)
     }
 
+    /// Checks memory of a guest's process.
+    pub(crate) fn lend_spans(memory: GuestSpans) -> Result<CheckedRegion, RegionRefusal> {
+        let fits = !memory.is_empty() && memory.len() <= REGION_BYTES_MAX;
+        if fits { Ok(CheckedRegion(memory)) } else { Err(RegionRefusal::Rule) }
+    }
+
     /// Registers lent memory under a number that the engine chose. Returns `false` if the number is
     /// in use.
     pub(crate) fn keep(&mut self, region: RegionId, lent: CheckedRegion) -> bool {
@@ -313,6 +342,35 @@ impl<W> EndpointIo<W> {
             return Err(RegionFault);
         }
         memory.view(at, len).map(FrameBody::Shared).map_err(|_| RegionFault)
+    }
+
+    /// Returns a part of a region for another NIC of the daemon.
+    pub(crate) fn lend_part(
+        &self,
+        region: RegionId,
+        at: u64,
+        len: usize,
+    ) -> Result<LentBytes, RegionFault> {
+        if self.own(region).is_some() {
+            let mut bytes = vec![0; len];
+            self.read(region, at, &mut bytes)?;
+            return Ok(LentBytes::copied(bytes));
+        }
+        let found = self.regions.find(key(region), (at, len as u64), Access::REMOTE_READ, OWNER);
+        let (region, at) = found.map_err(|_| RegionFault)?;
+        Ok(LentBytes::in_place(region.clone(), at, len))
+    }
+
+    /// Copies bytes of another NIC of the daemon to a region.
+    pub(crate) fn copy_in(
+        &self,
+        region: RegionId,
+        at: u64,
+        from: &LentBytes,
+    ) -> Result<(), CopyFault> {
+        let found = self.regions.find(key(region), (at, from.len()), Access::REMOTE_WRITE, OWNER);
+        let (region, at) = found.map_err(|_| CopyFault::Destination)?;
+        from.copy_to(&region.memory, at)
     }
 
     /// Writes to a region.
