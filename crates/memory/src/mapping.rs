@@ -13,6 +13,8 @@
 //! for memory that a stalled user must not touch any more. The caller checks the peer's share first ([`crate::fits`]).
 //! Any thread may use and drop a mapping.
 
+mod private;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
