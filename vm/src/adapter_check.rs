@@ -9,7 +9,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_ibverbs::{Adapter, Completion, CompletionQueue, ProtectionDomain, QueuePair, adapters};
+use causeway_ibverbs::{
+    Adapter, Completion, CompletionQueue, ProtectionDomain, QueuePair, adapters,
+};
 use causeway_memory::{Mapping, View};
 use causeway_wire::session::SERVICE_QPN;
 
@@ -132,7 +134,9 @@ fn exchange(
             expect(completion.id == received, format!("out of order: {completion:?}"))?;
             let bytes = memory.memory().read::<BYTES>(place(received))?;
             match completion.immediate {
-                Some(number) => expect(u64::from(number) == received && completion.len == 0, "imm")?,
+                Some(number) => {
+                    expect(u64::from(number) == received && completion.len == 0, "imm")?
+                }
                 None => expect(bytes == content(received), format!("content of {received}"))?,
             }
             received += 1;

@@ -315,13 +315,8 @@ pub type RegMr = unsafe extern "C" fn(*mut Pd, *mut c_void, usize, c_int) -> *mu
 pub type DeregMr = unsafe extern "C" fn(*mut Mr) -> c_int;
 pub type CreateCompChannel = unsafe extern "C" fn(*mut Context) -> *mut CompChannel;
 pub type DestroyCompChannel = unsafe extern "C" fn(*mut CompChannel) -> c_int;
-pub type CreateCq = unsafe extern "C" fn(
-    *mut Context,
-    c_int,
-    *mut c_void,
-    *mut CompChannel,
-    c_int,
-) -> *mut Cq;
+pub type CreateCq =
+    unsafe extern "C" fn(*mut Context, c_int, *mut c_void, *mut CompChannel, c_int) -> *mut Cq;
 pub type DestroyCq = unsafe extern "C" fn(*mut Cq) -> c_int;
 pub type GetCqEvent =
     unsafe extern "C" fn(*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;

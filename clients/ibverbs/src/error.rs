@@ -6,7 +6,9 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The library is not installed, or too old.
-    #[error("libibverbs cannot be loaded: install rdma-core 31 or later (Debian: ibverbs-providers)")]
+    #[error(
+        "libibverbs cannot be loaded: install rdma-core 31 or later (Debian: ibverbs-providers)"
+    )]
     Library(#[source] libloading::Error),
     /// No device has that name.
     #[error("this machine has no RDMA device {0}: `ls /sys/class/infiniband` lists them")]

@@ -54,8 +54,7 @@ impl ProtectionDomain {
     /// # Errors
     /// [`Error::Call`]; `ENOMEM` often means that `ulimit -l` or the adapter's limit is reached.
     pub fn register(&self, memory: View) -> Result<Registration, Error> {
-        let rights =
-            abi::ACCESS_LOCAL_WRITE | abi::ACCESS_REMOTE_WRITE | abi::ACCESS_REMOTE_READ;
+        let rights = abi::ACCESS_LOCAL_WRITE | abi::ACCESS_REMOTE_WRITE | abi::ACCESS_REMOTE_READ;
         let opened = &self.0.opened;
         // SAFETY: the view's bytes are mapped while it lives, which `Registration` holds until the memory
         // is deregistered; no reference to them exists, so that the adapter may write them.

@@ -100,9 +100,9 @@ impl From<causeway_endpoint::Error> for Return {
     fn from(error: causeway_endpoint::Error) -> Self {
         use causeway_endpoint::Error;
         match error {
-            Error::NoNic => Self::NoDev,
+            Error::NoNic | Error::NoLibrary | Error::NoAdapter => Self::NoDev,
             Error::UnknownNic => Self::BoardUnknown,
-            Error::NoDaemon => Self::NoDriver,
+            Error::NoDaemon | Error::NoSession => Self::NoDriver,
             Error::NoPermission => Self::NoPerm,
             Error::Version => Self::BadKernelVersion,
             Error::DaemonGone => Self::NicDead,

@@ -46,7 +46,7 @@ impl Paths {
         let mut record_ring = false;
         while !self.has_no_daemon {
             match self.conversation.hear() {
-                Ok(Some((tell, fds))) => self.handle_message(tell, fds),
+                Ok(Some((tell, attached))) => self.handle_message(tell, attached.into_files()),
                 Ok(None) => return record_ring,
                 Err(_) => self.part(),
             }
@@ -63,7 +63,7 @@ impl Paths {
             return;
         }
         match self.conversation.hear() {
-            Ok(Some((tell, fds))) => self.handle_message(tell, fds),
+            Ok(Some((tell, attached))) => self.handle_message(tell, attached.into_files()),
             Ok(None) => {}
             Err(_) => self.part(),
         }
