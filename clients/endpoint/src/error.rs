@@ -51,8 +51,11 @@ pub enum Error {
     /// The daemon closed the connection.
     #[error("the NIC's daemon closed the connection")]
     DaemonGone,
-    /// A limit of the host or of the daemon is reached.
-    #[error("a limit of the host or of the daemon is reached")]
+    /// A limit of this machine or of the daemon is reached.
+    #[error(
+        "a limit of the host or of the daemon is reached; behind an adapter, the limit of locked \
+         memory counts, too (ulimit -l)"
+    )]
     NoResources,
     /// The endpoint number is out of range.
     #[error("the endpoint's number is out of range")]
