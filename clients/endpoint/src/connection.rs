@@ -51,6 +51,11 @@ pub enum Attached {
 }
 
 impl Attached {
+    /// Returns whether nothing accompanies the message.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Files(files) if files.is_empty())
+    }
+
     /// Returns the descriptors; none if the message has something else.
     pub fn into_files(self) -> Vec<OwnedFd> {
         match self {

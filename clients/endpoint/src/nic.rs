@@ -27,7 +27,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use causeway_ibverbs::ProtectionDomain;
-use causeway_wire::local::{ClientMessage, DaemonMessage, Name, VERSION};
+use causeway_wire::local::{
+    ClientMessage, DaemonMessage, HELLO_NO_CHANNELS, HELLO_PIDFDS, Name, VERSION,
+};
 use rustix::event::{PollFd, poll};
 
 use crate::adapter::session::Session;
@@ -123,6 +125,12 @@ fn connect(place: &Place) -> Result<Box<dyn Connection>, Error> {
     }
 }
 
+/// Returns whether the process accepts channels to other processes of this host. Without them its
+/// messages go through the daemon (`CAUSEWAY_MX_CHANNELS=0`).
+fn wants_channels() -> bool {
+    std::env::var_os("CAUSEWAY_MX_CHANNELS").is_none_or(|value| value != "0")
+}
+
 /// A connection to the daemon of a NIC.
 #[derive(Debug)]
 pub struct Conversation {
@@ -193,8 +201,9 @@ impl Conversation {
 
     /// Sends the first command, with the protocol version and whether direct reads are enabled.
     fn greet(&mut self) -> Result<(), Error> {
-        let direct = u8::from(self.connection.permits_direct_reads());
-        self.ask(ClientMessage::Hello { version: VERSION, direct })
+        let pidfds = if self.connection.permits_direct_reads() { HELLO_PIDFDS } else { 0 };
+        let channels = if wants_channels() { 0 } else { HELLO_NO_CHANNELS };
+        self.ask(ClientMessage::Hello { version: VERSION, direct: pidfds | channels })
     }
 
     /// Connects to the daemon that serves the same place now, without waiting for its

@@ -64,6 +64,10 @@ pub enum LocalError {
     /// than its account of wake-ups permits (`fabric::wakes`).
     #[error("{0}")]
     Wakes(&'static str),
+    /// The peer broke a rule of the protocol above; the text is the reason. No function of this module
+    /// returns it: the owner (`mx`) ends an attachment with it.
+    #[error("{0}")]
+    Rule(String),
     /// A system call failed.
     #[error("the local socket failed")]
     Host(#[from] io::Error),
@@ -77,7 +81,7 @@ impl LocalError {
     pub fn kind(&self) -> FaultKind {
         match self {
             Self::Closed => FaultKind::Connection,
-            Self::Descriptors | Self::Unread | Self::Wakes(_) => FaultKind::Guest,
+            Self::Descriptors | Self::Unread | Self::Wakes(_) | Self::Rule(_) => FaultKind::Guest,
             Self::Host(_) => FaultKind::Host,
             Self::Attachment(error) => error.kind(),
         }

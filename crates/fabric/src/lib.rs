@@ -24,6 +24,7 @@
 //! | [`Shard`] | the ports of one group and service; tests and the simulator drive it by hand |
 //! | [`carrier`] | the interface between links and services that forward frames |
 //! | [`station`] | members of a group that another service serves, and the group's policy for them |
+//! | [`guest_session`] | sessions of guests' processes, between the service of a device and the service that they use |
 //! | [`station_control`] | joins the ports of a service to the service that forwards frames |
 //! | [`traffic`] | the traffic matrix of a service |
 //! | [`mailbox`], [`udp`], [`host`] | messages between shards, UDP sockets, Unix sockets |
@@ -99,6 +100,7 @@ pub mod dispatch_mode;
 mod dispatcher;
 pub mod fabric;
 mod footprint;
+pub mod guest_session;
 pub mod host;
 pub mod keyed;
 pub mod limits;

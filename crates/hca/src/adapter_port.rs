@@ -19,6 +19,7 @@ use crate::idle::IdleSchedule;
 use crate::rate_limit::RateLimit;
 use crate::recent::RecentSums;
 use crate::record_file::RecordFile;
+use crate::sessions::PortSessions;
 use crate::share::Share;
 use crate::uplink::Station;
 
@@ -46,6 +47,8 @@ pub(crate) struct AdapterPort {
     pub mac: [u8; 6],
     /// The ends of the uplink, once the port has joined the forwarding service.
     pub station: Option<Station>,
+    /// Sessions of the guest's processes, once a service has opened them.
+    pub sessions: Option<PortSessions>,
     /// Time of the next poll while the guest posts nothing.
     pub schedule: IdleSchedule,
     /// The port is watched instead of polled.

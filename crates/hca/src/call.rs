@@ -21,12 +21,14 @@ use causeway_fabric::{Context, PortId, Progress, SourceProgress, cost};
 use causeway_model::port::HcaDoorbell;
 use causeway_verbs::Budget;
 
+use crate::adapter_port::AdapterPort;
 use crate::limits::{
     BYTES_PER_CALL_MIN, COMMAND_BYTE_COPIES, COMMAND_NS, COMMANDS_PER_CALL_MAX, MESSAGE_NS,
     POLL_NS, ROOM_PAUSE_NS, WAKE_NS,
 };
 use crate::recent::Sums;
 use crate::service::{HcaService, source_of};
+use crate::sessions::PortSessions;
 
 impl HcaService {
     /// Serves a port in the turn of its shard. Returns whether the fabric serves the port again in
@@ -103,6 +105,8 @@ impl HcaService {
             // A queue pair that becomes ready may have posted work already.
             adapter.queues_mut().expect_work();
         }
+        let AdapterPort { sessions, adapter, .. } = port;
+        let answers = sessions.as_mut().map_or(0, |s| s.answer(cx, subnet, *adapter));
         let is_limited = port.limit.is_limited();
         let adapter = subnet.adapter(port.adapter);
         let sums_before = adapter.filter(|_| is_limited).map(Sums::of);
@@ -122,7 +126,11 @@ impl HcaService {
             let bytes = left.payload().saturating_add(sent.frame_bytes);
             port.charge_rate(cx.now_ns, bytes, sent.messages);
         }
-        let count = [messages, frames, received].into_iter().fold(commands, u32::saturating_add);
+        if let Some(fault) = port.sessions.as_ref().and_then(PortSessions::take_fault) {
+            cx.note(id, fault);
+        }
+        let count =
+            [messages, frames, received, answers].into_iter().fold(commands, u32::saturating_add);
         if count > 0 {
             port.worked_ns = cx.now_ns;
             port.schedule.stop();
@@ -134,10 +142,14 @@ impl HcaService {
     fn idle_progress(&mut self, cx: &Context<'_>, id: PortId) -> Progress {
         let progress = self.next_progress(cx, id);
         self.set_deadline(id);
-        let station = self.ports.get(&id).and_then(|port| port.station.as_ref());
+        let port = self.ports.get(&id);
+        let station = port.and_then(|port| port.station.as_ref());
+        let sessions = port.and_then(|port| port.sessions.as_ref());
         match progress {
             // A frame came since the inbox was found empty.
             Progress::Parked if station.is_some_and(|station| !station.arm()) => Progress::Worked,
+            // An answer came.
+            Progress::Parked if sessions.is_some_and(|s| !s.arm()) => Progress::Worked,
             progress => progress,
         }
     }
@@ -157,12 +169,14 @@ impl HcaService {
             return Progress::Parked;
         }
         let station = port.station.as_ref();
+        // A process posts receive work requests without a doorbell.
+        let waits = port.sessions.as_ref().is_some_and(|sessions| sessions.waits);
         let is_blocked = station.is_some_and(|station| station.sender.is_blocked());
         if port.options.doorbell == HcaDoorbell::Trap {
             if function.has_unlooked() {
                 return Progress::Idle;
             }
-            if !function.has_waiting_work() && !is_blocked {
+            if !function.has_waiting_work() && !is_blocked && !waits {
                 port.schedule.stop();
                 return Progress::Parked;
             }
@@ -175,7 +189,8 @@ impl HcaService {
             return Progress::Parked;
         }
         port.schedule.pause(cx.now_ns);
-        if let Some(period_ns) = port.schedule.longest_ns()
+        if !waits
+            && let Some(period_ns) = port.schedule.longest_ns()
             && let Some(watch) = function.watch()
         {
             port.schedule.watch();

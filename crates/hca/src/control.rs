@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 
 use causeway_fabric::carrier::{FORWARDS_FRAMES, Join, Leave, LinkId, OpenInbox, ReadDrops};
+use causeway_fabric::guest_session::CarrierAdded;
 use causeway_fabric::station;
 use causeway_fabric::traffic::ReadDirectTraffic;
 use causeway_fabric::{Control, Controller, ShardKey};
@@ -143,7 +144,9 @@ impl Controller for HcaController {
         port: &PortSpec,
     ) -> Result<(), CommandError> {
         self.open(control, &port.group)?;
-        self.join(control, port)
+        self.join(control, port)?;
+        let shard = ShardKey::new(&port.group, NAME);
+        control.consult(&CarrierAdded { port: port.name.clone(), shard }).map(drop)
     }
 
     fn port_deleted(

@@ -66,6 +66,7 @@ mod record_memory;
 mod request;
 mod resume;
 mod service;
+mod sessions;
 mod share;
 mod switch;
 mod trace;
@@ -77,6 +78,7 @@ mod view;
 pub use service::HcaService;
 
 use causeway_fabric::ServiceRegistration;
+use causeway_fabric::guest_session::CARRIES_GUEST_SESSIONS;
 use causeway_model::TraceDefinition;
 use causeway_model::commands::trace::Verbs;
 
@@ -90,6 +92,7 @@ const TRACES: &[TraceDefinition] = &[TraceDefinition::new::<Verbs>()];
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(HcaService::new()))
         .with_kinds(KINDS)
+        .with_capabilities(&[CARRIES_GUEST_SESSIONS])
         .with_controller(|| Box::new(control::HcaController::default()))
         .with_nouns(noun::NOUNS)
         .with_traces(TRACES)

@@ -20,6 +20,18 @@
 //! All run in the dispatcher's thread of the group; captures are read in threads of control
 //! requests.
 
+/// Most sessions of processes that a port carries to a service of the daemon (`sessions`). The first
+/// message of a further one fails, and the fault of the port shows the reason.
+pub const SESSIONS_MAX: usize = 256;
+/// Most answers that a call passes to the processes of a guest. Further ones wait for the next call.
+pub const ANSWERS_PER_CALL_MAX: u32 = 64;
+/// Estimated time of a look at a session for answers, in nanoseconds.
+pub const SESSION_LOOK_NS: u64 = 50;
+/// Most bytes of memory that a process offers by a message: 4 GiB, the longest MX message.
+pub const OFFER_BYTES_MAX: u64 = 4 << 30;
+/// Most ranges of guest addresses that offered memory lies in: 256 MiB of scattered pages of 4 KiB.
+/// Memory in more ranges is refused with an error of the request.
+pub const OFFER_RANGES_MAX: usize = 65_536;
 /// Interrupt vectors of an adapter: one for events, the others for completions.
 pub const VECTORS: u16 = 8;
 /// First pause after an adapter has been idle for the idle spin, in nanoseconds: 20 us. Each

@@ -25,6 +25,7 @@ use std::io;
 use causeway_attach::{Connection, Model};
 use causeway_fabric::capture::JoinCapture;
 use causeway_fabric::carrier::Membership;
+use causeway_fabric::guest_session::{CloseGuestSessions, OpenGuestSessions};
 use causeway_fabric::{Context, PortId, Ports, Progress, Rules, Service, SourceProgress};
 use causeway_host::fd::receive::UntrustedSocket;
 use causeway_mlx5::{Function, FunctionConfig, RestoreError};
@@ -41,12 +42,13 @@ use crate::capture::PortCaptures;
 use crate::deadlines::Deadlines;
 use crate::idle::IdleSchedule;
 use crate::idle_watches::IdleWatches;
-use crate::limits::{RESTART_WAIT_NS, UAR_BYTES, VECTORS};
+use crate::limits::{RESTART_WAIT_NS, SESSIONS_MAX, UAR_BYTES, VECTORS};
 use crate::rate_limit::RateLimit;
 use crate::recent::{RecentSums, Sums};
 use crate::record_file::RecordFile;
 use crate::request::{JoinGroup, OpenUplink};
 use crate::resume::{Resumption, resume};
+use crate::sessions::PortSessions;
 use crate::share::{Share, Shares};
 use crate::switch::{AdapterPorts, Switch};
 use crate::traffic::{DirectTraffic, ReadTraffic};
@@ -181,6 +183,38 @@ impl HcaService {
         Ok(membership)
     }
 
+    /// Makes a port carry sessions of its guest's processes.
+    fn open_sessions(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: OpenGuestSessions,
+    ) -> Result<(), CommandError> {
+        let OpenGuestSessions { port: name, end } = request;
+        let Self { ports, subnet, .. } = self;
+        let missing = || CommandError::NotFound { what: "hca port", name: name.to_string() };
+        let port = ports.iter_mut().find(|(_, port)| port.name == name);
+        let (id, port) = port.ok_or_else(missing)?;
+        if port.sessions.is_some() {
+            let text = format!("port {name} carries the sessions of its processes to another NIC");
+            return Err(CommandError::Conflict(text));
+        }
+        let host = |e: io::Error| CommandError::Host(format!("mailbox of an adapter: {e}"));
+        let mailbox = cx.mailbox(SESSIONS_MAX, source_of(*id)).map_err(host)?;
+        port.sessions = Some(PortSessions::open(subnet, port.adapter, end, mailbox));
+        Ok(())
+    }
+
+    /// Ends the sessions of a port, and refuses further ones.
+    fn close_sessions(&mut self, cx: &mut Context<'_>, name: &Name) {
+        let Self { ports, subnet, .. } = self;
+        if let Some((id, port)) = ports.iter_mut().find(|(_, port)| port.name == *name)
+            && port.sessions.take().is_some()
+        {
+            subnet.set_session_service(port.adapter, None);
+            cx.wake_source(source_of(*id));
+        }
+    }
+
     /// Begins a capture of the queue pairs of a port.
     fn join_capture(&mut self, now_ns: u64, join: JoinCapture) -> Result<(), CommandError> {
         let is_at = |port: &&AdapterPort| matches!(&join.spec.at, RouteEnd::Interface(name) if *name == port.name);
@@ -259,6 +293,7 @@ impl Service for HcaService {
             registers,
             mac,
             station: None,
+            sessions: None,
             schedule,
             is_watched: false,
             worked_ns: 0,
@@ -300,6 +335,8 @@ impl Service for HcaService {
         let map = cx.ports.get(id).and_then(causeway_fabric::Port::shared_map);
         let Self { ports, subnet, .. } = self;
         let Some(port) = ports.get_mut(&id) else { return };
+        // Sessions use memory of the map that ends now.
+        subnet.end_sessions(port.adapter);
         let Some(adapter) = subnet.adapter_mut(port.adapter) else { return };
         let function = adapter.queues_mut();
         // The record of an earlier guest must not outlive the first memory of the next.
@@ -400,6 +437,11 @@ impl Service for HcaService {
                 Ok(())
             })
             .on(|request: JoinGroup| self.join(cx, request))
+            .on(|request: OpenGuestSessions| self.open_sessions(cx, request))
+            .on(|CloseGuestSessions(port)| {
+                self.close_sessions(cx, &port);
+                Ok(())
+            })
             .on(|join: JoinCapture| self.join_capture(cx.now_ns, join))
             .on(|ReadTraffic(group)| Ok(self.read_traffic(cx.now_ns, group)))
             .on(|request: ViewAdapters| Ok(view::views(cx, &self.subnet, &self.ports, &request)))

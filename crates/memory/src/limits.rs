@@ -49,6 +49,9 @@ pub const UNMAPPERS_MAX: usize = 4;
 /// below the 65,530 that Linux allows a process (`vm.max_map_count`), which includes mappings of
 /// threads and libraries: the fault handler must never meet that limit.
 pub const MAPPINGS_MAX: usize = 60_000;
+/// Most runs of adjacent pages in all mirrors ([`crate::Map::mirror`]) of this process. Each is a
+/// mapping beside the [`MAPPINGS_MAX`]; both together stay below the kernel's limit.
+pub const MIRROR_RUNS_MAX: usize = 4096;
 /// Size of the sparse file whose ranges replace mappings that lost their file, in bytes. Each range
 /// is used once: at 7 TiB each, as many as a port can lose in four hours without a pause. Later
 /// faults replace single pages.

@@ -236,7 +236,7 @@ impl Map {
     }
 
     /// Returns the mapping that holds guest address `addr`.
-    fn mapping(&self, addr: u64) -> Option<&Arc<Mapping>> {
+    pub(crate) fn mapping(&self, addr: u64) -> Option<&Arc<Mapping>> {
         let holds = |r: &&Region| addr.checked_sub(r.guest).is_some_and(|at| at < r.len());
         let region = self.regions.iter().find(holds).map(|region| &region.mapping);
         region.or_else(|| self.files.get(usize::from(self.table.find(addr)?.file))?.as_ref())

@@ -17,6 +17,7 @@ mod private;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -25,6 +26,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use crate::addresses;
 use crate::fault::Guard;
 use crate::limits::{BLOCK_BYTES, MAPPINGS_MAX, REGION_BYTES_MAX, UNMAP_INLINE_BYTES_MAX};
+use crate::mirror::Runs;
 use crate::owner::Owner;
 use crate::substitute;
 use crate::unmap::{Range, unmap};
@@ -114,6 +116,10 @@ pub struct Mapping {
     owner: Owner,
     /// The file, if its allocated size is to be read.
     file: Option<Box<dyn KeptFile>>,
+    /// Mirrors of pages of this mapping, which are withdrawn with it.
+    mirrors: Mutex<Vec<Weak<Mapping>>>,
+    #[expect(dead_code, reason = "held for its drop")]
+    runs: Option<Runs>,
     /// Dropped by `Drop` before the unmap.
     guard: Option<Guard>,
 }
@@ -171,10 +177,55 @@ impl Mapping {
         let len = usize::try_from(len).map_err(|_| range())?;
         // Built even when the table is full, so that Drop unmaps.
         let is_small = size <= UNMAP_INLINE_BYTES_MAX as u64 && seals.contains(SealFlags::GROW);
-        let mapping =
-            Self { base, mapped, skip, len, is_small, owner: Owner::now(), file: None, guard };
+        let (owner, mirrors) = (Owner::now(), Mutex::default());
+        let (file, runs) = (None, None);
+        let mapping = Self { base, mapped, skip, len, is_small, owner, file, mirrors, runs, guard };
         addresses::take(mapped);
         if full { Err(MappingError::Many) } else { Ok(mapping) }
+    }
+
+    /// Reserves `len` bytes of addresses, in whole pages, for a mirror of `runs`. The caller maps all
+    /// of them before they are used.
+    ///
+    /// # Errors
+    /// [`MappingError`].
+    pub(crate) fn reserve(len: usize, runs: Runs) -> Result<Self, MappingError> {
+        substitute::prepare()?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice replaces nothing.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags)
+        }?;
+        let range = || MappingError::Range { offset: 0, len: len as u64 };
+        let Some(base) = NonNull::new(base.cast::<u8>()) else { return Err(range()) };
+        let guard = Guard::new(base.as_ptr() as usize, len);
+        let is_full = guard.is_none();
+        let (owner, mirrors) = (Owner::now(), Mutex::default());
+        let (file, runs) = (None, Some(runs));
+        let mapping = Self {
+            base,
+            mapped: len,
+            skip: 0,
+            len,
+            // Its pages belong to files that others map too, or are freed with few of them.
+            is_small: len <= UNMAP_INLINE_BYTES_MAX,
+            owner,
+            file,
+            mirrors,
+            runs,
+            guard,
+        };
+        addresses::take(len);
+        if is_full { Err(MappingError::Many) } else { Ok(mapping) }
+    }
+
+    /// Withdraws `mirror` with this mapping from now on.
+    pub(crate) fn add_mirror(&self, mirror: &Arc<Self>) {
+        let mut mirrors = self.mirrors.lock().unwrap_or_else(PoisonError::into_inner);
+        mirrors.retain(|mirror| mirror.strong_count() > 0);
+        if !mirrors.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(mirror))) {
+            mirrors.push(Arc::downgrade(mirror));
+        }
     }
 
     /// Maps a file as [`Self::new`] does, and keeps it for [`Self::allocated`].
@@ -218,7 +269,11 @@ impl Mapping {
         let base = self.base.as_ptr().expose_provenance();
         // SAFETY: `new` mapped `base` for `mapped` bytes, the guard was made for this range, and no
         // access holds a reference into it.
-        self.guard.as_ref().is_some_and(|guard| unsafe { guard.withdraw(base, self.mapped) })
+        let own =
+            self.guard.as_ref().is_some_and(|guard| unsafe { guard.withdraw(base, self.mapped) });
+        let mirrors = self.mirrors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mirrors = mirrors.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        mirrors.iter().fold(own, |all, mirror| mirror.withdraw() && all)
     }
 
     #[cfg(test)]

@@ -43,6 +43,10 @@ impl Queues for Function {
         &self.map
     }
 
+    fn shared_map(&self) -> std::sync::Arc<Map> {
+        Self::shared_map(self)
+    }
+
     fn next_send(&mut self, queue_pair: u32, work: &mut SendWork) -> Result<bool, QueueError> {
         let queues = self.objects.queue_pairs.get_mut(queue_pair);
         let result = match queues {

@@ -14,37 +14,35 @@
 //! Owned by `mx::service`, on the dispatcher's thread.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_attach::local::{LocalAttachment, LocalError, LocalMessage};
-use causeway_attach::{Attachment as _, Event};
+use causeway_attach::local::LocalError;
+use causeway_fabric::guest_session::GuestSession;
 use causeway_fabric::wakes::{self, Verdict, WakeAccount};
-use causeway_fabric::{Context, PortId, ServiceWatch};
-use causeway_host::ReceivedFd;
+use causeway_fabric::{Context, PortId};
 use causeway_model::Name;
 use causeway_wire::local::{ClientMessage, DaemonMessage};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::limits::{BACKLOG_MAX, UNREAD_MAX, WORK_AHEAD_NS};
+use crate::attachment::{ProcessAttachment, RequestMemory};
+use crate::limits::{BACKLOG_MAX, WORK_AHEAD_NS};
 use crate::quotas::ProcessQuota;
+use crate::user::User;
 
 /// An attached process.
 #[derive(Debug)]
 pub struct ClientProcess {
     /// Port of the NIC to which the process attached.
     pub port: PortId,
-    /// The socket, with the unread messages.
-    local: LocalAttachment,
-    #[expect(dead_code, reason = "held for its drop")]
-    watch: ServiceWatch,
-    /// Watches the socket for room while messages are unsent.
-    room: Option<ServiceWatch>,
+    /// The connection, with the unread messages.
+    attachment: ProcessAttachment,
     /// The process sent its protocol version.
     pub greeted: bool,
+    /// The process gets channels to other processes.
+    pub has_channels: bool,
     /// User of the process.
-    pub uid: Option<u32>,
+    pub user: User,
     /// Pidfd of the process for other processes of its user, if the process uses direct copies.
     pub process: Option<OwnedFd>,
     /// Quota of the process: regions and endpoints.
@@ -65,21 +63,19 @@ impl ClientProcess {
     /// Returns an attached process that has sent no request yet.
     pub fn new(
         port: PortId,
-        local: LocalAttachment,
-        watch: ServiceWatch,
+        attachment: ProcessAttachment,
         group: Name,
-        (uid, process): (Option<u32>, Option<OwnedFd>),
+        (user, process): (User, Option<OwnedFd>),
         wakes: Arc<Mutex<WakeAccount>>,
     ) -> Self {
         let closed_reports = VecDeque::new();
-        let (room, quota) = (None, ProcessQuota::new(group, uid));
+        let quota = ProcessQuota::new(group, user);
         Self {
             port,
-            local,
-            watch,
-            room,
+            attachment,
             greeted: false,
-            uid,
+            has_channels: true,
+            user,
             process,
             quota,
             paid_ns: 0,
@@ -92,41 +88,37 @@ impl ClientProcess {
 
     /// Starts or stops watching the socket for room, as needed.
     pub fn watch_room(&mut self, cx: &Context<'_>, value: u32) {
-        if self.local.backlog() == 0 {
-            self.room = None;
-        } else if self.room.is_none() {
-            // Without a free descriptor the next pass tries again.
-            self.room = cx.watch(self.local.as_fd(), value).ok();
-        }
+        self.attachment.watch_room(cx, value);
+    }
+
+    /// Returns the session, if the process runs in a guest.
+    pub fn session(&self) -> Option<&GuestSession> {
+        self.attachment.session()
     }
 
     /// Returns whether the process reads its messages, so that others may add more.
     pub fn is_reading(&self) -> bool {
-        self.closed_reports.is_empty() && self.local.backlog() < BACKLOG_MAX
+        self.closed_reports.is_empty() && self.attachment.backlog() < BACKLOG_MAX
     }
 
     /// Returns whether requests are read: a process with too many unread messages must read first.
     pub fn may_request(&self) -> bool {
-        self.local.backlog() < UNREAD_MAX
+        self.attachment.has_room()
     }
 
     /// Returns whether the process closed its socket, without reading its pending requests.
     pub fn is_gone(&self) -> bool {
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut socket = [PollFd::new(&self.local, PollFlags::empty())];
-        let seen = poll(&mut socket, Some(&now));
-        let [socket] = socket;
-        seen == Ok(1) && socket.revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        self.attachment.is_gone()
     }
 
     /// Returns the number of descriptors that the process has not read.
     pub fn unread_descriptors(&self) -> usize {
-        self.local.descriptors()
+        self.attachment.descriptors()
     }
 
     /// Returns whether a message waits because the kernel refuses its descriptors at present.
     pub fn is_at_descriptor_limit(&self) -> bool {
-        self.local.is_at_descriptor_limit()
+        self.attachment.is_at_descriptor_limit()
     }
 
     /// Reports a closed channel, now or when the process reads again. Other processes close
@@ -136,31 +128,21 @@ impl ClientProcess {
             self.notify(&gone, Vec::new());
         } else {
             self.closed_reports.push_back(gone);
+            // A session makes a notice when it has room; the socket is watched.
+            self.attachment.has_room();
         }
     }
 
     /// Returns the next request of the process with the memory that it carries, or `None`. A
     /// malformed request, wrong descriptors or a closed socket end the process ([`Self::ended`]).
-    pub fn next(&mut self) -> Option<(ClientMessage, Option<ReceivedFd>)> {
-        let mut events = Vec::new();
-        if let Err(error) = self.local.poll(&mut events) {
-            self.end(error.into());
-        }
-        if events.contains(&Event::Closed) {
-            self.end(LocalError::Closed);
-        }
-        let LocalMessage { bytes, mut fds } = self.local.take_message()?;
-        match ClientMessage::parse(&bytes) {
-            Ok(ask) => {
-                let wanted = usize::from(matches!(ask, ClientMessage::Region { .. }));
-                if fds.len() == wanted {
-                    return Some((ask, fds.pop()));
-                }
-                self.end(LocalError::Descriptors);
+    pub fn next(&mut self) -> Option<(ClientMessage, RequestMemory)> {
+        match self.attachment.next() {
+            Ok(next) => next,
+            Err(ended) => {
+                self.end(ended);
+                None
             }
-            Err(error) => self.end(LocalError::Host(std::io::Error::other(error))),
         }
-        None
     }
 
     /// Queues a message to the process, and sends it if possible.
@@ -168,7 +150,7 @@ impl ClientProcess {
         if self.ended.is_some() {
             return;
         }
-        match self.local.queue(message.emit(), fds) {
+        match self.attachment.queue(message, fds) {
             Ok(()) => self.send(),
             Err(ended) => self.end(ended),
         }
@@ -186,7 +168,7 @@ impl ClientProcess {
         }
         self.paused_until = None;
         let mut wakes = self.wakes.lock().unwrap_or_else(PoisonError::into_inner);
-        let (sent, verdict) = wakes.charge(|| self.local.flush());
+        let (sent, verdict) = wakes.charge(|| self.attachment.flush());
         drop(wakes);
         if let Err(ended) = sent {
             self.end(ended);
@@ -203,7 +185,7 @@ impl ClientProcess {
     /// Sends the queued messages and reports, because the socket has room.
     pub fn flush(&mut self) {
         self.send();
-        while self.local.backlog() < BACKLOG_MAX
+        while self.attachment.backlog() < BACKLOG_MAX
             && let Some(gone) = self.closed_reports.pop_front()
         {
             self.notify(&gone, Vec::new());

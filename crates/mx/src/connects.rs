@@ -3,7 +3,9 @@
 //! A connect to a NIC of the group on this host ends here: the daemon creates the memory and two
 //! doorbells, and sends the descriptors to both processes, to the target first. Any other connect
 //! is answered with `Remote`, and the process requests it from the NIC side; if the NIC has no
-//! network, it ends with `EndpointUnknown`. The target process is not asked: its key decides. A
+//! network, it ends with `EndpointUnknown`. A connect from or to an endpoint that gets no channels
+//! (its process refuses them, or runs in a guest) is answered with `Remote` too, after both endpoints
+//! got rings; it ends with `EndpointUnreachable` if one of them is in direct mode. The target process is not asked: its key decides. A
 //! target number that is not open ends the connect with `EndpointClosed`, a wrong key with
 //! `BadKey`, a connect of an endpoint to itself or from a foreign endpoint with `BadEndpoint`.
 //!
@@ -22,7 +24,7 @@ use std::os::fd::OwnedFd;
 
 use causeway_attach::doorbell;
 use causeway_channel::Layout;
-use causeway_fabric::PortId;
+use causeway_fabric::{Context, PortId};
 use causeway_wire::local::DaemonMessage;
 use causeway_wire::mx::{Address, Status};
 
@@ -44,11 +46,18 @@ pub(crate) enum ConnectOutcome {
     Ended(Status),
 }
 
+/// Returns whether two endpoints of the group get a channel. Otherwise their messages go through the
+/// daemon.
+fn may_have_channel(own: &EndpointEntry, other: &EndpointEntry) -> bool {
+    own.has_channels && other.has_channels
+}
+
 impl MxService {
     /// Creates a channel from the endpoint `(port, endpoint)` of the process `value` to the
     /// endpoint `to`, which must have the key. `token`: identifies the request in its answer.
     pub(crate) fn connect(
         &mut self,
+        cx: &mut Context<'_>,
         value: u32,
         (port, endpoint): (PortId, u8),
         to: Address,
@@ -61,7 +70,7 @@ impl MxService {
             return ConnectOutcome::Ended(Status::BadEndpoint);
         };
         if !self.nics.values().any(|local_nic| local_nic.nic == to.nic) {
-            return match &local_nic.network {
+            return match local_nic.network.as_ref().filter(|network| network.is_external()) {
                 Some(network) => ConnectOutcome::Remote { known: network.peer(to.nic).is_some() },
                 None => ConnectOutcome::Ended(Status::EndpointUnknown),
             };
@@ -70,6 +79,9 @@ impl MxService {
             Ok(other) => other,
             Err(status) => return ConnectOutcome::Ended(status),
         };
+        if !may_have_channel(own, other) {
+            return self.connect_by_rings(cx, from, to);
+        }
         if !self.has_quota(value, from, to, other.client) {
             return ConnectOutcome::Ended(Status::NoResources);
         }
@@ -89,6 +101,23 @@ impl MxService {
             local_nic.ways_total = local_nic.ways_total.saturating_add(1);
         }
         ConnectOutcome::Informed
+    }
+
+    /// Admits a connect through the daemon: both endpoints have rings from now on, and the process
+    /// requests the connect from the NIC side.
+    fn connect_by_rings(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: Address,
+        to: Address,
+    ) -> ConnectOutcome {
+        if [from, to].iter().any(|end| self.at(*end).is_some_and(|(_, e)| e.is_direct)) {
+            return ConnectOutcome::Ended(Status::EndpointUnreachable);
+        }
+        match self.give_rings(cx, to) && self.give_rings(cx, from) {
+            true => ConnectOutcome::Remote { known: true },
+            false => ConnectOutcome::Ended(Status::NoResources),
+        }
     }
 
     /// Returns the target of a connect, or the status with which the connect ends:
@@ -124,7 +153,7 @@ impl MxService {
         let of_user = |end: &Address| self.at(*end).is_some_and(|(_, e)| its(e.client));
         // A process that has read all descriptors is not blocked by others of its user.
         let unread = client.is_some_and(|client| client.unread_descriptors() > 0)
-            && self.unread_of(client.and_then(|client| client.uid))
+            && client.map_or(0, |client| self.unread_of(client.user))
                 >= UNREAD_DESCRIPTORS_OF_USER_MAX;
         self.channels.of(to).filter(of_user).count() < CHANNELS_OF_USER_MAX && !unread
     }
@@ -148,7 +177,7 @@ impl MxService {
         other: Option<&'a ClientProcess>,
     ) -> Option<(&'a OwnedFd, &'a OwnedFd)> {
         let (own, other) = (self.clients.get(&value)?, other?);
-        let same_user = own.uid.is_some() && own.uid == other.uid;
+        let same_user = own.user.is_same_of_host(other.user);
         own.process.as_ref().zip(other.process.as_ref()).filter(|_| same_user)
     }
 }

@@ -3,13 +3,22 @@
 //! [`MxController`] answers one command of the operator (`peers::List`): it asks the shard of each
 //! group for the NICs that its NICs know, in turn, and sorts them by port and address. A NIC that
 //! several NICs know is listed for each; a NIC without a network knows none. If a shard does not
-//! answer, the command fails and lists nothing. The controller has no configuration and changes
-//! nothing; configured peers are options of a port. Runs in the thread of the control socket, not
+//! answer, the command fails and lists nothing. Configured peers are options of a port.
+//!
+//! A NIC with the option `adapter` is joined to that port, whose service carries the sessions of the
+//! guest's processes, when both exist; either may be added first. Runs in the thread of the control socket, not
 //! in a dispatcher.
 
-use causeway_fabric::{Control, Controller};
+use std::collections::BTreeMap;
+
+use causeway_fabric::guest_session::{
+    CARRIES_GUEST_SESSIONS, CarrierAdded, CloseGuestSessions, OpenGuestSessions, ServingEnd,
+};
+use causeway_fabric::{Control, Controller, ShardKey};
 use causeway_model::commands::peers;
-use causeway_model::{CommandError, PeerView, RequestDispatch, ServiceRequest, TypedRequest};
+use causeway_model::{
+    CommandError, MxSpec, Name, PeerView, PortSpec, RequestDispatch, ServiceRequest, TypedRequest,
+};
 
 use crate::service::NAME;
 
@@ -21,9 +30,61 @@ impl TypedRequest for ListPeers {
     type Answer = Vec<PeerView>;
 }
 
-/// Lists the NICs of other hosts for the operator.
+/// Asks the shard of a NIC for the end by which sessions of its guest reach it.
+#[derive(Debug)]
+pub(crate) struct ServeGuest(pub Name);
+
+impl TypedRequest for ServeGuest {
+    type Answer = ServingEnd;
+}
+
+/// A NIC of a guest.
+#[derive(Debug)]
+struct GuestNic {
+    group: Name,
+    /// Port whose guest's processes use the NIC.
+    adapter: Name,
+    /// The port carries sessions to the NIC.
+    is_joined: bool,
+}
+
+/// Lists the NICs of other hosts for the operator, and joins NICs to the ports of their guests.
 #[derive(Debug, Default)]
-pub(crate) struct MxController;
+pub(crate) struct MxController {
+    /// NICs with an adapter, by their port.
+    guests: BTreeMap<Name, GuestNic>,
+}
+
+impl MxController {
+    /// Joins the NIC of a port to the port of its guest, in a shard that carries sessions.
+    fn join(
+        &mut self,
+        control: &Control<'_>,
+        nic: &Name,
+        shard: &ShardKey,
+    ) -> Result<(), CommandError> {
+        let Some(guest) = self.guests.get_mut(nic) else { return Ok(()) };
+        let end = control.ask(&ShardKey::new(&guest.group, NAME), ServeGuest(nic.clone()))?;
+        control.ask(shard, OpenGuestSessions { port: guest.adapter.clone(), end })?;
+        guest.is_joined = true;
+        Ok(())
+    }
+
+    /// Joins the NIC that waits for a new port. The port is added in any case.
+    fn carrier_added(&mut self, control: &Control<'_>, added: &CarrierAdded) {
+        let waits = |guest: &GuestNic| {
+            !guest.is_joined && guest.adapter == added.port && guest.group == added.shard.group
+        };
+        let nic = self.guests.iter().find(|(_, guest)| waits(guest)).map(|(nic, _)| nic.clone());
+        let Some(nic) = nic else { return };
+        if let Err(error) = self.join(control, &nic, &added.shard) {
+            log::warn!(
+                port = nic.as_str(), adapter = added.port.as_str(), error:%;
+                "the NIC does not reach the processes of its guest: delete the port of the NIC and add it again"
+            );
+        }
+    }
+}
 
 /// Returns all NICs of other hosts, by port and address.
 fn list(control: &Control<'_>) -> Result<Vec<PeerView>, CommandError> {
@@ -37,6 +98,54 @@ fn list(control: &Control<'_>) -> Result<Vec<PeerView>, CommandError> {
 
 impl Controller for MxController {
     fn ask(&mut self, control: &mut Control<'_>, request: ServiceRequest) -> RequestDispatch {
-        RequestDispatch::new(request).on(|peers::List| list(control))
+        RequestDispatch::new(request).on(|peers::List| list(control)).on(|added: CarrierAdded| {
+            self.carrier_added(control, &added);
+            Ok(())
+        })
+    }
+
+    fn port_added(
+        &mut self,
+        control: &mut Control<'_>,
+        port: &PortSpec,
+    ) -> Result<(), CommandError> {
+        let adapter = port.kind.get::<MxSpec>().and_then(|mx| mx.adapter);
+        let Some(adapter) = adapter else { return Ok(()) };
+        let is_other = |guest: &GuestNic| guest.adapter == adapter && guest.group == port.group;
+        if let Some((nic, _)) = self.guests.iter().find(|(_, guest)| is_other(guest)) {
+            let text = format!("adapter {adapter} belongs to the NIC of port {nic}");
+            return Err(CommandError::Conflict(format!("port {}: {text}", port.name)));
+        }
+        let carries = control.provider(CARRIES_GUEST_SESSIONS)?;
+        let found = control.port(&adapter).map(|(spec, shard)| (spec.group.clone(), shard.clone()));
+        let group = port.group.clone();
+        let guest = GuestNic { group, adapter: adapter.clone(), is_joined: false };
+        self.guests.insert(port.name.clone(), guest);
+        // Without the adapter the NIC waits for it.
+        let Ok((group, shard)) = found else { return Ok(()) };
+        if group != port.group || shard.service != carries {
+            let text = format!("adapter {adapter}: expected a port of kind hca of the same group");
+            return Err(CommandError::Invalid(format!("port {}: {text}", port.name)));
+        }
+        self.join(control, &port.name, &shard)
+    }
+
+    fn port_deleted(
+        &mut self,
+        control: &mut Control<'_>,
+        port: &PortSpec,
+    ) -> Result<(), CommandError> {
+        if let Some(guest) = self.guests.remove(&port.name)
+            && guest.is_joined
+            && let Ok(service) = control.provider(CARRIES_GUEST_SESSIONS)
+        {
+            let shard = ShardKey::new(&guest.group, service);
+            if control.has_shard(&shard) {
+                control.ask(&shard, CloseGuestSessions(guest.adapter))?;
+            }
+        }
+        let its = |guest: &&mut GuestNic| guest.adapter == port.name && guest.group == port.group;
+        self.guests.values_mut().filter(its).for_each(|guest| guest.is_joined = false);
+        Ok(())
     }
 }

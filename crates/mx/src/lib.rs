@@ -43,11 +43,13 @@
     )
 )]
 
+mod attachment;
 mod channels;
 mod client;
 mod connects;
 mod control;
 mod counters;
+mod exchange;
 pub mod limits;
 mod network;
 mod nic;
@@ -56,6 +58,9 @@ mod process;
 mod quotas;
 mod requests;
 mod service;
+mod session_requests;
+mod sessions;
+mod user;
 
 pub use service::MxService;
 
@@ -68,6 +73,6 @@ const KINDS: &[&causeway_model::KindDefinition] = &[&causeway_model::port::MX];
 pub const SERVICE: ServiceRegistration =
     ServiceRegistration::new(service::NAME, || Box::new(MxService::new()))
         .with_kinds(KINDS)
-        .with_controller(|| Box::new(control::MxController))
+        .with_controller(|| Box::<control::MxController>::default())
         .with_nouns(noun::NOUNS)
         .with_counters(counters::TABLES);

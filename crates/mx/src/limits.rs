@@ -53,6 +53,18 @@ pub const WORK_AHEAD_NS: u64 = 1_024_000_000;
 /// Minimum pause in ns of a process that exceeded its rate, or whose socket accepts no descriptors:
 /// 10 ms.
 pub const PAUSE_NS: u64 = 10_000_000;
+/// Number of notices of the services that carry sessions of guests' processes, which are handled in a
+/// turn. Further ones wait for the next turn.
+pub const NOTICES_PER_TURN_MAX: usize = 64;
+/// Number of such notices that wait when a process of a guest is refused a session. A session has at
+/// most two notices under way.
+pub const SESSION_NOTICES_MAX: usize = 16_384;
+/// Number of runs of adjacent pages in which the rings of the endpoints of a guest's processes lie, on
+/// a NIC: each is a mapping in the daemon. Rings have 138 pages; in huge pages they lie in one or two
+/// runs. A further open is answered with `MX_NO_RESOURCES`.
+pub const RUNS_PER_PORT_MAX: usize = 1024;
+/// Estimated time of mapping a run of pages in ns.
+pub const MIRROR_RUN_NS: u64 = 2_000;
 /// Endpoint number in a request for any free endpoint.
 pub const ENDPOINT_ANY: u8 = 255;
 
@@ -115,3 +127,6 @@ pub const FRAME_NS: u64 = 3_000;
 /// accounts, the next attaching process discards the accounts of all users without a process, whose
 /// debts are then forgotten.
 pub const USERS_MAX: usize = 4096;
+/// Number of packets between the NICs of a group in a turn. Further packets wait for the next turn of
+/// their NIC.
+pub const LOCAL_FRAMES_PER_TURN_MAX: usize = 256;

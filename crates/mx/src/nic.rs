@@ -31,6 +31,11 @@ pub struct EndpointEntry {
     pub session: u32,
     /// Key that a connect must present.
     pub key: u32,
+    /// The process can map memory of the daemon, so that it gets channels to other processes. A
+    /// process in a guest cannot.
+    pub has_channels: bool,
+    /// The process has the network itself: the daemon serves no rings of the endpoint.
+    pub is_direct: bool,
 }
 
 /// A NIC of the group.
@@ -44,7 +49,7 @@ pub struct LocalNic {
     pub port_name: Name,
     /// Open endpoints, by number.
     pub endpoints: BTreeMap<u8, EndpointEntry>,
-    /// The connection with other hosts, if configured.
+    /// The NIC side of the endpoints, and the connection with other hosts if configured.
     pub network: Option<NicNetwork>,
     /// Number of attached processes.
     pub clients: usize,

@@ -3,7 +3,7 @@
 //! Limits per user and group: [`REGIONS_PER_USER_MAX`] (6,144) regions of together
 //! [`REGION_BYTES_PER_USER_MAX`] (64 GiB), and [`ENDPOINTS_HELD_PER_USER_MAX`] (320) endpoints;
 //! over all users [`REGIONS_MAX`] (28,672) regions, without a common limit of bytes or endpoints.
-//! Processes of a group whose user is unknown count as one user. A charge beyond a quota returns
+//! Processes of a group whose user is unknown count as one user, as do all processes of a guest. A charge beyond a quota returns
 //! false without effect, and the request is answered with an error.
 //!
 //! The quotas apply to all NICs of a group together, because mappings and memory are shared
@@ -24,6 +24,7 @@ use causeway_model::Name;
 use crate::limits::{
     ENDPOINTS_HELD_PER_USER_MAX, REGION_BYTES_PER_USER_MAX, REGIONS_MAX, REGIONS_PER_USER_MAX,
 };
+use crate::user::User;
 
 /// Regions with their bytes, and endpoints with a network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,8 +48,8 @@ impl ResourceUsage {
     }
 }
 
-/// A group, and the user of a process if it is known.
-type QuotaUser = (Name, Option<u32>);
+/// A group, and the user of a process.
+type QuotaUser = (Name, User);
 
 /// The usage of each user in each group.
 static USERS: Mutex<BTreeMap<QuotaUser, ResourceUsage>> = Mutex::new(BTreeMap::new());
@@ -66,8 +67,8 @@ pub struct ProcessQuota {
 
 impl ProcessQuota {
     /// Creates an empty account.
-    pub fn new(group: Name, uid: Option<u32>) -> Self {
-        Self { user: (group, uid), own: ResourceUsage::default() }
+    pub fn new(group: Name, user: User) -> Self {
+        Self { user: (group, user), own: ResourceUsage::default() }
     }
 
     /// Charges a region. Returns false if the quota of the user or of all users is used up.
@@ -134,7 +135,8 @@ mod tests {
     #[test]
     fn quota_of_a_user_applies_to_all_nics_and_leaves_room_for_others() {
         // The maximum number of processes on many NICs.
-        let lender = |group: &str, uid| ProcessQuota::new(group.parse().unwrap(), Some(uid));
+        let lender =
+            |group: &str, uid| ProcessQuota::new(group.parse().unwrap(), User::Host(Some(uid)));
         let of = |uid| (0..20).map(|_| lender("red", uid)).collect::<Vec<_>>();
         let (mut one, mut other) = (of(1), of(2));
         let mut elsewhere = (0..20).map(|_| lender("blue", 1)).collect::<Vec<_>>();

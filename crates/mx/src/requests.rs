@@ -17,23 +17,26 @@
 //! reads.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use causeway_attach::local::LocalError;
 use causeway_fabric::{Context, PortId};
-use causeway_host::ReceivedFd;
 use causeway_mxoe::driver::limits::REGION_BYTES_MAX;
 use causeway_mxoe::driver::{RegionRefusal, random};
-use causeway_wire::local::{ClientMessage, DaemonMessage, Name, VERSION};
+use causeway_wire::local::{
+    ClientMessage, DaemonMessage, HELLO_NO_CHANNELS, HELLO_PIDFDS, Name, VERSION,
+};
 use causeway_wire::mx::{Address, NicId, RegionId};
 
+use crate::attachment::RequestMemory;
 use crate::connects::ConnectOutcome;
 use crate::limits::{ENDPOINTS_PER_USER_MAX, REGIONS_PER_CLIENT_MAX, REGIONS_PER_NIC_MAX};
+use crate::nic::EndpointEntry;
 use crate::service::{MxService, SourceOwner, host};
 
 /// `mx_return_t` codes of an endpoint in use, and of a reached limit.
-const BUSY: u32 = 20;
-const NO_RESOURCES: u32 = 15;
+pub(crate) const BUSY: u32 = 20;
+pub(crate) const NO_RESOURCES: u32 = 15;
 
 impl MxService {
     /// Answers a request of a process.
@@ -44,7 +47,7 @@ impl MxService {
         &mut self,
         cx: &mut Context<'_>,
         value: u32,
-        (ask, memory): (ClientMessage, Option<ReceivedFd>),
+        (ask, memory): (ClientMessage, RequestMemory),
     ) -> Result<(), LocalError> {
         let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
         let port = client.port;
@@ -56,16 +59,18 @@ impl MxService {
             ClientMessage::Hello { direct, .. } => self.answer_hello(value, port, direct)?,
             ClientMessage::Open { tag, endpoint, key } => {
                 let vacant = local_nic.free_endpoint(endpoint);
-                self.open(cx, (value, port), tag, (endpoint, vacant), (key, random()));
+                let (number, secrets) = ((endpoint, vacant), (key, random()));
+                self.open_any(cx, (value, port), tag, number, secrets, memory)?;
             }
             ClientMessage::Resume { tag, endpoint, key, session } => {
                 let vacant = Some(endpoint).filter(|endpoint| local_nic.is_resumable(*endpoint));
-                self.open(cx, (value, port), tag, (endpoint, vacant), (key, session));
+                let (number, secrets) = ((endpoint, vacant), (key, session));
+                self.open_any(cx, (value, port), tag, number, secrets, memory)?;
             }
             ClientMessage::Close { endpoint } => self.close(cx.now_ns, value, port, endpoint),
             ClientMessage::Connect { endpoint, to, key, token, nic } => {
                 let to = Address { nic: NicId(nic), endpoint: to };
-                self.answer_connect(value, (port, endpoint), to, key, token);
+                self.answer_connect(cx, value, (port, endpoint), to, key, token);
             }
             ClientMessage::Disconnect { endpoint, to, way, nic } => {
                 let (own, to) =
@@ -81,7 +86,13 @@ impl MxService {
             }
             ClientMessage::Name { tag, nic } => self.answer_name(value, port, tag, NicId(nic)),
             ClientMessage::Region { tag, endpoint, len } => {
-                let memory = memory.ok_or(LocalError::Descriptors)?;
+                let memory = match memory {
+                    RequestMemory::File(file) => file,
+                    RequestMemory::Guest(memory) => {
+                        return self.region_in_guest(value, port, (tag, endpoint, len), memory);
+                    }
+                    RequestMemory::None => return Err(LocalError::Descriptors),
+                };
                 let added = self.add_region((value, port), endpoint, memory.as_fd(), len);
                 let (code, region) = match added {
                     Ok(region) => (0, region.0),
@@ -95,6 +106,7 @@ impl MxService {
                     && let Some(network) = &mut local_nic.network
                 {
                     network.remove_region(cx.now_ns, endpoint, RegionId(region));
+                    self.sessions.forget_region(port, endpoint, RegionId(region));
                     client.quota.set_regions(network.regions_of(|client| client == value));
                 }
             }
@@ -102,12 +114,13 @@ impl MxService {
         Ok(())
     }
 
-    /// Welcomes a process. `direct`: the process offers its pidfd to others.
+    /// Welcomes a process. `direct`: bits of [`ClientMessage::Hello`].
     fn answer_hello(&mut self, value: u32, port: PortId, direct: u8) -> Result<(), LocalError> {
         let Some(client) = self.clients.get_mut(&value) else { return Ok(()) };
         let Some(local_nic) = self.nics.get(&port) else { return Err(LocalError::Closed) };
         client.greeted = true;
-        if direct == 0 {
+        client.has_channels &= direct & HELLO_NO_CHANNELS == 0;
+        if direct & HELLO_PIDFDS == 0 {
             client.process = None;
         }
         let name = Name::new(&local_nic.name).ok_or(LocalError::Closed)?;
@@ -119,13 +132,14 @@ impl MxService {
     /// Connects two endpoints of this host. Answers with the reason if that is not possible.
     fn answer_connect(
         &mut self,
+        cx: &mut Context<'_>,
         value: u32,
         (port, endpoint): (PortId, u8),
         to: Address,
         key: u32,
         token: u64,
     ) {
-        match self.connect(value, (port, endpoint), to, key, token) {
+        match self.connect(cx, value, (port, endpoint), to, key, token) {
             ConnectOutcome::Informed => {}
             ConnectOutcome::Remote { known } => {
                 let known = u8::from(known);
@@ -166,6 +180,27 @@ impl MxService {
         here.map(|local_nic| &*local_nic.name).or_else(network)
     }
 
+    /// Opens an endpoint of a host process, or of a guest's process in its memory.
+    fn open_any(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: (u32, PortId),
+        tag: u32,
+        number: (u8, Option<u8>),
+        secrets: (u32, u32),
+        memory: RequestMemory,
+    ) -> Result<(), LocalError> {
+        match memory {
+            RequestMemory::Guest(memory) => {
+                self.open_in_guest(cx, client, tag, number, secrets, memory)
+            }
+            _ => {
+                self.open(cx, client, tag, number, secrets);
+                Ok(())
+            }
+        }
+    }
+
     /// Opens an endpoint, and answers the process with success or failure. `wanted`: the requested
     /// number; `vacant`: the number to open, or `None` if it is in use.
     fn open(
@@ -176,7 +211,6 @@ impl MxService {
         (wanted, vacant): (u8, Option<u8>),
         (key, session): (u32, u32),
     ) {
-        let source = self.free_number();
         let its = self.of_same_user(value);
         let Some(local_nic) = self.nics.get_mut(&port) else { return };
         let its = local_nic.endpoints.values().filter(|endpoint| its(endpoint.client)).count();
@@ -184,10 +218,9 @@ impl MxService {
             true => Err(NO_RESOURCES),
             false => Ok(endpoint),
         });
+        let has_channels = self.clients.get(&value).is_some_and(|client| client.has_channels);
         let opened = vacant.and_then(|endpoint| {
-            let Some(network) = &mut local_nic.network else {
-                return Ok((endpoint, 0, Vec::new()));
-            };
+            let network = self.network(port).ok_or(NO_RESOURCES)?;
             // The process kept its packet socket from the previous daemon.
             if network.is_survivor(endpoint) {
                 return Ok((endpoint, 1, Vec::new()));
@@ -195,24 +228,19 @@ impl MxService {
             if let Some(fds) = network.open_direct(endpoint) {
                 return Ok((endpoint, 1, fds));
             }
-            let client = self.clients.get_mut(&value).ok_or(NO_RESOURCES)?;
-            if !client.quota.charge_endpoint() {
-                return Err(NO_RESOURCES);
+            // An endpoint of the previous daemon had rings if it is awaited.
+            if has_channels && !network.is_external() && !network.is_awaited(endpoint) {
+                return Ok((endpoint, 0, Vec::new()));
             }
-            let opened = network.open(cx, endpoint, (value, source), (key, session));
-            if opened.is_err() {
-                client.quota.release_endpoint();
-            }
-            let fds = opened.map_err(|_| NO_RESOURCES)?;
-            self.sources.insert(source, SourceOwner::Endpoint(port, endpoint));
-            // The endpoint is not armed yet: the first pass arms its doorbell.
-            cx.wake_source(source);
+            let fds = self.open_rings(cx, (value, port), endpoint, (key, session))?;
             Ok((endpoint, 0, fds))
         });
+        let Some(local_nic) = self.nics.get_mut(&port) else { return };
         match opened {
             Ok((endpoint, bypass, fds)) => {
                 local_nic.opened_total = local_nic.opened_total.saturating_add(1);
-                let entry = crate::nic::EndpointEntry { client: value, session, key };
+                let is_direct = bypass == 1;
+                let entry = EndpointEntry { client: value, session, key, has_channels, is_direct };
                 local_nic.endpoints.insert(endpoint, entry);
                 let opened = DaemonMessage::Opened { tag, code: 0, session, endpoint, bypass };
                 self.notify(value, &opened, fds);
@@ -226,10 +254,54 @@ impl MxService {
         }
     }
 
+    /// Opens the rings of an endpoint, and serves them from now on. `(key, session)`: those of the
+    /// endpoint. Returns the descriptors for its process.
+    fn open_rings(
+        &mut self,
+        cx: &mut Context<'_>,
+        (value, port): (u32, PortId),
+        endpoint: u8,
+        secrets: (u32, u32),
+    ) -> Result<Vec<OwnedFd>, u32> {
+        let source = self.free_number();
+        let client = self.clients.get_mut(&value).ok_or(NO_RESOURCES)?;
+        if !client.quota.charge_endpoint() {
+            return Err(NO_RESOURCES);
+        }
+        let network = self.nics.get_mut(&port).and_then(|local_nic| local_nic.network.as_mut());
+        let opened =
+            network.and_then(|network| network.open(cx, endpoint, (value, source), secrets).ok());
+        let Some(fds) = opened else {
+            client.quota.release_endpoint();
+            return Err(NO_RESOURCES);
+        };
+        self.sources.insert(source, SourceOwner::Endpoint(port, endpoint));
+        // The endpoint is not armed yet: the first pass arms its doorbell.
+        cx.wake_source(source);
+        Ok(fds)
+    }
+
+    /// Gives an open endpoint its rings, if it has none. Returns false without resources, or if its
+    /// process has the network itself.
+    pub(crate) fn give_rings(&mut self, cx: &mut Context<'_>, to: Address) -> bool {
+        let Some((port, entry)) = self.at(to) else { return false };
+        let EndpointEntry { client, session, key, is_direct, .. } = *entry;
+        let endpoint = to.endpoint;
+        if is_direct || self.network(port).is_some_and(|network| network.has_rings(endpoint)) {
+            return !is_direct;
+        }
+        let Ok(fds) = self.open_rings(cx, (client, port), endpoint, (key, session)) else {
+            return false;
+        };
+        let opened = DaemonMessage::Opened { tag: 0, code: 0, session, endpoint, bypass: 0 };
+        self.notify(client, &opened, fds);
+        true
+    }
+
     /// Returns a predicate for the processes of the same user.
     pub(crate) fn of_same_user(&self, value: u32) -> impl Fn(u32) -> bool + use<> {
-        let uid = self.clients.get(&value).and_then(|client| client.uid);
-        let its = self.clients.iter().filter(|(_, client)| client.uid == uid);
+        let user = self.clients.get(&value).map(|client| client.user);
+        let its = self.clients.iter().filter(|(_, client)| Some(client.user) == user);
         let its: BTreeSet<u32> = its.map(|(value, _)| *value).collect();
         move |client| its.contains(&client)
     }

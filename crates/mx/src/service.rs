@@ -38,9 +38,10 @@ use causeway_wire::local::{ClientMessage, DaemonMessage};
 use causeway_wire::mx::{Address, NicId};
 use rustix::net::sockopt;
 
+use crate::attachment::ProcessAttachment;
 use crate::channels::ChannelTable;
 use crate::client::ClientProcess;
-use crate::control::ListPeers;
+use crate::control::{ListPeers, ServeGuest};
 use crate::limits::{
     CLIENTS_PER_NIC_MAX, CLIENTS_PER_USER_MAX, FRAME_NS, PAUSE_NS, REQUEST_NS,
     REQUESTS_PER_TURN_MAX, UNREAD_BYTES, USERS_MAX, WORK_NS, WORK_OF_USER_NS,
@@ -48,6 +49,8 @@ use crate::limits::{
 use crate::network::{CarrierSpec, LockFiles, NetworkAction, NetworkConfig, NicNetwork};
 use crate::nic::{EndpointEntry, LocalNic};
 use crate::process;
+use crate::sessions::{self, GuestSessions};
+use crate::user::User;
 
 /// Name of the service for operators.
 pub(crate) const NAME: &str = "mx";
@@ -61,6 +64,8 @@ pub(crate) enum SourceOwner {
     Endpoint(PortId, u8),
     /// The network of a NIC.
     Carrier(PortId),
+    /// Notices of the services that carry sessions.
+    Sessions,
 }
 
 /// The service for the NICs of one group.
@@ -76,8 +81,10 @@ pub struct MxService {
     pub(crate) channels: ChannelTable,
     /// Accounts of wake-ups, by user.
     wakes: BTreeMap<Option<u32>, Arc<Mutex<WakeAccount>>>,
+    /// Sessions of guests' processes.
+    pub(crate) sessions: GuestSessions,
     /// Times until which the requests of the users' processes are paid for.
-    paid_ns: BTreeMap<Option<u32>, u64>,
+    paid_ns: BTreeMap<User, u64>,
     /// Paused processes.
     paused: BTreeSet<u32>,
     /// The process of the latest costly request. Among paused processes, the next number has the
@@ -86,7 +93,7 @@ pub struct MxService {
     /// Time at which the first pause ends, in ns.
     pause_ends_ns: Option<u64>,
     /// Time of the latest call in ns.
-    now_ns: u64,
+    pub(crate) now_ns: u64,
 }
 
 /// Returns a random identity of this daemon process (RFC 9562, version 4).
@@ -144,13 +151,13 @@ impl MxService {
         let now = self.now_ns;
         let Some(client) = self.clients.get_mut(&value) else { return };
         client.paid_ns = client.paid_ns.max(now).saturating_add(WORK_NS);
-        let user = self.paid_ns.entry(client.uid).or_default();
+        let user = self.paid_ns.entry(client.user).or_default();
         *user = (*user).max(now).saturating_add(WORK_OF_USER_NS);
     }
 
     /// Returns the number of unread descriptors of the processes of a user.
-    pub(crate) fn unread_of(&self, uid: Option<u32>) -> usize {
-        let its = self.clients.values().filter(|client| client.uid == uid);
+    pub(crate) fn unread_of(&self, user: User) -> usize {
+        let its = self.clients.values().filter(|client| client.user == user);
         its.map(ClientProcess::unread_descriptors).sum()
     }
 
@@ -172,6 +179,7 @@ impl MxService {
         }
         let address = local_nic.address(number);
         local_nic.endpoints.remove(&number);
+        self.sessions.forget_endpoint(port, number);
         let mut source = None;
         let stays = local_nic.network.as_ref().is_some_and(|network| network.stays(number));
         if let Some(network) = &mut local_nic.network {
@@ -211,17 +219,23 @@ impl MxService {
         for number in local_nic.endpoints.iter().filter_map(its).collect::<Vec<_>>() {
             self.close(cx.now_ns, value, port, number);
         }
-        let uid = self.clients.remove(&value).and_then(|client| client.uid);
+        let client = self.clients.remove(&value);
+        if let Some(session) = client.as_ref().and_then(ClientProcess::session) {
+            self.sessions.forget_client(session.number());
+        }
+        let user = client.map(|client| client.user);
         self.sources.remove(&value);
         self.paused.remove(&value);
-        if self.paid_ns.get(&uid).is_some_and(|paid| *paid <= cx.now_ns) {
-            self.paid_ns.remove(&uid);
+        if let Some(user) = user
+            && self.paid_ns.get(&user).is_some_and(|paid| *paid <= cx.now_ns)
+        {
+            self.paid_ns.remove(&user);
         }
         self.perform_actions(cx, port);
     }
 
     /// Disconnects the marked processes. Disconnecting may mark others.
-    fn disconnect_marked(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn disconnect_marked(&mut self, cx: &mut Context<'_>) {
         while let Some(value) =
             self.clients.iter().find_map(|(value, c)| c.ended().is_some().then_some(*value))
         {
@@ -230,8 +244,15 @@ impl MxService {
         self.clients.iter_mut().for_each(|(value, client)| client.watch_room(cx, *value));
     }
 
+    /// Passes packets of a NIC to its neighbours, and performs the actions that their networks noted.
+    pub(crate) fn perform_actions(&mut self, cx: &mut Context<'_>, port: PortId) {
+        let receivers = self.exchange(cx, port);
+        self.perform_noted(cx, port);
+        receivers.into_iter().for_each(|receiver| self.perform_noted(cx, receiver));
+    }
+
     /// Performs the actions that the network of a NIC noted.
-    fn perform_actions(&mut self, cx: &mut Context<'_>, port: PortId) {
+    fn perform_noted(&mut self, cx: &mut Context<'_>, port: PortId) {
         let Some(network) =
             self.nics.get_mut(&port).and_then(|local_nic| local_nic.network.as_mut())
         else {
@@ -250,7 +271,7 @@ impl MxService {
                 NetworkAction::Serve(source) => cx.wake_source(source),
                 NetworkAction::Broken { client, why } => {
                     if let Some(client) = self.clients.get_mut(&client) {
-                        client.end(LocalError::Host(std::io::Error::other(why)));
+                        client.end(LocalError::Rule(why));
                     }
                 }
             }
@@ -275,7 +296,7 @@ impl MxService {
             else {
                 break;
             };
-            let paid = self.paid_ns.get(&client.uid).copied().unwrap_or(0);
+            let paid = self.paid_ns.get(&client.user).copied().unwrap_or(0);
             if let Some(until) = client.charged_until(cx.now_ns, paid) {
                 // A process that ended must not keep resources until its pause is over.
                 if client.is_gone() {
@@ -308,7 +329,7 @@ impl MxService {
     }
 
     /// Sends the queued messages of a process. `is_readable`: the socket may also be readable.
-    fn flush(&mut self, cx: &mut Context<'_>, value: u32, is_readable: bool) {
+    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, value: u32, is_readable: bool) {
         if let Some(client) = self.clients.get_mut(&value) {
             client.flush();
             if client.is_at_descriptor_limit() || client.is_paused() {
@@ -320,8 +341,8 @@ impl MxService {
         }
     }
 
-    /// Returns the network of a NIC, if it has one.
-    fn network(&mut self, port: PortId) -> Option<&mut NicNetwork> {
+    /// Returns the network of a NIC.
+    pub(crate) fn network(&mut self, port: PortId) -> Option<&mut NicNetwork> {
         self.nics.get_mut(&port)?.network.as_mut()
     }
 
@@ -332,11 +353,11 @@ impl MxService {
         port: PortId,
         mx: MxSpec,
         socket: &Path,
-    ) -> Result<Option<NicNetwork>, String> {
+    ) -> Result<NicNetwork, String> {
         let by = match (mx.interface, mx.udp) {
             (Some(interface), _) => CarrierSpec::Interface(interface),
             (None, Some(udp)) => CarrierSpec::Udp(udp.listen, udp.peers),
-            (None, None) => return Ok(None),
+            (None, None) => CarrierSpec::Local,
         };
         let source = self.free_number();
         let peer = |peer: causeway_model::MxPeer| (NicId::of(peer.mac.0), peer.name);
@@ -346,7 +367,7 @@ impl MxService {
         let network = NicNetwork::new(cx, NicId::of(mx.mac.0), &mx.hostname, config)?;
         self.sources.insert(source, SourceOwner::Carrier(port));
         cx.wake_source(source);
-        Ok(Some(network))
+        Ok(network)
     }
 }
 
@@ -404,7 +425,10 @@ impl Service for MxService {
         let stream = stream.charged_to(giver);
         let wakes = self.wakes.entry(uid).or_default().clone();
         let barred = wakes.lock().unwrap_or_else(PoisonError::into_inner).is_barred();
-        let its = self.clients.values().filter(|client| client.port == port && client.uid == uid);
+        let its = self
+            .clients
+            .values()
+            .filter(|client| client.port == port && client.user == User::Host(uid));
         let most = match its.count() >= CLIENTS_PER_USER_MAX {
             true => {
                 Some(format!("its user has {CLIENTS_PER_USER_MAX} processes here, the maximum"))
@@ -430,8 +454,10 @@ impl Service for MxService {
                 local_nic.clients = local_nic.clients.saturating_add(1);
                 let process = cred
                     .and_then(|cred| process::open(stream.as_fd(), cred.pid, cred.uid.as_raw()));
-                let local = LocalAttachment::accepted(stream);
-                let client = ClientProcess::new(port, local, watch, group, (uid, process), wakes);
+                let local = Box::new(LocalAttachment::accepted(stream));
+                let attachment = ProcessAttachment::Socket { local, watch, room: None };
+                let user = User::Host(uid);
+                let client = ClientProcess::new(port, attachment, group, (user, process), wakes);
                 self.clients.insert(value, client);
                 self.sources.insert(value, SourceOwner::ClientProcess);
             }
@@ -440,6 +466,9 @@ impl Service for MxService {
     }
 
     fn added(&mut self, cx: &mut Context<'_>, port: PortId) -> Result<(), CommandError> {
+        let gate = self.sessions.gate();
+        let (_turn, revoked) = sessions::enter(gate.as_ref());
+        self.drop_revoked(cx, revoked);
         let spec = cx.ports.get(port).map(|port| port.spec.clone());
         let gone = || CommandError::Host("the port was removed".into());
         let PortSpec { kind, name, socket, .. } = spec.ok_or_else(gone)?;
@@ -455,14 +484,20 @@ impl Service for MxService {
             return Err(CommandError::Conflict(text));
         }
         let mut local_nic = LocalNic::new(nic, mx.hostname.clone(), name.clone());
-        local_nic.network = self
+        let network = self
             .open_network(cx, port, mx, &socket)
             .map_err(|text| CommandError::Host(format!("port {name}: {text}")))?;
+        local_nic.network = Some(network);
         self.nics.insert(port, local_nic);
+        self.add_neighbours(cx.now_ns, port);
         Ok(())
     }
 
     fn removed(&mut self, cx: &mut Context<'_>, port: PortId) {
+        let gate = self.sessions.gate();
+        let (_turn, revoked) = sessions::enter(gate.as_ref());
+        self.drop_revoked(cx, revoked);
+        self.sessions.forget_nic(port);
         if let Some(network) = self.network(port) {
             network.leave();
         }
@@ -470,21 +505,31 @@ impl Service for MxService {
         for value in its.map(|(value, _)| *value).collect::<Vec<_>>() {
             self.disconnect(cx, value);
         }
-        self.nics.remove(&port);
+        if let Some(local_nic) = self.nics.remove(&port) {
+            self.remove_neighbour(cx.now_ns, local_nic.nic);
+            let ports: Vec<PortId> = self.nics.keys().copied().collect();
+            ports.into_iter().for_each(|other| self.perform_actions(cx, other));
+        }
         self.sources.retain(|_, source| match source {
-            SourceOwner::ClientProcess => true,
+            SourceOwner::ClientProcess | SourceOwner::Sessions => true,
             SourceOwner::Endpoint(of, _) | SourceOwner::Carrier(of) => *of != port,
         });
         self.disconnect_marked(cx);
     }
 
     fn ready(&mut self, cx: &mut Context<'_>, value: u32, readable: bool, writable: bool) {
+        let gate = self.sessions.gate();
+        let (_turn, revoked) = sessions::enter(gate.as_ref());
+        self.drop_revoked(cx, revoked);
         self.now_ns = cx.now_ns;
         self.flush(cx, value, readable || writable);
         self.disconnect_marked(cx);
     }
 
     fn serve_source(&mut self, cx: &mut Context<'_>, value: u32, budget: usize) -> SourceProgress {
+        let gate = self.sessions.gate();
+        let (_turn, revoked) = sessions::enter(gate.as_ref());
+        self.drop_revoked(cx, revoked);
         self.now_ns = cx.now_ns;
         let polled = cx.awaits_source(value);
         let now = cx.now_ns;
@@ -492,6 +537,7 @@ impl Service for MxService {
         let served = match self.sources.get(&value).copied() {
             None => return parked,
             Some(SourceOwner::ClientProcess) => self.serve_client(cx, value),
+            Some(SourceOwner::Sessions) => self.serve_notices(cx, value),
             Some(SourceOwner::Endpoint(port, endpoint)) => {
                 let network = self.network(port);
                 let budget = budget.min(cx.steps(REQUEST_NS));
@@ -515,7 +561,9 @@ impl Service for MxService {
     }
 
     fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {
-        RequestDispatch::new(request).on(|ListPeers| Ok(self.peers(cx)))
+        RequestDispatch::new(request)
+            .on(|ListPeers| Ok(self.peers(cx)))
+            .on(|ServeGuest(name)| self.serve_guest(cx, &name))
     }
 
     fn deadline_ns(&self) -> Option<u64> {
@@ -525,6 +573,9 @@ impl Service for MxService {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
+        let gate = self.sessions.gate();
+        let (_turn, revoked) = sessions::enter(gate.as_ref());
+        self.drop_revoked(cx, revoked);
         self.now_ns = cx.now_ns;
         if self.pause_ends_ns.is_some_and(|at| at <= cx.now_ns) {
             self.pause_ends_ns = None;

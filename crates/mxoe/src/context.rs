@@ -12,6 +12,7 @@ use causeway_wire::mxoe::{FRAGMENT_LEN, Header, JUMBO_LEN, Packet, PullReply, em
 
 use crate::buffer_pool::BufferPool;
 use crate::counters::NicCounters;
+use crate::local::LocalQueue;
 use crate::nic_table::NicTable;
 use crate::timers::Timers;
 use crate::{Outside, RegionFault};
@@ -30,6 +31,8 @@ pub(crate) struct EngineContext<'a> {
     pub(crate) timers: &'a mut Timers,
     /// Counters of the NIC.
     pub(crate) counters: &'a mut NicCounters,
+    /// Work for NICs of the same daemon.
+    pub(crate) local: &'a mut LocalQueue,
     /// MAC of this NIC.
     pub(crate) own: [u8; 6],
     /// The following are fields of [`NicConfig`](crate::NicConfig).
@@ -45,6 +48,9 @@ impl EngineContext<'_> {
         let Some((destination, peer_index)) = self.hosts.get(host) else { return };
         let header = Header { destination, source: self.own, peer_index };
         let (head, data) = emit(&header, packet);
+        if self.hosts.is_local(host) {
+            return self.local.push_frame(destination, head.bytes(), data);
+        }
         count(&mut self.counters.frames_sent);
         self.out.frame(head.bytes(), data);
     }
@@ -65,6 +71,13 @@ impl EngineContext<'_> {
         const BLANK: [u8; JUMBO_LEN] = [0; JUMBO_LEN];
         let Some((destination, peer_index)) = self.hosts.get(host) else { return Ok(()) };
         let header = Header { destination, source: self.own, peer_index };
+        if self.hosts.is_local(host) {
+            let mut bytes = [0; JUMBO_LEN];
+            let data = bytes.get_mut(..len).ok_or(RegionFault)?;
+            self.out.read(endpoint, region, offset, data)?;
+            self.send(host, &Packet::PullReply(PullReply { data, ..reply }));
+            return Ok(());
+        }
         let blank = BLANK.get(..len).ok_or(RegionFault)?;
         let (head, rest) = emit(&header, &Packet::PullReply(PullReply { data: blank, ..reply }));
         if !rest.is_empty() {

@@ -71,6 +71,7 @@ pub mod driver;
 mod endpoint;
 mod jumbo_pull;
 pub mod limits;
+pub mod local;
 mod nic;
 mod nic_table;
 mod offers;

@@ -29,6 +29,9 @@ pub const KNOWN_NICS_MAX: usize = 1024;
 pub const PAST_PEERS_MAX: usize = 1024;
 /// Number of pending connects of an endpoint.
 pub const CONNECTS_MAX: usize = 256;
+/// Number of packets of a NIC that wait for NICs of the same daemon. Further packets are dropped,
+/// and the engine repeats them.
+pub const LOCAL_FRAMES_MAX: usize = 1024;
 /// Bytes of the eager sends of an endpoint that have not ended.
 pub const SEND_BYTES_MAX: usize = 16 << 20;
 /// Number of unacknowledged messages to a peer: as many as the peer keeps out of order.

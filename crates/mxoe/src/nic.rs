@@ -29,6 +29,7 @@ use crate::context::{EngineContext, count};
 use crate::counters::{EndpointCounters, NicCounters, PeerCounters};
 use crate::endpoint::{NicEndpoint, PeerState, mac_of};
 use crate::limits::{ENDPOINTS_MAX, GIVE_UP_NS};
+use crate::local::LocalQueue;
 use crate::nic_table::NicTable;
 use crate::pull::endpoint_of;
 use crate::receive_order::{Envelope, PacketContent};
@@ -138,8 +139,8 @@ pub struct Nic {
     /// MAC of this NIC.
     own: [u8; 6],
     config: NicConfig,
-    /// Known NICs of the network.
-    hosts: NicTable,
+    /// Known NICs of the network and of this daemon.
+    pub(crate) hosts: NicTable,
     pool: BufferPool,
     timers: Timers,
     /// Open endpoints, by number.
@@ -147,6 +148,8 @@ pub struct Nic {
     counters: NicCounters,
     /// Endpoints in whose name nothing is refused, because their processes will open them again.
     awaited: BTreeSet<u8>,
+    /// Work for NICs of the same daemon.
+    pub(crate) local: LocalQueue,
 }
 
 impl Nic {
@@ -162,6 +165,7 @@ impl Nic {
             endpoints: (0..ENDPOINTS_MAX).map(|_| None).collect(),
             counters: NicCounters::default(),
             awaited: BTreeSet::new(),
+            local: LocalQueue::default(),
         }
     }
 
@@ -177,7 +181,7 @@ impl Nic {
         now: u64,
         out: &'a mut dyn Outside,
     ) -> (&'a mut Vec<Option<Box<NicEndpoint>>>, EngineContext<'a>) {
-        let Self { own, config, hosts, pool, timers, endpoints, counters, .. } = self;
+        let Self { own, config, hosts, pool, timers, endpoints, counters, local, .. } = self;
         let (own, config) = (*own, &*config);
         let ctx = EngineContext {
             now,
@@ -186,6 +190,7 @@ impl Nic {
             pool,
             timers,
             counters,
+            local,
             own,
             give_up_ns: config.give_up_ns,
             silent: config.silent,
@@ -389,12 +394,25 @@ impl Nic {
         out: &mut dyn Outside,
     ) -> Result<(), DropReason> {
         count(&mut self.counters.frames_received);
+        self.receive_by(now, frame, false, out)
+    }
+
+    /// Processes a frame from the network, or (`is_local`) from a NIC of the same daemon. A frame
+    /// that names the other kind of source is dropped: it is forged or outdated.
+    pub(crate) fn receive_by(
+        &mut self,
+        now: u64,
+        frame: &[u8],
+        is_local: bool,
+        out: &mut dyn Outside,
+    ) -> Result<(), DropReason> {
         let (header, packet) = parse(frame).inspect_err(|_| count(&mut self.counters.malformed))?;
         if header.destination != self.own {
             count(&mut self.counters.not_ours);
             return Err(DropReason::NotOurs);
         }
-        let Some(host) = self.host_of(&header) else {
+        let host = self.host_of(&header);
+        let Some(host) = host.filter(|host| self.hosts.is_local(*host) == is_local) else {
             count(&mut self.counters.unknown_boards);
             return Err(DropReason::UnknownNic);
         };

@@ -20,6 +20,8 @@ struct KnownNic {
     mac: [u8; 6],
     /// The number of this NIC in its table, or [`PEER_UNKNOWN`].
     reverse: u16,
+    /// The NIC belongs to the same daemon: see [`crate::local`].
+    is_local: bool,
 }
 
 /// The table. Numbers are small and are reused.
@@ -37,7 +39,7 @@ impl NicTable {
         if let Some(known) = self.by_mac.get(&mac) {
             return Some(*known);
         }
-        let host = Some(KnownNic { mac, reverse: PEER_UNKNOWN });
+        let host = Some(KnownNic { mac, reverse: PEER_UNKNOWN, is_local: false });
         let at = match self.list.iter().position(Option::is_none) {
             Some(at) => at,
             None if self.list.len() < KNOWN_NICS_MAX => {
@@ -59,6 +61,19 @@ impl NicTable {
             *place = None;
         }
         Some(number)
+    }
+
+    /// Records that a NIC belongs to the same daemon.
+    pub(crate) fn set_local(&mut self, number: u16) {
+        if let Some(Some(host)) = self.list.get_mut(usize::from(number)) {
+            host.is_local = true;
+        }
+    }
+
+    /// Returns whether a NIC belongs to the same daemon.
+    #[inline]
+    pub(crate) fn is_local(&self, number: u16) -> bool {
+        matches!(self.list.get(usize::from(number)), Some(Some(host)) if host.is_local)
     }
 
     /// Returns the number of a NIC.

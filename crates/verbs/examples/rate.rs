@@ -29,6 +29,9 @@ impl Queues for Endless {
     fn map(&self) -> &Map {
         &self.map
     }
+    fn shared_map(&self) -> std::sync::Arc<Map> {
+        self.map.clone()
+    }
     fn next_send(&mut self, _: u32, work: &mut SendWork) -> Result<bool, QueueError> {
         let Some(next) = &self.work else { return Ok(false) };
         work.clear();

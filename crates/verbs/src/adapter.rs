@@ -22,6 +22,7 @@ use crate::peer_traffic::{PeerTable, PeerTraffic};
 use crate::queue_pair::{Kind, QueuePair, State};
 use crate::queues::{AsyncEvent, Queues};
 use crate::region::{RegionLimits, Regions};
+use crate::session::Sessions;
 use crate::work::{Completion, ReceiveQueue, Status};
 
 /// The identity of an adapter in its subnet. An identity is never used again.
@@ -146,6 +147,8 @@ pub struct Adapter<Q> {
     pub(crate) counters: Counters,
     /// Messages by peer.
     pub(crate) traffic: PeerTable,
+    /// Sessions of queue pairs with the service of the adapter.
+    pub(crate) sessions: Sessions,
     /// The adapter is in the subnet's list of changed adapters.
     pub(crate) is_touched: bool,
 }
@@ -180,12 +183,15 @@ impl<Q: Queues> Adapter<Q> {
             retired: VecDeque::new(),
             counters: Counters::default(),
             traffic: PeerTable::default(),
+            sessions: Sessions::default(),
             is_touched: false,
         }
     }
 
     /// Takes all objects out, as after power-on.
     pub(crate) fn retire(&mut self) -> Retired {
+        // Sessions end now; the objects may be dropped later in another thread.
+        self.sessions.end_all();
         self.general = None;
         self.waiting = 0;
         Retired {
@@ -272,6 +278,11 @@ impl<Q: Queues> Adapter<Q> {
         &mut self.queues
     }
 
+    /// Returns the number of sessions.
+    pub fn session_count(&self) -> usize {
+        self.sessions.queue_pairs().count()
+    }
+
     /// Returns the regions.
     pub fn regions(&self) -> &Regions {
         &self.regions
@@ -344,6 +355,9 @@ impl<Q: Queues> Adapter<Q> {
     pub(crate) fn stop(&mut self, number: u32, state: State) {
         let Some(queue_pair) = self.queue_pairs.get_mut(number) else { return };
         queue_pair.set_state(state);
+        if state == State::Error {
+            self.sessions.end(number);
+        }
         self.queues.fails(number, state, true);
         if !queue_pair.is_listed {
             queue_pair.is_listed = true;

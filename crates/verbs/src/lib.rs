@@ -44,7 +44,7 @@
 //! [`subnet`] owns the [`adapter`]s, [`mod@queues`] is the interface to their work queues, and
 //! [`work`] has the decoded requests and completions. [`multicast`] has the groups of datagram
 //! queue pairs. [`number`] gives objects their numbers. [`transport`] finds the adapter of a
-//! destination; other hosts, and adapters that the group's [`policy`] denies, are refused with a
+//! destination; [`session`] connects queue pairs to a service of the daemon. Other hosts, and adapters that the group's [`policy`] denies, are refused with a
 //! [`transport::Refusal`].
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -69,6 +69,7 @@ pub mod policy;
 pub mod queue_pair;
 pub mod queues;
 pub mod region;
+pub mod session;
 pub mod subnet;
 pub mod transport;
 pub mod work;

@@ -25,6 +25,13 @@ pub const MULTICAST_QPN: u32 = 0xff_ffff;
 /// Queue pair number that addresses the general service interface of an adapter.
 pub const GENERAL_SERVICE_QPN: u32 = 1;
 
+/// Queue pair number of the service of an adapter ([`crate::session`]). Numbers of queue pairs have an
+/// index other than 0 in their low 20 bits.
+pub const SERVICE_QPN: u32 = 0xf0_0000;
+
+/// Most bytes of a message to the service, and the length of its messages.
+pub const SESSION_MESSAGE_BYTES: usize = 160;
+
 /// Queue key of the general service interface (InfiniBand specification, 10.2.4).
 pub const GENERAL_SERVICE_QUEUE_KEY: u32 = 0x8001_0000;
 

@@ -13,6 +13,8 @@
 //! and lost, too. The implementation limits repeated events and counts lost ones; the engine does
 //! neither.
 
+use std::sync::Arc;
+
 use causeway_memory::Map;
 
 use crate::queue_pair::State;
@@ -72,6 +74,9 @@ pub struct XrcQueue {
 pub trait Queues: std::fmt::Debug {
     /// Returns the memory of the adapter's owner in its present epoch.
     fn map(&self) -> &Map;
+
+    /// As [`Self::map`], for a user that keeps the epoch.
+    fn shared_map(&self) -> Arc<Map>;
 
     /// Takes the next send work request of a queue pair. Returns false if the queue is empty;
     /// `work` is then unspecified.

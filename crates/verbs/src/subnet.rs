@@ -234,6 +234,7 @@ impl<Q: Queues> Subnet<Q> {
         match to {
             State::Error => adapter.fail(number),
             State::Reset => {
+                adapter.sessions.end(number);
                 let fresh = pair.requester.take().map(|old| old.renewed()).unwrap_or_default();
                 pair.requester = Some(Box::new(fresh));
                 *pair.responder = Responder::default();
@@ -241,7 +242,7 @@ impl<Q: Queues> Subnet<Q> {
             State::Drained if pair.requester.as_ref().is_none_or(|own| !own.is_busy()) => {
                 adapter.queues.report(AsyncEvent::SendQueueDrained(number));
             }
-            _ => {}
+            _ => adapter.check_session(number),
         }
         Ok(())
     }
@@ -254,6 +255,7 @@ impl<Q: Queues> Subnet<Q> {
         self.abandon(id, number);
         self.groups.detach_all((id, number));
         let adapter = self.adapter_mut(id).ok_or(QueuePairError::NoAdapter)?;
+        adapter.sessions.end(number);
         adapter.queue_pairs.remove(number).ok_or(QueuePairError::NoQueuePair)?;
         if adapter.general_all.remove(&number) && adapter.general == Some(number) {
             adapter.general = adapter.general_all.last().copied();

@@ -34,6 +34,10 @@ use crate::field::{Reader, Truncated, Writer};
 pub const MESSAGE_BYTES: usize = 128;
 /// Version of the protocol.
 pub const VERSION: u16 = 4;
+/// Bit of [`ClientMessage::Hello`]: the process exchanges pidfds with other processes.
+pub const HELLO_PIDFDS: u8 = 1;
+/// Bit of [`ClientMessage::Hello`]: the process gets no channels to other processes.
+pub const HELLO_NO_CHANNELS: u8 = 2;
 /// Longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 80;
 
@@ -89,9 +93,10 @@ impl Name {
 #[expect(missing_docs, reason = "the names of the fields are their meaning")]
 pub enum ClientMessage {
     /// Starts the connection; answered by [`DaemonMessage::Welcome`]. The daemon accepts any
-    /// version: the process compares [`VERSION`] with that of the answer. `direct`: 1 if the
-    /// process accepts pidfds of other processes and allows that others receive its own; the kernel
-    /// decides their rights.
+    /// version: the process compares [`VERSION`] with that of the answer. `direct`: bits.
+    /// [`HELLO_PIDFDS`]: the process accepts pidfds of other processes and allows that others
+    /// receive its own; the kernel decides their rights. [`HELLO_NO_CHANNELS`]: the process gets no
+    /// channels, and its messages go through the daemon.
     Hello { version: u16, direct: u8 },
     /// Opens an endpoint: this number, or any free number if 255. Answered by
     /// [`DaemonMessage::Opened`].
@@ -125,7 +130,8 @@ pub enum DaemonMessage {
     /// daemon.
     Welcome { version: u16, nic: u64, host: [u8; 16], name: Name },
     /// Answers an open: success (code 0), or an `mx_return_t`. `bypass`: 1 if the process has the
-    /// network itself.
+    /// network itself. A second one with descriptors gives an open endpoint its rings, because a
+    /// connect needs them.
     Opened { tag: u32, code: u32, session: u32, endpoint: u8, bypass: u8 },
     /// A channel to another endpoint of this host. `way`: number of the channel, not reused before
     /// 2^32 others.
@@ -220,7 +226,13 @@ impl ClientMessage {
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let (kind, mut r) = open("a question", bytes)?;
         Ok(match kind {
-            1 => Self::Hello { version: r.u16_le(), direct: flag("direct", r.u8())? },
+            1 => {
+                let (version, direct) = (r.u16_le(), r.u8());
+                if direct & !(HELLO_PIDFDS | HELLO_NO_CHANNELS) != 0 {
+                    return Err(Error::Field("direct"));
+                }
+                Self::Hello { version, direct }
+            }
             2 => Self::Open { tag: r.u32_le(), endpoint: r.u8(), key: r.u32_le() },
             3 => Self::Close { endpoint: r.u8() },
             4 => Self::Connect {

@@ -28,8 +28,10 @@
 //! The daemon never sends an offer. It answers an open with `bypass` 0, never sends
 //! [`DaemonMessage::Channel`], and sends [`DaemonMessage::Wake`] only for an endpoint that declared
 //! in its rings that it sleeps. Offered memory must permit local and remote writes and remote reads,
-//! and belong to the protection domain of the queue pair. A deregistration of offered memory ends the
-//! session. This module encodes and decodes single messages; the receiver ends the session after an
+//! and belong to the protection domain of the queue pair; rings are whole pages of 4 KiB. A
+//! deregistration of rings closes their endpoint, one of a region releases the region, as if the
+//! process had asked for it before: requests to close and to release have no answer that it could wait
+//! for. A change of the guest's memory map ends the session. This module encodes and decodes single messages; the receiver ends the session after an
 //! [`Error`].
 
 use crate::field::{Reader, Writer};
@@ -78,7 +80,10 @@ fn emit(message: [u8; local::MESSAGE_BYTES], offer: Option<Offer>) -> [u8; MESSA
 }
 
 /// Returns the bytes of the inner message, and the offer.
-fn open(bytes: &[u8]) -> Result<([u8; local::MESSAGE_BYTES], Option<Offer>), Error> {
+///
+/// # Errors
+/// [`Error`] if the bytes are too few or a field of the offer is invalid.
+pub fn open(bytes: &[u8]) -> Result<([u8; local::MESSAGE_BYTES], Option<Offer>), Error> {
     let mut reader = Reader::new("a message of a session", MESSAGE_BYTES, bytes)?;
     let message = reader.take();
     let (key, zero, address, len) =

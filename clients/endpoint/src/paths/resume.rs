@@ -183,6 +183,19 @@ impl Paths {
         self.has_no_daemon = false;
         self.resume.count = self.resume.count.saturating_add(1);
         (self.resume.since, self.resume.retries) = (Instant::now(), VecDeque::new());
+        self.accept_rings(attached);
+        self.connects.clear_remote();
+        for (token, ConnectParameters { to, key, .. }) in self.connects.all() {
+            if !self.ask_connect(token, to, key) {
+                return self.part();
+            }
+        }
+    }
+
+    /// Accepts rings: of the next daemon, or of a daemon that gives an endpoint
+    /// its rings with the first connect through the daemon. The old rings are replaced when all of
+    /// their requests have ended.
+    pub(super) fn accept_rings(&mut self, attached: Attached) {
         if self.bypass.is_none() {
             let (rings, lock) = RingMemory::of(attached).unzip();
             self.resume.rings = rings;
@@ -190,12 +203,6 @@ impl Paths {
             self.lock = lock.flatten().or_else(|| self.lock.take());
         }
         self.renew_rings();
-        self.connects.clear_remote();
-        for (token, ConnectParameters { to, key, .. }) in self.connects.all() {
-            if !self.ask_connect(token, to, key) {
-                return self.part();
-            }
-        }
     }
 
     /// Schedules another attempt of a connect that the daemon refused because it does not know the

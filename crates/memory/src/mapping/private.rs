@@ -2,6 +2,7 @@
 //! reaches pages and not files.
 
 use std::ptr::{self, NonNull};
+use std::sync::Mutex;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -52,6 +53,8 @@ impl Mapping {
             is_small: false,
             owner: Owner::now(),
             file: None,
+            mirrors: Mutex::default(),
+            runs: None,
             guard,
         };
         addresses::take(mapped);

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::{KindDefinition, PortContext, PortOptions, unicast};
 use crate::limits::{HOSTNAME_BYTES_MAX, MX_PEERS_MAX, MX_UDP_PEERS_MAX};
 use crate::schema::{DefaultValue, Form, ValueType, parses, table, text};
-use crate::{Mac, RawSpec};
+use crate::{Mac, Name, RawSpec};
 
 /// NICs of MX endpoints.
 pub static MX: KindDefinition =
@@ -46,6 +46,12 @@ table! {
         /// UDP datagrams to other hosts, instead of an interface.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         udp: Option<MxUdp> => ValueType::Table(MX_UDP_FIELDS), DefaultValue::None;
+        /// Port of kind `hca` in the same group: processes of its guest use the NIC, without a driver
+        /// or socket in the guest. One NIC serves all processes of a guest, which share its limits of
+        /// a user.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        adapter: Option<Name> => text::<Name>("PORT"),
+            DefaultValue::NoneMeans("none: no process of a guest uses the NIC");
         /// NICs of other hosts that are known without an announcement.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         peers: Vec<MxPeer> => ValueType::Tables(MX_PEER_FIELDS), DefaultValue::None;
@@ -117,7 +123,8 @@ impl PortOptions for MxSpec {
 impl MxSpec {
     /// Returns the options of a NIC that reaches no other host.
     pub fn local(mac: Mac, hostname: String) -> Self {
-        Self { mac, hostname, interface: None, bypass: false, udp: None, peers: Vec::new() }
+        let (interface, udp, adapter, peers) = (None, None, None, Vec::new());
+        Self { mac, hostname, interface, bypass: false, udp, adapter, peers }
     }
 
     /// Checks the name of a NIC.

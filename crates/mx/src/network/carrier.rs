@@ -1,4 +1,5 @@
-//! The carrier of a NIC's frames: an interface of this host, or datagrams (UDP).
+//! The carrier of a NIC's frames: an interface of this host, datagrams (UDP), or none, if only NICs
+//! of the same daemon are reached.
 //!
 //! [`NicCarrier`] gives `mx::network` one interface to both: receive a frame, send frames in
 //! batches, bind again, poll modes. A NIC has one carrier for its lifetime; a change of
@@ -64,6 +65,8 @@ pub enum NicCarrier {
     Interface(NicInterface),
     /// A UDP socket.
     Udp(UdpCarrier),
+    /// None: only NICs of the same daemon are reached. The number by which the NIC is served.
+    Local(u32),
 }
 
 impl NicCarrier {
@@ -94,6 +97,7 @@ impl NicCarrier {
                     .map(Self::Udp)
                     .map_err(|error| format!("udp: listen {listen}: {error}"))
             }
+            CarrierSpec::Local => Ok(Self::Local(config.source)),
         }
     }
 
@@ -102,7 +106,13 @@ impl NicCarrier {
         match self {
             Self::Interface(interface) => interface.socket().map(CarrierOutput::Interface),
             Self::Udp(udp) => Some(CarrierOutput::Udp(udp.output())),
+            Self::Local(_) => None,
         }
+    }
+
+    /// Returns whether frames leave for other hosts.
+    pub fn is_external(&self) -> bool {
+        !matches!(self, Self::Local(_))
     }
 
     /// Returns whether pulls use jumbo frames. Datagrams do not: they are sent in batches anyway.
@@ -115,6 +125,7 @@ impl NicCarrier {
         match self {
             Self::Interface(interface) => interface.receive(now_ns, is_woken),
             Self::Udp(udp) => udp.receive(now_ns),
+            Self::Local(_) => ReceiveResult::Empty,
         }
     }
 
@@ -123,6 +134,7 @@ impl NicCarrier {
         match self {
             Self::Interface(interface) => interface.frame(),
             Self::Udp(udp) => udp.frame(),
+            Self::Local(_) => &[],
         }
     }
 
@@ -138,6 +150,7 @@ impl NicCarrier {
         match self {
             Self::Interface(interface) => interface.source,
             Self::Udp(udp) => udp.source,
+            Self::Local(source) => *source,
         }
     }
 
@@ -146,6 +159,7 @@ impl NicCarrier {
         match self {
             Self::Interface(interface) => interface.end_pass(polled),
             Self::Udp(udp) => udp.end_pass(polled),
+            Self::Local(_) => true,
         }
     }
 
@@ -153,7 +167,7 @@ impl NicCarrier {
     pub fn rebind_at_ns(&self) -> Option<u64> {
         match self {
             Self::Interface(interface) => interface.rebind_at_ns(),
-            Self::Udp(_) => None,
+            Self::Udp(_) | Self::Local(_) => None,
         }
     }
 
@@ -161,7 +175,7 @@ impl NicCarrier {
     pub fn poll_at_ns(&self) -> u64 {
         match self {
             Self::Interface(interface) => interface.inlet.deadline(),
-            Self::Udp(_) => u64::MAX,
+            Self::Udp(_) | Self::Local(_) => u64::MAX,
         }
     }
 
@@ -193,18 +207,19 @@ impl NicCarrier {
     pub fn end_direct(&mut self, endpoint: u8) -> bool {
         match self {
             Self::Interface(interface) => interface.end_direct(endpoint),
-            Self::Udp(_) => false,
+            Self::Udp(_) | Self::Local(_) => false,
         }
     }
 
     /// Returns the counters with their names.
-    pub fn counters(&self) -> [(&'static str, u64); 2] {
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
         match self {
-            Self::Interface(interface) => [
+            Self::Interface(interface) => vec![
                 ("interface_ups_total", interface.ups),
                 ("interface_lost_total", interface.inlet.lost),
             ],
-            Self::Udp(udp) => [
+            Self::Local(_) => Vec::new(),
+            Self::Udp(udp) => vec![
                 ("drop_unknown_address_total", udp.unknown_addresses),
                 ("drop_board_elsewhere_total", udp.foreign_frames),
             ],

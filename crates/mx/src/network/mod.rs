@@ -11,8 +11,10 @@
 //! | `carrier` | the carrier of frames: interface or datagrams |
 //! | `interface` | an interface, which can go down and come back |
 //! | `survivors` | endpoints that survive the daemon |
+//! | `guest` | endpoints in the memory of guests' processes |
 //! | `endpoint_filter` | packet filters of endpoints in direct mode |
 //! | `udp` | datagrams between networks with routers |
+//! | `neighbours` | packets between the NICs of the daemon, in memory |
 //! | `address_table` | the addresses of NICs in datagram mode |
 //!
 //! A [`NicNetwork`] has one engine, one discovery and one carrier. Its endpoints are those that the
@@ -27,7 +29,9 @@
 mod address_table;
 mod carrier;
 mod endpoint_filter;
+mod guest;
 mod interface;
+mod neighbours;
 mod survivors;
 mod udp;
 
@@ -73,8 +77,9 @@ struct EndpointOwner {
     client: u32,
     /// Number by which the rings are served.
     source: u32,
+    /// Watches the doorbell of a host process; a guest's process rings by a message.
     #[expect(dead_code, reason = "held for its drop")]
-    watch: ServiceWatch,
+    watch: Option<ServiceWatch>,
 }
 
 /// Configuration of the network of a NIC.
@@ -99,6 +104,8 @@ pub enum CarrierSpec {
     Interface(String),
     /// Datagrams: the local address, and the addresses of peers.
     Udp(SocketAddr, Vec<SocketAddr>),
+    /// None: only NICs of the same daemon are reached.
+    Local,
 }
 
 /// The network of a NIC.
@@ -224,9 +231,10 @@ impl NicNetwork {
         let served = Survivors::new(config.locks.served(), cx.now_ns);
         let direct = survivors.iter().flat_map(Survivors::endpoints);
         let carrier = NicCarrier::open(cx, &config, mac, direct)?;
+        let discovers = if carrier.is_external() { DISCOVERY_NS } else { 0 };
         let nic_config = NicConfig {
             wide: carrier.is_wide(),
-            discovery_ends_ns: cx.now_ns.saturating_add(DISCOVERY_NS),
+            discovery_ends_ns: cx.now_ns.saturating_add(discovers),
             ..NicConfig::new(nic, name)
         };
         let mut network = Self {
@@ -245,6 +253,8 @@ impl NicNetwork {
             notes: Vec::new(),
         };
         network.await_served();
+        // Endpoints of one NIC belong to different processes.
+        network.add_neighbour(cx.now_ns, nic);
         for (peer, name) in config.peers {
             let news = network.discovery.add_static(peer, name, cx.now_ns);
             news.into_iter().for_each(|news| network.apply_change(cx.now_ns, news));
@@ -283,6 +293,8 @@ impl NicNetwork {
                 Some(number) => self.discovery.set_number(nic, number),
                 None => self.discovery.remove(nic),
             },
+            // The NIC of this daemon has precedence.
+            NicChange::Removed(nic) if engine_nic.is_local(nic) => {}
             NicChange::Removed(nic) => engine_nic.nic_remove(now, nic, tx_path),
         }
     }
@@ -311,7 +323,9 @@ impl NicNetwork {
 
     /// Returns whether an endpoint stays on the network although its NIC is removed.
     pub fn stays(&self, endpoint: u8) -> bool {
-        self.is_leaving && !self.engine.tx_path.endpoints.contains_key(&endpoint)
+        self.is_leaving
+            && self.survivors.is_some()
+            && !self.engine.tx_path.endpoints.contains_key(&endpoint)
     }
 
     /// Starts the removal of the NIC. Endpoints in direct mode stay on the network.
@@ -334,7 +348,8 @@ impl NicNetwork {
     ) -> std::io::Result<Vec<OwnedFd>> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watch = cx.watch_source(bell.as_fd(), source)?;
-        let (endpoint_io, file) = EndpointIo::new(EndpointOwner { client, source, watch })?;
+        let (endpoint_io, file) =
+            EndpointIo::new(EndpointOwner { client, source, watch: Some(watch) })?;
         self.engine.open(endpoint, secrets, endpoint_io)?;
         // A process that resumes the endpoint holds its file already.
         let lock = match self.is_awaited(endpoint) {
@@ -353,6 +368,9 @@ impl NicNetwork {
         }
         if self.carrier.end_direct(endpoint) {
             self.survivors.iter_mut().for_each(|survivors| survivors.end(endpoint, now));
+            return None;
+        }
+        if !self.has_rings(endpoint) {
             return None;
         }
         self.engine.drain_requests(now, endpoint);
@@ -493,6 +511,11 @@ impl NicNetwork {
         }
     }
 
+    /// Returns the time of the next step of discovery in ns.
+    fn discovery_at_ns(&self) -> u64 {
+        if self.carrier.is_external() { self.discovery.deadline() } else { u64::MAX }
+    }
+
     /// Counts a dropped frame by its reason.
     fn count(&mut self, reason: &'static str) {
         let counter = self.dropped.entry(reason).or_default();
@@ -503,7 +526,7 @@ impl NicNetwork {
     pub fn deadline(&self) -> u64 {
         let again = self.carrier.rebind_at_ns().unwrap_or(u64::MAX);
         let survivors = self.survivors.as_ref().map_or(u64::MAX, Survivors::deadline);
-        let own = self.discovery.deadline().min(self.carrier.poll_at_ns());
+        let own = self.discovery_at_ns().min(self.carrier.poll_at_ns());
         let served = self.served.deadline();
         self.engine.deadline().min(again).min(own).min(survivors).min(served)
     }
@@ -524,7 +547,7 @@ impl NicNetwork {
         if self.carrier.poll_at_ns() <= now {
             self.notes.push(NetworkAction::Serve(self.carrier.source()));
         }
-        if self.discovery.deadline() <= now {
+        if self.discovery_at_ns() <= now {
             if self.discovery.would_end(now) {
                 let heard = self.engine.nic.last_heard();
                 heard.into_iter().for_each(|(nic, at)| self.discovery.record_activity(nic, at));

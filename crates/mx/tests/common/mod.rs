@@ -152,7 +152,7 @@ impl Host {
         UnixStream::connect(self.dir.join(board)).unwrap()
     }
 
-    /// Attaches a process. `direct`: it offers its pidfd to others.
+    /// Attaches a process. `direct`: bits of `ClientMessage::Hello`.
     pub fn attach_as(&self, board: &str, direct: u8) -> Process {
         let mut process = Process(LocalAttachment::new(self.connect(board).into()));
         process.ask(ClientMessage::Hello { version: VERSION, direct });

@@ -24,6 +24,11 @@ impl Rings {
         process.ask(ClientMessage::Open { tag: 1, endpoint, key: 7 });
         let (tell, fds) = process.hear();
         assert!(matches!(tell, DaemonMessage::Opened { code: 0, .. }), "{tell:?}");
+        Self::of(fds)
+    }
+
+    /// Returns the rings of the descriptors that a daemon sent.
+    pub fn of(fds: Vec<OwnedFd>) -> Self {
         let [file, bell, _lock]: [OwnedFd; 3] = fds.try_into().unwrap();
         let len = layout().bytes();
         let mapping = Mapping::new(file.as_fd(), 0, len as u64).unwrap();

@@ -100,9 +100,29 @@ impl<W> EndpointIo<W> {
         let file = create("causeway-rings", len as u64)?;
         let mapping = Mapping::new(file.as_fd(), 0, len as u64).map_err(failed)?;
         let view = View::new(Arc::new(mapping), 0, len).map_err(failed)?;
-        format(&view, layout).map_err(failed)?;
+        Ok((Self::over(owner, view)?, file))
+    }
+
+    /// Creates rings in memory of the host side, to whom the first side belongs. The memory is
+    /// zeroed first.
+    ///
+    /// # Errors
+    /// The memory is too short, or does not start on a cache line.
+    pub fn in_memory(owner: W, view: View) -> io::Result<Self> {
+        const ZEROES: [u8; 4096] = [0; 4096];
+        let len = mx_rings::layout().bytes();
+        for at in (0..len).step_by(ZEROES.len()) {
+            let part = ZEROES.get(..len.saturating_sub(at)).unwrap_or(&ZEROES);
+            view.write(at, part).map_err(failed)?;
+        }
+        Self::over(owner, view)
+    }
+
+    /// Formats zeroed memory as rings.
+    fn over(owner: W, view: View) -> io::Result<Self> {
+        format(&view, mx_rings::layout()).map_err(failed)?;
         let (sender, receiver) = open(&view, Side::Second).map_err(failed)?;
-        let endpoint_io = Self {
+        Ok(Self {
             owner,
             sender,
             receiver,
@@ -116,8 +136,7 @@ impl<W> EndpointIo<W> {
             touched: false,
             must_wake: false,
             broken: None,
-        };
-        Ok((endpoint_io, file))
+        })
     }
 
     /// Writes an event. Returns false if there is no room, the host side holds messages of the
@@ -233,6 +252,12 @@ impl<W> EndpointIo<W> {
         let whole = Region { guest: 0, user: 0, mapping: Arc::new(mapping) };
         let map = Map::new(vec![whole]).map_err(|_| RegionRefusal::Rule)?;
         GuestSpans::new(Arc::new(map), [(0, len)]).map(CheckedRegion).ok_or(RegionRefusal::Rule)
+    }
+
+    /// Checks memory of a guest's process.
+    pub(crate) fn lend_spans(memory: GuestSpans) -> Result<CheckedRegion, RegionRefusal> {
+        let fits = !memory.is_empty() && memory.len() <= REGION_BYTES_MAX;
+        if fits { Ok(CheckedRegion(memory)) } else { Err(RegionRefusal::Rule) }
     }
 
     /// Registers lent memory under a number that the engine chose. Returns `false` if the number is

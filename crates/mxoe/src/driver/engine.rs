@@ -19,10 +19,11 @@ use std::os::fd::BorrowedFd;
 
 use causeway_channel::mx_rings;
 use causeway_host::AppMemory;
+use causeway_memory::GuestSpans;
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{PeerId, RegionId, Request};
 
-use crate::driver::endpoint_io::{EndpointIo, RegionRefusal};
+use crate::driver::endpoint_io::{CheckedRegion, EndpointIo, RegionRefusal};
 use crate::driver::limits::{REGION_BYTES_OF_ENDPOINT_MAX, REQUESTS_AT_CLOSE_MAX};
 use crate::driver::tx_batch::Output;
 use crate::driver::tx_path::TxPath;
@@ -105,6 +106,31 @@ impl<W: Debug, E: Output> Engine<W, E> {
     ) -> Result<RegionId, RegionRefusal> {
         let endpoint_io = self.tx_path.endpoints.get_mut(&endpoint).ok_or(RegionRefusal::Rule)?;
         let lent = endpoint_io.lend(file, len)?;
+        self.keep_region(endpoint, len, lent)
+    }
+
+    /// Registers memory of a guest's process for large messages of an endpoint.
+    ///
+    /// # Errors
+    /// [`RegionRefusal`]: the memory breaks a rule, a limit is reached, or the endpoint is not open.
+    pub fn add_spans(
+        &mut self,
+        endpoint: u8,
+        memory: GuestSpans,
+    ) -> Result<RegionId, RegionRefusal> {
+        let len = memory.len();
+        let lent = EndpointIo::<W>::lend_spans(memory)?;
+        self.keep_region(endpoint, len, lent)
+    }
+
+    /// Registers checked memory.
+    fn keep_region(
+        &mut self,
+        endpoint: u8,
+        len: u64,
+        lent: CheckedRegion,
+    ) -> Result<RegionId, RegionRefusal> {
+        let endpoint_io = self.tx_path.endpoints.get_mut(&endpoint).ok_or(RegionRefusal::Rule)?;
         if endpoint_io.region_bytes.saturating_add(len) > REGION_BYTES_OF_ENDPOINT_MAX {
             return Err(RegionRefusal::Limit);
         }
@@ -125,6 +151,14 @@ impl<W: Debug, E: Output> Engine<W, E> {
     /// Releases a region.
     pub fn remove_region(&mut self, now: u64, endpoint: u8, region: RegionId) {
         self.nic.region_remove(now, endpoint, region, &mut self.tx_path);
+        if let Some(endpoint_io) = self.tx_path.endpoints.get_mut(&endpoint) {
+            endpoint_io.give_back(region);
+        }
+    }
+
+    /// Drops the memory of a region, which must not be touched any more: accesses to it are faults.
+    /// The caller then calls [`Self::remove_region`].
+    pub fn detach_region(&mut self, endpoint: u8, region: RegionId) {
         if let Some(endpoint_io) = self.tx_path.endpoints.get_mut(&endpoint) {
             endpoint_io.give_back(region);
         }

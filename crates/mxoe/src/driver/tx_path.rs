@@ -18,6 +18,9 @@ use crate::driver::endpoint_io::EndpointIo;
 use crate::driver::tx_batch::{Output, TxBatch};
 use crate::{Outside, RegionFault};
 
+/// Most bytes of data of a frame.
+const DATA_BYTES_MAX: usize = causeway_wire::mxoe::FRAME_LEN_MAX;
+
 /// An action that an endpoint needs after a turn of the engine.
 #[derive(Debug, PartialEq, Eq)]
 pub enum EndpointAction {
@@ -110,7 +113,16 @@ impl<W: std::fmt::Debug, E: Output> Outside for TxPath<W, E> {
         (offset, len): (u64, usize),
     ) -> Result<(), RegionFault> {
         let endpoint_io = self.endpoints.get(&endpoint).ok_or(RegionFault)?;
-        self.frames.push_lent(head, endpoint_io.view(region, offset, len)?);
+        match endpoint_io.view(region, offset, len) {
+            Ok(view) => self.frames.push_lent(head, view),
+            // Memory of a guest may lie in several places: its bytes are copied.
+            Err(RegionFault) => {
+                let mut bytes = [0; DATA_BYTES_MAX];
+                let data = bytes.get_mut(..len).ok_or(RegionFault)?;
+                endpoint_io.read(region, offset, data)?;
+                self.frames.push(head, data);
+            }
+        }
         Ok(())
     }
 

@@ -26,6 +26,7 @@ use crate::limits::{STEP_BYTES_MAX, STEP_SPANS_MAX};
 use crate::queue_pair::{Kind, State};
 use crate::queues::Queues;
 use crate::region::Rights;
+use crate::session::names_service;
 use crate::subnet::Subnet;
 use crate::transport::Refusal;
 use crate::work::{Operation, RemoteAddress, Status};
@@ -70,6 +71,9 @@ impl<Q: Queues> Subnet<Q> {
     ) -> Step {
         let at = match self.locate_responder(origin, requester, budget) {
             Ok(at) => at,
+            Err(_) if names_service(origin.mac, origin.kind, &origin.attributes) => {
+                return self.session_request(origin, requester, scratch, (budget, now_ns));
+            }
             Err(refusal) => {
                 requester.note_refusal(refusal);
                 return self.unanswered(origin, requester, refusal, now_ns);

@@ -19,6 +19,7 @@
 //! | `wait.rs` | waiting times of unanswered requests |
 //! | `resume.rs` | the first request after a restart of the daemon |
 //! | `observe.rs` | copies of messages for captures |
+//! | `session.rs` | messages between queue pairs and the service of their adapter |
 //! | `segments.rs` | positions in lists of segments |
 //! | `xrc.rs` | receive queues that requests of extended connections name |
 //!
@@ -48,6 +49,7 @@ mod registration;
 mod responder;
 mod resume;
 mod segments;
+mod session;
 mod wait;
 mod xrc;
 

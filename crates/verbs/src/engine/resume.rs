@@ -11,6 +11,7 @@
 //! | message to a receive work request | each has a number. A responder that has recorded the requester's present number does not receive the message again |
 //! | datagram | it began: it is not sent again, as if it was lost |
 //! | atomic operation | it began: the owner restores the queue pair in the error state |
+//! | session with the service of the adapter ([`crate::session`]) | its queue pair is restored in the error state |
 //! | receive work request of a shared queue in progress | its queue pair holds it, and fills it with the next message |
 //!
 //! Numbers of messages have 16 bits, and the rule compares a single pair of them: the requester's
@@ -28,6 +29,7 @@ use crate::engine::connected::Target;
 use crate::engine::{Origin, Requester};
 use crate::queue_pair::{Change, QueuePairError, State};
 use crate::queues::Queues;
+use crate::session::names_service;
 use crate::subnet::Subnet;
 use crate::work::{Operation, ReceiveWork};
 
@@ -93,7 +95,12 @@ impl<Q: Queues> Subnet<Q> {
             pair.responder.work = work;
             (pair.responder.is_taken, pair.responder.is_held) = (true, true);
         }
-        if matches!(resume.state, State::Error | State::SendQueueError) {
+        // The service lost the session with the process of the daemon.
+        let lost = names_service(adapter.mac, pair.kind(), pair.attributes())
+            && !matches!(resume.state, State::Reset | State::Init);
+        if lost {
+            adapter.stop(number, State::Error);
+        } else if matches!(resume.state, State::Error | State::SendQueueError) {
             adapter.stop(number, resume.state);
         }
         Ok(())

@@ -10,6 +10,9 @@
 //! updated or invalidated. The thread that serves the subnet is the only user. Nothing here touches
 //! guest memory or checks grants, or waits for users of a region.
 
+use std::collections::BTreeMap;
+use std::sync::Weak;
+
 use causeway_memory::Span;
 
 use super::{Region, RegionError, RegionMemory, Rights, SPAN_MAX, append, check_shift};
@@ -18,6 +21,7 @@ use crate::limits::{
     REGISTERED_BYTES_MAX,
 };
 use crate::number::Table;
+use crate::session::Revocation;
 use crate::work::RegionUpdate;
 
 /// Most regions, registered bytes and page list entries of an adapter.
@@ -47,6 +51,8 @@ pub struct Regions {
     bytes: u64,
     /// Entries of all page lists.
     entries: u64,
+    /// Users outside of the engine, by the number of the region.
+    lent: BTreeMap<u32, Vec<Weak<dyn Revocation>>>,
 }
 
 /// Returns the key of a region's number and variable byte.
@@ -63,7 +69,7 @@ impl Regions {
         let pages = limits.bytes.wrapping_shr(u32::from(PAGE_SHIFT_MIN));
         let needed = pages.saturating_mul(2).saturating_add(padding);
         let limits = RegionLimits { entries: limits.entries.min(needed), ..limits };
-        Self { table, limits, bytes: 0, entries: 0 }
+        Self { table, limits, bytes: 0, entries: 0, lent: BTreeMap::new() }
     }
 
     /// Returns the number of regions.
@@ -115,17 +121,55 @@ impl Regions {
     /// [`RegionError::NoKey`].
     pub fn destroy(&mut self, number: u32) -> Result<Region, RegionError> {
         let region = self.table.remove(number).ok_or(RegionError::NoKey)?;
+        self.revoke(number);
         self.bytes = self.bytes.saturating_sub(region.bytes());
         self.entries = self.entries.saturating_sub(region.entries());
         Ok(region)
     }
 
-    /// Takes all regions out, in constant time.
+    /// Lends bytes of a region to a user outside of the engine, as [`Self::resolve_some`] resolves
+    /// them. The user is called before a destruction, invalidation or change of the region returns,
+    /// and once only.
+    ///
+    /// # Errors
+    /// [`RegionError`]: the first check that fails, or [`RegionError::Limit`] if the bytes have more
+    /// than `most` ranges. Nothing is lent then.
+    pub fn lend(
+        &mut self,
+        key: u32,
+        domain: u32,
+        range: (u64, u64),
+        needed: Rights,
+        (most, out): (usize, &mut Vec<Span>),
+        user: Weak<dyn Revocation>,
+    ) -> Result<(), RegionError> {
+        if self.resolve_some(key, domain, range, needed, (most, out))? < range.1 {
+            return Err(RegionError::Limit("ranges of lent memory"));
+        }
+        let users = self.lent.entry(key.wrapping_shr(8)).or_default();
+        users.retain(|user| user.strong_count() > 0);
+        users.push(user);
+        Ok(())
+    }
+
+    /// Ends the uses of a region outside of the engine.
+    fn revoke(&mut self, number: u32) {
+        if self.lent.is_empty() {
+            return;
+        }
+        let users = self.lent.remove(&number).unwrap_or_default();
+        users.iter().filter_map(Weak::upgrade).for_each(|user| user.revoke());
+    }
+
+    /// Takes all regions out, in a time that depends on the lent ones only.
     #[must_use = "the drop takes time for each region"]
     pub fn retire(&mut self) -> Self {
+        for users in std::mem::take(&mut self.lent).into_values() {
+            users.iter().filter_map(Weak::upgrade).for_each(|user| user.revoke());
+        }
         let (table, limits) = (self.table.retire(), self.limits);
         let (bytes, entries) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.entries));
-        Self { table, limits, bytes, entries }
+        Self { table, limits, bytes, entries, lent: BTreeMap::new() }
     }
 
     /// Returns a region by its number.
@@ -234,6 +278,7 @@ impl Regions {
         }
         let region = self.table.get_mut(key.wrapping_shr(8)).ok_or(RegionError::NoKey)?;
         region.is_free = true;
+        self.revoke(key.wrapping_shr(8));
         Ok(())
     }
 
@@ -286,6 +331,7 @@ impl Regions {
             region.rights = region.rights.difference(mask).union(rights.intersection(mask));
         }
         (self.bytes, self.entries) = (sum, sum_entries);
+        self.revoke(number);
         Ok(())
     }
 }

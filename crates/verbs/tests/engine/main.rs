@@ -12,6 +12,7 @@ mod policy;
 mod random;
 mod region;
 mod registration;
+mod session;
 mod states;
 mod testing;
 mod waiting;

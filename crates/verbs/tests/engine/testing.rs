@@ -49,6 +49,10 @@ impl Queues for Lists {
         &self.map
     }
 
+    fn shared_map(&self) -> Arc<Map> {
+        Arc::clone(&self.map)
+    }
+
     fn next_send(&mut self, queue_pair: u32, work: &mut SendWork) -> Result<bool, QueueError> {
         if self.broken_sends.contains(&queue_pair) {
             return Err(QueueError("test"));

@@ -1,0 +1,260 @@
+//! Sessions of a guest's processes with a service of the daemon, which this port carries.
+//!
+//! A process connects a reliable queue pair to its own adapter and the number
+//! [`SERVICE_QPN`](causeway_wire::session::SERVICE_QPN); `causeway-verbs` then passes its messages here.
+//! They go to the service that opened the sessions of the port by its controller
+//! ([`OpenGuestSessions`](causeway_fabric::guest_session::OpenGuestSessions)): of this daemon `mx`,
+//! whose NIC names the port. This module checks the length and the offer of a message, looks the
+//! offered memory up with the rights and the protection domain of the queue pair, and interprets
+//! nothing else.
+//!
+//! # Revocation
+//! The memory of a session is taken away from the service before the command, work request or reset
+//! ends that deregisters it, and all of it with the queue pair. A change of the guest's memory map
+//! ends all sessions of the port: its old map must not stay in use. Each waits for the end of the
+//! service's present call.
+//!
+//! # Limits
+//! A port carries [`SESSIONS_MAX`] (256) sessions; the first message of a further queue pair fails
+//! with a remote invalid request error, as every message that breaks a rule, and the reason is shown
+//! as a fault of the port. A queue pair waits while 32 requests of its process wait. Answers to a process without
+//! posted receive work requests wait in its session. Runs in the turns of the port's shard.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use causeway_fabric::Context;
+use causeway_fabric::guest_session::{
+    GuestMemory, GuestSession, MemoryGrant, OfferError, ServingEnd, SessionRequest,
+};
+use causeway_fabric::mailbox::{Mailbox, Sender};
+use causeway_mlx5::Function;
+use causeway_verbs::limits::SESSION_MESSAGE_BYTES;
+use causeway_verbs::region::{RegionError, Rights};
+use causeway_verbs::session::{Delivery, Revocation, Session, SessionMemory, SessionService};
+use causeway_verbs::{AdapterId, Budget, Subnet};
+use causeway_wire::session::{self, Offer};
+
+use crate::limits::{
+    ANSWERS_PER_CALL_MAX, MESSAGE_NS, OFFER_BYTES_MAX, OFFER_RANGES_MAX, SESSION_LOOK_NS,
+    SESSIONS_MAX,
+};
+
+/// Rights that offered memory must have.
+const OFFERED: Rights = Rights::LOCAL_WRITE.union(Rights::REMOTE_READ).union(Rights::REMOTE_WRITE);
+
+/// The last rule that a process of the port broke.
+type Fault = Arc<Mutex<Option<String>>>;
+
+/// The sessions of a port.
+#[derive(Debug)]
+pub(crate) struct PortSessions {
+    /// Sessions with answers, or with room again.
+    notices: Mailbox<u64>,
+    /// Answers wait for a process to post receive work requests, or for the next call.
+    pub waits: bool,
+    fault: Fault,
+}
+
+impl PortSessions {
+    /// Makes an adapter carry sessions to the service of `end`. `notices` has the sender that wakes
+    /// the port.
+    pub(crate) fn open(
+        subnet: &mut Subnet<Function>,
+        adapter: AdapterId,
+        end: ServingEnd,
+        (wake, notices): (Sender<u64>, Mailbox<u64>),
+    ) -> Self {
+        let fault = Fault::default();
+        let carrier = Carrier { end, wake, count: Arc::new(()), fault: Arc::clone(&fault) };
+        subnet.set_session_service(adapter, Some(Box::new(carrier)));
+        Self { notices, waits: false, fault }
+    }
+
+    /// Passes answers to the processes, as far as they have posted receive work requests. Returns
+    /// their number.
+    pub(crate) fn answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        subnet: &mut Subnet<Function>,
+        adapter: AdapterId,
+    ) -> u32 {
+        if !self.waits && self.notices.is_empty() {
+            return 0;
+        }
+        // Each session has one notice at most.
+        while self.notices.next().is_some() {}
+        let mut budget = Budget::new(ANSWERS_PER_CALL_MAX, u64::MAX);
+        self.waits = subnet.answer_sessions(adapter, &mut budget);
+        let sent = ANSWERS_PER_CALL_MAX.saturating_sub(budget.messages());
+        let looks = subnet.adapter(adapter).map_or(0, |adapter| adapter.session_count() as u64);
+        cx.charge(u64::from(sent).saturating_mul(MESSAGE_NS));
+        cx.charge(looks.saturating_mul(SESSION_LOOK_NS));
+        sent
+    }
+
+    /// Returns the last rule that a process broke, once.
+    pub(crate) fn take_fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Requests a call of the port for the next answer. Returns false if one waits already.
+    pub(crate) fn arm(&self) -> bool {
+        self.notices.arm()
+    }
+}
+
+/// Begins the sessions of an adapter.
+#[derive(Debug)]
+struct Carrier {
+    end: ServingEnd,
+    wake: Sender<u64>,
+    /// Each session has a clone.
+    count: Arc<()>,
+    fault: Fault,
+}
+
+impl SessionService for Carrier {
+    fn begin(&mut self, queue_pair: u32) -> Option<Box<dyn Session>> {
+        if Arc::strong_count(&self.count) > SESSIONS_MAX {
+            report(&self.fault, || {
+                format!(
+                    "queue pair {queue_pair}: the port has {SESSIONS_MAX} sessions, the maximum"
+                )
+            });
+            return None;
+        }
+        let session = GuestSession::begin(self.end.clone(), self.wake.clone())?;
+        Some(Box::new(CarriedSession {
+            session,
+            queue_pair,
+            end: self.end.clone(),
+            fault: Arc::clone(&self.fault),
+            _count: Arc::clone(&self.count),
+        }))
+    }
+}
+
+/// Stores a rule that a process broke.
+fn report(fault: &Fault, reason: impl FnOnce() -> String) {
+    *fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason());
+}
+
+/// A session of a queue pair.
+#[derive(Debug)]
+struct CarriedSession {
+    session: GuestSession,
+    queue_pair: u32,
+    end: ServingEnd,
+    fault: Fault,
+    _count: Arc<()>,
+}
+
+/// Takes the memory of a grant away when its region changes.
+#[derive(Debug)]
+struct GrantRevocation(Arc<MemoryGrant>);
+
+impl Revocation for GrantRevocation {
+    fn revoke(&self) {
+        self.0.revoke();
+    }
+}
+
+impl CarriedSession {
+    /// Refuses a message.
+    fn refuse(&self, reason: impl std::fmt::Display) -> Delivery {
+        let queue_pair = self.queue_pair;
+        report(&self.fault, || format!("queue pair {queue_pair}: its session ended: {reason}"));
+        Delivery::Refused
+    }
+
+    /// Grants offered memory.
+    fn grant(
+        &self,
+        offer: Offer,
+        memory: &mut SessionMemory<'_>,
+    ) -> Result<GuestMemory, OfferError> {
+        if offer.len > OFFER_BYTES_MAX {
+            return Err(OfferError::Rule("more than 4 GiB"));
+        }
+        // A page of 4 KiB is the shortest range.
+        memory.looked_up = memory.looked_up.saturating_add(offer.len.wrapping_shr(12));
+        let grant = Arc::new(MemoryGrant::new(self.end.clone()));
+        let revocation = Arc::new(GrantRevocation(Arc::clone(&grant)));
+        let user: Weak<GrantRevocation> = Arc::downgrade(&revocation);
+        let mut spans = Vec::new();
+        let (range, out) = ((offer.address, offer.len), (OFFER_RANGES_MAX, &mut spans));
+        let lent = memory.regions.lend(offer.key, memory.domain, range, OFFERED, out, user);
+        lent.map_err(offer_error)?;
+        let spans = spans.iter().map(|span| (span.addr, u64::from(span.len))).collect();
+        Ok(GuestMemory::new(Arc::clone(&memory.map), spans, grant, revocation))
+    }
+}
+
+/// Returns the reason for which offered memory is refused.
+fn offer_error(error: RegionError) -> OfferError {
+    OfferError::Rule(match error {
+        RegionError::Limit(_) => return OfferError::Scattered,
+        RegionError::NoKey => "no region has its key",
+        RegionError::State => "its region is free",
+        RegionError::Domain => "its region is of another protection domain",
+        RegionError::Rights => "its region lacks local write, remote read or remote write",
+        RegionError::Outside => "it lies outside of its region",
+        RegionError::Malformed(reason) => reason,
+    })
+}
+
+impl Session for CarriedSession {
+    fn receive(
+        &mut self,
+        message: &[u8],
+        immediate: Option<u32>,
+        memory: &mut SessionMemory<'_>,
+    ) -> Delivery {
+        if let Some(value) = immediate {
+            return match u8::try_from(value) {
+                Ok(endpoint) if message.is_empty() => {
+                    self.session.ring(endpoint);
+                    Delivery::Taken
+                }
+                _ => self.refuse("a doorbell has bytes, or names no endpoint"),
+            };
+        }
+        if message.len() != SESSION_MESSAGE_BYTES {
+            return self.refuse(format_args!("a message has {} bytes", message.len()));
+        }
+        if !self.session.has_room() {
+            return Delivery::Full;
+        }
+        let (bytes, offer) = match session::open(message) {
+            Ok(opened) => opened,
+            Err(error) => return self.refuse(error),
+        };
+        let memory = offer.map(|offer| self.grant(offer, memory));
+        self.session.push_request(SessionRequest { bytes, memory });
+        Delivery::Taken
+    }
+
+    fn next(&mut self) -> Option<[u8; SESSION_MESSAGE_BYTES]> {
+        self.session.next_answer().or_else(|| {
+            self.session.begin_answers();
+            self.session.next_answer()
+        })
+    }
+
+    fn sent(&mut self) {
+        self.session.pop_answer();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.session.is_ended_by_service()
+    }
+}
+
+impl Drop for CarriedSession {
+    fn drop(&mut self) {
+        self.session.revoke();
+    }
+}
+
+const _: () = assert!(causeway_verbs::limits::SERVICE_QPN == session::SERVICE_QPN);
+const _: () = assert!(SESSION_MESSAGE_BYTES == session::MESSAGE_BYTES);

@@ -1,0 +1,256 @@
+//! Mirrors: scattered pages of a guest as one contiguous mapping.
+//!
+//! A guest registers memory as a list of pages, while a ring needs one row of bytes. [`Map::mirror`]
+//! maps the pages once more, in the order of the list, behind each other: the kernel duplicates each
+//! run of adjacent pages of a shared mapping (`mremap` with an old length of 0). No byte is copied,
+//! and the file's descriptor is not needed.
+//!
+//! A mirror is a [`Mapping`] of its own: it stays mapped after its source, is poisoned by itself if
+//! the file shrinks, and is withdrawn with each of its sources ([`Mapping::withdraw`]). It does not
+//! notice that the guest takes the memory away; the owner drops it then. A run of pages takes an entry
+//! of the kernel's table of mappings, so that a mirror has at most the runs that its caller permits,
+//! and all mirrors of the process at most [`MIRROR_RUNS_MAX`] (4,096). Pages of hugetlbfs are mirrored
+//! in their own size only. Any thread may make mirrors; a run takes about 2 us.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::mm::{MremapFlags, mremap_fixed};
+
+use crate::limits::MIRROR_RUNS_MAX;
+use crate::map::{Map, OutOfGrant};
+use crate::mapping::{Mapping, MappingError};
+use crate::rights::Rights;
+
+/// Why pages are not mirrored.
+#[derive(Debug, thiserror::Error)]
+pub enum MirrorError {
+    /// Bytes are not granted for reading and writing.
+    #[error(transparent)]
+    OutOfGrant(#[from] OutOfGrant),
+    /// A range does not begin and end at a page, or there are no bytes.
+    #[error("the range at guest address {0:#x} does not consist of whole pages")]
+    Unaligned(u64),
+    /// The pages lie in more runs than permitted.
+    #[error("the pages lie in more than {0} places: use huge pages")]
+    Scattered(usize),
+    /// The process has [`MIRROR_RUNS_MAX`] (4,096) runs of mirrored pages.
+    #[error(
+        "this host mirrors as many runs of pages as it may ({MIRROR_RUNS_MAX}); try again later"
+    )]
+    Many,
+    /// The address space cannot be mapped.
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
+}
+
+impl MirrorError {
+    /// Returns whether this host lacks a resource; otherwise the ranges are wrong.
+    pub fn is_shortage(&self) -> bool {
+        match self {
+            Self::Many => true,
+            Self::Mapping(error) => error.is_shortage(),
+            _ => false,
+        }
+    }
+}
+
+/// Runs of pages of all mirrors.
+static RUNS: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs of pages that a mirror counts, given back by the drop.
+#[derive(Debug)]
+pub(crate) struct Runs(usize);
+
+impl Runs {
+    /// Counts `runs`; `None` if there would be too many.
+    fn take(runs: usize) -> Option<Self> {
+        let next = |used: usize| used.checked_add(runs).filter(|sum| *sum <= MIRROR_RUNS_MAX);
+        RUNS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(|_| Self(runs))
+    }
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        RUNS.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// Adjacent pages of one mapping.
+#[derive(Debug)]
+struct Run<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    source: &'a Arc<Mapping>,
+}
+
+impl Map {
+    /// Returns a mapping of the pages of `spans` (guest addresses and lengths), in this order. All
+    /// bytes must be granted for reading and writing, and lie in at most `most` runs of pages that are
+    /// adjacent in their file.
+    ///
+    /// # Errors
+    /// [`MirrorError`]; nothing is mapped.
+    pub fn mirror(&self, spans: &[(u64, u64)], most: usize) -> Result<Arc<Mapping>, MirrorError> {
+        let runs = self.runs(spans, most)?;
+        let len = runs.iter().fold(0_usize, |sum, run| sum.saturating_add(run.len));
+        if len == 0 {
+            return Err(MirrorError::Unaligned(0));
+        }
+        let counted = Runs::take(runs.len()).ok_or(MirrorError::Many)?;
+        let mirror = Arc::new(Mapping::reserve(len, counted)?);
+        // A source that is withdrawn from now on withdraws the mirror after itself: a run that is
+        // duplicated later has the source's replacement.
+        runs.iter().for_each(|run| run.source.add_mirror(&mirror));
+        let mut at = 0_usize;
+        for run in &runs {
+            let (to, _) = mirror.at(at).ok_or(MirrorError::Unaligned(0))?;
+            let flags = MremapFlags::MAYMOVE;
+            let from = run.start.as_ptr();
+            // SAFETY: `to` and the `run.len` bytes behind it were reserved for this mirror, which
+            // nothing reads before the return; an old length of 0 leaves the source as it is, which
+            // is a shared mapping that lives as long as `self`.
+            unsafe { mremap_fixed(from.cast(), 0, run.len, flags, to.cast()) }
+                .map_err(MappingError::Kernel)?;
+            at = at.saturating_add(run.len);
+        }
+        Ok(mirror)
+    }
+
+    /// Returns the runs of pages of `spans`.
+    fn runs(&self, spans: &[(u64, u64)], most: usize) -> Result<Vec<Run<'_>>, MirrorError> {
+        let page = rustix::param::page_size();
+        let mut runs: Vec<Run<'_>> = Vec::new();
+        for &(guest, len) in spans {
+            let (mut guest, mut left) = (guest, len);
+            while left > 0 {
+                let outside = OutOfGrant { addr: guest, len: left };
+                let (start, here) = self.pointer(guest, Rights::READ_WRITE).ok_or(outside)?;
+                let source = self.mapping(guest).ok_or(outside)?;
+                let now = usize::try_from(left).unwrap_or(usize::MAX).min(here);
+                let is_whole = start.as_ptr().addr().is_multiple_of(page);
+                if !is_whole || !now.is_multiple_of(page) {
+                    return Err(MirrorError::Unaligned(guest));
+                }
+                let follows = |run: &&mut Run<'_>| {
+                    Arc::ptr_eq(run.source, source)
+                        && run.start.as_ptr().addr().checked_add(run.len)
+                            == Some(start.as_ptr().addr())
+                };
+                let count = runs.len();
+                match runs.last_mut().filter(follows) {
+                    Some(last) => last.len = last.len.saturating_add(now),
+                    None if count >= most => return Err(MirrorError::Scattered(most)),
+                    None => runs.push(Run { start, len: now, source }),
+                }
+                guest = guest.checked_add(now as u64).ok_or(outside)?;
+                left = left.saturating_sub(now as u64);
+            }
+        }
+        Ok(runs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd as _, OwnedFd};
+
+    use super::*;
+    use crate::{Grant, Grants, Region, View, create};
+
+    const PAGE: u64 = 4096;
+
+    /// Returns memory of 16 pages at guest address 1 MiB, page `n` filled with `n`.
+    fn memory() -> (OwnedFd, Map) {
+        let file = create("mirror", 16 * PAGE).unwrap();
+        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 16 * PAGE).unwrap());
+        let map = Map::new(vec![Region { guest: 1 << 20, user: 0, mapping }]).unwrap();
+        for page in 0..16 {
+            map.write((1 << 20) + page * PAGE, &[page as u8; PAGE as usize]).unwrap();
+        }
+        (file, map)
+    }
+
+    fn page(number: u64) -> (u64, u64) {
+        ((1 << 20) + number * PAGE, PAGE)
+    }
+
+    #[test]
+    fn mirror_shows_scattered_pages_as_one_row_in_both_directions() {
+        let (_file, map) = memory();
+        let spans = [page(7), page(3), (page(4).0, 2 * PAGE), page(0), page(3)];
+        let mirror = map.mirror(&spans, 4).unwrap();
+        let view = View::new(mirror.clone(), 0, mirror.len()).unwrap();
+        assert_eq!(view.len() as u64, 6 * PAGE);
+        let first = |at: u64| view.read::<1>((at * PAGE) as usize).unwrap()[0];
+        assert_eq!([0, 1, 2, 3, 4, 5].map(first), [7, 3, 4, 5, 0, 3]);
+        // A write that crosses two pages reaches both, and a page that appears twice changes twice.
+        view.write(PAGE as usize - 2, b"over").unwrap();
+        let mut got = [0; 2];
+        map.read(page(7).0 + PAGE - 2, &mut got).unwrap();
+        assert_eq!(&got, b"ov");
+        map.read(page(3).0, &mut got).unwrap();
+        assert_eq!(&got, b"er");
+        assert_eq!(view.read::<2>(5 * PAGE as usize).unwrap(), *b"er");
+        map.write(page(0).0, b"back").unwrap();
+        assert_eq!(view.read::<4>(4 * PAGE as usize).unwrap(), *b"back");
+        drop(map);
+        assert_eq!(view.read::<4>(4 * PAGE as usize).unwrap(), *b"back", "it outlives its source");
+    }
+
+    #[test]
+    fn mirror_of_foreign_unaligned_or_too_scattered_pages_is_refused() {
+        let (_file, map) = memory();
+        let many = [page(0), page(2), page(4)];
+        assert!(matches!(map.mirror(&many, 2), Err(MirrorError::Scattered(2))));
+        assert!(map.mirror(&many, 3).is_ok());
+        let outside = [page(0), page(16)];
+        assert!(matches!(map.mirror(&outside, 9), Err(MirrorError::OutOfGrant(_))));
+        let past = [(page(15).0, 2 * PAGE)];
+        assert!(matches!(map.mirror(&past, 9), Err(MirrorError::OutOfGrant(_))));
+        for odd in [(page(0).0 + 8, PAGE), (page(0).0, 100), (page(0).0 + 2048, 2048)] {
+            let refused = map.mirror(&[odd], 9);
+            assert!(matches!(refused, Err(MirrorError::Unaligned(_))), "{refused:?}");
+        }
+        assert!(matches!(map.mirror(&[], 9), Err(MirrorError::Unaligned(_))));
+        // Memory that may only be read.
+        let file = create("read-only", PAGE).unwrap();
+        let mut grants = Grants::new();
+        let grant = Grant { guest: 0, len: PAGE, offset: 0, rights: Rights::READ };
+        grants.grant(grant, file).unwrap();
+        let read_only = grants.epoch();
+        assert!(matches!(read_only.mirror(&[(0, PAGE)], 9), Err(MirrorError::OutOfGrant(_))));
+    }
+
+    #[test]
+    fn mirror_is_withdrawn_with_its_source() {
+        let (_file, map) = memory();
+        let mirror = map.mirror(&[page(5), page(1)], 9).unwrap();
+        let view = View::new(mirror.clone(), 0, mirror.len()).unwrap();
+        assert_eq!(view.read::<1>(0).unwrap(), [5]);
+        let other = Mapping::new(_file.as_fd(), 0, 16 * PAGE).unwrap();
+        assert!(map.regions().first().unwrap().mapping.withdraw());
+        assert_eq!(view.read::<1>(0).unwrap(), [0]);
+        view.write(0, b"lost").unwrap();
+        let (byte, _) = other.at(5 * PAGE as usize).unwrap();
+        // SAFETY: a mapped byte of this test alone.
+        assert_eq!(unsafe { byte.read_volatile() }, 5, "the file is not reached");
+        assert!(!mirror.is_poisoned());
+    }
+
+    #[test]
+    fn mirror_of_a_file_that_shrinks_is_poisoned_and_reads_zeros() {
+        let file = rustix::fs::memfd_create("shrinks", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 4 * PAGE).unwrap();
+        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 4 * PAGE).unwrap());
+        let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).unwrap();
+        map.write(0, &[9; 4 * PAGE as usize]).unwrap();
+        let mirror = map.mirror(&[(2 * PAGE, PAGE), (0, PAGE)], 9).unwrap();
+        let view = View::new(mirror.clone(), 0, mirror.len()).unwrap();
+        rustix::fs::ftruncate(&file, PAGE).unwrap();
+        assert_eq!(view.read::<1>(10).unwrap(), [0]);
+        assert_eq!(view.read::<1>(PAGE as usize + 10).unwrap(), [0], "all of it is replaced");
+        assert!(mirror.is_poisoned() && !map.is_poisoned());
+    }
+}

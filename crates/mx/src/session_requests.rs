@@ -1,0 +1,241 @@
+//! Requests of guests' processes with memory: rings of an endpoint, and regions.
+//!
+//! Rings are mirrored: their pages are mapped once more, as one row of bytes
+//! ([`causeway_memory::Map::mirror`]), zeroed and formatted before the answer. Regions stay lists of
+//! ranges, from which payload is read and to which it is written in place. All other requests are
+//! those of host processes (`mx::requests`).
+
+use std::sync::Arc;
+
+use causeway_attach::local::LocalError;
+use causeway_channel::mx_rings;
+use causeway_fabric::guest_session::{GuestMemory, OfferError};
+use causeway_fabric::{Context, PortId};
+use causeway_memory::{GuestSpans, View};
+use causeway_mxoe::driver::RegionRefusal;
+use causeway_wire::local::DaemonMessage;
+use causeway_wire::mx::RegionId;
+
+use crate::limits::{
+    ENDPOINTS_PER_USER_MAX, MIRROR_RUN_NS, REGIONS_PER_CLIENT_MAX, REGIONS_PER_NIC_MAX,
+    RUNS_PER_PORT_MAX,
+};
+use crate::nic::EndpointEntry;
+use crate::requests::{BUSY, NO_RESOURCES};
+use crate::service::{MxService, SourceOwner};
+use crate::sessions::GrantUse;
+
+/// Length of a page in bytes.
+const PAGE: u64 = 4096;
+
+/// Why a request with memory fails.
+enum Refusal {
+    /// The request is answered with this `mx_return_t`.
+    Code(u32),
+    /// The process broke a rule, and is disconnected.
+    Rule(String),
+}
+
+impl From<OfferError> for Refusal {
+    fn from(error: OfferError) -> Self {
+        match error {
+            OfferError::Scattered => Self::Code(NO_RESOURCES),
+            OfferError::Rule(_) => Self::Rule(error.to_string()),
+        }
+    }
+}
+
+impl MxService {
+    /// Opens an endpoint of a guest's process in the offered rings, and answers. `wanted`: the
+    /// requested number; `vacant`: the number to open, or `None` if it is in use.
+    ///
+    /// # Errors
+    /// The offer broke a rule.
+    pub(crate) fn open_in_guest(
+        &mut self,
+        cx: &mut Context<'_>,
+        (value, port): (u32, PortId),
+        tag: u32,
+        (wanted, vacant): (u8, Option<u8>),
+        secrets: (u32, u32),
+        memory: Result<GuestMemory, OfferError>,
+    ) -> Result<(), LocalError> {
+        let opened = vacant.ok_or(Refusal::Code(BUSY)).and_then(|endpoint| {
+            let memory = memory.map_err(Refusal::from)?;
+            self.open_offered(cx, (value, port), endpoint, secrets, memory).map(|()| endpoint)
+        });
+        let local_nic = self.nics.get_mut(&port).ok_or(LocalError::Closed)?;
+        let answer = match opened {
+            Ok(endpoint) => {
+                local_nic.opened_total = local_nic.opened_total.saturating_add(1);
+                let (key, session) = secrets;
+                let (has_channels, is_direct) = (false, false);
+                let entry = EndpointEntry { client: value, session, key, has_channels, is_direct };
+                local_nic.endpoints.insert(endpoint, entry);
+                DaemonMessage::Opened { tag, code: 0, session, endpoint, bypass: 0 }
+            }
+            Err(Refusal::Code(code)) => {
+                local_nic.refused_total = local_nic.refused_total.saturating_add(1);
+                DaemonMessage::Opened { tag, code, session: 0, endpoint: wanted, bypass: 0 }
+            }
+            Err(Refusal::Rule(reason)) => return Err(LocalError::Rule(reason)),
+        };
+        self.notify(value, &answer, vec![]);
+        Ok(())
+    }
+
+    /// Mirrors offered rings, and serves them as those of an endpoint from now on.
+    fn open_offered(
+        &mut self,
+        cx: &mut Context<'_>,
+        (value, port): (u32, PortId),
+        endpoint: u8,
+        secrets: (u32, u32),
+        memory: GuestMemory,
+    ) -> Result<(), Refusal> {
+        let its = self.of_same_user(value);
+        let endpoints = self.nics.get(&port).map(|local_nic| local_nic.endpoints.values());
+        let count = endpoints.map_or(0, |all| all.filter(|entry| its(entry.client)).count());
+        // Revoked memory is refused without a look at it: the guest uses it otherwise.
+        if count >= ENDPOINTS_PER_USER_MAX || memory.is_revoked() {
+            return Err(Refusal::Code(NO_RESOURCES));
+        }
+        let (view, runs) = self.mirror(cx, port, &memory)?;
+        let source = self.free_number();
+        let network = self.nics.get_mut(&port).and_then(|local_nic| local_nic.network.as_mut());
+        let (Some(network), Some(client)) = (network, self.clients.get_mut(&value)) else {
+            return Err(Refusal::Code(NO_RESOURCES));
+        };
+        if !client.quota.charge_endpoint() {
+            return Err(Refusal::Code(NO_RESOURCES));
+        }
+        if network.open_in_guest(endpoint, (value, source), secrets, view).is_err() {
+            client.quota.release_endpoint();
+            return Err(Refusal::Code(NO_RESOURCES));
+        }
+        self.sources.insert(source, SourceOwner::Endpoint(port, endpoint));
+        // The endpoint is not armed yet: the first pass arms its doorbell.
+        cx.wake_source(source);
+        let grant = GrantUse { port, endpoint, region: None, runs, memory };
+        self.sessions.grants.insert(grant.memory_number(), grant);
+        Ok(())
+    }
+
+    /// Returns the offered rings as one row of bytes, and the number of their runs of pages.
+    fn mirror(
+        &self,
+        cx: &mut Context<'_>,
+        port: PortId,
+        memory: &GuestMemory,
+    ) -> Result<(View, usize), Refusal> {
+        let rule = |error: &dyn std::fmt::Display| Refusal::Rule(format!("its rings: {error}"));
+        let bytes = mx_rings::layout().bytes();
+        let spans = first(&memory.spans, (bytes as u64).next_multiple_of(PAGE));
+        let Some(spans) = spans else {
+            let wrong =
+                format_args!("{} bytes, of which {bytes} are needed", memory.len).to_string();
+            return Err(rule(&wrong));
+        };
+        let left = RUNS_PER_PORT_MAX.saturating_sub(self.sessions.runs_of(port));
+        cx.charge(MIRROR_RUN_NS.saturating_mul(spans.len() as u64));
+        let mirror = memory.map.mirror(&spans, left).map_err(|error| match error {
+            causeway_memory::MirrorError::Scattered(_) => Refusal::Code(NO_RESOURCES),
+            error if error.is_shortage() => Refusal::Code(NO_RESOURCES),
+            error => rule(&error),
+        })?;
+        let view = View::new(Arc::clone(&mirror), 0, bytes).map_err(|error| rule(&error))?;
+        Ok((view, spans.len()))
+    }
+
+    /// Registers offered memory for large messages of an endpoint, and answers.
+    ///
+    /// # Errors
+    /// The offer broke a rule.
+    pub(crate) fn region_in_guest(
+        &mut self,
+        value: u32,
+        port: PortId,
+        (tag, endpoint, len): (u32, u8, u64),
+        memory: Result<GuestMemory, OfferError>,
+    ) -> Result<(), LocalError> {
+        let added = memory
+            .map_err(Refusal::from)
+            .and_then(|memory| self.add_offered((value, port), endpoint, len, memory));
+        let (code, region) = match added {
+            Ok(region) => (0, region.0),
+            Err(Refusal::Code(code)) => (code, 0),
+            Err(Refusal::Rule(reason)) => return Err(LocalError::Rule(reason)),
+        };
+        self.notify(value, &DaemonMessage::Region { tag, code, endpoint, region }, vec![]);
+        Ok(())
+    }
+
+    /// Registers offered memory.
+    fn add_offered(
+        &mut self,
+        (value, port): (u32, PortId),
+        endpoint: u8,
+        len: u64,
+        memory: GuestMemory,
+    ) -> Result<RegionId, Refusal> {
+        let rule = |text: &str| Refusal::Rule(format!("its region: {text}"));
+        if memory.len != len {
+            return Err(rule("it has another length than the offered memory"));
+        }
+        if memory.is_revoked() {
+            return Err(Refusal::Code(NO_RESOURCES));
+        }
+        let local_nic =
+            self.nics.get_mut(&port).filter(|local_nic| local_nic.is_of(endpoint, value));
+        let network = local_nic.and_then(|local_nic| local_nic.network.as_mut());
+        // The rings of the endpoint may have been revoked meanwhile.
+        let (Some(network), Some(client)) = (network, self.clients.get_mut(&value)) else {
+            return Err(Refusal::Code(NO_RESOURCES));
+        };
+        if network.regions_of(|client| client == value).0 >= REGIONS_PER_CLIENT_MAX
+            || network.regions_of(|_| true).0 >= REGIONS_PER_NIC_MAX
+            || !client.quota.charge_region(len)
+        {
+            return Err(Refusal::Code(NO_RESOURCES));
+        }
+        let spans = GuestSpans::new(Arc::clone(&memory.map), memory.spans.iter().copied());
+        let added = spans.ok_or(RegionRefusal::Rule);
+        let added = added.and_then(|spans| network.add_guest_region(endpoint, spans));
+        client.quota.set_regions(network.regions_of(|client| client == value));
+        let region = added.map_err(|refusal| match refusal {
+            RegionRefusal::Limit => Refusal::Code(NO_RESOURCES),
+            RegionRefusal::Rule => rule("its length is 0 or exceeds 4 GiB"),
+        })?;
+        let grant = GrantUse { port, endpoint, region: Some(region), runs: 0, memory };
+        self.sessions.grants.insert(grant.memory_number(), grant);
+        Ok(region)
+    }
+}
+
+/// Returns the first `len` bytes of ranges; `None` if they have fewer.
+fn first(spans: &[(u64, u64)], len: u64) -> Option<Vec<(u64, u64)>> {
+    let mut left = len;
+    let mut first = Vec::new();
+    for (guest, len) in spans {
+        let now = left.min(*len);
+        if now > 0 {
+            first.push((*guest, now));
+        }
+        left = left.saturating_sub(now);
+    }
+    (left == 0).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_bytes_of_ranges_end_within_a_range() {
+        let spans = [(0x1000, 0x2000), (0x9000, 0x1000)];
+        assert_eq!(first(&spans, 0x2800), Some(vec![(0x1000, 0x2000), (0x9000, 0x800)]));
+        assert_eq!(first(&spans, 0x1000), Some(vec![(0x1000, 0x1000)]));
+        assert_eq!(first(&spans, 0x3000).map(|spans| spans.len()), Some(2));
+        assert_eq!(first(&spans, 0x3001), None);
+    }
+}

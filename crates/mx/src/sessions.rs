@@ -1,0 +1,337 @@
+//! Sessions of guests' processes: their attachment, and the memory that they grant.
+//!
+//! A NIC with the option `adapter` serves the processes of the guest behind that port, which the
+//! service of the port carries ([`causeway_fabric::guest_session`]). A session is attached as a
+//! process ([`crate::client`]), and its requests are those of a host process; their memory is
+//! registered memory of the guest.
+//!
+//! # Revocation
+//! Every call of the service is a *turn* of the gate, and begins by dropping what was revoked: rings
+//! with their endpoint, regions, or all of a session. Between two turns nothing of a session's memory
+//! is in use: `mxoe` copies lent bytes of unsent frames before its turn ends. A revoked endpoint is
+//! closed without a look at its rings, so that requests in it are lost, and peers learn that it closed.
+//!
+//! # Limits
+//! The rings of the endpoints of a port lie in at most [`RUNS_PER_PORT_MAX`] runs of pages; an open
+//! beyond is answered with `MX_NO_RESOURCES`, as is memory in too many places. Other offers that break
+//! a rule end the session. Quotas are the port's ([`User::Guest`]).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use causeway_attach::local::LocalError;
+use causeway_fabric::guest_session::{
+    GateTurn, GuestMemory, GuestSession, RevokedItem, ServingEnd, SessionNotice, TurnGate,
+};
+use causeway_fabric::mailbox::{Mailbox, Sender};
+use causeway_fabric::{Context, PortId, Progress, SourceProgress};
+use causeway_model::{CommandError, Name};
+use causeway_wire::mx::RegionId;
+
+use crate::attachment::{AttachedSession, ProcessAttachment};
+use crate::client::ClientProcess;
+use crate::limits::{
+    CLIENTS_PER_NIC_MAX, CLIENTS_PER_USER_MAX, NOTICES_PER_TURN_MAX, SESSION_NOTICES_MAX,
+};
+use crate::service::{MxService, SourceOwner};
+use crate::user::User;
+
+/// Memory of a guest's process in use.
+#[derive(Debug)]
+pub(crate) struct GrantUse {
+    pub port: PortId,
+    pub endpoint: u8,
+    /// The region; `None` for rings.
+    pub region: Option<RegionId>,
+    /// Runs of pages of mirrored rings.
+    pub runs: usize,
+    /// Held also for its drop: the carrying shard then forgets the memory.
+    pub memory: GuestMemory,
+}
+
+impl GrantUse {
+    /// Returns the number by which a revocation names the memory.
+    pub fn memory_number(&self) -> u64 {
+        self.memory.number()
+    }
+}
+
+/// The sessions of the NICs of a group.
+#[derive(Debug, Default)]
+pub(crate) struct GuestSessions {
+    /// `None` until the first NIC has an adapter.
+    open: Option<OpenSessions>,
+    /// NICs by tag.
+    nics: BTreeMap<u32, PortId>,
+    next_tag: u32,
+    /// Processes by the number of their session.
+    clients: BTreeMap<u64, u32>,
+    /// Memory in use, by its number.
+    pub grants: BTreeMap<u64, GrantUse>,
+}
+
+/// The mailbox and the gate of a shard with sessions.
+#[derive(Debug)]
+struct OpenSessions {
+    gate: TurnGate,
+    to: Sender<SessionNotice>,
+    notices: Mailbox<SessionNotice>,
+}
+
+impl GuestSessions {
+    /// Returns the gate, if a NIC has had an adapter.
+    pub fn gate(&self) -> Option<TurnGate> {
+        self.open.as_ref().map(|open| open.gate.clone())
+    }
+
+    /// Returns the runs of pages of the rings of a port.
+    pub fn runs_of(&self, port: PortId) -> usize {
+        let its = self.grants.values().filter(|grant| grant.port == port);
+        its.fold(0, |sum, grant| sum.saturating_add(grant.runs))
+    }
+
+    /// Forgets the memory of an endpoint.
+    pub fn forget_endpoint(&mut self, port: PortId, endpoint: u8) {
+        if !self.grants.is_empty() {
+            self.grants.retain(|_, grant| (grant.port, grant.endpoint) != (port, endpoint));
+        }
+    }
+
+    /// Forgets the memory of a region.
+    pub fn forget_region(&mut self, port: PortId, endpoint: u8, region: RegionId) {
+        let place = (port, endpoint, Some(region));
+        self.grants.retain(|_, grant| (grant.port, grant.endpoint, grant.region) != place);
+    }
+
+    /// Forgets a NIC.
+    pub fn forget_nic(&mut self, port: PortId) {
+        self.nics.retain(|_, nic| *nic != port);
+    }
+
+    /// Forgets a process.
+    pub fn forget_client(&mut self, session: u64) {
+        self.clients.remove(&session);
+    }
+}
+
+/// Begins a turn, if a NIC has an adapter.
+pub(crate) fn enter(gate: Option<&TurnGate>) -> (Option<GateTurn<'_>>, Vec<RevokedItem>) {
+    let mut turn = gate.map(TurnGate::enter);
+    let revoked = turn.as_mut().map(GateTurn::take_revoked).unwrap_or_default();
+    (turn, revoked)
+}
+
+impl MxService {
+    /// Returns the end by which the sessions of a guest reach the NIC of a port.
+    ///
+    /// # Errors
+    /// The host has no descriptor for the mailbox.
+    fn serving_end(
+        &mut self,
+        cx: &mut Context<'_>,
+        port: PortId,
+    ) -> Result<ServingEnd, CommandError> {
+        if self.sessions.open.is_none() {
+            let source = self.free_number();
+            let host = |e: io::Error| CommandError::Host(format!("mailbox of a NIC: {e}"));
+            let (to, notices) = cx.mailbox(SESSION_NOTICES_MAX, source).map_err(host)?;
+            self.sources.insert(source, SourceOwner::Sessions);
+            self.sessions.open = Some(OpenSessions { gate: TurnGate::default(), to, notices });
+        }
+        let sessions = &mut self.sessions;
+        let gone = || CommandError::Host("the NIC has no mailbox".into());
+        sessions.forget_nic(port);
+        let open = sessions.open.as_ref().ok_or_else(gone)?;
+        let tag = sessions.next_tag;
+        sessions.next_tag = tag.wrapping_add(1);
+        sessions.nics.insert(tag, port);
+        Ok(ServingEnd { to: open.to.clone(), gate: open.gate.clone(), tag })
+    }
+
+    /// Returns the end of the NIC of the port with this name.
+    ///
+    /// # Errors
+    /// The port does not exist, or as for [`Self::serving_end`].
+    pub(crate) fn serve_guest(
+        &mut self,
+        cx: &mut Context<'_>,
+        name: &Name,
+    ) -> Result<ServingEnd, CommandError> {
+        let port = self.nics.iter().find(|(_, local_nic)| local_nic.port_name == *name);
+        let missing = || CommandError::NotFound { what: "mx port", name: name.to_string() };
+        let port = *port.ok_or_else(missing)?.0;
+        self.serving_end(cx, port)
+    }
+
+    /// Handles notices of carrying shards.
+    pub(crate) fn serve_notices(&mut self, cx: &mut Context<'_>, value: u32) -> SourceProgress {
+        let mut count = 0_u32;
+        for _ in 0..NOTICES_PER_TURN_MAX {
+            let next = self.sessions.open.as_ref().and_then(|open| open.notices.next());
+            let Some(notice) = next else { break };
+            count = count.saturating_add(1);
+            match notice {
+                SessionNotice::Began(tag, session) => self.attach_session(cx, tag, session),
+                SessionNotice::Ready(number) => self.session_ready(cx, number),
+                // The turn began with that.
+                SessionNotice::Revoked => {}
+            }
+        }
+        let is_idle = count == 0 && !cx.awaits_source(value);
+        let progress = match &self.sessions.open {
+            Some(open) if is_idle && !open.notices.arm() => Progress::Worked,
+            _ if is_idle => Progress::Parked,
+            _ if count == 0 => Progress::Idle,
+            _ => Progress::Worked,
+        };
+        SourceProgress { progress, count }
+    }
+
+    /// Attaches a process to the NIC of its adapter, or refuses it.
+    fn attach_session(&mut self, cx: &mut Context<'_>, tag: u32, session: GuestSession) {
+        // The revocation came before the notice, and found no process.
+        if session.is_revoked() {
+            return;
+        }
+        let attachment = AttachedSession(session);
+        let Some(port) = self.sessions.nics.get(&tag).copied() else { return };
+        let user = User::Guest(port);
+        let its = self.clients.values().filter(|client| client.user == user).count();
+        let group = cx.ports.get(port).map(|of| of.spec.group.clone());
+        let (Some(local_nic), Some(group)) = (self.nics.get_mut(&port), group) else { return };
+        let most = match its >= CLIENTS_PER_USER_MAX {
+            true => Some(CLIENTS_PER_USER_MAX),
+            false => (local_nic.clients >= CLIENTS_PER_NIC_MAX).then_some(CLIENTS_PER_NIC_MAX),
+        };
+        if let Some(most) = most {
+            local_nic.refused_total = local_nic.refused_total.saturating_add(1);
+            cx.note(
+                port,
+                format_args!("a process of the guest was refused: {most} is the maximum"),
+            );
+            return;
+        }
+        local_nic.clients = local_nic.clients.saturating_add(1);
+        let value = self.free_number();
+        let number = attachment.0.number();
+        let wakes = Arc::default();
+        let attachment = ProcessAttachment::Session(attachment);
+        let mut client = ClientProcess::new(port, attachment, group, (user, None), wakes);
+        client.has_channels = false;
+        self.clients.insert(value, client);
+        self.sources.insert(value, SourceOwner::ClientProcess);
+        self.sessions.clients.insert(number, value);
+        cx.wake_source(value);
+    }
+
+    /// Serves a session with requests, doorbells or room.
+    fn session_ready(&mut self, cx: &mut Context<'_>, number: u64) {
+        let Some(value) = self.sessions.clients.get(&number).copied() else { return };
+        let Some(client) = self.clients.get(&value) else { return };
+        let (port, Some(session)) = (client.port, client.session()) else { return };
+        // A later doorbell makes a notice again.
+        session.begin_requests();
+        let rung = session.take_doorbells();
+        if let Some(local_nic) = self.nics.get(&port) {
+            let own = rung.filter(|endpoint| local_nic.is_of(*endpoint, value));
+            let network = local_nic.network.as_ref();
+            own.filter_map(|endpoint| network?.endpoint_source(endpoint))
+                .for_each(|source| cx.wake_source(source));
+        }
+        self.flush(cx, value, true);
+    }
+
+    /// Drops memory and sessions that guests took away. Touches none of it: all of it is detached
+    /// before the first endpoint closes, which makes events for others.
+    pub(crate) fn drop_revoked(&mut self, cx: &mut Context<'_>, items: Vec<RevokedItem>) {
+        if items.is_empty() {
+            return;
+        }
+        self.now_ns = cx.now_ns;
+        let mut detached = Vec::new();
+        for item in items {
+            match item {
+                RevokedItem::Memory(number) => detached.extend(self.detach_memory(number)),
+                RevokedItem::Session(number) => self.detach_session(number, &mut detached),
+            }
+        }
+        for Detached { port, endpoint, memory } in detached {
+            self.close_detached(cx, (port, endpoint), memory);
+            self.perform_actions(cx, port);
+        }
+        self.disconnect_marked(cx);
+    }
+
+    /// Detaches revoked memory: a region, or the rings of an endpoint.
+    fn detach_memory(&mut self, number: u64) -> Option<Detached> {
+        let GrantUse { port, endpoint, region, .. } = self.sessions.grants.remove(&number)?;
+        let network = self.nics.get_mut(&port)?.network.as_mut()?;
+        let memory = match region {
+            Some(region) => {
+                network.detach_region(endpoint, region);
+                DetachedMemory::Region(region)
+            }
+            None => DetachedMemory::Rings(network.detach_rings(endpoint)?),
+        };
+        Some(Detached { port, endpoint, memory })
+    }
+
+    /// Detaches all memory of a session that ended, and marks its process for disconnection.
+    fn detach_session(&mut self, number: u64, detached: &mut Vec<Detached>) {
+        let Some(value) = self.sessions.clients.get(&number) else { return };
+        let Some(client) = self.clients.get_mut(value) else { return };
+        client.end(LocalError::Closed);
+        let port = client.port;
+        let Some(local_nic) = self.nics.get_mut(&port) else { return };
+        let Some(network) = &mut local_nic.network else { return };
+        let its = local_nic.endpoints.iter().filter(|(_, entry)| entry.client == *value);
+        detached.extend(its.filter_map(|(endpoint, _)| {
+            let memory = DetachedMemory::Rings(network.detach_rings(*endpoint)?);
+            Some(Detached { port, endpoint: *endpoint, memory })
+        }));
+    }
+
+    /// Closes an endpoint without its rings, or ends the messages of a region.
+    fn close_detached(
+        &mut self,
+        cx: &mut Context<'_>,
+        (port, endpoint): (PortId, u8),
+        memory: DetachedMemory,
+    ) {
+        let Some(local_nic) = self.nics.get_mut(&port) else { return };
+        let value = local_nic.endpoints.get(&endpoint).map(|entry| entry.client);
+        let (Some(network), Some(value)) = (&mut local_nic.network, value) else { return };
+        match memory {
+            DetachedMemory::Region(region) => network.end_region(cx.now_ns, endpoint, region),
+            DetachedMemory::Rings(_) => network.close_detached(cx.now_ns, endpoint),
+        }
+        if let Some(client) = self.clients.get_mut(&value) {
+            if let DetachedMemory::Rings(_) = memory {
+                client.quota.release_endpoint();
+            }
+            client.quota.set_regions(network.regions_of(|client| client == value));
+        }
+        if let DetachedMemory::Rings(source) = memory {
+            self.sources.remove(&source);
+            self.close(cx.now_ns, value, port, endpoint);
+        }
+    }
+}
+
+/// Memory that was detached from its endpoint.
+#[derive(Debug, Clone, Copy)]
+enum DetachedMemory {
+    /// A region.
+    Region(RegionId),
+    /// Rings and all regions, and the number by which the rings were served.
+    Rings(u32),
+}
+
+/// An endpoint that lost memory.
+#[derive(Debug)]
+struct Detached {
+    port: PortId,
+    endpoint: u8,
+    memory: DetachedMemory,
+}

@@ -1,0 +1,133 @@
+//! Sessions of guests' processes with the NIC of their adapter: endpoints in registered memory.
+
+mod hostile;
+mod rig;
+
+use causeway_channel::far_fence;
+use causeway_wire::local::{ClientMessage, DaemonMessage, Name};
+use causeway_wire::mx::{Event, RegionId, Request, Status, Token, Window};
+
+use rig::{Host, at, soon};
+
+/// Returns `len` bytes that depend on their position.
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 251) as u8 ^ seed).collect()
+}
+
+#[test]
+fn guest_processes_exchange_messages_through_rings_in_their_memory() {
+    let host = Host::new();
+    let mut guest = host.guest(1);
+    let (mut one, mut a) = guest.endpoint(1);
+    let (mut two, mut b) = guest.endpoint(2);
+    host.wait("m1", "processes", 2);
+    // The process asks by a message first, as on a socket.
+    let nic = at(1, 0).nic.0;
+    let connect = ClientMessage::Connect { endpoint: 1, to: 2, key: 7, token: 9, nic };
+    one.ask(&guest, connect, None);
+    let remote = one.hear(&guest);
+    assert_eq!(remote, DaemonMessage::Remote { endpoint: 1, known: 1, token: 9 });
+    let peer = a.connect((&guest, &mut one), at(1, 2));
+    for (info, len) in [(1, 0), (2, 8), (3, 4096), (4, 32_768), (5, 100)] {
+        let data = pattern(len, info as u8);
+        a.send((&guest, &mut one), peer, info, &data);
+        assert_eq!(b.receive(), (info, data), "{len} bytes");
+    }
+    let back = b.connect((&guest, &mut two), at(1, 1));
+    for info in 0..200 {
+        b.send((&guest, &mut two), back, info, &info.to_le_bytes());
+        assert_eq!(a.receive(), (info, info.to_le_bytes().to_vec()));
+    }
+    one.ask(&guest, ClientMessage::Find { tag: 5, name: Name::new("m1:0").unwrap() }, None);
+    assert!(matches!(one.hear(&guest), DaemonMessage::Host { tag: 5, known: 1, .. }));
+    one.ask(&guest, ClientMessage::Close { endpoint: 1 }, None);
+    host.wait("m1", "endpoints", 1);
+    assert_eq!((host.fault("m1"), host.fault("a1")), (String::new(), String::new()));
+}
+
+#[test]
+fn guest_process_that_sleeps_gets_a_wake_message() {
+    let host = Host::new();
+    let mut guest = host.guest(1);
+    let (mut one, mut a) = guest.endpoint(1);
+    let (mut two, mut b) = guest.endpoint(2);
+    let peer = a.connect((&guest, &mut one), at(1, 2));
+    while b.poll().is_some() {}
+    for info in 0..20 {
+        assert_eq!(two.next(&guest), None, "a process that polls gets no message");
+        if b.receiver.request_wake() {
+            assert!(far_fence());
+        }
+        assert!(!b.receiver.ready());
+        a.send((&guest, &mut one), peer, info, b"wake");
+        assert_eq!(two.hear(&guest), DaemonMessage::Wake { endpoint: 2 });
+        b.receiver.disarm();
+        assert_eq!(b.receive(), (info, b"wake".to_vec()));
+    }
+}
+
+#[test]
+fn guests_on_one_host_pull_large_messages_between_scattered_regions() {
+    let host = Host::new();
+    let (mut left, mut right) = (host.guest(1), host.guest(2));
+    let (mut one, mut a) = left.endpoint(1);
+    let (mut two, mut b) = right.endpoint(1);
+    let len = 1_000_003;
+    let (from, into) = (left.scattered(1 << 20), right.scattered(1 << 20));
+    let data = pattern(len, 3);
+    from.view.write(77, &data).unwrap();
+    let (code, source) = one.lend(&left, 1, from.offer);
+    let (its_code, target) = two.lend(&right, 1, into.offer);
+    assert_eq!((code, its_code), (0, 0));
+    let peer = a.connect((&left, &mut one), at(2, 1));
+    let window = Window { region: RegionId(source), offset: 77, len: len as u32 };
+    let offer = Request::Offer { peer, token: Token(1), match_info: 5, from: window };
+    a.request((&left, &mut one), &offer);
+    let (Event::Offered { match_info: 5, len: offered, handle, .. }, _) = b.hear() else {
+        panic!()
+    };
+    assert_eq!(offered as usize, len);
+    let window = Window { region: RegionId(target), offset: 1234, len: offered };
+    b.request((&right, &mut two), &Request::Pull { handle, token: Token(2), into: window });
+    let pulled = b.hear().0;
+    assert_eq!(pulled, Event::Pulled { token: Token(2), status: Status::Success });
+    let sent = a.hear().0;
+    assert_eq!(sent, Event::Sent { token: Token(1), status: Status::Success, taken: offered });
+    let mut got = vec![0; len];
+    into.view.read_into(1234, &mut got).unwrap();
+    assert!(got == data, "the content differs");
+    assert_eq!(into.view.read::<1>(1234 + len).unwrap(), [0]);
+}
+
+#[test]
+fn nic_and_adapter_are_added_in_either_order_and_only_one_nic_serves_an_adapter() {
+    let host = Host::new();
+    host.add_nic(1, "a1").unwrap();
+    host.add_adapter(1);
+    let mut guest = host.boot(1);
+    let (mut process, _endpoint) = guest.endpoint(3);
+    let again = host.add_nic(2, "a1").unwrap_err().to_string();
+    assert!(again.contains("adapter a1 belongs to the NIC of port m1"), "{again}");
+    let other = host.add_nic(3, "m1").unwrap_err().to_string();
+    assert!(other.contains("expected a port of kind hca"), "{other}");
+    // The removal of the NIC ends the session, and another NIC takes the adapter.
+    host.handle.call(causeway_model::Command::PortDel(rig::name("m1"))).unwrap();
+    process.expect_end(&guest);
+    let mut orphan = guest.process();
+    orphan.send(&guest, &[0; 160]);
+    assert!(orphan.failed.is_some(), "no service answers");
+    host.add_nic(2, "a1").unwrap();
+    let mut next = guest.process();
+    next.ask(&guest, ClientMessage::Hello { version: 4, direct: 0 }, None);
+    let DaemonMessage::Welcome { nic, .. } = next.hear(&guest) else { panic!() };
+    assert_eq!(nic, at(2, 0).nic.0);
+    // So does the removal of the adapter, which the NIC survives.
+    host.handle.call(causeway_model::Command::PortDel(rig::name("a1"))).unwrap();
+    host.wait("m2", "processes", 0);
+    host.add_adapter(1);
+    let mut guest = host.boot(1);
+    let mut process = guest.process();
+    process.ask(&guest, ClientMessage::Hello { version: 4, direct: 0 }, None);
+    assert!(matches!(process.hear(&guest), DaemonMessage::Welcome { .. }));
+    soon(|| host.counter("m2", "processes") == 1, "the NIC has one process");
+}
