@@ -76,10 +76,15 @@ impl Messages {
             guest
                 .await_ready()
                 .unwrap_or_else(|e| panic!("{e}\n--- causewayd ---\n{}", daemon.log()));
-            for (path, content) in &files {
-                guest.install(path, content).unwrap();
-            }
         }
+        std::thread::scope(|scope| {
+            for guest in &guests {
+                let files = &files;
+                scope.spawn(move || {
+                    files.iter().for_each(|(path, content)| guest.install(path, content).unwrap());
+                });
+            }
+        });
         Self { guests, nics, daemon }
     }
 
