@@ -114,7 +114,7 @@ fn mx_messages_pass_within_and_between_stock_guests() {
         return;
     }
     let messages = Messages::boot(suite);
-    // The adapter is found without a word, and by its name.
+    // The adapter is found without the variable, and by its name.
     for variable in ["", "CAUSEWAY_MX=adapter", "CAUSEWAY_MX=adapter:mlx5_0:1"] {
         let info = messages.run(0, &format!("{variable} {TOOL} info --json"));
         assert!(info.contains(&messages.nics[0].mac()), "{variable}: {info}");

@@ -153,7 +153,7 @@ impl Conversation {
         let place = places.get(number as usize).ok_or(Error::UnknownNic)?;
         let greeted = Self::greeted(connect(place), Some(number));
         greeted.map_err(|error| match (place, error) {
-            // The adapter exists, and nobody serves sessions behind it.
+            // The adapter exists, and its daemon serves no sessions.
             (Place::Adapter { .. }, Error::NoDaemon | Error::DaemonGone) => Error::NoSession,
             (_, error) => error,
         })

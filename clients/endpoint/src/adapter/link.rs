@@ -2,13 +2,13 @@
 //!
 //! Every send reports a completion. Commands for which the send queue has no room wait in a queue.
 //! Received messages stay in their receive buffers until they are taken; only then the buffer is posted
-//! again, so that the daemon holds back what nobody reads. After the first failed work request the link
+//! again, so that the daemon holds back messages that the process does not take. After the first failed work request the link
 //! is broken for good.
 //!
 //! # Sleeps
 //! [`Link::arm`] requests an event for the next completion, and polls afterwards: a completion in
-//! between is found by the poll. While a thread sleeps, whoever takes the event requests the next one,
-//! so that no other sleeper is left without.
+//! between is found by the poll. While a thread sleeps, another thread that takes the event requests the
+//! next one, so that the sleeping thread is woken by later completions.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd};
