@@ -9,8 +9,8 @@
 //! counts.
 //!
 //! # Messages
-//! Requests wait in the session, at most [`REQUESTS_MAX`] (32), then the process waits; doorbells are
-//! a bit for each of 256 numbers; answers wait in the session too, at most [`ANSWERS_MAX`] (1,024),
+//! Requests wait in the session, at most [`SESSION_REQUESTS_MAX`] (32), then the process waits; doorbells are
+//! a bit for each of 256 numbers; answers wait in the session too, at most [`SESSION_ANSWERS_MAX`] (1,024),
 //! then the serving service ends the session. Each side signals the other by a mailbox, once until the
 //! other looks.
 //!
@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use causeway_memory::Map;
 use causeway_model::{Name, TypedRequest};
 
+use crate::limits::{SESSION_ANSWERS_MAX, SESSION_REQUESTS_MAX};
 use crate::mailbox::Sender;
 use crate::registration::Capability;
 use crate::shard::ShardKey;
@@ -38,10 +39,6 @@ use crate::shard::ShardKey;
 /// [`CloseGuestSessions`], and their controller announces ports by [`CarrierAdded`].
 pub const CARRIES_GUEST_SESSIONS: Capability = Capability("carries sessions of guests' processes");
 
-/// Most requests of a session that wait for the serving service.
-pub const REQUESTS_MAX: usize = 32;
-/// Most answers of a session that wait for the process.
-pub const ANSWERS_MAX: usize = 1024;
 /// Length of a request without its grant, in bytes.
 pub const REQUEST_BYTES: usize = 128;
 /// Length of an answer, in bytes.
@@ -311,7 +308,7 @@ impl GuestSession {
     /// when it has.
     pub fn has_room(&self) -> bool {
         let mut queues = self.queues();
-        queues.is_full = queues.requests.len() >= REQUESTS_MAX;
+        queues.is_full = queues.requests.len() >= SESSION_REQUESTS_MAX;
         !queues.is_full
     }
 
@@ -397,10 +394,10 @@ impl GuestSession {
         })
     }
 
-    /// Serving shard: appends an answer. Returns false, without an effect, if [`ANSWERS_MAX`] wait.
+    /// Serving shard: appends an answer. Returns false, without an effect, if [`SESSION_ANSWERS_MAX`] wait.
     pub fn answer(&self, bytes: [u8; ANSWER_BYTES]) -> bool {
         let mut queues = self.queues();
-        if queues.answers.len() >= ANSWERS_MAX {
+        if queues.answers.len() >= SESSION_ANSWERS_MAX {
             return false;
         }
         queues.answers.push_back(bytes);
@@ -489,18 +486,18 @@ mod tests {
             taken.map(drop)
         })
         .count();
-        assert_eq!(count, REQUESTS_MAX);
+        assert_eq!(count, SESSION_REQUESTS_MAX);
         assert_eq!(answers.next(), Some(session.number()), "the carrier learns of the room");
         let count = (0..).take_while(|_| session.answer([0; ANSWER_BYTES])).count();
-        assert_eq!((count, session.backlog()), (ANSWERS_MAX, ANSWERS_MAX));
+        assert_eq!((count, session.backlog()), (SESSION_ANSWERS_MAX, SESSION_ANSWERS_MAX));
         while notices.next().is_some() {}
         session.begin_requests();
-        assert!(session.await_room(ANSWERS_MAX - 1));
+        assert!(session.await_room(SESSION_ANSWERS_MAX - 1));
         session.pop_answer();
         assert!(notices.is_empty());
         session.pop_answer();
         assert!(matches!(notices.next(), Some(SessionNotice::Ready(_))));
-        assert!(!session.await_room(ANSWERS_MAX - 1));
+        assert!(!session.await_room(SESSION_ANSWERS_MAX - 1));
         session.end();
         assert!(session.is_ended_by_service());
     }

@@ -16,6 +16,7 @@
 //! | log lines | `log_limit` | lines are dropped and counted |
 //! | frames of links, notices | `link::io`, `ethernet` | frames are dropped and counted; a notice is logged and lost |
 //! | datagrams | `udp` | the rest waits for the next call |
+//! | sessions of guests | `guest_session`, `hca`, `mx` | the process waits; the session ends |
 //! | captures, traffic matrix | `capture`, `traffic` | frames and pairs beyond are counted only |
 //!
 //! Most run in a dispatcher's thread; `balance` runs in a thread of the fabric, `memory_charge` in
@@ -176,5 +177,11 @@ pub const TRAFFIC_WINDOW_NS: u64 = 1_000_000_000;
 pub const TRAFFIC_SILENT_NS: u64 = 60_000_000_000;
 /// Shortest time between two searches of a full traffic matrix for silent pairs: 1 s.
 pub const TRAFFIC_SWEEP_NS: u64 = 1_000_000_000;
+/// Most requests of a session of a guest's process that wait for the serving service. Then the process
+/// waits.
+pub const SESSION_REQUESTS_MAX: usize = 32;
+/// Most answers of a session that wait for the process. With one more, the serving service ends the
+/// session.
+pub const SESSION_ANSWERS_MAX: usize = 1024;
 /// Most views of ports that a dispatcher makes between two turns. A view takes some microseconds.
 pub(crate) const PORTS_VIEWED_AT_ONCE: usize = 4;

@@ -10,6 +10,10 @@
 //! the group's frames: routes, captures and traces name the port, and RDMA obeys the routes as
 //! frames do.
 //!
+//! A process of the guest also reaches a service of the daemon through its adapter: a port carries
+//! sessions of its guest's processes to the service that opened them, here the NIC of MX endpoints
+//! whose option `adapter` names the port ([`causeway_fabric::guest_session`]).
+//!
 //! # Limits
 //! RDMA stays on this host and inside the group. An adapter has [`limits::VECTORS`] (8) interrupt
 //! vectors. The holder keeps its frontend over a restart of the daemon, after which the function

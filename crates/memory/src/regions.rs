@@ -18,6 +18,7 @@
 
 use std::sync::Arc;
 
+use crate::copy::{CopyError, copy_range};
 use crate::limits::REGION_KEYS_MAX;
 use crate::map::{Map, OutOfGrant};
 use crate::view::View;
@@ -352,6 +353,25 @@ impl GuestSpans {
             let (head, tail) = from.split_at(now);
             self.epoch.write(guest, head)?;
             (offset, from) = (offset.saturating_add(now as u64), tail);
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes at `offset` straight to `at` of another row: one copy.
+    ///
+    /// # Errors
+    /// [`CopyError`]: bytes outside of a row, or no longer granted. Some bytes may have been copied.
+    pub fn copy_to(&self, offset: u64, (to, at): (&Self, u64), len: u64) -> Result<(), CopyError> {
+        let (mut offset, mut at, mut rest) = (offset, at, len);
+        while rest > 0 {
+            let outside = |addr| OutOfGrant { addr, len: rest };
+            let from = self.locate(offset).ok_or(CopyError::Source(outside(offset)))?;
+            let into = to.locate(at).ok_or(CopyError::Destination(outside(at)))?;
+            let now = from.1.min(into.1).min(rest).min(u32::MAX.into());
+            let bytes = u32::try_from(now).unwrap_or(u32::MAX);
+            copy_range((&self.epoch, from.0), (&to.epoch, into.0), bytes)?;
+            (offset, at) = (offset.saturating_add(now), at.saturating_add(now));
+            rest = rest.saturating_sub(now);
         }
         Ok(())
     }

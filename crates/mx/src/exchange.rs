@@ -1,73 +1,146 @@
-//! Packets between the NICs of a group, in memory.
+//! Messages between the NICs of a group, in memory.
 //!
-//! Each turn that may queue such packets ends with [`MxService::exchange`]. It passes them on until
-//! none is left, or [`LOCAL_FRAMES_PER_TURN_MAX`] (256) were passed; the rest waits for the next turn
-//! of its NIC. The time is charged to the turn of the group.
+//! An eager message goes into the ring of its receiver in the turn that takes it from the ring of
+//! its sender ([`MxService::serve_rings`]). Everything else is *work* that an engine queues
+//! (`mxoe::local`): messages that found no room, pulls, and the ends of peers. Each turn of a NIC
+//! ends with [`MxService::exchange`], which performs the work of this NIC and of the NICs that got
+//! work from it, until none is left, or [`LOCAL_STEPS_PER_TURN_MAX`] (64) steps were performed, or
+//! [`LOCAL_BYTES_PER_TURN`] (256 KiB) were copied. The rest waits for the next turn of the NIC, behind
+//! the turns of the other sources of the group. The time is charged to the turn.
+//!
+//! Called by `mx::service` on the dispatcher's thread.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use causeway_fabric::{Context, PortId};
+use causeway_fabric::{Context, PortId, SourceProgress};
 use causeway_wire::mx::NicId;
 
-use crate::limits::{FRAME_NS, LOCAL_FRAMES_PER_TURN_MAX};
+use crate::limits::{
+    LOCAL_BYTES_PER_TURN, LOCAL_BYTES_PER_US, LOCAL_STEP_NS, LOCAL_STEPS_PER_TURN_MAX,
+};
+use crate::network::{FindNetwork, NicNetwork};
+use crate::nic::LocalNic;
 use crate::service::MxService;
 
+/// The NICs of the group, without the NIC in turn.
+struct Others<'a> {
+    nics: &'a mut BTreeMap<PortId, LocalNic>,
+    ports: &'a BTreeMap<NicId, PortId>,
+    /// The NICs that were found.
+    touched: &'a mut Vec<PortId>,
+}
+
+impl FindNetwork for Others<'_> {
+    fn find(&mut self, nic: NicId) -> Option<&mut NicNetwork> {
+        let port = *self.ports.get(&nic)?;
+        let network = self.nics.get_mut(&port)?.network.as_deref_mut()?;
+        if self.touched.last() != Some(&port) && !self.touched.contains(&port) {
+            self.touched.push(port);
+        }
+        Some(network)
+    }
+}
+
 impl MxService {
-    /// Passes packets to neighbours, beginning with those of the NIC of `port`. Returns the NICs
-    /// that received any.
-    pub(crate) fn exchange(&mut self, cx: &mut Context<'_>, port: PortId) -> Vec<PortId> {
-        let (mut senders, mut receivers) = (VecDeque::from([port]), Vec::new());
-        let mut left = LOCAL_FRAMES_PER_TURN_MAX;
-        while let Some(from) = senders.pop_front() {
-            while let Some(network) = self.network(from).filter(|network| network.has_local()) {
-                if left == 0 {
-                    cx.wake_source(network.source());
-                    break;
-                }
-                left = left.saturating_sub(1);
-                let Some(frame) = network.next_local() else { break };
-                let Some(to) = self.port_of(frame.to) else { continue };
-                let Some(network) = self.network(to) else { continue };
-                network.receive_local(cx.now_ns, &frame);
-                if !receivers.contains(&to) {
-                    receivers.push(to);
-                }
-                if !senders.contains(&to) {
-                    senders.push_back(to);
-                }
-            }
-        }
-        let passed = LOCAL_FRAMES_PER_TURN_MAX.saturating_sub(left) as u64;
-        cx.charge(passed.saturating_mul(FRAME_NS));
-        for to in &receivers {
-            let now = cx.now_ns;
-            self.network(*to).into_iter().for_each(|network| network.end_local(now));
-        }
-        receivers
+    /// Calls `act` with the network of a NIC and with the other NICs of the group.
+    fn among<R>(
+        &mut self,
+        port: PortId,
+        act: impl FnOnce(&mut NicNetwork, &mut Others<'_>) -> R,
+    ) -> Option<R> {
+        let mut network = self.nics.get_mut(&port)?.network.take()?;
+        let Self { nics, ports, touched, .. } = self;
+        let result = act(&mut network, &mut Others { nics, ports, touched });
+        self.nics.get_mut(&port)?.network = Some(network);
+        Some(result)
     }
 
-    /// Returns the port of a NIC of the group.
-    fn port_of(&self, nic: NicId) -> Option<PortId> {
-        self.nics.iter().find(|(_, local_nic)| local_nic.nic == nic).map(|(port, _)| *port)
+    /// Serves the rings of an endpoint.
+    pub(crate) fn serve_rings(
+        &mut self,
+        now: u64,
+        (port, endpoint): (PortId, u8),
+        budget: usize,
+        polled: bool,
+    ) -> Option<SourceProgress> {
+        self.among(port, |network, others| {
+            network.serve_endpoint(now, endpoint, budget, polled, others)
+        })
+    }
+
+    /// Takes the last requests of an endpoint before it closes.
+    pub(crate) fn drain(&mut self, now: u64, port: PortId, endpoint: u8) {
+        self.among(port, |network, others| network.drain(now, endpoint, others));
+    }
+
+    /// Performs the work of the NIC of `port`, and the work that follows from it. Returns the other
+    /// NICs that messages reached.
+    pub(crate) fn exchange(&mut self, cx: &mut Context<'_>, port: PortId) -> Vec<PortId> {
+        let mut steps = LOCAL_STEPS_PER_TURN_MAX;
+        let mut bytes = LOCAL_BYTES_PER_TURN;
+        let mut turns = VecDeque::from([port]);
+        turns.extend(self.touched.iter().filter(|other| **other != port));
+        while let Some(from) = turns.pop_front() {
+            let done = self.among(from, |network, others| {
+                while steps > 0
+                    && bytes > 0
+                    && let Some(work) = network.next_local()
+                {
+                    let nic = work.to();
+                    let own = others.ports.get(&nic) == Some(&from);
+                    let other = if own { None } else { others.find(nic) };
+                    if own || other.is_some() {
+                        let copied = network.perform(cx.now_ns, work, other);
+                        bytes = bytes.saturating_sub(copied);
+                    }
+                    steps = steps.saturating_sub(1);
+                }
+                network.end_local(cx.now_ns);
+                network.has_local().then(|| network.source())
+            });
+            if let Some(Some(source)) = done {
+                cx.wake_source(source);
+            }
+            if steps == 0 || bytes == 0 {
+                break;
+            }
+            let busy = |port: &PortId| {
+                let network = self.nics.get(port).and_then(|nic| nic.network.as_ref());
+                network.is_some_and(|network| network.has_local())
+            };
+            let more = self.touched.iter().filter(|p| busy(p) && !turns.contains(p));
+            turns.extend(more.copied().collect::<Vec<_>>());
+        }
+        let took =
+            (LOCAL_STEPS_PER_TURN_MAX.saturating_sub(steps) as u64).saturating_mul(LOCAL_STEP_NS);
+        let copied = LOCAL_BYTES_PER_TURN.saturating_sub(bytes).saturating_mul(1000);
+        cx.charge(took.saturating_add(copied.checked_div(LOCAL_BYTES_PER_US).unwrap_or(0)));
+        let touched = std::mem::take(&mut self.touched);
+        for port in &touched {
+            let now = cx.now_ns;
+            let Some(network) = self.network(*port) else { continue };
+            network.end_local(now);
+            if network.has_local() {
+                cx.wake_source(network.source());
+            }
+        }
+        touched
     }
 
     /// Makes the NIC of `port` and the other NICs of the group neighbours.
     pub(crate) fn add_neighbours(&mut self, now: u64, port: PortId) {
         let Some(nic) = self.nics.get(&port).map(|local_nic| local_nic.nic) else { return };
-        let others: Vec<(PortId, NicId)> = self
-            .nics
-            .iter()
-            .filter(|(other, _)| **other != port)
-            .map(|(o, n)| (*o, n.nic))
-            .collect();
-        for (other, its) in others {
+        let others: Vec<_> = self.ports.iter().map(|(nic, port)| (*nic, *port)).collect();
+        for (its, other) in others {
             self.network(port).into_iter().for_each(|network| network.add_neighbour(now, its));
             self.network(other).into_iter().for_each(|network| network.add_neighbour(now, nic));
         }
+        self.ports.insert(nic, port);
     }
 
     /// Removes a NIC from the neighbours of the other NICs.
     pub(crate) fn remove_neighbour(&mut self, now: u64, nic: NicId) {
+        self.ports.remove(&nic);
         for local_nic in self.nics.values_mut() {
             local_nic.network.iter_mut().for_each(|network| network.remove_neighbour(now, nic));
         }

@@ -10,6 +10,11 @@
 //! has rings for messages to other hosts. With `bypass`, processes run the NIC side themselves on a
 //! packet socket that the daemon opens and filters (direct mode).
 //!
+//! A NIC with an `adapter` also serves the processes of the guest behind that port: the same requests
+//! come through the guest's adapter, and rings and regions lie in memory that the process registered
+//! ([`causeway_fabric::guest_session`]). Such a process gets no channel; its messages go through the
+//! daemon. The guest may take its memory away at any time.
+//!
 //! The service does no matching and sees no message of a channel. Processes are hostile, like
 //! guests: a process that breaks a rule of the protocol is disconnected and loses its own
 //! endpoints; a request beyond a quota is answered with an error.

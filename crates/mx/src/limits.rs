@@ -60,8 +60,8 @@ pub const NOTICES_PER_TURN_MAX: usize = 64;
 /// most two notices under way.
 pub const SESSION_NOTICES_MAX: usize = 16_384;
 /// Number of runs of adjacent pages in which the rings of the endpoints of a guest's processes lie, on
-/// a NIC: each is a mapping in the daemon. Rings have 138 pages; in huge pages they lie in one or two
-/// runs. A further open is answered with `MX_NO_RESOURCES`.
+/// a NIC: each is a mapping in the daemon. Rings have 138 pages; those in adjacent memory of the guest,
+/// such as a huge page, take no mapping. A further open is answered with `MX_NO_RESOURCES`.
 pub const RUNS_PER_PORT_MAX: usize = 1024;
 /// Estimated time of mapping a run of pages in ns.
 pub const MIRROR_RUN_NS: u64 = 2_000;
@@ -127,6 +127,13 @@ pub const FRAME_NS: u64 = 3_000;
 /// accounts, the next attaching process discards the accounts of all users without a process, whose
 /// debts are then forgotten.
 pub const USERS_MAX: usize = 4096;
-/// Number of packets between the NICs of a group in a turn. Further packets wait for the next turn of
-/// their NIC.
-pub const LOCAL_FRAMES_PER_TURN_MAX: usize = 256;
+/// Number of steps between the NICs of a group (`mxoe::local`) in a turn. Further steps wait for the
+/// next turn of their NIC.
+pub const LOCAL_STEPS_PER_TURN_MAX: usize = 64;
+/// Number of bytes that are copied between the NICs of a group in a turn: 256 KiB, about 40 us. One
+/// more step may exceed it.
+pub const LOCAL_BYTES_PER_TURN: u64 = 256 << 10;
+/// Estimated time of a step without its copy in ns.
+pub const LOCAL_STEP_NS: u64 = 200;
+/// Estimated number of bytes that are copied in a microsecond.
+pub const LOCAL_BYTES_PER_US: u64 = 6_000;

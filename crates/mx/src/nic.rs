@@ -50,7 +50,7 @@ pub struct LocalNic {
     /// Open endpoints, by number.
     pub endpoints: BTreeMap<u8, EndpointEntry>,
     /// The NIC side of the endpoints, and the connection with other hosts if configured.
-    pub network: Option<NicNetwork>,
+    pub network: Option<Box<NicNetwork>>,
     /// Number of attached processes.
     pub clients: usize,
     /// Number of opened endpoints.

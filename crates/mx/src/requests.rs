@@ -225,7 +225,8 @@ impl MxService {
             if network.is_survivor(endpoint) {
                 return Ok((endpoint, 1, Vec::new()));
             }
-            if let Some(fds) = network.open_direct(endpoint) {
+            // A process without channels reaches the endpoints of this host by rings of the daemon.
+            if has_channels && let Some(fds) = network.open_direct(endpoint) {
                 return Ok((endpoint, 1, fds));
             }
             // An endpoint of the previous daemon had rings if it is awaited.

@@ -73,6 +73,10 @@ pub(crate) enum SourceOwner {
 pub struct MxService {
     /// NICs of the group, by port.
     pub(crate) nics: BTreeMap<PortId, LocalNic>,
+    /// Ports of the NICs, by address.
+    pub(crate) ports: BTreeMap<NicId, PortId>,
+    /// NICs that messages of other NICs reached in this turn.
+    pub(crate) touched: Vec<PortId>,
     /// Attached processes, by the number that is watched.
     pub(crate) clients: BTreeMap<u32, ClientProcess>,
     /// Owners of all numbers that are watched or served.
@@ -178,8 +182,9 @@ impl MxService {
             return;
         }
         let address = local_nic.address(number);
+        self.drain(now, port, number);
+        let Some(local_nic) = self.nics.get_mut(&port) else { return };
         local_nic.endpoints.remove(&number);
-        self.sessions.forget_endpoint(port, number);
         let mut source = None;
         let stays = local_nic.network.as_ref().is_some_and(|network| network.stays(number));
         if let Some(network) = &mut local_nic.network {
@@ -192,6 +197,9 @@ impl MxService {
                 client.quota.set_regions(network.regions_of(|client| client == value));
             }
         }
+        // Not before the last access: the carrying shard does not wait for the turn to revoke memory
+        // that is forgotten.
+        self.sessions.forget_endpoint(port, number);
         if let Some(source) = source {
             self.sources.remove(&source);
         }
@@ -343,7 +351,7 @@ impl MxService {
 
     /// Returns the network of a NIC.
     pub(crate) fn network(&mut self, port: PortId) -> Option<&mut NicNetwork> {
-        self.nics.get_mut(&port)?.network.as_mut()
+        self.nics.get_mut(&port)?.network.as_deref_mut()
     }
 
     /// Connects a NIC with its network as configured.
@@ -487,7 +495,7 @@ impl Service for MxService {
         let network = self
             .open_network(cx, port, mx, &socket)
             .map_err(|text| CommandError::Host(format!("port {name}: {text}")))?;
-        local_nic.network = Some(network);
+        local_nic.network = Some(Box::new(network));
         self.nics.insert(port, local_nic);
         self.add_neighbours(cx.now_ns, port);
         Ok(())
@@ -539,9 +547,8 @@ impl Service for MxService {
             Some(SourceOwner::ClientProcess) => self.serve_client(cx, value),
             Some(SourceOwner::Sessions) => self.serve_notices(cx, value),
             Some(SourceOwner::Endpoint(port, endpoint)) => {
-                let network = self.network(port);
                 let budget = budget.min(cx.steps(REQUEST_NS));
-                let served = network.map(|n| n.serve_endpoint(now, endpoint, budget, polled));
+                let served = self.serve_rings(now, (port, endpoint), budget, polled);
                 let served = served.unwrap_or(parked);
                 cx.charge(u64::from(served.count).saturating_mul(REQUEST_NS));
                 self.perform_actions(cx, port);
@@ -553,7 +560,10 @@ impl Service for MxService {
                 let served = served.unwrap_or(parked);
                 cx.charge(u64::from(served.count).saturating_mul(FRAME_NS));
                 self.perform_actions(cx, port);
-                served
+                match self.network(port).is_some_and(|network| network.has_local()) {
+                    true => SourceProgress { progress: Progress::Worked, ..served },
+                    false => served,
+                }
             }
         };
         self.disconnect_marked(cx);
@@ -567,7 +577,7 @@ impl Service for MxService {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        let networks = self.nics.values().filter_map(|local_nic| local_nic.network.as_ref());
+        let networks = self.nics.values().filter_map(|local_nic| local_nic.network.as_deref());
         let engines = networks.map(NicNetwork::deadline).min().filter(|at| *at != u64::MAX);
         [engines, self.pause_ends_ns].into_iter().flatten().min()
     }
@@ -584,7 +594,7 @@ impl Service for MxService {
             }
         }
         let due = |(port, local_nic): (&PortId, &LocalNic)| {
-            let at = local_nic.network.as_ref().map(NicNetwork::deadline)?;
+            let at = local_nic.network.as_deref().map(NicNetwork::deadline)?;
             (at <= cx.now_ns).then_some(*port)
         };
         for port in self.nics.iter().filter_map(due).collect::<Vec<_>>() {
@@ -606,7 +616,7 @@ impl Service for MxService {
             ("refused_total", local_nic.refused_total),
             ("asked_total", local_nic.asked_total),
         ];
-        let mut all = local_nic.network.as_ref().map(NicNetwork::counters).unwrap_or_default();
+        let mut all = local_nic.network.as_deref().map(NicNetwork::counters).unwrap_or_default();
         all.extend(own.map(|(name, value)| (name.to_owned(), value)));
         all
     }

@@ -1,7 +1,8 @@
 //! Requests of guests' processes with memory: rings of an endpoint, and regions.
 //!
-//! Rings are mirrored: their pages are mapped once more, as one row of bytes
-//! ([`causeway_memory::Map::mirror`]), zeroed and formatted before the answer. Regions stay lists of
+//! Rings that lie in adjacent memory of the guest are used there. Others are mirrored: their pages are
+//! mapped once more, as one row of bytes ([`causeway_memory::Map::mirror`]). Either is zeroed and
+//! formatted before the answer. Regions stay lists of
 //! ranges, from which payload is read and to which it is written in place. All other requests are
 //! those of host processes (`mx::requests`).
 
@@ -100,7 +101,7 @@ impl MxService {
         if count >= ENDPOINTS_PER_USER_MAX || memory.is_revoked() {
             return Err(Refusal::Code(NO_RESOURCES));
         }
-        let (view, runs) = self.mirror(cx, port, &memory)?;
+        let (view, runs) = self.row(cx, port, &memory)?;
         let source = self.free_number();
         let network = self.nics.get_mut(&port).and_then(|local_nic| local_nic.network.as_mut());
         let (Some(network), Some(client)) = (network, self.clients.get_mut(&value)) else {
@@ -121,8 +122,9 @@ impl MxService {
         Ok(())
     }
 
-    /// Returns the offered rings as one row of bytes, and the number of their runs of pages.
-    fn mirror(
+    /// Returns the offered rings as one row of bytes, and the number of pages that were mirrored for it,
+    /// in runs.
+    fn row(
         &self,
         cx: &mut Context<'_>,
         port: PortId,
@@ -136,6 +138,11 @@ impl MxService {
                 format_args!("{} bytes, of which {bytes} are needed", memory.len).to_string();
             return Err(rule(&wrong));
         };
+        if let [(guest, _)] = spans[..] {
+            // One row already, as memory in huge pages is.
+            let view = memory.map.view(guest, bytes).map_err(|error| rule(&error))?;
+            return Ok((view, 0));
+        }
         let left = RUNS_PER_PORT_MAX.saturating_sub(self.sessions.runs_of(port));
         cx.charge(MIRROR_RUN_NS.saturating_mul(spans.len() as u64));
         let mirror = memory.map.mirror(&spans, left).map_err(|error| match error {

@@ -57,7 +57,9 @@ impl NicEndpoint {
         // A peer that does not know of the restart of this endpoint may have kept messages. It
         // learns the session from the reply, and then connects again or sends. A peer that
         // restarted itself is excluded: its generations may have wrapped around.
-        let unaware = !restarted && past == Some(SequenceNumber(expected).generation());
+        let is_local = ctx.hosts.is_local(host);
+        let unaware =
+            !is_local && !restarted && past == Some(SequenceNumber(expected).generation());
         match remote.session {
             None if unaware => remote.mark_unaware(session, ctx.now),
             None => {
@@ -122,6 +124,8 @@ impl NicEndpoint {
                     }
                 }
             }
+            // Packets of the same daemon are not late.
+            Some(_) if ctx.hosts.is_local(address.0) => true,
             // A late request of a previous instance, possibly one so short-lived that this is
             // its first packet. A live peer repeats its request.
             Some(_) if is_past || !remote.is_quiet(ctx.now) => return Err(DropReason::Session),

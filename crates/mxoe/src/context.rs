@@ -71,13 +71,6 @@ impl EngineContext<'_> {
         const BLANK: [u8; JUMBO_LEN] = [0; JUMBO_LEN];
         let Some((destination, peer_index)) = self.hosts.get(host) else { return Ok(()) };
         let header = Header { destination, source: self.own, peer_index };
-        if self.hosts.is_local(host) {
-            let mut bytes = [0; JUMBO_LEN];
-            let data = bytes.get_mut(..len).ok_or(RegionFault)?;
-            self.out.read(endpoint, region, offset, data)?;
-            self.send(host, &Packet::PullReply(PullReply { data, ..reply }));
-            return Ok(());
-        }
         let blank = BLANK.get(..len).ok_or(RegionFault)?;
         let (head, rest) = emit(&header, &Packet::PullReply(PullReply { data: blank, ..reply }));
         if !rest.is_empty() {

@@ -251,6 +251,10 @@ impl NicEndpoint {
     /// Arms the timer of a peer for its earliest deadline.
     pub(crate) fn rearm(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
         let Some(remote) = self.peers.get_mut(peer) else { return };
+        // Nothing is lost between NICs of one daemon.
+        if ctx.hosts.is_local(remote.host) {
+            return;
+        }
         let mut due = u64::MAX;
         let send = &mut remote.send;
         let quiet = send.is_waited_for() && send.flight.is_empty();
@@ -360,16 +364,12 @@ impl NicEndpoint {
             self.close_window(ctx, number);
         }
         for handle in remote.pulling.offers.drain(..) {
-            match self.offers.remove(handle).map(|offer| offer.state) {
-                Some(OfferState::Pulling(pull)) => {
-                    self.report(ctx, Event::Pulled { token: pull.token, status });
-                }
-                Some(OfferState::Waiting { token, .. }) => {
-                    self.report(ctx, Event::Pulled { token, status });
-                }
-                Some(OfferState::Offered) | None => {}
+            let offer = self.offers.remove(handle);
+            if let Some((token, _)) = offer.and_then(|offer| offer.state.pull()) {
+                self.report(ctx, Event::Pulled { token, status });
             }
         }
+        self.part_from_local(ctx, &remote, Status::EndpointUnreachable);
         self.renew_connects(ctx, (remote.host, remote.endpoint));
         if remote.is_reported {
             self.report(ctx, Event::PeerGone { peer, status });
@@ -385,6 +385,9 @@ impl NicEndpoint {
             let Some(peer) = self.ready.pop_front() else { return };
             if let Some(remote) = self.peers.get_mut(peer) {
                 remote.receive.ready = false;
+            }
+            if self.ask_local(ctx, peer) {
+                continue;
             }
             let full = self.counters.library_full;
             let all = self.deliver(ctx, peer);

@@ -70,6 +70,7 @@ pub mod discovery;
 pub mod driver;
 mod endpoint;
 mod jumbo_pull;
+mod lent;
 pub mod limits;
 pub mod local;
 mod nic;
@@ -94,6 +95,7 @@ use causeway_wire::mx::{Event, PeerId, RegionId};
 
 pub use counters::{EndpointCounters, NicCounters, PeerCounters};
 pub use endpoint::PeerState;
+pub use lent::{CopyFault, LentBytes};
 pub use nic::{DropReason, Nic, NicConfig, OpenError};
 
 /// The bytes of a region cannot be reached because their memory was unmapped.
@@ -164,6 +166,37 @@ pub trait Outside {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), RegionFault>;
+
+    /// Returns `len` bytes of a region, for [`Self::copy_in`] of another NIC of the same daemon. An
+    /// implementation can return a reference to the region, so that the bytes are copied once.
+    ///
+    /// # Errors
+    /// [`RegionFault`]: the engine ends the offered message.
+    fn lend(
+        &mut self,
+        endpoint: u8,
+        region: RegionId,
+        (offset, len): (u64, usize),
+    ) -> Result<LentBytes, RegionFault> {
+        let mut bytes = vec![0; len];
+        self.read(endpoint, region, offset, &mut bytes)?;
+        Ok(LentBytes::copied(bytes))
+    }
+
+    /// Copies lent bytes to a region of an endpoint, within its registered length.
+    ///
+    /// # Errors
+    /// [`CopyFault`]: the memory that cannot be reached. Some bytes may have been copied.
+    fn copy_in(
+        &mut self,
+        endpoint: u8,
+        region: RegionId,
+        offset: u64,
+        from: &LentBytes,
+    ) -> Result<(), CopyFault> {
+        let bytes = from.to_bytes().map_err(|RegionFault| CopyFault::Source)?;
+        self.write(endpoint, region, offset, &bytes).map_err(|RegionFault| CopyFault::Destination)
+    }
 }
 
 /// Whether the engine admitted a request.

@@ -137,14 +137,14 @@ pub enum DropReason {
 #[derive(Debug)]
 pub struct Nic {
     /// MAC of this NIC.
-    own: [u8; 6],
+    pub(crate) own: [u8; 6],
     config: NicConfig,
     /// Known NICs of the network and of this daemon.
     pub(crate) hosts: NicTable,
     pool: BufferPool,
     timers: Timers,
     /// Open endpoints, by number.
-    endpoints: Vec<Option<Box<NicEndpoint>>>,
+    pub(crate) endpoints: Vec<Option<Box<NicEndpoint>>>,
     counters: NicCounters,
     /// Endpoints in whose name nothing is refused, because their processes will open them again.
     awaited: BTreeSet<u8>,
@@ -201,7 +201,7 @@ impl Nic {
     }
 
     /// Returns an open endpoint and the state that endpoints share.
-    fn at<'a>(
+    pub(crate) fn at<'a>(
         &'a mut self,
         now: u64,
         out: &'a mut dyn Outside,
@@ -660,6 +660,9 @@ impl NicEndpoint {
         while let Some(peer) = self.peers.first_from(from) {
             from = peer.0.saturating_add(1);
             self.acknowledge(ctx, peer, true);
+            if let Some(remote) = self.peers.get(peer) {
+                self.part_from_local(ctx, remote, Status::EndpointClosed);
+            }
             let Some(remote) = self.peers.get_mut(peer) else { continue };
             let owner = TimerOwner { endpoint: self.id, peer: Some(peer.0) };
             ctx.timers.disarm(&mut remote.timer, owner);

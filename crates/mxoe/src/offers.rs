@@ -43,6 +43,21 @@ pub(crate) enum OfferState {
     Waiting { token: Token, into: Window },
     /// Being pulled.
     Pulling(ActivePull),
+    /// Being copied from a peer of the same daemon, `done` bytes so far.
+    Copying { token: Token, into: Window, done: u32 },
+}
+
+impl OfferState {
+    /// Returns the token and the memory of a pull, or `None` if the host side has not requested it.
+    pub(crate) fn pull(&self) -> Option<(Token, Window)> {
+        match self {
+            Self::Offered => None,
+            Self::Waiting { token, into } | Self::Copying { token, into, .. } => {
+                Some((*token, *into))
+            }
+            Self::Pulling(pull) => Some((pull.token, pull.into)),
+        }
+    }
 }
 
 /// An active pull.

@@ -88,6 +88,8 @@ pub(crate) struct SendState {
     pub(crate) conflict: Option<SequenceConflict>,
     /// The first queued message waits for a free window.
     pub(crate) awaits_window: bool,
+    /// The peer is local, and the work of passing its messages is queued.
+    pub(crate) is_pumped: bool,
     /// Open windows of this peer.
     pub(crate) windows: usize,
     /// Start of the time during which the host side waits for the peer.
@@ -313,6 +315,7 @@ impl RemoteEndpoint {
                 heard: 0,
                 conflict: None,
                 awaits_window: false,
+                is_pumped: false,
                 windows: 0,
                 watched: None,
                 probe_at: None,

@@ -182,6 +182,11 @@ impl NicEndpoint {
             let Some(handle) = remote.pulling.waiting.pop_front() else { break };
             let Some(offer) = self.offers.get(handle) else { continue };
             let OfferState::Waiting { token, into } = offer.state else { continue };
+            if Self::pull_local(ctx, self.id, handle, remote.host) {
+                offer.state = OfferState::Copying { token, into, done: 0 };
+                remote.pulling.active.push(handle);
+                continue;
+            }
             let layout = FrameLayout::new(offer.offered.offset, into.len);
             offer.state = OfferState::Pulling(ActivePull {
                 token,
@@ -307,7 +312,7 @@ impl NicEndpoint {
         let remote = self.peers.get_mut(offer.peer)?;
         let magic = match &offer.state {
             OfferState::Pulling(pull) => Some(pull.magic),
-            OfferState::Offered | OfferState::Waiting { .. } => None,
+            OfferState::Offered | OfferState::Waiting { .. } | OfferState::Copying { .. } => None,
         };
         (remote.host == host && magic == Some(reply.magic)).then_some((offer, remote))
     }
@@ -348,22 +353,14 @@ impl NicEndpoint {
             remote.pulling.active.retain(|other| *other != handle);
             remote.pulling.waiting.retain(|other| *other != handle);
         }
-        match offer.state {
-            OfferState::Offered => None,
-            OfferState::Waiting { token, .. } => Some(token),
-            OfferState::Pulling(pull) => Some(pull.token),
-        }
+        offer.state.pull().map(|(token, _)| token)
     }
 
     /// Ends a pull: reports it to the host side, and notifies the sender.
     pub(crate) fn end_pull(&mut self, ctx: &mut EngineContext<'_>, handle: Handle, status: Status) {
         let Some(offer) = self.offers.get(handle) else { return };
         let (peer, offered) = (offer.peer, offer.offered);
-        let into = match &offer.state {
-            OfferState::Offered => return,
-            OfferState::Waiting { into, .. } => *into,
-            OfferState::Pulling(pull) => pull.into,
-        };
+        let Some((_, into)) = offer.state.pull() else { return };
         if let Some(token) = self.take_pull(handle) {
             self.report(ctx, Event::Pulled { token, status });
         }

@@ -256,7 +256,7 @@ impl NicEndpoint {
     }
 
     /// Delivers the next message directly from the packet. Returns whether it was delivered.
-    fn give(
+    pub(crate) fn give(
         &mut self,
         ctx: &mut EngineContext<'_>,
         peer: PeerId,

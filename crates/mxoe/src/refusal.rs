@@ -110,6 +110,11 @@ impl NicEndpoint {
             count(&mut self.counters.nacks_strange);
             return Err(DropReason::Refusal);
         };
+        // A refusal of the same daemon is not forged.
+        if ctx.hosts.is_local(host) {
+            let ended = self.end_connects(ctx, address, status);
+            return if ended { Ok(()) } else { Err(DropReason::Refusal) };
+        }
         if nack.sequence == 0 && self.doubt_connects(ctx, address, status) {
             return Ok(());
         }

@@ -190,11 +190,7 @@ impl NicEndpoint {
         for (number, open) in self.windows.all(|open| open.from.region == region) {
             self.withdraw(ctx, number, open, Status::BadRdmaWindow);
         }
-        let into = |state: &OfferState| match state {
-            OfferState::Offered => None,
-            OfferState::Waiting { into, .. } => Some(into.region),
-            OfferState::Pulling(pull) => Some(pull.into.region),
-        };
+        let into = |state: &OfferState| state.pull().map(|(_, into)| into.region);
         for handle in self.offers.all(|offer| into(&offer.state) == Some(region)) {
             self.end_pull(ctx, handle, Status::BadRdmaWindow);
         }
@@ -237,11 +233,7 @@ impl NicEndpoint {
             self.withdraw(ctx, number, open, Status::Cancelled);
             return;
         }
-        let is_pull = |state: &OfferState| match state {
-            OfferState::Offered => false,
-            OfferState::Waiting { token: other, .. } => *other == token,
-            OfferState::Pulling(pull) => pull.token == token,
-        };
+        let is_pull = |state: &OfferState| state.pull().is_some_and(|(other, _)| other == token);
         if let Some(handle) = self.offers.find(|offer| is_pull(&offer.state)) {
             self.end_pull(ctx, handle, Status::Cancelled);
             return;

@@ -170,6 +170,9 @@ impl NicEndpoint {
 
     /// Sends queued messages to a peer until a limit is reached.
     pub(crate) fn pump(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
+        if self.pump_local(ctx, peer) {
+            return;
+        }
         while self.send_next(ctx, peer).is_some() {}
         self.rearm(ctx, peer);
     }
@@ -349,6 +352,10 @@ impl NicEndpoint {
     /// peer acknowledges the known number at once.
     pub(crate) fn query_liveness(&mut self, ctx: &mut EngineContext<'_>, peer: PeerId) {
         let Some(remote) = self.peers.get_mut(peer) else { return };
+        // The end of a peer of the same daemon is reported without a query.
+        if ctx.hosts.is_local(remote.host) {
+            return;
+        }
         let Some(header) = PeerHeader::of(self.id, remote) else { return };
         let content = MessageContent::Eager { match_info: 0, data: Vec::new() };
         header.send(ctx, remote.send.first.before(), &content);

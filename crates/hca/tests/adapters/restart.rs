@@ -1,5 +1,11 @@
 //! Guests that continue over restarts of the shard: adapters are restored one after another.
 
+use causeway_mlx5_driver::Post;
+use causeway_wire::mlx5::completion_queue::{Entry, Syndrome};
+use causeway_wire::mlx5::queue_pair::Service;
+use causeway_wire::mlx5::work_request::SendOpcode;
+use causeway_wire::session::SERVICE_QPN;
+
 use crate::record::on_tmpfs;
 use crate::rig::{Guest, Rig, Stream, TURN_NS, options};
 
@@ -74,5 +80,32 @@ fn restart_request_to_an_adapter_that_never_comes_back_fails() {
         assert_eq!(stream.take_failures(&a), 0);
         pass(&mut rig, 2 * SECOND_NS);
         assert_eq!(stream.take_failures(&a), 1);
+    });
+}
+
+#[test]
+fn restart_ends_the_session_of_a_queue_pair_with_the_service_of_its_adapter() {
+    let test = "restart::restart_ends_the_session_of_a_queue_pair_with_the_service_of_its_adapter";
+    on_tmpfs(test, |dir| {
+        let mut rig = Rig::held(dir);
+        let mut a = rig.start(1, options(1));
+        let mac = a.mac;
+        let (mut pair, mut cq) = a.with(&mut rig, |driver, bar| {
+            let cq = driver.create_cq(bar, 4)?;
+            let context = driver.qp_context(Service::ReliableConnection, cq.number)?;
+            let pair = driver.create_pair(bar, context)?;
+            driver.connect(bar, &pair, mac, SERVICE_QPN)?;
+            Ok((pair, cq))
+        });
+        drop(rig);
+        rig = Rig::held(dir);
+        rig.resume(1, options(1), &a);
+        a.driver.post(&mut pair, Post::new(SendOpcode::Send), |entry| entry).unwrap();
+        let entry = (0..1000).find_map(|_| {
+            rig.turn();
+            a.driver.poll_cq(&mut cq).unwrap()
+        });
+        let Some(Entry::Error(entry)) = entry else { panic!("{entry:?}") };
+        assert_eq!(entry.syndrome, Syndrome::Flushed.raw());
     });
 }

@@ -54,9 +54,11 @@ use causeway_wire::mx::{NicId, RegionId};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::limits::{DISCOVERY_NS, SERVED_AWAITED_NS};
-use carrier::{CarrierOutput, NicCarrier, ReceiveResult};
+use carrier::{NicCarrier, ReceiveResult};
+use neighbours::{Engines, NicEngine};
 use survivors::Survivors;
 
+pub use neighbours::FindNetwork;
 pub use survivors::LockFiles;
 
 /// An action for the service after a turn of the network.
@@ -111,7 +113,7 @@ pub enum CarrierSpec {
 /// The network of a NIC.
 #[derive(Debug)]
 pub struct NicNetwork {
-    engine: Engine<EndpointOwner, CarrierOutput>,
+    engine: NicEngine,
     carrier: NicCarrier,
     discovery: Discovery,
     /// Processes may use direct mode.
@@ -361,7 +363,7 @@ impl NicNetwork {
         Ok([file, bell].into_iter().chain(lock).collect())
     }
 
-    /// Closes an endpoint after its last requests. Returns the number by which it was served.
+    /// Closes an endpoint, after the caller called [`Self::drain`]. Returns the number by which it was served.
     pub fn close(&mut self, now: u64, endpoint: u8) -> Option<u32> {
         if self.stays(endpoint) {
             return None;
@@ -373,7 +375,6 @@ impl NicNetwork {
         if !self.has_rings(endpoint) {
             return None;
         }
-        self.engine.drain_requests(now, endpoint);
         let (counted, of_partners) = self.counted(endpoint);
         self.past.0.add(&counted);
         self.past.1.add(&of_partners);
@@ -424,8 +425,10 @@ impl NicNetwork {
         endpoint: u8,
         budget: usize,
         polled: bool,
+        neighbours: &mut impl FindNetwork,
     ) -> SourceProgress {
-        let (after, count) = self.engine.serve(now, endpoint, budget, polled);
+        let neighbours = &mut Engines(neighbours);
+        let (after, count) = self.engine.serve_among(now, endpoint, budget, polled, neighbours);
         self.commit(now);
         let progress = match after {
             ServeOutcome::Worked => Progress::Worked,

@@ -1,12 +1,33 @@
-//! Neighbours: NICs of the same group in the same daemon. Their packets stay in memory.
+//! Neighbours: NICs of the same group in the same daemon. Messages between them stay in memory.
 //!
-//! `mx::exchange` moves the packets. A NIC that is also found on the network is a neighbour
-//! nevertheless, and packets from the network with its address are dropped.
+//! `mx::exchange` takes the work that concerns neighbours and performs it with both networks. A NIC
+//! that is also found on the network is a neighbour nevertheless, and packets from the network with
+//! its address are dropped.
 
-use causeway_mxoe::local::LocalFrame;
+use causeway_mxoe::driver::{Engine, Neighbours};
+use causeway_mxoe::local::{LocalWork, perform};
 use causeway_wire::mx::NicId;
 
-use super::{NicNetwork, reason};
+use super::carrier::CarrierOutput;
+use super::{EndpointOwner, NicNetwork, reason};
+
+/// The engine of a NIC.
+pub(super) type NicEngine = Engine<EndpointOwner, CarrierOutput>;
+
+/// Finds the networks of the neighbours of a NIC.
+pub trait FindNetwork {
+    /// Returns the network of a neighbour, and notes that its turn must be ended.
+    fn find(&mut self, nic: NicId) -> Option<&mut NicNetwork>;
+}
+
+/// The engines of the networks that `F` finds.
+pub(super) struct Engines<'a, F>(pub(super) &'a mut F);
+
+impl<F: FindNetwork> Neighbours<EndpointOwner, CarrierOutput> for Engines<'_, F> {
+    fn engine(&mut self, nic: NicId) -> Option<&mut NicEngine> {
+        self.0.find(nic).map(|network| &mut network.engine)
+    }
+}
 
 impl NicNetwork {
     /// Adds a neighbour.
@@ -21,7 +42,7 @@ impl NicNetwork {
         if self.discovery.peer(nic).is_some() {
             self.engine.nic.nic_add(nic);
         }
-        self.commit(now);
+        self.end_local(now);
     }
 
     /// Returns whether the NIC reaches other hosts.
@@ -34,31 +55,40 @@ impl NicNetwork {
         self.engine.tx_path.endpoints.contains_key(&endpoint)
     }
 
-    /// Returns the number by which the NIC is served when packets for neighbours are left.
+    /// Returns the number by which the NIC is served when work for neighbours is left.
     pub fn source(&self) -> u32 {
         self.carrier.source()
     }
 
-    /// Returns whether packets for neighbours wait.
+    /// Returns whether work for neighbours waits.
+    #[inline]
     pub fn has_local(&self) -> bool {
         self.engine.nic.has_local()
     }
 
-    /// Returns the next packet for a neighbour.
-    pub fn next_local(&mut self) -> Option<LocalFrame> {
+    /// Returns the next work for a neighbour.
+    pub fn next_local(&mut self) -> Option<LocalWork> {
         self.engine.nic.next_local()
     }
 
-    /// Processes a packet of a neighbour; counts it if the engine drops it.
-    pub fn receive_local(&mut self, now: u64, frame: &LocalFrame) {
-        if let Err(dropped) = self.engine.nic.receive_local(now, frame, &mut self.engine.tx_path) {
+    /// Performs a work that concerns `other`, or this NIC if it is `None`. Returns the number of
+    /// copied bytes.
+    pub fn perform(&mut self, now: u64, work: LocalWork, other: Option<&mut Self>) -> u64 {
+        let side = other.map(|other| other.engine.side());
+        perform(now, work, self.engine.side(), side).unwrap_or_else(|dropped| {
             self.count(reason(&dropped));
-        }
+            0
+        })
     }
 
-    /// Ends a batch of packets of neighbours.
+    /// Ends a turn in which neighbours gave messages to this NIC.
     pub fn end_local(&mut self, now: u64) {
         self.retry();
         self.commit(now);
+    }
+
+    /// Takes the last requests of an endpoint before it closes.
+    pub fn drain(&mut self, now: u64, endpoint: u8, neighbours: &mut impl FindNetwork) {
+        self.engine.drain_among(now, endpoint, &mut Engines(neighbours));
     }
 }

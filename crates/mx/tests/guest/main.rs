@@ -1,10 +1,14 @@
 //! Sessions of guests' processes with the NIC of their adapter: endpoints in registered memory.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod hostile;
 mod rig;
 
+use causeway_attach::local::LocalAttachment;
 use causeway_channel::far_fence;
-use causeway_wire::local::{ClientMessage, DaemonMessage, Name};
+use causeway_channel::mx_rings::layout;
+use causeway_wire::local::{ClientMessage, DaemonMessage, HELLO_NO_CHANNELS, Name, VERSION};
 use causeway_wire::mx::{Event, RegionId, Request, Status, Token, Window};
 
 use rig::{Host, at, soon};
@@ -33,6 +37,13 @@ fn guest_processes_exchange_messages_through_rings_in_their_memory() {
         a.send((&guest, &mut one), peer, info, &data);
         assert_eq!(b.receive(), (info, data), "{len} bytes");
     }
+    // Rings in adjacent memory.
+    let memory = guest.adjacent(layout().bytes() as u64);
+    let mut c = two.open_in(&guest, 3, memory);
+    let peer = a.connect((&guest, &mut one), at(1, 3));
+    a.send((&guest, &mut one), peer, 6, b"adjacent");
+    assert_eq!(c.receive(), (6, b"adjacent".to_vec()));
+    two.ask(&guest, ClientMessage::Close { endpoint: 3 }, None);
     let back = b.connect((&guest, &mut two), at(1, 1));
     for info in 0..200 {
         b.send((&guest, &mut two), back, info, &info.to_le_bytes());
@@ -97,6 +108,46 @@ fn guests_on_one_host_pull_large_messages_between_scattered_regions() {
     into.view.read_into(1234, &mut got).unwrap();
     assert!(got == data, "the content differs");
     assert_eq!(into.view.read::<1>(1234 + len).unwrap(), [0]);
+}
+
+#[test]
+fn guest_process_and_host_process_exchange_messages() {
+    let host = Host::new();
+    let mut guest = host.guest(1);
+    let (mut one, mut a) = guest.endpoint(1);
+    // The host process attaches to the socket of the guest's NIC.
+    let stream = std::os::unix::net::UnixStream::connect(host.path("m1")).unwrap();
+    let mut process = common::Process(LocalAttachment::new(stream.into()));
+    process.ask(ClientMessage::Hello { version: VERSION, direct: HELLO_NO_CHANNELS });
+    assert!(matches!(process.hear().0, DaemonMessage::Welcome { .. }));
+    let mut rings = common::rings::Rings::open(&mut process, 5);
+    let (status, to_guest) = rings.connect(at(1, 1), 7);
+    assert_eq!(status, Status::Success);
+    let to_host = a.connect((&guest, &mut one), at(1, 5));
+    for (info, len) in [(1, 16), (2, 5000), (3, 32_768)] {
+        let data = pattern(len, info as u8);
+        rings.send(to_guest, info, &data);
+        assert_eq!(a.receive(), (info, data.clone()));
+        a.send((&guest, &mut one), to_host, info, &data);
+        assert_eq!(rings.receive(), (info, data));
+    }
+    assert_eq!(host.counter("m1", "processes"), 2);
+}
+
+#[test]
+fn guest_that_leaves_frees_the_endpoints_of_its_processes_at_once() {
+    let host = Host::new();
+    let mut guest = host.guest(1);
+    let (_one, _a) = guest.endpoint(1);
+    let (_two, _b) = guest.endpoint(2);
+    host.wait("m1", "endpoints", 2);
+    drop(guest);
+    host.wait("m1", "processes", 0);
+    host.wait("m1", "endpoints", 0);
+    let mut next = host.boot(1);
+    let (mut one, mut a) = next.endpoint(1);
+    let peer = a.connect((&next, &mut one), at(1, 1));
+    assert_ne!(peer, causeway_wire::mx::PeerId::NONE);
 }
 
 #[test]

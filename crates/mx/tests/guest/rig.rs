@@ -436,6 +436,12 @@ impl Process {
     #[track_caller]
     pub fn open(&mut self, guest: &mut Guest, endpoint: u8) -> Endpoint {
         let memory = guest.rings();
+        self.open_in(guest, endpoint, memory)
+    }
+
+    /// Opens an endpoint in memory.
+    #[track_caller]
+    pub fn open_in(&mut self, guest: &Guest, endpoint: u8, memory: Scattered) -> Endpoint {
         // The daemon formats the memory, whatever it has.
         memory.view.write(0, &[0xa5; 5000]).unwrap();
         assert_eq!(self.try_open(guest, endpoint, memory.offer), 0);
@@ -489,13 +495,16 @@ impl Endpoint {
         Some((read_event(&event.head, event.len).unwrap(), data))
     }
 
-    /// Returns the next event that is no introduction.
+    /// Returns the next event that neither introduces nor ends a peer.
     #[track_caller]
     pub fn hear(&mut self) -> (Event<'static>, Vec<u8>) {
         let mut heard = None;
         soon(
             || {
-                heard = self.poll().filter(|(event, _)| !matches!(event, Event::PeerSeen { .. }));
+                let is_news = |(event, _): &(Event<'_>, _)| {
+                    !matches!(event, Event::PeerSeen { .. } | Event::PeerGone { .. })
+                };
+                heard = self.poll().filter(is_news);
                 heard.is_some()
             },
             "no event comes",
@@ -514,7 +523,7 @@ impl Endpoint {
                     return peer;
                 }
                 // Of messages to an endpoint that is gone.
-                Event::Sent { .. } | Event::PeerGone { .. } => {}
+                Event::Sent { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -13,6 +13,10 @@
 //! sending only, and not counted in bytes. An event without room, or a message or offer of a peer
 //! that the host side holds ([`Holds`]), is not written: the engine keeps it.
 //!
+//! The rings and regions of a process in a guest lie in registered memory of the guest: rings in one row
+//! of bytes, regions in ranges of guest addresses. The owner drops both before the guest uses the memory
+//! otherwise ([`Engine::detach_region`](crate::driver::Engine::detach_region)).
+//!
 //! No memory is pinned. An access to memory without pages, that was unmapped, or beyond its region
 //! is a [`RegionFault`]. A region that is given back stays mapped until queued frames with its
 //! bytes were sent or copied. Called by [`Engine`](crate::driver::Engine) and
@@ -33,8 +37,8 @@ use causeway_wire::mx::limits::REGIONS_MAX;
 use causeway_wire::mx::{Event, RegionId};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
-use crate::RegionFault;
 use crate::driver::limits::REGION_BYTES_MAX;
+use crate::{CopyFault, LentBytes, RegionFault};
 
 /// Rings and regions of one endpoint. `W` is its owner.
 #[derive(Debug)]
@@ -338,6 +342,35 @@ impl<W> EndpointIo<W> {
             return Err(RegionFault);
         }
         memory.view(at, len).map(FrameBody::Shared).map_err(|_| RegionFault)
+    }
+
+    /// Returns a part of a region for another NIC of the daemon.
+    pub(crate) fn lend_part(
+        &self,
+        region: RegionId,
+        at: u64,
+        len: usize,
+    ) -> Result<LentBytes, RegionFault> {
+        if self.own(region).is_some() {
+            let mut bytes = vec![0; len];
+            self.read(region, at, &mut bytes)?;
+            return Ok(LentBytes::copied(bytes));
+        }
+        let found = self.regions.find(key(region), (at, len as u64), Access::REMOTE_READ, OWNER);
+        let (region, at) = found.map_err(|_| RegionFault)?;
+        Ok(LentBytes::in_place(region.clone(), at, len))
+    }
+
+    /// Copies bytes of another NIC of the daemon to a region.
+    pub(crate) fn copy_in(
+        &self,
+        region: RegionId,
+        at: u64,
+        from: &LentBytes,
+    ) -> Result<(), CopyFault> {
+        let found = self.regions.find(key(region), (at, from.len()), Access::REMOTE_WRITE, OWNER);
+        let (region, at) = found.map_err(|_| CopyFault::Destination)?;
+        from.copy_to(&region.memory, at)
     }
 
     /// Writes to a region.

@@ -21,12 +21,13 @@ use causeway_channel::mx_rings;
 use causeway_host::AppMemory;
 use causeway_memory::GuestSpans;
 use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
-use causeway_wire::mx::{PeerId, RegionId, Request};
+use causeway_wire::mx::{NicId, PeerId, RegionId, Request};
 
 use crate::driver::endpoint_io::{CheckedRegion, EndpointIo, RegionRefusal};
 use crate::driver::limits::{REGION_BYTES_OF_ENDPOINT_MAX, REQUESTS_AT_CLOSE_MAX};
 use crate::driver::tx_batch::Output;
 use crate::driver::tx_path::TxPath;
+use crate::local::{self, LocalSide};
 use crate::{Admission, DropReason, Nic, NicConfig};
 
 /// Outcome of serving the rings of an endpoint.
@@ -39,6 +40,23 @@ pub enum ServeOutcome {
     /// The doorbell is armed: for the next request, or for room if the next request is deferred. An
     /// endpoint that is broken or not open is parked without a doorbell.
     Parked,
+}
+
+/// The other NICs of the same daemon.
+pub trait Neighbours<W, E> {
+    /// Returns the engine of a NIC, and marks it as used: the owner must call [`TxPath::commit`] for
+    /// it too. `None` if there is no such NIC.
+    fn engine(&mut self, nic: NicId) -> Option<&mut Engine<W, E>>;
+}
+
+/// No NICs: those of an engine whose peers are all on the network.
+#[derive(Debug)]
+pub struct NoNeighbours;
+
+impl<W, E> Neighbours<W, E> for NoNeighbours {
+    fn engine(&mut self, _nic: NicId) -> Option<&mut Engine<W, E>> {
+        None
+    }
 }
 
 /// The engine with rings and frames. `W` is the owner of an endpoint, `E` the output for frames.
@@ -80,8 +98,14 @@ impl<W: Debug, E: Output> Engine<W, E> {
     /// Takes the remaining requests of an endpoint before [`Self::close`], at most
     /// [`REQUESTS_AT_CLOSE_MAX`] (1,024), until one is deferred.
     pub fn drain_requests(&mut self, now: u64, endpoint: u8) {
+        self.drain_among(now, endpoint, &mut NoNeighbours);
+    }
+
+    /// Takes the remaining requests as [`Self::drain_requests`] does, and delivers messages to
+    /// `neighbours` as [`Self::serve_among`] does.
+    pub fn drain_among(&mut self, now: u64, endpoint: u8, neighbours: &mut dyn Neighbours<W, E>) {
         for _ in 0..REQUESTS_AT_CLOSE_MAX {
-            if self.take_request(now, endpoint).is_none() {
+            if self.take_request(now, endpoint, neighbours).is_none() {
                 break;
             }
         }
@@ -174,6 +198,19 @@ impl<W: Debug, E: Output> Engine<W, E> {
         budget: usize,
         polled: bool,
     ) -> (ServeOutcome, u32) {
+        self.serve_among(now, endpoint, budget, polled, &mut NoNeighbours)
+    }
+
+    /// Serves requests as [`Self::serve`] does. An eager message to an endpoint of `neighbours`, or
+    /// of this NIC, goes into its ring at once if no earlier message waits and there is room.
+    pub fn serve_among(
+        &mut self,
+        now: u64,
+        endpoint: u8,
+        budget: usize,
+        polled: bool,
+        neighbours: &mut dyn Neighbours<W, E>,
+    ) -> (ServeOutcome, u32) {
         let Some(endpoint_io) = self.tx_path.endpoints.get_mut(&endpoint) else {
             return (ServeOutcome::Parked, 0);
         };
@@ -184,7 +221,7 @@ impl<W: Debug, E: Output> Engine<W, E> {
         }
         let mut count = 0_u32;
         while (count as usize) < budget
-            && let Some(cost) = self.take_request(now, endpoint)
+            && let Some(cost) = self.take_request(now, endpoint, neighbours)
         {
             count = count.saturating_add(cost);
         }
@@ -211,7 +248,12 @@ impl<W: Debug, E: Output> Engine<W, E> {
     }
 
     /// Takes one request and returns its cost in requests, or `None` if no more can follow.
-    fn take_request(&mut self, now: u64, endpoint: u8) -> Option<u32> {
+    fn take_request(
+        &mut self,
+        now: u64,
+        endpoint: u8,
+        neighbours: &mut dyn Neighbours<W, E>,
+    ) -> Option<u32> {
         let endpoint_io = self.tx_path.endpoints.get_mut(&endpoint)?;
         if endpoint_io.broken.is_some() || endpoint_io.later {
             return None;
@@ -242,7 +284,13 @@ impl<W: Debug, E: Output> Engine<W, E> {
             Request::Cancel { .. } => self.nic.cancel_cost(endpoint),
             _ => 0,
         };
-        let taken = self.nic.request(now, endpoint, &request, &mut self.tx_path);
+        let Self { nic, tx_path, .. } = self;
+        let own = LocalSide { nic, out: tx_path };
+        let taken = if deliver((now, endpoint), &request, own, neighbours) {
+            Admission::Yes
+        } else {
+            nic.request(now, endpoint, &request, tx_path)
+        };
         let endpoint_io = self.tx_path.endpoints.get_mut(&endpoint)?;
         if taken == Admission::Later {
             endpoint_io.later = true;
@@ -284,6 +332,11 @@ impl<W: Debug, E: Output> Engine<W, E> {
         self.nic.send_unreported(now, endpoint, to, data, &mut self.tx_path)
     }
 
+    /// Returns the NIC and its surroundings, for [`local::perform`](crate::local::perform).
+    pub fn side(&mut self) -> LocalSide<'_> {
+        LocalSide { nic: &mut self.nic, out: &mut self.tx_path }
+    }
+
     /// Returns whether an endpoint has a request, or waits for room.
     #[inline]
     pub fn has_work(&self, endpoint: u8) -> bool {
@@ -316,6 +369,24 @@ impl<W: Debug, E: Output> Engine<W, E> {
     pub fn tick(&mut self, now: u64) {
         self.nic.tick(now, &mut self.tx_path);
     }
+}
+
+/// Delivers a request that is an eager message to a peer of the same daemon. Returns false if it is
+/// none, or if it must wait.
+#[inline]
+fn deliver<W: Debug, E: Output>(
+    (now, endpoint): (u64, u8),
+    request: &Request<'_>,
+    own: LocalSide<'_>,
+    neighbours: &mut dyn Neighbours<W, E>,
+) -> bool {
+    let Some(route) = local::route(own.nic, endpoint, request) else { return false };
+    if route.to() == own.nic.id() {
+        return local::deliver(now, &route, request, own, None);
+    }
+    let Some(other) = neighbours.engine(route.to()) else { return false };
+    let LocalSide { nic, out } = own;
+    local::deliver(now, &route, request, LocalSide { nic, out }, Some(other.side()))
 }
 
 #[cfg(test)]

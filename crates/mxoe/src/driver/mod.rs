@@ -32,6 +32,6 @@ mod tx_batch;
 mod tx_path;
 
 pub use endpoint_io::{CheckedRegion, EndpointIo, RegionRefusal};
-pub use engine::{Engine, ServeOutcome};
+pub use engine::{Engine, Neighbours, NoNeighbours, ServeOutcome};
 pub use tx_batch::{Output, TxBatch};
 pub use tx_path::{EndpointAction, TxPath, random};

@@ -16,7 +16,7 @@ use causeway_wire::mx::{Event, PeerId, RegionId};
 
 use crate::driver::endpoint_io::EndpointIo;
 use crate::driver::tx_batch::{Output, TxBatch};
-use crate::{Outside, RegionFault};
+use crate::{CopyFault, LentBytes, Outside, RegionFault};
 
 /// Most bytes of data of a frame.
 const DATA_BYTES_MAX: usize = causeway_wire::mxoe::FRAME_LEN_MAX;
@@ -158,6 +158,26 @@ impl<W: std::fmt::Debug, E: Output> Outside for TxPath<W, E> {
         bytes: &[u8],
     ) -> Result<(), RegionFault> {
         self.endpoints.get(&endpoint).ok_or(RegionFault)?.write(region, offset, bytes)
+    }
+
+    fn lend(
+        &mut self,
+        endpoint: u8,
+        region: RegionId,
+        (offset, len): (u64, usize),
+    ) -> Result<LentBytes, RegionFault> {
+        self.endpoints.get(&endpoint).ok_or(RegionFault)?.lend_part(region, offset, len)
+    }
+
+    fn copy_in(
+        &mut self,
+        endpoint: u8,
+        region: RegionId,
+        offset: u64,
+        from: &LentBytes,
+    ) -> Result<(), CopyFault> {
+        let endpoint_io = self.endpoints.get(&endpoint).ok_or(CopyFault::Destination)?;
+        endpoint_io.copy_in(region, offset, from)
     }
 }
 

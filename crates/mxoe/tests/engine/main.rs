@@ -9,6 +9,7 @@ mod hostile;
 mod hostile_claims;
 mod interop;
 mod jumbo_pull;
+mod local;
 mod network;
 mod recovery;
 mod reorder_quota;

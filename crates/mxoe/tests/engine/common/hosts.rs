@@ -146,14 +146,19 @@ impl HostSides {
 
     /// Lets each host side process its events and act.
     pub fn run_host_sides(&mut self, world: &mut World) {
+        self.read_events(world);
+        let places: Vec<_> = self.all.keys().copied().collect();
+        for place in places {
+            self.act(world, place);
+        }
+    }
+
+    /// Lets each host side process its events.
+    pub fn read_events(&mut self, world: &mut World) {
         for board in 0..world.nics.len() {
             for (endpoint, told) in world.told(board) {
                 self.receive_frame(world, (board, endpoint), told);
             }
-        }
-        let places: Vec<_> = self.all.keys().copied().collect();
-        for place in places {
-            self.act(world, place);
         }
     }
 

@@ -9,6 +9,7 @@ pub mod script;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
+use causeway_mxoe::local::{self, LocalSide};
 use causeway_mxoe::{Admission, DropReason, Nic, NicConfig, Outside, RegionFault};
 use causeway_wire::mx::{Address, Event, NicId, PeerId, RegionId, Request};
 use causeway_wire::mxoe::FRAME_LEN_NARROW;
@@ -186,6 +187,8 @@ pub struct World {
     pub wide: Vec<bool>,
     pub narrow: bool,
     pub long: u64,
+    /// The NICs belong to one daemon.
+    pub is_local: bool,
     in_flight: BinaryHeap<FrameInFlight>,
     order: u64,
     /// Received frames, and reasons of dropped frames.
@@ -195,6 +198,10 @@ pub struct World {
 
 pub fn nic(board: usize) -> NicId {
     NicId(0x0200_0000_0001 + board as u64)
+}
+
+fn board_of(nic: NicId) -> usize {
+    (nic.0 - 0x0200_0000_0001) as usize
 }
 
 pub fn address(board: usize, endpoint: u8) -> Address {
@@ -208,6 +215,15 @@ fn config(board: usize) -> NicConfig {
 impl World {
     /// Creates NICs that know each other.
     pub fn new(seed: u64, nics: usize) -> Self {
+        Self::of(seed, nics, false)
+    }
+
+    /// Creates NICs of one daemon.
+    pub fn local(seed: u64, nics: usize) -> Self {
+        Self::of(seed, nics, true)
+    }
+
+    fn of(seed: u64, nics: usize, is_local: bool) -> Self {
         let mut rng = Rng(seed);
         let sides = (0..nics).map(|_| TestOutside::new(rng.number())).collect();
         let mut world = Self {
@@ -221,6 +237,7 @@ impl World {
             wide: vec![false; nics],
             narrow: false,
             long: 0,
+            is_local,
             in_flight: BinaryHeap::new(),
             order: 0,
             received: 0,
@@ -232,8 +249,13 @@ impl World {
 
     fn new_nic(&self, board: usize, nics: usize) -> Nic {
         let mut new = Nic::new(NicConfig { wide: self.wide[board], ..config(board) });
+        let mut nothing = TestOutside::new(0);
         for other in 0..nics {
-            new.nic_add(nic(other)).unwrap();
+            if self.is_local {
+                assert!(new.nic_add_local(self.now, nic(other), &mut nothing));
+            } else {
+                new.nic_add(nic(other)).unwrap();
+            }
         }
         new
     }
@@ -248,11 +270,28 @@ impl World {
 
     /// Restarts a NIC without its state.
     pub fn crash(&mut self, board: usize) {
+        if self.is_local {
+            // A daemon that lives closes the endpoints of a NIC.
+            for endpoint in 0..16 {
+                self.nics[board].close(self.now, endpoint, &mut self.sides[board]);
+            }
+            while self.perform(board) {}
+        }
         self.nics[board] = self.new_nic(board, self.nics.len());
         self.sides[board] = TestOutside::new(self.rng.number());
     }
 
     pub fn request(&mut self, board: usize, endpoint: u8, request: &Request<'_>) -> Admission {
+        if self.is_local
+            && let Some(route) = local::route(&self.nics[board], endpoint, request)
+            && self.rng.chance(70)
+        {
+            let to = board_of(route.to());
+            let (own, other) = self.pair(board, to);
+            if local::deliver(own.0, &route, request, own.1, other) {
+                return Admission::Yes;
+            }
+        }
         let side = &mut self.sides[board];
         let taken = self.nics[board].request(self.now, endpoint, request, side);
         self.carry(board);
@@ -278,6 +317,35 @@ impl World {
         assert!(self.nics[board].region_remove(self.now, endpoint, region, side));
         self.carry(board);
         self.sides[board].regions.remove(&(endpoint, region.0))
+    }
+
+    /// Returns the time with two NICs and their outside; no second one if both are the same.
+    fn pair<'a>(
+        &'a mut self,
+        own: usize,
+        other: usize,
+    ) -> ((u64, LocalSide<'a>), Option<LocalSide<'a>>) {
+        let mut all = self.nics.iter_mut().zip(&mut self.sides);
+        let side = |(nic, out): (_, &'a mut TestOutside)| LocalSide { nic, out };
+        let first = side(all.nth(own.min(other)).unwrap());
+        if own == other {
+            return ((self.now, first), None);
+        }
+        let second = side(all.nth(own.abs_diff(other) - 1).unwrap());
+        let (own, other) = if own < other { (first, second) } else { (second, first) };
+        ((self.now, own), Some(other))
+    }
+
+    /// Performs the next work of a NIC for NICs of its daemon. Returns whether there was any.
+    pub fn perform(&mut self, board: usize) -> bool {
+        let Some(work) = self.nics[board].next_local() else { return false };
+        let to = board_of(work.to());
+        let ((now, own), other) = self.pair(board, to);
+        if let Err(dropped) = local::perform(now, work, own, other) {
+            self.dropped.push(dropped);
+        }
+        assert!(self.sides[board].frames.is_empty(), "a frame left the daemon");
+        true
     }
 
     /// Passes the sent frames of a NIC to the network.
@@ -344,6 +412,9 @@ impl World {
     /// Returns the time of the next timer or frame.
     pub fn next(&self) -> Option<u64> {
         let frames = self.in_flight.peek().map(|Reverse((at, ..))| *at);
+        if self.nics.iter().any(Nic::has_local) {
+            return Some(self.now + 1_000);
+        }
         self.nics.iter().filter_map(Nic::deadline).chain(frames).min()
     }
 
@@ -360,6 +431,11 @@ impl World {
                 self.dropped.push(dropped);
             }
             self.carry(to);
+        }
+        for board in 0..self.nics.len() {
+            for _ in 0..self.rng.below(4) {
+                self.perform(board);
+            }
         }
         for board in 0..self.nics.len() {
             if self.nics[board].deadline().is_some_and(|due| due <= self.now) {
