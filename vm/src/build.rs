@@ -7,8 +7,8 @@
 //! cargo's output; nothing is installed.
 
 use crate::error::{Error, Result};
-use crate::{place, process};
-use std::path::PathBuf;
+use crate::{RunDir, place, process};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The target whose static C library is part of every Debian C compiler.
@@ -75,6 +75,26 @@ pub fn message_tool() -> Result<PathBuf> {
     let files = ["causeway-mx", "libmyriexpress.so"];
     let [tool, _] = built(files)?;
     Ok(tool)
+}
+
+/// Returns the check of an adapter by `causeway-ibverbs`, from the daemon's folder.
+///
+/// # Errors
+/// As [`daemon`].
+pub fn adapter_check() -> Result<PathBuf> {
+    let [program] = built(["causeway-adapter-check"])?;
+    Ok(program)
+}
+
+/// Returns the content of a program or library without its symbols, for guests.
+///
+/// # Errors
+/// When `strip` of binutils is missing or fails.
+pub fn stripped(file: &Path) -> Result<Vec<u8>> {
+    let dir = RunDir::new()?;
+    let small = dir.join("stripped");
+    process::output(process::tied("strip").arg("-o").arg(&small).arg(file))?;
+    std::fs::read(&small).map_err(Error::io(format!("read {}", small.display())))
 }
 
 /// Returns the libfabric provider, under the name that libfabric searches for, from the daemon's

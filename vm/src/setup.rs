@@ -69,7 +69,7 @@ impl Member {
 }
 
 /// A NIC with MX endpoints, as configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MxNic {
     /// Its name, also for other hosts.
     pub name: String,
@@ -81,6 +81,16 @@ pub struct MxNic {
     pub interface: Option<String>,
     /// Processes use the interface themselves (direct mode).
     pub bypass: bool,
+    /// The adapter through which processes of its guest use the NIC.
+    pub adapter: Option<String>,
+}
+
+impl MxNic {
+    /// Returns the MAC of the NIC.
+    #[must_use]
+    pub fn mac(&self) -> String {
+        format!("52:54:00:79:00:{:02x}", self.number)
+    }
 }
 
 /// A host channel adapter of a guest, as configured.
@@ -158,13 +168,18 @@ impl Setup {
                 path(format!("{name}.vsock")),
             );
         }
-        for MxNic { name, group, number, interface, bypass } in &self.nics {
+        for nic in &self.nics {
+            let MxNic { name, group, interface, bypass, adapter, .. } = nic;
             let _ = write!(
                 text,
                 "\n[[port]]\nname = {name:?}\ngroup = {group:?}\nkind = \"mx\"\nsocket = {}\n\
-                 mac = \"52:54:00:79:00:{number:02x}\"\n",
+                 mac = \"{}\"\n",
                 path(format!("{name}.sock")),
+                nic.mac(),
             );
+            if let Some(adapter) = adapter {
+                let _ = writeln!(text, "adapter = {adapter:?}");
+            }
             if let Some(interface) = interface {
                 let _ = writeln!(text, "interface = {interface:?}\nbypass = {bypass}");
             }
@@ -193,7 +208,8 @@ mod tests {
         setup.links = "\n[[link]]\nname = \"to-b\"\n".into();
         let interface = Some("eth0".into());
         let (name, group) = ("mx0".into(), "blue".into());
-        setup.nics = vec![MxNic { name, group, number: 3, interface, bypass: true }];
+        let adapter = Some("hca0".into());
+        setup.nics = vec![MxNic { name, group, number: 3, interface, bypass: true, adapter }];
         setup.adapters = vec![Adapter { name: "hca0".into(), group: "blue".into(), number: 4 }];
         let text = setup.configuration(Path::new("/run/x"));
         assert_eq!(text.matches("[[group]]").count(), 1);

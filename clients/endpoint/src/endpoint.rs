@@ -93,7 +93,7 @@ pub(crate) fn ticks() -> u64 {
 impl<B: Buffer> Endpoint<B> {
     /// Opens the endpoint number `wanted` of a NIC, or any free endpoint
     /// ([`ENDPOINT_ANY`](crate::limits::ENDPOINT_ANY)). `board` is the NIC's number, an index of
-    /// [`sockets`](crate::nic::sockets).
+    /// [`places`](crate::nic::places).
     ///
     /// # Errors
     /// [`Error`] if there is no such NIC, or its daemon does not answer or refuses.
@@ -111,7 +111,7 @@ impl<B: Buffer> Endpoint<B> {
         opening: OpenOptions,
     ) -> Result<Self, Error> {
         conversation.ask(ClientMessage::Open { tag: 0, endpoint: wanted, key: opening.key })?;
-        let (message, fds) = conversation.wait()?;
+        let (message, attached) = conversation.wait()?;
         let DaemonMessage::Opened { code, session, endpoint, bypass, .. } = message else {
             return Err(Error::NoDaemon);
         };
@@ -123,7 +123,7 @@ impl<B: Buffer> Endpoint<B> {
         }
         let nic = NicId(conversation.board.nic);
         let secrets = (bypass == 1).then_some((opening.key, session));
-        let paths = Paths::new(endpoint, secrets, conversation, fds);
+        let paths = Paths::new(endpoint, secrets, conversation, attached);
         let mut paths = paths.map_err(|_| Error::NoResources)?;
         paths.set_secrets((opening.key, session));
         let waiter =

@@ -12,11 +12,30 @@ use causeway_message::library;
 /// Reason for which an operation on a NIC or an endpoint failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is no NIC socket in the default directory or in `CAUSEWAY_MX`.
+    /// There is no NIC socket in the default directory or in `CAUSEWAY_MX`, and no active adapter.
     #[error(
-        "no NIC found on this host: add a port of kind mx, or set CAUSEWAY_MX to the path of its socket"
+        "no NIC found: neither a socket /run/causeway/mx*.sock nor an active RDMA adapter exists; \
+         add a port of kind mx, or set CAUSEWAY_MX to socket:PATH or adapter:DEVICE"
     )]
     NoNic,
+    /// libibverbs is missing or too old.
+    #[error(
+        "the NIC is behind an adapter, and libibverbs.so.1 cannot be loaded: install rdma-core 31 or \
+         later (Debian: ibverbs-providers)"
+    )]
+    NoLibrary,
+    /// The adapter does not exist, or its port has no link or no RoCE v2 address.
+    #[error(
+        "the adapter of the NIC is missing or its port is not active: check `rdma link`, and set the \
+         network interface of the adapter up"
+    )]
+    NoAdapter,
+    /// The daemon behind the adapter serves no messages.
+    #[error(
+        "no NIC serves the adapter of this machine: on the host, add a port of kind mx with the \
+         option adapter = \"PORT\" of this adapter"
+    )]
+    NoSession,
     /// There is no NIC with that number.
     #[error("no NIC has this number")]
     UnknownNic,
@@ -32,8 +51,11 @@ pub enum Error {
     /// The daemon closed the connection.
     #[error("the NIC's daemon closed the connection")]
     DaemonGone,
-    /// A limit of the host or of the daemon is reached.
-    #[error("a limit of the host or of the daemon is reached")]
+    /// A limit of this machine or of the daemon is reached.
+    #[error(
+        "a limit of the host or of the daemon is reached; behind an adapter, the limit of locked \
+         memory counts, too (ulimit -l)"
+    )]
     NoResources,
     /// The endpoint number is out of range.
     #[error("the endpoint's number is out of range")]

@@ -1,7 +1,7 @@
 //! An MX endpoint in a process, below any API: shared by `libmyriexpress.so` and the libfabric
 //! provider.
 //!
-//! The crate attaches an endpoint to a NIC's socket, builds its paths to peers, runs its matching
+//! The crate attaches an endpoint to a NIC, by its socket or by an adapter of the machine, builds its paths to peers, runs its matching
 //! engine within calls, and lets threads sleep until there is work. It has no API of MX or
 //! libfabric, starts no thread, and does not match messages itself ([`causeway_message::library`]
 //! does). An endpoint has no lock of its own: the API library serialises its calls. [`limits`] has
@@ -20,7 +20,8 @@
 //! | type | content |
 //! |---|---|
 //! | [`Endpoint`] | matching engine, paths and waiter of one endpoint |
-//! | [`nic::Conversation`] | socket of a NIC: commands to the daemon and its answers |
+//! | [`nic::Conversation`] | commands to the daemon of a NIC and its answers |
+//! | [`connection::Connection`] | the way to the daemon: a socket, or an adapter of a guest |
 //! | [`waiter::Waiter`] | descriptors on which threads sleep |
 //! | [`lock::Guarded`] | lock without atomic operations in a process with one thread |
 //!
@@ -53,13 +54,16 @@
     )
 )]
 
+mod adapter;
 mod bypass;
+pub mod connection;
 mod endpoint;
 mod error;
 pub mod limits;
 pub mod lock;
 pub mod nic;
 pub mod paths;
+pub mod place;
 mod process_memory;
 mod staging;
 mod unknown_nics;

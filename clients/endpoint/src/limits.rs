@@ -20,6 +20,14 @@ pub const CONNECTS_PENDING_MAX: usize = 256;
 /// Maximum time for an answer of the daemon. An open or a query then fails; an attempt to resume is
 /// repeated.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Commands of a session over an adapter that are in flight; as many as the daemon keeps receives.
+pub const COMMANDS_IN_FLIGHT_MAX: usize = 32;
+/// Commands of a session that wait for room, as on a socket; the session ends at a further one.
+pub const COMMANDS_UNSENT_MAX: usize = 1024;
+/// Doorbells of a session in flight. Further ones wait; an endpoint waits once.
+pub const DOORBELLS_IN_FLIGHT_MAX: usize = 16;
+/// Time for which a closing session waits until the daemon has executed its last commands.
+pub const FENCE_WAIT: Duration = Duration::from_secs(1);
 /// Time for which a closing endpoint waits for the receivers of messages that were reported as
 /// sent: as long as a process computes between two calls, but a stopped process must not block
 /// another for good.

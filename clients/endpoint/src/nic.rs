@@ -1,15 +1,16 @@
-//! NICs of this host: their sockets, and the conversation with the daemon.
+//! NICs that this process reaches, and the conversation with the daemon.
 //!
-//! A NIC has one Unix stream socket: each path in `CAUSEWAY_MX`, or, without that variable, each
-//! `/run/causeway/mx*.sock` in sorted order; at most [`NICS_MAX`] (64), further sockets are
-//! ignored. The index of a socket in this list is the NIC's number. [`find_all`] freezes the list
+//! A NIC has a place ([`Place`]): a Unix stream socket of this host, or an adapter of this machine if it
+//! is a guest. `CAUSEWAY_MX` names the places; without the variable they are searched
+//! ([`crate::place`]). At most [`NICS_MAX`] (64) are used, further sockets are
+//! ignored. The index of a place in this list is the NIC's number. [`find_all`] freezes the list
 //! until [`forget`]; without it each call searches again, and numbers may change. Addresses and
 //! names that daemons reported are cached until [`forget`].
 //!
 //! # Limits
 //! Only control messages pass here; no MX message does. [`Conversation::wait`], and every function
 //! here that queries a daemon, blocks for at most [`ANSWER_MAX`] (10 s) per answer, and as long for the
-//! connect, while a daemon accepts nothing and its listen backlog is full. [`Conversation::ask`] and [`Conversation::hear`] do not block: a command that the socket does
+//! connect, while a daemon accepts nothing and its listen backlog is full. [`Conversation::ask`] and [`Conversation::hear`] do not block: a command that the daemon does
 //! not accept is queued. A conversation does not reconnect by itself, and its caller serialises the
 //! calls. [`find`] and [`name`] query the daemons one after the other: they skip a daemon that
 //! cannot be reached or does not greet, and fail at the first that ends or is silent after the
@@ -21,29 +22,26 @@
 //! [`Paths`](crate::paths::Paths). The API libraries call the other functions to list NICs and
 //! resolve names.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use causeway_attach::local::{LocalAttachment, LocalError, LocalMessage};
-use causeway_host::ReceivedFd;
+use causeway_ibverbs::ProtectionDomain;
 use causeway_wire::local::{
     ClientMessage, DaemonMessage, HELLO_NO_CHANNELS, HELLO_PIDFDS, Name, VERSION,
 };
 use rustix::event::{PollFd, poll};
-use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
+use crate::adapter::session::Session;
+use crate::connection::socket::SocketConnection;
+use crate::connection::{Attached, Connection, Grant};
 use crate::error::Error;
 use crate::limits::{ANSWER_MAX, NICS_MAX};
 use crate::lock::Guarded;
-use crate::process_memory;
+use crate::place;
 use crate::waiter::Awaited;
 
-/// Directory of the sockets, unless `CAUSEWAY_MX` lists them.
-const DIRECTORY: &str = "/run/causeway";
+pub use crate::place::Place;
 
 /// A NIC.
 #[derive(Debug, Clone)]
@@ -54,17 +52,21 @@ pub struct Nic {
     pub name: String,
 }
 
-/// Cache of this host's NICs.
+/// Cache of the NICs.
 #[derive(Debug)]
 struct NicCache {
-    /// Paths of the sockets at the last search.
-    sockets: Option<Vec<PathBuf>>,
+    /// Places at the last search.
+    places: Option<Vec<Place>>,
+    /// The adapter whose daemon answered, if the machine has several.
+    adapter: Option<Place>,
     /// NICs that answered, by number.
     boards: Vec<Option<Nic>>,
 }
 
+/// Nothing is known.
+const EMPTY: NicCache = NicCache { places: None, adapter: None, boards: Vec::new() };
 /// The cache of this process.
-static CACHE: Guarded<NicCache> = Guarded::new(NicCache { sockets: None, boards: Vec::new() });
+static CACHE: Guarded<NicCache> = Guarded::new(EMPTY);
 
 /// Locks the NIC cache before a fork.
 pub fn before_fork() {
@@ -80,45 +82,47 @@ pub unsafe fn after_fork() {
     unsafe { CACHE.unlock_after_fork() };
 }
 
-/// Returns the sockets of this host's NICs, by NIC number: those of the last [`find_all`], so that
-/// numbers are stable, or else of a search now.
-pub fn sockets() -> Vec<PathBuf> {
-    CACHE.with(|cache| cache.sockets.clone()).unwrap_or_else(search)
+/// Returns the places of NICs, by NIC number: those of the last [`find_all`], so that numbers are
+/// stable, or else of a search now.
+pub fn places() -> Vec<Place> {
+    CACHE.with(|cache| cache.places.clone()).unwrap_or_else(search)
 }
 
 /// Searches for NICs and keeps the result until [`forget`].
 pub fn find_all() {
     let found = search();
-    CACHE.with(|cache| cache.sockets = Some(found));
+    CACHE.with(|cache| cache.places = Some(found));
 }
 
-/// Returns the sockets that `CAUSEWAY_MX` lists or the default directory has.
-fn search() -> Vec<PathBuf> {
-    if let Some(paths) = std::env::var_os("CAUSEWAY_MX") {
-        return std::env::split_paths(&paths)
-            .filter(|path| !path.as_os_str().is_empty())
-            .take(NICS_MAX)
-            .collect();
+/// Returns the places that `CAUSEWAY_MX` names, or the sockets of this host, or the first active adapter
+/// whose daemon answers.
+fn search() -> Vec<Place> {
+    if let Some(value) = std::env::var_os("CAUSEWAY_MX") {
+        return place::named(&value);
     }
-    let is_board = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.starts_with("mx") && name.ends_with(".sock"))
-    };
-    let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_board).collect();
-    paths.sort();
-    paths.truncate(NICS_MAX);
-    paths
+    let sockets = place::sockets();
+    if !sockets.is_empty() {
+        return sockets;
+    }
+    let adapters = place::adapters();
+    if adapters.len() < 2 {
+        return adapters;
+    }
+    if let Some(known) = CACHE.with(|cache| cache.adapter.clone()) {
+        return vec![known];
+    }
+    let answers = |place: &&Place| Conversation::greeted(connect(place), None).is_ok();
+    let Some(place) = adapters.iter().find(answers).cloned() else { return adapters };
+    CACHE.with(|cache| cache.adapter = Some(place.clone()));
+    vec![place]
 }
 
-/// Connects to a Unix stream socket. A connect waits while the listen backlog is full, `limit` at most.
-fn connect_within(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
-    let address = SocketAddrUnix::new(path)?;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
-    connect(&socket, &address)?;
-    set_socket_timeout(&socket, Timeout::Send, None)?;
-    Ok(socket.into())
+/// Connects to the daemon of a place.
+fn connect(place: &Place) -> Result<Box<dyn Connection>, Error> {
+    match place {
+        Place::Socket(path) => Ok(Box::new(SocketConnection::open(path, ANSWER_MAX)?)),
+        Place::Adapter { device, port } => Ok(Box::new(Session::open(device.as_deref(), *port)?)),
+    }
 }
 
 /// Returns whether the process accepts channels to other processes of this host. Without them its
@@ -127,14 +131,11 @@ fn wants_channels() -> bool {
     std::env::var_os("CAUSEWAY_MX_CHANNELS").is_none_or(|value| value != "0")
 }
 
-/// A connection to the daemon at the socket of a NIC.
+/// A connection to the daemon of a NIC.
 #[derive(Debug)]
 pub struct Conversation {
-    /// Socket, with the queue of commands that the socket has not accepted yet.
-    local: LocalAttachment,
-    /// Path of the socket; without it [`Self::reconnect`] fails.
-    path: Option<PathBuf>,
-    /// The NIC of the socket.
+    connection: Box<dyn Connection>,
+    /// The NIC.
     pub board: Nic,
 }
 
@@ -142,19 +143,20 @@ impl Conversation {
     /// Connects to the daemon of a NIC.
     ///
     /// # Errors
-    /// [`Error::NoNic`], [`Error::UnknownNic`], [`Error::NoPermission`], or [`Error::NoDaemon`]
-    /// if the socket refuses; otherwise those of [`Self::over`].
+    /// [`Error::NoNic`], [`Error::UnknownNic`], [`Error::NoPermission`], [`Error::NoDaemon`]
+    /// if the socket refuses, or an error of the adapter; otherwise those of [`Self::over`].
     pub fn new(number: u32) -> Result<Self, Error> {
-        let sockets = sockets();
-        if sockets.is_empty() {
+        let places = places();
+        if places.is_empty() {
             return Err(Error::NoNic);
         }
-        let path = sockets.get(number as usize).ok_or(Error::UnknownNic)?;
-        let stream = connect_within(path, ANSWER_MAX).map_err(|errno| match errno {
-            Errno::ACCESS | Errno::PERM => Error::NoPermission,
-            _ => Error::NoDaemon,
-        })?;
-        Self::over(stream, number)
+        let place = places.get(number as usize).ok_or(Error::UnknownNic)?;
+        let greeted = Self::greeted(connect(place), Some(number));
+        greeted.map_err(|error| match (place, error) {
+            // The adapter exists, and its daemon serves no sessions.
+            (Place::Adapter { .. }, Error::NoDaemon | Error::DaemonGone) => Error::NoSession,
+            (_, error) => error,
+        })
     }
 
     /// Uses a connected socket of a NIC.
@@ -163,9 +165,20 @@ impl Conversation {
     /// [`Error::NoDaemon`] without a valid answer, [`Error::Version`] for another protocol version,
     /// [`Error::DaemonGone`] after a close.
     pub fn over(stream: UnixStream, number: u32) -> Result<Self, Error> {
+        let path = match places().get(number as usize) {
+            Some(Place::Socket(path)) => Some(path.clone()),
+            _ => None,
+        };
+        Self::greeted(Ok(Box::new(SocketConnection::over(stream, path))), Some(number))
+    }
+
+    /// Greets the daemon over a connection, and caches its NIC under a number.
+    fn greeted(
+        connection: Result<Box<dyn Connection>, Error>,
+        number: Option<u32>,
+    ) -> Result<Self, Error> {
         let board = Nic { nic: 0, name: String::new() };
-        let path = sockets().get(number as usize).cloned();
-        let mut conversation = Self { local: LocalAttachment::new(stream.into()), path, board };
+        let mut conversation = Self { connection: connection?, board };
         conversation.greet()?;
         let (DaemonMessage::Welcome { version, nic, name, .. }, _) = conversation.wait()? else {
             return Err(Error::NoDaemon);
@@ -174,12 +187,12 @@ impl Conversation {
             return Err(Error::Version);
         }
         conversation.board = Nic { nic, name: name.as_str().to_owned() };
+        let Some(number) = number.map(|number| number as usize) else { return Ok(conversation) };
         CACHE.with(|cache| {
-            let place = number as usize;
-            if cache.boards.len() <= place {
-                cache.boards.resize(place.saturating_add(1), None);
+            if number < NICS_MAX && cache.boards.len() <= number {
+                cache.boards.resize(number.saturating_add(1), None);
             }
-            if let Some(place) = cache.boards.get_mut(place) {
+            if let Some(place) = cache.boards.get_mut(number) {
                 *place = Some(conversation.board.clone());
             }
         });
@@ -188,96 +201,103 @@ impl Conversation {
 
     /// Sends the first command, with the protocol version and whether direct reads are enabled.
     fn greet(&mut self) -> Result<(), Error> {
-        let pidfds = if process_memory::is_wanted() { HELLO_PIDFDS } else { 0 };
+        let pidfds = if self.connection.permits_direct_reads() { HELLO_PIDFDS } else { 0 };
         let channels = if wants_channels() { 0 } else { HELLO_NO_CHANNELS };
         self.ask(ClientMessage::Hello { version: VERSION, direct: pidfds | channels })
     }
 
-    /// Connects to the daemon that listens at the same socket now, without waiting for its
+    /// Connects to the daemon that serves the same place now, without waiting for its
     /// [`DaemonMessage::Welcome`].
     ///
     /// # Errors
-    /// [`Error::NoDaemon`] if no process listens there.
+    /// [`Error::NoDaemon`] if no process listens there, or an error of the adapter.
     pub fn reconnect(&self) -> Result<Self, Error> {
-        let path = self.path.clone().ok_or(Error::NoDaemon)?;
-        let failed = |_: rustix::io::Errno| Error::NoDaemon;
-        let address = SocketAddrUnix::new(&path).map_err(failed)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-        let socket = socket.map_err(failed)?;
-        connect(&socket, &address).map_err(failed)?;
-        let local = LocalAttachment::new(socket);
-        let mut again = Self { local, path: Some(path), board: self.board.clone() };
+        let mut again = Self { connection: self.connection.again()?, board: self.board.clone() };
         again.greet()?;
         Ok(again)
     }
 
-    /// Sends a command, or queues it while the socket accepts no more.
+    /// Sends a command, or queues it while the daemon accepts no more.
     ///
     /// # Errors
     /// [`Error::DaemonGone`] if the connection is closed.
     pub fn ask(&mut self, ask: ClientMessage) -> Result<(), Error> {
-        self.ask_with(ask, Vec::new())
+        self.ask_with(ask, Grant::Nothing)
     }
 
-    /// Sends a command with file descriptors, as [`Self::ask`] does.
+    /// Sends a command with memory, as [`Self::ask`] does.
     ///
     /// # Errors
     /// [`Error::DaemonGone`] if the connection is closed.
-    pub fn ask_with(&mut self, ask: ClientMessage, fds: Vec<OwnedFd>) -> Result<(), Error> {
-        self.local.send(ask.emit(), fds).map_err(|_| Error::DaemonGone)
+    pub fn ask_with(&mut self, ask: ClientMessage, grant: Grant) -> Result<(), Error> {
+        self.connection.send(ask, grant)
     }
 
-    /// Returns the next message of the daemon with its file descriptors, or `None` if there is
-    /// none.
+    /// Returns the next message of the daemon with what belongs to it, or `None` if there is none.
     ///
     /// # Errors
     /// [`Error::DaemonGone`] if the connection is closed or a message is invalid.
-    pub fn hear(&mut self) -> Result<Option<(DaemonMessage, Vec<OwnedFd>)>, Error> {
-        let _ = self.local.flush();
-        match self.local.receive() {
-            Ok(Some(LocalMessage { bytes, fds })) => match DaemonMessage::parse(&bytes) {
-                // Processes trust the daemon's descriptors.
-                Ok(tell) => Ok(Some((tell, fds.into_iter().map(ReceivedFd::into_fd).collect()))),
-                Err(_) => Err(Error::DaemonGone),
-            },
-            Ok(None) => Ok(None),
-            Err(LocalError::Closed) => Err(Error::DaemonGone),
-            Err(_) => Err(Error::DaemonGone),
-        }
+    pub fn hear(&mut self) -> Result<Option<(DaemonMessage, Attached)>, Error> {
+        self.connection.receive()
     }
 
     /// Returns the condition for which the connection waits: a message, and also room if commands
     /// are queued.
     pub fn awaited(&self) -> Awaited {
-        match self.local.backlog() {
-            0 => Awaited::Words,
-            _ if self.local.is_at_descriptor_limit() => Awaited::Descriptors,
-            _ => Awaited::Room,
-        }
+        self.connection.awaited()
+    }
+
+    /// Prepares a sleep on the descriptor. Returns false if a message is there; [`Self::disarm`] must
+    /// follow in either case.
+    pub fn arm(&mut self) -> bool {
+        self.connection.arm()
+    }
+
+    /// Ends a sleep.
+    pub fn disarm(&mut self) {
+        self.connection.disarm();
+    }
+
+    /// Waits a moment until the daemon has executed all commands. No command may follow.
+    pub fn finish(&mut self) {
+        self.connection.finish();
+    }
+
+    /// Returns the domain in which memory for the daemon must be registered; `None` for files.
+    pub fn domain(&self) -> Option<ProtectionDomain> {
+        self.connection.domain()
     }
 
     /// Waits for the next message of the daemon, at most [`ANSWER_MAX`] (10 s).
     ///
     /// # Errors
     /// [`Error::NoDaemon`] after that time, [`Error::DaemonGone`] if the connection is closed.
-    pub fn wait(&mut self) -> Result<(DaemonMessage, Vec<OwnedFd>), Error> {
+    pub fn wait(&mut self) -> Result<(DaemonMessage, Attached), Error> {
         let since = Instant::now();
         loop {
             if let Some(message) = self.hear()? {
                 return Ok(message);
             }
             let left = ANSWER_MAX.checked_sub(since.elapsed()).ok_or(Error::NoDaemon)?;
-            let (wanted, left) = self.awaited().poll(left);
-            let left = rustix::event::Timespec::try_from(left).map_err(|_| Error::NoDaemon)?;
-            let _ = poll(&mut [PollFd::new(&self.local, wanted)], Some(&left));
+            if self.arm() {
+                self.sleep(left)?;
+            }
+            self.disarm();
         }
+    }
+
+    /// Sleeps until the connection is readable, at most `limit`.
+    fn sleep(&self, limit: Duration) -> Result<(), Error> {
+        let (wanted, limit) = self.awaited().poll(limit);
+        let limit = rustix::event::Timespec::try_from(limit).map_err(|_| Error::NoDaemon)?;
+        let _ = poll(&mut [PollFd::new(self, wanted)], Some(&limit));
+        Ok(())
     }
 }
 
 impl AsFd for Conversation {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.local.as_fd()
+        self.connection.descriptor()
     }
 }
 
@@ -286,7 +306,7 @@ impl AsFd for Conversation {
 /// # Errors
 /// [`Error::UnknownNic`], or those of [`Conversation::new`].
 pub fn of(number: u32) -> Result<Nic, Error> {
-    if sockets().len() <= number as usize {
+    if places().len() <= number as usize {
         return Err(Error::UnknownNic);
     }
     match CACHE.with(|cache| cache.boards.get(number as usize).cloned().flatten()) {
@@ -295,14 +315,14 @@ pub fn of(number: u32) -> Result<Nic, Error> {
     }
 }
 
-/// Drops the cache; the next search may find other sockets.
+/// Drops the cache; the next search may find other places.
 pub fn forget() {
-    CACHE.with(|cache| *cache = NicCache { sockets: None, boards: Vec::new() });
+    CACHE.with(|cache| *cache = EMPTY);
 }
 
-/// Returns the number of NICs of this host.
+/// Returns the number of NICs.
 pub fn count() -> u32 {
-    u32::try_from(sockets().len()).unwrap_or(0)
+    u32::try_from(places().len()).unwrap_or(0)
 }
 
 /// Asks the daemon of each NIC until a daemon knows the answer.
@@ -337,30 +357,5 @@ pub fn name(nic: u64) -> Result<String, Error> {
     match ask_all(&|| Some(ClientMessage::Name { tag: 0, nic })) {
         Ok((_, name)) if !name.is_empty() => Ok(name),
         _ => Err(Error::NicUnknown),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rustix::net::{bind, listen};
-
-    use super::*;
-
-    #[test]
-    fn nic_connect_to_a_full_backlog_ends_in_time() {
-        let path = std::env::temp_dir().join(format!("causeway-nic-{}", std::process::id()));
-        let listener =
-            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-                .unwrap();
-        bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        listen(&listener, 0).unwrap();
-        let limit = Duration::from_millis(50);
-        let first = connect_within(&path, limit);
-        let since = Instant::now();
-        let second = connect_within(&path, limit);
-        std::fs::remove_file(&path).unwrap();
-        assert!(first.is_ok());
-        assert_eq!(second.unwrap_err(), Errno::AGAIN);
-        assert!(since.elapsed() >= limit);
     }
 }

@@ -27,31 +27,45 @@ mod resume;
 mod transport;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use causeway_message::library::{Channels, PeerDoorbell, Rings, Transport};
 use causeway_message::split::{NicId, RegionId};
 use causeway_wire::local::ClientMessage;
 
+use crate::adapter::Link;
 use crate::bypass::Bypass;
+use crate::connection::{Attached, Grant};
 use crate::nic::Conversation;
 use crate::staging::{StagingCounters, StagingSlabs};
 use connects::Connects;
 use local_peers::LocalPeers;
-use open::remote_paths;
+use open::{RingMemory, remote_paths};
 use resume::Resume;
 use transport::PollTurn;
 
 pub use local_peers::LocalDoorbell;
 
-/// Doorbell of the NIC side; `None` if the NIC side is in this process.
+/// Doorbell of the NIC side.
 #[derive(Debug)]
-pub struct NicDoorbell(Option<OwnedFd>);
+pub(crate) enum NicDoorbell {
+    /// The NIC side is in this process.
+    None,
+    /// The daemon's eventfd.
+    Eventfd(OwnedFd),
+    /// The session over an adapter, and the number of the endpoint.
+    Adapter(Arc<Link>, u8),
+}
 
 impl PeerDoorbell for NicDoorbell {
     fn ring(&self) {
-        if let Some(doorbell) = &self.0 {
-            // A write fails only if the counter is full, and then it is readable.
-            let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
+        match self {
+            Self::None => {}
+            Self::Eventfd(doorbell) => {
+                // A write fails only if the counter is full, and then it is readable.
+                let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
+            }
+            Self::Adapter(link, endpoint) => link.ring(*endpoint),
         }
     }
 }
@@ -91,7 +105,7 @@ pub struct Paths {
 
 impl Paths {
     /// Returns the paths of an endpoint. `direct_secrets`: its key and session in direct mode.
-    /// `fds`: descriptors of the daemon's answer.
+    /// `attached`: what belongs to the daemon's answer.
     ///
     /// # Errors
     /// The kernel's error if memory or descriptors are missing.
@@ -99,13 +113,11 @@ impl Paths {
         own: u8,
         direct_secrets: Option<(u32, u32)>,
         conversation: Conversation,
-        fds: Vec<OwnedFd>,
+        attached: Attached,
     ) -> std::io::Result<Self> {
         let board = NicId(conversation.board.nic);
-        let mut fds = fds;
-        let lock =
-            if direct_secrets.is_none() { fds.drain(2.min(fds.len())..).next() } else { None };
-        let (rings, bypass) = remote_paths((board, own), direct_secrets, fds)?;
+        let (memory, lock) = RingMemory::of(attached).unzip();
+        let (rings, bypass) = remote_paths((board, own), direct_secrets, memory)?;
         Ok(Self {
             own,
             channels: Channels::default(),
@@ -116,7 +128,7 @@ impl Paths {
             local_peers: LocalPeers::new()?,
             has_no_daemon: false,
             resume: Resume::new(),
-            lock,
+            lock: lock.flatten(),
             connects: Connects::default(),
             turn: PollTurn::default(),
             is_through_daemon: false,
@@ -150,11 +162,11 @@ impl Paths {
     #[cold]
     fn send_all_commands(&mut self) {
         let Some(rings) = &mut self.rings else { return };
-        for (ask, files) in std::mem::take(&mut rings.staging.commands) {
+        for (ask, grant) in std::mem::take(&mut rings.staging.commands) {
             if let Some(bypass) = &mut self.bypass {
-                match (ask, files.first()) {
-                    (ClientMessage::Region { tag, len, .. }, Some(file)) => {
-                        rings.staging.record_answer(tag, bypass.add_staging(file, len));
+                match (ask, grant) {
+                    (ClientMessage::Region { tag, len, .. }, Grant::File(file)) => {
+                        rings.staging.record_answer(tag, bypass.add_staging(&file, len));
                         self.granted = true;
                     }
                     (ClientMessage::Unregion { region, .. }, _) => {
@@ -164,7 +176,7 @@ impl Paths {
                 }
                 continue;
             }
-            if !self.has_no_daemon && self.conversation.ask_with(ask, files).is_err() {
+            if !self.has_no_daemon && self.conversation.ask_with(ask, grant).is_err() {
                 return self.part();
             }
         }
@@ -227,6 +239,7 @@ impl Paths {
         }
         if !self.has_no_daemon {
             let _ = self.conversation.ask(ClientMessage::Close { endpoint: self.own });
+            self.conversation.finish();
         }
     }
 
@@ -296,6 +309,9 @@ impl Paths {
         if let Some(rings) = &mut self.rings {
             idle &= rings.arm();
         }
+        if !self.has_no_daemon {
+            idle &= self.conversation.arm();
+        }
         idle
     }
 
@@ -308,6 +324,7 @@ impl Paths {
         if let Some(rings) = &mut self.rings {
             rings.disarm();
         }
+        self.conversation.disarm();
     }
 }
 

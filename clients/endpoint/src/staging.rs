@@ -1,7 +1,7 @@
 //! Staging: memory for large messages to and from other hosts, lent to the NIC side and reused.
 //! This module allocates windows; the matching engine copies messages.
 //!
-//! Staging consists of *slabs* (a file each), which the daemon knows as regions; a message has a
+//! Staging consists of *slabs* (a file each, or registered memory behind an adapter), which the daemon knows as regions; a message has a
 //! range in a slab (its *window*), at a multiple of 4 KiB. A slab has a multiple of [`SLAB_BYTES`]
 //! (4 MiB). A slab is requested when no window is free, and messages wait for the daemon's answer.
 //!
@@ -32,25 +32,27 @@
 //! sends the queued commands to the daemon, or executes them on the NIC side in the process.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use causeway_host::AppMemory;
-use causeway_memory::{Map, Mapping, Region, create};
+use causeway_ibverbs::{ProtectionDomain, Registration};
+use causeway_memory::{Map, Mapping, Region, View, create};
 use causeway_message::library::{Purpose, Staging, TransportError};
 use causeway_message::split::{RegionId, Window};
 use causeway_message::status::Status;
 use causeway_wire::local::ClientMessage;
 
+use crate::connection::Grant;
 use crate::limits::{SLAB_BYTES, STAGING_BYTES_MAX, STAGING_IDLE_MAX, STAGING_ROOM_BYTES};
 
 /// Windows begin at multiples of this.
 const GRAIN: u64 = 4096;
 
-/// A command for the daemon, with its descriptors.
-pub type StagingCommand = (ClientMessage, Vec<OwnedFd>);
+/// A command for the daemon, with its memory.
+pub type StagingCommand = (ClientMessage, Grant);
 
-/// A file in memory that the NIC side may access, and its free ranges.
+/// Memory that the NIC side may access, and its free ranges.
 #[derive(Debug)]
 struct StagingSlab {
     /// Number by which the daemon's answer finds the slab.
@@ -61,6 +63,8 @@ struct StagingSlab {
     region: Option<RegionId>,
     /// The slab's memory in this process.
     map: Map,
+    /// Its registration; `None` for a file.
+    registration: Option<Arc<Registration>>,
     /// Length in bytes.
     len: u64,
     /// Free ranges: offset to length.
@@ -72,14 +76,31 @@ struct StagingSlab {
 }
 
 impl StagingSlab {
-    /// Creates a slab of `len` bytes; returns it and its file, or `None` without memory or
-    /// descriptors.
-    fn new(tag: u32, purpose: Purpose, len: u64) -> Option<(Self, OwnedFd)> {
-        let file = create("causeway-staging", len).ok()?;
-        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len).ok()?);
+    /// Creates a slab of `len` bytes, in registered memory if there is a domain. Returns the slab and the grant of its
+    /// memory, or `None` without memory or descriptors.
+    fn new(
+        tag: u32,
+        purpose: Purpose,
+        len: u64,
+        domain: Option<&ProtectionDomain>,
+    ) -> Option<(Self, Grant)> {
+        let (mapping, registration, grant) = match domain {
+            None => {
+                let file = create("causeway-staging", len).ok()?;
+                let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len).ok()?);
+                (mapping, None, Grant::File(file))
+            }
+            Some(domain) => {
+                let mapping = Arc::new(Mapping::private(len).ok()?);
+                let view = View::new(Arc::clone(&mapping), 0, usize::try_from(len).ok()?).ok()?;
+                let registration = Arc::new(domain.register(view).ok()?);
+                (mapping, Some(Arc::clone(&registration)), Grant::Memory(registration))
+            }
+        };
         let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).ok()?;
         let free = BTreeMap::from([(0, len)]);
-        Some((Self { tag, purpose, region: None, map, len, free, used: 0, is_unused: true }, file))
+        let (region, used, is_unused) = (None, 0, true);
+        Some((Self { tag, purpose, region, map, registration, len, free, used, is_unused }, grant))
     }
 
     /// Returns whether a window of `len` bytes is free and the daemon knows the slab.
@@ -121,6 +142,8 @@ impl StagingSlab {
 pub struct StagingSlabs {
     /// Number of the endpoint, for commands.
     endpoint: u8,
+    /// Domain in which slabs are registered; `None` if slabs are files.
+    domain: Option<ProtectionDomain>,
     /// Slabs of both purposes, including those that the daemon has not accepted yet.
     slabs: Vec<StagingSlab>,
     /// Region number and table of the process's own memory, if the NIC side sends from it.
@@ -153,10 +176,24 @@ fn rounded(len: u32) -> u64 {
 }
 
 impl StagingSlabs {
-    /// Returns the staging of an endpoint.
+    /// Returns the staging of an endpoint, in files.
     pub fn new(endpoint: u8) -> Self {
-        let (slabs, commands) = (Vec::new(), VecDeque::new());
-        Self { endpoint, slabs, own: None, last: 0, commands, lent: 0, taken: 0, is_refused: false }
+        Self {
+            endpoint,
+            domain: None,
+            slabs: Vec::new(),
+            own: None,
+            last: 0,
+            commands: VecDeque::new(),
+            lent: 0,
+            taken: 0,
+            is_refused: false,
+        }
+    }
+
+    /// Returns the staging of an endpoint, in memory that is registered in `domain`.
+    pub fn registered(endpoint: u8, domain: ProtectionDomain) -> Self {
+        Self { domain: Some(domain), ..Self::new(endpoint) }
     }
 
     /// Sets the region from which contiguous offers are sent.
@@ -206,9 +243,11 @@ impl StagingSlabs {
         let idle = |slab: &StagingSlab| slab.used == 0 && slab.region.is_some() && meant(slab);
         let all = self.slabs.iter().enumerate().filter(|(_, slab)| idle(slab));
         let Some((at, _)) = all.max_by_key(|(_, slab)| slab.len) else { return false };
-        if let Some(region) = self.slabs.remove(at).region {
+        let slab = self.slabs.remove(at);
+        if let Some(region) = slab.region {
             let ask = ClientMessage::Unregion { endpoint: self.endpoint, region: region.0 };
-            self.commands.push_back((ask, Vec::new()));
+            let grant = slab.registration.map_or(Grant::Nothing, Grant::Ended);
+            self.commands.push_back((ask, grant));
             self.is_refused = false;
         }
         true
@@ -240,10 +279,11 @@ impl StagingSlabs {
         self.last = self.last.wrapping_add(1);
         self.lent = self.lent.wrapping_add(1);
         let tag = self.last;
-        let (slab, file) = StagingSlab::new(tag, purpose, size).ok_or(never)?;
+        let domain = self.domain.as_ref();
+        let (slab, grant) = StagingSlab::new(tag, purpose, size, domain).ok_or(never)?;
         self.slabs.push(slab);
         let ask = ClientMessage::Region { tag, endpoint: self.endpoint, len: size };
-        self.commands.push_back((ask, vec![file]));
+        self.commands.push_back((ask, grant));
         Ok(())
     }
 
@@ -315,9 +355,9 @@ mod tests {
     use super::*;
 
     fn record_answer(slabs: &mut StagingSlabs, region: u8) -> u64 {
-        let (ask, files) = slabs.commands.pop_front().unwrap();
+        let (ask, grant) = slabs.commands.pop_front().unwrap();
         let ClientMessage::Region { tag, len, .. } = ask else { panic!("{ask:?}") };
-        assert_eq!(files.len(), 1);
+        assert!(matches!(grant, Grant::File(_)));
         slabs.record_answer(tag, Some(RegionId(region)));
         len
     }

@@ -19,8 +19,8 @@ use crate::abi::*;
 /// Returns the number of an error of a NIC or an endpoint.
 pub fn of(error: Error) -> i32 {
     match error {
-        Error::NoNic | Error::UnknownNic => FI_ENODEV,
-        Error::NoDaemon => FI_ECONNREFUSED,
+        Error::NoNic | Error::UnknownNic | Error::NoLibrary | Error::NoAdapter => FI_ENODEV,
+        Error::NoDaemon | Error::NoSession => FI_ECONNREFUSED,
         Error::NoPermission => FI_EACCES,
         Error::Version => FI_ENOSYS,
         Error::DaemonGone => FI_ENETDOWN,

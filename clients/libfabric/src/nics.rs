@@ -16,12 +16,11 @@
 //! `info` calls [`all`] for `fi_getinfo`, and `shell::domain` when it opens a domain, both in the
 //! thread of the application's call.
 
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_endpoint::Error;
-use causeway_endpoint::nic::{Conversation, sockets};
+use causeway_endpoint::nic::{Conversation, Place, places};
 
 /// A NIC that the daemon reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,21 +36,22 @@ pub struct LocalNic {
 /// The reason why no NIC is available; its text contains the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicsUnavailable {
-    /// The first socket that failed; `None` if there is no socket.
-    path: Option<PathBuf>,
-    /// The error of that socket.
+    /// The first place that failed; `None` if there is none.
+    place: Option<Place>,
+    /// The error of that place.
     reason: Error,
 }
 
 impl std::fmt::Display for NicsUnavailable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Some(path) = &self.path else {
+        let Some(place) = &self.place else {
             return f.write_str(
-                "no NIC of this host is found: give causewayd a port of kind mx with a socket \
-                 /run/causeway/mx*.sock, or set CAUSEWAY_MX to the path of its socket",
+                "no NIC is found: give causewayd a port of kind mx with a socket \
+                 /run/causeway/mx*.sock, or set CAUSEWAY_MX to socket:PATH or, in a guest, to \
+                 adapter:DEVICE",
             );
         };
-        write!(f, "{}: ", path.display())?;
+        write!(f, "{place}: ")?;
         match self.reason {
             Error::NoPermission => f.write_str(
                 "permission denied: give the user access to the NIC by socket_group and \
@@ -90,10 +90,10 @@ pub fn all() -> Result<Vec<LocalNic>, NicsUnavailable> {
         return Err(missing.clone());
     }
     *slowest = None;
-    let sockets = sockets();
-    let mut missing = NicsUnavailable { path: sockets.first().cloned(), reason: Error::NoNic };
+    let places = places();
+    let mut missing = NicsUnavailable { place: places.first().cloned(), reason: Error::NoNic };
     let mut nics: Vec<LocalNic> = Vec::new();
-    for (number, path) in (0_u32..).zip(sockets) {
+    for (number, place) in (0_u32..).zip(places) {
         let since = Instant::now();
         match Conversation::new(number) {
             Ok(conversation) => {
@@ -104,7 +104,7 @@ pub fn all() -> Result<Vec<LocalNic>, NicsUnavailable> {
             }
             Err(reason) => {
                 if missing.reason == Error::NoNic {
-                    missing = NicsUnavailable { path: Some(path), reason };
+                    missing = NicsUnavailable { place: Some(place), reason };
                 }
                 if since.elapsed() > SLOW {
                     *slowest = nics.is_empty().then(|| (Instant::now(), missing.clone()));
@@ -118,7 +118,7 @@ pub fn all() -> Result<Vec<LocalNic>, NicsUnavailable> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Error, NicsUnavailable};
+    use super::{Error, NicsUnavailable, Place};
 
     #[test]
     fn nics_unavailable_names_the_remedy() {
@@ -129,7 +129,8 @@ mod tests {
             (Some("/x/mx0.sock"), Error::Version, "of one release"),
             (Some("/x/mx0.sock"), Error::NoResources, "/x/mx0.sock: a limit of the host"),
         ] {
-            let text = NicsUnavailable { path: path.map(Into::into), reason }.to_string();
+            let place = path.map(|path: &str| Place::Socket(path.into()));
+            let text = NicsUnavailable { place, reason }.to_string();
             assert!(text.contains(remedy) && !text.contains('\n'), "{text}");
         }
     }

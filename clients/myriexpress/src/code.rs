@@ -42,8 +42,8 @@ codes! {
     Failure = 2, "failure";
     AlreadyInitialized = 3, "mx_init was called already";
     NotInitialized = 4, "mx_init was not called";
-    NoDev = 5, "this host has no board: add a port of kind mx, or set CAUSEWAY_MX to its socket";
-    NoDriver = 6, "the daemon of the board does not answer: start causewayd";
+    NoDev = 5, "this host has no board: add a port of kind mx, or set CAUSEWAY_MX to its socket; in a guest, install libibverbs and set the interface of the adapter up";
+    NoDriver = 6, "the daemon of the board does not answer: start causewayd; in a guest, add a port of kind mx with the option adapter to the host";
     NoPerm = 7, "permission denied";
     BoardUnknown = 8, "no such board";
     BadEndpoint = 9, "not an open endpoint, or not an address of it";
@@ -100,9 +100,9 @@ impl From<causeway_endpoint::Error> for Return {
     fn from(error: causeway_endpoint::Error) -> Self {
         use causeway_endpoint::Error;
         match error {
-            Error::NoNic => Self::NoDev,
+            Error::NoNic | Error::NoLibrary | Error::NoAdapter => Self::NoDev,
             Error::UnknownNic => Self::BoardUnknown,
-            Error::NoDaemon => Self::NoDriver,
+            Error::NoDaemon | Error::NoSession => Self::NoDriver,
             Error::NoPermission => Self::NoPerm,
             Error::Version => Self::BadKernelVersion,
             Error::DaemonGone => Self::NicDead,

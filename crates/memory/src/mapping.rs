@@ -14,6 +14,8 @@
 //! dispatcher is late. The caller checks the peer's share first ([`crate::fits`]). Any thread may
 //! use and drop a mapping.
 
+mod private;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

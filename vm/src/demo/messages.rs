@@ -90,7 +90,8 @@ fn programs() -> Result<Programs> {
 fn nic(number: u8, interface: Option<&str>, bypass: bool) -> Setup {
     let (name, group) = (format!("mx{number}"), "blue".into());
     let interface = interface.map(str::to_owned);
-    Setup { nics: vec![MxNic { name, group, number, interface, bypass }], ..Setup::default() }
+    let nic = MxNic { name, group, number, interface, bypass, adapter: None };
+    Setup { nics: vec![nic], ..Setup::default() }
 }
 
 fn one_host(programs: &Programs) -> Result<Place> {

@@ -72,7 +72,7 @@ fn compiled(dir: &RunDir) -> Option<PathBuf> {
 /// Runs the program by `causeway mpi-run`, which chooses transport and NIC.
 fn ours(program: &Path) -> Result<Figures> {
     let (name, group) = ("mx1".into(), "blue".into());
-    let nic = MxNic { name, group, number: 1, interface: None, bypass: false };
+    let nic = MxNic { name, group, number: 1, ..MxNic::default() };
     let daemon = Daemon::with(Setup { nics: vec![nic], ..Setup::default() })?;
     let provider = build::provider()?;
     let mut command = process::tied(daemon.tool());

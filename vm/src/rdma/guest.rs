@@ -11,8 +11,8 @@ use crate::guest::Guest;
 use crate::limits::{BOOT, LISTENING, RDMA_DEVICE, RDMA_GUEST_MIB, patient};
 use crate::machine::Machine;
 use crate::spec::GuestSpec;
+use crate::{RunDir, process};
 use causeway_guest_tool::protocol::CommandResult;
-use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ const CRASH_MESSAGES: &str = "BUG:|Oops|WARNING:|Call Trace|general protection|b
 /// The driver's message after the recovery of a function.
 const RECOVERED: &str = "health recovery succeeded";
 
-/// Hexadecimal digits of a file in one command: the kernel bounds an argument to 128 KiB.
-const INSTALL_CHUNK: usize = 64 << 10;
+/// Characters of a file in one command: the kernel bounds an argument to 128 KiB.
+const INSTALL_CHUNK: usize = 96 << 10;
 
 /// A guest with a PCI function; killed when dropped.
 #[derive(Debug)]
@@ -165,18 +165,25 @@ impl RdmaGuest {
         self.set_up()
     }
 
-    /// Writes a file into the guest; the mode permits execution.
+    /// Writes a file into the guest; the mode permits execution. The file travels compressed, in the
+    /// arguments of commands.
     ///
     /// # Errors
-    /// When the guest cannot write it.
+    /// When `gzip` or `base64` is missing on the host, or the guest cannot write the file.
     pub fn install(&self, path: &str, content: &[u8]) -> Result<()> {
-        let text = hex(content);
-        for (index, part) in text.as_bytes().chunks(INSTALL_CHUNK).enumerate() {
+        let dir = RunDir::new()?;
+        let file = dir.join("content");
+        std::fs::write(&file, content).map_err(Error::io("write a file for guests"))?;
+        let mut pack = process::tied("sh");
+        pack.args(["-c", "gzip -9c \"$1\" | base64 -w 0", "sh"]).arg(&file);
+        let text = process::output(&mut pack)?;
+        for (index, part) in text.trim().as_bytes().chunks(INSTALL_CHUNK).enumerate() {
             let part = String::from_utf8_lossy(part);
             let to = if index == 0 { ">" } else { ">>" };
-            self.run(&["sh", "-c", &format!("echo {part} {to}{path}.hex")], LISTENING)?;
+            self.run(&["sh", "-c", &format!("echo -n {part} {to}{path}.b64")], LISTENING)?;
         }
-        let script = format!("xxd -r -p {path}.hex >{path} && chmod +x {path} && rm {path}.hex");
+        let script =
+            format!("base64 -d {path}.b64 | gunzip >{path} && chmod +x {path} && rm {path}.b64");
         self.run(&["sh", "-c", &script], LISTENING).map(|_| ())
     }
 
@@ -339,14 +346,6 @@ fn assertion(console: &str) -> Option<&str> {
     let mut lines =
         console.lines().rev().filter_map(|line| line.strip_prefix("qemu-system-x86_64: "));
     lines.find(|line| line.contains(": Assertion `"))
-}
-
-/// Returns bytes as hexadecimal digits.
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Returns the end of a program's output.

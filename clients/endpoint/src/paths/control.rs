@@ -29,6 +29,7 @@ use causeway_wire::local::{ClientMessage, DaemonMessage};
 
 use super::open::map;
 use super::{AnyTransport, Paths};
+use crate::connection::Attached;
 use crate::process_memory::ProcessMemory;
 use crate::waiter::Awaited;
 
@@ -46,7 +47,7 @@ impl Paths {
         let mut record_ring = false;
         while !self.has_no_daemon {
             match self.conversation.hear() {
-                Ok(Some((tell, fds))) => self.handle_message(tell, fds),
+                Ok(Some((tell, attached))) => self.handle_message(tell, attached),
                 Ok(None) => return record_ring,
                 Err(_) => self.part(),
             }
@@ -63,7 +64,7 @@ impl Paths {
             return;
         }
         match self.conversation.hear() {
-            Ok(Some((tell, fds))) => self.handle_message(tell, fds),
+            Ok(Some((tell, attached))) => self.handle_message(tell, attached),
             Ok(None) => {}
             Err(_) => self.part(),
         }
@@ -81,11 +82,11 @@ impl Paths {
 
     /// Handles one message of the daemon. Messages that only the opening of an endpoint awaits are
     /// ignored.
-    fn handle_message(&mut self, tell: DaemonMessage, fds: Vec<OwnedFd>) {
+    fn handle_message(&mut self, tell: DaemonMessage, attached: Attached) {
         match tell {
             DaemonMessage::Channel { of, side, session, way, token, nic, .. } => {
                 let address = Address { nic: NicId(nic), endpoint: of };
-                let peer = self.add(address, session, (way, side), fds);
+                let peer = self.add(address, session, (way, side), attached.into_files());
                 if peer.is_none() {
                     // The peer must not send into a channel without a receiver.
                     self.disconnect_from(address, way);
@@ -137,7 +138,9 @@ impl Paths {
                     bypass.add_known_nic(NicId(nic));
                 }
             }
-            DaemonMessage::Opened { code: 0, .. } if !fds.is_empty() => self.accept_rings(fds),
+            DaemonMessage::Opened { code: 0, .. } if !attached.is_empty() => {
+                self.accept_rings(attached);
+            }
             DaemonMessage::Welcome { .. }
             | DaemonMessage::Opened { .. }
             | DaemonMessage::Host { .. }

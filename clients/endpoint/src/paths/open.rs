@@ -20,7 +20,9 @@ use causeway_message::split::NicId;
 use rustix::fs::SealFlags;
 
 use super::NicDoorbell;
+use crate::adapter::AdapterRings;
 use crate::bypass::Bypass;
+use crate::connection::Attached;
 use crate::limits::CHANNEL_BYTES_MAX;
 use crate::staging::StagingSlabs;
 
@@ -42,37 +44,66 @@ pub(super) fn map(file: &OwnedFd, side: u8) -> Option<(Sender, Receiver, View)> 
     Some((sender, receiver, view))
 }
 
-/// Returns the matching engine's end of the rings.
-pub(super) fn rings(
-    own: u8,
-    file: &OwnedFd,
-    doorbell: Option<OwnedFd>,
-) -> Option<Rings<NicDoorbell, StagingSlabs>> {
-    let (sender, receiver, memory) = map(file, 0)?;
-    let holds = Holds::new(memory);
-    Some(Rings::new(sender, receiver, holds, NicDoorbell(doorbell), StagingSlabs::new(own)))
+/// Memory of the rings of an endpoint, and the way to wake the NIC side.
+#[derive(Debug)]
+pub(super) enum RingMemory {
+    /// A file; the doorbell is `None` if the NIC side is in this process.
+    File(OwnedFd, Option<OwnedFd>),
+    /// Registered memory of this process.
+    Adapter(AdapterRings),
+}
+
+impl RingMemory {
+    /// Returns the memory that the daemon's answer has: rings and doorbell, or registered memory.
+    pub fn of(attached: Attached) -> Option<(Self, Option<OwnedFd>)> {
+        match attached {
+            Attached::Rings(rings) => Some((Self::Adapter(rings), None)),
+            Attached::Files(files) => {
+                let mut files = files.into_iter();
+                let (file, doorbell) = (files.next()?, files.next());
+                Some((Self::File(file, doorbell), files.next()))
+            }
+        }
+    }
+}
+
+/// Returns the matching engine's end of the rings of the endpoint `own`.
+pub(super) fn rings(own: u8, memory: RingMemory) -> Option<Rings<NicDoorbell, StagingSlabs>> {
+    let (sender, receiver, view, doorbell, staging) = match memory {
+        RingMemory::File(file, doorbell) => {
+            let (sender, receiver, view) = map(&file, 0)?;
+            let doorbell = doorbell.map_or(NicDoorbell::None, NicDoorbell::Eventfd);
+            (sender, receiver, view, doorbell, StagingSlabs::new(own))
+        }
+        RingMemory::Adapter(AdapterRings { memory, link }) => {
+            let view = memory.memory().clone();
+            let (sender, receiver) = open(&view, Side::First).ok()?;
+            let staging = StagingSlabs::registered(own, link.domain.clone());
+            (sender, receiver, view, NicDoorbell::Adapter(link, own), staging)
+        }
+    };
+    Some(Rings::new(sender, receiver, Holds::new(view), doorbell, staging))
 }
 
 /// Rings to other hosts, and the NIC side in this process in direct mode.
 pub(super) type Far = (Option<Rings<NicDoorbell, StagingSlabs>>, Option<Box<Bypass>>);
 
-/// Opens the path to other hosts. The descriptors are: none; rings and doorbell of the daemon; or,
-/// in direct mode with key and session, a packet socket and a lock.
+/// Opens the path to other hosts: none without memory; the rings to the daemon; or, in direct mode with
+/// key and session, a packet socket and a lock in their place.
 pub(super) fn remote_paths(
     of: (NicId, u8),
     direct_secrets: Option<(u32, u32)>,
-    fds: Vec<OwnedFd>,
+    memory: Option<RingMemory>,
 ) -> std::io::Result<Far> {
-    let mut fds = fds.into_iter();
-    let (Some(first), second) = (fds.next(), fds.next()) else { return Ok((None, None)) };
-    let (mut bypass, file, doorbell) = match (direct_secrets, second) {
-        (Some(secrets), Some(lock)) => {
-            let (bypass, file) = Bypass::new(of, secrets, (first, lock))?;
-            (Some(Box::new(bypass)), file, None)
+    let Some(memory) = memory else { return Ok((None, None)) };
+    let (mut bypass, memory) = match (direct_secrets, memory) {
+        (Some(secrets), RingMemory::File(socket, Some(lock))) => {
+            let (bypass, file) = Bypass::new(of, secrets, (socket, lock))?;
+            (Some(Box::new(bypass)), RingMemory::File(file, None))
         }
-        (_, doorbell) => (None, first, doorbell),
+        (_, memory) => (None, memory),
     };
-    let mut rings = rings(of.1, &file, doorbell).ok_or(std::io::ErrorKind::OutOfMemory)?;
+    let mut rings = rings(of.1, memory).ok_or(std::io::ErrorKind::OutOfMemory)?;
     if let Some(own) = bypass.as_mut().and_then(|bypass| bypass.add_own_memory()) {
         rings.staging.set_own(own);
     }

@@ -21,7 +21,6 @@
 //! continue it.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use causeway_message::library::Rings;
@@ -31,7 +30,8 @@ use causeway_wire::local::{ClientMessage, DaemonMessage, VERSION};
 
 use super::Paths;
 use super::connects::ConnectParameters;
-use super::open::rings;
+use super::open::{RingMemory, rings};
+use crate::connection::Attached;
 use crate::limits::{ANSWER_MAX, RESUME_PAUSE, RESUME_PEERS, RESUME_WAIT};
 use crate::nic::Conversation;
 
@@ -50,9 +50,9 @@ pub(super) struct Resume {
     conversation: Option<Conversation>,
     /// Connects were failed since the daemon went: the next daemon is late.
     failed: bool,
-    /// Memory of the new rings, and the daemon's doorbell. They replace the old rings after all
+    /// The new rings. They replace the old rings after all
     /// requests of the old rings have ended.
-    rings: Option<(OwnedFd, Option<OwnedFd>)>,
+    rings: Option<RingMemory>,
     /// Number of resumptions.
     pub count: u32,
     /// Connects to endpoints that the daemon does not know yet, with the time of the next attempt.
@@ -164,8 +164,8 @@ impl Paths {
             {
                 self.look_for_daemon()
             }
-            Ok(Some((DaemonMessage::Opened { code: 0, .. }, fds))) => {
-                self.take_over(fds);
+            Ok(Some((DaemonMessage::Opened { code: 0, .. }, attached))) => {
+                self.take_over(attached);
                 true
             }
             Ok(None) if Instant::now() < resume.next => false,
@@ -177,13 +177,13 @@ impl Paths {
     }
 
     /// Takes over the conversation with the next daemon.
-    fn take_over(&mut self, fds: Vec<OwnedFd>) {
+    fn take_over(&mut self, attached: Attached) {
         let Some(conversation) = self.resume.conversation.take() else { return };
         self.conversation = conversation;
         self.has_no_daemon = false;
         self.resume.count = self.resume.count.saturating_add(1);
         (self.resume.since, self.resume.retries) = (Instant::now(), VecDeque::new());
-        self.accept_rings(fds);
+        self.accept_rings(attached);
         self.connects.clear_remote();
         for (token, ConnectParameters { to, key, .. }) in self.connects.all() {
             if !self.ask_connect(token, to, key) {
@@ -192,15 +192,15 @@ impl Paths {
         }
     }
 
-    /// Accepts the descriptors of rings: of the next daemon, or of a daemon that gives an endpoint
+    /// Accepts rings: of the next daemon, or of a daemon that gives an endpoint
     /// its rings with the first connect through the daemon. The old rings are replaced when all of
     /// their requests have ended.
-    pub(super) fn accept_rings(&mut self, fds: Vec<OwnedFd>) {
-        let mut fds = fds.into_iter();
+    pub(super) fn accept_rings(&mut self, attached: Attached) {
         if self.bypass.is_none() {
-            self.resume.rings = fds.next().map(|file| (file, fds.next()));
+            let (rings, lock) = RingMemory::of(attached).unzip();
+            self.resume.rings = rings;
             // An endpoint that holds its lock gets no other.
-            self.lock = fds.next().or_else(|| self.lock.take());
+            self.lock = lock.flatten().or_else(|| self.lock.take());
         }
         self.renew_rings();
     }
@@ -266,8 +266,8 @@ impl Paths {
         if self.rings.as_ref().is_some_and(|rings| !Rings::is_over(rings)) {
             return;
         }
-        if let Some((file, doorbell)) = self.resume.rings.take() {
-            self.rings = rings(self.own, &file, doorbell);
+        if let Some(memory) = self.resume.rings.take() {
+            self.rings = rings(self.own, memory);
         }
     }
 }

@@ -11,6 +11,7 @@ const UNSAFE: &[&str] = &[
     "crates/attach/",
     "bench/src/bare/",
     "clients/endpoint/src/",
+    "clients/ibverbs/src/",
     "clients/libfabric/src/",
     "clients/myriexpress/src/",
 ];

@@ -178,8 +178,8 @@ impl Api {
         let hint = match code {
             // MX_NO_DEV, MX_NO_DRIVER, MX_BOARD_UNKNOWN.
             5 | 6 | 8 => {
-                " (a NIC is a port of causewayd of kind mx; set CAUSEWAY_MX if its socket is not at \
-                 the default path)"
+                " (a NIC is a port of causewayd of kind mx; set CAUSEWAY_MX to socket:PATH if its socket \
+                 is not at the default path, or in a guest to adapter:DEVICE)"
             }
             _ => "",
         };
