@@ -154,9 +154,8 @@ fn pair() -> Result<(Rig, [End; 2], [PeerId; 2]), String> {
     let token = Token::UNREPORTED;
     one.request(&Request::Eager { peer, token, match_info: 0, data: b"" })?;
     loop {
-        match two.wait(&mut [])? {
-            Event::Message { peer: back, .. } => return Ok((rig, [one, two], [peer, back])),
-            _ => {}
+        if let Event::Message { peer: back, .. } = two.wait(&mut [])? {
+            return Ok((rig, [one, two], [peer, back]));
         }
     }
 }
