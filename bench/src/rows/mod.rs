@@ -16,6 +16,7 @@ mod isolation;
 mod links;
 mod messages;
 mod mpi;
+mod mx_daemon;
 mod rdma;
 mod scale;
 mod sockets;
@@ -33,6 +34,7 @@ pub fn all() -> Vec<Plan> {
     plans.extend(scale::plans());
     plans.extend(links::plans());
     plans.extend(messages::plans());
+    plans.extend(mx_daemon::plans());
     plans.extend(mpi::plans());
     plans.extend(rdma::plans());
     plans.extend(contain::plans());

@@ -6,8 +6,10 @@
 //! passes through the daemon afterwards. When a process ends, the daemon reports it to the
 //! processes that were connected with it.
 //!
-//! A NIC with a network also runs the NIC side of its endpoints ([`causeway_mxoe`]): each endpoint
-//! has rings for messages to other hosts. With `bypass`, processes run the NIC side themselves on a
+//! A NIC also runs the NIC side of its endpoints ([`causeway_mxoe`]). If it has a network, each
+//! endpoint has rings for messages to other hosts. Endpoints of processes without channels, and those
+//! that connect with them, have rings too: the NICs of a group pass their messages to each other in
+//! memory. With `bypass`, processes run the NIC side themselves on a
 //! packet socket that the daemon opens and filters (direct mode).
 //!
 //! A NIC with an `adapter` also serves the processes of the guest behind that port: the same requests

@@ -99,8 +99,8 @@ pub const QUERY_NS: u64 = 5_000_000_000;
 /// of regions, a further region is refused with an error, and the process stays attached.
 pub const REGIONS_PER_CLIENT_MAX: usize = 512;
 /// Number of endpoints of a user for which the daemon runs the NIC side, on all NICs of its group:
-/// the NIC has a network (an interface or datagrams), and the endpoint is not in direct mode. A
-/// further open is answered with `MX_NO_RESOURCES`. For each the daemon keeps at most
+/// the NIC has a network (an interface or datagrams), or the endpoint sends through the daemon, and it
+/// is not in direct mode. A further open is answered with `MX_NO_RESOURCES`. For each the daemon keeps at most
 /// [`SEND_BYTES_MAX`](causeway_mxoe::limits::SEND_BYTES_MAX) and
 /// [`PENDING_BYTES_MAX`](causeway_mxoe::limits::PENDING_BYTES_MAX) of messages, 7.5 GiB in total,
 /// and 32 KiB for each remote NIC.

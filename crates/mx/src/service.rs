@@ -98,6 +98,10 @@ pub struct MxService {
     pause_ends_ns: Option<u64>,
     /// Time of the latest call in ns.
     pub(crate) now_ns: u64,
+    /// The source in turn, and whether it must be served again although it parked: a message of a
+    /// neighbour filled its rings afterwards. A wake-up of the source in turn has no effect.
+    served: Option<u32>,
+    serves_again: bool,
 }
 
 /// Returns a random identity of this daemon process (RFC 9562, version 4).
@@ -276,7 +280,10 @@ impl MxService {
                 NetworkAction::Wake { client, endpoint } => {
                     self.notify(client, &DaemonMessage::Wake { endpoint }, vec![]);
                 }
-                NetworkAction::Serve(source) => cx.wake_source(source),
+                NetworkAction::Serve(source) => {
+                    self.serves_again |= self.served == Some(source);
+                    cx.wake_source(source);
+                }
                 NetworkAction::Broken { client, why } => {
                     if let Some(client) = self.clients.get_mut(&client) {
                         client.end(LocalError::Rule(why));
@@ -539,6 +546,7 @@ impl Service for MxService {
         let (_turn, revoked) = sessions::enter(gate.as_ref());
         self.drop_revoked(cx, revoked);
         self.now_ns = cx.now_ns;
+        (self.served, self.serves_again) = (Some(value), false);
         let polled = cx.awaits_source(value);
         let now = cx.now_ns;
         let parked = SourceProgress { progress: Progress::Parked, count: 0 };
@@ -567,7 +575,11 @@ impl Service for MxService {
             }
         };
         self.disconnect_marked(cx);
-        served
+        self.served = None;
+        match self.serves_again && served.progress == Progress::Parked {
+            true => SourceProgress { progress: Progress::Worked, ..served },
+            false => served,
+        }
     }
 
     fn ask(&mut self, cx: &mut Context<'_>, request: ServiceRequest) -> RequestDispatch {

@@ -190,3 +190,29 @@ fn through_daemon_an_end_is_reported_to_the_peer() {
         );
     }
 }
+
+#[test]
+fn through_daemon_a_full_receiver_holds_its_sender_back_and_no_other() {
+    let host = Host::new();
+    let ((_p, mut a), (_q, mut b), peer) = connected(&host, ("a", 1), ("b", 2));
+    let (third, mut c) = endpoint(&host, "b", 3);
+    assert_eq!(a.connect(at("b", 3), 7).0, Status::Success);
+    // Far more than the ring of the receiver.
+    const COUNT: u64 = 1_000;
+    for number in 0..COUNT {
+        let (token, data) = (Token::UNREPORTED, [number as u8; 4096]);
+        let request = Request::Eager { peer, token, match_info: number, data: &data };
+        soon(
+            || causeway_channel::mx_rings::write_request(&mut a.sender, &request).unwrap(),
+            "the daemon takes no requests",
+        );
+        a.ring();
+    }
+    let other = PeerId(peer.0 + 1);
+    a.request(&Request::Eager { peer: other, token: Token(1), match_info: 1, data: b"passes" });
+    assert_eq!(c.receive(), (1, b"passes".to_vec()), "another receiver waits");
+    for number in 0..COUNT {
+        assert_eq!(b.receive(), (number, vec![number as u8; 4096]));
+    }
+    drop(third);
+}

@@ -46,11 +46,18 @@ impl Rings {
         self.ring();
     }
 
+    /// Consumes an event, and rings if the daemon waits for room.
+    fn advance(&mut self, event: &causeway_channel::Event) {
+        if self.receiver.advance(event) {
+            self.ring();
+        }
+    }
+
     /// Returns the next event.
     pub fn hear(&mut self) -> Event<'static> {
         soon(|| self.receiver.ready(), "no message arrives");
         let event = self.receiver.poll().unwrap().unwrap();
-        self.receiver.advance(&event);
+        self.advance(&event);
         read_event(&event.head, event.len).unwrap()
     }
 
@@ -90,7 +97,7 @@ impl Rings {
             let event = self.receiver.poll().unwrap().unwrap();
             let mut data = vec![0; event.len];
             self.receiver.copy(&event, 0, &mut data);
-            self.receiver.advance(&event);
+            self.advance(&event);
             match read_event(&event.head, event.len).unwrap() {
                 Event::Message { match_info, .. } => return (match_info, data),
                 Event::PeerSeen { .. } => {}

@@ -9,7 +9,7 @@ fn name() -> impl Strategy<Value = Name> {
 
 fn client_message() -> impl Strategy<Value = ClientMessage> {
     prop_oneof![
-        (any::<u16>(), 0..2_u8)
+        (any::<u16>(), 0..4_u8)
             .prop_map(|(version, direct)| ClientMessage::Hello { version, direct }),
         any::<(u32, u8, u32)>().prop_map(|(tag, endpoint, key)| ClientMessage::Open {
             tag,
