@@ -24,7 +24,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_memory::Map;
@@ -112,22 +112,42 @@ pub enum RevokedItem {
 
 /// Separates the turns of a serving shard from revocations.
 #[derive(Debug, Clone, Default)]
-pub struct TurnGate(Arc<Mutex<Vec<RevokedItem>>>);
+pub struct TurnGate(Arc<Gate>);
+
+/// The shared part of a gate.
+#[derive(Debug, Default)]
+struct Gate {
+    revoked: Mutex<Vec<RevokedItem>>,
+    /// Revocations that wait for the end of the turn.
+    waiting: AtomicUsize,
+}
+
+/// Most times that a turn yields the processor to revocations that wait.
+const YIELDS_MAX: usize = 200;
 
 /// A turn: no revocation returns while it lives.
 #[derive(Debug)]
 pub struct GateTurn<'a>(MutexGuard<'a, Vec<RevokedItem>>);
 
 impl TurnGate {
-    /// Begins a turn. The caller first drops what [`GateTurn::take_revoked`] returns.
+    /// Begins a turn. The caller first drops what [`GateTurn::take_revoked`] returns. Turns that follow
+    /// each other let waiting revocations go first: the lock alone prefers its last owner.
     pub fn enter(&self) -> GateTurn<'_> {
-        GateTurn(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        for _ in 0..YIELDS_MAX {
+            if self.0.waiting.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        GateTurn(self.0.revoked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits for the end of the turn, and revokes an item. `mark` is called in between. Returns
     /// whether the item is the first since the last turn.
     fn revoke(&self, item: RevokedItem, mark: &AtomicBool) -> bool {
-        let mut items = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.waiting.fetch_add(1, Ordering::Relaxed);
+        let mut items = self.0.revoked.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
         if mark.swap(true, Ordering::Relaxed) {
             return false;
         }
@@ -292,7 +312,9 @@ impl GuestSession {
     fn signal(&self, mut queues: MutexGuard<'_, Queues>) {
         if !std::mem::replace(&mut queues.is_signaled, true) {
             drop(queues);
-            let _ = self.0.end.to.push_critical(SessionNotice::Ready(self.0.number));
+            if self.0.end.to.push_critical(SessionNotice::Ready(self.0.number)).is_err() {
+                self.queues().is_signaled = false;
+            }
         }
     }
 
@@ -300,7 +322,9 @@ impl GuestSession {
     fn signal_carrier(&self, mut queues: MutexGuard<'_, Queues>) {
         if !std::mem::replace(&mut queues.is_answer_signaled, true) {
             drop(queues);
-            let _ = self.0.carrier.push_critical(self.0.number);
+            if self.0.carrier.push_critical(self.0.number).is_err() {
+                self.queues().is_answer_signaled = false;
+            }
         }
     }
 
@@ -370,7 +394,8 @@ impl GuestSession {
         self.0.is_revoked.load(Ordering::Relaxed)
     }
 
-    /// Serving shard: begins to look at requests and doorbells. A later one makes a notice.
+    /// Serving shard: begins to look at requests and doorbells. A later one makes a notice. Called once
+    /// for each notice, when the shard takes it: so a session has one at most.
     pub fn begin_requests(&self) {
         self.queues().is_signaled = false;
     }

@@ -20,6 +20,7 @@
 //! as a fault of the port. A queue pair waits while 32 requests of its process wait. Answers to a process without
 //! posted receive work requests wait in its session. Runs in the turns of the port's shard.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use causeway_fabric::Context;
@@ -35,8 +36,8 @@ use causeway_verbs::{AdapterId, Budget, Subnet};
 use causeway_wire::session::{self, Offer};
 
 use crate::limits::{
-    ANSWERS_PER_CALL_MAX, MESSAGE_NS, OFFER_BYTES_MAX, OFFER_RANGES_MAX, SESSION_LOOK_NS,
-    SESSIONS_MAX,
+    ANSWERS_PER_CALL_MAX, MESSAGE_NS, OFFER_BYTES_MAX, OFFER_RANGES_MAX,
+    OFFERED_RANGES_OF_PORT_MAX, SESSION_LOOK_NS, SESSIONS_MAX,
 };
 
 /// Rights that offered memory must have.
@@ -65,7 +66,13 @@ impl PortSessions {
         (wake, notices): (Sender<u64>, Mailbox<u64>),
     ) -> Self {
         let fault = Fault::default();
-        let carrier = Carrier { end, wake, count: Arc::new(()), fault: Arc::clone(&fault) };
+        let carrier = Carrier {
+            end,
+            wake,
+            count: Arc::new(()),
+            fault: Arc::clone(&fault),
+            ranges: Arc::default(),
+        };
         subnet.set_session_service(adapter, Some(Box::new(carrier)));
         Self { notices, waits: false, fault }
     }
@@ -111,6 +118,8 @@ struct Carrier {
     /// Each session has a clone.
     count: Arc<()>,
     fault: Fault,
+    /// Ranges of all offered memory of the port.
+    ranges: Arc<AtomicUsize>,
 }
 
 impl SessionService for Carrier {
@@ -129,6 +138,7 @@ impl SessionService for Carrier {
             queue_pair,
             end: self.end.clone(),
             fault: Arc::clone(&self.fault),
+            ranges: Arc::clone(&self.ranges),
             _count: Arc::clone(&self.count),
         }))
     }
@@ -146,16 +156,39 @@ struct CarriedSession {
     queue_pair: u32,
     end: ServingEnd,
     fault: Fault,
+    /// Ranges of all offered memory of the port.
+    ranges: Arc<AtomicUsize>,
     _count: Arc<()>,
 }
 
 /// Takes the memory of a grant away when its region changes.
 #[derive(Debug)]
-struct GrantRevocation(Arc<MemoryGrant>);
+struct GrantRevocation {
+    grant: Arc<MemoryGrant>,
+    /// Counted ranges of the grant.
+    ranges: AtomicUsize,
+    /// Counted ranges of the port.
+    of_port: Arc<AtomicUsize>,
+}
+
+impl GrantRevocation {
+    /// Counts the ranges of the grant. Returns false if the port would have too many.
+    fn count(&self, ranges: usize) -> bool {
+        self.ranges.store(ranges, Ordering::Relaxed);
+        let before = self.of_port.fetch_add(ranges, Ordering::Relaxed);
+        before.saturating_add(ranges) <= OFFERED_RANGES_OF_PORT_MAX
+    }
+}
+
+impl Drop for GrantRevocation {
+    fn drop(&mut self) {
+        self.of_port.fetch_sub(self.ranges.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
 
 impl Revocation for GrantRevocation {
     fn revoke(&self) {
-        self.0.revoke();
+        self.grant.revoke();
     }
 }
 
@@ -174,17 +207,24 @@ impl CarriedSession {
         memory: &mut SessionMemory<'_>,
     ) -> Result<GuestMemory, OfferError> {
         if offer.len > OFFER_BYTES_MAX {
-            return Err(OfferError::Rule("more than 4 GiB"));
+            return Err(OfferError::Rule("more than 256 MiB"));
         }
         // A page of 4 KiB is the shortest range.
         memory.looked_up = memory.looked_up.saturating_add(offer.len.wrapping_shr(12));
         let grant = Arc::new(MemoryGrant::new(self.end.clone()));
-        let revocation = Arc::new(GrantRevocation(Arc::clone(&grant)));
+        let revocation = Arc::new(GrantRevocation {
+            grant: Arc::clone(&grant),
+            ranges: AtomicUsize::new(0),
+            of_port: Arc::clone(&self.ranges),
+        });
         let user: Weak<GrantRevocation> = Arc::downgrade(&revocation);
         let mut spans = Vec::new();
         let (range, out) = ((offer.address, offer.len), (OFFER_RANGES_MAX, &mut spans));
         let lent = memory.regions.lend(offer.key, memory.domain, range, OFFERED, out, user);
         lent.map_err(offer_error)?;
+        if !revocation.count(spans.len()) {
+            return Err(OfferError::Scattered);
+        }
         let spans = spans.iter().map(|span| (span.addr, u64::from(span.len))).collect();
         Ok(GuestMemory::new(Arc::clone(&memory.map), spans, grant, revocation))
     }
@@ -210,6 +250,9 @@ impl Session for CarriedSession {
         immediate: Option<u32>,
         memory: &mut SessionMemory<'_>,
     ) -> Delivery {
+        if self.session.is_ended_by_service() {
+            return Delivery::Refused;
+        }
         if let Some(value) = immediate {
             return match u8::try_from(value) {
                 Ok(endpoint) if message.is_empty() => {

@@ -277,6 +277,11 @@ impl Mapping {
         mirrors.iter().fold(own, |all, mirror| mirror.withdraw() && all)
     }
 
+    /// Returns whether [`Self::withdraw`] replaced the mapping.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.replaced().is_some())
+    }
+
     #[cfg(test)]
     pub(crate) fn guard(&self) -> &Guard {
         self.guard.as_ref().unwrap()

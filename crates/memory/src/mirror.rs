@@ -9,13 +9,14 @@
 //! the file shrinks, and is withdrawn with each of its sources ([`Mapping::withdraw`]). It does not
 //! notice that the guest takes the memory away; the owner drops it then. A run of pages takes an entry
 //! of the kernel's table of mappings, so that a mirror has at most the runs that its caller permits,
-//! and all mirrors of the process at most [`MIRROR_RUNS_MAX`] (4,096). Pages of hugetlbfs are mirrored
-//! in their own size only. Any thread may make mirrors; a run takes about 2 us.
+//! and all mirrors of the process at most [`MIRROR_RUNS_MAX`] (4,096). Pages of
+//! hugetlbfs are not mirrored: the kernel refuses to duplicate them. Any thread may make mirrors; a run takes about 2 us.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::io::Errno;
 use rustix::mm::{MremapFlags, mremap_fixed};
 
 use crate::limits::MIRROR_RUNS_MAX;
@@ -40,6 +41,9 @@ pub enum MirrorError {
         "this host mirrors as many runs of pages as it may ({MIRROR_RUNS_MAX}); try again later"
     )]
     Many,
+    /// The guest's memory was withdrawn at the same time.
+    #[error("the memory of the guest was withdrawn")]
+    Withdrawn,
     /// The address space cannot be mapped.
     #[error(transparent)]
     Mapping(#[from] MappingError),
@@ -49,7 +53,9 @@ impl MirrorError {
     /// Returns whether this host lacks a resource; otherwise the ranges are wrong.
     pub fn is_shortage(&self) -> bool {
         match self {
-            Self::Many => true,
+            Self::Many | Self::Withdrawn => true,
+            // The kernel duplicates no pages of hugetlbfs.
+            Self::Mapping(MappingError::Kernel(Errno::INVAL)) => true,
             Self::Mapping(error) => error.is_shortage(),
             _ => false,
         }
@@ -86,13 +92,18 @@ struct Run<'a> {
 }
 
 impl Map {
-    /// Returns a mapping of the pages of `spans` (guest addresses and lengths), in this order. All
+    /// Returns a mapping of the pages of `spans` (guest addresses and lengths), in this order, and the
+    /// number of runs of pages in it. All
     /// bytes must be granted for reading and writing, and lie in at most `most` runs of pages that are
     /// adjacent in their file.
     ///
     /// # Errors
     /// [`MirrorError`]; nothing is mapped.
-    pub fn mirror(&self, spans: &[(u64, u64)], most: usize) -> Result<Arc<Mapping>, MirrorError> {
+    pub fn mirror(
+        &self,
+        spans: &[(u64, u64)],
+        most: usize,
+    ) -> Result<(Arc<Mapping>, usize), MirrorError> {
         let runs = self.runs(spans, most)?;
         let len = runs.iter().fold(0_usize, |sum, run| sum.saturating_add(run.len));
         if len == 0 {
@@ -115,7 +126,11 @@ impl Map {
                 .map_err(MappingError::Kernel)?;
             at = at.saturating_add(run.len);
         }
-        Ok(mirror)
+        // A source that was withdrawn meanwhile has withdrawn the mirror; later runs came back into it.
+        if mirror.is_withdrawn() || runs.iter().any(|run| run.source.is_withdrawn()) {
+            return Err(MirrorError::Withdrawn);
+        }
+        Ok((mirror, runs.len()))
     }
 
     /// Returns the runs of pages of `spans`.
@@ -180,7 +195,8 @@ mod tests {
     fn mirror_shows_scattered_pages_as_one_row_in_both_directions() {
         let (_file, map) = memory();
         let spans = [page(7), page(3), (page(4).0, 2 * PAGE), page(0), page(3)];
-        let mirror = map.mirror(&spans, 4).unwrap();
+        let (mirror, runs) = map.mirror(&spans, 4).unwrap();
+        assert_eq!(runs, 4);
         let view = View::new(mirror.clone(), 0, mirror.len()).unwrap();
         assert_eq!(view.len() as u64, 6 * PAGE);
         let first = |at: u64| view.read::<1>((at * PAGE) as usize).unwrap()[0];
@@ -226,7 +242,7 @@ mod tests {
     #[test]
     fn mirror_is_withdrawn_with_its_source() {
         let (_file, map) = memory();
-        let mirror = map.mirror(&[page(5), page(1)], 9).unwrap();
+        let (mirror, _) = map.mirror(&[page(5), page(1)], 9).unwrap();
         let view = View::new(mirror.clone(), 0, mirror.len()).unwrap();
         assert_eq!(view.read::<1>(0).unwrap(), [5]);
         let other = Mapping::new(_file.as_fd(), 0, 16 * PAGE).unwrap();
@@ -246,7 +262,7 @@ mod tests {
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 4 * PAGE).unwrap());
         let map = Map::new(vec![Region { guest: 0, user: 0, mapping }]).unwrap();
         map.write(0, &[9; 4 * PAGE as usize]).unwrap();
-        let mirror = map.mirror(&[(2 * PAGE, PAGE), (0, PAGE)], 9).unwrap();
+        let (mirror, _) = map.mirror(&[(2 * PAGE, PAGE), (0, PAGE)], 9).unwrap();
         let view = View::new(mirror.clone(), 0, mirror.len()).unwrap();
         rustix::fs::ftruncate(&file, PAGE).unwrap();
         assert_eq!(view.read::<1>(10).unwrap(), [0]);

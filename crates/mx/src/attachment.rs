@@ -89,10 +89,7 @@ impl ProcessAttachment {
     pub fn has_room(&self) -> bool {
         match self {
             Self::Socket { local, .. } => local.backlog() < UNREAD_MAX,
-            Self::Session(AttachedSession(session)) => {
-                session.begin_requests();
-                !session.await_room(UNREAD_MAX)
-            }
+            Self::Session(AttachedSession(session)) => !session.await_room(UNREAD_MAX),
         }
     }
 
@@ -183,11 +180,7 @@ fn next_of_socket(
 fn next_of_session(
     session: &GuestSession,
 ) -> Result<Option<(ClientMessage, RequestMemory)>, LocalError> {
-    let next = session.take_request().or_else(|| {
-        session.begin_requests();
-        session.take_request()
-    });
-    let Some(next) = next else { return Ok(None) };
+    let Some(next) = session.take_request() else { return Ok(None) };
     let request = ClientMessage::parse(&next.bytes).map_err(|e| LocalError::Rule(e.to_string()))?;
     let is_wanted = matches!(
         request,
@@ -198,5 +191,38 @@ fn next_of_session(
         (None, false) => Ok(Some((request, RequestMemory::None))),
         (Some(_), false) => Err(LocalError::Rule("a request offers memory in vain".into())),
         (None, true) => Err(LocalError::Rule("a request offers no memory".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_fabric::guest_session::{ServingEnd, SessionNotice, SessionRequest, TurnGate};
+    use causeway_fabric::mailbox::mailbox;
+
+    use super::*;
+
+    #[test]
+    fn session_has_one_notice_however_often_its_requests_are_taken() {
+        let (to, notices) = mailbox(64).unwrap();
+        let (carrier, _answers) = mailbox(64).unwrap();
+        let end = ServingEnd { to, gate: TurnGate::default(), tag: 1 };
+        let session = GuestSession::begin(end, carrier).unwrap();
+        let Some(SessionNotice::Began(1, served)) = notices.next() else { panic!("no session") };
+        let mut attachment = ProcessAttachment::Session(AttachedSession(served.clone()));
+        let bytes = ClientMessage::Name { tag: 1, nic: 2 }.emit();
+        let request = || SessionRequest { bytes, memory: None };
+        for _ in 0..20 {
+            session.push_request(request());
+            session.ring(3);
+            assert!(attachment.has_room());
+            assert!(attachment.next().unwrap().is_some());
+            assert!(attachment.next().unwrap().is_none());
+        }
+        assert!(matches!(notices.next(), Some(SessionNotice::Ready(_))));
+        assert!(notices.next().is_none(), "a second notice waits");
+        // The shard that takes the notice is told of what comes later.
+        served.begin_requests();
+        session.push_request(request());
+        assert!(matches!(notices.next(), Some(SessionNotice::Ready(_))));
     }
 }

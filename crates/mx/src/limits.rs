@@ -65,6 +65,8 @@ pub const SESSION_NOTICES_MAX: usize = 16_384;
 pub const RUNS_PER_PORT_MAX: usize = 1024;
 /// Estimated time of mapping a run of pages in ns.
 pub const MIRROR_RUN_NS: u64 = 2_000;
+/// Estimated time to store a range of an offered region, in nanoseconds.
+pub const RANGE_NS: u64 = 40;
 /// Endpoint number in a request for any free endpoint.
 pub const ENDPOINT_ANY: u8 = 255;
 

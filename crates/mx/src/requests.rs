@@ -89,7 +89,7 @@ impl MxService {
                 let memory = match memory {
                     RequestMemory::File(file) => file,
                     RequestMemory::Guest(memory) => {
-                        return self.region_in_guest(value, port, (tag, endpoint, len), memory);
+                        return self.region_in_guest(cx, value, port, (tag, endpoint, len), memory);
                     }
                     RequestMemory::None => return Err(LocalError::Descriptors),
                 };

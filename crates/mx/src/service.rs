@@ -218,7 +218,7 @@ impl MxService {
     /// Disconnects a process and closes its endpoints.
     fn disconnect(&mut self, cx: &mut Context<'_>, value: u32) {
         let Some(client) = self.clients.get(&value) else { return };
-        let port = client.port;
+        let (port, is_guest) = (client.port, client.session().is_some());
         match client.ended() {
             None | Some(LocalError::Closed) => {}
             Some(ended) => cx.note(port, format_args!("a process was disconnected: {ended}")),
@@ -229,7 +229,9 @@ impl MxService {
             (endpoint.client == value).then_some(*number)
         };
         for number in local_nic.endpoints.iter().filter_map(its).collect::<Vec<_>>() {
-            self.close(cx.now_ns, value, port, number);
+            if !is_guest || !self.close_in_guest(cx, port, number) {
+                self.close(cx.now_ns, value, port, number);
+            }
         }
         let client = self.clients.remove(&value);
         if let Some(session) = client.as_ref().and_then(ClientProcess::session) {

@@ -18,7 +18,7 @@ use causeway_wire::local::DaemonMessage;
 use causeway_wire::mx::RegionId;
 
 use crate::limits::{
-    ENDPOINTS_PER_USER_MAX, MIRROR_RUN_NS, REGIONS_PER_CLIENT_MAX, REGIONS_PER_NIC_MAX,
+    ENDPOINTS_PER_USER_MAX, MIRROR_RUN_NS, RANGE_NS, REGIONS_PER_CLIENT_MAX, REGIONS_PER_NIC_MAX,
     RUNS_PER_PORT_MAX,
 };
 use crate::nic::EndpointEntry;
@@ -101,6 +101,10 @@ impl MxService {
         if count >= ENDPOINTS_PER_USER_MAX || memory.is_revoked() {
             return Err(Refusal::Code(NO_RESOURCES));
         }
+        let network = self.nics.get(&port).and_then(|local_nic| local_nic.network.as_ref());
+        if network.is_some_and(|network| network.is_reserved(endpoint)) {
+            return Err(Refusal::Code(BUSY));
+        }
         let (view, runs) = self.row(cx, port, &memory)?;
         let source = self.free_number();
         let network = self.nics.get_mut(&port).and_then(|local_nic| local_nic.network.as_mut());
@@ -145,13 +149,13 @@ impl MxService {
         }
         let left = RUNS_PER_PORT_MAX.saturating_sub(self.sessions.runs_of(port));
         cx.charge(MIRROR_RUN_NS.saturating_mul(spans.len() as u64));
-        let mirror = memory.map.mirror(&spans, left).map_err(|error| match error {
+        let (mirror, runs) = memory.map.mirror(&spans, left).map_err(|error| match error {
             causeway_memory::MirrorError::Scattered(_) => Refusal::Code(NO_RESOURCES),
             error if error.is_shortage() => Refusal::Code(NO_RESOURCES),
             error => rule(&error),
         })?;
         let view = View::new(Arc::clone(&mirror), 0, bytes).map_err(|error| rule(&error))?;
-        Ok((view, spans.len()))
+        Ok((view, runs))
     }
 
     /// Registers offered memory for large messages of an endpoint, and answers.
@@ -160,11 +164,14 @@ impl MxService {
     /// The offer broke a rule.
     pub(crate) fn region_in_guest(
         &mut self,
+        cx: &mut Context<'_>,
         value: u32,
         port: PortId,
         (tag, endpoint, len): (u32, u8, u64),
         memory: Result<GuestMemory, OfferError>,
     ) -> Result<(), LocalError> {
+        let ranges = memory.as_ref().map_or(0, |memory| memory.spans.len() as u64);
+        cx.charge(RANGE_NS.saturating_mul(ranges));
         let added = memory
             .map_err(Refusal::from)
             .and_then(|memory| self.add_offered((value, port), endpoint, len, memory));
@@ -183,7 +190,7 @@ impl MxService {
         (value, port): (u32, PortId),
         endpoint: u8,
         len: u64,
-        memory: GuestMemory,
+        mut memory: GuestMemory,
     ) -> Result<RegionId, Refusal> {
         let rule = |text: &str| Refusal::Rule(format!("its region: {text}"));
         if memory.len != len {
@@ -205,7 +212,7 @@ impl MxService {
         {
             return Err(Refusal::Code(NO_RESOURCES));
         }
-        let spans = GuestSpans::new(Arc::clone(&memory.map), memory.spans.iter().copied());
+        let spans = GuestSpans::new(Arc::clone(&memory.map), std::mem::take(&mut memory.spans));
         let added = spans.ok_or(RegionRefusal::Rule);
         let added = added.and_then(|spans| network.add_guest_region(endpoint, spans));
         client.quota.set_regions(network.regions_of(|client| client == value));

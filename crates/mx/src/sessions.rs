@@ -292,6 +292,22 @@ impl MxService {
         }));
     }
 
+    /// Closes an endpoint of a guest's process that is disconnected. Requests in its rings are lost: a
+    /// guest would decide how long their processing takes. Returns false if it has no rings.
+    pub(crate) fn close_in_guest(
+        &mut self,
+        cx: &mut Context<'_>,
+        port: PortId,
+        endpoint: u8,
+    ) -> bool {
+        let network = self.nics.get_mut(&port).and_then(|local_nic| local_nic.network.as_mut());
+        let Some(source) = network.and_then(|network| network.detach_rings(endpoint)) else {
+            return false;
+        };
+        self.close_detached(cx, (port, endpoint), DetachedMemory::Rings(source));
+        true
+    }
+
     /// Closes an endpoint without its rings, or ends the messages of a region.
     fn close_detached(
         &mut self,

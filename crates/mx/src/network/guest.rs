@@ -29,6 +29,12 @@ impl NicNetwork {
         Ok(())
     }
 
+    /// Returns whether an endpoint number belongs to a host process that may resume it, or that uses the
+    /// network in direct mode since before a daemon restart.
+    pub fn is_reserved(&self, endpoint: u8) -> bool {
+        self.is_survivor(endpoint) || self.is_awaited(endpoint)
+    }
+
     /// Registers memory of a guest's process for large messages of an endpoint.
     ///
     /// # Errors

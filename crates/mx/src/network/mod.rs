@@ -370,7 +370,6 @@ impl NicNetwork {
         }
         if self.carrier.end_direct(endpoint) {
             self.survivors.iter_mut().for_each(|survivors| survivors.end(endpoint, now));
-            return None;
         }
         if !self.has_rings(endpoint) {
             return None;

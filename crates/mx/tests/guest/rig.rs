@@ -241,7 +241,7 @@ impl Guest {
         let context = self.key_context(start, len);
         let key = self.driver.create_key(&mut self.bar, &context, &pages).unwrap();
         let spans: Vec<(u64, u64)> = pages.iter().map(|page| (*page, PAGE)).collect();
-        let mirror = self.driver.memory().map().mirror(&spans, usize::MAX).unwrap();
+        let (mirror, _) = self.driver.memory().map().mirror(&spans, usize::MAX).unwrap();
         let view = View::new(Arc::clone(&mirror), 0, mirror.len()).unwrap();
         Scattered { offer: Offer { key, address: start, len }, pages, view }
     }

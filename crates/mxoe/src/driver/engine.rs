@@ -24,7 +24,9 @@ use causeway_wire::mx::limits::MEDIUM_BYTES_MAX;
 use causeway_wire::mx::{NicId, PeerId, RegionId, Request};
 
 use crate::driver::endpoint_io::{CheckedRegion, EndpointIo, RegionRefusal};
-use crate::driver::limits::{REGION_BYTES_OF_ENDPOINT_MAX, REQUESTS_AT_CLOSE_MAX};
+use crate::driver::limits::{
+    COST_AT_CLOSE_MAX, REGION_BYTES_OF_ENDPOINT_MAX, REQUESTS_AT_CLOSE_MAX,
+};
 use crate::driver::tx_batch::Output;
 use crate::driver::tx_path::TxPath;
 use crate::local::{self, LocalSide};
@@ -104,8 +106,11 @@ impl<W: Debug, E: Output> Engine<W, E> {
     /// Takes the remaining requests as [`Self::drain_requests`] does, and delivers messages to
     /// `neighbours` as [`Self::serve_among`] does.
     pub fn drain_among(&mut self, now: u64, endpoint: u8, neighbours: &mut dyn Neighbours<W, E>) {
+        let mut cost = 0_u32;
         for _ in 0..REQUESTS_AT_CLOSE_MAX {
-            if self.take_request(now, endpoint, neighbours).is_none() {
+            let Some(taken) = self.take_request(now, endpoint, neighbours) else { break };
+            cost = cost.saturating_add(taken);
+            if cost >= COST_AT_CLOSE_MAX {
                 break;
             }
         }

@@ -32,6 +32,9 @@ pub const REGION_BYTES_OF_ENDPOINT_MAX: u64 = 10 << 30;
 /// Number of requests that are processed when an endpoint closes: the capacity of its ring. Further
 /// requests, and all after the first deferred request, are discarded.
 pub const REQUESTS_AT_CLOSE_MAX: usize = 1024;
+/// Most cost of these requests, in requests: a cancel costs as many as the messages that it looks
+/// through. The rest is discarded.
+pub const COST_AT_CLOSE_MAX: u32 = 4096;
 /// Size of a receive buffer for a frame in bytes. A longer frame is dropped as invalid.
 pub const FRAME_ROOM: usize = 16_384;
 /// Minimum MTU in bytes of an interface for jumbo frames: 8,226, the longest frame (8,240) less its
