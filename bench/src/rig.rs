@@ -203,7 +203,8 @@ impl Rig {
         self.socket(&name)
     }
 
-    /// Adds an adapter whose address is [`hca_mac`] of `number`, without a driver; returns its socket.
+    /// Adds an adapter whose address is [`hca_mac`] of `number`, without a driver; returns its
+    /// socket.
     pub fn idle_hca(&self, number: u8) -> PathBuf {
         let name = format!("h{number}");
         // The defaults of the configuration.

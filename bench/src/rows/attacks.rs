@@ -98,8 +98,8 @@ fn malformed_memory() -> Result<std::fs::File, String> {
     written.map(|()| file).map_err(|e| e.to_string())
 }
 
-/// Starts the transmit queue over the malformed chain, rings once, and waits until the daemon closes
-/// the connection.
+/// Starts the transmit queue over the malformed chain, rings once, and waits until the daemon
+/// closes the connection.
 fn submit(path: &Path, memory: &std::fs::File, bell: &OwnedFd) -> Option<()> {
     let client = running(path, memory, bell)?;
     rustix::io::write(bell, &1_u64.to_ne_bytes()).ok()?;

@@ -44,8 +44,9 @@ struct Modes {
     is_calm: AtomicBool,
 }
 
-/// Sets the nice value of this thread. The victim and the attacker share a core where there are only
-/// two: the victim preempts the attacker, so that a round trip holds none of the attacker's time.
+/// Sets the nice value of this thread. The victim and the attacker share a core where there are
+/// only two: the victim preempts the attacker, so that a round trip holds none of the attacker's
+/// time.
 fn set_nice(nice: i32) {
     if let Err(error) = setpriority_process(None, nice) {
         eprintln!("- cannot set the nice value {nice} of a thread: {error}");

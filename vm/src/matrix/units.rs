@@ -89,8 +89,8 @@ impl Unit {
         format!("{}/{}", self.suite.as_str(), self.part.as_str())
     }
 
-    /// Runs the unit, stores its result, and returns the result. Guests that do not boot are a failed
-    /// step.
+    /// Runs the unit, stores its result, and returns the result. Guests that do not boot are a
+    /// failed step.
     pub fn run(&self, store: &Store, options: &Options) -> Result<Record> {
         rdma::fetch(self.suite, self.part.programs())?;
         let start = Instant::now();
@@ -149,7 +149,8 @@ impl Unit {
         Record { steps: vec![step], ..Record::default() }
     }
 
-    /// Kills causewayd until the wanted number is reached. After a failed exchange, fresh guests boot.
+    /// Kills causewayd until the wanted number is reached. After a failed exchange, fresh guests
+    /// boot.
     fn kills(&self, store: &Store, options: &Options) -> Result<Record> {
         let known = if options.fresh { None } else { store.load(self) };
         let mut record = known.unwrap_or_default();

@@ -37,8 +37,8 @@ pub struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Runs the server in `at` and, as soon as it listens, the client in `from`. Returns the output of
-    /// the server and that of the client.
+    /// Runs the server in `at` and, as soon as it listens, the client in `from`. Returns the output
+    /// of the server and that of the client.
     ///
     /// # Errors
     /// When either fails or exceeds its limit: the error of the client, with the server's, which is

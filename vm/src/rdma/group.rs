@@ -23,8 +23,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts a daemon with `count` adapters in a group and boots a guest on each. The parts must have
-    /// been fetched ([`rdma::fetch`]).
+    /// Starts a daemon with `count` adapters in a group and boots a guest on each. The parts must
+    /// have been fetched ([`rdma::fetch`]).
     ///
     /// # Errors
     /// When a part is missing, or a guest or the daemon fails.

@@ -53,7 +53,8 @@ impl RdmaGuest {
         Self::start_with(machine, GuestSpec::new(name).function(socket.into()), number)
     }
 
-    /// As [`RdmaGuest::start`], with a function that the monitor on `monitor` can unplug as `function0`.
+    /// As [`RdmaGuest::start`], with a function that the monitor on `monitor` can unplug as
+    /// `function0`.
     ///
     /// # Errors
     /// As [`RdmaGuest::start`].
@@ -85,8 +86,8 @@ impl RdmaGuest {
         self.set_up()
     }
 
-    /// Removes the driver from the function and binds it again: the driver destroys every object and
-    /// resets the function.
+    /// Removes the driver from the function and binds it again: the driver destroys every object
+    /// and resets the function.
     ///
     /// # Errors
     /// When the driver fails, with the kernel's messages.
@@ -165,8 +166,8 @@ impl RdmaGuest {
         self.set_up()
     }
 
-    /// Writes a file into the guest; the mode permits execution. The file travels compressed, in the
-    /// arguments of commands.
+    /// Writes a file into the guest; the mode permits execution. The file travels compressed, in
+    /// the arguments of commands.
     ///
     /// # Errors
     /// When `gzip` or `base64` is missing on the host, or the guest cannot write the file.
@@ -254,7 +255,8 @@ impl RdmaGuest {
     /// and the end of the kernel's messages.
     pub fn run(&self, argv: &[&str], limit: Duration) -> Result<String> {
         let ran = self.guest.run(argv, limit).map_err(|e| {
-            // A command in a system call that does not end cannot be killed; SysRq w prints its stack.
+            // A command in a system call that does not end cannot be killed; SysRq w prints its
+            // stack.
             let _ = self.guest.run(&["sh", "-c", "echo w >/proc/sysrq-trigger"], LISTENING);
             self.error(&argv.join(" "), e.to_string())
         })?;
@@ -277,8 +279,8 @@ impl RdmaGuest {
         Err(self.error(&argv.join(" "), format!("{why}\n{stdout}\n{stderr}")))
     }
 
-    /// Adds the end of the guest's console to an error. An assertion of QEMU that failed, which QEMU
-    /// reports there, comes first.
+    /// Adds the end of the guest's console to an error. An assertion of QEMU that failed, which
+    /// QEMU reports there, comes first.
     pub(super) fn explain(&self, what: &str, why: &Error) -> Error {
         let (name, console) = (self.guest.name(), self.guest.console().tail());
         let cause = assertion(&console).map(|line| format!("QEMU aborts: {line}\n"));

@@ -34,8 +34,8 @@ pub struct Load {
     pub pause: Duration,
 }
 
-/// Runs one exchange of `load` between the guests and replaces the daemon meanwhile. Returns the number
-/// of kills, and the result of the exchange.
+/// Runs one exchange of `load` between the guests and replaces the daemon meanwhile. Returns the
+/// number of kills, and the result of the exchange.
 ///
 /// # Errors
 /// When a daemon is not ready in time. An error of the exchange is part of the returned value.

@@ -166,8 +166,8 @@ impl Pair {
         Ok((result, carried))
     }
 
-    /// Runs `act`, in which queue pairs must carry at least `bytes`, and frames less than a quarter of
-    /// that: programs of MPI and sockets fall back to TCP without an error.
+    /// Runs `act`, in which queue pairs must carry at least `bytes`, and frames less than a quarter
+    /// of that: programs of MPI and sockets fall back to TCP without an error.
     ///
     /// # Errors
     /// Those of `act`; and when the adapters did not carry the traffic.

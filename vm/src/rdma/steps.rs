@@ -72,8 +72,8 @@ impl<G> Steps<G> {
 }
 
 impl Steps {
-    /// Runs a program of rdma-core or perftest as server and, with the address of the server added, as
-    /// client.
+    /// Runs a program of rdma-core or perftest as server and, with the address of the server added,
+    /// as client.
     pub fn program(&mut self, command: &str, options: &str) {
         self.step(&format!("{command} {options}"), |pair| {
             let [at, from] = &pair.guests;

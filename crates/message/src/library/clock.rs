@@ -46,7 +46,8 @@ impl Clock {
         deadline
     }
 
-    /// Returns the time that is left until a deadline; `None` for `u64::MAX` and a time that has passed.
+    /// Returns the time that is left until a deadline; `None` for `u64::MAX` and a time that has
+    /// passed.
     #[inline]
     pub(super) fn left(&self, deadline: u64) -> Option<u64> {
         deadline.checked_sub(self.now).filter(|_| deadline != u64::MAX)

@@ -1,8 +1,8 @@
-//! Ended requests: those that the application may collect, and failed requests that an error handler
-//! must see first.
+//! Ended requests: those that the application may collect, and failed requests that an error
+//! handler must see first.
 //!
-//! Each request stands in at most one list, named by its state ([`RequestState::Done`] and not hidden,
-//! [`RequestState::Failed`]). The lists keep the order of the ends.
+//! Each request stands in at most one list, named by its state ([`RequestState::Done`] and not
+//! hidden, [`RequestState::Failed`]). The lists keep the order of the ends.
 
 use super::request::{RequestEntry, RequestState};
 use super::slab::{Slab, SlabList};

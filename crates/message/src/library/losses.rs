@@ -1,9 +1,10 @@
 //! Losses that the application or its API library must hear of: sends that failed after their early
 //! completion, and remote peers that became unreachable.
 //!
-//! `library::connect` and `library::progress` report the ends of connections and sends; the API library
-//! takes the losses. An early completed send counts against [`EARLY_SENDS_MAX`] (512) until its real end.
-//! With [`PeerLosses::keep_directed`] the lists grow with each loss until they are taken.
+//! `library::connect` and `library::progress` report the ends of connections and sends; the API
+//! library takes the losses. An early completed send counts against [`EARLY_SENDS_MAX`] (512) until
+//! its real end. With [`PeerLosses::keep_directed`] the lists grow with each loss until they are
+//! taken.
 
 use causeway_wire::mx::Status;
 
@@ -32,8 +33,8 @@ impl PeerLosses {
         self.departed.get_or_insert_default();
     }
 
-    /// Messages to unreachable endpoints do not count as lost from now on, if a restart of a daemon may
-    /// be the cause.
+    /// Messages to unreachable endpoints do not count as lost from now on, if a restart of a daemon
+    /// may be the cause.
     pub(super) fn set_resends(&mut self) {
         self.resends = true;
     }
@@ -58,7 +59,8 @@ impl PeerLosses {
         self.early = self.early.saturating_sub(1);
     }
 
-    /// Records the failure of an early completed send; `source` is its receiver, if the peer is known.
+    /// Records the failure of an early completed send; `source` is its receiver, if the peer is
+    /// known.
     pub(super) fn fail_early(&mut self, status: Status, source: Option<EndpointIdentity>) {
         if self.resends && is_interrupted(status) {
             return;
