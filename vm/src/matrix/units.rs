@@ -3,8 +3,9 @@
 //! `main` runs the selected units one after another, in its thread; a unit boots guests of its
 //! suite and a daemon, runs the steps ([`causeway_vm::rdma::Steps`]) or kills causewayd under load,
 //! and stores the result. Guests that do not boot are a failed step, not an error; an error is a
-//! result that cannot be stored. The part of kills boots fresh guests after a failed exchange,
-//! stores its count as it goes, and gives up after 5 exchanges without a kill.
+//! part of the guests that cannot be fetched, or a result that cannot be stored, and ends the
+//! matrix. The part of kills boots fresh guests after a failed exchange, stores its count as it
+//! goes, and gives up after 5 exchanges in a row without a kill.
 
 use crate::options::Options;
 use crate::store::{Record, Store};
