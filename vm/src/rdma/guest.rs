@@ -2,9 +2,10 @@
 //!
 //! Tests start an [`RdmaGuest`] on the vfio-user socket of an adapter, wait until the unmodified
 //! `mlx5` driver has set the function up (40 s at most, after the boot), and run Debian's programs
-//! in it. A failure of the driver, and messages of the kernel such as a warning or a fault, are
-//! errors with the kernel's messages, because a broken driver may still pass traffic. The guest is
-//! QEMU under emulation or KVM, a child process that is killed on drop. Its memory is 512 MiB.
+//! in it. A failure of the driver is an error with the kernel's messages. A broken driver may still
+//! pass traffic: the caller asks for messages of the kernel, such as a warning or a fault, by
+//! [`RdmaGuest::check_kernel`] after the programs. The guest is QEMU under emulation, or under KVM
+//! if `CAUSEWAY_ACCEL` is `kvm`, a child process that is killed on drop. Its memory is 512 MiB.
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;
