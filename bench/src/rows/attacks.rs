@@ -1,10 +1,10 @@
 //! Attacks of a port, step by step, during which victims are measured.
 //!
-//! `contain` and `isolation` create an attacker by one of [`ALL`] on a port of the rig and run its
-//! steps in a thread of their own, while other ports are measured. The attackers use the vhost-user
-//! protocol or the native frontend as a hostile guest or VMM could. A step that no longer reaches
-//! the daemon returns false and is repeated; the daemon closes ports of attackers, which then
-//! connect again. No attack leaves the machine.
+//! `contain` creates an attacker by one of [`ALL`] on a port of the rig and runs its steps in a
+//! thread of its own, while other ports are measured (`isolation` measures `tenants`). The
+//! attackers use the vhost-user protocol or the native frontend as a hostile guest or VMM could. A
+//! step that no longer reaches the daemon returns false and is repeated; the daemon closes ports of
+//! attackers, which then connect again. No attack leaves the machine.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
