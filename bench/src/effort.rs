@@ -1,8 +1,9 @@
 //! Number and length of the runs.
 //!
 //! `report` makes one [`Effort`] from the options; each row asks for its numbers of rounds and
-//! times. The default is 5 runs for each figure; `--quick` shortens loops to a twentieth and
-//! observations to a quarter, so that the figures only show that a row works. The first run that
+//! times. The default is 5 runs for each figure; `--quick` makes one, and shortens loops to a
+//! twentieth and observations to a quarter, so that the figures only show that a row works. The
+//! runs are rounds: `rounds` calls each measurement with one run at a time. The first run that
 //! fails ends the figure with its reason.
 
 use std::time::Duration;
@@ -27,7 +28,7 @@ impl Effort {
         if self.quick { full / 4 } else { full }
     }
 
-    /// Measures a figure for each run.
+    /// Measures a figure for each run, in order. Returns one figure per run, or the first error.
     pub fn each(&self, mut one: impl FnMut() -> Result<f64, String>) -> Result<Vec<f64>, String> {
         (0..self.runs).map(|_| one()).collect()
     }

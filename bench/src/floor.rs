@@ -1,9 +1,10 @@
 //! Floor of the machine: the minimum cost of any communication between two cores.
 //!
 //! `rounds` measures the cache line before and after each figure, and rows compare with the other
-//! floors. Each function runs two threads, pinned to the cores [`CLIENT`] and [`SERVER`], for as
-//! long as its fixed number of rounds takes; nothing of Causeway runs. On a machine whose two cores
-//! move, the result is that of the present placement.
+//! floors. Each function runs the calling thread on the core [`CLIENT`], where it stays pinned, and
+//! (except [`memcpy_gbps`]) a new thread on [`SERVER`], for as long as its fixed number of rounds
+//! takes; nothing of Causeway runs. On a machine whose two cores move, the result is that of the
+//! present placement.
 
 use std::hint::{black_box, spin_loop};
 use std::os::fd::{AsFd, OwnedFd};

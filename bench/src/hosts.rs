@@ -3,8 +3,8 @@
 //! Rows of links (`rows::links`) create a [`Pair`] and measure round trips or streams between its
 //! ports. Both dispatchers and both guests (native frontends) are threads of the benchmark, each in
 //! the network namespace of its host, so that root is needed. A frame in flight counts as lost if
-//! none arrives within [`LOST`] (500 ms), or after 3,000,000 polls; the figure then fails. The
-//! namespaces are removed on drop.
+//! none arrives within [`LOST`] (500 ms), or after 3,000,000 polls; the figure then fails. So does
+//! a link that is not up within 10 s. The namespaces are removed on drop.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,10 @@
 //! `index.html` in the folder of the results: the table, the plots, and the rows that were left
 //! out.
 //!
-//! `report` writes the page after each row. The page needs no script and no other host.
+//! `report` writes the page after each row and at the end, in the main thread; the page of an
+//! earlier run is overwritten. The page of a run that has not ended says how many rows have. The
+//! page needs no script and no other host; texts of rows and errors are escaped. An error is that
+//! of the file, and ends the run.
 
 use std::fmt::Write;
 use std::path::Path;

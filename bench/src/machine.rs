@@ -1,4 +1,8 @@
 //! The machine and the date of a run, for plots and tables.
+//!
+//! `report` calls both functions once, before the first row. Neither fails: an unknown processor is
+//! named so, and a text that cannot be read is empty. The date is that of the program `date`, in
+//! the local time zone.
 
 use std::process::Command;
 

@@ -1,8 +1,9 @@
 //! The command line of `causeway-bench`.
 //!
-//! `main` parses the arguments before anything starts; an unknown option, or one without its value,
-//! is an error with exit status 2. [`USAGE`] has the options and defaults. The options select rows
-//! and effort; they change no row.
+//! `main` parses the arguments before anything starts; an unknown option, one without its value, or
+//! a number of runs outside 1 to 99 is an error with exit status 2. [`USAGE`] has the options and
+//! defaults. Of repeated options the last counts; `--quick` sets one run, which a later `--runs`
+//! changes. The options select rows and effort; they change no row.
 
 use std::path::PathBuf;
 

@@ -4,8 +4,9 @@
 //! rows; rows that were left out have no point, and a family without a line has no plot. An SVG
 //! file of an earlier run is overwritten. An error is that of the file system, and ends the run.
 //!
-//! Where the figures of a family differ by decades, a second plot shows the peers relative to
-//! Causeway on a linear axis, because a logarithmic axis hides a factor of two.
+//! Where the figures of a family differ by a factor of 50 or more, a second plot shows the peers
+//! relative to Causeway, because a logarithmic axis hides a factor of two. Peers that differ from
+//! Causeway by more than [`FACTOR_MAX`] (20) in a round are left out of it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,8 +1,10 @@
 //! Estimate of the remaining time, and the end of a run on a signal.
 //!
 //! A row is estimated by its time in the last run of the same effort, which its JSON file has, or
-//! by the mean of the rows that were measured. The first SIGINT or SIGTERM lets the row end after
-//! its figure; the second ends the process at once. Results are on disk after each row.
+//! by the mean of the rows that were measured (before the first, of the known times). The first
+//! SIGINT or SIGTERM ends the run after the current figure, with status 130, and leaves the row of
+//! that figure out; the second ends the process at once, with 128 and the number of the signal. A
+//! thread of its own takes the signals. Results are on disk after each row.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

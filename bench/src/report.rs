@@ -5,8 +5,9 @@
 //! JSON file, the plots and `index.html`: a run that is interrupted, or killed, has all rows that
 //! ended. At the end the table and the aims are printed. A row that cannot be measured is left out
 //! with its reason, and so is a peer; the run goes on and succeeds. An aim that is missed is shown
-//! and fails nothing. Errors are those of the output folder. Leftovers of killed runs are removed
-//! first (`sweep`).
+//! and fails nothing. A selection without rows gives an empty table. A run that a signal ended has
+//! exit status 130; errors (status 1) are those of the output folder and of the signal handlers.
+//! Leftovers of killed runs are removed first (`sweep`).
 
 use std::fmt::Write;
 use std::io::Write as _;

@@ -2,9 +2,10 @@
 //!
 //! Most rows create a [`Rig`]: Causeway's dispatcher with all services, as a thread of the
 //! benchmark on [`SERVER`], with sockets in a temporary folder; the row's guests are native
-//! frontends in the row's thread. The caller chooses how long idle queues are polled. A command
-//! that the dispatcher refuses is a fault of the benchmark and ends it with a panic. The dispatcher
-//! stops on drop.
+//! frontends in the row's thread, which is pinned to [`CLIENT`]. The caller chooses how long idle
+//! queues are polled. A command that the dispatcher refuses, and a port whose queues do not run
+//! within 10 s of its attachment, are faults of the benchmark and end it with a panic. The
+//! dispatcher stops, and the folder is removed, on drop.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -203,7 +204,8 @@ impl Rig {
         self.socket(&name)
     }
 
-    /// Adds an adapter whose address is [`hca_mac`] of `number`, without a driver; returns its socket.
+    /// Adds an adapter whose address is [`hca_mac`] of `number`, without a driver; returns its
+    /// socket.
     pub fn idle_hca(&self, number: u8) -> PathBuf {
         let name = format!("h{number}");
         // The defaults of the configuration.

@@ -2,9 +2,10 @@
 //!
 //! The modules of `rows` build [`Plan`]s, and `report` measures each into a [`Row`], which is
 //! written as JSON. A measurement is a function that returns a figure for each run, or the reason
-//! why there is none. Ratios compare medians of one round. A row names its kind of guest
-//! ([`Guest`]) and never mixes kinds. An aim is met or missed, or has no figure where its peer is
-//! left out; a missed aim is no error.
+//! why there is none; `rounds` asks for one run at a time. Ratios compare the figures of one round,
+//! and are above 1 where Causeway is better; whether more or less is better follows from the unit.
+//! A row names its kind of guest ([`Guest`]) and never mixes kinds. An aim is met or missed, or has
+//! no figure where its peer is left out; a missed aim is no error.
 
 use std::collections::BTreeMap;
 

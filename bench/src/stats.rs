@@ -1,8 +1,8 @@
 //! Medians and their spread.
 //!
 //! `rounds` and `row` make a [`Spread`] of the figures of a row's runs. The median of an even
-//! number of values is one of the two in the middle. The spread of no values is not a number. No
-//! figure is removed as an outlier.
+//! number of values is the larger of the two in the middle. The spread of no values is not a
+//! number. No figure is removed as an outlier.
 
 use serde::Serialize;
 

@@ -1,8 +1,9 @@
 //! Removal of leftovers of interrupted runs: folders, network namespaces.
 //!
 //! `report` calls [`sweep`] before the first row. A leftover has the benchmark's prefix and the
-//! number of a process that no longer exists; other names, and those of running benchmarks, stay.
-//! Errors are ignored: a leftover harms no later run.
+//! number of a process that no longer exists; other names, and those of running benchmarks, stay. A
+//! leftover whose number another process has now stays until that process ends. Errors are ignored:
+//! a leftover harms no later run.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,8 @@
 //! Ratios in words that cannot be misread: "2.9x slower", never "0.34x".
+//!
+//! `report` and `index` write the ratios of rows with it. The words depend on the unit: amounts are
+//! less or more, times and rates are faster or slower. Factors up to [`EQUAL`] (1.03) are equal.
+//! The functions are pure; a ratio of zero has an infinite factor.
 
 /// Largest factor that counts as equal, as in docs/performance.md.
 const EQUAL: f64 = 1.03;

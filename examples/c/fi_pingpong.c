@@ -9,6 +9,9 @@
  *     cc -O2 -o fi_pingpong fi_pingpong.c -lfabric
  *     CAUSEWAY_MX=/run/causeway/mx1.sock ./fi_pingpong 47 &
  *     CAUSEWAY_MX=/run/causeway/mx0.sock ./fi_pingpong 47 mx1
+ *
+ * COUNT is 1,000 by default, and a message has 64 bytes. The partner is looked up 100 times, every
+ * 50 ms; waits for messages have no time limit. A failure is printed, with exit status 1.
  */
 #define _GNU_SOURCE
 #include <rdma/fabric.h>

@@ -8,6 +8,9 @@
  *     cc -O2 -o mx_pingpong mx_pingpong.c -lmyriexpress
  *     CAUSEWAY_MX=/run/causeway/mx1.sock ./mx_pingpong &
  *     CAUSEWAY_MX=/run/causeway/mx0.sock ./mx_pingpong mx1
+ *
+ * COUNT is 1,000 and LEN 64 by default; LEN is at most 1 MiB. The connect is tried 20 times, for
+ * 1 s each; waits for messages have no time limit. A failure is printed, with exit status 1.
  */
 #define _GNU_SOURCE
 #include <myriexpress.h>

@@ -1,5 +1,9 @@
-//! Runs each example against a causewayd of its own: loopback and Unix sockets in a temporary
-//! folder, no privilege.
+//! Runs each example against a causewayd of its own: Unix sockets in a temporary folder, no
+//! privilege.
+//!
+//! The programs are child processes; a wait of a test ends after 60 s ([`LIMIT`]), but a program
+//! that is run to its end has no limit. Without a C compiler the examples in C are skipped, and
+//! without libfabric's headers that of libfabric.
 
 #[path = "run/host.rs"]
 mod host;

@@ -2,11 +2,12 @@
 //!
 //! The existence of /dev/kvm is not sufficient: on some hosts a stock kernel hangs or crashes under
 //! KVM. A trial guest is therefore booted once with a short time limit, and the result is cached
-//! until the host restarts.
+//! until the host restarts, or has another QEMU or guest kernel. `CAUSEWAY_ACCEL` (`kvm` or `tcg`)
+//! selects without a trial; other values are ignored.
 //!
-//! [`crate::machine`] chooses once for each process that boots guests, under a lock of the cache,
-//! so that tests that start together make one trial. The trial takes at most 15 s ([`KVM_TRY`]); a
-//! trial that fails selects emulation and is no error.
+//! [`crate::machine`] chooses for each machine of QEMU, under a lock of the cache, so that tests
+//! that start together make one trial. The trial takes at most 15 s ([`KVM_TRY`]), and 5 s without
+//! any output; a trial that fails selects emulation and is no error.
 
 use crate::error::Result;
 use crate::guest::Guest;

@@ -1,8 +1,9 @@
 //! Checks `causeway-ibverbs` on the adapter of a guest: two queue pairs of this process, connected
 //! with each other over the adapter's own GID, exchange messages with completion events; memory is
-//! registered and released; and the kernel accepts a connection to the reserved queue pair number of
-//! the daemon. Tests install the program in a guest. It prints "passed"; a failed check ends it with
-//! status 1.
+//! registered and released; and the kernel accepts a connection to the reserved queue pair number
+//! of the daemon. The exchange runs over each RoCE v2 GID of the first adapter's port. A completion
+//! may take 10 s. Tests install the program in a guest. It prints "passed"; a failed check prints
+//! "failed" with the reason and ends it with status 1.
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;

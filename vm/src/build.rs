@@ -1,10 +1,10 @@
 //! Programs of this workspace that a run needs, built on demand.
 //!
 //! Tests and demos call these functions before they start guests; each runs `cargo build --release`
-//! as a child process and waits, which takes minutes for a first build. With `CAUSEWAY_BIN_DIR` the
-//! daemon's programs are taken from that folder and not built. All packages are built together, so
-//! that cargo does not rebuild shared dependencies. A failed build is an error with the end of
-//! cargo's output; nothing is installed.
+//! as a child process and waits, which takes minutes for a first build and has no time limit. With
+//! `CAUSEWAY_BIN_DIR` all programs and libraries but the guests' agent are taken from that folder
+//! and not built. All packages are built together, so that cargo does not rebuild shared
+//! dependencies. A failed build is an error with the end of cargo's output; nothing is installed.
 
 use crate::error::{Error, Result};
 use crate::{RunDir, place, process};

@@ -2,7 +2,8 @@
 //!
 //! [`crate::guest`] and [`crate::daemon`] let a [`Console`] follow the standard output and error of
 //! a child process, in a thread for each stream that ends with the stream. The last 60 lines of up
-//! to 512 bytes are kept, with control characters replaced, for errors; earlier lines are dropped.
+//! to 512 bytes are kept, without control characters, for errors; earlier lines, and the rest of a
+//! longer line, are dropped.
 //! A line after which a guest does not recover (such as a kernel panic) is kept as fatal; the
 //! console acts on no process.
 

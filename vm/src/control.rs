@@ -5,8 +5,9 @@
 //! and writes results, each a JSON line. [`crate::guest`] owns one [`Control`] for each guest.
 //! [`Control::ask`] may be called from several threads at once; a thread of the channel reads
 //! results and hands each to its request by number. When the guest or its VMM ends, or the guest
-//! boots anew, all pending requests end without a result. The channel has no time limit of its own,
-//! and its content is trusted no more than to be parsed: a line that is no result is ignored.
+//! boots anew, all pending requests end without a result. The channel has no time limit of its own:
+//! [`Control::ask`] blocks while the guest reads nothing and the socket is full. Its content is
+//! trusted no more than to be parsed: a line that is no result is ignored.
 
 use causeway_guest_tool::limits::MAX_LINE_BYTES;
 use causeway_guest_tool::protocol::{CommandResult, Hello, Line, Operation, Request};

@@ -2,9 +2,10 @@
 //!
 //! Tests, the demo and the matrix start a [`Daemon`] with the ports of a [`Setup`]. The daemon is a
 //! child process, as `nobody` if the test is root; causewayd starts its holder itself. The log goes
-//! to a console. All its sockets must exist within 15 s, and a stop may take 5 s before the process
-//! is killed. A daemon that ends by itself is an error of the next call that needs it, with the end
-//! of its log. Process and run directory are gone after the drop.
+//! to a console. All its sockets must exist within 15 s (times `CAUSEWAY_PATIENCE`), and a stop may
+//! take 5 s before the process is killed. A daemon that ends by itself is an error of
+//! [`Daemon::check`], or of a start, with the end of its log; nothing restarts it. Process and run
+//! directory are gone after the drop.
 
 use crate::console::Console;
 use crate::error::{Error, Result};
@@ -104,7 +105,7 @@ impl Daemon {
         }
     }
 
-    /// Starts a daemon in place of a killed one; it is ready on return.
+    /// Starts a daemon in place of one that was killed ([`Self::kill`]); it is ready on return.
     ///
     /// # Errors
     /// When the daemon is not ready in time.

@@ -4,9 +4,11 @@
 //! in the guest greets over the control channel, and the network devices get their addresses. Then
 //! commands run in the guest ([`Guest::run`]), one thread of the test for each. The VMM, or
 //! user-mode Linux, is a child process that is killed on drop and dies with the test. A guest that
-//! ends, panics, or is not up in time (120 s, times `CAUSEWAY_PATIENCE`) is an error with its
-//! console's last lines; a command that exceeds its limit is killed in the guest. The guest's disk
-//! is its memory: nothing survives a restart.
+//! ends, panics, or is not up within the caller's limit (120 s for most) is an error with its
+//! console's last lines. A command that exceeds its limit is killed in the guest and is a result; a
+//! guest that then does not answer for 20 s is an error, and keeps running. `CAUSEWAY_PATIENCE`
+//! multiplies the limits of the boot and of commands. The guest's disk is its memory: nothing
+//! survives a restart.
 
 use crate::console::Console;
 use crate::control::Control;
@@ -59,7 +61,8 @@ impl Guest {
         Ok(Self { spec, process, console, listener, control, hello: None, _dir: dir })
     }
 
-    /// Boots all guests concurrently and returns when all are up.
+    /// Boots all guests concurrently and returns when all are up. The guests are awaited in order,
+    /// each for at most [`BOOT`] (120 s) after the one before.
     ///
     /// # Errors
     /// The first guest that failed to boot; the others are killed.

@@ -1,8 +1,9 @@
 //! The boot image of guests: the kernel, and an initramfs with the agent as `/init`.
 //!
-//! [`crate::machine`] prepares the image before the first guest, in the calling process and under a
-//! lock of the cache, so that tests that start together build it once. Kernel and initramfs are
-//! kept in the cache; the initramfs is built again if the agent, busybox or the kernel is newer.
+//! [`crate::machine`] prepares the image for each machine, in the calling process and under a lock
+//! of the cache, so that tests that start together build it once. Kernel and initramfs are kept in
+//! the cache; each call lets cargo bring the agent up to date, and the initramfs is built again if
+//! the agent, busybox or the kernel is newer.
 //! The first call may download a package and build the agent, which takes minutes; a part that is
 //! missing and cannot be had is an error with its remedy.
 

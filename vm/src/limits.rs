@@ -1,8 +1,10 @@
 //! Every limit of the guest harness, in one place.
 //!
 //! The modules of the crate read these constants; a limit that ends is an error of the test
-//! ([`crate::Error`]). `CAUSEWAY_PATIENCE` (1 to 100) multiplies the time limits of guests and their
-//! commands ([`patient`]), for a busy machine or slow emulation; nothing else can be configured.
+//! ([`crate::Error`]). `CAUSEWAY_PATIENCE` (1 to 100; another number counts as the nearest, another
+//! text as 1) multiplies the time limits of guests, their commands and RDMA devices, and of the
+//! daemon's start ([`patient`]), for a busy machine or slow emulation; nothing else can be
+//! configured.
 //!
 //! `guest` and `accel` read the times of a boot, `daemon` and `namespace` those of their
 //! processes, `rdma` and `monitor` their own, `console` the lines that it keeps (older lines, and

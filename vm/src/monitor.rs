@@ -1,9 +1,11 @@
 //! QEMU's monitor (QMP).
 //!
 //! Tests of migration and of hot unplug connect a [`Monitor`] to the socket that they named in the
-//! guest's spec. Commands go one at a time, as JSON lines, and block the caller for at most 60 s
-//! ([`MONITOR`]) each; events that arrive between are dropped unless a test awaits them. QEMU that
-//! refuses, is silent or ends is an error. A monitor is not shared between threads.
+//! guest's spec. Commands go one at a time, as JSON lines, and block the caller until QEMU answers
+//! or is silent for 60 s ([`MONITOR`]). Events that arrive before the answer to a command are
+//! dropped: [`Monitor::await_event`] sees later events only. QEMU that refuses, is silent or ends
+//! is an error; after silence the monitor is not usable, because a late answer would count for the
+//! next command. A monitor is not shared between threads.
 
 use crate::error::{Error, Result};
 use crate::limits::{CHECK, MONITOR};

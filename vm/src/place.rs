@@ -16,7 +16,7 @@ pub fn workspace() -> PathBuf {
     here.parent().map_or(here.clone(), PathBuf::from)
 }
 
-/// Returns cargo's target directory.
+/// Returns cargo's target directory; a relative `CARGO_TARGET_DIR` counts from the workspace.
 #[must_use]
 pub fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {

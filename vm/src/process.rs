@@ -5,11 +5,14 @@
 //! the lifetime of the process therefore starts all children. Children have their own process
 //! groups: an interrupt from the terminal reaches only this process, which cleans up.
 //!
-//! Every other module starts its children here. A [`Process`] is killed and reaped on drop, with
-//! its group; [`Process::stop`] asks first. A program that is missing is an error with its name.
+//! The other modules start their children here. A [`Process`] is killed and reaped on drop, with
+//! its group; [`Process::stop`] asks first. Short commands run to their end in the caller's thread
+//! ([`output`]), without a time limit; they are tied to this process only if the caller made them
+//! by [`tied`]. A program that is missing is an error with its name.
 //!
 //! After [`show_commands`] each command is printed before it runs ([`show`]), as a line for a shell
-//! without the part that ties it to this process; a command that is repeated is printed once.
+//! without the part that ties it to this process; the same command again, with no other between, is
+//! not printed.
 
 use crate::error::{Error, Result};
 use std::ffi::OsStr;

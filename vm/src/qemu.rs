@@ -16,10 +16,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Kernel options for emulated processors: a boot of Debian 12 takes an eighth less processor time, of
-/// Debian 13 a fourth. Emulation does not speculate, self-tests of ciphers take a second, and a clear
-/// on each allocation of the kernel doubles its writes. The watchdogs of the kernel wait minutes: on a
-/// busy host a processor of a guest stands still for 20 s, which is no fault of the guest.
+/// Kernel options for emulated processors: a boot of Debian 12 takes an eighth less processor time,
+/// of Debian 13 a fourth. Emulation does not speculate, self-tests of ciphers take a second, and a
+/// clear on each allocation of the kernel doubles its writes. The watchdogs of the kernel wait
+/// minutes: on a busy host a processor of a guest stands still for 20 s, which is no fault of the
+/// guest.
 const EMULATED_WORDS: &str = " mitigations=off nokaslr init_on_alloc=0 cryptomgr.notests \
                               initcall_blacklist=crypto_kdf108_init,jent_mod_init \
                               watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120";

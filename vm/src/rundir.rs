@@ -3,8 +3,10 @@
 //! [`crate::guest`], [`crate::daemon`] and tests create a [`RunDir`] each, below the system's
 //! folder for temporary files or in memory. It is removed on drop, and on SIGINT, SIGTERM and
 //! SIGHUP where [`clean_on_signals`] was called; a directory of a killed process is removed by the
-//! next process that creates one. Other directories are not touched. Names are short, because the
-//! path of a Unix socket has at most 107 bytes.
+//! next process that creates one in the same folder. A process counts as ended if its number is not
+//! in /proc, so that containers must not share the folder. Other directories are not touched. Names
+//! are short, because the path of a Unix socket has at most 107 bytes. Errors of a removal are
+//! ignored.
 
 use crate::error::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

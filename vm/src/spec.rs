@@ -22,8 +22,8 @@ pub struct GuestSpec {
     pub vsock: Option<PathBuf>,
     /// Sockets of its PCI functions, by vfio-user: QEMU 10.1 or later.
     pub functions: Vec<PathBuf>,
-    /// Whether the functions are behind ports from which the monitor can unplug them, as `function0`
-    /// and so on.
+    /// Whether the functions are behind ports from which the monitor can unplug them, as
+    /// `function0` and so on.
     pub unpluggable: bool,
     /// Whether it may restart; otherwise a reboot ends it.
     pub may_restart: bool,

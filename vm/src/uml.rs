@@ -3,8 +3,8 @@
 //!
 //! [`crate::machine`] asks for the arguments, and [`crate::guest`] starts the kernel as a child
 //! process, with the privileges of the test: the guest is not isolated from it. User-mode Linux has
-//! no PCI functions, no monitor and no migration; a spec that asks for them gets none. It needs no
-//! KVM and no QEMU. The kernel reports a wrong argument on the console.
+//! no PCI functions, no monitor, no migration and no taps; a spec that asks for them gets none. It
+//! needs no KVM and no QEMU. The kernel reports a wrong argument on the console.
 
 use crate::image::Image;
 use crate::spec::{GuestSpec, NicBackend};

@@ -1,8 +1,9 @@
 //! As [`super::frames`], with AF_XDP in native mode: the possible gain of an AF_XDP carrier.
 //!
-//! Rows of links compare with it. The program `af_xdp.c` is compiled on the machine and started at
-//! both ends of a veth pair, each in a namespace and pinned to its core. A run takes at most 60 s.
-//! Without a compiler, libxdp's headers or root, the peer is left out with the reason.
+//! Rows of messages between hosts compare with it. The program `af_xdp.c` is compiled on the
+//! machine and started at both ends of a veth pair, each in a namespace and pinned to its core. An
+//! end may take 60 s to be ready, and 60 s to answer; both are killed then. Without a compiler,
+//! libxdp's headers or root, the peer is left out with the reason.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,10 +1,11 @@
 //! Bare frames over a veth pair between two namespaces: the cost of `AF_PACKET` itself.
 //!
-//! Rows of links and of MXoE compare with it, because both use the same sockets. Both ends are
-//! threads of the benchmark in two namespaces; each polls on its own core, or sleeps. A receiver of
-//! a stream gives up after 5 s without a first frame, or 100 ms without a further one, and the
-//! figure is then that of the frames that arrived. Needs root; otherwise the peer is left out with
-//! the reason.
+//! Rows of messages between hosts compare with it, because MXoE uses the same sockets. Both ends
+//! are threads of the benchmark in two namespaces; each polls on its own core, or sleeps. A
+//! receiver of a stream gives up after 5 s without a first frame, or 100 ms without a further one,
+//! and the figure is then that of the frames that arrived. A round trip has no time limit: after a
+//! lost frame the benchmark waits until a second signal ends it (`progress`). Needs root; otherwise
+//! the peer is left out with the reason.
 
 use std::time::{Duration, Instant};
 

@@ -5,6 +5,10 @@
 //! in its namespace and on its core; they use TCP or UDP sockets, while Causeway's row moves frames
 //! without a protocol stack. UDP datagrams that are lost do not count. Needs root; otherwise the
 //! peer is left out with the reason.
+//!
+//! Receivers have 200 ms to listen; the accept of TCP has no time limit, so that a sender that does
+//! not connect lets the benchmark wait until a second signal ends it (`progress`). The namespaces
+//! are removed at the end of each measurement.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

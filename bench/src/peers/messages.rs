@@ -1,9 +1,14 @@
 //! Other messaging between processes of a host by shared memory: UCX, as packaged by Debian.
 //!
-//! Rows of messages compare with UCX's own benchmark program, which is started twice, as server and
-//! client on the two cores, and whose output is parsed. The server has 300 ms to listen. A missing
-//! program, or output without the expected column, leaves the peer out with the reason. Nothing is
-//! installed.
+//! `rows::messages` compares with UCX's own benchmark program (`ucx_perftest`), which is started
+//! twice, as server and client on the two cores, and whose output is parsed. The server has 300 ms
+//! to listen. A missing program, a client that fails, or output without the expected column leaves
+//! the peer out with the reason. Nothing is installed.
+//!
+//! The server is killed when the client has ended, with or without success. The client has no time
+//! limit: if it hangs, the benchmark waits in the main thread until a second SIGINT or SIGTERM ends
+//! it (`progress`), and both children with it. Each function returns a value for each run of the
+//! [`Effort`], or the first error; `rounds` asks for one run at a time.
 
 use std::net::TcpListener;
 use std::path::PathBuf;

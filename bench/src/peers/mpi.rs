@@ -2,9 +2,10 @@
 //!
 //! `rows::mpi` measures with it Causeway's provider and its peers, by the same two ranks on two
 //! cores: a ping-pong program that is compiled on the machine, and HPCC. `mpirun` and the ranks are
-//! child processes; a failed or unparsable run is the reason for which the row or the peer is left
-//! out. Parameters (MCA) select the transport by name, because Open MPI falls back to another
-//! without an error.
+//! child processes; a run may take 120 s (`--timeout`). A failed or unparsable run is the reason
+//! for which the row or the peer is left out. Parameters (MCA) select the transport by name,
+//! because Open MPI falls back to another without an error. Two hosts are namespaces, for which
+//! root is needed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

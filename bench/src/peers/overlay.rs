@@ -3,8 +3,10 @@
 //!
 //! Rows of links compare with them. Each host is a namespace; the overlay's programs run there as
 //! child processes with configurations in a temporary folder, and TCP runs over their tap devices.
-//! Both ends must reach each other within 60 s. A missing program or privilege leaves the peer out
-//! with the reason. n2n's package requires a cipher; tinc is measured with and without.
+//! Both ends must reach each other within 60 s; the stream then has no time limit (`underlay`). A
+//! missing program or privilege leaves the peer out with the reason. The programs end and the
+//! folder is removed after the measurement. n2n's package requires a cipher; tinc is measured with
+//! and without.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;

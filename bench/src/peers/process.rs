@@ -3,8 +3,8 @@
 //! All peers and inner processes start by [`command`], through `setpriv --pdeathsig KILL`, so that
 //! the kernel ends them with the benchmark. [`Program`] reads the output's lines in a thread of its
 //! own; a wait for a line ends after its time limit, or with the program, with a reason as text. A
-//! program that is not installed is such a reason. [`Folder`] is removed on drop, and after a kill
-//! by the next run (`sweep`).
+//! program that is not installed is such a reason. [`run`] waits for the end of a command without a
+//! time limit. [`Folder`] is removed on drop, and after a kill by the next run (`sweep`).
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -86,7 +86,8 @@ impl Program {
         Ok(Self { name, child, lines })
     }
 
-    /// Writes a line to the program's input.
+    /// Writes a line to the program's input. Blocks while the program reads nothing and the pipe
+    /// is full.
     pub fn write_line(&mut self, line: &str) -> Result<(), String> {
         let input = self.child.stdin.as_mut().ok_or("no input")?;
         writeln!(input, "{line}").and_then(|()| input.flush()).map_err(|e| self.ended(&e))
@@ -134,7 +135,8 @@ impl Drop for Program {
     }
 }
 
-/// Runs a short command to its end; the error contains its output.
+/// Runs a short command to its end, and returns its output. The error is the first line of its
+/// standard error.
 pub fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.stdin(Stdio::null()).output().map_err(|e| match e.kind() {

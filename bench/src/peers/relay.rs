@@ -4,6 +4,10 @@
 //! received datagram to its guest as a notification. It does nothing else. Its round trip is
 //! therefore the machine's own cost of the wake-ups and datagrams that Causeway has as well: guest,
 //! process, process, guest, and back.
+//!
+//! Rows of links compare with it. Guests and relays are threads of the benchmark, each relay in the
+//! namespace of its host, so that root is needed. The waits have no time limit: a lost datagram
+//! lets the benchmark wait until a second signal ends it (`progress`).
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};

@@ -9,8 +9,8 @@
 //! source addresses that are not those of its ports. Causeway drops such forged frames.)
 //!
 //! `rows::switch` starts the [`Generator`] on Causeway's ports and on each peer's, `ovs` and
-//! [`forwarding`] start the switches. testpmd is a child process on one core; an answer may take 20 s.
-//! A missing program leaves the row or the peer out with the reason.
+//! [`forwarding`] start the switches. testpmd is a child process on one core; an answer may take 20
+//! s. A missing program leaves the row or the peer out with the reason.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

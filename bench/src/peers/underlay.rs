@@ -4,6 +4,10 @@
 //! the bare veth pair and over the kernel's VXLAN. Both sides are threads of the benchmark that
 //! enter the namespaces. Root is needed; otherwise the row or peer is left out with the reason.
 //! Removed on drop; several may exist at a time, with namespaces of their own.
+//!
+//! Receivers have 200 ms to listen. The sockets have no time limit: a lost datagram of a round
+//! trip, or a sender that does not connect, lets the other side and the benchmark wait until a
+//! second signal ends it (`progress`).
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

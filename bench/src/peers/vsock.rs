@@ -4,9 +4,9 @@
 //! daemons. It is measured only with sizes that it supports: a packet that exceeds one receive
 //! buffer is lost.
 //!
-//! `rows::sockets` starts the daemon for each figure, on the dispatcher's core, with ports for CIDs 3
-//! and 4. The program is built by `scripts/bench-peers.sh`; without it the peer is left out with the
-//! reason. The process ends on drop.
+//! `rows::sockets` starts the daemon for each figure, on the dispatcher's core, with ports for CIDs
+//! 3 and 4. The program is built by `scripts/bench-peers.sh`; without it the peer is left out with
+//! the reason. The process ends on drop.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Attacks of a port, step by step, during which victims are measured.
 //!
-//! `contain` and `isolation` create an attacker by one of [`ALL`] on a port of the rig and run its
-//! steps in a thread of their own, while other ports are measured. The attackers use the vhost-user
-//! protocol or the native frontend as a hostile guest or VMM could. A step that no longer reaches
-//! the daemon returns false and is repeated; the daemon closes ports of attackers, which then
-//! connect again. No attack leaves the machine.
+//! `contain` creates an attacker by one of [`ALL`] on a port of the rig and runs its steps in a
+//! thread of its own, while other ports are measured (`isolation` measures `tenants`). The
+//! attackers use the vhost-user protocol or the native frontend as a hostile guest or VMM could. A
+//! step that no longer reaches the daemon returns false and is repeated; the daemon closes ports of
+//! attackers, which then connect again. No attack leaves the machine.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -98,8 +98,8 @@ fn malformed_memory() -> Result<std::fs::File, String> {
     written.map(|()| file).map_err(|e| e.to_string())
 }
 
-/// Starts the transmit queue over the malformed chain, rings once, and waits until the daemon closes
-/// the connection.
+/// Starts the transmit queue over the malformed chain, rings once, and waits until the daemon
+/// closes the connection.
 fn submit(path: &Path, memory: &std::fs::File, bell: &OwnedFd) -> Option<()> {
     let client = running(path, memory, bell)?;
     rustix::io::write(bell, &1_u64.to_ne_bytes()).ok()?;

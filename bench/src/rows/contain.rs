@@ -7,7 +7,8 @@
 //! dispatcher serves the attacker, they poll without progress. An attacker that shares their core,
 //! for lack of a third core, therefore does not count as an attack by itself; in control phases it
 //! only consumes processor time. A lost frame of a victim delays the victim by 300 ms, and so
-//! counts against the attack.
+//! counts against the attack. A lost packet of the socket rows, which stalls their stream for 5 s,
+//! and an attack of which no step reaches the daemon fail the row.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

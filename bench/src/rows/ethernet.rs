@@ -3,9 +3,10 @@
 //!
 //! One thread is both guests, on the client's core; the rig's dispatcher forwards on the other.
 //! Received frames are counted; frames in flight count as lost if none arrives within [`LOST`] (300
-//! ms), so that a loss lowers the rate and does not end the row. The peers are testpmd and OVS
-//! where they are installed, and the kernel's bridge. Other modules of rows use [`Pair`], [`frame`]
-//! and [`options`].
+//! ms), so that a loss lowers the rate and does not end the row. Only the row of segments that stay
+//! in the buffers fails by a loss. The peers are the kernel's bridge and `memcpy`; testpmd and OVS
+//! are compared in `driver` and `switch`. Other modules of rows use [`Pair`], [`frame`] and
+//! [`options`]. A port that the dispatcher closed ends the benchmark with a panic.
 
 use std::time::{Duration, Instant};
 

@@ -3,8 +3,9 @@
 //!
 //! The figures are those of `make demo`: a run per round provides the figures of all rows, because
 //! the guests have to boot. Without KVM the guests are emulated, and the emulation dominates the
-//! figures. The demo is a child process; rows that it could not verify have no figure, and without
-//! QEMU all rows are left out with the reason.
+//! figures. The demo (`causeway-demo`, which `make build` builds) is a child process, and has no
+//! time limit here; rows that it could not verify have no figure, and without QEMU all rows are
+//! left out with the reason. A run that failed is not repeated: its reason counts for all rows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

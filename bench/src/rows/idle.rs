@@ -2,8 +2,9 @@
 //!
 //! The rows attach 100 guests without traffic to a daemon in a process of its own
 //! ([`crate::inner`]), and sample its processor time and resident memory. Attached guests are
-//! native frontends in the benchmark's process that sleep. A port that the daemon refuses fails the
-//! row. Adapters have rows of their own (`rdma::idle`).
+//! native frontends in the benchmark's process that sleep. A sample of the processor time takes 3
+//! s, after half a second of rest. A port that the daemon refuses fails the row. Adapters have rows
+//! of their own (`rdma::idle`).
 
 use std::time::Duration;
 

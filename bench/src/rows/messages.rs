@@ -3,9 +3,11 @@
 //!
 //! The rig's dispatcher serves the NICs in the benchmark's process; client and server are child
 //! processes on the two cores, or in the namespaces of two hosts. A figure is read from the JSON
-//! that `causeway-mx` prints. The server has 300 ms to open its endpoint. A program that `make
-//! bench` did not build, or a failed run, leaves the row out with the reason. Peers are UCX and
-//! Open MPI's shared memory.
+//! that `causeway-mx` prints. The server has 300 ms to open its endpoint, and is killed when the
+//! figure is complete; NICs of two hosts have 10 s to find each other. The clients have no time
+//! limit here. A program that `make bench` did not build, or a failed run, leaves the row out with
+//! the reason. Peers are UCX and Open MPI's shared memory, and between hosts UDP, bare frames and
+//! AF_XDP.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 //! All rows, in display order.
 //!
-//! Each module has a function `plans` that returns its rows; `report` asks for [`all`] once. Rows
-//! are grouped by the kind of guest ([`crate::row::Guest`]): native frontends, the bare KVM guest,
-//! virtio-user, QEMU. Creating the plans measures nothing and cannot fail.
+//! Each module has a function `plans` that returns its rows; `report` asks for [`all`] once, before
+//! it selects by name: names must be unique, because a row's file is named after it. Rows are
+//! grouped by the kind of guest ([`crate::row::Guest`]): native frontends, virtio-user, the bare
+//! KVM guest, QEMU. Creating the plans measures nothing and cannot fail.
 
 mod attacks;
 mod bare;

@@ -3,9 +3,10 @@
 //!
 //! The host sides of both endpoints are rings in the benchmark's thread, on one core; the rig's
 //! dispatcher, which polls, is on the other core. Each half round trip is therefore: a request that
-//! crosses to the dispatcher, the copy into the ring of the receiver, and an event that crosses back.
-//! A large message is offered, pulled by the other endpoint, and copied by the dispatcher from region
-//! to region.
+//! crosses to the dispatcher, the copy into the ring of the receiver, and an event that crosses
+//! back. A large message is offered, pulled by the other endpoint, and copied by the dispatcher
+//! from region to region. An answer, an event or room for a request may take 10 s; then the row is
+//! left out with the reason.
 
 use std::hint::spin_loop;
 use std::os::fd::{AsFd as _, OwnedFd};

@@ -1,11 +1,14 @@
 //! Error handlers. Each failed call is reported to a handler before the call returns.
 //!
-//! The handler of the endpoint has precedence over that of the process; calls without an endpoint
-//! argument (`mx_init`, `mx_open_endpoint`, calls about NICs and addresses) report to that of the
-//! process. Without either, the default is `MX_ERRORS_ARE_FATAL`, which prints the error and ends
-//! the process; the value 0 of the environment variable `MX_ERRORS_ARE_FATAL`, `MX_FATAL_ERRORS` or
-//! `OMX_FATAL_ERRORS` (the first that is set) selects `MX_ERRORS_RETURN`. The code that a handler
-//! returns becomes the result of the call, or the status code of the failed request.
+//! The handler of the endpoint has precedence over that of the process. It is the parameter
+//! `MX_PARAM_ERROR_HANDLER` of `mx_open_endpoint` (`call::lifecycle`) and stays until the endpoint
+//! is closed; null selects none. Calls without an endpoint argument (`mx_init`, `mx_open_endpoint`,
+//! calls about NICs and addresses) report to that of the process, which `mx_set_error_handler`
+//! sets; null removes it. Without either, the default is `MX_ERRORS_ARE_FATAL`, which prints the
+//! error and ends the process; the value 0 of the environment variable `MX_ERRORS_ARE_FATAL`,
+//! `MX_FATAL_ERRORS` or `OMX_FATAL_ERRORS` (the first that is set) selects `MX_ERRORS_RETURN`. The
+//! code that a handler returns becomes the result of the call, or the status code of the failed
+//! request.
 //!
 //! A handler runs in the calling thread, without any lock of the library, and may call the library.
 //! Failed requests, also those without a handle, are reported by `wait::report_failures`, in the
@@ -44,9 +47,9 @@ extern "C" fn pass(_text: CallerPtr<c_char>, code: Code) -> Code {
     code
 }
 
-/// Null: no handler was set.
+/// The handler of the process. Null: no handler is set, and the default applies.
 static HANDLER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-/// Default handler by the environment: 0 unknown, 1 fatal, 2 returning.
+/// Default handler by the environment, which is read once: 0 unknown, 1 fatal, 2 returning.
 static DEFAULT: AtomicU8 = AtomicU8::new(0);
 
 fn default_handler() -> ErrorHandler {
@@ -71,7 +74,8 @@ fn from_pointer(pointer: *mut ()) -> ErrorHandler {
     unsafe { std::mem::transmute::<*mut (), ErrorHandler>(pointer) }
 }
 
-/// Sets the handler of the process. Returns the previous handler.
+/// Sets the handler of the process; `None` returns to the default. Returns the previous handler,
+/// or the default handler if none was set.
 pub fn set(handler: Option<ErrorHandler>) -> ErrorHandler {
     let pointer = handler.map_or(std::ptr::null_mut(), |handler| handler as *mut ());
     from_pointer(HANDLER.swap(pointer, Ordering::AcqRel))
@@ -106,7 +110,7 @@ pub fn finish(call: &'static std::ffi::CStr, result: Result<(), Return>) -> Code
     }
 }
 
-/// `mx_set_error_handler`.
+/// `mx_set_error_handler`: null returns to the default. Never returns null.
 #[unsafe(no_mangle)]
 pub extern "C" fn mx_set_error_handler(handler: Option<ErrorHandler>) -> ErrorHandler {
     set(handler)

@@ -16,9 +16,11 @@
 //! sockets and memory files are closed; the framing then refuses the message, or the receiver does
 //! ([`RawMessage::is_odd`]).
 //!
-//! Calls run in the caller's thread: a dispatcher's, the control thread of a vfio-user frontend, a
-//! thread of the holder, or the application's. After an error of any call the stream is unusable
-//! and must be dropped. Of the content only the header is checked.
+//! Calls run in the caller's thread. Dispatchers serve vhost-user frontends, and call only
+//! [`MessageStream::receive`] and [`MessageStream::send_now`], which never wait. The control thread
+//! of a vfio-user frontend, threads of the holder, and applications with a native client also wait
+//! ([`MessageStream::wait_readable`], [`MessageStream::send_all`]). After an error of any call the
+//! stream is unusable and must be dropped. Of the content only the header is checked.
 
 use std::fmt::Debug;
 use std::io::IoSlice;
@@ -291,10 +293,13 @@ impl<F: Framing> MessageStream<F> {
     }
 
     /// Sends whole messages, of which the first has `fds` as descriptors. Waits for room in the
-    /// socket, at most [`REPLY_STALL_MS`] (2 s) and until `stop` is readable.
+    /// socket, at most [`REPLY_STALL_MS`] (2 s) for all of them, and until `stop` is readable.
+    /// While there is room, `stop` is not considered.
     ///
     /// # Errors
-    /// Returns [`StreamFault::Unread`] if the peer leaves no room, or the error of the socket.
+    /// Returns [`StreamFault::Unread`] if the peer leaves no room in this time, or `stop` is
+    /// readable while there is none; or the error of the socket. A part of the bytes may have been
+    /// sent.
     pub fn send_all(
         &self,
         bytes: &[u8],

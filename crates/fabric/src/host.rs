@@ -13,8 +13,8 @@
 //! is partial for SOCK_STREAM, and the caller keeps the rest; a SOCK_SEQPACKET message is sent
 //! whole or not at all, and a receive with less room loses the rest of the message
 //! ([`HostStream::message_bytes`] has the length). The sockets carry no file descriptors. A process
-//! whose wake-ups repeatedly take too long counts as gone ([`crate::wakes`]). A stream is used by
-//! one thread at a time, that of the shard.
+//! whose wake-ups repeatedly take too long counts as gone ([`crate::wakes`]). Listeners are bound,
+//! and streams used, in the thread of the shard, a dispatcher's: a listener when its port is added.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -116,7 +116,7 @@ impl HostStream {
         Self::connect_as(path, SocketType::SEQPACKET)
     }
 
-    /// As [`Self::connect`], to a listener of type `kind`.
+    /// As [`Self::connect`], to a listener of type `kind`. Called by the two functions above.
     pub(crate) fn connect_as(path: &Path, kind: SocketType) -> io::Result<Self> {
         Ok(UntrustedSocket::from(connect_to(path, kind)?).into())
     }

@@ -6,8 +6,11 @@
 //! port's queue pairs, and takes frames of its send queues. While a port has work, and for the
 //! *idle spin* afterwards (the time for which a dispatcher polls without work,
 //! [`Context::idle_spin_ns`]), the port is served in every turn; then [`IdleSchedule`] sets the
-//! time of the next poll ([`HcaService::tick`]). A port whose driver has no queues is not polled:
-//! only a command doorbell wakes it. [`crate::call`] bounds a call.
+//! time of the next poll ([`HcaService::tick`]). At the first pause of full length the port is
+//! watched instead, if the function can be ([`crate::idle_watches`]): the watch has its own times,
+//! and the deadlines that remain are those of the queue pairs and of delayed events. A port whose
+//! driver has no queues is not polled: only a command doorbell wakes it. [`crate::call`] bounds a
+//! call.
 //!
 //! Work of one adapter completes work of others. So interrupts of all adapters that changed are
 //! raised after each call, and an adapter that received a completion is served in the next turns,
@@ -16,8 +19,11 @@
 //! When a frontend leaves or resets the device ([`HcaService::stopped`]), all objects of its driver
 //! are destroyed, and if it left, its memory is released; reliable requests of other adapters to it
 //! wait as unanswered, unreliable messages and datagrams are lost. Two ports with one address in a
-//! group, and more than 4,096 adapters, are refused when the port is added. A restart of causewayd
-//! is [`crate::resume`]'s part.
+//! group, and more than 4,096 adapters of a group, are refused when the port is added (the daemon
+//! permits 1,024 ports of all kinds). After a restart of causewayd, [`HcaService::resumed`]
+//! restores a function from its record by [`crate::resume`]. The port is then served as any other;
+//! the first call confirms the record, and a record that was restored 3 times without such a call
+//! is not restored again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -75,7 +81,7 @@ pub struct HcaService {
     pub(crate) uplink: Option<Uplink>,
     /// Times at which ports must be served.
     pub(crate) deadlines: Deadlines<PortId>,
-    /// Idle ports that are watched instead of polled.
+    /// Idle ports with pauses of full length that are watched instead of polled.
     pub(crate) idle_watches: IdleWatches<PortId>,
     /// Watched ports with changes; empty between calls, keeps its capacity.
     pub(crate) changed: Vec<PortId>,
@@ -85,7 +91,7 @@ pub struct HcaService {
     captures: PortCaptures,
     /// The ports' shares of the turns.
     pub(crate) shares: Shares,
-    /// Ports whose functions were restored, and not served since.
+    /// Ports whose functions were restored, and whose records the next call must confirm.
     unconfirmed: BTreeSet<PortId>,
 }
 

@@ -2,7 +2,9 @@
 //!
 //! The process attaches to a port of kind `vsock`, connects to a port of another CID of the group
 //! (a guest's or a process's), sends BYTES bytes and checks that the same bytes come back. The
-//! server may be `vsock-server` or, in a guest, `socat VSOCK-LISTEN:PORT,fork EXEC:cat`.
+//! server may be `vsock-server` or, in a guest, `socat VSOCK-LISTEN:PORT,fork EXEC:cat`. BYTES is 1
+//! MiB by default. The connection and each wait for bytes may take 60 s. A failure is printed, with
+//! exit status 1.
 
 use std::error::Error;
 use std::path::Path;

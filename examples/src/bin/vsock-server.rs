@@ -2,7 +2,9 @@
 //!
 //! The process attaches to a port of kind `vsock`, so that it has that port's CID: guests and other
 //! processes of the group connect to it as to a guest. The server accepts one stream connection,
-//! sends back all bytes that it receives, and ends with the connection.
+//! sends back all bytes that it receives, and ends with the connection. It waits 60 s for the
+//! connection, and for room to send; a silent client keeps it waiting. A failure is printed, with
+//! exit status 1.
 
 use std::error::Error;
 use std::path::Path;

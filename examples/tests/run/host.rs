@@ -1,4 +1,9 @@
 //! A folder with a causewayd, and the example programs that are started there.
+//!
+//! The tests of `run` create a [`Host`] each. causewayd is the test program itself, started again
+//! as a child process with the ignored test `causewayd`, without a holder. Failures panic in the
+//! test. Children are killed on drop, and the folder is removed; after a kill of the test both
+//! stay.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;

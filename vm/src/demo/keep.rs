@@ -1,7 +1,8 @@
 //! `--keep`: the guests stay up, with a shell in each that the host reaches over AF_VSOCK.
 //!
 //! `super` calls [`hold`] after the tables, in the main thread; it returns when Enter is pressed.
-//! Without a terminal only a signal ends the wait, and then the process.
+//! Without a terminal only a signal ends the wait, and then the process. The start of a shell may
+//! take 20 s in each guest; a shell that does not start ends the demo with its reason.
 
 use crate::scene::Scene;
 use crate::step;

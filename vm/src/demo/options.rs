@@ -1,9 +1,10 @@
 //! The demo's command line.
 //!
-//! `main` parses the arguments before anything starts; an unknown option, or one without its value,
-//! is an error, and the program exits with status 2. [`USAGE`] has the options, defaults and
-//! environment variables. The options select tables and time limits, not the configuration of the
-//! guests.
+//! `main` parses the arguments before anything starts; an unknown option, one without its value, a
+//! time outside 0.01 to 600 s, and `--keep` without the guests' table are errors, and the program
+//! exits with status 2. Of repeated options, and of those that select a table, the last counts.
+//! [`USAGE`] has the options, defaults and environment variables. The options select tables and
+//! time limits, not the configuration of the guests.
 
 use std::path::PathBuf;
 use std::time::Duration;

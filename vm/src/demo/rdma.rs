@@ -2,9 +2,9 @@
 //! programs.
 //!
 //! The guests need QEMU 10.1 or later, which `scripts/rdma-guest.sh` fetches beside the kernel.
-//! Where a part is missing and cannot be fetched, the table is omitted and the reason printed. The
-//! guests are emulated; a program in a guest may take 40 s. `super` calls [`all`] in the main
-//! thread.
+//! Where a part is missing and cannot be fetched, the table is omitted and the reason printed;
+//! guests that do not boot are a failed row. The guests are emulated, unless `CAUSEWAY_ACCEL` is
+//! `kvm`; a program in a guest may take 40 s. `super` calls [`all`] in the main thread.
 
 use crate::step;
 use crate::table::{Row, Unit};

@@ -43,7 +43,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the missing units and writes the page. Returns whether no step of the selected units failed.
+/// Runs the missing units and writes the page. Returns whether no step of the selected units
+/// failed.
 fn run(options: &Options) -> Result<bool> {
     causeway_vm::rundir::clean_on_signals()?;
     let store = Store::open()?;

@@ -1,8 +1,9 @@
 //! The command line of the matrix.
 //!
-//! `main` parses the arguments before anything starts; an unknown option, or one without its value,
-//! is an error, and the program exits with status 2. [`USAGE`] has the options, defaults and
-//! environment variables. The options select units; they change no stored result of others.
+//! `main` parses the arguments before anything starts; an unknown option, one without its value, or
+//! a number of kills outside 1 to 100,000 is an error, and the program exits with status 2. Of
+//! repeated options the last counts. [`USAGE`] has the options, defaults and environment variables.
+//! The options select units; they change no stored result of others.
 
 use causeway_vm::place;
 use std::path::PathBuf;

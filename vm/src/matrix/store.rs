@@ -2,8 +2,9 @@
 //!
 //! `units` saves a result when its unit ends, so that an interrupted matrix continues with the next
 //! unit; `page` and `main` load them. A file that is missing or unreadable counts as no result, and
-//! the unit runs again. A record of kills is complete when it has as many kills as wanted. One
-//! matrix at a time may use the folder.
+//! the unit runs again. A record of kills is complete when it has as many kills as wanted; every
+//! other record is complete, also one with failed steps, or with a failed boot alone, which only
+//! `--fresh` repeats. One matrix at a time may use the folder.
 
 use crate::units::Unit;
 use causeway_vm::rdma::{Outcome, Step};

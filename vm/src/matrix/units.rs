@@ -3,8 +3,9 @@
 //! `main` runs the selected units one after another, in its thread; a unit boots guests of its
 //! suite and a daemon, runs the steps ([`causeway_vm::rdma::Steps`]) or kills causewayd under load,
 //! and stores the result. Guests that do not boot are a failed step, not an error; an error is a
-//! result that cannot be stored. The part of kills boots fresh guests after a failed exchange,
-//! stores its count as it goes, and gives up after 5 exchanges without a kill.
+//! part of the guests that cannot be fetched, or a result that cannot be stored, and ends the
+//! matrix. The part of kills boots fresh guests after a failed exchange, stores its count as it
+//! goes, and gives up after 5 exchanges in a row without a kill.
 
 use crate::options::Options;
 use crate::store::{Record, Store};
@@ -89,8 +90,8 @@ impl Unit {
         format!("{}/{}", self.suite.as_str(), self.part.as_str())
     }
 
-    /// Runs the unit, stores its result, and returns the result. Guests that do not boot are a failed
-    /// step.
+    /// Runs the unit, stores its result, and returns the result. Guests that do not boot are a
+    /// failed step.
     pub fn run(&self, store: &Store, options: &Options) -> Result<Record> {
         rdma::fetch(self.suite, self.part.programs())?;
         let start = Instant::now();
@@ -149,7 +150,8 @@ impl Unit {
         Record { steps: vec![step], ..Record::default() }
     }
 
-    /// Kills causewayd until the wanted number is reached. After a failed exchange, fresh guests boot.
+    /// Kills causewayd until the wanted number is reached. After a failed exchange, fresh guests
+    /// boot.
     fn kills(&self, store: &Store, options: &Options) -> Result<Record> {
         let known = if options.fresh { None } else { store.load(self) };
         let mut record = known.unwrap_or_default();

@@ -2,8 +2,10 @@
 //!
 //! [`super::Steps`] and the demo run an [`Exchange`]: the server runs in a thread of the test, by
 //! its guest's agent; the client starts when the server listens, which may take 20 s. Both are
-//! killed in their guests after the time limit. The error is that of the client, with the server's
-//! beside it. The outputs are returned and not interpreted.
+//! killed in their guests after the time limit, to which the server's adds 20 s
+//! (`CAUSEWAY_PATIENCE` multiplies these times). The error is that of the client, with the server's
+//! beside it. The outputs are returned and not interpreted. Two exchanges of one guest at a time
+//! need different ports.
 
 use crate::error::{Error, Result};
 use crate::limits::{LISTENING, patient};
@@ -37,8 +39,8 @@ pub struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Runs the server in `at` and, as soon as it listens, the client in `from`. Returns the output of
-    /// the server and that of the client.
+    /// Runs the server in `at` and, as soon as it listens, the client in `from`. Returns the output
+    /// of the server and that of the client.
     ///
     /// # Errors
     /// When either fails or exceeds its limit: the error of the client, with the server's, which is

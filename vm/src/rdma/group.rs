@@ -3,8 +3,8 @@
 //! The matrix and tests of more than two guests boot a [`Group`]: one causewayd with an adapter for
 //! each guest, all as child processes. Exchanges of several pairs run at once, each in a thread of
 //! the test. A guest or daemon that fails to start ends the boot with its console; errors of
-//! exchanges are collected. Guests drop before the daemon, which their devices would otherwise
-//! miss.
+//! exchanges that run at once are collected, and later rounds are then omitted. Guests drop before
+//! the daemon, which their devices would otherwise miss.
 
 use crate::daemon::{Adapter, Daemon, Setup};
 use crate::error::{Error, Result};
@@ -23,8 +23,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts a daemon with `count` adapters in a group and boots a guest on each. The parts must have
-    /// been fetched ([`rdma::fetch`]).
+    /// Starts a daemon with `count` adapters in a group and boots a guest on each. The parts must
+    /// have been fetched ([`rdma::fetch`]).
     ///
     /// # Errors
     /// When a part is missing, or a guest or the daemon fails.

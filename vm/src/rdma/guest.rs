@@ -2,9 +2,10 @@
 //!
 //! Tests start an [`RdmaGuest`] on the vfio-user socket of an adapter, wait until the unmodified
 //! `mlx5` driver has set the function up (40 s at most, after the boot), and run Debian's programs
-//! in it. A failure of the driver, and messages of the kernel such as a warning or a fault, are
-//! errors with the kernel's messages, because a broken driver may still pass traffic. The guest is
-//! QEMU under emulation or KVM, a child process that is killed on drop. Its memory is 512 MiB.
+//! in it. A failure of the driver is an error with the kernel's messages. A broken driver may still
+//! pass traffic: the caller asks for messages of the kernel, such as a warning or a fault, by
+//! [`RdmaGuest::check_kernel`] after the programs. The guest is QEMU under emulation, or under KVM
+//! if `CAUSEWAY_ACCEL` is `kvm`, a child process that is killed on drop. Its memory is 512 MiB.
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;
@@ -53,7 +54,8 @@ impl RdmaGuest {
         Self::start_with(machine, GuestSpec::new(name).function(socket.into()), number)
     }
 
-    /// As [`RdmaGuest::start`], with a function that the monitor on `monitor` can unplug as `function0`.
+    /// As [`RdmaGuest::start`], with a function that the monitor on `monitor` can unplug as
+    /// `function0`.
     ///
     /// # Errors
     /// As [`RdmaGuest::start`].
@@ -85,8 +87,8 @@ impl RdmaGuest {
         self.set_up()
     }
 
-    /// Removes the driver from the function and binds it again: the driver destroys every object and
-    /// resets the function.
+    /// Removes the driver from the function and binds it again: the driver destroys every object
+    /// and resets the function.
     ///
     /// # Errors
     /// When the driver fails, with the kernel's messages.
@@ -165,8 +167,8 @@ impl RdmaGuest {
         self.set_up()
     }
 
-    /// Writes a file into the guest; the mode permits execution. The file travels compressed, in the
-    /// arguments of commands.
+    /// Writes a file into the guest; the mode permits execution. The file travels compressed, in
+    /// the arguments of commands.
     ///
     /// # Errors
     /// When `gzip` or `base64` is missing on the host, or the guest cannot write the file.
@@ -254,7 +256,8 @@ impl RdmaGuest {
     /// and the end of the kernel's messages.
     pub fn run(&self, argv: &[&str], limit: Duration) -> Result<String> {
         let ran = self.guest.run(argv, limit).map_err(|e| {
-            // A command in a system call that does not end cannot be killed; SysRq w prints its stack.
+            // A command in a system call that does not end cannot be killed; SysRq w prints its
+            // stack.
             let _ = self.guest.run(&["sh", "-c", "echo w >/proc/sysrq-trigger"], LISTENING);
             self.error(&argv.join(" "), e.to_string())
         })?;
@@ -277,8 +280,8 @@ impl RdmaGuest {
         Err(self.error(&argv.join(" "), format!("{why}\n{stdout}\n{stderr}")))
     }
 
-    /// Adds the end of the guest's console to an error. An assertion of QEMU that failed, which QEMU
-    /// reports there, comes first.
+    /// Adds the end of the guest's console to an error. An assertion of QEMU that failed, which
+    /// QEMU reports there, comes first.
     pub(super) fn explain(&self, what: &str, why: &Error) -> Error {
         let (name, console) = (self.guest.name(), self.guest.console().tail());
         let cause = assertion(&console).map(|line| format!("QEMU aborts: {line}\n"));

@@ -33,8 +33,8 @@ pub(super) const MODULE_SETS: [(&str, &[&str]); 5] = [
     ("nfs-client", &["nfsv4", "rpcrdma"]),
     ("nfs-server", &["nfsd", "rpcrdma"]),
 ];
-/// Links that packages make by `update-alternatives` when they are installed, with their targets, which
-/// only some suites have: libfabric of Debian 12 needs PSM.
+/// Links that packages make by `update-alternatives` when they are installed, with their targets,
+/// which only some suites have: libfabric of Debian 12 needs PSM.
 const ALTERNATIVES: [(&str, &str); 1] = [(
     "usr/lib/x86_64-linux-gnu/libpsm_infinipath.so.1",
     "usr/lib/libpsm1/libpsm_infinipath.so.1.16",
@@ -129,7 +129,8 @@ fn cache() -> Result<PathBuf> {
     Ok(place::cache()?.join("rdma"))
 }
 
-/// Returns the machine of guests of a suite after [`fetch`]; builds its image where that is missing.
+/// Returns the machine of guests of a suite after [`fetch`]; builds its image where that is
+/// missing.
 ///
 /// Guests run under emulation, or under KVM if `CAUSEWAY_ACCEL` is `kvm`.
 ///

@@ -2,9 +2,11 @@
 //!
 //! A test or the matrix calls [`kill_under_load`], which runs the exchange in threads and, in the
 //! calling thread, kills the daemon (SIGKILL) and starts the next one after each interval of
-//! traffic. The holder keeps the guests' devices meanwhile. The exchange must begin within 30 s,
-//! and its client must end within 120 s. A failed exchange is returned as a result, so that the
-//! caller can count; only a daemon that does not start is an error.
+//! traffic. The holder keeps the guests' devices meanwhile. The exchange must begin, and go on
+//! after each kill, within 30 s, and its client must end within 120 s (both times
+//! `CAUSEWAY_PATIENCE`). A failed exchange, and counters that cannot be read during it, are
+//! returned as a result, so that the caller can count; an error is a daemon that does not start, or
+//! whose counters cannot be read before the exchange.
 
 use crate::daemon::Daemon;
 use crate::error::{Error, Result};
@@ -34,8 +36,8 @@ pub struct Load {
     pub pause: Duration,
 }
 
-/// Runs one exchange of `load` between the guests and replaces the daemon meanwhile. Returns the number
-/// of kills, and the result of the exchange.
+/// Runs one exchange of `load` between the guests and replaces the daemon meanwhile. Returns the
+/// number of kills, and the result of the exchange.
 ///
 /// # Errors
 /// When a daemon is not ready in time. An error of the exchange is part of the returned value.

@@ -1,10 +1,11 @@
 //! Two guests with adapters in a group, and the daemon between them.
 //!
 //! Tests, the demo and the matrix boot a [`Pair`]; the daemon and the guests are child processes.
-//! With `CAUSEWAY_RDMA_SOCKETS` the guests attach to another server, and no daemon runs.
-//! [`Pair::carried`] and [`Pair::by_queue_pairs`] compare the adapters' counters around a program,
-//! because programs fall back to TCP without an error. A part that fails to start is an error with
-//! its console or log. Guests drop before the daemon.
+//! With `CAUSEWAY_RDMA_SOCKETS` (two paths with a comma between) the guests attach to another
+//! server, and no daemon runs. [`Pair::carried`] and [`Pair::by_queue_pairs`] compare the adapters'
+//! counters around a program, because programs fall back to TCP without an error; without a daemon
+//! the counters are 0 and nothing is compared. A part that fails to start is an error with its
+//! console or log. Guests drop before the daemon.
 
 use crate::daemon::{Adapter, Daemon, Setup};
 use crate::error::{Error, Result};
@@ -166,8 +167,8 @@ impl Pair {
         Ok((result, carried))
     }
 
-    /// Runs `act`, in which queue pairs must carry at least `bytes`, and frames less than a quarter of
-    /// that: programs of MPI and sockets fall back to TCP without an error.
+    /// Runs `act`, in which queue pairs must carry at least `bytes`, and frames less than a quarter
+    /// of that: programs of MPI and sockets fall back to TCP without an error.
     ///
     /// # Errors
     /// Those of `act`; and when the adapters did not carry the traffic.

@@ -3,7 +3,8 @@
 //! A failed step does not end the sequence: the list of the failed programs locates a fault.
 //! `CAUSEWAY_RDMA_STEPS=A,B` selects the steps with A or B in their names. Tests and the matrix
 //! create a [`Steps`] for booted guests, and the functions of [`super::programs`] add steps, one
-//! after another in the caller's thread. A panic in a step ends the sequence.
+//! after another in the caller's thread. Each step is printed when it ends; a step that is not
+//! selected leaves no trace. A panic in a step ends the sequence.
 
 use crate::error::{Error, Result};
 use crate::rdma::outcome::{Outcome, Step};
@@ -72,8 +73,8 @@ impl<G> Steps<G> {
 }
 
 impl Steps {
-    /// Runs a program of rdma-core or perftest as server and, with the address of the server added, as
-    /// client.
+    /// Runs a program of rdma-core or perftest as server and, with the address of the server added,
+    /// as client.
     pub fn program(&mut self, command: &str, options: &str) {
         self.step(&format!("{command} {options}"), |pair| {
             let [at, from] = &pair.guests;

@@ -16,8 +16,8 @@ use serde_json::json;
 /// (`device_del`).
 ///
 /// # Errors
-/// When the guest does not boot, or QEMU ends before it reports that the device is gone; with QEMU's
-/// output.
+/// When the guest does not boot, or QEMU ends before it reports that the device is gone; with
+/// QEMU's output.
 pub fn unplug(suite: Suite) -> Result<()> {
     let daemon = Daemon::with(Group::setup(1))?;
     let machine = rdma::machine(suite, Programs::Verbs)?;

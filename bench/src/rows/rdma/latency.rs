@@ -4,9 +4,9 @@
 //! entry and payload to the dispatcher; payload and its reader's flag (one line of 64 bytes),
 //! completion and the record of the completion queue back.
 //!
-//! One thread is both guests, on the client's core. Each round waits for its completion, at most 5 s;
-//! the content of a WRITE is checked by its last byte, that of other messages is not. One row sleeps
-//! until the interrupt of its completion queue, in place of polling.
+//! One thread is both guests, on the client's core. Each round waits for its completion, at most 5
+//! s; the content of a WRITE is checked by its last byte, that of other messages is not. One row
+//! sleeps until the interrupt of its completion queue, in place of polling.
 
 use std::time::{Duration, Instant};
 
@@ -77,8 +77,8 @@ fn write(from: &mut Side, to: &Side, len: u32, mark: u8) -> Result<(), String> {
     from.wait_completion()
 }
 
-/// Returns the last bytes of the two messages of a round: they differ from each other, and from those of
-/// the round before.
+/// Returns the last bytes of the two messages of a round: they differ from each other, and from
+/// those of the round before.
 fn marks(number: u64) -> (u8, u8) {
     let first = number.wrapping_mul(2) as u8;
     (first, first.wrapping_add(1))
@@ -111,8 +111,8 @@ fn sends(effort: &Effort, len: u32) -> Result<Vec<f64>, String> {
     })
 }
 
-/// WRITEs of [`LEN`] bytes, each from its post to its completion. With `sleeps`, the thread arms the
-/// completion queue and sleeps until the interrupt.
+/// WRITEs of [`LEN`] bytes, each from its post to its completion. With `sleeps`, the thread arms
+/// the completion queue and sleeps until the interrupt.
 fn completions(effort: &Effort, sleeps: bool) -> Result<Vec<f64>, String> {
     let mut ring = None;
     us(effort, 1.0, |link, number| {

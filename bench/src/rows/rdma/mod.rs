@@ -1,6 +1,7 @@
-//! RDMA between adapters (ports of kind `hca`), with the native driver of the ConnectX function over
-//! the real vfio-user socket. Both drivers are in one thread, the dispatcher on the other core, so
-//! both directions of a row share one pair of cores and the floor is one cache line between them.
+//! RDMA between adapters (ports of kind `hca`), with the native driver of the ConnectX function
+//! over the real vfio-user socket. Both drivers are in one thread, the dispatcher on the other
+//! core, so both directions of a row share one pair of cores and the floor is one cache line
+//! between them.
 //!
 //! Every measurement fails if a post, a poll or an arm sent a register message.
 

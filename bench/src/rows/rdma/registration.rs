@@ -1,7 +1,8 @@
 //! The registration of memory: CREATE_MKEY with a list of pages in descending order, so that no two
-//! pages are one range. The time includes the driver's mailboxes, the doorbell message and the wait.
-//! The dispatcher executes the commands on the other core; each registration is destroyed again, and
-//! a refused one fails the row. The peer writes and reads the same list without a command.
+//! pages are one range. The time includes the driver's mailboxes, the doorbell message and the
+//! wait. The dispatcher executes the commands on the other core; each registration is destroyed
+//! again, and a refused one fails the row. The peer writes and reads the same list without a
+//! command.
 
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,13 @@
 //! writes to eventfds, because its watchdog interrupts a write that a hostile frontend blocks (see
 //! [`Notifier`]). An interrupt of a vector without an eventfd stays pending, as in the pending bits
 //! of MSI-X, and is raised when the vector gets one: QEMU takes all eventfds away and assigns them
-//! anew whenever the guest enables another vector.
+//! anew whenever the guest enables another vector. Pending is the vector of MSI-X if the device has
+//! it, else that of MSI; an eventfd of the other type does not raise the interrupt.
+//!
+//! After each SET_IRQS the server asks [`Vectors::has_pending`], in the control thread, and that
+//! thread then signals the attachment's eventfd; the next poll of the attachment, in the
+//! dispatcher's thread, calls [`Vectors::raise_pending`]. The reply to SET_IRQS does not wait for
+//! it.
 //!
 //! Each slot has a lock that no thread holds during a system call. An interrupt type has at most
 //! [`VECTORS_MAX`] (64) vectors; assignments beyond the described count are refused by the server,
@@ -12,8 +18,9 @@
 //! before the guest handles the vector, or while it is pending, are one interrupt. Vectors cannot
 //! be masked by messages. Only vectors of MSI-X and MSI are raised; eventfds of other interrupt
 //! types are kept and never written. A frontend that blocks a write loses its attachment
-//! ([`super::fault::Reason::Notification`]). A device reset forgets pending interrupts and keeps
-//! the eventfds.
+//! ([`super::fault::Reason::Notification`]). A device reset (DEVICE_RESET) forgets pending
+//! interrupts and keeps the eventfds ([`Vectors::forget_pending`]). When the conversation ends, the
+//! attachment takes all eventfds away ([`Vectors::reset`]).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,7 +123,8 @@ impl Vectors {
         }
     }
 
-    /// Takes all eventfds away and forgets pending interrupts.
+    /// Takes all eventfds away and forgets pending interrupts, after the end of the conversation.
+    /// The dispatcher's thread calls it, from a poll of the attachment.
     pub fn reset(&self) {
         for table in &self.tables {
             for vector in 0..table.slots.len() {
@@ -126,7 +134,8 @@ impl Vectors {
         }
     }
 
-    /// Forgets pending interrupts; the eventfds stay.
+    /// Forgets pending interrupts; the eventfds stay. The control thread calls it for a
+    /// DEVICE_RESET.
     pub fn forget_pending(&self) {
         for table in &self.tables {
             for vector in 0..table.slots.len() {
@@ -138,7 +147,8 @@ impl Vectors {
     }
 
     /// Raises a vector: of MSI-X if it has an eventfd, else of MSI. Without an eventfd, the
-    /// interrupt becomes pending. A vector that does not exist is ignored.
+    /// interrupt becomes pending: in the table of MSI-X if this has the vector, else in that of
+    /// MSI. A vector that does not exist is ignored.
     ///
     /// # Errors
     /// Returns an error if the frontend blocked the write to its eventfd.
@@ -167,7 +177,8 @@ impl Vectors {
     }
 
     /// Returns whether a vector has both a pending interrupt and an eventfd: the dispatcher must
-    /// call [`Self::raise_pending`].
+    /// call [`Self::raise_pending`]. The control thread calls it after each SET_IRQS, and informs
+    /// the dispatcher.
     pub fn has_pending(&self) -> bool {
         self.tables.iter().any(|table| {
             let mut slots = (0..table.slots.len()).filter_map(|vector| table.slot(vector));

@@ -60,7 +60,8 @@ impl MessageStream {
     /// Sends whole messages as [`Self::send_all`] does.
     ///
     /// # Errors
-    /// Returns [`Reason::RepliesUnread`] if the peer leaves no room, or the error of the socket.
+    /// Returns [`Reason::RepliesUnread`] if the peer leaves no room or `stop` is readable, or the
+    /// error of the socket.
     pub fn send(
         &self,
         bytes: &[u8],

@@ -1,4 +1,11 @@
 //! The time that the caller passed last, and the earliest time limit of a request.
+//!
+//! Times are in ns from the caller's origin, as in [`Library::tick`](super::Library::tick); before
+//! the first tick the time is 0. The clock keeps no list: `library::time` searches the requests
+//! when [`Clock::advance`] returns true, and passes the earliest deadline that is left
+//! ([`Clock::set_next`]). Until then [`Clock::next`] may be too early, because the end of a request
+//! does not raise it. Used by `library::time`, `library::send` and `library::connect`, under the
+//! lock of the endpoint.
 
 /// Clock of an endpoint, which [`Library::tick`](super::Library::tick) advances.
 #[derive(Debug)]
@@ -46,7 +53,8 @@ impl Clock {
         deadline
     }
 
-    /// Returns the time that is left until a deadline; `None` for `u64::MAX` and a time that has passed.
+    /// Returns the time that is left until a deadline; `None` for `u64::MAX` and a time that has
+    /// passed.
     #[inline]
     pub(super) fn left(&self, deadline: u64) -> Option<u64> {
         deadline.checked_sub(self.now).filter(|_| deadline != u64::MAX)

@@ -10,10 +10,11 @@
 //! not confirmed count as lost ([`Library::take_lost`]), unless the caller resends them
 //! ([`Library::set_resends`]). Receives of any sender stay posted; directed receives end, unless
 //! [`Library::keep_directed`] was called and the peer is on another host. The loss of a peer is
-//! linear in the requests of the endpoint. With [`Library::keep_directed`] the caller takes
-//! [`Library::take_departed`] and [`Library::take_broken`] regularly: the first list has an entry
-//! for each loss, the second one for each endpoint, and neither has another limit. A disconnect of
-//! a peer that is lost already fails with [`Error::BadRequest`].
+//! linear in the places of the tables of requests and unexpected messages, which never shrink. With
+//! [`Library::keep_directed`] the caller takes [`Library::take_departed`] and
+//! [`Library::take_broken`] regularly: the first list has an entry for each loss, the second one
+//! for each endpoint, and neither has another limit. A disconnect of a peer that is lost already
+//! fails with [`Error::BadRequest`].
 //!
 //! Called by the API libraries, in the thread that holds the lock of the endpoint, and by
 //! `library::progress` for the transport's events.

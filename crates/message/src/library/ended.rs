@@ -1,8 +1,15 @@
-//! Ended requests: those that the application may collect, and failed requests that an error handler
-//! must see first.
+//! Ended requests: those that the application may collect, and failed requests that an error
+//! handler must see first.
 //!
-//! Each request stands in at most one list, named by its state ([`RequestState::Done`] and not hidden,
-//! [`RequestState::Failed`]). The lists keep the order of the ends.
+//! Each request stands in at most one list, named by its state ([`RequestState::Done`] and not
+//! hidden, [`RequestState::Failed`]). A failed request stands in neither list between
+//! [`EndedRequests::next_failed`] and its completion code. The lists keep the order of the ends, or
+//! of the reports for failed requests. They hold no memory and have no limit: the entries are
+//! requests (at most 2^20).
+//!
+//! [`Library`](super::Library) adds a request when it ends; `library::complete` and
+//! `library::failed` remove it, under the lock of the endpoint. The caller checks the state: a
+//! request must stand in the list from which it is removed.
 
 use super::request::{RequestEntry, RequestState};
 use super::slab::{Slab, SlabList};

@@ -39,7 +39,8 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Sets the completion code of a request that [`Self::next_failed`] returned, and makes it
-    /// collectable. A request that was forgotten meanwhile is removed. No effect for another request.
+    /// collectable. A request that was forgotten meanwhile is removed. No effect for another
+    /// request.
     pub fn set_failure_code(&mut self, id: RequestId, code: u32) {
         let Some(at) = self.requests.find(id.0) else { return };
         let Some(request) = self.requests.get_mut(at) else { return };
@@ -56,9 +57,9 @@ impl<B: Buffer> Library<B> {
     }
 
     /// Hides a request: it is neither reported when it fails nor found by [`Self::test_any`] or
-    /// [`Self::ipeek`]. A request that has ended is hidden too; one between
-    /// [`Self::next_failed`] and [`Self::set_failure_code`] becomes collectable by the latter. A second
-    /// call has no effect. A hidden request is collected by [`Self::test`] alone.
+    /// [`Self::ipeek`]. A request that has ended is hidden too; one between [`Self::next_failed`]
+    /// and [`Self::set_failure_code`] becomes collectable by the latter. A second call has no
+    /// effect. A hidden request is collected by [`Self::test`] alone.
     ///
     /// # Errors
     /// [`Error::BadRequest`] if there is no such request.

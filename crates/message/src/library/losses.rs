@@ -1,9 +1,14 @@
 //! Losses that the application or its API library must hear of: sends that failed after their early
 //! completion, and remote peers that became unreachable.
 //!
-//! `library::connect` and `library::progress` report the ends of connections and sends; the API library
-//! takes the losses. An early completed send counts against [`EARLY_SENDS_MAX`] (512) until its real end.
-//! With [`PeerLosses::keep_directed`] the lists grow with each loss until they are taken.
+//! `library::connect` and `library::progress` report the ends of connections and sends; the API
+//! library takes the losses. An early completed send counts against [`EARLY_SENDS_MAX`] (512) until
+//! its real end. Of failed sends without a request only the last status is kept.
+//!
+//! With [`PeerLosses::keep_directed`], `departed` grows with each lost remote peer until it is
+//! taken, and `broken` has each endpoint once; without, both stay empty. With
+//! [`PeerLosses::set_resends`], sends that a restart of a daemon may have interrupted do not count
+//! as failed. Neither setting can be revoked. All calls run under the lock of the endpoint.
 
 use causeway_wire::mx::Status;
 
@@ -32,8 +37,8 @@ impl PeerLosses {
         self.departed.get_or_insert_default();
     }
 
-    /// Messages to unreachable endpoints do not count as lost from now on, if a restart of a daemon may
-    /// be the cause.
+    /// Messages to unreachable endpoints do not count as lost from now on, if a restart of a daemon
+    /// may be the cause.
     pub(super) fn set_resends(&mut self) {
         self.resends = true;
     }
@@ -58,7 +63,8 @@ impl PeerLosses {
         self.early = self.early.saturating_sub(1);
     }
 
-    /// Records the failure of an early completed send; `source` is its receiver, if the peer is known.
+    /// Records the failure of an early completed send; `source` is its receiver, if the peer is
+    /// known.
     pub(super) fn fail_early(&mut self, status: Status, source: Option<EndpointIdentity>) {
         if self.resends && is_interrupted(status) {
             return;
@@ -96,18 +102,19 @@ impl PeerLosses {
         self.lost.is_some()
     }
 
-    /// Removes the status of the last such send.
+    /// Returns the status of the last such send, and removes it.
     #[inline]
     pub(super) fn take_lost(&mut self) -> Option<Status> {
         self.lost.take()
     }
 
-    /// Removes the lost remote peers.
+    /// Returns the lost remote peers, and removes them; empty without [`Self::keep_directed`].
     pub(super) fn take_departed(&mut self) -> Vec<LostPeer> {
         self.departed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Removes the peers to which an early completed message was lost.
+    /// Returns the peers to which an early completed message was lost, and removes them; empty
+    /// without [`Self::keep_directed`].
     pub(super) fn take_broken(&mut self) -> Vec<EndpointIdentity> {
         std::mem::take(&mut self.broken)
     }

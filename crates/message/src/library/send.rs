@@ -6,11 +6,12 @@
 //! message is offered, and its bytes must stay unchanged until the request ends.
 //!
 //! A send copied into a channel is complete at once. Of those to other hosts, at most
-//! [`EARLY_SENDS_MAX`](crate::limits::EARLY_SENDS_MAX) (512) are complete before the peer's host acknowledged them; further sends
-//! end with the acknowledgement. If an early completed send fails later, its completion stays, and
-//! [`Library::take_lost`] reports it. A pull of a peer is *fed*: the next bytes of the send are
-//! copied into its channel while there is room. Waiting sends and fed pulls of one peer alternate:
-//! [`SENDS_PER_TURN`] (16) sends, then [`STREAM_BYTES_PER_TURN`] (16 KiB).
+//! [`EARLY_SENDS_MAX`](crate::limits::EARLY_SENDS_MAX) (512) are complete before the peer's host
+//! acknowledged them; further sends end with the acknowledgement. If an early completed send fails
+//! later, its completion stays, and [`Library::take_lost`] reports it. A pull of a peer is *fed*:
+//! the next bytes of the send are copied into its channel while there is room. Waiting sends and
+//! fed pulls of one peer alternate: [`SENDS_PER_TURN`] (16) sends, then [`STREAM_BYTES_PER_TURN`]
+//! (16 KiB).
 //!
 //! Sends to the own endpoint are matched here and reach no transport. Without a matching receive
 //! and without room in the unexpected queue, the library keeps no copy of the bytes; without a free

@@ -7,8 +7,8 @@
 //! A limit applies to sends, connects, and receives that have not matched a message. A matched
 //! receive is not limited: its end depends on the sender. An eager send that timed out may still
 //! arrive at the peer; a receive that pulls a timed-out send fails. A send to the own endpoint, and
-//! a request that has ended, have no limit. A tick with a due request is linear in the requests of
-//! the endpoint.
+//! a request that has ended, have no limit. A tick with a due limit searches all places of the
+//! table of requests, which never shrinks; other ticks cost a comparison.
 //!
 //! [`Library::tick`] is called by `causeway-endpoint` while a request has a limit: in the
 //! endpoint's rare checks (about every 200 us of polling) and before and after a sleep.

@@ -1,12 +1,15 @@
 //! Suggestions for misspelt keys and names.
 //!
 //! [`check`](super::check()) and the reader of the configuration file call [`nearest`] for an
-//! unknown word and show the result as a question; nothing is corrected by itself. Words are
-//! compared in lower case, and by their first 64 characters. The cost grows with the product of the
-//! lengths, so callers pass short lists of short words.
+//! unknown word and show the result as a question; nothing is corrected by itself. Both run in
+//! `causewayd`, in the thread that reads a request of the control API or the file. The unknown word
+//! is compared in lower case; candidates are compared as they are, so that a capital letter of a
+//! name is an edit. Only the first 64 characters of both are compared. The cost grows with the
+//! number of candidates and the product of the lengths, so callers pass lists that are bounded.
 
-/// Returns the candidate with the smallest edit distance to `word`, or `None` if all are further
-/// than one edit plus one for each four letters.
+/// Returns the candidate with the smallest edit distance to `word`: of several, the first in the
+/// order of bytes. Returns `None` if all are further than one edit plus one for each four bytes of
+/// the candidate, rounded down: 2 edits for a candidate of 4 to 7 bytes.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     candidates

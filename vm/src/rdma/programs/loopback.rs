@@ -1,7 +1,8 @@
-//! Registrations, the resizing of completion queues, and the refusal of memory windows, by a program
-//! with two queue pairs of an adapter. The program runs in both guests at once. Needs a C compiler and the headers of
-//! libibverbs on the host, without which the steps fail with the reason. The matrix and tests call
-//! [`all`]; each part of the program is a step with a time limit of 40 s.
+//! Registrations, the resizing of completion queues, and the refusal of memory windows, by a
+//! program with two queue pairs of an adapter. The program runs in both guests at once. Needs a C
+//! compiler and the headers of libibverbs on the host, without which the steps fail with the
+//! reason. The matrix and tests call [`all`]; each part of the program is a step with a time limit
+//! of 40 s.
 
 use crate::error::{Error, Result};
 use crate::rdma::programs::compile;

@@ -52,9 +52,9 @@ pub fn ranks(steps: &mut Steps) {
     steps.step("MPI set-up", prepare);
     let ucx = "--mca pml ucx --mca osc ucx -x UCX_TLS=ib,self,sm";
     steps.step("MPI over UCX", |pair| pair.by_queue_pairs(RANK_BYTES, |pair| run(pair, ucx, "")));
-    // Open MPI has one-sided operations over UCX only. UCX's hooks, which Open MPI loads unused, hide the
-    // end of the heap from the monitors of libfabric's cache of registrations: buffers in heap that was
-    // given back and grew again would keep a registration of their old pages.
+    // Open MPI has one-sided operations over UCX only. UCX's hooks, which Open MPI loads unused,
+    // hide the end of the heap from the monitors of libfabric's cache of registrations: buffers in
+    // heap that was given back and grew again would keep a registration of their old pages.
     let ofi = "--mca pml cm --mca mtl ofi -x FI_PROVIDER='verbs;ofi_rxm' -x UCX_MEM_EVENTS=n";
     steps.step("MPI over libfabric verbs", |pair| {
         pair.by_queue_pairs(RANK_BYTES, |pair| run(pair, ofi, "two-sided"))

@@ -105,8 +105,8 @@ fn tcp(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Streams over sockets that the kernels carry over RDMA, and checks that the Ethernet interface did
-/// not carry the content: SMC falls back to TCP where RDMA fails.
+/// Streams over sockets that the kernels carry over RDMA, and checks that the Ethernet interface
+/// did not carry the content: SMC falls back to TCP where RDMA fails.
 fn smc(pair: &mut Pair) -> Result<()> {
     let [at, from] = &pair.guests;
     for guest in &pair.guests {

@@ -15,8 +15,8 @@ use crate::rdma::steps::{LIMIT, Steps};
 const DISK_BYTES: u32 = 4 << 20;
 /// Port of NFS over RDMA.
 const NFS_PORT: u16 = 20049;
-/// Flags of the export: it has a number (`fsid=0`), clients use ports above 1024, and files are found
-/// without their folder (`no_subtree_check`): Linux 7.3 finds no file of tmpfs otherwise.
+/// Flags of the export: it has a number (`fsid=0`), clients use ports above 1024, and files are
+/// found without their folder (`no_subtree_check`): Linux 7.3 finds no file of tmpfs otherwise.
 const EXPORT_FLAGS: u32 = 0x2402;
 /// Shortest grace period that a server permits, for a kernel without legacy tracking of clients.
 const GRACE_SECONDS: u32 = 10;
@@ -31,8 +31,8 @@ pub fn all(steps: &mut Steps) {
 /// Exports a folder of the first guest by NFS 4.
 ///
 /// The kernel's caches get the export here, in place of the daemons that the kernel would ask: the
-/// client is a member of the domain "test", and the root of the file system is /srv. A server with an
-/// empty folder of its clients' states need not wait for them: its grace period ends at once.
+/// client is a member of the domain "test", and the root of the file system is /srv. A server with
+/// an empty folder of its clients' states need not wait for them: its grace period ends at once.
 fn export(pair: &Pair) -> Result<()> {
     let [at, from] = &pair.guests;
     at.load("nfs-server")?;
@@ -100,8 +100,8 @@ fn nvme(pair: &mut Pair) -> Result<()> {
     same_content(from, "/tmp/written", at, "/tmp/disk")
 }
 
-/// Disconnects the disk: the driver posts to a queue pair in the error state and waits for the flushed
-/// completion.
+/// Disconnects the disk: the driver posts to a queue pair in the error state and waits for the
+/// flushed completion.
 fn nvme_disconnect(pair: &mut Pair) -> Result<()> {
     let from = &pair.guests[1];
     let script = "echo 1 >/sys/class/nvme/nvme0/delete_controller && [ ! -e /dev/nvme0n1 ]";

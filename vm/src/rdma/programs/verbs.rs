@@ -1,9 +1,10 @@
 //! Programs of rdma-core and perftest, by each transport service and operation.
 //!
 //! The matrix and tests call [`all`] with two guests: each program is a step, as server in the
-//! first guest and client in the second, with a time limit of 40 s. The pingpong programs compare
-//! content (`-c`); programs of perftest count messages only. A program that exits with an error, or
-//! a kernel that reports a fault, fails its step.
+//! first guest and client in the second, with a time limit of 40 s. Most pingpong programs compare
+//! content (`-c`; not `ibv_xsrq_pingpong`), and so does `rping`; programs of perftest count
+//! messages only. A program that exits with an error fails its step; faults that the kernels report
+//! fail the caller's step "kernel messages".
 
 use crate::error::{Error, Result};
 use crate::rdma::steps::{LIMIT, Steps};

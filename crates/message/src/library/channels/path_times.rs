@@ -12,7 +12,8 @@
 //! only. [`PathTimes`] is part of a channel; `channels::read_schedule` calls [`PathTimes::reads`]
 //! once for each message that it measures, because the call counts messages, and
 //! [`PathTimes::took`] after its last byte, with the clock of
-//! [`RemoteMemory`](super::RemoteMemory). A message that does not end is not recorded.
+//! [`RemoteMemory`](super::RemoteMemory), in the thread of the application that holds the endpoint.
+//! A message that does not end is not recorded: until a path has its first time, it serves again.
 
 use causeway_wire::mx::{PeerId, Token};
 

@@ -16,10 +16,16 @@
 //! [`DIRECT_BYTES_MIN`] (32 KiB), and offers without addresses, are always pulled through the
 //! channel. A failed read is pulled from its first byte; a peer whose memory is inaccessible for
 //! good is not read again. A report of a failed pull waits for room in the channel; a peer with
-//! 1,024 waiting reports (`PULL_FAILURES_MAX`) loses its channel.
+//! 1,024 waiting reports (`PULL_FAILURES_MAX`) loses its channel. The same queue has the ends of
+//! direct reads and the pulls after failed reads, at most one for each read, and one *put* event of
+//! a cooperative copy. Neither these events nor the waiting direct reads have a limit of their own:
+//! each read belongs to a request of the endpoint, of which there are at most 2^20
+//! ([`REQUESTS_MAX`](crate::limits::REQUESTS_MAX)).
 //!
 //! [`TransferLoad`] is an estimate and only serves the choice. This module copies nothing itself:
-//! `channels::direct_read` does. Called by `channels::transport` (pull, next, copy, done).
+//! `channels::direct_read` does. Called by `channels::transport` (pull, next, copy, done, fail), by
+//! [`Channels`] when a channel closes, and by `channels::cooperative_copy`, in the thread of the
+//! application that holds the endpoint.
 
 use causeway_channel::EventHead;
 use causeway_wire::mx::{PeerId, Token};
@@ -99,7 +105,8 @@ impl<D: PeerDoorbell> Channels<D> {
         })
     }
 
-    /// Sends an event about a pull, or queues it if there is no room.
+    /// Sends an event about a pull, or queues it if there is no room. The queue is sent after a
+    /// poll of the channels that finds no event, and dropped when the channel is closed.
     pub(super) fn send_or_queue(&mut self, peer: PeerId, head: EventHead) {
         if self.send(peer, head, 0, |_| ()) == Err(TransportError::Full)
             && let Ok((_, channel)) = self.channel(peer)
@@ -218,7 +225,8 @@ impl<D: PeerDoorbell> Channels<D> {
         }
     }
 
-    /// Drops all direct reads and copies of a peer.
+    /// Drops all direct reads and copies of a peer, when its channel is closed or removed. May wait
+    /// 2 s for a peer that writes into this process.
     pub(super) fn stop_reading(&mut self, peer: PeerId) {
         if self.current == ChannelCursor::Read
             && self.reads.front().is_some_and(|read| read.peer == peer)

@@ -3,7 +3,9 @@
 //! Every message up to [`MEDIUM_BYTES_MAX`] (32 KiB) is eager and copied into the ring; a longer or
 //! synchronous message is offered from staging. A message, offer, pull or connect without room in
 //! the ring returns [`TransportError::Full`]; a disconnect, forget, cancel or watch cannot be
-//! refused and is queued, and dropped if the rings have ended.
+//! refused and is queued, and dropped if the rings have ended. This queue has no limit: it has an
+//! entry for each such call since the ring was full. While it is not empty, no send may bypass the
+//! rings ([`Rings::bypass_peer`]).
 //!
 //! [`Transport::next`] returns failed pulls first, then new events, deferred messages, and, after
 //! the end of the NIC side, failures of the remaining requests. [`Transport::feed`] and
