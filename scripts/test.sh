@@ -48,13 +48,18 @@ out=$(realpath "$out")
 mapfile -t programs < <(test_programs)
 [ ${#programs[@]} -gt 0 ] || { echo "test: cargo built no test programs" >&2 && exit 1; }
 
-# Runs one program in the folder of its package, as cargo does. Adds "seconds cpu-seconds name" to
+# Runs a program in the folder of its package, as cargo does. (A function: bash times a subshell inside
+# its redirections.)
+run_in() {
+    (cd "$1" && CARGO_MANIFEST_DIR=$1 "$2" --quiet)
+}
+
+# Runs one program. Adds "seconds cpu-seconds name" to
 # the table; the processor time is that of the program and the children that it waited for.
 run_one() {
     local folder=$1 program=$2 name=$3 status=0
     local log="$out/${name//\//-}" TIMEFORMAT='%0R %U %S'
-    { time (cd "$folder" && CARGO_MANIFEST_DIR=$folder "$program" --quiet) >"$log" 2>&1 </dev/null; } \
-        2>"$log.time" || status=$?
+    { time run_in "$folder" "$program" >"$log" 2>&1 </dev/null; } 2>"$log.time" || status=$?
     awk -v name="$name" '{ printf "%d %.0f %s\n", $1, $2 + $3, name }' "$log.time" >>"$out/times"
     rm "$log.time"
     [ $status -ne 0 ] || return 0

@@ -121,11 +121,12 @@ fn mx_messages_pass_within_and_between_stock_guests() {
     }
     messages.serve(0, "");
     let peer = messages.nics[0].mac();
-    for (from, options) in [(0, ""), (0, "--blocking"), (1, ""), (1, "--blocking")] {
-        for command in ["pingpong", "stream", "stream --both"] {
+    // Within a guest asleep, between guests awake: each emulated message takes milliseconds.
+    for (from, options) in [(0, "--blocking"), (1, "")] {
+        for command in ["pingpong", "stream --both"] {
             let measured = messages.run(
                 from,
-                &format!("{TOOL} {command} {peer} --sizes {SIZES} --count 20 --verify {options}"),
+                &format!("{TOOL} {command} {peer} --sizes {SIZES} --count 8 --verify {options}"),
             );
             println!("guest {from} {command} {options}\n{measured}");
         }

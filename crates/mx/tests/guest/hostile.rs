@@ -103,12 +103,12 @@ fn hostile_offers_end_their_session_or_are_refused() {
         host.expect_fault("m1", reason);
         assert!(host.fault("m1").contains("process was disconnected"), "{case}");
     }
-    // The same of a region, and a region of more than 4 GiB.
+    // The same of a region, and a region of more than 256 MiB.
     let (mut liar, _endpoint) = guest.endpoint(3);
     let huge = ClientMessage::Region { tag: 1, endpoint: 3, len: 5 << 30 };
     liar.ask(&guest, huge, Some(Offer { len: 5 << 30, ..good.offer }));
     liar.expect_end(&guest);
-    host.expect_fault("m1", "more than 4 GiB");
+    host.expect_fault("m1", "more than 256 MiB");
     let (mut liar, _endpoint) = guest.endpoint(3);
     let other = ClientMessage::Region { tag: 1, endpoint: 3, len: 77 };
     liar.ask(&guest, other, Some(good.offer));
