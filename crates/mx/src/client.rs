@@ -4,7 +4,7 @@
 //! channels (`mx::requests` does), and never blocks: a message that the socket does not take waits.
 //!
 //! *Unread* messages are those that the full socket buffer did not take. A process with
-//! [`UNREAD_MAX`] (16) unread messages must read before its requests are read; with [`BACKLOG_MAX`]
+//! [`UNREAD_MAX`](crate::limits::UNREAD_MAX) (16) unread messages must read before its requests are read; with [`BACKLOG_MAX`]
 //! (256), other processes cannot connect to it; with 1,024, it is disconnected. Reports of closed
 //! channels wait without a limit of their own, at most one per channel. Waking processes is charged
 //! to their user ([`WakeAccount`]): after slow wake-ups sending pauses, and beyond the account's

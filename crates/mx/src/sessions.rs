@@ -12,7 +12,7 @@
 //! closed without a look at its rings, so that requests in it are lost, and peers learn that it closed.
 //!
 //! # Limits
-//! The rings of the endpoints of a port lie in at most [`RUNS_PER_PORT_MAX`] runs of pages; an open
+//! The rings of the endpoints of a port lie in at most [`RUNS_PER_PORT_MAX`](crate::limits::RUNS_PER_PORT_MAX) runs of pages; an open
 //! beyond is answered with `MX_NO_RESOURCES`, as is memory in too many places. Other offers that break
 //! a rule end the session. Quotas are the port's ([`User::Guest`]).
 

@@ -337,7 +337,7 @@ impl<W: Debug, E: Output> Engine<W, E> {
         self.nic.send_unreported(now, endpoint, to, data, &mut self.tx_path)
     }
 
-    /// Returns the NIC and its surroundings, for [`local::perform`](crate::local::perform).
+    /// Returns the NIC and its surroundings, for [`local::perform`].
     pub fn side(&mut self) -> LocalSide<'_> {
         LocalSide { nic: &mut self.nic, out: &mut self.tx_path }
     }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! No call of one [`Nic`] calls another. A NIC queues [`LocalWork`], its owner takes the work by
-//! [`Nic::next_local`] and passes it to [`perform`] with both NICs, which may queue further work. A
+//! [`Nic::next_local`] and passes it to [`perform()`] with both NICs, which may queue further work. A
 //! work takes a bounded time: at most [`LOCAL_MESSAGES_MAX`] (32) messages or
 //! [`LOCAL_PIECE_BYTES`] (64 KiB); the rest goes to the end of the queue, so that all pairs
 //! advance alike.
@@ -28,6 +28,10 @@
 //!
 //! Trust: an endpoint of the group names no other endpoint by itself; addresses and sessions in
 //! [`LocalWork`] come from the engine. Used by `causeway-mx` on the dispatcher's thread.
+//!
+//! [`Nic`]: crate::Nic
+//! [`Nic::nic_add_local`]: crate::Nic::nic_add_local
+//! [`Nic::next_local`]: crate::Nic::next_local
 
 mod endpoint;
 mod nic;

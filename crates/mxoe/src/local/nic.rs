@@ -1,4 +1,4 @@
-//! The local NICs of a [`Nic`], and access to its endpoints for [`perform`](super::perform).
+//! The local NICs of a [`Nic`], and access to its endpoints for [`perform`](super::perform()).
 
 use causeway_wire::mx::{NicId, PeerId, Status, Token};
 
@@ -41,7 +41,7 @@ impl Nic {
     }
 
     /// Returns the next work for a NIC of the same daemon. The caller must pass it to
-    /// [`perform`](super::perform), or drop it if the NIC has been removed.
+    /// [`perform`](super::perform()), or drop it if the NIC has been removed.
     pub fn next_local(&mut self) -> Option<LocalWork> {
         self.local.pop().map(LocalWork)
     }
