@@ -19,6 +19,8 @@
 //! restart of the peer whose numbers were in use, or while the query of a sequence conflict is
 //! unanswered. Called within [`Nic`](crate::Nic) by requests, received packets and timers.
 
+use std::collections::VecDeque;
+
 use causeway_wire::mx::{PeerId, Status};
 use causeway_wire::mxoe::{
     Eager, EndpointPair, FRAGMENT_LEN, Fragment, FragmentPlace, Notify, PIPELINE, Packet,
@@ -30,8 +32,8 @@ use crate::endpoint::NicEndpoint;
 use crate::limits::{
     DUPLICATE_ACKS, IN_FLIGHT_MAX, SMALL_BYTES_MAX, TINY_BYTES_MAX, WINDOW_PACKETS,
 };
-use crate::peer::{MessageContent, QueuedMessage, RemoteEndpoint};
-use crate::send_windows::SendWindow;
+use crate::peer::{MessageContent, QueuedMessage, RemoteEndpoint, SendState};
+use crate::send_windows::{SendWindow, SendWindows};
 use crate::sequence::SequenceNumber;
 
 /// Maximum number of messages that an acknowledgement causes to be retransmitted.
@@ -145,6 +147,31 @@ fn retransmit(ctx: &mut EngineContext<'_>, source: u8, remote: &mut RemoteEndpoi
     header.send(ctx, number, &message.content);
 }
 
+/// Opens a window for the first queued message to `peer`, if it is an offer without one. Returns `None`
+/// if no message waits, or if it must wait: an offer that awaits a window delays later messages, but
+/// not notifications before it.
+pub(crate) fn give_window(
+    send: &mut SendState,
+    (windows, waiters): (&mut SendWindows, &mut VecDeque<PeerId>),
+    peer: PeerId,
+) -> Option<()> {
+    let message = send.queue.front_mut()?;
+    if send.awaits_window && !message.content.is_notify() {
+        return None;
+    }
+    if let MessageContent::Offer { from, window: window @ None, .. } = &mut message.content {
+        let token = message.token?;
+        *window = windows.open(SendWindow { peer, token, from: *from });
+        if window.is_none() {
+            send.awaits_window = true;
+            waiters.push_back(peer);
+            return None;
+        }
+        send.windows = send.windows.saturating_add(1);
+    }
+    Some(())
+}
+
 impl NicEndpoint {
     /// Queues a message. Notifications precede all other messages: those may wait for a window
     /// here, and windows of the peer wait for the notification.
@@ -185,24 +212,13 @@ impl NicEndpoint {
         if send.quiet_until.is_some_and(|until| until > ctx.now) || send.pending_query().is_some() {
             return None;
         }
-        let message = send.queue.front_mut()?;
+        let message = send.queue.front()?;
         let packets = send.packets.saturating_add(message.content.packets());
         let wide = send.flight.is_empty() || packets <= send.window;
-        // An offer that awaits a window delays later messages, but not notifications before it.
-        let awaits_window = send.awaits_window && !message.content.is_notify();
-        if !wide || send.flight.len() >= IN_FLIGHT_MAX || awaits_window {
+        if !wide || send.flight.len() >= IN_FLIGHT_MAX {
             return None;
         }
-        if let MessageContent::Offer { from, window: window @ None, .. } = &mut message.content {
-            let token = message.token?;
-            *window = self.windows.open(SendWindow { peer, token, from: *from });
-            if window.is_none() {
-                send.awaits_window = true;
-                self.window_waiters.push_back(peer);
-                return None;
-            }
-            send.windows = send.windows.saturating_add(1);
-        }
+        give_window(send, (&mut self.windows, &mut self.window_waiters), peer)?;
         let mut message = send.queue.pop_front()?;
         (message.first_at, message.sent_at) = (ctx.now, ctx.now);
         let number = send.first.plus(u16::try_from(send.flight.len()).ok()?);

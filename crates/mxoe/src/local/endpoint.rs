@@ -13,7 +13,7 @@ use crate::nic_table::NicTable;
 use crate::offers::OfferState;
 use crate::peer::{MessageContent, OfferHeader, QueuedMessage, RemoteEndpoint};
 use crate::receive_order::PacketContent;
-use crate::send_windows::SendWindow;
+use crate::transmit::give_window;
 
 /// Result of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,20 +139,7 @@ impl NicEndpoint {
         let ends = self.local_ends(ctx.hosts, NicId::of(ctx.own), remote)?;
         let send = &mut self.peers.get_mut(peer)?.send;
         send.is_pumped = false;
-        let message = send.queue.front_mut()?;
-        if send.awaits_window && !matches!(message.content, MessageContent::Notify { .. }) {
-            return None;
-        }
-        if let MessageContent::Offer { from, window: window @ None, .. } = &mut message.content {
-            let token = message.token?;
-            *window = self.windows.open(SendWindow { peer, token, from: *from });
-            if window.is_none() {
-                send.awaits_window = true;
-                self.window_waiters.push_back(peer);
-                return None;
-            }
-            send.windows = send.windows.saturating_add(1);
-        }
+        give_window(send, (&mut self.windows, &mut self.window_waiters), peer)?;
         Some(TakenMessage { ends, message: send.queue.pop_front()? })
     }
 
