@@ -101,6 +101,16 @@ pub struct ServingEnd {
     pub tag: u32,
 }
 
+impl ServingEnd {
+    /// Revokes an item between two turns of the shard, and has it begin a turn.
+    fn revoke(&self, item: RevokedItem, mark: &AtomicBool) {
+        if self.gate.revoke(item, mark) {
+            // A mailbox without room has messages that begin a turn too.
+            let _ = self.to.push_critical(SessionNotice::Revoked);
+        }
+    }
+}
+
 /// What a guest took away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RevokedItem {
@@ -185,11 +195,7 @@ impl MemoryGrant {
 
     /// Takes the memory away. After the return the service does not touch it.
     pub fn revoke(&self) {
-        let item = RevokedItem::Memory(self.number);
-        if self.end.gate.revoke(item, &self.is_revoked) {
-            // A mailbox without room has messages that begin a turn too.
-            let _ = self.end.to.push_critical(SessionNotice::Revoked);
-        }
+        self.end.revoke(RevokedItem::Memory(self.number), &self.is_revoked);
     }
 }
 
@@ -383,10 +389,7 @@ impl GuestSession {
 
     /// Carrying shard: ends the session. After the return the service does not touch its memory.
     pub fn revoke(&self) {
-        let item = RevokedItem::Session(self.0.number);
-        if self.0.end.gate.revoke(item, &self.0.is_revoked) {
-            let _ = self.0.end.to.push_critical(SessionNotice::Revoked);
-        }
+        self.0.end.revoke(RevokedItem::Session(self.0.number), &self.0.is_revoked);
     }
 
     /// Serving shard: returns whether the session was revoked. The answer holds for the present turn.
