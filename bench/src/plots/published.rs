@@ -1,6 +1,6 @@
 //! The plots of docs/performance.md, from the figures of its tables.
 //!
-//! The figures are copied by hand: who changes the tables changes them here. A test, and nothing
+//! The figures are copies of the tables, and change by hand with them. A test, and nothing
 //! else, draws `docs/images/burst.svg` and `docs/images/messages.svg`; it fails if the files
 //! differ, and writes them with `CAUSEWAY_UPDATE_DOCS` set.
 

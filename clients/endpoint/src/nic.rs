@@ -57,7 +57,7 @@ pub struct Nic {
 struct NicCache {
     /// Places at the last search.
     places: Option<Vec<Place>>,
-    /// The adapter whose daemon answered, if the machine has several.
+    /// The adapter through which the daemon answered, if the machine has several.
     adapter: Option<Place>,
     /// NICs that answered, by number.
     boards: Vec<Option<Nic>>,
@@ -95,7 +95,7 @@ pub fn find_all() {
 }
 
 /// Returns the places that `CAUSEWAY_MX` names, or the sockets of this host, or the first active adapter
-/// whose daemon answers.
+/// through which a daemon answers.
 fn search() -> Vec<Place> {
     if let Some(value) = std::env::var_os("CAUSEWAY_MX") {
         return place::named(&value);

@@ -3,7 +3,7 @@
 //! `CAUSEWAY_MX` names them: `adapter`, `adapter:DEVICE` or `adapter:DEVICE:PORT` for an adapter of this
 //! machine, `socket:PATH` or just paths for sockets, separated by colons. Without the variable, these are
 //! all sockets `/run/causeway/mx*.sock` in sorted order, or, on a machine without any, the first active
-//! adapter whose daemon answers.
+//! adapter through which a daemon answers.
 
 use std::ffi::OsStr;
 use std::fmt;
