@@ -1,19 +1,26 @@
 //! The address table of one group: MAC addresses to ports and peers.
 //!
-//! Every port has its configured address permanently. A port with `learn` set may have other
-//! addresses behind it: they are learnt from its frames, at most [`LEARNT_PER_PORT_MAX`] (1,024) a
-//! port and [`LEARNT_PER_GROUP_MAX`] (4,096) a group, and age after [`LEARNT_AGE_NS`] (300 s).
-//! Addresses behind peers have quotas of their own ([`LEARNT_PER_PEER_MAX`] (16,384),
-//! [`LEARNT_FAR_MAX`] (65,536)). If a quota is exhausted, a new address is not learnt
+//! Every port has its configured address permanently. Other addresses are learnt from frames: at
+//! most [`LEARNT_PER_PORT_MAX`] (1,024) a port and [`LEARNT_PER_GROUP_MAX`] (4,096) a group; each
+//! ages [`LEARNT_AGE_NS`] (300 s) after its last frame. Addresses behind peers have quotas of their
+//! own ([`LEARNT_PER_PEER_MAX`] (16,384), [`LEARNT_FAR_MAX`] (65,536)). An aged address is not
+//! found, but counts in its quota until a sweep: at a full quota, at most once in
+//! [`SWEEP_INTERVAL_NS`] (1 s). If the quota stays full, a new address is not learnt
 //! ([`Learnt::Full`]) and frames to it are flooded; no entry is displaced before it has aged.
 //! Frames move a learnt address to another port at once, but neither a configured nor an advertised
 //! address. An advertised address does not age until its peer withdraws it, or until the links to
 //! the peer are down: then it counts as learnt ([`AddressTable::demote`]).
 //!
-//! `forward` and `link_rx` learn sources and look up destinations. The table neither floods nor
-//! forwards, and `learn` does not check that an address is unicast. Guests choose the keys, so the
-//! hash is keyed. Times are nanoseconds of one monotonic clock, which the caller chooses. One
-//! dispatcher owns the table; it has no lock.
+//! `forward` (ports), `station` and `link_rx` (peers) learn the source of a frame, and drop the
+//! frame at [`Learnt::Forged`]; `link_rx` accepts it while the guest with the address does not run.
+//! These callers check that the port or station has `learn` set and that the address is unicast:
+//! the table checks neither. `forward` looks destinations up, `port` and `station` enter configured
+//! addresses, `link_rx` and `service` follow peers that come and go. Whoever changes links, routes
+//! or running guests calls [`AddressTable::invalidate`].
+//!
+//! The table neither floods nor forwards. Guests choose the keys, so the hash is keyed. Times are
+//! nanoseconds of one monotonic clock, which the caller chooses. One dispatcher owns the table; it
+//! has no lock.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -140,13 +147,14 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         self.discount(port);
     }
 
-    /// Returns a number that changes whenever the result of a look-up may change.
+    /// Returns a number that changes whenever the result of a look-up may change, except by age
+    /// ([`Self::lookup_until`]) and by [`Self::demote`].
     #[inline]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Increments the version, because other state that look-ups depend on has changed.
+    /// Increments the version, because other state has changed on which a cached next hop depends.
     pub fn invalidate(&mut self) {
         self.bump_version();
     }
@@ -186,7 +194,8 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         Some((entry.port, until))
     }
 
-    /// Learns `address`, a unicast address, at `port`.
+    /// Learns `address`, a unicast address, at `port`; an address learnt there before is young
+    /// again.
     pub fn learn(&mut self, address: MacAddress, port: P, now_ns: u64) -> Learnt {
         self.record(address, port, false, now_ns)
     }
@@ -229,8 +238,9 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
     }
 
     /// As [`Self::learn_far`], for an address that the peer behind `port` advertised. It overrides
-    /// learnt entries, but not the configured address of a port. Beyond a quota the address is not
-    /// entered.
+    /// learnt entries and those that another peer advertised, but not the configured address of a
+    /// port. Beyond a quota the address is not entered; an entry of another peer stays as a learnt
+    /// one.
     pub fn advertise(&mut self, address: MacAddress, port: P, now_ns: u64) {
         if let Some(entry) = self.entries.get_mut(&number(address)) {
             entry.advertised = false;
@@ -243,7 +253,8 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
     }
 
     /// Treats advertised addresses of `port` as learnt, because the peer can no longer withdraw
-    /// them.
+    /// them: they age from their last frame or advertisement. The caller changes the version
+    /// ([`Self::invalidate`]).
     pub fn demote(&mut self, port: P) {
         for entry in self.entries.values_mut().filter(|entry| entry.port == port) {
             entry.advertised = false;
@@ -265,7 +276,8 @@ impl<P: Copy + Eq + Hash> AddressTable<P> {
         self.entries.is_empty()
     }
 
-    /// Forgets aged addresses. Scans the whole table, so it is called rarely.
+    /// Forgets aged addresses. Scans the whole table, so it is called rarely: by the table itself,
+    /// at a full quota.
     pub fn sweep(&mut self, now_ns: u64) {
         self.bump_version();
         let mut gone = Vec::new();
