@@ -1,9 +1,13 @@
-//! `causeway mpi-env`: prints the environment as shell text, or as JSON.
+//! `causeway mpi-env`: prints the environment with which an MPI program uses the NICs of this host.
 //!
-//! The output is shell text to evaluate: `export` lines, and a comment with the start command. If
-//! the verb fails, it prints [`EVALUATED_FAILURE`], so that the evaluating shell fails too; not
-//! with JSON output. `commands::run` is the caller; `main` prints the failure for a wrong command
-//! line.
+//! The output is shell text to evaluate: an `export` line for each variable (`FI_PROVIDER_PATH`,
+//! `CAUSEWAY_MX` and those of the MPI library), and a comment with the start command. With `--json`
+//! it has the variables, the NICs and the start command. `commands::run` calls [`run`] in the main
+//! thread; `MpiEnvironment::find` asks the daemon for its NICs and attaches to each for a moment.
+//!
+//! If a part is missing, the verb prints [`EVALUATED_FAILURE`], so that the evaluating shell fails
+//! too, and no variable; with `--json` it prints nothing. The error follows on stderr, with its
+//! exit status. For a wrong command line `main` prints the failure, also with `--json`.
 
 use serde_json::json;
 
@@ -18,7 +22,8 @@ pub const EVALUATED_FAILURE: &str = "false # causeway mpi-env failed\n";
 /// Runs `causeway mpi-env` and prints the result.
 ///
 /// # Errors
-/// Those of [`MpiEnvironment::find`], and of the output.
+/// Those of [`MpiEnvironment::find`]: no provider, no NIC, a NIC that does not admit this user. A
+/// failed output.
 pub fn run(cx: &CommandContext, args: &MpiEnvArgs) -> Result<()> {
     let found = match MpiEnvironment::find(cx, args.mpi, &args.choice) {
         Ok(found) => found,
