@@ -5,14 +5,16 @@
 //! [`crate::vfio`]) those of messages. At a limit a new port is answered with an error, a new
 //! frontend is disconnected, a control connection with an oversized packet is closed, and commands
 //! of a vfio-user frontend wait unread; connected frontends stay, except at [`TRIES_MAX`],
-//! [`DEATHS_MAX`], [`SHARED_DEATHS_MAX`] and [`ENDING_MAX`]. The time for which frontends wait for
-//! the next causewayd is not limited.
+//! [`DEATHS_MAX`], [`SHARED_DEATHS_MAX`], [`PARTING_GRACE`] and [`ENDING_MAX`]. The time for which
+//! frontends wait for the next causewayd is not limited.
 //!
 //! | constants | read by | process and thread |
 //! |---|---|---|
+//! | [`CONTROL_BYTES_MAX`] | [`crate::protocol`] | causewayd's calling thread, the holder's main thread |
 //! | [`CONTROL_TIMEOUT`], [`START_TIMEOUT`], [`START_PAUSE`] | [`crate::client`] | causewayd, the calling thread |
-//! | ports, accepts, refusals, idle time | [`crate::holder`], [`crate::port`] | the holder's main thread |
-//! | retries, deaths, `ENDING_MAX` | [`crate::route`], [`crate::relay`], `deaths` | a frontend's thread |
+//! | ports, accepts, refusals, idle time, stacks | [`crate::holder`], [`crate::port`], [`crate::listen`] | the holder's main thread |
+//! | log lines | [`crate::port`] | the holder's main thread, a frontend's thread |
+//! | retries, deaths, [`PARTING_GRACE`], [`ENDING_MAX`] | [`crate::route`], relays, `deaths` | a frontend's thread |
 //! | commands, answers, registers | modules of [`crate::vfio`] | a frontend's thread |
 
 use std::time::Duration;
