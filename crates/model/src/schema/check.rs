@@ -1,14 +1,16 @@
 //! Checks the values of a table against its fields.
 //!
-//! In `causewayd` the readers of tables ([`crate::port::read()`],
-//! [`crate::draft::LinkDraft::read`], [`super::read`]) call [`check`] before they convert a table
-//! to a type; `causeway` checks the values of its command line by [`check_value`]. [`check`]
-//! reports all problems: unknown and missing keys, values of another type, form or range, and keys
-//! without the key that they require. JSON's `null` counts as not given.
+//! The readers of tables ([`crate::port::read()`], [`super::read`], [`super::read_filled`]) call
+//! [`check`] before they convert a table to a type; [`super::FieldInfo::read`] checks one value of
+//! the command line of `causeway` by [`check_value`]. [`check`] reports all problems: unknown and
+//! missing keys, values of another type, form or range, and keys without the key that they require.
+//! JSON's `null` counts as not given. A required key with a misspelt key beside it is not reported
+//! as missing too. The number of problems is not bounded; `daemon::config` shows the first 20.
 //!
-//! It does not fill in defaults ([`super::fill`]), does not compare tables with each other
-//! ([`super::Field::is_unique`]), and does not touch files: a path is checked for its form and
-//! length alone. Conditions between values are checked by the type.
+//! The module does not fill in defaults ([`super::fill`]), does not compare tables with each other
+//! ([`super::Field::is_unique`]), and does not touch files: a path is checked for its form, and
+//! that of a socket for its length. Conditions between values are checked by the type. The
+//! functions are pure, and run in the thread of the reader.
 
 use serde_json::{Map, Value};
 
@@ -19,7 +21,8 @@ use super::{DefaultValue, Field, ValueType, nearest};
 pub enum ProblemKind {
     /// The table has no such key.
     Unknown,
-    /// Only tables of another kind have the key.
+    /// Only tables of another kind have the key. [`crate::port::read()`] reports it; [`check`]
+    /// knows one kind alone, and does not.
     Foreign,
     /// The key must be given.
     Missing,
@@ -195,7 +198,8 @@ fn check_plain(wanted: &ValueType, value: &Value) -> Result<(), String> {
     }
 }
 
-/// Checks that a path is absolute, without NUL bytes, and has at most `most` bytes.
+/// Checks that a path is absolute, without NUL bytes, and has at most `most` bytes:
+/// [`usize::MAX`] for a [`ValueType::Path`].
 pub(crate) fn check_path(path: &str, most: usize) -> Result<(), String> {
     if !path.starts_with('/') || path.contains('\0') {
         return Err(format!("expected an absolute path, found {path:?}"));

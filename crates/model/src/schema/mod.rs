@@ -5,8 +5,15 @@
 //! macro [`table!`](macro@crate::schema::table) declares a struct and the fields of its table
 //! together. The module checks the form of single values ([`check`](fn@check)), fills in defaults
 //! ([`fill`]) and converts tables to structs ([`read`]). It reads no file, compares no two tables,
-//! and does not know whether an object exists: the owners of the tables do. The number of keys and
-//! the depth of a table are not bounded here.
+//! and does not know whether an object exists: the owners of the tables do. The number of keys of a
+//! table is not bounded here; a check descends as far as the fields nest.
+//!
+//! `causewayd` reads the tables of its configuration (main thread), of the state file (`lifecycle`)
+//! and of requests (thread of the connection): [`crate::port::read()`],
+//! [`crate::draft::LinkDraft::read`], the `read` of [`crate::RouteSpec`], [`crate::RuleSpec`] and
+//! [`crate::ForwardSpec`], and the modules [`crate::settings`] and, in the daemon, `config::state`
+//! and `api`. `causeway` reads its command line by [`FieldInfo::read`] and [`read`], in its main
+//! thread. No dispatcher calls the module.
 //!
 //! ```
 //! use causeway_model::schema::{self, DefaultValue, Field, ValueType};
@@ -213,10 +220,10 @@ pub const fn text<T: FromStr<Err: Display>>(placeholder: &'static str) -> ValueT
     ValueType::Text(Form { placeholder, check: parses::<T> })
 }
 
-/// Reads the struct of a table. JSON's `null` counts as not given.
+/// Reads the struct of a table. JSON's `null` counts as not given; defaults are not filled in.
 ///
 /// # Errors
-/// All problems of the values.
+/// All problems of the values. If they have none, the first error of the conversion.
 pub fn read<T: DeserializeOwned>(
     fields: &[Field],
     values: &Map<String, Value>,
@@ -231,7 +238,7 @@ pub fn read<T: DeserializeOwned>(
 /// Reads the struct of a table, with the defaults of keys that are not given.
 ///
 /// # Errors
-/// All problems of the values.
+/// As [`read`].
 pub fn read_filled<T: DeserializeOwned>(
     fields: &[Field],
     values: &Map<String, Value>,
@@ -268,7 +275,8 @@ pub fn values<T: Serialize>(table: &T) -> Map<String, Value> {
     }
 }
 
-/// Fills in the defaults of keys that are not given.
+/// Fills in the defaults of keys that are not given, or null. Tables within the table, and derived
+/// defaults, stay as they are.
 pub fn fill<'a>(fields: impl IntoIterator<Item = &'a Field>, values: &mut Map<String, Value>) {
     for field in fields {
         let is_given = values.get(field.key).is_some_and(|value| !value.is_null());
