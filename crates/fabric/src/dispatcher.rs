@@ -5,7 +5,11 @@
 //! While a shard is busy the dispatcher serves the busy groups in turn ([`crate::schedule`]), each
 //! for a slice of time ([`crate::slice`]), and reads the kernel's events every [`EVENT_READ_NS`]
 //! (50 us), so that an idle group that is woken is served soon regardless of the load of others.
-//! Without a busy shard it waits in epoll for a doorbell, a message, an order or a deadline.
+//! A shard is busy while one of its queues or sources has work or is polled, also without work for
+//! the idle spin ([`crate::dispatch_mode`]: 1 ms by default, less while processors are scarce).
+//! Without a busy shard the dispatcher waits at once in epoll for a doorbell, a message, an order
+//! or a deadline. A dispatcher that polls and finds no work yields the processor after a round over
+//! all queues if it notified a process, or if processors are scarce.
 //!
 //! An *order* is a closure from another thread, which runs between two turns, in order of arrival:
 //! adding a shard, removing it, sending it a request. At most [`ORDERS_WAITING_MAX`] (64) orders
@@ -14,8 +18,10 @@
 //! turn that is under way. An order that still waits when the thread ends is dropped, and its
 //! caller gets an error.
 //!
-//! The dispatcher does not choose its shards: the registry does. If a turn fails with an error of
-//! the host, the thread ends, and the fabric stops the other dispatchers.
+//! The registry chooses the shards and sends the orders. If a turn fails with an error of the host,
+//! or panics, the thread ends, and the fabric stops the other dispatchers, which close their ports.
+//! The ports of the failed dispatcher are dropped: their connections close and their sockets are
+//! removed, but their services are not called.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -3,8 +3,11 @@
 //! `causeway-hca` calls [`run_commands`], then [`poll()`], in the dispatcher's turn of the group's
 //! shard, and bounds both; rung commands and posted work beyond the bounds stay for a later call. A
 //! call of [`poll()`] is a *pass*. The caller transmits Ethernet frames after it
-//! (`crate::ethernet`), and raises the interrupts. Messages that a reset cut are ended first
-//! (`crate::reset`).
+//! (`crate::ethernet`), and raises the interrupts.
+//!
+//! A pass has the order: messages that a reset cut are ended at their receivers, at most
+//! [`limits::ENDED_PER_PASS`] (64), for 8 messages of the budget (`crate::reset`); failed queue
+//! pairs and those at the end of a waiting time are marked; posted work; completion events.
 //!
 //! Queue pairs are polled in turn: a pass begins where the last pass stopped for lack of budget,
 //! and each queue pair gets at most a slice of the budget, [`limits::SLICE_MESSAGES`] (64) messages
@@ -30,7 +33,8 @@ use crate::limits;
 use crate::record::progress::EventSource;
 use crate::reset::end_messages;
 
-/// Returns the configuration of the adapter of a function.
+/// Returns the configuration of the adapter of a function. `causeway-hca` calls it when it adds the
+/// port.
 pub fn adapter_config(config: &FunctionConfig) -> AdapterConfig {
     let mut adapter = AdapterConfig::new(config.mac);
     adapter.queue_pairs = config.queue_pairs_max.clamp(1, limits::QUEUE_PAIRS_MAX);
@@ -148,7 +152,8 @@ pub fn poll(
     messages
 }
 
-/// Marks queue pairs that failed, and those at the end of a waiting time; the rest in later passes.
+/// Marks queue pairs that failed, and those at the end of a waiting time: at most
+/// [`limits::PASS_QUEUES_MAX`] (256), the rest in later passes.
 fn collect_due(subnet: &mut Subnet<Function>, adapter: AdapterId, now_ns: u64) {
     for _ in 0..limits::PASS_QUEUES_MAX {
         let Some(number) = subnet.next_due(adapter, now_ns) else { return };
