@@ -1,14 +1,16 @@
 //! The machine and the date of a run, for plots and tables.
 //!
-//! `report` calls both functions once, before the first row. Neither fails: an unknown processor is
-//! named so, and a text that cannot be read is empty. The date is that of the program `date`, in
-//! the local time zone.
+//! `report` calls both functions once, before the first row, in the benchmark's main thread.
+//! Neither fails: an unknown processor is named so, and a text that cannot be read is empty. The
+//! date is that of the program `date`, in the local time zone; the call waits for the program
+//! without a time limit.
 
 use std::process::Command;
 
 use crate::peers::process::run;
 
-/// Returns the processor, the number of cores, and the kernel.
+/// Returns the processor, the number of cores that this process may use, whether the machine is a
+/// virtual one, and the release of the kernel.
 pub fn describe() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

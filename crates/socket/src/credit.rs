@@ -2,15 +2,18 @@
 //!
 //! Each receiver advertises `buf_alloc` (the size of its buffer) and `fwd_cnt` (bytes consumed) in
 //! every packet that it sends. [`crate::conn`] keeps a [`Credit`] for each side: it records
-//! advertisements of the side, and checks the data sent to it. Delivery counts the bytes that
-//! reached the receiver. Before the first advertisement the credit is 0. Data beyond the credit is
-//! refused as a whole.
+//! advertisements of the side, and checks the data sent to it. `crate::deliver` counts the bytes
+//! that reached a guest's buffers. For the side of a process, which sees no credit, `crate::host`
+//! advertises a fixed buffer, and counts bytes as delivered and consumed once the process took
+//! them. Before the first advertisement the credit is 0. Data beyond the credit is refused as a
+//! whole.
 //!
-//! Counters are modulo 2^32. An error is a breach, for which the caller resets the connection. A
-//! receiver may reduce `buf_alloc`; data within an earlier advertisement stays allowed, because the
-//! sender may not know. Credit counts bytes and not packets: [`crate::unread`] counts those. The
-//! module requests no credit and sends nothing. It runs in the dispatcher's thread that owns the
-//! connection.
+//! Counters are modulo 2^32. An error leaves the credit unchanged, and is a breach, for which the
+//! caller resets the connection; [`crate::conn`] recognizes late packets of an earlier connection
+//! before, by [`Credit::is_possible`]. A receiver may reduce `buf_alloc`; data within an earlier
+//! advertisement stays allowed, because the sender may not know. Credit counts bytes and not
+//! packets: [`crate::unread`] counts those. The module requests no credit and sends nothing. It
+//! runs in the dispatcher's thread that owns the connection.
 
 /// The credit that a receiver advertised, and the bytes sent to it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -117,7 +120,8 @@ impl Credit {
         Ok(())
     }
 
-    /// Counts `len` accepted bytes as delivered.
+    /// Counts `len` accepted bytes as delivered. Not checked: the caller delivers no byte that was
+    /// not accepted.
     pub fn deliver(&mut self, len: u32) {
         self.delivered = self.delivered.wrapping_add(len);
     }
