@@ -16,13 +16,14 @@
 
 /// Guest addresses that each byte of a dirty log counts as, against the addresses that one frontend
 /// may grant. It is a quarter of the addresses that a byte stands for, because guest memory has
-/// holes.
+/// holes. A log for more ends the attachment.
 pub const LOG_SPREAD: u64 = 8192;
 /// Longest payload of a message, in bytes. The longest that frontends send is a memory table of 8
-/// regions (264 bytes) or a configuration space (12 + 256 bytes).
+/// regions (264 bytes) or a configuration space (12 + 256 bytes). A longer payload ends the
+/// attachment.
 pub const PAYLOAD_BYTES_MAX: usize = 4096;
 /// Most descriptors with one message of vhost-user or vfio-user: the specification's limit for a
-/// memory table.
+/// memory table. More end the attachment.
 pub const STREAM_DESCRIPTORS_MAX: usize = 8;
 /// Longest header of both protocols, in bytes.
 pub const STREAM_HEADER_BYTES_MAX: usize = 16;
@@ -41,65 +42,79 @@ pub const QUEUE_COST: u64 = 4;
 pub const MESSAGE_SLOW_NS: u64 = 500_000;
 /// Thread time that one unit of cost stands for, in nanoseconds: 5 us.
 pub const COST_NS: u64 = 5_000;
-/// Most regions that a frontend may grant by single messages.
+/// Most regions that a frontend may grant by single messages. A further region ends the attachment.
+/// As many removed regions are remembered, so that a repeated removal is no fault; the oldest is
+/// forgotten.
 pub const MEMORY_SLOTS_MAX: usize = causeway_memory::limits::REGIONS_MAX;
-/// Most regions in one memory table; each needs a descriptor.
+/// Most regions in one memory table; each needs a descriptor. A table with more, or with none, ends
+/// the attachment.
 pub const TABLE_REGIONS_MAX: usize = DESCRIPTORS_MAX;
 /// Most queues of one device; the backend leaves out further queues of a model.
 pub const QUEUES_MAX: usize = 64;
-/// Largest ring, in descriptors (virtio 1.3, 2.7).
+/// Largest ring, in descriptors (virtio 1.3, 2.7). A larger ring ends the attachment.
 pub const RING_SIZE_MAX: u16 = 32768;
-/// Largest device configuration space, in bytes: the most that QEMU requests.
+/// Largest device configuration space, in bytes: the most that QEMU requests. An access beyond it
+/// ends the attachment.
 pub const CONFIG_BYTES_MAX: usize = 256;
 /// Time for which the native frontend waits for a backend's reply, in milliseconds. The request
 /// then fails with an error.
 pub const REPLY_TIMEOUT_MS: u64 = 5000;
 /// Pause of the native frontend between two attempts to connect, in milliseconds.
 pub const CONNECT_PAUSE_MS: u64 = 10;
-/// Receive buffer of a native connection, in bytes; the peer may send no more unread bytes.
+/// Receive buffer of a native connection, in bytes; the peer may send no more unread bytes. If it
+/// sends more, the connection is reset.
 pub const NATIVE_BUFFER_BYTES: u32 = 256 * 1024;
-/// Most connections over one native vsock port.
+/// Most connections over one native vsock port. A further connect is an error of the call. The
+/// control packets that wait for room are four times as many at most; further ones are dropped.
 pub const NATIVE_CONNECTIONS_MAX: usize = 4096;
-/// Most calls of [`Pump::pump`](crate::native::Pump::pump) for one reply.
+/// Most calls of [`Pump::pump`](crate::native::Pump::pump) for one reply. Then the request fails as
+/// late.
 pub const PUMP_TURNS_MAX: usize = 1024;
 
-/// Most descriptors with one message of the local attachment.
+/// Most descriptors with one message of the local attachment. More end the attachment.
 pub const LOCAL_DESCRIPTORS_MAX: usize = 4;
-/// Bytes that are read from a doorbell at a time: more than its socket holds by default.
+/// Bytes that are read from a doorbell at a time: more than its socket holds by default. The rest
+/// stays readable.
 pub const RINGS_BYTES: usize = 4096;
-/// Most reads that drain a doorbell before it is closed.
+/// Most reads that drain a doorbell before it is closed. The rest is left to another thread.
 pub const RINGS_LEFT_MAX: usize = 256;
 /// Most messages of the local attachment that wait for the peer to read. The next send fails, and
 /// the daemon disconnects the process.
 pub const LOCAL_UNSENT_MAX: usize = 1024;
 
 /// Largest read or write of a region in one vfio-user message, in bytes (64 KiB). Guests access
-/// registers by at most 8 bytes.
+/// registers by at most 8 bytes. A longer access is refused with EINVAL.
 pub const REGION_ACCESS_BYTES_MAX: usize = 64 << 10;
 /// Longest payload of a vfio-user message, in bytes: the largest region access and its header of 16
-/// bytes.
+/// bytes. A longer payload ends the attachment.
 pub const VFIO_PAYLOAD_BYTES_MAX: usize = REGION_ACCESS_BYTES_MAX + 16;
-/// Most file descriptors with one vfio-user message.
+/// Most file descriptors with one vfio-user message. More end the attachment.
 pub const VFIO_DESCRIPTORS_MAX: usize = STREAM_DESCRIPTORS_MAX;
 /// Longest text of capabilities in a VERSION message of vfio-user, in bytes. A longer text is
 /// refused with EINVAL.
 pub const VERSION_BYTES_MAX: usize = 4096;
-/// Alignment of DMA mappings, in bytes: the smallest page of guests and IOMMUs.
+/// Alignment of DMA mappings, in bytes: the smallest page of guests and IOMMUs. Another alignment
+/// is refused with EINVAL.
 pub const DMA_ALIGN: u64 = 4096;
-/// Most interrupt vectors of one interrupt type of a vfio-user device.
+/// Most interrupt vectors of one interrupt type of a vfio-user device. Further vectors of a
+/// description are left out.
 pub const VECTORS_MAX: usize = 64;
-/// Most doorbells that a write to a region rings by a message: one bit of a 64-bit set each.
+/// Most doorbells that a write to a region rings by a message: one bit of a 64-bit set each. Rings
+/// of further doorbells have no effect.
 pub const REGION_DOORBELLS_MAX: usize = 64;
-/// Most mappable areas of one region.
+/// Most mappable areas of one region. Further areas are left out.
 pub const AREAS_MAX: usize = 64;
 /// Most DMA messages of vfio-user that share one epoch and one acknowledgement of the dispatcher.
+/// After so many the batch is published.
 pub const DMA_BATCH_MAX: usize = 64;
 /// Time for which the reply to a DMA or RESET message waits until the dispatcher uses the new
 /// state, in milliseconds (4 s). After an unmap or a reset, the attachment then ends: a success
-/// reply would be wrong, and QEMU gives a request up after 5 s.
+/// reply would be wrong, and QEMU gives a request up after 5 s. The reply to a mapping is sent
+/// then.
 pub const DMA_ACK_MS: u64 = 4000;
 /// Time for which the reply to the end of a resumption waits, in milliseconds (60 s). The holder
 /// answers the frontend meanwhile; the dispatcher may restore several devices one after another.
+/// After it the attachment ends.
 pub const RESUME_ACK_MS: u64 = 60_000;
 /// Longest time for which a register read waits while the reply to a DMA or RESET message is due,
 /// in milliseconds.
@@ -114,7 +129,7 @@ pub const EPOCH_CHECK_US: (u64, u64) = (20, 1000);
 /// attachment of a frontend that reads no replies ends.
 pub const REPLY_STALL_MS: u64 = 2000;
 /// Processor time that a control thread may use at once, in nanoseconds (1 s): the DMA mappings of
-/// 1 GiB in pages of 4 KiB take several seconds.
+/// 1 GiB in pages of 4 KiB take several seconds. After it, the thread pauses.
 pub const CONTROL_BURST_NS: u64 = 1_000_000_000;
 /// Wall time in which a control thread earns 1 ns of processor time, in nanoseconds: a flood of
 /// messages uses half a processor at most.

@@ -24,7 +24,7 @@
 
 /// Chains served from one queue before the next queue is served.
 pub const SERVE_CHAINS_MAX: usize = 64;
-/// Events read from the kernel in one `epoll_wait`.
+/// Events read from the kernel in one `epoll_wait`. The rest is read by the next call.
 pub const EVENTS_MAX: usize = 64;
 /// Cost of serving a queue that has work, in polls of an empty queue.
 pub const SERVE_COST: u32 = 8;

@@ -17,8 +17,10 @@ pub const CONNECTIONS_MAX: usize = causeway_model::limits::FORWARD_CONNECTIONS_M
 /// or gets EAGAIN from a Unix socket if it does not block.
 pub const BACKLOG: i32 = 128;
 /// Bytes of one direction of a connection that its receiver has not taken yet; the sender waits.
+///
 pub const BUFFER_BYTES: usize = 64 * 1024;
-/// Bytes that a connection moves before the next connection is served.
+/// Bytes that a connection moves before the next connection is served. The rest waits for its next
+/// turn.
 pub const TURN_BYTES: usize = 256 * 1024;
 /// Time in which a target must accept a connection, and a host socket answer `CONNECT`; 10 s. Then
 /// the connection fails, is closed and reported.

@@ -27,8 +27,8 @@ pub const SESSIONS_MAX: usize = 256;
 pub const ANSWERS_PER_CALL_MAX: u32 = 64;
 /// Estimated time of a look at a session for answers, in nanoseconds.
 pub const SESSION_LOOK_NS: u64 = 50;
-/// Most bytes of memory that a process offers by a message: 256 MiB. Each page of it is looked up in
-/// one step.
+/// Most bytes of memory that a process offers by a message: 256 MiB. Each page of it is looked up
+/// in one step. A longer offer breaks the protocol, and its session ends.
 pub const OFFER_BYTES_MAX: u64 = 256 << 20;
 /// Most ranges of guest addresses that offered memory lies in: 64 MiB of scattered pages of 4 KiB.
 /// Memory in more ranges is refused with an error of the request.
@@ -42,18 +42,22 @@ pub const VECTORS: u16 = 8;
 /// First pause after an adapter has been idle for the idle spin, in nanoseconds: 20 us. Each
 /// further idle poll doubles it, up to `idle_poll_us` of the port.
 pub const FIRST_PAUSE_NS: u64 = 20_000;
-/// Most frames of the forwarding service that wait for an adapter.
+/// Most frames of the forwarding service that wait for an adapter. A further frame is refused and
+/// counted.
 pub const INBOX_FRAMES_MAX: usize = 512;
 /// Frames in the inbox of an adapter from which on other adapters send it none through the
-/// forwarding service.
+/// forwarding service. Their frames wait in their send queues.
 pub const CROWDED_FRAMES: usize = INBOX_FRAMES_MAX / 2;
-/// Most frames that are taken from the inbox or the send queues of an adapter in a call.
+/// Most frames that are taken from the inbox or the send queues of an adapter in a call. The rest
+/// waits for the next call.
 pub const FRAMES_PER_CALL_MAX: usize = 64;
-/// Most frames in one batch to the shard that forwards the group's frames.
+/// Most frames in one batch to the shard that forwards the group's frames. A full batch is sent at
+/// once.
 pub const UPLINK_BATCH_FRAMES_MAX: usize = 32;
-/// Most batches of an adapter that the forwarding service has.
+/// Most batches of an adapter that the forwarding service has. Beyond it, frames wait in the send
+/// queues of the adapter.
 pub const UPLINK_BATCHES_MAX: usize = 2;
-/// Most bytes in one such batch.
+/// Most bytes in one such batch. A batch without room for the longest frame is sent at once.
 pub const UPLINK_BATCH_BYTES_MAX: usize = 256 * 1024;
 /// Longest frame that an adapter takes from a guest, in bytes: a segment of 64 KiB with headers.
 pub const FRAME_BYTES_MAX: usize = 65536 + 256;
@@ -76,7 +80,7 @@ pub const COMMAND_NS: u64 = 3_000;
 /// Copies of the same length that take the time of a command's input or output: bytes lie in
 /// mailboxes of 512 bytes each, and are parsed.
 pub const COMMAND_BYTE_COPIES: u64 = 8;
-/// Most commands of a driver in one call.
+/// Most commands of a driver in one call. Further commands stay rung.
 pub const COMMANDS_PER_CALL_MAX: u32 = 8;
 /// Least bytes that a call may copy, so that a port with work makes progress.
 pub const BYTES_PER_CALL_MIN: u64 = 64 << 10;
@@ -98,21 +102,23 @@ pub const SHARE_NS: u64 = 20_000;
 pub const RESTART_WAIT_NS: u64 = 60_000_000_000;
 /// Shortest time between two samples of a port's counters: 1 s.
 pub const SAMPLE_NS: u64 = 1_000_000_000;
-/// Samples that are kept: rates are means over the last 5 seconds.
+/// Samples that are kept: rates are means over the last 5 seconds. The oldest is dropped.
 pub const SAMPLES_MAX: usize = 6;
-/// Most connected queue pairs of an adapter in a trace.
+/// Most connected queue pairs of an adapter in a trace. Further ones are left out.
 pub const TRACED_QUEUE_PAIRS_MAX: usize = 64;
 /// Most bytes of a message that a capture copies; its further packets count as dropped.
 pub const CAPTURE_MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of all record files of the process: 1 GiB. A file may have as many as are left.
+/// Without room, the record of the adapter is given up.
 pub const RECORDS_BYTES_MAX: u64 = 1 << 30;
 /// Part of a file system that record files leave free: an eighth.
 pub const RECORD_FREE_SHARE: u64 = 8;
-/// Most captures of a group's adapters at the same time.
+/// Most captures of a group's adapters at the same time. A further capture is refused.
 pub const CAPTURES_MAX: usize = 16;
 /// Estimated time of a captured byte: its copies and its CRC.
 pub const CAPTURE_BYTE_NS: u64 = 4;
-/// Most queue pairs whose sequence numbers a capture knows.
+/// Most queue pairs whose sequence numbers a capture knows. With so many, all are forgotten.
 pub const SEQUENCES_MAX: usize = 1 << 16;
-/// Most adapters of a group whose multicast frames go directly: a frame is copied to all in one step.
+/// Most adapters of a group whose multicast frames go directly: a frame is copied to all in one
+/// step. With more adapters, multicast frames go through the forwarding service.
 pub const DIRECT_MULTICAST_ADAPTERS_MAX: usize = 8;

@@ -18,7 +18,7 @@
 
 /// Most ranges of its own memory that a process lends at a time. Further ranges are copied.
 pub const OWN_LOANS_MAX: usize = 4096;
-/// Most frames that a system call sends to an interface.
+/// Most frames that a system call sends to an interface. The caller sends the rest by another call.
 pub const FRAMES_PER_CALL_MAX: usize = 64;
 /// Interval at which an empty ring queries its socket for the state of the interface, in
 /// nanoseconds (100 ms). A wake-up without a frame queries it as well.
@@ -32,25 +32,29 @@ pub const RENEW_NS: u64 = 100_000_000;
 /// none.
 pub const DESCRIPTORS_RECEIVED_MAX: usize = 253;
 /// Most unread messages, of a socket and of sockets that lie in it, that are inspected before its
-/// close.
+/// close. The rest is closed without inspection.
 pub const SCAN_MESSAGES_MAX: usize = 4096;
-/// Most sockets and files that this inspection keeps.
+/// Most sockets and files that this inspection keeps. Then it ends.
 pub const SCAN_DESCRIPTORS_MAX: usize = 256;
-/// Most threads of the process that close memory files of more than 1 MiB.
+/// Most threads of the process that close memory files of more than 1 MiB. Further files wait for a
+/// free thread.
 pub const CLOSERS_MAX: usize = 4;
 /// Most threads that close, for the accounts of a port or of a listening socket, descriptors with a
-/// close that may block.
+/// close that may block. Further descriptors wait.
 pub const REAPERS_PER_OWNER_MAX: usize = 4;
-/// Most such threads of this process: more than a host may have ports.
+/// Most such threads of this process: more than a host may have ports. With so many, descriptors
+/// wait for a thread that runs out of work.
 pub const REAPERS_MAX: usize = 2048;
 /// Stack of such a thread, in bytes. The scan of a closing socket needs about 10 KiB.
 pub const REAPER_STACK_BYTES: usize = 256 << 10;
-/// Longest time that the close of a socket may linger, in nanoseconds (100 ms).
+/// Longest time that the close of a socket may linger, in nanoseconds (100 ms). Then a signal
+/// interrupts it.
 pub const CLOSE_PATIENCE_NS: i64 = 100_000_000;
 /// Most descriptors of an account that may wait for their close. Above, the account is behind:
 /// callers refuse its peer's new connections and descriptors (`fd::account`).
 pub const UNCLOSED_MAX: usize = 128;
-/// Most pieces handed to the kernel in a scatter-gather call.
+/// Most pieces handed to the kernel in a scatter-gather call. The call moves the bytes of these
+/// alone.
 pub const IOVECS_MAX: usize = 64;
 /// Interval at which the watchdog checks threads that notify, in milliseconds.
 pub const WATCH_BUSY_MS: u64 = 10;

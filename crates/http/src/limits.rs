@@ -8,9 +8,10 @@
 
 use std::time::Duration;
 
-/// Most headers of a request.
+/// Most headers of a request. More get 431.
 pub const REQUEST_HEADERS_MAX: usize = 64;
-/// Time for which a waiting connection keeps its slot when slots run out.
+/// Time for which a waiting connection keeps its slot when slots run out. Then a new connection may
+/// take the slot.
 pub const CONNECTION_GRACE: Duration = Duration::from_millis(250);
 /// Time from accepting a connection to the last byte of its request. A later request gets 408 and
 /// has no effect.

@@ -19,7 +19,7 @@
 /// Longest Ethernet frame that a tunnel carries, in bytes: 65535 of IP with the longest header. The
 /// sender refuses a longer frame, the receiver drops its fragments as `Oversized`.
 pub const FRAME_BYTES_MAX: usize = 65_557;
-/// Longest payload of a UDP datagram, in bytes.
+/// Longest payload of a UDP datagram, in bytes. Lengths of paths are clamped to it.
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
 /// UDP payload that every IPv6 path carries, in bytes: 1280 less IPv6 and UDP headers. IPv4 paths
 /// may carry less.
@@ -27,9 +27,9 @@ pub const DATAGRAM_BYTES_SAFE: usize = 1_232;
 /// Shortest datagram length that a tunnel falls back to, in bytes of UDP payload: 576, which every
 /// IPv4 host accepts, less IPv4 and UDP headers.
 pub const DATAGRAM_BYTES_MIN: usize = 548;
-/// Most datagrams in one batch: the kernel's limit for UDP GSO.
+/// Most datagrams in one batch: the kernel's limit for UDP GSO. A full batch is sent.
 pub const BATCH_DATAGRAMS_MAX: usize = 64;
-/// Most bytes in one batch: the limit of one send.
+/// Most bytes in one batch: the limit of one send. A full batch is sent.
 pub const BATCH_BYTES_MAX: usize = 65_000;
 /// Frames up to this length, in bytes, start a new datagram rather than being fragmented.
 pub const WHOLE_BYTES_MAX: usize = 256;
@@ -170,7 +170,8 @@ pub const PACKET_BYTES_ETHERNET: usize = 1_500;
 /// Longest inner packet of VXLAN over IPv4 on an ordinary Ethernet, in bytes.
 pub const PACKET_BYTES_VXLAN: usize = 1_450;
 
-/// Entries of the table of TCP segment sizes of one VXLAN socket, a power of two; 32 KiB.
+/// Entries of the table of TCP segment sizes of one VXLAN socket, a power of two; 32 KiB. A further
+/// flow displaces the entry that it shares.
 pub const MSS_FLOWS: usize = 4_096;
 /// Smallest segment size that is believed, in bytes: Linux has the same limit. A smaller size in a
 /// SYN is not recorded.

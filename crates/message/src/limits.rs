@@ -28,11 +28,13 @@ pub use causeway_wire::mx::limits::*;
 pub const PULL_AHEAD_BYTES: u64 = 4 << 20;
 /// Pulls from one peer that may run at a time even if their bytes exceed [`PULL_AHEAD_BYTES`].
 pub const PULLS_AHEAD_MIN: usize = 2;
-/// Maximum bits of a context id (`MX_CONTEXT_ID_BITS_MAX`).
+/// Maximum bits of a context id (`MX_CONTEXT_ID_BITS_MAX`). An endpoint with more is not opened.
 pub const CONTEXT_BITS_MAX: u8 = 16;
-/// Maximum requests of one endpoint, ended requests that were not collected included.
+/// Maximum requests of one endpoint, ended requests that were not collected included. A further
+/// call fails with `NoResources`.
 pub const REQUESTS_MAX: usize = 1 << 20;
-/// Exclusive upper bound of peer numbers ([`PeerId`](causeway_wire::mx::PeerId)).
+/// Exclusive upper bound of peer numbers ([`PeerId`](causeway_wire::mx::PeerId)). A peer with
+/// another number is disconnected.
 pub const PEER_NUMBERS_MAX: usize = 1 << 16;
 /// Default maximum of unexpected messages of one endpoint; beyond it, senders wait. One sender
 /// never occupies more than the free rest.
@@ -43,13 +45,14 @@ pub const UNEXPECTED_BYTES_MAX: usize = 64 << 20;
 pub const UNEXPECTED_PER_PEER_MIN: usize = 16;
 /// Bytes of all these messages of one sender together.
 pub const UNEXPECTED_BYTES_PER_PEER_MIN: usize = 64 << 10;
-/// Maximum of unexpected messages that an endpoint may request; message numbers have 32 bits.
+/// Maximum of unexpected messages that an endpoint may request; message numbers have 32 bits. A
+/// larger request counts as this number.
 pub const UNEXPECTED_LIMIT_MAX: usize = 1 << 22;
 /// Sends that are handed to the transport for one peer before a pull of that peer has its turn.
 pub const SENDS_PER_TURN: u32 = 16;
 /// Bytes that are fed to a pull after [`SENDS_PER_TURN`] sends, before further sends.
 pub const STREAM_BYTES_PER_TURN: u32 = 16_384;
-/// Events that one call of `progress` handles.
+/// Events that one call of `progress` handles. The rest waits for the next call.
 pub const ARRIVALS_PER_CALL: usize = 64;
 /// Maximum number of channels for which `Channels::may_have_event` checks all channels. With more
 /// channels, the method returns true without a check.
@@ -61,18 +64,21 @@ pub const STREAM_MESSAGES_MIN: u32 = 16;
 /// Bytes of one chunk of a pulled message in a channel. Sender and receiver copy at the same time,
 /// within the L1 cache.
 pub const CHANNEL_CHUNK_BYTES: usize = 4096;
-/// Maximum bytes of one message that are fed in a row; takes about 20 us.
+/// Maximum bytes of one message that are fed in a row; takes about 20 us. The rest waits for the
+/// next call.
 pub const CHANNEL_FEED_BYTES_MAX: usize = 256 << 10;
 /// Polls in a row for the peer's next or last chunk; they take less time than one chunk.
 pub const CHANNEL_POLLS_IN_ROW: u32 = 32;
 /// Rounds of [`CHANNEL_POLLS_IN_ROW`] polls without progress before the sender fills more of the
 /// channel: the receiver may not be running.
 pub const CHANNEL_PACED_ROUNDS: u32 = 32;
-/// Shortest message that is read directly from its sender's memory, in bytes.
+/// Shortest message that is read directly from its sender's memory, in bytes. A shorter one is
+/// pulled through the channel.
 pub const DIRECT_BYTES_MIN: usize = 32 << 10;
 /// Bytes of one step of a direct read.
 pub const DIRECT_STEP_BYTES: usize = 1 << 20;
-/// Shortest message for a cooperative copy, in bytes.
+/// Shortest message for a cooperative copy, in bytes. A shorter one is copied by its receiver
+/// alone.
 pub const SHARED_BYTES_MIN: usize = 64 << 10;
 /// Unit of a cooperative copy, in bytes.
 pub const SHARED_PART_BYTES: usize = 4096;
@@ -86,24 +92,30 @@ pub const HELP_POLLS_MAX: u32 = 512;
 pub const HELP_LIVENESS_NS: u64 = 50_000;
 /// Longest wait of a receiver that cancels a cooperative copy for the sender's running copy, in ns:
 /// about ten thousand times the expected time. The sender may be stopped or hostile. The limit
-/// holds for each peer separately.
+/// holds for each peer separately. Then the receiver goes on without its end.
 pub const HELP_ENDS_NS: u64 = 2_000_000_000;
 /// Messages after which the slower path of large messages (direct read or channel) is measured again.
 pub const PATH_RETRY_MESSAGES: u32 = 128;
-/// Maximum segments of a message that is read or written directly.
+/// Maximum segments of a message that is read or written directly. A message with more is pulled
+/// through the channel.
 pub const DIRECT_PLACES_MAX: usize = 8;
-/// Maximum channels of one endpoint.
+/// Maximum channels of one endpoint. A further channel is refused, and its connect fails.
 pub const CHANNELS_MAX: usize = 4096;
-/// Maximum queued refusals of pulls of one peer.
+/// Maximum queued refusals of pulls of one peer. At a further one the channel is closed: the peer
+/// invented pulls.
 pub const PULL_FAILURES_MAX: usize = 1024;
-/// Maximum pending messages of one remote peer; more than a ring holds.
+/// Maximum pending messages of one remote peer; more than a ring holds. With so many, no event is
+/// taken from the ring.
 pub const PENDING_MAX: usize = 1024;
-/// Maximum bytes of pending messages of one remote peer.
+/// Maximum bytes of pending messages of one remote peer. With so many, no event is taken from the
+/// ring.
 pub const PENDING_BYTES_MAX: usize = 1 << 20;
-/// Maximum pending messages of all remote peers.
+/// Maximum pending messages of all remote peers. With so many, no event is taken from the ring.
 pub const PENDING_ALL_MAX: usize = 1 << 16;
-/// Maximum bytes of pending messages of all remote peers.
+/// Maximum bytes of pending messages of all remote peers. With so many, no event is taken from the
+/// ring.
 pub const PENDING_ALL_BYTES_MAX: usize = 64 << 20;
 
-/// Events that are handled after the NIC side is gone: as many as a ring holds.
+/// Events that are handled after the NIC side is gone: as many as a ring holds. Further ones are
+/// ignored.
 pub const EVENTS_AFTER_END_MAX: usize = causeway_channel::mx_rings::ENTRIES;

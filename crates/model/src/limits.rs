@@ -1,8 +1,20 @@
 //! Bounds of the values that an operator gives. Each description states the unit.
 //!
 //! The checks of this crate and the executors of commands apply them; a value out of range is
-//! refused with the expected range and is never clamped. They are fixed at compile time. Limits
-//! that an operator does not see are in the `limits` modules of the other crates.
+//! refused with the expected range and is never clamped. A further object of a full list is
+//! refused, and the list stays. They are fixed at compile time. Limits that an operator does not
+//! see are in the `limits` modules of the other crates.
+//!
+//! | constants | read by |
+//! |---|---|
+//! | names, accounts, paths, hosts | `name`, `access`, `port`, `settings`, `draft` |
+//! | options of ports | the modules of `port`; `causeway_fabric` for `weight` and rates of queues |
+//! | polling, dispatchers | `settings`; `causeway_fabric` |
+//! | numbers of ports, groups, rules | `config` of the daemon; `causeway_fabric`, and the holder for its ports |
+//! | numbers of links, routes, forwards, tables | `config` and `vnet` of the daemon; the controllers of `causeway_link`, `causeway_ethernet`, `causeway_socket` |
+//! | views, pages | `causeway_hca`, `causeway_socket`: a longer view is cut and says so, a larger page is refused |
+//!
+//! The threads are those of the readers of tables ([`crate::schema`]) and of requests.
 
 /// Longest name of a port or a group, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;

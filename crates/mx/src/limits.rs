@@ -48,7 +48,7 @@ pub const REQUESTS_PER_TURN_MAX: usize = 32;
 pub const WORK_NS: u64 = 1_000_000;
 /// Charge in ns of the same request to the user of the process.
 pub const WORK_OF_USER_NS: u64 = 125_000;
-/// Burst of charges in ns that a process or a user may run up.
+/// Burst of charges in ns that a process or a user may run up. Beyond it, the process is paused.
 pub const WORK_AHEAD_NS: u64 = 1_024_000_000;
 /// Minimum pause in ns of a process that exceeded its rate, or whose socket accepts no descriptors:
 /// 10 ms.
@@ -107,15 +107,17 @@ pub const REGIONS_PER_CLIENT_MAX: usize = 512;
 /// [`PENDING_BYTES_MAX`](causeway_mxoe::limits::PENDING_BYTES_MAX) of messages, 7.5 GiB in total,
 /// and 32 KiB for each remote NIC.
 pub const ENDPOINTS_HELD_PER_USER_MAX: usize = 320;
-/// Number of regions of a NIC.
+/// Number of regions of a NIC. A further region is refused.
 pub const REGIONS_PER_NIC_MAX: usize = 8192;
-/// Number of regions of a user on all NICs of its group: less than all, for other users.
+/// Number of regions of a user on all NICs of its group: less than all, for other users. A further
+/// region is refused.
 pub const REGIONS_PER_USER_MAX: usize = 6144;
 /// Number of regions of all users on all NICs: less than half of the mappings of the daemon
 /// (`causeway_memory::limits::MAPPINGS_MAX`, 60,000), which guests' memory needs too. The limit of
-/// an endpoint (256) is `causeway_wire::mx::limits::REGIONS_MAX`.
+/// an endpoint (256) is `causeway_wire::mx::limits::REGIONS_MAX`. A further region is refused.
 pub const REGIONS_MAX: usize = 28_672;
-/// Length of all regions of a user on all NICs of its group in bytes: 64 GiB.
+/// Length of all regions of a user on all NICs of its group in bytes: 64 GiB. A further region is
+/// refused.
 pub const REGION_BYTES_PER_USER_MAX: u64 = 64 << 30;
 /// Interval in ns of checks whether surviving processes have ended: 250 ms. Peers that wait for
 /// such a process learn its end within two seconds.
@@ -133,7 +135,7 @@ pub const USERS_MAX: usize = 4096;
 /// next turn of their NIC.
 pub const LOCAL_STEPS_PER_TURN_MAX: usize = 64;
 /// Number of bytes that are copied between the NICs of a group in a turn: 256 KiB, about 40 us. One
-/// more step may exceed it.
+/// more step may exceed it. The rest waits for the next turn.
 pub const LOCAL_BYTES_PER_TURN: u64 = 256 << 10;
 /// Estimated time of a step without its copy in ns.
 pub const LOCAL_STEP_NS: u64 = 200;

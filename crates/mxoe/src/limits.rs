@@ -23,20 +23,23 @@
 
 pub use causeway_wire::mx::limits::*;
 
-/// Number of NICs that a NIC knows.
+/// Number of NICs that a NIC knows. A further NIC is not added.
 pub const KNOWN_NICS_MAX: usize = 1024;
-/// Number of addresses of removed peers whose sequence generation an endpoint keeps.
+/// Number of addresses of removed peers whose sequence generation an endpoint keeps. The oldest is
+/// forgotten.
 pub const PAST_PEERS_MAX: usize = 1024;
-/// Number of pending connects of an endpoint.
+/// Number of pending connects of an endpoint. A further connect is deferred.
 pub const CONNECTS_MAX: usize = 256;
 /// Number of packets of a NIC that wait for NICs of the same daemon. Further packets are dropped,
 /// and the engine repeats them.
 pub const LOCAL_FRAMES_MAX: usize = 1024;
-/// Bytes of the eager sends of an endpoint that have not ended.
+/// Bytes of the eager sends of an endpoint that have not ended. A further send is deferred.
 pub const SEND_BYTES_MAX: usize = 16 << 20;
-/// Number of unacknowledged messages to a peer: as many as the peer keeps out of order.
+/// Number of unacknowledged messages to a peer: as many as the peer keeps out of order. Further
+/// messages wait.
 pub const IN_FLIGHT_MAX: usize = 255;
-/// How far ahead of the next expected number the engine keeps a message of a peer.
+/// How far ahead of the next expected number the engine keeps a message of a peer. A packet further
+/// ahead is dropped.
 pub const EARLY_MAX: usize = 255;
 /// Bytes of messages that an endpoint keeps because they are out of order or the host side has no
 /// room. A remote NIC may use half of the bytes that other NICs leave free, so that others always
@@ -45,20 +48,23 @@ pub const PENDING_BYTES_MAX: usize = 8 << 20;
 /// Bytes that each remote NIC has in any case, beyond [`PENDING_BYTES_MAX`] if necessary: one
 /// message of medium length.
 pub const PENDING_BYTES_OF_NIC_MIN: usize = MEDIUM_BYTES_MAX;
-/// Share of [`PENDING_BYTES_MAX`] that a peer has beyond its next message.
+/// Share of [`PENDING_BYTES_MAX`] that a peer has beyond its next message. A packet beyond it is
+/// dropped.
 pub const PENDING_BYTES_OF_PEER_MAX: usize = 1 << 20;
-/// Number of large messages that are offered to an endpoint and not pulled.
+/// Number of large messages that are offered to an endpoint and not pulled. A further offer is not
+/// acknowledged.
 pub const OFFERS_MAX: usize = 4096;
-/// Share of [`OFFERS_MAX`] that a peer has: as many as an endpoint has windows.
+/// Share of [`OFFERS_MAX`] that a peer has: as many as an endpoint has windows. A further offer is
+/// not acknowledged.
 pub const OFFERS_OF_PEER_MAX: usize = 256;
-/// Number of large messages that are pulled from a peer at the same time.
+/// Number of large messages that are pulled from a peer at the same time. Further pulls wait.
 pub const PULLS_OF_PEER_MAX: usize = 8;
 /// Requested blocks of a peer that have not arrived completely: initial number (as in MX), minimum
 /// after loss, and maximum. The maximum is 1 MiB, a quarter of the frames that the host buffers for
 /// a socket.
 pub const BLOCKS_REQUESTED: (usize, usize, usize) = (4, 2, 32);
 /// Span of the requested blocks of a pull, from the first incomplete block to the last requested
-/// block.
+/// block. Later blocks wait.
 pub const BLOCKS_SPAN_MAX: usize = 64;
 /// Number of requests without an answer after which a pull no longer asks for jumbo frames: before
 /// the first jumbo frame of a peer, and after it. The path MTU of a network seldom changes.
@@ -118,7 +124,7 @@ pub const PROBE_NS: u64 = 2_000_000_000;
 pub const WATCH_NS: u64 = 500_000_000;
 /// Time in ns without a packet after which a peer is gone: as in MX, 1000 times half a second.
 pub const GIVE_UP_NS: u64 = 500_000_000_000;
-/// Spare buffers for messages by class: size in bytes, and number.
+/// Spare buffers for messages by class: size in bytes, and number. Further ones are freed.
 pub const SPARE_BUFFERS: [(usize, usize); 3] =
     [(SMALL_BYTES_MAX, 1024), (4096, 256), (MEDIUM_BYTES_MAX, 128)];
 
@@ -138,9 +144,10 @@ pub const NAME_QUERY_NS: (u64, u64) = (100_000_000, 5_000_000_000);
 /// Time in ns after which a NIC that announced itself and does not answer name queries is
 /// forgotten.
 pub const NIC_NAMELESS_NS: u64 = 30_000_000_000;
-/// Number of NICs that announced themselves and have not answered a name query.
+/// Number of NICs that announced themselves and have not answered a name query. A further one is
+/// not added.
 pub const NIC_NAMELESS_MAX: usize = 256;
 /// Silence in ns after which a known NIC is queried again: three lost announcements.
 pub const NIC_STALE_NS: u64 = 600_000_000_000;
-/// Maximum length of the name of a NIC in bytes.
+/// Maximum length of the name of a NIC in bytes. A longer name is ignored.
 pub const NAME_BYTES_MAX: usize = causeway_wire::mxoe::NAME_LEN_MAX;

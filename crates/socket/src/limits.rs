@@ -17,9 +17,9 @@
 //! | handshakes of host processes | `host::listeners` | the process's stream is closed, or connections wait in the backlog |
 //! | buffers of a turn, lists | `deliver`, `control` | the rest waits for the next turn |
 
-/// Connections of a port.
+/// Connections of a port. A further connect is answered with a reset.
 pub const CONNECTIONS_PER_PORT_MAX: usize = 16_384;
-/// Connections of a shard.
+/// Connections of a shard. A further connect is answered with a reset.
 pub const CONNECTIONS_MAX: usize = 262_144;
 /// Ended connections of a shard whose addresses are remembered: late packets of an ended connection
 /// may arrive while a new connection has the same addresses.
@@ -33,14 +33,15 @@ pub const PACKET_BYTES_MAX: u32 = 64 << 10;
 pub const STAGED_PACK_BYTES: usize = 256;
 /// Share of [`STAGED_BYTES_MAX`] that each message in a pack uses, in bytes.
 pub const STAGED_PIECE_BYTES: usize = 16;
-/// Bytes of a pack: its memory is freed as a whole.
+/// Bytes of a pack: its memory is freed as a whole. Further data begins another pack.
 pub const PACK_BYTES: usize = 64 << 10;
 /// Staged bytes of a sender for receivers without room, besides the data in its descriptors.
-/// Sixteen streams with the buffers of Linux (256 KiB) fit, whose receivers are all paused.
+/// Sixteen streams with the buffers of Linux (256 KiB) fit, whose receivers are all paused. Beyond
+/// it, the transmit ring of the sender stops.
 pub const STAGED_BYTES_MAX: usize = 4 << 20;
 /// Accounting of Linux for a packet besides its bytes: `SKB_TRUESIZE(0)` on 64-bit machines.
 pub const SKB_OVERHEAD_BYTES: u32 = 576;
-/// Runs in which the unread packets of a connection are counted.
+/// Runs in which the unread packets of a connection are counted. With more, neighbours are merged.
 pub const UNREAD_RUNS_MAX: usize = 64;
 /// Interval of credit requests to a receiver that is held back; 1 ms. Linux before 6.7 sends no
 /// credit update for a stream before three quarters of the buffer are read.
@@ -49,18 +50,20 @@ pub const CREDIT_REQUEST_SOON_NS: u64 = 1_000_000;
 pub const CREDIT_REQUEST_LATER_NS: u64 = 100_000_000;
 /// Credit requests at the short interval.
 pub const CREDIT_REQUESTS_SOON: u8 = 20;
-/// Credit requests sent in a turn.
+/// Credit requests sent in a turn. The rest waits for the next turn.
 pub const CREDIT_REQUESTS_PER_TURN: usize = 64;
 /// Staged bytes of a sender whose transmit queue the frontend stops (as to pause the VM), so that
 /// the data in its descriptors is copied too: twice the content of an ordinary ring of 128 packets.
 /// Connections whose data exceeds it are reset.
 pub const SAVED_BYTES_MAX: usize = 16 << 20;
-/// Largest ring, in descriptors; bounds the memory of held chains. Linux and QEMU use 128.
+/// Largest ring, in descriptors; bounds the memory of held chains. Linux and QEMU use 128. The port
+/// of a guest with a larger ring is closed.
 pub const RING_SIZE_MAX: u16 = causeway_model::port::VSOCK_RING_SIZE_MAX;
 /// Divisor of a sender's transmit ring; the quotient is the number of chains held for one receiver.
+/// Data beyond it is staged.
 pub const HELD_PART_ONE: u16 = 4;
 /// Divisor of a sender's transmit ring; the quotient is the number of chains held for all
-/// receivers.
+/// receivers. Data beyond it is staged.
 pub const HELD_PART_ALL: u16 = 2;
 /// Interval at which a receiver is checked while a sender stands still for it; 100 ms.
 pub const STALL_CHECK_NS: u64 = 100_000_000;
@@ -79,34 +82,38 @@ pub const STALL_RETURNED_MIN: u64 = 8;
 /// VM may be paused, or wait for a processor.
 pub const SILENT_NS_MAX: u64 = 10_000_000_000;
 /// Time for which a connect may stay unanswered; 30 s, far above the limit of any guest (Linux: 2
-/// s).
+/// s). Then the connection is reset.
 pub const REQUEST_NS_MAX: u64 = 30_000_000_000;
 /// Time for which a connection may stay open after both directions were shut down; 10 s. Linux
-/// itself waits 8 s.
+/// itself waits 8 s. Then the connection is reset.
 pub const LINGER_NS_MAX: u64 = 10_000_000_000;
-/// Time for which data of a departed guest may wait for a process that reads slowly; 5 min.
+/// Time for which data of a departed guest may wait for a process that reads slowly; 5 min. Then
+/// the connection is reset.
 pub const DRAIN_NS_MAX: u64 = 300_000_000_000;
 /// Receive buffer advertised to a guest on a connection with a host process, in bytes.
 pub const HOST_BUFFER_BYTES: u32 = 256 << 10;
 /// The same for messages, and the largest message between a guest and a process. It fits a Unix
 /// socket of the default size, which is 208 KiB.
 pub const HOST_MESSAGE_BYTES: u32 = 128 << 10;
-/// Connections of a port with host processes; each uses two file descriptors.
+/// Connections of a port with host processes; each uses two file descriptors. A further connect is
+/// answered with a reset.
 pub const HOST_CONNECTIONS_PER_PORT_MAX: usize = 1024;
-/// Connections of a shard with host processes; listeners and handshakes count as well.
+/// Connections of a shard with host processes; listeners and handshakes count as well. A further
+/// connect is answered with a reset.
 pub const HOST_CONNECTIONS_MAX: usize = 16_384;
-/// Host processes of a port that have connected and not yet sent `CONNECT <port>`.
+/// Host processes of a port that have connected and not yet sent `CONNECT <port>`. A further
+/// process is closed at once and counted.
 pub const HANDSHAKES_MAX: usize = 64;
-/// Handshakes begun or refused before other work is done.
+/// Handshakes begun or refused before other work is done. Further processes wait in the backlog.
 pub const HANDSHAKES_PER_TURN: usize = 4;
 /// Host processes that a port's host socket accepts per second, and burst: each costs the
 /// dispatcher some 20 to 50 us, which other ports lose.
 pub const HOST_CONNECTS_PER_SECOND: u64 = 512;
 /// Pause of a host socket that reached its rate limit; 100 ms. Connections wait in its backlog.
 pub const HOST_LISTENER_PAUSE_NS: u64 = 100_000_000;
-/// Time in which a host process must send its `CONNECT <port>` line; 5 s.
+/// Time in which a host process must send its `CONNECT <port>` line; 5 s. Then the handshake ends.
 pub const HANDSHAKE_NS_MAX: u64 = 5_000_000_000;
-/// Longest `CONNECT <port>` line, in bytes.
+/// Longest `CONNECT <port>` line, in bytes. A longer line ends the handshake.
 pub const HANDSHAKE_BYTES_MAX: usize = 32;
 /// Cost of a connect to a host process in system calls: a socket, its path, its watch.
 pub const CONNECT_CALLS: u64 = 5;
@@ -117,7 +124,7 @@ pub const HOST_PORT_FIRST: u32 = 1024;
 pub const HOST_PORT_LAST: u32 = 65_535;
 /// Receive buffers filled for a connection before the next connection is served.
 pub const TURN_BUFFERS: usize = 16;
-/// Most captures of one group at a time.
+/// Most captures of one group at a time. A further capture is refused.
 pub const CAPTURES_MAX: usize = 16;
 /// Most connections that a list views between two turns.
 pub const CONNECTIONS_VIEWED_AT_ONCE: usize = 16;

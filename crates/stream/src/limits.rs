@@ -16,23 +16,24 @@ pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 pub const SEND_BYTES: usize = 65_000;
 /// Receive buffer of a stream; 128 KiB, more than the longest frame with its length.
 pub const STREAM_BYTES: usize = 128 << 10;
-/// Buffer for the datagrams of one batch.
+/// Buffer for the datagrams of one batch. Without room for the longest frame, the batch ends.
 pub const BATCH_BYTES: usize = 128 << 10;
-/// Most datagrams of one batch.
+/// Most datagrams of one batch. Further datagrams wait in the socket.
 pub const BATCH_DATAGRAMS_MAX: usize = 64;
 /// Most batches of one port on the way to the forwarding service. Until one is processed, further
 /// frames wait in the socket.
 pub const BATCHES_MAX: usize = 2;
 /// Shortest and longest pause between two attempts to connect; 100 ms and 1 s.
 pub const CONNECT_PAUSE_NS: (u64, u64) = (100_000_000, 1_000_000_000);
-/// Time in which a TCP connection must be established; 5 s.
+/// Time in which a TCP connection must be established; 5 s. The attempt has failed then, and is
+/// repeated.
 pub const CONNECT_NS_MAX: u64 = 5_000_000_000;
 /// Time after which frames are offered again to a datagram socket without room; 1 ms. The kernel does
 /// not report room in the queue of another process's datagram socket.
 pub const RETRY_NS: u64 = 1_000_000;
 /// Shortest time between two checks whether the peer of a datagram port is gone; 100 ms.
 pub const PROBE_NS: u64 = 100_000_000;
-/// TCP connections that a port accepts a second.
+/// TCP connections that a port accepts a second. A further connection is closed and counted.
 pub const ACCEPTS_PER_SECOND: u64 = 32;
 /// Idle time after which TCP asks whether the peer is there.
 pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);

@@ -40,28 +40,30 @@ pub const GENERAL_SERVICE_QUEUE_KEY: u32 = 0x8001_0000;
 pub const GENERAL_INTERVAL_NS: u64 = 100_000;
 
 /// Most datagrams to general service interfaces that an adapter may send at once after a pause: the
-/// receive work requests that Linux posts there.
+/// receive work requests that Linux posts there. A further one is dropped and counted.
 pub const GENERAL_BURST: u64 = 512;
 
 /// Bits of an object number.
 pub const NUMBER_BITS: u32 = 24;
 
-/// Most objects in a [`crate::number::Table`]: at least 16 generations of each slot remain.
+/// Most objects in a [`crate::number::Table`]: at least 16 generations of each slot remain. A
+/// further object is refused.
 pub const TABLE_MAX: usize = 1 << 20;
 
-/// Most adapters of a subnet.
+/// Most adapters of a subnet. A further adapter is refused.
 pub const ADAPTERS_MAX: usize = 4096;
 
-/// Most queue pairs of an adapter.
+/// Most queue pairs of an adapter. A further one is refused.
 pub const QUEUE_PAIRS_MAX: usize = 1 << 14;
 
-/// Most memory regions of an adapter.
+/// Most memory regions of an adapter. A further one is refused.
 pub const REGIONS_MAX: usize = TABLE_MAX;
 
-/// Most registered bytes of an adapter: 1 TiB.
+/// Most registered bytes of an adapter: 1 TiB. A registration beyond it is refused.
 pub const REGISTERED_BYTES_MAX: u64 = 1 << 40;
 
-/// Most entries in the page lists of an adapter's regions: 128 MiB of the daemon's memory.
+/// Most entries in the page lists of an adapter's regions: 128 MiB of the daemon's memory. A
+/// registration beyond it is refused.
 pub const REGION_PAGES_MAX: u64 = 1 << 24;
 
 /// Page list entries of a region beyond the pages of its length: partial pages at both ends, and the
@@ -74,10 +76,12 @@ pub const PAGE_SHIFT_MIN: u8 = 12;
 /// Largest binary logarithm of a region's page size.
 pub const PAGE_SHIFT_MAX: u8 = 40;
 
-/// Most page list entries in a fast registration.
+/// Most page list entries in a fast registration. A work request with more ends with a length
+/// error.
 pub const PAGES_PER_UPDATE_MAX: u32 = 1 << 17;
 
-/// Most bytes of a message (InfiniBand specification, 9.7.1).
+/// Most bytes of a message (InfiniBand specification, 9.7.1). A longer message ends with a length
+/// error.
 pub const MESSAGE_BYTES_MAX: u64 = 1 << 31;
 
 /// Most bytes that the engine copies before it looks at the budget again.
@@ -95,26 +99,27 @@ pub const SPAN_BYTES: u64 = 320;
 /// Bytes of network header before a received datagram.
 pub const NETWORK_HEADER_BYTES: u32 = 40;
 
-/// Most nanoseconds that a requester waits for an unreachable responder, over all retries.
+/// Most nanoseconds that a requester waits for an unreachable responder, over all retries. Then the
+/// request fails.
 pub const RETRY_NS_MAX: u64 = 120_000_000_000;
 
 /// Receiver-not-ready retries that mean "without end".
 pub const RNR_RETRY_ENDLESS: u8 = 7;
 
-/// Most results of a group's policy that a subnet keeps.
+/// Most results of a group's policy that a subnet keeps. With so many, the table is emptied.
 pub const POLICY_RESULTS_MAX: usize = 4096;
 
 /// Bytes whose copy takes as long as a check of a policy with many rules: 16 us.
 pub const POLICY_CHECK_BYTES: u64 = 128 << 10;
 
-/// Most queue pairs of an adapter in a multicast group.
+/// Most queue pairs of an adapter in a multicast group. A further attachment is refused.
 pub const MULTICAST_MEMBERS_MAX: usize = 16;
 
-/// Most multicast memberships of an adapter.
+/// Most multicast memberships of an adapter. A further attachment is refused.
 pub const MEMBERSHIPS_PER_ADAPTER_MAX: usize = 1024;
 
 /// Most resets of an adapter whose messages have not ended; a further reset ends those of the oldest.
 pub const RETIRED_MAX: usize = 4;
 
-/// Most observed messages that wait for the caller of a pass.
+/// Most observed messages that wait for the caller of a pass. Further ones are counted only.
 pub const OBSERVATIONS_MAX: usize = 1024;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Size of each socket's send and receive buffer, in bytes; 4 MiB.
 pub const SOCKET_BYTES: usize = 4 << 20;
-/// Most bytes of one send call.
+/// Most bytes of one send call. A full batch is sent.
 pub const SEND_BYTES: usize = 65_000;
 /// Sockets from which a VXLAN socket's links send, so that flows have different source ports. A
 /// batch leaves from one socket: more sockets would mean more system calls.
@@ -54,9 +54,10 @@ pub const FIRST_WORD_NS_MAX: u64 = 1_000_000_000;
 pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 /// Interval of keepalive probes; 1 s.
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Unanswered keepalive probes after which a connection fails.
+/// Unanswered keepalive probes after which a connection fails. It is then made again.
 pub const KEEPALIVE_TRIES: u32 = 3;
-/// TCP user timeout: how long sent bytes may stay unacknowledged, in ms; 8 s.
+/// TCP user timeout: how long sent bytes may stay unacknowledged, in ms; 8 s. Then the connection
+/// fails, and is made again.
 pub const UNTAKEN_MS_MAX: u32 = 8_000;
 /// Unsent bytes that the kernel buffers per connection: new frames wait behind them.
 pub const UNSENT_BYTES_MAX: u32 = 128 << 10;
