@@ -91,8 +91,8 @@ pub const HELP_POLLS_MAX: u32 = 512;
 /// one part.
 pub const HELP_LIVENESS_NS: u64 = 50_000;
 /// Longest wait of a receiver that cancels a cooperative copy for the sender's running copy, in ns:
-/// about ten thousand times the expected time. The sender may be stopped or hostile. The limit
-/// holds for each peer separately. Then the receiver goes on without its end.
+/// about ten thousand times the expected time. The sender may be stopped or hostile: after the time
+/// the receiver goes on. The limit holds for each peer separately.
 pub const HELP_ENDS_NS: u64 = 2_000_000_000;
 /// Messages after which the slower path of large messages (direct read or channel) is measured again.
 pub const PATH_RETRY_MESSAGES: u32 = 128;
