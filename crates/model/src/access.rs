@@ -8,7 +8,7 @@
 //! that the account exists. If the daemon cannot apply the access of a port or host socket, for
 //! example because an account is unknown, it deletes the port again and refuses its addition. A
 //! mode has four octal digits, `0000` to `0777`; access lists and the directory's permissions are
-//! not managed.
+//! not managed. The types are read and checked in the thread that reads the table.
 
 use std::fmt;
 use std::str::FromStr;

@@ -2,7 +2,8 @@
 //!
 //! The logger and `causeway` call [`date`]. There are no time zones, no leap seconds, no times of
 //! the day and no dates before 1970; the module reads no clock. The result has four digits for a
-//! year up to 9999, and more for later years.
+//! year up to 9999, and more for later years. The function is pure, and runs in the thread that
+//! logs or prints.
 
 /// Returns the date of a time in seconds since 1970, in UTC, as `2026-11-21`.
 ///

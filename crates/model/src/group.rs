@@ -3,9 +3,9 @@
 //! The registry of the fabric keeps the groups; Ethernet reads [`Forwarding`] and [`GroupKind`],
 //! dispatchers read the weight. A group must exist before its ports and links. It cannot be
 //! changed, and can be deleted only after its ports and links. At most
-//! [`GROUPS_MAX`](crate::limits::GROUPS_MAX) (1,024) groups. A weight divides the time of a
-//! dispatcher among busy groups; it reserves nothing and limits nothing while others are idle. The
-//! range of the weight is checked when the group is added.
+//! [`GROUPS_MAX`](crate::limits::GROUPS_MAX) (1,024) groups; a further one is refused. A weight
+//! divides the time of a dispatcher among busy groups; it reserves nothing and limits nothing while
+//! others are idle. The range of the weight is checked when the group is added.
 
 use serde::{Deserialize, Serialize};
 

@@ -5,9 +5,10 @@
 //! opens the sockets of a specification and reports [`crate::LinkView`].
 //!
 //! Values only: no function here opens a socket, reads a key file or resolves a name.
-//! [`LinkSpec::check`] checks ranges and address families, and neither reachability nor the key.
-//! The MTU ([`LinkKind::mtu`]) is computed from an assumed path and may exceed that of the real
-//! path. Only the kinds `causeway` and `tls` encrypt and authenticate.
+//! [`LinkSpec::check`] checks ranges and address families, and neither reachability nor the key;
+//! the draft calls it, and the controller of links again before it adds a link, in the thread of
+//! the command. The MTU ([`LinkKind::mtu`]) is computed from an assumed path and may exceed that of
+//! the real path. Only the kinds `causeway` and `tls` encrypt and authenticate.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;

@@ -3,8 +3,8 @@
 //! [`PollPolicy`] is the choice of the operator for the whole daemon (`[dispatch]` in the
 //! configuration file); [`PollMode`] is the mode of a queue now, as `causeway port show` has it.
 //! The fabric measures rates and switches modes, which it calls dispatch modes
-//! (`causeway_fabric::dispatch_mode`); this module holds the values alone. A policy cannot be set
-//! for a single port.
+//! (`causeway_fabric::dispatch_mode`); this module holds the values alone. A policy is read at the
+//! start, in the main thread. A policy cannot be set for a single port.
 
 use std::fmt;
 

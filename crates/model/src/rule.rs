@@ -5,7 +5,8 @@
 //! host. The first matching rule decides; without a match a connect is accepted.
 //!
 //! Rules do not apply to open connections, to Ethernet frames or to MX messages, and cannot connect
-//! two groups. At most [`RULES_MAX`] (4,096) rules. This module parses and prints the sides of a
+//! two groups. At most [`RULES_MAX`] (4,096) rules; a further one, and a position beyond the end of
+//! the list, are refused by `causeway_fabric::rules`. This module parses and prints the sides of a
 //! rule; matching is in `causeway_fabric::rules`. A CID or port number beyond 32 bits is refused.
 
 use std::fmt;

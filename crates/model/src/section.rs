@@ -11,9 +11,9 @@
 //! `POST /v1/apply` checks the tables. It changes the objects of sections that can be listed and
 //! deleted ([`SectionDefinition::delete`]); it ignores others until the daemon starts again. A file
 //! has at most [`SECTION_TABLES_MAX`](crate::limits::SECTION_TABLES_MAX) (1,024) tables of a
-//! section. Two definitions of one name are not detected: the first is used. The functions of a
-//! definition run in the thread that reads the table: that of the start, or of a client's
-//! connection; they keep no state.
+//! section, and is refused with more. Two definitions of one name are not detected: the first is
+//! used. The functions of a definition run in the thread that reads the table: that of the start,
+//! or of a client's connection; they keep no state.
 
 use serde_json::{Map, Value};
 

@@ -3,9 +3,9 @@
 //!
 //! The daemon (`daemon::config`) calls the `read` functions with the tables of the file, and makes
 //! the options of the fabric, the sandbox, the VNET language and the server of metrics from the
-//! result. All problems of a table are reported together, and the daemon then does not start. Keys
-//! that are not given get their defaults; derived defaults (`Option` members) are filled in by the
-//! daemon.
+//! result, in its main thread. All problems of a table are reported together, and the daemon then
+//! does not start. Keys that are not given get their defaults; derived defaults (`Option` members)
+//! are filled in by the daemon.
 //!
 //! The settings cannot be changed at run time: `causeway apply` checks the four tables and ignores
 //! them otherwise. The module checks forms, ranges and conditions between keys. It does not check

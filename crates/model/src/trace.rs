@@ -3,8 +3,8 @@
 //! A service defines a type for each question that it answers ([`TraceRequest`]) and registers a
 //! [`TraceDefinition`] of the type. The control plane carries a [`TraceQuery`]: the type's name and
 //! values. The fabric finds the service by the name, checks that the named ports and group exist,
-//! and asks the group's shard. [`crate::commands::trace`] has the questions that the command line
-//! knows; others reach the daemon by `POST /v1/trace`.
+//! and asks the group's shard, in the thread of the request. [`crate::commands::trace`] has the
+//! questions that the command line knows; others reach the daemon by `POST /v1/trace`.
 //!
 //! A query is not checked until it is read as its type: values that do not fit, and the name of no
 //! registered type, are refused as invalid. Unknown values are ignored.

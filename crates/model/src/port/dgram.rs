@@ -6,9 +6,9 @@
 //! address; datagrams from elsewhere are dropped by the kernel. UDP carries the frames without
 //! encryption, and source addresses of UDP can be forged on most networks.
 //!
-//! The stream service reads the options when the port is added. The checks touch no file and no
-//! socket. The kernel does not report the user who sends to a datagram socket: the service refuses
-//! `allowed_users`.
+//! The stream service reads the options in its shard's thread when the port is added. The checks
+//! touch no file and no socket. The kernel does not report the user who sends to a datagram socket:
+//! the service refuses `allowed_users`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,12 +1,12 @@
 //! Ports of kind `hca`: host channel adapters, which give a guest RDMA verbs and an Ethernet
 //! interface through one PCI function.
 //!
-//! The HCA service reads the options when the port is added. The frontend attaches by vfio-user
-//! (QEMU 10.1 or later) and sees a ConnectX virtual function, for which guests have the drivers
-//! `mlx5_core` and `mlx5_ib`. The limits bound the objects of one guest: beyond a limit the guest's
-//! command to create an object fails, and other guests are not affected. Objects without an option
-//! have fixed limits (`causeway_mlx5::limits`). QEMU does not reconnect this device, so that the
-//! holder keeps its frontend over a restart of the daemon.
+//! The HCA service reads the options in its shard's thread when the port is added. The frontend
+//! attaches by vfio-user (QEMU 10.1 or later) and sees a ConnectX virtual function, for which
+//! guests have the drivers `mlx5_core` and `mlx5_ib`. The limits bound the objects of one guest:
+//! beyond a limit the guest's command to create an object fails, and other guests are not affected.
+//! Objects without an option have fixed limits (`causeway_mlx5::limits`). QEMU does not reconnect
+//! this device, so that the holder keeps its frontend over a restart of the daemon.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

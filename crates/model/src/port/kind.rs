@@ -7,8 +7,8 @@
 //!
 //! Kinds are known at compile time; the daemon passes its list in [`super::ReadContext`]. Two kinds
 //! are equal if their names are. Reading options converts the table each time, so services read
-//! them when a port is added and not on the data path. A kind cannot have keys with the names of
-//! keys of every port.
+//! them when a port is added and not on the data path, mostly in the thread of their shard. A kind
+//! cannot have keys with the names of keys of every port.
 //!
 //! [`super::read()`] checks the options of a file or command, and the registry of the fabric checks
 //! every port again ([`super::PortSpec::check`]) before its service sees it. A kind made by

@@ -9,7 +9,8 @@
 //! names and paths are unique and adds the port; its service reads the options ([`PortKind::get`]).
 //! A specification does not change while its port exists. [`PortSpec::check`] checks each value and
 //! conditions between them, and neither other ports nor the host's files. At most
-//! [`PORTS_MAX`](crate::limits::PORTS_MAX) (1,024) ports of all kinds.
+//! [`PORTS_MAX`](crate::limits::PORTS_MAX) (1,024) ports of all kinds: the registry refuses a
+//! further one.
 
 mod dgram;
 mod hca;

@@ -1,11 +1,12 @@
 //! Ports of kind `mx`: NICs of MX endpoints, to which processes attach.
 //!
-//! The MX service reads the options when the port is added. A port of this kind has no guest, no
-//! virtio device and no granted guest memory. A NIC reaches NICs of other hosts by an interface or
-//! by UDP, not by both, and without either it reaches only NICs of this host in its group. More
-//! than [`MX_PEERS_MAX`] (1,024) configured peers, and more than [`MX_UDP_PEERS_MAX`] (64) UDP
-//! addresses, are refused when the table is read. The checks do not open the interface and do not
-//! compare with other NICs; the service refuses a conflict when the port is added.
+//! The MX service reads the options in its shard's thread when the port is added. A port of this
+//! kind has no guest, no virtio device and no granted guest memory. A NIC reaches NICs of other
+//! hosts by an interface or by UDP, not by both, and without either it reaches only NICs of this
+//! host in its group. More than [`MX_PEERS_MAX`] (1,024) configured peers, and more than
+//! [`MX_UDP_PEERS_MAX`] (64) UDP addresses, are refused when the table is read. The checks do not
+//! open the interface and do not compare with other NICs; the service refuses a conflict when the
+//! port is added.
 
 use std::net::SocketAddr;
 

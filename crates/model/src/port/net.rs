@@ -1,11 +1,12 @@
 //! Ports of kind `net`: virtio-net devices, or processes that send and receive Ethernet frames.
 //!
-//! The Ethernet service reads the options when the port is added. An operator's table gives them,
-//! with defaults from the group's links ([`PortContext::links_mtu`]). The MTU (68 to 65,535) is
-//! offered to the guest, and 1 to [`QUEUE_PAIRS_MAX`] (8) queue pairs; a guest may use fewer. A
-//! value out of range is refused when the table is read; the service refuses a MAC address that
-//! another port of the group has; `guest_mac` may be the same for many ports. Options of a port do
-//! not change while the port exists. Routes, groups and captures are not options of a port.
+//! The Ethernet service reads the options in its shard's thread when the port is added. An
+//! operator's table gives them, with defaults from the group's links ([`PortContext::links_mtu`]).
+//! The MTU (68 to 65,535) is offered to the guest, and 1 to [`QUEUE_PAIRS_MAX`] (8) queue pairs; a
+//! guest may use fewer. A value out of range is refused when the table is read; the service refuses
+//! a MAC address that another port of the group has; `guest_mac` may be the same for many ports.
+//! Options of a port do not change while the port exists. Routes, groups and captures are not
+//! options of a port.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

@@ -2,7 +2,8 @@
 //!
 //! The daemon calls [`read`] with the table of one port: keys, types and ranges are checked against
 //! the fields of its kind, then defaults are filled in, then conditions between values are checked.
-//! The resulting [`PortSpec`] goes to the registry of the fabric.
+//! The resulting [`PortSpec`] goes to the registry of the fabric. The function runs in the daemon's
+//! main thread (configuration file), in `lifecycle` (state file), or in that of a connection.
 //!
 //! All problems of keys and values are reported at once, a later failed condition alone. Unknown
 //! keys are refused, with a suggestion. The module does not compare ports with each other, does not

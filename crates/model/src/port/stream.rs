@@ -3,9 +3,9 @@
 //! The peer is a VMM or a user-mode network stack without vhost-user: QEMU (`-netdev stream`),
 //! passt, gvproxy. The port listens at its Unix socket, or at a TCP address instead (`tcp`); with
 //! `connect` it connects there, again and again while the peer is away. The stream service reads
-//! the options when the port is added. TCP carries the frames without encryption and without a
-//! check of the peer: the address should be of the loopback interface. The MTU (68 to 65,535)
-//! bounds the frames that the port accepts and sends.
+//! the options in its shard's thread when the port is added. TCP carries the frames without
+//! encryption and without a check of the peer: the address should be of the loopback interface. The
+//! MTU (68 to 65,535) bounds the frames that the port accepts and sends.
 
 use std::net::SocketAddr;
 

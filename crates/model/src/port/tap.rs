@@ -1,11 +1,11 @@
 //! Ports of kind `tap`: TAP interfaces of this host as members of a group.
 //!
-//! The TAP service reads the options when the port is added, and opens the interface. A frame that
-//! the kernel sends by the interface is a frame that the port sends, and the reverse: the host, a
-//! container, or a program behind a bridge or a traffic control rule is then a member of the group.
-//! A port of this kind has no guest, no socket and no queue. The checks do not open the interface
-//! and do not compare with interfaces of other ports: the kernel gives an interface to one program
-//! only.
+//! The TAP service reads the options in its shard's thread when the port is added, and opens the
+//! interface. A frame that the kernel sends by the interface is a frame that the port sends, and
+//! the reverse: the host, a container, or a program behind a bridge or a traffic control rule is
+//! then a member of the group. A port of this kind has no guest, no socket and no queue. The checks
+//! do not open the interface and do not compare with interfaces of other ports: the kernel gives an
+//! interface to one program only.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

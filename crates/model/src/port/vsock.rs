@@ -1,11 +1,11 @@
 //! Ports of kind `vsock`: virtio-vsock devices.
 //!
-//! The socket service reads the options when the port is added. A CID from [`CID_GUEST_MIN`] (3)
-//! identifies the guest in its group; the socket service refuses a CID in use, and equal CIDs in
-//! two groups do not meet; `guest_cid` may be the same for many ports. Without `host_socket` the
-//! guest has no connections with processes of this host in either direction. The path leaves room
-//! for the suffixes `_<port>` and `_seqpacket`; the checks do not touch the file. Rings have at
-//! most [`VSOCK_RING_SIZE_MAX`] (1,024) entries.
+//! The socket service reads the options in its shard's thread when the port is added. A CID from
+//! [`CID_GUEST_MIN`] (3) identifies the guest in its group; the socket service refuses a CID in
+//! use, and equal CIDs in two groups do not meet; `guest_cid` may be the same for many ports.
+//! Without `host_socket` the guest has no connections with processes of this host in either
+//! direction. The path leaves room for the suffixes `_<port>` and `_seqpacket`; the checks do not
+//! touch the file. Rings have at most [`VSOCK_RING_SIZE_MAX`] (1,024) entries.
 
 use std::path::{Path, PathBuf};
 

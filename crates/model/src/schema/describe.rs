@@ -4,8 +4,9 @@
 //! `GET /v1/kinds` returns [`FieldInfo`]s; `causeway` derives options, help and completions from
 //! them, and converts a text of the command line by [`FieldInfo::read`]. A client without the field
 //! itself checks types, words and ranges alone; the daemon checks the value again, with its form.
-//! The module sends nothing and describes a single key at a time; a type of a newer daemon that
-//! [`TypeInfo`] lacks makes the whole reply unreadable.
+//! The conversions run in the thread of a request (`GET /v1/kinds`), and in the main thread of the
+//! tool. The module sends nothing and describes a single key at a time; a type of a newer daemon
+//! that [`TypeInfo`] lacks makes the whole reply unreadable.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

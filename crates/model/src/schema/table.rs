@@ -2,7 +2,8 @@
 //!
 //! Kinds of ports and links declare their keys by it, each once; readers, help texts and printers
 //! use the fields ([`crate::schema`]). The macro checks nothing at run time and declares no parser:
-//! [`check`](super::check()) and serde do. The order of members is the order of printing.
+//! [`check`](super::check()) and serde do. The order of members is the order of printing. Two
+//! members with one key are not detected.
 
 /// Declares a struct with its JSON form, and the [`Field`](crate::schema::Field)s of its table.
 ///

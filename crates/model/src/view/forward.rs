@@ -4,7 +4,7 @@
 //! /v1/forwarder`, and the answer lists its [`ForwardTask`]s. The socket service keeps the last
 //! report and fills [`ForwardView`] in for `GET /v1/forwards`; `causeway forward list` prints it.
 //! The values are samples, at most a few seconds old. Counters count since the forwarder started;
-//! the module holds values only.
+//! the module holds values only. All of it runs in threads of control requests.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! Views of host channel adapters: objects of the guest's driver with their limits, and queue
 //! pairs.
 //!
-//! The HCA service fills them in for `GET /v1/hcas` and `GET /v1/hcas/PORT`
-//! ([`crate::commands::hca`]); `causeway hca` prints them. The values are samples; counters count
-//! since the port was added. The view of one adapter has at most
+//! The HCA service fills them in, in the thread of its shard, for `GET /v1/hcas` and `GET
+//! /v1/hcas/PORT` ([`crate::commands::hca`]); `causeway hca` prints them. The values are samples;
+//! counters count since the port was added. The view of one adapter has at most
 //! [`HCA_QUEUE_PAIRS_SHOWN_MAX`](crate::limits::HCA_QUEUE_PAIRS_SHOWN_MAX) queue pairs, those of a
 //! list have none: [`HcaView::queue_pairs_omitted`] is the number of the others.
 

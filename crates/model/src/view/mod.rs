@@ -8,7 +8,7 @@
 //! creation of their object (port, link, route, pair of endpoints); they end with it, and nothing
 //! resets them. Views are samples: values of different objects are not read at the same moment. The
 //! registry of the fabric and the services fill views in, in answers to commands
-//! ([`crate::Command`]); no view changes anything.
+//! ([`crate::Command`]), in the threads of the command and of the shards; no view changes anything.
 
 mod connection;
 mod form;

@@ -1,9 +1,9 @@
 //! Views of NICs of other hosts, with the connections of MX endpoints to them.
 //!
-//! The MX service fills them in for `GET /v1/peers` ([`crate::commands::peers`]); `causeway peer`
-//! prints them. A peer that several NICs of this host know has a view for each. The values are
-//! samples of the moment; counters count since the connection of the pair began. The module holds
-//! values only, and the list is not bounded here.
+//! The MX service fills them in, in the threads of its shards, for `GET /v1/peers`
+//! ([`crate::commands::peers`]); `causeway peer` prints them. A peer that several NICs of this host
+//! know has a view for each. The values are samples of the moment; counters count since the
+//! connection of the pair began. The module holds values only, and the list is not bounded here.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
