@@ -13,13 +13,13 @@
 //!
 //! # Clients, threads, limits
 //! Each connection to the control socket carries one request and has a thread of its own. At most
-//! 64 are served at a time; then the one that has waited longest is closed, or, if none has waited
-//! 250 ms, the new one is answered with 503 ([`limits`]). Commands of several clients are executed
-//! one after another, under the lock of the fabric's registry; a request that repeats an addition
-//! is refused with a conflict, and one that repeats a deletion with *not found*. A second causewayd
-//! with the same control socket does not start ([`instance`]). The main thread waits for the
-//! dispatchers, the thread `lifecycle` opens and closes everything else; no thread of this crate is
-//! a dispatcher.
+//! 64 are served at a time; then a waiting one of the user with the most is closed, or, if it has
+//! not waited 250 ms, the new one is answered with 503 ([`limits`]). Commands of several clients
+//! are executed one after another, under the lock of the fabric's registry; a request that repeats
+//! an addition is refused with a conflict, and one that repeats a deletion with *not found*. A
+//! second causewayd with the same control socket does not start ([`instance`]). The main thread
+//! waits for the dispatchers, the thread `lifecycle` opens and closes everything else; no thread of
+//! this crate is a dispatcher.
 //!
 //! | module | content |
 //! |---|---|

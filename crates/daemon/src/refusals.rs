@@ -9,7 +9,8 @@
 //! The module refuses no client: the servers, sessions and the API decide, send their reply and
 //! then count. Log lines are written for users without access and for wrong passwords; all other
 //! refusals are only counted. Counters have no labels for users or addresses, are updated without a
-//! lock or ordering, and start at 0 with each process.
+//! lock or ordering by the acceptors and the threads of connections, and start at 0 with each
+//! process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

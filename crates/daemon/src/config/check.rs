@@ -7,8 +7,8 @@
 //! links' UDP sockets are `config::sockets`.
 //!
 //! Limits of a file: 1,024 groups, ports and links each, 4,096 rules and 16,384 routes
-//! ([`causeway_model::limits`]). Names, socket paths and the addresses of a group must be unique; a
-//! rule must not name two groups.
+//! ([`causeway_model::limits`]); a longer list is a problem of the file. Names, socket paths and
+//! the addresses of a group must be unique; a rule must not name two groups.
 //!
 //! `config::read` calls it last, in its thread; without problems the values become the `Config`.
 

@@ -6,7 +6,8 @@
 //! of the source text; a range outside of it is clamped. Equal problems are not merged: reporters
 //! avoid them.
 //!
-//! All parts of `config` add problems; `Config::parse` renders them into its error.
+//! All parts of `config` add problems, in the thread that reads the text; `Config::parse` renders
+//! them into its error.
 
 use std::fmt::Write as _;
 use std::ops::Range;

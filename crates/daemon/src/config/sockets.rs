@@ -6,8 +6,8 @@
 //! peers are not resolved, so that two names of the same host pass, and an unresolved name counts
 //! as either address family. Ports that other programs use are found at the opening of the link.
 //!
-//! `config::check` calls [`check`]. Links that are added at run time are checked by the `link`
-//! service instead.
+//! `config::check` calls [`check`], in the thread that reads the file. Links that are added at run
+//! time are checked by the `link` service instead.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;

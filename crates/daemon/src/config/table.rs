@@ -6,8 +6,9 @@
 //! no key itself. Nested tables have dotted paths, as in [`Problem::path`].
 //!
 //! `config::read` reads every table of a configuration file by this module, `config::state` those
-//! of the state file. The functions add to the caller's `Problems` and go on: a table with a
-//! problem yields `None`, or, by [`TomlTable::parse_valid`], the values of its other keys.
+//! of the state file, in the thread that reads the text. The functions add to the caller's
+//! `Problems` and go on: a table with a problem yields `None`, or, by [`TomlTable::parse_valid`],
+//! the values of its other keys.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -8,7 +8,7 @@
 //! `vnet::print::line` is the inverse.
 //!
 //! Callers are [`super::session`] for lines of a client, which are hostile input, and
-//! [`super::file`](mod@super::file) for lines of a file.
+//! [`super::file`](mod@super::file) for lines of a file, each in its own thread.
 
 use causeway_model::MacMatch;
 

@@ -6,7 +6,7 @@
 //! as 0; an address that is not known yet as `-`.
 //!
 //! [`super::session`] prints lists, [`super::registration`] the command that it sends to a peer's
-//! server.
+//! server, both in the thread of a session.
 
 use std::fmt::Write as _;
 
