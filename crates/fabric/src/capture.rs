@@ -7,10 +7,10 @@
 //! whole chunks out, so that no thread holds the mutex for longer than the copy of a frame.
 //!
 //! A recording holds at most [`CAPTURE_BYTES_MAX`] bytes (8 MiB) of unfetched copies, in at most
-//! twice as much memory. A full buffer
-//! drops copies, which are counted; the frames are forwarded all the same. The filter matches
-//! header fields of a frame only, not its payload, and sees no fields inside tunnels. A recording
-//! does not end by time: the controller ends captures that were not fetched from for 30 s.
+//! twice as much memory. A full buffer drops copies, which are counted; the frames are forwarded
+//! all the same. The filter matches header fields of a frame only, not its payload, and sees no
+//! fields inside tunnels. A recording does not end by time: the controller ends captures that were
+//! not fetched from for 30 s.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -1,4 +1,11 @@
 //! Results of serving a queue or a source, by which a shard decides when to serve it again.
+//!
+//! [`Service::serve`](crate::Service::serve) and
+//! [`Service::serve_source`](crate::Service::serve_source) return them to [`crate::shard`], in the
+//! dispatcher's thread. The values only report: the rate of chains and the mode
+//! ([`crate::dispatch_mode`]) decide whether an empty queue is polled. A service that returns
+//! [`Progress::Worked`] without work is called again in every turn until its slice is used up; one
+//! that returns [`Progress::Parked`] without having armed a doorbell is not called again.
 
 /// Result of serving a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@
 //!
 //! Each watch uses a file descriptor of its own, a duplicate. Only [`Trigger::Readable`] is
 //! level-triggered. An error or hang-up is reported as readable and writable, even by a muted
-//! watch. Reads of the set may come from one thread at a time. Queue numbers in tokens have 12
-//! bits, slots 16.
+//! watch. A watch fails if the process has no descriptor left. Reads of the set may come from one
+//! thread at a time. Queue numbers in tokens have 12 bits, slots 16.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -10,8 +10,9 @@
 //! new dispatcher refuses the shard or has stopped, the shard returns to the old, for which the
 //! host needs no memory; its ports are lost if the old has stopped too, and the error names this. A
 //! lost shard stays listed, and commands about its ports fail. At most
-//! [`GROUPS_MAX`] (1,024) groups; a group cannot have the name of [`HOST`]. Rules and weights of a
-//! shard are those at its opening; `registry::rules` updates rules later.
+//! [`GROUPS_MAX`] (1,024) groups, and a further one is refused; a group cannot have the name of
+//! [`HOST`]. Rules and weights of a shard are those at its opening; `registry::rules` updates rules
+//! later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

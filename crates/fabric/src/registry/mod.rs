@@ -7,8 +7,8 @@
 //! It keeps the groups, the ports, the rules, and the dispatcher of each shard, all in memory: the
 //! daemon writes the configuration file. Objects of services (links, for example) belong to the
 //! services' controllers ([`crate::controller`]), which reach the fabric by [`Control`]. A port is
-//! recorded only after its shard has added it. Limits: [`PORTS_MAX`] (1,024) ports; `core` and
-//! `crate::rules` check the others.
+//! recorded only after its shard has added it. Limits: [`PORTS_MAX`] (1,024) ports, a further
+//! one is refused; `core` and `crate::rules` check the others.
 
 mod control;
 mod core;
