@@ -3,9 +3,8 @@
 //! `crate::classify` reads frames of guests, `crate::link_rx` frames of links. At first
 //! [`HEAD_BYTES`] (64) bytes are copied; all headers (at most [`HEADERS_MAX`] (192) bytes) are
 //! copied and parsed if the frame has an offload, if the receive queue is chosen by flow, or if a
-//! link brought the frame. A header that is not complete in these 192 bytes counts as absent.
-//! Every later step reads the private copy, so a guest cannot change a
-//! header after its check.
+//! link brought the frame. A header that is not complete in these 192 bytes counts as absent. Every
+//! later step reads the private copy, so a guest cannot change a header after its check.
 //!
 //! The payload stays in the sender's memory: it may change at any time and is not checked. The
 //! module checks neither the source address nor the MTU by itself, and decides nothing about

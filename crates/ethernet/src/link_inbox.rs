@@ -5,6 +5,11 @@
 //! delivered in part. The order is: late frames, then unfinished arrivals, then the mailbox; the next
 //! stage is read only while the ones before are empty, so that frames keep their order. A turn makes
 //! at most about [`ARRIVALS_PER_TURN_MAX`] (256) deliveries. The module moves no frame.
+//!
+//! The mailbox has [`ARRIVALS_WAITING_MAX`] (256) places: links drop and count a batch that finds
+//! it full. It is made with the first link or station; without a descriptor of the host the link is
+//! refused. Links push from their own threads; all else runs in the dispatcher's thread of the
+//! group.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,12 +1,13 @@
 //! Requests of the controller (`crate::control`) to a shard.
 //!
 //! Each type names the type of its answer; [`crate::Ethernet`] answers them in `Service::ask`,
-//! between two turns and in order of arrival. They carry control-plane work only, never frames. The
-//! shard does not validate routes and numbers again: the controller has done so. The number of a
-//! route that does not exist has no effect. A capture is refused if its port or link does not
-//! exist, or if the group has [`CAPTURES_MAX`](crate::limits::CAPTURES_MAX) (16). A group without a
-//! shard has no receiver of requests: the controller then answers with an error. It sends
-//! [`SetRoutes`] when a shard opens whose group has routes, or not the default kind and forwarding.
+//! in the dispatcher's thread, between two turns and in order of arrival. They carry control-plane
+//! work only, never frames. The shard does not validate routes and numbers again: the controller
+//! has done so. The number of a route that does not exist has no effect. A capture is refused if
+//! its port or link does not exist, or if the group has
+//! [`CAPTURES_MAX`](crate::limits::CAPTURES_MAX) (16). A group without a shard has no receiver of
+//! requests: the controller then answers with an error. It sends [`SetRoutes`] when a shard opens
+//! whose group has routes, or not the default kind and forwarding.
 
 use causeway_fabric::capture::Recording;
 use causeway_model::{CaptureSpec, Forwarding, GroupKind, Name, TypedRequest};

@@ -2,11 +2,11 @@
 //!
 //! `crate::forward` checks the source of each frame, and `crate::classify` drops frames with a
 //! foreign source and counts them as `SpoofedSource`; after a batch `crate::forward` calls
-//! [`Ethernet::report_refused_source`]. The report
-//! is a remark on the port (`Context::remark`: a notice in `causeway port show`, no fault) with the
-//! remedy. It is not repeated until another address is refused, and it covers only the last refused
-//! address of a batch. `place` is the switch index of the sending port (`crate::port`). All of it
-//! runs in the dispatcher's thread of the group.
+//! [`Ethernet::report_refused_source`]. The report is a remark on the port (`Context::remark`: a
+//! notice in `causeway port show`, no fault) with the remedy. It is not repeated until another
+//! address is refused, and it covers only the last refused address of a batch. `place` is the
+//! switch index of the sending port (`crate::port`). All of it runs in the dispatcher's thread of
+//! the group.
 
 use causeway_fabric::Context;
 use causeway_model::Mac;

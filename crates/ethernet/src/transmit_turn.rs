@@ -3,7 +3,11 @@
 //! `crate::forward` begins a call, pops batches and ends it; `crate::classify` counts frames that broke
 //! a rule; `crate::receivers` and `crate::resume` report frames that became pending or unfinished. The
 //! ring counts all popped frames as in flight, but only frames that wait for a receiver count against
-//! the sender's quota ([`TransmitTurn::waiting`]).
+//! the sender's quota ([`TransmitTurn::waiting`]), which `crate::pending` checks.
+//!
+//! The module only counts: `crate::forward` penalises a port whose call had frames that broke a
+//! rule only. The list keeps its capacity between calls. One call at a time has the state, in the
+//! dispatcher's thread of the group.
 
 use crate::headers::RxFrame;
 

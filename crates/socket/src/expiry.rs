@@ -2,8 +2,11 @@
 //! connections that only drain to a process.
 //!
 //! Each reason has a fixed time, and so a list of its own ([`crate::deadline`]). A connection has one
-//! expiry at a time (`Conn::expires_ns`); a later one replaces it, and progress clears it. The service
-//! takes due connections at its tick and ends them.
+//! expiry at a time (`Conn::expires_ns`); a later one replaces it, and progress clears it.
+//! `crate::transmit` and `crate::host` set expiries through the service, which takes due
+//! connections at its tick and resets them. An entry whose time is no longer that of the connection
+//! is not due. The number of entries is bounded by that of connections ([`crate::deadline`]). All
+//! of it runs in the thread of the shard.
 
 use crate::deadline::Deadlines;
 use crate::limits::{DRAIN_NS_MAX, LINGER_NS_MAX, REQUEST_NS_MAX};

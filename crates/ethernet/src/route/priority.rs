@@ -4,9 +4,8 @@
 //! priority depends on the kinds of source and destination only, not on the ingress or the order of
 //! the routes, and the operator cannot set it. It is 3 to 8, the highest for a route with one
 //! source address and with any destination or one destination address, and [`NEVER`] (-1) for a
-//! route whose source or destination is `none`. The module
-//! matches addresses; it resolves no egress. All of it runs in the dispatcher's thread of the
-//! group.
+//! route whose source or destination is `none`. The module matches addresses; it resolves no
+//! egress. All of it runs in the dispatcher's thread of the group.
 
 use causeway_model::MacMatch;
 use causeway_wire::ethernet;

@@ -4,7 +4,13 @@
 //! A token is the number by which the shard reports the events of a descriptor
 //! ([`Context::watch`](causeway_fabric::Context::watch)). Tokens are reused; deadlines of handshakes
 //! therefore name the time beside the token. The module keeps the subjects and the order of deadlines
-//! and pauses; [`super`] and `super::listeners` own the protocol.
+//! and pauses; [`super`] and `super::listeners` call it and own the protocol, in the thread of the
+//! shard.
+//!
+//! No limit is checked here: [`super`] refuses connects by [`HostTokens::count`]
+//! (`HOST_CONNECTIONS_MAX`, 16,384). A reserved token without a subject must be released. A token
+//! that is not in use has no subject, so that an event which was read before its end finds nothing,
+//! or the token's next subject.
 
 use std::collections::VecDeque;
 
