@@ -5,7 +5,7 @@
 //! [`grown`] a counter that began anew. No rate is negative, and none is larger than the counter
 //! divided by the time that it had. Growth before an object's deletion between two samples is lost.
 //!
-//! The functions are pure. `stats` and `top` call them.
+//! The functions are pure and cannot fail. `stats` and `top` call them, in the main thread.
 
 use std::time::Duration;
 

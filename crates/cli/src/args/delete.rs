@@ -1,4 +1,8 @@
 //! Options that every verb `del` of an object of the daemon has.
+//!
+//! The definitions of ports, groups, links, routes, rules and forwards include them;
+//! `CommandContext::delete` sends the request, in the main thread. Whether the object exists is the
+//! daemon's answer: without `--if-exists` a missing one is an error of exit status 3.
 
 use clap::Args;
 

@@ -3,7 +3,8 @@
 //! The options of `link add` are not written here: they derive from the table of links
 //! ([`super::options`]). Ends of routes are parsed (`ValueType::Choice` of `model`) as `edge:LINK`
 //! or `interface:PORT`, without a check that the object exists: the daemon refuses a missing
-//! object. Each verb has a module in [`crate::commands`].
+//! object. Each verb has a module in [`crate::commands`],
+//! which uses the values in the main thread.
 
 use std::path::PathBuf;
 
