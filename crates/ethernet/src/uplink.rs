@@ -4,7 +4,8 @@
 //! bundle that are up and not standby, one carries all frames, the *active* link: links without
 //! heavy loss come first, then the lowest metric, then the lowest number. A group has at most
 //! [`LINKS_PER_GROUP_MAX`] (1,024) links. `crate::service` adds and removes links, `crate::link_rx`
-//! applies their state, and `crate::link_tx` pushes frames to the carrier of the active link.
+//! applies their state, `crate::forward` and `crate::trace` ask which bundles are up and where a
+//! frame may pass, and `crate::link_tx` pushes frames to the carrier of the active link.
 //!
 //! Frames that arrived by one link leave by another only if one of the two is for transit. Flooded
 //! frames then carry a number, so that a loop of such links carries each frame once

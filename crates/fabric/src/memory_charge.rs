@@ -5,11 +5,11 @@
 //! that this process has mapped and touched is used: an upper bound, which includes pages charged
 //! to others.
 //!
-//! A separate thread reads the figure every [`FOOTPRINT_SAMPLE_NS`] (100 ms), because the kernel
-//! may take milliseconds to sum it up; it reads only if a dispatcher asked since the last sample.
-//! [`crate::footprint`] uses the figure to bound the charge of a port. The first answer after a
-//! pause is old, and the answer before the first sample is 0. If the kernel's files cannot be read,
-//! the last figure stays.
+//! A separate thread, which [`crate::fabric`] starts once, reads the figure every
+//! [`FOOTPRINT_SAMPLE_NS`] (100 ms), because the kernel may take milliseconds to sum it up; it
+//! reads only if a dispatcher asked since the last sample. [`crate::footprint`] uses the figure to
+//! bound the charge of a port. The first answer after a pause is old, and the answer before the
+//! first sample is 0. If the kernel's files cannot be read, the last figure stays.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

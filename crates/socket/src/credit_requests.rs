@@ -2,8 +2,8 @@
 //! less often.
 //!
 //! `crate::deliver` finds that a side is held back; `crate::stall` schedules the side, once at a
-//! time (`Side::has_scheduled_request`), and sends the request when it is due. The first due time is
-//! a deadline of the service. After [`CREDIT_REQUESTS_SOON`] (20) requests, 1 ms apart, without
+//! time (`Side::has_scheduled_request`), and sends the request when it is due. The first due time
+//! is a deadline of the service. After [`CREDIT_REQUESTS_SOON`] (20) requests, 1 ms apart, without
 //! consumed packets the interval is 100 ms, for as long as the side is held back. The module sends
 //! nothing, and an entry of a connection that is gone has no effect. It runs in the dispatcher's
 //! thread that owns the connection.

@@ -2,8 +2,8 @@
 //!
 //! `crate::transmit` looks up each packet of a guest by its [`ConnKey`]; the same connection has a
 //! key for each guest. A process has no key: its connection is found by the token of its socket.
-//! [`ConnId`] is stable, and becomes stale when its connection is removed; look-ups then return
-//! `None`.
+//! Deliveries, stalls, expiries and lists keep a [`ConnId`], which is stable, and becomes stale
+//! when its connection is removed; look-ups then return `None`.
 //!
 //! The table holds at most [`CONNECTIONS_MAX`] (262,144) connections, and no two with equal
 //! addresses; otherwise [`ConnTable::insert`] returns `None`, and `crate::transmit` or

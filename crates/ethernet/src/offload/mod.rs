@@ -3,7 +3,8 @@
 //!
 //! Frames pass uncut where both sides negotiated the offload ([`mod@plan`]). Otherwise checksums
 //! are completed and frames cut into segments ([`segment`]). `deliver` and `link_tx` call the module
-//! for each receiver separately, in the thread of the group's dispatcher.
+//! for each receiver separately, and `forward` the decision alone, in the thread of the group's
+//! dispatcher.
 //!
 //! The module works on private bytes and header values; it reads no guest memory and allocates
 //! nothing. It merges no segments (no GRO), verifies no complete checksum, and cuts TCP and UDP
