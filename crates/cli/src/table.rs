@@ -6,7 +6,8 @@
 //! the JSON output.
 //!
 //! The functions are pure. The verbs in [`crate::commands`] fill tables from [`crate::view`] and
-//! print the text.
+//! print the text; [`crate::top`] and `doctor` use the columns and the units. All run in the main
+//! thread.
 
 /// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

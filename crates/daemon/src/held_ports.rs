@@ -6,11 +6,13 @@
 //! path, views from it the public path. [`HoldPolicy`] decides which kinds of ports are held; ports
 //! that connect to their VMM are not.
 //!
-//! The module starts the holder when the first held port is added and none runs, and registers all
-//! held ports again with a new holder. It does not watch the holder: after a holder ended, its
-//! frontends are disconnected until the next addition of a held port starts another; until then the
-//! addition of a port that is not held fails, and a deletion succeeds with a warning. The decision
-//! to keep or release frontends at a stop is that of [`crate::lifecycle`].
+//! [`crate::run`] makes the starter of the holder before the sandbox forbids it, and
+//! [`crate::lifecycle`] the wrapper. The module starts the holder when the first held port is added
+//! and none runs, and registers all held ports again with a new holder. It does not watch the
+//! holder: after a holder ended, its frontends are disconnected until the next addition of a held
+//! port starts another; until then the addition of a port that is not held fails, and a deletion
+//! succeeds with a warning. The decision to keep or release frontends at a stop is that of
+//! [`crate::lifecycle`].
 //!
 //! Calls may come from any thread. A mutex serialises additions and deletions of held ports, and a
 //! request to the holder blocks the calling thread, at most 5 s, or 10 s while a holder starts; an

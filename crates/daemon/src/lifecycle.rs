@@ -17,7 +17,7 @@
 //! the filling is done. The configuration file is read once, by [`crate::run`]; later changes come
 //! through [`crate::api`]. A second SIGTERM or SIGINT during the stop ends the process with
 //! status 1. No time limit bounds the filling of the fabric, but a signal ends it before the next
-//! port or link.
+//! port or link. `causeway-holder` uses [`raise_descriptor_limit`] and [`StartError`] too.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

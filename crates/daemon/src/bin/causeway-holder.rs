@@ -7,7 +7,7 @@
 //!
 //! It reads no configuration file, enters no sandbox, and forwards no traffic: causewayd sends it
 //! the ports over the control connection of `--dir`. A second holder of a directory exits with
-//! status 1, as after every other error of the start; limits are those of
+//! status 1, as after any other error. Limits are those of
 //! `causeway_holder::limits`.
 //!
 //! causewayd starts it through [`causeway_daemon::held_ports::HolderStarter`]; a service manager

@@ -6,8 +6,8 @@
 //! its default.
 //!
 //! The function is passed to [`crate::config::ConfigContext`], so that tests replace the host;
-//! `config::read` uses it for the MTU of ports that give none, in its thread. The `link` service
-//! measures path MTUs at run time.
+//! `config::read` uses it for the MTU of ports that give none, in its thread; so does `POST
+//! /v1/apply`. The `link` service measures path MTUs at run time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -16,7 +16,8 @@
 //! time.
 //!
 //! [`crate::run`] starts the log inside the sandbox, and `causeway-holder` in its own process at
-//! level info; every crate logs through the `log` crate. A second [`start`] of a process is an
+//! level info; every crate logs through the `log` crate. `/v1/stats` and the metrics have the
+//! number of dropped lines. A second [`start`] of a process is an
 //! error, also after a start that could not create the thread.
 
 mod queue;

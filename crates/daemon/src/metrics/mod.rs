@@ -13,7 +13,8 @@
 //! [`Metrics::reply`] runs in the thread of a connection, which blocks until the dispatchers
 //! answer, without a time limit. If the fabric refuses a list, the reply is an error 500, and the
 //! next request samples again; without a service of links, adapters or forwards their metrics are
-//! missing. [`crate::api`] and [`listener`] share one [`Metrics`].
+//! missing. [`crate::api`] and [`listener`] share one [`Metrics`], which
+//! [`crate::lifecycle`] makes.
 
 pub mod encode;
 pub mod families;

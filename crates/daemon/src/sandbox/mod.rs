@@ -16,7 +16,7 @@
 //! `--no-sandbox` leaves out all parts, for debuggers and core dumps.
 //!
 //! [`crate::run`] enters the sandbox after the directories of sockets exist and accounts are
-//! resolved.
+//! resolved; [`crate::fabric`] adds the remedy to a refusal, in the thread of the command.
 
 mod calls;
 mod files;
